@@ -1,0 +1,41 @@
+//! The vocabulary of Twinbox, free of databases and brokers.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`event`] | what an application publishes and handles: a serde type with a name, a version and a key |
+//! | [`draft`] | an event on its way into the outbox, validated before anything is written |
+//! | [`message`] | an event with its envelope, as every destination and source carries it |
+//! | [`id`] | message ids and derived ids |
+//! | [`limits`] | the named bounds of a message |
+//! | [`destination`] | the seam to a broker that is published to, and its three outcomes |
+//! | [`source`] | the seam to a broker that is consumed from |
+//! | [`retry`], [`reconnect`] | when to try again: a message, a connection |
+//!
+//! Everything is re-exported by the `twinbox` facade; depend on this crate to write a destination or a
+//! source of your own.
+
+pub mod destination;
+pub mod draft;
+pub mod event;
+pub mod id;
+pub mod limits;
+pub mod message;
+pub mod reconnect;
+pub mod retry;
+pub mod source;
+mod timestamp;
+
+pub use destination::{Destination, PublishError, PublishErrorKind, Publisher};
+pub use draft::{Draft, InvalidDraft};
+pub use event::{DecodeError, Event, Schema};
+pub use id::MessageId;
+pub use message::Message;
+pub use retry::RetryPolicy;
+pub use source::{Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport};
+pub use timestamp::Timestamp;
+
+/// A boxed future that can be sent to another thread.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Any error, boxed.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

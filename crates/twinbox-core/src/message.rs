@@ -1,0 +1,222 @@
+//! An event with its envelope: CloudEvents 1.0 attributes with the `partitionkey` and `sequence` extensions.
+use crate::{MessageId, Timestamp};
+use bytes::Bytes;
+
+/// A message, as destinations publish it and sources deliver it.
+///
+/// Each field is a CloudEvents attribute of the same meaning; [`attributes`](Self::attributes) lists them
+/// under their CloudEvents names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// CloudEvents `id`, unique within its source.
+    pub id: String,
+    /// CloudEvents `source`: the service that published it.
+    pub source: String,
+    /// CloudEvents `type`.
+    pub event_type: String,
+    /// Version of the payload, extension `dataversion`.
+    pub version: u32,
+    /// What orders messages against each other, extension `partitionkey`.
+    pub key: Option<String>,
+    /// CloudEvents `subject`: the entity it is about.
+    pub subject: Option<String>,
+    /// CloudEvents `time`: when it was published.
+    pub time: Timestamp,
+    /// Place in the log of its source, extension `sequence`: of two messages of one source and key the
+    /// later one has the larger. None for messages of other systems.
+    pub sequence: Option<u64>,
+    /// What one business operation has in common, extension `correlationid`.
+    pub correlation_id: Option<String>,
+    /// The message id of the message that caused this one, extension `causationid`.
+    pub causation_id: Option<String>,
+    /// W3C trace context of the producer, extension `traceparent`.
+    pub traceparent: Option<String>,
+    /// CloudEvents `datacontenttype`.
+    pub content_type: String,
+    /// Headers of the application's own.
+    pub headers: Vec<(String, String)>,
+    /// The payload, CloudEvents `data`.
+    pub payload: Bytes,
+}
+
+/// Names of the CloudEvents attributes that Twinbox reads and writes.
+pub mod attribute {
+    /// Always `1.0`.
+    pub const SPEC_VERSION: &str = "specversion";
+    /// [`Message::id`](super::Message::id)
+    pub const ID: &str = "id";
+    /// [`Message::source`](super::Message::source)
+    pub const SOURCE: &str = "source";
+    /// [`Message::event_type`](super::Message::event_type)
+    pub const TYPE: &str = "type";
+    /// [`Message::version`](super::Message::version)
+    pub const VERSION: &str = "dataversion";
+    /// [`Message::key`](super::Message::key)
+    pub const KEY: &str = "partitionkey";
+    /// [`Message::subject`](super::Message::subject)
+    pub const SUBJECT: &str = "subject";
+    /// [`Message::time`](super::Message::time)
+    pub const TIME: &str = "time";
+    /// [`Message::sequence`](super::Message::sequence), padded with zeros to 19 digits
+    pub const SEQUENCE: &str = "sequence";
+    /// [`Message::correlation_id`](super::Message::correlation_id)
+    pub const CORRELATION_ID: &str = "correlationid";
+    /// [`Message::causation_id`](super::Message::causation_id)
+    pub const CAUSATION_ID: &str = "causationid";
+    /// [`Message::traceparent`](super::Message::traceparent)
+    pub const TRACEPARENT: &str = "traceparent";
+    /// [`Message::content_type`](super::Message::content_type)
+    pub const CONTENT_TYPE: &str = "datacontenttype";
+}
+
+impl Message {
+    /// The identity by which the inbox removes duplicates.
+    pub fn message_id(&self) -> MessageId {
+        MessageId::of(&self.source, &self.id)
+    }
+
+    /// The CloudEvents attributes that are set, by their CloudEvents names.
+    pub fn attributes(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        use attribute as a;
+        let always = [
+            (a::SPEC_VERSION, "1.0".to_owned()),
+            (a::ID, self.id.clone()),
+            (a::SOURCE, self.source.clone()),
+            (a::TYPE, self.event_type.clone()),
+            (a::VERSION, self.version.to_string()),
+            (a::TIME, self.time.to_string()),
+            (a::CONTENT_TYPE, self.content_type.clone()),
+        ];
+        let sometimes = [
+            (a::KEY, self.key.clone()),
+            (a::SUBJECT, self.subject.clone()),
+            (a::SEQUENCE, self.sequence.map(|n| format!("{n:019}"))),
+            (a::CORRELATION_ID, self.correlation_id.clone()),
+            (a::CAUSATION_ID, self.causation_id.clone()),
+            (a::TRACEPARENT, self.traceparent.clone()),
+        ];
+        always.into_iter().chain(sometimes.into_iter().filter_map(|(name, value)| Some((name, value?))))
+    }
+
+    /// The message that `get` spells out: it answers with the value of a CloudEvents attribute.
+    ///
+    /// # Errors
+    /// Names the attribute that is missing or cannot be read. A trace context that cannot be read is left
+    /// out, because a message is worth more than its trace.
+    pub fn from_attributes(
+        get: impl Fn(&str) -> Option<String>,
+        headers: Vec<(String, String)>,
+        payload: Bytes,
+    ) -> Result<Self, InvalidEnvelope> {
+        use attribute as a;
+        let need = |name| get(name).ok_or(InvalidEnvelope { attribute: name, problem: "is missing" });
+        let bad = |attribute| InvalidEnvelope { attribute, problem: "cannot be read" };
+        if need(a::SPEC_VERSION)? != "1.0" {
+            return Err(InvalidEnvelope { attribute: a::SPEC_VERSION, problem: "is not 1.0" });
+        }
+        Ok(Self {
+            id: need(a::ID)?,
+            source: need(a::SOURCE)?,
+            event_type: need(a::TYPE)?,
+            version: get(a::VERSION).map_or(Ok(1), |v| v.parse()).map_err(|_| bad(a::VERSION))?,
+            key: get(a::KEY),
+            subject: get(a::SUBJECT),
+            time: Timestamp::parse(&need(a::TIME)?).ok_or(bad(a::TIME))?,
+            sequence: get(a::SEQUENCE).and_then(|n| n.parse().ok()),
+            correlation_id: get(a::CORRELATION_ID),
+            causation_id: get(a::CAUSATION_ID),
+            traceparent: get(a::TRACEPARENT).filter(|t| is_traceparent(t)),
+            content_type: get(a::CONTENT_TYPE).unwrap_or_else(|| JSON.to_owned()),
+            headers,
+            payload,
+        })
+    }
+}
+
+/// The content type of events that serde wrote.
+pub const JSON: &str = "application/json";
+
+/// An envelope that is not a CloudEvents 1.0 message of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidEnvelope {
+    attribute: &'static str,
+    problem: &'static str,
+}
+
+impl std::fmt::Display for InvalidEnvelope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the CloudEvents attribute `{}` {}", self.attribute, self.problem)
+    }
+}
+
+impl std::error::Error for InvalidEnvelope {}
+
+/// Whether this is a W3C trace parent, version 00.
+pub fn is_traceparent(text: &str) -> bool {
+    let parts: Vec<&str> = text.splitn(5, '-').collect();
+    let hex = |s: &str| s.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let lengths: Vec<usize> = parts.iter().map(|p| p.len()).collect();
+    lengths == [2, 32, 16, 2] && parts[0] == "00" && parts.iter().all(|p| hex(p))
+}
+
+/// Whether this can name an event type: words of letters, digits, `-` and `_`, joined by dots. Such a name
+/// is safe inside a NATS subject: no wildcard, no empty token.
+pub fn is_type_name(text: &str) -> bool {
+    text.split('.').all(|word| {
+        !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn message() -> Message {
+        Message {
+            id: "1".into(),
+            source: "shop".into(),
+            event_type: "orders.placed".into(),
+            version: 2,
+            key: Some("o-1".into()),
+            subject: None,
+            time: Timestamp::from_micros(1_789_000_000_123_456),
+            sequence: Some(42),
+            correlation_id: Some("c".into()),
+            causation_id: None,
+            traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+            content_type: JSON.into(),
+            headers: vec![("region".into(), "eu".into())],
+            payload: Bytes::from_static(b"{}"),
+        }
+    }
+
+    fn read(attributes: &HashMap<&str, String>) -> Result<Message, InvalidEnvelope> {
+        let m = message();
+        Message::from_attributes(|name| attributes.get(name).cloned(), m.headers, m.payload)
+    }
+
+    #[test]
+    fn attributes_come_back_as_they_went() {
+        let mut attributes: HashMap<_, _> = message().attributes().collect();
+        assert_eq!(attributes["sequence"], "0000000000000000042");
+        assert_eq!(read(&attributes).unwrap(), message());
+        attributes.insert("traceparent", "garbage".repeat(1000));
+        assert_eq!(read(&attributes).unwrap().traceparent, None);
+        attributes.insert("time", "yesterday".into());
+        assert_eq!(
+            read(&attributes).unwrap_err().to_string(),
+            "the CloudEvents attribute `time` cannot be read"
+        );
+        attributes.remove("id");
+        assert_eq!(read(&attributes).unwrap_err().to_string(), "the CloudEvents attribute `id` is missing");
+    }
+
+    #[test]
+    fn type_names_hold_no_wildcard() {
+        assert!(is_type_name("orders.placed") && is_type_name("billing.invoice-issued_2"));
+        for bad in ["", ".", "a..b", "a.", "*", "a.>", "a b", "a\r\nb", "é"] {
+            assert!(!is_type_name(bad), "{bad:?}");
+        }
+    }
+}

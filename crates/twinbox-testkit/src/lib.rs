@@ -1,0 +1,4 @@
+//! For tests with Twinbox.
+
+#[cfg(feature = "servers")]
+pub mod servers;

@@ -1,0 +1,198 @@
+//! A private NATS server.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::ServerError;
+use super::find::{self, Version};
+use super::sandbox::{Detached, Sandbox, free_port, retry_port};
+
+/// How long the server may take to greet once it accepts a connection.
+const GREETING_MAX: Duration = Duration::from_secs(1);
+const GREETING_BYTES_MAX: u64 = 64 * 1024;
+
+/// How to run a [`NatsServer`].
+#[derive(Debug, Clone, Default)]
+pub struct NatsOptions {
+    binary: Option<PathBuf>,
+    lines: Vec<String>,
+    jetstream: Vec<String>,
+}
+
+impl NatsOptions {
+    /// Runs this program instead of [`find::nats_server`].
+    pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
+        self.binary = Some(path.into());
+        self
+    }
+
+    /// Adds a line to the server's configuration, as in `.line("max_payload: 8MB")`.
+    ///
+    /// A line the server does not understand makes the start fail.
+    pub fn line(mut self, line: impl Into<String>) -> Self {
+        self.lines.push(line.into());
+        self
+    }
+
+    /// Adds a line to the `jetstream` block, as in `.jetstream_line("sync_interval: always")`.
+    ///
+    /// A line the server does not understand makes the start fail.
+    pub fn jetstream_line(mut self, line: impl Into<String>) -> Self {
+        self.jetstream.push(line.into());
+        self
+    }
+}
+
+/// A NATS server of its own with JetStream on, its own port and its own empty store.
+///
+/// Dropping it stops it and deletes the store.
+#[derive(Debug)]
+pub struct NatsServer {
+    sandbox: Sandbox,
+    options: NatsOptions,
+    binary: PathBuf,
+    port: u16,
+    version: Version,
+}
+
+impl NatsServer {
+    /// Starts the newest server found.
+    ///
+    /// # Errors
+    ///
+    /// When no server is found, or it does not start; nothing is left behind.
+    pub fn start() -> Result<Self, ServerError> {
+        Self::start_with(NatsOptions::default())
+    }
+
+    /// Starts a server.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(options: NatsOptions) -> Result<Self, ServerError> {
+        let binary = options.binary.clone().map_or_else(find::nats_server, Ok)?;
+        let sandbox = Sandbox::new(&std::env::temp_dir(), "nats", "KILL")?;
+        let mut server = Self { sandbox, options, binary, port: 0, version: Version(0, 0, 0) };
+        retry_port(|| {
+            server.port = free_port()?;
+            server.launch()
+        })?;
+        Ok(server)
+    }
+
+    /// What to connect to: `nats://127.0.0.1:PORT`. Stays the same over restarts.
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// The TCP port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The server's private folder; its output is the file `log` in it.
+    pub fn dir(&self) -> &Path {
+        self.sandbox.dir()
+    }
+
+    /// The version the running server greeted with.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Kills the process (`SIGKILL`), which leaves the store as a crash leaves it.
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot be signalled. Killing a dead server does nothing.
+    pub fn kill(&mut self) -> Result<(), ServerError> {
+        self.sandbox.stop("KILL")
+    }
+
+    /// Kills the process if it runs and starts it on the same port and the same store.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come up, which includes another program holding the port for two seconds.
+    pub fn restart(&mut self) -> Result<(), ServerError> {
+        self.kill()?;
+        retry_port(|| self.launch())
+    }
+
+    /// Kills the process if it runs and deletes all streams and consumers, as when a disk is lost;
+    /// [`restart`](Self::restart) brings up an empty server.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be deleted.
+    pub fn wipe_store(&mut self) -> Result<(), ServerError> {
+        self.kill()?;
+        fs::remove_dir_all(self.store())
+            .map_err(|source| ServerError::io("cannot delete the NATS store", source))
+    }
+
+    /// Freezes the process (`SIGSTOP`): connections stay open and nothing answers.
+    ///
+    /// # Errors
+    ///
+    /// When the server is not running.
+    pub fn pause(&self) -> Result<(), ServerError> {
+        self.sandbox.signal("STOP")
+    }
+
+    /// Lets a paused process go on.
+    ///
+    /// # Errors
+    ///
+    /// When the server is not running.
+    pub fn resume(&self) -> Result<(), ServerError> {
+        self.sandbox.signal("CONT")
+    }
+
+    /// Lets the server live on after this process.
+    ///
+    /// # Errors
+    ///
+    /// When it was killed; it is then cleaned up.
+    pub fn leave_running(self) -> Result<Detached, ServerError> {
+        self.sandbox.leave_running()
+    }
+
+    fn store(&self) -> PathBuf {
+        self.sandbox.dir().join("store")
+    }
+
+    fn launch(&mut self) -> Result<(), ServerError> {
+        let port = self.port;
+        let name = format!("twinbox-{port}-{}", std::process::id());
+        let config = self.sandbox.dir().join("nats.conf");
+        let text = format!(
+            "listen: \"127.0.0.1:{port}\"\nserver_name: \"{name}\"\n{}\njetstream {{\nstore_dir: {:?}\n{}\n}}\n",
+            self.options.lines.join("\n"),
+            self.store(),
+            self.options.jetstream.join("\n"),
+        );
+        fs::write(&config, text).map_err(|source| ServerError::io("cannot configure NATS", source))?;
+        let mut command = Command::new(&self.binary);
+        command.arg("-c").arg(config);
+        self.version = self.sandbox.launch(command, |_| {
+            // The name tells this server from one that took the port a moment earlier.
+            let greeting = greeting(port).filter(|greeting| greeting.contains(&name))?;
+            Version::parse(greeting.split_once("\"version\":")?.1)
+        })?;
+        Ok(())
+    }
+}
+
+fn greeting(port: u16) -> Option<String> {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(GREETING_MAX)).ok()?;
+    let mut line = String::new();
+    BufReader::new(stream.take(GREETING_BYTES_MAX)).read_line(&mut line).ok()?;
+    line.starts_with("INFO ").then_some(line)
+}

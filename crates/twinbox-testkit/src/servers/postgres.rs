@@ -1,0 +1,257 @@
+//! A private Postgres.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::sandbox::{Detached, Sandbox, free_port, retry_port};
+use super::{ServerError, find};
+
+/// How to run a [`PostgresServer`].
+#[derive(Debug, Clone, Default)]
+pub struct PostgresOptions {
+    bin: Option<PathBuf>,
+    settings: Vec<(String, String)>,
+}
+
+impl PostgresOptions {
+    /// Uses the `initdb` and `postgres` in this folder instead of [`find::postgres_bin`].
+    pub fn bin(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.bin = Some(dir.into());
+        self
+    }
+
+    /// Sets a server setting, as in `.set("max_connections", "400")` or `.set("fsync", "off")`.
+    ///
+    /// A setting the server does not know makes the start fail.
+    pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// A Postgres of its own: fresh data, its own port, superuser `postgres` without password, `fsync` on.
+///
+/// Dropping it stops it and deletes the data. Root may start it too: Postgres refuses to run as root, so it then
+/// runs as another account of the machine.
+#[derive(Debug)]
+pub struct PostgresServer {
+    sandbox: Sandbox,
+    bin: PathBuf,
+    account: Option<Account>,
+    settings: Vec<(String, String)>,
+    port: u16,
+}
+
+impl PostgresServer {
+    /// Creates the data and starts with default options.
+    ///
+    /// # Errors
+    ///
+    /// When no Postgres is found, or it does not start; nothing is left behind.
+    pub fn start() -> Result<Self, ServerError> {
+        Self::start_with(PostgresOptions::default())
+    }
+
+    /// Creates the data and starts.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(options: PostgresOptions) -> Result<Self, ServerError> {
+        let bin = options.bin.map_or_else(find::postgres_bin, Ok)?;
+        // A folder made by root belongs to root: how this process learns that it is.
+        let temp = std::env::temp_dir();
+        let mut sandbox = Sandbox::new(&temp, "postgres", "QUIT")?;
+        let account = match owner(sandbox.dir())? {
+            0 => Some(unprivileged_account()?),
+            _ => None,
+        };
+        if account.is_some() && !open_to_all(&temp) {
+            sandbox = Sandbox::new(Path::new("/tmp"), "postgres", "QUIT")?;
+        }
+        if let Some(account) = &account {
+            chown(sandbox.dir(), Some(account.uid), Some(account.gid))
+                .map_err(|source| ServerError::io("cannot hand the data folder to Postgres", source))?;
+        }
+        let mut server = Self { sandbox, bin, account, settings: options.settings, port: 0 };
+        server.initdb()?;
+        retry_port(|| {
+            server.port = free_port()?;
+            server.launch()
+        })?;
+        Ok(server)
+    }
+
+    /// What to connect to: `postgres://postgres@127.0.0.1:PORT/postgres`. Stays the same over restarts.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// The TCP port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The server's private folder; its output is the file `log` in it.
+    pub fn dir(&self) -> &Path {
+        self.sandbox.dir()
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> PathBuf {
+        self.sandbox.dir().join("data")
+    }
+
+    /// Stops as in a crash: no checkpoint, connections are cut, the next start recovers from the log.
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot be signalled. Stopping a stopped server does nothing.
+    pub fn stop_immediate(&mut self) -> Result<(), ServerError> {
+        self.sandbox.stop("QUIT")
+    }
+
+    /// Stops in order: open transactions are rolled back, connections closed, a checkpoint written.
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot be signalled. Stopping a stopped server does nothing.
+    pub fn stop_fast(&mut self) -> Result<(), ServerError> {
+        self.sandbox.stop("INT")
+    }
+
+    /// Starts a stopped server on the same data and the same port; a running one is left alone.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come up, which includes another program holding the port for two seconds.
+    pub fn start_again(&mut self) -> Result<(), ServerError> {
+        if self.sandbox.is_running() {
+            return Ok(());
+        }
+        retry_port(|| self.launch())
+    }
+
+    /// Lets the server live on after this process.
+    ///
+    /// # Errors
+    ///
+    /// When it is stopped; it is then cleaned up.
+    pub fn leave_running(self) -> Result<Detached, ServerError> {
+        self.sandbox.leave_running()
+    }
+
+    fn initdb(&self) -> Result<(), ServerError> {
+        let output = self
+            .command("initdb")
+            .arg("-D")
+            .arg(self.data_dir())
+            .args(["-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C"])
+            .current_dir(self.sandbox.dir())
+            .output()
+            .map_err(|source| ServerError::io("cannot run initdb", source))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(ServerError::new(format!(
+                "initdb failed ({}): {}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr).trim()
+            ))),
+        }
+    }
+
+    fn launch(&mut self) -> Result<(), ServerError> {
+        let data = self.data_dir();
+        let mut command = self.command("postgres");
+        command.arg("-D").arg(&data).args(["-p", &self.port.to_string()]);
+        command.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
+        for (name, value) in &self.settings {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        self.sandbox.launch(command, |pid| {
+            // The eighth line of the lock file says `ready` since Postgres 10; `pg_ctl` relies on it too.
+            let lock = fs::read_to_string(data.join("postmaster.pid")).ok()?;
+            let lines: Vec<&str> = lock.lines().map(str::trim).collect();
+            (lines.first() == Some(&pid.to_string().as_str()) && lines.get(7) == Some(&"ready")).then_some(())
+        })
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.bin.join(program));
+        // The caller's settings for clients (PGPORT, PGDATA, PGOPTIONS) are not meant for this server.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| starts_with_pg(name)) {
+            command.env_remove(name);
+        }
+        command.env("LC_ALL", "C");
+        if let Some(account) = &self.account {
+            command.uid(account.uid).gid(account.gid);
+        }
+        command
+    }
+}
+
+fn starts_with_pg(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b"PG")
+}
+
+#[derive(Debug, PartialEq)]
+struct Account {
+    uid: u32,
+    gid: u32,
+}
+
+/// Postgres looks its own account up by name, so a bare number will not do.
+fn unprivileged_account() -> Result<Account, ServerError> {
+    let passwd = fs::read_to_string("/etc/passwd").map_err(|source| {
+        ServerError::io("cannot read /etc/passwd to run Postgres as another account", source)
+    })?;
+    choose_account(&passwd).ok_or_else(|| {
+        ServerError::new("Postgres refuses to run as root, and no other account is in /etc/passwd")
+    })
+}
+
+fn choose_account(passwd: &str) -> Option<Account> {
+    let accounts = passwd.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let (uid, gid) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
+        let rank = match name {
+            "postgres" => 0,
+            "nobody" => 1,
+            _ if uid >= 1000 => 2,
+            _ => 3,
+        };
+        (uid != 0).then_some((rank, Account { uid, gid }))
+    });
+    accounts.min_by_key(|(rank, _)| *rank).map(|(_, account)| account)
+}
+
+fn owner(dir: &Path) -> Result<u32, ServerError> {
+    let metadata = fs::metadata(dir);
+    metadata.map(|m| m.uid()).map_err(|source| ServerError::io("cannot read the data folder", source))
+}
+
+fn open_to_all(dir: &Path) -> bool {
+    dir.ancestors().all(|dir| fs::metadata(dir).is_ok_and(|m| m.permissions().mode() & 0o001 != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unprivileged_account_is_chosen() {
+        let root = "root:x:0:0::/root:/bin/sh\n";
+        assert_eq!(choose_account(root), None);
+        let others = format!("{root}daemon:x:1:1::/:/bin/sh\nme:x:1000:1001::/:/bin/sh\n");
+        assert_eq!(choose_account(&others), Some(Account { uid: 1000, gid: 1001 }));
+        let nobody = format!("{others}nobody:x:65534:65534::/:/bin/sh\nbroken line\n");
+        assert_eq!(choose_account(&nobody), Some(Account { uid: 65534, gid: 65534 }));
+        let postgres = format!("{nobody}postgres:x:101:104::/:/bin/sh");
+        assert_eq!(choose_account(&postgres), Some(Account { uid: 101, gid: 104 }));
+    }
+}

@@ -1,0 +1,208 @@
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::find::Version;
+use super::*;
+
+#[test]
+fn postgres_survives_an_immediate_stop() {
+    let mut server = PostgresServer::start().unwrap();
+    let (url, data) = (server.url(), server.data_dir());
+    psql(&url, "CREATE TABLE kept AS SELECT 42 AS answer");
+    server.stop_immediate().unwrap();
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).is_err());
+    server.start_again().unwrap();
+    assert_eq!(server.url(), url);
+    assert_eq!(psql(&url, "SELECT answer FROM kept"), "42");
+    server.stop_fast().unwrap();
+    server.start_again().unwrap();
+    assert_eq!(psql(&url, "SELECT answer FROM kept"), "42");
+    drop(server);
+    assert!(!data.exists());
+}
+
+#[test]
+fn postgres_takes_settings_and_keeps_fsync_on() {
+    let options = PostgresOptions::default().set("max_connections", "17");
+    let server = PostgresServer::start_with(options).unwrap();
+    assert_eq!(psql(&server.url(), "SHOW max_connections"), "17");
+    assert_eq!(psql(&server.url(), "SHOW fsync"), "on");
+}
+
+#[test]
+fn a_server_that_does_not_start_says_why() {
+    let options = PostgresOptions::default().set("no_such_setting", "1");
+    let error = PostgresServer::start_with(options).unwrap_err().to_string();
+    assert!(error.contains("no_such_setting"), "{error}");
+    let error = NatsServer::start_with(NatsOptions::default().line("banana: ripe")).unwrap_err().to_string();
+    assert!(error.contains("banana"), "{error}");
+    let options = NatsOptions::default().binary("/no/such/nats-server");
+    let error = NatsServer::start_with(options).unwrap_err().to_string();
+    assert!(error.contains("/no/such/nats-server"), "{error}");
+}
+
+#[test]
+fn nats_comes_back_on_the_same_port() {
+    let mut server = NatsServer::start().unwrap();
+    assert!(server.version() >= Version(2, 10, 0));
+    let url = server.url();
+    let created = jetstream(server.port(), "STREAM.CREATE.kept", r#"{"name":"kept","subjects":["kept"]}"#);
+    assert!(!created.contains("error"), "{created}");
+    server.kill().unwrap();
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).is_err());
+    server.restart().unwrap();
+    assert_eq!(server.url(), url);
+    assert!(jetstream(server.port(), "STREAM.NAMES", "").contains("kept"));
+    server.wipe_store().unwrap();
+    server.restart().unwrap();
+    assert!(!jetstream(server.port(), "STREAM.NAMES", "").contains("kept"));
+}
+
+#[test]
+fn nats_takes_configuration_and_a_chosen_binary() {
+    let options = NatsOptions::default().binary(find::nats_server().unwrap());
+    let options = options.line("max_payload: 12345").jetstream_line("sync_interval: always");
+    let server = NatsServer::start_with(options).unwrap();
+    assert!(greet(server.port()).unwrap().contains("\"max_payload\":12345"));
+}
+
+#[test]
+fn a_paused_nats_is_silent_and_then_goes_on() {
+    let server = NatsServer::start().unwrap();
+    server.pause().unwrap();
+    assert!(greet(server.port()).is_err());
+    server.resume().unwrap();
+    assert!(greet(server.port()).unwrap().starts_with("INFO"));
+    server.pause().unwrap(); // and dropping a paused one does not hang
+}
+
+#[test]
+fn a_port_taken_for_a_moment_is_waited_for() {
+    let mut nats = NatsServer::start().unwrap();
+    nats.kill().unwrap();
+    hold_a_moment(nats.port());
+    nats.restart().unwrap();
+    let mut postgres = PostgresServer::start().unwrap();
+    postgres.stop_fast().unwrap();
+    hold_a_moment(postgres.port());
+    postgres.start_again().unwrap();
+}
+
+#[test]
+fn a_detached_server_lives_until_it_is_stopped() {
+    for server in [
+        NatsServer::start().unwrap().leave_running().unwrap(),
+        PostgresServer::start().unwrap().leave_running().unwrap(),
+    ] {
+        assert!(server.is_running() && server.dir.exists());
+        server.stop().unwrap();
+        assert!(!server.is_running() && !server.dir.exists());
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_stopped_server_cannot_be_left_running() {
+    let mut server = NatsServer::start().unwrap();
+    server.kill().unwrap();
+    assert!(server.leave_running().is_err());
+}
+
+/// The process that starts servers is this test binary again, running the test below, which never ends by itself.
+#[test]
+fn a_killed_process_leaves_no_server_behind() {
+    let exe = std::env::current_exe().unwrap();
+    let found = tempfile::NamedTempFile::new().unwrap();
+    let mut child = Command::new(exe)
+        .args(["--exact", "servers::tests::starts_servers_and_waits_to_be_killed"])
+        .env("TWINBOX_TEST_REPORT", found.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let dirs = eventually(|| {
+        let report = std::fs::read_to_string(found.path()).unwrap();
+        report.strip_suffix("done").map(|dirs| dirs.lines().map(PathBuf::from).collect::<Vec<_>>())
+    });
+    let servers: Vec<Detached> =
+        dirs.iter().map(|dir| Detached { dir: dir.clone(), pid: pid(dir) }).collect();
+    assert!(servers.len() == 2 && servers.iter().all(Detached::is_running));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for server in servers {
+        eventually(|| (!server.is_running() && !server.dir.exists()).then_some(()));
+    }
+}
+
+#[test]
+fn starts_servers_and_waits_to_be_killed() {
+    let Some(report) = std::env::var_os("TWINBOX_TEST_REPORT") else { return };
+    let postgres = PostgresServer::start().unwrap();
+    let nats = NatsServer::start().unwrap();
+    let dirs = [postgres.dir(), nats.dir()].map(|dir| dir.display().to_string());
+    std::fs::write(report, format!("{}\n{}\ndone", dirs[0], dirs[1])).unwrap();
+    thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn versions_are_read_and_compared() {
+    assert_eq!(Version::parse("nats-server: v2.15.1"), Some(Version(2, 15, 1)));
+    assert_eq!(Version::parse("2.9.10-RC.1"), Some(Version(2, 9, 10)));
+    assert_eq!(Version::parse("no version 1.2 here"), None);
+    assert!(Version(2, 9, 10) < Version(2, 10, 0));
+}
+
+fn hold_a_moment(port: u16) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        drop(listener);
+    });
+}
+
+fn pid(dir: &Path) -> u32 {
+    let text = std::fs::read_to_string(dir.join("pid")).unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+fn eventually<T>(mut check: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < deadline {
+        if let Some(answer) = check() {
+            return answer;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("not so within 30 s");
+}
+
+fn psql(url: &str, sql: &str) -> String {
+    let psql = find::postgres_bin().unwrap().join("psql");
+    let output =
+        Command::new(psql).args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql, url]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn greet(port: u16) -> io::Result<String> {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    Ok(line)
+}
+
+/// One request to the JetStream API over a bare connection; the answer's JSON.
+fn jetstream(port: u16, api: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let length = body.len();
+    let request = format!("CONNECT {{}}\r\nSUB answer 1\r\nPUB $JS.API.{api} answer {length}\r\n{body}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    lines.find(|line| line.starts_with("MSG answer")).unwrap();
+    lines.next().unwrap()
+}
