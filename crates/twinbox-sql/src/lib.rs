@@ -1,1 +1,44 @@
-//! Work in progress.
+//! The store of Twinbox: outbox, log, inbox and dead letters, in Postgres or SQLite.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`Store`] | the database of one service: migrations, checks, transactions |
+//! | [`Outbox`] | publishing inside a transaction |
+//! | [`Tx`], [`BatchTx`], [`InTransaction`] | what counts as a transaction |
+//! | [`log`] | reading the outbox as a log: the one engine of relay and embedded consumer |
+//! | [`inbox`] | claims, attempts and dead letters of consumers |
+//! | [`Dialect`] | what differs between databases, and nothing else |
+//!
+//! Statements are text, written once with `?` and `{table}` and rendered once per store. Twinbox turns on
+//! no runtime and no TLS feature of sqlx: an application chooses `sqlx/runtime-tokio` and its TLS itself.
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `postgres` | yes | Postgres 13 or newer |
+//! | `sqlite` | yes | SQLite, compiled in |
+//! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
+
+mod begin;
+mod dialect;
+mod error;
+mod handler_error;
+pub mod inbox;
+pub mod log;
+mod micros;
+mod migrate;
+mod outbox;
+mod row;
+mod scope;
+mod sql;
+mod store;
+mod tx;
+
+pub use begin::{OwnedTx, begin};
+pub use dialect::Dialect;
+#[cfg(feature = "sqlite")]
+pub use dialect::sqlite;
+pub use error::{Error, ErrorKind};
+pub use handler_error::{HandlerError, HandlerResult};
+pub use outbox::{Outbox, PUBLISH_ALL_MAX};
+pub use store::{Store, StoreOptions};
+pub use tx::{BatchTx, InTransaction, Tx, TxFor};

@@ -1,7 +1,7 @@
 //! Real servers for tests: each one private, on its own port of 127.0.0.1, gone when the test ends.
 //!
-//! Everything here is synchronous and needs only the standard library and a POSIX `sh`, so a test harness, a build
-//! helper and an async test can all use it. Unix only.
+//! Everything here is synchronous and needs only the standard library and a POSIX `sh`, so a test harness, a
+//! build helper and an async test can all use it. Unix only.
 //!
 //! ```no_run
 //! use twinbox_testkit::servers::{NatsServer, PostgresServer};
@@ -18,8 +18,8 @@
 //!
 //! # What is left behind
 //!
-//! Nothing. Dropping a server stops it and deletes its folder. Beside each server stands a guard process that does
-//! the same when this process ends without dropping it: a panic that aborts, `SIGKILL`, a server kept in a `static`.
+//! Nothing. Dropping a server stops it and deletes its folder. Beside each server stands a guard process that
+//! does the same when this process ends without dropping it: `SIGKILL`, Ctrl-C, a server kept in a `static`.
 //!
 //! # Which binaries run
 //!
@@ -38,7 +38,7 @@ pub use sandbox::Detached;
 
 /// A server could not be found, started, stopped or cleaned up after.
 ///
-/// The text says what was being done and what to do about it, with the end of the server's log when it has one.
+/// The text says what was being done and what to do about it, and ends with the server's log, if any.
 #[derive(Debug)]
 pub struct ServerError {
     message: String,

@@ -4,14 +4,14 @@
 //!
 //! | Looked at | Postgres | NATS |
 //! |---|---|---|
-//! | environment | `TWINBOX_PG_BIN`, a folder | `TWINBOX_NATS_SERVER`, `TWINBOX_NATS_SERVER_OLD`, files |
+//! | environment | `TWINBOX_PG_BIN`, a folder | `TWINBOX_NATS_SERVER` and `TWINBOX_NATS_SERVER_OLD` |
 //! | `PATH` | `initdb` and `postgres` side by side | `nats-server`, the newest; see below |
 //! | the system | `/usr/lib/postgresql/*/bin`, the highest version | `/usr/sbin`, `/usr/local/sbin` |
 //! | [`cache`] | | `nats-server-*/nats-server` |
 //!
-//! What the environment names is taken at its word. Otherwise all NATS servers found are asked for their version,
-//! because a distribution's own is often too old: [`nats_server`] takes the newest and wants 2.10 at least,
-//! [`nats_server_old`] wants one before 2.10, to test what such servers silently ignore.
+//! What the environment names is taken at its word. Otherwise all NATS servers found are asked for their
+//! version, because a distribution's own is often too old: [`nats_server`] takes the newest and wants 2.10 at
+//! least, [`nats_server_old`] wants one before 2.10, to test what such servers silently ignore.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,9 @@ pub fn postgres_bin() -> Result<PathBuf, ServerError> {
     if let Some(dir) = env::var_os("TWINBOX_PG_BIN").map(PathBuf::from) {
         return match has_postgres(&dir) {
             true => Ok(dir),
-            false => Err(missing(&format!("no initdb and postgres in {}", dir.display()), "TWINBOX_PG_BIN")),
+            false => {
+                Err(ServerError::new(format!("TWINBOX_PG_BIN: no initdb and postgres in {}", dir.display())))
+            }
         };
     }
     // On PATH they are often links, and Postgres finds its own files relative to the real binary.
@@ -120,7 +122,7 @@ fn nats(variable: &str, problem: &str, wanted: impl Fn(Version) -> bool) -> Resu
     if let Some(path) = env::var_os(variable).map(PathBuf::from) {
         return match path.is_file() {
             true => Ok(path),
-            false => Err(missing(&format!("no file {}", path.display()), variable)),
+            false => Err(ServerError::new(format!("{variable}: no file {}", path.display()))),
         };
     }
     let mut dirs = path_dirs();

@@ -136,13 +136,13 @@ impl NatsServer {
             .map_err(|source| ServerError::io("cannot delete the NATS store", source))
     }
 
-    /// Freezes the process (`SIGSTOP`): connections stay open and nothing answers.
+    /// Freezes the process (`SIGSTOP`): connections stay open, the kernel accepts new ones, nothing answers.
     ///
     /// # Errors
     ///
     /// When the server is not running.
     pub fn pause(&self) -> Result<(), ServerError> {
-        self.sandbox.signal("STOP")
+        self.sandbox.pause()
     }
 
     /// Lets a paused process go on.

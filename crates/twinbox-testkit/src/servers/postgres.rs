@@ -35,8 +35,8 @@ impl PostgresOptions {
 
 /// A Postgres of its own: fresh data, its own port, superuser `postgres` without password, `fsync` on.
 ///
-/// Dropping it stops it and deletes the data. Root may start it too: Postgres refuses to run as root, so it then
-/// runs as another account of the machine.
+/// Dropping it stops it and deletes the data. Root may start it too: Postgres refuses to run as root, so it
+/// then runs as another account of the machine.
 #[derive(Debug)]
 pub struct PostgresServer {
     sandbox: Sandbox,

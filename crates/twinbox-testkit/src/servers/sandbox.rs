@@ -17,8 +17,8 @@ const START_MAX: Duration = Duration::from_secs(20);
 const STOP_MAX: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 const LOG_TAIL_LINES: usize = 30;
-/// Below the ports the kernel hands to outgoing connections: a client that keeps reconnecting to a stopped server
-/// could otherwise be given that very port, connect to itself, and keep the server from coming back.
+/// Below the ports the kernel hands to outgoing connections: a client that keeps reconnecting to a stopped
+/// server could otherwise be given that very port, connect to itself, and keep the server from coming back.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 const PORT_TRIES: u32 = 200;
 /// How often a server is started anew because someone else took its port first.
@@ -104,6 +104,20 @@ impl Sandbox {
             }
             Err(source) => Err(ServerError::io("cannot run sh", source)),
         }
+    }
+
+    /// Stops all threads. The signal alone returns while some of them may still be running.
+    pub(super) fn pause(&self) -> Result<(), ServerError> {
+        self.signal("STOP")?;
+        let pid = self.server.as_ref().map(Child::id).expect("it was just sent a signal");
+        let deadline = Instant::now() + STOP_MAX;
+        while !all_threads_stopped(pid) {
+            if Instant::now() > deadline {
+                return Err(ServerError::new(format!("cannot pause process {pid}")));
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
     }
 
     /// Sends the signal and waits for the end; a server that does not end in time is killed.
@@ -207,6 +221,16 @@ pub(super) fn retry_port<T>(mut launch: impl FnMut() -> Result<T, ServerError>) 
         }
     }
     launch()
+}
+
+/// Only Linux tells; elsewhere the answer is yes.
+fn all_threads_stopped(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    // `pid (name) state …`, and the name may hold anything.
+    let state = |stat: &str| stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    tasks
+        .filter_map(|task| fs::read_to_string(task.path().join("stat")).ok())
+        .all(|stat| matches!(state(&stat), Some('T' | 'Z' | 'X')))
 }
 
 fn tail(log: &Path) -> String {

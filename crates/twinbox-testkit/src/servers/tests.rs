@@ -112,7 +112,7 @@ fn a_stopped_server_cannot_be_left_running() {
     assert!(server.leave_running().is_err());
 }
 
-/// The process that starts servers is this test binary again, running the test below, which never ends by itself.
+/// The process that starts servers is this test binary again, running the test below.
 #[test]
 fn a_killed_process_leaves_no_server_behind() {
     let exe = std::env::current_exe().unwrap();

@@ -1,0 +1,172 @@
+//! The options of `#[event_handler]`.
+use crate::options::{self, at_least_one, dotted, set};
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote};
+use syn::{
+    Error, LitInt, LitStr, Result,
+    meta::ParseNestedMeta,
+    parse::{ParseStream, Parser},
+};
+
+const CONSUMER_BYTES_MAX: usize = 120;
+const OPTIONS: [&str; 6] = ["consumer", "max_attempts", "order", "batch", "concurrency", "timeout"];
+
+#[derive(Default)]
+struct Options {
+    consumer: Option<LitStr>,
+    max_attempts: Option<LitInt>,
+    order: Option<TokenStream>,
+    batch: Option<LitInt>,
+    concurrency: Option<LitInt>,
+    timeout: Option<TokenStream>,
+}
+
+impl Options {
+    fn read(&mut self, meta: &ParseNestedMeta) -> Result<()> {
+        match options::name(meta).as_str() {
+            "consumer" => set(&mut self.consumer, meta, consumer),
+            "max_attempts" => set(&mut self.max_attempts, meta, at_least_one),
+            "order" => set(&mut self.order, meta, order),
+            "batch" => set(&mut self.batch, meta, at_least_one),
+            "concurrency" => set(&mut self.concurrency, meta, at_least_one),
+            "timeout" => set(&mut self.timeout, meta, duration),
+            _ => Err(options::unknown(meta, &OPTIONS)),
+        }
+    }
+}
+
+/// The expression that builds the policy.
+pub(crate) struct Policy {
+    tokens: TokenStream,
+    /// As written, for errors that point at it.
+    pub(crate) batch: Option<LitInt>,
+}
+
+impl Policy {
+    pub(crate) fn parse(attr: TokenStream) -> Result<Self> {
+        let mut options = Options::default();
+        options::read(|logic| syn::meta::parser(logic).parse2(attr), |meta| options.read(meta))?;
+        let consumer = options.consumer.ok_or_else(|| {
+            let message = "`consumer = \"…\"` is required: it names the handler in the inbox, for good";
+            Error::new(Span::call_site(), message)
+        })?;
+        let (max_attempts, order) = (options.max_attempts.iter(), options.order.iter());
+        let (batch, concurrency) = (options.batch.iter(), options.concurrency.iter());
+        let timeout = options.timeout.iter();
+        let tokens = quote! {
+            ::twinbox::Policy::new(#consumer)
+                #(.max_attempts(#max_attempts))*
+                #(.order(#order))*
+                #(.batch(#batch))*
+                #(.concurrency(#concurrency))*
+                #(.timeout(#timeout))*
+        };
+        Ok(Self { tokens, batch: options.batch })
+    }
+}
+
+impl ToTokens for Policy {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        self.tokens.to_tokens(tokens);
+    }
+}
+
+fn consumer(input: ParseStream) -> Result<LitStr> {
+    dotted(input, "`billing.invoice`", CONSUMER_BYTES_MAX)
+}
+
+fn order(input: ParseStream) -> Result<TokenStream> {
+    let order: LitStr = input.parse()?;
+    match order.value().as_str() {
+        "key" => Ok(quote!(::twinbox::Order::Key)),
+        "none" => Ok(quote!(::twinbox::Order::None)),
+        _ => Err(Error::new_spanned(order, "expected \"key\" or \"none\"")),
+    }
+}
+
+fn duration(input: ParseStream) -> Result<TokenStream> {
+    let written: LitStr = input.parse()?;
+    match millis(&written.value()) {
+        Some(millis @ 1..) => Ok(quote!(::core::time::Duration::from_millis(#millis))),
+        _ => Err(Error::new_spanned(written, "expected a duration, like \"500ms\", \"30s\" or \"5m\"")),
+    }
+}
+
+fn millis(written: &str) -> Option<u64> {
+    let (digits, unit) = written.split_at(written.bytes().take_while(u8::is_ascii_digit).count());
+    let unit = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(attr: &str) -> std::result::Result<String, Vec<String>> {
+        Policy::parse(attr.parse().unwrap())
+            .map(|policy| policy.tokens.to_string().replace(' ', ""))
+            .map_err(|all| all.into_iter().map(|e| e.to_string()).collect())
+    }
+
+    #[test]
+    fn options_become_builder_calls() {
+        assert_eq!(parse("consumer = \"a\"").unwrap(), "::twinbox::Policy::new(\"a\")");
+        let all = "consumer = \"billing.invoice\", timeout = \"30s\", concurrency = 8, batch = 200, order = \"key\", max_attempts = 12";
+        assert_eq!(
+            parse(all).unwrap(),
+            "::twinbox::Policy::new(\"billing.invoice\").max_attempts(12).order(::twinbox::Order::Key).batch(200)\
+             .concurrency(8).timeout(::core::time::Duration::from_millis(30000u64))"
+        );
+    }
+
+    #[test]
+    fn consumer_is_required() {
+        let required = ["`consumer = \"…\"` is required: it names the handler in the inbox, for good"];
+        assert_eq!(parse("").unwrap_err(), required);
+        assert_eq!(parse("batch = 1").unwrap_err(), required);
+    }
+
+    #[test]
+    fn each_value_is_checked() {
+        let bad = "consumer = \"Billing\", order = \"keys\", timeout = \"30\", batch = 0, concurency = 1";
+        assert_eq!(
+            parse(bad).unwrap_err(),
+            [
+                "expected words of a-z, 0-9, `_` and `-` joined by dots, like `billing.invoice`",
+                "expected \"key\" or \"none\"",
+                "expected a duration, like \"500ms\", \"30s\" or \"5m\"",
+                "expected a number from 1 to 4294967295",
+                "unknown option, did you mean `concurrency`?",
+            ]
+        );
+        assert!(parse(&format!("consumer = {:?}", "a".repeat(120))).is_ok());
+        let long = parse(&format!("consumer = {:?}", "a".repeat(121)));
+        assert_eq!(long.unwrap_err(), ["121 bytes are too many: at most 120"]);
+    }
+
+    #[test]
+    fn durations() {
+        for (written, expected) in [
+            ("1ms", Some(1)),
+            ("030s", Some(30_000)),
+            ("5m", Some(300_000)),
+            ("0s", Some(0)),
+            ("", None),
+            ("s", None),
+            ("30", None),
+            ("30 s", None),
+            ("-1s", None),
+            ("1.5s", None),
+            ("1h", None),
+            ("307445734561826m", None),
+        ] {
+            assert_eq!(millis(written), expected, "{written}");
+        }
+        assert!(parse("consumer = \"a\", timeout = \"0s\"").is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! What a failed publish says about the server and about the message.
+use async_nats::jetstream::{self, ErrorCode, context};
+use std::error::Error;
+use twinbox_core::{PublishError, PublishErrorKind};
+
+/// The code under which a JetStream error is stored and counted.
+pub(crate) fn code(error: &jetstream::Error) -> String {
+    match error.error_code() {
+        ErrorCode(0) => format!("nats.{}", error.code()),
+        ErrorCode(code) => format!("nats.{code}"),
+    }
+}
+
+/// What a JetStream error says.
+pub(crate) fn verdict(error: &jetstream::Error) -> PublishErrorKind {
+    use ErrorCode as C;
+    use PublishErrorKind as K;
+    match error.error_code() {
+        C::STREAM_MESSAGE_EXCEEDS_MAXIMUM | C::STREAM_HEADER_EXCEEDS_MAXIMUM => K::RefusedForGood,
+        // A full stream, disk, memory or account, a cluster without a leader: the next message fares alike.
+        C::STREAM_STORE_FAILED
+        | C::INSUFFICIENT_RESOURCES
+        | C::STORAGE_RESOURCES_EXCEEDED
+        | C::MEMORY_RESOURCES_EXCEEDED
+        | C::ACCOUNT_RESOURCES_EXCEEDED
+        | C::STREAM_MAX_STREAM_BYTES_EXCEEDED
+        | C::TEMP_STORAGE_FAILED
+        | C::STREAM_TOO_MANY_REQUESTS
+        | C::JETSTREAM_NOT_ENABLED
+        | C::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
+        | C::CLUSTER_INCOMPLETE
+        | C::CLUSTER_NO_PEERS
+        | C::CLUSTER_NOT_ACTIVE
+        | C::CLUSTER_NOT_ASSIGNED
+        | C::CLUSTER_NOT_AVAILABLE
+        | C::CLUSTER_NOT_LEADER
+        | C::RAFT_GENERAL
+        | C::STREAM_OFFLINE
+        | C::STREAM_OFFLINE_REASON => K::Unavailable,
+        C::STREAM_NOT_FOUND | C::STREAM_NOT_MATCH | C::STREAM_SEALED | C::NO_ACCOUNT => K::Misconfigured,
+        _ if error.code() == 503 => K::Unavailable,
+        _ => K::RefusedForNow,
+    }
+}
+
+/// A publish that failed before anything was sent.
+pub(crate) fn unsent(error: context::PublishError) -> PublishError {
+    use PublishErrorKind as K;
+    use context::PublishErrorKind as E;
+    let (kind, code) = match error.kind() {
+        E::MaxPayloadExceeded => (K::RefusedForGood, "nats.max_payload"),
+        E::MaxAckPending => (K::Unavailable, "nats.in_flight"),
+        E::TimedOut => (K::Unavailable, "nats.stalled"),
+        // The subject is valid, so what is left is a client whose connection has ended.
+        _ => (K::Unavailable, "nats.disconnected"),
+    };
+    PublishError::new(kind, code).with_source(error)
+}
+
+/// A publish that was sent and not acknowledged.
+pub(crate) fn unacknowledged(error: context::PublishError) -> PublishError {
+    use PublishErrorKind as K;
+    use context::PublishErrorKind as E;
+    let jetstream = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
+    let (kind, code) = match (error.kind(), jetstream) {
+        (_, Some(error)) => (verdict(error), code(error)),
+        (E::StreamNotFound, None) => (K::NoHome, "nats.no_stream".to_owned()),
+        (E::BrokenPipe, None) => (K::InDoubt, "nats.disconnected".to_owned()),
+        (E::TimedOut, None) => (K::InDoubt, "nats.timeout".to_owned()),
+        _ => (K::InDoubt, "nats.unreadable_ack".to_owned()),
+    };
+    PublishError::new(kind, code).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use PublishErrorKind as K;
+    use context::PublishErrorKind as E;
+
+    fn jetstream(status: usize, code: u64) -> jetstream::Error {
+        let text = serde_json::json!({"code": status, "err_code": code, "description": "user:secret@host"});
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn what_jetstream_answers() {
+        let table = [
+            (400, 10054, K::RefusedForGood),
+            (400, 10097, K::RefusedForGood),
+            (503, 10077, K::Unavailable),
+            (503, 10023, K::Unavailable),
+            (500, 10047, K::Unavailable),
+            (500, 10028, K::Unavailable),
+            (400, 10002, K::Unavailable),
+            (400, 10167, K::Unavailable),
+            (503, 10076, K::Unavailable),
+            (503, 10039, K::Unavailable),
+            (503, 10008, K::Unavailable),
+            (500, 10009, K::Unavailable),
+            (500, 10118, K::Unavailable),
+            (404, 10059, K::Misconfigured),
+            (400, 10060, K::Misconfigured),
+            (400, 10109, K::Misconfigured),
+            (400, 10070, K::RefusedForNow),
+            (400, 10071, K::RefusedForNow),
+            (400, 10158, K::RefusedForNow),
+            (503, 19999, K::Unavailable),
+            (400, 19999, K::RefusedForNow),
+        ];
+        for (status, code, kind) in table {
+            let error = context::PublishError::with_source(E::Other, jetstream(status, code));
+            let error = unacknowledged(error);
+            assert_eq!((error.kind(), error.code()), (kind, format!("nats.{code}").as_str()));
+            assert!(!error.to_string().contains("secret"));
+        }
+        assert_eq!(super::code(&jetstream(503, 0)), "nats.503");
+    }
+
+    #[test]
+    fn what_the_client_says_after_sending() {
+        let table = [
+            (E::TimedOut, K::InDoubt, "nats.timeout"),
+            (E::BrokenPipe, K::InDoubt, "nats.disconnected"),
+            (E::StreamNotFound, K::NoHome, "nats.no_stream"),
+            (E::Other, K::InDoubt, "nats.unreadable_ack"),
+        ];
+        for (client, kind, code) in table {
+            let error = unacknowledged(context::PublishError::new(client));
+            assert_eq!((error.kind(), error.code()), (kind, code));
+        }
+        let wrong = context::PublishError::with_source(E::WrongLastSequence, jetstream(400, 10071));
+        assert_eq!(unacknowledged(wrong).kind(), K::RefusedForNow);
+    }
+
+    #[test]
+    fn what_the_client_says_before_sending() {
+        let table = [
+            (E::MaxPayloadExceeded, K::RefusedForGood, "nats.max_payload"),
+            (E::MaxAckPending, K::Unavailable, "nats.in_flight"),
+            (E::TimedOut, K::Unavailable, "nats.stalled"),
+            (E::Other, K::Unavailable, "nats.disconnected"),
+        ];
+        for (client, kind, code) in table {
+            let error = unsent(context::PublishError::new(client));
+            assert_eq!((error.kind(), error.code()), (kind, code));
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Where the server is and how it is used.
+use crate::{Error, subject};
+use async_nats::ServerAddr;
+use std::{fmt, path::PathBuf, time::Duration};
+use twinbox_core::limits;
+
+/// The longest time-out that can be set.
+const TIMEOUT_MAX: Duration = Duration::from_secs(600);
+/// The most partitions that can be set.
+const PARTITIONS_MAX: u32 = 4096;
+
+/// Where the server is, how to be let in, and how the stream is used.
+///
+/// Relays and consumers of one stream must agree on [`stream`](Self::stream), [`prefix`](Self::prefix) and
+/// [`partitions`](Self::partitions), and processes of one consumer on [`ack_wait`](Self::ack_wait) and
+/// [`max_ack_pending`](Self::max_ack_pending).
+#[derive(Clone)]
+#[must_use]
+pub struct NatsOptions {
+    pub(crate) urls: Vec<String>,
+    pub(crate) token: Option<String>,
+    pub(crate) credentials_file: Option<PathBuf>,
+    pub(crate) ca_file: Option<PathBuf>,
+    pub(crate) client_certificate: Option<(PathBuf, PathBuf)>,
+    pub(crate) id: String,
+    pub(crate) stream: String,
+    pub(crate) prefix: String,
+    pub(crate) partitions: u32,
+    pub(crate) publish_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) ping_interval: Duration,
+    pub(crate) ack_wait: Duration,
+    pub(crate) max_ack_pending: u32,
+}
+
+impl NatsOptions {
+    /// The server at `url`, `nats://` or `tls://`. It may hold a user and a password, or a token as the
+    /// user.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            urls: vec![url.into()],
+            token: None,
+            credentials_file: None,
+            ca_file: None,
+            client_certificate: None,
+            id: "nats".to_owned(),
+            stream: "EVENTS".to_owned(),
+            prefix: "events".to_owned(),
+            partitions: 16,
+            publish_timeout: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(5),
+            ping_interval: Duration::from_secs(10),
+            ack_wait: Duration::from_secs(30),
+            max_ack_pending: 4096,
+        }
+    }
+
+    /// Another server of the same cluster, tried when the first cannot be reached.
+    pub fn server(mut self, url: impl Into<String>) -> Self {
+        self.urls.push(url.into());
+        self
+    }
+
+    /// Authenticates with a token.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Authenticates with a `.creds` file, read at every connection.
+    pub fn credentials_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.credentials_file = Some(path.into());
+        self
+    }
+
+    /// Trusts the certificates in this PEM file instead of the system's.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(path.into());
+        self
+    }
+
+    /// Shows this certificate to the server, PEM files.
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.client_certificate = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The id of the destination, under which a relay keeps its cursor. Default `nats`.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = id.into();
+        self
+    }
+
+    /// The stream. Letters, digits, `-` and `_`. Default `EVENTS`.
+    pub fn stream(mut self, name: impl Into<String>) -> Self {
+        self.stream = name.into();
+        self
+    }
+
+    /// What every subject begins with: words of letters, digits, `-` and `_`, joined by dots. Default
+    /// `events`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Over how many partitions keys are spread. Changing it for a stream in use moves keys between
+    /// partitions and so breaks their order. Default 16, at most 4096.
+    pub fn partitions(mut self, partitions: u32) -> Self {
+        self.partitions = partitions;
+        self
+    }
+
+    /// How long a message may stay without an answer before it is in doubt. Default 2 s.
+    pub fn publish_timeout(mut self, timeout: Duration) -> Self {
+        self.publish_timeout = timeout;
+        self
+    }
+
+    /// How long a request about streams and consumers may take, and the confirmation of an
+    /// acknowledgement. Default 5 s.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// How often an idle connection is tried. A connection whose other end vanished is noticed after three
+    /// of them. Default 10 s.
+    pub fn ping_interval(mut self, interval: Duration) -> Self {
+        self.ping_interval = interval;
+        self
+    }
+
+    /// How long after a delivery, or the last sign of progress, the server delivers it again. Default 30 s.
+    pub fn ack_wait(mut self, wait: Duration) -> Self {
+        self.ack_wait = wait;
+        self
+    }
+
+    /// How many deliveries of one consumer may be unsettled at a time, over all its processes. Default 4096.
+    pub fn max_ack_pending(mut self, deliveries: u32) -> Self {
+        self.max_ack_pending = deliveries;
+        self
+    }
+
+    pub(crate) fn servers(&self) -> Result<Vec<ServerAddr>, Error> {
+        let read = |url: &String| url.parse().map_err(|_| Error::invalid("url", "is not a NATS URL"));
+        self.urls.iter().map(read).collect()
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        self.servers()?;
+        if self.id.is_empty() || self.id.len() > limits::NAME_BYTES_MAX {
+            return Err(Error::invalid("id", "has to have 1 to 120 bytes"));
+        }
+        if !subject::is_name(&self.stream) {
+            return Err(Error::invalid("stream", "has to be letters, digits, `-` and `_`, at most 120"));
+        }
+        if !subject::is_prefix(&self.prefix) {
+            let problem = "has to be words of letters, digits, `-` and `_` joined by dots, at most 120 bytes";
+            return Err(Error::invalid("prefix", problem));
+        }
+        if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
+            return Err(Error::invalid("partitions", "has to be 1 to 4096"));
+        }
+        if self.max_ack_pending == 0 {
+            return Err(Error::invalid("max_ack_pending", "has to be at least 1"));
+        }
+        let durations = [
+            ("publish_timeout", self.publish_timeout),
+            ("request_timeout", self.request_timeout),
+            ("ping_interval", self.ping_interval),
+            ("ack_wait", self.ack_wait),
+        ];
+        for (option, duration) in durations {
+            if !(Duration::from_millis(10)..=TIMEOUT_MAX).contains(&duration) {
+                return Err(Error::invalid(option, "has to be 10 ms to 10 min"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Without URLs and secrets.
+impl fmt::Debug for NatsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsOptions")
+            .field("id", &self.id)
+            .field("stream", &self.stream)
+            .field("prefix", &self.prefix)
+            .field("partitions", &self.partitions)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, Nats};
+
+    #[track_caller]
+    fn refused(options: NatsOptions, option: &str) {
+        let error = Nats::with(options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+        assert!(error.to_string().contains(&format!("`{option}`")), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_right_is_named() {
+        let good = || NatsOptions::new("nats://me:secret@localhost:4222");
+        Nats::with(good()).unwrap();
+        refused(NatsOptions::new("ftp://me:secret@localhost"), "url");
+        refused(good().id(""), "id");
+        refused(good().stream("A.B"), "stream");
+        refused(good().stream(""), "stream");
+        for prefix in ["", "a.*", "a..b", ">", "a b", "$JS", "a\r\n"] {
+            refused(good().prefix(prefix), "prefix");
+        }
+        refused(good().partitions(0), "partitions");
+        refused(good().publish_timeout(Duration::ZERO), "publish_timeout");
+        refused(good().ack_wait(Duration::MAX), "ack_wait");
+        refused(good().max_ack_pending(0), "max_ack_pending");
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let options = NatsOptions::new("nats://me:secret@localhost").token("secret");
+        assert!(!format!("{:?}", Nats::with(options).unwrap()).contains("secret"));
+        let error = Nats::connect("ftp://me:secret@localhost").unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("secret"));
+    }
+}

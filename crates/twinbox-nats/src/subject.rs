@@ -1,0 +1,120 @@
+//! Subjects: `<prefix>.<partition>.<type>`.
+use std::fmt::Write as _;
+use twinbox_core::{Message, MessageId, id, limits, message};
+
+/// Whether this can name a stream or a consumer.
+pub(crate) fn is_name(text: &str) -> bool {
+    is_prefix(text) && !text.contains('.')
+}
+
+/// Whether subjects can begin with this.
+pub(crate) fn is_prefix(text: &str) -> bool {
+    text.len() <= limits::NAME_BYTES_MAX && message::is_type_name(text)
+}
+
+/// Whether this type can stand in a subject. The length matters too: a server closes the connection on
+/// which it reads a line of more than 4 KiB.
+pub(crate) fn is_type(text: &str) -> bool {
+    text.len() <= limits::TYPE_BYTES_MAX && message::is_type_name(text)
+}
+
+/// The subject of a message, unless its type cannot stand in one.
+pub(crate) fn of(prefix: &str, partitions: u32, message: &Message, id: MessageId) -> Option<String> {
+    if !is_type(&message.event_type) {
+        return None;
+    }
+    let partition = id::partition(message.key.as_deref(), id, partitions);
+    let mut subject = String::with_capacity(prefix.len() + message.event_type.len() + 6);
+    write!(subject, "{prefix}.{partition}.{}", message.event_type).ok()?;
+    Some(subject)
+}
+
+/// What a consumer of `event_type` filters by: the type in every partition.
+pub(crate) fn filter(prefix: &str, event_type: &str) -> String {
+    format!("{prefix}.*.{event_type}")
+}
+
+/// Everything below the prefix.
+pub(crate) fn all(prefix: &str) -> String {
+    format!("{prefix}.>")
+}
+
+/// Whether some subject below `prefix` matches `pattern`.
+pub(crate) fn overlaps(pattern: &str, prefix: &str) -> bool {
+    let mut tokens = pattern.split('.');
+    for word in prefix.split('.') {
+        match tokens.next() {
+            Some(">") => return true,
+            Some(token) if token == "*" || token == word => {}
+            _ => return false,
+        }
+    }
+    tokens.next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use twinbox_core::Timestamp;
+
+    fn message(event_type: &str, key: Option<&str>) -> Message {
+        Message {
+            id: "order-1".into(),
+            source: "shop".into(),
+            event_type: event_type.into(),
+            version: 1,
+            key: key.map(str::to_owned),
+            subject: None,
+            time: Timestamp::from_micros(0),
+            sequence: None,
+            correlation_id: None,
+            causation_id: None,
+            traceparent: None,
+            content_type: message::JSON.into(),
+            headers: Vec::new(),
+            payload: Bytes::new(),
+        }
+    }
+
+    fn subject(event_type: &str, key: Option<&str>) -> Option<String> {
+        let message = message(event_type, key);
+        of("events", 16, &message, message.message_id())
+    }
+
+    #[test]
+    fn the_key_and_else_the_id_choose_the_partition() {
+        assert_eq!(subject("orders.placed", Some("o-1")).unwrap(), "events.14.orders.placed");
+        assert_eq!(subject("orders.placed", None).unwrap(), "events.8.orders.placed");
+    }
+
+    #[test]
+    fn a_type_that_is_no_token_has_no_subject() {
+        for bad in ["", "*", ">", "a.>", "a b", "a..b", "a\r\nPUB x 0\r\n", &"a".repeat(129)] {
+            assert_eq!(subject(bad, None), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn overlapping() {
+        for pattern in [">", "events.>", "events.*.>", "*.>", "events.3.orders.*", "events.*"] {
+            assert!(overlaps(pattern, "events"), "{pattern}");
+        }
+        for pattern in ["events", "event.>", "*", "other.>", "events.a"] {
+            assert!(!overlaps(pattern, "events.b"), "{pattern}");
+        }
+        assert!(overlaps("a.*.>", "a.b") && !overlaps("a.*", "a.b"));
+    }
+
+    proptest! {
+        /// Whatever a foreign producer writes into the row, a subject has no wildcard and is one line.
+        #[test]
+        fn no_type_becomes_a_wildcard(event_type in any::<String>(), key in any::<Option<String>>()) {
+            if let Some(subject) = subject(&event_type, key.as_deref()) {
+                prop_assert!(!subject.contains(['*', '>', ' ', '\r', '\n', '\t']));
+                prop_assert!(subject.split('.').all(|token| !token.is_empty()));
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! CloudEvents in binary mode: attributes in `ce-` headers, percent-encoded; the payload is the data.
+use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
+use bytes::Bytes;
+use std::{borrow::Cow, collections::HashMap, fmt::Write as _, str::FromStr as _};
+use twinbox_core::{Message, MessageId, Timestamp, draft, limits, message::attribute as a};
+
+use crate::subject;
+
+/// Known attributes, so that no name is built for each message.
+const NAMES: [(&str, HeaderName); 13] = [
+    (a::SPEC_VERSION, HeaderName::from_static("ce-specversion")),
+    (a::ID, HeaderName::from_static("ce-id")),
+    (a::SOURCE, HeaderName::from_static("ce-source")),
+    (a::TYPE, HeaderName::from_static("ce-type")),
+    (a::VERSION, HeaderName::from_static("ce-dataversion")),
+    (a::TIME, HeaderName::from_static("ce-time")),
+    (a::CONTENT_TYPE, HeaderName::from_static("ce-datacontenttype")),
+    (a::KEY, HeaderName::from_static("ce-partitionkey")),
+    (a::SUBJECT, HeaderName::from_static("ce-subject")),
+    (a::SEQUENCE, HeaderName::from_static("ce-sequence")),
+    (a::CORRELATION_ID, HeaderName::from_static("ce-correlationid")),
+    (a::CAUSATION_ID, HeaderName::from_static("ce-causationid")),
+    (a::TRACEPARENT, HeaderName::from_static("ce-traceparent")),
+];
+
+/// A header that cannot stand on the wire.
+#[derive(Debug, PartialEq)]
+pub(crate) struct InvalidHeader;
+
+/// The headers of a message. Reserved names among its own, which only a producer that bypasses the store can
+/// have written, are left out.
+pub(crate) fn encode(message: &Message, id: MessageId) -> Result<HeaderMap, InvalidHeader> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::NATS_MESSAGE_ID, value(&id.to_string())?);
+    for (attribute, text) in message.attributes() {
+        headers.insert(name_of(attribute)?, value(&percent_encode(&text))?);
+    }
+    if let Some(traceparent) = &message.traceparent {
+        headers.insert(HeaderName::from_static(a::TRACEPARENT), value(traceparent)?);
+    }
+    for (name, text) in message.headers.iter().filter(|(name, _)| !draft::is_reserved(name)) {
+        headers.append(name_from(name)?, value(text)?);
+    }
+    Ok(headers)
+}
+
+fn name_of(attribute: &str) -> Result<HeaderName, InvalidHeader> {
+    match NAMES.iter().find(|(known, _)| *known == attribute) {
+        Some((_, name)) => Ok(name.clone()),
+        None => name_from(&format!("ce-{attribute}")),
+    }
+}
+
+fn name_from(text: &str) -> Result<HeaderName, InvalidHeader> {
+    if text.is_empty() {
+        return Err(InvalidHeader);
+    }
+    HeaderName::from_str(text).map_err(|_| InvalidHeader)
+}
+
+fn value(text: &str) -> Result<HeaderValue, InvalidHeader> {
+    HeaderValue::from_str(text).map_err(|_| InvalidHeader)
+}
+
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b'!'..=b'~') && byte != b'"' && byte != b'%'
+}
+
+fn percent_encode(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut encoded = String::with_capacity(text.len() * 3);
+    for byte in text.bytes() {
+        if is_plain(byte) {
+            encoded.push(char::from(byte));
+        } else {
+            write!(encoded, "%{byte:02X}").expect("a String takes whatever is written to it");
+        }
+    }
+    Cow::Owned(encoded)
+}
+
+/// None for what is no UTF-8 once decoded. A `%` without two digits behind it stands for itself.
+fn percent_decode(text: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let byte = match rest {
+            [b'%', high, low, ..] => hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
+            _ => None,
+        };
+        decoded.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &rest[3..] } else { tail };
+    }
+    String::from_utf8(decoded).ok()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|n| u8::try_from(n).ok())
+}
+
+/// Where a message lies in JetStream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) stream: &'a str,
+    pub(crate) sequence: u64,
+    pub(crate) stored: Timestamp,
+}
+
+/// The message, or as much of it as could be read and why not more.
+pub(crate) fn decode(
+    headers: Option<&HeaderMap>,
+    payload: &Bytes,
+    place: Place<'_>,
+) -> (Message, Option<String>) {
+    let none = HeaderMap::new();
+    let headers = headers.unwrap_or(&none);
+    match read(headers, payload.clone()) {
+        Ok(message) => (message, None),
+        Err(defect) => (stand_in(headers, payload, place), Some(defect)),
+    }
+}
+
+fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
+    let mut attributes = HashMap::new();
+    for (name, values) in headers.iter() {
+        let name: &str = name.as_ref();
+        let attribute = name.strip_prefix("ce-").or((name == a::TRACEPARENT).then_some(name));
+        if let (Some(attribute), Some(value)) = (attribute, values.first()) {
+            let value = percent_decode(value.as_str());
+            let value = value.ok_or_else(|| format!("the header `ce-{attribute}` is not UTF-8"))?;
+            attributes.insert(attribute, value);
+        }
+    }
+    let message =
+        Message::from_attributes(|name| attributes.get(name).cloned(), own_headers(headers)?, payload);
+    let message = message.map_err(|e| e.to_string())?;
+    check(&message)?;
+    Ok(message)
+}
+
+/// The application's own headers, sorted by name, because the client does not keep their order.
+fn own_headers(headers: &HeaderMap) -> Result<Vec<(String, String)>, String> {
+    let mut own = Vec::new();
+    let mut bytes = 0;
+    for (name, values) in headers.iter() {
+        let name: &str = name.as_ref();
+        if draft::is_reserved(name) {
+            continue;
+        }
+        for value in values {
+            bytes += name.len() + value.as_str().len();
+            if own.len() == limits::HEADERS_MAX || bytes > limits::HEADERS_BYTES_MAX {
+                return Err(format!(
+                    "it has more than {} headers or {} bytes of them",
+                    limits::HEADERS_MAX,
+                    limits::HEADERS_BYTES_MAX
+                ));
+            }
+            own.push((name.to_owned(), value.as_str().to_owned()));
+        }
+    }
+    own.sort_by(|x, y| x.0.cmp(&y.0));
+    Ok(own)
+}
+
+/// Holds what others wrote against the bounds that the store sets its own messages.
+fn check(message: &Message) -> Result<(), String> {
+    if !subject::is_type(&message.event_type) {
+        return Err("the CloudEvents attribute `type` is no type name".to_owned());
+    }
+    let texts = [
+        (a::ID, Some(&message.id), limits::ID_BYTES_MAX),
+        (a::SOURCE, Some(&message.source), limits::SOURCE_BYTES_MAX),
+        (a::KEY, message.key.as_ref(), limits::KEY_BYTES_MAX),
+        (a::SUBJECT, message.subject.as_ref(), limits::SUBJECT_BYTES_MAX),
+        (a::CORRELATION_ID, message.correlation_id.as_ref(), limits::CORRELATION_BYTES_MAX),
+        (a::CAUSATION_ID, message.causation_id.as_ref(), limits::CORRELATION_BYTES_MAX),
+        (a::CONTENT_TYPE, Some(&message.content_type), limits::CONTENT_TYPE_BYTES_MAX),
+    ];
+    for (attribute, text, max) in texts {
+        let Some(text) = text else { continue };
+        if text.len() > max {
+            return Err(format!("the CloudEvents attribute `{attribute}` has more than {max} bytes"));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(format!("the CloudEvents attribute `{attribute}` holds a control character"));
+        }
+    }
+    if message.payload.len() > limits::PAYLOAD_BYTES_MAX {
+        return Err(format!("its payload has more than {} bytes", limits::PAYLOAD_BYTES_MAX));
+    }
+    Ok(())
+}
+
+fn stand_in(headers: &HeaderMap, payload: &Bytes, place: Place<'_>) -> Message {
+    let event_type = headers.get("ce-type").map(HeaderValue::as_str).filter(|text| subject::is_type(text));
+    Message {
+        id: place.sequence.to_string(),
+        source: format!("nats:{}", place.stream),
+        event_type: event_type.unwrap_or("unknown").to_owned(),
+        version: 1,
+        key: None,
+        subject: None,
+        time: place.stored,
+        sequence: None,
+        correlation_id: None,
+        causation_id: None,
+        traceparent: None,
+        content_type: "application/octet-stream".to_owned(),
+        headers: own_headers(headers).unwrap_or_default(),
+        payload: payload.slice(..payload.len().min(limits::PAYLOAD_BYTES_MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

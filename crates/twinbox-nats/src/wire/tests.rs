@@ -1,0 +1,152 @@
+use super::*;
+use proptest::prelude::*;
+
+const PLACE: Place<'_> = Place { stream: "EVENTS", sequence: 7, stored: Timestamp::from_micros(5) };
+
+fn message() -> Message {
+    Message {
+        id: "order-1".into(),
+        source: "shop".into(),
+        event_type: "orders.placed".into(),
+        version: 2,
+        key: Some("Zoë \"50%\"".into()),
+        subject: None,
+        time: Timestamp::from_micros(1_789_000_000_123_456),
+        sequence: Some(42),
+        correlation_id: None,
+        causation_id: None,
+        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+        content_type: "application/json".into(),
+        headers: vec![("region".into(), "eu, ü".into()), ("region".into(), "us".into())],
+        payload: Bytes::from_static(b"{}"),
+    }
+}
+
+fn encoded(message: &Message) -> Result<HeaderMap, InvalidHeader> {
+    encode(message, message.message_id())
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).unwrap().as_str()
+}
+
+#[track_caller]
+fn defect(headers: &HeaderMap, payload: &Bytes, why: &str) -> Message {
+    let (message, defect) = decode(Some(headers), payload, PLACE);
+    assert_eq!(defect.unwrap(), why);
+    assert_eq!((message.source.as_str(), message.id.as_str()), ("nats:EVENTS", "7"));
+    assert_eq!(message.time, PLACE.stored);
+    message
+}
+
+#[test]
+fn attributes_are_percent_encoded_headers() {
+    let headers = encoded(&message()).unwrap();
+    assert_eq!(text(&headers, "ce-specversion"), "1.0");
+    assert_eq!(text(&headers, "ce-partitionkey"), "Zo%C3%AB%20%2250%25%22");
+    assert_eq!(text(&headers, "ce-sequence"), "0000000000000000042");
+    assert_eq!(text(&headers, "Nats-Msg-Id"), message().message_id().to_string());
+    assert_eq!(text(&headers, "traceparent"), text(&headers, "ce-traceparent"));
+    assert_eq!(text(&headers, "region"), "eu, ü");
+    assert!(headers.get("ce-subject").is_none());
+    assert_eq!(decode(Some(&headers), &message().payload, PLACE), (message(), None));
+}
+
+#[test]
+fn every_attribute_has_a_name_of_its_own() {
+    for (attribute, name) in NAMES {
+        assert_eq!(name.to_string(), format!("ce-{attribute}"));
+    }
+    assert_eq!(name_of("other").unwrap().to_string(), "ce-other");
+}
+
+#[test]
+fn a_header_never_becomes_a_second_line() {
+    let with = |name: &str, value: &str| {
+        encoded(&Message { headers: vec![(name.into(), value.into())], ..message() })
+    };
+    for (name, value) in
+        [("x", "a\r\nNats-Msg-Id: 1"), ("x", "\n"), ("x: y\r\nz", ""), ("", ""), ("ü", ""), (" x", "")]
+    {
+        assert_eq!(with(name, value), Err(InvalidHeader), "{name:?} {value:?}");
+    }
+    for reserved in ["nats-msg-id", "Nats-Rollup", "CE-id", "Content-Type", "tracestate"] {
+        let headers = with(reserved, "forged").unwrap();
+        assert!(headers.iter().all(|(_, values)| values.iter().all(|v| v.as_str() != "forged")));
+    }
+}
+
+#[test]
+fn what_is_no_cloud_event_is_a_defect() {
+    let payload = Bytes::from_static(b"anything");
+    let bare = HeaderMap::new();
+    let message = defect(&bare, &payload, "the CloudEvents attribute `specversion` is missing");
+    assert_eq!((message.event_type.as_str(), &message.payload), ("unknown", &payload));
+    assert!(decode(None, &payload, PLACE).1.is_some());
+
+    let with = |name: &str, value: &str| {
+        let mut headers = encoded(&self::message()).unwrap();
+        headers.insert(name, value);
+        headers
+    };
+    let message = defect(&with("ce-id", "%FF"), &payload, "the header `ce-id` is not UTF-8");
+    assert_eq!(message.event_type, "orders.placed");
+    assert_eq!(message.headers.len(), 2);
+    defect(&with("ce-id", "a%00"), &payload, "the CloudEvents attribute `id` holds a control character");
+    defect(
+        &with("ce-id", &"a".repeat(256)),
+        &payload,
+        "the CloudEvents attribute `id` has more than 255 bytes",
+    );
+    let message =
+        defect(&with("ce-type", "a.*"), &payload, "the CloudEvents attribute `type` is no type name");
+    assert_eq!(message.event_type, "unknown");
+    defect(&with("big", &"a".repeat(16_384)), &payload, "it has more than 32 headers or 16384 bytes of them");
+    let message = defect(&with("x", ""), &vec![0; 983_041].into(), "its payload has more than 983040 bytes");
+    assert_eq!(message.payload.len(), 983_040);
+}
+
+#[test]
+fn a_percent_sign_alone_stands_for_itself() {
+    for (text, decoded) in [("100%", "100%"), ("%zz", "%zz"), ("%4", "%4"), ("%41%c3%bc", "Aü"), ("", "")] {
+        assert_eq!(percent_decode(text).as_deref(), Some(decoded));
+    }
+}
+
+fn plain(max: usize) -> impl Strategy<Value = String> {
+    proptest::collection::vec(any::<char>().prop_filter("no control", |c| !c.is_control()), 1..max / 4)
+        .prop_map(String::from_iter)
+}
+
+proptest! {
+    #[test]
+    fn attributes_come_back_as_they_went(
+        (id, source, content_type) in (plain(255), plain(255), plain(255)),
+        (key, subject) in (proptest::option::of(plain(255)), proptest::option::of(plain(1024))),
+        correlation_id in proptest::option::of(plain(255)),
+        (version, sequence) in (any::<u32>(), any::<Option<u64>>()),
+        micros in 0..253_402_300_799_000_000_i64,
+        payload in any::<Vec<u8>>(),
+    ) {
+        let message = Message {
+            id, source, content_type, key, subject, correlation_id, version, sequence,
+            time: Timestamp::from_micros(micros), payload: payload.into(), ..message()
+        };
+        let headers = encoded(&message).unwrap();
+        for (_, values) in headers.iter() {
+            prop_assert!(values.iter().all(|v| !v.as_str().contains(['\r', '\n', '\0'])));
+        }
+        prop_assert_eq!(decode(Some(&headers), &message.payload, PLACE), (message, None));
+    }
+
+    /// Nothing that stands in a row makes encoding panic, and nothing in a header makes decoding panic.
+    #[test]
+    fn garbage_is_an_answer(name in any::<String>(), value in any::<String>(), attribute in "ce-[a-z]{1,12}") {
+        let _ = encoded(&Message { id: value.clone(), headers: vec![(name, value.clone())], ..message() });
+        let mut headers = encoded(&message()).unwrap();
+        if let (Ok(name), Ok(value)) = (HeaderName::from_str(&attribute), HeaderValue::from_str(&value)) {
+            headers.insert(name, value);
+        }
+        let _ = decode(Some(&headers), &Bytes::new(), PLACE);
+    }
+}

@@ -1,0 +1,240 @@
+//! What differs between databases, and nothing else.
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+use crate::{Error, log::Window, micros::Micros, migrate::Migration, sql::Statements};
+use sqlx::{ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Type};
+use sqlx_core::transaction::TransactionManager as _;
+use twinbox_core::draft::Fields;
+use uuid::Uuid;
+
+/// `Self: Implied<T>` carries the bounds on `T` to every user of the trait that asks for it, so callers
+/// write `DB: Dialect` and not twenty lines of `where`: Rust implies bounds on the associated types of
+/// supertraits, and on nothing else.
+#[doc(hidden)]
+pub trait ImpliedBound<T: ?Sized> {
+    type Is: ?Sized;
+}
+impl<S: ?Sized, T: ?Sized> ImpliedBound<T> for S {
+    type Is = T;
+}
+#[doc(hidden)]
+pub trait Implied<T: ?Sized>: ImpliedBound<T, Is = T> {}
+impl<S: ?Sized, T: ?Sized> Implied<T> for S {}
+
+/// A column type that every dialect binds and reads.
+#[doc(hidden)]
+pub trait Column<T>:
+    ImpliedBound<T, Is: Type<Self> + for<'q> Encode<'q, Self> + for<'r> Decode<'r, Self>>
+    + Implied<T>
+    + ImpliedBound<Option<T>, Is: Type<Self> + for<'q> Encode<'q, Self> + for<'r> Decode<'r, Self>>
+    + Implied<Option<T>>
+    + Database
+{
+}
+impl<DB: Database, T> Column<T> for DB
+where
+    T: Type<DB> + for<'q> Encode<'q, DB> + for<'r> Decode<'r, DB>,
+    Option<T>: Type<DB> + for<'q> Encode<'q, DB> + for<'r> Decode<'r, DB>,
+{
+}
+
+/// A database that Twinbox runs on: [`sqlx::Postgres`] and [`sqlx::Sqlite`]. Not to be implemented outside
+/// Twinbox; its items may change in any release.
+pub trait Dialect:
+    Database<Arguments: IntoArguments<Self>>
+    + Column<bool>
+    + Column<i64>
+    + Column<f64>
+    + Column<String>
+    + Column<Vec<u8>>
+    + Column<Uuid>
+    + Column<Micros>
+    + ImpliedBound<usize, Is: ColumnIndex<Self::Row>>
+    + Implied<usize>
+    + for<'n> ImpliedBound<&'n str, Is: ColumnIndex<Self::Row>>
+    + for<'n> Implied<&'n str>
+    + for<'c> ImpliedBound<&'c mut <Self as Database>::Connection, Is: Executor<'c, Database = Self>>
+    + for<'c> Implied<&'c mut <Self as Database>::Connection>
+{
+    /// Applied in order; the version of a migration is its place, counted from 1.
+    #[doc(hidden)]
+    const MIGRATIONS: &'static [Migration];
+    /// Run before the migrations, every time: the version table and where it lives.
+    #[doc(hidden)]
+    const BOOTSTRAP: &'static str;
+    /// Held while migrating, so that of several starters one migrates.
+    #[doc(hidden)]
+    const MIGRATION_LOCK: Option<&'static str>;
+
+    #[doc(hidden)]
+    const BEGIN: &'static str;
+    /// Begins a handler's transaction. Where locks are waited for, the wait of the claim is bounded.
+    #[doc(hidden)]
+    const BEGIN_CLAIM: &'static str;
+    #[doc(hidden)]
+    const NUMBERED_BINDS: bool;
+    /// One transaction of ours at a time in this process.
+    #[doc(hidden)]
+    const ONE_WRITER: bool;
+    #[doc(hidden)]
+    const NOW: &'static str;
+    /// The time that `?` microseconds from now will be.
+    #[doc(hidden)]
+    const AFTER: &'static str;
+    #[doc(hidden)]
+    const PUBLISH_ALL: &'static str;
+    #[doc(hidden)]
+    const CLAIM: &'static str;
+
+    /// The newest tick, after making one if there is something beyond the last. No binds.
+    #[doc(hidden)]
+    const NEWEST: &'static str;
+    /// Between which positions the newcomers of a window lie. Binds: p, w.
+    #[doc(hidden)]
+    const BOUNDS: &'static str;
+    /// The next messages of a window. Binds: after, p, w, floor, ceiling, limit. Every row starts with
+    /// whether the window can be read here at all; a row without a position says only that.
+    #[doc(hidden)]
+    const PAGE: &'static str;
+    /// A tick that everything committed so far lies before. No binds.
+    #[doc(hidden)]
+    const START_NOW: &'static str;
+    /// The newest tick that everything committed after a time lies behind. Bind: the time.
+    #[doc(hidden)]
+    const START_AT: &'static str;
+
+    /// Where a table, index or function of that name is.
+    #[doc(hidden)]
+    fn table(namespace: &str, name: &str) -> String;
+
+    /// Looks for setups in which messages would be lost.
+    #[doc(hidden)]
+    fn check(
+        conn: &mut Self::Connection,
+        namespace: &str,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Writes messages in one statement.
+    #[doc(hidden)]
+    fn publish_all(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        messages: Vec<Fields>,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Holds a lock on a key until the transaction ends, where writers can overlap.
+    #[doc(hidden)]
+    fn lock_key(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        key: &str,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Fails where COMMIT would roll back and say nothing.
+    #[doc(hidden)]
+    fn ensure_whole(conn: &mut Self::Connection) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Proof that the transaction at the end is the one from the beginning.
+    #[doc(hidden)]
+    type Guard: Send + Sync;
+    /// Claims a message and marks the transaction as one that only Twinbox may commit. False: claimed before.
+    #[doc(hidden)]
+    fn claim(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        claim: Claim<'_>,
+        guard: &mut Option<Self::Guard>,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
+    /// Lets the commit that follows through, unless the handler ended the transaction.
+    #[doc(hidden)]
+    fn allow_commit(
+        conn: &mut Self::Connection,
+        guard: &Self::Guard,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Brings what sqlx counts and what the database has together again, so that the rollback that follows
+    /// leaves a connection that is fit for the pool.
+    #[doc(hidden)]
+    fn prepare_rollback(
+        conn: &mut Self::Connection,
+        guard: Option<&Self::Guard>,
+    ) -> impl Future<Output = ()> + Send;
+    /// Says whether the commit that returned was the guarded one.
+    #[doc(hidden)]
+    fn committed(guard: &Self::Guard) -> bool;
+
+    #[doc(hidden)]
+    fn rows_affected(result: &Self::QueryResult) -> u64;
+}
+
+/// What a claim writes.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    pub(crate) consumer: &'a str,
+    pub(crate) message_id: Uuid,
+    pub(crate) source: &'a str,
+    pub(crate) event_id: &'a str,
+    pub(crate) payload_hash: &'a [u8],
+}
+
+/// What sqlx counts. None: a connection was swapped in, or a `begin` was dropped half-way inside the
+/// handler. More than one: a savepoint was leaked, and sqlx's commit would only release it.
+fn exactly_one<DB: Database>(conn: &DB::Connection) -> Result<(), Error> {
+    match DB::TransactionManager::get_transaction_depth(conn) {
+        0 => Err(transaction_ended()),
+        1 => Ok(()),
+        _ => Err(crate::tx::savepoint_abandoned()),
+    }
+}
+
+/// Leaves what sqlx counts at one, so that its rollback means the transaction.
+async fn unwind<DB: Database>(conn: &mut DB::Connection) {
+    while DB::TransactionManager::get_transaction_depth(conn) > 1 {
+        if DB::TransactionManager::rollback(conn).await.is_err() {
+            return;
+        }
+    }
+}
+
+pub(crate) fn transaction_aborted() -> Error {
+    Error::new(
+        crate::ErrorKind::TransactionAborted,
+        "a statement failed and its error was ignored, so nothing can be committed",
+    )
+}
+
+pub(crate) fn transaction_ended() -> Error {
+    Error::new(
+        crate::ErrorKind::TransactionEnded,
+        "the handler ran COMMIT or ROLLBACK, or put another connection in the place of its own",
+    )
+}
+
+/// The window after `p`, if there is one.
+pub(crate) async fn next_window<DB: Dialect>(
+    conn: &mut DB::Connection,
+    statements: &Statements,
+    p: i64,
+) -> Result<Option<Window>, Error> {
+    let newest: i64 = sqlx::query_scalar::<DB, i64>(statements.log_newest.clone()).fetch_one(&mut *conn).await?;
+    if newest <= p { Ok(None) } else { window::<DB>(conn, statements, p, newest).await.map(Some) }
+}
+
+/// The window between two ticks.
+pub(crate) async fn window<DB: Dialect>(
+    conn: &mut DB::Connection,
+    statements: &Statements,
+    p: i64,
+    w: i64,
+) -> Result<Window, Error> {
+    if p == 0 {
+        // From the beginning everything is a newcomer, and there may be a lot of it.
+        return Ok(Window { p, w, floor: 0, ceiling: i64::MAX });
+    }
+    let bounds = sqlx::query_as::<DB, (Option<i64>, Option<i64>)>(statements.log_bounds.clone());
+    let (floor, ceiling) = bounds.bind(p).bind(w).fetch_one(conn).await?;
+    Ok(Window { p, w, floor: floor.unwrap_or(i64::MAX), ceiling: ceiling.unwrap_or(0) })
+}

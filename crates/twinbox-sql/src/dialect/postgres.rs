@@ -1,0 +1,217 @@
+use super::{Claim, Dialect, exactly_one, transaction_aborted, transaction_ended, unwind};
+use crate::{Error, ErrorKind, error::sqlstate, migrate::Migration, row, sql::Statements};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
+use twinbox_core::draft::Fields;
+
+impl Dialect for Postgres {
+    const MIGRATIONS: &'static [Migration] = &[Migration {
+        name: "log_and_inbox",
+        compatible_from: 1,
+        sql: include_str!("../../migrations/postgres/0001_log_and_inbox.sql"),
+    }];
+    const BOOTSTRAP: &'static str = "CREATE SCHEMA IF NOT EXISTS {schema};
+        CREATE TABLE IF NOT EXISTS {migrations} (version bigint PRIMARY KEY, name text NOT NULL,
+            compatible_from bigint NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());";
+    const MIGRATION_LOCK: Option<&'static str> =
+        Some("SELECT pg_advisory_xact_lock(hashtextextended('twinbox migrations', 0))");
+
+    const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+    // The claim puts the old time-out back, so that it holds for the claim and not for the handler.
+    const BEGIN_CLAIM: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+        SELECT set_config('twinbox.lock_timeout', current_setting('lock_timeout'), true), \
+        set_config('lock_timeout', '2s', true)";
+    const NUMBERED_BINDS: bool = true;
+    const ONE_WRITER: bool = false;
+    const NOW: &'static str = "clock_timestamp()";
+    const AFTER: &'static str = "(clock_timestamp() + ? * interval '1 microsecond')";
+    const PUBLISH_ALL: &'static str = "INSERT INTO {outbox} ({published}) \
+        SELECT id, type, version, key, subject, COALESCE(time, clock_timestamp()), correlation_id, causation_id, \
+        traceparent, content_type, headers, payload \
+        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::text[], \
+        $8::text[], $9::text[], $10::text[], $11::text[], $12::bytea[]) WITH ORDINALITY \
+        AS m ({published}, nth) ORDER BY nth";
+    const CLAIM: &'static str = "WITH claimed AS (INSERT INTO {inbox} (consumer, message_id, source, event_id, \
+        payload_hash, state) VALUES ($1, $2, $3, $4, $5, 'processed') ON CONFLICT DO NOTHING RETURNING 1) \
+        SELECT pg_current_xact_id()::text, set_config('lock_timeout', current_setting('twinbox.lock_timeout'), true) \
+        FROM claimed";
+
+    // By outbox_txid_position in both branches; ORDER BY keeps the planner on it, because it would take a
+    // table scan for finding "some" row at once, and read all of the table when there is none. Once a second
+    // a tick is made even if nothing is there, so that the rows of a long open transaction fall behind the
+    // last tick's xmax and are not read again by every peek.
+    const NEWEST: &'static str = "WITH last AS MATERIALIZED (
+            SELECT id, snapshot, at FROM {ticks} ORDER BY id DESC LIMIT 1
+        ), made AS (
+            INSERT INTO {ticks} (id, snapshot) SELECT id + 1, pg_current_snapshot() FROM last
+            WHERE at < clock_timestamp() - interval '1 second'
+                OR (SELECT position FROM {outbox} WHERE txid >= pg_snapshot_xmax((SELECT snapshot FROM last))
+                    ORDER BY txid, position LIMIT 1) IS NOT NULL
+                OR EXISTS (SELECT 1 FROM pg_snapshot_xip((SELECT snapshot FROM last)) late
+                    WHERE pg_visible_in_snapshot(late, pg_current_snapshot())
+                    AND (SELECT position FROM {outbox} WHERE txid = late ORDER BY txid, position LIMIT 1) IS NOT NULL)
+            ON CONFLICT DO NOTHING RETURNING id
+        ) SELECT COALESCE((SELECT id FROM made), (SELECT id FROM last))";
+
+    // By outbox_txid_position; OFFSET 0 keeps the planner from walking the primary key for min and max.
+    const BOUNDS: &'static str = "SELECT min(position) - 1, max(position) FROM (
+            SELECT position FROM {outbox}
+            WHERE txid >= (SELECT pg_snapshot_xmax(snapshot) FROM {ticks} WHERE id = $1)
+                AND txid < (SELECT pg_snapshot_xmax(snapshot) FROM {ticks} WHERE id = $2) OFFSET 0
+        ) newcomers";
+
+    // Late committers by outbox_txid_position, newcomers by the primary key: `IS TRUE` keeps the planner off
+    // the other index, where it would sort. A standby can lack rows that the tick promises.
+    const PAGE: &'static str = "WITH s AS MATERIALIZED (
+            SELECT (SELECT snapshot FROM {ticks} WHERE id = $2) p, (SELECT snapshot FROM {ticks} WHERE id = $3) w
+        ) SELECT (s.p IS NOT NULL AND s.w IS NOT NULL AND NOT pg_is_in_recovery()) AS readable, u.*
+        FROM s LEFT JOIN (SELECT * FROM (
+            (SELECT l.* FROM (
+                SELECT x FROM s, pg_snapshot_xip(s.p) x WHERE pg_visible_in_snapshot(x, s.w)
+            ) late CROSS JOIN LATERAL (
+                SELECT position, {message} FROM {outbox}
+                WHERE txid = late.x AND position > $1 ORDER BY position LIMIT $6) l)
+            UNION ALL
+            (SELECT position, {message} FROM {outbox}
+                WHERE position > greatest($1, $4) AND position <= $5
+                AND (txid >= (SELECT pg_snapshot_xmax(p) FROM s)) IS TRUE
+                AND pg_visible_in_snapshot(txid, (SELECT w FROM s)) ORDER BY position LIMIT $6)
+        ) both_branches ORDER BY position LIMIT $6) u ON true ORDER BY u.position";
+    const START_NOW: &'static str =
+        "INSERT INTO {ticks} (id, snapshot) SELECT max(id) + 1, pg_current_snapshot() FROM {ticks} RETURNING id";
+    const START_AT: &'static str = "SELECT max(id) FROM {ticks} WHERE at <= $1 OR id = 0";
+
+    fn table(namespace: &str, name: &str) -> String {
+        if name == "schema" { format!("\"{namespace}\"") } else { format!("\"{namespace}\".{name}") }
+    }
+
+    async fn check(conn: &mut PgConnection, namespace: &str) -> Result<(), Error> {
+        let sentinel = Self::table(namespace, "sentinel");
+        let facts = format!(
+            "SELECT pg_is_in_recovery(),
+                (SELECT bool_and(xmin::text::bigint = (txid::text::numeric % 4294967296)::bigint) FROM {sentinel}),
+                (SELECT seqcache = 1 FROM pg_sequence
+                    WHERE seqrelid = pg_get_serial_sequence($1, 'position')::regclass)"
+        );
+        let (standby, original, uncached): (bool, Option<bool>, Option<bool>) =
+            sqlx::query_as(AssertSqlSafe(facts)).bind(Self::table(namespace, "outbox")).fetch_one(conn).await?;
+        if standby {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                "this server is a standby: connect to the primary, messages are never read from a replica",
+            ));
+        }
+        if original != Some(true) {
+            return Err(Error::new(
+                ErrorKind::Restored,
+                "this database was restored from a dump, and the log's transaction ids mean nothing here: \
+                 run `twinbox destinations rebase` before anything reads it",
+            ));
+        }
+        if uncached != Some(true) {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                "the outbox sequence caches values, which breaks the order of keys: \
+                 ALTER TABLE outbox ALTER COLUMN position SET CACHE 1",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn publish_all(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        messages: Vec<Fields>,
+    ) -> Result<(), Error> {
+        fn column<T>(messages: &[Fields], get: impl Fn(&Fields) -> T) -> Vec<T> {
+            messages.iter().map(get).collect()
+        }
+        let m = &messages;
+        sqlx::query(statements.publish_all.clone())
+            .bind(column(m, |f| f.id.clone()))
+            .bind(column(m, |f| f.event_type.clone()))
+            .bind(column(m, |f| i64::from(f.version)))
+            .bind(column(m, |f| f.key.clone()))
+            .bind(column(m, |f| f.subject.clone()))
+            .bind(column(m, |f| f.time.map(crate::micros::Micros)))
+            .bind(column(m, |f| f.correlation_id.clone()))
+            .bind(column(m, |f| f.causation_id.clone()))
+            .bind(column(m, |f| f.traceparent.clone()))
+            .bind(column(m, |f| f.content_type.clone()))
+            .bind(column(m, |f| row::headers(&f.headers)))
+            .bind(column(m, |f| f.payload.to_vec()))
+            .execute(conn)
+            .await?;
+        Ok(())
+    }
+
+    async fn lock_key(conn: &mut PgConnection, statements: &Statements, key: &str) -> Result<(), Error> {
+        let name = format!("twinbox/{}/{key}", statements.namespace);
+        sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))").bind(name).execute(conn).await?;
+        Ok(())
+    }
+
+    async fn ensure_whole(conn: &mut PgConnection) -> Result<(), Error> {
+        match sqlx::raw_sql("SELECT").execute(conn).await {
+            Ok(_) => Ok(()),
+            Err(e) if sqlstate(&e).as_deref() == Some("25P02") => Err(transaction_aborted()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The transaction id.
+    type Guard = String;
+
+    async fn claim(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        claim: Claim<'_>,
+        guard: &mut Option<String>,
+    ) -> Result<bool, Error> {
+        let row = sqlx::query(statements.claim.clone())
+            .bind(claim.consumer)
+            .bind(claim.message_id)
+            .bind(claim.source)
+            .bind(claim.event_id)
+            .bind(claim.payload_hash)
+            .fetch_optional(conn)
+            .await?;
+        let claimed = row.is_some();
+        if let Some(row) = row {
+            *guard = Some(row.try_get(0)?);
+        }
+        Ok(claimed)
+    }
+
+    async fn allow_commit(conn: &mut PgConnection, guard: &String) -> Result<(), Error> {
+        exactly_one::<Postgres>(conn)?;
+        let same: Result<Option<bool>, _> = sqlx::query_scalar(
+            "SELECT pg_current_xact_id_if_assigned()::text = $1 AND set_config('twinbox.commit', $1, true) = $1",
+        )
+        .bind(guard)
+        .fetch_one(conn)
+        .await;
+        match same {
+            Ok(Some(true)) => Ok(()),
+            Ok(_) => Err(transaction_ended()),
+            Err(e) if sqlstate(&e).as_deref() == Some("25P02") => Err(transaction_aborted()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// sqlx rolls back only what it counts, and a connection that was swapped in may hold a BEGIN that it
+    /// does not. ROLLBACK outside a transaction is only a warning.
+    async fn prepare_rollback(conn: &mut PgConnection, _: Option<&String>) {
+        unwind::<Postgres>(conn).await;
+        if !sqlx::Connection::is_in_transaction(conn) {
+            let _ = sqlx::raw_sql("ROLLBACK").execute(conn).await;
+        }
+    }
+
+    fn committed(_: &String) -> bool {
+        true
+    }
+
+    fn rows_affected(result: &Self::QueryResult) -> u64 {
+        result.rows_affected()
+    }
+}

@@ -1,0 +1,187 @@
+//! SQLite: one writer, so positions follow commit order and a tick is a position.
+use super::{Claim, Dialect, exactly_one, transaction_ended, unwind};
+use crate::{Error, ErrorKind, migrate::Migration, row, sql::Statements};
+use sqlx::{
+    AssertSqlSafe, Sqlite, SqliteConnection, SqlitePool,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use twinbox_core::draft::Fields;
+
+/// Opens a database file, made if it is missing, with what a durable log needs: WAL, `synchronous = FULL`
+/// (a committed message survives a power cut) and a busy time-out of 10 s against other processes.
+///
+/// # Errors
+/// The file cannot be opened or made.
+pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(Duration::from_secs(10))
+        .foreign_keys(true);
+    Ok(SqlitePoolOptions::new().max_connections(8).connect_with(options).await?)
+}
+
+impl Dialect for Sqlite {
+    const MIGRATIONS: &'static [Migration] = &[Migration {
+        name: "log_and_inbox",
+        compatible_from: 1,
+        sql: include_str!("../../migrations/sqlite/0001_log_and_inbox.sql"),
+    }];
+    const BOOTSTRAP: &'static str = "CREATE TABLE IF NOT EXISTS {migrations} (version INTEGER PRIMARY KEY,
+        name TEXT NOT NULL, compatible_from INTEGER NOT NULL,
+        applied_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER))) STRICT;";
+    // BEGIN IMMEDIATE is one.
+    const MIGRATION_LOCK: Option<&'static str> = None;
+
+    // Not DEFERRED: a transaction that reads and then writes is refused as busy at once, whatever the
+    // time-out.
+    const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    const BEGIN_CLAIM: &'static str = Self::BEGIN;
+    const NUMBERED_BINDS: bool = false;
+    const ONE_WRITER: bool = true;
+    const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+    const AFTER: &'static str = "(CAST(unixepoch('subsec') * 1000000 AS INTEGER) + ?)";
+    // Followed by as many rows as there are messages.
+    const PUBLISH_ALL: &'static str = "INSERT INTO {outbox} ({published}) VALUES ";
+    const CLAIM: &'static str = "INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state) \
+        VALUES (?, ?, ?, ?, ?, 'processed') ON CONFLICT DO NOTHING";
+
+    const NEWEST: &'static str = "SELECT COALESCE(max(position), 0) FROM {outbox}";
+    const BOUNDS: &'static str = "SELECT ?1, ?2";
+    const PAGE: &'static str = "SELECT true AS readable, position, {message} FROM {outbox} \
+        WHERE position > max(?1, ?2, ?4) AND position <= min(?3, ?5) ORDER BY position LIMIT ?6";
+    const START_NOW: &'static str = "SELECT COALESCE(max(position), 0) FROM {outbox}";
+    const START_AT: &'static str = "SELECT COALESCE((SELECT min(position) - 1 FROM {outbox} WHERE time >= ?1), \
+        (SELECT max(position) FROM {outbox}), 0)";
+
+    fn table(namespace: &str, name: &str) -> String {
+        format!("{namespace}_{name}")
+    }
+
+    async fn check(conn: &mut SqliteConnection, _: &str) -> Result<(), Error> {
+        let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(conn).await?;
+        if mode != "wal" {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!(
+                    "the journal mode is `{mode}` and must be `wal`: open the pool with `sqlite::open`, \
+                     or set `SqliteConnectOptions::journal_mode`"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    async fn publish_all(
+        conn: &mut SqliteConnection,
+        statements: &Statements,
+        messages: Vec<Fields>,
+    ) -> Result<(), Error> {
+        let values = format!("(?, ?, ?, ?, ?, COALESCE(?, {}), ?, ?, ?, ?, ?, ?)", Self::NOW);
+        let rows = vec![values; messages.len()].join(", ");
+        let sql = format!("{}{rows}", statements.publish_all.as_str());
+        let query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+        messages.into_iter().fold(query, row::bind::<Sqlite>).execute(conn).await?;
+        Ok(())
+    }
+
+    async fn lock_key(_: &mut SqliteConnection, _: &Statements, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn ensure_whole(_: &mut SqliteConnection) -> Result<(), Error> {
+        Ok(())
+    }
+
+    type Guard = CommitGate;
+
+    async fn claim(
+        conn: &mut SqliteConnection,
+        statements: &Statements,
+        claim: Claim<'_>,
+        guard: &mut Option<CommitGate>,
+    ) -> Result<bool, Error> {
+        if guard.is_none() {
+            *guard = Some(CommitGate::close(conn).await?);
+        }
+        let claimed = sqlx::query(statements.claim.clone())
+            .bind(claim.consumer)
+            .bind(claim.message_id)
+            .bind(claim.source)
+            .bind(claim.event_id)
+            .bind(claim.payload_hash)
+            .execute(conn)
+            .await?;
+        Ok(claimed.rows_affected() == 1)
+    }
+
+    async fn allow_commit(conn: &mut SqliteConnection, gate: &CommitGate) -> Result<(), Error> {
+        exactly_one::<Sqlite>(conn)?;
+        gate.0.compare_exchange(CLOSED, ALLOWED, SeqCst, SeqCst).map_err(|_| transaction_ended())?;
+        Ok(())
+    }
+
+    /// sqlx's rollback fails when SQLite has none to roll back, and then counts a transaction for ever:
+    /// every later `begin_with` on the connection would fail.
+    async fn prepare_rollback(conn: &mut SqliteConnection, gate: Option<&CommitGate>) {
+        if gate.is_some_and(|gate| gate.0.load(SeqCst) == ENDED) {
+            // Fails, and rightly, if the handler has begun another.
+            let _ = sqlx::raw_sql("BEGIN").execute(&mut *conn).await;
+        }
+        unwind::<Sqlite>(conn).await;
+    }
+
+    fn committed(gate: &CommitGate) -> bool {
+        gate.0.load(SeqCst) == COMMITTED
+    }
+
+    fn rows_affected(result: &Self::QueryResult) -> u64 {
+        result.rows_affected()
+    }
+}
+
+const CLOSED: u8 = 0;
+const ALLOWED: u8 = 1;
+const COMMITTED: u8 = 2;
+const ENDED: u8 = 3;
+const RELEASED: u8 = 4;
+
+/// Shared with the hooks on the connection. Dropping it lets everything through again, so a connection that
+/// goes back to the pool with the hooks still set is like any other.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct CommitGate(Arc<AtomicU8>);
+
+impl CommitGate {
+    async fn close(conn: &mut SqliteConnection) -> Result<Self, Error> {
+        let gate = Self(Arc::new(AtomicU8::new(CLOSED)));
+        let (commits, rollbacks) = (gate.0.clone(), gate.0.clone());
+        let mut handle = conn.lock_handle().await?;
+        // Refusing turns a COMMIT into a ROLLBACK, and so it would the implicit ones after it.
+        handle.set_commit_hook(move || {
+            let _ = commits.compare_exchange(ALLOWED, COMMITTED, SeqCst, SeqCst);
+            let _ = commits.compare_exchange(CLOSED, ENDED, SeqCst, SeqCst);
+            commits.load(SeqCst) != ENDED
+        });
+        handle.set_rollback_hook(move || {
+            let _ = rollbacks.compare_exchange(CLOSED, ENDED, SeqCst, SeqCst);
+        });
+        Ok(gate)
+    }
+}
+
+impl Drop for CommitGate {
+    fn drop(&mut self) {
+        self.0.store(RELEASED, SeqCst);
+    }
+}

@@ -1,0 +1,122 @@
+use std::{borrow::Cow, error::Error as StdError, fmt};
+use twinbox_core::{BoxError, InvalidDraft};
+
+/// What went wrong with the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The database refused or was not there; [`Error::is_transient`] tells which.
+    Database,
+    /// Another transaction of this process would not end.
+    Busy,
+    /// The draft breaks a bound. Nothing was written.
+    InvalidDraft,
+    /// A name, an option or the database's setup has to change.
+    Configuration,
+    /// The tables are missing, older than this program, or too new for it.
+    Schema,
+    /// The tables belong to another service.
+    WrongService,
+    /// The database was restored from a dump: the log's transaction ids mean nothing here.
+    Restored,
+    /// Another process owns the cursor now, or this one's lease ran out.
+    LeaseLost,
+    /// The connection broke during COMMIT: it may or may not have happened. Read what the transaction
+    /// wrote before doing it again.
+    CommitUnknown,
+    /// The handler ran COMMIT or ROLLBACK, or put another connection in the place of its own.
+    TransactionEnded,
+    /// A statement failed, its error was ignored, and the database will not commit.
+    TransactionAborted,
+    /// A savepoint was begun and never ended.
+    SavepointAbandoned,
+}
+
+/// An error of the store.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    what: Cow<'static, str>,
+    source: Option<BoxError>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, what: what.into(), source: None }
+    }
+
+    pub(crate) fn with_source(self, source: impl Into<BoxError>) -> Self {
+        Self { source: Some(source.into()), ..self }
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the same may work later without anybody's doing: the database is away, busy, or a standby
+    /// that will be promoted.
+    pub fn is_transient(&self) -> bool {
+        match self.kind {
+            ErrorKind::Database => {
+                self.sql().is_some_and(|e| is_outage(e) || sqlstate(e).is_some_and(|s| is_contention(&s)))
+            }
+            ErrorKind::Busy | ErrorKind::LeaseLost | ErrorKind::CommitUnknown => true,
+            _ => false,
+        }
+    }
+
+    fn sql(&self) -> Option<&sqlx::Error> {
+        self.source.as_deref()?.downcast_ref()
+    }
+}
+
+/// The database is not there, or not there for writing.
+pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
+    use sqlx::Error as E;
+    matches!(error, E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::BeginFailed)
+        || sqlstate(error).is_some_and(|s| {
+            // Connection lost, shutting down or starting, out of resources, standby.
+            s.len() == 5 && (s.starts_with("08") || s.starts_with("57P") || s.starts_with("53") || s == "25006")
+        })
+}
+
+/// Deadlock, serialization failure, lock time-out; SQLite: busy or locked.
+pub(crate) fn is_contention(sqlstate: &str) -> bool {
+    ["40001", "40P01", "55P03", "5", "6", "261", "262", "517"].contains(&sqlstate)
+}
+
+/// SQLSTATE, or SQLite's extended result code.
+pub(crate) fn sqlstate(error: &sqlx::Error) -> Option<String> {
+    error.as_database_error()?.code().map(Cow::into_owned)
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|e| e as _)
+    }
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(e: sqlx::Error) -> Self {
+        let what = match sqlstate(&e) {
+            Some(code) => format!("the database refused with code {code}").into(),
+            None if is_outage(&e) => "the database is not available".into(),
+            None => "the database driver failed".into(),
+        };
+        Self { kind: ErrorKind::Database, what, source: Some(e.into()) }
+    }
+}
+
+impl From<InvalidDraft> for Error {
+    fn from(e: InvalidDraft) -> Self {
+        let what = format!("the message cannot be published: {e}");
+        Self { kind: ErrorKind::InvalidDraft, what: what.into(), source: Some(e.into()) }
+    }
+}

@@ -1,0 +1,374 @@
+//! Claims, attempts and dead letters of consumers.
+//!
+//! [`Store::claim`] begins the transaction of a delivery with the claim as its first statement; what the
+//! handler writes commits together with it or not at all. Failures are counted in a table of their own,
+//! because an inbox row that a failed attempt left behind would make the retry a duplicate.
+use crate::{
+    BatchTx, Dialect, Error, ErrorKind, OwnedTx, Store, Tx,
+    dialect::Claim,
+    row::{self, query},
+    scope::{Cause, Scope},
+};
+use sha2::{Digest as _, Sha256};
+use sqlx::Row as _;
+use std::borrow::Cow;
+use twinbox_core::{Message, MessageId, limits};
+
+/// What became of a claim.
+#[expect(missing_debug_implementations, reason = "holds an open transaction")]
+#[expect(clippy::large_enum_variant, reason = "short-lived, one at a time")]
+pub enum Claimed<DB: Dialect> {
+    /// The claim is made: run the handler.
+    Open(Attempt<DB>),
+    /// It was claimed and committed before: acknowledge, run nothing.
+    Duplicate(Duplicate),
+}
+
+/// An earlier claim of the same message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Duplicate {
+    /// The earlier message had another payload: two different messages share an id. An alarm.
+    pub payload_differs: bool,
+    /// `processed`, `rejected` or `dead`.
+    pub state: String,
+}
+
+/// The open transaction of one attempt. Dropped, it rolls back, the claim included.
+#[expect(missing_debug_implementations, reason = "holds an open transaction")]
+pub struct Attempt<DB: Dialect> {
+    tx: OwnedTx<DB>,
+    guard: DB::Guard,
+    scope: Scope,
+    claimed: Vec<usize>,
+    failures: u32,
+}
+
+impl<DB: Dialect> Attempt<DB> {
+    /// Which attempt this is, counted from 1, by the failures on record.
+    pub fn number(&self) -> u32 {
+        self.failures.saturating_add(1)
+    }
+
+    /// Which of the messages of a batch are claimed; the others are duplicates.
+    pub fn claimed(&self) -> &[usize] {
+        &self.claimed
+    }
+
+    /// The transaction as a handler gets it.
+    pub fn tx(&mut self) -> Tx<'_, DB> {
+        Tx::new(self.tx.connection(), &mut self.scope)
+    }
+
+    /// The transaction as a handler of batches gets it.
+    pub fn batch_tx(&mut self) -> BatchTx<'_, DB> {
+        BatchTx::new(self.tx.connection(), &mut self.scope)
+    }
+
+    /// Commits the claim and everything the handler wrote.
+    ///
+    /// # Errors
+    /// The handler ended the transaction, ignored an error that lost it, or left a savepoint open: all is
+    /// rolled back. [`ErrorKind::CommitUnknown`]: the claim will tell whether it committed.
+    pub async fn commit(mut self) -> Result<(), Error> {
+        let whole = if self.scope.savepoint_abandoned() {
+            Err(crate::tx::savepoint_abandoned())
+        } else {
+            DB::allow_commit(self.tx.connection(), &self.guard).await
+        };
+        if let Err(error) = whole {
+            self.rollback().await;
+            return Err(error);
+        }
+        self.tx.commit_guarded().await?;
+        if DB::committed(&self.guard) { Ok(()) } else { Err(crate::dialect::transaction_ended()) }
+    }
+
+    /// Rolls back the claim and everything the handler wrote. Errors are left to the database, which rolls
+    /// back what it loses the connection of.
+    pub async fn rollback(mut self) {
+        DB::prepare_rollback(self.tx.connection(), Some(&self.guard)).await;
+        if let Err(error) = self.tx.rollback().await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "a rollback was left to the database");
+        }
+    }
+}
+
+/// Why a message became a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeadReason {
+    /// The handler rejected it.
+    Rejected,
+    /// Its attempts ran out.
+    Exhausted,
+    /// It cannot be read.
+    Undecodable,
+    /// The consumer has no handler for its type.
+    NoHandler,
+}
+
+impl DeadReason {
+    /// The word in the table.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::Exhausted => "exhausted",
+            Self::Undecodable => "undecodable",
+            Self::NoHandler => "no_handler",
+        }
+    }
+
+    const fn state(self) -> &'static str {
+        if matches!(self, Self::Rejected) { "rejected" } else { "dead" }
+    }
+}
+
+/// A message that a consumer gave up on, as it is kept.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// The message, whole.
+    pub message: Message,
+    /// Why: see [`DeadReason::as_str`].
+    pub reason: String,
+    /// The last error.
+    pub error: String,
+    /// Attempts that failed.
+    pub attempts: u32,
+}
+
+impl<DB: Dialect> Store<DB> {
+    /// Begins a delivery's transaction and claims its message. `redelivered`: it may have failed before.
+    ///
+    /// # Errors
+    /// The database refused or is away; or another copy holds the claim for longer than 2 s, which is
+    /// contention and passes.
+    pub async fn claim(
+        &self,
+        consumer: &str,
+        message: &Message,
+        redelivered: bool,
+    ) -> Result<Claimed<DB>, Error> {
+        match self.claim_batch(consumer, std::slice::from_ref(message), redelivered).await? {
+            Some(attempt) => Ok(Claimed::Open(attempt)),
+            None => self.duplicate(consumer, message).await.map(Claimed::Duplicate),
+        }
+    }
+
+    /// Begins one transaction for many messages and claims those that are new, in the order of their ids.
+    /// None: all are duplicates.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub async fn claim_batch(
+        &self,
+        consumer: &str,
+        messages: &[Message],
+        redelivered: bool,
+    ) -> Result<Option<Attempt<DB>>, Error> {
+        let mut order: Vec<_> = messages.iter().map(Message::message_id).zip(0..).collect();
+        order.sort_unstable();
+        let mut tx = self.begin_with(DB::BEGIN_CLAIM).await?;
+        let (mut guard, mut claimed) = (None, Vec::with_capacity(messages.len()));
+        for (id, n) in order {
+            if self.insert_claim(&mut tx, consumer, &messages[n], id, &mut guard).await? {
+                claimed.push(n);
+            }
+        }
+        claimed.sort_unstable();
+        let (Some(guard), Some(first)) = (guard, claimed.first()) else {
+            tx.rollback().await?;
+            return Ok(None);
+        };
+        let mut failures = 0;
+        if redelivered {
+            for &n in &claimed {
+                failures = failures.max(self.forget_failures(&mut tx, consumer, messages[n].message_id()).await?);
+            }
+        }
+        let scope = Scope::new(self.statements().clone(), consumer, Cause::of(&messages[*first]));
+        Ok(Some(Attempt { tx, guard, scope, claimed, failures }))
+    }
+
+    async fn insert_claim(
+        &self,
+        tx: &mut OwnedTx<DB>,
+        consumer: &str,
+        message: &Message,
+        id: MessageId,
+        guard: &mut Option<DB::Guard>,
+    ) -> Result<bool, Error> {
+        let claim = Claim {
+            consumer,
+            message_id: id.as_uuid(),
+            source: &text(&message.source),
+            event_id: &text(&message.id),
+            payload_hash: &Sha256::digest(&message.payload),
+        };
+        DB::claim(tx.connection(), self.statements(), claim, guard).await
+    }
+
+    async fn forget_failures(
+        &self,
+        tx: &mut OwnedTx<DB>,
+        consumer: &str,
+        id: MessageId,
+    ) -> Result<u32, Error> {
+        let failures = self.read_failures(tx.connection(), consumer, id).await?;
+        if failures > 0 {
+            query::<DB>(&self.statements().forget_failures)
+                .bind(consumer.to_owned())
+                .bind(id.as_uuid())
+                .execute(tx.connection())
+                .await?;
+        }
+        Ok(failures)
+    }
+
+    async fn read_failures(
+        &self,
+        conn: &mut DB::Connection,
+        consumer: &str,
+        id: MessageId,
+    ) -> Result<u32, Error> {
+        let row = query::<DB>(&self.statements().failures)
+            .bind(consumer.to_owned())
+            .bind(id.as_uuid())
+            .fetch_optional(conn)
+            .await?;
+        let failures: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
+        Ok(u32::try_from(failures).unwrap_or(u32::MAX))
+    }
+
+    async fn duplicate(&self, consumer: &str, message: &Message) -> Result<Duplicate, Error> {
+        let row = query::<DB>(&self.statements().claimed)
+            .bind(consumer.to_owned())
+            .bind(message.message_id().as_uuid())
+            .fetch_optional(&mut *self.connection().await?)
+            .await?;
+        let Some(row) = row else {
+            return Err(Error::new(ErrorKind::Busy, "the claim was there and is gone: try again"));
+        };
+        let hash: Vec<u8> = row.try_get(0)?;
+        let payload_differs = hash[..] != Sha256::digest(&message.payload)[..];
+        Ok(Duplicate { payload_differs, state: row.try_get(1)? })
+    }
+
+    /// Counts a failed attempt and answers with how many there are now.
+    ///
+    /// # Errors
+    /// The database refused or is away: nothing is counted, and the attempt is made again.
+    pub async fn record_failure(
+        &self,
+        consumer: &str,
+        message: &Message,
+        error: &str,
+    ) -> Result<u32, Error> {
+        let id = message.message_id();
+        let mut tx = self.begin().await?;
+        query::<DB>(&self.statements().record_failure)
+            .bind(consumer.to_owned())
+            .bind(id.as_uuid())
+            .bind(bounded(error))
+            .execute(tx.connection())
+            .await?;
+        let failures = self.read_failures(tx.connection(), consumer, id).await?;
+        tx.commit().await?;
+        Ok(failures)
+    }
+
+    /// Gives a message up: claim, letter and forgotten failures in one transaction. Acknowledge after it.
+    /// False: it was done with before.
+    ///
+    /// # Errors
+    /// The database refused or is away: nothing is written, and the message is delivered again.
+    pub async fn dead_letter(
+        &self,
+        consumer: &str,
+        message: &Message,
+        reason: DeadReason,
+        error: &str,
+        attempts: u32,
+    ) -> Result<bool, Error> {
+        let id = message.message_id();
+        let mut tx = self.begin_with(DB::BEGIN_CLAIM).await?;
+        let mut guard = None;
+        let claimed = self.insert_claim(&mut tx, consumer, message, id, &mut guard).await?;
+        let (true, Some(guard)) = (claimed, guard) else {
+            tx.rollback().await?;
+            return Ok(false);
+        };
+        let statements = self.statements();
+        query::<DB>(&statements.set_state)
+            .bind(reason.state().to_owned())
+            .bind(consumer.to_owned())
+            .bind(id.as_uuid())
+            .execute(tx.connection())
+            .await?;
+        row::bind_letter::<DB>(query::<DB>(&statements.bury), consumer, message, reason, &bounded(error), attempts)
+            .execute(tx.connection())
+            .await?;
+        query::<DB>(&statements.forget_failures)
+            .bind(consumer.to_owned())
+            .bind(id.as_uuid())
+            .execute(tx.connection())
+            .await?;
+        DB::allow_commit(tx.connection(), &guard).await?;
+        tx.commit_guarded().await?;
+        Ok(true)
+    }
+
+    /// The newest dead letters of a consumer, newest first.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn dead_letters(&self, consumer: &str, limit: u32) -> Result<Vec<DeadLetter>, Error> {
+        let rows = query::<DB>(&self.statements().dead_letters)
+            .bind(consumer.to_owned())
+            .bind(i64::from(limit))
+            .fetch_all(&mut *self.connection().await?)
+            .await?;
+        rows.iter().map(row::letter::<DB>).collect()
+    }
+
+    /// Messages of a type that are in the outbox, oldest first.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn published(&self, event_type: &str, limit: u32) -> Result<Vec<Message>, Error> {
+        let rows = query::<DB>(&self.statements().published)
+            .bind(event_type.to_owned())
+            .bind(i64::from(limit))
+            .fetch_all(&mut *self.connection().await?)
+            .await?;
+        rows.iter().map(|row| row::message::<DB>(row, 1, self.service(), Some(row.try_get(0)?))).collect()
+    }
+}
+
+/// What a text column takes: Postgres has no NUL.
+pub(crate) fn text(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
+}
+
+/// An error text within its bound.
+fn bounded(error: &str) -> String {
+    let mut end = error.len().min(limits::ERROR_BYTES_MAX);
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
+    text(&error[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_texts_are_cut_between_characters() {
+        let long = "é".repeat(limits::ERROR_BYTES_MAX);
+        assert_eq!(bounded(&long).len(), limits::ERROR_BYTES_MAX);
+        assert_eq!(bounded(&format!("a{long}")).len(), limits::ERROR_BYTES_MAX - 1);
+        assert_eq!(bounded("a\0b"), "a\u{fffd}b");
+    }
+}

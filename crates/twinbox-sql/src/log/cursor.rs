@@ -1,0 +1,137 @@
+//! The row that says how far a reader is, and who may say so.
+use super::{Cursor, ReaderOptions, Start};
+use crate::{Dialect, Error, ErrorKind, Store, micros::Micros, row::query};
+use sqlx::Row as _;
+use std::time::Duration;
+use twinbox_core::limits;
+use uuid::Uuid;
+
+/// An owned cursor.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    pub(crate) cursor: Cursor,
+    pub(crate) epoch: i64,
+}
+
+impl<DB: Dialect> Store<DB> {
+    /// Takes the lease of a cursor, after making it if it does not exist. None: another process has it.
+    pub(crate) async fn take_cursor(
+        &self,
+        destination: &str,
+        owner: Uuid,
+        options: &ReaderOptions,
+    ) -> Result<Option<Owned>, Error> {
+        if destination.is_empty() || destination.len() > limits::NAME_BYTES_MAX {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!("the destination id {destination:?} must have 1 to {} bytes", limits::NAME_BYTES_MAX),
+            ));
+        }
+        let _permit = self.write_permit().await?;
+        let conn = &mut *self.connection().await?;
+        self.ensure_cursor(conn, destination, options).await?;
+        let taken = query::<DB>(&self.statements().cursor_take)
+            .bind(owner)
+            .bind(micros(options.lease))
+            .bind(destination.to_owned())
+            .bind(owner)
+            .execute(&mut *conn)
+            .await?;
+        if DB::rows_affected(&taken) == 0 {
+            return Ok(None);
+        }
+        let row = query::<DB>(&self.statements().cursor_read)
+            .bind(destination.to_owned())
+            .bind(owner)
+            .fetch_one(conn)
+            .await?;
+        let cursor = Cursor { p: row.try_get(0)?, w: row.try_get(1)?, position: row.try_get(2)? };
+        Ok(Some(Owned { cursor, epoch: row.try_get(3)? }))
+    }
+
+    async fn ensure_cursor(
+        &self,
+        conn: &mut DB::Connection,
+        destination: &str,
+        options: &ReaderOptions,
+    ) -> Result<(), Error> {
+        let partitions = options.partitions.map(i64::from);
+        let found = query::<DB>(&self.statements().cursor_exists)
+            .bind(destination.to_owned())
+            .fetch_optional(&mut *conn)
+            .await?;
+        if let Some(row) = found {
+            let kept: Option<i64> = row.try_get(0)?;
+            if kept == partitions {
+                return Ok(());
+            }
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!(
+                    "destination {destination:?} spreads its keys over {} partitions and is asked for {}: that \
+                     would break the order of keys. Drain it, stop every consumer that reads it in order, and \
+                     start a destination with another id and another subject prefix",
+                    kept.map_or("no".to_owned(), |n| n.to_string()),
+                    partitions.map_or("none".to_owned(), |n| n.to_string()),
+                ),
+            ));
+        }
+        let statements = self.statements();
+        let start = match options.start {
+            Start::Beginning => 0,
+            Start::Now => sqlx::query_scalar::<DB, i64>(statements.log_start_now.clone()).fetch_one(&mut *conn).await?,
+            Start::At(time) => {
+                let at = sqlx::query_scalar::<DB, i64>(statements.log_start_at.clone()).bind(Micros(time));
+                at.fetch_one(&mut *conn).await?
+            }
+        };
+        query::<DB>(&statements.cursor_create)
+            .bind(destination.to_owned())
+            .bind(start)
+            .bind(start)
+            .bind(partitions)
+            .execute(conn)
+            .await?;
+        Ok(())
+    }
+
+    /// Writes the cursor and renews the lease. False: the cursor is another's.
+    pub(crate) async fn advance_cursor(
+        &self,
+        destination: &str,
+        lease: Duration,
+        epoch: i64,
+        from: Cursor,
+        to: Cursor,
+    ) -> Result<bool, Error> {
+        let _permit = self.write_permit().await?;
+        let written = query::<DB>(&self.statements().cursor_advance)
+            .bind(to.p)
+            .bind(to.w)
+            .bind(to.position)
+            .bind(micros(lease))
+            .bind(destination.to_owned())
+            .bind(epoch)
+            .bind(from.p)
+            .bind(from.w)
+            .bind(from.position)
+            .execute(&mut *self.connection().await?)
+            .await?;
+        Ok(DB::rows_affected(&written) == 1)
+    }
+
+    /// Ends the lease, so that another process can take over at once.
+    pub(crate) async fn release_cursor(&self, destination: &str, epoch: i64) -> Result<(), Error> {
+        let _permit = self.write_permit().await?;
+        query::<DB>(&self.statements().cursor_release)
+            .bind(destination.to_owned())
+            .bind(epoch)
+            .execute(&mut *self.connection().await?)
+            .await?;
+        Ok(())
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}

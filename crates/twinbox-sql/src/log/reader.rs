@@ -1,0 +1,350 @@
+use super::{
+    BUFFERED_BYTES_MAX, BUFFERED_MAX, CURSOR_INTERVAL, Cursor, Entry, PAGE_BYTES, POLL_BUSY, POLL_IDLE,
+    READ_AHEAD_MAX, ReaderOptions, Ticket, Window, lanes::Lanes,
+};
+use crate::{Dialect, Error, ErrorKind, Store, dialect, row};
+use sqlx::Row as _;
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+use twinbox_core::Message;
+use uuid::Uuid;
+
+/// The engine that reads the log: it owns a cursor by lease, reads pages ahead, hands out messages so that
+/// those of a key go one at a time and in order, and records how far everything is settled.
+///
+/// After any error it is of no use: drop it and open another, which reads the cursor again. What was handed
+/// out and not recorded as settled is then handed out again; nothing is skipped.
+pub struct Reader<DB: Dialect> {
+    store: Store<DB>,
+    destination: String,
+    options: ReaderOptions,
+    epoch: i64,
+    lanes: Lanes,
+    reading: Reading,
+    fetching: Option<AbortOnDropHandle<Result<Fetched, Error>>>,
+    poll_at: Instant,
+    flowed_at: Option<Instant>,
+    committed: watch::Receiver<()>,
+    recorded: Cursor,
+    writing: Option<Write>,
+    wrote_at: Instant,
+    lease_end: Instant,
+}
+
+/// How far pages are read.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    /// The window being read; its bounds are looked up when it is taken over from the row.
+    window: Option<Window>,
+    /// Everything up to this tick is read.
+    p: i64,
+    /// A window up to here was being read by the reader before this one.
+    inherited: Option<i64>,
+    after: i64,
+    limit: usize,
+    /// How many windows from now on may have been read by a reader before this one.
+    repeated: u8,
+}
+
+struct Fetched {
+    window: Option<Window>,
+    rows: Vec<(i64, Message)>,
+    exhausted: bool,
+}
+
+struct Write {
+    to: Cursor,
+    sent_at: Instant,
+    task: AbortOnDropHandle<Result<bool, Error>>,
+}
+
+/// The first page is small, because nothing is known of the messages' size.
+const FIRST_PAGE: usize = 200;
+
+impl<DB: Dialect> Reader<DB> {
+    /// Takes the lease of the cursor `destination` for `owner`, which must be another in every process and
+    /// the same in all readers that one process opens after each other. None: another process has the lease.
+    ///
+    /// # Errors
+    /// The store is not fit to be read (see [`Store::check`]), or the cursor's partitions are others.
+    pub async fn open(
+        store: &Store<DB>,
+        destination: &str,
+        owner: Uuid,
+        options: ReaderOptions,
+    ) -> Result<Option<Self>, Error> {
+        store.check().await?;
+        let sent_at = Instant::now();
+        let Some(owned) = store.take_cursor(destination, owner, &options).await? else { return Ok(None) };
+        let cursor = owned.cursor;
+        tracing::debug!(destination, epoch = owned.epoch, ?cursor, "took the cursor");
+        Ok(Some(Self {
+            store: store.clone(),
+            destination: destination.to_owned(),
+            epoch: owned.epoch,
+            lanes: Lanes::new(cursor),
+            reading: Reading {
+                window: None,
+                p: cursor.p,
+                inherited: (cursor.w > cursor.p).then_some(cursor.w),
+                after: cursor.position,
+                limit: FIRST_PAGE.min(options.page),
+                // The row names one window, and the reader before this one may have been in the next.
+                repeated: if owned.epoch > 1 { 2 } else { 0 },
+            },
+            fetching: None,
+            poll_at: sent_at,
+            flowed_at: None,
+            committed: store.committed().subscribe(),
+            recorded: cursor,
+            writing: None,
+            wrote_at: sent_at,
+            lease_end: sent_at + options.lease,
+            options,
+        }))
+    }
+
+    /// Waits for messages that may go and hands out at most `room` of them, never two of a key. With no room
+    /// it never returns a message and keeps lease and cursor fresh. Cancel safe.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseLost`]: stop everything that is under way. Any other error of the database: open
+    /// another reader.
+    pub async fn next(&mut self, room: usize) -> Result<Vec<Entry>, Error> {
+        loop {
+            let now = Instant::now();
+            let wake_at = self.lanes.wake(now);
+            if room > 0 && now + self.options.hold < self.lease_end {
+                let entries = self.lanes.take(room);
+                if !entries.is_empty() {
+                    return Ok(entries);
+                }
+            }
+            self.start_fetching(now);
+            self.start_writing(now);
+            let due = self.due(now, wake_at);
+            tokio::select! {
+                fetched = finished(&mut self.fetching) => self.take_in(fetched?),
+                written = finished(&mut self.writing) => self.written(written?)?,
+                Ok(()) = self.committed.changed() => self.poll_at = now,
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+        }
+    }
+
+    /// The message is done with.
+    pub fn settle(&mut self, ticket: Ticket) {
+        self.lanes.settle(ticket);
+    }
+
+    /// Hands the message out again after `delay`; those of its key wait behind it.
+    pub fn retry(&mut self, entry: Entry, delay: Duration) {
+        self.lanes.retry(entry, Instant::now() + delay);
+    }
+
+    /// Messages that are read, handed out or settled, from the lowest unfinished one on.
+    pub fn open_messages(&self) -> usize {
+        self.lanes.open()
+    }
+
+    /// Records how far everything is settled and gives the lease back.
+    ///
+    /// # Errors
+    /// The database is away, or the lease was lost: what was settled last is handed out again.
+    pub async fn close(mut self) -> Result<(), Error> {
+        if self.writing.is_some() {
+            let written = finished(&mut self.writing).await?;
+            self.written(written)?;
+        }
+        let to = self.lanes.settled();
+        if to != self.recorded {
+            self.write(to).await?.then_some(()).ok_or_else(lease_lost)?;
+        }
+        self.store.release_cursor(&self.destination, self.epoch).await
+    }
+
+    /// When there is something to do next, unless something under way ends before.
+    fn due(&self, now: Instant, wake_at: Option<Instant>) -> Instant {
+        let write_at = self.writing.is_none().then(|| self.wrote_at + self.write_interval());
+        let poll_at = self.wants_more().then_some(self.poll_at);
+        [wake_at, write_at, poll_at].into_iter().flatten().min().unwrap_or(now + self.options.lease)
+    }
+
+    fn wants_more(&self) -> bool {
+        let (messages, bytes) = self.lanes.buffered();
+        self.fetching.is_none()
+            && self.lanes.ready() < self.options.page
+            && messages < BUFFERED_MAX
+            && bytes < BUFFERED_BYTES_MAX
+            && self.lanes.open() < READ_AHEAD_MAX
+    }
+
+    fn start_fetching(&mut self, now: Instant) {
+        if self.wants_more() && now >= self.poll_at {
+            let task = tokio::spawn(fetch(self.store.clone(), self.reading));
+            self.fetching = Some(AbortOnDropHandle::new(task));
+        }
+    }
+
+    fn take_in(&mut self, fetched: Fetched) {
+        let now = Instant::now();
+        self.reading.inherited = None;
+        let Some(window) = fetched.window else {
+            let flowing = self.flowed_at.is_some_and(|at| now - at < Duration::from_secs(1));
+            self.poll_at = now + if flowing { POLL_BUSY } else { POLL_IDLE };
+            return;
+        };
+        let bytes: usize = fetched.rows.iter().map(|(_, message)| message.payload.len()).sum();
+        if !fetched.rows.is_empty() {
+            self.flowed_at = Some(now);
+            let average = (bytes / fetched.rows.len()).max(1);
+            let grown = self.reading.limit.saturating_mul(4);
+            self.reading.limit = (PAGE_BYTES / average).clamp(1, self.options.page).min(grown);
+        }
+        for (position, message) in fetched.rows {
+            self.reading.after = position;
+            let after = Cursor { p: window.p, w: window.w, position };
+            self.lanes.push(message, after, self.reading.repeated > 0);
+        }
+        self.reading.window = Some(window);
+        if fetched.exhausted {
+            self.lanes.end_window(Cursor { p: window.w, w: window.w, position: 0 });
+            self.reading = Reading {
+                window: None,
+                p: window.w,
+                after: 0,
+                repeated: self.reading.repeated.saturating_sub(1),
+                ..self.reading
+            };
+        }
+        self.poll_at = now;
+    }
+
+    /// A cursor that moved is written soon, one that did not in time for the lease.
+    fn write_interval(&self) -> Duration {
+        if self.lanes.settled() == self.recorded { self.options.lease / 4 } else { CURSOR_INTERVAL }
+    }
+
+    fn start_writing(&mut self, now: Instant) {
+        if self.writing.is_none() && now >= self.wrote_at + self.write_interval() {
+            let to = self.lanes.settled();
+            let task = AbortOnDropHandle::new(tokio::spawn(self.write(to)));
+            self.wrote_at = now;
+            self.writing = Some(Write { to, sent_at: now, task });
+        }
+    }
+
+    fn write(&self, to: Cursor) -> impl Future<Output = Result<bool, Error>> + Send + 'static {
+        let (store, destination) = (self.store.clone(), self.destination.clone());
+        let (lease, epoch, from) = (self.options.lease, self.epoch, self.recorded);
+        async move { store.advance_cursor(&destination, lease, epoch, from, to).await }
+    }
+
+    fn written(&mut self, (to, sent_at, ours): (Cursor, Instant, bool)) -> Result<(), Error> {
+        if !ours {
+            return Err(lease_lost());
+        }
+        self.recorded = to;
+        self.lease_end = sent_at + self.options.lease;
+        Ok(())
+    }
+}
+
+fn lease_lost() -> Error {
+    Error::new(ErrorKind::LeaseLost, "another process owns the cursor now")
+}
+
+/// Work in a task of its own, so that the future that waits for it can be dropped.
+trait Task {
+    type Output;
+    fn poll_task(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<Self::Output, Error>>;
+}
+
+/// Waits for the task in the slot and empties it; for ever if there is none.
+async fn finished<T: Task>(slot: &mut Option<T>) -> Result<T::Output, Error> {
+    std::future::poll_fn(|cx| match slot {
+        None => std::task::Poll::Pending,
+        Some(task) => {
+            let result = std::task::ready!(task.poll_task(cx));
+            *slot = None;
+            std::task::Poll::Ready(result)
+        }
+    })
+    .await
+}
+
+fn joined<T>(result: Result<Result<T, Error>, tokio::task::JoinError>) -> Result<T, Error> {
+    match result {
+        Ok(result) => result,
+        Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+        Err(_) => Err(sqlx::Error::WorkerCrashed.into()),
+    }
+}
+
+impl Task for AbortOnDropHandle<Result<Fetched, Error>> {
+    type Output = Fetched;
+
+    fn poll_task(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<Fetched, Error>> {
+        std::pin::Pin::new(self).poll(cx).map(joined)
+    }
+}
+
+impl Task for Write {
+    type Output = (Cursor, Instant, bool);
+
+    fn poll_task(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<Self::Output, Error>> {
+        let ours = std::task::ready!(std::pin::Pin::new(&mut self.task).poll(cx));
+        std::task::Poll::Ready(joined(ours).map(|ours| (self.to, self.sent_at, ours)))
+    }
+}
+
+async fn fetch<DB: Dialect>(store: Store<DB>, reading: Reading) -> Result<Fetched, Error> {
+    let conn = &mut *store.connection().await?;
+    let statements = store.statements();
+    let window = match (reading.window, reading.inherited) {
+        (Some(window), _) => Some(window),
+        (None, Some(w)) => Some(dialect::window::<DB>(conn, statements, reading.p, w).await?),
+        (None, None) => dialect::next_window::<DB>(conn, statements, reading.p).await?,
+    };
+    let Some(window) = window else {
+        return Ok(Fetched { window: None, rows: Vec::new(), exhausted: false });
+    };
+    let page = row::query::<DB>(&statements.log_page)
+        .bind(reading.after)
+        .bind(window.p)
+        .bind(window.w)
+        .bind(window.floor)
+        .bind(window.ceiling)
+        .bind(i64::try_from(reading.limit).unwrap_or(i64::MAX))
+        .fetch_all(conn)
+        .await?;
+    let mut rows = Vec::with_capacity(page.len());
+    for row in &page {
+        if !row.try_get::<bool, _>(0)? {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                "a page was read from a standby, or its ticks are gone: read from the primary",
+            ));
+        }
+        if let Some(position) = row.try_get::<Option<i64>, _>(1)? {
+            rows.push((position, row::message::<DB>(row, 2, store.service(), Some(position))?));
+        }
+    }
+    let exhausted = rows.len() < reading.limit;
+    Ok(Fetched { window: Some(window), rows, exhausted })
+}
+
+impl<DB: Dialect> fmt::Debug for Reader<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader")
+            .field("destination", &self.destination)
+            .field("epoch", &self.epoch)
+            .field("settled", &self.lanes.settled())
+            .field("open", &self.lanes.open())
+            .finish_non_exhaustive()
+    }
+}

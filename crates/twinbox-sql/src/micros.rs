@@ -1,0 +1,72 @@
+//! Times as both databases keep them.
+use sqlx::{Decode, Encode, Type, encode::IsNull, error::BoxDynError};
+use twinbox_core::Timestamp;
+
+/// `timestamptz` in Postgres, an integer of microseconds since 1970 in SQLite.
+#[derive(Debug, Clone, Copy)]
+pub struct Micros(pub(crate) Timestamp);
+
+/// Microseconds from 1970 to 2000, where Postgres starts to count.
+#[cfg(feature = "postgres")]
+const POSTGRES_EPOCH: i64 = 946_684_800_000_000;
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use super::*;
+    use sqlx::{
+        Postgres,
+        postgres::{PgArgumentBuffer, PgHasArrayType, PgTypeInfo, PgValueRef, types::Oid},
+    };
+
+    impl Type<Postgres> for Micros {
+        fn type_info() -> PgTypeInfo {
+            PgTypeInfo::with_oid(Oid(1184)) // timestamptz
+        }
+    }
+
+    impl PgHasArrayType for Micros {
+        fn array_type_info() -> PgTypeInfo {
+            PgTypeInfo::with_oid(Oid(1185)) // timestamptz[]
+        }
+    }
+
+    impl Encode<'_, Postgres> for Micros {
+        fn encode_by_ref(&self, buf: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
+            <i64 as Encode<Postgres>>::encode(self.0.as_micros() - POSTGRES_EPOCH, buf)
+        }
+    }
+
+    impl<'r> Decode<'r, Postgres> for Micros {
+        fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
+            let micros = <i64 as Decode<Postgres>>::decode(value)?;
+            Ok(Self(Timestamp::from_micros(micros.saturating_add(POSTGRES_EPOCH))))
+        }
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use super::*;
+    use sqlx::{
+        Sqlite,
+        sqlite::{SqliteArgumentsBuffer, SqliteTypeInfo, SqliteValueRef},
+    };
+
+    impl Type<Sqlite> for Micros {
+        fn type_info() -> SqliteTypeInfo {
+            <i64 as Type<Sqlite>>::type_info()
+        }
+    }
+
+    impl Encode<'_, Sqlite> for Micros {
+        fn encode_by_ref(&self, buf: &mut SqliteArgumentsBuffer) -> Result<IsNull, BoxDynError> {
+            <i64 as Encode<Sqlite>>::encode(self.0.as_micros(), buf)
+        }
+    }
+
+    impl<'r> Decode<'r, Sqlite> for Micros {
+        fn decode(value: SqliteValueRef<'r>) -> Result<Self, BoxDynError> {
+            Ok(Self(Timestamp::from_micros(<i64 as Decode<Sqlite>>::decode(value)?)))
+        }
+    }
+}

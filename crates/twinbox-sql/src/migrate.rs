@@ -1,0 +1,111 @@
+//! Migrations: embedded, with a version table of their own, never the application's.
+use crate::{Dialect, Error, ErrorKind, Store, row::query, sql};
+use sqlx::AssertSqlSafe;
+
+/// One step of the schema. Append-only; what is released never changes.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Migration {
+    pub(crate) name: &'static str,
+    /// The oldest program, by its own newest migration, that still works on the result.
+    pub(crate) compatible_from: i64,
+    pub(crate) sql: &'static str,
+}
+
+impl<DB: Dialect> Store<DB> {
+    /// Brings the tables up to this program's version, in one transaction. Run twice, or by five processes
+    /// at once, it does the work once; killed half-way, it has done nothing.
+    ///
+    /// Needs the right to create tables. A service that must not have it prints
+    /// [`migrations_sql`](Self::migrations_sql) for whoever does.
+    ///
+    /// # Errors
+    /// The tables are newer than this program can work with, or belong to another service.
+    pub async fn migrate(&self) -> Result<(), Error> {
+        let statements = self.statements();
+        let mut tx = self.begin().await?;
+        if let Some(lock) = DB::MIGRATION_LOCK {
+            sqlx::raw_sql(lock).execute(&mut *tx).await?;
+        }
+        let bootstrap = sql::tables::<DB>(&statements.namespace, DB::BOOTSTRAP);
+        sqlx::raw_sql(AssertSqlSafe(bootstrap)).execute(&mut *tx).await?;
+        let done = version_of::<DB>(&mut tx, statements).await?.unwrap_or_default();
+        for (version, migration) in versions::<DB>().filter(|(version, _)| *version > done.version) {
+            let text = sql::tables::<DB>(&statements.namespace, migration.sql);
+            sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *tx).await?;
+            query::<DB>(&statements.record_migration)
+                .bind(version)
+                .bind(migration.name.to_owned())
+                .bind(migration.compatible_from)
+                .execute(&mut *tx)
+                .await?;
+            tracing::info!(version, name = migration.name, "migrated");
+        }
+        query::<DB>(&statements.set_service).bind(self.service().to_owned()).execute(&mut *tx).await?;
+        tx.commit().await?;
+        self.check().await
+    }
+
+    /// What [`migrate`](Self::migrate) runs on an empty database, for review or for other tools.
+    pub fn migrations_sql(&self) -> String {
+        let namespace = &self.statements().namespace;
+        let mut out = sql::tables::<DB>(namespace, DB::BOOTSTRAP);
+        for (version, migration) in versions::<DB>() {
+            out += &format!("\n\n-- {version}: {}\n", migration.name);
+            out += &sql::tables::<DB>(namespace, migration.sql);
+            out += &sql::tables::<DB>(
+                namespace,
+                &format!(
+                    "INSERT INTO {{migrations}} (version, name, compatible_from) VALUES ({version}, '{}', {});\n",
+                    migration.name, migration.compatible_from
+                ),
+            );
+        }
+        let service = self.service().replace('\'', "''");
+        out + &sql::tables::<DB>(namespace, "INSERT INTO {meta} (service) VALUES (") + &format!("'{service}');\n")
+    }
+
+    pub(crate) async fn check_version(&self, conn: &mut DB::Connection) -> Result<(), Error> {
+        let mine = i64::try_from(DB::MIGRATIONS.len()).expect("there are few migrations");
+        let found = match version_of::<DB>(conn, self.statements()).await {
+            Ok(found) => found,
+            Err(e) if e.is_transient() => return Err(e),
+            // The version table is missing, or this role may not read it.
+            Err(e) => return Err(schema("there are no Twinbox tables here, or no right to read them: run the migrations").with_source(e)),
+        };
+        match found {
+            None => Err(schema("there are no Twinbox tables here: run the migrations")),
+            Some(found) if found.compatible_from > mine => Err(schema(format!(
+                "the tables are at version {}, which needs a program of version {} or newer, and this one is at {mine}",
+                found.version, found.compatible_from
+            ))),
+            Some(found) if found.version < mine => Err(schema(format!(
+                "the tables are at version {} and this program needs {mine}: run the migrations",
+                found.version
+            ))),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+fn schema(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Schema, what)
+}
+
+fn versions<DB: Dialect>() -> impl Iterator<Item = (i64, &'static Migration)> {
+    (1..).zip(DB::MIGRATIONS)
+}
+
+#[derive(Default)]
+struct Version {
+    version: i64,
+    compatible_from: i64,
+}
+
+async fn version_of<DB: Dialect>(
+    conn: &mut DB::Connection,
+    statements: &sql::Statements,
+) -> Result<Option<Version>, Error> {
+    let row = sqlx::query_as::<DB, (i64, i64)>(statements.schema_version.clone()).fetch_optional(conn).await?;
+    Ok(row.map(|(version, compatible_from)| Version { version, compatible_from }))
+}

@@ -1,0 +1,146 @@
+use crate::{Dialect, Error, InTransaction, row, scope::Scope, sql::Statements};
+use std::{fmt, marker::PhantomData, sync::Arc};
+use twinbox_core::{BoxFuture, Draft, Event, MessageId, draft::Fields, id};
+
+/// Messages that one statement of [`Outbox::publish_all`] writes at most. More become several statements of
+/// the same transaction.
+pub const PUBLISH_ALL_MAX: usize = 1000;
+
+/// Where an application publishes. Cheap to clone; needs no running relay.
+///
+/// A message is published when, and only if, the transaction that it is given commits. Relay and embedded
+/// consumers see it after that.
+///
+/// Order: messages of one key are delivered in the order in which they were published, provided that
+/// writers of one key take turns, as they do when each locks the row of its aggregate first (an `UPDATE` of
+/// it does). Without such a row use [`publish_ordered`](Self::publish_ordered).
+///
+/// With a `sqlx::Transaction` of your own on Postgres: if a statement fails and you ignore its error,
+/// `commit()` returns `Ok` and Postgres rolls back, message included. [`Store::begin`](crate::Store::begin)
+/// gives a transaction whose commit says so.
+pub struct Outbox<DB: Dialect> {
+    statements: Arc<Statements>,
+    database: PhantomData<fn() -> DB>,
+}
+
+impl<DB: Dialect> Outbox<DB> {
+    pub(crate) fn new(statements: Arc<Statements>) -> Self {
+        Self { statements, database: PhantomData }
+    }
+
+    /// Writes the event in the caller's transaction. With a handler's transaction it is the same as
+    /// [`Tx::publish`](crate::Tx::publish).
+    ///
+    /// # Errors
+    /// The event breaks a bound, and nothing was written; or the database refused.
+    // Not `async fn`: with an opaque return type a pool in the place of `tx` is three errors, not one.
+    pub fn publish<'a, E: Event>(
+        &'a self,
+        tx: &'a mut impl InTransaction<DB>,
+        event: &'a E,
+    ) -> BoxFuture<'a, Result<MessageId, Error>> {
+        let (conn, scope) = tx.parts();
+        Box::pin(async move { insert::<DB>(conn, scope, &self.statements, Draft::of(event)?).await })
+    }
+
+    /// Writes a draft: [`publish`](Self::publish) with an id, key, header or correlation of one's own.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn publish_draft<'a>(
+        &'a self,
+        tx: &'a mut impl InTransaction<DB>,
+        draft: Draft,
+    ) -> BoxFuture<'a, Result<MessageId, Error>> {
+        let (conn, scope) = tx.parts();
+        Box::pin(insert::<DB>(conn, scope, &self.statements, draft))
+    }
+
+    /// Publishes with a lock on the key that is held until the transaction ends, for writers that have no
+    /// row of their own to lock: those of one key take turns from here on.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish), or the wait for the lock ran out of the session's `lock_timeout`.
+    pub fn publish_ordered<'a, E: Event>(
+        &'a self,
+        tx: &'a mut impl InTransaction<DB>,
+        event: &'a E,
+    ) -> BoxFuture<'a, Result<MessageId, Error>> {
+        let (conn, scope) = tx.parts();
+        Box::pin(async move {
+            let draft = Draft::of(event)?;
+            if let Some(key) = &draft.fields.key {
+                DB::lock_key(conn, &self.statements, key).await?;
+            }
+            insert::<DB>(conn, scope, &self.statements, draft).await
+        })
+    }
+
+    /// Writes many drafts, in order, in one statement for each [`PUBLISH_ALL_MAX`] of them.
+    ///
+    /// # Errors
+    /// A draft breaks a bound, and nothing was written; or the database refused.
+    pub fn publish_all<'a>(
+        &'a self,
+        tx: &'a mut impl InTransaction<DB>,
+        drafts: Vec<Draft>,
+    ) -> BoxFuture<'a, Result<Vec<MessageId>, Error>> {
+        let (conn, mut scope) = tx.parts();
+        Box::pin(async move {
+            drafts.iter().try_for_each(Draft::validate)?;
+            let mut ids = Vec::with_capacity(drafts.len());
+            let mut messages: Vec<Fields> = Vec::with_capacity(drafts.len());
+            for draft in drafts {
+                let fields = complete(draft, scope.as_deref_mut());
+                ids.push(message_id(&self.statements, &fields));
+                messages.push(fields);
+            }
+            while !messages.is_empty() {
+                let rest = messages.split_off(messages.len().min(PUBLISH_ALL_MAX));
+                DB::publish_all(conn, &self.statements, messages).await?;
+                messages = rest;
+            }
+            Ok(ids)
+        })
+    }
+}
+
+pub(crate) async fn insert<DB: Dialect>(
+    conn: &mut DB::Connection,
+    scope: Option<&mut Scope>,
+    statements: &Statements,
+    draft: Draft,
+) -> Result<MessageId, Error> {
+    draft.validate()?;
+    let fields = complete(draft, scope);
+    let id = message_id(statements, &fields);
+    row::bind::<DB>(row::query::<DB>(&statements.publish), fields).execute(conn).await?;
+    Ok(id)
+}
+
+/// Fills in what the draft leaves open.
+fn complete(draft: Draft, scope: Option<&mut Scope>) -> Fields {
+    let mut fields = draft.fields;
+    if let Some(scope) = scope {
+        scope.inherit(&mut fields);
+    }
+    let id = fields.id.get_or_insert_with(id::fresh).clone();
+    fields.correlation_id.get_or_insert(id);
+    fields
+}
+
+fn message_id(statements: &Statements, fields: &Fields) -> MessageId {
+    MessageId::of(&statements.service, fields.id.as_deref().unwrap_or_default())
+}
+
+impl<DB: Dialect> Clone for Outbox<DB> {
+    fn clone(&self) -> Self {
+        Self { statements: self.statements.clone(), database: self.database }
+    }
+}
+
+impl<DB: Dialect> fmt::Debug for Outbox<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbox").field("service", &self.statements.service).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! Messages to and from rows.
+use crate::{
+    Dialect, Error,
+    inbox::{self, DeadLetter, DeadReason},
+    micros::Micros,
+};
+use bytes::Bytes;
+use sqlx::{Row as _, SqlStr, query::Query};
+use twinbox_core::{Message, draft::Fields};
+
+/// Reads a message whose columns, in the order of [`crate::sql::MESSAGE`], start at `at`.
+///
+/// The headers of a row that another program wrote may be anything that is JSON: what is no string is
+/// taken as its JSON text.
+pub(crate) fn message<DB: Dialect>(
+    row: &DB::Row,
+    at: usize,
+    service: &str,
+    sequence: Option<i64>,
+) -> Result<Message, Error> {
+    let version: i64 = row.try_get(at + 3)?;
+    let headers: Option<String> = row.try_get(at + 11)?;
+    let source: Option<String> = row.try_get(at + 1)?;
+    Ok(Message {
+        id: row.try_get(at)?,
+        source: source.unwrap_or_else(|| service.to_owned()),
+        event_type: row.try_get(at + 2)?,
+        version: u32::try_from(version).unwrap_or(u32::MAX),
+        key: row.try_get(at + 4)?,
+        subject: row.try_get(at + 5)?,
+        time: row.try_get::<Micros, _>(at + 6)?.0,
+        sequence: sequence.and_then(|n| u64::try_from(n).ok()),
+        correlation_id: row.try_get(at + 7)?,
+        causation_id: row.try_get(at + 8)?,
+        traceparent: row.try_get(at + 9)?,
+        content_type: row.try_get(at + 10)?,
+        headers: headers.as_deref().map(read_headers).unwrap_or_default(),
+        payload: Bytes::from(row.try_get::<Vec<u8>, _>(at + 12)?),
+    })
+}
+
+fn read_headers(json: &str) -> Vec<(String, String)> {
+    let headers: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json).unwrap_or_default();
+    let text = |value: serde_json::Value| match value {
+        serde_json::Value::String(text) => text,
+        other => other.to_string(),
+    };
+    headers.into_iter().map(|(name, value)| (name, text(value))).collect()
+}
+
+/// The headers as the outbox keeps them: a JSON object, or nothing.
+pub(crate) fn headers(headers: &[(String, String)]) -> Option<String> {
+    if headers.is_empty() {
+        return None;
+    }
+    let object = headers.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+    Some(serde_json::Value::Object(object).to_string())
+}
+
+/// Binds [`crate::sql::PUBLISHED`].
+pub(crate) fn bind<'q, DB: Dialect>(
+    query: Query<'q, DB, DB::Arguments>,
+    f: Fields,
+) -> Query<'q, DB, DB::Arguments> {
+    query
+        .bind(f.id)
+        .bind(f.event_type)
+        .bind(i64::from(f.version))
+        .bind(f.key)
+        .bind(f.subject)
+        .bind(f.time.map(Micros))
+        .bind(f.correlation_id)
+        .bind(f.causation_id)
+        .bind(f.traceparent)
+        .bind(f.content_type)
+        .bind(headers(&f.headers))
+        .bind(f.payload.to_vec())
+}
+
+/// Binds the statement that buries a message.
+pub(crate) fn bind_letter<'q, DB: Dialect>(
+    query: Query<'q, DB, DB::Arguments>,
+    consumer: &str,
+    m: &Message,
+    reason: DeadReason,
+    error: &str,
+    attempts: u32,
+) -> Query<'q, DB, DB::Arguments> {
+    let text = |s: &str| inbox::text(s).into_owned();
+    let optional = |s: &Option<String>| s.as_deref().map(text);
+    query
+        .bind(consumer.to_owned())
+        .bind(m.message_id().as_uuid())
+        .bind(reason.as_str().to_owned())
+        .bind(error.to_owned())
+        .bind(i64::from(attempts))
+        .bind(text(&m.id))
+        .bind(text(&m.source))
+        .bind(text(&m.event_type))
+        .bind(i64::from(m.version))
+        .bind(optional(&m.key))
+        .bind(optional(&m.subject))
+        .bind(Micros(m.time))
+        .bind(m.sequence.and_then(|n| i64::try_from(n).ok()))
+        .bind(optional(&m.correlation_id))
+        .bind(optional(&m.causation_id))
+        .bind(optional(&m.traceparent))
+        .bind(text(&m.content_type))
+        .bind(headers(&m.headers))
+        .bind(m.payload.to_vec())
+}
+
+/// Reads a dead letter.
+pub(crate) fn letter<DB: Dialect>(row: &DB::Row) -> Result<DeadLetter, Error> {
+    let attempts: i64 = row.try_get(16)?;
+    Ok(DeadLetter {
+        message: message::<DB>(row, 0, "", row.try_get(13)?)?,
+        reason: row.try_get(14)?,
+        error: row.try_get(15)?,
+        attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
+    })
+}
+
+/// A statement, prepared once per connection.
+pub(crate) fn query<'q, DB: Dialect>(sql: &SqlStr) -> Query<'q, DB, DB::Arguments> {
+    sqlx::query::<DB>(sql.clone())
+}

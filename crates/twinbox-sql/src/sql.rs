@@ -1,0 +1,132 @@
+//! Every statement that the databases share, and how text becomes a statement.
+use crate::Dialect;
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+
+/// What a message row reads as, in the order that [`crate::row`] expects.
+pub(crate) const MESSAGE: &str = "id, source, type, version, key, subject, time, correlation_id, causation_id, \
+     traceparent, content_type, headers, payload";
+
+/// The columns that a producer writes.
+pub(crate) const PUBLISHED: &str = "id, type, version, key, subject, time, correlation_id, causation_id, \
+     traceparent, content_type, headers, payload";
+
+/// Renders a statement: `{table}` → where the table is, `{now}` → the database's time, `{after}` → the time
+/// that `?` microseconds from now will be, `?` → the dialect's bind.
+pub(crate) fn render<DB: Dialect>(namespace: &str, text: &str) -> SqlStr {
+    let text = text.replace("{after}", DB::AFTER).replace("{now}", DB::NOW);
+    let text = text.replace("{message}", MESSAGE).replace("{published}", PUBLISHED);
+    let text = tables::<DB>(namespace, &text);
+    if !DB::NUMBERED_BINDS {
+        return AssertSqlSafe(text).into_sql_str();
+    }
+    let mut parts = text.split('?');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for (n, part) in parts.enumerate() {
+        out += &format!("${}{part}", n + 1);
+    }
+    AssertSqlSafe(out).into_sql_str()
+}
+
+/// Puts every `{name}` where the store keeps it.
+pub(crate) fn tables<DB: Dialect>(namespace: &str, text: &str) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (name, after) = after.split_once('}').unwrap_or((after, ""));
+        out += before;
+        out += &DB::table(namespace, name);
+        rest = after;
+    }
+    out + rest
+}
+
+macro_rules! statements {
+    ($($name:ident: $text:expr;)*) => {
+        /// The statements of one store, rendered.
+        #[derive(Debug)]
+        pub struct Statements {
+            /// The service whose store this is.
+            pub(crate) service: String,
+            pub(crate) namespace: String,
+            $(pub(crate) $name: SqlStr,)*
+        }
+
+        impl Statements {
+            pub(crate) fn new<DB: Dialect>(namespace: &str, service: &str) -> Self {
+                Self {
+                    service: service.to_owned(),
+                    namespace: namespace.to_owned(),
+                    $($name: render::<DB>(namespace, $text),)*
+                }
+            }
+        }
+    };
+}
+
+statements! {
+    service_of: "SELECT service FROM {meta}";
+    set_service: "INSERT INTO {meta} (service) VALUES (?) ON CONFLICT DO NOTHING";
+    schema_version: "SELECT version, compatible_from FROM {migrations} ORDER BY version DESC LIMIT 1";
+    record_migration: "INSERT INTO {migrations} (version, name, compatible_from) VALUES (?, ?, ?)";
+
+    publish: "INSERT INTO {outbox} ({published}) \
+        VALUES (?, ?, ?, ?, ?, COALESCE(?, {now}), ?, ?, ?, ?, ?, ?)";
+    publish_all: DB::PUBLISH_ALL;
+
+    // By primary key (destination).
+    cursor_create: "INSERT INTO {cursors} (destination, p, w, partitions) VALUES (?, ?, ?, ?) \
+        ON CONFLICT DO NOTHING";
+    cursor_exists: "SELECT partitions FROM {cursors} WHERE destination = ?";
+    cursor_take: "UPDATE {cursors} SET epoch = epoch + 1, owner = ?, lease_until = {after} \
+        WHERE destination = ? AND (lease_until <= {now} OR owner = ?)";
+    cursor_read: "SELECT p, w, position, epoch FROM {cursors} WHERE destination = ? AND owner = ?";
+    cursor_advance: "UPDATE {cursors} SET p = ?, w = ?, position = ?, lease_until = {after} \
+        WHERE destination = ? AND epoch = ? AND p = ? AND w = ? AND position = ?";
+    cursor_release: "UPDATE {cursors} SET lease_until = {now}, owner = NULL WHERE destination = ? AND epoch = ?";
+    log_newest: DB::NEWEST;
+    log_bounds: DB::BOUNDS;
+    log_page: DB::PAGE;
+    log_start_now: DB::START_NOW;
+    log_start_at: DB::START_AT;
+
+    // By primary key (consumer, message_id).
+    claim: DB::CLAIM;
+    set_state: "UPDATE {inbox} SET state = ? WHERE consumer = ? AND message_id = ?";
+    claimed: "SELECT payload_hash, state FROM {inbox} WHERE consumer = ? AND message_id = ?";
+    failures: "SELECT failures FROM {attempts} WHERE consumer = ? AND message_id = ?";
+    forget_failures: "DELETE FROM {attempts} WHERE consumer = ? AND message_id = ?";
+    record_failure: "INSERT INTO {attempts} AS a (consumer, message_id, failures, last_error) VALUES (?, ?, 1, ?) \
+        ON CONFLICT (consumer, message_id) DO UPDATE SET failures = a.failures + 1, \
+        last_error = excluded.last_error, last_failed_at = excluded.last_failed_at";
+    bury: "INSERT INTO {dead_letters} (consumer, message_id, reason, error, attempts, event_id, source, type, \
+        version, key, subject, time, sequence, correlation_id, causation_id, traceparent, content_type, headers, \
+        payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    // By primary key, backwards.
+    dead_letters: "SELECT event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
+        traceparent, content_type, headers, payload, sequence, reason, error, attempts FROM {dead_letters} \
+        WHERE consumer = ? ORDER BY id DESC LIMIT ?";
+    // By primary key, backwards: the newest of a type. For tests and tools.
+    published: "SELECT position, {message} FROM {outbox} WHERE type = ? ORDER BY position LIMIT ?";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn postgres_numbers_its_binds_and_names_its_schema() {
+        let sql = render::<sqlx::Postgres>("my_events", "UPDATE {outbox} SET a = ?, b = {after} WHERE c = ?");
+        assert_eq!(
+            sql.as_str(),
+            "UPDATE \"my_events\".outbox SET a = $1, b = (clock_timestamp() + $2 * interval '1 microsecond') WHERE c = $3"
+        );
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn sqlite_prefixes_its_tables() {
+        let sql = render::<sqlx::Sqlite>("twinbox", "SELECT a FROM {inbox} WHERE b = ?");
+        assert_eq!(sql.as_str(), "SELECT a FROM twinbox_inbox WHERE b = ?");
+    }
+}

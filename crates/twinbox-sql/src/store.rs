@@ -1,0 +1,179 @@
+use crate::{Dialect, Error, ErrorKind, Outbox, sql::Statements};
+use sqlx::{Pool, pool::PoolConnection};
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use twinbox_core::limits;
+
+/// How long a transaction waits for its turn to write on SQLite.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Where Twinbox keeps its tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct StoreOptions {
+    namespace: String,
+}
+
+impl StoreOptions {
+    /// Tables in the schema `twinbox` (Postgres) or behind the prefix `twinbox_` (SQLite).
+    pub fn new() -> Self {
+        Self { namespace: "twinbox".to_owned() }
+    }
+
+    /// Another schema, or another prefix (without its underscore). Several services share a database by
+    /// using one each.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: namespace.into() }
+    }
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The database of one service: its outbox, its log, its inbox.
+///
+/// Cheap to clone. On SQLite make one per process and clone it: the clones share the permit by which
+/// writers take turns.
+pub struct Store<DB: Dialect> {
+    pool: Pool<DB>,
+    statements: Arc<Statements>,
+    committed: Arc<watch::Sender<()>>,
+    writer: Option<Arc<Semaphore>>,
+}
+
+impl<DB: Dialect> Store<DB> {
+    /// The store of `service`, which is the CloudEvents `source` of all it publishes. Does no I/O.
+    ///
+    /// # Errors
+    /// The name is empty, too long, or holds a control character.
+    pub fn new(pool: Pool<DB>, service: &str) -> Result<Self, Error> {
+        Self::with_options(pool, service, StoreOptions::new())
+    }
+
+    /// The same with tables elsewhere.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier.
+    pub fn with_options(pool: Pool<DB>, service: &str, options: StoreOptions) -> Result<Self, Error> {
+        if service.is_empty()
+            || service.len() > limits::SOURCE_BYTES_MAX
+            || service.chars().any(char::is_control)
+        {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!("the service name {service:?} must have 1 to 255 bytes and no control character"),
+            ));
+        }
+        let namespace = options.namespace;
+        if !is_identifier(&namespace) {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!("the namespace {namespace:?} must be a lower-case letter and up to 39 of a-z, 0-9 and _"),
+            ));
+        }
+        Ok(Self {
+            pool,
+            statements: Arc::new(Statements::new::<DB>(&namespace, service)),
+            committed: Arc::new(watch::Sender::new(())),
+            writer: DB::ONE_WRITER.then(|| Arc::new(Semaphore::new(1))),
+        })
+    }
+
+    /// Looks for everything that would lose messages or break their order: missing or foreign tables, a
+    /// restored database, a standby, a cached sequence, a journal mode. Readers do it before they start.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do about it.
+    pub async fn check(&self) -> Result<(), Error> {
+        let mut conn = self.connection().await?;
+        self.check_version(&mut conn).await?;
+        let owner: Option<String> =
+            sqlx::query_scalar::<DB, String>(self.statements.service_of.clone()).fetch_optional(&mut *conn).await?;
+        match owner {
+            Some(owner) if owner == self.service() => DB::check(&mut conn, &self.statements.namespace).await,
+            owner => Err(Error::new(
+                ErrorKind::WrongService,
+                format!(
+                    "these tables belong to the service {:?} and this process is {:?}: \
+                     use the same name, or another namespace",
+                    owner.unwrap_or_default(),
+                    self.service()
+                ),
+            )),
+        }
+    }
+
+    /// What to publish with.
+    pub fn outbox(&self) -> Outbox<DB> {
+        Outbox::new(self.statements.clone())
+    }
+
+    /// The pool that the store was made with.
+    pub fn pool(&self) -> &Pool<DB> {
+        &self.pool
+    }
+
+    /// The name of the service that owns the store.
+    pub fn service(&self) -> &str {
+        &self.statements.service
+    }
+
+    pub(crate) fn statements(&self) -> &Arc<Statements> {
+        &self.statements
+    }
+
+    /// Told after each commit of an [`OwnedTx`](crate::OwnedTx) or a handler.
+    pub(crate) fn committed(&self) -> Arc<watch::Sender<()>> {
+        self.committed.clone()
+    }
+
+    pub(crate) async fn connection(&self) -> Result<PoolConnection<DB>, Error> {
+        Ok(self.pool.acquire().await?)
+    }
+
+    /// Waits for this process's turn to write, where there is only one at a time.
+    pub(crate) async fn write_permit(&self) -> Result<Option<OwnedSemaphorePermit>, Error> {
+        let Some(writer) = &self.writer else { return Ok(None) };
+        let turn = tokio::time::timeout(WRITE_WAIT_MAX, writer.clone().acquire_owned()).await;
+        let turn = turn.map_err(|_| {
+            Error::new(
+                ErrorKind::Busy,
+                "another transaction of this process has held the write permit for 30 s: \
+                 inside a handler write with its own `tx`, and do not begin another transaction",
+            )
+        })?;
+        Ok(turn.ok())
+    }
+}
+
+/// 40 bytes, so that the longest index name stays below Postgres's 63.
+fn is_identifier(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    name.len() <= 40
+        && bytes.next().is_some_and(|b| b.is_ascii_lowercase())
+        && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+impl<DB: Dialect> Clone for Store<DB> {
+    fn clone(&self) -> Self {
+        Self {
+            pool: self.pool.clone(),
+            statements: self.statements.clone(),
+            committed: self.committed.clone(),
+            writer: self.writer.clone(),
+        }
+    }
+}
+
+impl<DB: Dialect> fmt::Debug for Store<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("database", &DB::NAME)
+            .field("namespace", &self.statements.namespace)
+            .field("service", &self.statements.service)
+            .finish_non_exhaustive()
+    }
+}

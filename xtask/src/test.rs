@@ -1,0 +1,143 @@
+//! Runs the tests with servers of their own and sums up what cargo reports.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::{env, fmt, fs, process};
+
+use crate::group::Group;
+use crate::services::Services;
+use crate::{Result, cargo};
+
+/// What became of all tests together; its text is the one summary line.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Outcome {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Outcome {
+    pub(crate) fn ok(&self) -> bool {
+        self.failed == 0
+    }
+
+    /// Adds a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`; other lines change nothing.
+    fn add_line(&mut self, line: &str) {
+        let Some(counts) = line.strip_prefix("test result: ") else { return };
+        for count in counts.split(['.', ';']) {
+            match *count.split_whitespace().collect::<Vec<_>>() {
+                [n, "passed"] => self.passed += n.parse().unwrap_or(0),
+                [n, "failed"] => self.failed += n.parse().unwrap_or(0),
+                [n, "ignored"] => self.skipped += n.parse().unwrap_or(0),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// All tests of the workspace, or those of one area of `integration-tests`; `extra` is for the test binaries.
+pub(crate) fn run(area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
+    // These servers never crash, so their data need not be safe; tests that crash a server start their own.
+    let services = Services::start(&[("fsync", "off")])?;
+    let skipped = SkippedFile::new()?;
+    let mut command = cargo();
+    command.args(["test", "--no-fail-fast", "--all-features"]);
+    match area {
+        Some(area) => command.args(["-p", "integration-tests", area]),
+        None => command.arg("--workspace"),
+    };
+    if !extra.is_empty() {
+        command.arg("--").args(extra);
+    }
+    command.envs(services.env()).env("TWINBOX_SKIPPED", &skipped.0);
+    let mut tests = Group::spawn(command.stdout(Stdio::piped()))?;
+    let mut outcome = Outcome::default();
+    let stdout = tests.stdout().expect("stdout was piped above");
+    let copied = copy_lines(stdout, io::stdout(), |line| outcome.add_line(line));
+    let status = tests.wait()?;
+    copied?;
+
+    for reason in skipped.reasons()? {
+        println!("SKIPPED: {reason}");
+        // Cargo knows no skipping at run time: it counted this one as passed.
+        outcome.passed = outcome.passed.saturating_sub(1);
+        outcome.skipped += 1;
+    }
+    if !status.success() && outcome.failed == 0 {
+        println!("cargo test failed ({status}) before every test could report; counted as one failure");
+        outcome.failed = 1;
+    }
+    if let (Some(area), Outcome { passed: 0, failed: 0, skipped: 0 }) = (area, &outcome) {
+        return Err(format!("no test of integration-tests matches {area:?}").into());
+    }
+    Ok(outcome)
+}
+
+/// Where tests that cannot run on this machine write why, a line each.
+struct SkippedFile(PathBuf);
+
+impl SkippedFile {
+    fn new() -> Result<Self> {
+        let path = env::current_exe()?.with_file_name(format!("skipped-{}", process::id()));
+        fs::write(&path, "")?;
+        Ok(Self(path))
+    }
+
+    fn reasons(&self) -> Result<Vec<String>> {
+        Ok(fs::read_to_string(&self.0)?.lines().map(str::to_owned).collect())
+    }
+}
+
+impl Drop for SkippedFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Copies bytes as they come, half lines too, and hands over each line when it is complete.
+fn copy_lines(from: impl Read, mut to: impl Write, mut each: impl FnMut(&str)) -> io::Result<()> {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    loop {
+        let chunk = from.fill_buf()?;
+        let length = match chunk.iter().position(|byte| *byte == b'\n') {
+            Some(end) => end + 1,
+            None => chunk.len(),
+        };
+        if length == 0 {
+            return Ok(());
+        }
+        to.write_all(&chunk[..length])?;
+        to.flush()?;
+        line.extend_from_slice(&chunk[..length]);
+        from.consume(length);
+        if line.ends_with(b"\n") {
+            each(&String::from_utf8_lossy(&line));
+            line.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_test_programs_are_summed() {
+        let mut outcome = Outcome::default();
+        let text = "running 3 tests\ntest a ... ok\n\
+            test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 5 filtered out; finished in 0.00s\n\
+            test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        copy_lines(text.as_bytes(), io::sink(), |line| outcome.add_line(line)).unwrap();
+        assert_eq!(outcome, Outcome { passed: 13, failed: 2, skipped: 1 });
+        assert_eq!(outcome.to_string(), "13 passed, 2 failed, 1 skipped");
+        assert!(!outcome.ok());
+    }
+}
