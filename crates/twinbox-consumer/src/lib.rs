@@ -1,1 +1,35 @@
-//! Work in progress.
+//! The consumer runtime of Twinbox.
+//!
+//! For each delivery: begin, claim `(consumer, message_id)` in the inbox, run the handler in that
+//! transaction, commit, and only then acknowledge. A claim that exists is a duplicate: it is acknowledged
+//! and nothing runs. An error rolls everything back, the claim included. So each effect that a handler
+//! writes with its `tx` happens once, however often the message arrives.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`Consumer`] | handlers, their state, and where they get their messages |
+//! | [`Handler`], [`EventHandler`], [`handler_fn`] | functions as handlers, with and without the macro |
+//! | [`Delivery`] | an event as it arrived |
+//! | [`Policy`] | attempts, concurrency, time-out |
+//! | [`Provide`] | the state that handlers ask for |
+
+mod attempt;
+mod consumer;
+mod delivery;
+mod error;
+mod handler;
+mod policy;
+mod worker;
+
+pub use attempt::Outcome;
+pub use consumer::Consumer;
+pub use delivery::Delivery;
+pub use error::{Error, ErrorKind};
+pub use handler::{EventHandler, Handler, HandlerFn, Input, Provide, handler_fn};
+pub use policy::{Order, Policy};
+
+/// What generated code names. Not part of the API.
+#[doc(hidden)]
+pub mod private {
+    pub use crate::handler::{HandlerFuture, TxFor};
+}

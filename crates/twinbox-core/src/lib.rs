@@ -23,6 +23,8 @@ pub mod message;
 pub mod reconnect;
 pub mod retry;
 pub mod source;
+#[doc(hidden)]
+pub mod crash;
 mod timestamp;
 
 pub use destination::{Destination, PublishError, PublishErrorKind, Publisher};

@@ -25,6 +25,9 @@ pub struct Subscription {
     pub types: Vec<String>,
     /// How many deliveries it may hold at a time.
     pub concurrency: usize,
+    /// Whether messages of one key must arrive in order, across every process that runs the consumer. A
+    /// transport that cannot do so refuses.
+    pub ordered: bool,
 }
 
 /// Deliveries of one consumer.

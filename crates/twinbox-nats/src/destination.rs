@@ -5,11 +5,11 @@ use crate::{
     subject, wire,
 };
 use async_nats::jetstream::{
-    context::{PublishAckFuture, PublishErrorKind as ClientErrorKind},
+    context::PublishAckFuture,
     message::PublishMessage,
 };
 use std::{
-    future::{IntoFuture as _, ready},
+    future::ready,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -70,7 +70,7 @@ impl Publisher for StreamPublisher {
                 };
                 down |= answer.as_ref().is_err_and(|e| e.kind() == PublishErrorKind::Unavailable);
                 answers.push(match answer {
-                    Ok(sent) => acknowledgement(Arc::downgrade(link), sent, deadline),
+                    Ok(sent) => acknowledgement(Arc::downgrade(link), sent),
                     Err(error) => Box::pin(ready(Err(error))),
                 });
             }
@@ -78,7 +78,7 @@ impl Publisher for StreamPublisher {
         })
     }
 
-    /// From the moment [`send`](Publisher::send) is called.
+    /// For handing a batch to the client, and again from the first poll of each acknowledgement.
     fn timeout(&self) -> Duration {
         self.nats.options.publish_timeout
     }
@@ -125,26 +125,24 @@ async fn start(
     }
 }
 
-fn acknowledgement(link: Weak<Link>, sent: PublishAckFuture, deadline: Instant) -> Acknowledgement {
+/// Its time-out runs from the first poll.
+fn acknowledgement(link: Weak<Link>, sent: PublishAckFuture) -> Acknowledgement {
     Box::pin(async move {
-        let error = match timeout_at(deadline, sent.into_future()).await {
-            Ok(Ok(ack)) => return Ok(Receipt { duplicate: ack.duplicate }),
-            Ok(Err(error)) if error.kind() != ClientErrorKind::TimedOut => classify::unacknowledged(error),
-            _ => PublishError::new(PublishErrorKind::InDoubt, "nats.timeout"),
-        };
-        Err(look_closer(&link, error, deadline).await)
+        match sent.await {
+            Ok(ack) => Ok(Receipt { duplicate: ack.duplicate }),
+            Err(error) => Err(look_closer(&link, classify::unacknowledged(error)).await),
+        }
     })
 }
 
 /// Tells a subject without a stream from a stream that is gone, and a server that does not answer from one
 /// that does not let us publish.
-async fn look_closer(link: &Weak<Link>, error: PublishError, deadline: Instant) -> PublishError {
+async fn look_closer(link: &Weak<Link>, error: PublishError) -> PublishError {
     let Some(link) = link.upgrade() else { return error };
     match error.kind() {
-        PublishErrorKind::NoHome => match timeout_at(deadline, link.check_stream()).await {
-            Ok(Ok(())) => error,
-            Ok(Err(error)) => error.into(),
-            Err(_) => unavailable("nats.timeout"),
+        PublishErrorKind::NoHome => match link.check_stream().await {
+            Ok(()) => error,
+            Err(error) => error.into(),
         },
         PublishErrorKind::InDoubt if link.take_denial() => {
             PublishError::new(PublishErrorKind::Misconfigured, "nats.permission").with_source(error)

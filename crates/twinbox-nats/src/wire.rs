@@ -1,7 +1,7 @@
 //! CloudEvents in binary mode: attributes in `ce-` headers, percent-encoded; the payload is the data.
 use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
-use std::{borrow::Cow, collections::HashMap, fmt::Write as _, str::FromStr as _};
+use std::{collections::HashMap, fmt::Write as _, str::FromStr as _};
 use twinbox_core::{Message, MessageId, Timestamp, draft, limits, message::attribute as a};
 
 use crate::subject;
@@ -31,9 +31,9 @@ pub(crate) struct InvalidHeader;
 /// have written, are left out.
 pub(crate) fn encode(message: &Message, id: MessageId) -> Result<HeaderMap, InvalidHeader> {
     let mut headers = HeaderMap::new();
-    headers.insert(header::NATS_MESSAGE_ID, value(&id.to_string())?);
+    headers.insert(header::NATS_MESSAGE_ID, HeaderValue::from(percent_encode(id.to_string())));
     for (attribute, text) in message.attributes() {
-        headers.insert(name_of(attribute)?, value(&percent_encode(&text))?);
+        headers.insert(name_of(attribute)?, HeaderValue::from(percent_encode(text)));
     }
     if let Some(traceparent) = &message.traceparent {
         headers.insert(HeaderName::from_static(a::TRACEPARENT), value(traceparent)?);
@@ -66,9 +66,10 @@ fn is_plain(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~') && byte != b'"' && byte != b'%'
 }
 
-fn percent_encode(text: &str) -> Cow<'_, str> {
+/// What comes out has no line break, so that no header value can panic on it.
+fn percent_encode(text: String) -> String {
     if text.bytes().all(is_plain) {
-        return Cow::Borrowed(text);
+        return text;
     }
     let mut encoded = String::with_capacity(text.len() * 3);
     for byte in text.bytes() {
@@ -78,7 +79,7 @@ fn percent_encode(text: &str) -> Cow<'_, str> {
             write!(encoded, "%{byte:02X}").expect("a String takes whatever is written to it");
         }
     }
-    Cow::Owned(encoded)
+    encoded
 }
 
 /// None for what is no UTF-8 once decoded. A `%` without two digits behind it stands for itself.

@@ -58,12 +58,15 @@ impl Error {
     /// that will be promoted.
     pub fn is_transient(&self) -> bool {
         match self.kind {
-            ErrorKind::Database => {
-                self.sql().is_some_and(|e| is_outage(e) || sqlstate(e).is_some_and(|s| is_contention(&s)))
-            }
+            ErrorKind::Database => self.is_contention() || self.sql().is_some_and(is_outage),
             ErrorKind::Busy | ErrorKind::LeaseLost | ErrorKind::CommitUnknown => true,
             _ => false,
         }
+    }
+
+    /// Deadlock, serialization failure, lock time-out, busy: nobody's fault, and over in a moment.
+    pub fn is_contention(&self) -> bool {
+        self.kind == ErrorKind::Busy || self.sql().and_then(sqlstate).is_some_and(|s| is_contention(&s))
     }
 
     fn sql(&self) -> Option<&sqlx::Error> {

@@ -18,6 +18,8 @@
 //! | `sqlite` | yes | SQLite, compiled in |
 //! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
 
+#![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused_imports))]
+
 mod begin;
 mod dialect;
 mod error;
@@ -38,7 +40,7 @@ pub use dialect::Dialect;
 #[cfg(feature = "sqlite")]
 pub use dialect::sqlite;
 pub use error::{Error, ErrorKind};
-pub use handler_error::{HandlerError, HandlerResult};
+pub use handler_error::{Disposition, HandlerError, HandlerResult};
 pub use outbox::{Outbox, PUBLISH_ALL_MAX};
 pub use store::{Store, StoreOptions};
-pub use tx::{BatchTx, InTransaction, Tx, TxFor};
+pub use tx::{BatchTx, InTransaction, Tx};

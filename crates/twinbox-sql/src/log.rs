@@ -58,7 +58,6 @@ pub enum Start {
 pub struct ReaderOptions {
     pub(crate) start: Start,
     pub(crate) lease: Duration,
-    pub(crate) hold: Duration,
     pub(crate) partitions: Option<u32>,
     pub(crate) page: usize,
 }
@@ -86,7 +85,6 @@ impl ReaderOptions {
         Self {
             start: Start::Beginning,
             lease: Duration::from_secs(4),
-            hold: Duration::ZERO,
             partitions: None,
             page: PAGE_MAX,
         }
@@ -101,12 +99,6 @@ impl ReaderOptions {
     /// Renewed four times as often.
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
-    }
-
-    /// How long before the end of the lease nothing is handed out any more: the time that a publish may
-    /// take.
-    pub fn hold(self, hold: Duration) -> Self {
-        Self { hold, ..self }
     }
 
     /// Over how many partitions the destination spreads its keys. Kept with the cursor.

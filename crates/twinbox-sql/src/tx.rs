@@ -80,7 +80,7 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
 }
 
 /// The transaction of a batch. It has no `publish` of its own, because an event published here is caused by
-/// one message of the batch: `tx.caused_by(order.message()).publish(&event)`.
+/// one message of the batch: `tx.caused_by(&order).publish(&event)`.
 pub struct BatchTx<'t, DB: Dialect> {
     conn: &'t mut DB::Connection,
     scope: &'t mut Scope,
@@ -91,9 +91,9 @@ impl<'t, DB: Dialect> BatchTx<'t, DB> {
         Self { conn, scope }
     }
 
-    /// This transaction, on behalf of one message of the batch. Ids come out as if it were handled alone.
-    pub fn caused_by(&mut self, message: &Message) -> Tx<'_, DB> {
-        self.scope.cause = Cause::of(message);
+    /// This transaction, on behalf of one delivery of the batch. Ids come out as if it were handled alone.
+    pub fn caused_by(&mut self, delivery: &impl AsRef<Message>) -> Tx<'_, DB> {
+        self.scope.cause = Cause::of(delivery.as_ref());
         Tx::new(self.conn, self.scope)
     }
 }
@@ -169,19 +169,6 @@ macro_rules! transaction_view {
 }
 transaction_view!(Tx);
 transaction_view!(BatchTx);
-
-/// The transaction that a handler of `I` takes. It names the database, so that generated code sees through
-/// type aliases.
-#[doc(hidden)]
-#[diagnostic::on_unimplemented(
-    message = "a handler of `{I}` does not take `&mut {Self}`",
-    label = "not the transaction of this handler",
-    note = "`Delivery<E>` goes with `&mut Tx<'_, DB>`, `Vec<Delivery<E>>` with `&mut BatchTx<'_, DB>`"
-)]
-pub trait TxFor<I> {
-    // No `: Dialect`: implied bounds do not reach an associated type.
-    type Database;
-}
 
 pub(crate) fn savepoint_abandoned() -> Error {
     Error::new(

@@ -1,1 +1,62 @@
-//! Work in progress.
+//! Twinbox makes retries safe along the whole path of a business operation: database transaction → outbox →
+//! relay → NATS JetStream → consumer → inbox.
+//!
+//! The promise: **durable at-least-once publication; each effect once inside the consumer's database
+//! transaction; per-key order; never "exactly-once delivery".**
+//!
+//! # Tour
+//!
+//! - Say what happened: [`Event`] with `#[derive(Event)]`.
+//! - Write it in the transaction that makes it true: [`Store::begin`], [`Outbox::publish`].
+//! - Handle it once: [`event_handler`], [`Consumer`]. Without a broker the consumer reads the log of its own
+//!   database.
+//! - Move it to a broker: [`relay::Relay`], or the program `twinbox-relay`, and [`nats::Nats`] as the
+//!   consumer's transport.
+//!
+//! # Features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `postgres` | yes | Postgres 13 or newer |
+//! | `sqlite` | yes | SQLite, compiled in |
+//! | `nats` | no | NATS JetStream as destination and source |
+//! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
+//!
+//! Twinbox turns on no runtime and no TLS of sqlx: add `sqlx` with `runtime-tokio`, and with the TLS you
+//! want, to your own dependencies.
+
+pub use tokio_util::sync::CancellationToken;
+pub use twinbox_consumer::{
+    Consumer, Delivery, Error as ConsumerError, EventHandler, Handler, HandlerFn, Input, Order, Outcome, Policy,
+    Provide, handler_fn,
+};
+pub use twinbox_core::{
+    DecodeError, Draft, Event, Message, MessageId, RetryPolicy, Schema, Timestamp, Transport, event, id, limits,
+};
+pub use twinbox_macros::{Event, Provide, event_handler};
+#[cfg(feature = "sqlite")]
+pub use twinbox_sql::sqlite;
+pub use twinbox_sql::{
+    BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Outbox, OwnedTx,
+    Store, StoreOptions, Tx, begin, inbox, log,
+};
+
+/// The seams for destinations and sources of one's own.
+pub mod seam {
+    pub use twinbox_core::{destination, source};
+}
+
+/// NATS JetStream.
+#[cfg(feature = "nats")]
+pub use twinbox_nats as nats;
+
+/// Moving the outbox to its destinations.
+pub use twinbox_relay as relay;
+
+/// What generated code names. Not part of the API.
+#[doc(hidden)]
+pub mod private {
+    pub use serde_json;
+    pub use twinbox_consumer::private::TxFor;
+    pub use twinbox_core::event::{Oldest, same};
+}

@@ -23,6 +23,8 @@ pub struct Ticket {
     lane: Option<u64>,
     /// Whether it may have been handed out before: by this reader, or by one before it.
     pub repeated: bool,
+    /// How often this reader handed it out, counted from 1.
+    pub attempt: u32,
 }
 
 /// One read message in the order of reading, and where the cursor stands once it is settled.
@@ -71,7 +73,7 @@ impl Lanes {
         self.buffered += 1;
         self.bytes += message.payload.len();
         let lane = message.key.as_ref().map(|key| self.hasher.hash_one(key));
-        let entry = Entry { ticket: Ticket { number, lane, repeated }, message };
+        let entry = Entry { ticket: Ticket { number, lane, repeated, attempt: 1 }, message };
         match lane.and_then(|lane| self.behind.get_mut(&lane)) {
             Some(behind) => behind.push_back(entry),
             None => {
@@ -116,6 +118,7 @@ impl Lanes {
     /// The message goes again, not before `at`; those of its key wait behind it.
     pub(crate) fn retry(&mut self, mut entry: Entry, at: Instant) {
         entry.ticket.repeated = true;
+        entry.ticket.attempt = entry.ticket.attempt.saturating_add(1);
         self.buffered += 1;
         self.bytes += entry.message.payload.len();
         self.later.push((at, entry));

@@ -33,6 +33,7 @@ pub struct Reader<DB: Dialect> {
     writing: Option<Write>,
     wrote_at: Instant,
     lease_end: Instant,
+    hold: Duration,
 }
 
 /// How far pages are read.
@@ -104,8 +105,15 @@ impl<DB: Dialect> Reader<DB> {
             writing: None,
             wrote_at: sent_at,
             lease_end: sent_at + options.lease,
+            hold: Duration::ZERO,
             options,
         }))
+    }
+
+    /// How long before the end of the lease nothing is handed out any more: the time that a publish may take,
+    /// so that none is under way when another process takes over.
+    pub fn hold(&mut self, hold: Duration) {
+        self.hold = hold;
     }
 
     /// Waits for messages that may go and hands out at most `room` of them, never two of a key. With no room
@@ -118,7 +126,7 @@ impl<DB: Dialect> Reader<DB> {
         loop {
             let now = Instant::now();
             let wake_at = self.lanes.wake(now);
-            if room > 0 && now + self.options.hold < self.lease_end {
+            if room > 0 && now + self.hold < self.lease_end {
                 let entries = self.lanes.take(room);
                 if !entries.is_empty() {
                     return Ok(entries);

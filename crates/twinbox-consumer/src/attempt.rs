@@ -1,0 +1,296 @@
+//! One delivery, from the claim to what is to become of it.
+use crate::handler::{Handler, Run};
+use futures::FutureExt as _;
+use std::{panic::AssertUnwindSafe, time::Duration};
+use twinbox_core::{Message, crash, retry};
+use twinbox_sql::{
+    Dialect, Disposition as D, Error, ErrorKind, HandlerError, Store,
+    inbox::{Attempt, Claimed, DeadReason},
+};
+
+/// What became of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The handler ran and its transaction committed.
+    Handled,
+    /// It was done with before: nothing ran.
+    Duplicate,
+    /// The attempt failed; the message comes again.
+    Retried {
+        /// Not before this.
+        delay: Duration,
+        /// Whether it counts towards the policy's attempts.
+        counted: bool,
+        /// What the handler said.
+        error: String,
+    },
+    /// Given up, and kept with its error.
+    DeadLettered {
+        /// The last error.
+        error: String,
+    },
+    /// The database is away; nothing is known and nothing is counted.
+    Unavailable,
+}
+
+/// How often a deadlock, a serialization failure or a lost answer to COMMIT is tried again at once.
+const AT_ONCE_MAX: u32 = 5;
+
+/// Attempts at one message until there is something to tell its source.
+pub(crate) async fn process<DB: Dialect, S>(
+    store: &Store<DB>,
+    state: &S,
+    handler: &Handler<DB, S>,
+    message: &Message,
+    mut redelivered: bool,
+) -> Outcome {
+    let mut at_once = 0;
+    loop {
+        match once(store, state, handler, message, redelivered).await {
+            Once::Done(outcome) => return outcome,
+            Once::AtOnce(error) if at_once < AT_ONCE_MAX => {
+                at_once += 1;
+                redelivered = true;
+                tracing::debug!(consumer = handler.policy.consumer, %error, at_once, "trying again at once");
+                tokio::time::sleep(Duration::from_millis(10 << at_once).mul_f64(retry::random())).await;
+            }
+            Once::AtOnce(error) => {
+                let delay = handler.policy.retry.delay(1, retry::random());
+                return Outcome::Retried { delay, counted: false, error };
+            }
+        }
+    }
+}
+
+enum Once {
+    Done(Outcome),
+    /// Nobody's fault: try again without counting.
+    AtOnce(String),
+}
+
+impl From<Outcome> for Once {
+    fn from(outcome: Outcome) -> Self {
+        Self::Done(outcome)
+    }
+}
+
+async fn once<DB: Dialect, S>(
+    store: &Store<DB>,
+    state: &S,
+    handler: &Handler<DB, S>,
+    message: &Message,
+    redelivered: bool,
+) -> Once {
+    let consumer = handler.policy.consumer;
+    crash::point("consumer.before_claim");
+    let mut attempt = match store.claim(consumer, message, redelivered).await {
+        Ok(Claimed::Open(attempt)) => attempt,
+        Ok(Claimed::Duplicate(earlier)) => {
+            if earlier.payload_differs {
+                tracing::error!(
+                    consumer,
+                    message_id = %message.message_id(),
+                    source = message.source,
+                    event_id = message.id,
+                    "two messages with one id have different payloads; the second is ignored"
+                );
+            }
+            return Outcome::Duplicate.into();
+        }
+        Err(error) => return store_error(&error),
+    };
+    crash::point("consumer.after_claim");
+    let failed = attempt.number() - 1;
+    if failed >= handler.policy.max_attempts {
+        // Its last failure was counted, and the process died before it was buried.
+        attempt.rollback().await;
+        return bury(store, consumer, message, DeadReason::Exhausted, "its attempts ran out", failed).await;
+    }
+    let number = attempt.number();
+    let result = match run(state, handler, &mut attempt, &[message]).await {
+        Ok(result) => result,
+        Err(error) => {
+            attempt.rollback().await;
+            return bury(store, consumer, message, DeadReason::Undecodable, &error, failed).await;
+        }
+    };
+    crash::point("consumer.before_commit");
+    match finish(attempt, result).await {
+        Ok(()) => {
+            crash::point("consumer.after_commit");
+            Outcome::Handled.into()
+        }
+        Err(Unfinished::InDoubt(error)) => Once::AtOnce(error),
+        Err(Unfinished::Failed(error)) => failure(store, handler, message, number, &error).await,
+    }
+}
+
+/// Attempts at a batch in one transaction. None: it failed, and its messages are to be handled one by one.
+pub(crate) async fn process_batch<DB: Dialect, S>(
+    store: &Store<DB>,
+    state: &S,
+    handler: &Handler<DB, S>,
+    messages: &[Message],
+) -> Option<Vec<Outcome>> {
+    let consumer = handler.policy.consumer;
+    let mut outcomes = vec![Outcome::Duplicate; messages.len()];
+    let Some(mut attempt) = store.claim_batch(consumer, messages, false).await.ok()? else {
+        return Some(outcomes);
+    };
+    let claimed = attempt.claimed().to_vec();
+    let fresh: Vec<&Message> = claimed.iter().map(|&n| &messages[n]).collect();
+    let result = match run(state, handler, &mut attempt, &fresh).await {
+        Ok(result) => result,
+        Err(_) => {
+            attempt.rollback().await;
+            return None;
+        }
+    };
+    finish(attempt, result).await.ok()?;
+    for n in claimed {
+        outcomes[n] = Outcome::Handled;
+    }
+    Some(outcomes)
+}
+
+/// Runs the handler within its time. The outer error: the message cannot be read.
+async fn run<DB: Dialect, S>(
+    state: &S,
+    handler: &Handler<DB, S>,
+    attempt: &mut Attempt<DB>,
+    messages: &[&Message],
+) -> Result<Result<(), HandlerError>, String> {
+    let number = attempt.number();
+    let (mut tx, mut batch_tx);
+    let future = match &handler.run {
+        Run::Each(run) => {
+            tx = attempt.tx();
+            run(state, &mut tx, messages[0], number)
+        }
+        Run::Batch(run) => {
+            batch_tx = attempt.batch_tx();
+            run(state, &mut batch_tx, messages, number)
+        }
+    };
+    let future = AssertUnwindSafe(future.map_err(|e| e.to_string())?).catch_unwind();
+    Ok(match tokio::time::timeout(handler.policy.timeout, future).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(panic)) => Err(HandlerError::from(format!("the handler panicked: {}", words(&*panic)))),
+        Err(_) => Err(HandlerError::from(format!("the handler took longer than {:?}", handler.policy.timeout))),
+    })
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without words")
+}
+
+enum Unfinished {
+    /// COMMIT was not answered: the claim will tell.
+    InDoubt(String),
+    Failed(HandlerError),
+}
+
+/// Commits or rolls back, and by the error of either says what has failed.
+async fn finish<DB: Dialect>(
+    attempt: Attempt<DB>,
+    result: Result<(), HandlerError>,
+) -> Result<(), Unfinished> {
+    match result {
+        Ok(()) => attempt.commit().await.map_err(|e| match e.kind() {
+            ErrorKind::CommitUnknown => Unfinished::InDoubt(e.to_string()),
+            _ => Unfinished::Failed(e.into()),
+        }),
+        Err(error) => {
+            attempt.rollback().await;
+            Err(Unfinished::Failed(error))
+        }
+    }
+}
+
+async fn failure<DB: Dialect, S>(
+    store: &Store<DB>,
+    handler: &Handler<DB, S>,
+    message: &Message,
+    number: u32,
+    error: &HandlerError,
+) -> Once {
+    
+    let (policy, text) = (handler.policy, error.to_string());
+    if error.is_contention() {
+        return Once::AtOnce(text);
+    }
+    if error.is_outage() {
+        return Outcome::Unavailable.into();
+    }
+    if error.disposition() == D::Reject {
+        return bury(store, policy.consumer, message, DeadReason::Rejected, &text, number).await;
+    }
+    let failures = match store.record_failure(policy.consumer, message, &text).await {
+        Ok(failures) => failures,
+        Err(error) => return store_error(&error),
+    };
+    crash::point("consumer.after_failure");
+    if failures >= policy.max_attempts {
+        return bury(store, policy.consumer, message, DeadReason::Exhausted, &text, failures).await;
+    }
+    let delay = match error.disposition() {
+        D::RetryAfter(delay) => delay,
+        _ => policy.retry.delay(failures, retry::random()),
+    };
+    Outcome::Retried { delay, counted: true, error: text }.into()
+}
+
+/// Dead-letters a message that no handler will get.
+pub(crate) async fn give_up<DB: Dialect>(
+    store: &Store<DB>,
+    consumer: &str,
+    message: &Message,
+    reason: DeadReason,
+    error: &str,
+) -> Outcome {
+    match bury(store, consumer, message, reason, error, 0).await {
+        Once::Done(outcome) => outcome,
+        Once::AtOnce(error) => Outcome::Retried { delay: Duration::from_secs(1), counted: false, error },
+    }
+}
+
+async fn bury<DB: Dialect>(
+    store: &Store<DB>,
+    consumer: &str,
+    message: &Message,
+    reason: DeadReason,
+    error: &str,
+    attempts: u32,
+) -> Once {
+    match store.dead_letter(consumer, message, reason, error, attempts).await {
+        Ok(true) => {
+            tracing::warn!(
+                consumer,
+                message_id = %message.message_id(),
+                event_type = message.event_type,
+                reason = reason.as_str(),
+                attempts,
+                error,
+                "dead letter"
+            );
+            crash::point("consumer.after_dead_letter");
+            Outcome::DeadLettered { error: error.to_owned() }.into()
+        }
+        Ok(false) => Outcome::Duplicate.into(),
+        Err(error) => store_error(&error),
+    }
+}
+
+/// The store failed outside the handler, which says nothing about the message.
+fn store_error(error: &Error) -> Once {
+    if error.is_contention() || error.kind() == ErrorKind::CommitUnknown {
+        return Once::AtOnce(error.to_string());
+    }
+    tracing::warn!(error = error as &dyn std::error::Error, "the store failed");
+    Outcome::Unavailable.into()
+}

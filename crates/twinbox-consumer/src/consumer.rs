@@ -1,0 +1,148 @@
+use crate::{
+    Error, ErrorKind, EventHandler, Handler, Order, Outcome, attempt,
+    handler::Run,
+    worker::{Group, Worker},
+};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+use tokio_util::sync::CancellationToken;
+use twinbox_core::{Message, Subscription, Transport, limits};
+use twinbox_sql::{Dialect, Store};
+
+/// Runs handlers. `S` is the state they share; each takes from it what it asks for.
+///
+/// ```ignore
+/// // `invoice` is a function marked with #[event_handler]; see the crate `twinbox`.
+/// Consumer::new(store, App { vat: 19 }).handler::<invoice>().run(stop).await?;
+/// ```
+///
+/// Without [`transport`](Self::transport) it reads the log of its own store: no broker.
+pub struct Consumer<DB: Dialect, S> {
+    store: Store<DB>,
+    state: Arc<S>,
+    handlers: Vec<Handler<DB, S>>,
+    transport: Arc<dyn Transport>,
+}
+
+impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
+    /// A consumer whose claims are in `store`.
+    pub fn new(store: Store<DB>, state: S) -> Self {
+        let transport = Arc::new(store.log());
+        Self { store, state: Arc::new(state), handlers: Vec::new(), transport }
+    }
+
+    /// Where messages come from. Default: the log of the store.
+    #[must_use]
+    pub fn transport(self, transport: impl Transport) -> Self {
+        Self { transport: Arc::new(transport), ..self }
+    }
+
+    /// Adds a function marked with `#[event_handler]`: `.handler::<invoice>()`.
+    #[must_use]
+    pub fn handler<H: EventHandler<DB, S>>(self) -> Self {
+        self.register(H::handler())
+    }
+
+    /// Adds a handler made by [`handler_fn`](crate::handler_fn).
+    #[must_use]
+    pub fn register(mut self, handler: Handler<DB, S>) -> Self {
+        self.handlers.push(handler);
+        self
+    }
+
+    /// Runs every consumer until `stop` is cancelled, then lets what is under way finish.
+    ///
+    /// Outages of database or transport are waited out; they count as nobody's attempt. A process that is
+    /// killed leaves nothing behind: what it had not committed is delivered again.
+    ///
+    /// # Errors
+    /// What needs a person: contradicting handlers, tables that are not fit, a transport that is not set up
+    /// as asked. The other consumers are stopped as well.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        let Self { store, state, handlers, transport } = self;
+        let groups = groups(handlers)?;
+        store.check().await?;
+        let stop = stop.child_token();
+        let mut workers = tokio::task::JoinSet::new();
+        for group in groups {
+            let worker = Worker::new(store.clone(), state.clone(), transport.clone(), group);
+            workers.spawn(worker.run(stop.clone()));
+        }
+        let mut result = Ok(());
+        while let Some(ended) = workers.join_next().await {
+            let ended = ended.unwrap_or_else(|e| match e.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Ok(()),
+            });
+            if ended.is_err() {
+                stop.cancel();
+                result = result.and(ended);
+            }
+        }
+        result
+    }
+
+    /// One attempt at one message by one handler, as [`run`](Self::run) makes it, without a transport. For
+    /// tests and tools; nobody is acknowledged.
+    ///
+    /// # Errors
+    /// No consumer of that name handles the message's type.
+    pub async fn deliver(&self, consumer: &str, message: &Message, redelivered: bool) -> Result<Outcome, Error> {
+        let handler = self
+            .handlers
+            .iter()
+            .find(|h| h.policy.consumer == consumer && h.event_type == message.event_type)
+            .ok_or_else(|| {
+                let what = format!("no handler of the consumer {consumer:?} takes {:?}", message.event_type);
+                Error::new(ErrorKind::Configuration, what)
+            })?;
+        Ok(attempt::process(&self.store, &*self.state, handler, message, redelivered).await)
+    }
+}
+
+/// Handlers by consumer: each has its own claims, order and progress.
+fn groups<DB: Dialect, S>(handlers: Vec<Handler<DB, S>>) -> Result<Vec<Group<DB, S>>, Error> {
+    let mut groups: BTreeMap<&'static str, Group<DB, S>> = BTreeMap::new();
+    if handlers.is_empty() {
+        return Err(Error::new(ErrorKind::Configuration, "no handler is registered: add one with `.handler::<…>()`"));
+    }
+    for handler in handlers {
+        let policy = handler.policy;
+        if policy.consumer.is_empty() || policy.consumer.len() > limits::NAME_BYTES_MAX {
+            let what = format!("the consumer name {:?} must have 1 to 120 bytes", policy.consumer);
+            return Err(Error::new(ErrorKind::Configuration, what));
+        }
+        let batch = if matches!(handler.run, Run::Batch(_)) { policy.batch } else { 1 };
+        let group = groups.entry(policy.consumer).or_insert_with(|| Group {
+            subscription: Subscription {
+                consumer: policy.consumer.to_owned(),
+                types: Vec::new(),
+                concurrency: 1,
+                ordered: policy.order == Order::Key,
+            },
+            handlers: Vec::new(),
+        });
+        let subscription = &mut group.subscription;
+        if subscription.types.iter().any(|t| t == handler.event_type) {
+            let what = format!("two handlers of the consumer {:?} take {:?}", policy.consumer, handler.event_type);
+            return Err(Error::new(ErrorKind::Configuration, what));
+        }
+        if subscription.ordered != (policy.order == Order::Key) {
+            let what = format!("the handlers of the consumer {:?} disagree on `order`", policy.consumer);
+            return Err(Error::new(ErrorKind::Configuration, what));
+        }
+        subscription.types.push(handler.event_type.to_owned());
+        subscription.types.sort();
+        subscription.concurrency = subscription.concurrency.max(policy.concurrency).max(batch);
+        group.handlers.push(handler);
+    }
+    Ok(groups.into_values().collect())
+}
+
+impl<DB: Dialect, S> fmt::Debug for Consumer<DB, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("store", &self.store)
+            .field("handlers", &self.handlers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+use std::time::Duration;
+use twinbox_core::RetryPolicy;
+
+/// Whether messages of one key arrive in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// One delivery at a time for each key, in the order of publishing, across all processes.
+    Key,
+    /// Whatever comes first. Compare [`Message::sequence`](twinbox_core::Message::sequence) where it
+    /// matters.
+    None,
+}
+
+/// How a consumer treats its handler. It stands beside the handler, in `#[event_handler(…)]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[must_use]
+pub struct Policy {
+    pub(crate) consumer: &'static str,
+    pub(crate) max_attempts: u32,
+    pub(crate) order: Order,
+    pub(crate) batch: usize,
+    pub(crate) concurrency: usize,
+    pub(crate) timeout: Duration,
+    pub(crate) retry: RetryPolicy,
+}
+
+impl Policy {
+    /// The policy of `consumer`: 20 attempts from 100 ms to a minute apart, 8 deliveries at a time, 30 s for
+    /// each. The name is the first half of the inbox key: another name handles everything again.
+    pub const fn new(consumer: &'static str) -> Self {
+        Self {
+            consumer,
+            max_attempts: 20,
+            order: Order::None,
+            batch: 100,
+            concurrency: 8,
+            timeout: Duration::from_secs(30),
+            retry: RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(60)),
+        }
+    }
+
+    /// Failed attempts after which the message becomes a dead letter. Deadlocks, lock time-outs and outages
+    /// of the database do not count.
+    pub const fn max_attempts(self, max_attempts: u32) -> Self {
+        Self { max_attempts, ..self }
+    }
+
+    /// Whether messages of one key arrive in order.
+    pub const fn order(self, order: Order) -> Self {
+        Self { order, ..self }
+    }
+
+    /// Deliveries in one transaction. Read only by handlers that take a `Vec`.
+    pub const fn batch(self, batch: usize) -> Self {
+        Self { batch, ..self }
+    }
+
+    /// Deliveries that are handled at a time. Each holds a connection of the pool.
+    pub const fn concurrency(self, concurrency: usize) -> Self {
+        Self { concurrency, ..self }
+    }
+
+    /// How long one attempt may take. It is then rolled back and counts as failed.
+    pub const fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// The delays between attempts.
+    pub const fn retry(self, retry: RetryPolicy) -> Self {
+        Self { retry, ..self }
+    }
+
+    /// The name of the consumer.
+    pub const fn consumer(&self) -> &'static str {
+        self.consumer
+    }
+}

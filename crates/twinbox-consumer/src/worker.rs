@@ -1,0 +1,269 @@
+//! The loop of one consumer: receive, handle beside each other, settle.
+use crate::{
+    Error, Outcome, attempt,
+    handler::{Handler, Run},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+use twinbox_core::{
+    Message, Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport, crash,
+    reconnect::Reconnect,
+};
+use twinbox_sql::{Dialect, Store, inbox::DeadReason};
+
+/// How long deliveries under way may take after `stop`; what is not done then comes again.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+/// How soon a message comes again that was not handled because the database was away.
+const OUTAGE_DELAY: Duration = Duration::from_secs(1);
+
+pub(crate) struct Group<DB: Dialect, S> {
+    pub(crate) subscription: Subscription,
+    pub(crate) handlers: Vec<Handler<DB, S>>,
+}
+
+pub(crate) struct Worker<DB: Dialect, S> {
+    shared: Arc<Shared<DB, S>>,
+    transport: Arc<dyn Transport>,
+}
+
+struct Shared<DB: Dialect, S> {
+    store: Store<DB>,
+    state: Arc<S>,
+    group: Group<DB, S>,
+    /// The last delivery found the database away.
+    away: AtomicBool,
+}
+
+impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
+    pub(crate) fn new(
+        store: Store<DB>,
+        state: Arc<S>,
+        transport: Arc<dyn Transport>,
+        group: Group<DB, S>,
+    ) -> Self {
+        Self { shared: Arc::new(Shared { store, state, group, away: AtomicBool::new(false) }), transport }
+    }
+
+    /// Subscribes again whenever the source fails, until `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        let subscription = &self.shared.group.subscription;
+        let mut reconnect = Reconnect::new();
+        while !stop.is_cancelled() {
+            let subscribed = tokio::select! {
+                subscribed = self.transport.subscribe(subscription) => subscribed,
+                () = stop.cancelled() => break,
+            };
+            let error = match subscribed {
+                Ok(source) => match self.consume(source, &stop, &mut reconnect).await {
+                    Ok(()) => break,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            if !error.is_transient() {
+                return Err(error.into());
+            }
+            let consumer = subscription.consumer.as_str();
+            if error.kind() == SourceErrorKind::OwnedByAnother {
+                tracing::debug!(consumer, "{error}");
+            } else {
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(consumer, error = cause, "the source failed, subscribing again");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(reconnect.pause().min(Duration::from_secs(1))) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn consume(
+        &self,
+        mut source: Box<dyn Source>,
+        stop: &CancellationToken,
+        reconnect: &mut Reconnect,
+    ) -> Result<(), SourceError> {
+        let limit = self.shared.group.subscription.concurrency;
+        tracing::info!(consumer = self.shared.group.subscription.consumer, "consuming");
+        let mut running: JoinSet<usize> = JoinSet::new();
+        let mut held = 0;
+        let mut outage = Reconnect::new();
+        let failed = loop {
+            if self.shared.away.swap(false, Relaxed) {
+                let pause = outage.pause();
+                tracing::warn!(?pause, "the database is away, fetching pauses");
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break None,
+                Some(done) = running.join_next() => {
+                    held -= done.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
+                    if !self.shared.away.load(Relaxed) {
+                        outage.reset();
+                    }
+                }
+                received = source.receive(limit - held), if held < limit => match received {
+                    Ok(received) => {
+                        reconnect.reset();
+                        held += received.len();
+                        self.start(received, &mut running);
+                    }
+                    Err(error) => break Some(error),
+                }
+            }
+        };
+        if tokio::time::timeout(DRAIN_MAX, async { while running.join_next().await.is_some() {} }).await.is_err() {
+            tracing::warn!(deliveries = running.len(), "not done in time, they will come again");
+            running.shutdown().await;
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => source.close().await,
+        }
+    }
+
+    /// Spawns what was received: one task for each delivery, or for each batch.
+    fn start(&self, received: Vec<Received>, running: &mut JoinSet<usize>) {
+        let shared = &self.shared;
+        let (mut single, mut batches) = (Vec::new(), Vec::<(&str, Vec<Received>)>::new());
+        for one in received {
+            match shared.handler(&one.message.event_type) {
+                Some(Handler { run: Run::Batch(_), event_type, policy, .. }) if one.defect.is_none() => {
+                    match batches.iter_mut().find(|(t, batch)| t == event_type && batch.len() < policy.batch) {
+                        Some((_, batch)) => batch.push(one),
+                        None => batches.push((event_type, vec![one])),
+                    }
+                }
+                _ => single.push(one),
+            }
+        }
+        for one in single {
+            let (shared, span) = (shared.clone(), span(&shared.group.subscription.consumer, &one.message));
+            running.spawn(async move { shared.each(one).await }.instrument(span));
+        }
+        for (_, batch) in batches {
+            let (shared, span) = (shared.clone(), span(&shared.group.subscription.consumer, &batch[0].message));
+            running.spawn(async move { shared.batch(batch).await }.instrument(span));
+        }
+    }
+}
+
+fn span(consumer: &str, message: &Message) -> tracing::Span {
+    tracing::debug_span!(
+        "process",
+        consumer,
+        message_id = %message.message_id(),
+        event_type = message.event_type,
+        correlation_id = message.correlation_id,
+    )
+}
+
+impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
+    fn handler(&self, event_type: &str) -> Option<&Handler<DB, S>> {
+        self.group.handlers.iter().find(|h| h.event_type == event_type)
+    }
+
+    async fn each(&self, received: Received) -> usize {
+        let Received { message, defect, redelivered, settle } = received;
+        let outcome = keep_alive(&[&*settle], self.outcome(&message, defect, redelivered)).await;
+        self.settle(settle, &message, outcome).await;
+        1
+    }
+
+    async fn outcome(&self, message: &Message, defect: Option<String>, redelivered: bool) -> Outcome {
+        let consumer = self.group.subscription.consumer.as_str();
+        if let Some(defect) = defect {
+            return attempt::give_up(&self.store, consumer, message, DeadReason::Undecodable, &defect).await;
+        }
+        match self.handler(&message.event_type) {
+            Some(handler) => attempt::process(&self.store, &*self.state, handler, message, redelivered).await,
+            None => {
+                let error = format!("{consumer} has no handler for {:?}", message.event_type);
+                attempt::give_up(&self.store, consumer, message, DeadReason::NoHandler, &error).await
+            }
+        }
+    }
+
+    async fn batch(&self, received: Vec<Received>) -> usize {
+        let count = received.len();
+        let messages: Vec<Message> = received.iter().map(|r| r.message.clone()).collect();
+        let together = match self.handler(&messages[0].event_type) {
+            Some(handler) => {
+                let settles: Vec<_> = received.iter().map(|one| &*one.settle).collect();
+                let work = attempt::process_batch(&self.store, &*self.state, handler, &messages);
+                keep_alive(&settles, work).await
+            }
+            None => None,
+        };
+        match together {
+            Some(outcomes) => {
+                for ((one, message), outcome) in received.into_iter().zip(&messages).zip(outcomes) {
+                    self.settle(one.settle, message, outcome).await;
+                }
+            }
+            None => {
+                for one in received {
+                    self.each(one).await;
+                }
+            }
+        }
+        count
+    }
+
+    async fn settle(&self, settle: Box<dyn Settle>, message: &Message, outcome: Outcome) {
+        let message_id = message.message_id();
+        tracing::debug!(%message_id, ?outcome, "delivery done");
+        let settled = match outcome {
+            Outcome::Handled | Outcome::Duplicate | Outcome::DeadLettered { .. } => {
+                crash::point("consumer.before_ack");
+                settle.ack().await
+            }
+            Outcome::Retried { delay, counted, error } => {
+                if counted {
+                    tracing::info!(%message_id, ?delay, error, "the attempt failed, the message comes again");
+                }
+                settle.nak(delay).await
+            }
+            Outcome::Unavailable => {
+                self.away.store(true, Relaxed);
+                settle.nak(OUTAGE_DELAY).await
+            }
+        };
+        if let Err(error) = settled {
+            let cause = &error as &dyn std::error::Error;
+            tracing::warn!(%message_id, error = cause, "not confirmed, the message may come again");
+        }
+        crash::point("consumer.after_ack");
+    }
+}
+
+/// Runs `work` and tells the source meanwhile that it goes on.
+async fn keep_alive<T>(settles: &[&dyn Settle], work: impl Future<Output = T>) -> T {
+    let interval = settles.iter().find_map(|settle| settle.progress_interval());
+    let Some(interval) = interval else { return work.await };
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = tokio::time::sleep(interval) => {
+                let told = futures::future::join_all(settles.iter().map(|settle| settle.progress())).await;
+                if let Some(error) = told.into_iter().find_map(Result::err) {
+                    tracing::debug!(%error, "progress was not confirmed");
+                }
+            }
+        }
+    }
+}
