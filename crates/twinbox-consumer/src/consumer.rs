@@ -80,23 +80,17 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         }
         result
     }
+}
 
-    /// One attempt at one message by one handler, as [`run`](Self::run) makes it, without a transport. For
-    /// tests and tools; nobody is acknowledged.
-    ///
-    /// # Errors
-    /// No consumer of that name handles the message's type.
-    pub async fn deliver(&self, consumer: &str, message: &Message, redelivered: bool) -> Result<Outcome, Error> {
-        let handler = self
-            .handlers
-            .iter()
-            .find(|h| h.policy.consumer == consumer && h.event_type == message.event_type)
-            .ok_or_else(|| {
-                let what = format!("no handler of the consumer {consumer:?} takes {:?}", message.event_type);
-                Error::new(ErrorKind::Configuration, what)
-            })?;
-        Ok(attempt::process(&self.store, &*self.state, handler, message, redelivered).await)
-    }
+/// One attempt at one message by the handler `H`, as [`Consumer::run`] makes it, without a transport: for
+/// tests and tools. Nobody is acknowledged. `redelivered`: it may have failed before.
+pub async fn deliver<DB: Dialect, S, H: EventHandler<DB, S>>(
+    store: &Store<DB>,
+    state: &S,
+    message: &Message,
+    redelivered: bool,
+) -> Outcome {
+    attempt::process(store, state, &H::handler(), message, redelivered).await
 }
 
 /// Handlers by consumer: each has its own claims, order and progress.

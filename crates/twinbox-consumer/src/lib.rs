@@ -22,7 +22,7 @@ mod policy;
 mod worker;
 
 pub use attempt::Outcome;
-pub use consumer::Consumer;
+pub use consumer::{Consumer, deliver};
 pub use delivery::Delivery;
 pub use error::{Error, ErrorKind};
 pub use handler::{EventHandler, Handler, HandlerFn, Input, Provide, handler_fn};

@@ -1,11 +1,12 @@
 //! One connection, and requests to JetStream over it.
 use crate::{Error, ErrorKind, NatsOptions, stream};
 use async_nats::{
-    Client, ConnectErrorKind, ConnectOptions, Event, ServerError,
+    Client, ConnectErrorKind, ConnectOptions, Event, RequestErrorKind, ServerError,
     connection::State,
-    jetstream::{Context, ContextBuilder, context::RequestErrorKind, response::Response},
+    jetstream::{Context, ContextBuilder, response::Response},
     rustls,
 };
+use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
     sync::{
@@ -93,23 +94,43 @@ impl Link {
     }
 
     /// Asks JetStream. `what` says what for.
-    pub(crate) async fn ask<T: DeserializeOwned>(
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, what: &str, subject: String) -> Result<T, Error> {
+        self.request(what, subject, Bytes::new()).await
+    }
+
+    /// Orders JetStream.
+    pub(crate) async fn order<T: DeserializeOwned>(
         &self,
         what: &str,
         subject: String,
         body: &impl Serialize,
     ) -> Result<T, Error> {
-        match self.jetstream.request::<_, _, Response<T>>(subject, body).await {
+        let body = serde_json::to_vec(body).map_err(|e| {
+            Error::new(ErrorKind::InvalidOptions, "nats.options", format!("{what} cannot be asked for"))
+                .with_source(e)
+        })?;
+        self.request(what, subject, body.into()).await
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        subject: String,
+        body: Bytes,
+    ) -> Result<T, Error> {
+        let failed = |code, why| Error::new(ErrorKind::Unavailable, code, format!("{what}: {why}"));
+        let answer = self.client.request(format!("$JS.API.{subject}"), body).await.map_err(|error| {
+            let (code, why) = match error.kind() {
+                RequestErrorKind::NoResponders => ("nats.no_jetstream", "JetStream does not answer"),
+                RequestErrorKind::TimedOut => ("nats.timeout", "no answer in time"),
+                _ => ("nats.request", "the request failed"),
+            };
+            failed(code, why).with_source(error)
+        })?;
+        match serde_json::from_slice(&answer.payload) {
             Ok(Response::Ok(answer)) => Ok(answer),
             Ok(Response::Err { error }) => Err(Error::answered(what, error)),
-            Err(error) => {
-                let (code, why) = match error.kind() {
-                    RequestErrorKind::NoResponders => ("nats.no_jetstream", "JetStream does not answer"),
-                    RequestErrorKind::TimedOut => ("nats.timeout", "no answer in time"),
-                    _ => ("nats.request", "the request failed"),
-                };
-                Err(Error::new(ErrorKind::Unavailable, code, format!("{what}: {why}")).with_source(error))
-            }
+            Err(error) => Err(failed("nats.unreadable", "the answer cannot be read").with_source(error)),
         }
     }
 
@@ -130,6 +151,13 @@ async fn client_options(options: &NatsOptions, denials: &Arc<AtomicUsize>) -> Re
             note(&event, &denials);
             std::future::ready(())
         });
+    // The client library takes no notice of what a URL holds.
+    if let Some((user, password)) = options.login()? {
+        connect = match password {
+            Some(password) => connect.user_and_password(user, password),
+            None => connect.token(user),
+        };
+    }
     if let Some(token) = &options.token {
         connect = connect.token(token.clone());
     }

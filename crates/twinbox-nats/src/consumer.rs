@@ -45,7 +45,7 @@ pub(crate) async fn provision(link: &Link, options: &NatsOptions, asked: &Subscr
     }
     let what = format!("the consumer `{}`", asked.consumer);
     let (stream, durable) = (&options.stream, durable(&asked.consumer));
-    let found: Info = match link.ask(&what, format!("CONSUMER.INFO.{stream}.{durable}"), &()).await {
+    let found: Info = match link.ask(&what, format!("CONSUMER.INFO.{stream}.{durable}")).await {
         Err(error) if error.kind() == ErrorKind::Missing => {
             // A single filter is a part of the subject, by which servers grant permissions.
             let filter = match config.filter_subject.as_str() {
@@ -54,7 +54,7 @@ pub(crate) async fn provision(link: &Link, options: &NatsOptions, asked: &Subscr
             };
             let create = Create { stream_name: stream, config: &config, action: "create" };
             let subject = format!("CONSUMER.CREATE.{stream}.{durable}{filter}");
-            let info = link.ask(&what, subject, &create).await?;
+            let info = link.order(&what, subject, &create).await?;
             tracing::info!(consumer = asked.consumer, "created the consumer");
             info
         }
@@ -66,7 +66,7 @@ pub(crate) async fn provision(link: &Link, options: &NatsOptions, asked: &Subscr
 /// Asks whether the consumer is still there.
 pub(crate) async fn info(link: &Link, options: &NatsOptions, consumer: &str) -> Result<Info, Error> {
     let subject = format!("CONSUMER.INFO.{}.{}", options.stream, durable(consumer));
-    link.ask(&format!("the consumer `{consumer}`"), subject, &()).await
+    link.ask(&format!("the consumer `{consumer}`"), subject).await
 }
 
 fn config(options: &NatsOptions, asked: &Subscription) -> Result<Config, Error> {
@@ -74,6 +74,10 @@ fn config(options: &NatsOptions, asked: &Subscription) -> Result<Config, Error> 
     if !subject::is_prefix(consumer) {
         let problem = "has to be words of letters, digits, `-` and `_` joined by dots, at most 120 bytes";
         return Err(Error::invalid("consumer", problem));
+    }
+    if asked.ordered {
+        let problem = "asks for the order of keys, which a consumer that processes share does not keep";
+        return Err(Error::invalid("ordered", problem));
     }
     if types.is_empty() || !types.iter().all(|text| subject::is_type(text)) {
         return Err(Error::invalid("types", "has to name at least one type, and only types"));
@@ -103,7 +107,7 @@ mod tests {
 
     fn asked(consumer: &str, types: &[&str]) -> Result<Config, Error> {
         let types = types.iter().map(|&text| text.to_owned()).collect();
-        let subscription = Subscription { consumer: consumer.into(), types, concurrency: 1 };
+        let subscription = Subscription { consumer: consumer.into(), types, concurrency: 1, ordered: false };
         config(&NatsOptions::new("nats://localhost"), &subscription)
     }
 
@@ -122,6 +126,14 @@ mod tests {
         {
             assert_eq!(asked(consumer, types).unwrap_err().kind(), ErrorKind::InvalidOptions);
         }
+    }
+
+    #[test]
+    fn the_order_of_keys_is_refused() {
+        let types = vec!["a".to_owned()];
+        let ordered = Subscription { consumer: "a".into(), types, concurrency: 1, ordered: true };
+        let error = config(&NatsOptions::new("nats://localhost"), &ordered).unwrap_err();
+        assert!(error.to_string().contains("`ordered`"), "{error}");
     }
 
     #[test]

@@ -4,10 +4,7 @@ use crate::{
     connect::{Link, Use},
     subject, wire,
 };
-use async_nats::jetstream::{
-    context::PublishAckFuture,
-    message::PublishMessage,
-};
+use async_nats::jetstream::{context::PublishAckFuture, message::PublishMessage};
 use std::{
     future::ready,
     sync::{Arc, Weak},

@@ -1,5 +1,5 @@
 //! Where the server is and how it is used.
-use crate::{Error, subject};
+use crate::{Error, subject, wire};
 use async_nats::ServerAddr;
 use std::{fmt, path::PathBuf, time::Duration};
 use twinbox_core::limits;
@@ -34,8 +34,8 @@ pub struct NatsOptions {
 }
 
 impl NatsOptions {
-    /// The server at `url`, `nats://` or `tls://`. It may hold a user and a password, or a token as the
-    /// user.
+    /// The server at `url`, `nats://` or `tls://`. It may hold a user and a password, percent-encoded, or a
+    /// token in place of the user.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             urls: vec![url.into()],
@@ -148,8 +148,22 @@ impl NatsOptions {
         self.urls.iter().map(read).collect()
     }
 
+    /// User and password, or a token alone, of the first URL that holds any.
+    pub(crate) fn login(&self) -> Result<Option<(String, Option<String>)>, Error> {
+        let decode = |text: &str| {
+            let decoded = wire::percent_decode(text);
+            decoded.ok_or_else(|| Error::invalid("url", "has a user or a password that is not UTF-8"))
+        };
+        for server in self.servers()? {
+            if let Some(user) = server.username() {
+                return Ok(Some((decode(user)?, server.password().map(decode).transpose()?)));
+            }
+        }
+        Ok(None)
+    }
+
     pub(crate) fn validate(&self) -> Result<(), Error> {
-        self.servers()?;
+        self.login()?;
         if self.id.is_empty() || self.id.len() > limits::NAME_BYTES_MAX {
             return Err(Error::invalid("id", "has to have 1 to 120 bytes"));
         }
@@ -220,6 +234,15 @@ mod tests {
         refused(good().publish_timeout(Duration::ZERO), "publish_timeout");
         refused(good().ack_wait(Duration::MAX), "ack_wait");
         refused(good().max_ack_pending(0), "max_ack_pending");
+    }
+
+    #[test]
+    fn the_login_is_read_from_the_first_url_that_has_one() {
+        let login = |url| NatsOptions::new("nats://a").server(url).login().unwrap();
+        assert_eq!(login("nats://b"), None);
+        assert_eq!(login("nats://me:p%40ss@b"), Some(("me".into(), Some("p@ss".into()))));
+        assert_eq!(login("tls://token@b"), Some(("token".into(), None)));
+        refused(NatsOptions::new("nats://me:%ff@a"), "url");
     }
 
     #[test]

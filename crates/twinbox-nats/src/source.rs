@@ -27,7 +27,7 @@ const ENDED: &str = "the connection to NATS has ended";
 
 impl Transport for Nats {
     /// Opens a connection of the subscription's own and creates its durable consumer if it is missing. A
-    /// consumer that exists is never changed.
+    /// consumer that exists is never changed. An ordered subscription is refused.
     fn subscribe<'a>(
         &'a self,
         subscription: &'a Subscription,

@@ -129,7 +129,7 @@ impl Nats {
         let what = format!("the stream `{}`", asked.name);
         let found = match info(&link, &asked.name).await {
             Err(error) if error.kind() == ErrorKind::Missing => {
-                let info: Info = link.ask(&what, format!("STREAM.CREATE.{}", asked.name), &asked).await?;
+                let info: Info = link.order(&what, format!("STREAM.CREATE.{}", asked.name), &asked).await?;
                 tracing::info!(stream = asked.name, "created the stream");
                 info
             }
@@ -140,7 +140,7 @@ impl Nats {
 }
 
 pub(crate) async fn info(link: &Link, name: &str) -> Result<Info, Error> {
-    link.ask(&format!("the stream `{name}`"), format!("STREAM.INFO.{name}"), &()).await
+    link.ask(&format!("the stream `{name}`"), format!("STREAM.INFO.{name}")).await
 }
 
 pub(crate) fn check_subjects(info: &Info, options: &NatsOptions) -> Result<(), Error> {

@@ -83,7 +83,7 @@ fn percent_encode(text: String) -> String {
 }
 
 /// None for what is no UTF-8 once decoded. A `%` without two digits behind it stands for itself.
-fn percent_decode(text: &str) -> Option<String> {
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {

@@ -1,0 +1,146 @@
+//! A fresh, migrated database for each test, gone with its guard.
+//!
+//! Setup that fails panics with what to do about it: there is no test to go on with.
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool, Postgres, Sqlite,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use std::{fmt, ops::Deref};
+use twinbox_sql::{Dialect, Store};
+use uuid::Uuid;
+
+/// The environment variable that names a Postgres server in which databases may be made and dropped.
+pub const POSTGRES_URL: &str = "TWINBOX_POSTGRES_URL";
+
+/// The service that owns the stores of tests.
+pub const SERVICE: &str = "test";
+
+/// A store on a database of its own. Dereferences to the [`Store`]; dropped, it drops the database.
+pub struct TestDatabase<DB: Dialect> {
+    store: Store<DB>,
+    url: String,
+    _cleanup: Cleanup,
+}
+
+impl<DB: Dialect> TestDatabase<DB> {
+    /// Where the database is: a `postgres://` URL, or the path of a file.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl<DB: Dialect> Deref for TestDatabase<DB> {
+    type Target = Store<DB>;
+
+    fn deref(&self) -> &Store<DB> {
+        &self.store
+    }
+}
+
+impl<DB: Dialect> fmt::Debug for TestDatabase<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestDatabase").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// A fresh SQLite file.
+pub async fn sqlite() -> TestDatabase<Sqlite> {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let path = folder.path().join("twinbox.db");
+    let pool = twinbox_sql::sqlite::open(&path).await.expect("a SQLite file can be made");
+    let store = Store::new(pool, SERVICE).expect("the service has a good name");
+    store.migrate().await.expect("an empty database can be migrated");
+    TestDatabase { store, url: path.display().to_string(), _cleanup: Cleanup::Folder { _folder: folder } }
+}
+
+/// A fresh Postgres database on the server that [`POSTGRES_URL`] names, copied from a migrated template.
+pub async fn postgres() -> TestDatabase<Postgres> {
+    let admin = admin_options();
+    let template = template(&admin).await;
+    let name = format!("twinbox_test_{}", Uuid::now_v7().simple());
+    run(&admin, format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
+    let options = admin.clone().database(&name);
+    let url = options.to_url_lossy().to_string();
+    let pool = PgPoolOptions::new().max_connections(20).connect_with(options).await;
+    let store = Store::new(pool.expect("a database just made takes connections"), SERVICE);
+    let store = store.expect("the service has a good name");
+    TestDatabase { store, url, _cleanup: Cleanup::Postgres { admin: Box::new(admin), name } }
+}
+
+/// A fresh Postgres database without any Twinbox tables.
+pub async fn empty_postgres() -> TestDatabase<Postgres> {
+    let database = postgres().await;
+    let drop_schema = "DROP SCHEMA twinbox CASCADE";
+    sqlx::raw_sql(drop_schema).execute(database.pool()).await.expect("the schema can be dropped");
+    database
+}
+
+fn admin_options() -> PgConnectOptions {
+    let url = std::env::var(POSTGRES_URL).unwrap_or_else(|_| {
+        panic!("{POSTGRES_URL} is not set: run the tests with `cargo xtask test`, or name a Postgres server")
+    });
+    url.parse::<PgConnectOptions>().unwrap_or_else(|e| panic!("{POSTGRES_URL}={url} is no Postgres URL: {e}"))
+}
+
+/// The name of the migrated database that every other is copied from, made by whoever comes first.
+async fn template(admin: &PgConnectOptions) -> String {
+    let unused = PgPool::connect_lazy_with(admin.clone());
+    let store = Store::new(unused, SERVICE).expect("the service has a good name");
+    let version = twinbox_core::id::derive("testkit/1", &[store.migrations_sql().as_bytes()]).simple();
+    let name = format!("twinbox_template_{version}");
+    let mut conn = connect(admin).await;
+    sqlx::raw_sql("SELECT pg_advisory_lock(hashtextextended('twinbox testkit', 0))")
+        .execute(&mut conn)
+        .await
+        .expect("the server gives locks");
+    let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)")
+        .bind(&name)
+        .fetch_one(&mut conn)
+        .await
+        .expect("databases can be listed");
+    if !exists {
+        let half_made = format!("twinbox_half_{}", Uuid::now_v7().simple());
+        run(admin, format!("CREATE DATABASE {half_made}")).await;
+        let pool = PgPool::connect_with(admin.clone().database(&half_made)).await;
+        let pool = pool.expect("a database just made takes connections");
+        let store = Store::new(pool.clone(), SERVICE).expect("the service has a good name");
+        store.migrate().await.expect("an empty database can be migrated");
+        pool.close().await;
+        run(admin, format!("ALTER DATABASE {half_made} RENAME TO {name}")).await;
+    }
+    name
+}
+
+async fn connect(admin: &PgConnectOptions) -> PgConnection {
+    admin.connect().await.unwrap_or_else(|e| panic!("the server of {POSTGRES_URL} does not answer: {e}"))
+}
+
+async fn run(admin: &PgConnectOptions, sql: String) {
+    let ran = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(&mut connect(admin).await).await;
+    ran.unwrap_or_else(|e| panic!("{sql}: {e}"));
+}
+
+enum Cleanup {
+    Folder { _folder: tempfile::TempDir },
+    Postgres { admin: Box<PgConnectOptions>, name: String },
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        let Self::Postgres { admin, name } = self else { return };
+        let (admin, drop) = (admin.clone(), format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+        // A thread of its own, because the test's runtime may be ending. A server that is gone took the
+        // database with it.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.map(|runtime| {
+                runtime.block_on(async {
+                    if let Ok(mut conn) = admin.connect().await {
+                        let _ = sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut conn).await;
+                    }
+                });
+            })
+        });
+        let _ = dropping.join();
+    }
+}

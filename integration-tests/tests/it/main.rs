@@ -1,0 +1,15 @@
+//! Every test against real databases and brokers, in one binary. `cargo xtask test AREA` runs one module.
+#![allow(missing_docs)]
+
+mod begin;
+mod consumer;
+mod events;
+mod guard;
+mod log;
+mod nats;
+mod publish;
+mod relay;
+mod schema;
+mod source;
+mod ui;
+mod workspace;
