@@ -115,7 +115,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
                         outage.reset();
                     }
                 }
-                received = source.receive(limit - held), if held < limit => match received {
+                received = source.receive(limit.saturating_sub(held)), if held < limit => match received {
                     Ok(received) => {
                         reconnect.reset();
                         held += received.len();

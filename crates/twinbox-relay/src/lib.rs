@@ -7,7 +7,11 @@
 //! An outage of the destination is waited out: the cursor stays, and no message is counted as failed.
 //!
 //! The program `twinbox-relay` (feature `bin`) is this library with a configuration file.
+#[cfg(feature = "bin")]
+pub mod config;
 mod flight;
+#[cfg(feature = "bin")]
+pub mod program;
 mod relay;
 
 pub use relay::{Error, Relay, RelayOptions};

@@ -1,2 +1,6 @@
-//! wip
-fn main() {}
+//! The program `twinbox-relay`.
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    twinbox_relay::program::main()
+}

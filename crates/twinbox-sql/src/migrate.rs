@@ -62,7 +62,7 @@ impl<DB: Dialect> Store<DB> {
             );
         }
         let service = self.service().replace('\'', "''");
-        out + &sql::tables::<DB>(namespace, "INSERT INTO {meta} (service) VALUES (") + &format!("'{service}');\n")
+        out + &sql::tables::<DB>(namespace, "INSERT INTO {meta} (singleton, service) VALUES (true, ") + &format!("'{service}');\n")
     }
 
     pub(crate) async fn check_version(&self, conn: &mut DB::Connection) -> Result<(), Error> {

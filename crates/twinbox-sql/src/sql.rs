@@ -65,7 +65,7 @@ macro_rules! statements {
 
 statements! {
     service_of: "SELECT service FROM {meta}";
-    set_service: "INSERT INTO {meta} (service) VALUES (?) ON CONFLICT DO NOTHING";
+    set_service: "INSERT INTO {meta} (singleton, service) VALUES (true, ?) ON CONFLICT DO NOTHING";
     schema_version: "SELECT version, compatible_from FROM {migrations} ORDER BY version DESC LIMIT 1";
     record_migration: "INSERT INTO {migrations} (version, name, compatible_from) VALUES (?, ?, ?)";
 

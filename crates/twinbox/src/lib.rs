@@ -43,7 +43,7 @@ pub use twinbox_sql::{
 
 /// The seams for destinations and sources of one's own.
 pub mod seam {
-    pub use twinbox_core::{destination, source};
+    pub use twinbox_core::{BoxFuture, destination, source};
 }
 
 /// NATS JetStream.

@@ -1,0 +1,60 @@
+//! What the file says of all orders that were ever placed in it.
+use crate::{FILE, shop::Billing};
+use sqlx::Sqlite;
+use std::time::Duration;
+use twinbox::Store;
+
+#[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
+pub(crate) struct Report {
+    placed: i64,
+    dead: i64,
+    invoices: i64,
+    invoiced: i64,
+}
+
+impl Report {
+    pub(crate) async fn read(store: &Store<Sqlite>) -> sqlx::Result<Self> {
+        sqlx::query_as(
+            "SELECT (SELECT count(*) FROM orders) AS placed,
+                (SELECT count(DISTINCT message_id) FROM twinbox_dead_letters) AS dead,
+                (SELECT count(*) FROM invoices) AS invoices,
+                (SELECT count(DISTINCT order_id) FROM invoices) AS invoiced",
+        )
+        .fetch_one(store.pool())
+        .await
+    }
+
+    /// Orders of which there is neither an invoice nor a dead letter.
+    pub(crate) fn lost(&self) -> i64 {
+        self.placed - self.invoiced - self.dead
+    }
+
+    /// Invoices beyond the first of an order.
+    pub(crate) fn invoiced_twice(&self) -> i64 {
+        self.invoices - self.invoiced
+    }
+
+    pub(crate) fn print(&self, before: &Self, deliveries: u64, billing: &Billing) {
+        let line = |what: &str, now: i64, all: i64| println!("  {what:<22}{now:>10}{all:>10}");
+        let once = |what: &str, now: u64| println!("  {what:<22}{now:>10}");
+        println!("\n  Orders become invoices in {FILE}: no broker, no server.\n");
+        println!("  {:<22}{:>10}{:>10}", "", "this run", "in all");
+        line("orders placed", self.placed - before.placed, self.placed);
+        once("delivered", deliveries);
+        once("  duplicates ignored", deliveries - billing.runs());
+        once("  retried", billing.failures());
+        line("dead-lettered", self.dead - before.dead, self.dead);
+        line("invoices written", self.invoices - before.invoices, self.invoices);
+        line("invoiced twice", self.invoiced_twice() - before.invoiced_twice(), self.invoiced_twice());
+        line("lost", self.lost() - before.lost(), self.lost());
+        println!("\n  The dead letters are kept whole, with their error, in twinbox_dead_letters.");
+        println!("  Run it again: it carries on in the same file.\n");
+    }
+}
+
+pub(crate) async fn everything_settled(store: &Store<Sqlite>) -> sqlx::Result<()> {
+    while Report::read(store).await?.lost() > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The claim is a bounded wait, and the bound is not the handler's.
+use crate::consumer::support::{World, cases, placed, soon};
+use sqlx::{Postgres, postgres::PgPoolOptions};
+use std::time::{Duration, Instant};
+use twinbox::{Store, inbox::Claimed};
+use twinbox_testkit::{Harness, database::SERVICE};
+
+const CONSUMER: &str = "tests.claims";
+
+/// A store whose sessions wait 7 s for locks.
+async fn patient(world: &World<Postgres>) -> Store<Postgres> {
+    let options = (*world.pool().connect_options()).clone().options([("lock_timeout", "7s")]);
+    let pool = PgPoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
+    Store::new(pool, SERVICE).unwrap()
+}
+
+/// R67
+async fn the_claims_lock_timeout_is_not_the_handlers() {
+    let world = World::<Postgres>::new().await;
+    for (store, own) in [((*world).clone(), "0"), (patient(&world).await, "7s")] {
+        let shown = async |conn: &mut sqlx::PgConnection| -> sqlx::Result<String> {
+            sqlx::query_scalar("SHOW lock_timeout").fetch_one(conn).await
+        };
+        let harness = Harness::new(&store, ());
+        harness.run(async |tx| Ok(assert_eq!(shown(tx).await?, own))).await.unwrap();
+
+        let (known, new) = (placed(1), placed(2));
+        let Claimed::Open(first) = store.claim(CONSUMER, &known, false).await.unwrap() else { panic!() };
+        first.commit().await.unwrap();
+        // Whichever of the two comes last.
+        let mut batch = [known, placed(3), new];
+        batch.sort_by_key(|m| m.message_id());
+        let mut attempt = store.claim_batch(CONSUMER, &batch, false).await.unwrap().unwrap();
+        assert_eq!(attempt.claimed().len(), 2);
+        assert_eq!(shown(&mut attempt.tx()).await.unwrap(), own);
+        attempt.rollback().await;
+        let mut conn = store.pool().acquire().await.unwrap();
+        assert_eq!(shown(&mut conn).await.unwrap(), own);
+    }
+}
+
+/// Not waited for until the other copy's handler ends, which would hold a connection. PITFALLS row 22
+async fn a_claim_that_another_copy_holds_is_given_up_as_contention() {
+    let world = World::<Postgres>::new().await;
+    let order = placed(1);
+    let Claimed::Open(held) = world.claim(CONSUMER, &order, false).await.unwrap() else { panic!() };
+    let asked = Instant::now();
+    let refused = soon(world.claim(CONSUMER, &order, true)).await.err().expect("it is held");
+    assert!(refused.is_contention() && refused.is_transient(), "{refused:?}");
+    assert!((1_900..10_000).contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
+
+    let waits = tokio::spawn({
+        let (store, order) = ((*world).clone(), order.clone());
+        async move { store.claim(CONSUMER, &order, true).await.map(|c| matches!(c, Claimed::Duplicate(_))) }
+    });
+    held.commit().await.unwrap();
+    assert!(soon(waits).await.unwrap().unwrap(), "one that ends in time makes the copy a duplicate");
+}
+
+/// The bound holds for each message of a batch, not only for the first. PITFALLS row 22
+async fn a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well() {
+    let world = World::<Postgres>::new().await;
+    let mut orders = [placed(1), placed(2), placed(3)];
+    orders.sort_by_key(|m| m.message_id());
+    let Claimed::Open(held) = world.claim(CONSUMER, &orders[1], false).await.unwrap() else { panic!() };
+    let batch = tokio::time::timeout(Duration::from_secs(10), world.claim_batch(CONSUMER, &orders, false));
+    let refused = batch.await.expect("it is not waited for until the handler ends").err().expect("it is held");
+    assert!(refused.is_contention(), "{refused:?}");
+    held.rollback().await;
+    let all = world.claim_batch(CONSUMER, &orders, false).await.unwrap().unwrap();
+    assert_eq!(all.claimed(), [0, 1, 2]);
+}
+
+cases! {
+    postgres: [
+        the_claims_lock_timeout_is_not_the_handlers,
+        a_claim_that_another_copy_holds_is_given_up_as_contention,
+        a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well,
+    ]
+}
