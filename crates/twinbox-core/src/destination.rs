@@ -29,7 +29,7 @@ pub trait Publisher: Send {
     /// acknowledgements may be awaited in any order, and beside those of later batches.
     ///
     /// Never two messages of one key in a batch, nor a key of which an acknowledgement is outstanding.
-    fn send<'a>(&'a mut self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Acknowledgement>>;
+    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>>;
 
     /// How long a message that was sent can stay without an answer. Bounds how long before the end of a
     /// lease the last message is sent.

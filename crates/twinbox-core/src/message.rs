@@ -25,7 +25,8 @@ pub struct Message {
     /// Place in the log of its source, extension `sequence`: of two messages of one source and key the
     /// later one has the larger. None for messages of other systems.
     pub sequence: Option<u64>,
-    /// What one business operation has in common, extension `correlationid`.
+    /// What one business operation has in common, extension `correlationid`. A message that says nothing
+    /// starts an operation, and its own id is what it has in common.
     pub correlation_id: Option<String>,
     /// The message id of the message that caused this one, extension `causationid`.
     pub causation_id: Option<String>,
@@ -75,7 +76,9 @@ impl Message {
         MessageId::of(&self.source, &self.id)
     }
 
-    /// The CloudEvents attributes that are set, by their CloudEvents names.
+    /// The CloudEvents attributes that are set, by their CloudEvents names. What
+    /// [`from_attributes`](Self::from_attributes) assumes is left out: version 1, JSON, and a correlation id
+    /// that is the event's own id.
     pub fn attributes(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
         use attribute as a;
         let always = [
@@ -83,15 +86,15 @@ impl Message {
             (a::ID, self.id.clone()),
             (a::SOURCE, self.source.clone()),
             (a::TYPE, self.event_type.clone()),
-            (a::VERSION, self.version.to_string()),
             (a::TIME, self.time.to_string()),
-            (a::CONTENT_TYPE, self.content_type.clone()),
         ];
         let sometimes = [
+            (a::VERSION, (self.version != 1).then(|| self.version.to_string())),
+            (a::CONTENT_TYPE, (self.content_type != JSON).then(|| self.content_type.clone())),
             (a::KEY, self.key.clone()),
             (a::SUBJECT, self.subject.clone()),
             (a::SEQUENCE, self.sequence.map(|n| format!("{n:019}"))),
-            (a::CORRELATION_ID, self.correlation_id.clone()),
+            (a::CORRELATION_ID, self.correlation_id.clone().filter(|id| *id != self.id)),
             (a::CAUSATION_ID, self.causation_id.clone()),
             (a::TRACEPARENT, self.traceparent.clone()),
         ];
@@ -114,8 +117,8 @@ impl Message {
         if need(a::SPEC_VERSION)? != "1.0" {
             return Err(InvalidEnvelope { attribute: a::SPEC_VERSION, problem: "is not 1.0" });
         }
+        let id = need(a::ID)?;
         Ok(Self {
-            id: need(a::ID)?,
             source: need(a::SOURCE)?,
             event_type: need(a::TYPE)?,
             version: get(a::VERSION).map_or(Ok(1), |v| v.parse()).map_err(|_| bad(a::VERSION))?,
@@ -123,12 +126,13 @@ impl Message {
             subject: get(a::SUBJECT),
             time: Timestamp::parse(&need(a::TIME)?).ok_or(bad(a::TIME))?,
             sequence: get(a::SEQUENCE).and_then(|n| n.parse().ok()),
-            correlation_id: get(a::CORRELATION_ID),
+            correlation_id: get(a::CORRELATION_ID).or_else(|| Some(id.clone())),
             causation_id: get(a::CAUSATION_ID),
             traceparent: get(a::TRACEPARENT).filter(|t| is_traceparent(t)),
             content_type: get(a::CONTENT_TYPE).unwrap_or_else(|| JSON.to_owned()),
             headers,
             payload,
+            id,
         })
     }
 }

@@ -42,7 +42,7 @@ const CONSUMER_RECONNECTS: usize = 12;
 pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) jetstream: Context,
-    options: Arc<NatsOptions>,
+    pub(crate) options: Arc<NatsOptions>,
     denials: Arc<AtomicUsize>,
 }
 
@@ -137,6 +137,14 @@ impl Link {
     /// Asks for the stream. Fails if it does not exist or takes no subject of ours.
     pub(crate) async fn check_stream(&self) -> Result<(), Error> {
         stream::check_subjects(&stream::info(self, &self.options.stream).await?, &self.options)
+    }
+
+    /// The same, and creates the stream if that was asked for.
+    pub(crate) async fn prepare_stream(&self) -> Result<(), Error> {
+        match &self.options.create_stream {
+            Some(asked) => stream::provision(self, &self.options, asked).await,
+            None => self.check_stream().await,
+        }
     }
 }
 

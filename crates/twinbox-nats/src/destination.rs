@@ -29,7 +29,7 @@ impl Destination for Nats {
     }
 
     /// Opens a connection of the publisher's own and asks for the stream: JetStream has to answer, the
-    /// stream to exist and to take subjects below the prefix.
+    /// stream to exist, or to be created if that was asked for, and to take subjects below the prefix.
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
         Box::pin(async {
             let link = open(self).await?;
@@ -40,7 +40,7 @@ impl Destination for Nats {
 
 async fn open(nats: &Nats) -> Result<Arc<Link>, Error> {
     let link = Link::open(&nats.options, Use::Publish).await?;
-    link.check_stream().await?;
+    link.prepare_stream().await?;
     Ok(Arc::new(link))
 }
 
@@ -52,7 +52,7 @@ struct StreamPublisher {
 }
 
 impl Publisher for StreamPublisher {
-    fn send<'a>(&'a mut self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Acknowledgement>> {
+    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>> {
         let nats = &self.nats;
         let link = self.link.get_mut();
         Box::pin(async move {
@@ -85,7 +85,7 @@ impl Publisher for StreamPublisher {
         Box::pin(async {
             let mut link = self.link.lock().await;
             if link.is_connected() {
-                match link.check_stream().await {
+                match link.prepare_stream().await {
                     Err(error) if error.kind() == ErrorKind::Unavailable => {}
                     answer => return Ok(answer?),
                 }

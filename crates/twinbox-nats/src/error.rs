@@ -79,8 +79,11 @@ impl Error {
     }
 
     /// Whether the same may work later without anybody's doing.
+    ///
+    /// A stream that is missing counts: whoever creates it may come up later, or create it again after the
+    /// server lost it.
     pub fn is_transient(&self) -> bool {
-        self.kind == ErrorKind::Unavailable
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Missing)
     }
 }
 
@@ -98,20 +101,16 @@ impl std::error::Error for Error {
 
 impl From<Error> for PublishError {
     fn from(error: Error) -> Self {
-        let kind = match error.kind {
-            ErrorKind::Unavailable => PublishErrorKind::Unavailable,
-            _ => PublishErrorKind::Misconfigured,
-        };
+        let kind =
+            if error.is_transient() { PublishErrorKind::Unavailable } else { PublishErrorKind::Misconfigured };
         Self::new(kind, error.code.clone()).with_source(error)
     }
 }
 
 impl From<Error> for SourceError {
     fn from(error: Error) -> Self {
-        let kind = match error.kind {
-            ErrorKind::Unavailable => SourceErrorKind::Unavailable,
-            _ => SourceErrorKind::Misconfigured,
-        };
+        let kind =
+            if error.is_transient() { SourceErrorKind::Unavailable } else { SourceErrorKind::Misconfigured };
         Self::new(kind, error.what.clone()).with_source(error)
     }
 }

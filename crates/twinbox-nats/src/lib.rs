@@ -30,6 +30,13 @@
 //! the log.
 //!
 //! Server 2.9 or newer; a consumer of several types needs 2.10.
+//!
+//! # What a foreign producer can break
+//!
+//! A message that is no CloudEvent of ours is delivered with its defect. One whose header lines break the
+//! rules of NATS, such as a bare carriage return in a value, cannot be delivered at all: the client library
+//! ends the connection that reads it. The source then fails as unavailable, and again whenever the message
+//! comes back after the ack wait, until somebody deletes it from the stream.
 
 mod classify;
 mod connect;

@@ -1,5 +1,5 @@
 //! Where the server is and how it is used.
-use crate::{Error, subject, wire};
+use crate::{Error, StreamOptions, subject, wire};
 use async_nats::ServerAddr;
 use std::{fmt, path::PathBuf, time::Duration};
 use twinbox_core::limits;
@@ -31,6 +31,7 @@ pub struct NatsOptions {
     pub(crate) ping_interval: Duration,
     pub(crate) ack_wait: Duration,
     pub(crate) max_ack_pending: u32,
+    pub(crate) create_stream: Option<StreamOptions>,
 }
 
 impl NatsOptions {
@@ -52,6 +53,7 @@ impl NatsOptions {
             ping_interval: Duration::from_secs(10),
             ack_wait: Duration::from_secs(30),
             max_ack_pending: 4096,
+            create_stream: None,
         }
     }
 
@@ -146,6 +148,13 @@ impl NatsOptions {
     pub(crate) fn servers(&self) -> Result<Vec<ServerAddr>, Error> {
         let read = |url: &String| url.parse().map_err(|_| Error::invalid("url", "is not a NATS URL"));
         self.urls.iter().map(read).collect()
+    }
+
+    /// Whoever connects creates the stream if it is missing, also after the server lost it, and refuses one
+    /// that differs. Default: the stream has to exist, see [`Nats::provision`](crate::Nats::provision).
+    pub fn create_stream(mut self, stream: StreamOptions) -> Self {
+        self.create_stream = Some(stream);
+        self
     }
 
     /// User and password, or a token alone, of the first URL that holds any.

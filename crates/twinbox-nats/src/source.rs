@@ -34,6 +34,9 @@ impl Transport for Nats {
     ) -> BoxFuture<'a, Result<Box<dyn Source>, SourceError>> {
         Box::pin(async {
             let link = Link::open(&self.options, Use::Consume).await?;
+            if self.options.create_stream.is_some() {
+                link.prepare_stream().await?;
+            }
             consumer::provision(&link, &self.options, subscription).await?;
             let inbox = Subject::from(link.client.new_inbox());
             let deliveries = link

@@ -125,18 +125,26 @@ impl Nats {
     /// [`ErrorKind::Unavailable`] the stream may or may not exist; run it again.
     pub async fn provision(&self, stream: &StreamOptions) -> Result<(), Error> {
         let link = Link::open(&self.options, Use::Provision).await?;
-        let asked = stream.config(&self.options);
-        let what = format!("the stream `{}`", asked.name);
-        let found = match info(&link, &asked.name).await {
-            Err(error) if error.kind() == ErrorKind::Missing => {
-                let info: Info = link.order(&what, format!("STREAM.CREATE.{}", asked.name), &asked).await?;
-                tracing::info!(stream = asked.name, "created the stream");
-                info
-            }
-            found => found?,
-        };
-        compare(&what, &FIELDS, &asked, &found.config)
+        provision(&link, &self.options, stream).await
     }
+}
+
+pub(crate) async fn provision(
+    link: &Link,
+    options: &NatsOptions,
+    stream: &StreamOptions,
+) -> Result<(), Error> {
+    let asked = stream.config(options);
+    let what = format!("the stream `{}`", asked.name);
+    let found = match info(link, &asked.name).await {
+        Err(error) if error.kind() == ErrorKind::Missing => {
+            let info: Info = link.order(&what, format!("STREAM.CREATE.{}", asked.name), &asked).await?;
+            tracing::info!(stream = asked.name, "created the stream");
+            info
+        }
+        found => found?,
+    };
+    compare(&what, &FIELDS, &asked, &found.config)
 }
 
 pub(crate) async fn info(link: &Link, name: &str) -> Result<Info, Error> {

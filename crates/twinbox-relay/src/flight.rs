@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 use twinbox_core::{
-    PublishError, Publisher,
+    Message, PublishError, Publisher,
     destination::{Acknowledgement, Receipt},
 };
 use twinbox_sql::log::Entry;
@@ -26,11 +26,11 @@ impl Flight {
     }
 
     pub(crate) async fn send(&mut self, publisher: &mut dyn Publisher, entries: Vec<Entry>) {
-        let (tickets, messages): (Vec<_>, Vec<_>) = entries.into_iter().map(|e| (e.ticket, e.message)).unzip();
+        let messages: Vec<&Message> = entries.iter().map(|entry| &*entry.message).collect();
         let answers = publisher.send(&messages).await;
-        debug_assert_eq!(answers.len(), messages.len(), "an answer for each message");
-        for ((ticket, message), acknowledgement) in tickets.into_iter().zip(messages).zip(answers) {
-            self.0.push(Answer { entry: Some(Entry { ticket, message }), acknowledgement });
+        debug_assert_eq!(answers.len(), entries.len(), "an answer for each message");
+        for (entry, acknowledgement) in entries.into_iter().zip(answers) {
+            self.0.push(Answer { entry: Some(entry), acknowledgement });
         }
     }
 

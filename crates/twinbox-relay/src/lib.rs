@@ -9,9 +9,11 @@
 //! The program `twinbox-relay` (feature `bin`) is this library with a configuration file.
 #[cfg(feature = "bin")]
 pub mod config;
+mod counters;
 mod flight;
 #[cfg(feature = "bin")]
 pub mod program;
 mod relay;
 
+pub use counters::Counters;
 pub use relay::{Error, Relay, RelayOptions};

@@ -1,4 +1,7 @@
-use crate::flight::{Ended, Flight};
+use crate::{
+    Counters,
+    flight::{Ended, Flight},
+};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{
@@ -75,6 +78,7 @@ pub struct Relay<DB: Dialect> {
     destination: Arc<dyn Destination>,
     options: RelayOptions,
     owner: Uuid,
+    counters: Counters,
 }
 
 /// Why the relay let go of the destination.
@@ -92,7 +96,13 @@ impl<DB: Dialect> Relay<DB> {
 
     /// A relay with options of one's own.
     pub fn with_options(store: Store<DB>, destination: impl Destination, options: RelayOptions) -> Self {
-        Self { store, destination: Arc::new(destination), options, owner: Uuid::now_v7() }
+        let (destination, owner) = (Arc::new(destination), Uuid::now_v7());
+        Self { store, destination, options, owner, counters: Counters::default() }
+    }
+
+    /// What it counts.
+    pub fn counters(&self) -> Counters {
+        self.counters.clone()
     }
 
     /// Runs until `stop` is cancelled, then waits for what is on its way, records it and gives the lease
@@ -209,6 +219,7 @@ impl<DB: Dialect> Relay<DB> {
         let error = match result {
             Ok(receipt) => {
                 crash::point("relay.after_ack");
+                self.counters.note_published(receipt.duplicate, entry.ticket.repeated);
                 if receipt.duplicate && !entry.ticket.repeated {
                     tracing::warn!(
                         destination,
@@ -226,6 +237,7 @@ impl<DB: Dialect> Relay<DB> {
             K::RefusedForNow | K::RefusedForGood | K::NoHome => {
                 // Nothing is skipped: the message holds its key, and at the read-ahead bound everything,
                 // until the destination takes it.
+                self.counters.note_refused();
                 let delay = self.options.retry.delay(entry.ticket.attempt, retry::random());
                 tracing::error!(
                     destination,

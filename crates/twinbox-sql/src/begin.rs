@@ -1,6 +1,7 @@
 //! Beginning a transaction without losing it.
 use crate::{Dialect, Error, ErrorKind, Store};
-use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _, Transaction};
+use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _, Transaction, pool::PoolConnection};
+use sqlx_core::transaction::TransactionManager as _;
 use std::{
     fmt,
     ops::{Deref, DerefMut},
@@ -24,11 +25,26 @@ async fn spawn_begin<DB: Dialect>(
     pool: Pool<DB>,
     statement: &'static str,
 ) -> Result<Transaction<'static, DB>, Error> {
-    let begin = async move { pool.begin_with(AssertSqlSafe(statement).into_sql_str()).await };
+    let begin = async move {
+        let conn = idle_connection(&pool).await?;
+        Transaction::begin(conn, Some(AssertSqlSafe(statement).into_sql_str())).await
+    };
     match tokio::spawn(begin).await {
         Ok(result) => Ok(result?),
         Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
         Err(_) => Err(sqlx::Error::WorkerCrashed.into()),
+    }
+}
+
+/// A connection in which sqlx counts no transaction. After SQLite has ended one by itself (a full disk,
+/// `RAISE(ROLLBACK)`) sqlx goes on counting it, and every `begin_with` on that connection would fail for good.
+async fn idle_connection<DB: Dialect>(pool: &Pool<DB>) -> sqlx::Result<PoolConnection<DB>> {
+    loop {
+        let conn = pool.acquire().await?;
+        if DB::TransactionManager::get_transaction_depth(&conn) == 0 {
+            return Ok(conn);
+        }
+        conn.close().await?;
     }
 }
 

@@ -7,6 +7,7 @@ pub mod sqlite;
 use crate::{Error, log::Window, micros::Micros, migrate::Migration, sql::Statements};
 use sqlx::{ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Type};
 use sqlx_core::transaction::TransactionManager as _;
+use std::borrow::Cow;
 use twinbox_core::draft::Fields;
 use uuid::Uuid;
 
@@ -99,7 +100,8 @@ pub trait Dialect:
     /// whether the window can be read here at all; a row without a position says only that.
     #[doc(hidden)]
     const PAGE: &'static str;
-    /// A tick that everything committed so far lies before. No binds.
+    /// A tick that everything committed so far lies before; no row if another made it at the same time, which
+    /// may have been before the last commit. No binds.
     #[doc(hidden)]
     const START_NOW: &'static str;
     /// The newest tick that everything committed after a time lies behind. Bind: the time.
@@ -140,14 +142,16 @@ pub trait Dialect:
     /// Proof that the transaction at the end is the one from the beginning.
     #[doc(hidden)]
     type Guard: Send + Sync;
-    /// Claims a message and marks the transaction as one that only Twinbox may commit. False: claimed before.
+    /// Claims messages in the order given and marks the transaction as one that only Twinbox may commit.
+    /// Answers with the ids that are new; the others were claimed before.
     #[doc(hidden)]
     fn claim(
         conn: &mut Self::Connection,
         statements: &Statements,
-        claim: Claim<'_>,
+        consumer: &str,
+        claims: &[Claim<'_>],
         guard: &mut Option<Self::Guard>,
-    ) -> impl Future<Output = Result<bool, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<Uuid>, Error>> + Send;
     /// Lets the commit that follows through, unless the handler ended the transaction.
     #[doc(hidden)]
     fn allow_commit(
@@ -171,13 +175,12 @@ pub trait Dialect:
 
 /// What a claim writes.
 #[doc(hidden)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Claim<'a> {
-    pub(crate) consumer: &'a str,
     pub(crate) message_id: Uuid,
-    pub(crate) source: &'a str,
-    pub(crate) event_id: &'a str,
-    pub(crate) payload_hash: &'a [u8],
+    pub(crate) source: Cow<'a, str>,
+    pub(crate) event_id: Cow<'a, str>,
+    pub(crate) payload_hash: Vec<u8>,
 }
 
 /// What sqlx counts. None: a connection was swapped in, or a `begin` was dropped half-way inside the

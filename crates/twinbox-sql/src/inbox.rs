@@ -11,7 +11,7 @@ use crate::{
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 use twinbox_core::{Message, MessageId, limits};
 
 /// What became of a claim.
@@ -167,16 +167,9 @@ impl<DB: Dialect> Store<DB> {
         messages: &[Message],
         redelivered: bool,
     ) -> Result<Option<Attempt<DB>>, Error> {
-        let mut order: Vec<_> = messages.iter().map(Message::message_id).zip(0..).collect();
-        order.sort_unstable();
         let mut tx = self.begin_with(DB::BEGIN_CLAIM).await?;
-        let (mut guard, mut claimed) = (None, Vec::with_capacity(messages.len()));
-        for (id, n) in order {
-            if self.insert_claim(&mut tx, consumer, &messages[n], id, &mut guard).await? {
-                claimed.push(n);
-            }
-        }
-        claimed.sort_unstable();
+        let mut guard = None;
+        let claimed = self.insert_claims(&mut tx, consumer, messages, &mut guard).await?;
         let (Some(guard), Some(first)) = (guard, claimed.first()) else {
             tx.rollback().await?;
             return Ok(None);
@@ -191,22 +184,31 @@ impl<DB: Dialect> Store<DB> {
         Ok(Some(Attempt { tx, guard, scope, claimed, failures }))
     }
 
-    async fn insert_claim(
+    /// Answers with the places of the messages that are new. In the order of their ids, so that no two
+    /// batches wait for each other.
+    async fn insert_claims(
         &self,
         tx: &mut OwnedTx<DB>,
         consumer: &str,
-        message: &Message,
-        id: MessageId,
+        messages: &[Message],
         guard: &mut Option<DB::Guard>,
-    ) -> Result<bool, Error> {
-        let claim = Claim {
-            consumer,
+    ) -> Result<Vec<usize>, Error> {
+        let mut order: Vec<_> = messages.iter().map(Message::message_id).zip(0..).collect();
+        order.sort_unstable();
+        order.dedup_by_key(|(id, _)| *id);
+        let claim = |&(id, n): &(MessageId, usize)| Claim {
             message_id: id.as_uuid(),
-            source: &text(&message.source),
-            event_id: &text(&message.id),
-            payload_hash: &Sha256::digest(&message.payload),
+            source: text(&messages[n].source),
+            event_id: text(&messages[n].id),
+            payload_hash: Sha256::digest(&messages[n].payload).to_vec(),
         };
-        DB::claim(tx.connection(), self.statements(), claim, guard).await
+        let claims: Vec<_> = order.iter().map(claim).collect();
+        let new = DB::claim(tx.connection(), self.statements(), consumer, &claims, guard).await?;
+        let new: HashSet<_> = new.into_iter().collect();
+        let mut places: Vec<_> =
+            order.into_iter().filter(|(id, _)| new.contains(&id.as_uuid())).map(|(_, n)| n).collect();
+        places.sort_unstable();
+        Ok(places)
     }
 
     async fn forget_failures(
@@ -294,8 +296,8 @@ impl<DB: Dialect> Store<DB> {
         let id = message.message_id();
         let mut tx = self.begin_with(DB::BEGIN_CLAIM).await?;
         let mut guard = None;
-        let claimed = self.insert_claim(&mut tx, consumer, message, id, &mut guard).await?;
-        let (true, Some(guard)) = (claimed, guard) else {
+        let claimed = self.insert_claims(&mut tx, consumer, std::slice::from_ref(message), &mut guard).await?;
+        let (false, Some(guard)) = (claimed.is_empty(), guard) else {
             tx.rollback().await?;
             return Ok(false);
         };
@@ -353,11 +355,17 @@ pub(crate) fn text(text: &str) -> Cow<'_, str> {
 
 /// An error text within its bound.
 fn bounded(error: &str) -> String {
+    // Cut twice: what stands for a NUL is longer, and the rest need not be searched for one.
+    let error = text(cut(error));
+    cut(&error).to_owned()
+}
+
+fn cut(error: &str) -> &str {
     let mut end = error.len().min(limits::ERROR_BYTES_MAX);
     while !error.is_char_boundary(end) {
         end -= 1;
     }
-    text(&error[..end]).into_owned()
+    &error[..end]
 }
 
 #[cfg(test)]
@@ -370,5 +378,6 @@ mod tests {
         assert_eq!(bounded(&long).len(), limits::ERROR_BYTES_MAX);
         assert_eq!(bounded(&format!("a{long}")).len(), limits::ERROR_BYTES_MAX - 1);
         assert_eq!(bounded("a\0b"), "a\u{fffd}b");
+        assert!(bounded(&"\0".repeat(limits::ERROR_BYTES_MAX)).len() <= limits::ERROR_BYTES_MAX);
     }
 }

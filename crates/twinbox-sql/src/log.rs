@@ -10,6 +10,8 @@
 //! ([`LogTransport`]) a handler.
 mod cursor;
 mod lanes;
+#[doc(hidden)]
+pub mod plans;
 mod reader;
 mod source;
 

@@ -21,8 +21,11 @@ pub(crate) fn message<DB: Dialect>(
     let version: i64 = row.try_get(at + 3)?;
     let headers: Option<String> = row.try_get(at + 11)?;
     let source: Option<String> = row.try_get(at + 1)?;
+    let id: String = row.try_get(at)?;
+    let correlation_id: Option<String> = row.try_get(at + 7)?;
     Ok(Message {
-        id: row.try_get(at)?,
+        correlation_id: correlation_id.or_else(|| Some(id.clone())),
+        id,
         source: source.unwrap_or_else(|| service.to_owned()),
         event_type: row.try_get(at + 2)?,
         version: u32::try_from(version).unwrap_or(u32::MAX),
@@ -30,7 +33,6 @@ pub(crate) fn message<DB: Dialect>(
         subject: row.try_get(at + 5)?,
         time: row.try_get::<Micros, _>(at + 6)?.0,
         sequence: sequence.and_then(|n| u64::try_from(n).ok()),
-        correlation_id: row.try_get(at + 7)?,
         causation_id: row.try_get(at + 8)?,
         traceparent: row.try_get(at + 9)?,
         content_type: row.try_get(at + 10)?,

@@ -1,0 +1,176 @@
+//! Transactions may be dropped at any poll, their process may be killed, and their answer may be lost.
+mod dropped;
+
+use crate::consumer::support::{Placed, TestDb, World, cases, effect, placed, soon};
+use sqlx::{Postgres, Sqlite, postgres::PgPoolOptions};
+use std::{
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, Stdio},
+    time::Duration,
+};
+use twinbox::{
+    Delivery, ErrorKind, HandlerResult, Outcome, Store, Tx, event_handler,
+    log::{Reader, ReaderOptions},
+};
+use twinbox_testkit::{database::SERVICE, proxy::Proxy};
+use uuid::Uuid;
+
+/// Set in the process that is to publish to the database of this name and die.
+const PRODUCER: &str = "TWINBOX_TEST_PRODUCER";
+
+/// Runs the named test of this program in a process of its own, which aborts.
+fn killed(test: &str, url: &str) {
+    let mut producer = Command::new(std::env::current_exe().unwrap());
+    producer.args(["--exact", test]).env(PRODUCER, url).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = producer.status().unwrap();
+    assert_eq!(status.signal(), Some(6), "{test}: {status}");
+}
+
+/// What a reader that starts at the beginning finds, up to a message that is published last.
+async fn read<DB: TestDb>(store: &Store<DB>) -> Vec<String> {
+    let mut tx = store.begin().await.unwrap();
+    store.outbox().publish(&mut tx, &Placed { n: -1 }).await.unwrap();
+    tx.commit().await.unwrap();
+    let opened = Reader::open(store, "reader", Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
+    let mut reader = opened.expect("nobody else reads");
+    let mut keys = Vec::new();
+    loop {
+        for entry in soon(reader.next(10)).await.unwrap() {
+            reader.settle(entry.ticket);
+            match entry.message.key.unwrap() {
+                last if last == "-1" => return keys,
+                key => keys.push(key),
+            }
+        }
+    }
+}
+
+/// PITFALLS row 1
+async fn a_producer_killed_before_commit_has_published_nothing<DB: TestDb>() {
+    if let Ok(url) = std::env::var(PRODUCER) {
+        let store = DB::open(&url).await;
+        let mut tx = store.begin().await.unwrap();
+        effect::<DB>(&mut tx, 1).await.unwrap();
+        store.outbox().publish(&mut tx, &Placed { n: 1 }).await.unwrap();
+        std::process::abort();
+    }
+    let world = World::<DB>::new().await;
+    killed(&format!("begin::{}::a_producer_killed_before_commit_has_published_nothing", DB::MODULE), world.url());
+    assert!(read(&world).await.is_empty());
+    assert!(world.effects().await.is_empty());
+}
+
+/// PITFALLS row 2
+async fn a_producer_killed_after_commit_has_published<DB: TestDb>() {
+    if let Ok(url) = std::env::var(PRODUCER) {
+        let store = DB::open(&url).await;
+        let mut tx = store.begin().await.unwrap();
+        effect::<DB>(&mut tx, 1).await.unwrap();
+        store.outbox().publish(&mut tx, &Placed { n: 1 }).await.unwrap();
+        tx.commit().await.unwrap();
+        std::process::abort();
+    }
+    let world = World::<DB>::new().await;
+    killed(&format!("begin::{}::a_producer_killed_after_commit_has_published", DB::MODULE), world.url());
+    assert_eq!(read(&world).await, ["1"]);
+    assert_eq!(world.effects().await, [1]);
+}
+
+/// The world's store, seen through the proxy.
+async fn through(proxy: &Proxy, world: &World<Postgres>) -> Store<Postgres> {
+    let options = (*world.pool().connect_options()).clone().host("127.0.0.1").port(proxy.address().port());
+    let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
+    Store::new(pool, SERVICE).unwrap()
+}
+
+async fn proxy(world: &World<Postgres>) -> Proxy {
+    let options = world.pool().connect_options();
+    Proxy::start(format!("{}:{}", options.get_host(), options.get_port()).parse().unwrap()).await.unwrap()
+}
+
+/// PITFALLS rows 2 and 36
+async fn a_lost_answer_to_commit_is_unknown_and_the_message_is_there() {
+    let world = World::<Postgres>::new().await;
+    let proxy = proxy(&world).await;
+    let store = through(&proxy, &world).await;
+    let mut tx = store.begin().await.unwrap();
+    effect::<Postgres>(&mut tx, 1).await.unwrap();
+    store.outbox().publish(&mut tx, &Placed { n: 1 }).await.unwrap();
+    proxy.lose_answer_to(b"COMMIT");
+    let error = tx.commit().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CommitUnknown, "{error:?}");
+    assert!(error.is_transient(), "{error:?}");
+    assert_eq!(read(&world).await, ["1"]);
+    assert_eq!(world.effects().await, [1]);
+
+    let mut tx = store.begin().await.unwrap();
+    effect::<Postgres>(&mut tx, 2).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(world.effects().await, [1, 2]);
+}
+
+#[event_handler(consumer = "tests.begin")]
+async fn place(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    Ok(effect::<Postgres>(tx, order.n).await?)
+}
+
+/// The claim tells that it committed: neither a failed attempt nor a second effect. PITFALLS row 36
+async fn a_lost_answer_to_a_handlers_commit_is_looked_up() {
+    let world = World::<Postgres>::new().await;
+    let proxy = proxy(&world).await;
+    let store = through(&proxy, &world).await;
+    let harness = twinbox_testkit::Harness::new(&store, ());
+    let order = placed(1);
+    proxy.lose_answer_to(b"COMMIT\0"); // and not BEGIN … READ COMMITTED
+    assert_eq!(harness.deliver::<place>(&order).await, Outcome::Duplicate);
+    assert_eq!(world.left_behind().await, (1, 1, 0));
+    assert_eq!(world.rows("attempts").await, 0);
+    assert_eq!(world.rows("dead_letters").await, 0);
+}
+
+#[event_handler(consumer = "tests.slow")]
+async fn slow(tx: &mut Tx<'_, Sqlite>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<Sqlite>(tx, order.n).await?;
+    tokio::time::sleep(Duration::from_millis(50)).await; // the work of a slow handler
+    Ok(())
+}
+
+/// Without the permit SQLite hands its lock to whoever asks at the right moment, and a publisher can wait
+/// for ever.
+async fn handlers_that_write_all_the_time_do_not_starve_publishers() {
+    let world = World::<Sqlite>::new().await;
+    let mut handlers = tokio::task::JoinSet::new();
+    for worker in 0..4 {
+        let store = (*world).clone();
+        handlers.spawn(async move {
+            let harness = twinbox_testkit::Harness::new(&store, ());
+            for n in 0.. {
+                let outcome = harness.deliver::<slow>(&placed(worker * 1_000_000 + n)).await;
+                assert_eq!(outcome, Outcome::Handled);
+            }
+        });
+    }
+    let publish = async {
+        for n in 0..8 {
+            let mut tx = world.begin().await.unwrap();
+            world.outbox().publish(&mut tx, &Placed { n }).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+    };
+    // In turn: 8 times behind 4 handlers of 50 ms each.
+    tokio::time::timeout(Duration::from_secs(10), publish).await.expect("publishers get their turn");
+    handlers.shutdown().await;
+    assert_eq!(world.rows("outbox").await, 8);
+}
+
+cases! {
+    both: [
+        a_producer_killed_before_commit_has_published_nothing,
+        a_producer_killed_after_commit_has_published,
+    ]
+    postgres: [
+        a_lost_answer_to_commit_is_unknown_and_the_message_is_there,
+        a_lost_answer_to_a_handlers_commit_is_looked_up,
+    ]
+    sqlite: [handlers_that_write_all_the_time_do_not_starve_publishers]
+}

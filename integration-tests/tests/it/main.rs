@@ -5,6 +5,7 @@ mod begin;
 mod consumer;
 mod events;
 mod guard;
+mod kill;
 mod log;
 mod nats;
 mod publish;

@@ -1,0 +1,308 @@
+//! NATS JetStream as a destination and a source, on real servers.
+mod faults;
+
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+use twinbox::nats::{ErrorKind, Nats, NatsOptions, StreamOptions};
+use twinbox_core::{
+    Destination, Message, PublishError, PublishErrorKind, Publisher, Received, Source, SourceErrorKind,
+    Subscription, Timestamp, Transport, destination::Receipt,
+};
+
+/// Longer than anything here may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn shared_server() -> String {
+    std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL names a running NATS server with JetStream")
+}
+
+/// A stream of the test's own on the shared server.
+async fn stream(name: &str) -> Nats {
+    let nats = Nats::with(options(&shared_server(), name)).unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    nats
+}
+
+fn options(url: &str, name: &str) -> NatsOptions {
+    let unique = format!("{name}-{}-{:x}", std::process::id(), rand());
+    NatsOptions::new(url).stream(&unique).prefix(&unique).ack_wait(Duration::from_secs(5))
+}
+
+fn rand() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(())
+}
+
+fn message(id: &str) -> Message {
+    Message {
+        id: id.into(),
+        source: "shop".into(),
+        event_type: "orders.placed".into(),
+        version: 2,
+        key: Some("Zoë \"50%\"".into()),
+        subject: Some("order 7".into()),
+        time: Timestamp::from_micros(1_789_000_000_123_456),
+        sequence: Some(42),
+        correlation_id: Some("c".into()),
+        causation_id: None,
+        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+        content_type: "application/json".into(),
+        headers: vec![("A".into(), "1".into()), ("a".into(), "eu, ü".into()), ("a".into(), "us".into())],
+        payload: b"{}"[..].into(),
+    }
+}
+
+fn of_type(id: &str, event_type: &str) -> Message {
+    Message { event_type: event_type.into(), ..message(id) }
+}
+
+fn subscription(types: &[&str]) -> Subscription {
+    let types = types.iter().map(|&text| text.to_owned()).collect();
+    Subscription { consumer: "billing.invoice".into(), types, concurrency: 8, ordered: false }
+}
+
+async fn publisher(nats: &Nats) -> Box<dyn Publisher> {
+    Destination::connect(nats).await.unwrap()
+}
+
+async fn send(publisher: &mut dyn Publisher, message: Message) -> Result<Receipt, PublishError> {
+    let mut answers = publisher.send(&[&message]).await;
+    timeout(LIMIT, answers.remove(0)).await.unwrap()
+}
+
+async fn receive(source: &mut dyn Source) -> Received {
+    let mut received = timeout(LIMIT, source.receive(1)).await.unwrap().unwrap();
+    assert_eq!(received.len(), 1);
+    received.remove(0)
+}
+
+#[track_caller]
+fn refused(answer: Result<Receipt, PublishError>, kind: PublishErrorKind, code: &str) {
+    let error = answer.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (kind, code), "{error:?}");
+}
+
+/// A client that takes part in no promise: it deletes, floods and forges.
+async fn outsider(url: &str) -> async_nats::jetstream::Context {
+    async_nats::jetstream::new(async_nats::connect(url).await.unwrap())
+}
+
+fn stream_of(nats: &Nats) -> String {
+    let text = format!("{nats:?}");
+    text.split("stream: \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn what_is_published_is_received_and_acknowledged() {
+    let nats = stream("roundtrip").await;
+    let mut publisher = publisher(&nats).await;
+    assert!(!send(&mut *publisher, message("1")).await.unwrap().duplicate);
+    assert!(send(&mut *publisher, message("1")).await.unwrap().duplicate);
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    let first = receive(&mut *source).await;
+    assert_eq!(first.message, message("1"));
+    assert_eq!((first.defect, first.redelivered), (None, false));
+    first.settle.progress().await.unwrap();
+    first.settle.nak(Duration::from_millis(200)).await.unwrap();
+    let before = Instant::now();
+    let second = receive(&mut *source).await;
+    assert!(second.redelivered && before.elapsed() >= Duration::from_millis(150));
+    second.settle.ack().await.unwrap();
+    assert!(
+        timeout(Duration::from_secs(1), source.receive(1)).await.is_err(),
+        "acknowledged, and comes again"
+    );
+    source.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_batch_keeps_its_order_and_receive_its_bound() {
+    let nats = stream("order").await;
+    let mut publisher = publisher(&nats).await;
+    let batch: Vec<_> =
+        (0..500).map(|n| Message { key: Some(format!("k{n}")), ..message(&n.to_string()) }).collect();
+    for answer in publisher.send(&Vec::from_iter(&batch)).await {
+        answer.await.unwrap();
+    }
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    let mut ids = Vec::new();
+    while ids.len() < 500 {
+        // A call that is dropped half-way loses nothing.
+        let Ok(received) = timeout(Duration::from_micros(300), source.receive(7)).await else { continue };
+        let received = received.unwrap();
+        assert!((1..=7).contains(&received.len()));
+        for delivery in received {
+            assert!(!delivery.redelivered);
+            ids.push(delivery.message.id.parse::<usize>().unwrap());
+            delivery.settle.ack().await.unwrap();
+        }
+    }
+    assert!(ids.iter().copied().eq(0..500));
+}
+
+#[tokio::test]
+async fn what_was_not_returned_goes_back_when_the_source_closes() {
+    let nats = stream("close").await;
+    let mut publisher = publisher(&nats).await;
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    // The request for eight messages is with the server when they arrive, and nobody fetches them here.
+    assert!(timeout(Duration::from_millis(300), source.receive(8)).await.is_err());
+    for id in ["1", "2"] {
+        send(&mut *publisher, message(id)).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    source.close().await.unwrap();
+    let mut other = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    let before = Instant::now();
+    assert!(receive(&mut *other).await.redelivered);
+    assert!(before.elapsed() < Duration::from_secs(3), "waited for the ack wait");
+}
+
+#[tokio::test]
+async fn several_types_are_filtered() {
+    let nats = stream("types").await;
+    let mut publisher = publisher(&nats).await;
+    for event_type in ["orders.placed", "orders.other", "orders.paid"] {
+        send(&mut *publisher, of_type(event_type, event_type)).await.unwrap();
+    }
+    let mut source = nats.subscribe(&subscription(&["orders.paid", "orders.placed"])).await.unwrap();
+    for expected in ["orders.placed", "orders.paid"] {
+        let delivery = receive(&mut *source).await;
+        assert_eq!(delivery.message.event_type, expected);
+        delivery.settle.ack().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_message_is_a_defect_and_not_a_fault() {
+    let nats = stream("foreign").await;
+    let js = outsider(&shared_server()).await;
+    let subject = format!("{}.0.orders.placed", stream_of(&nats));
+    js.publish(subject, "anything".into()).await.unwrap().await.unwrap();
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    let delivery = receive(&mut *source).await;
+    assert_eq!(delivery.defect.unwrap(), "the CloudEvents attribute `specversion` is missing");
+    assert_eq!(delivery.message.id, "1");
+    assert_eq!(delivery.message.source, format!("nats:{}", stream_of(&nats)));
+    assert_eq!(delivery.message.payload, &b"anything"[..]);
+    assert!(delivery.message.time.as_micros() > 1_700_000_000_000_000);
+    delivery.settle.ack().await.unwrap();
+}
+
+#[tokio::test]
+async fn messages_that_can_never_be_sent_are_refused_for_good() {
+    use PublishErrorKind::RefusedForGood;
+    let nats = Nats::with(options(&shared_server(), "refused")).unwrap();
+    nats.provision(&StreamOptions::default().max_message_bytes(10_000)).await.unwrap();
+    let mut publisher = publisher(&nats).await;
+    let sized = |bytes| Message { payload: vec![b'x'; bytes].into(), ..message("1") };
+    refused(send(&mut *publisher, sized(20_000)).await, RefusedForGood, "nats.10054");
+    refused(send(&mut *publisher, sized(2_000_000)).await, RefusedForGood, "nats.max_payload");
+    refused(send(&mut *publisher, of_type("1", "orders.*")).await, RefusedForGood, "nats.subject");
+    let header = |name: &str, value: String| Message { headers: vec![(name.into(), value)], ..message("1") };
+    refused(send(&mut *publisher, header("x", "a\r\nb".into())).await, RefusedForGood, "nats.header");
+    let mut answers = publisher.send(&[&of_type("1", "*"), &message("2")]).await;
+    answers.pop().unwrap().await.unwrap();
+    refused(answers.pop().unwrap().await, RefusedForGood, "nats.subject");
+    let mut publisher = self::publisher(&stream("headers").await).await;
+    refused(send(&mut *publisher, header("x", "v".repeat(70_000))).await, RefusedForGood, "nats.10097");
+}
+
+#[tokio::test]
+async fn a_full_stream_is_unavailable() {
+    let nats = Nats::with(options(&shared_server(), "full")).unwrap();
+    nats.provision(&StreamOptions::default().max_messages(1)).await.unwrap();
+    let mut publisher = publisher(&nats).await;
+    send(&mut *publisher, message("1")).await.unwrap();
+    refused(send(&mut *publisher, message("2")).await, PublishErrorKind::Unavailable, "nats.10077");
+    publisher.health().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_type_without_a_stream_has_no_home_while_the_stream_is_there() {
+    let js = outsider(&shared_server()).await;
+    let options = options(&shared_server(), "home");
+    let nats = Nats::with(options).unwrap();
+    let name = stream_of(&nats);
+    let subjects = vec![format!("{name}.*.orders.>")];
+    let config = async_nats::jetstream::stream::Config { name: name.clone(), subjects, ..Default::default() };
+    js.create_stream(config).await.unwrap();
+    let mut publisher = publisher(&nats).await;
+    send(&mut *publisher, message("1")).await.unwrap();
+    refused(
+        send(&mut *publisher, of_type("2", "billing.paid")).await,
+        PublishErrorKind::NoHome,
+        "nats.no_stream",
+    );
+    js.delete_stream(&name).await.unwrap();
+    refused(send(&mut *publisher, message("3")).await, PublishErrorKind::Misconfigured, "nats.10059");
+    assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Misconfigured);
+    let error = Destination::connect(&nats).await.err().unwrap();
+    assert_eq!((error.kind(), error.code()), (PublishErrorKind::Misconfigured, "nats.10059"));
+    let error = nats.subscribe(&subscription(&["a"])).await.err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Misconfigured);
+    assert!(error.to_string().contains("the stream does not exist"), "{error}");
+}
+
+#[tokio::test]
+async fn a_stream_that_differs_is_refused_by_the_name_of_the_field() {
+    let nats = stream("differs").await;
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    let other = StreamOptions::default().max_age(Duration::from_secs(3600));
+    let error = nats.provision(&other).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Mismatch);
+    let text = error.to_string();
+    assert!(
+        text.contains("max_age = 604800000000000 on the server and 3600000000000 was asked for"),
+        "{text}"
+    );
+    nats.provision(&StreamOptions::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_consumer_that_differs_is_refused_and_not_changed() {
+    let nats = stream("consumer-differs").await;
+    nats.subscribe(&subscription(&["a"])).await.unwrap();
+    let error = nats.subscribe(&subscription(&["a", "b"])).await.err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Misconfigured);
+    assert!(error.to_string().contains("filter_subject = "), "{error}");
+    let same_durable = Subscription { consumer: "billing_invoice".into(), ..subscription(&["a"]) };
+    let error = nats.subscribe(&same_durable).await.err().unwrap();
+    assert!(error.to_string().contains("description = \"billing.invoice\""), "{error}");
+    nats.subscribe(&subscription(&["a"])).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_deleted_consumer_ends_the_source_and_confirms_nothing() {
+    let nats = stream("deleted").await;
+    let js = outsider(&shared_server()).await;
+    send(&mut *publisher(&nats).await, message("1")).await.unwrap();
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    let delivery = receive(&mut *source).await;
+    let delete = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let stream = js.get_stream(stream_of(&nats)).await.unwrap();
+        stream.delete_consumer("billing_invoice").await.unwrap();
+    };
+    let (received, ()) = tokio::join!(timeout(Duration::from_secs(5), source.receive(1)), delete);
+    let error = received.unwrap().err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Unavailable);
+    assert!(error.to_string().contains("`billing.invoice` was deleted"), "{error}");
+    assert_eq!(delivery.settle.ack().await.unwrap_err().kind(), SourceErrorKind::NotConfirmed);
+    // Subscribing again makes it again, from the beginning.
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    receive(&mut *source).await.settle.ack().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_deleted_stream_ends_the_source() {
+    let nats = stream("stream-deleted").await;
+    let js = outsider(&shared_server()).await;
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    let delete = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        js.delete_stream(stream_of(&nats)).await.unwrap();
+    };
+    let (received, ()) = tokio::join!(timeout(Duration::from_secs(15), source.receive(1)), delete);
+    assert_eq!(received.unwrap().err().unwrap().kind(), SourceErrorKind::Unavailable);
+}

@@ -13,7 +13,7 @@ fn message() -> Message {
         subject: None,
         time: Timestamp::from_micros(1_789_000_000_123_456),
         sequence: Some(42),
-        correlation_id: None,
+        correlation_id: Some("operation-1".into()),
         causation_id: None,
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
         content_type: "application/json".into(),
@@ -123,7 +123,7 @@ proptest! {
     fn attributes_come_back_as_they_went(
         (id, source, content_type) in (plain(255), plain(255), plain(255)),
         (key, subject) in (proptest::option::of(plain(255)), proptest::option::of(plain(1024))),
-        correlation_id in proptest::option::of(plain(255)),
+        correlation_id in plain(255).prop_map(Some),
         (version, sequence) in (any::<u32>(), any::<Option<u64>>()),
         micros in 0..253_402_300_799_000_000_i64,
         payload in any::<Vec<u8>>(),

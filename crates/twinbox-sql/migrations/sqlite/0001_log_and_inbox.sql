@@ -10,7 +10,9 @@ CREATE TABLE {outbox} (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))) CHECK (length(CAST(id AS BLOB)) BETWEEN 1 AND 255),
     source TEXT CHECK (length(CAST(source AS BLOB)) BETWEEN 1 AND 255),
-    type TEXT NOT NULL CHECK (length(type) BETWEEN 1 AND 128 AND type NOT GLOB '*[^A-Za-z0-9_.-]*'
+    -- GLOB and length end at a NUL, the length in bytes does not.
+    type TEXT NOT NULL CHECK (length(type) BETWEEN 1 AND 128 AND length(type) = length(CAST(type AS BLOB))
+        AND type NOT GLOB '*[^A-Za-z0-9_.-]*'
         AND type NOT GLOB '.*' AND type NOT GLOB '*.' AND type NOT GLOB '*..*'),
     version INTEGER NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
     key TEXT CHECK (length(CAST(key AS BLOB)) <= 255),

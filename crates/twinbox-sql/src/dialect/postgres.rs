@@ -2,6 +2,7 @@ use super::{Claim, Dialect, exactly_one, transaction_aborted, transaction_ended,
 use crate::{Error, ErrorKind, error::sqlstate, migrate::Migration, row, sql::Statements};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
 use twinbox_core::draft::Fields;
+use uuid::Uuid;
 
 impl Dialect for Postgres {
     const MIGRATIONS: &'static [Migration] = &[Migration {
@@ -30,13 +31,19 @@ impl Dialect for Postgres {
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::text[], \
         $8::text[], $9::text[], $10::text[], $11::text[], $12::bytea[]) WITH ORDINALITY \
         AS m ({published}, nth) ORDER BY nth";
-    const CLAIM: &'static str = "WITH claimed AS (INSERT INTO {inbox} (consumer, message_id, source, event_id, \
-        payload_hash, state) VALUES ($1, $2, $3, $4, $5, 'processed') ON CONFLICT DO NOTHING RETURNING 1) \
-        SELECT pg_current_xact_id()::text, set_config('lock_timeout', current_setting('twinbox.lock_timeout'), true) \
-        FROM claimed";
+    // The aggregate has read all claims before the time-out is put back.
+    const CLAIM: &'static str = "WITH claimed AS (
+            INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state)
+            SELECT $1, message_id, source, event_id, payload_hash, 'processed'
+            FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[]) WITH ORDINALITY
+                AS m (message_id, source, event_id, payload_hash, nth) ORDER BY nth
+            ON CONFLICT DO NOTHING RETURNING message_id
+        ) SELECT array_agg(message_id), pg_current_xact_id_if_assigned()::text,
+            set_config('lock_timeout', current_setting('twinbox.lock_timeout'), true) FROM claimed";
 
     // By outbox_txid_position in both branches; ORDER BY keeps the planner on it, because it would take a
-    // table scan for finding "some" row at once, and read all of the table when there is none. Once a second
+    // table scan for finding "some" row at once, and read all of the table when there is none. A range in
+    // the place of `txid = late`, because the order of positions alone is what the primary key has too. Once a second
     // a tick is made even if nothing is there, so that the rows of a long open transaction fall behind the
     // last tick's xmax and are not read again by every peek.
     const NEWEST: &'static str = "WITH last AS MATERIALIZED (
@@ -48,7 +55,8 @@ impl Dialect for Postgres {
                     ORDER BY txid, position LIMIT 1) IS NOT NULL
                 OR EXISTS (SELECT 1 FROM pg_snapshot_xip((SELECT snapshot FROM last)) late
                     WHERE pg_visible_in_snapshot(late, pg_current_snapshot())
-                    AND (SELECT position FROM {outbox} WHERE txid = late ORDER BY txid, position LIMIT 1) IS NOT NULL)
+                    AND (SELECT position FROM {outbox} WHERE txid >= late AND txid <= late
+                        ORDER BY txid, position LIMIT 1) IS NOT NULL)
             ON CONFLICT DO NOTHING RETURNING id
         ) SELECT COALESCE((SELECT id FROM made), (SELECT id FROM last))";
 
@@ -60,7 +68,8 @@ impl Dialect for Postgres {
         ) newcomers";
 
     // Late committers by outbox_txid_position, newcomers by the primary key: `IS TRUE` keeps the planner off
-    // the other index, where it would sort. A standby can lack rows that the tick promises.
+    // the other index, where it would sort, and a range of one txid keeps it off the primary key, which it
+    // would walk from end to end once a bulk transaction has made one txid common. A standby can lack rows that the tick promises.
     const PAGE: &'static str = "WITH s AS MATERIALIZED (
             SELECT (SELECT snapshot FROM {ticks} WHERE id = $2) p, (SELECT snapshot FROM {ticks} WHERE id = $3) w
         ) SELECT (s.p IS NOT NULL AND s.w IS NOT NULL AND NOT pg_is_in_recovery()) AS readable, u.*
@@ -69,7 +78,7 @@ impl Dialect for Postgres {
                 SELECT x FROM s, pg_snapshot_xip(s.p) x WHERE pg_visible_in_snapshot(x, s.w)
             ) late CROSS JOIN LATERAL (
                 SELECT position, {message} FROM {outbox}
-                WHERE txid = late.x AND position > $1 ORDER BY position LIMIT $6) l)
+                WHERE (txid, position) > (late.x, $1) AND txid <= late.x ORDER BY txid, position LIMIT $6) l)
             UNION ALL
             (SELECT position, {message} FROM {outbox}
                 WHERE position > greatest($1, $4) AND position <= $5
@@ -77,7 +86,8 @@ impl Dialect for Postgres {
                 AND pg_visible_in_snapshot(txid, (SELECT w FROM s)) ORDER BY position LIMIT $6)
         ) both_branches ORDER BY position LIMIT $6) u ON true ORDER BY u.position";
     const START_NOW: &'static str =
-        "INSERT INTO {ticks} (id, snapshot) SELECT max(id) + 1, pg_current_snapshot() FROM {ticks} RETURNING id";
+        "INSERT INTO {ticks} (id, snapshot) SELECT max(id) + 1, pg_current_snapshot() FROM {ticks} \
+        ON CONFLICT DO NOTHING RETURNING id";
     const START_AT: &'static str = "SELECT max(id) FROM {ticks} WHERE at <= $1 OR id = 0";
 
     fn table(namespace: &str, name: &str) -> String {
@@ -164,22 +174,23 @@ impl Dialect for Postgres {
     async fn claim(
         conn: &mut PgConnection,
         statements: &Statements,
-        claim: Claim<'_>,
+        consumer: &str,
+        claims: &[Claim<'_>],
         guard: &mut Option<String>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Vec<Uuid>, Error> {
         let row = sqlx::query(statements.claim.clone())
-            .bind(claim.consumer)
-            .bind(claim.message_id)
-            .bind(claim.source)
-            .bind(claim.event_id)
-            .bind(claim.payload_hash)
-            .fetch_optional(conn)
+            .bind(consumer)
+            .bind(claims.iter().map(|c| c.message_id).collect::<Vec<_>>())
+            .bind(claims.iter().map(|c| &*c.source).collect::<Vec<_>>())
+            .bind(claims.iter().map(|c| &*c.event_id).collect::<Vec<_>>())
+            .bind(claims.iter().map(|c| &*c.payload_hash).collect::<Vec<_>>())
+            .fetch_one(conn)
             .await?;
-        let claimed = row.is_some();
-        if let Some(row) = row {
-            *guard = Some(row.try_get(0)?);
+        let new: Option<Vec<Uuid>> = row.try_get(0)?;
+        if new.is_some() {
+            *guard = row.try_get(1)?;
         }
-        Ok(claimed)
+        Ok(new.unwrap_or_default())
     }
 
     async fn allow_commit(conn: &mut PgConnection, guard: &String) -> Result<(), Error> {

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 use twinbox_core::draft::Fields;
+use uuid::Uuid;
 
 /// Opens a database file, made if it is missing, with what a durable log needs: WAL, `synchronous = FULL`
 /// (a committed message survives a power cut) and a busy time-out of 10 s against other processes.
@@ -108,21 +109,26 @@ impl Dialect for Sqlite {
     async fn claim(
         conn: &mut SqliteConnection,
         statements: &Statements,
-        claim: Claim<'_>,
+        consumer: &str,
+        claims: &[Claim<'_>],
         guard: &mut Option<CommitGate>,
-    ) -> Result<bool, Error> {
-        if guard.is_none() {
-            *guard = Some(CommitGate::close(conn).await?);
+    ) -> Result<Vec<Uuid>, Error> {
+        *guard = Some(CommitGate::close(conn).await?);
+        let mut new = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let claimed = sqlx::query(statements.claim.clone())
+                .bind(consumer)
+                .bind(claim.message_id)
+                .bind(&*claim.source)
+                .bind(&*claim.event_id)
+                .bind(&*claim.payload_hash)
+                .execute(&mut *conn)
+                .await?;
+            if claimed.rows_affected() == 1 {
+                new.push(claim.message_id);
+            }
         }
-        let claimed = sqlx::query(statements.claim.clone())
-            .bind(claim.consumer)
-            .bind(claim.message_id)
-            .bind(claim.source)
-            .bind(claim.event_id)
-            .bind(claim.payload_hash)
-            .execute(conn)
-            .await?;
-        Ok(claimed.rows_affected() == 1)
+        Ok(new)
     }
 
     async fn allow_commit(conn: &mut SqliteConnection, gate: &CommitGate) -> Result<(), Error> {

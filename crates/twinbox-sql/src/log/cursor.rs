@@ -79,7 +79,12 @@ impl<DB: Dialect> Store<DB> {
         let statements = self.statements();
         let start = match options.start {
             Start::Beginning => 0,
-            Start::Now => sqlx::query_scalar::<DB, i64>(statements.log_start_now.clone()).fetch_one(&mut *conn).await?,
+            Start::Now => loop {
+                let now = sqlx::query_scalar::<DB, i64>(statements.log_start_now.clone());
+                if let Some(now) = now.fetch_optional(&mut *conn).await? {
+                    break now;
+                }
+            },
             Start::At(time) => {
                 let at = sqlx::query_scalar::<DB, i64>(statements.log_start_at.clone()).bind(Micros(time));
                 at.fetch_one(&mut *conn).await?

@@ -53,7 +53,7 @@ struct Reading {
 
 struct Fetched {
     window: Option<Window>,
-    rows: Vec<(i64, Message)>,
+    rows: Vec<(i64, Box<Message>)>,
     exhausted: bool,
 }
 
@@ -339,7 +339,8 @@ async fn fetch<DB: Dialect>(store: Store<DB>, reading: Reading) -> Result<Fetche
             ));
         }
         if let Some(position) = row.try_get::<Option<i64>, _>(1)? {
-            rows.push((position, row::message::<DB>(row, 2, store.service(), Some(position))?));
+            let message = row::message::<DB>(row, 2, store.service(), Some(position))?;
+            rows.push((position, Box::new(message)));
         }
     }
     let exhausted = rows.len() < reading.limit;

@@ -147,8 +147,16 @@ impl<DB: Dialect> Driver<DB> {
             }
         }
         drop(answer);
-        while let Some(answered) = answers.recv().await {
-            self.take_in(answered);
+        // Deliveries that are still worked on keep the lease.
+        loop {
+            tokio::select! {
+                biased;
+                answered = answers.recv() => match answered {
+                    Some(answered) => self.take_in(answered),
+                    None => break,
+                },
+                nothing = self.reader.next(0) => drop(nothing?),
+            }
         }
         self.reader.close().await
     }
@@ -161,7 +169,7 @@ impl<DB: Dialect> Driver<DB> {
             }
             self.next += 1;
             let received = Received {
-                message: entry.message.clone(),
+                message: (*entry.message).clone(),
                 defect: None,
                 redelivered: entry.ticket.repeated,
                 settle: Box::new(Settlement { number: self.next, answer: Some(answer.clone()) }),

@@ -47,13 +47,23 @@ pub(crate) async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T
 
 /// A database that cases run on.
 pub(crate) trait TestDb: Dialect {
+    /// The module that [`cases`] puts the tests of this database in.
+    const MODULE: &str;
     /// A fresh, migrated database.
     async fn fresh() -> TestDatabase<Self>;
+    /// The store of a database that another process made.
+    async fn open(url: &str) -> Store<Self>;
     /// The name of one of Twinbox's tables.
     fn table_of(name: &str) -> String;
 }
 
 impl TestDb for Postgres {
+    const MODULE: &str = "postgres";
+
+    async fn open(url: &str) -> Store<Self> {
+        Store::new(Pool::connect(url).await.unwrap(), database::SERVICE).unwrap()
+    }
+
     async fn fresh() -> TestDatabase<Self> {
         database::postgres().await
     }
@@ -64,6 +74,12 @@ impl TestDb for Postgres {
 }
 
 impl TestDb for Sqlite {
+    const MODULE: &str = "sqlite";
+
+    async fn open(path: &str) -> Store<Self> {
+        Store::new(twinbox::sqlite::open(path).await.unwrap(), database::SERVICE).unwrap()
+    }
+
     async fn fresh() -> TestDatabase<Self> {
         database::sqlite().await
     }

@@ -1,0 +1,36 @@
+//! Messages of about 0.5 KB.
+use crate::Failure;
+use serde_json::json;
+use sqlx::Postgres;
+use twinbox::{Draft, Store};
+use uuid::Uuid;
+
+/// The type of every message.
+pub(crate) const TYPE: &str = "orders.placed";
+/// Keys that the messages are spread over.
+const KEYS: usize = 5000;
+
+pub(crate) fn payload(n: usize) -> Vec<u8> {
+    let order = json!({
+        "order_id": Uuid::now_v7(), "n": n, "customer": "c-123456", "note": "x".repeat(300),
+        "lines": [{"sku": "a", "qty": 1}, {"sku": "b", "qty": 2}],
+    });
+    order.to_string().into_bytes()
+}
+
+pub(crate) fn draft(n: usize) -> Draft {
+    Draft::raw(TYPE, 1, payload(n))
+        .key(format!("o-{}", n % KEYS))
+        .traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+}
+
+/// Publishes `count` messages and brings the planner's statistics up to date.
+pub(crate) async fn fill(store: &Store<Postgres>, count: usize) -> Result<(), Failure> {
+    for page in (0..count).collect::<Vec<_>>().chunks(twinbox::PUBLISH_ALL_MAX) {
+        let mut tx = store.begin().await?;
+        store.outbox().publish_all(&mut tx, page.iter().copied().map(draft).collect()).await?;
+        tx.commit().await?;
+    }
+    sqlx::raw_sql("VACUUM ANALYZE twinbox.outbox").execute(store.pool()).await?;
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! A backlog to JetStream, as a ratio to the bare client.
+use crate::{
+    Failure,
+    nats::{IN_FLIGHT, Server},
+    orders,
+    spread::Spread,
+};
+use std::time::Instant;
+use twinbox::{
+    CancellationToken,
+    relay::{Relay, RelayOptions},
+};
+use twinbox_testkit::database;
+
+const BACKLOG: usize = 50_000;
+const RUNS: usize = 5;
+
+pub(crate) async fn run() -> Result<(), Failure> {
+    let server = Server::connect().await?;
+    let store = database::postgres().await;
+    orders::fill(&store, BACKLOG).await?;
+    println!("{BACKLOG} messages of 0.5 KB, {IN_FLIGHT} in flight, {RUNS} interleaved runs");
+    server.raw(BACKLOG / 5).await?;
+    let (mut raws, mut relays, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 0..RUNS {
+        let raw = server.raw(BACKLOG).await?;
+        let destination = server.destination(run).await?;
+        let relay =
+            Relay::with_options(store.clone(), destination, RelayOptions::new().in_flight(IN_FLIGHT));
+        let stop = CancellationToken::new();
+        let started = Instant::now();
+        let running = tokio::spawn(relay.run(stop.clone()));
+        server.holds(BACKLOG).await?;
+        let relayed = BACKLOG as f64 / started.elapsed().as_secs_f64();
+        stop.cancel();
+        running.await??;
+        println!("  raw {raw:>9.0}/s   relay {relayed:>9.0}/s   ratio {:.2}", relayed / raw);
+        raws.push(raw);
+        relays.push(relayed);
+        ratios.push(relayed / raw);
+    }
+    server.delete().await;
+    println!("raw    {:.0}/s", Spread::of(raws));
+    println!("relay  {:.0}/s", Spread::of(relays));
+    println!("ratio  {:.2}", Spread::of(ratios));
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! `begin` and `commit` may be dropped at any poll; sqlx's `pool.begin()` may not. PITFALLS row 3
+use crate::consumer::support::{Placed, TestDb, World, cases, effect};
+use sqlx::{Pool, Postgres, Sqlite};
+use std::{
+    collections::BTreeSet,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+use twinbox::{Dialect, Store};
+use twinbox_testkit::database::SERVICE;
+
+/// Ends after `polls` polls, whether the future inside is done or not.
+struct DropAfter<F> {
+    polls: usize,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for DropAfter<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.polls -= 1;
+        match self.future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.polls == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// `polls` counts from 1.
+fn drop_after<F: Future>(polls: usize, future: F) -> DropAfter<F> {
+    DropAfter { polls, future: Box::pin(future) }
+}
+
+/// Where the polls fall depends on the server's timing, so every test goes through them often.
+const ROUNDS: i64 = 25;
+
+/// Drops `begin` after each number of polls in turn, and each time writes with the same connection
+/// afterwards. Answers with the numbers of polls after which that write was lost.
+async fn lost_writes<DB: TestDb, T>(begin: impl AsyncFn(&Pool<DB>) -> T) -> BTreeSet<usize> {
+    let world = World::<DB>::new().await;
+    let (mut lost, mut dropped, mut n) = (BTreeSet::new(), 0, 0);
+    for _ in 0..ROUNDS {
+        for polls in 1.. {
+            n += 1;
+            let pool = world.twin(1).await;
+            let finished = drop_after(polls, begin(&pool)).await.is_some();
+            write_plainly(&pool, n).await;
+            pool.close().await;
+            if !world.effects().await.contains(&n) {
+                lost.insert(polls);
+            }
+            if finished {
+                break;
+            }
+            dropped += 1;
+        }
+    }
+    assert_ne!(dropped, 0, "every `begin` ended at its first poll");
+    lost
+}
+
+/// The next borrower of the only connection writes without a transaction.
+async fn write_plainly<DB: Dialect>(pool: &Pool<DB>, n: i64) {
+    effect::<DB>(&mut *pool.acquire().await.unwrap(), n).await.unwrap();
+}
+
+async fn a_begin_dropped_at_any_poll_loses_nothing<DB: TestDb>() {
+    assert_eq!(lost_writes::<DB, _>(async |pool| twinbox::begin(pool).await.unwrap()).await, BTreeSet::new());
+}
+
+async fn a_store_begin_dropped_at_any_poll_loses_nothing<DB: TestDb>() {
+    let begin = async |pool: &Pool<DB>| Store::new(pool.clone(), SERVICE).unwrap().begin().await.unwrap();
+    assert_eq!(lost_writes::<DB, _>(begin).await, BTreeSet::new());
+}
+
+/// Documents sqlx 0.9.0. When this fails, sqlx was repaired and `begin` can lose its task.
+async fn sqlx_begin_dropped_half_way_loses_writes() {
+    let lost = lost_writes::<Postgres, _>(async |pool| pool.begin().await.unwrap()).await;
+    assert_ne!(lost, BTreeSet::new());
+}
+
+async fn sqlx_begin_dropped_half_way_loses_nothing() {
+    let lost = lost_writes::<Sqlite, _>(async |pool| pool.begin().await.unwrap()).await;
+    assert_eq!(lost, BTreeSet::new());
+}
+
+async fn a_begin_dropped_at_any_time_loses_nothing<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let pool = world.twin(1).await;
+    let store = Store::new(pool.clone(), SERVICE).unwrap();
+    for n in 0..300_u32 {
+        let late = Duration::from_micros((u64::from(n) * 7) % 600);
+        let _ = tokio::time::timeout(late, store.begin()).await;
+        write_plainly(&pool, n.into()).await;
+    }
+    assert_eq!(world.effects().await.len(), 300);
+}
+
+/// All or nothing, and the connection is fit for whoever comes next.
+async fn a_commit_dropped_at_any_poll_is_whole_or_nothing<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let (mut dropped, mut n) = (0, 0);
+    for _ in 0..ROUNDS {
+        for polls in 1.. {
+            n += 1;
+            let pool = world.twin(1).await;
+            let store = Store::new(pool.clone(), SERVICE).unwrap();
+            let mut tx = store.begin().await.unwrap();
+            effect::<DB>(&mut tx, n).await.unwrap();
+            store.outbox().publish(&mut tx, &Placed { n }).await.unwrap();
+            let finished = drop_after(polls, tx.commit()).await;
+            write_plainly(&pool, -n).await;
+            pool.close().await;
+
+            let effects = world.effects().await;
+            assert!(effects.contains(&-n), "lost after {polls} polls");
+            let published = world.published("orders.placed", 10_000).await.unwrap();
+            let published = published.iter().any(|m| m.key == Some(n.to_string()));
+            assert_eq!(effects.contains(&n), published, "half a transaction after {polls} polls");
+            if let Some(committed) = finished {
+                committed.unwrap();
+                assert!(published, "committed and gone");
+                break;
+            }
+            dropped += 1;
+        }
+    }
+    assert_ne!(dropped, 0, "every `commit` ended at its first poll");
+}
+
+cases! {
+    both: [
+        a_begin_dropped_at_any_poll_loses_nothing,
+        a_store_begin_dropped_at_any_poll_loses_nothing,
+        a_begin_dropped_at_any_time_loses_nothing,
+        a_commit_dropped_at_any_poll_is_whole_or_nothing,
+    ]
+    postgres: [sqlx_begin_dropped_half_way_loses_writes]
+    sqlite: [sqlx_begin_dropped_half_way_loses_nothing]
+}

@@ -1,0 +1,142 @@
+//! Payloads that are old, newer, broken, foreign, or not what their id stands for.
+use super::support::{TestDb, World, cases, placed};
+use serde::{Deserialize, Serialize};
+use twinbox::{
+    Delivery, Dialect, Event, HandlerResult, Message, MessageId, Outcome, Tx, event_handler, inbox::Claimed,
+};
+
+#[derive(Debug, Clone, Serialize, Deserialize, Event)]
+#[event(type = "orders.priced", version = 2, key = n, previous = PricedV1)]
+struct Priced {
+    n: i64,
+    cents: i64,
+}
+
+#[derive(Deserialize, Event)]
+#[event(type = "orders.priced", version = 1, retired)]
+struct PricedV1 {
+    n: i64,
+    price: String,
+}
+
+impl TryFrom<PricedV1> for Priced {
+    type Error = std::num::ParseIntError;
+
+    fn try_from(old: PricedV1) -> Result<Self, Self::Error> {
+        Ok(Self { n: old.n, cents: old.price.replace('.', "").parse()? })
+    }
+}
+
+const CONSUMER: &str = "tests.payloads";
+
+#[event_handler(consumer = "tests.payloads")]
+async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Priced>) -> HandlerResult {
+    super::support::effect::<DB>(tx, order.cents).await?;
+    Ok(())
+}
+
+fn priced(version: u32, payload: impl Into<Vec<u8>>) -> Message {
+    Message {
+        event_type: "orders.priced".into(),
+        version,
+        correlation_id: Some("c-1".into()),
+        payload: payload.into().into(),
+        ..placed(1)
+    }
+}
+
+async fn an_older_version_arrives_as_the_current_one<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let old = priced(1, r#"{"n":1,"price":"12.50"}"#);
+    assert_eq!(world.deliver::<note>(&old).await, Outcome::Handled);
+    assert_eq!(world.deliver::<note>(&priced(2, r#"{"n":1,"cents":7}"#)).await, Outcome::Handled);
+    assert_eq!(world.effects().await, [7, 1250]);
+}
+
+/// Trying again would not help, so it is not tried. PITFALLS row 45
+async fn what_cannot_be_decoded_is_dead_at_once_with_the_reason<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let payload = "the payload does not have the shape of its version: ";
+    let broken = [
+        (priced(3, "{}"), "version 3 is newer than 2, the newest known here"),
+        (priced(0, "{}"), "no upcaster from 0: name its type with `previous = …` on the next version"),
+        (priced(1, r#"{"n":1,"price":"dear"}"#), "version 1 cannot become the next one: invalid digit found in string"),
+        (priced(2, ""), payload),
+        (priced(2, "\0"), payload),
+        (priced(2, b"\xff\xfe".to_vec()), payload),
+        (priced(2, "[".repeat(100_000)), payload),
+        (priced(2, r#"{"n":1}"#), payload),
+        (priced(2, r#"{"n":1e400,"cents":1}"#), payload),
+    ];
+    for (message, why) in &broken {
+        let outcome = world.deliver::<note>(message).await;
+        let Outcome::DeadLettered { error } = outcome else { panic!("{why}: {outcome:?}") };
+        assert!(error.starts_with(why), "{error}");
+        let letter = &world.dead_letters(CONSUMER, 1).await.unwrap()[0];
+        assert_eq!(&letter.message, message);
+        assert_eq!((letter.reason.as_str(), &letter.error, letter.attempts), ("undecodable", &error, 0));
+        assert_eq!(world.deliver::<note>(message).await, Outcome::Duplicate);
+    }
+    assert!(world.effects().await.is_empty());
+}
+
+/// Other systems are not bound by our limits. PITFALLS row 45
+async fn a_foreign_envelope_is_handled_and_buried_whatever_it_holds<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let foreign = |version, payload: &str| Message {
+        id: format!("a\0b{}", "x".repeat(5_000)),
+        source: "https://elsewhere.example/\0\u{1b}[31m".into(),
+        key: Some("k\0".repeat(3_000)),
+        subject: Some("'; DROP TABLE effects; --".into()),
+        content_type: "\0".into(),
+        headers: vec![("h\0".into(), "v\0\r\n".into())],
+        ..priced(version, payload)
+    };
+    let fine = foreign(2, r#"{"n":1,"cents":1}"#);
+    assert_eq!(world.deliver::<note>(&fine).await, Outcome::Handled);
+    assert_eq!(world.deliver::<note>(&fine).await, Outcome::Duplicate);
+    let mut broken = foreign(9, "{}");
+    broken.id.push('2');
+    let outcome = world.deliver::<note>(&broken).await;
+    assert!(matches!(outcome, Outcome::DeadLettered { .. }), "{outcome:?}");
+    let letter = &world.dead_letters(CONSUMER, 1).await.unwrap()[0];
+    assert_eq!(letter.message.headers, broken.headers);
+    assert_eq!(letter.message.id, broken.id.replace('\0', "\u{fffd}"));
+    assert_eq!(world.effects().await, [1]);
+}
+
+/// One id of one source is one message; another source is another message.
+async fn the_same_id_of_another_source_is_another_message<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let ours = priced(2, r#"{"n":1,"cents":1}"#);
+    let theirs = Message { source: "elsewhere".into(), ..priced(2, r#"{"n":1,"cents":2}"#) };
+    let theirs = Message { id: ours.id.clone(), ..theirs };
+    assert_eq!(world.deliver::<note>(&ours).await, Outcome::Handled);
+    assert_eq!(world.deliver::<note>(&theirs).await, Outcome::Handled);
+    assert_eq!(ours.message_id(), MessageId::of("test", &ours.id));
+    assert_eq!(world.effects().await, [1, 2]);
+}
+
+/// Two different messages under one id: the second is not run, and the claim tells that they differ.
+async fn the_same_id_with_another_payload_is_an_alarm<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let first = priced(2, r#"{"n":1,"cents":1}"#);
+    let second = Message { id: first.id.clone(), ..priced(2, r#"{"n":1,"cents":2}"#) };
+    assert_eq!(world.deliver::<note>(&first).await, Outcome::Handled);
+    assert_eq!(world.deliver::<note>(&second).await, Outcome::Duplicate);
+    assert_eq!(world.effects().await, [1]);
+    for (message, differs) in [(&first, false), (&second, true)] {
+        let Claimed::Duplicate(earlier) = world.claim(CONSUMER, message, true).await.unwrap() else { panic!() };
+        assert_eq!((earlier.payload_differs, earlier.state.as_str()), (differs, "processed"));
+    }
+}
+
+cases! {
+    both: [
+        an_older_version_arrives_as_the_current_one,
+        what_cannot_be_decoded_is_dead_at_once_with_the_reason,
+        a_foreign_envelope_is_handled_and_buried_whatever_it_holds,
+        the_same_id_of_another_source_is_another_message,
+        the_same_id_with_another_payload_is_an_alarm,
+    ]
+}

@@ -1,0 +1,263 @@
+//! `Consumer::run` on the log of its own store: no broker.
+use super::support::{Confirmed, Placed, TestDb, World, cases, effect, eventually, soon};
+use sqlx::Postgres;
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+use tokio::sync::{Semaphore, mpsc};
+use twinbox::{
+    BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Tx, event_handler,
+};
+
+/// Runs the consumer until `done`, and then lets it finish.
+pub(crate) async fn run_until<DB: Dialect, S: Send + Sync + 'static>(
+    consumer: Consumer<DB, S>,
+    mut done: impl AsyncFnMut() -> bool,
+) {
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(consumer.run(stop.clone()));
+    eventually(async || (done().await || running.is_finished()).then_some(())).await;
+    stop.cancel();
+    soon(running).await.unwrap().unwrap();
+}
+
+/// Commits `Placed { n }` for each n.
+pub(crate) async fn publish<DB: TestDb>(world: &World<DB>, range: std::ops::Range<i64>) {
+    let mut tx = world.begin().await.unwrap();
+    let drafts = range.map(|n| Draft::of(&Placed { n }).unwrap()).collect();
+    world.outbox().publish_all(&mut tx, drafts).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+/// Fails twice at 7, rejects 8, never manages 9, panics once at 10.
+#[event_handler(consumer = "tests.run", max_attempts = 3)]
+async fn mixed<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
+    match (order.n, order.attempt()) {
+        (7, 1 | 2) => Err("not yet".into()),
+        (8, _) => Err(HandlerError::reject("never")),
+        (9, _) => Err("not ever".into()),
+        (10, 1) => panic!("at first"),
+        _ => Ok(()),
+    }
+}
+
+#[event_handler(consumer = "tests.beside")]
+async fn beside<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    Ok(effect::<DB>(tx, 1_000 + order.n).await?)
+}
+
+/// R10, R11, PITFALLS row 23
+async fn everything_in_the_log_is_handled_once_or_buried<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    publish(&world, 0..30).await;
+    let consumer = || Consumer::new((*world).clone(), ()).handler::<mixed>().handler::<beside>();
+    run_until(consumer(), async || world.rows("inbox").await == 60).await;
+    let mut expected: Vec<i64> = (0..30).filter(|n| ![8, 9].contains(n)).chain(1_000..1_030).collect();
+    assert_eq!(world.effects().await, expected);
+    assert_eq!(world.rows("attempts").await, 0);
+    let mut letters = world.dead_letters("tests.run", 10).await.unwrap();
+    letters.sort_by_key(|letter| letter.message.sequence);
+    let letters: Vec<_> = letters.iter().map(|l| (l.reason.as_str(), l.error.as_str(), l.attempts)).collect();
+    assert_eq!(letters, [("rejected", "never", 1), ("exhausted", "not ever", 3)]);
+
+    publish(&world, 30..40).await;
+    run_until(consumer(), async || world.rows("inbox").await == 80).await;
+    expected.extend((30..40).chain(1_030..1_040));
+    expected.sort_unstable();
+    assert_eq!(world.effects().await, expected);
+}
+
+/// Lets handlers in and out one by one, and counts how many are inside.
+struct Gate {
+    entered: mpsc::UnboundedSender<i64>,
+    leave: Semaphore,
+    inside: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Gate {
+    fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<i64>) {
+        let (entered, entries) = mpsc::unbounded_channel();
+        let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        (Arc::new(Self { entered, leave: Semaphore::new(0), inside, most }), entries)
+    }
+
+    async fn pass(&self, n: i64) {
+        self.most.fetch_max(self.inside.fetch_add(1, SeqCst) + 1, SeqCst);
+        self.entered.send(n).unwrap();
+        self.leave.acquire().await.unwrap().forget();
+        self.inside.fetch_sub(1, SeqCst);
+    }
+}
+
+#[event_handler(consumer = "tests.gate", concurrency = 3)]
+async fn gated<DB: Dialect>(gate: &Arc<Gate>, tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
+    gate.pass(order.n).await;
+    Ok(())
+}
+
+/// On Postgres; on SQLite handlers take turns.
+async fn as_many_run_beside_each_other_as_the_policy_says() {
+    let world = World::<Postgres>::new().await;
+    publish(&world, 0..20).await;
+    let (gate, mut entries) = Gate::new();
+    let consumer = Consumer::new((*world).clone(), gate.clone()).handler::<gated>();
+    let opened = gate.clone();
+    let open = tokio::spawn(async move {
+        for _ in 0..3 {
+            soon(entries.recv()).await.unwrap();
+        }
+        opened.leave.add_permits(20);
+        entries
+    });
+    run_until(consumer, async || world.rows("inbox").await == 20).await;
+    drop(soon(open).await.unwrap());
+    assert_eq!(gate.most.load(SeqCst), 3);
+    assert_eq!(world.effects().await, Vec::from_iter(0..20));
+}
+
+#[event_handler(consumer = "tests.drain", concurrency = 1)]
+async fn drained<DB: Dialect>(
+    gate: &Arc<Gate>,
+    tx: &mut Tx<'_, DB>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    gated(gate, tx, order).await
+}
+
+/// PITFALLS row 52
+async fn a_stop_lets_what_is_under_way_finish_and_starts_nothing_else<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    publish(&world, 0..3).await;
+    let (gate, mut entries) = Gate::new();
+    let stop = CancellationToken::new();
+    let consumer = Consumer::new((*world).clone(), gate.clone()).handler::<drained>();
+    let running = tokio::spawn(consumer.run(stop.clone()));
+    assert_eq!(soon(entries.recv()).await, Some(0));
+    stop.cancel();
+    gate.leave.add_permits(3);
+    soon(running).await.unwrap().unwrap();
+    assert_eq!(world.effects().await, [0]);
+    assert!(entries.try_recv().is_err());
+
+    // Another takes over at once, without waiting for a lease to end.
+    let consumer = Consumer::new((*world).clone(), gate.clone()).handler::<drained>();
+    let asked = std::time::Instant::now();
+    run_until(consumer, async || world.rows("inbox").await == 3).await;
+    assert!(asked.elapsed().as_secs() < 3, "{:?}", asked.elapsed());
+    assert_eq!(world.effects().await, [0, 1, 2]);
+}
+
+/// Batches as they came: the keys of each.
+type Seen = Arc<Mutex<Vec<Vec<i64>>>>;
+
+#[event_handler(consumer = "tests.batch", batch = 50)]
+async fn batch<DB: Dialect>(
+    seen: &Seen,
+    tx: &mut BatchTx<'_, DB>,
+    orders: Vec<Delivery<Placed>>,
+) -> HandlerResult {
+    seen.lock().unwrap().push(orders.iter().map(|o| o.n).collect());
+    for order in &orders {
+        effect::<DB>(tx, order.n).await?;
+        tx.caused_by(order).publish(&Confirmed { n: order.n }).await?;
+    }
+    match orders.len() {
+        2.. if orders.iter().any(|o| o.n >= 100) => Err("only one by one".into()),
+        _ => Ok(()),
+    }
+}
+
+#[event_handler(consumer = "tests.batch")]
+async fn single<DB: Dialect>(
+    _: &Seen,
+    tx: &mut Tx<'_, DB>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
+    tx.publish(&Confirmed { n: order.n }).await?;
+    Ok(())
+}
+
+/// What was handled before is not in the batch that the handler sees.
+async fn a_batch_leaves_out_what_was_handled_before<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    publish(&world, 0..20).await;
+    let seen = Seen::default();
+    let harness = twinbox_testkit::Harness::new(&world, seen.clone());
+    let messages = world.published("orders.placed", 100).await.unwrap();
+    for message in messages.iter().step_by(3) {
+        assert_eq!(harness.deliver::<single>(message).await, twinbox::Outcome::Handled);
+    }
+    let consumer = Consumer::new((*world).clone(), seen.clone()).handler::<batch>();
+    run_until(consumer, async || world.rows("inbox").await == 20).await;
+    let batches = seen.lock().unwrap().clone();
+    assert!(batches.len() < 13, "{batches:?}");
+    let mut handled = batches.concat();
+    handled.sort_unstable();
+    assert_eq!(handled, Vec::from_iter((0..20).filter(|n| n % 3 != 0)));
+    assert_eq!(world.left_behind().await, (20, 20, 40));
+}
+
+/// A batch that fails, and one in which a payload cannot be read, is handled one by one.
+async fn a_batch_that_fails_is_handled_one_by_one<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    publish(&world, 100..110).await;
+    let mut tx = world.begin().await.unwrap();
+    let broken = Draft::raw("orders.placed", 1, &b"{}"[..]).key("broken");
+    world.outbox().publish_draft(&mut tx, broken).await.unwrap();
+    tx.commit().await.unwrap();
+    let seen = Seen::default();
+    let consumer = Consumer::new((*world).clone(), seen.clone()).handler::<batch>();
+    run_until(consumer, async || world.rows("inbox").await == 11).await;
+    assert_eq!(world.effects().await, Vec::from_iter(100..110));
+    assert_eq!(world.left_behind().await, (11, 10, 21));
+    assert_eq!(world.rows("attempts").await, 0, "that they failed together says nothing about one");
+    let letter = &world.dead_letters("tests.batch", 10).await.unwrap()[0];
+    assert_eq!((letter.reason.as_str(), letter.message.key.as_deref()), ("undecodable", Some("broken")));
+}
+
+#[event_handler(consumer = "tests.ordered", order = "key", concurrency = 8)]
+async fn in_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Confirmed>) -> HandlerResult {
+    // Fails at times, and what is behind it waits.
+    let place = i64::try_from(order.message().sequence.unwrap()).unwrap();
+    sqlx::query::<DB>("INSERT INTO seen (key, place) VALUES ($1, $2)").bind(order.n).bind(place).execute(&mut **tx).await?;
+    if order.attempt() == 1 && place % 7 == 0 { Err("once more".into()) } else { Ok(()) }
+}
+
+/// PITFALLS row 28
+async fn the_messages_of_a_key_are_handled_in_order<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    match DB::MODULE {
+        "postgres" => world.execute("CREATE TABLE seen (nth bigserial PRIMARY KEY, key bigint, place bigint)").await,
+        _ => world.execute("CREATE TABLE seen (nth integer PRIMARY KEY, key bigint, place bigint)").await,
+    }
+    let mut tx = world.begin().await.unwrap();
+    let drafts = (0..100).map(|n| Draft::of(&Confirmed { n: n % 5 }).unwrap()).collect();
+    world.outbox().publish_all(&mut tx, drafts).await.unwrap();
+    tx.commit().await.unwrap();
+    let consumer = Consumer::new((*world).clone(), ()).handler::<in_order>();
+    run_until(consumer, async || world.rows("inbox").await == 100).await;
+    let mut conn = world.pool().acquire().await.unwrap();
+    let seen = sqlx::query_as::<DB, (i64, i64)>("SELECT key, place FROM seen ORDER BY nth");
+    let seen = seen.fetch_all(&mut *conn).await.unwrap();
+    assert_eq!(seen.len(), 100);
+    for key in 0..5 {
+        let places: Vec<_> = seen.iter().filter(|(k, _)| *k == key).map(|(_, place)| *place).collect();
+        assert!(places.is_sorted(), "{places:?}");
+    }
+}
+
+cases! {
+    both: [
+        everything_in_the_log_is_handled_once_or_buried,
+        a_stop_lets_what_is_under_way_finish_and_starts_nothing_else,
+        a_batch_leaves_out_what_was_handled_before,
+        a_batch_that_fails_is_handled_one_by_one,
+        the_messages_of_a_key_are_handled_in_order,
+    ]
+    postgres: [as_many_run_beside_each_other_as_the_policy_says]
+}

@@ -1,0 +1,187 @@
+//! Relay and consumer as processes that are killed again and again while orders flow.
+use integration_tests::{INVOICING, OrderPlaced};
+use sqlx::Postgres;
+use std::{os::unix::process::ExitStatusExt as _, time::Duration};
+use tokio::{
+    process::{Child, Command},
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+use twinbox::{Draft, Store};
+use twinbox_testkit::database::{self, TestDatabase};
+
+const ORDERS: i64 = 10_000;
+const CUSTOMERS: i64 = 500;
+/// How long everything may take.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Where each relay dies. None: at a random moment.
+const RELAY_DEATHS: [Option<&str>; 10] = [
+    Some("relay.after_read"),
+    None,
+    Some("relay.after_send"),
+    Some("relay.after_ack"),
+    None,
+    Some("relay.after_ack:7"),
+    Some("relay.after_ack:300"),
+    None,
+    Some("relay.after_send:5"),
+    Some("relay.after_read:3"),
+];
+
+/// Where each consumer dies.
+const CONSUMER_DEATHS: [Option<&str>; 14] = [
+    Some("consumer.before_claim"),
+    Some("consumer.after_claim:40"),
+    None,
+    Some("consumer.before_commit:100"),
+    Some("consumer.after_commit"),
+    Some("consumer.after_commit:200"),
+    None,
+    Some("consumer.before_ack:30"),
+    Some("consumer.after_ack:30"),
+    None,
+    Some("consumer.after_failure"),
+    Some("consumer.before_commit"),
+    None,
+    Some("consumer.after_ack:500"),
+];
+
+/// PITFALLS rows 4, 5, 6, 20, 25: R67, R68.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
+    let database = database::postgres().await;
+    sqlx::raw_sql("CREATE TABLE invoices (order_id bigint NOT NULL, attempt bigint NOT NULL)")
+        .execute(database.pool())
+        .await
+        .unwrap();
+    let seed = u64::from(std::process::id());
+    eprintln!("seed {seed}");
+    let programs = Programs::new(&database);
+    let (relay, consumer) = (programs.clone(), programs.clone());
+    let mut killers = JoinSet::new();
+    killers.spawn(async move { relay.die_often(Program::Relay, &RELAY_DEATHS, seed).await });
+    killers.spawn(async move { consumer.die_often(Program::Consumer, &CONSUMER_DEATHS, seed + 1).await });
+
+    timeout(PATIENCE, async {
+        place_orders(&database).await;
+        let at_points: usize = killers.join_all().await.into_iter().sum();
+        assert!(at_points >= 15, "only {at_points} died where they should");
+        let (mut relay, mut consumer) = (programs.start(Program::Relay, None), programs.start(Program::Consumer, None));
+        while count(&database, "SELECT count(*) FROM twinbox.inbox").await < ORDERS {
+            sleep(Duration::from_millis(50)).await;
+        }
+        relay.kill().await.unwrap();
+        consumer.kill().await.unwrap();
+    })
+    .await
+    .expect("everything is handled in time");
+
+    let rows = |sql| count(&database, sql);
+    assert_eq!(rows("SELECT count(*) FROM twinbox.outbox").await, ORDERS);
+    assert_eq!(rows("SELECT count(*) FROM invoices").await, ORDERS);
+    assert_eq!(rows("SELECT count(DISTINCT order_id) FROM invoices").await, ORDERS);
+    assert_eq!(rows("SELECT count(*) FROM twinbox.inbox WHERE state = 'processed'").await, ORDERS);
+    assert_eq!(rows("SELECT count(*) FROM twinbox.attempts").await, 0);
+    assert_eq!(rows("SELECT count(*) FROM twinbox.dead_letters").await, 0);
+    let jammed = "SELECT count(*) FROM invoices WHERE order_id % 50 = 0 AND attempt > 1";
+    assert_eq!(rows(jammed).await, ORDERS / 50);
+    let consumer = database.dead_letters(INVOICING, 1).await.unwrap();
+    assert!(consumer.is_empty());
+}
+
+/// At a pace that outlasts the killing.
+async fn place_orders(store: &Store<Postgres>) {
+    let started = Instant::now();
+    for (page, first) in (0..ORDERS).step_by(100).enumerate() {
+        let mut tx = store.begin().await.unwrap();
+        let drafts = (first..first + 100)
+            .map(|order_id| Draft::of(&OrderPlaced { order_id, customer: order_id % CUSTOMERS }).unwrap())
+            .collect();
+        store.outbox().publish_all(&mut tx, drafts).await.unwrap();
+        tx.commit().await.unwrap();
+        tokio::time::sleep_until(started + Duration::from_millis(600) * u32::try_from(page).unwrap()).await;
+    }
+}
+
+async fn count(store: &Store<Postgres>, sql: &'static str) -> i64 {
+    sqlx::query_scalar(sql).fetch_one(store.pool()).await.unwrap()
+}
+
+#[derive(Clone, Copy)]
+enum Program {
+    Relay,
+    Consumer,
+}
+
+#[derive(Clone)]
+struct Programs {
+    database_url: String,
+    nats_url: String,
+    stream: String,
+}
+
+impl Programs {
+    fn new(database: &TestDatabase<Postgres>) -> Self {
+        let nats_url = std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL: run `cargo xtask test`");
+        let stream = format!("KILL_{}", uuid::Uuid::now_v7().simple());
+        Self { database_url: database.url().to_owned(), nats_url, stream }
+    }
+
+    fn start(&self, program: Program, dies_at: Option<&str>) -> Child {
+        let mut command = match program {
+            Program::Relay => {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
+                let destination = "TWINBOX_RELAY__DESTINATIONS__KILL__";
+                command
+                    .arg("run")
+                    .env("TWINBOX_RELAY__DATABASE__URL", &self.database_url)
+                    .env("TWINBOX_RELAY__DATABASE__SERVICE", database::SERVICE)
+                    .env(format!("{destination}KIND"), "nats")
+                    .env(format!("{destination}URL"), &self.nats_url)
+                    .env(format!("{destination}STREAM"), &self.stream)
+                    .env(format!("{destination}PREFIX"), self.stream.to_lowercase())
+                    .env(format!("{destination}CREATE_STREAM"), "true");
+                command
+            }
+            Program::Consumer => {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_it-consumer"));
+                command
+                    .env("DATABASE_URL", &self.database_url)
+                    .env("NATS_URL", &self.nats_url)
+                    .env("STREAM", &self.stream);
+                command
+            }
+        };
+        if let Some(dies_at) = dies_at {
+            command.env("TWINBOX_CRASH_AT", dies_at);
+        }
+        command.env("RUST_LOG", "error").kill_on_drop(true).spawn().expect("a program just built starts")
+    }
+
+    /// Starts the program once for each death, and answers with how often it died at a crash point. One that
+    /// does not get there within its time, because there was nothing to do, is killed like the others.
+    async fn die_often(&self, program: Program, deaths: &[Option<&'static str>], seed: u64) -> usize {
+        let (mut at_points, mut random) = (0, seed | 1);
+        for death in deaths {
+            let mut child = self.start(program, *death);
+            // xorshift64, so that a seed tells the moments.
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let moment = death.map_or(Duration::from_millis(500 + random % 2000), |_| Duration::from_secs(12));
+            let ended = match timeout(moment, child.wait()).await {
+                Ok(ended) => {
+                    at_points += 1;
+                    ended.unwrap()
+                }
+                Err(_) => {
+                    child.start_kill().unwrap();
+                    child.wait().await.unwrap()
+                }
+            };
+            assert_eq!(ended.signal(), Some(9), "killed, not ended: {ended:?} at {death:?}");
+        }
+        at_points
+    }
+}

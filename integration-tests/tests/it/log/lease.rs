@@ -1,0 +1,139 @@
+//! Who may read: leases, and writes of the cursor that come too late.
+use super::*;
+use std::time::Instant;
+use twinbox::ErrorKind;
+
+const SHORT: Duration = Duration::from_millis(300);
+
+fn short() -> ReaderOptions {
+    ReaderOptions::new().lease(SHORT)
+}
+
+/// What another process gets.
+async fn try_open<DB: Dialect>(store: &Store<DB>) -> Option<Reader<DB>> {
+    Reader::open(store, "d", Uuid::now_v7(), short()).await.unwrap()
+}
+
+/// Another process that asks until it gets the lease.
+async fn take_over<DB: Dialect>(store: &Store<DB>) -> Reader<DB> {
+    in_time(async {
+        loop {
+            if let Some(reader) = try_open(store).await {
+                return reader;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
+pub(super) async fn a_second_reader_gets_nothing<DB: Names>(store: &Store<DB>) {
+    let first = open(store, "d").await;
+    assert!(try_open(store).await.is_none());
+    open(store, "another destination").await;
+    drop(first);
+    assert!(try_open(store).await.is_none(), "a dropped reader may still have a publish under way");
+}
+
+pub(super) async fn a_released_lease_is_taken_at_once<DB: Names>(store: &Store<DB>) {
+    let first = open_with(store, "d", ReaderOptions::new().lease(Duration::from_secs(3600))).await;
+    first.close().await.unwrap();
+    assert!(try_open(store).await.is_some());
+}
+
+pub(super) async fn the_same_owner_takes_over_at_once<DB: Names>(store: &Store<DB>) {
+    let owner = Uuid::now_v7();
+    publish(store, None, &["a"]).await;
+    let mut first = Reader::open(store, "d", owner, short()).await.unwrap().unwrap();
+    take(&mut first, 1).await;
+    let mut second = Reader::open(store, "d", owner, short()).await.unwrap().unwrap();
+    assert_eq!(settle_until(&mut second, "a").await, ["a"]);
+    let lost = in_time(first.next(0)).await.unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::LeaseLost);
+}
+
+pub(super) async fn a_reader_that_runs_keeps_its_lease<DB: Names>(store: &Store<DB>) {
+    let mut reader = open_with(store, "d", short()).await;
+    let others = async {
+        let begun = Instant::now();
+        while begun.elapsed() < 4 * SHORT {
+            assert!(try_open(store).await.is_none());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = others => {}
+        ended = reader.next(1) => panic!("{ended:?}"),
+    }
+}
+
+/// The pieces of a fence: the old reader learns of it, its write changes nothing, and what it settled after
+/// it is handed out again.
+pub(super) async fn an_expired_lease_is_taken_over<DB: Names>(store: &Store<DB>) {
+    publish(store, None, &["a", "b"]).await;
+    let begun = Instant::now();
+    let mut old = open_with(store, "d", short()).await;
+    let entries = take(&mut old, 2).await;
+
+    let mut new = take_over(store).await;
+    assert!(begun.elapsed() >= SHORT, "a lease is not taken before its end");
+    let taken = row(store, "d").await;
+    assert_eq!(taken.epoch, 2);
+
+    for entry in &entries {
+        old.settle(entry.ticket);
+    }
+    let lost = in_time(old.next(1)).await.unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::LeaseLost);
+    assert!(lost.is_transient());
+    assert_eq!(row(store, "d").await, taken, "the late write changed nothing");
+
+    let again = take(&mut new, 2).await;
+    assert_eq!(texts(&again), ["a", "b"]);
+    assert!(again.iter().all(|entry| entry.ticket.repeated));
+}
+
+pub(super) async fn the_reader_before_a_takeover_cannot_close<DB: Names>(store: &Store<DB>) {
+    publish(store, None, &["a"]).await;
+    let mut old = open_with(store, "d", short()).await;
+    let entries = take(&mut old, 1).await;
+    let mut new = take_over(store).await;
+    let taken = row(store, "d").await;
+    old.settle(entries[0].ticket);
+    assert_eq!(old.close().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(row(store, "d").await, taken);
+
+    // One that settled nothing has nothing to lose, and does not end a lease that is not its own.
+    let idle = take_over(store).await;
+    let lost = in_time(new.next(0)).await.unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::LeaseLost);
+    new.close().await.unwrap();
+    assert!(try_open(store).await.is_none());
+    drop(idle);
+}
+
+/// The epoch is not enough: a write that was sent twice, or by a twin, must not move the cursor back.
+pub(super) async fn a_cursor_that_moved_is_not_overwritten<DB: Names>(store: &Store<DB>) {
+    for moved in ["position = position + 1", "w = w + 1", "p = p - 1"] {
+        publish(store, None, &["a"]).await;
+        let mut reader = open(store, "d").await;
+        settle_until(&mut reader, "a").await;
+        run_until(store, &mut reader, "d", |row| row.p > 0).await;
+        run(store, &format!("UPDATE {} SET {moved}", DB::CURSORS)).await.unwrap();
+        let before = row(store, "d").await;
+        let lost = in_time(reader.next(1)).await.unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::LeaseLost, "{moved}");
+        assert_eq!(row(store, "d").await, before, "{moved}");
+        run(store, &format!("DELETE FROM {}", DB::CURSORS)).await.unwrap();
+    }
+}
+
+pub(super) async fn nothing_is_handed_out_in_the_time_held_back<DB: Names>(store: &Store<DB>) {
+    publish(store, None, &["a"]).await;
+    let mut reader = open_with(store, "d", short()).await;
+    reader.hold(SHORT);
+    let held = tokio::time::timeout(2 * SHORT, reader.next(1)).await;
+    assert!(held.is_err(), "a publish could outlast the lease: {held:?}");
+    reader.hold(SHORT / 4);
+    assert_eq!(texts(&take(&mut reader, 1).await), ["a"]);
+}

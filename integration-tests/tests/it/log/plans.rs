@@ -1,0 +1,196 @@
+//! How many rows and blocks the statements that read the log touch, where naive ones touch all of them. The
+//! statements are prepared, as the program prepares them, and planned for their parameters and without.
+use super::*;
+use serde_json::Value;
+use sqlx::{PgConnection, Postgres, Row as _};
+use twinbox::log::plans;
+use twinbox_testkit::database::{self, TestDatabase};
+
+/// What one execution touched.
+#[derive(Debug, Default)]
+struct Cost {
+    /// Rows that came out of a table or an index, those that a filter removed included.
+    rows: f64,
+    blocks: f64,
+    indexes: Vec<String>,
+    table_scans: Vec<String>,
+    plan: String,
+}
+
+impl Cost {
+    fn add(&mut self, node: &Value) {
+        let number = |name: &str| node[name].as_f64().unwrap_or_default();
+        if node["Relation Name"].is_string() {
+            let removed = number("Rows Removed by Filter") + number("Rows Removed by Index Recheck");
+            self.rows += (number("Actual Rows") + removed) * number("Actual Loops");
+        }
+        let node_type = node["Node Type"].as_str().unwrap();
+        self.indexes.extend(node["Index Name"].as_str().map(str::to_owned));
+        if node_type.ends_with("Seq Scan") {
+            self.table_scans.push(node["Relation Name"].to_string());
+        }
+        self.plan += &format!(
+            "\n{} {} rows {} removed {} loops {} blocks {}",
+            node_type,
+            node["Index Name"],
+            number("Actual Rows"),
+            number("Rows Removed by Filter"),
+            number("Actual Loops"),
+            number("Shared Hit Blocks") + number("Shared Read Blocks"),
+        );
+        for child in node["Plans"].as_array().into_iter().flatten() {
+            self.add(child);
+        }
+    }
+
+    #[track_caller]
+    fn assert_at_most(&self, rows: f64, blocks: f64) {
+        assert!(self.rows <= rows, "{} rows were read{}", self.rows, self.plan);
+        assert!(self.blocks <= blocks, "{} blocks were touched{}", self.blocks, self.plan);
+        assert!(self.table_scans.is_empty(), "{:?} are read as a whole{}", self.table_scans, self.plan);
+    }
+}
+
+async fn explain(conn: &mut PgConnection, mode: &str, statement: &str, binds: &[i64]) -> Cost {
+    let types = vec!["bigint"; binds.len()].join(", ");
+    let values = binds.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    let (types, values) = match binds {
+        [] => (String::new(), String::new()),
+        _ => (format!("({types})"), format!("({values})")),
+    };
+    let prepare = format!("SET plan_cache_mode = {mode}; PREPARE looked_at {types} AS {statement}");
+    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *conn).await.unwrap();
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE looked_at {values}");
+    let row = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_one(&mut *conn).await.unwrap();
+    sqlx::raw_sql("DEALLOCATE looked_at").execute(conn).await.unwrap();
+    let text: String = row.try_get_unchecked(0).unwrap();
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    let root = &plan[0]["Plan"];
+    let blocks = ["Shared Hit Blocks", "Shared Read Blocks"].iter().filter_map(|name| root[name].as_f64());
+    let mut cost = Cost { blocks: blocks.sum(), ..Cost::default() };
+    cost.add(root);
+    cost
+}
+
+const MODES: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
+
+/// Without statistics and autovacuum to make some: what a table looks like that grew fast.
+async fn database() -> TestDatabase<Postgres> {
+    let database = database::postgres().await;
+    run(&database, "ALTER TABLE twinbox.outbox SET (autovacuum_enabled = off)").await.unwrap();
+    database
+}
+
+fn fill(rows: u32) -> String {
+    format!(
+        "INSERT INTO twinbox.outbox (type, key, id, payload)
+        SELECT 'a', 'k' || (n % 1000), 'x', '{{}}' FROM generate_series(1, {rows}) n"
+    )
+}
+
+/// The newest tick, made if there is something new.
+async fn tick(store: &Store<Postgres>) -> i64 {
+    let newest = AssertSqlSafe(plans::newest(store));
+    sqlx::query_scalar(newest).fetch_one(store.pool()).await.unwrap()
+}
+
+async fn bounds(store: &Store<Postgres>, p: i64, w: i64) -> (i64, i64) {
+    let bounds = sqlx::query_as(AssertSqlSafe(plans::bounds(store)));
+    bounds.bind(p).bind(w).fetch_one(store.pool()).await.unwrap()
+}
+
+/// One message was committed late, a million were between, a hundred are new.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_reads_what_it_returns() {
+    let database = database().await;
+    let mut late = database.begin().await.unwrap();
+    database.outbox().publish_draft(&mut late, draft(None, "late")).await.unwrap();
+    run(&database, &fill(1_000_000)).await.unwrap();
+    let p = tick(&database).await;
+    late.commit().await.unwrap();
+    run(&database, &fill(100)).await.unwrap();
+    let w = tick(&database).await;
+    assert!(w > p);
+
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    let (floor, ceiling) = bounds(&database, p, w).await;
+    assert_eq!((floor, ceiling), (1_000_001, 1_000_101));
+    let (page, bounds) = (plans::page(&database), plans::bounds(&database));
+    for statistics in [None, Some("VACUUM ANALYZE twinbox.outbox")] {
+        if let Some(statistics) = statistics {
+            sqlx::raw_sql(statistics).execute(&mut *conn).await.unwrap();
+        }
+        for mode in MODES {
+            println!("{mode}, {statistics:?}");
+            let found = sqlx::query(AssertSqlSafe(page.clone()));
+            let found = [0, p, w, floor, ceiling, 500].into_iter().fold(found, sqlx::query::Query::bind);
+            assert_eq!(found.fetch_all(&mut *conn).await.unwrap().len(), 101);
+            explain(conn, mode, &page, &[0, p, w, floor, ceiling, 500]).await.assert_at_most(110.0, 60.0);
+            // The next page, and one in the middle.
+            explain(conn, mode, &page, &[1, p, w, floor, ceiling, 500]).await.assert_at_most(110.0, 60.0);
+            explain(conn, mode, &page, &[1, p, w, floor, ceiling, 7]).await.assert_at_most(20.0, 60.0);
+            // A million behind.
+            explain(conn, mode, &page, &[500_000, 0, w, 0, i64::MAX, 500]).await.assert_at_most(510.0, 100.0);
+
+            let cost = explain(conn, mode, &bounds, &[p, w]).await;
+            cost.assert_at_most(110.0, 60.0);
+            assert!(cost.indexes.iter().any(|index| index == "outbox_txid_position"), "{}", cost.plan);
+        }
+    }
+    // Late again, and with many messages of one transaction, or with none.
+    let mut bulk = database.begin().await.unwrap();
+    sqlx::query(AssertSqlSafe(fill(50_000))).execute(&mut *bulk).await.unwrap();
+    let mut silent = database.begin().await.unwrap();
+    sqlx::query("SELECT pg_current_xact_id()").execute(&mut *silent).await.unwrap();
+    run(&database, &fill(1)).await.unwrap();
+    let p = tick(&database).await;
+    silent.commit().await.unwrap();
+    // No tick is due only because a second has passed.
+    run(&database, "UPDATE twinbox.ticks SET at = at + interval '1 hour'").await.unwrap();
+    for mode in MODES {
+        explain(conn, mode, &plans::newest(&database), &[]).await.assert_at_most(10.0, 40.0);
+    }
+    assert_eq!(tick(&database).await, p, "nothing is new");
+    bulk.commit().await.unwrap();
+    let w = tick(&database).await;
+    for mode in MODES {
+        for after in [1_000_101, 1_030_000] {
+            let cost = explain(conn, mode, &page, &[after, p, w, i64::MAX, 0, 500]).await;
+            cost.assert_at_most(510.0, 100.0);
+        }
+    }
+    let mut reader = open(&database, "d").await;
+    assert_eq!(text(&take(&mut reader, 1).await[0]), "late");
+}
+
+/// Somebody's bulk transaction is open for longer than a second. Nothing of it is visible, and its rows are
+/// not looked at again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_look_does_not_read_an_open_bulk_transaction() {
+    let database = database().await;
+    publish(&database, None, &["a"]).await;
+    let before = tick(&database).await;
+    let mut bulk = database.begin().await.unwrap();
+    sqlx::query(AssertSqlSafe(fill(200_000))).execute(&mut *bulk).await.unwrap();
+    // A tick is made once a second, with nothing to see. A snapshot ends behind the last transaction that is
+    // complete: that of the first tick can still end before the bulk transaction, that of the second cannot.
+    let forced = in_time(async {
+        loop {
+            let newest = tick(&database).await;
+            if newest == before + 2 {
+                return newest;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    let newest = plans::newest(&database);
+    for mode in MODES {
+        explain(conn, mode, &newest, &[]).await.assert_at_most(10.0, 40.0);
+    }
+    assert_eq!(tick(&database).await, forced, "an idle look is no tick");
+    bulk.commit().await.unwrap();
+    assert!(tick(&database).await > forced);
+}

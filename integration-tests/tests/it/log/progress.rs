@@ -1,0 +1,171 @@
+//! What goes next, and how far everything is settled.
+use super::*;
+use futures::FutureExt as _;
+use std::{collections::BTreeSet, time::Instant};
+
+pub(super) async fn the_lowest_unfinished_message_holds_the_cursor<DB: Names>(store: &Store<DB>) {
+    publish(store, None, &["a", "b", "c"]).await;
+    let mut reader = open(store, "d").await;
+    let entries = take(&mut reader, 3).await;
+    reader.settle(entries[1].ticket);
+    reader.settle(entries[2].ticket);
+    reader.close().await.unwrap();
+    let held = row(store, "d").await;
+    assert_eq!((held.p, held.position), (0, 0));
+
+    let mut reader = open(store, "d").await;
+    let entries = take(&mut reader, 3).await;
+    assert_eq!(texts(&entries), ["a", "b", "c"]);
+    reader.settle(entries[0].ticket);
+    reader.settle(entries[1].ticket);
+    reader.close().await.unwrap();
+    let mut reader = open(store, "d").await;
+    publish(store, None, &["d"]).await;
+    assert_eq!(settle_until(&mut reader, "d").await, ["c", "d"]);
+}
+
+/// Fault matrix 5 and 6: what settled since the last cursor write, and nothing else.
+pub(super) async fn a_crash_redelivers_exactly_what_was_not_recorded<DB: Names>(store: &Store<DB>) {
+    let names: Vec<_> = (0..10).map(|n| n.to_string()).collect();
+    publish_all(store, names.iter().map(|name| draft(None, name)).collect()).await;
+    let mut reader = open_with(store, "d", ReaderOptions::new().lease(Duration::from_millis(300))).await;
+    let entries = take(&mut reader, 10).await;
+    for entry in &entries[..4] {
+        reader.settle(entry.ticket);
+    }
+    reader.settle(entries[6].ticket);
+    let fourth = i64::try_from(entries[3].message.sequence.unwrap()).unwrap();
+    run_until(store, &mut reader, "d", |row| row.position == fourth).await;
+    reader.settle(entries[4].ticket);
+    drop(reader);
+
+    let mut reader = in_time(async {
+        loop {
+            let opened = Reader::open(store, "d", Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
+            if let Some(reader) = opened {
+                return reader;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    publish(store, None, &["end"]).await;
+    let again = settle_until(&mut reader, "end").await;
+    assert_eq!(again, ["4", "5", "6", "7", "8", "9", "end"]);
+}
+
+pub(super) async fn messages_of_a_key_go_one_at_a_time_and_in_order<DB: Names>(store: &Store<DB>) {
+    publish(store, Some("a"), &["a1", "a2"]).await;
+    publish(store, Some("b"), &["b1"]).await;
+    publish(store, Some("a"), &["a3"]).await;
+    let mut reader = open(store, "d").await;
+    let mut held = take(&mut reader, 2).await;
+    assert_eq!(texts(&held), ["a1", "b1"]);
+    for next in ["a2", "a3"] {
+        publish(store, None, &["other"]).await;
+        let other = take(&mut reader, 1).await;
+        assert_eq!(texts(&other), ["other"], "{next} has to wait");
+        reader.settle(held[0].ticket);
+        held = take(&mut reader, 1).await;
+        assert_eq!(texts(&held), [next]);
+    }
+}
+
+pub(super) async fn one_hot_key_does_not_stop_a_page<DB: Names>(store: &Store<DB>) {
+    let hot = (0..500).map(|n| draft(Some("hot"), &format!("hot{n}")));
+    let cold = (0..50).map(|n| draft(Some(&format!("k{n}")), &n.to_string()));
+    publish_all(store, hot.chain(cold).collect()).await;
+    let mut reader = open_with(store, "d", ReaderOptions::new().page(7)).await;
+    let held = take(&mut reader, 1).await;
+    assert_eq!(texts(&held), ["hot0"]);
+    let mut came = BTreeSet::new();
+    while came.len() < 50 {
+        let entry = take(&mut reader, 1).await.remove(0);
+        reader.settle(entry.ticket);
+        came.insert(text(&entry));
+    }
+    assert!(came.iter().all(|text| !text.starts_with("hot")), "{came:?}");
+    assert_eq!(reader.open_messages(), 550, "the hot message holds the cursor");
+    reader.settle(held[0].ticket);
+    let rest: Vec<_> = (1..500).map(|n| format!("hot{n}")).collect();
+    assert_eq!(settle_until(&mut reader, "hot499").await, rest);
+}
+
+pub(super) async fn a_retried_message_holds_its_key_and_no_other<DB: Names>(store: &Store<DB>) {
+    const DELAY: Duration = Duration::from_millis(200);
+    publish(store, Some("a"), &["a1", "a2"]).await;
+    publish(store, Some("b"), &["b1"]).await;
+    let mut reader = open(store, "d").await;
+    let a1 = take(&mut reader, 1).await.remove(0);
+    assert!(!a1.ticket.repeated && a1.ticket.attempt == 1);
+    let begun = Instant::now();
+    reader.retry(a1, DELAY);
+    assert_eq!(texts(&take(&mut reader, 1).await), ["b1"]);
+    let a1 = take(&mut reader, 1).await.remove(0);
+    assert!(begun.elapsed() >= DELAY);
+    assert_eq!((text(&a1).as_str(), a1.ticket.repeated, a1.ticket.attempt), ("a1", true, 2));
+    reader.settle(a1.ticket);
+    assert_eq!(texts(&take(&mut reader, 1).await), ["a2"]);
+}
+
+/// An idle reader looks every 25 ms; a commit of its own process it sees before that. Twenty messages one
+/// after the other would take half a second.
+pub(super) async fn a_commit_wakes_a_reader_of_the_same_process<DB: Names>(store: &Store<DB>) {
+    let mut reader = open(store, "d").await;
+    // Nothing flows for more than a second.
+    let idle = tokio::time::timeout(Duration::from_millis(1100), reader.next(1)).await;
+    assert!(idle.is_err());
+    let mut woken = Vec::new();
+    for _ in 0..20 {
+        let committing = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            publish(store, None, &["a"]).await;
+            Instant::now()
+        };
+        let (committed, entries) = tokio::join!(committing, in_time(reader.next(1)));
+        woken.push(committed.elapsed());
+        reader.settle(entries.unwrap()[0].ticket);
+    }
+    woken.sort_unstable();
+    assert!(woken[10] < Duration::from_millis(10), "woken after {woken:?}");
+}
+
+/// Polled once and dropped, again and again, while messages come.
+pub(super) async fn next_is_cancel_safe<DB: Names>(store: &Store<DB>) {
+    let names: Vec<_> = (0..300).map(|n| n.to_string()).collect();
+    let mut reader = open_with(store, "d", ReaderOptions::new().page(3)).await;
+    let publishing = async {
+        for name in &names {
+            publish(store, None, &[name]).await;
+        }
+    };
+    let receiving = async {
+        let mut came = Vec::new();
+        while came.len() < names.len() {
+            match reader.next(2).now_or_never() {
+                None => tokio::task::yield_now().await,
+                Some(entries) => {
+                    for entry in entries.unwrap() {
+                        reader.settle(entry.ticket);
+                        came.push(text(&entry));
+                    }
+                }
+            }
+        }
+        came
+    };
+    let ((), came) = tokio::join!(publishing, in_time(receiving));
+    assert_eq!(came, names);
+    assert_eq!(reader.open_messages(), 0);
+}
+
+pub(super) async fn destinations_know_nothing_of_each_other<DB: Names>(store: &Store<DB>) {
+    publish(store, None, &["a", "b"]).await;
+    let (mut stuck, mut fast) = (open(store, "stuck").await, open(store, "fast").await);
+    take(&mut stuck, 2).await;
+    assert_eq!(settle_until(&mut fast, "b").await, ["a", "b"]);
+    fast.close().await.unwrap();
+    stuck.close().await.unwrap();
+    let mut stuck = open(store, "stuck").await;
+    assert_eq!(settle_until(&mut stuck, "b").await, ["a", "b"]);
+}

@@ -1,0 +1,170 @@
+//! Servers that are killed, frozen, wiped, old, or let nobody in.
+use super::*;
+use twinbox_testkit::servers::{NatsOptions as ServerOptions, NatsServer, find};
+
+#[tokio::test]
+async fn a_killed_server_is_unavailable_and_keeps_what_it_confirmed() {
+    let mut server = NatsServer::start().unwrap();
+    let nats = Nats::with(options(&server.url(), "killed")).unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    let mut publisher = publisher(&nats).await;
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    send(&mut *publisher, message("1")).await.unwrap();
+    let held = receive(&mut *source).await;
+    server.kill().unwrap();
+    let before = Instant::now();
+    let kind = send(&mut *publisher, message("2")).await.unwrap_err().kind();
+    assert!(matches!(kind, PublishErrorKind::Unavailable | PublishErrorKind::InDoubt), "{kind:?}");
+    assert!(before.elapsed() < Duration::from_secs(5));
+    refused(send(&mut *publisher, message("2")).await, PublishErrorKind::Unavailable, "nats.disconnected");
+    assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Unavailable);
+    let error = Destination::connect(&nats).await.err().unwrap();
+    assert_eq!((error.kind(), error.code()), (PublishErrorKind::Unavailable, "nats.io"));
+    assert_eq!(nats.provision(&StreamOptions::default()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+
+    server.restart().unwrap();
+    publisher.health().await.unwrap();
+    assert!(send(&mut *publisher, message("1")).await.unwrap().duplicate);
+    send(&mut *publisher, message("2")).await.unwrap();
+    // The source rode it out, and so did the delivery.
+    held.settle.ack().await.unwrap();
+    let next = receive(&mut *source).await;
+    assert_eq!(next.message.id, "2");
+    next.settle.ack().await.unwrap();
+    let js = outsider(&server.url()).await;
+    let info = js.get_stream(stream_of(&nats)).await.unwrap().cached_info().clone();
+    assert_eq!(info.state.messages, 2);
+}
+
+#[tokio::test]
+async fn a_dropped_publisher_sends_nothing_when_the_server_comes_back() {
+    let mut server = NatsServer::start().unwrap();
+    let nats = Nats::with(options(&server.url(), "dropped")).unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    let mut publisher = publisher(&nats).await;
+    send(&mut *publisher, message("first")).await.unwrap();
+    server.kill().unwrap();
+    // Before the client has noticed: what it takes now is in its buffer, and more than one write holds.
+    let payload = vec![b'x'; 4000];
+    let batch: Vec<_> = (0..500)
+        .map(|n| Message {
+            key: Some(format!("k{n}")),
+            payload: payload.clone().into(),
+            ..message(&n.to_string())
+        })
+        .collect();
+    let answers = publisher.send(&Vec::from_iter(&batch)).await;
+    drop(publisher);
+    let mut in_doubt = 0;
+    for answer in futures::future::join_all(answers).await {
+        match answer.unwrap_err().kind() {
+            PublishErrorKind::InDoubt => in_doubt += 1,
+            kind => assert_eq!(kind, PublishErrorKind::Unavailable),
+        }
+    }
+    assert!(in_doubt > 50, "the buffer was not put to the test: {in_doubt}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.restart().unwrap();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let js = outsider(&server.url()).await;
+    let info = js.get_stream(stream_of(&nats)).await.unwrap().cached_info().clone();
+    assert_eq!(info.state.messages, 1);
+}
+
+#[tokio::test]
+async fn a_frozen_server_leaves_messages_in_doubt_and_a_source_says_so() {
+    let server = NatsServer::start().unwrap();
+    let options = options(&server.url(), "frozen").publish_timeout(Duration::from_millis(500));
+    let nats = Nats::with(options.request_timeout(Duration::from_secs(1))).unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    let mut publisher = publisher(&nats).await;
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    send(&mut *publisher, message("1")).await.unwrap();
+    let held = receive(&mut *source).await;
+    server.pause().unwrap();
+    refused(send(&mut *publisher, message("2")).await, PublishErrorKind::InDoubt, "nats.timeout");
+    let health = timeout(Duration::from_secs(8), publisher.health()).await.unwrap();
+    assert_eq!(health.unwrap_err().kind(), PublishErrorKind::Unavailable);
+    assert_eq!(held.settle.ack().await.unwrap_err().kind(), SourceErrorKind::NotConfirmed);
+    let error = timeout(Duration::from_secs(20), source.receive(1)).await.unwrap().err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Unavailable);
+    server.resume().unwrap();
+    publisher.health().await.unwrap();
+    assert!(send(&mut *publisher, message("2")).await.unwrap().duplicate, "the time-out lost nothing");
+}
+
+#[tokio::test]
+async fn a_server_that_lost_its_disk_is_noticed() {
+    let mut server = NatsServer::start().unwrap();
+    let nats = Nats::with(options(&server.url(), "wiped")).unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    let mut publisher = publisher(&nats).await;
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    let wipe = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        server.wipe_store().unwrap();
+        server.restart().unwrap();
+    };
+    let (received, ()) = tokio::join!(timeout(Duration::from_secs(20), source.receive(1)), wipe);
+    assert_eq!(received.unwrap().err().unwrap().kind(), SourceErrorKind::Unavailable);
+    assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Misconfigured);
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    publisher.health().await.unwrap();
+    send(&mut *publisher, message("1")).await.unwrap();
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    receive(&mut *source).await.settle.ack().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_stream_is_created_again_where_that_was_asked_for() {
+    let options = options(&shared_server(), "managed").create_stream(StreamOptions::default());
+    let nats = Nats::with(options).unwrap();
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    let mut publisher = publisher(&nats).await;
+    send(&mut *publisher, message("1")).await.unwrap();
+    receive(&mut *source).await.settle.ack().await.unwrap();
+    outsider(&shared_server()).await.delete_stream(stream_of(&nats)).await.unwrap();
+    refused(send(&mut *publisher, message("2")).await, PublishErrorKind::Unavailable, "nats.10059");
+    publisher.health().await.unwrap();
+    send(&mut *publisher, message("2")).await.unwrap();
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    assert_eq!(receive(&mut *source).await.message.id, "2");
+}
+
+#[tokio::test]
+async fn who_may_not_publish_is_told() {
+    let options_of_server = ServerOptions::default().line(
+        "authorization { users: [ { user: admin, password: a }, \
+         { user: reader, password: r, permissions: { publish: { deny: \"*.*.orders.>\" } } } ] }",
+    );
+    let server = NatsServer::start_with(options_of_server).unwrap();
+    let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}@"));
+    let unique = |url: &str| NatsOptions::new(url).publish_timeout(Duration::from_millis(500));
+    Nats::with(unique(&url("admin:a"))).unwrap().provision(&StreamOptions::default()).await.unwrap();
+    let mut publisher = publisher(&Nats::with(unique(&url("reader:r"))).unwrap()).await;
+    refused(send(&mut *publisher, message("1")).await, PublishErrorKind::Misconfigured, "nats.permission");
+    send(&mut *publisher, of_type("2", "billing.paid")).await.unwrap();
+    let error = Destination::connect(&Nats::connect(&url("reader:wrong")).unwrap()).await.err().unwrap();
+    assert_eq!((error.kind(), error.code()), (PublishErrorKind::Unavailable, "nats.authorization"));
+    assert!(!error.to_string().contains("wrong"));
+}
+
+#[tokio::test]
+async fn an_old_server_takes_one_type_and_refuses_two() {
+    let binary = find::nats_server_old().unwrap();
+    let server = NatsServer::start_with(ServerOptions::default().binary(binary)).unwrap();
+    let nats = Nats::with(options(&server.url(), "old")).unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    let error = nats.subscribe(&subscription(&["orders.paid", "orders.placed"])).await.err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Misconfigured);
+    assert!(error.to_string().contains("needs NATS server 2.10 or newer, and this is 2."), "{error}");
+    let mut publisher = publisher(&nats).await;
+    for event_type in ["orders.other", "orders.placed"] {
+        send(&mut *publisher, of_type(event_type, event_type)).await.unwrap();
+    }
+    let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    let delivery = receive(&mut *source).await;
+    assert_eq!(delivery.message.event_type, "orders.placed");
+    delivery.settle.ack().await.unwrap();
+}

@@ -1,0 +1,53 @@
+//! Many messages in few statements.
+use crate::consumer::support::{Placed, TestDb, World, cases};
+use sqlx::Postgres;
+use twinbox::{Draft, PUBLISH_ALL_MAX};
+
+fn drafts(range: std::ops::Range<i64>) -> Vec<Draft> {
+    range.map(|n| Draft::of(&Placed { n }).unwrap()).collect()
+}
+
+async fn many_drafts_keep_their_order_and_their_ids<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    assert!(PUBLISH_ALL_MAX < 1_500);
+    let mut tx = world.begin().await.unwrap();
+    let ids = world.outbox().publish_all(&mut tx, drafts(0..1_500)).await.unwrap();
+    assert!(world.outbox().publish_all(&mut tx, Vec::new()).await.unwrap().is_empty());
+    tx.commit().await.unwrap();
+    let messages = world.published("orders.placed", 10_000).await.unwrap();
+    assert!(messages.iter().map(|m| m.message_id()).eq(ids));
+    let keys = messages.iter().map(|m| m.key.as_deref().unwrap().parse::<i64>().unwrap());
+    assert!(keys.eq(0..1_500));
+}
+
+async fn many_drafts_are_published_whole_or_not_at_all<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let mut spoilt = drafts(0..1_500);
+    spoilt.push(Draft::raw("orders.placed", 1, "").id(""));
+    let mut tx = world.begin().await.unwrap();
+    world.outbox().publish_all(&mut tx, spoilt).await.unwrap_err();
+    tx.commit().await.unwrap();
+    assert_eq!(world.rows("outbox").await, 0, "the last of them was refused before the first was written");
+}
+
+/// A trigger for each statement counts them.
+async fn many_drafts_are_two_statements_on_postgres() {
+    let world = World::<Postgres>::new().await;
+    world
+        .execute(
+            "CREATE FUNCTION count_it() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN INSERT INTO effects SELECT count(*) FROM effects; RETURN NULL; END $$;
+            CREATE TRIGGER count_it AFTER INSERT ON twinbox.outbox
+                FOR EACH STATEMENT EXECUTE FUNCTION count_it()",
+        )
+        .await;
+    let mut tx = world.begin().await.unwrap();
+    world.outbox().publish_all(&mut tx, drafts(0..1_500)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(world.left_behind().await, (0, 2, 1_500));
+}
+
+cases! {
+    both: [many_drafts_keep_their_order_and_their_ids, many_drafts_are_published_whole_or_not_at_all]
+    postgres: [many_drafts_are_two_statements_on_postgres]
+}

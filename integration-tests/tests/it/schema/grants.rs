@@ -1,0 +1,135 @@
+//! The documented rights are enough to run with, and no more than that.
+use crate::consumer::{
+    running::run_until,
+    support::{Confirmed, Placed, World, cases, effect, soon},
+};
+use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
+use twinbox::{
+    Consumer, Delivery, HandlerError, HandlerResult, Store, Tx, event_handler,
+    log::{Reader, ReaderOptions},
+};
+use twinbox_testkit::database::SERVICE;
+use uuid::Uuid;
+
+const GRANTS: &str = include_str!("../../../../crates/twinbox-sql/GRANTS.md");
+
+/// The two documented roles under names of this test's own.
+struct Roles {
+    producer: String,
+    runtime: String,
+}
+
+impl Roles {
+    /// Runs the statements of the page as they stand there.
+    async fn create(world: &World<Postgres>) -> Self {
+        let id = Uuid::now_v7().simple();
+        let roles = Self { producer: format!("producer_{id}"), runtime: format!("runtime_{id}") };
+        let documented = GRANTS.split_once("```sql\n").and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
+        assert!(documented.contains("shop_producer") && documented.contains("shop_runtime"), "{documented}");
+        let grants = documented.replace("shop_producer", &roles.producer).replace("shop_runtime", &roles.runtime);
+        let Self { producer, runtime } = &roles;
+        let all = format!(
+            "CREATE ROLE {producer} LOGIN; CREATE ROLE {runtime} LOGIN; {grants};
+            GRANT SELECT, INSERT ON effects TO {producer}, {runtime}"
+        );
+        sqlx::raw_sql(AssertSqlSafe(all)).execute(world.pool()).await.unwrap();
+        roles
+    }
+
+    /// Roles outlive the database.
+    async fn drop(self, world: &World<Postgres>) {
+        let Self { producer, runtime } = self;
+        let all = format!("DROP OWNED BY {producer}, {runtime}; DROP ROLE {producer}; DROP ROLE {runtime}");
+        sqlx::raw_sql(AssertSqlSafe(all)).execute(world.pool()).await.unwrap();
+    }
+}
+
+async fn store_of(world: &World<Postgres>, role: &str) -> Store<Postgres> {
+    let options = (*world.pool().connect_options()).clone().username(role);
+    Store::new(PgPoolOptions::new().connect_with(options).await.unwrap(), SERVICE).unwrap()
+}
+
+async fn forbidden(pool: &PgPool, sql: &'static str) {
+    let refused = sqlx::raw_sql(sql).execute(pool).await.expect_err(sql);
+    assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("42501"), "{sql}: {refused}");
+}
+
+async fn publish(store: &Store<Postgres>, range: std::ops::Range<i64>) {
+    let mut tx = store.begin().await.unwrap();
+    for n in range {
+        effect::<Postgres>(&mut tx, 1_000 + n).await.unwrap();
+        store.outbox().publish_ordered(&mut tx, &Placed { n }).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+}
+
+/// Uses every table: succeeds, fails, is rejected, publishes.
+#[event_handler(consumer = "tests.grants")]
+async fn handle(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<Postgres>(tx, order.n).await?;
+    tx.publish(&Confirmed { n: order.n }).await?;
+    match (order.n, order.attempt()) {
+        (1, 1) => Err("once more".into()),
+        (2, _) => Err(HandlerError::reject("never")),
+        _ => Ok(()),
+    }
+}
+
+async fn the_documented_grants_are_enough_and_no_more() {
+    let world = World::<Postgres>::new().await;
+    let roles = Roles::create(&world).await;
+
+    let producer = store_of(&world, &roles.producer).await;
+    producer.check().await.unwrap();
+    publish(&producer, 0..3).await;
+    for sql in [
+        "SELECT * FROM twinbox.outbox",
+        "SELECT * FROM twinbox.inbox",
+        "SELECT * FROM twinbox.dead_letters",
+        "SELECT * FROM twinbox.cursors",
+        "UPDATE twinbox.outbox SET payload = ''",
+        "DELETE FROM twinbox.outbox",
+        "UPDATE twinbox.meta SET service = 'mine'",
+        "DROP TABLE twinbox.outbox",
+    ] {
+        forbidden(producer.pool(), sql).await;
+    }
+
+    let runtime = store_of(&world, &roles.runtime).await;
+    publish(&runtime, 3..6).await;
+    let opened = Reader::open(&runtime, "relay", Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
+    let mut reader = opened.expect("nobody else reads");
+    let mut read = 0;
+    while read < 6 {
+        for entry in soon(reader.next(10)).await.unwrap() {
+            reader.settle(entry.ticket);
+            read += 1;
+        }
+    }
+    reader.close().await.unwrap();
+    let consumer = Consumer::new(runtime.clone(), ()).handler::<handle>();
+    run_until(consumer, async || world.rows("inbox").await == 6).await;
+    assert_eq!(world.rows("dead_letters").await, 1);
+    assert_eq!(world.rows("attempts").await, 0);
+    assert_eq!(runtime.published("orders.confirmed", 10).await.unwrap().len(), 5);
+    for sql in [
+        "DELETE FROM twinbox.outbox",
+        "UPDATE twinbox.outbox SET payload = ''",
+        "DELETE FROM twinbox.inbox",
+        "UPDATE twinbox.meta SET service = 'mine'",
+        "UPDATE twinbox.sentinel SET txid = '1'",
+        "DELETE FROM twinbox.ticks",
+        "CREATE TABLE twinbox.mine ()",
+        "ALTER TABLE twinbox.inbox DISABLE TRIGGER refuse_commit",
+        "DROP TABLE twinbox.inbox",
+    ] {
+        forbidden(runtime.pool(), sql).await;
+    }
+    producer.pool().close().await;
+    runtime.pool().close().await;
+    roles.drop(&world).await;
+}
+
+cases! {
+    postgres: [the_documented_grants_are_enough_and_no_more]
+}

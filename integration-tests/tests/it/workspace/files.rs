@@ -1,0 +1,109 @@
+//! What is in the files of the tree.
+use super::root;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Lines that a file may have.
+const LINES_MAX: usize = 400;
+
+/// Files that may be longer, and why.
+const LONGER: &[(&str, &str)] = &[("Cargo.lock", "written by cargo")];
+
+/// Files that say what is forbidden, and so hold it.
+const SAYS_SO: &str = "integration-tests/tests/it/workspace/files.rs";
+
+/// Every file that is or would be committed, by its path in the tree.
+fn tree() -> Vec<String> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]).current_dir(root());
+    let output = git.output().expect("git runs");
+    if !output.status.success() {
+        return without_git();
+    }
+    let names = String::from_utf8(output.stdout).expect("names are text");
+    let names = names.split_terminator('\0').filter(|name| root().join(name).is_file());
+    names.map(str::to_owned).collect()
+}
+
+/// In a copy of the tree that is no repository.
+fn without_git() -> Vec<String> {
+    let root = root();
+    let names = below(&root).map(|path| path.strip_prefix(&root).unwrap().display().to_string());
+    names.filter(|name| !name.split('/').any(|part| part == "target" || part.starts_with(".git"))).collect()
+}
+
+/// Every file below a folder, links included.
+pub(super) fn below(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let mut folders = vec![folder.to_owned()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true if path.ends_with("target") => {}
+                true => folders.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    files.into_iter()
+}
+
+/// Text files with their content.
+fn texts() -> impl Iterator<Item = (String, String)> {
+    tree().into_iter().filter_map(|name| {
+        let text = std::fs::read_to_string(root().join(&name)).ok()?;
+        Some((name, text))
+    })
+}
+
+#[test]
+fn no_file_is_longer_than_it_may_be() {
+    let long: Vec<_> = texts()
+        .filter(|(name, _)| !LONGER.iter().any(|(listed, _)| listed == name))
+        .map(|(name, text)| (name, text.lines().count()))
+        .filter(|(_, lines)| *lines > LINES_MAX)
+        .collect();
+    assert!(long.is_empty(), "split them, or list them with a reason: {long:?}");
+    for (listed, reason) in LONGER {
+        let text = std::fs::read_to_string(root().join(listed)).unwrap_or_default();
+        assert!(text.lines().count() > LINES_MAX, "{listed} need not be listed any more ({reason})");
+    }
+}
+
+/// Tests that never run, and what was left behind in a hurry.
+#[test]
+fn nothing_unfinished_is_left_in_the_code() {
+    let forbidden = ["#[ignore", "todo!(", "unimplemented!(", "dbg!(", "FIXME", "XXX"];
+    for (name, text) in texts().filter(|(name, _)| name.ends_with(".rs") && name != SAYS_SO) {
+        for word in forbidden {
+            let at = text.lines().position(|line| line.contains(word)).map(|n| n + 1);
+            assert!(at.is_none(), "{name}:{} has {word}", at.unwrap_or_default());
+        }
+    }
+}
+
+/// The tree stands for itself.
+#[test]
+fn nothing_points_outside_of_the_tree() {
+    let forbidden = ["issue #", "../shared", "/work/", "/root/", "/home/"];
+    for (name, text) in texts().filter(|(name, _)| name != SAYS_SO && !name.ends_with(".lock")) {
+        for word in forbidden {
+            let at = text.lines().position(|line| line.contains(word)).map(|n| n + 1);
+            assert!(at.is_none(), "{name}:{} has {word:?}", at.unwrap_or_default());
+        }
+    }
+}
+
+/// A merge conflict, or a tab in what rustfmt does not see.
+#[test]
+fn files_end_with_a_line_and_hold_no_conflict() {
+    for (name, text) in texts().filter(|(name, _)| !name.ends_with(".stderr") && !name.ends_with(".txt")) {
+        assert!(text.is_empty() || text.ends_with('\n'), "{name} ends without a line feed");
+        assert!(!text.contains('\r'), "{name} has a carriage return");
+        let conflict = text.lines().any(|line| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> "));
+        assert!(!conflict, "{name} holds a merge conflict");
+    }
+}
