@@ -2,7 +2,7 @@
 use crate::handler::{Handler, Run};
 use futures::FutureExt as _;
 use std::{panic::AssertUnwindSafe, time::Duration};
-use twinbox_core::{Message, crash, retry};
+use twinbox_core::{DecodeError, Message, crash, retry};
 use twinbox_sql::{
     Dialect, Disposition as D, Error, ErrorKind, HandlerError, Store,
     inbox::{Attempt, Claimed, DeadReason},
@@ -36,6 +36,9 @@ pub enum Outcome {
 
 /// How often a deadlock, a serialization failure or a lost answer to COMMIT is tried again at once.
 const AT_ONCE_MAX: u32 = 5;
+
+/// How soon a message comes again of which the store cannot keep what became of it.
+const REFUSED_DELAY: Duration = Duration::from_secs(10);
 
 /// Attempts at one message until there is something to tell its source.
 pub(crate) async fn process<DB: Dialect, S>(
@@ -132,10 +135,11 @@ pub(crate) async fn process_batch<DB: Dialect, S>(
     state: &S,
     handler: &Handler<DB, S>,
     messages: &[Message],
+    redelivered: bool,
 ) -> Option<Vec<Outcome>> {
     let consumer = handler.policy.consumer;
     let mut outcomes = vec![Outcome::Duplicate; messages.len()];
-    let Some(mut attempt) = store.claim_batch(consumer, messages, false).await.ok()? else {
+    let Some(mut attempt) = store.claim_batch(consumer, messages, redelivered).await.ok()? else {
         return Some(outcomes);
     };
     let claimed = attempt.claimed().to_vec();
@@ -162,23 +166,20 @@ async fn run<DB: Dialect, S>(
     messages: &[&Message],
 ) -> Result<Result<(), HandlerError>, String> {
     let number = attempt.number();
-    let (mut tx, mut batch_tx);
-    let future = match &handler.run {
-        Run::Each(run) => {
-            tx = attempt.tx();
-            run(state, &mut tx, messages[0], number)
-        }
-        Run::Batch(run) => {
-            batch_tx = attempt.batch_tx();
-            run(state, &mut batch_tx, messages, number)
+    let work = async {
+        match &handler.run {
+            Run::Each(run) => Ok(run(state, &mut attempt.tx(), messages[0], number)?.await),
+            Run::Batch(run) => Ok(run(state, &mut attempt.batch_tx(), messages, number)?.await),
         }
     };
-    let future = AssertUnwindSafe(future.map_err(|e| e.to_string())?).catch_unwind();
-    Ok(match tokio::time::timeout(handler.policy.timeout, future).await {
-        Ok(Ok(result)) => result,
-        Ok(Err(panic)) => Err(HandlerError::from(format!("the handler panicked: {}", words(&*panic)))),
-        Err(_) => Err(HandlerError::from(format!("the handler took longer than {:?}", handler.policy.timeout))),
-    })
+    // Reading the message is the application's code as well, so its panics are caught here too.
+    match tokio::time::timeout(handler.policy.timeout, AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(result)) => result.map_err(|e: DecodeError| e.to_string()),
+        Ok(Err(panic)) => Ok(Err(HandlerError::from(format!("the handler panicked: {}", words(&*panic))))),
+        Err(_) => {
+            Ok(Err(HandlerError::from(format!("the handler took longer than {:?}", handler.policy.timeout))))
+        }
+    }
 }
 
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {
@@ -219,7 +220,6 @@ async fn failure<DB: Dialect, S>(
     number: u32,
     error: &HandlerError,
 ) -> Once {
-    
     let (policy, text) = (handler.policy, error.to_string());
     if error.is_contention() {
         return Once::AtOnce(text);
@@ -286,11 +286,17 @@ async fn bury<DB: Dialect>(
     }
 }
 
-/// The store failed outside the handler, which says nothing about the message.
+/// The store failed outside the handler, which says nothing about the message unless the database is there
+/// and refuses to write it down.
 fn store_error(error: &Error) -> Once {
+    let cause = error as &dyn std::error::Error;
     if error.is_contention() || error.kind() == ErrorKind::CommitUnknown {
         return Once::AtOnce(error.to_string());
     }
-    tracing::warn!(error = error as &dyn std::error::Error, "the store failed");
-    Outcome::Unavailable.into()
+    if error.is_transient() {
+        tracing::warn!(error = cause, "the database is away");
+        return Outcome::Unavailable.into();
+    }
+    tracing::error!(error = cause, "the store cannot keep what became of a message; it comes again");
+    Outcome::Retried { delay: REFUSED_DELAY, counted: false, error: error.to_string() }.into()
 }

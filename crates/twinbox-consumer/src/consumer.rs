@@ -97,7 +97,10 @@ pub async fn deliver<DB: Dialect, S, H: EventHandler<DB, S>>(
 fn groups<DB: Dialect, S>(handlers: Vec<Handler<DB, S>>) -> Result<Vec<Group<DB, S>>, Error> {
     let mut groups: BTreeMap<&'static str, Group<DB, S>> = BTreeMap::new();
     if handlers.is_empty() {
-        return Err(Error::new(ErrorKind::Configuration, "no handler is registered: add one with `.handler::<…>()`"));
+        return Err(Error::new(
+            ErrorKind::Configuration,
+            "no handler is registered: add one with `.handler::<…>()`",
+        ));
     }
     for handler in handlers {
         let policy = handler.policy;
@@ -117,7 +120,8 @@ fn groups<DB: Dialect, S>(handlers: Vec<Handler<DB, S>>) -> Result<Vec<Group<DB,
         });
         let subscription = &mut group.subscription;
         if subscription.types.iter().any(|t| t == handler.event_type) {
-            let what = format!("two handlers of the consumer {:?} take {:?}", policy.consumer, handler.event_type);
+            let what =
+                format!("two handlers of the consumer {:?} take {:?}", policy.consumer, handler.event_type);
             return Err(Error::new(ErrorKind::Configuration, what));
         }
         if subscription.ordered != (policy.order == Order::Key) {

@@ -1,5 +1,5 @@
 use std::ops::Deref;
-use twinbox_core::{DecodeError, Draft, Event, Message, MessageId, Timestamp, draft::InvalidDraft, id};
+use twinbox_core::{DecodeError, Draft, Event, InvalidDraft, Message, MessageId};
 
 /// An event as it arrived. Dereferences to the event.
 #[derive(Debug, Clone)]
@@ -37,23 +37,7 @@ impl<E: Event> Delivery<E> {
     /// # Errors
     /// The event cannot be written as JSON.
     pub fn of(event: E) -> Result<Self, InvalidDraft> {
-        let f = Draft::of(&event)?.fields;
-        let message = Message {
-            id: id::fresh(),
-            source: "test".to_owned(),
-            event_type: f.event_type,
-            version: f.version,
-            key: f.key,
-            subject: f.subject,
-            time: Timestamp::from_micros(0),
-            sequence: None,
-            correlation_id: None,
-            causation_id: None,
-            traceparent: None,
-            content_type: f.content_type,
-            headers: f.headers,
-            payload: f.payload,
-        };
+        let message = Draft::of(&event)?.into_message("test");
         Ok(Self { message, attempt: 1, event })
     }
 

@@ -43,7 +43,12 @@ pub trait EventHandler<DB: Dialect, S> {
 type Each<DB, S> = dyn for<'a> Fn(&'a S, &'a mut Tx<'a, DB>, &'a Message, u32) -> Result<HandlerFuture<'a>, DecodeError>
     + Send
     + Sync;
-type Batch<DB, S> = dyn for<'a> Fn(&'a S, &'a mut BatchTx<'a, DB>, &'a [&'a Message], u32) -> Result<HandlerFuture<'a>, DecodeError>
+type Batch<DB, S> = dyn for<'a> Fn(
+        &'a S,
+        &'a mut BatchTx<'a, DB>,
+        &'a [&'a Message],
+        u32,
+    ) -> Result<HandlerFuture<'a>, DecodeError>
     + Send
     + Sync;
 
@@ -94,7 +99,11 @@ where
     F: for<'a> HandlerFn<'a, DB, A, I>,
     I: Input,
 {
-    Handler { policy, event_type: I::Event::TYPE, run: I::erase(move |app, tx, input| f.call(app, tx, input)) }
+    Handler {
+        policy,
+        event_type: I::Event::TYPE,
+        run: I::erase(move |app, tx, input| f.call(app, tx, input)),
+    }
 }
 
 /// What [`handler_fn`] takes. The lifetime is a parameter of the trait because stable Rust has no way yet

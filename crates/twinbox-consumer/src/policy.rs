@@ -55,12 +55,14 @@ impl Policy {
         Self { batch, ..self }
     }
 
-    /// Deliveries that are handled at a time. Each holds a connection of the pool.
+    /// Deliveries, or batches, that this handler works on at a time in one process. Each holds a connection
+    /// of the pool.
     pub const fn concurrency(self, concurrency: usize) -> Self {
         Self { concurrency, ..self }
     }
 
-    /// How long one attempt may take. It is then rolled back and counts as failed.
+    /// How long one attempt may take. It is then rolled back and counts as failed. A statement that waits in
+    /// the database ends there in its own time; the delivery does not wait for it.
     pub const fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }

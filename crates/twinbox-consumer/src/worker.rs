@@ -4,13 +4,17 @@ use crate::{
     handler::{Handler, Run},
 };
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
-use tokio::task::JoinSet;
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use twinbox_core::{
@@ -38,6 +42,8 @@ struct Shared<DB: Dialect, S> {
     store: Store<DB>,
     state: Arc<S>,
     group: Group<DB, S>,
+    /// How often each handler may run at a time, by event type.
+    turns: HashMap<&'static str, Semaphore>,
     /// The last delivery found the database away.
     away: AtomicBool,
 }
@@ -49,7 +55,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         transport: Arc<dyn Transport>,
         group: Group<DB, S>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { store, state, group, away: AtomicBool::new(false) }), transport }
+        let turns =
+            group.handlers.iter().map(|h| (h.event_type, Semaphore::new(h.policy.concurrency.max(1))));
+        let (turns, away) = (turns.collect(), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { store, state, group, turns, away }), transport }
     }
 
     /// Subscribes again whenever the source fails, until `stop`.
@@ -125,7 +134,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
                 }
             }
         };
-        if tokio::time::timeout(DRAIN_MAX, async { while running.join_next().await.is_some() {} }).await.is_err() {
+        if tokio::time::timeout(DRAIN_MAX, async { while running.join_next().await.is_some() {} })
+            .await
+            .is_err()
+        {
             tracing::warn!(deliveries = running.len(), "not done in time, they will come again");
             running.shutdown().await;
         }
@@ -142,7 +154,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         for one in received {
             match shared.handler(&one.message.event_type) {
                 Some(Handler { run: Run::Batch(_), event_type, policy, .. }) if one.defect.is_none() => {
-                    match batches.iter_mut().find(|(t, batch)| t == event_type && batch.len() < policy.batch) {
+                    match batches.iter_mut().find(|(t, batch)| t == event_type && batch.len() < policy.batch)
+                    {
                         Some((_, batch)) => batch.push(one),
                         None => batches.push((event_type, vec![one])),
                     }
@@ -155,7 +168,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             running.spawn(async move { shared.each(one).await }.instrument(span));
         }
         for (_, batch) in batches {
-            let (shared, span) = (shared.clone(), span(&shared.group.subscription.consumer, &batch[0].message));
+            let (shared, span) =
+                (shared.clone(), span(&shared.group.subscription.consumer, &batch[0].message));
             running.spawn(async move { shared.batch(batch).await }.instrument(span));
         }
     }
@@ -183,13 +197,21 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         1
     }
 
+    /// Waits until the handler of this type may run once more.
+    async fn turn(&self, event_type: &str) -> Option<SemaphorePermit<'_>> {
+        self.turns.get(event_type)?.acquire().await.ok()
+    }
+
     async fn outcome(&self, message: &Message, defect: Option<String>, redelivered: bool) -> Outcome {
         let consumer = self.group.subscription.consumer.as_str();
         if let Some(defect) = defect {
             return attempt::give_up(&self.store, consumer, message, DeadReason::Undecodable, &defect).await;
         }
         match self.handler(&message.event_type) {
-            Some(handler) => attempt::process(&self.store, &*self.state, handler, message, redelivered).await,
+            Some(handler) => {
+                let _turn = self.turn(handler.event_type).await;
+                attempt::process(&self.store, &*self.state, handler, message, redelivered).await
+            }
             None => {
                 let error = format!("{consumer} has no handler for {:?}", message.event_type);
                 attempt::give_up(&self.store, consumer, message, DeadReason::NoHandler, &error).await
@@ -198,29 +220,32 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
     }
 
     async fn batch(&self, received: Vec<Received>) -> usize {
+        let messages: Vec<Message> = received.iter().map(|one| one.message.clone()).collect();
+        let settles: Vec<_> = received.iter().map(|one| &*one.settle).collect();
+        let redelivered = received.iter().any(|one| one.redelivered);
+        let outcomes = keep_alive(&settles, self.batch_outcomes(&messages, redelivered)).await;
         let count = received.len();
-        let messages: Vec<Message> = received.iter().map(|r| r.message.clone()).collect();
-        let together = match self.handler(&messages[0].event_type) {
-            Some(handler) => {
-                let settles: Vec<_> = received.iter().map(|one| &*one.settle).collect();
-                let work = attempt::process_batch(&self.store, &*self.state, handler, &messages);
-                keep_alive(&settles, work).await
-            }
-            None => None,
-        };
-        match together {
-            Some(outcomes) => {
-                for ((one, message), outcome) in received.into_iter().zip(&messages).zip(outcomes) {
-                    self.settle(one.settle, message, outcome).await;
-                }
-            }
-            None => {
-                for one in received {
-                    self.each(one).await;
-                }
-            }
+        for ((one, message), outcome) in received.into_iter().zip(&messages).zip(outcomes) {
+            self.settle(one.settle, message, outcome).await;
         }
         count
+    }
+
+    /// In one transaction, or, if that fails, one by one.
+    async fn batch_outcomes(&self, messages: &[Message], redelivered: bool) -> Vec<Outcome> {
+        if let Some(handler) = self.handler(&messages[0].event_type) {
+            let _turn = self.turn(handler.event_type).await;
+            let (store, state) = (&self.store, &*self.state);
+            if let Some(outcomes) = attempt::process_batch(store, state, handler, messages, redelivered).await
+            {
+                return outcomes;
+            }
+        }
+        let mut outcomes = Vec::with_capacity(messages.len());
+        for message in messages {
+            outcomes.push(self.outcome(message, None, redelivered).await);
+        }
+        outcomes
     }
 
     async fn settle(&self, settle: Box<dyn Settle>, message: &Message, outcome: Outcome) {
@@ -254,16 +279,17 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
 async fn keep_alive<T>(settles: &[&dyn Settle], work: impl Future<Output = T>) -> T {
     let interval = settles.iter().find_map(|settle| settle.progress_interval());
     let Some(interval) = interval else { return work.await };
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            () = tokio::time::sleep(interval) => {
-                let told = futures::future::join_all(settles.iter().map(|settle| settle.progress())).await;
-                if let Some(error) = told.into_iter().find_map(Result::err) {
-                    tracing::debug!(%error, "progress was not confirmed");
-                }
+    let progress = async {
+        loop {
+            tokio::time::sleep(interval).await;
+            let told = futures::future::join_all(settles.iter().map(|settle| settle.progress())).await;
+            if let Some(error) = told.into_iter().find_map(Result::err) {
+                tracing::debug!(%error, "progress was not confirmed");
             }
         }
+    };
+    tokio::select! {
+        done = work => done,
+        () = progress => unreachable!("progress has no end"),
     }
 }

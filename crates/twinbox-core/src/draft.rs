@@ -1,5 +1,5 @@
 //! An event on its way into the outbox.
-use crate::{BoxError, Event, Timestamp, limits, message};
+use crate::{BoxError, Event, Message, Timestamp, id, limits, message};
 use bytes::Bytes;
 use std::{error::Error, fmt};
 
@@ -124,6 +124,29 @@ impl Draft {
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.fields.headers.push((name.into(), value.into()));
         self
+    }
+
+    /// The message that this draft becomes, without a database: what is not set gets a fresh id, the time of
+    /// 1970 and no sequence. For tests and tools.
+    pub fn into_message(self, source: &str) -> Message {
+        let f = self.fields;
+        let id = f.id.unwrap_or_else(id::fresh);
+        Message {
+            correlation_id: f.correlation_id.or_else(|| Some(id.clone())),
+            id,
+            source: source.to_owned(),
+            event_type: f.event_type,
+            version: f.version,
+            key: f.key,
+            subject: f.subject,
+            time: f.time.unwrap_or(Timestamp::from_micros(0)),
+            sequence: None,
+            causation_id: f.causation_id,
+            traceparent: f.traceparent,
+            content_type: f.content_type,
+            headers: f.headers,
+            payload: f.payload,
+        }
     }
 
     /// Holds the draft against every bound in [`limits`].

@@ -4,6 +4,11 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::{error::Error, fmt};
 
 /// One version of a payload. `#[derive(Event)]` writes it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no version of an event",
+    label = "not a version of an event",
+    note = "add `#[derive(Deserialize, Event)]` and `#[event(type = \"…\", version = 1, retired)]`"
+)]
 pub trait Schema: Sized + Send + Sync + 'static {
     /// The stable name of the type: words joined by dots, like `orders.placed`.
     const TYPE: &'static str;

@@ -1,6 +1,6 @@
 //! Ids that follow from what they name, so that every retry lands on the same one.
 //!
-//! [`derive`] is SHA-256 over a namespace and length-prefixed parts, printed as a UUID of version 8
+//! [`derive()`] is SHA-256 over a namespace and length-prefixed parts, printed as a UUID of version 8
 //! (RFC 9562 §5.8). Lengths keep `("ab", "c")` and `("a", "bc")` apart. The vectors in this module's tests
 //! are published: another language reproduces them with its own SHA-256.
 use sha2::{Digest, Sha256};

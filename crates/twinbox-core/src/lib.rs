@@ -14,6 +14,8 @@
 //! Everything is re-exported by the `twinbox` facade; depend on this crate to write a destination or a
 //! source of your own.
 
+#[doc(hidden)]
+pub mod crash;
 pub mod destination;
 pub mod draft;
 pub mod event;
@@ -23,8 +25,6 @@ pub mod message;
 pub mod reconnect;
 pub mod retry;
 pub mod source;
-#[doc(hidden)]
-pub mod crash;
 mod timestamp;
 
 pub use destination::{Destination, PublishError, PublishErrorKind, Publisher};

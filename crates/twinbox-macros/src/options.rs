@@ -1,7 +1,11 @@
 //! The options of an attribute: each at most once, and every mistake told at once.
 use proc_macro2::TokenTree;
 use std::mem;
-use syn::{Error, LitInt, LitStr, Path, Result, Token, meta::ParseNestedMeta, parse::ParseStream};
+use syn::{
+    Error, LitInt, LitStr, Path, Result, Token,
+    meta::ParseNestedMeta,
+    parse::{Parse, ParseStream},
+};
 
 /// Reads the options that `parse` finds. One with a mistake does not hide the mistake in the next.
 pub(crate) fn read(
@@ -16,6 +20,10 @@ pub(crate) fn read(
         }
         mistakes = both(mem::replace(&mut mistakes, Ok(())), result).map(drop);
         Ok(())
+    });
+    let syntax = syntax.map_err(|e| match e.to_string().starts_with("unexpected literal") {
+        true => Error::new(e.span(), "an option has a name: `name = value`"),
+        false => e,
     });
     both(mistakes, syntax).map(drop)
 }
@@ -92,17 +100,24 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
+/// A literal, or the error that says what is expected in place of what is there.
+pub(crate) fn literal<T: Parse>(input: ParseStream, expected: &str) -> Result<T> {
+    input.parse().map_err(|e| Error::new(e.span(), expected))
+}
+
 pub(crate) fn at_least_one(input: ParseStream) -> Result<LitInt> {
-    let number: LitInt = input.parse()?;
+    let expected = format!("expected a number from 1 to {}", u32::MAX);
+    let number: LitInt = literal(input, &expected)?;
     match number.base10_parse::<u32>() {
         Ok(1..) => Ok(number),
-        _ => Err(Error::new_spanned(number, format!("expected a number from 1 to {}", u32::MAX))),
+        _ => Err(Error::new_spanned(number, expected)),
     }
 }
 
 /// Words joined by dots, because names become part of a subject: no wildcard, no empty token.
 pub(crate) fn dotted(input: ParseStream, what: &str, bytes_max: usize) -> Result<LitStr> {
-    let literal: LitStr = input.parse()?;
+    let literal: LitStr =
+        literal(input, &format!("expected text in quotes, like {}", what.replace('`', "\"")))?;
     let name = literal.value();
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
     if !name.split('.').all(|word| !word.is_empty() && word.bytes().all(plain)) {
@@ -145,7 +160,7 @@ mod tests {
             [
                 "unknown option, did you mean `max_attempts`?",
                 "this option has a value: `batch = …`",
-                "expected integer literal",
+                "expected a number from 1 to 4294967295",
                 "expected a number from 1 to 4294967295",
                 "this option was given before",
                 "expected `,`",

@@ -1,5 +1,5 @@
 //! The options of `#[event_handler]`.
-use crate::options::{self, at_least_one, dotted, set};
+use crate::options::{self, at_least_one, dotted, literal, set};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
 use syn::{
@@ -76,19 +76,21 @@ fn consumer(input: ParseStream) -> Result<LitStr> {
 }
 
 fn order(input: ParseStream) -> Result<TokenStream> {
-    let order: LitStr = input.parse()?;
+    let expected = "expected \"key\" or \"none\"";
+    let order: LitStr = literal(input, expected)?;
     match order.value().as_str() {
         "key" => Ok(quote!(::twinbox::Order::Key)),
         "none" => Ok(quote!(::twinbox::Order::None)),
-        _ => Err(Error::new_spanned(order, "expected \"key\" or \"none\"")),
+        _ => Err(Error::new_spanned(order, expected)),
     }
 }
 
 fn duration(input: ParseStream) -> Result<TokenStream> {
-    let written: LitStr = input.parse()?;
+    let expected = "expected a duration, like \"500ms\", \"30s\" or \"5m\"";
+    let written: LitStr = literal(input, expected)?;
     match millis(&written.value()) {
         Some(millis @ 1..) => Ok(quote!(::core::time::Duration::from_millis(#millis))),
-        _ => Err(Error::new_spanned(written, "expected a duration, like \"500ms\", \"30s\" or \"5m\"")),
+        _ => Err(Error::new_spanned(written, expected)),
     }
 }
 

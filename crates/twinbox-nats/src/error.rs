@@ -101,8 +101,11 @@ impl std::error::Error for Error {
 
 impl From<Error> for PublishError {
     fn from(error: Error) -> Self {
-        let kind =
-            if error.is_transient() { PublishErrorKind::Unavailable } else { PublishErrorKind::Misconfigured };
+        let kind = if error.is_transient() {
+            PublishErrorKind::Unavailable
+        } else {
+            PublishErrorKind::Misconfigured
+        };
         Self::new(kind, error.code.clone()).with_source(error)
     }
 }

@@ -8,7 +8,7 @@
 //! # async fn run() -> Result<(), twinbox_nats::Error> {
 //! use twinbox_nats::{Nats, NatsOptions, StreamOptions};
 //!
-//! let nats = Nats::with(NatsOptions::new("nats://localhost:4222").stream("EVENTS"))?;
+//! let nats = Nats::with_options(NatsOptions::new("nats://localhost:4222").stream("EVENTS"))?;
 //! nats.provision(&StreamOptions::default()).await?; // creates the stream or checks it
 //! # Ok(())
 //! # }
@@ -65,19 +65,19 @@ pub struct Nats {
 impl Nats {
     /// The server at `url` with the defaults of [`NatsOptions`].
     ///
-    /// Connects nothing yet: a server that is down is no error here, and is retried by whoever uses it.
+    /// Does no I/O: a server that is down is no error here, and is retried by whoever uses it.
     ///
     /// # Errors
     /// The URL cannot be read.
-    pub fn connect(url: &str) -> Result<Self, Error> {
-        Self::with(NatsOptions::new(url))
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Self::with_options(NatsOptions::new(url))
     }
 
     /// The same with options.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOptions`], naming the option.
-    pub fn with(options: NatsOptions) -> Result<Self, Error> {
+    pub fn with_options(options: NatsOptions) -> Result<Self, Error> {
         options.validate()?;
         Ok(Self { options: Arc::new(options) })
     }

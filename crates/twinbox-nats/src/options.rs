@@ -223,7 +223,7 @@ mod tests {
 
     #[track_caller]
     fn refused(options: NatsOptions, option: &str) {
-        let error = Nats::with(options).unwrap_err();
+        let error = Nats::with_options(options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOptions);
         assert!(error.to_string().contains(&format!("`{option}`")), "{error}");
     }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn what_cannot_be_right_is_named() {
         let good = || NatsOptions::new("nats://me:secret@localhost:4222");
-        Nats::with(good()).unwrap();
+        Nats::with_options(good()).unwrap();
         refused(NatsOptions::new("ftp://me:secret@localhost"), "url");
         refused(good().id(""), "id");
         refused(good().stream("A.B"), "stream");
@@ -257,8 +257,8 @@ mod tests {
     #[test]
     fn secrets_are_not_printed() {
         let options = NatsOptions::new("nats://me:secret@localhost").token("secret");
-        assert!(!format!("{:?}", Nats::with(options).unwrap()).contains("secret"));
-        let error = Nats::connect("ftp://me:secret@localhost").unwrap_err();
+        assert!(!format!("{:?}", Nats::with_options(options).unwrap()).contains("secret"));
+        let error = Nats::new("ftp://me:secret@localhost").unwrap_err();
         assert!(!format!("{error} {error:?}").contains("secret"));
     }
 }

@@ -138,13 +138,18 @@ impl Config {
         path: Option<&Path>,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let name = path.map_or("the environment".to_owned(), |path| path.display().to_string());
+        let name = path.map_or(ENVIRONMENT_PREFIX.to_owned() + "…", |path| path.display().to_string());
         let text = match path {
             Some(path) => fs::read_to_string(path).map_err(|e| ConfigError(format!("{name}: {e}")))?,
             None => String::new(),
         };
         let mut set: Vec<_> = environment.filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX)).collect();
-        if set.is_empty() && path.is_some() {
+        if set.is_empty() && path.is_none() {
+            let what =
+                "nothing says what to relay: name a file with `--config`, or set TWINBOX_RELAY__… variables";
+            return Err(ConfigError(what.to_owned()));
+        }
+        if set.is_empty() {
             return toml::from_str(&text).map_err(|e| ConfigError(format!("{name}: {e}")));
         }
         set.sort();
@@ -154,7 +159,7 @@ impl Config {
             lay(&mut table, &path.split("__").collect::<Vec<_>>(), value)
                 .map_err(|problem| ConfigError(format!("{variable}: {problem}")))?;
         }
-        table.try_into().map_err(|e| ConfigError(format!("{name}, with the environment laid over: {e}")))
+        table.try_into().map_err(|e| ConfigError(format!("{name}, the environment laid over it: {e}")))
     }
 }
 
@@ -162,7 +167,8 @@ fn lay(table: &mut Table, path: &[&str], value: String) -> Result<(), &'static s
     match path {
         [] => Err("names no value"),
         [name] => {
-            let plain = value.parse::<i64>().map(Value::from).or_else(|_| value.parse::<bool>().map(Value::from));
+            let plain =
+                value.parse::<i64>().map(Value::from).or_else(|_| value.parse::<bool>().map(Value::from));
             table.insert((*name).to_owned(), plain.unwrap_or(Value::String(value)));
             Ok(())
         }
@@ -252,7 +258,10 @@ mod tests {
     #[test]
     fn what_is_not_known_is_named_with_its_line() {
         let error = load(&FILE.replace("service =", "servise ="), &[]).unwrap_err();
-        assert!(error.contains("line 4") && error.contains("servise") && error.contains("service"), "{error}");
+        assert!(
+            error.contains("line 4") && error.contains("servise") && error.contains("service"),
+            "{error}"
+        );
         let error = load("[database", &[]).unwrap_err();
         assert!(error.contains("line 1"), "{error}");
         let error = load(FILE, &[("TWINBOX_RELAY__DATABASE__URL__X", "1")]).unwrap_err();

@@ -5,7 +5,7 @@ use crate::{
 };
 use clap::{Parser, Subcommand};
 use sqlx::{PgPool, Postgres, Sqlite, postgres::PgPoolOptions, sqlite::SqliteConnectOptions};
-use std::{error::Error as StdError, path::PathBuf, process::ExitCode};
+use std::{error::Error as StdError, io::IsTerminal as _, path::PathBuf, process::ExitCode};
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
@@ -43,8 +43,9 @@ enum Command {
 /// Runs the program on the process's arguments and environment.
 pub fn main() -> ExitCode {
     let Command::Run { config, migrate } = Arguments::parse().command;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
+    let ansi = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),
@@ -73,7 +74,9 @@ type Failure = Box<dyn StdError + Send + Sync>;
 
 async fn run(config: Config, migrate: bool) -> Result<(), Failure> {
     if config.destinations.is_empty() {
-        return Err(ConfigError("there is no destination: add a table `[destinations.NAME]`".to_owned()).into());
+        return Err(
+            ConfigError("there is no destination: add a table `[destinations.NAME]`".to_owned()).into()
+        );
     }
     let stop = CancellationToken::new();
     listen(stop.clone())?;
@@ -86,7 +89,8 @@ async fn run(config: Config, migrate: bool) -> Result<(), Failure> {
         }
         Some("sqlite") => {
             let options: SqliteConnectOptions = url.parse()?;
-            relay::<Sqlite>(twinbox_sql::sqlite::open(options.get_filename()).await?, &config, migrate, stop).await
+            relay::<Sqlite>(twinbox_sql::sqlite::open(options.get_filename()).await?, &config, migrate, stop)
+                .await
         }
         _ => Err(ConfigError("`database.url` starts with `postgres:` or `sqlite:`".to_owned()).into()),
     }
@@ -96,15 +100,13 @@ async fn run(config: Config, migrate: bool) -> Result<(), Failure> {
 fn listen(stop: CancellationToken) -> Result<(), Failure> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
-        for _ in 0..2 {
-            if stop.is_cancelled() {
-                tracing::warn!("stopping at once");
-            }
+        loop {
             let code = tokio::select! {
                 _ = term.recv() => 143,
                 _ = int.recv() => 130,
             };
             if stop.is_cancelled() {
+                tracing::warn!("stopping at once");
                 std::process::exit(code);
             }
             tracing::info!("stopping: finishing what is on its way");
@@ -166,5 +168,5 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
     if config.create_stream {
         options = options.create_stream(StreamOptions::default());
     }
-    Ok(Nats::with(options)?)
+    Ok(Nats::with_options(options)?)
 }

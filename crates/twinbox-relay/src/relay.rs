@@ -81,6 +81,9 @@ pub struct Relay<DB: Dialect> {
     counters: Counters,
 }
 
+/// The part of the messages in flight, as its denominator, that has to be free before more are sent.
+const SENT_TOGETHER: usize = 8;
+
 /// Why the relay let go of the destination.
 enum Released {
     Stopped,
@@ -115,6 +118,9 @@ impl<DB: Dialect> Relay<DB> {
         while !stop.is_cancelled() {
             let error = match self.own(&stop, &mut reconnect).await {
                 Ok(Released::Stopped) => break,
+                Ok(Released::Failed(Error::Store(error))) if !error.is_transient() => {
+                    return Err(error.into());
+                }
                 Ok(Released::Failed(error)) => error,
                 Err(error) if error.is_transient() => error,
                 Err(error) => return Err(error),
@@ -183,7 +189,7 @@ impl<DB: Dialect> Relay<DB> {
         reconnect: &mut Reconnect,
     ) -> Released {
         loop {
-            let room = self.options.in_flight.saturating_sub(flight.len());
+            let room = self.room(flight);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Released::Stopped,
@@ -209,6 +215,12 @@ impl<DB: Dialect> Relay<DB> {
                 },
             }
         }
+    }
+
+    /// How many messages may go. None until a good part may: sent one by one, each costs a system call.
+    fn room(&self, flight: &Flight) -> usize {
+        let free = self.options.in_flight.saturating_sub(flight.len());
+        if free < self.options.in_flight / SENT_TOGETHER { 0 } else { free }
     }
 
     /// Takes note of an answer. An error says that the destination is down.

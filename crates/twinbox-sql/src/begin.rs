@@ -1,5 +1,5 @@
 //! Beginning a transaction without losing it.
-use crate::{Dialect, Error, ErrorKind, Store};
+use crate::{Dialect, Error, ErrorKind, Store, error::sqlstate};
 use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _, Transaction, pool::PoolConnection};
 use sqlx_core::transaction::TransactionManager as _;
 use std::{
@@ -116,10 +116,11 @@ impl<DB: Dialect> OwnedTx<DB> {
     }
 }
 
-/// An answer from the database is a refusal; silence is not.
+/// An answer from the database is a refusal; silence is not, nor is a pooler's word that the server is gone.
 fn in_doubt(error: sqlx::Error) -> Error {
+    let gone = |code: String| code.starts_with("08") || code.starts_with("57P") || code == "40003";
     match error {
-        sqlx::Error::Database(_) => error.into(),
+        sqlx::Error::Database(_) if !sqlstate(&error).is_some_and(gone) => error.into(),
         _ => Error::new(ErrorKind::CommitUnknown, "no answer to COMMIT: it may or may not have happened")
             .with_source(error),
     }

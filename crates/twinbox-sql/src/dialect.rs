@@ -7,7 +7,7 @@ pub mod sqlite;
 use crate::{Error, log::Window, micros::Micros, migrate::Migration, sql::Statements};
 use sqlx::{ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Type};
 use sqlx_core::transaction::TransactionManager as _;
-use std::borrow::Cow;
+use std::{borrow::Cow, cmp::Ordering};
 use twinbox_core::draft::Fields;
 use uuid::Uuid;
 
@@ -93,11 +93,12 @@ pub trait Dialect:
     /// The newest tick, after making one if there is something beyond the last. No binds.
     #[doc(hidden)]
     const NEWEST: &'static str;
-    /// Between which positions the newcomers of a window lie. Binds: p, w.
+    /// Between which positions the newcomers of a window lie, and the snapshots of its ticks. Binds: p, w.
     #[doc(hidden)]
     const BOUNDS: &'static str;
-    /// The next messages of a window. Binds: after, p, w, floor, ceiling, limit. Every row starts with
-    /// whether the window can be read here at all; a row without a position says only that.
+    /// The next messages of a window, perhaps more than the limit and not in order: the first of them, sorted,
+    /// are the page. Binds: after, p, w, floor, ceiling, limit. Every row starts with whether the window can
+    /// be read here at all; a row without a position says only that.
     #[doc(hidden)]
     const PAGE: &'static str;
     /// A tick that everything committed so far lies before; no row if another made it at the same time, which
@@ -108,16 +109,18 @@ pub trait Dialect:
     #[doc(hidden)]
     const START_AT: &'static str;
 
+    /// Deletes ticks that every reader is past: of those older than ten minutes one a minute is kept, for
+    /// finding a time in the log. No binds.
+    #[doc(hidden)]
+    const THIN: Option<&'static str>;
+
     /// Where a table, index or function of that name is.
     #[doc(hidden)]
     fn table(namespace: &str, name: &str) -> String;
 
     /// Looks for setups in which messages would be lost.
     #[doc(hidden)]
-    fn check(
-        conn: &mut Self::Connection,
-        namespace: &str,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    fn check(conn: &mut Self::Connection, namespace: &str) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Writes messages in one statement.
     #[doc(hidden)]
@@ -222,8 +225,13 @@ pub(crate) async fn next_window<DB: Dialect>(
     statements: &Statements,
     p: i64,
 ) -> Result<Option<Window>, Error> {
-    let newest: i64 = sqlx::query_scalar::<DB, i64>(statements.log_newest.clone()).fetch_one(&mut *conn).await?;
-    if newest <= p { Ok(None) } else { window::<DB>(conn, statements, p, newest).await.map(Some) }
+    let newest: i64 =
+        sqlx::query_scalar::<DB, i64>(statements.log_newest.clone()).fetch_one(&mut *conn).await?;
+    match newest.cmp(&p) {
+        Ordering::Less => Err(tick_lost()),
+        Ordering::Equal => Ok(None),
+        Ordering::Greater => window::<DB>(conn, statements, p, newest).await.map(Some),
+    }
 }
 
 /// The window between two ticks.
@@ -233,11 +241,23 @@ pub(crate) async fn window<DB: Dialect>(
     p: i64,
     w: i64,
 ) -> Result<Window, Error> {
+    type Bounds = (Option<i64>, Option<i64>, Option<String>, Option<String>);
+    let bounds = sqlx::query_as::<DB, Bounds>(statements.log_bounds.clone());
+    // From the beginning everything is a newcomer, and there may be a lot of it.
+    let from_tick = if p == 0 { w } else { p };
+    let (floor, ceiling, from, to) = bounds.bind(from_tick).bind(w).fetch_one(conn).await?;
+    let (Some(from), Some(to)) = (from, to) else { return Err(tick_lost()) };
     if p == 0 {
-        // From the beginning everything is a newcomer, and there may be a lot of it.
-        return Ok(Window { p, w, floor: 0, ceiling: i64::MAX });
+        return Ok(Window { p, w, floor: 0, ceiling: i64::MAX, from, to });
     }
-    let bounds = sqlx::query_as::<DB, (Option<i64>, Option<i64>)>(statements.log_bounds.clone());
-    let (floor, ceiling) = bounds.bind(p).bind(w).fetch_one(conn).await?;
-    Ok(Window { p, w, floor: floor.unwrap_or(i64::MAX), ceiling: ceiling.unwrap_or(0) })
+    Ok(Window { p, w, floor: floor.unwrap_or(i64::MAX), ceiling: ceiling.unwrap_or(0), from, to })
+}
+
+/// The database forgot what it had committed, as a standby can that was promoted: what comes next under the
+/// same id is another snapshot. Reading again from the cursor's row is right, whatever it says.
+pub(crate) fn tick_lost() -> Error {
+    Error::new(
+        crate::ErrorKind::LeaseLost,
+        "the database lost a tick that was read by: starting over from the cursor",
+    )
 }

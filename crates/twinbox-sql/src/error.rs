@@ -77,11 +77,14 @@ impl Error {
 /// The database is not there, or not there for writing.
 pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
     use sqlx::Error as E;
-    matches!(error, E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::BeginFailed)
-        || sqlstate(error).is_some_and(|s| {
-            // Connection lost, shutting down or starting, out of resources, standby.
-            s.len() == 5 && (s.starts_with("08") || s.starts_with("57P") || s.starts_with("53") || s == "25006")
-        })
+    matches!(
+        error,
+        E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::BeginFailed
+    ) || sqlstate(error).is_some_and(|s| {
+        // Connection lost, shutting down or starting, disk full, too many connections, standby.
+        s.len() == 5
+            && (s.starts_with("08") || s.starts_with("57P") || s == "53100" || s == "53300" || s == "25006")
+    })
 }
 
 /// Deadlock, serialization failure, lock time-out; SQLite: busy or locked.

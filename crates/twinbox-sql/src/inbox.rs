@@ -11,12 +11,14 @@ use crate::{
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
-use std::{borrow::Cow, collections::HashSet};
+use std::{borrow::Cow, collections::HashSet, time::Duration};
 use twinbox_core::{Message, MessageId, limits};
+
+/// How long a rollback is waited for.
+const ROLLBACK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// What became of a claim.
 #[expect(missing_debug_implementations, reason = "holds an open transaction")]
-#[expect(clippy::large_enum_variant, reason = "short-lived, one at a time")]
 pub enum Claimed<DB: Dialect> {
     /// The claim is made: run the handler.
     Open(Attempt<DB>),
@@ -85,11 +87,20 @@ impl<DB: Dialect> Attempt<DB> {
     }
 
     /// Rolls back the claim and everything the handler wrote. Errors are left to the database, which rolls
-    /// back what it loses the connection of.
+    /// back what it loses the connection of. A statement that is still running has to end first: after 5 s
+    /// that goes on in the background, with its connection.
     pub async fn rollback(mut self) {
-        DB::prepare_rollback(self.tx.connection(), Some(&self.guard)).await;
-        if let Err(error) = self.tx.rollback().await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "a rollback was left to the database");
+        let rolling_back = tokio::spawn(async move {
+            DB::prepare_rollback(self.tx.connection(), Some(&self.guard)).await;
+            if let Err(error) = self.tx.rollback().await {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a rollback was left to the database"
+                );
+            }
+        });
+        if tokio::time::timeout(ROLLBACK_WAIT_MAX, rolling_back).await.is_err() {
+            tracing::warn!("a statement of a handler that was given up is still running");
         }
     }
 }
@@ -177,7 +188,8 @@ impl<DB: Dialect> Store<DB> {
         let mut failures = 0;
         if redelivered {
             for &n in &claimed {
-                failures = failures.max(self.forget_failures(&mut tx, consumer, messages[n].message_id()).await?);
+                failures =
+                    failures.max(self.forget_failures(&mut tx, consumer, messages[n].message_id()).await?);
             }
         }
         let scope = Scope::new(self.statements().clone(), consumer, Cause::of(&messages[*first]));
@@ -261,12 +273,7 @@ impl<DB: Dialect> Store<DB> {
     ///
     /// # Errors
     /// The database refused or is away: nothing is counted, and the attempt is made again.
-    pub async fn record_failure(
-        &self,
-        consumer: &str,
-        message: &Message,
-        error: &str,
-    ) -> Result<u32, Error> {
+    pub async fn record_failure(&self, consumer: &str, message: &Message, error: &str) -> Result<u32, Error> {
         let id = message.message_id();
         let mut tx = self.begin().await?;
         query::<DB>(&self.statements().record_failure)
@@ -296,7 +303,8 @@ impl<DB: Dialect> Store<DB> {
         let id = message.message_id();
         let mut tx = self.begin_with(DB::BEGIN_CLAIM).await?;
         let mut guard = None;
-        let claimed = self.insert_claims(&mut tx, consumer, std::slice::from_ref(message), &mut guard).await?;
+        let claimed =
+            self.insert_claims(&mut tx, consumer, std::slice::from_ref(message), &mut guard).await?;
         let (false, Some(guard)) = (claimed.is_empty(), guard) else {
             tx.rollback().await?;
             return Ok(false);
@@ -308,9 +316,16 @@ impl<DB: Dialect> Store<DB> {
             .bind(id.as_uuid())
             .execute(tx.connection())
             .await?;
-        row::bind_letter::<DB>(query::<DB>(&statements.bury), consumer, message, reason, &bounded(error), attempts)
-            .execute(tx.connection())
-            .await?;
+        row::bind_letter::<DB>(
+            query::<DB>(&statements.bury),
+            consumer,
+            message,
+            reason,
+            &bounded(error),
+            attempts,
+        )
+        .execute(tx.connection())
+        .await?;
         query::<DB>(&statements.forget_failures)
             .bind(consumer.to_owned())
             .bind(id.as_uuid())

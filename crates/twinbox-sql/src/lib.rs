@@ -28,6 +28,7 @@ pub mod inbox;
 pub mod log;
 mod micros;
 mod migrate;
+mod missed;
 mod outbox;
 mod row;
 mod scope;

@@ -24,7 +24,7 @@ use twinbox_core::Timestamp;
 
 /// What became visible between two ticks, and between which positions its newcomers lie.
 #[doc(hidden)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     pub(crate) p: i64,
     pub(crate) w: i64,
@@ -32,6 +32,9 @@ pub struct Window {
     pub(crate) floor: i64,
     /// No newcomer has a higher one.
     pub(crate) ceiling: i64,
+    /// The snapshots of the two ticks.
+    pub(crate) from: String,
+    pub(crate) to: String,
 }
 
 /// Everything up to tick `p`, and between `p` and `w` everything up to `position`, is settled.
@@ -50,7 +53,8 @@ pub enum Start {
     Beginning,
     /// After everything that is committed now.
     Now,
-    /// At the first message that was committed after this time, or some before it: never later.
+    /// At the first message that was committed after this time, or some before it: never later. SQLite keeps
+    /// no times of commits and goes by the times of the messages.
     At(Timestamp),
 }
 
@@ -74,6 +78,8 @@ pub const BUFFERED_MAX: usize = 10_000;
 pub const BUFFERED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Messages between the lowest unfinished one and the newest that was read.
 pub const READ_AHEAD_MAX: usize = 50_000;
+/// How often ticks that nobody will ask for are deleted.
+pub const THIN_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the cursor is written at most: a row that changes often bloats under a long snapshot.
 pub const CURSOR_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the log is looked at while messages flow.
@@ -84,12 +90,7 @@ pub const POLL_IDLE: Duration = Duration::from_millis(25);
 impl ReaderOptions {
     /// From the beginning, with a lease of 4 s.
     pub fn new() -> Self {
-        Self {
-            start: Start::Beginning,
-            lease: Duration::from_secs(4),
-            partitions: None,
-            page: PAGE_MAX,
-        }
+        Self { start: Start::Beginning, lease: Duration::from_secs(4), partitions: None, page: PAGE_MAX }
     }
 
     /// Where to start, if the cursor does not exist yet.

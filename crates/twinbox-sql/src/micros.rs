@@ -32,7 +32,7 @@ mod postgres {
 
     impl Encode<'_, Postgres> for Micros {
         fn encode_by_ref(&self, buf: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
-            <i64 as Encode<Postgres>>::encode(self.0.as_micros() - POSTGRES_EPOCH, buf)
+            <i64 as Encode<Postgres>>::encode(self.0.as_micros().saturating_sub(POSTGRES_EPOCH), buf)
         }
     }
 

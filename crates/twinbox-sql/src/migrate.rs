@@ -17,7 +17,8 @@ impl<DB: Dialect> Store<DB> {
     /// at once, it does the work once; killed half-way, it has done nothing.
     ///
     /// Needs the right to create tables. A service that must not have it prints
-    /// [`migrations_sql`](Self::migrations_sql) for whoever does.
+    /// [`migrations_sql`](Self::migrations_sql) for whoever does; what it needs to run is in `GRANTS.md`, beside
+    /// this crate's manifest.
     ///
     /// # Errors
     /// The tables are newer than this program can work with, or belong to another service.
@@ -30,6 +31,9 @@ impl<DB: Dialect> Store<DB> {
         let bootstrap = sql::tables::<DB>(&statements.namespace, DB::BOOTSTRAP);
         sqlx::raw_sql(AssertSqlSafe(bootstrap)).execute(&mut *tx).await?;
         let done = version_of::<DB>(&mut tx, statements).await?.unwrap_or_default();
+        if done.version > 0 {
+            self.check_owner(&mut tx).await?;
+        }
         for (version, migration) in versions::<DB>().filter(|(version, _)| *version > done.version) {
             let text = sql::tables::<DB>(&statements.namespace, migration.sql);
             sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *tx).await?;
@@ -62,7 +66,8 @@ impl<DB: Dialect> Store<DB> {
             );
         }
         let service = self.service().replace('\'', "''");
-        out + &sql::tables::<DB>(namespace, "INSERT INTO {meta} (singleton, service) VALUES (true, ") + &format!("'{service}');\n")
+        out + &sql::tables::<DB>(namespace, "INSERT INTO {meta} (singleton, service) VALUES (true, ")
+            + &format!("'{service}');\n")
     }
 
     pub(crate) async fn check_version(&self, conn: &mut DB::Connection) -> Result<(), Error> {
@@ -71,7 +76,12 @@ impl<DB: Dialect> Store<DB> {
             Ok(found) => found,
             Err(e) if e.is_transient() => return Err(e),
             // The version table is missing, or this role may not read it.
-            Err(e) => return Err(schema("there are no Twinbox tables here, or no right to read them: run the migrations").with_source(e)),
+            Err(e) => {
+                return Err(schema(
+                    "there are no Twinbox tables here, or no right to read them: run the migrations",
+                )
+                .with_source(e));
+            }
         };
         match found {
             None => Err(schema("there are no Twinbox tables here: run the migrations")),
@@ -106,6 +116,7 @@ async fn version_of<DB: Dialect>(
     conn: &mut DB::Connection,
     statements: &sql::Statements,
 ) -> Result<Option<Version>, Error> {
-    let row = sqlx::query_as::<DB, (i64, i64)>(statements.schema_version.clone()).fetch_optional(conn).await?;
+    let row =
+        sqlx::query_as::<DB, (i64, i64)>(statements.schema_version.clone()).fetch_optional(conn).await?;
     Ok(row.map(|(version, compatible_from)| Version { version, compatible_from }))
 }

@@ -19,26 +19,35 @@ pub(crate) fn message<DB: Dialect>(
     sequence: Option<i64>,
 ) -> Result<Message, Error> {
     let version: i64 = row.try_get(at + 3)?;
-    let headers: Option<String> = row.try_get(at + 11)?;
-    let source: Option<String> = row.try_get(at + 1)?;
-    let id: String = row.try_get(at)?;
-    let correlation_id: Option<String> = row.try_get(at + 7)?;
+    let text = |n| optional_text::<DB>(row, at + n);
+    let needed = |n| Ok::<_, Error>(text(n)?.unwrap_or_default());
+    let id = needed(0)?;
     Ok(Message {
-        correlation_id: correlation_id.or_else(|| Some(id.clone())),
+        correlation_id: text(7)?.or_else(|| Some(id.clone())),
         id,
-        source: source.unwrap_or_else(|| service.to_owned()),
-        event_type: row.try_get(at + 2)?,
+        source: text(1)?.unwrap_or_else(|| service.to_owned()),
+        event_type: needed(2)?,
         version: u32::try_from(version).unwrap_or(u32::MAX),
-        key: row.try_get(at + 4)?,
-        subject: row.try_get(at + 5)?,
+        key: text(4)?,
+        subject: text(5)?,
         time: row.try_get::<Micros, _>(at + 6)?.0,
         sequence: sequence.and_then(|n| u64::try_from(n).ok()),
-        causation_id: row.try_get(at + 8)?,
-        traceparent: row.try_get(at + 9)?,
-        content_type: row.try_get(at + 10)?,
-        headers: headers.as_deref().map(read_headers).unwrap_or_default(),
+        causation_id: text(8)?,
+        traceparent: text(9)?,
+        content_type: needed(10)?,
+        headers: text(11)?.as_deref().map(read_headers).unwrap_or_default(),
         payload: Bytes::from(row.try_get::<Vec<u8>, _>(at + 12)?),
     })
+}
+
+/// SQLite keeps as text whatever bytes another program wrote as text. What is no UTF-8 gets replacement
+/// characters, because one such row must not stop the log.
+fn optional_text<DB: Dialect>(row: &DB::Row, at: usize) -> Result<Option<String>, Error> {
+    if let Ok(text) = row.try_get(at) {
+        return Ok(text);
+    }
+    let bytes: Option<Vec<u8>> = row.try_get(at)?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 fn read_headers(json: &str) -> Vec<(String, String)> {

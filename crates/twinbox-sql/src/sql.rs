@@ -86,6 +86,7 @@ statements! {
     log_newest: DB::NEWEST;
     log_bounds: DB::BOUNDS;
     log_page: DB::PAGE;
+    log_thin: DB::THIN.unwrap_or_default();
     log_start_now: DB::START_NOW;
     log_start_at: DB::START_AT;
 

@@ -5,7 +5,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use twinbox_core::limits;
 
 /// How long a transaction waits for its turn to write on SQLite.
-const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Where Twinbox keeps its tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,9 @@ impl<DB: Dialect> Store<DB> {
         if !is_identifier(&namespace) {
             return Err(Error::new(
                 ErrorKind::Configuration,
-                format!("the namespace {namespace:?} must be a lower-case letter and up to 39 of a-z, 0-9 and _"),
+                format!(
+                    "the namespace {namespace:?} must be a lower-case letter and up to 39 of a-z, 0-9 and _"
+                ),
             ));
         }
         Ok(Self {
@@ -90,10 +92,14 @@ impl<DB: Dialect> Store<DB> {
     pub async fn check(&self) -> Result<(), Error> {
         let mut conn = self.connection().await?;
         self.check_version(&mut conn).await?;
-        let owner: Option<String> =
-            sqlx::query_scalar::<DB, String>(self.statements.service_of.clone()).fetch_optional(&mut *conn).await?;
-        match owner {
-            Some(owner) if owner == self.service() => DB::check(&mut conn, &self.statements.namespace).await,
+        self.check_owner(&mut conn).await?;
+        DB::check(&mut conn, &self.statements.namespace).await
+    }
+
+    pub(crate) async fn check_owner(&self, conn: &mut DB::Connection) -> Result<(), Error> {
+        let owner = sqlx::query_scalar::<DB, String>(self.statements.service_of.clone());
+        match owner.fetch_optional(conn).await? {
+            Some(owner) if owner == self.service() => Ok(()),
             owner => Err(Error::new(
                 ErrorKind::WrongService,
                 format!(
@@ -141,7 +147,7 @@ impl<DB: Dialect> Store<DB> {
         let turn = turn.map_err(|_| {
             Error::new(
                 ErrorKind::Busy,
-                "another transaction of this process has held the write permit for 30 s: \
+                "another transaction of this process has held the write permit for 10 s: \
                  inside a handler write with its own `tx`, and do not begin another transaction",
             )
         })?;

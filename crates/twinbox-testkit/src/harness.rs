@@ -1,6 +1,6 @@
 use std::fmt;
 use twinbox_consumer::{Delivery, EventHandler, Outcome, deliver};
-use twinbox_core::{Event, Message};
+use twinbox_core::{Draft, Event, Message};
 use twinbox_sql::{Dialect, HandlerResult, Store, Tx, inbox::Claimed};
 
 /// Delivers events to handlers as the runtime does, without a broker, and says what became of them.
@@ -49,22 +49,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
     where
         F: AsyncFnOnce(&mut Tx<'_, DB>) -> HandlerResult,
     {
-        let cause = Message {
-            id: twinbox_core::id::fresh(),
-            source: "harness".to_owned(),
-            event_type: "harness.run".to_owned(),
-            version: 1,
-            key: None,
-            subject: None,
-            time: twinbox_core::Timestamp::from_micros(0),
-            sequence: None,
-            correlation_id: None,
-            causation_id: None,
-            traceparent: None,
-            content_type: twinbox_core::message::JSON.to_owned(),
-            headers: Vec::new(),
-            payload: Vec::new().into(),
-        };
+        let cause = Draft::raw("harness.run", 1, Vec::new()).into_message("harness");
         let claimed = self.store.claim("harness", &cause, false).await.expect("the test's database is there");
         let Claimed::Open(mut attempt) = claimed else { unreachable!("a fresh id is no duplicate") };
         match f(&mut attempt.tx()).await {

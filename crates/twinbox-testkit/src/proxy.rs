@@ -58,7 +58,11 @@ impl Proxy {
     }
 }
 
-async fn relay(mut client: TcpStream, mut server: TcpStream, armed: &Mutex<Option<Vec<u8>>>) -> io::Result<()> {
+async fn relay(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    armed: &Mutex<Option<Vec<u8>>>,
+) -> io::Result<()> {
     let (mut up, mut down) = (vec![0; CHUNK], vec![0; CHUNK]);
     loop {
         tokio::select! {

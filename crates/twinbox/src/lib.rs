@@ -27,19 +27,19 @@
 
 pub use tokio_util::sync::CancellationToken;
 pub use twinbox_consumer::{
-    Consumer, Delivery, Error as ConsumerError, ErrorKind as ConsumerErrorKind, EventHandler, Handler, HandlerFn, Input, Order, Outcome, Policy,
-    Provide, handler_fn,
+    Consumer, Delivery, Error as ConsumerError, ErrorKind as ConsumerErrorKind, EventHandler, Handler,
+    HandlerFn, Input, Order, Outcome, Policy, Provide, handler_fn,
 };
 pub use twinbox_core::{
-    DecodeError, Draft, Event, InvalidDraft, Message, MessageId, RetryPolicy, Schema, Timestamp, Transport, event, id, limits,
+    DecodeError, Draft, Event, InvalidDraft, Message, MessageId, RetryPolicy, Schema, Timestamp, Transport,
+    event, id, limits,
 };
 pub use twinbox_macros::{Event, Provide, event_handler};
 #[cfg(feature = "sqlite")]
 pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
-    BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Outbox, OwnedTx,
-    PUBLISH_ALL_MAX,
-    Store, StoreOptions, Tx, begin, inbox, log,
+    BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Outbox,
+    OwnedTx, PUBLISH_ALL_MAX, Store, StoreOptions, Tx, begin, inbox, log,
 };
 
 /// The seams for destinations and sources of one's own.

@@ -20,7 +20,7 @@ CREATE TABLE {outbox} (
     version bigint NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
     key text CHECK (octet_length(key) <= 255),
     subject text CHECK (octet_length(subject) <= 1024),
-    time timestamptz NOT NULL DEFAULT now(),
+    time timestamptz NOT NULL DEFAULT now() CHECK (isfinite(time)),
     correlation_id text CHECK (octet_length(correlation_id) <= 255),
     causation_id text CHECK (octet_length(causation_id) <= 255),
     traceparent text CHECK (octet_length(traceparent) <= 55),

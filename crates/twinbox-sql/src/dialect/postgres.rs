@@ -61,7 +61,9 @@ impl Dialect for Postgres {
         ) SELECT COALESCE((SELECT id FROM made), (SELECT id FROM last))";
 
     // By outbox_txid_position; OFFSET 0 keeps the planner from walking the primary key for min and max.
-    const BOUNDS: &'static str = "SELECT min(position) - 1, max(position) FROM (
+    const BOUNDS: &'static str = "SELECT min(position) - 1, max(position),
+            (SELECT snapshot::text FROM {ticks} WHERE id = $1), (SELECT snapshot::text FROM {ticks} WHERE id = $2)
+        FROM (
             SELECT position FROM {outbox}
             WHERE txid >= (SELECT pg_snapshot_xmax(snapshot) FROM {ticks} WHERE id = $1)
                 AND txid < (SELECT pg_snapshot_xmax(snapshot) FROM {ticks} WHERE id = $2) OFFSET 0
@@ -69,11 +71,13 @@ impl Dialect for Postgres {
 
     // Late committers by outbox_txid_position, newcomers by the primary key: `IS TRUE` keeps the planner off
     // the other index, where it would sort, and a range of one txid keeps it off the primary key, which it
-    // would walk from end to end once a bulk transaction has made one txid common. A standby can lack rows that the tick promises.
+    // would walk from end to end once a bulk transaction has made one txid common. Each branch is in order
+    // and they are merged by the reader: sorting both here took as long as all the rest. A standby can lack
+    // rows that the tick promises.
     const PAGE: &'static str = "WITH s AS MATERIALIZED (
             SELECT (SELECT snapshot FROM {ticks} WHERE id = $2) p, (SELECT snapshot FROM {ticks} WHERE id = $3) w
         ) SELECT (s.p IS NOT NULL AND s.w IS NOT NULL AND NOT pg_is_in_recovery()) AS readable, u.*
-        FROM s LEFT JOIN (SELECT * FROM (
+        FROM s LEFT JOIN (
             (SELECT l.* FROM (
                 SELECT x FROM s, pg_snapshot_xip(s.p) x WHERE pg_visible_in_snapshot(x, s.w)
             ) late CROSS JOIN LATERAL (
@@ -84,11 +88,22 @@ impl Dialect for Postgres {
                 WHERE position > greatest($1, $4) AND position <= $5
                 AND (txid >= (SELECT pg_snapshot_xmax(p) FROM s)) IS TRUE
                 AND pg_visible_in_snapshot(txid, (SELECT w FROM s)) ORDER BY position LIMIT $6)
-        ) both_branches ORDER BY position LIMIT $6) u ON true ORDER BY u.position";
-    const START_NOW: &'static str =
-        "INSERT INTO {ticks} (id, snapshot) SELECT max(id) + 1, pg_current_snapshot() FROM {ticks} \
+        ) u ON true";
+    const START_NOW: &'static str = "INSERT INTO {ticks} (id, snapshot) SELECT max(id) + 1, pg_current_snapshot() FROM {ticks} \
         ON CONFLICT DO NOTHING RETURNING id";
     const START_AT: &'static str = "SELECT max(id) FROM {ticks} WHERE at <= $1 OR id = 0";
+
+    // Only below every cursor: a reader's memory is ahead of its row, and an id that were made anew would be
+    // another snapshot under the same name. One reader at a time, so that no two wait for each other.
+    const THIN: Option<&'static str> = Some(
+        "DELETE FROM {ticks}
+        WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('thin {ticks}', 0))) AND id = ANY(ARRAY(
+            SELECT id FROM (
+                SELECT id, row_number() OVER (PARTITION BY date_trunc('minute', at) ORDER BY id) AS nth
+                FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors})
+                    AND at < clock_timestamp() - interval '10 minutes'
+            ) old WHERE nth > 1 LIMIT 10000))",
+    );
 
     fn table(namespace: &str, name: &str) -> String {
         if name == "schema" { format!("\"{namespace}\"") } else { format!("\"{namespace}\".{name}") }
@@ -103,7 +118,10 @@ impl Dialect for Postgres {
                     WHERE seqrelid = pg_get_serial_sequence($1, 'position')::regclass)"
         );
         let (standby, original, uncached): (bool, Option<bool>, Option<bool>) =
-            sqlx::query_as(AssertSqlSafe(facts)).bind(Self::table(namespace, "outbox")).fetch_one(conn).await?;
+            sqlx::query_as(AssertSqlSafe(facts))
+                .bind(Self::table(namespace, "outbox"))
+                .fetch_one(conn)
+                .await?;
         if standby {
             return Err(Error::new(
                 ErrorKind::Configuration,

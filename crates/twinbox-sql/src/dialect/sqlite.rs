@@ -58,12 +58,14 @@ impl Dialect for Sqlite {
         VALUES (?, ?, ?, ?, ?, 'processed') ON CONFLICT DO NOTHING";
 
     const NEWEST: &'static str = "SELECT COALESCE(max(position), 0) FROM {outbox}";
-    const BOUNDS: &'static str = "SELECT ?1, ?2";
+    const BOUNDS: &'static str = "SELECT ?1, ?2, '', ''";
     const PAGE: &'static str = "SELECT true AS readable, position, {message} FROM {outbox} \
         WHERE position > max(?1, ?2, ?4) AND position <= min(?3, ?5) ORDER BY position LIMIT ?6";
     const START_NOW: &'static str = "SELECT COALESCE(max(position), 0) FROM {outbox}";
     const START_AT: &'static str = "SELECT COALESCE((SELECT min(position) - 1 FROM {outbox} WHERE time >= ?1), \
         (SELECT max(position) FROM {outbox}), 0)";
+
+    const THIN: Option<&'static str> = None;
 
     fn table(namespace: &str, name: &str) -> String {
         format!("{namespace}_{name}")

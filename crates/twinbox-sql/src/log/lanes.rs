@@ -2,7 +2,7 @@
 use super::Cursor;
 use std::{
     collections::{HashMap, VecDeque},
-    hash::{BuildHasher as _, RandomState},
+    hash::{BuildHasher as _, BuildHasherDefault, Hasher, RandomState},
     time::Instant,
 };
 use twinbox_core::Message;
@@ -44,11 +44,29 @@ pub(crate) struct Lanes {
     settled: Cursor,
     ready: VecDeque<Entry>,
     /// For each key with a message handed out or ready: those behind it.
-    behind: HashMap<u64, VecDeque<Entry>>,
+    behind: HashMap<u64, VecDeque<Entry>, BuildHasherDefault<Hashed>>,
     later: Vec<(Instant, Entry)>,
     buffered: usize,
     bytes: usize,
     hasher: RandomState,
+}
+
+/// Lanes are hashes already.
+#[derive(Debug, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a lane is hashed as the number that it is");
+    }
+
+    fn write_u64(&mut self, lane: u64) {
+        self.0 = lane;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Lanes {
@@ -58,7 +76,7 @@ impl Lanes {
             first: 0,
             settled,
             ready: VecDeque::new(),
-            behind: HashMap::new(),
+            behind: HashMap::default(),
             later: Vec::new(),
             buffered: 0,
             bytes: 0,

@@ -1,8 +1,9 @@
 use super::{
     BUFFERED_BYTES_MAX, BUFFERED_MAX, CURSOR_INTERVAL, Cursor, Entry, PAGE_BYTES, POLL_BUSY, POLL_IDLE,
-    READ_AHEAD_MAX, ReaderOptions, Ticket, Window, lanes::Lanes,
+    READ_AHEAD_MAX, ReaderOptions, THIN_INTERVAL, Ticket, Window, lanes::Lanes,
 };
 use crate::{Dialect, Error, ErrorKind, Store, dialect, row};
+use futures::TryStreamExt as _;
 use sqlx::Row as _;
 use std::{
     fmt,
@@ -28,6 +29,7 @@ pub struct Reader<DB: Dialect> {
     fetching: Option<AbortOnDropHandle<Result<Fetched, Error>>>,
     poll_at: Instant,
     flowed_at: Option<Instant>,
+    thin_at: Instant,
     committed: watch::Receiver<()>,
     recorded: Cursor,
     writing: Option<Write>,
@@ -37,12 +39,14 @@ pub struct Reader<DB: Dialect> {
 }
 
 /// How far pages are read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Reading {
     /// The window being read; its bounds are looked up when it is taken over from the row.
     window: Option<Window>,
     /// Everything up to this tick is read.
     p: i64,
+    /// The snapshot of that tick, if this reader has read by it.
+    snapshot: Option<String>,
     /// A window up to here was being read by the reader before this one.
     inherited: Option<i64>,
     after: i64,
@@ -91,6 +95,7 @@ impl<DB: Dialect> Reader<DB> {
             reading: Reading {
                 window: None,
                 p: cursor.p,
+                snapshot: None,
                 inherited: (cursor.w > cursor.p).then_some(cursor.w),
                 after: cursor.position,
                 limit: FIRST_PAGE.min(options.page),
@@ -100,6 +105,7 @@ impl<DB: Dialect> Reader<DB> {
             fetching: None,
             poll_at: sent_at,
             flowed_at: None,
+            thin_at: sent_at,
             committed: store.committed().subscribe(),
             recorded: cursor,
             writing: None,
@@ -132,6 +138,9 @@ impl<DB: Dialect> Reader<DB> {
                     return Ok(entries);
                 }
             }
+            if now >= self.lease_end && self.writing.is_some() {
+                return Err(Error::new(ErrorKind::LeaseLost, "the database did not answer within the lease"));
+            }
             self.start_fetching(now);
             self.start_writing(now);
             let due = self.due(now, wake_at);
@@ -163,7 +172,14 @@ impl<DB: Dialect> Reader<DB> {
     ///
     /// # Errors
     /// The database is away, or the lease was lost: what was settled last is handed out again.
-    pub async fn close(mut self) -> Result<(), Error> {
+    pub async fn close(self) -> Result<(), Error> {
+        let lease = self.options.lease;
+        tokio::time::timeout(lease, self.record_and_release()).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::LeaseLost, "the database did not answer within the lease"))
+        })
+    }
+
+    async fn record_and_release(mut self) -> Result<(), Error> {
         if self.writing.is_some() {
             let written = finished(&mut self.writing).await?;
             self.written(written)?;
@@ -177,9 +193,12 @@ impl<DB: Dialect> Reader<DB> {
 
     /// When there is something to do next, unless something under way ends before.
     fn due(&self, now: Instant, wake_at: Option<Instant>) -> Instant {
-        let write_at = self.writing.is_none().then(|| self.wrote_at + self.write_interval());
+        let write_at = match self.writing {
+            None => self.wrote_at + self.write_interval(),
+            Some(_) => self.lease_end.max(now),
+        };
         let poll_at = self.wants_more().then_some(self.poll_at);
-        [wake_at, write_at, poll_at].into_iter().flatten().min().unwrap_or(now + self.options.lease)
+        [wake_at, poll_at].into_iter().flatten().fold(write_at, Instant::min)
     }
 
     fn wants_more(&self) -> bool {
@@ -193,7 +212,11 @@ impl<DB: Dialect> Reader<DB> {
 
     fn start_fetching(&mut self, now: Instant) {
         if self.wants_more() && now >= self.poll_at {
-            let task = tokio::spawn(fetch(self.store.clone(), self.reading));
+            let thin = now >= self.thin_at;
+            if thin {
+                self.thin_at = now + THIN_INTERVAL;
+            }
+            let task = tokio::spawn(fetch(self.store.clone(), self.reading.clone(), thin));
             self.fetching = Some(AbortOnDropHandle::new(task));
         }
     }
@@ -218,7 +241,7 @@ impl<DB: Dialect> Reader<DB> {
             let after = Cursor { p: window.p, w: window.w, position };
             self.lanes.push(message, after, self.reading.repeated > 0);
         }
-        self.reading.window = Some(window);
+        self.reading.window = Some(window.clone());
         if fetched.exhausted {
             self.lanes.end_window(Cursor { p: window.w, w: window.w, position: 0 });
             self.reading = Reading {
@@ -226,10 +249,11 @@ impl<DB: Dialect> Reader<DB> {
                 p: window.w,
                 after: 0,
                 repeated: self.reading.repeated.saturating_sub(1),
-                ..self.reading
+                snapshot: Some(window.to),
+                ..self.reading.clone()
             };
         }
-        self.poll_at = now;
+        self.poll_at = if fetched.exhausted { now + POLL_BUSY } else { now };
     }
 
     /// A cursor that moved is written soon, one that did not in time for the lease.
@@ -310,10 +334,13 @@ impl Task for Write {
     }
 }
 
-async fn fetch<DB: Dialect>(store: Store<DB>, reading: Reading) -> Result<Fetched, Error> {
+async fn fetch<DB: Dialect>(store: Store<DB>, mut reading: Reading, thin: bool) -> Result<Fetched, Error> {
     let conn = &mut *store.connection().await?;
     let statements = store.statements();
-    let window = match (reading.window, reading.inherited) {
+    if thin && DB::THIN.is_some() {
+        row::query::<DB>(&statements.log_thin).execute(&mut *conn).await?;
+    }
+    let window = match (reading.window.take(), reading.inherited) {
         (Some(window), _) => Some(window),
         (None, Some(w)) => Some(dialect::window::<DB>(conn, statements, reading.p, w).await?),
         (None, None) => dialect::next_window::<DB>(conn, statements, reading.p).await?,
@@ -321,17 +348,19 @@ async fn fetch<DB: Dialect>(store: Store<DB>, reading: Reading) -> Result<Fetche
     let Some(window) = window else {
         return Ok(Fetched { window: None, rows: Vec::new(), exhausted: false });
     };
-    let page = row::query::<DB>(&statements.log_page)
+    if reading.snapshot.is_some_and(|snapshot| snapshot != window.from) {
+        return Err(dialect::tick_lost());
+    }
+    let mut page = row::query::<DB>(&statements.log_page)
         .bind(reading.after)
         .bind(window.p)
         .bind(window.w)
         .bind(window.floor)
         .bind(window.ceiling)
         .bind(i64::try_from(reading.limit).unwrap_or(i64::MAX))
-        .fetch_all(conn)
-        .await?;
-    let mut rows = Vec::with_capacity(page.len());
-    for row in &page {
+        .fetch(conn);
+    let mut rows = Vec::new();
+    while let Some(row) = page.try_next().await? {
         if !row.try_get::<bool, _>(0)? {
             return Err(Error::new(
                 ErrorKind::Configuration,
@@ -339,11 +368,13 @@ async fn fetch<DB: Dialect>(store: Store<DB>, reading: Reading) -> Result<Fetche
             ));
         }
         if let Some(position) = row.try_get::<Option<i64>, _>(1)? {
-            let message = row::message::<DB>(row, 2, store.service(), Some(position))?;
+            let message = row::message::<DB>(&row, 2, store.service(), Some(position))?;
             rows.push((position, Box::new(message)));
         }
     }
+    rows.sort_by_key(|(position, _)| *position);
     let exhausted = rows.len() < reading.limit;
+    rows.truncate(reading.limit);
     Ok(Fetched { window: Some(window), rows, exhausted })
 }
 

@@ -198,7 +198,8 @@ struct Settlement {
 impl Settlement {
     fn answer(&mut self, again: Option<Duration>) -> Result<(), SourceError> {
         let sent = self.answer.take().is_some_and(|answer| answer.send((self.number, again)).is_ok());
-        sent.then_some(()).ok_or_else(|| SourceError::new(SourceErrorKind::NotConfirmed, "the log source is gone"))
+        sent.then_some(())
+            .ok_or_else(|| SourceError::new(SourceErrorKind::NotConfirmed, "the log source is gone"))
     }
 }
 
