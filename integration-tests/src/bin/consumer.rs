@@ -29,6 +29,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .stream(&stream)
         .prefix(stream.to_lowercase())
         .ack_wait(Duration::from_secs(2));
-    let consumer = Consumer::new(store, ()).transport(Nats::with(options)?).handler::<invoice>();
+    let consumer = Consumer::new(store, ()).transport(Nats::with_options(options)?).handler::<invoice>();
     Ok(consumer.run(CancellationToken::new()).await?)
 }

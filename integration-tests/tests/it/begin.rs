@@ -55,7 +55,10 @@ async fn a_producer_killed_before_commit_has_published_nothing<DB: TestDb>() {
         std::process::abort();
     }
     let world = World::<DB>::new().await;
-    killed(&format!("begin::{}::a_producer_killed_before_commit_has_published_nothing", DB::MODULE), world.url());
+    killed(
+        &format!("begin::{}::a_producer_killed_before_commit_has_published_nothing", DB::MODULE),
+        world.url(),
+    );
     assert!(read(&world).await.is_empty());
     assert!(world.effects().await.is_empty());
 }
@@ -140,7 +143,7 @@ async fn slow(tx: &mut Tx<'_, Sqlite>, order: Delivery<Placed>) -> HandlerResult
 async fn handlers_that_write_all_the_time_do_not_starve_publishers() {
     let world = World::<Sqlite>::new().await;
     let mut handlers = tokio::task::JoinSet::new();
-    for worker in 0..4 {
+    for worker in 0..HANDLERS {
         let store = (*world).clone();
         handlers.spawn(async move {
             let harness = twinbox_testkit::Harness::new(&store, ());
@@ -151,17 +154,23 @@ async fn handlers_that_write_all_the_time_do_not_starve_publishers() {
         });
     }
     let publish = async {
-        for n in 0..8 {
+        for n in 0..PUBLISHED {
             let mut tx = world.begin().await.unwrap();
             world.outbox().publish(&mut tx, &Placed { n }).await.unwrap();
             tx.commit().await.unwrap();
         }
+        world.rows("inbox").await
     };
-    // In turn: 8 times behind 4 handlers of 50 ms each.
-    tokio::time::timeout(Duration::from_secs(10), publish).await.expect("publishers get their turn");
+    let handled = tokio::time::timeout(Duration::from_secs(20), publish).await;
+    let handled = handled.expect("publishers get their turn");
     handlers.shutdown().await;
-    assert_eq!(world.rows("outbox").await, 8);
+    assert_eq!(world.rows("outbox").await, PUBLISHED);
+    // A publisher waits for each handler once, and one more of each may be done when it is counted.
+    assert!(handled <= HANDLERS * (PUBLISHED + 1), "{handled} handled beside {PUBLISHED} published");
 }
+
+const HANDLERS: i64 = 4;
+const PUBLISHED: i64 = 12;
 
 cases! {
     both: [

@@ -44,7 +44,8 @@ const FINE: i64 = 100;
 /// Failures on record and the last error.
 async fn recorded<DB: TestDb>(world: &World<DB>, message: &Message) -> Option<(i64, String)> {
     let sql = format!("SELECT failures, last_error FROM {} WHERE message_id = $1", DB::table_of("attempts"));
-    let query = sqlx::query_as::<DB, (i64, String)>(sqlx::AssertSqlSafe(sql)).bind(message.message_id().as_uuid());
+    let query =
+        sqlx::query_as::<DB, (i64, String)>(sqlx::AssertSqlSafe(sql)).bind(message.message_id().as_uuid());
     query.fetch_optional(&mut *world.pool().acquire().await.unwrap()).await.unwrap()
 }
 
@@ -75,7 +76,9 @@ async fn of_twenty_copies_at_once_one_is_handled<DB: TestDb>() {
 async fn an_error_rolls_everything_back_and_is_recorded<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(FAIL);
-    let Outcome::Retried { delay, counted: true, error } = world.deliver::<choose>(&order).await else { panic!() };
+    let Outcome::Retried { delay, counted: true, error } = world.deliver::<choose>(&order).await else {
+        panic!()
+    };
     assert_eq!(error, "not today");
     assert!((100..=150).contains(&delay.as_millis()), "{delay:?}");
     assert_eq!(world.left_behind().await, (0, 0, 0));
@@ -144,7 +147,10 @@ async fn a_rejected_message_is_kept_whole_and_never_runs_again<DB: TestDb>() {
     assert_eq!(world.left_behind().await, (1, 0, 0), "only the claim, so that a late duplicate does not run");
     let [letter] = &world.dead_letters(CHOOSE, 10).await.unwrap()[..] else { panic!("one letter") };
     assert_eq!(letter.message, order);
-    assert_eq!((letter.reason.as_str(), letter.error.as_str(), letter.attempts), ("rejected", "a bad order", 1));
+    assert_eq!(
+        (letter.reason.as_str(), letter.error.as_str(), letter.attempts),
+        ("rejected", "a bad order", 1)
+    );
     assert_eq!(world.deliver::<choose>(&order).await, Outcome::Duplicate);
     assert_eq!(world.rows("dead_letters").await, 1);
 }
@@ -159,7 +165,10 @@ async fn a_message_whose_attempts_run_out_is_kept_whole_and_never_runs_again<DB:
     assert_eq!(world.left_behind().await, (1, 0, 0));
     let [letter] = &world.dead_letters(CHOOSE, 10).await.unwrap()[..] else { panic!("one letter") };
     assert_eq!(letter.message, order);
-    assert_eq!((letter.reason.as_str(), letter.error.as_str(), letter.attempts), ("exhausted", "not today", 3));
+    assert_eq!(
+        (letter.reason.as_str(), letter.error.as_str(), letter.attempts),
+        ("exhausted", "not today", 3)
+    );
     assert_eq!(recorded(&world, &order).await, None);
     assert_eq!(world.deliver::<choose>(&order).await, Outcome::Duplicate);
 }
@@ -170,7 +179,11 @@ async fn an_error_text_is_bounded_and_free_of_nul<DB: TestDb>() {
     let order = placed(LONG);
     assert!(failed(&world.deliver::<choose>(&order).await, "é"));
     let (_, text) = recorded(&world, &order).await.unwrap();
-    assert!(text.starts_with("\u{fffd}é") && text.len() <= twinbox::limits::ERROR_BYTES_MAX, "{}", text.len());
+    assert!(
+        text.starts_with("\u{fffd}é") && text.len() <= twinbox::limits::ERROR_BYTES_MAX,
+        "{}",
+        text.len()
+    );
 }
 
 #[event_handler(consumer = "tests.commission")]

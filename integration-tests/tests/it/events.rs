@@ -74,7 +74,11 @@ fn every_other_version_says_what_is_wrong() {
     assert_eq!(refused.to_string(), "version 1 cannot become the next one: invalid digit found in string");
     let shape = Placed::decode(2, br#"{"id":7}"#).unwrap_err();
     assert!(matches!(shape, DecodeError::Payload(_)));
-    assert!(shape.to_string().starts_with("the payload does not have the shape of its version: missing field `cents`"));
+    assert!(
+        shape
+            .to_string()
+            .starts_with("the payload does not have the shape of its version: missing field `cents`")
+    );
 }
 
 #[test]

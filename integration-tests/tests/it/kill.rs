@@ -67,7 +67,8 @@ async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
         place_orders(&database).await;
         let at_points: usize = killers.join_all().await.into_iter().sum();
         assert!(at_points >= 15, "only {at_points} died where they should");
-        let (mut relay, mut consumer) = (programs.start(Program::Relay, None), programs.start(Program::Consumer, None));
+        let (mut relay, mut consumer) =
+            (programs.start(Program::Relay, None), programs.start(Program::Consumer, None));
         while count(&database, "SELECT count(*) FROM twinbox.inbox").await < ORDERS {
             sleep(Duration::from_millis(50)).await;
         }
@@ -169,7 +170,8 @@ impl Programs {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            let moment = death.map_or(Duration::from_millis(500 + random % 2000), |_| Duration::from_secs(12));
+            let moment =
+                death.map_or(Duration::from_millis(500 + random % 2000), |_| Duration::from_secs(12));
             let ended = match timeout(moment, child.wait()).await {
                 Ok(ended) => {
                     at_points += 1;

@@ -66,7 +66,6 @@ cases! {
     progress::messages_of_a_key_go_one_at_a_time_and_in_order
     progress::one_hot_key_does_not_stop_a_page
     progress::a_retried_message_holds_its_key_and_no_other
-    progress::a_commit_wakes_a_reader_of_the_same_process
     progress::next_is_cancel_safe
     progress::destinations_know_nothing_of_each_other
     repeated::a_first_delivery_is_not_marked

@@ -1,9 +1,10 @@
 //! Every test against real databases and brokers, in one binary. `cargo xtask test AREA` runs one module.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod begin;
 mod consumer;
 mod events;
+mod faults;
 mod guard;
 mod kill;
 mod log;

@@ -18,7 +18,7 @@ fn shared_server() -> String {
 
 /// A stream of the test's own on the shared server.
 async fn stream(name: &str) -> Nats {
-    let nats = Nats::with(options(&shared_server(), name)).unwrap();
+    let nats = Nats::with_options(options(&shared_server(), name)).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
     nats
 }
@@ -192,7 +192,7 @@ async fn a_foreign_message_is_a_defect_and_not_a_fault() {
 #[tokio::test]
 async fn messages_that_can_never_be_sent_are_refused_for_good() {
     use PublishErrorKind::RefusedForGood;
-    let nats = Nats::with(options(&shared_server(), "refused")).unwrap();
+    let nats = Nats::with_options(options(&shared_server(), "refused")).unwrap();
     nats.provision(&StreamOptions::default().max_message_bytes(10_000)).await.unwrap();
     let mut publisher = publisher(&nats).await;
     let sized = |bytes| Message { payload: vec![b'x'; bytes].into(), ..message("1") };
@@ -210,7 +210,7 @@ async fn messages_that_can_never_be_sent_are_refused_for_good() {
 
 #[tokio::test]
 async fn a_full_stream_is_unavailable() {
-    let nats = Nats::with(options(&shared_server(), "full")).unwrap();
+    let nats = Nats::with_options(options(&shared_server(), "full")).unwrap();
     nats.provision(&StreamOptions::default().max_messages(1)).await.unwrap();
     let mut publisher = publisher(&nats).await;
     send(&mut *publisher, message("1")).await.unwrap();
@@ -222,7 +222,7 @@ async fn a_full_stream_is_unavailable() {
 async fn a_type_without_a_stream_has_no_home_while_the_stream_is_there() {
     let js = outsider(&shared_server()).await;
     let options = options(&shared_server(), "home");
-    let nats = Nats::with(options).unwrap();
+    let nats = Nats::with_options(options).unwrap();
     let name = stream_of(&nats);
     let subjects = vec![format!("{name}.*.orders.>")];
     let config = async_nats::jetstream::stream::Config { name: name.clone(), subjects, ..Default::default() };
@@ -235,12 +235,12 @@ async fn a_type_without_a_stream_has_no_home_while_the_stream_is_there() {
         "nats.no_stream",
     );
     js.delete_stream(&name).await.unwrap();
-    refused(send(&mut *publisher, message("3")).await, PublishErrorKind::Misconfigured, "nats.10059");
-    assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Misconfigured);
+    refused(send(&mut *publisher, message("3")).await, PublishErrorKind::Unavailable, "nats.10059");
+    assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Unavailable);
     let error = Destination::connect(&nats).await.err().unwrap();
-    assert_eq!((error.kind(), error.code()), (PublishErrorKind::Misconfigured, "nats.10059"));
+    assert_eq!((error.kind(), error.code()), (PublishErrorKind::Unavailable, "nats.10059"));
     let error = nats.subscribe(&subscription(&["a"])).await.err().unwrap();
-    assert_eq!(error.kind(), SourceErrorKind::Misconfigured);
+    assert_eq!(error.kind(), SourceErrorKind::Unavailable);
     assert!(error.to_string().contains("the stream does not exist"), "{error}");
 }
 

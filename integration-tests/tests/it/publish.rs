@@ -1,6 +1,6 @@
 //! What is published is there if, and only if, its transaction committed.
-mod bounds;
 mod batches;
+mod bounds;
 
 use crate::consumer::support::{Confirmed, Placed, TestDb, World, cases, effect, soon};
 use sqlx::{Acquire as _, Postgres, Sqlite};

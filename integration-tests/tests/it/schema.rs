@@ -138,7 +138,8 @@ async fn bad_names_are_refused_before_any_io<DB: EmptyDb>() {
     let pool = DB::open(&empty.url).await.pool().clone();
     let long = "a".repeat(41);
     for bad in ["", "Twinbox", "1a", "_a", "a-b", "a.b", "a b", "a\"; DROP TABLE x; --", "é", "a\0", &long] {
-        let error = Store::with_options(pool.clone(), "shop", StoreOptions::new().namespace(bad)).unwrap_err();
+        let error =
+            Store::with_options(pool.clone(), "shop", StoreOptions::new().namespace(bad)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Configuration, "{bad:?}");
         assert!(error.to_string().contains("must be a lower-case letter"), "{error}");
     }
@@ -171,7 +172,8 @@ async fn a_newer_schema_is_refused_only_if_it_says_so<DB: TestDb>() {
     for refused in [world.check().await, world.migrate().await] {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Schema);
-        let says = "the tables are at version 3, which needs a program of version 2 or newer, and this one is at 1";
+        let says =
+            "the tables are at version 3, which needs a program of version 2 or newer, and this one is at 1";
         assert_eq!(error.to_string(), says);
     }
     assert_eq!(world.rows("migrations").await, 3);
@@ -215,7 +217,10 @@ async fn a_journal_that_is_no_wal_is_refused_on_sqlite() {
     let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
     let error = Store::new(pool.clone(), SERVICE).unwrap().migrate().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Configuration);
-    assert!(error.to_string().contains("`delete` and must be `wal`: open the pool with `sqlite::open`"), "{error}");
+    assert!(
+        error.to_string().contains("`delete` and must be `wal`: open the pool with `sqlite::open`"),
+        "{error}"
+    );
     pool.close().await;
     Store::new(twinbox::sqlite::open(&empty.url).await.unwrap(), SERVICE).unwrap().check().await.unwrap();
 }

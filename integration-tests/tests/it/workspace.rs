@@ -88,8 +88,13 @@ fn the_relay_imports_nats_only_for_its_program() {
     let nats: Vec<_> = list(&relay["dependencies"]).iter().filter(|d| d["name"] == "twinbox-nats").collect();
     assert!(nats.iter().all(|d| d["optional"] == true) && nats.len() == 1, "{nats:?}");
     let features = relay["features"].as_object().unwrap();
-    for (feature, enables) in features.iter().filter(|(feature, _)| !["bin", "default"].contains(&feature.as_str())) {
-        assert!(!list(enables).iter().any(|e| text(e).contains("twinbox-nats")), "{feature} turns twinbox-nats on");
+    for (feature, enables) in
+        features.iter().filter(|(feature, _)| !["bin", "default"].contains(&feature.as_str()))
+    {
+        assert!(
+            !list(enables).iter().any(|e| text(e).contains("twinbox-nats")),
+            "{feature} turns twinbox-nats on"
+        );
     }
     assert!(list(&features["bin"]).iter().any(|e| e == "dep:twinbox-nats"));
     let binaries = list(&relay["targets"]).iter().filter(|t| list(&t["kind"]).contains(&"bin".into()));
@@ -117,7 +122,8 @@ fn no_library_turns_a_runtime_or_tls_of_sqlx_on() {
         let sqlx = list(&package["dependencies"]).iter().filter(|d| text(&d["name"]).starts_with("sqlx"));
         for dependency in sqlx.filter(|_| library) {
             let forced = list(&dependency["features"]).iter().map(text);
-            let forced: Vec<_> = forced.filter(|f| f.starts_with("runtime") || f.starts_with("tls")).collect();
+            let forced: Vec<_> =
+                forced.filter(|f| f.starts_with("runtime") || f.starts_with("tls")).collect();
             assert!(forced.is_empty() && dependency["uses_default_features"] == false, "{name}: {forced:?}");
         }
     }

@@ -53,7 +53,8 @@ async fn a_deadlock_is_tried_again_at_once_and_not_counted() {
     other.commit().await.unwrap();
     assert_eq!(soon(delivered).await.unwrap(), Outcome::Handled);
     assert_eq!(app.runs.0.load(SeqCst), 2);
-    let cents: Vec<i32> = sqlx::query_scalar("SELECT cents FROM accounts").fetch_all(world.pool()).await.unwrap();
+    let cents: Vec<i32> =
+        sqlx::query_scalar("SELECT cents FROM accounts").fetch_all(world.pool()).await.unwrap();
     assert_eq!(cents, [11, 11]);
     assert_eq!(world.left_behind().await, (1, 1, 0));
     assert_eq!(world.rows("attempts").await, 0);

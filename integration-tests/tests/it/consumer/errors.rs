@@ -43,7 +43,9 @@ async fn contention_survives_wrapping() {
     let world = World::<Postgres>::new().await;
     for code in ["40001", "40P01", "55P03"] {
         let raise = format!("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{code}'; END $$");
-        let raise = async || sqlx::raw_sql(sqlx::AssertSqlSafe(raise.clone())).execute(world.pool()).await.unwrap_err();
+        let raise = async || {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(raise.clone())).execute(world.pool()).await.unwrap_err()
+        };
         for error in wrapped::<Postgres>(raise).await {
             assert!(error.is_contention() && !error.is_outage(), "{error:?}");
             assert_eq!(error.sqlstate(), Some(code));

@@ -6,7 +6,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::SeqCst},
 };
 use twinbox::{
-    BatchTx, Consumer, Delivery, Dialect, Draft, Event, HandlerResult, Message, MessageId, Outcome, Tx, event_handler, id,
+    BatchTx, Consumer, Delivery, Dialect, Draft, Event, HandlerResult, Message, MessageId, Outcome, Tx,
+    event_handler, id,
 };
 use twinbox_testkit::Harness;
 
@@ -47,7 +48,8 @@ async fn ids<DB: TestDb>(world: &World<DB>) -> Vec<String> {
 
 /// A deploy that publishes another event, or walks its keys in another order, shifts no id.
 async fn a_run_again_lands_on_the_same_ids<DB: TestDb>() {
-    let (first, second, third) = (World::<DB>::new().await, World::<DB>::new().await, World::<DB>::new().await);
+    let (first, second, third) =
+        (World::<DB>::new().await, World::<DB>::new().await, World::<DB>::new().await);
     let order = placed(4);
     assert!(failed(&first.deliver::<confirm>(&order).await, "once more"));
     assert_eq!(first.deliver::<confirm>(&order).await, Outcome::Handled);
@@ -121,8 +123,8 @@ const TRACES: [&str; 2] = [
 async fn orders<DB: TestDb>() -> Vec<Message> {
     let producer = World::<DB>::new().await;
     let mut tx = producer.begin().await.unwrap();
-    for n in 0..2 {
-        let draft = Draft::of(&Placed { n: n as i64 }).unwrap().traceparent(TRACES[n]);
+    for (n, trace) in (0..).zip(TRACES) {
+        let draft = Draft::of(&Placed { n }).unwrap().traceparent(trace);
         producer.outbox().publish_draft(&mut tx, draft.correlation_id(format!("c-{n}"))).await.unwrap();
     }
     tx.commit().await.unwrap();

@@ -60,7 +60,10 @@ async fn what_cannot_be_decoded_is_dead_at_once_with_the_reason<DB: TestDb>() {
     let broken = [
         (priced(3, "{}"), "version 3 is newer than 2, the newest known here"),
         (priced(0, "{}"), "no upcaster from 0: name its type with `previous = …` on the next version"),
-        (priced(1, r#"{"n":1,"price":"dear"}"#), "version 1 cannot become the next one: invalid digit found in string"),
+        (
+            priced(1, r#"{"n":1,"price":"dear"}"#),
+            "version 1 cannot become the next one: invalid digit found in string",
+        ),
         (priced(2, ""), payload),
         (priced(2, "\0"), payload),
         (priced(2, b"\xff\xfe".to_vec()), payload),
@@ -126,7 +129,9 @@ async fn the_same_id_with_another_payload_is_an_alarm<DB: TestDb>() {
     assert_eq!(world.deliver::<note>(&second).await, Outcome::Duplicate);
     assert_eq!(world.effects().await, [1]);
     for (message, differs) in [(&first, false), (&second, true)] {
-        let Claimed::Duplicate(earlier) = world.claim(CONSUMER, message, true).await.unwrap() else { panic!() };
+        let Claimed::Duplicate(earlier) = world.claim(CONSUMER, message, true).await.unwrap() else {
+            panic!()
+        };
         assert_eq!((earlier.payload_differs, earlier.state.as_str()), (differs, "processed"));
     }
 }

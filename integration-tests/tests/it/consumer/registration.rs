@@ -130,7 +130,11 @@ async fn handlers_are_functions() {
 
     let error = harness.run(async |tx| Ok(effect::<Postgres>(tx, 40).await?)).await.unwrap_err();
     assert!(error.is_unique_violation());
-    let error = harness.run(async |tx| Ok(drop(effect::<Postgres>(tx, 40).await))).await.unwrap_err();
+    let swallow = async |tx: &mut PgTx<'_>| {
+        effect::<Postgres>(tx, 40).await.unwrap_err();
+        Ok(())
+    };
+    let error = harness.run(swallow).await.unwrap_err();
     assert!(error.to_string().contains("nothing can be committed"), "{error}");
     assert_eq!(world.effects().await, [40, 50]);
 }
@@ -149,11 +153,19 @@ async fn multiply_too<DB: Dialect>(_: &mut Tx<'_, DB>, _: Delivery<Placed>) -> H
 async fn contradicting_handlers_are_refused_at_start<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let consumer = || Consumer::new((*world).clone(), state());
-    let nameless = |name| handler_fn::<DB, State, Prices, Vec<Delivery<Placed>>, _>(Policy::new(name), plain_batch::<DB>);
+    let nameless = |name| {
+        handler_fn::<DB, State, Prices, Vec<Delivery<Placed>>, _>(Policy::new(name), plain_batch::<DB>)
+    };
     let long: &'static str = "a".repeat(121).leak();
     let cases = [
-        (consumer().handler::<multiply>().handler::<multiply_too>(), "two handlers of the consumer \"prices.multiply\" take \"orders.placed\""),
-        (consumer().handler::<greet>().handler::<ordered>(), "the handlers of the consumer \"names.greet\" disagree on `order`"),
+        (
+            consumer().handler::<multiply>().handler::<multiply_too>(),
+            "two handlers of the consumer \"prices.multiply\" take \"orders.placed\"",
+        ),
+        (
+            consumer().handler::<greet>().handler::<ordered>(),
+            "the handlers of the consumer \"names.greet\" disagree on `order`",
+        ),
         (consumer(), "no handler is registered: add one with `.handler::<…>()`"),
         (consumer().register(nameless("")), "the consumer name \"\" must have 1 to 120 bytes"),
         (consumer().register(nameless(long)), "must have 1 to 120 bytes"),
@@ -171,7 +183,10 @@ async fn touch(conn: &mut PgConnection) -> sqlx::Result<()> {
     Ok(())
 }
 
-async fn confirm_twice(outbox: &Outbox<Postgres>, tx: &mut impl InTransaction<Postgres>) -> Result<(), Error> {
+async fn confirm_twice(
+    outbox: &Outbox<Postgres>,
+    tx: &mut impl InTransaction<Postgres>,
+) -> Result<(), Error> {
     outbox.publish(tx, &Confirmed { n: 1 }).await?;
     outbox.publish(tx, &Confirmed { n: 2 }).await?; // `tx` is reborrowed, not moved
     Ok(())

@@ -7,7 +7,8 @@ use std::sync::{
 };
 use tokio::sync::{Semaphore, mpsc};
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Tx, event_handler,
+    BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Tx,
+    event_handler,
 };
 
 /// Runs the consumer until `done`, and then lets it finish.
@@ -172,11 +173,7 @@ async fn batch<DB: Dialect>(
 }
 
 #[event_handler(consumer = "tests.batch")]
-async fn single<DB: Dialect>(
-    _: &Seen,
-    tx: &mut Tx<'_, DB>,
-    order: Delivery<Placed>,
-) -> HandlerResult {
+async fn single<DB: Dialect>(_: &Seen, tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
     effect::<DB>(tx, order.n).await?;
     tx.publish(&Confirmed { n: order.n }).await?;
     Ok(())
@@ -224,7 +221,11 @@ async fn a_batch_that_fails_is_handled_one_by_one<DB: TestDb>() {
 async fn in_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Confirmed>) -> HandlerResult {
     // Fails at times, and what is behind it waits.
     let place = i64::try_from(order.message().sequence.unwrap()).unwrap();
-    sqlx::query::<DB>("INSERT INTO seen (key, place) VALUES ($1, $2)").bind(order.n).bind(place).execute(&mut **tx).await?;
+    sqlx::query::<DB>("INSERT INTO seen (key, place) VALUES ($1, $2)")
+        .bind(order.n)
+        .bind(place)
+        .execute(&mut **tx)
+        .await?;
     if order.attempt() == 1 && place % 7 == 0 { Err("once more".into()) } else { Ok(()) }
 }
 
@@ -232,7 +233,9 @@ async fn in_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Confirmed>) 
 async fn the_messages_of_a_key_are_handled_in_order<DB: TestDb>() {
     let world = World::<DB>::new().await;
     match DB::MODULE {
-        "postgres" => world.execute("CREATE TABLE seen (nth bigserial PRIMARY KEY, key bigint, place bigint)").await,
+        "postgres" => {
+            world.execute("CREATE TABLE seen (nth bigserial PRIMARY KEY, key bigint, place bigint)").await
+        }
         _ => world.execute("CREATE TABLE seen (nth integer PRIMARY KEY, key bigint, place bigint)").await,
     }
     let mut tx = world.begin().await.unwrap();

@@ -25,11 +25,11 @@ macro_rules! cases {
 pub(crate) use cases;
 
 /// Longer than anything takes that does not hang.
-const HANGS: Duration = Duration::from_secs(60);
+const HANGS: Duration = Duration::from_secs(120);
 
 /// No test waits for ever.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANGS, future).await.expect("it should not take a minute")
+    tokio::time::timeout(HANGS, future).await.expect("it should not take two minutes")
 }
 
 /// Waits until the future answers with something. For what no signal tells: rows of another session.

@@ -2,7 +2,7 @@
 use crate::consumer::support::{World, cases, placed, soon};
 use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::time::{Duration, Instant};
-use twinbox::{Store, inbox::Claimed};
+use twinbox::{Store, Tx, inbox::Claimed};
 use twinbox_testkit::{Harness, database::SERVICE};
 
 const CONSUMER: &str = "tests.claims";
@@ -22,7 +22,11 @@ async fn the_claims_lock_timeout_is_not_the_handlers() {
             sqlx::query_scalar("SHOW lock_timeout").fetch_one(conn).await
         };
         let harness = Harness::new(&store, ());
-        harness.run(async |tx| Ok(assert_eq!(shown(tx).await?, own))).await.unwrap();
+        let same = async |tx: &mut Tx<'_, Postgres>| {
+            assert_eq!(shown(tx).await?, own);
+            Ok(())
+        };
+        harness.run(same).await.unwrap();
 
         let (known, new) = (placed(1), placed(2));
         let Claimed::Open(first) = store.claim(CONSUMER, &known, false).await.unwrap() else { panic!() };
@@ -64,7 +68,8 @@ async fn a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well() {
     orders.sort_by_key(|m| m.message_id());
     let Claimed::Open(held) = world.claim(CONSUMER, &orders[1], false).await.unwrap() else { panic!() };
     let batch = tokio::time::timeout(Duration::from_secs(10), world.claim_batch(CONSUMER, &orders, false));
-    let refused = batch.await.expect("it is not waited for until the handler ends").err().expect("it is held");
+    let refused =
+        batch.await.expect("it is not waited for until the handler ends").err().expect("it is held");
     assert!(refused.is_contention(), "{refused:?}");
     held.rollback().await;
     let all = world.claim_batch(CONSUMER, &orders, false).await.unwrap().unwrap();

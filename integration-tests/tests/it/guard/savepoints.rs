@@ -154,10 +154,7 @@ async fn an_sqlx_savepoint_dropped_while_it_begins_is_noticed() {
 }
 
 #[event_handler(consumer = "tests.leaked-sqlx-savepoint")]
-async fn leaks_an_sqlx_savepoint<DB: Dialect>(
-    tx: &mut Tx<'_, DB>,
-    order: Delivery<Placed>,
-) -> HandlerResult {
+async fn leaks_an_sqlx_savepoint<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
     std::mem::forget(Connection::begin(&mut **tx).await?);
     effect::<DB>(tx, order.n).await?;
     Ok(())

@@ -9,16 +9,22 @@ fn short() -> ReaderOptions {
     ReaderOptions::new().lease(SHORT)
 }
 
+/// One that does not end while a test runs.
+fn long() -> ReaderOptions {
+    ReaderOptions::new().lease(Duration::from_secs(3600))
+}
+
 /// What another process gets.
 async fn try_open<DB: Dialect>(store: &Store<DB>) -> Option<Reader<DB>> {
-    Reader::open(store, "d", Uuid::now_v7(), short()).await.unwrap()
+    Reader::open(store, "d", Uuid::now_v7(), long()).await.unwrap()
 }
 
 /// Another process that asks until it gets the lease.
-async fn take_over<DB: Dialect>(store: &Store<DB>) -> Reader<DB> {
+async fn take_over<DB: Dialect>(store: &Store<DB>, options: ReaderOptions) -> Reader<DB> {
     in_time(async {
         loop {
-            if let Some(reader) = try_open(store).await {
+            let opened = Reader::open(store, "d", Uuid::now_v7(), options.clone()).await;
+            if let Some(reader) = opened.unwrap() {
                 return reader;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -28,7 +34,7 @@ async fn take_over<DB: Dialect>(store: &Store<DB>) -> Reader<DB> {
 }
 
 pub(super) async fn a_second_reader_gets_nothing<DB: Names>(store: &Store<DB>) {
-    let first = open(store, "d").await;
+    let first = open_with(store, "d", long()).await;
     assert!(try_open(store).await.is_none());
     open(store, "another destination").await;
     drop(first);
@@ -36,7 +42,7 @@ pub(super) async fn a_second_reader_gets_nothing<DB: Names>(store: &Store<DB>) {
 }
 
 pub(super) async fn a_released_lease_is_taken_at_once<DB: Names>(store: &Store<DB>) {
-    let first = open_with(store, "d", ReaderOptions::new().lease(Duration::from_secs(3600))).await;
+    let first = open_with(store, "d", long()).await;
     first.close().await.unwrap();
     assert!(try_open(store).await.is_some());
 }
@@ -53,10 +59,11 @@ pub(super) async fn the_same_owner_takes_over_at_once<DB: Names>(store: &Store<D
 }
 
 pub(super) async fn a_reader_that_runs_keeps_its_lease<DB: Names>(store: &Store<DB>) {
-    let mut reader = open_with(store, "d", short()).await;
+    let lease = Duration::from_millis(800);
+    let mut reader = open_with(store, "d", ReaderOptions::new().lease(lease)).await;
     let others = async {
         let begun = Instant::now();
-        while begun.elapsed() < 4 * SHORT {
+        while begun.elapsed() < 2 * lease {
             assert!(try_open(store).await.is_none());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -75,7 +82,7 @@ pub(super) async fn an_expired_lease_is_taken_over<DB: Names>(store: &Store<DB>)
     let mut old = open_with(store, "d", short()).await;
     let entries = take(&mut old, 2).await;
 
-    let mut new = take_over(store).await;
+    let mut new = take_over(store, long()).await;
     assert!(begun.elapsed() >= SHORT, "a lease is not taken before its end");
     let taken = row(store, "d").await;
     assert_eq!(taken.epoch, 2);
@@ -97,14 +104,14 @@ pub(super) async fn the_reader_before_a_takeover_cannot_close<DB: Names>(store: 
     publish(store, None, &["a"]).await;
     let mut old = open_with(store, "d", short()).await;
     let entries = take(&mut old, 1).await;
-    let mut new = take_over(store).await;
+    let mut new = take_over(store, short()).await;
     let taken = row(store, "d").await;
     old.settle(entries[0].ticket);
     assert_eq!(old.close().await.unwrap_err().kind(), ErrorKind::LeaseLost);
     assert_eq!(row(store, "d").await, taken);
 
     // One that settled nothing has nothing to lose, and does not end a lease that is not its own.
-    let idle = take_over(store).await;
+    let idle = take_over(store, long()).await;
     let lost = in_time(new.next(0)).await.unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::LeaseLost);
     new.close().await.unwrap();

@@ -108,28 +108,6 @@ pub(super) async fn a_retried_message_holds_its_key_and_no_other<DB: Names>(stor
     assert_eq!(texts(&take(&mut reader, 1).await), ["a2"]);
 }
 
-/// An idle reader looks every 25 ms; a commit of its own process it sees before that. Twenty messages one
-/// after the other would take half a second.
-pub(super) async fn a_commit_wakes_a_reader_of_the_same_process<DB: Names>(store: &Store<DB>) {
-    let mut reader = open(store, "d").await;
-    // Nothing flows for more than a second.
-    let idle = tokio::time::timeout(Duration::from_millis(1100), reader.next(1)).await;
-    assert!(idle.is_err());
-    let mut woken = Vec::new();
-    for _ in 0..20 {
-        let committing = async {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            publish(store, None, &["a"]).await;
-            Instant::now()
-        };
-        let (committed, entries) = tokio::join!(committing, in_time(reader.next(1)));
-        woken.push(committed.elapsed());
-        reader.settle(entries.unwrap()[0].ticket);
-    }
-    woken.sort_unstable();
-    assert!(woken[10] < Duration::from_millis(10), "woken after {woken:?}");
-}
-
 /// Polled once and dropped, again and again, while messages come.
 pub(super) async fn next_is_cancel_safe<DB: Names>(store: &Store<DB>) {
     let names: Vec<_> = (0..300).map(|n| n.to_string()).collect();

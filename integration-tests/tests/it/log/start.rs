@@ -30,6 +30,7 @@ pub(super) async fn a_time_is_there_or_before<DB: Names>(store: &Store<DB>) {
         at = now(store).await;
     }
     publish(store, None, &["b", "c"]).await;
+    settle_until(&mut first, "c").await;
     let mut reader = open_with(store, "d", starting(Start::At(Timestamp::from_micros(at)))).await;
     assert_eq!(settle_until(&mut reader, "c").await, ["b", "c"]);
 }

@@ -5,7 +5,7 @@ use twinbox_testkit::servers::{NatsOptions as ServerOptions, NatsServer, find};
 #[tokio::test]
 async fn a_killed_server_is_unavailable_and_keeps_what_it_confirmed() {
     let mut server = NatsServer::start().unwrap();
-    let nats = Nats::with(options(&server.url(), "killed")).unwrap();
+    let nats = Nats::with_options(options(&server.url(), "killed")).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
     let mut publisher = publisher(&nats).await;
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
@@ -39,7 +39,7 @@ async fn a_killed_server_is_unavailable_and_keeps_what_it_confirmed() {
 #[tokio::test]
 async fn a_dropped_publisher_sends_nothing_when_the_server_comes_back() {
     let mut server = NatsServer::start().unwrap();
-    let nats = Nats::with(options(&server.url(), "dropped")).unwrap();
+    let nats = Nats::with_options(options(&server.url(), "dropped")).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
     let mut publisher = publisher(&nats).await;
     send(&mut *publisher, message("first")).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_dropped_publisher_sends_nothing_when_the_server_comes_back() {
 async fn a_frozen_server_leaves_messages_in_doubt_and_a_source_says_so() {
     let server = NatsServer::start().unwrap();
     let options = options(&server.url(), "frozen").publish_timeout(Duration::from_millis(500));
-    let nats = Nats::with(options.request_timeout(Duration::from_secs(1))).unwrap();
+    let nats = Nats::with_options(options.request_timeout(Duration::from_secs(1))).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
     let mut publisher = publisher(&nats).await;
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_frozen_server_leaves_messages_in_doubt_and_a_source_says_so() {
 #[tokio::test]
 async fn a_server_that_lost_its_disk_is_noticed() {
     let mut server = NatsServer::start().unwrap();
-    let nats = Nats::with(options(&server.url(), "wiped")).unwrap();
+    let nats = Nats::with_options(options(&server.url(), "wiped")).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
     let mut publisher = publisher(&nats).await;
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_server_that_lost_its_disk_is_noticed() {
     };
     let (received, ()) = tokio::join!(timeout(Duration::from_secs(20), source.receive(1)), wipe);
     assert_eq!(received.unwrap().err().unwrap().kind(), SourceErrorKind::Unavailable);
-    assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Misconfigured);
+    assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Unavailable);
     nats.provision(&StreamOptions::default()).await.unwrap();
     publisher.health().await.unwrap();
     send(&mut *publisher, message("1")).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_server_that_lost_its_disk_is_noticed() {
 #[tokio::test]
 async fn a_lost_stream_is_created_again_where_that_was_asked_for() {
     let options = options(&shared_server(), "managed").create_stream(StreamOptions::default());
-    let nats = Nats::with(options).unwrap();
+    let nats = Nats::with_options(options).unwrap();
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     let mut publisher = publisher(&nats).await;
     send(&mut *publisher, message("1")).await.unwrap();
@@ -140,11 +140,11 @@ async fn who_may_not_publish_is_told() {
     let server = NatsServer::start_with(options_of_server).unwrap();
     let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}@"));
     let unique = |url: &str| NatsOptions::new(url).publish_timeout(Duration::from_millis(500));
-    Nats::with(unique(&url("admin:a"))).unwrap().provision(&StreamOptions::default()).await.unwrap();
-    let mut publisher = publisher(&Nats::with(unique(&url("reader:r"))).unwrap()).await;
+    Nats::with_options(unique(&url("admin:a"))).unwrap().provision(&StreamOptions::default()).await.unwrap();
+    let mut publisher = publisher(&Nats::with_options(unique(&url("reader:r"))).unwrap()).await;
     refused(send(&mut *publisher, message("1")).await, PublishErrorKind::Misconfigured, "nats.permission");
     send(&mut *publisher, of_type("2", "billing.paid")).await.unwrap();
-    let error = Destination::connect(&Nats::connect(&url("reader:wrong")).unwrap()).await.err().unwrap();
+    let error = Destination::connect(&Nats::new(&url("reader:wrong")).unwrap()).await.err().unwrap();
     assert_eq!((error.kind(), error.code()), (PublishErrorKind::Unavailable, "nats.authorization"));
     assert!(!error.to_string().contains("wrong"));
 }
@@ -153,7 +153,7 @@ async fn who_may_not_publish_is_told() {
 async fn an_old_server_takes_one_type_and_refuses_two() {
     let binary = find::nats_server_old().unwrap();
     let server = NatsServer::start_with(ServerOptions::default().binary(binary)).unwrap();
-    let nats = Nats::with(options(&server.url(), "old")).unwrap();
+    let nats = Nats::with_options(options(&server.url(), "old")).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
     let error = nats.subscribe(&subscription(&["orders.paid", "orders.placed"])).await.err().unwrap();

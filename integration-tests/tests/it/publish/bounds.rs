@@ -12,7 +12,9 @@ fn headers(count: usize, bytes: usize) -> Draft {
 
 /// Drafts at their bound, each with the same draft one beyond it and what the refusal says.
 fn bounds() -> Vec<(Draft, Draft, &'static str)> {
-    let each = |max: usize, make: fn(String) -> Draft, says| (make("a".repeat(max)), make("a".repeat(max + 1)), says);
+    let each = |max: usize, make: fn(String) -> Draft, says| {
+        (make("a".repeat(max)), make("a".repeat(max + 1)), says)
+    };
     vec![
         each(limits::TYPE_BYTES_MAX, |s| Draft::raw(s, 1, &b""[..]), "`type` has 129 bytes"),
         each(limits::ID_BYTES_MAX, |s| draft().id(s), "`id` has 256 bytes"),
@@ -122,7 +124,16 @@ async fn a_type_that_is_no_plain_name_is_refused_by_the_table<DB: TestDb>() {
 async fn a_header_that_could_break_out_of_its_line_is_refused<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let mut tx = world.begin().await.unwrap();
-    let reserved = ["Nats-Msg-Id", "nats-x", "CE-Id", "ce-type", "Twinbox-X", "traceparent", "TraceState", "content-type"];
+    let reserved = [
+        "Nats-Msg-Id",
+        "nats-x",
+        "CE-Id",
+        "ce-type",
+        "Twinbox-X",
+        "traceparent",
+        "TraceState",
+        "content-type",
+    ];
     for name in POISON.iter().chain(&reserved) {
         let error = world.outbox().publish_draft(&mut tx, draft().header(*name, "")).await.unwrap_err();
         assert!(error.to_string().contains("`header name`"), "{name:?}: {error}");
