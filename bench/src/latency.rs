@@ -89,7 +89,10 @@ impl Publisher for TimedPublisher {
         Box::pin(async move {
             let ids: Vec<_> = batch.iter().map(|message| message.message_id()).collect();
             let acknowledgements = self.inner.send(batch).await;
-            ids.into_iter().zip(acknowledgements).map(|(id, ack)| note(id, ack, self.stored.clone())).collect()
+            ids.into_iter()
+                .zip(acknowledgements)
+                .map(|(id, ack)| note(id, ack, self.stored.clone()))
+                .collect()
         })
     }
 

@@ -23,11 +23,8 @@ async fn late_committer() -> Result<(), Failure> {
     late.commit().await?;
     orders::fill(&store, 100).await?;
     let w = newest(&store).await?;
-    let (floor, ceiling): (i64, i64) = sqlx::query_as(AssertSqlSafe(plans::bounds(&store)))
-        .bind(p)
-        .bind(w)
-        .fetch_one(store.pool())
-        .await?;
+    let (floor, ceiling): (i64, i64) =
+        sqlx::query_as(AssertSqlSafe(plans::bounds(&store))).bind(p).bind(w).fetch_one(store.pool()).await?;
     let conn = &mut *store.pool().acquire().await?;
     let binds = [0, p, w, floor, ceiling, 500];
     let times = time(conn, &plans::page(&store), &binds).await?;

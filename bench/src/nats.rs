@@ -31,7 +31,7 @@ impl Server {
     pub(crate) async fn destination(&self, run: usize) -> Result<Nats, Failure> {
         self.delete().await;
         let options = NatsOptions::new(&self.url).id(format!("bench-{run}")).stream("BENCH").prefix("bench");
-        let nats = Nats::with(options)?;
+        let nats = Nats::with_options(options)?;
         nats.provision(&StreamOptions::default()).await?;
         Ok(nats)
     }
@@ -52,7 +52,8 @@ impl Server {
     /// Messages per second that the bare client publishes to a fresh stream.
     pub(crate) async fn raw(&self, count: usize) -> Result<f64, Failure> {
         self.delete().await;
-        let config = stream::Config { name: "BENCH".into(), subjects: vec!["bench.>".into()], ..Default::default() };
+        let config =
+            stream::Config { name: "BENCH".into(), subjects: vec!["bench.>".into()], ..Default::default() };
         self.jetstream.create_stream(config).await?;
         let messages: Vec<_> = (0..count).map(|n| (Uuid::now_v7(), orders::payload(n))).collect();
         let started = Instant::now();

@@ -25,8 +25,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
     for run in 0..RUNS {
         let raw = server.raw(BACKLOG).await?;
         let destination = server.destination(run).await?;
-        let relay =
-            Relay::with_options(store.clone(), destination, RelayOptions::new().in_flight(IN_FLIGHT));
+        let relay = Relay::with_options(store.clone(), destination, RelayOptions::new().in_flight(IN_FLIGHT));
         let stop = CancellationToken::new();
         let started = Instant::now();
         let running = tokio::spawn(relay.run(stop.clone()));

@@ -25,6 +25,12 @@ impl Spread {
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(2);
-        write!(f, "{:.digits$} ({:.digits$} to {:.digits$})", self.median(), self.quantile(0.0), self.quantile(1.0))
+        write!(
+            f,
+            "{:.digits$} ({:.digits$} to {:.digits$})",
+            self.median(),
+            self.quantile(0.0),
+            self.quantile(1.0)
+        )
     }
 }

@@ -27,7 +27,9 @@ pub async fn store(service: &str) -> Result<Store<sqlx::Postgres>, Box<dyn Error
 
 /// The stream that the relay publishes to: `NATS_URL`, or NATS on this machine.
 pub fn nats() -> NatsOptions {
-    NatsOptions::new(env::var("NATS_URL").unwrap_or("nats://localhost:4222".to_owned())).stream("ORDERS").prefix("orders")
+    NatsOptions::new(env::var("NATS_URL").unwrap_or("nats://localhost:4222".to_owned()))
+        .stream("ORDERS")
+        .prefix("orders")
 }
 
 /// Cancelled by Ctrl-C.

@@ -28,7 +28,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let billing = Billing::default();
     let transport = Unreliable::new(store.log());
     let deliveries = transport.deliveries();
-    let consumer = Consumer::new(store.clone(), billing.clone()).transport(transport).handler::<shop::invoice>();
+    let consumer =
+        Consumer::new(store.clone(), billing.clone()).transport(transport).handler::<shop::invoice>();
     let running = tokio::spawn(consumer.run(stop.clone()));
 
     place_orders(&store).await?;
@@ -40,5 +41,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let after = Report::read(&store).await?;
     store.pool().close().await;
     after.print(&before, deliveries.count(), &billing);
-    if after.lost() == 0 && after.invoiced_twice() == 0 { Ok(()) } else { Err("orders were lost or invoiced twice".into()) }
+    if after.lost() == 0 && after.invoiced_twice() == 0 {
+        Ok(())
+    } else {
+        Err("orders were lost or invoiced twice".into())
+    }
 }

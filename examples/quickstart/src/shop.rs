@@ -80,7 +80,11 @@ impl Billing {
 /// Invoices an order. The printer jams at the first attempt of each tenth order, after the invoice is
 /// written: the rollback takes it back.
 #[event_handler(consumer = "billing.invoice", max_attempts = 5)]
-pub(crate) async fn invoice(app: &Billing, tx: &mut Tx<'_, Sqlite>, order: Delivery<OrderPlaced>) -> HandlerResult {
+pub(crate) async fn invoice(
+    app: &Billing,
+    tx: &mut Tx<'_, Sqlite>,
+    order: Delivery<OrderPlaced>,
+) -> HandlerResult {
     app.runs.fetch_add(1, Relaxed);
     if order.cents < 0 {
         return Err(HandlerError::reject("an order cannot have a negative total"));

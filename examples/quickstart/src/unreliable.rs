@@ -61,7 +61,7 @@ impl Source for Twice {
         Box::pin(async move {
             let mut received = Vec::new();
             for one in self.inner.receive(max).await? {
-                if self.deliveries.0.fetch_add(1, Relaxed) % 3 == 0 {
+                if self.deliveries.0.fetch_add(1, Relaxed).is_multiple_of(3) {
                     self.deliveries.0.fetch_add(1, Relaxed);
                     received.push(copy(&one));
                 }

@@ -27,6 +27,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     sqlx::raw_sql("CREATE TABLE IF NOT EXISTS invoices (order_id bigint NOT NULL, cents bigint NOT NULL)")
         .execute(store.pool())
         .await?;
-    let consumer = Consumer::new(store, ()).transport(Nats::with(nats())?).handler::<invoice>();
+    let consumer = Consumer::new(store, ()).transport(Nats::with_options(nats())?).handler::<invoice>();
     Ok(consumer.run(stop_at_ctrl_c()).await?)
 }
