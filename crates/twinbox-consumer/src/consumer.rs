@@ -10,7 +10,7 @@ use twinbox_sql::{Dialect, Store};
 
 /// Runs handlers. `S` is the state they share; each takes from it what it asks for.
 ///
-/// ```ignore
+/// ```text
 /// // `invoice` is a function marked with #[event_handler]; see the crate `twinbox`.
 /// Consumer::new(store, App { vat: 19 }).handler::<invoice>().run(stop).await?;
 /// ```

@@ -28,7 +28,7 @@ mod provide;
 ///
 /// # Example
 /// Ignored as a test, because this crate does not depend on the facade:
-/// ```ignore
+/// ```text
 /// #[event_handler(consumer = "billing.invoice", max_attempts = 12, timeout = "30s")]
 /// async fn invoice(app: &App, tx: &mut Tx<'_, Postgres>, order: Delivery<OrderPlaced>) -> HandlerResult {
 ///     app.invoices.write(tx, order.order_id).await?;
@@ -36,7 +36,7 @@ mod provide;
 /// }
 /// ```
 /// leaves the function as it stands, to be called by tests, and writes beside it
-/// ```ignore
+/// ```text
 /// struct invoice {}
 ///
 /// impl<S> twinbox::EventHandler<Postgres, S> for invoice
@@ -80,7 +80,7 @@ pub fn event_handler(attr: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Example
 /// Ignored as a test, because this crate does not depend on the facade:
-/// ```ignore
+/// ```text
 /// #[derive(Serialize, Deserialize, Event)]
 /// #[event(type = "orders.placed", version = 2, key = order_id, previous = OrderPlacedV1)]
 /// struct OrderPlaced {
@@ -88,7 +88,7 @@ pub fn event_handler(attr: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 /// writes
-/// ```ignore
+/// ```text
 /// impl twinbox::Schema for OrderPlaced {
 ///     const TYPE: &'static str = "orders.placed";
 ///     const VERSION: u32 = 2;
@@ -121,7 +121,7 @@ pub fn event(item: TokenStream) -> TokenStream {
 ///
 /// # Example
 /// Ignored as a test, because this crate does not depend on the facade:
-/// ```ignore
+/// ```text
 /// #[derive(Provide)]
 /// struct State {
 ///     billing: billing::App,
@@ -130,7 +130,7 @@ pub fn event(item: TokenStream) -> TokenStream {
 /// }
 /// ```
 /// writes
-/// ```ignore
+/// ```text
 /// impl twinbox::Provide<billing::App> for State {
 ///     fn provide(&self) -> &billing::App {
 ///         &self.billing

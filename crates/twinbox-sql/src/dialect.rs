@@ -96,9 +96,8 @@ pub trait Dialect:
     /// Between which positions the newcomers of a window lie, and the snapshots of its ticks. Binds: p, w.
     #[doc(hidden)]
     const BOUNDS: &'static str;
-    /// The next messages of a window, perhaps more than the limit and not in order: the first of them, sorted,
-    /// are the page. Binds: after, p, w, floor, ceiling, limit. Every row starts with whether the window can
-    /// be read here at all; a row without a position says only that.
+    /// The next messages of a window, perhaps not in order. Binds: after, p, w, floor, ceiling, limit. Every
+    /// row starts with whether the window can be read here at all; a row without a position says only that.
     #[doc(hidden)]
     const PAGE: &'static str;
     /// A tick that everything committed so far lies before; no row if another made it at the same time, which

@@ -5,7 +5,7 @@ use twinbox_sql::{Dialect, HandlerResult, Store, Tx, inbox::Claimed};
 
 /// Delivers events to handlers as the runtime does, without a broker, and says what became of them.
 ///
-/// ```ignore
+/// ```text
 /// let database = twinbox_testkit::database::sqlite().await;
 /// let harness = Harness::new(&database, App { vat: 19 });
 /// let order = harness.message(OrderPlaced { order_id, cents: 700 });

@@ -138,7 +138,7 @@ impl<DB: Dialect> Reader<DB> {
                     return Ok(entries);
                 }
             }
-            if now >= self.lease_end && self.writing.is_some() {
+            if self.writing.as_ref().is_some_and(|write| now >= write.sent_at + self.options.lease) {
                 return Err(Error::new(ErrorKind::LeaseLost, "the database did not answer within the lease"));
             }
             self.start_fetching(now);
@@ -193,9 +193,9 @@ impl<DB: Dialect> Reader<DB> {
 
     /// When there is something to do next, unless something under way ends before.
     fn due(&self, now: Instant, wake_at: Option<Instant>) -> Instant {
-        let write_at = match self.writing {
+        let write_at = match &self.writing {
             None => self.wrote_at + self.write_interval(),
-            Some(_) => self.lease_end.max(now),
+            Some(write) => write.sent_at + self.options.lease,
         };
         let poll_at = self.wants_more().then_some(self.poll_at);
         [wake_at, poll_at].into_iter().flatten().fold(write_at, Instant::min)
@@ -374,7 +374,6 @@ async fn fetch<DB: Dialect>(store: Store<DB>, mut reading: Reading, thin: bool) 
     }
     rows.sort_by_key(|(position, _)| *position);
     let exhausted = rows.len() < reading.limit;
-    rows.truncate(reading.limit);
     Ok(Fetched { window: Some(window), rows, exhausted })
 }
 
