@@ -143,7 +143,7 @@ impl<DB: Dialect> Reader<DB> {
             }
             self.start_fetching(now);
             self.start_writing(now);
-            let due = self.due(now, wake_at);
+            let due = self.due(wake_at);
             tokio::select! {
                 fetched = finished(&mut self.fetching) => self.take_in(fetched?),
                 written = finished(&mut self.writing) => self.written(written?)?,
@@ -192,7 +192,7 @@ impl<DB: Dialect> Reader<DB> {
     }
 
     /// When there is something to do next, unless something under way ends before.
-    fn due(&self, now: Instant, wake_at: Option<Instant>) -> Instant {
+    fn due(&self, wake_at: Option<Instant>) -> Instant {
         let write_at = match &self.writing {
             None => self.wrote_at + self.write_interval(),
             Some(write) => write.sent_at + self.options.lease,
