@@ -3,7 +3,7 @@ use super::{
     READ_AHEAD_MAX, ReaderOptions, THIN_INTERVAL, Ticket, Window, lanes::Lanes,
 };
 use crate::{Dialect, Error, ErrorKind, Store, dialect, row};
-use futures::TryStreamExt as _;
+use futures::{FutureExt as _, TryStreamExt as _};
 use sqlx::Row as _;
 use std::{
     fmt,
@@ -131,6 +131,18 @@ impl<DB: Dialect> Reader<DB> {
     pub async fn next(&mut self, room: usize) -> Result<Vec<Entry>, Error> {
         loop {
             let now = Instant::now();
+            // Before anything is handed out, so that the next page is read while this one is worked on.
+            if let Some(fetched) = finished(&mut self.fetching).now_or_never() {
+                self.take_in(fetched?);
+            }
+            if let Some(written) = finished(&mut self.writing).now_or_never() {
+                self.written(written?)?;
+            }
+            if self.writing.as_ref().is_some_and(|write| now >= write.sent_at + self.options.lease) {
+                return Err(Error::new(ErrorKind::LeaseLost, "the database did not answer within the lease"));
+            }
+            self.start_fetching(now);
+            self.start_writing(now);
             let wake_at = self.lanes.wake(now);
             if room > 0 && now + self.hold < self.lease_end {
                 let entries = self.lanes.take(room);
@@ -138,11 +150,6 @@ impl<DB: Dialect> Reader<DB> {
                     return Ok(entries);
                 }
             }
-            if self.writing.as_ref().is_some_and(|write| now >= write.sent_at + self.options.lease) {
-                return Err(Error::new(ErrorKind::LeaseLost, "the database did not answer within the lease"));
-            }
-            self.start_fetching(now);
-            self.start_writing(now);
             let due = self.due(wake_at);
             tokio::select! {
                 fetched = finished(&mut self.fetching) => self.take_in(fetched?),
