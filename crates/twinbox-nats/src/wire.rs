@@ -1,13 +1,13 @@
 //! CloudEvents in binary mode: attributes in `ce-` headers, percent-encoded; the payload is the data.
 use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
-use std::{collections::HashMap, fmt::Write as _, str::FromStr as _};
+use std::{borrow::Cow, collections::HashMap, fmt::Write as _, str::FromStr as _};
 use twinbox_core::{Message, MessageId, Timestamp, draft, limits, message::attribute as a};
 
 use crate::subject;
 
 /// Known attributes, so that no name is built for each message.
-const NAMES: [(&str, HeaderName); 13] = [
+static NAMES: [(&str, HeaderName); 13] = [
     (a::SPEC_VERSION, HeaderName::from_static("ce-specversion")),
     (a::ID, HeaderName::from_static("ce-id")),
     (a::SOURCE, HeaderName::from_static("ce-source")),
@@ -31,12 +31,9 @@ pub(crate) struct InvalidHeader;
 /// have written, are left out.
 pub(crate) fn encode(message: &Message, id: MessageId) -> Result<HeaderMap, InvalidHeader> {
     let mut headers = HeaderMap::new();
-    headers.insert(header::NATS_MESSAGE_ID, HeaderValue::from(percent_encode(id.to_string())));
+    headers.insert(header::NATS_MESSAGE_ID, HeaderValue::from(id.to_string()));
     for (attribute, text) in message.attributes() {
         headers.insert(name_of(attribute)?, HeaderValue::from(percent_encode(text)));
-    }
-    if let Some(traceparent) = &message.traceparent {
-        headers.insert(HeaderName::from_static(a::TRACEPARENT), value(traceparent)?);
     }
     for (name, text) in message.headers.iter().filter(|(name, _)| !draft::is_reserved(name)) {
         headers.append(name_from(name)?, value(text)?);
@@ -67,9 +64,9 @@ fn is_plain(byte: u8) -> bool {
 }
 
 /// What comes out has no line break, so that no header value can panic on it.
-fn percent_encode(text: String) -> String {
-    if text.bytes().all(is_plain) {
-        return text;
+fn percent_encode(text: Cow<'_, str>) -> String {
+    if text.bytes().fold(true, |plain, byte| plain & is_plain(byte)) {
+        return text.into_owned();
     }
     let mut encoded = String::with_capacity(text.len() * 3);
     for byte in text.bytes() {
@@ -126,13 +123,15 @@ pub(crate) fn decode(
 fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
     let mut attributes = HashMap::new();
     for (name, values) in headers.iter() {
-        let name: &str = name.as_ref();
-        let attribute = name.strip_prefix("ce-").or((name == a::TRACEPARENT).then_some(name));
-        if let (Some(attribute), Some(value)) = (attribute, values.first()) {
+        let Some(attribute) = AsRef::<str>::as_ref(name).strip_prefix("ce-") else { continue };
+        if let Some(value) = values.first() {
             let value = percent_decode(value.as_str());
             let value = value.ok_or_else(|| format!("the header `ce-{attribute}` is not UTF-8"))?;
             attributes.insert(attribute, value);
         }
+    }
+    if let Some(traceparent) = headers.get(a::TRACEPARENT) {
+        attributes.entry(a::TRACEPARENT).or_insert_with(|| traceparent.to_string());
     }
     let message =
         Message::from_attributes(|name| attributes.get(name).cloned(), own_headers(headers)?, payload);

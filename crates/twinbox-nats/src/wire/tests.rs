@@ -46,15 +46,28 @@ fn attributes_are_percent_encoded_headers() {
     assert_eq!(text(&headers, "ce-partitionkey"), "Zo%C3%AB%20%2250%25%22");
     assert_eq!(text(&headers, "ce-sequence"), "0000000000000000042");
     assert_eq!(text(&headers, "Nats-Msg-Id"), message().message_id().to_string());
-    assert_eq!(text(&headers, "traceparent"), text(&headers, "ce-traceparent"));
+    assert_eq!(headers.get("traceparent"), None);
     assert_eq!(text(&headers, "region"), "eu, ü");
     assert!(headers.get("ce-subject").is_none());
     assert_eq!(decode(Some(&headers), &message().payload, PLACE), (message(), None));
 }
 
 #[test]
+fn a_trace_of_another_system_is_read_unless_the_event_has_one() {
+    let ours = message().traceparent;
+    let theirs = "00-11111111111111111111111111111111-2222222222222222-00";
+    let mut headers = encoded(&message()).unwrap();
+    headers.insert("traceparent", theirs);
+    let read = |headers: &HeaderMap| decode(Some(headers), &message().payload, PLACE).0.traceparent;
+    assert_eq!(read(&headers), ours);
+    let mut headers = encoded(&Message { traceparent: None, ..message() }).unwrap();
+    headers.insert("traceparent", theirs);
+    assert_eq!(read(&headers).as_deref(), Some(theirs));
+}
+
+#[test]
 fn every_attribute_has_a_name_of_its_own() {
-    for (attribute, name) in NAMES {
+    for (attribute, name) in &NAMES {
         assert_eq!(name.to_string(), format!("ce-{attribute}"));
     }
     assert_eq!(name_of("other").unwrap().to_string(), "ce-other");
