@@ -1,4 +1,5 @@
 //! Relay and consumer as processes that are killed again and again while orders flow.
+use crate::schema::grants::Roles;
 use integration_tests::{INVOICING, OrderPlaced};
 use sqlx::Postgres;
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};
@@ -47,7 +48,7 @@ const CONSUMER_DEATHS: [Option<&str>; 14] = [
     Some("consumer.after_ack:500"),
 ];
 
-/// PITFALLS rows 4, 5, 6, 20, 25: R67, R68.
+/// PITFALLS rows 4, 5, 6, 20, 25: R67, R68. Both programs have the documented rights and no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
     let database = database::postgres().await;
@@ -57,7 +58,8 @@ async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
         .unwrap();
     let seed = u64::from(std::process::id());
     eprintln!("seed {seed}");
-    let programs = Programs::new(&database);
+    let roles = Roles::create(&database, "invoices").await;
+    let programs = Programs::new(&database, &roles.runtime);
     let (relay, consumer) = (programs.clone(), programs.clone());
     let mut killers = JoinSet::new();
     killers.spawn(async move { relay.die_often(Program::Relay, &RELAY_DEATHS, seed).await });
@@ -89,6 +91,7 @@ async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
     assert_eq!(rows(jammed).await, ORDERS / 50);
     let consumer = database.dead_letters(INVOICING, 1).await.unwrap();
     assert!(consumer.is_empty());
+    roles.drop(&database).await;
 }
 
 /// At a pace that outlasts the killing.
@@ -123,10 +126,11 @@ struct Programs {
 }
 
 impl Programs {
-    fn new(database: &TestDatabase<Postgres>) -> Self {
+    fn new(database: &TestDatabase<Postgres>, role: &str) -> Self {
         let nats_url = std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL: run `cargo xtask test`");
         let stream = format!("KILL_{}", uuid::Uuid::now_v7().simple());
-        Self { database_url: database.url().to_owned(), nats_url, stream }
+        let (_, server) = database.url().split_once('@').expect("a URL with a user");
+        Self { database_url: format!("postgres://{role}@{server}"), nats_url, stream }
     }
 
     fn start(&self, program: Program, dies_at: Option<&str>) -> Child {

@@ -1,6 +1,8 @@
 //! NATS JetStream as a destination and a source, on real servers.
 mod faults;
 
+use crate::consumer::support::eventually;
+use async_nats::jetstream::consumer;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use twinbox::nats::{ErrorKind, Nats, NatsOptions, StreamOptions};
@@ -87,6 +89,16 @@ async fn outsider(url: &str) -> async_nats::jetstream::Context {
     async_nats::jetstream::new(async_nats::connect(url).await.unwrap())
 }
 
+/// Waits until the server says so of the consumer of [`subscription`].
+async fn consumer_is(nats: &Nats, url: &str, so: impl Fn(&consumer::Info) -> bool) {
+    let stream = outsider(url).await.get_stream(stream_of(nats)).await.unwrap();
+    eventually(async || {
+        let info = stream.consumer_info("billing_invoice").await.unwrap();
+        so(&info).then_some(())
+    })
+    .await;
+}
+
 fn stream_of(nats: &Nats) -> String {
     let text = format!("{nats:?}");
     text.split("stream: \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned()
@@ -150,7 +162,7 @@ async fn what_was_not_returned_goes_back_when_the_source_closes() {
     for id in ["1", "2"] {
         send(&mut *publisher, message(id)).await.unwrap();
     }
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    consumer_is(&nats, &shared_server(), |consumer| consumer.num_ack_pending == 2).await;
     source.close().await.unwrap();
     let mut other = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     let before = Instant::now();

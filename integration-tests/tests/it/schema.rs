@@ -1,5 +1,5 @@
 //! Migrations, and what a store refuses to work with.
-mod grants;
+pub(crate) mod grants;
 
 use crate::consumer::support::{Placed, TestDb, World, cases, soon};
 use sqlx::{AssertSqlSafe, Postgres, Sqlite, sqlite::SqliteConnectOptions};

@@ -101,7 +101,7 @@ async fn a_server_that_lost_its_disk_is_noticed() {
     let mut publisher = publisher(&nats).await;
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     let wipe = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        consumer_is(&nats, &server.url(), |consumer| consumer.num_waiting > 0).await;
         server.wipe_store().unwrap();
         server.restart().unwrap();
     };

@@ -13,15 +13,15 @@ use uuid::Uuid;
 
 const GRANTS: &str = include_str!("../../../../crates/twinbox-sql/GRANTS.md");
 
-/// The two documented roles under names of this test's own.
-struct Roles {
-    producer: String,
-    runtime: String,
+/// The two documented roles under names of one test's own.
+pub(crate) struct Roles {
+    pub(crate) producer: String,
+    pub(crate) runtime: String,
 }
 
 impl Roles {
-    /// Runs the statements of the page as they stand there.
-    async fn create(world: &World<Postgres>) -> Self {
+    /// Runs the statements of the page as they stand there, and lets both write to `table`.
+    pub(crate) async fn create(owner: &Store<Postgres>, table: &str) -> Self {
         let id = Uuid::now_v7().simple();
         let roles = Self { producer: format!("producer_{id}"), runtime: format!("runtime_{id}") };
         let documented =
@@ -32,17 +32,17 @@ impl Roles {
         let Self { producer, runtime } = &roles;
         let all = format!(
             "CREATE ROLE {producer} LOGIN; CREATE ROLE {runtime} LOGIN; {grants};
-            GRANT SELECT, INSERT ON effects TO {producer}, {runtime}"
+            GRANT SELECT, INSERT ON {table} TO {producer}, {runtime}"
         );
-        sqlx::raw_sql(AssertSqlSafe(all)).execute(world.pool()).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
         roles
     }
 
     /// Roles outlive the database.
-    async fn drop(self, world: &World<Postgres>) {
+    pub(crate) async fn drop(self, owner: &Store<Postgres>) {
         let Self { producer, runtime } = self;
         let all = format!("DROP OWNED BY {producer}, {runtime}; DROP ROLE {producer}; DROP ROLE {runtime}");
-        sqlx::raw_sql(AssertSqlSafe(all)).execute(world.pool()).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
     }
 }
 
@@ -79,7 +79,7 @@ async fn handle(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerRe
 
 async fn the_documented_grants_are_enough_and_no_more() {
     let world = World::<Postgres>::new().await;
-    let roles = Roles::create(&world).await;
+    let roles = Roles::create(&world, "effects").await;
 
     let producer = store_of(&world, &roles.producer).await;
     producer.check().await.unwrap();
