@@ -53,9 +53,11 @@ pub struct Receipt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PublishErrorKind {
-    /// Nothing can be published there now: no connection, no credentials, throttled. Says nothing about the
-    /// message.
+    /// Nothing can be published there now: no connection, no credentials. Says nothing about the message.
     Unavailable,
+    /// Too much is published there: the same is welcome after [`PublishError::retry_after`], or more slowly.
+    /// Says nothing about the message.
+    Throttled,
     /// Sent, and no answer: it may or may not have arrived. Sending the same message again is safe.
     InDoubt,
     /// This message is refused now and may be taken later.
@@ -76,18 +78,29 @@ pub enum PublishErrorKind {
 pub struct PublishError {
     kind: PublishErrorKind,
     code: String,
+    retry_after: Option<Duration>,
     source: Option<BoxError>,
 }
 
 impl PublishError {
     /// An error of `kind`; `code` is short, stable and free of data.
     pub fn new(kind: PublishErrorKind, code: impl Into<String>) -> Self {
-        Self { kind, code: code.into(), source: None }
+        Self { kind, code: code.into(), retry_after: None, source: None }
     }
 
     /// The same with what caused it.
     pub fn with_source(self, source: impl Into<BoxError>) -> Self {
         Self { source: Some(source.into()), ..self }
+    }
+
+    /// The same with how long the destination asks to be left alone.
+    pub fn with_retry_after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
+    }
+
+    /// How long the destination asks to be left alone, if it does.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// What it says about destination and message.
@@ -103,7 +116,7 @@ impl PublishError {
     /// Whether the same publish may work later without anybody's doing.
     pub fn is_transient(&self) -> bool {
         use PublishErrorKind as K;
-        matches!(self.kind, K::Unavailable | K::InDoubt | K::RefusedForNow)
+        matches!(self.kind, K::Unavailable | K::Throttled | K::InDoubt | K::RefusedForNow)
     }
 }
 
@@ -112,6 +125,7 @@ impl fmt::Display for PublishError {
         use PublishErrorKind as K;
         let what = match self.kind {
             K::Unavailable => "the destination is unavailable",
+            K::Throttled => "the destination takes no more for now",
             K::InDoubt => "no answer, the message may have arrived",
             K::RefusedForNow => "the message is refused for now",
             K::RefusedForGood => "the message is refused for good",
