@@ -75,6 +75,10 @@ pub trait Dialect:
     /// Begins a handler's transaction. Where locks are waited for, the wait of the claim is bounded.
     #[doc(hidden)]
     const BEGIN_CLAIM: &'static str;
+    /// Begins a transaction that holds the row of a cursor. A process that is frozen in it must not keep its
+    /// successor out, so the database ends it.
+    #[doc(hidden)]
+    const BEGIN_PARK: &'static str;
     #[doc(hidden)]
     const NUMBERED_BINDS: bool;
     /// One transaction of ours at a time in this process.

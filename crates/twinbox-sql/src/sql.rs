@@ -90,6 +90,30 @@ statements! {
     log_start_now: DB::START_NOW;
     log_start_at: DB::START_AT;
 
+    // By primary key (destination), of cursors: nobody else owns the cursor until the transaction ends.
+    parked_fence: "UPDATE {cursors} SET epoch = epoch WHERE destination = ? AND epoch = ?";
+    // By primary key (destination, position).
+    park: "INSERT INTO {parked} (destination, position, key, type, state, holds, attempts, next_attempt_at, \
+        first_error, last_error) VALUES (?, ?, ?, ?, ?, ?, ?, {after}, ?, ?) \
+        ON CONFLICT (destination, position) DO UPDATE SET state = excluded.state, holds = excluded.holds, \
+        attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error";
+    unpark: "DELETE FROM {parked} WHERE destination = ? AND position = ?";
+    parked_among: "SELECT position FROM {parked} WHERE destination = ? AND position BETWEEN ? AND ?";
+    // By parked_key.
+    parked_keys: "SELECT DISTINCT key FROM {parked} WHERE destination = ? AND holds AND key IS NOT NULL";
+    parked_counts: "SELECT (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'waiting'), \
+        (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'blocking' AND holds)";
+    // By parked_due; of each key the lowest.
+    parked_due: "SELECT p.position, p.attempts, o.* FROM {parked} p \
+        JOIN (SELECT position AS at, {message} FROM {outbox}) o ON o.at = p.position \
+        WHERE p.destination = ? AND p.state = 'waiting' AND p.next_attempt_at <= {now} AND NOT EXISTS ( \
+            SELECT 1 FROM {parked} b WHERE b.destination = p.destination AND b.key = p.key \
+            AND b.position < p.position AND b.holds) \
+        ORDER BY p.next_attempt_at LIMIT ?";
+    parked: "SELECT p.position, p.state, p.attempts, p.first_error, p.last_error, o.* FROM {parked} p \
+        JOIN (SELECT position AS at, {message} FROM {outbox}) o ON o.at = p.position \
+        WHERE p.destination = ? ORDER BY p.position LIMIT ?";
+
     // By primary key (consumer, message_id).
     claim: DB::CLAIM;
     set_state: "UPDATE {inbox} SET state = ? WHERE consumer = ? AND message_id = ?";

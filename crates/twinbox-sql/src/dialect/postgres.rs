@@ -5,11 +5,19 @@ use twinbox_core::draft::Fields;
 use uuid::Uuid;
 
 impl Dialect for Postgres {
-    const MIGRATIONS: &'static [Migration] = &[Migration {
-        name: "log_and_inbox",
-        compatible_from: 1,
-        sql: include_str!("../../migrations/postgres/0001_log_and_inbox.sql"),
-    }];
+    const MIGRATIONS: &'static [Migration] = &[
+        Migration {
+            name: "log_and_inbox",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/postgres/0001_log_and_inbox.sql"),
+        },
+        // A relay that does not know parked messages keeps none of their keys waiting: deploy relays first.
+        Migration {
+            name: "parked",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/postgres/0002_parked.sql"),
+        },
+    ];
     const BOOTSTRAP: &'static str = "CREATE SCHEMA IF NOT EXISTS {schema};
         CREATE TABLE IF NOT EXISTS {migrations} (version bigint PRIMARY KEY, name text NOT NULL,
             compatible_from bigint NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());";
@@ -21,6 +29,8 @@ impl Dialect for Postgres {
     const BEGIN_CLAIM: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
         SELECT set_config('twinbox.lock_timeout', current_setting('lock_timeout'), true), \
         set_config('lock_timeout', '2s', true)";
+    const BEGIN_PARK: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+        SELECT set_config('idle_in_transaction_session_timeout', '2s', true)";
     const NUMBERED_BINDS: bool = true;
     const ONE_WRITER: bool = false;
     const NOW: &'static str = "clock_timestamp()";

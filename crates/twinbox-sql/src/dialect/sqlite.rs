@@ -33,11 +33,19 @@ pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
 }
 
 impl Dialect for Sqlite {
-    const MIGRATIONS: &'static [Migration] = &[Migration {
-        name: "log_and_inbox",
-        compatible_from: 1,
-        sql: include_str!("../../migrations/sqlite/0001_log_and_inbox.sql"),
-    }];
+    const MIGRATIONS: &'static [Migration] = &[
+        Migration {
+            name: "log_and_inbox",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/sqlite/0001_log_and_inbox.sql"),
+        },
+        // A relay that does not know parked messages keeps none of their keys waiting: deploy relays first.
+        Migration {
+            name: "parked",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/sqlite/0002_parked.sql"),
+        },
+    ];
     const BOOTSTRAP: &'static str = "CREATE TABLE IF NOT EXISTS {migrations} (version INTEGER PRIMARY KEY,
         name TEXT NOT NULL, compatible_from INTEGER NOT NULL,
         applied_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER))) STRICT;";
@@ -48,6 +56,7 @@ impl Dialect for Sqlite {
     // time-out.
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
     const BEGIN_CLAIM: &'static str = Self::BEGIN;
+    const BEGIN_PARK: &'static str = Self::BEGIN;
     const NUMBERED_BINDS: bool = false;
     const ONE_WRITER: bool = true;
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
