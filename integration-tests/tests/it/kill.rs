@@ -136,6 +136,14 @@ impl Programs {
     }
 
     pub(crate) fn start(&self, program: Program, dies_at: Option<&str>) -> Child {
+        let mut command = self.command(program);
+        if let Some(dies_at) = dies_at {
+            command.env("TWINBOX_CRASH_AT", dies_at);
+        }
+        command.spawn().expect("a program just built starts")
+    }
+
+    pub(crate) fn command(&self, program: Program) -> Command {
         let mut command = match program {
             Program::Relay => {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
@@ -160,10 +168,8 @@ impl Programs {
                 command
             }
         };
-        if let Some(dies_at) = dies_at {
-            command.env("TWINBOX_CRASH_AT", dies_at);
-        }
-        command.env("RUST_LOG", "error").kill_on_drop(true).spawn().expect("a program just built starts")
+        command.env("RUST_LOG", "error").kill_on_drop(true);
+        command
     }
 
     /// Starts the program once for each death, and answers with how often it died at a crash point. One that
