@@ -15,6 +15,7 @@ struct Counts {
     refused: AtomicU64,
     parked: AtomicU64,
     dead: AtomicU64,
+    unrouted: AtomicU64,
 }
 
 impl Counters {
@@ -48,6 +49,11 @@ impl Counters {
         self.0.dead.load(Relaxed)
     }
 
+    /// Messages that no destination takes, where that is looked for.
+    pub fn unrouted(&self) -> u64 {
+        self.0.unrouted.load(Relaxed)
+    }
+
     pub(crate) fn note_published(&self, duplicate: bool, repeated: bool) {
         self.0.published.fetch_add(1, Relaxed);
         self.0.duplicates.fetch_add(u64::from(duplicate), Relaxed);
@@ -60,6 +66,10 @@ impl Counters {
 
     pub(crate) fn note_parked(&self) {
         self.0.parked.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_unrouted(&self) {
+        self.0.unrouted.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn note_dead(&self) {

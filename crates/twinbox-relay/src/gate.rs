@@ -1,5 +1,8 @@
 //! When nothing may be sent although the destination is there.
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 use twinbox_core::{PublishError, PublishErrorKind, reconnect::Reconnect};
 
 /// Messages that may be given up in [`STORM_WINDOW`]. More look like a fault of the destination, or of its
@@ -15,7 +18,12 @@ pub(crate) struct Gate {
     until: Option<Instant>,
     pauses: Reconnect,
     pub(crate) storm: Storm,
+    paid_until: Option<Instant>,
+    told: HashSet<String>,
 }
+
+/// Types of which it is remembered that a fault was reported.
+const TOLD_MAX: usize = 1000;
 
 impl Gate {
     /// Closes for as long as was asked for, or for longer from time to time. Never opens earlier than it
@@ -37,6 +45,31 @@ impl Gate {
         if self.until.is_some_and(|until| until <= Instant::now()) {
             self.until = None;
             self.pauses.reset();
+        }
+    }
+
+    /// Whether a fault of this type is to be reported: once, and not for each message.
+    pub(crate) fn tells(&mut self, event_type: &str) -> bool {
+        self.told.len() < TOLD_MAX && self.told.insert(event_type.to_owned())
+    }
+
+    /// Messages that may go now at `rate` a second, in groups of a tenth of a second's worth, and otherwise how
+    /// long until the next group.
+    pub(crate) fn allowance(&mut self, rate: Option<u32>) -> Result<usize, Duration> {
+        let Some(rate) = rate else { return Ok(usize::MAX) };
+        let now = Instant::now();
+        let group = (rate / 10).max(1);
+        // The clock of what was paid for never lags by more than one group, so that idleness is not saved up.
+        let span = Duration::from_secs(1) * group / rate;
+        let paid = self.paid_until.map_or(now, |until| until.max(now.checked_sub(span).unwrap_or(now)));
+        self.paid_until = Some(paid);
+        if paid > now { Err(paid - now) } else { Ok(usize::try_from(group).unwrap_or(usize::MAX)) }
+    }
+
+    /// So many went.
+    pub(crate) fn pay(&mut self, rate: Option<u32>, messages: usize) {
+        if let (Some(rate), Some(paid)) = (rate, &mut self.paid_until) {
+            *paid += Duration::from_secs_f64(messages as f64 / f64::from(rate));
         }
     }
 
@@ -99,6 +132,22 @@ mod tests {
         let mut gate = Gate::default();
         let first = gate.close(None);
         assert!(first > Duration::ZERO && gate.close(None) <= first);
+    }
+
+    #[test]
+    fn a_rate_is_kept_and_not_saved_up() {
+        let mut gate = Gate::default();
+        assert_eq!(gate.allowance(None), Ok(usize::MAX));
+        let rate = Some(100);
+        assert_eq!(gate.allowance(rate), Ok(10));
+        gate.pay(rate, 10);
+        let wait = gate.allowance(rate).unwrap_err();
+        assert!(wait > Duration::from_millis(50) && wait <= Duration::from_millis(100), "{wait:?}");
+        gate.paid_until = Instant::now().checked_sub(Duration::from_secs(60));
+        assert_eq!(gate.allowance(rate), Ok(10));
+        gate.pay(rate, 10);
+        gate.pay(rate, 10);
+        assert!(gate.allowance(rate).is_err());
     }
 
     #[test]

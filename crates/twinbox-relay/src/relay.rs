@@ -153,8 +153,12 @@ impl<DB: Dialect> Relay<DB> {
         gate: &mut Gate,
     ) -> Released {
         loop {
-            let wait = gate.wait();
-            let room = if wait.is_zero() { self.room(flight) } else { 0 };
+            let mut wait = gate.wait();
+            let allowed = gate.allowance(self.options.rate).unwrap_or_else(|until| {
+                wait = wait.max(until);
+                0
+            });
+            let room = if wait.is_zero() { self.room(flight).min(allowed) } else { 0 };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Released::Stopped,
@@ -174,6 +178,8 @@ impl<DB: Dialect> Relay<DB> {
                 entries = reader.next(room) => match entries {
                     Ok(entries) => {
                         crash::point("relay.after_read");
+                        let entries = self.route(reader, entries, gate);
+                        gate.pay(self.options.rate, entries.len());
                         flight.send(publisher, entries).await;
                         crash::point("relay.after_send");
                     }
@@ -181,6 +187,21 @@ impl<DB: Dialect> Relay<DB> {
                 },
             }
         }
+    }
+
+    /// Passes by what the destination does not take.
+    fn route(&self, reader: &mut Reader<DB>, mut entries: Vec<Entry>, gate: &mut Gate) -> Vec<Entry> {
+        for entry in entries.extract_if(.., |entry| !self.options.takes(&entry.message.event_type)) {
+            let event_type = &entry.message.event_type;
+            if self.options.is_unrouted(event_type) {
+                self.counters.note_unrouted();
+                if gate.tells(event_type) {
+                    tracing::error!(event_type, "no destination takes this type: its messages go nowhere");
+                }
+            }
+            reader.settle(entry.ticket);
+        }
+        entries
     }
 
     /// How many messages may go. None until a good part may: sent one by one, each costs a system call.
@@ -223,7 +244,15 @@ impl<DB: Dialect> Relay<DB> {
                 None => self.give_up(reader, entry, &error, gate)?,
             },
             K::NoHome => {
-                // Waits for the type to get one, however long it takes.
+                let event_type = &entry.message.event_type;
+                if gate.tells(event_type) {
+                    tracing::error!(
+                        destination,
+                        event_type,
+                        code = error.code(),
+                        "{error}: the type waits for one"
+                    );
+                }
                 self.park(reader, entry, Parked::Waiting(NO_HOME_DELAY), attempt.saturating_sub(1), &error);
             }
             K::Throttled => {
@@ -260,15 +289,17 @@ impl<DB: Dialect> Relay<DB> {
         error: &PublishError,
     ) {
         self.counters.note_parked();
-        tracing::warn!(
-            destination = self.destination.id(),
-            message_id = %entry.message.message_id(),
-            event_type = entry.message.event_type,
-            code = error.code(),
-            attempts,
-            ?parked,
-            "{error}; the message is put aside"
-        );
+        // One line for each dead letter; of waiting ones there may be thousands.
+        let (destination, message_id, code) =
+            (self.destination.id(), entry.message.message_id(), error.code());
+        if matches!(parked, Parked::Waiting(_)) {
+            tracing::debug!(destination, %message_id, code, attempts, "the message is put aside");
+        } else {
+            let event_type = &entry.message.event_type;
+            tracing::error!(
+                destination, %message_id, event_type, code, attempts, ?parked, "{error}; the message is given up"
+            );
+        }
         reader.park(entry, parked, attempts, error.code());
     }
 }

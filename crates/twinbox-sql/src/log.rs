@@ -55,6 +55,8 @@ pub(crate) struct Cursor {
 pub enum Start {
     /// At the oldest message that the log still has.
     Beginning,
+    /// At the beginning if the log is empty, and refused otherwise: a start that cannot surprise.
+    IfEmpty,
     /// After everything that is committed now.
     Now,
     /// At the first message that was committed after this time, or some before it: never later. SQLite keeps

@@ -83,6 +83,7 @@ statements! {
     cursor_advance: "UPDATE {cursors} SET p = ?, w = ?, position = ?, lease_until = {after} \
         WHERE destination = ? AND epoch = ? AND p = ? AND w = ? AND position = ?";
     cursor_release: "UPDATE {cursors} SET lease_until = {now}, owner = NULL WHERE destination = ? AND epoch = ?";
+    log_any: "SELECT 1 FROM {outbox} LIMIT 1";
     log_newest: DB::NEWEST;
     log_bounds: DB::BOUNDS;
     log_page: DB::PAGE;
