@@ -1,10 +1,12 @@
 //! Which types something takes.
 use crate::message::is_type_name;
+use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
 /// A pattern of event types, as in NATS: words joined by dots, where `*` is any one word and a last `>` is one
 /// word or more. `>` alone is everything.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct TypePattern(String);
 
 impl TypePattern {
@@ -31,6 +33,20 @@ impl FromStr for TypePattern {
         let word = |word: &str| word == "*" || (is_type_name(word) && !word.contains('.'));
         let valid = head.is_none_or(|head| head.split('.').all(word)) && (tail == ">" || word(tail));
         if valid { Ok(Self(text.to_owned())) } else { Err(InvalidPattern(text.to_owned())) }
+    }
+}
+
+impl TryFrom<String> for TypePattern {
+    type Error = InvalidPattern;
+
+    fn try_from(text: String) -> Result<Self, InvalidPattern> {
+        text.parse()
+    }
+}
+
+impl From<TypePattern> for String {
+    fn from(pattern: TypePattern) -> Self {
+        pattern.0
     }
 }
 

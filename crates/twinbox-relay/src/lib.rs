@@ -20,6 +20,8 @@
 //!
 //! The program `twinbox-relay` (feature `bin`) is this library with a configuration file.
 #[cfg(feature = "bin")]
+mod check;
+#[cfg(feature = "bin")]
 pub mod config;
 mod counters;
 mod error;

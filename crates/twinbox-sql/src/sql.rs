@@ -131,6 +131,9 @@ statements! {
     dead_letters: "SELECT event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
         traceparent, content_type, headers, payload, sequence, reason, error, attempts FROM {dead_letters} \
         WHERE consumer = ? ORDER BY id DESC LIMIT ?";
+    // By primary key, backwards.
+    newest_types: "SELECT DISTINCT type FROM (SELECT type FROM {outbox} ORDER BY position DESC LIMIT ?) newest \
+        ORDER BY type";
     // By primary key, backwards: the newest of a type. For tests and tools.
     published: "SELECT position, {message} FROM {outbox} WHERE type = ? ORDER BY position LIMIT ?";
 }

@@ -153,6 +153,7 @@ impl Programs {
                     .env("TWINBOX_RELAY__DATABASE__URL", &self.database_url)
                     .env("TWINBOX_RELAY__DATABASE__SERVICE", database::SERVICE)
                     .env(format!("{destination}KIND"), "nats")
+                    .env(format!("{destination}START"), "beginning")
                     .env(format!("{destination}URL"), &self.nats_url)
                     .env(format!("{destination}STREAM"), &self.stream)
                     .env(format!("{destination}PREFIX"), self.stream.to_lowercase())

@@ -1,6 +1,7 @@
 //! The relay between real databases and a real NATS.
 mod crash;
 mod parking;
+mod routes;
 
 use async_nats::jetstream::{self, stream};
 use futures::StreamExt as _;
