@@ -258,6 +258,9 @@ impl<DB: Dialect> Relay<DB> {
             K::Throttled => {
                 let wait = gate.close(error.retry_after());
                 tracing::debug!(destination, ?wait, code = error.code(), "{error}");
+                // Not the message's fault, and so no attempt of it.
+                let mut entry = entry;
+                entry.ticket.attempt = attempt.saturating_sub(1);
                 reader.retry(entry, wait);
             }
             _ => return Err(error),

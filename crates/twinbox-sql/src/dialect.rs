@@ -117,6 +117,17 @@ pub trait Dialect:
     #[doc(hidden)]
     const THIN: Option<&'static str>;
 
+    /// Deletes messages that every reader has settled, that are older than `?` microseconds and not put aside,
+    /// `?` at a time.
+    #[doc(hidden)]
+    const PURGE: &'static str;
+    /// Deletes the ticks that only deleted messages lie before. Bind: the age.
+    #[doc(hidden)]
+    const PURGE_TICKS: Option<&'static str>;
+    /// The reader that is furthest behind, if it keeps messages that are older than `?` microseconds.
+    #[doc(hidden)]
+    const HELD_BY: &'static str;
+
     /// Where a table, index or function of that name is.
     #[doc(hidden)]
     fn table(namespace: &str, name: &str) -> String;

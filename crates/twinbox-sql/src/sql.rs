@@ -91,6 +91,10 @@ statements! {
     log_start_now: DB::START_NOW;
     log_start_at: DB::START_AT;
 
+    purge: DB::PURGE;
+    purge_ticks: DB::PURGE_TICKS.unwrap_or_default();
+    held_by: DB::HELD_BY;
+
     // By primary key (destination), of cursors: nobody else owns the cursor until the transaction ends.
     parked_fence: "UPDATE {cursors} SET epoch = epoch WHERE destination = ? AND epoch = ?";
     // By primary key (destination, position).

@@ -18,3 +18,5 @@ CREATE TABLE {parked} (
 CREATE INDEX {parked_due} ON {parked} (destination, next_attempt_at) WHERE state = 'waiting';
 -- For the lowest position of a key.
 CREATE INDEX {parked_key} ON {parked} (destination, key, position) WHERE holds;
+-- For retention, which keeps what is parked anywhere.
+CREATE INDEX {parked_position} ON {parked} (position);

@@ -115,6 +115,28 @@ impl Dialect for Postgres {
             ) old WHERE nth > 1 LIMIT 10000))",
     );
 
+    // By age alone would lose what a reader has yet to see, so the bound is a tick: the newest that is old enough,
+    // or that of the reader furthest behind. Without a reader there is none. (txid, position) is walked no
+    // further than that tick reaches.
+    const PURGE: &'static str = "WITH bound AS MATERIALIZED (
+            SELECT snapshot FROM {ticks} WHERE id = (
+                SELECT CASE WHEN min(p) < old.id THEN min(p) ELSE old.id END FROM {cursors},
+                    (SELECT max(id) AS id FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond') old
+                GROUP BY old.id))
+        DELETE FROM {outbox} WHERE position = ANY(ARRAY(
+            SELECT o.position FROM {outbox} o
+            WHERE o.txid < (SELECT pg_snapshot_xmax(snapshot) FROM bound)
+                AND pg_visible_in_snapshot(o.txid, (SELECT snapshot FROM bound))
+                AND NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.position = o.position)
+            ORDER BY o.txid, o.position LIMIT ?))";
+    const PURGE_TICKS: Option<&'static str> = Some(
+        "DELETE FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors})
+            AND id < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')",
+    );
+    const HELD_BY: &'static str = "SELECT destination FROM {cursors}
+        WHERE p < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')
+        ORDER BY p LIMIT 1";
+
     fn table(namespace: &str, name: &str) -> String {
         if name == "schema" { format!("\"{namespace}\"") } else { format!("\"{namespace}\".{name}") }
     }

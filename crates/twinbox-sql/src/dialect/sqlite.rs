@@ -76,6 +76,16 @@ impl Dialect for Sqlite {
 
     const THIN: Option<&'static str> = None;
 
+    // The newest message stays: its position is how far the log reaches.
+    const PURGE: &'static str = "DELETE FROM {outbox} WHERE position IN (
+            SELECT position FROM {outbox} o
+            WHERE position <= (SELECT min(p) FROM {cursors}) AND position < (SELECT max(position) FROM {outbox})
+                AND time <= {now} - ? AND NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.position = o.position)
+            ORDER BY position LIMIT ?)";
+    const PURGE_TICKS: Option<&'static str> = None;
+    const HELD_BY: &'static str = "SELECT destination FROM {cursors} c
+        WHERE EXISTS (SELECT 1 FROM {outbox} WHERE position > c.p AND time <= {now} - ?) ORDER BY p LIMIT 1";
+
     fn table(namespace: &str, name: &str) -> String {
         format!("{namespace}_{name}")
     }
