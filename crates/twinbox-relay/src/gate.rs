@@ -84,6 +84,8 @@ impl Gate {
 pub(crate) struct Storm {
     since: Option<Instant>,
     dead: u32,
+    /// One more was to be given up.
+    exceeded: bool,
 }
 
 impl Storm {
@@ -91,9 +93,10 @@ impl Storm {
     pub(crate) fn note_dead(&mut self) -> Result<(), PublishError> {
         let now = Instant::now();
         if self.since.is_none_or(|since| now - since >= STORM_WINDOW) {
-            *self = Self { since: Some(now), dead: 0 };
+            *self = Self { since: Some(now), ..Self::default() };
         }
         if self.dead == STORM_MAX {
+            self.exceeded = true;
             return Err(PublishError::new(PublishErrorKind::Unavailable, "relay.storm"));
         }
         self.dead += 1;
@@ -103,7 +106,7 @@ impl Storm {
     /// How long until another may be given up.
     pub(crate) fn pause(&self) -> Duration {
         match self.since {
-            Some(since) if self.dead == STORM_MAX => STORM_WINDOW.saturating_sub(since.elapsed()),
+            Some(since) if self.exceeded => STORM_WINDOW.saturating_sub(since.elapsed()),
             _ => Duration::ZERO,
         }
     }

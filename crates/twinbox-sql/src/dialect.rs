@@ -76,7 +76,7 @@ pub trait Dialect:
     #[doc(hidden)]
     const BEGIN_CLAIM: &'static str;
     /// Begins a transaction that holds the row of a cursor. A process that is frozen in it must not keep its
-    /// successor out, so the database ends it.
+    /// successor out, so the database ends it; nor must one that waits for somebody's open transaction.
     #[doc(hidden)]
     const BEGIN_PARK: &'static str;
     #[doc(hidden)]

@@ -81,9 +81,12 @@ pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
         error,
         E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::BeginFailed
     ) || sqlstate(error).is_some_and(|s| {
-        // Connection lost, shutting down or starting, disk full, too many connections, standby.
+        // Connection lost, shutting down or starting, disk full, too many connections, standby, a session that
+        // was ended because its process stood still.
         s.len() == 5
-            && (s.starts_with("08") || s.starts_with("57P") || s == "53100" || s == "53300" || s == "25006")
+            && (s.starts_with("08")
+                || s.starts_with("57P")
+                || ["53100", "53300", "25006", "25P03"].contains(&s.as_ref()))
     })
 }
 

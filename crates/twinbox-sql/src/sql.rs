@@ -105,16 +105,18 @@ statements! {
     unpark: "DELETE FROM {parked} WHERE destination = ? AND position = ?";
     parked_among: "SELECT position FROM {parked} WHERE destination = ? AND position BETWEEN ? AND ?";
     // By parked_key.
-    parked_keys: "SELECT DISTINCT key FROM {parked} WHERE destination = ? AND holds AND key IS NOT NULL";
+    parked_keys: "SELECT DISTINCT key FROM {parked} WHERE destination = ? AND holds = true AND key IS NOT NULL";
+    // By parked_due and parked_blocking.
     parked_counts: "SELECT (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'waiting'), \
-        (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'blocking' AND holds)";
+        (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'blocking')";
     // By parked_due; of each key the lowest.
-    parked_due: "SELECT p.position, p.attempts, o.* FROM {parked} p \
-        JOIN (SELECT position AS at, {message} FROM {outbox}) o ON o.at = p.position \
-        WHERE p.destination = ? AND p.state = 'waiting' AND p.next_attempt_at <= {now} AND NOT EXISTS ( \
+    parked_due: "SELECT p.position, p.attempts FROM {parked} p \
+        WHERE p.destination = ? AND p.state = 'waiting' AND p.next_attempt_at <= (SELECT {now}) AND NOT EXISTS ( \
             SELECT 1 FROM {parked} b WHERE b.destination = p.destination AND b.key = p.key \
-            AND b.position < p.position AND b.holds) \
+            AND b.position < p.position AND b.holds = true) \
         ORDER BY p.next_attempt_at LIMIT ?";
+    // By primary key (position).
+    message_at: "SELECT {message} FROM {outbox} WHERE position = ?";
     parked: "SELECT p.position, p.state, p.attempts, p.first_error, p.last_error, o.* FROM {parked} p \
         JOIN (SELECT position AS at, {message} FROM {outbox}) o ON o.at = p.position \
         WHERE p.destination = ? ORDER BY p.position LIMIT ?";

@@ -17,6 +17,7 @@ CREATE TABLE {parked} (
 );
 CREATE INDEX parked_due ON {parked} (destination, next_attempt_at) WHERE state = 'waiting';
 -- For the lowest position of a key.
-CREATE INDEX parked_key ON {parked} (destination, key, position) WHERE holds;
+CREATE INDEX parked_key ON {parked} (destination, key, position) WHERE holds = true;
+CREATE INDEX parked_blocking ON {parked} (destination) WHERE state = 'blocking';
 -- For retention, which keeps what is parked anywhere.
 CREATE INDEX parked_position ON {parked} (position);

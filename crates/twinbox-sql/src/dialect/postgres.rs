@@ -30,7 +30,8 @@ impl Dialect for Postgres {
         SELECT set_config('twinbox.lock_timeout', current_setting('lock_timeout'), true), \
         set_config('lock_timeout', '2s', true)";
     const BEGIN_PARK: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
-        SELECT set_config('idle_in_transaction_session_timeout', '2s', true)";
+        SELECT set_config('idle_in_transaction_session_timeout', '2s', true), \
+        set_config('lock_timeout', '1s', true)";
     const NUMBERED_BINDS: bool = true;
     const ONE_WRITER: bool = false;
     const NOW: &'static str = "clock_timestamp()";

@@ -131,7 +131,7 @@ impl Lanes {
         self.buffered += 1;
         self.bytes += message.payload.len();
         let attempt = attempts.saturating_add(1);
-        let ticket = Ticket { place: Place::Parked(position), lane: None, repeated: attempts > 0, attempt };
+        let ticket = Ticket { place: Place::Parked(position), lane: None, repeated: true, attempt };
         self.ready.push_back(Entry { ticket, message });
     }
 
@@ -145,11 +145,12 @@ impl Lanes {
         !self.aside.is_empty()
     }
 
-    /// What is to be put aside behind other messages of its key. Settle it when that is done.
-    pub(crate) fn take_aside(&mut self) -> Vec<Entry> {
-        self.buffered -= self.aside.len();
-        self.bytes -= self.aside.iter().map(|e| e.message.payload.len()).sum::<usize>();
-        std::mem::take(&mut self.aside)
+    /// At most `max` of what is to be put aside behind other messages of its key. Settle it when that is done.
+    pub(crate) fn take_aside(&mut self, max: usize) -> Vec<Entry> {
+        let taken: Vec<_> = self.aside.drain(..max.min(self.aside.len())).collect();
+        self.buffered -= taken.len();
+        self.bytes -= taken.iter().map(|e| e.message.payload.len()).sum::<usize>();
+        taken
     }
 
     /// Notes that a window ends here: with all before it settled, the cursor is `after`.

@@ -1,5 +1,8 @@
 //! Messages that a destination did not take, put aside in rows of their own so that the rest goes on.
-use super::{Entry, Reader, Ticket, lanes::Place, reader::lease_lost, task::finished};
+use super::{
+    BUFFERED_BYTES_MAX, BUFFERED_MAX, Entry, PAGE_BYTES, Reader, Ticket, lanes::Place, reader::lease_lost,
+    task::finished,
+};
 use crate::{Dialect, Error, Store, row, row::query};
 use sqlx::Row as _;
 use std::{
@@ -14,9 +17,13 @@ pub const PARKED_MAX: usize = 10_000;
 /// How often rows are looked at that somebody else may have changed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How soon messages that are due are looked for again when not all were found.
-const DUE_INTERVAL: Duration = Duration::from_millis(50);
+const DUE_INTERVAL: Duration = Duration::from_millis(100);
 /// Messages that are taken up together.
 const DUE_MAX: usize = 200;
+/// Messages that are taken up and not done with.
+const RUNNING_MAX: usize = 1000;
+/// Rows that are written together. Few, because the row of the cursor is held meanwhile.
+const WRITTEN_MAX: usize = 500;
 
 /// What is to become of a message that is put aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +78,8 @@ struct Change {
 }
 
 struct Row {
-    message: Box<Message>,
+    key: Option<String>,
+    event_type: String,
     parked: Parked,
     attempts: u32,
     error: String,
@@ -84,9 +92,12 @@ pub(super) struct Parking {
     writing: Vec<(i64, Option<Ticket>)>,
     /// Messages that are taken up again.
     running: HashSet<i64>,
+    /// Messages that are done with, while the log may still bring some that an earlier reader put aside.
+    pub(super) done: HashSet<i64>,
     /// The work under way.
     pub(super) looking: Option<AbortOnDropHandle<Result<Looked, Error>>>,
-    pub(super) look_at: Instant,
+    looking_since: Instant,
+    look_at: Instant,
     /// None before the first look.
     waiting: Option<usize>,
     /// Whether messages may go: not before the first look, nor while one blocks.
@@ -106,7 +117,9 @@ impl Parking {
             changes: Vec::new(),
             writing: Vec::new(),
             running: HashSet::new(),
+            done: HashSet::new(),
             looking: None,
+            looking_since: now,
             look_at: now,
             waiting: None,
             open: false,
@@ -115,12 +128,32 @@ impl Parking {
 
     /// Whether more may be read.
     pub(super) fn has_room(&self) -> bool {
-        self.waiting.is_some_and(|waiting| waiting < PARKED_MAX)
+        let unwritten = self.changes.len() + self.writing.len();
+        self.waiting.is_some_and(|waiting| waiting + unwritten < PARKED_MAX)
     }
 
-    /// A message that was taken up again is done with.
-    pub(super) fn finish(&mut self, position: i64) {
+    /// When there is something to do next.
+    pub(super) fn look_due(&self, lease: Duration) -> Instant {
+        if self.looking.is_some() { self.looking_since + lease } else { self.look_at }
+    }
+
+    /// Whether the database has not answered for that long.
+    pub(super) fn is_stuck(&self, now: Instant, lease: Duration) -> bool {
+        self.looking.is_some() && now >= self.looking_since + lease
+    }
+
+    /// Whether a message that blocks everything is still to be written.
+    fn is_blocking(&self) -> bool {
+        let blocks = |change: &Change| change.row.as_ref().is_some_and(|row| row.parked == Parked::Blocking);
+        self.changes.iter().any(blocks)
+    }
+
+    /// A message that was taken up again is done with. `reread`: the log may still bring it, without its row.
+    pub(super) fn finish(&mut self, position: i64, reread: bool) {
         self.changes.push(Change { position, ticket: None, row: None });
+        if reread {
+            self.done.insert(position);
+        }
     }
 }
 
@@ -147,7 +180,14 @@ impl<DB: Dialect> Reader<DB> {
             Place::Log(_) => (position_of(&entry), Some(entry.ticket)),
             Place::Parked(position) => (position, None),
         };
-        let row = Row { message: entry.message, parked, attempts, error: error.to_owned() };
+        let row = Row {
+            key: entry.message.key,
+            event_type: entry.message.event_type,
+            parked,
+            attempts,
+            error: error.to_owned(),
+        };
+        parking.open &= parked != Parked::Blocking;
         parking.changes.push(Change { position, ticket, row: Some(row) });
     }
 
@@ -158,22 +198,28 @@ impl<DB: Dialect> Reader<DB> {
         if parking.looking.is_some() || (nothing && now < parking.look_at) {
             return;
         }
-        let mut changes = std::mem::take(&mut parking.changes);
-        changes.extend(self.lanes.take_aside().into_iter().map(|entry| Change {
+        let behind = |entry: Entry| Change {
             position: position_of(&entry),
             ticket: Some(entry.ticket),
             row: Some(Row {
-                message: entry.message,
+                key: entry.message.key,
+                event_type: entry.message.event_type,
                 parked: Parked::Waiting(Duration::ZERO),
                 attempts: 0,
                 error: "behind".to_owned(),
             }),
-        }));
+        };
+        let mut changes: Vec<_> = parking.changes.drain(..parking.changes.len().min(WRITTEN_MAX)).collect();
+        changes.extend(self.lanes.take_aside(WRITTEN_MAX - changes.len()).into_iter().map(behind));
         parking.writing = changes.iter().map(|change| (change.position, change.ticket)).collect();
+        let (messages, bytes) = self.lanes.buffered();
+        let room =
+            parking.running.len() < RUNNING_MAX && messages < BUFFERED_MAX && bytes < BUFFERED_BYTES_MAX;
+        let running = (parking.open && room).then(|| parking.running.clone());
         let (store, destination, epoch) = (self.store.clone(), self.destination.clone(), self.epoch);
-        let most = DUE_MAX + parking.running.len();
-        let task = async move { store.write_and_look(&destination, epoch, changes, most).await };
+        let task = async move { store.write_and_look(&destination, epoch, changes, running).await };
         parking.looking = Some(AbortOnDropHandle::new(tokio::spawn(task)));
+        parking.looking_since = now;
     }
 
     pub(super) fn looked(&mut self, looked: Looked) {
@@ -194,16 +240,17 @@ impl<DB: Dialect> Reader<DB> {
                 self.lanes.settle(ticket);
             }
         }
-        let more = looked.due.len() >= DUE_MAX;
         for (position, attempts, message) in looked.due {
             if parking.running.insert(position) {
                 self.lanes.resume(position, attempts, message);
             }
         }
         parking.waiting = Some(looked.waiting);
-        parking.open = !looked.blocking;
-        let interval = if more || looked.waiting > 0 { DUE_INTERVAL } else { LOOK_INTERVAL };
-        parking.look_at = now + interval;
+        // With the gate closed a look takes nothing up.
+        let was_open = parking.open;
+        parking.open = !looked.blocking && !parking.is_blocking();
+        let interval = if looked.waiting > 0 { DUE_INTERVAL } else { LOOK_INTERVAL };
+        parking.look_at = if parking.open && !was_open { now } else { now + interval };
     }
 
     /// Waits until all that was put aside is committed.
@@ -234,10 +281,10 @@ impl<DB: Dialect> Store<DB> {
         destination: &str,
         epoch: i64,
         changes: Vec<Change>,
-        most: usize,
+        running: Option<HashSet<i64>>,
     ) -> Result<Looked, Error> {
         if changes.is_empty() {
-            return self.look(&mut *self.connection().await?, destination, most).await;
+            return self.look(&mut *self.connection().await?, destination, running).await;
         }
         let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
         let fence = query::<DB>(&self.statements().parked_fence).bind(destination.to_owned()).bind(epoch);
@@ -247,28 +294,36 @@ impl<DB: Dialect> Store<DB> {
         for Change { position, row, .. } in changes {
             let statement = match row {
                 None => query::<DB>(&self.statements().unpark).bind(destination.to_owned()).bind(position),
-                Some(Row { message, parked, attempts, error }) => query::<DB>(&self.statements().park)
-                    .bind(destination.to_owned())
-                    .bind(position)
-                    .bind(message.key)
-                    .bind(message.event_type)
-                    .bind(parked.state().to_owned())
-                    .bind(parked != Parked::Dead)
-                    .bind(i64::from(attempts))
-                    .bind(i64::try_from(parked.delay().as_micros()).unwrap_or(i64::MAX))
-                    .bind(error.clone())
-                    .bind(error),
+                Some(Row { key, event_type, parked, attempts, error }) => {
+                    query::<DB>(&self.statements().park)
+                        .bind(destination.to_owned())
+                        .bind(position)
+                        .bind(key)
+                        .bind(event_type)
+                        .bind(parked.state().to_owned())
+                        .bind(parked != Parked::Dead)
+                        .bind(i64::from(attempts))
+                        .bind(i64::try_from(parked.delay().as_micros()).unwrap_or(i64::MAX))
+                        .bind(error.clone())
+                        .bind(error)
+                }
             };
             statement.execute(&mut *tx).await?;
         }
-        let looked = self.look(&mut tx, destination, most).await?;
+        let looked = self.look(&mut tx, destination, running).await?;
         crash::point("log.before_park");
         tx.commit().await?;
         crash::point("log.after_park");
         Ok(looked)
     }
 
-    async fn look(&self, conn: &mut DB::Connection, destination: &str, most: usize) -> Result<Looked, Error> {
+    /// Looks at the rows, and takes up what is due and not `running` already. None: nothing is taken up.
+    async fn look(
+        &self,
+        conn: &mut DB::Connection,
+        destination: &str,
+        running: Option<HashSet<i64>>,
+    ) -> Result<Looked, Error> {
         let statements = self.statements();
         let keys = sqlx::query_scalar::<DB, String>(statements.parked_keys.clone());
         let keys = keys.bind(destination.to_owned()).fetch_all(&mut *conn).await?;
@@ -278,19 +333,27 @@ impl<DB: Dialect> Store<DB> {
             .fetch_one(&mut *conn)
             .await?;
         let (waiting, blocking): (i64, i64) = (counts.try_get(0)?, counts.try_get(1)?);
+        let waiting = usize::try_from(waiting).unwrap_or(usize::MAX);
+        let mut looked = Looked { keys, waiting, blocking: blocking > 0, due: Vec::new() };
+        let Some(running) = running else { return Ok(looked) };
         let due = query::<DB>(&statements.parked_due)
             .bind(destination.to_owned())
-            .bind(i64::try_from(most).unwrap_or(i64::MAX))
-            .fetch_all(conn)
+            .bind(i64::try_from(DUE_MAX + running.len()).unwrap_or(i64::MAX))
+            .fetch_all(&mut *conn)
             .await?;
-        let read = |row: DB::Row| {
-            let (position, attempts) = (row.try_get(0)?, row.try_get::<i64, _>(1)?);
-            let message = row::message::<DB>(&row, 3, self.service(), Some(position))?;
-            Ok((position, u32::try_from(attempts).unwrap_or(u32::MAX), Box::new(message)))
-        };
-        let due = due.into_iter().map(read).collect::<Result<_, Error>>()?;
-        let waiting = usize::try_from(waiting).unwrap_or(usize::MAX);
-        Ok(Looked { keys, waiting, blocking: blocking > 0, due })
+        let mut bytes = 0;
+        for row in due {
+            let (position, attempts): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            if running.contains(&position) || bytes >= PAGE_BYTES {
+                continue;
+            }
+            let found = query::<DB>(&statements.message_at).bind(position).fetch_optional(&mut *conn).await?;
+            let Some(row) = found else { continue };
+            let message = row::message::<DB>(&row, 0, self.service(), Some(position))?;
+            bytes += message.payload.len();
+            looked.due.push((position, u32::try_from(attempts).unwrap_or(u32::MAX), Box::new(message)));
+        }
+        Ok(looked)
     }
 
     /// Messages that a destination did not take, oldest first.

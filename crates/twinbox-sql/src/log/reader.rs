@@ -119,7 +119,9 @@ impl<DB: Dialect> Reader<DB> {
             if let Some(written) = finished(&mut self.writing).now_or_never() {
                 self.written(written?)?;
             }
-            if self.writing.as_ref().is_some_and(|write| now >= write.sent_at + self.options.lease) {
+            let stuck =
+                self.parking.as_ref().is_some_and(|parking| parking.is_stuck(now, self.options.lease));
+            if stuck || self.writing.as_ref().is_some_and(|write| now >= write.sent_at + self.options.lease) {
                 return Err(Error::new(ErrorKind::LeaseLost, "the database did not answer within the lease"));
             }
             if let Some(parking) = &mut self.parking
@@ -152,7 +154,9 @@ impl<DB: Dialect> Reader<DB> {
     /// The message is done with.
     pub fn settle(&mut self, ticket: Ticket) {
         match (ticket.place, &mut self.parking) {
-            (Place::Parked(position), Some(parking)) => parking.finish(position),
+            (Place::Parked(position), Some(parking)) => {
+                parking.finish(position, self.reading.repeated > 0);
+            }
             _ => self.lanes.settle(ticket),
         }
     }
@@ -198,7 +202,7 @@ impl<DB: Dialect> Reader<DB> {
             Some(write) => write.sent_at + self.options.lease,
         };
         let poll_at = self.wants_more().then_some(self.poll_at);
-        let look_at = self.parking.as_ref().filter(|p| p.looking.is_none()).map(|p| p.look_at);
+        let look_at = self.parking.as_ref().map(|parking| parking.look_due(self.options.lease));
         [wake_at, poll_at, look_at].into_iter().flatten().fold(write_at, Instant::min)
     }
 
@@ -243,7 +247,8 @@ impl<DB: Dialect> Reader<DB> {
         for (position, message) in fetched.rows {
             self.reading.after = position;
             let after = Cursor { p: window.p, w: window.w, position };
-            if fetched.parked.contains(&position) {
+            let done = self.parking.as_ref().is_some_and(|parking| parking.done.contains(&position));
+            if done || fetched.parked.contains(&position) {
                 self.lanes.pass_by(after);
             } else {
                 self.lanes.push(message, after, self.reading.repeated > 0);
@@ -260,6 +265,11 @@ impl<DB: Dialect> Reader<DB> {
                 snapshot: Some(window.to),
                 ..self.reading.clone()
             };
+        }
+        if self.reading.repeated == 0
+            && let Some(parking) = &mut self.parking
+        {
+            parking.done.clear();
         }
         self.poll_at = if fetched.exhausted { now + POLL_BUSY } else { now };
     }

@@ -158,6 +158,7 @@ async fn a_relay_that_is_frozen_past_its_lease_does_not_disturb_its_successor() 
         thaw(&frozen);
         rig.publish(120..MESSAGES).await;
         rig.assert_whole().await;
+        assert!(frozen.try_wait().unwrap().is_none(), "one frozen at {point} goes on as a standby");
         frozen.kill().await.unwrap();
         successor.kill().await.unwrap();
     }
