@@ -27,7 +27,7 @@
 //!   `[name, value]` pairs, because a CloudEvents attribute may neither be an object nor have a name with
 //!   `-`, `_` or capitals.
 //! - One event may have 1 MiB less 4 KiB. The longest message that the outbox takes fits if its payload is
-//!   JSON; as base64, which is a third longer, 768 KiB of payload do. What does not fit is refused for good.
+//!   JSON; as base64, which is a third longer, 760 KiB of payload do. What does not fit is refused for good.
 //! - `TraceHeader` is the trace of the producer in X-Ray's form, if it has one. `traceparent` travels too.
 //!
 //! # What EventBridge promises
