@@ -4,7 +4,8 @@
 //! `PutEvents`. Point a client at [`FakeEventBridge::endpoint_url`]; any region and any credentials do.
 //!
 //! Without a script it behaves as the service does, its surprises included: an event for a bus that does not
-//! exist, and one whose type is too long, are acknowledged and dropped.
+//! exist, and one whose type is too long, are acknowledged and dropped. What it cannot read, which is a
+//! `Detail` nested deeper than 128 too, is malformed to it.
 //!
 //! ```no_run
 //! # async fn run() -> std::io::Result<()> {

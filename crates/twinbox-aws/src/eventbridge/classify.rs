@@ -139,6 +139,7 @@ const REQUEST_CODES: &[(&[&str], PublishErrorKind, &str)] = &[
     ),
 ];
 
+const UNREADABLE: &str = "eventbridge.unreadable_answer";
 const SIGNATURE: &str = "eventbridge.signature";
 const CLOCK_SKEW: &str = "eventbridge.clock_skew";
 
@@ -174,7 +175,7 @@ where
         SdkError::ConstructionFailure(_) => Verdict::new(RefusedForNow, "eventbridge.not_built"),
         SdkError::DispatchFailure(_) => of_dispatch(error),
         SdkError::ServiceError(e) => of_service(e.err().code(), e.raw(), now),
-        _ => Verdict::new(InDoubt, "eventbridge.unreadable_answer"),
+        _ => Verdict::new(InDoubt, UNREADABLE),
     }
 }
 
@@ -209,6 +210,8 @@ fn of_service(code: Option<&str>, response: &HttpResponse, now: SystemTime) -> V
 
 fn of_status(status: u16) -> (PublishErrorKind, &'static str) {
     match status {
+        // A success with a body that the client cannot read: the events may have been taken.
+        200..=299 => (InDoubt, UNREADABLE),
         401 | 403 => (Misconfigured, "eventbridge.denied"),
         408 => (InDoubt, "eventbridge.timeout"),
         413 => (RefusedForGood, "eventbridge.too_large"),

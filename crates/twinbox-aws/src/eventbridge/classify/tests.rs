@@ -119,6 +119,7 @@ fn what_the_code_of_a_request_says() {
 #[test]
 fn what_a_bare_status_says() {
     let table = [
+        (200, InDoubt, "eventbridge.unreadable_answer"),
         (302, Misconfigured, "eventbridge.endpoint"),
         (400, RefusedForNow, "eventbridge.refused"),
         (401, Misconfigured, "eventbridge.denied"),
