@@ -39,6 +39,11 @@
 //! of each rule EventBridge drops what it cannot deliver within a day, and without a matching rule it drops
 //! everything at once, both without a word.
 //!
+//! How many events a second an account may publish depends on the region, and is shared by all its programs.
+//! A publisher sends up to 32 requests at a time; what it could not send within the publish time-out, and what
+//! EventBridge throttles, fails as throttled. A relay should have no more messages in flight than the bus
+//! takes in that time.
+//!
 //! **An event for a bus that does not exist is acknowledged and dropped.** The publisher therefore asks for
 //! the bus when it connects and again every [`describe_interval`](EventBridgeOptions::describe_interval).
 //! What was sent between the deletion of a bus and the next look is lost; resend that range of the log.

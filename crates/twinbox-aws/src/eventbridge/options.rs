@@ -109,8 +109,8 @@ impl EventBridgeOptions {
         self
     }
 
-    /// How long it may take from handing a batch over to the last answer; without an answer by then, a
-    /// message is in doubt. A relay's lease has to be longer. Default 2 s.
+    /// How long it may take from handing a batch over to the last answer. By then a message without an answer
+    /// is in doubt, and one whose turn did not come counts as throttled. A relay's lease has to be longer. Default 2 s.
     pub fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.publish_timeout = timeout;
         self

@@ -28,6 +28,9 @@ pub(crate) struct Batch {
     pub(crate) halt: OnceLock<Verdict>,
 }
 
+/// The requests before it took all the time: the service is there, and slower than it is given work.
+const BACKLOG: Verdict = Verdict::new(K::Throttled, "eventbridge.backlog");
+
 type Answer = Result<Receipt, PublishError>;
 
 /// A request that failed as a whole.
@@ -53,8 +56,8 @@ impl Batch {
         let answers = match permit {
             Ok(_permit) => self.put(entries).await,
             Err(_) => {
-                let sent_none = Failed { verdict: not_sent(K::Unavailable), source: None };
-                entries.iter().map(|_| Err(sent_none.error())).collect()
+                let verdict = self.halt.get().copied().unwrap_or(BACKLOG);
+                entries.iter().map(|_| Err(verdict.error())).collect()
             }
         };
         for (waiting, answer) in waiting.into_iter().zip(answers) {
@@ -128,6 +131,6 @@ impl Batch {
     }
 }
 
-pub(crate) const fn not_sent(kind: K) -> Verdict {
+const fn not_sent(kind: K) -> Verdict {
     Verdict::new(kind, "eventbridge.not_sent")
 }

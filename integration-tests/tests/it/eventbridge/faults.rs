@@ -124,6 +124,27 @@ async fn a_service_that_hangs_leaves_all_in_doubt() {
 
 /// PITFALLS row 30
 #[tokio::test]
+async fn what_waits_behind_requests_that_hang_is_not_sent() {
+    let fake = fake().await;
+    let options = options(fake.endpoint_url()).publish_timeout(PUBLISH_TIMEOUT);
+    let mut publisher = connect(options).await.unwrap();
+    fake.answer_next(vec![Answer::Hang; 32]);
+    let messages: Vec<_> = (0..330).map(message).collect();
+    let start = Instant::now();
+    let answers = send(&mut *publisher, &messages).await;
+    assert!(start.elapsed() < PUBLISH_TIMEOUT + GRACE);
+    for answer in &answers[..320] {
+        failed(answer, K::InDoubt, "eventbridge.timeout");
+    }
+    for answer in &answers[320..] {
+        let kind = answer.as_ref().unwrap_err().kind();
+        assert!(matches!(kind, K::Unavailable | K::Throttled), "{kind:?}");
+    }
+    assert_eq!(fake.requests().len(), 32);
+}
+
+/// PITFALLS row 30
+#[tokio::test]
 async fn an_answer_byte_by_byte_leaves_all_in_doubt() {
     both_fail(Answer::Drip, K::InDoubt, "eventbridge.timeout").await;
 }
