@@ -23,6 +23,20 @@ pub trait Destination: Send + Sync + 'static {
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>>;
 }
 
+impl Destination for std::sync::Arc<dyn Destination> {
+    fn id(&self) -> &str {
+        (**self).id()
+    }
+
+    fn partitions(&self) -> Option<u32> {
+        (**self).partitions()
+    }
+
+    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
+        (**self).connect()
+    }
+}
+
 /// A connection to a destination.
 pub trait Publisher: Send {
     /// Sends a batch, in order, and answers for each message with what will become of it. The

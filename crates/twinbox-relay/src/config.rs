@@ -11,29 +11,48 @@
 //! stream = "EVENTS"
 //! prefix = "events"
 //! create_stream = true
+//! types = ["orders.*"]                  # patterns; without it all types
+//! start = "beginning"                   # or "now", or a time; only for a destination that is new
+//! retry = "patient"                     # `vendor` (500 ms, 2 s, 5 s, 30 s), `client` (10 s in all), or yours
+//! on_exhausted = "dead_letter"          # or "park_key", "block"
+//! in_flight = 2000
+//! rate = 500                            # messages a second, at most
+//!
+//! [retry.patient]
+//! base = "1s"                           # doubling
+//! max = "1m"
+//! attempts = 20
 //! ```
 //!
 //! Every value can come from the environment instead, which wins over the file:
 //! `TWINBOX_RELAY__DATABASE__URL`, `TWINBOX_RELAY__DESTINATIONS__EVENTS__URL`.
-use serde::Deserialize;
-use std::{collections::BTreeMap, fmt, fs, path::Path, path::PathBuf};
-use toml::{Table, Value};
+mod load;
+mod print;
+mod value;
 
-/// What starts the name of an environment variable that sets a value; `__` separates the levels.
-pub const ENVIRONMENT_PREFIX: &str = "TWINBOX_RELAY__";
+pub use load::{ConfigError, ENVIRONMENT_PREFIX, secret};
+pub use value::{Duration, Exhausted, Retry, Start};
+
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
+use twinbox_core::TypePattern;
 
 /// The whole file.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where the outbox is.
     pub database: Database,
     /// Where its messages go, by id.
+    #[serde(default)]
     pub destinations: BTreeMap<String, Destination>,
+    /// When messages are tried again, by name.
+    #[serde(default)]
+    pub retry: BTreeMap<String, Retry>,
 }
 
 /// Where the outbox is.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Database {
     /// `postgres://…` or `sqlite:FILE`.
@@ -51,7 +70,7 @@ pub struct Database {
 }
 
 /// One destination.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Destination {
@@ -59,49 +78,110 @@ pub enum Destination {
     Nats(Nats),
 }
 
-/// A stream of NATS JetStream.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Nats {
-    /// `nats://…` or `tls://…`.
-    pub url: Option<String>,
-    /// A file that holds the URL.
-    pub url_file: Option<PathBuf>,
-    /// A `.creds` file.
-    pub credentials_file: Option<PathBuf>,
-    /// A file that holds a token.
-    pub token_file: Option<PathBuf>,
-    /// Certificates to trust instead of the system's.
-    pub ca_file: Option<PathBuf>,
-    /// The stream.
-    #[serde(default = "stream")]
-    pub stream: String,
-    /// What every subject begins with.
-    #[serde(default = "prefix")]
-    pub prefix: String,
-    /// Over how many partitions keys are spread. Not to be changed for a stream in use.
-    #[serde(default = "partitions")]
-    pub partitions: u32,
-    /// Creates the stream if it is missing.
-    #[serde(default)]
-    pub create_stream: bool,
-    /// Messages that are sent and not yet acknowledged, at most.
-    #[serde(default = "in_flight")]
-    pub in_flight: usize,
-    /// Where to start, if nothing was ever published there.
-    #[serde(default)]
-    pub start: Start,
+impl Destination {
+    /// What every kind of destination can be told.
+    pub fn delivery(&self) -> Delivery<'_> {
+        match self {
+            Self::Nats(nats) => nats.delivery(),
+        }
+    }
 }
 
-/// Where a destination starts that was never published to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Start {
-    /// At the oldest message of the log.
-    #[default]
-    Beginning,
-    /// After everything that is committed now.
-    Now,
+/// What every kind of destination can be told.
+#[derive(Debug, Clone, Copy)]
+pub struct Delivery<'a> {
+    /// Patterns of the types that it takes; none: all.
+    pub types: &'a [TypePattern],
+    /// Messages that are sent and not yet acknowledged, at most.
+    pub in_flight: usize,
+    /// Messages a second, at most.
+    pub rate: Option<u32>,
+    /// `vendor`, `client` or the name of a table `[retry.NAME]`.
+    pub retry: &'a str,
+    /// What becomes of a message that is given up.
+    pub on_exhausted: Exhausted,
+    /// Where to start, if nothing was ever published there.
+    pub start: Option<Start>,
+    /// For how long a relay that is not heard of keeps others out.
+    pub lease: Duration,
+}
+
+// serde cannot both flatten shared fields and refuse unknown ones.
+macro_rules! destination {
+    ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: $type,)*
+            /// Patterns of the types that it takes; none: all.
+            #[serde(default)]
+            pub types: Vec<TypePattern>,
+            /// Messages that are sent and not yet acknowledged, at most.
+            #[serde(default = "in_flight")]
+            pub in_flight: usize,
+            /// Messages a second, at most.
+            pub rate: Option<u32>,
+            /// `vendor`, `client` or the name of a table `[retry.NAME]`.
+            #[serde(default = "retry")]
+            pub retry: String,
+            /// What becomes of a message that is given up.
+            #[serde(default)]
+            pub on_exhausted: Exhausted,
+            /// Where to start, if nothing was ever published there. Has to be said if the log has messages.
+            pub start: Option<Start>,
+            /// For how long a relay that is not heard of keeps others out.
+            #[serde(default = "lease")]
+            pub lease: Duration,
+        }
+
+        impl $name {
+            fn delivery(&self) -> Delivery<'_> {
+                let Self { in_flight, rate, on_exhausted, start, lease, .. } = *self;
+                Delivery { types: &self.types, in_flight, rate, retry: &self.retry, on_exhausted, start, lease }
+            }
+        }
+    };
+}
+
+destination! {
+    /// A stream of NATS JetStream.
+    Nats {
+        /// `nats://…` or `tls://…`.
+        url: Option<String>,
+        /// A file that holds the URL.
+        url_file: Option<PathBuf>,
+        /// A `.creds` file.
+        credentials_file: Option<PathBuf>,
+        /// A file that holds a token.
+        token_file: Option<PathBuf>,
+        /// Certificates to trust instead of the system's.
+        ca_file: Option<PathBuf>,
+        /// The certificate that is shown to the server, with `client_key_file`.
+        client_certificate_file: Option<PathBuf>,
+        /// Its key.
+        client_key_file: Option<PathBuf>,
+        /// The stream.
+        #[serde(default = "stream")]
+        stream: String,
+        /// What every subject begins with.
+        #[serde(default = "prefix")]
+        prefix: String,
+        /// Over how many partitions keys are spread. Not to be changed for a stream in use.
+        #[serde(default = "partitions")]
+        partitions: u32,
+        /// Creates the stream if it is missing.
+        #[serde(default)]
+        create_stream: bool,
+    }
+}
+
+fn retry() -> String {
+    "vendor".to_owned()
+}
+
+fn lease() -> Duration {
+    Duration(std::time::Duration::from_secs(4))
 }
 
 fn namespace() -> String {
@@ -128,73 +208,6 @@ fn in_flight() -> usize {
     2000
 }
 
-impl Config {
-    /// Reads a file, if there is one, and lays the environment over it.
-    ///
-    /// # Errors
-    /// The file cannot be read, is no TOML, or says something that is not known; names the line where there
-    /// is one.
-    pub fn load(
-        path: Option<&Path>,
-        environment: impl Iterator<Item = (String, String)>,
-    ) -> Result<Self, ConfigError> {
-        let name = path.map_or(ENVIRONMENT_PREFIX.to_owned() + "…", |path| path.display().to_string());
-        let text = match path {
-            Some(path) => fs::read_to_string(path).map_err(|e| ConfigError(format!("{name}: {e}")))?,
-            None => String::new(),
-        };
-        let mut set: Vec<_> = environment.filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX)).collect();
-        if set.is_empty() && path.is_none() {
-            let what =
-                "nothing says what to relay: name a file with `--config`, or set TWINBOX_RELAY__… variables";
-            return Err(ConfigError(what.to_owned()));
-        }
-        if set.is_empty() {
-            return toml::from_str(&text).map_err(|e| ConfigError(format!("{name}: {e}")));
-        }
-        set.sort();
-        let mut table: Table = toml::from_str(&text).map_err(|e| ConfigError(format!("{name}: {e}")))?;
-        for (variable, value) in set {
-            let path = variable[ENVIRONMENT_PREFIX.len()..].to_ascii_lowercase();
-            lay(&mut table, &path.split("__").collect::<Vec<_>>(), value)
-                .map_err(|problem| ConfigError(format!("{variable}: {problem}")))?;
-        }
-        table.try_into().map_err(|e| ConfigError(format!("{name}, the environment laid over it: {e}")))
-    }
-}
-
-fn lay(table: &mut Table, path: &[&str], value: String) -> Result<(), &'static str> {
-    match path {
-        [] => Err("names no value"),
-        [name] => {
-            let plain =
-                value.parse::<i64>().map(Value::from).or_else(|_| value.parse::<bool>().map(Value::from));
-            table.insert((*name).to_owned(), plain.unwrap_or(Value::String(value)));
-            Ok(())
-        }
-        [name, rest @ ..] => match table.entry(*name).or_insert_with(|| Table::new().into()) {
-            Value::Table(inner) => lay(inner, rest, value),
-            _ => Err("is below a value that is no table"),
-        },
-    }
-}
-
-/// A secret that is written down, or is in a file.
-///
-/// # Errors
-/// Both or neither are given, or the file cannot be read.
-pub fn secret(what: &str, value: Option<&str>, file: Option<&Path>) -> Result<String, ConfigError> {
-    match (value, file) {
-        (Some(value), None) => Ok(value.to_owned()),
-        (None, Some(file)) => {
-            let read = fs::read_to_string(file);
-            let text = read.map_err(|e| ConfigError(format!("{what}_file {}: {e}", file.display())))?;
-            Ok(text.trim_end().to_owned())
-        }
-        _ => Err(ConfigError(format!("set one of `{what}` and `{what}_file`"))),
-    }
-}
-
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("service", &self.service).finish_non_exhaustive()
@@ -207,77 +220,5 @@ impl fmt::Debug for Nats {
     }
 }
 
-/// What has to change in the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError(pub(crate) String);
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.trim_end())
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILE: &str = "
-        [database]
-        url = 'postgres://localhost/orders'
-        service = 'orders'
-        [destinations.events]
-        kind = 'nats'
-        url = 'nats://localhost'
-    ";
-
-    fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("relay.toml");
-        fs::write(&path, text).unwrap();
-        let environment = environment.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
-        Config::load(Some(&path), environment).map_err(|e| e.to_string())
-    }
-
-    #[test]
-    fn defaults_file_and_environment_in_this_order() {
-        let Destination::Nats(nats) = &load(FILE, &[]).unwrap().destinations["events"];
-        assert_eq!((nats.stream.as_str(), nats.partitions, nats.start), ("EVENTS", 16, Start::Beginning));
-        let environment = [
-            ("TWINBOX_RELAY__DESTINATIONS__EVENTS__STREAM", "ORDERS"),
-            ("TWINBOX_RELAY__DESTINATIONS__EVENTS__PARTITIONS", "4"),
-            ("TWINBOX_RELAY__DATABASE__SERVICE", "shop"),
-        ];
-        let config = load(FILE, &environment).unwrap();
-        let Destination::Nats(nats) = &config.destinations["events"];
-        assert_eq!((nats.stream.as_str(), nats.partitions), ("ORDERS", 4));
-        assert_eq!(config.database.service, "shop");
-    }
-
-    #[test]
-    fn what_is_not_known_is_named_with_its_line() {
-        let error = load(&FILE.replace("service =", "servise ="), &[]).unwrap_err();
-        assert!(
-            error.contains("line 4") && error.contains("servise") && error.contains("service"),
-            "{error}"
-        );
-        let error = load("[database", &[]).unwrap_err();
-        assert!(error.contains("line 1"), "{error}");
-        let error = load(FILE, &[("TWINBOX_RELAY__DATABASE__URL__X", "1")]).unwrap_err();
-        assert!(error.contains("TWINBOX_RELAY__DATABASE__URL__X"), "{error}");
-    }
-
-    #[test]
-    fn secrets_come_from_one_place_and_are_not_printed() {
-        assert_eq!(secret("url", Some("a"), None).unwrap(), "a");
-        let both = secret("url", Some("a"), Some(Path::new("b"))).unwrap_err();
-        assert_eq!(both.to_string(), "set one of `url` and `url_file`");
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("url");
-        fs::write(&file, "postgres://secret\n").unwrap();
-        assert_eq!(secret("url", None, Some(&file)).unwrap(), "postgres://secret");
-        let config = load(&FILE.replace("localhost", "me:secret@localhost"), &[]).unwrap();
-        assert!(!format!("{config:?}").contains("secret"));
-    }
-}
+mod tests;

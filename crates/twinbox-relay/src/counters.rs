@@ -13,6 +13,9 @@ struct Counts {
     duplicates: AtomicU64,
     unexpected_duplicates: AtomicU64,
     refused: AtomicU64,
+    parked: AtomicU64,
+    dead: AtomicU64,
+    unrouted: AtomicU64,
 }
 
 impl Counters {
@@ -36,6 +39,21 @@ impl Counters {
         self.0.refused.load(Relaxed)
     }
 
+    /// How often a message was put aside.
+    pub fn parked(&self) -> u64 {
+        self.0.parked.load(Relaxed)
+    }
+
+    /// Messages that were given up.
+    pub fn dead(&self) -> u64 {
+        self.0.dead.load(Relaxed)
+    }
+
+    /// Messages that no destination takes, where that is looked for.
+    pub fn unrouted(&self) -> u64 {
+        self.0.unrouted.load(Relaxed)
+    }
+
     pub(crate) fn note_published(&self, duplicate: bool, repeated: bool) {
         self.0.published.fetch_add(1, Relaxed);
         self.0.duplicates.fetch_add(u64::from(duplicate), Relaxed);
@@ -44,5 +62,17 @@ impl Counters {
 
     pub(crate) fn note_refused(&self) {
         self.0.refused.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_parked(&self) {
+        self.0.parked.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_unrouted(&self) {
+        self.0.unrouted.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_dead(&self) {
+        self.0.dead.fetch_add(1, Relaxed);
     }
 }

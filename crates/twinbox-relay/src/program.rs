@@ -1,17 +1,18 @@
 //! The program `twinbox-relay`: the library with a configuration file, logs and signals.
 use crate::{
-    Relay, RelayOptions,
+    Relay, RelayOptions, check,
     config::{self, Config, ConfigError, Database, Destination, secret},
 };
 use clap::{Parser, Subcommand};
 use sqlx::{PgPool, Postgres, Sqlite, postgres::PgPoolOptions, sqlite::SqliteConnectOptions};
-use std::{error::Error as StdError, io::IsTerminal as _, path::PathBuf, process::ExitCode};
+use std::{error::Error as StdError, io::IsTerminal as _, path::PathBuf, process::ExitCode, sync::Arc};
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+use twinbox_core::RetryPolicy;
 use twinbox_nats::{Nats, NatsOptions, StreamOptions};
 use twinbox_sql::{Dialect, Store, StoreOptions, log};
 
@@ -38,11 +39,47 @@ enum Command {
         #[arg(long)]
         migrate: bool,
     },
+    /// Look at the file and at the world: the database, the destinations, and where each type would go.
+    Check {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Delete the messages that every reader of the log has settled and that are old enough. For a timer.
+    Purge {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// How old is old enough. 100 messages a second of 1 KB are about 60 GB a week.
+        #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = humantime::parse_duration)]
+        keep: std::time::Duration,
+    },
+    /// About the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Print every value in force and where it comes from. Secrets are masked.
+    Print {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// What to do with a store and its destinations.
+#[derive(Clone, Copy)]
+enum Task {
+    Relay { migrate: bool },
+    Check,
+    Purge { keep: std::time::Duration },
 }
 
 /// Runs the program on the process's arguments and environment.
 pub fn main() -> ExitCode {
-    let Command::Run { config, migrate } = Arguments::parse().command;
+    let command = Arguments::parse().command;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
     let ansi = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
@@ -51,8 +88,16 @@ pub fn main() -> ExitCode {
         Err(error) => return failed(&error),
     };
     let ran = runtime.block_on(async {
-        let config = Config::load(config.as_deref(), std::env::vars())?;
-        run(config, migrate).await
+        let load = |path: Option<PathBuf>| Config::load(path.as_deref(), std::env::vars());
+        match command {
+            Command::Run { config, migrate } => run(load(config)?, Task::Relay { migrate }).await,
+            Command::Check { config } => run(load(config)?, Task::Check).await,
+            Command::Purge { config, keep } => run(load(config)?, Task::Purge { keep }).await,
+            Command::Config(ConfigCommand::Print { config }) => {
+                print!("{}", Config::print(config.as_deref(), std::env::vars())?);
+                Ok(())
+            }
+        }
     });
     match ran {
         Ok(()) => ExitCode::SUCCESS,
@@ -70,27 +115,24 @@ fn failed(error: &dyn StdError) -> ExitCode {
     ExitCode::FAILURE
 }
 
-type Failure = Box<dyn StdError + Send + Sync>;
+pub(crate) type Failure = Box<dyn StdError + Send + Sync>;
 
-async fn run(config: Config, migrate: bool) -> Result<(), Failure> {
+async fn run(config: Config, task: Task) -> Result<(), Failure> {
     if config.destinations.is_empty() {
         return Err(
             ConfigError("there is no destination: add a table `[destinations.NAME]`".to_owned()).into()
         );
     }
-    let stop = CancellationToken::new();
-    listen(stop.clone())?;
     let url = secret("url", config.database.url.as_deref(), config.database.url_file.as_deref())?;
     match url.split_once(':').map(|(scheme, _)| scheme) {
         Some("postgres" | "postgresql") => {
             let pool: PgPool =
                 PgPoolOptions::new().max_connections(config.database.max_connections).connect_lazy(&url)?;
-            relay::<Postgres>(pool, &config, migrate, stop).await
+            work::<Postgres>(pool, &config, task).await
         }
         Some("sqlite") => {
             let options: SqliteConnectOptions = url.parse()?;
-            relay::<Sqlite>(twinbox_sql::sqlite::open(options.get_filename()).await?, &config, migrate, stop)
-                .await
+            work::<Sqlite>(twinbox_sql::sqlite::open(options.get_filename()).await?, &config, task).await
         }
         _ => Err(ConfigError("`database.url` starts with `postgres:` or `sqlite:`".to_owned()).into()),
     }
@@ -116,27 +158,32 @@ fn listen(stop: CancellationToken) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn relay<DB: Dialect>(
-    pool: sqlx::Pool<DB>,
-    config: &Config,
-    migrate: bool,
-    stop: CancellationToken,
-) -> Result<(), Failure> {
+async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) -> Result<(), Failure> {
     let Database { service, namespace, .. } = &config.database;
     let store = Store::with_options(pool, service, StoreOptions::new().namespace(namespace))?;
+    let migrate = match task {
+        Task::Check => return check::run(&store, config).await,
+        Task::Purge { keep } => {
+            store.check().await?;
+            let purged = store.purge(keep).await?;
+            println!("{} messages deleted", purged.messages);
+            if let Some(reader) = purged.held_by {
+                println!("{reader:?} is furthest behind and keeps messages that are old enough to go");
+            }
+            return Ok(());
+        }
+        Task::Relay { migrate } => migrate,
+    };
+    let stop = CancellationToken::new();
+    listen(stop.clone())?;
     if migrate {
         store.migrate().await?;
     }
-    let stop = stop.child_token();
     let mut relays = JoinSet::new();
-    for (id, destination) in &config.destinations {
-        let Destination::Nats(options) = destination;
-        let start = match options.start {
-            config::Start::Beginning => log::Start::Beginning,
-            config::Start::Now => log::Start::Now,
-        };
-        let relay_options = RelayOptions::new().start(start).in_flight(options.in_flight);
-        let relay = Relay::with_options(store.clone(), nats(id, options)?, relay_options);
+    for (n, (id, configured)) in config.destinations.iter().enumerate() {
+        // One of them looks out for what nobody takes.
+        let options = options(config, id, n == 0)?;
+        let relay = Relay::with_options(store.clone(), destination(id, configured)?, options);
         relays.spawn(relay.run(stop.clone()));
     }
     let mut result = Ok(());
@@ -147,6 +194,50 @@ async fn relay<DB: Dialect>(
         }
     }
     result
+}
+
+pub(crate) fn destination(
+    id: &str,
+    configured: &Destination,
+) -> Result<Arc<dyn twinbox_core::Destination>, Failure> {
+    match configured {
+        Destination::Nats(configured) => Ok(Arc::new(nats(id, configured)?)),
+    }
+}
+
+pub(crate) fn options(config: &Config, id: &str, reports: bool) -> Result<RelayOptions, Failure> {
+    let delivery = config.destinations[id].delivery();
+    let retry = match delivery.retry {
+        "vendor" => RetryPolicy::vendor(),
+        "client" => RetryPolicy::client(),
+        name => config.retry.get(name).map(|retry| RetryPolicy::from(*retry)).ok_or_else(|| {
+            let what = format!(
+                "destination {id:?} asks for the retries {name:?}: write `vendor`, `client`, or add a table \
+                 `[retry.{name}]`"
+            );
+            ConfigError(what)
+        })?,
+    };
+    let mut options = RelayOptions::new()
+        .types(delivery.types.iter().cloned())
+        .start(delivery.start.map_or(log::Start::IfEmpty, |start| start.0))
+        .in_flight(delivery.in_flight)
+        .retry(retry)
+        .on_exhausted(delivery.on_exhausted.into())
+        .lease(delivery.lease.0);
+    if let Some(rate) = delivery.rate {
+        options = options.rate(rate);
+    }
+    if reports {
+        let others = config.destinations.iter().filter(|(other, _)| *other != id);
+        let everything = || vec![">".parse().expect("a pattern")];
+        let types = others.flat_map(|(_, other)| match other.delivery().types {
+            [] => everything(),
+            types => types.to_vec(),
+        });
+        options = options.elsewhere(types);
+    }
+    Ok(options)
 }
 
 fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
@@ -161,6 +252,15 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
     }
     if let Some(file) = &config.ca_file {
         options = options.ca_file(file);
+    }
+    match (&config.client_certificate_file, &config.client_key_file) {
+        (Some(certificate), Some(key)) => options = options.client_certificate(certificate, key),
+        (None, None) => {}
+        _ => {
+            let what =
+                format!("destination {id:?}: `client_certificate_file` and `client_key_file` go together");
+            return Err(ConfigError(what).into());
+        }
     }
     if let Some(file) = &config.token_file {
         options = options.token(secret("token", None, Some(file))?);

@@ -1,67 +1,23 @@
 use crate::{
-    Counters,
+    Counters, Error, RelayOptions,
     flight::{Ended, Flight},
+    gate::Gate,
 };
 use std::{fmt, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{
-    Destination, PublishError, PublishErrorKind, Publisher, RetryPolicy, crash, reconnect::Reconnect, retry,
+    Destination, PublishError, PublishErrorKind, Publisher, crash, reconnect::Reconnect, retry,
 };
 use twinbox_sql::{
-    Dialect, ErrorKind, Store,
-    log::{Reader, ReaderOptions, Start},
+    Dialect, Store,
+    log::{Entry, Parked, Reader, ReaderOptions},
 };
 use uuid::Uuid;
 
-/// How a relay treats its destination.
-#[derive(Debug, Clone, PartialEq)]
-#[must_use]
-pub struct RelayOptions {
-    start: Start,
-    lease: Duration,
-    in_flight: usize,
-    page: usize,
-    retry: RetryPolicy,
-}
-
-impl RelayOptions {
-    /// From the beginning of the log, a lease of 4 s, 2,000 messages on their way.
-    pub const fn new() -> Self {
-        Self {
-            start: Start::Beginning,
-            lease: Duration::from_secs(4),
-            in_flight: 2000,
-            page: twinbox_sql::log::PAGE_MAX,
-            retry: RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(30)),
-        }
-    }
-
-    /// Where a destination starts that was never published to.
-    pub const fn start(self, start: Start) -> Self {
-        Self { start, ..self }
-    }
-
-    /// For how long a relay that is not heard of keeps others out.
-    pub const fn lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
-    }
-
-    /// Messages that are sent and not yet acknowledged, at most.
-    pub const fn in_flight(self, in_flight: usize) -> Self {
-        Self { in_flight, ..self }
-    }
-
-    /// Messages that are read in one statement, at most.
-    pub const fn page(self, page: usize) -> Self {
-        Self { page, ..self }
-    }
-}
-
-impl Default for RelayOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+/// Delays up to this are waited for in place; for longer ones a message is put aside.
+const IN_PLACE_MAX: Duration = Duration::from_secs(1);
+/// How long a message waits for a place for its type.
+const NO_HOME_DELAY: Duration = Duration::from_secs(5);
 
 /// Moves the outbox of one store to one destination. Any number of processes may run the same relay: one
 /// owns the destination at a time, and another takes over when its lease ends.
@@ -114,9 +70,9 @@ impl<DB: Dialect> Relay<DB> {
     /// # Errors
     /// What needs a person: tables that are not fit to be read, a destination that is not set up as asked.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let mut reconnect = Reconnect::new();
+        let (mut reconnect, mut gate) = (Reconnect::new(), Gate::default());
         while !stop.is_cancelled() {
-            let error = match self.own(&stop, &mut reconnect).await {
+            let error = match self.own(&stop, &mut reconnect, &mut gate).await {
                 Ok(Released::Stopped) => break,
                 Ok(Released::Failed(Error::Store(error))) if !error.is_transient() => {
                     return Err(error.into());
@@ -135,17 +91,24 @@ impl<DB: Dialect> Relay<DB> {
                 }
             }
             // A standby looks again within a lease, so that a takeover does not wait for a long pause.
-            pause_or_stop(pause.min(self.options.lease / 4), &stop).await;
+            let pause = pause.min(self.options.lease / 4).max(gate.storm.pause());
+            pause_or_stop(pause, &stop).await;
         }
         Ok(())
     }
 
     /// Owns the destination for as long as nothing fails.
-    async fn own(&self, stop: &CancellationToken, reconnect: &mut Reconnect) -> Result<Released, Error> {
+    async fn own(
+        &self,
+        stop: &CancellationToken,
+        reconnect: &mut Reconnect,
+        gate: &mut Gate,
+    ) -> Result<Released, Error> {
         let options = ReaderOptions::new()
             .start(self.options.start)
             .lease(self.options.lease)
             .partitions(self.destination.partitions())
+            .parking(true)
             .page(self.options.page);
         let reader = Reader::open(&self.store, self.destination.id(), self.owner, options).await?;
         let Some(mut reader) = reader else { return Err(Error::OwnedByAnother) };
@@ -163,7 +126,7 @@ impl<DB: Dialect> Relay<DB> {
         reader.hold(publisher.timeout());
         tracing::info!(destination = self.destination.id(), "relaying");
         let mut flight = Flight::default();
-        let released = self.relay(&mut reader, &mut *publisher, &mut flight, stop, reconnect).await;
+        let released = self.relay(&mut reader, &mut *publisher, &mut flight, stop, reconnect, gate).await;
         match released {
             Released::Stopped => {
                 land(&mut reader, &mut flight).await;
@@ -187,16 +150,22 @@ impl<DB: Dialect> Relay<DB> {
         flight: &mut Flight,
         stop: &CancellationToken,
         reconnect: &mut Reconnect,
+        gate: &mut Gate,
     ) -> Released {
         loop {
-            let room = self.room(flight);
+            let mut wait = gate.wait();
+            let allowed = gate.allowance(self.options.rate).unwrap_or_else(|until| {
+                wait = wait.max(until);
+                0
+            });
+            let room = if wait.is_zero() { self.room(flight).min(allowed) } else { 0 };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Released::Stopped,
                 Some(ended) = flight.next() => {
                     let mut next = Some(ended);
                     while let Some(ended) = next {
-                        if let Err(error) = self.settle(reader, ended) {
+                        if let Err(error) = self.settle(reader, ended, gate) {
                             // What is on its way will fail as well, but some of it may have arrived.
                             land(reader, flight).await;
                             return Released::Failed(error.into());
@@ -205,9 +174,12 @@ impl<DB: Dialect> Relay<DB> {
                     }
                     reconnect.reset();
                 }
+                () = tokio::time::sleep(wait), if !wait.is_zero() => {}
                 entries = reader.next(room) => match entries {
                     Ok(entries) => {
                         crash::point("relay.after_read");
+                        let entries = self.route(reader, entries, gate);
+                        gate.pay(self.options.rate, entries.len());
                         flight.send(publisher, entries).await;
                         crash::point("relay.after_send");
                     }
@@ -217,6 +189,21 @@ impl<DB: Dialect> Relay<DB> {
         }
     }
 
+    /// Passes by what the destination does not take.
+    fn route(&self, reader: &mut Reader<DB>, mut entries: Vec<Entry>, gate: &mut Gate) -> Vec<Entry> {
+        for entry in entries.extract_if(.., |entry| !self.options.takes(&entry.message.event_type)) {
+            let event_type = &entry.message.event_type;
+            if self.options.is_unrouted(event_type) {
+                self.counters.note_unrouted();
+                if gate.tells(event_type) {
+                    tracing::error!(event_type, "no destination takes this type: its messages go nowhere");
+                }
+            }
+            reader.settle(entry.ticket);
+        }
+        entries
+    }
+
     /// How many messages may go. None until a good part may: sent one by one, each costs a system call.
     fn room(&self, flight: &Flight) -> usize {
         let free = self.options.in_flight.saturating_sub(flight.len());
@@ -224,10 +211,9 @@ impl<DB: Dialect> Relay<DB> {
     }
 
     /// Takes note of an answer. An error says that the destination is down.
-    fn settle(&self, reader: &mut Reader<DB>, ended: Ended) -> Result<(), PublishError> {
+    fn settle(&self, reader: &mut Reader<DB>, ended: Ended, gate: &mut Gate) -> Result<(), PublishError> {
         use PublishErrorKind as K;
         let (destination, Ended { entry, result }) = (self.destination.id(), ended);
-        let message = &entry.message;
         let error = match result {
             Ok(receipt) => {
                 crash::point("relay.after_ack");
@@ -235,35 +221,89 @@ impl<DB: Dialect> Relay<DB> {
                 if receipt.duplicate && !entry.ticket.repeated {
                     tracing::warn!(
                         destination,
-                        message_id = %message.message_id(),
-                        event_id = message.id,
+                        message_id = %entry.message.message_id(),
+                        event_id = entry.message.id,
                         "a duplicate at its first sending: two messages have one id, or the log was restored"
                     );
                 }
+                gate.opened();
                 reader.settle(entry.ticket);
                 return Ok(());
             }
             Err(error) => error,
         };
-        match error.kind() {
-            K::RefusedForNow | K::RefusedForGood | K::NoHome => {
-                // Nothing is skipped: the message holds its key, and at the read-ahead bound everything,
-                // until the destination takes it.
-                self.counters.note_refused();
-                let delay = self.options.retry.delay(entry.ticket.attempt, retry::random());
-                tracing::error!(
-                    destination,
-                    message_id = %message.message_id(),
-                    event_type = message.event_type,
-                    code = error.code(),
-                    ?delay,
-                    "{error}; the message holds its key and is sent again"
-                );
-                reader.retry(entry, delay);
-                Ok(())
-            }
-            _ => Err(error),
+        let attempt = entry.ticket.attempt;
+        if matches!(error.kind(), K::RefusedForNow | K::RefusedForGood | K::NoHome) {
+            self.counters.note_refused();
         }
+        match error.kind() {
+            K::RefusedForGood => self.give_up(reader, entry, &error, gate)?,
+            K::RefusedForNow => match self.options.retry.next(attempt, retry::random()) {
+                Some(delay) if delay <= IN_PLACE_MAX => reader.retry(entry, delay),
+                Some(delay) => self.park(reader, entry, Parked::Waiting(delay), attempt, &error),
+                None => self.give_up(reader, entry, &error, gate)?,
+            },
+            K::NoHome => {
+                let event_type = &entry.message.event_type;
+                if gate.tells(event_type) {
+                    tracing::error!(
+                        destination,
+                        event_type,
+                        code = error.code(),
+                        "{error}: the type waits for one"
+                    );
+                }
+                self.park(reader, entry, Parked::Waiting(NO_HOME_DELAY), attempt.saturating_sub(1), &error);
+            }
+            K::Throttled => {
+                let wait = gate.close(error.retry_after());
+                tracing::debug!(destination, ?wait, code = error.code(), "{error}");
+                // Not the message's fault, and so no attempt of it.
+                let mut entry = entry;
+                entry.ticket.attempt = attempt.saturating_sub(1);
+                reader.retry(entry, wait);
+            }
+            _ => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// An error: so many are given up that the destination is not trusted.
+    fn give_up(
+        &self,
+        reader: &mut Reader<DB>,
+        entry: Entry,
+        error: &PublishError,
+        gate: &mut Gate,
+    ) -> Result<(), PublishError> {
+        gate.storm.note_dead()?;
+        self.counters.note_dead();
+        let attempt = entry.ticket.attempt;
+        self.park(reader, entry, self.options.on_exhausted.parked(), attempt, error);
+        Ok(())
+    }
+
+    fn park(
+        &self,
+        reader: &mut Reader<DB>,
+        entry: Entry,
+        parked: Parked,
+        attempts: u32,
+        error: &PublishError,
+    ) {
+        self.counters.note_parked();
+        // One line for each dead letter; of waiting ones there may be thousands.
+        let (destination, message_id, code) =
+            (self.destination.id(), entry.message.message_id(), error.code());
+        if matches!(parked, Parked::Waiting(_)) {
+            tracing::debug!(destination, %message_id, code, attempts, "the message is put aside");
+        } else {
+            let event_type = &entry.message.event_type;
+            tracing::error!(
+                destination, %message_id, event_type, code, attempts, ?parked, "{error}; the message is given up"
+            );
+        }
+        reader.park(entry, parked, attempts, error.code());
     }
 }
 
@@ -280,66 +320,6 @@ async fn pause_or_stop(pause: Duration, stop: &CancellationToken) {
     tokio::select! {
         () = tokio::time::sleep(pause) => {}
         () = stop.cancelled() => {}
-    }
-}
-
-/// Why a relay stopped, or started over.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Error {
-    /// The destination failed.
-    Destination(PublishError),
-    /// The store failed.
-    Store(twinbox_sql::Error),
-    /// Another relay owns the destination.
-    OwnedByAnother,
-}
-
-impl Error {
-    /// Whether starting over may help without anybody's doing.
-    pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Destination(e) => e.is_transient(),
-            Self::Store(e) => e.is_transient(),
-            Self::OwnedByAnother => true,
-        }
-    }
-
-    fn is_destination(&self) -> bool {
-        matches!(self, Self::Destination(_))
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Destination(e) => e.fmt(f),
-            Self::Store(e) if e.kind() == ErrorKind::LeaseLost => write!(f, "the lease was lost: {e}"),
-            Self::Store(e) => write!(f, "the store failed: {e}"),
-            Self::OwnedByAnother => f.write_str("another relay owns the destination"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Destination(e) => e.source(),
-            Self::Store(e) => e.source(),
-            Self::OwnedByAnother => None,
-        }
-    }
-}
-
-impl From<PublishError> for Error {
-    fn from(e: PublishError) -> Self {
-        Self::Destination(e)
-    }
-}
-
-impl From<twinbox_sql::Error> for Error {
-    fn from(e: twinbox_sql::Error) -> Self {
-        Self::Store(e)
     }
 }
 

@@ -75,6 +75,10 @@ pub trait Dialect:
     /// Begins a handler's transaction. Where locks are waited for, the wait of the claim is bounded.
     #[doc(hidden)]
     const BEGIN_CLAIM: &'static str;
+    /// Begins a transaction that holds the row of a cursor. A process that is frozen in it must not keep its
+    /// successor out, so the database ends it.
+    #[doc(hidden)]
+    const BEGIN_PARK: &'static str;
     #[doc(hidden)]
     const NUMBERED_BINDS: bool;
     /// One transaction of ours at a time in this process.
@@ -112,6 +116,17 @@ pub trait Dialect:
     /// finding a time in the log. No binds.
     #[doc(hidden)]
     const THIN: Option<&'static str>;
+
+    /// Deletes messages that every reader has settled, that are older than `?` microseconds and not put aside,
+    /// `?` at a time.
+    #[doc(hidden)]
+    const PURGE: &'static str;
+    /// Deletes the ticks that only deleted messages lie before. Bind: the age.
+    #[doc(hidden)]
+    const PURGE_TICKS: Option<&'static str>;
+    /// The reader that is furthest behind, if it keeps messages that are older than `?` microseconds.
+    #[doc(hidden)]
+    const HELD_BY: &'static str;
 
     /// Where a table, index or function of that name is.
     #[doc(hidden)]

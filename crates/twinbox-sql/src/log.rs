@@ -10,12 +10,16 @@
 //! ([`LogTransport`]) a handler.
 mod cursor;
 mod lanes;
+mod page;
+mod parking;
 #[doc(hidden)]
 pub mod plans;
 mod reader;
 mod source;
+mod task;
 
 pub use lanes::{Entry, Ticket};
+pub use parking::{PARKED_MAX, Parked, ParkedMessage};
 pub use reader::Reader;
 pub use source::LogTransport;
 
@@ -51,6 +55,8 @@ pub(crate) struct Cursor {
 pub enum Start {
     /// At the oldest message that the log still has.
     Beginning,
+    /// At the beginning if the log is empty, and refused otherwise: a start that cannot surprise.
+    IfEmpty,
     /// After everything that is committed now.
     Now,
     /// At the first message that was committed after this time, or some before it: never later. SQLite keeps
@@ -66,6 +72,7 @@ pub struct ReaderOptions {
     pub(crate) lease: Duration,
     pub(crate) partitions: Option<u32>,
     pub(crate) page: usize,
+    pub(crate) parking: bool,
 }
 
 /// Messages that one page holds at most.
@@ -90,7 +97,13 @@ pub const POLL_IDLE: Duration = Duration::from_millis(25);
 impl ReaderOptions {
     /// From the beginning, with a lease of 4 s.
     pub fn new() -> Self {
-        Self { start: Start::Beginning, lease: Duration::from_secs(4), partitions: None, page: PAGE_MAX }
+        Self {
+            start: Start::Beginning,
+            lease: Duration::from_secs(4),
+            partitions: None,
+            page: PAGE_MAX,
+            parking: false,
+        }
     }
 
     /// Where to start, if the cursor does not exist yet.
@@ -107,6 +120,11 @@ impl ReaderOptions {
     /// Over how many partitions the destination spreads its keys. Kept with the cursor.
     pub fn partitions(self, partitions: Option<u32>) -> Self {
         Self { partitions, ..self }
+    }
+
+    /// Whether messages can be put aside with [`Reader::park`], and those that are come back when they are due.
+    pub const fn parking(self, parking: bool) -> Self {
+        Self { parking, ..self }
     }
 
     /// How many messages one page holds, up to [`PAGE_MAX`].

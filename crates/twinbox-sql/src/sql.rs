@@ -83,12 +83,41 @@ statements! {
     cursor_advance: "UPDATE {cursors} SET p = ?, w = ?, position = ?, lease_until = {after} \
         WHERE destination = ? AND epoch = ? AND p = ? AND w = ? AND position = ?";
     cursor_release: "UPDATE {cursors} SET lease_until = {now}, owner = NULL WHERE destination = ? AND epoch = ?";
+    log_any: "SELECT 1 FROM {outbox} LIMIT 1";
     log_newest: DB::NEWEST;
     log_bounds: DB::BOUNDS;
     log_page: DB::PAGE;
     log_thin: DB::THIN.unwrap_or_default();
     log_start_now: DB::START_NOW;
     log_start_at: DB::START_AT;
+
+    purge: DB::PURGE;
+    purge_ticks: DB::PURGE_TICKS.unwrap_or_default();
+    held_by: DB::HELD_BY;
+
+    // By primary key (destination), of cursors: nobody else owns the cursor until the transaction ends.
+    parked_fence: "UPDATE {cursors} SET epoch = epoch WHERE destination = ? AND epoch = ?";
+    // By primary key (destination, position).
+    park: "INSERT INTO {parked} (destination, position, key, type, state, holds, attempts, next_attempt_at, \
+        first_error, last_error) VALUES (?, ?, ?, ?, ?, ?, ?, {after}, ?, ?) \
+        ON CONFLICT (destination, position) DO UPDATE SET state = excluded.state, holds = excluded.holds, \
+        attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error";
+    unpark: "DELETE FROM {parked} WHERE destination = ? AND position = ?";
+    parked_among: "SELECT position FROM {parked} WHERE destination = ? AND position BETWEEN ? AND ?";
+    // By parked_key.
+    parked_keys: "SELECT DISTINCT key FROM {parked} WHERE destination = ? AND holds AND key IS NOT NULL";
+    parked_counts: "SELECT (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'waiting'), \
+        (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'blocking' AND holds)";
+    // By parked_due; of each key the lowest.
+    parked_due: "SELECT p.position, p.attempts, o.* FROM {parked} p \
+        JOIN (SELECT position AS at, {message} FROM {outbox}) o ON o.at = p.position \
+        WHERE p.destination = ? AND p.state = 'waiting' AND p.next_attempt_at <= {now} AND NOT EXISTS ( \
+            SELECT 1 FROM {parked} b WHERE b.destination = p.destination AND b.key = p.key \
+            AND b.position < p.position AND b.holds) \
+        ORDER BY p.next_attempt_at LIMIT ?";
+    parked: "SELECT p.position, p.state, p.attempts, p.first_error, p.last_error, o.* FROM {parked} p \
+        JOIN (SELECT position AS at, {message} FROM {outbox}) o ON o.at = p.position \
+        WHERE p.destination = ? ORDER BY p.position LIMIT ?";
 
     // By primary key (consumer, message_id).
     claim: DB::CLAIM;
@@ -106,6 +135,9 @@ statements! {
     dead_letters: "SELECT event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
         traceparent, content_type, headers, payload, sequence, reason, error, attempts FROM {dead_letters} \
         WHERE consumer = ? ORDER BY id DESC LIMIT ?";
+    // By primary key, backwards.
+    newest_types: "SELECT DISTINCT type FROM (SELECT type FROM {outbox} ORDER BY position DESC LIMIT ?) newest \
+        ORDER BY type";
     // By primary key, backwards: the newest of a type. For tests and tools.
     published: "SELECT position, {message} FROM {outbox} WHERE type = ? ORDER BY position LIMIT ?";
 }

@@ -96,6 +96,15 @@ impl<DB: Dialect> Store<DB> {
         DB::check(&mut conn, &self.statements.namespace).await
     }
 
+    /// The types among the newest `messages` of the log, by name.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn newest_types(&self, messages: u32) -> Result<Vec<String>, Error> {
+        let types = sqlx::query_scalar::<DB, String>(self.statements.newest_types.clone());
+        Ok(types.bind(i64::from(messages)).fetch_all(&mut *self.connection().await?).await?)
+    }
+
     pub(crate) async fn check_owner(&self, conn: &mut DB::Connection) -> Result<(), Error> {
         let owner = sqlx::query_scalar::<DB, String>(self.statements.service_of.clone());
         match owner.fetch_optional(conn).await? {

@@ -113,27 +113,37 @@ async fn count(store: &Store<Postgres>, sql: &'static str) -> i64 {
 }
 
 #[derive(Clone, Copy)]
-enum Program {
+pub(crate) enum Program {
     Relay,
     Consumer,
 }
 
 #[derive(Clone)]
-struct Programs {
+pub(crate) struct Programs {
     database_url: String,
     nats_url: String,
-    stream: String,
+    pub(crate) stream: String,
+    /// Whether the relay creates the stream.
+    pub(crate) create_stream: bool,
 }
 
 impl Programs {
-    fn new(database: &TestDatabase<Postgres>, role: &str) -> Self {
+    pub(crate) fn new(database: &TestDatabase<Postgres>, role: &str) -> Self {
         let nats_url = std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL: run `cargo xtask test`");
         let stream = format!("KILL_{}", uuid::Uuid::now_v7().simple());
         let (_, server) = database.url().split_once('@').expect("a URL with a user");
-        Self { database_url: format!("postgres://{role}@{server}"), nats_url, stream }
+        Self { database_url: format!("postgres://{role}@{server}"), nats_url, stream, create_stream: true }
     }
 
-    fn start(&self, program: Program, dies_at: Option<&str>) -> Child {
+    pub(crate) fn start(&self, program: Program, dies_at: Option<&str>) -> Child {
+        let mut command = self.command(program);
+        if let Some(dies_at) = dies_at {
+            command.env("TWINBOX_CRASH_AT", dies_at);
+        }
+        command.spawn().expect("a program just built starts")
+    }
+
+    pub(crate) fn command(&self, program: Program) -> Command {
         let mut command = match program {
             Program::Relay => {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
@@ -143,10 +153,11 @@ impl Programs {
                     .env("TWINBOX_RELAY__DATABASE__URL", &self.database_url)
                     .env("TWINBOX_RELAY__DATABASE__SERVICE", database::SERVICE)
                     .env(format!("{destination}KIND"), "nats")
+                    .env(format!("{destination}START"), "beginning")
                     .env(format!("{destination}URL"), &self.nats_url)
                     .env(format!("{destination}STREAM"), &self.stream)
                     .env(format!("{destination}PREFIX"), self.stream.to_lowercase())
-                    .env(format!("{destination}CREATE_STREAM"), "true");
+                    .env(format!("{destination}CREATE_STREAM"), self.create_stream.to_string());
                 command
             }
             Program::Consumer => {
@@ -158,10 +169,8 @@ impl Programs {
                 command
             }
         };
-        if let Some(dies_at) = dies_at {
-            command.env("TWINBOX_CRASH_AT", dies_at);
-        }
-        command.env("RUST_LOG", "error").kill_on_drop(true).spawn().expect("a program just built starts")
+        command.env("RUST_LOG", "error").kill_on_drop(true);
+        command
     }
 
     /// Starts the program once for each death, and answers with how often it died at a crash point. One that

@@ -11,6 +11,7 @@ mod producers;
 mod progress;
 mod repeated;
 mod restore;
+mod retention;
 mod start;
 
 use sqlx::AssertSqlSafe;
@@ -73,6 +74,10 @@ cases! {
     producers::a_row_of_plain_sql_is_delivered
     producers::what_breaks_a_bound_is_refused_by_the_database
     producers::a_rolled_back_message_is_never_delivered
+    retention::only_what_is_old_and_settled_by_all_goes
+    retention::without_a_reader_nothing_goes
+    retention::what_is_parked_stays
+    retention::all_of_many_goes
     ]
     only postgres: [
     late::a_late_commit_is_not_skipped
@@ -82,6 +87,7 @@ cases! {
     producers::an_invented_txid_is_refused
     restore::the_sentinel_survives_vacuum_and_migration
     restore::a_sequence_that_caches_is_refused
+    retention::a_late_commit_outlives_what_came_before_it
     ]
 }
 

@@ -1,4 +1,8 @@
 //! The relay between real databases and a real NATS.
+mod crash;
+mod parking;
+mod routes;
+
 use async_nats::jetstream::{self, stream};
 use futures::StreamExt as _;
 use sqlx::Postgres;
@@ -9,10 +13,7 @@ use twinbox::{
     nats::{Nats, NatsOptions, StreamOptions},
     relay::{Counters, Error, Relay, RelayOptions},
 };
-use twinbox_testkit::{
-    database,
-    servers::{NatsOptions as ServerOptions, NatsServer},
-};
+use twinbox_testkit::{database, servers::NatsServer};
 use uuid::Uuid;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -227,32 +228,6 @@ async fn one_of_two_relays_works_and_the_other_takes_over() {
     timeout(PATIENCE, async { while target.count().await < 30 {} }).await.expect("the second takes over");
     second.stop().await;
     assert_whole_and_ordered(&target.messages(30).await, 30);
-}
-
-/// PITFALLS row 18: until it is parked, what the broker never takes holds its key and nothing else.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_is_refused_holds_only_its_key() {
-    let server = NatsServer::start_with(ServerOptions::default().line("max_payload: 8192")).unwrap();
-    let (store, target) = (database::postgres().await, Target::at(server.url()));
-    let mut tx = store.begin().await.unwrap();
-    let too_large = Draft::raw("orders.placed", 1, vec![b' '; 20_000]).key("k-3");
-    store.outbox().publish_draft(&mut tx, too_large).await.unwrap();
-    tx.commit().await.unwrap();
-    publish(&store, 0..70).await;
-    let running = Running::start(&store, &target);
-    running.published(60).await;
-    let counters = running.counters.clone();
-    timeout(PATIENCE, async {
-        while counters.refused() < 3 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("it is tried again");
-    let counters = running.stop().await;
-    assert_eq!(counters.published(), 60);
-    let messages = target.messages(60).await;
-    assert!(messages.iter().all(|(_, key, _)| key.as_deref() != Some("k-3")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

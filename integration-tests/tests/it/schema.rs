@@ -10,6 +10,9 @@ use twinbox::{
 };
 use twinbox_testkit::database::{SERVICE, empty_postgres};
 
+/// How many there are.
+const MIGRATIONS: i64 = 2;
+
 /// A database without any tables; gone when this is dropped.
 struct Empty {
     url: String,
@@ -57,7 +60,7 @@ async fn of_five_that_migrate_at_once_one_does_it<DB: EmptyDb>() {
     for migrated in futures::future::join_all(stores.iter().map(Store::migrate)).await {
         migrated.unwrap();
     }
-    assert_eq!(rows(&stores[0], "migrations").await, 1);
+    assert_eq!(rows(&stores[0], "migrations").await, MIGRATIONS);
     assert_eq!(rows(&stores[0], "meta").await, 1);
     publish(&stores[1], 1).await;
     assert_eq!(stores[2].published("orders.placed", 10).await.unwrap().len(), 1);
@@ -72,7 +75,7 @@ async fn a_migration_dropped_half_way_has_done_nothing_or_all<DB: EmptyDb>() {
     }
     let store = DB::open(&empty.url).await;
     store.migrate().await.unwrap();
-    assert_eq!(rows(&store, "migrations").await, 1);
+    assert_eq!(rows(&store, "migrations").await, MIGRATIONS);
 }
 
 async fn to_migrate_again_changes_nothing<DB: TestDb>() {
@@ -80,7 +83,7 @@ async fn to_migrate_again_changes_nothing<DB: TestDb>() {
     publish(&world, 1).await;
     world.migrate().await.unwrap();
     world.check().await.unwrap();
-    assert_eq!((world.rows("migrations").await, world.rows("outbox").await), (1, 1));
+    assert_eq!((world.rows("migrations").await, world.rows("outbox").await), (MIGRATIONS, 1));
 }
 
 #[event_handler(consumer = "tests.schema")]
@@ -162,21 +165,21 @@ async fn record_migration<DB: TestDb>(world: &World<DB>, version: i64, compatibl
 /// So that old processes restart during a rollout. PITFALLS row 41
 async fn a_newer_schema_is_refused_only_if_it_says_so<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    record_migration(&world, 2, 1).await;
+    record_migration(&world, MIGRATIONS + 1, 1).await;
     world.check().await.unwrap();
     world.migrate().await.unwrap();
     publish(&world, 1).await;
-    assert_eq!(world.rows("migrations").await, 2);
+    assert_eq!(world.rows("migrations").await, MIGRATIONS + 1);
 
-    record_migration(&world, 3, 2).await;
+    record_migration(&world, MIGRATIONS + 2, MIGRATIONS + 1).await;
     for refused in [world.check().await, world.migrate().await] {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Schema);
         let says =
-            "the tables are at version 3, which needs a program of version 2 or newer, and this one is at 1";
+            "the tables are at version 4, which needs a program of version 3 or newer, and this one is at 2";
         assert_eq!(error.to_string(), says);
     }
-    assert_eq!(world.rows("migrations").await, 3);
+    assert_eq!(world.rows("migrations").await, MIGRATIONS + 2);
 }
 
 /// For those who have tools of their own for it.

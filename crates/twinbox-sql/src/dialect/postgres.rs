@@ -5,11 +5,19 @@ use twinbox_core::draft::Fields;
 use uuid::Uuid;
 
 impl Dialect for Postgres {
-    const MIGRATIONS: &'static [Migration] = &[Migration {
-        name: "log_and_inbox",
-        compatible_from: 1,
-        sql: include_str!("../../migrations/postgres/0001_log_and_inbox.sql"),
-    }];
+    const MIGRATIONS: &'static [Migration] = &[
+        Migration {
+            name: "log_and_inbox",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/postgres/0001_log_and_inbox.sql"),
+        },
+        // A relay that does not know parked messages keeps none of their keys waiting: deploy relays first.
+        Migration {
+            name: "parked",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/postgres/0002_parked.sql"),
+        },
+    ];
     const BOOTSTRAP: &'static str = "CREATE SCHEMA IF NOT EXISTS {schema};
         CREATE TABLE IF NOT EXISTS {migrations} (version bigint PRIMARY KEY, name text NOT NULL,
             compatible_from bigint NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());";
@@ -21,6 +29,8 @@ impl Dialect for Postgres {
     const BEGIN_CLAIM: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
         SELECT set_config('twinbox.lock_timeout', current_setting('lock_timeout'), true), \
         set_config('lock_timeout', '2s', true)";
+    const BEGIN_PARK: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+        SELECT set_config('idle_in_transaction_session_timeout', '2s', true)";
     const NUMBERED_BINDS: bool = true;
     const ONE_WRITER: bool = false;
     const NOW: &'static str = "clock_timestamp()";
@@ -104,6 +114,28 @@ impl Dialect for Postgres {
                     AND at < clock_timestamp() - interval '10 minutes'
             ) old WHERE nth > 1 LIMIT 10000))",
     );
+
+    // By age alone would lose what a reader has yet to see, so the bound is a tick: the newest that is old enough,
+    // or that of the reader furthest behind. Without a reader there is none. (txid, position) is walked no
+    // further than that tick reaches.
+    const PURGE: &'static str = "WITH bound AS MATERIALIZED (
+            SELECT snapshot FROM {ticks} WHERE id = (
+                SELECT CASE WHEN min(p) < old.id THEN min(p) ELSE old.id END FROM {cursors},
+                    (SELECT max(id) AS id FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond') old
+                GROUP BY old.id))
+        DELETE FROM {outbox} WHERE position = ANY(ARRAY(
+            SELECT o.position FROM {outbox} o
+            WHERE o.txid < (SELECT pg_snapshot_xmax(snapshot) FROM bound)
+                AND pg_visible_in_snapshot(o.txid, (SELECT snapshot FROM bound))
+                AND NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.position = o.position)
+            ORDER BY o.txid, o.position LIMIT ?))";
+    const PURGE_TICKS: Option<&'static str> = Some(
+        "DELETE FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors})
+            AND id < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')",
+    );
+    const HELD_BY: &'static str = "SELECT destination FROM {cursors}
+        WHERE p < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')
+        ORDER BY p LIMIT 1";
 
     fn table(namespace: &str, name: &str) -> String {
         if name == "schema" { format!("\"{namespace}\"") } else { format!("\"{namespace}\".{name}") }

@@ -33,11 +33,19 @@ pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
 }
 
 impl Dialect for Sqlite {
-    const MIGRATIONS: &'static [Migration] = &[Migration {
-        name: "log_and_inbox",
-        compatible_from: 1,
-        sql: include_str!("../../migrations/sqlite/0001_log_and_inbox.sql"),
-    }];
+    const MIGRATIONS: &'static [Migration] = &[
+        Migration {
+            name: "log_and_inbox",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/sqlite/0001_log_and_inbox.sql"),
+        },
+        // A relay that does not know parked messages keeps none of their keys waiting: deploy relays first.
+        Migration {
+            name: "parked",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/sqlite/0002_parked.sql"),
+        },
+    ];
     const BOOTSTRAP: &'static str = "CREATE TABLE IF NOT EXISTS {migrations} (version INTEGER PRIMARY KEY,
         name TEXT NOT NULL, compatible_from INTEGER NOT NULL,
         applied_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER))) STRICT;";
@@ -48,6 +56,7 @@ impl Dialect for Sqlite {
     // time-out.
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
     const BEGIN_CLAIM: &'static str = Self::BEGIN;
+    const BEGIN_PARK: &'static str = Self::BEGIN;
     const NUMBERED_BINDS: bool = false;
     const ONE_WRITER: bool = true;
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
@@ -66,6 +75,16 @@ impl Dialect for Sqlite {
         (SELECT max(position) FROM {outbox}), 0)";
 
     const THIN: Option<&'static str> = None;
+
+    // The newest message stays: its position is how far the log reaches.
+    const PURGE: &'static str = "DELETE FROM {outbox} WHERE position IN (
+            SELECT position FROM {outbox} o
+            WHERE position <= (SELECT min(p) FROM {cursors}) AND position < (SELECT max(position) FROM {outbox})
+                AND time <= {now} - ? AND NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.position = o.position)
+            ORDER BY position LIMIT ?)";
+    const PURGE_TICKS: Option<&'static str> = None;
+    const HELD_BY: &'static str = "SELECT destination FROM {cursors} c
+        WHERE EXISTS (SELECT 1 FROM {outbox} WHERE position > c.p AND time <= {now} - ?) ORDER BY p LIMIT 1";
 
     fn table(namespace: &str, name: &str) -> String {
         format!("{namespace}_{name}")

@@ -79,6 +79,19 @@ impl<DB: Dialect> Store<DB> {
         let statements = self.statements();
         let start = match options.start {
             Start::Beginning => 0,
+            Start::IfEmpty => {
+                if query::<DB>(&statements.log_any).fetch_optional(&mut *conn).await?.is_some() {
+                    return Err(Error::new(
+                        ErrorKind::Configuration,
+                        format!(
+                            "destination {destination:?} is new, and the log has messages: say where it starts, \
+                             at the beginning, now, or at a time. If it is an old one with a new name, give it \
+                             its old name back"
+                        ),
+                    ));
+                }
+                0
+            }
             Start::Now => loop {
                 let now = sqlx::query_scalar::<DB, i64>(statements.log_start_now.clone());
                 if let Some(now) = now.fetch_optional(&mut *conn).await? {

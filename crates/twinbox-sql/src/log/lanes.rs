@@ -1,7 +1,7 @@
 //! Which message may go next, and how far everything is settled. No I/O and no clock of its own.
 use super::Cursor;
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     hash::{BuildHasher as _, BuildHasherDefault, Hasher, RandomState},
     time::Instant,
 };
@@ -19,12 +19,21 @@ pub struct Entry {
 /// The place of a message that is handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    number: u64,
+    pub(super) place: Place,
     lane: Option<u64>,
     /// Whether it may have been handed out before: by this reader, or by one before it.
     pub repeated: bool,
-    /// How often this reader handed it out, counted from 1.
+    /// How often it was handed out, counted from 1: by this reader, or at all if it was put aside.
     pub attempt: u32,
+}
+
+/// Where a message comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The log: the number of its mark.
+    Log(u64),
+    /// What is put aside: its position.
+    Parked(i64),
 }
 
 /// One read message in the order of reading, and where the cursor stands once it is settled.
@@ -45,6 +54,10 @@ pub(crate) struct Lanes {
     ready: VecDeque<Entry>,
     /// For each key with a message handed out or ready: those behind it.
     behind: HashMap<u64, VecDeque<Entry>, BuildHasherDefault<Hashed>>,
+    /// Keys of which a message is put aside: what comes of them is put aside behind it.
+    held: HashSet<u64, BuildHasherDefault<Hashed>>,
+    /// What is to be put aside for that.
+    aside: Vec<Entry>,
     later: Vec<(Instant, Entry)>,
     buffered: usize,
     bytes: usize,
@@ -77,6 +90,8 @@ impl Lanes {
             settled,
             ready: VecDeque::new(),
             behind: HashMap::default(),
+            held: HashSet::default(),
+            aside: Vec::new(),
             later: Vec::new(),
             buffered: 0,
             bytes: 0,
@@ -91,9 +106,11 @@ impl Lanes {
         self.buffered += 1;
         self.bytes += message.payload.len();
         let lane = message.key.as_ref().map(|key| self.hasher.hash_one(key));
-        let entry = Entry { ticket: Ticket { number, lane, repeated, attempt: 1 }, message };
+        let ticket = Ticket { place: Place::Log(number), lane, repeated, attempt: 1 };
+        let entry = Entry { ticket, message };
         match lane.and_then(|lane| self.behind.get_mut(&lane)) {
             Some(behind) => behind.push_back(entry),
+            None if lane.is_some_and(|lane| self.held.contains(&lane)) => self.aside.push(entry),
             None => {
                 if let Some(lane) = lane {
                     self.behind.insert(lane, VecDeque::new());
@@ -101,6 +118,38 @@ impl Lanes {
                 self.ready.push_back(entry);
             }
         }
+    }
+
+    /// Takes in a message that is done with already.
+    pub(crate) fn pass_by(&mut self, after: Cursor) {
+        self.marks.push_back(Mark { after, settled: true });
+        self.pass();
+    }
+
+    /// Takes in a message that was put aside after that many attempts.
+    pub(crate) fn resume(&mut self, position: i64, attempts: u32, message: Box<Message>) {
+        self.buffered += 1;
+        self.bytes += message.payload.len();
+        let attempt = attempts.saturating_add(1);
+        let ticket = Ticket { place: Place::Parked(position), lane: None, repeated: attempts > 0, attempt };
+        self.ready.push_back(Entry { ticket, message });
+    }
+
+    /// From now on these are the keys of which messages are put aside, beside those that wait for it.
+    pub(crate) fn hold(&mut self, keys: &[String]) {
+        let waiting = self.aside.iter().filter_map(|entry| entry.ticket.lane);
+        self.held = keys.iter().map(|key| self.hasher.hash_one(key)).chain(waiting).collect();
+    }
+
+    pub(crate) fn has_aside(&self) -> bool {
+        !self.aside.is_empty()
+    }
+
+    /// What is to be put aside behind other messages of its key. Settle it when that is done.
+    pub(crate) fn take_aside(&mut self) -> Vec<Entry> {
+        self.buffered -= self.aside.len();
+        self.bytes -= self.aside.iter().map(|e| e.message.payload.len()).sum::<usize>();
+        std::mem::take(&mut self.aside)
     }
 
     /// Notes that a window ends here: with all before it settled, the cursor is `after`.
@@ -122,12 +171,15 @@ impl Lanes {
 
     /// The message is done with; the next of its key may go.
     pub(crate) fn settle(&mut self, ticket: Ticket) {
-        let Some(at) = ticket.number.checked_sub(self.first).and_then(|n| usize::try_from(n).ok()) else {
-            return;
-        };
+        let Place::Log(number) = ticket.place else { return };
+        let Some(at) = number.checked_sub(self.first).and_then(|n| usize::try_from(n).ok()) else { return };
         let Some(mark) = self.marks.get_mut(at).filter(|mark| !mark.settled) else { return };
         mark.settled = true;
-        if let Some(lane) = ticket.lane {
+        if let Some(lane) = ticket.lane
+            && self.held.contains(&lane)
+        {
+            self.aside.extend(self.behind.remove(&lane).unwrap_or_default());
+        } else if let Some(lane) = ticket.lane {
             match self.behind.get_mut(&lane).and_then(VecDeque::pop_front) {
                 Some(next) => self.ready.push_back(next),
                 None => drop(self.behind.remove(&lane)),

@@ -1,17 +1,19 @@
 use super::{
     BUFFERED_BYTES_MAX, BUFFERED_MAX, CURSOR_INTERVAL, Cursor, Entry, PAGE_BYTES, POLL_BUSY, POLL_IDLE,
-    READ_AHEAD_MAX, ReaderOptions, THIN_INTERVAL, Ticket, Window, lanes::Lanes,
+    READ_AHEAD_MAX, ReaderOptions, THIN_INTERVAL, Ticket,
+    lanes::{Lanes, Place},
+    page::{Fetched, Reading, fetch},
+    parking::{Parking, looked},
+    task::{Task, finished, joined},
 };
-use crate::{Dialect, Error, ErrorKind, Store, dialect, row};
-use futures::{FutureExt as _, TryStreamExt as _};
-use sqlx::Row as _;
+use crate::{Dialect, Error, ErrorKind, Store};
+use futures::FutureExt as _;
 use std::{
     fmt,
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-use twinbox_core::Message;
 use uuid::Uuid;
 
 /// The engine that reads the log: it owns a cursor by lease, reads pages ahead, hands out messages so that
@@ -20,11 +22,11 @@ use uuid::Uuid;
 /// After any error it is of no use: drop it and open another, which reads the cursor again. What was handed
 /// out and not recorded as settled is then handed out again; nothing is skipped.
 pub struct Reader<DB: Dialect> {
-    store: Store<DB>,
-    destination: String,
+    pub(super) store: Store<DB>,
+    pub(super) destination: String,
     options: ReaderOptions,
-    epoch: i64,
-    lanes: Lanes,
+    pub(super) epoch: i64,
+    pub(super) lanes: Lanes,
     reading: Reading,
     fetching: Option<AbortOnDropHandle<Result<Fetched, Error>>>,
     poll_at: Instant,
@@ -36,29 +38,7 @@ pub struct Reader<DB: Dialect> {
     wrote_at: Instant,
     lease_end: Instant,
     hold: Duration,
-}
-
-/// How far pages are read.
-#[derive(Debug, Clone)]
-struct Reading {
-    /// The window being read; its bounds are looked up when it is taken over from the row.
-    window: Option<Window>,
-    /// Everything up to this tick is read.
-    p: i64,
-    /// The snapshot of that tick, if this reader has read by it.
-    snapshot: Option<String>,
-    /// A window up to here was being read by the reader before this one.
-    inherited: Option<i64>,
-    after: i64,
-    limit: usize,
-    /// How many windows from now on may have been read by a reader before this one.
-    repeated: u8,
-}
-
-struct Fetched {
-    window: Option<Window>,
-    rows: Vec<(i64, Box<Message>)>,
-    exhausted: bool,
+    pub(super) parking: Option<Parking>,
 }
 
 struct Write {
@@ -112,6 +92,7 @@ impl<DB: Dialect> Reader<DB> {
             wrote_at: sent_at,
             lease_end: sent_at + options.lease,
             hold: Duration::ZERO,
+            parking: options.parking.then(|| Parking::new(sent_at)),
             options,
         }))
     }
@@ -141,10 +122,17 @@ impl<DB: Dialect> Reader<DB> {
             if self.writing.as_ref().is_some_and(|write| now >= write.sent_at + self.options.lease) {
                 return Err(Error::new(ErrorKind::LeaseLost, "the database did not answer within the lease"));
             }
+            if let Some(parking) = &mut self.parking
+                && let Some(looked) = finished(&mut parking.looking).now_or_never()
+            {
+                self.looked(looked?);
+            }
+            self.start_looking(now);
             self.start_fetching(now);
             self.start_writing(now);
             let wake_at = self.lanes.wake(now);
-            if room > 0 && now + self.hold < self.lease_end {
+            let open = self.parking.as_ref().is_none_or(|parking| parking.open);
+            if room > 0 && open && now + self.hold < self.lease_end {
                 let entries = self.lanes.take(room);
                 if !entries.is_empty() {
                     return Ok(entries);
@@ -154,6 +142,7 @@ impl<DB: Dialect> Reader<DB> {
             tokio::select! {
                 fetched = finished(&mut self.fetching) => self.take_in(fetched?),
                 written = finished(&mut self.writing) => self.written(written?)?,
+                looked = looked(&mut self.parking) => self.looked(looked?),
                 Ok(()) = self.committed.changed() => self.poll_at = now,
                 () = tokio::time::sleep_until(due.into()) => {}
             }
@@ -162,7 +151,10 @@ impl<DB: Dialect> Reader<DB> {
 
     /// The message is done with.
     pub fn settle(&mut self, ticket: Ticket) {
-        self.lanes.settle(ticket);
+        match (ticket.place, &mut self.parking) {
+            (Place::Parked(position), Some(parking)) => parking.finish(position),
+            _ => self.lanes.settle(ticket),
+        }
     }
 
     /// Hands the message out again after `delay`; those of its key wait behind it.
@@ -187,6 +179,7 @@ impl<DB: Dialect> Reader<DB> {
     }
 
     async fn record_and_release(mut self) -> Result<(), Error> {
+        self.finish_parking().await?;
         if self.writing.is_some() {
             let written = finished(&mut self.writing).await?;
             self.written(written)?;
@@ -205,7 +198,8 @@ impl<DB: Dialect> Reader<DB> {
             Some(write) => write.sent_at + self.options.lease,
         };
         let poll_at = self.wants_more().then_some(self.poll_at);
-        [wake_at, poll_at].into_iter().flatten().fold(write_at, Instant::min)
+        let look_at = self.parking.as_ref().filter(|p| p.looking.is_none()).map(|p| p.look_at);
+        [wake_at, poll_at, look_at].into_iter().flatten().fold(write_at, Instant::min)
     }
 
     fn wants_more(&self) -> bool {
@@ -215,6 +209,7 @@ impl<DB: Dialect> Reader<DB> {
             && messages < BUFFERED_MAX
             && bytes < BUFFERED_BYTES_MAX
             && self.lanes.open() < READ_AHEAD_MAX
+            && self.parking.as_ref().is_none_or(Parking::has_room)
     }
 
     fn start_fetching(&mut self, now: Instant) {
@@ -223,7 +218,9 @@ impl<DB: Dialect> Reader<DB> {
             if thin {
                 self.thin_at = now + THIN_INTERVAL;
             }
-            let task = tokio::spawn(fetch(self.store.clone(), self.reading.clone(), thin));
+            let parked_of =
+                (self.parking.is_some() && self.reading.repeated > 0).then(|| self.destination.clone());
+            let task = tokio::spawn(fetch(self.store.clone(), self.reading.clone(), thin, parked_of));
             self.fetching = Some(AbortOnDropHandle::new(task));
         }
     }
@@ -246,7 +243,11 @@ impl<DB: Dialect> Reader<DB> {
         for (position, message) in fetched.rows {
             self.reading.after = position;
             let after = Cursor { p: window.p, w: window.w, position };
-            self.lanes.push(message, after, self.reading.repeated > 0);
+            if fetched.parked.contains(&position) {
+                self.lanes.pass_by(after);
+            } else {
+                self.lanes.push(message, after, self.reading.repeated > 0);
+            }
         }
         self.reading.window = Some(window.clone());
         if fetched.exhausted {
@@ -293,43 +294,8 @@ impl<DB: Dialect> Reader<DB> {
     }
 }
 
-fn lease_lost() -> Error {
+pub(super) fn lease_lost() -> Error {
     Error::new(ErrorKind::LeaseLost, "another process owns the cursor now")
-}
-
-/// Work in a task of its own, so that the future that waits for it can be dropped.
-trait Task {
-    type Output;
-    fn poll_task(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<Self::Output, Error>>;
-}
-
-/// Waits for the task in the slot and empties it; for ever if there is none.
-async fn finished<T: Task>(slot: &mut Option<T>) -> Result<T::Output, Error> {
-    std::future::poll_fn(|cx| match slot {
-        None => std::task::Poll::Pending,
-        Some(task) => {
-            let result = std::task::ready!(task.poll_task(cx));
-            *slot = None;
-            std::task::Poll::Ready(result)
-        }
-    })
-    .await
-}
-
-fn joined<T>(result: Result<Result<T, Error>, tokio::task::JoinError>) -> Result<T, Error> {
-    match result {
-        Ok(result) => result,
-        Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
-        Err(_) => Err(sqlx::Error::WorkerCrashed.into()),
-    }
-}
-
-impl Task for AbortOnDropHandle<Result<Fetched, Error>> {
-    type Output = Fetched;
-
-    fn poll_task(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<Fetched, Error>> {
-        std::pin::Pin::new(self).poll(cx).map(joined)
-    }
 }
 
 impl Task for Write {
@@ -339,49 +305,6 @@ impl Task for Write {
         let ours = std::task::ready!(std::pin::Pin::new(&mut self.task).poll(cx));
         std::task::Poll::Ready(joined(ours).map(|ours| (self.to, self.sent_at, ours)))
     }
-}
-
-async fn fetch<DB: Dialect>(store: Store<DB>, mut reading: Reading, thin: bool) -> Result<Fetched, Error> {
-    let conn = &mut *store.connection().await?;
-    let statements = store.statements();
-    if thin && DB::THIN.is_some() {
-        row::query::<DB>(&statements.log_thin).execute(&mut *conn).await?;
-    }
-    let window = match (reading.window.take(), reading.inherited) {
-        (Some(window), _) => Some(window),
-        (None, Some(w)) => Some(dialect::window::<DB>(conn, statements, reading.p, w).await?),
-        (None, None) => dialect::next_window::<DB>(conn, statements, reading.p).await?,
-    };
-    let Some(window) = window else {
-        return Ok(Fetched { window: None, rows: Vec::new(), exhausted: false });
-    };
-    if reading.snapshot.is_some_and(|snapshot| snapshot != window.from) {
-        return Err(dialect::tick_lost());
-    }
-    let mut page = row::query::<DB>(&statements.log_page)
-        .bind(reading.after)
-        .bind(window.p)
-        .bind(window.w)
-        .bind(window.floor)
-        .bind(window.ceiling)
-        .bind(i64::try_from(reading.limit).unwrap_or(i64::MAX))
-        .fetch(conn);
-    let mut rows = Vec::new();
-    while let Some(row) = page.try_next().await? {
-        if !row.try_get::<bool, _>(0)? {
-            return Err(Error::new(
-                ErrorKind::Configuration,
-                "a page was read from a standby, or its ticks are gone: read from the primary",
-            ));
-        }
-        if let Some(position) = row.try_get::<Option<i64>, _>(1)? {
-            let message = row::message::<DB>(&row, 2, store.service(), Some(position))?;
-            rows.push((position, Box::new(message)));
-        }
-    }
-    rows.sort_by_key(|(position, _)| *position);
-    let exhausted = rows.len() < reading.limit;
-    Ok(Fetched { window: Some(window), rows, exhausted })
 }
 
 impl<DB: Dialect> fmt::Debug for Reader<DB> {

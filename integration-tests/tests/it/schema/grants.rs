@@ -4,6 +4,7 @@ use crate::consumer::{
     support::{Confirmed, Placed, World, cases, effect, soon},
 };
 use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
+use std::time::Duration;
 use twinbox::{
     Consumer, Delivery, HandlerError, HandlerResult, Store, Tx, event_handler,
     log::{Reader, ReaderOptions},
@@ -13,25 +14,27 @@ use uuid::Uuid;
 
 const GRANTS: &str = include_str!("../../../../crates/twinbox-sql/GRANTS.md");
 
-/// The two documented roles under names of one test's own.
+/// The documented roles under names of one test's own.
 pub(crate) struct Roles {
     pub(crate) producer: String,
     pub(crate) runtime: String,
+    keeper: String,
 }
 
 impl Roles {
     /// Runs the statements of the page as they stand there, and lets both write to `table`.
     pub(crate) async fn create(owner: &Store<Postgres>, table: &str) -> Self {
         let id = Uuid::now_v7().simple();
-        let roles = Self { producer: format!("producer_{id}"), runtime: format!("runtime_{id}") };
+        let role = |name| format!("{name}_{id}");
+        let roles = Self { producer: role("producer"), runtime: role("runtime"), keeper: role("keeper") };
         let documented =
             GRANTS.split_once("```sql\n").and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
         assert!(documented.contains("shop_producer") && documented.contains("shop_runtime"), "{documented}");
-        let grants =
-            documented.replace("shop_producer", &roles.producer).replace("shop_runtime", &roles.runtime);
-        let Self { producer, runtime } = &roles;
+        let Self { producer, runtime, keeper } = &roles;
+        let grants = documented.replace("shop_producer", producer).replace("shop_runtime", runtime);
+        let grants = grants.replace("shop_keeper", keeper);
         let all = format!(
-            "CREATE ROLE {producer} LOGIN; CREATE ROLE {runtime} LOGIN; {grants};
+            "CREATE ROLE {producer} LOGIN; CREATE ROLE {runtime} LOGIN; CREATE ROLE {keeper} LOGIN; {grants};
             GRANT SELECT, INSERT ON {table} TO {producer}, {runtime}"
         );
         sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
@@ -40,8 +43,11 @@ impl Roles {
 
     /// Roles outlive the database.
     pub(crate) async fn drop(self, owner: &Store<Postgres>) {
-        let Self { producer, runtime } = self;
-        let all = format!("DROP OWNED BY {producer}, {runtime}; DROP ROLE {producer}; DROP ROLE {runtime}");
+        let Self { producer, runtime, keeper } = self;
+        let all = format!(
+            "DROP OWNED BY {producer}, {runtime}, {keeper};
+            DROP ROLE {producer}; DROP ROLE {runtime}; DROP ROLE {keeper}"
+        );
         sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
     }
 }
@@ -126,6 +132,15 @@ async fn the_documented_grants_are_enough_and_no_more() {
     ] {
         forbidden(runtime.pool(), sql).await;
     }
+    let keeper = store_of(&world, &roles.keeper).await;
+    keeper.check().await.unwrap();
+    assert_eq!(keeper.purge(Duration::ZERO).await.unwrap().messages, 6);
+    for sql in
+        ["DELETE FROM twinbox.inbox", "UPDATE twinbox.outbox SET payload = ''", "SELECT * FROM effects"]
+    {
+        forbidden(keeper.pool(), sql).await;
+    }
+    keeper.pool().close().await;
     producer.pool().close().await;
     runtime.pool().close().await;
     roles.drop(&world).await;

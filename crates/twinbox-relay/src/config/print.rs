@@ -1,0 +1,70 @@
+//! The values in force, each with where it comes from.
+use super::{Config, ConfigError, ENVIRONMENT_PREFIX};
+use std::{fmt::Write as _, fs, path::Path};
+use toml::{Table, Value};
+
+impl Config {
+    /// Every value as a line of TOML with its origin: the environment, the file, or the default. Secrets in
+    /// URLs are masked.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn print(
+        path: Option<&Path>,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<String, ConfigError> {
+        let environment: Vec<_> = environment.collect();
+        let config = Self::load(path, environment.iter().cloned())?;
+        let file: Table = path
+            .and_then(|path| fs::read_to_string(path).ok())
+            .and_then(|text| toml::from_str(&text).ok())
+            .unwrap_or_default();
+        let all = Table::try_from(&config).map_err(|e| ConfigError(e.to_string()))?;
+        let mut out = String::new();
+        leaves(&all, &mut Vec::new(), &mut |path, value| {
+            let variable = format!("{ENVIRONMENT_PREFIX}{}", path.join("__").to_ascii_uppercase());
+            let origin = if environment.iter().any(|(name, _)| name.eq_ignore_ascii_case(&variable)) {
+                variable
+            } else if has(&file, path) {
+                "file".to_owned()
+            } else {
+                "default".to_owned()
+            };
+            let secret = path.last().is_some_and(|name| *name == "url");
+            let value = if secret {
+                Value::String(masked(value.as_str().unwrap_or_default()))
+            } else {
+                value.clone()
+            };
+            let _ = writeln!(out, "{} = {value}  # {origin}", path.join("."));
+        });
+        Ok(out)
+    }
+}
+
+fn leaves<'t>(table: &'t Table, path: &mut Vec<&'t str>, see: &mut impl FnMut(&[&str], &Value)) {
+    for (name, value) in table {
+        path.push(name);
+        match value {
+            Value::Table(inner) => leaves(inner, path, see),
+            value => see(path, value),
+        }
+        path.pop();
+    }
+}
+
+fn has(table: &Table, path: &[&str]) -> bool {
+    match path {
+        [] => false,
+        [name] => table.contains_key(*name),
+        [name, rest @ ..] => table.get(*name).and_then(Value::as_table).is_some_and(|inner| has(inner, rest)),
+    }
+}
+
+/// Without what stands between `//` and `@`, and without parameters.
+fn masked(url: &str) -> String {
+    let (scheme, rest) = url.split_once("//").unwrap_or(("", url));
+    let rest = rest.rsplit_once('@').map_or(rest.to_owned(), |(_, host)| format!("***@{host}"));
+    let rest = rest.split_once('?').map_or(rest.clone(), |(place, _)| format!("{place}?***"));
+    if scheme.is_empty() { rest } else { format!("{scheme}//{rest}") }
+}

@@ -1,0 +1,136 @@
+use super::*;
+use crate::program;
+use std::{fs, path::Path};
+use twinbox_core::RetryPolicy;
+use twinbox_sql::log;
+
+const FILE: &str = "
+        [database]
+        url = 'postgres://localhost/orders'
+        service = 'orders'
+        [destinations.events]
+        kind = 'nats'
+        url = 'nats://localhost'
+    ";
+
+fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("relay.toml");
+    fs::write(&path, text).unwrap();
+    let environment = environment.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+    Config::load(Some(&path), environment).map_err(|e| e.to_string())
+}
+
+#[test]
+fn defaults_file_and_environment_in_this_order() {
+    let Destination::Nats(nats) = &load(FILE, &[]).unwrap().destinations["events"];
+    assert_eq!((nats.stream.as_str(), nats.partitions, nats.start), ("EVENTS", 16, None));
+    let environment = [
+        ("TWINBOX_RELAY__DESTINATIONS__EVENTS__STREAM", "ORDERS"),
+        ("TWINBOX_RELAY__DESTINATIONS__EVENTS__PARTITIONS", "4"),
+        ("TWINBOX_RELAY__DATABASE__SERVICE", "shop"),
+    ];
+    let config = load(FILE, &environment).unwrap();
+    let Destination::Nats(nats) = &config.destinations["events"];
+    assert_eq!((nats.stream.as_str(), nats.partitions), ("ORDERS", 4));
+    assert_eq!(config.database.service, "shop");
+}
+
+#[test]
+fn what_is_not_known_is_named_with_its_line() {
+    let error = load(&FILE.replace("service =", "servise ="), &[]).unwrap_err();
+    assert!(error.contains("line 4") && error.contains("servise") && error.contains("service"), "{error}");
+    let error = load("[database", &[]).unwrap_err();
+    assert!(error.contains("line 1"), "{error}");
+    let error = load(FILE, &[("TWINBOX_RELAY__DATABASE__URL__X", "1")]).unwrap_err();
+    assert!(error.contains("TWINBOX_RELAY__DATABASE__URL__X"), "{error}");
+}
+
+#[test]
+fn secrets_come_from_one_place_and_are_not_printed() {
+    assert_eq!(secret("url", Some("a"), None).unwrap(), "a");
+    let both = secret("url", Some("a"), Some(Path::new("b"))).unwrap_err();
+    assert_eq!(both.to_string(), "set one of `url` and `url_file`");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("url");
+    fs::write(&file, "postgres://secret\n").unwrap();
+    assert_eq!(secret("url", None, Some(&file)).unwrap(), "postgres://secret");
+    let config = load(&FILE.replace("localhost", "me:secret@localhost"), &[]).unwrap();
+    assert!(!format!("{config:?}").contains("secret"));
+}
+
+const FULL: &str = r#"[database]
+url = "postgres://me:secret@localhost/orders?password=secret"
+service = "orders"
+
+[destinations.events]
+kind = "nats"
+url = "nats://localhost"
+types = ["orders.*", "billing.>"]
+start = "2026-01-31T12:00:00Z"
+retry = "patient"
+on_exhausted = "park_key"
+rate = 500
+lease = "10s"
+
+[retry.patient]
+base = "1s"
+max = "1m"
+attempts = 20
+"#;
+
+#[test]
+fn what_a_destination_can_be_told() {
+    let config = load(FULL, &[]).unwrap();
+    let delivery = config.destinations["events"].delivery();
+    assert_eq!(delivery.types.iter().map(ToString::to_string).collect::<Vec<_>>(), ["orders.*", "billing.>"]);
+    assert!(matches!(delivery.start, Some(Start(log::Start::At(_)))));
+    assert_eq!((delivery.rate, delivery.lease.0.as_secs()), (Some(500), 10));
+    assert_eq!(delivery.on_exhausted, Exhausted::ParkKey);
+    let retry = RetryPolicy::from(config.retry["patient"]);
+    let seconds: Vec<_> = (1..=20).map(|n| retry.next(n, 0.0).map(|delay| delay.as_secs())).collect();
+    assert_eq!((seconds[0], seconds[2], seconds[18], seconds[19]), (Some(1), Some(4), Some(60), None));
+    assert!(program::options(&config, "events", true).unwrap().takes("billing.invoice.issued"));
+}
+
+#[test]
+fn broken_files_are_told_their_line_and_the_fix() {
+    let table = [
+        ("service = ", "servise = ", "line 3:", "did you mean `service`?"),
+        ("on_exhausted", "on_exausted", "line 11:", "did you mean `on_exhausted`?"),
+        ("\"orders.*\"", "\"orders.*.\"", "line 8:", "write words joined by dots"),
+        ("\"10s\"", "\"ten\"", "line 13:", "write it like 500ms, 30s or 5m"),
+        ("\"2026-01-31T12:00:00Z\"", "\"yesterday\"", "line 9:", "write beginning, now, or a time"),
+        ("kind = \"nats\"", "kind = \"natz\"", "line 6:", "did you mean `nats`?"),
+        ("park_key", "park", "line 11:", "did you mean `park_key`?"),
+        ("attempts = 20", "", "line 15:", "missing field `attempts`"),
+    ];
+    for (right, wrong, line, fix) in table {
+        let error = load(&FULL.replace(right, wrong), &[]).unwrap_err();
+        assert!(error.contains(line) && error.contains(fix), "{wrong}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+    let config = load(&FULL.replace("\"patient\"", "\"patience\""), &[]).unwrap();
+    let error = program::options(&config, "events", false).unwrap_err().to_string();
+    assert!(error.contains("`[retry.patience]`"), "{error}");
+}
+
+#[test]
+fn every_value_is_printed_with_its_origin_and_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("relay.toml");
+    fs::write(&path, FULL).unwrap();
+    let set = ("TWINBOX_RELAY__DESTINATIONS__EVENTS__STREAM".to_owned(), "ORDERS".to_owned());
+    let printed = Config::print(Some(&path), [set].into_iter()).unwrap();
+    for line in [
+        "database.url = \"postgres://***@localhost/orders?***\"  # file",
+        "database.namespace = \"twinbox\"  # default",
+        "destinations.events.stream = \"ORDERS\"  # TWINBOX_RELAY__DESTINATIONS__EVENTS__STREAM",
+        "destinations.events.lease = \"10s\"  # file",
+        "destinations.events.in_flight = 2000  # default",
+        "retry.patient.base = \"1s\"  # file",
+    ] {
+        assert!(printed.lines().any(|printed| printed == line), "{line}\nin\n{printed}");
+    }
+    assert!(!printed.contains("secret"), "{printed}");
+}

@@ -1,0 +1,165 @@
+//! When nothing may be sent although the destination is there.
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+use twinbox_core::{PublishError, PublishErrorKind, reconnect::Reconnect};
+
+/// Messages that may be given up in [`STORM_WINDOW`]. More look like a fault of the destination, or of its
+/// configuration, that would bury a whole log.
+const STORM_MAX: u32 = 100;
+const STORM_WINDOW: Duration = Duration::from_secs(60);
+/// The longest that a destination is left alone for asking so.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+
+/// Closed while the destination asks to be left alone.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    until: Option<Instant>,
+    pauses: Reconnect,
+    pub(crate) storm: Storm,
+    paid_until: Option<Instant>,
+    told: HashSet<String>,
+}
+
+/// Types of which it is remembered that a fault was reported.
+const TOLD_MAX: usize = 1000;
+
+impl Gate {
+    /// Closes for as long as was asked for, or for longer from time to time. Never opens earlier than it
+    /// would have. Answers with how long.
+    pub(crate) fn close(&mut self, retry_after: Option<Duration>) -> Duration {
+        let now = Instant::now();
+        let wait = match (retry_after, self.until) {
+            (Some(wait), _) => wait.min(RETRY_AFTER_MAX),
+            // What was on its way together is one refusal.
+            (None, Some(until)) if until > now => until - now,
+            (None, _) => self.pauses.pause(),
+        };
+        self.until = self.until.max(Some(now + wait));
+        wait
+    }
+
+    /// Something was taken.
+    pub(crate) fn opened(&mut self) {
+        if self.until.is_some_and(|until| until <= Instant::now()) {
+            self.until = None;
+            self.pauses.reset();
+        }
+    }
+
+    /// Whether a fault of this type is to be reported: once, and not for each message.
+    pub(crate) fn tells(&mut self, event_type: &str) -> bool {
+        self.told.len() < TOLD_MAX && self.told.insert(event_type.to_owned())
+    }
+
+    /// Messages that may go now at `rate` a second, in groups of a tenth of a second's worth, and otherwise how
+    /// long until the next group.
+    pub(crate) fn allowance(&mut self, rate: Option<u32>) -> Result<usize, Duration> {
+        let Some(rate) = rate else { return Ok(usize::MAX) };
+        let now = Instant::now();
+        let group = (rate / 10).max(1);
+        // The clock of what was paid for never lags by more than one group, so that idleness is not saved up.
+        let span = Duration::from_secs(1) * group / rate;
+        let paid = self.paid_until.map_or(now, |until| until.max(now.checked_sub(span).unwrap_or(now)));
+        self.paid_until = Some(paid);
+        if paid > now { Err(paid - now) } else { Ok(usize::try_from(group).unwrap_or(usize::MAX)) }
+    }
+
+    /// So many went.
+    pub(crate) fn pay(&mut self, rate: Option<u32>, messages: usize) {
+        if let (Some(rate), Some(paid)) = (rate, &mut self.paid_until) {
+            *paid += Duration::from_secs_f64(messages as f64 / f64::from(rate));
+        }
+    }
+
+    /// How long it stays closed.
+    pub(crate) fn wait(&self) -> Duration {
+        self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Keeps count of the messages that are given up.
+#[derive(Debug, Default)]
+pub(crate) struct Storm {
+    since: Option<Instant>,
+    dead: u32,
+}
+
+impl Storm {
+    /// Whether one more may be given up.
+    pub(crate) fn note_dead(&mut self) -> Result<(), PublishError> {
+        let now = Instant::now();
+        if self.since.is_none_or(|since| now - since >= STORM_WINDOW) {
+            *self = Self { since: Some(now), dead: 0 };
+        }
+        if self.dead == STORM_MAX {
+            return Err(PublishError::new(PublishErrorKind::Unavailable, "relay.storm"));
+        }
+        self.dead += 1;
+        Ok(())
+    }
+
+    /// How long until another may be given up.
+    pub(crate) fn pause(&self) -> Duration {
+        match self.since {
+            Some(since) if self.dead == STORM_MAX => STORM_WINDOW.saturating_sub(since.elapsed()),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R13.
+    #[test]
+    fn the_gate_stays_closed_as_long_as_was_asked_for() {
+        let mut gate = Gate::default();
+        assert_eq!(gate.wait(), Duration::ZERO);
+        assert_eq!(gate.close(Some(Duration::from_secs(60))), Duration::from_secs(60));
+        let shorter = gate.close(Some(Duration::from_secs(1)));
+        assert_eq!(shorter, Duration::from_secs(1));
+        assert!(gate.wait() > Duration::from_secs(59), "never early");
+        gate.opened();
+        assert!(gate.wait() > Duration::from_secs(59), "an answer to what was sent before opens nothing");
+        assert_eq!(gate.close(Some(Duration::MAX)), RETRY_AFTER_MAX);
+    }
+
+    #[test]
+    fn without_a_word_pauses_grow_once_for_all_that_was_on_its_way() {
+        let mut gate = Gate::default();
+        let first = gate.close(None);
+        assert!(first > Duration::ZERO && gate.close(None) <= first);
+    }
+
+    #[test]
+    fn a_rate_is_kept_and_not_saved_up() {
+        let mut gate = Gate::default();
+        assert_eq!(gate.allowance(None), Ok(usize::MAX));
+        let rate = Some(100);
+        assert_eq!(gate.allowance(rate), Ok(10));
+        gate.pay(rate, 10);
+        let wait = gate.allowance(rate).unwrap_err();
+        assert!(wait > Duration::from_millis(50) && wait <= Duration::from_millis(100), "{wait:?}");
+        gate.paid_until = Instant::now().checked_sub(Duration::from_secs(60));
+        assert_eq!(gate.allowance(rate), Ok(10));
+        gate.pay(rate, 10);
+        gate.pay(rate, 10);
+        assert!(gate.allowance(rate).is_err());
+    }
+
+    #[test]
+    fn a_storm_of_dead_letters_stops() {
+        let mut storm = Storm::default();
+        for _ in 0..STORM_MAX {
+            storm.note_dead().unwrap();
+        }
+        assert_eq!(storm.note_dead().unwrap_err().code(), "relay.storm");
+        assert!(storm.pause() > Duration::from_secs(59));
+        storm.since = Instant::now().checked_sub(STORM_WINDOW);
+        assert_eq!(storm.pause(), Duration::ZERO);
+        storm.note_dead().unwrap();
+    }
+}

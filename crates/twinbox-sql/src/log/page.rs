@@ -1,0 +1,87 @@
+//! Reading one page.
+use super::Window;
+use crate::{Dialect, Error, ErrorKind, Store, dialect, row};
+use futures::TryStreamExt as _;
+use sqlx::Row as _;
+use std::collections::HashSet;
+use twinbox_core::Message;
+
+/// How far pages are read.
+#[derive(Debug, Clone)]
+pub(super) struct Reading {
+    /// The window being read; its bounds are looked up when it is taken over from the row.
+    pub(super) window: Option<Window>,
+    /// Everything up to this tick is read.
+    pub(super) p: i64,
+    /// The snapshot of that tick, if this reader has read by it.
+    pub(super) snapshot: Option<String>,
+    /// A window up to here was being read by the reader before this one.
+    pub(super) inherited: Option<i64>,
+    pub(super) after: i64,
+    pub(super) limit: usize,
+    /// How many windows from now on may have been read by a reader before this one.
+    pub(super) repeated: u8,
+}
+
+pub(super) struct Fetched {
+    pub(super) window: Option<Window>,
+    pub(super) rows: Vec<(i64, Box<Message>)>,
+    /// Those of them that are put aside already.
+    pub(super) parked: HashSet<i64>,
+    pub(super) exhausted: bool,
+}
+
+pub(super) async fn fetch<DB: Dialect>(
+    store: Store<DB>,
+    mut reading: Reading,
+    thin: bool,
+    parked_of: Option<String>,
+) -> Result<Fetched, Error> {
+    let conn = &mut *store.connection().await?;
+    let statements = store.statements();
+    if thin && DB::THIN.is_some() {
+        row::query::<DB>(&statements.log_thin).execute(&mut *conn).await?;
+    }
+    let window = match (reading.window.take(), reading.inherited) {
+        (Some(window), _) => Some(window),
+        (None, Some(w)) => Some(dialect::window::<DB>(conn, statements, reading.p, w).await?),
+        (None, None) => dialect::next_window::<DB>(conn, statements, reading.p).await?,
+    };
+    let Some(window) = window else {
+        return Ok(Fetched { window: None, rows: Vec::new(), parked: HashSet::new(), exhausted: false });
+    };
+    if reading.snapshot.is_some_and(|snapshot| snapshot != window.from) {
+        return Err(dialect::tick_lost());
+    }
+    let mut page = row::query::<DB>(&statements.log_page)
+        .bind(reading.after)
+        .bind(window.p)
+        .bind(window.w)
+        .bind(window.floor)
+        .bind(window.ceiling)
+        .bind(i64::try_from(reading.limit).unwrap_or(i64::MAX))
+        .fetch(&mut *conn);
+    let mut rows = Vec::new();
+    while let Some(row) = page.try_next().await? {
+        if !row.try_get::<bool, _>(0)? {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                "a page was read from a standby, or its ticks are gone: read from the primary",
+            ));
+        }
+        if let Some(position) = row.try_get::<Option<i64>, _>(1)? {
+            let message = row::message::<DB>(&row, 2, store.service(), Some(position))?;
+            rows.push((position, Box::new(message)));
+        }
+    }
+    drop(page);
+    rows.sort_by_key(|(position, _)| *position);
+    let exhausted = rows.len() < reading.limit;
+    let parked = match (parked_of, rows.first(), rows.last()) {
+        (Some(destination), Some((first, _)), Some((last, _))) => {
+            store.parked_among(conn, &destination, (*first, *last)).await?
+        }
+        _ => HashSet::new(),
+    };
+    Ok(Fetched { window: Some(window), rows, parked, exhausted })
+}

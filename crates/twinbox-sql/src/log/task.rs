@@ -1,0 +1,38 @@
+//! Work that goes on when the future that waits for it is dropped.
+use crate::Error;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Work in a task of its own, so that the future that waits for it can be dropped.
+pub(super) trait Task {
+    type Output;
+    fn poll_task(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<Self::Output, Error>>;
+}
+
+/// Waits for the task in the slot and empties it; for ever if there is none.
+pub(super) async fn finished<T: Task>(slot: &mut Option<T>) -> Result<T::Output, Error> {
+    std::future::poll_fn(|cx| match slot {
+        None => std::task::Poll::Pending,
+        Some(task) => {
+            let result = std::task::ready!(task.poll_task(cx));
+            *slot = None;
+            std::task::Poll::Ready(result)
+        }
+    })
+    .await
+}
+
+pub(super) fn joined<T>(result: Result<Result<T, Error>, tokio::task::JoinError>) -> Result<T, Error> {
+    match result {
+        Ok(result) => result,
+        Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+        Err(_) => Err(sqlx::Error::WorkerCrashed.into()),
+    }
+}
+
+impl<T> Task for AbortOnDropHandle<Result<T, Error>> {
+    type Output = T;
+
+    fn poll_task(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<T, Error>> {
+        std::pin::Pin::new(self).poll(cx).map(joined)
+    }
+}
