@@ -5,10 +5,13 @@
 //! | [`database`] | a fresh, migrated database for each test | `harness` |
 //! | [`Harness`] | delivers events to a handler and says what became of them | `harness` |
 //! | [`proxy`] | a TCP proxy that loses answers | `harness` |
+//! | [`eventbridge`] | EventBridge on loopback that answers as a test says | `eventbridge` |
 //! | [`servers`] | Postgres and NATS that can be killed and restarted | `servers` |
 
 #[cfg(feature = "harness")]
 pub mod database;
+#[cfg(feature = "eventbridge")]
+pub mod eventbridge;
 #[cfg(feature = "harness")]
 mod harness;
 #[cfg(feature = "harness")]

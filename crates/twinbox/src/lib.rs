@@ -1,5 +1,5 @@
 //! Twinbox makes retries safe along the whole path of a business operation: database transaction → outbox →
-//! relay → NATS JetStream → consumer → inbox.
+//! relay → NATS JetStream or Amazon EventBridge → consumer → inbox.
 //!
 //! The promise: **durable at-least-once publication; each effect once inside the consumer's database
 //! transaction; per-key order; never "exactly-once delivery".**
@@ -20,6 +20,7 @@
 //! | `postgres` | yes | Postgres 13 or newer |
 //! | `sqlite` | yes | SQLite, compiled in |
 //! | `nats` | no | NATS JetStream as destination and source |
+//! | `aws` | no | Amazon EventBridge as destination |
 //! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
 //!
 //! Twinbox turns on no runtime and no TLS of sqlx: add `sqlx` with `runtime-tokio`, and with the TLS you
@@ -46,6 +47,10 @@ pub use twinbox_sql::{
 pub mod seam {
     pub use twinbox_core::{BoxFuture, destination, source};
 }
+
+/// Amazon EventBridge.
+#[cfg(feature = "aws")]
+pub use twinbox_aws as aws;
 
 /// NATS JetStream.
 #[cfg(feature = "nats")]

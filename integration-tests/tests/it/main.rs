@@ -3,6 +3,7 @@
 
 mod begin;
 mod consumer;
+mod eventbridge;
 mod events;
 mod faults;
 mod guard;

@@ -43,12 +43,13 @@ fn imports(package: &Value) -> BTreeSet<&str> {
 fn allowed(package: &str) -> Option<&'static [&'static str]> {
     Some(match package {
         "twinbox-core" | "twinbox-macros" => &[],
-        "twinbox-sql" | "twinbox-nats" => &["twinbox-core"],
+        "twinbox-aws" | "twinbox-nats" | "twinbox-sql" => &["twinbox-core"],
         "twinbox-consumer" => &["twinbox-core", "twinbox-sql"],
         // twinbox-nats only for its program.
         "twinbox-relay" => &["twinbox-core", "twinbox-sql", "twinbox-nats"],
         "twinbox-testkit" => &["twinbox-core", "twinbox-sql", "twinbox-consumer"],
         "twinbox" => &[
+            "twinbox-aws",
             "twinbox-consumer",
             "twinbox-core",
             "twinbox-macros",
@@ -107,10 +108,13 @@ fn the_relay_imports_nats_only_for_its_program() {
 #[test]
 fn only_the_crate_of_a_broker_imports_its_client() {
     for (name, package) in packages() {
-        let outside = list(&package["dependencies"]).iter().any(|d| d["name"] == "async-nats");
+        let imports = |client: &str| {
+            list(&package["dependencies"]).iter().any(|d| text(&d["name"]).starts_with(client))
+        };
         let may = ["twinbox-nats", "integration-tests", "twinbox-bench"].contains(&name.as_str())
             || text(&package["manifest_path"]).contains("/examples/");
-        assert!(may || !outside, "{name} imports async-nats");
+        assert!(may || !imports("async-nats"), "{name} imports async-nats");
+        assert!(name == "twinbox-aws" || !imports("aws-"), "{name} imports the SDK of AWS");
     }
 }
 

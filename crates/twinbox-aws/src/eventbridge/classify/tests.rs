@@ -1,0 +1,199 @@
+use super::*;
+use aws_sdk_eventbridge::{
+    error::{ConnectorError, ErrorMetadata},
+    operation::put_events::PutEventsError,
+};
+
+type Failed = SdkError<PutEventsError, HttpResponse>;
+
+/// 2026-09-10T00:00:00Z
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_788_998_400)
+}
+
+fn response(status: u16, headers: &[(&'static str, &'static str)]) -> HttpResponse {
+    let mut response = HttpResponse::new(status.try_into().unwrap(), "secret".into());
+    for (name, value) in headers {
+        response.headers_mut().insert(*name, *value);
+    }
+    response
+}
+
+fn answered(status: u16, code: Option<&str>, headers: &[(&'static str, &'static str)]) -> Verdict {
+    let mut meta = ErrorMetadata::builder().message("user:secret@host");
+    if let Some(code) = code {
+        meta = meta.code(code);
+    }
+    let error = Failed::service_error(PutEventsError::generic(meta.build()), response(status, headers));
+    of_request(&error, now())
+}
+
+#[track_caller]
+fn says(verdict: Verdict, kind: PublishErrorKind, code: &str) {
+    assert_eq!((verdict.kind, verdict.code), (kind, code));
+    let error = verdict.error();
+    assert!(!format!("{error} {error:?}").contains("secret"));
+}
+
+#[test]
+fn what_the_code_of_one_event_says() {
+    // The codes that the SDK lists, and what else was seen.
+    let table = [
+        ("InternalFailure", RefusedForNow),
+        ("ThrottlingException", Throttled),
+        ("AccessDeniedException", Misconfigured),
+        ("InvalidAccountIdException", Misconfigured),
+        ("InvalidArgument", RefusedForGood),
+        ("MalformedDetail", RefusedForGood),
+        ("RedactionFailure", RefusedForGood),
+        ("NotAuthorizedForSourceException", Misconfigured),
+        ("NotAuthorizedForDetailTypeException", NoHome),
+        ("InternalException", RefusedForNow),
+        ("ServiceUnavailable", Unavailable),
+        ("LimitExceededException", Throttled),
+        ("ResourceNotFoundException", Misconfigured),
+        ("ValidationException", RefusedForGood),
+        ("SomethingNewException", RefusedForNow),
+        ("", RefusedForNow),
+    ];
+    for (code, kind) in table {
+        let result = PutEventsResultEntry::builder().error_code(code).error_message("secret").build();
+        let answers = answers(1, &[result]);
+        assert_eq!(answers[0].unwrap_err().kind, kind, "{code}");
+    }
+    assert!(ENTRY_CODES.iter().all(|(code, kind, _)| table.contains(&(*code, *kind))));
+}
+
+#[test]
+fn an_answer_counts_only_if_it_is_one() {
+    let taken = || PutEventsResultEntry::builder().event_id("1").build();
+    let empty = || PutEventsResultEntry::builder().build();
+    let both = PutEventsResultEntry::builder().event_id("1").error_code("MalformedDetail").build();
+    let nameless = PutEventsResultEntry::builder().event_id("").build();
+    let kinds = |sent, results: &[_]| -> Vec<_> {
+        answers(sent, results).into_iter().map(|answer| answer.err().map(|v| v.kind)).collect()
+    };
+    assert_eq!(kinds(2, &[taken(), empty()]), [None, Some(InDoubt)]);
+    assert_eq!(kinds(2, &[both, nameless]), [Some(RefusedForGood), Some(InDoubt)]);
+    for wrong in [vec![], vec![taken()], vec![taken(), taken(), taken()]] {
+        assert_eq!(kinds(2, &wrong), [Some(InDoubt); 2]);
+    }
+}
+
+#[test]
+fn what_the_code_of_a_request_says() {
+    let table = [
+        (400, "ThrottlingException", Throttled, "eventbridge.throttled"),
+        (400, "TooManyRequestsException", Throttled, "eventbridge.throttled"),
+        (503, "SlowDown", Throttled, "eventbridge.throttled"),
+        (503, "ServiceUnavailable", Unavailable, "eventbridge.unavailable"),
+        (500, "InternalException", Unavailable, "eventbridge.internal"),
+        (500, "InternalFailure", Unavailable, "eventbridge.internal"),
+        (400, "RequestTimeout", InDoubt, "eventbridge.timeout"),
+        (400, "ExpiredTokenException", Unavailable, "eventbridge.credentials_expired"),
+        (400, "AccessDeniedException", Misconfigured, "eventbridge.denied"),
+        (400, "UnrecognizedClientException", Misconfigured, "eventbridge.credentials"),
+        (403, "InvalidClientTokenId", Misconfigured, "eventbridge.credentials"),
+        (403, "MissingAuthenticationToken", Misconfigured, "eventbridge.credentials"),
+        (400, "IncompleteSignature", Misconfigured, "eventbridge.credentials"),
+        (403, "SignatureDoesNotMatch", Misconfigured, "eventbridge.signature"),
+        (400, "InvalidSignatureException", Misconfigured, "eventbridge.signature"),
+        (403, "RequestTimeTooSkewed", Misconfigured, "eventbridge.clock_skew"),
+        (400, "RequestExpired", Misconfigured, "eventbridge.clock_skew"),
+        (400, "ResourceNotFoundException", Misconfigured, "eventbridge.no_bus"),
+        (400, "OperationDisabledException", Misconfigured, "eventbridge.disabled"),
+        (400, "UnknownOperationException", Misconfigured, "eventbridge.endpoint"),
+        (413, "RequestEntityTooLarge", RefusedForGood, "eventbridge.too_large"),
+        (400, "ValidationException", RefusedForGood, "eventbridge.invalid"),
+        (400, "SerializationException", RefusedForGood, "eventbridge.invalid"),
+        (400, "SomethingNewException", RefusedForNow, "eventbridge.refused"),
+        (500, "SomethingNewException", Unavailable, "eventbridge.internal"),
+    ];
+    for (status, vendor, kind, code) in table {
+        says(answered(status, Some(vendor), &[]), kind, code);
+    }
+    let codes: Vec<_> = REQUEST_CODES.iter().flat_map(|(codes, ..)| *codes).collect();
+    assert!(codes.iter().enumerate().all(|(at, code)| !codes[..at].contains(code)), "each code once");
+}
+
+#[test]
+fn what_a_bare_status_says() {
+    let table = [
+        (200, InDoubt, "eventbridge.unreadable_answer"),
+        (302, Misconfigured, "eventbridge.endpoint"),
+        (400, RefusedForNow, "eventbridge.refused"),
+        (401, Misconfigured, "eventbridge.denied"),
+        (403, Misconfigured, "eventbridge.denied"),
+        (404, Misconfigured, "eventbridge.endpoint"),
+        (408, InDoubt, "eventbridge.timeout"),
+        (413, RefusedForGood, "eventbridge.too_large"),
+        (429, Throttled, "eventbridge.throttled"),
+        (500, Unavailable, "eventbridge.internal"),
+        (502, InDoubt, "eventbridge.gateway"),
+        (503, Unavailable, "eventbridge.unavailable"),
+        (504, InDoubt, "eventbridge.gateway"),
+        (599, Unavailable, "eventbridge.internal"),
+    ];
+    for (status, kind, code) in table {
+        says(answered(status, None, &[]), kind, code);
+    }
+}
+
+#[test]
+fn how_long_to_wait_is_what_the_service_asks_for_within_a_bound() {
+    let wait = |text| answered(429, None, &[("retry-after", text)]).retry_after;
+    assert_eq!(answered(429, None, &[]).retry_after, None);
+    assert_eq!(wait("7"), Some(Duration::from_secs(7)));
+    assert_eq!(wait("99999999999999"), Some(RETRY_AFTER_MAX));
+    assert_eq!(wait("Thu, 10 Sep 2026 00:00:09 GMT"), Some(Duration::from_secs(9)));
+    assert_eq!(wait("Wed, 09 Sep 2026 00:00:00 GMT"), None);
+    assert_eq!(wait("soon"), None);
+    let error = answered(503, None, &[("retry-after", "7")]).error();
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+}
+
+#[test]
+fn a_signature_refused_by_a_service_of_another_time_is_a_wrong_clock() {
+    let code = |date| answered(403, Some("SignatureDoesNotMatch"), &[("date", date)]).code;
+    assert_eq!(code("Thu, 10 Sep 2026 00:03:00 GMT"), SIGNATURE);
+    assert_eq!(code("Thu, 10 Sep 2026 00:05:00 GMT"), CLOCK_SKEW);
+    assert_eq!(code("Wed, 09 Sep 2026 23:55:00 GMT"), CLOCK_SKEW);
+    assert_eq!(code("whenever"), SIGNATURE);
+}
+
+#[test]
+fn what_the_client_says() {
+    let of = |error: Failed| of_request(&error, now());
+    says(of(Failed::timeout_error("secret")), InDoubt, "eventbridge.timeout");
+    says(of(Failed::construction_failure("secret")), RefusedForNow, "eventbridge.not_built");
+    let unread = Failed::response_error("secret", response(200, &[]));
+    says(of(unread), InDoubt, "eventbridge.unreadable_answer");
+    let dispatch = |source: Box<dyn Error + Send + Sync>| {
+        of(Failed::dispatch_failure(ConnectorError::other(source, None)))
+    };
+    says(dispatch("secret".into()), InDoubt, "eventbridge.disconnected");
+    let missing = CredentialsError::not_loaded("secret");
+    says(dispatch(missing.into()), Unavailable, "eventbridge.no_credentials");
+    let slow = CredentialsError::provider_timed_out(Duration::from_secs(1));
+    says(dispatch(slow.into()), Unavailable, "eventbridge.no_credentials");
+    let wrong = CredentialsError::invalid_configuration("secret");
+    says(dispatch(wrong.into()), Misconfigured, "eventbridge.profile");
+    let cut = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    let cut = Failed::dispatch_failure(ConnectorError::io(cut.into()));
+    says(of(cut), InDoubt, "eventbridge.disconnected");
+}
+
+#[test]
+fn a_look_at_the_bus_says_nothing_about_messages() {
+    let of = |error: Failed| of_look(&error, now());
+    says(of(Failed::timeout_error("secret")), Unavailable, "eventbridge.timeout");
+    let coded = |status, code| {
+        let meta = ErrorMetadata::builder().code(code).build();
+        of(Failed::service_error(PutEventsError::generic(meta), response(status, &[("retry-after", "3")])))
+    };
+    says(coded(400, "ResourceNotFoundException"), Misconfigured, "eventbridge.no_bus");
+    says(coded(400, "ValidationException"), Misconfigured, "eventbridge.invalid");
+    says(coded(400, "SomethingNew"), Unavailable, "eventbridge.refused");
+    says(coded(400, "ThrottlingException"), Unavailable, "eventbridge.throttled");
+    assert_eq!(coded(429, "ThrottlingException").retry_after, Some(Duration::from_secs(3)));
+}

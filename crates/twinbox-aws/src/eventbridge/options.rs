@@ -1,0 +1,281 @@
+//! Which bus, how to reach it, and how it is used.
+use crate::Error;
+use std::{fmt, time::Duration};
+use twinbox_core::limits;
+
+/// Entries that `PutEvents` takes.
+const ENTRIES_MAX: usize = 10;
+/// Bytes of one request that EventBridge takes, by its own way of counting.
+const REQUEST_BYTES_MAX: usize = 1024 * 1024;
+/// What EventBridge wraps around an event on its way to a target, such as a queue, that itself takes 1 MiB.
+const ENVELOPE_BYTES: usize = 4 * 1024;
+/// The smallest request limit that can be set.
+const REQUEST_BYTES_MIN: usize = 1024;
+/// The longest time-out that can be set.
+const TIMEOUT_MAX: Duration = Duration::from_secs(600);
+/// Bytes of an ARN.
+const ARN_BYTES_MAX: usize = 1600;
+/// Bytes of the name of a bus.
+const BUS_BYTES_MAX: usize = 256;
+
+/// Which bus, how to reach it, and how it is used.
+#[derive(Clone)]
+#[must_use]
+pub struct EventBridgeOptions {
+    pub(crate) bus: String,
+    pub(crate) id: String,
+    pub(crate) region: Option<String>,
+    pub(crate) endpoint_url: Option<String>,
+    pub(crate) credentials: Option<StaticCredentials>,
+    pub(crate) request_entries_max: usize,
+    pub(crate) request_bytes_max: usize,
+    pub(crate) publish_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) describe_interval: Duration,
+}
+
+#[derive(Clone)]
+pub(crate) struct StaticCredentials {
+    pub(crate) access_key_id: String,
+    pub(crate) secret_access_key: String,
+    pub(crate) session_token: Option<String>,
+}
+
+impl EventBridgeOptions {
+    /// The bus of this name or ARN.
+    pub fn new(bus: impl Into<String>) -> Self {
+        Self {
+            bus: bus.into(),
+            id: "eventbridge".to_owned(),
+            region: None,
+            endpoint_url: None,
+            credentials: None,
+            request_entries_max: ENTRIES_MAX,
+            request_bytes_max: REQUEST_BYTES_MAX - ENVELOPE_BYTES,
+            publish_timeout: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(1),
+            request_timeout: Duration::from_secs(5),
+            describe_interval: Duration::from_secs(60),
+        }
+    }
+
+    /// The id of the destination, under which a relay keeps its cursor. Default `eventbridge`.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = id.into();
+        self
+    }
+
+    /// The region. Default: that of the bus's ARN, else what the environment or the profile says.
+    pub fn region(mut self, region: impl Into<String>) -> Self {
+        self.region = Some(region.into());
+        self
+    }
+
+    /// Another endpoint, `http://` or `https://`, for emulators and private endpoints. Default: that of the
+    /// region.
+    pub fn endpoint_url(mut self, url: impl Into<String>) -> Self {
+        self.endpoint_url = Some(url.into());
+        self
+    }
+
+    /// Fixed credentials. Default: the SDK's chain of environment, profile, web identity, container and
+    /// instance, which are renewed before they expire.
+    pub fn credentials(
+        mut self,
+        access_key_id: impl Into<String>,
+        secret_access_key: impl Into<String>,
+        session_token: Option<String>,
+    ) -> Self {
+        self.credentials = Some(StaticCredentials {
+            access_key_id: access_key_id.into(),
+            secret_access_key: secret_access_key.into(),
+            session_token,
+        });
+        self
+    }
+
+    /// Events of one request. Default and most 10.
+    pub fn request_entries_max(mut self, entries: usize) -> Self {
+        self.request_entries_max = entries;
+        self
+    }
+
+    /// Bytes of one request as EventBridge counts them. A message that is larger alone is refused for good.
+    /// Default 1 MiB less 4 KiB, so that what is taken also fits a queue behind a rule; at most 1 MiB.
+    /// Regions in China take 256 KiB.
+    pub fn request_bytes_max(mut self, bytes: usize) -> Self {
+        self.request_bytes_max = bytes;
+        self
+    }
+
+    /// How long it may take from handing a batch over to the last answer. By then a message without an answer
+    /// is in doubt, and one whose turn did not come counts as throttled. A relay's lease has to be longer. Default 2 s.
+    pub fn publish_timeout(mut self, timeout: Duration) -> Self {
+        self.publish_timeout = timeout;
+        self
+    }
+
+    /// How long name resolution, TCP and TLS may take together. A service that cannot be reached in this time
+    /// is unavailable. Less than [`publish_timeout`](Self::publish_timeout), else what was never sent counts
+    /// as in doubt. Default 1 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long connecting may take, credentials and a look at the bus included. Default 5 s.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// How often the publisher asks whether the bus is still there. EventBridge acknowledges and drops what
+    /// is sent to a bus that is not. Default 60 s.
+    pub fn describe_interval(mut self, interval: Duration) -> Self {
+        self.describe_interval = interval;
+        self
+    }
+
+    /// The region that was given, or that of the ARN.
+    pub(crate) fn known_region(&self) -> Option<&str> {
+        let of_arn = || arn_fields(&self.bus).map(|fields| fields[3]);
+        self.region.as_deref().or_else(of_arn)
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        if !is_bus(&self.bus) {
+            let problem = "has to be a name of letters, digits, `.`, `-`, `_` and `/`, or the ARN of a bus";
+            return Err(Error::invalid("bus", problem));
+        }
+        if self.id.is_empty() || self.id.len() > limits::NAME_BYTES_MAX {
+            return Err(Error::invalid("id", "has to have 1 to 120 bytes"));
+        }
+        if self.region.as_deref().is_some_and(|region| !is_region(region)) {
+            return Err(Error::invalid("region", "has to be letters, digits and `-`"));
+        }
+        if self.endpoint_url.as_deref().is_some_and(|url| !is_url(url)) {
+            let problem = "has to be `http://` or `https://` with a host and without a user";
+            return Err(Error::invalid("endpoint_url", problem));
+        }
+        let empty = |c: &StaticCredentials| c.access_key_id.is_empty() || c.secret_access_key.is_empty();
+        if self.credentials.as_ref().is_some_and(empty) {
+            return Err(Error::invalid("credentials", "has an empty key"));
+        }
+        if !(1..=ENTRIES_MAX).contains(&self.request_entries_max) {
+            return Err(Error::invalid("request_entries_max", "has to be 1 to 10"));
+        }
+        if !(REQUEST_BYTES_MIN..=REQUEST_BYTES_MAX).contains(&self.request_bytes_max) {
+            return Err(Error::invalid("request_bytes_max", "has to be 1 KiB to 1 MiB"));
+        }
+        let durations = [
+            ("publish_timeout", self.publish_timeout),
+            ("connect_timeout", self.connect_timeout),
+            ("request_timeout", self.request_timeout),
+            ("describe_interval", self.describe_interval),
+        ];
+        for (option, duration) in durations {
+            if !(Duration::from_millis(10)..=TIMEOUT_MAX).contains(&duration) {
+                return Err(Error::invalid(option, "has to be 10 ms to 10 min"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_bus(text: &str) -> bool {
+    let is_name = |name: &str| {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b".-_/".contains(&b);
+        (1..=BUS_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
+    };
+    match arn_fields(text) {
+        Some(fields) => {
+            let name = fields[5].strip_prefix("event-bus/");
+            text.len() <= ARN_BYTES_MAX && is_region(fields[3]) && name.is_some_and(is_name)
+        }
+        None => is_name(text),
+    }
+}
+
+/// `arn`, partition, `events`, region, account, `event-bus/<name>`.
+fn arn_fields(text: &str) -> Option<[&str; 6]> {
+    let fields: Vec<&str> = text.split(':').collect();
+    let fields: [&str; 6] = fields.try_into().ok()?;
+    (fields[0] == "arn" && fields[1].starts_with("aws") && fields[2] == "events").then_some(fields)
+}
+
+fn is_region(text: &str) -> bool {
+    (1..=limits::NAME_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+fn is_url(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    rest.and_then(|rest| rest.split('/').next()).is_some_and(|host| {
+        !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b))
+    })
+}
+
+/// Without secrets.
+impl fmt::Debug for EventBridgeOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventBridgeOptions")
+            .field("id", &self.id)
+            .field("bus", &self.bus)
+            .field("region", &self.region)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, EventBridge};
+
+    const ARN: &str = "arn:aws:events:eu-west-1:123456789012:event-bus/orders";
+
+    #[track_caller]
+    fn refused(options: EventBridgeOptions, option: &str) {
+        let error = EventBridge::with_options(options).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::InvalidOptions, "aws.options"));
+        assert!(error.to_string().contains(&format!("`{option}`")) && !error.is_transient(), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_right_is_named() {
+        let good = || EventBridgeOptions::new("orders");
+        for bus in ["default", "orders.v1_2-x", "aws.partner/example.com/1", ARN] {
+            EventBridge::new(bus).unwrap();
+        }
+        let long = "a".repeat(257);
+        for bus in ["", "a b", "a\r\n", "arn:aws:sqs:eu-west-1:1:q", "arn:aws:events:::rule/x", &long] {
+            refused(EventBridgeOptions::new(bus), "bus");
+        }
+        refused(good().id(""), "id");
+        refused(good().region("eu west"), "region");
+        for url in ["", "localhost:4566", "ftp://a", "http://", "http://me:secret@a"] {
+            refused(good().endpoint_url(url), "endpoint_url");
+        }
+        refused(good().credentials("", "x", None), "credentials");
+        refused(good().request_entries_max(0), "request_entries_max");
+        refused(good().request_entries_max(11), "request_entries_max");
+        refused(good().request_bytes_max(1024 * 1024 + 1), "request_bytes_max");
+        refused(good().publish_timeout(Duration::ZERO), "publish_timeout");
+        refused(good().connect_timeout(Duration::ZERO), "connect_timeout");
+        refused(good().request_timeout(Duration::MAX), "request_timeout");
+        refused(good().describe_interval(Duration::MAX), "describe_interval");
+    }
+
+    #[test]
+    fn the_region_is_that_of_the_arn_unless_one_is_given() {
+        assert_eq!(EventBridgeOptions::new(ARN).known_region(), Some("eu-west-1"));
+        assert_eq!(EventBridgeOptions::new(ARN).region("us-east-2").known_region(), Some("us-east-2"));
+        assert_eq!(EventBridgeOptions::new("orders").known_region(), None);
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let options = EventBridgeOptions::new("orders").credentials("id", "secret", Some("secret".into()));
+        assert!(!format!("{:?}", EventBridge::with_options(options).unwrap()).contains("secret"));
+    }
+}

@@ -1,0 +1,59 @@
+//! Amazon EventBridge as a destination for Twinbox.
+//!
+//! [`EventBridge`] is a [`Destination`](twinbox_core::Destination) for a relay: one classic event bus. It
+//! does no I/O by itself; every publisher has a client, and so connections, of its own.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), twinbox_aws::Error> {
+//! use twinbox_aws::{EventBridge, EventBridgeOptions};
+//!
+//! let bus = EventBridge::new("orders")?; // region and credentials from the environment
+//! let emulated = EventBridgeOptions::new("orders")
+//!     .region("eu-west-1")
+//!     .endpoint_url("http://localhost:4566")
+//!     .credentials("test", "test", None);
+//! let emulated = EventBridge::with_options(emulated)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # On the wire
+//!
+//! - `Source` is the message's source, `DetailType` its type, `Time` its time: what rules match on.
+//! - `Detail` is a CloudEvent in JSON, structured mode. A payload whose content type is JSON is `data` as it
+//!   was written, byte for byte; any other is `data_base64`; an empty one is left out. The names of all
+//!   attributes are those of [`Message::attributes`](twinbox_core::Message::attributes), their values texts.
+//! - Headers of the application's own are the extension `twinboxheaders`: a text that holds a JSON list of
+//!   `[name, value]` pairs, because a CloudEvents attribute may neither be an object nor have a name with
+//!   `-`, `_` or capitals.
+//! - One event may have 1 MiB less 4 KiB. The longest message that the outbox takes fits if its payload is
+//!   JSON; as base64, which is a third longer, 760 KiB of payload do. What does not fit is refused for good.
+//! - `TraceHeader` is the trace of the producer in X-Ray's form, if it has one. `traceparent` travels too.
+//!
+//! # What EventBridge promises
+//!
+//! At least once and **in no order**, even of one key: consumers compare `sequence`. An event that was
+//! published twice has two EventBridge ids; consumers go by the CloudEvents id, as the inbox does.
+//!
+//! An acknowledged event is with EventBridge, not with a consumer. Without a dead-letter queue on each target
+//! of each rule EventBridge drops what it cannot deliver within a day, and without a matching rule it drops
+//! everything at once, both without a word.
+//!
+//! How many events a second an account may publish depends on the region, and is shared by all its programs.
+//! A publisher sends up to 32 requests at a time; what it could not send within the publish time-out, and what
+//! EventBridge throttles, fails as throttled. A relay should have no more messages in flight than the bus
+//! takes in that time.
+//!
+//! **An event for a bus that does not exist is acknowledged and dropped.** The publisher therefore asks for
+//! the bus when it connects and again every [`describe_interval`](EventBridgeOptions::describe_interval).
+//! What was sent between the deletion of a bus and the next look is lost; resend that range of the log.
+//!
+//! # Rights
+//!
+//! `events:PutEvents` and `events:DescribeEventBus` on the bus.
+
+mod error;
+mod eventbridge;
+
+pub use error::{Error, ErrorKind};
+pub use eventbridge::{EventBridge, EventBridgeOptions};

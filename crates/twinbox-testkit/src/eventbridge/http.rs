@@ -1,0 +1,135 @@
+//! As much of an HTTP/1.1 server as the fake needs, so that it can also answer wrongly.
+use serde_json::{Value, json};
+use std::{fmt::Display, io, time::Duration};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+};
+
+/// Bytes of the lines before a body, and of one of them.
+const HEAD_BYTES_MAX: u64 = 64 * 1024;
+/// Bytes of a body. Events of 1 MiB grow when they are written as a JSON text within JSON.
+const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Between two bytes of an answer that drips.
+const DRIP: Duration = Duration::from_millis(20);
+
+/// A call of the service.
+pub(super) struct Call {
+    /// `AWSEvents.PutEvents`
+    pub(super) target: String,
+    pub(super) signed: bool,
+    pub(super) body: Vec<u8>,
+}
+
+/// How an answer is sent.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Manner {
+    Whole,
+    Half,
+    Drip,
+    Cut,
+    Never,
+}
+
+pub(super) struct Reply {
+    status: u16,
+    headers: String,
+    body: String,
+    manner: Manner,
+}
+
+impl Reply {
+    pub(super) fn ok(body: &Value) -> Self {
+        Self::empty(200).body(body.to_string())
+    }
+
+    pub(super) fn error(status: u16, code: &str) -> Self {
+        Self::empty(status).body(json!({"__type": code, "message": "as the test says"}).to_string())
+    }
+
+    pub(super) fn empty(status: u16) -> Self {
+        Self { status, headers: String::new(), body: String::new(), manner: Manner::Whole }
+    }
+
+    pub(super) fn body(self, body: impl Into<String>) -> Self {
+        Self { body: body.into(), ..self }
+    }
+
+    pub(super) fn header(self, name: &str, value: &dyn Display) -> Self {
+        Self { headers: format!("{}{name}: {value}\r\n", self.headers), ..self }
+    }
+
+    pub(super) fn sent(self, manner: Manner) -> Self {
+        Self { manner, ..self }
+    }
+
+    fn head(&self) -> String {
+        format!(
+            "HTTP/1.1 {} .\r\nContent-Type: application/x-amz-json-1.1\r\nContent-Length: {}\r\n{}\r\n",
+            self.status,
+            self.body.len(),
+            self.headers
+        )
+    }
+}
+
+/// Answers one call after another, until the client leaves or an answer ends the connection.
+pub(super) async fn serve(client: TcpStream, answer: impl Fn(Call) -> Reply) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let mut client = BufReader::new(client);
+    while let Some(call) = read(&mut client).await? {
+        let reply = answer(call);
+        let (head, body) = (reply.head(), reply.body.as_bytes());
+        match reply.manner {
+            Manner::Whole => client.write_all(&[head.as_bytes(), body].concat()).await?,
+            Manner::Half => {
+                client.write_all(&[head.as_bytes(), &body[..body.len() / 2]].concat()).await?;
+                return client.shutdown().await;
+            }
+            Manner::Drip => {
+                for byte in head.bytes().chain(std::iter::repeat(b' ')) {
+                    client.write_all(&[byte]).await?;
+                    tokio::time::sleep(DRIP).await;
+                }
+            }
+            Manner::Cut => return Ok(()),
+            Manner::Never => {
+                client.read_u8().await?;
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// None: the client has left.
+async fn read(client: &mut BufReader<TcpStream>) -> io::Result<Option<Call>> {
+    let mut head = client.take(HEAD_BYTES_MAX);
+    let mut call = Call { target: String::new(), signed: false, body: Vec::new() };
+    let (mut length, mut line) = (0, String::new());
+    loop {
+        line.clear();
+        if head.read_line(&mut line).await? == 0 {
+            return Ok(None);
+        }
+        let Some((name, value)) = line.trim_end().split_once(':') else {
+            if line.trim_end().is_empty() {
+                break;
+            }
+            continue;
+        };
+        let value = value.trim();
+        match name.to_ascii_lowercase().as_str() {
+            "x-amz-target" => call.target = value.to_owned(),
+            "authorization" => call.signed = value.starts_with("AWS4-HMAC-SHA256 "),
+            "content-length" => length = value.parse().map_err(io::Error::other)?,
+            _ => {}
+        }
+    }
+    if length > BODY_BYTES_MAX {
+        return Err(io::Error::other("the body is too long"));
+    }
+    call.body.resize(length, 0);
+    client.read_exact(&mut call.body).await?;
+    Ok(Some(call))
+}
