@@ -18,6 +18,11 @@
 //! in_flight = 2000
 //! rate = 500                            # messages a second, at most
 //!
+//! [destinations.bus]
+//! kind = "eventbridge"
+//! bus = "orders"
+//! region = "eu-central-1"               # credentials come from where the AWS SDK looks for them
+//!
 //! [retry.patient]
 //! base = "1s"                           # doubling
 //! max = "1m"
@@ -76,6 +81,8 @@ pub struct Database {
 pub enum Destination {
     /// NATS JetStream.
     Nats(Nats),
+    /// Amazon EventBridge.
+    EventBridge(EventBridge),
 }
 
 impl Destination {
@@ -83,6 +90,7 @@ impl Destination {
     pub fn delivery(&self) -> Delivery<'_> {
         match self {
             Self::Nats(nats) => nats.delivery(),
+            Self::EventBridge(bus) => bus.delivery(),
         }
     }
 }
@@ -176,6 +184,18 @@ destination! {
     }
 }
 
+destination! {
+    /// A bus of Amazon EventBridge. Credentials come from where the AWS SDK looks for them.
+    EventBridge {
+        /// The name or the ARN of the bus.
+        bus: String,
+        /// The region. Without it the AWS SDK looks for one.
+        region: Option<String>,
+        /// Where to send to instead of AWS, for an emulator.
+        endpoint_url: Option<String>,
+    }
+}
+
 fn retry() -> String {
     "vendor".to_owned()
 }
@@ -211,6 +231,12 @@ fn in_flight() -> usize {
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("service", &self.service).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for EventBridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventBridge").field("bus", &self.bus).finish_non_exhaustive()
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+use twinbox_aws::{EventBridge, EventBridgeOptions};
 use twinbox_core::RetryPolicy;
 use twinbox_nats::{Nats, NatsOptions, StreamOptions};
 use twinbox_sql::{Dialect, Store, StoreOptions, log};
@@ -202,6 +203,16 @@ pub(crate) fn destination(
 ) -> Result<Arc<dyn twinbox_core::Destination>, Failure> {
     match configured {
         Destination::Nats(configured) => Ok(Arc::new(nats(id, configured)?)),
+        Destination::EventBridge(configured) => {
+            let mut options = EventBridgeOptions::new(&configured.bus).id(id);
+            if let Some(region) = &configured.region {
+                options = options.region(region);
+            }
+            if let Some(url) = &configured.endpoint_url {
+                options = options.endpoint_url(url);
+            }
+            Ok(Arc::new(EventBridge::with_options(options)?))
+        }
     }
 }
 

@@ -45,8 +45,8 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
         "twinbox-core" | "twinbox-macros" => &[],
         "twinbox-aws" | "twinbox-nats" | "twinbox-sql" => &["twinbox-core"],
         "twinbox-consumer" => &["twinbox-core", "twinbox-sql"],
-        // twinbox-nats only for its program.
-        "twinbox-relay" => &["twinbox-core", "twinbox-sql", "twinbox-nats"],
+        // The brokers only for its program.
+        "twinbox-relay" => &["twinbox-core", "twinbox-sql", "twinbox-aws", "twinbox-nats"],
         "twinbox-testkit" => &["twinbox-core", "twinbox-sql", "twinbox-consumer"],
         "twinbox" => &[
             "twinbox-aws",
@@ -83,21 +83,21 @@ fn packages_import_only_what_they_may() {
 
 /// The relay as a library knows no broker.
 #[test]
-fn the_relay_imports_nats_only_for_its_program() {
+fn the_relay_imports_brokers_only_for_its_program() {
     let packages = packages();
     let relay = &packages["twinbox-relay"];
-    let nats: Vec<_> = list(&relay["dependencies"]).iter().filter(|d| d["name"] == "twinbox-nats").collect();
-    assert!(nats.iter().all(|d| d["optional"] == true) && nats.len() == 1, "{nats:?}");
     let features = relay["features"].as_object().unwrap();
-    for (feature, enables) in
-        features.iter().filter(|(feature, _)| !["bin", "default"].contains(&feature.as_str()))
-    {
-        assert!(
-            !list(enables).iter().any(|e| text(e).contains("twinbox-nats")),
-            "{feature} turns twinbox-nats on"
-        );
+    for broker in ["twinbox-aws", "twinbox-nats"] {
+        let found: Vec<_> = list(&relay["dependencies"]).iter().filter(|d| d["name"] == broker).collect();
+        assert!(found.iter().all(|d| d["optional"] == true) && found.len() == 1, "{found:?}");
+        for (feature, enables) in
+            features.iter().filter(|(feature, _)| !["bin", "default"].contains(&feature.as_str()))
+        {
+            let enabled = list(enables).iter().any(|e| text(e).contains(broker));
+            assert!(!enabled, "{feature} turns {broker} on");
+        }
+        assert!(list(&features["bin"]).iter().any(|e| text(e) == format!("dep:{broker}")));
     }
-    assert!(list(&features["bin"]).iter().any(|e| e == "dep:twinbox-nats"));
     let binaries = list(&relay["targets"]).iter().filter(|t| list(&t["kind"]).contains(&"bin".into()));
     for binary in binaries {
         assert_eq!(binary["required-features"], serde_json::json!(["bin"]));

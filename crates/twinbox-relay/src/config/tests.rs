@@ -23,7 +23,8 @@ fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
 
 #[test]
 fn defaults_file_and_environment_in_this_order() {
-    let Destination::Nats(nats) = &load(FILE, &[]).unwrap().destinations["events"];
+    let config = load(FILE, &[]).unwrap();
+    let Destination::Nats(nats) = &config.destinations["events"] else { panic!("it is NATS") };
     assert_eq!((nats.stream.as_str(), nats.partitions, nats.start), ("EVENTS", 16, None));
     let environment = [
         ("TWINBOX_RELAY__DESTINATIONS__EVENTS__STREAM", "ORDERS"),
@@ -31,7 +32,7 @@ fn defaults_file_and_environment_in_this_order() {
         ("TWINBOX_RELAY__DATABASE__SERVICE", "shop"),
     ];
     let config = load(FILE, &environment).unwrap();
-    let Destination::Nats(nats) = &config.destinations["events"];
+    let Destination::Nats(nats) = &config.destinations["events"] else { panic!("it is NATS") };
     assert_eq!((nats.stream.as_str(), nats.partitions), ("ORDERS", 4));
     assert_eq!(config.database.service, "shop");
 }
@@ -133,4 +134,14 @@ fn every_value_is_printed_with_its_origin_and_no_secret() {
         assert!(printed.lines().any(|printed| printed == line), "{line}\nin\n{printed}");
     }
     assert!(!printed.contains("secret"), "{printed}");
+}
+
+#[test]
+fn a_bus_is_a_destination() {
+    let bus =
+        "[destinations.bus]\nkind = 'eventbridge'\nbus = 'orders'\nregion = 'eu-central-1'\nrate = 100\n";
+    let config = load(&(FILE.replace("\n        ", "\n") + bus), &[]).unwrap();
+    assert_eq!(config.destinations["bus"].delivery().rate, Some(100));
+    let destination = program::destination("bus", &config.destinations["bus"]).unwrap();
+    assert_eq!(destination.id(), "bus");
 }
