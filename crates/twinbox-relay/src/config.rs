@@ -87,17 +87,17 @@ pub enum Destination {
 
 impl Destination {
     /// What every kind of destination can be told.
-    pub fn delivery(&self) -> Delivery<'_> {
+    pub fn common(&self) -> Common<'_> {
         match self {
-            Self::Nats(nats) => nats.delivery(),
-            Self::EventBridge(bus) => bus.delivery(),
+            Self::Nats(nats) => nats.common(),
+            Self::EventBridge(bus) => bus.common(),
         }
     }
 }
 
 /// What every kind of destination can be told.
 #[derive(Debug, Clone, Copy)]
-pub struct Delivery<'a> {
+pub struct Common<'a> {
     /// Patterns of the types that it takes; none: all.
     pub types: &'a [TypePattern],
     /// Messages that are sent and not yet acknowledged, at most.
@@ -144,9 +144,9 @@ macro_rules! destination {
         }
 
         impl $name {
-            fn delivery(&self) -> Delivery<'_> {
+            fn common(&self) -> Common<'_> {
                 let Self { in_flight, rate, on_exhausted, start, lease, .. } = *self;
-                Delivery { types: &self.types, in_flight, rate, retry: &self.retry, on_exhausted, start, lease }
+                Common { types: &self.types, in_flight, rate, retry: &self.retry, on_exhausted, start, lease }
             }
         }
     };

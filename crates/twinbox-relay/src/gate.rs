@@ -28,8 +28,7 @@ const TOLD_MAX: usize = 1000;
 impl Gate {
     /// Closes for as long as was asked for, or for longer from time to time. Never opens earlier than it
     /// would have. Answers with how long.
-    pub(crate) fn close(&mut self, retry_after: Option<Duration>) -> Duration {
-        let now = Instant::now();
+    pub(crate) fn close(&mut self, retry_after: Option<Duration>, now: Instant) -> Duration {
         let wait = match (retry_after, self.until) {
             (Some(wait), _) => wait.min(RETRY_AFTER_MAX),
             // What was on its way together is one refusal.
@@ -55,9 +54,8 @@ impl Gate {
 
     /// Messages that may go now at `rate` a second, in groups of a tenth of a second's worth, and otherwise how
     /// long until the next group.
-    pub(crate) fn allowance(&mut self, rate: Option<u32>) -> Result<usize, Duration> {
+    pub(crate) fn allowance(&mut self, rate: Option<u32>, now: Instant) -> Result<usize, Duration> {
         let Some(rate) = rate else { return Ok(usize::MAX) };
-        let now = Instant::now();
         let group = (rate / 10).max(1);
         // The clock of what was paid for never lags by more than one group, so that idleness is not saved up.
         let span = Duration::from_secs(1) * group / rate;
@@ -119,38 +117,39 @@ mod tests {
     /// R13.
     #[test]
     fn the_gate_stays_closed_as_long_as_was_asked_for() {
-        let mut gate = Gate::default();
+        let (mut gate, now) = (Gate::default(), Instant::now());
         assert_eq!(gate.wait(), Duration::ZERO);
-        assert_eq!(gate.close(Some(Duration::from_secs(60))), Duration::from_secs(60));
-        let shorter = gate.close(Some(Duration::from_secs(1)));
+        assert_eq!(gate.close(Some(Duration::from_secs(60)), now), Duration::from_secs(60));
+        let shorter = gate.close(Some(Duration::from_secs(1)), now);
         assert_eq!(shorter, Duration::from_secs(1));
         assert!(gate.wait() > Duration::from_secs(59), "never early");
         gate.opened();
         assert!(gate.wait() > Duration::from_secs(59), "an answer to what was sent before opens nothing");
-        assert_eq!(gate.close(Some(Duration::MAX)), RETRY_AFTER_MAX);
+        assert_eq!(gate.close(Some(Duration::MAX), now), RETRY_AFTER_MAX);
     }
 
     #[test]
     fn without_a_word_pauses_grow_once_for_all_that_was_on_its_way() {
-        let mut gate = Gate::default();
-        let first = gate.close(None);
-        assert!(first > Duration::ZERO && gate.close(None) <= first);
+        let (mut gate, now) = (Gate::default(), Instant::now());
+        let first = gate.close(None, now);
+        assert!(first > Duration::ZERO);
+        assert_eq!(gate.close(None, now), first);
+        let later: Vec<_> = (1..20).map(|n| gate.close(None, now + Duration::from_secs(n * 60))).collect();
+        assert!(later.iter().max() > Some(&(first * 3)), "{later:?}");
     }
 
     #[test]
     fn a_rate_is_kept_and_not_saved_up() {
-        let mut gate = Gate::default();
-        assert_eq!(gate.allowance(None), Ok(usize::MAX));
-        let rate = Some(100);
-        assert_eq!(gate.allowance(rate), Ok(10));
+        let (mut gate, now, rate) = (Gate::default(), Instant::now(), Some(100));
+        assert_eq!(gate.allowance(None, now), Ok(usize::MAX));
+        assert_eq!(gate.allowance(rate, now), Ok(10));
         gate.pay(rate, 10);
-        let wait = gate.allowance(rate).unwrap_err();
-        assert!(wait > Duration::from_millis(50) && wait <= Duration::from_millis(100), "{wait:?}");
-        gate.paid_until = Instant::now().checked_sub(Duration::from_secs(60));
-        assert_eq!(gate.allowance(rate), Ok(10));
+        assert_eq!(gate.allowance(rate, now), Err(Duration::from_millis(100)));
+        let later = now + Duration::from_secs(60);
+        assert_eq!(gate.allowance(rate, later), Ok(10));
         gate.pay(rate, 10);
         gate.pay(rate, 10);
-        assert!(gate.allowance(rate).is_err());
+        assert_eq!(gate.allowance(rate, later), Err(Duration::from_millis(100)));
     }
 
     #[test]

@@ -217,8 +217,8 @@ pub(crate) fn destination(
 }
 
 pub(crate) fn options(config: &Config, id: &str, reports: bool) -> Result<RelayOptions, Failure> {
-    let delivery = config.destinations[id].delivery();
-    let retry = match delivery.retry {
+    let common = config.destinations[id].common();
+    let retry = match common.retry {
         "vendor" => RetryPolicy::vendor(),
         "client" => RetryPolicy::client(),
         name => config.retry.get(name).map(|retry| RetryPolicy::from(*retry)).ok_or_else(|| {
@@ -230,19 +230,19 @@ pub(crate) fn options(config: &Config, id: &str, reports: bool) -> Result<RelayO
         })?,
     };
     let mut options = RelayOptions::new()
-        .types(delivery.types.iter().cloned())
-        .start(delivery.start.map_or(log::Start::IfEmpty, |start| start.0))
-        .in_flight(delivery.in_flight)
+        .types(common.types.iter().cloned())
+        .start(common.start.map_or(log::Start::IfEmpty, |start| start.0))
+        .in_flight(common.in_flight)
         .retry(retry)
-        .on_exhausted(delivery.on_exhausted.into())
-        .lease(delivery.lease.0);
-    if let Some(rate) = delivery.rate {
+        .on_exhausted(common.on_exhausted.into())
+        .lease(common.lease.0);
+    if let Some(rate) = common.rate {
         options = options.rate(rate);
     }
     if reports {
         let others = config.destinations.iter().filter(|(other, _)| *other != id);
         let everything = || vec![">".parse().expect("a pattern")];
-        let types = others.flat_map(|(_, other)| match other.delivery().types {
+        let types = others.flat_map(|(_, other)| match other.common().types {
             [] => everything(),
             types => types.to_vec(),
         });

@@ -3,7 +3,11 @@ use crate::{
     flight::{Ended, Flight},
     gate::Gate,
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{
     Destination, PublishError, PublishErrorKind, Publisher, crash, reconnect::Reconnect, retry,
@@ -154,7 +158,7 @@ impl<DB: Dialect> Relay<DB> {
     ) -> Released {
         loop {
             let mut wait = gate.wait();
-            let allowed = gate.allowance(self.options.rate).unwrap_or_else(|until| {
+            let allowed = gate.allowance(self.options.rate, Instant::now()).unwrap_or_else(|until| {
                 wait = wait.max(until);
                 0
             });
@@ -256,7 +260,7 @@ impl<DB: Dialect> Relay<DB> {
                 self.park(reader, entry, Parked::Waiting(NO_HOME_DELAY), attempt.saturating_sub(1), &error);
             }
             K::Throttled => {
-                let wait = gate.close(error.retry_after());
+                let wait = gate.close(error.retry_after(), Instant::now());
                 tracing::debug!(destination, ?wait, code = error.code(), "{error}");
                 // Not the message's fault, and so no attempt of it.
                 let mut entry = entry;

@@ -83,11 +83,11 @@ attempts = 20
 #[test]
 fn what_a_destination_can_be_told() {
     let config = load(FULL, &[]).unwrap();
-    let delivery = config.destinations["events"].delivery();
-    assert_eq!(delivery.types.iter().map(ToString::to_string).collect::<Vec<_>>(), ["orders.*", "billing.>"]);
-    assert!(matches!(delivery.start, Some(Start(log::Start::At(_)))));
-    assert_eq!((delivery.rate, delivery.lease.0.as_secs()), (Some(500), 10));
-    assert_eq!(delivery.on_exhausted, Exhausted::ParkKey);
+    let common = config.destinations["events"].common();
+    assert_eq!(common.types.iter().map(ToString::to_string).collect::<Vec<_>>(), ["orders.*", "billing.>"]);
+    assert!(matches!(common.start, Some(Start(log::Start::At(_)))));
+    assert_eq!((common.rate, common.lease.0.as_secs()), (Some(500), 10));
+    assert_eq!(common.on_exhausted, Exhausted::ParkKey);
     let retry = RetryPolicy::from(config.retry["patient"]);
     let seconds: Vec<_> = (1..=20).map(|n| retry.next(n, 0.0).map(|delay| delay.as_secs())).collect();
     assert_eq!((seconds[0], seconds[2], seconds[18], seconds[19]), (Some(1), Some(4), Some(60), None));
@@ -141,7 +141,7 @@ fn a_bus_is_a_destination() {
     let bus =
         "[destinations.bus]\nkind = 'eventbridge'\nbus = 'orders'\nregion = 'eu-central-1'\nrate = 100\n";
     let config = load(&(FILE.replace("\n        ", "\n") + bus), &[]).unwrap();
-    assert_eq!(config.destinations["bus"].delivery().rate, Some(100));
+    assert_eq!(config.destinations["bus"].common().rate, Some(100));
     let destination = program::destination("bus", &config.destinations["bus"]).unwrap();
     assert_eq!(destination.id(), "bus");
 }
