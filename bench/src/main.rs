@@ -13,7 +13,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-#[tokio::main]
+/// With as many threads as the program has for one destination.
+#[tokio::main(worker_threads = 1)]
 async fn main() -> Result<(), Failure> {
     let name = std::env::args().nth(1).unwrap_or_default();
     match name.as_str() {

