@@ -3,12 +3,8 @@ use std::{
     collections::HashSet,
     time::{Duration, Instant},
 };
-use twinbox_core::{PublishError, PublishErrorKind, reconnect::Reconnect};
+use twinbox_core::reconnect::Reconnect;
 
-/// Messages that may be given up in [`STORM_WINDOW`]. More look like a fault of the destination, or of its
-/// configuration, that would bury a whole log.
-const STORM_MAX: u32 = 100;
-const STORM_WINDOW: Duration = Duration::from_secs(60);
 /// The longest that a destination is left alone for asking so.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
@@ -17,7 +13,6 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 pub(crate) struct Gate {
     until: Option<Instant>,
     pauses: Reconnect,
-    pub(crate) storm: Storm,
     paid_until: Option<Instant>,
     told: HashSet<String>,
 }
@@ -77,39 +72,6 @@ impl Gate {
     }
 }
 
-/// Keeps count of the messages that are given up.
-#[derive(Debug, Default)]
-pub(crate) struct Storm {
-    since: Option<Instant>,
-    dead: u32,
-    /// One more was to be given up.
-    exceeded: bool,
-}
-
-impl Storm {
-    /// Whether one more may be given up.
-    pub(crate) fn note_dead(&mut self) -> Result<(), PublishError> {
-        let now = Instant::now();
-        if self.since.is_none_or(|since| now - since >= STORM_WINDOW) {
-            *self = Self { since: Some(now), ..Self::default() };
-        }
-        if self.dead == STORM_MAX {
-            self.exceeded = true;
-            return Err(PublishError::new(PublishErrorKind::Unavailable, "relay.storm"));
-        }
-        self.dead += 1;
-        Ok(())
-    }
-
-    /// How long until another may be given up.
-    pub(crate) fn pause(&self) -> Duration {
-        match self.since {
-            Some(since) if self.exceeded => STORM_WINDOW.saturating_sub(since.elapsed()),
-            _ => Duration::ZERO,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,18 +112,5 @@ mod tests {
         gate.pay(rate, 10);
         gate.pay(rate, 10);
         assert_eq!(gate.allowance(rate, later), Err(Duration::from_millis(100)));
-    }
-
-    #[test]
-    fn a_storm_of_dead_letters_stops() {
-        let mut storm = Storm::default();
-        for _ in 0..STORM_MAX {
-            storm.note_dead().unwrap();
-        }
-        assert_eq!(storm.note_dead().unwrap_err().code(), "relay.storm");
-        assert!(storm.pause() > Duration::from_secs(59));
-        storm.since = Instant::now().checked_sub(STORM_WINDOW);
-        assert_eq!(storm.pause(), Duration::ZERO);
-        storm.note_dead().unwrap();
     }
 }

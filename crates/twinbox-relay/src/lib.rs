@@ -19,6 +19,7 @@
 //! of its key is sent.
 //!
 //! The program `twinbox-relay` (feature `bin`) is this library with a configuration file.
+mod breaker;
 #[cfg(feature = "bin")]
 mod check;
 #[cfg(feature = "bin")]
@@ -32,6 +33,7 @@ mod options;
 pub mod program;
 mod relay;
 
+pub use breaker::{Breaker, BreakerState};
 pub use counters::Counters;
 pub use error::Error;
 pub use options::{OnExhausted, RelayOptions};

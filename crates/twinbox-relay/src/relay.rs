@@ -1,5 +1,6 @@
 use crate::{
     Counters, Error, RelayOptions,
+    breaker::{Breaker, Circuit},
     flight::{Ended, Flight},
     gate::Gate,
 };
@@ -9,9 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{
-    Destination, PublishError, PublishErrorKind, Publisher, crash, reconnect::Reconnect, retry,
-};
+use twinbox_core::{Destination, PublishError, PublishErrorKind, Publisher, crash, retry};
 use twinbox_sql::{
     Dialect, Store,
     log::{Entry, Parked, Reader, ReaderOptions},
@@ -20,6 +19,8 @@ use uuid::Uuid;
 
 /// Delays up to this are waited for in place; for longer ones a message is put aside.
 const IN_PLACE_MAX: Duration = Duration::from_secs(1);
+/// A destination that nothing was sent to for this long is asked whether it is there.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a message waits for a place for its type.
 const NO_HOME_DELAY: Duration = Duration::from_secs(5);
 
@@ -39,17 +40,11 @@ pub struct Relay<DB: Dialect> {
     options: RelayOptions,
     owner: Uuid,
     counters: Counters,
+    breaker: Breaker,
 }
 
 /// The part of the messages in flight, as its denominator, that has to be free before more are sent.
 const SENT_TOGETHER: usize = 8;
-
-/// Why the relay let go of the destination.
-enum Released {
-    Stopped,
-    /// Worth another try.
-    Failed(Error),
-}
 
 impl<DB: Dialect> Relay<DB> {
     /// A relay with the default options.
@@ -60,7 +55,14 @@ impl<DB: Dialect> Relay<DB> {
     /// A relay with options of one's own.
     pub fn with_options(store: Store<DB>, destination: impl Destination, options: RelayOptions) -> Self {
         let (destination, owner) = (Arc::new(destination), Uuid::now_v7());
-        Self { store, destination, options, owner, counters: Counters::default() }
+        Self {
+            store,
+            destination,
+            options,
+            owner,
+            counters: Counters::default(),
+            breaker: Breaker::default(),
+        }
     }
 
     /// What it counts.
@@ -68,46 +70,43 @@ impl<DB: Dialect> Relay<DB> {
         self.counters.clone()
     }
 
+    /// Whether it tries the destination.
+    pub fn breaker(&self) -> Breaker {
+        self.breaker.clone()
+    }
+
     /// Runs until `stop` is cancelled, then waits for what is on its way, records it and gives the lease
     /// back. Outages of database and destination are waited out.
     ///
     /// # Errors
-    /// What needs a person: tables that are not fit to be read, a destination that is not set up as asked.
+    /// What needs a person: tables that are not fit to be read, a destination that is not set up as asked. If it
+    /// was in order before, that is an outage as any other.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let (mut reconnect, mut gate) = (Reconnect::new(), Gate::default());
+        let (mut circuit, mut gate) = (Circuit::new(self.breaker.clone()), Gate::default());
         while !stop.is_cancelled() {
-            let error = match self.own(&stop, &mut reconnect, &mut gate).await {
-                Ok(Released::Stopped) => break,
-                Ok(Released::Failed(Error::Store(error))) if !error.is_transient() => {
-                    return Err(error.into());
-                }
-                Ok(Released::Failed(error)) => error,
-                Err(error) if error.is_transient() => error,
-                Err(error) => return Err(error),
+            let error = match self.own(&stop, &mut circuit, &mut gate).await {
+                Ok(()) => break,
+                Err(error) => error,
             };
-            let destination = self.destination.id();
-            let pause = reconnect.pause();
-            match error {
-                Error::OwnedByAnother => tracing::debug!(destination, "another relay owns the destination"),
-                error => {
-                    let cause = &error as &dyn std::error::Error;
-                    tracing::warn!(destination, ?pause, error = cause, "the relay starts over");
-                }
-            }
+            let pause = match error {
+                Error::OwnedByAnother => circuit.stand_by(),
+                error if circuit.is_final(&error) => return Err(error),
+                error => circuit.open(self.destination.id(), &error),
+            };
             // A standby looks again within a lease, so that a takeover does not wait for a long pause.
-            let pause = pause.min(self.options.lease / 4).max(gate.storm.pause());
+            let pause = pause.min(self.options.lease / 4).max(circuit.storm.pause());
             pause_or_stop(pause, &stop).await;
         }
         Ok(())
     }
 
-    /// Owns the destination for as long as nothing fails.
+    /// Owns the destination until it is stopped or something fails.
     async fn own(
         &self,
         stop: &CancellationToken,
-        reconnect: &mut Reconnect,
+        circuit: &mut Circuit,
         gate: &mut Gate,
-    ) -> Result<Released, Error> {
+    ) -> Result<(), Error> {
         let options = ReaderOptions::new()
             .start(self.options.start)
             .lease(self.options.lease)
@@ -116,6 +115,7 @@ impl<DB: Dialect> Relay<DB> {
             .page(self.options.page);
         let reader = Reader::open(&self.store, self.destination.id(), self.owner, options).await?;
         let Some(mut reader) = reader else { return Err(Error::OwnedByAnother) };
+        circuit.probe();
         let connected = tokio::select! {
             connected = self.destination.connect() => connected.map(Some),
             () = stop.cancelled() => Ok(None),
@@ -124,38 +124,38 @@ impl<DB: Dialect> Relay<DB> {
             Ok(Some(publisher)) => publisher,
             other => {
                 reader.close().await?;
-                return other.map(|_| Released::Stopped).map_err(Error::from);
+                return other.map(|_| ()).map_err(Error::from);
             }
         };
+        circuit.close(self.destination.id());
         reader.hold(publisher.timeout());
-        tracing::info!(destination = self.destination.id(), "relaying");
         let mut flight = Flight::default();
-        let released = self.relay(&mut reader, &mut *publisher, &mut flight, stop, reconnect, gate).await;
-        match released {
-            Released::Stopped => {
-                land(&mut reader, &mut flight).await;
-                reader.close().await?;
-                tracing::info!(destination = self.destination.id(), "stopped");
-            }
-            Released::Failed(ref error) if error.is_destination() => {
-                // What is settled is worth recording, so that less is sent again.
-                let _ = reader.close().await;
-            }
-            // Another relay may own the destination now: what the client still buffers dies with it.
-            Released::Failed(_) => drop(publisher),
+        let Err(error) = self.relay(&mut reader, &mut *publisher, &mut flight, stop, circuit, gate).await
+        else {
+            land(&mut reader, &mut flight).await;
+            return Ok(reader.close().await?);
+        };
+        if error.is_destination() {
+            // What is on its way will fail as well, but some of it may have arrived, and what is settled is worth
+            // recording, so that less is sent again.
+            land(&mut reader, &mut flight).await;
+            let _ = reader.close().await;
         }
-        Ok(released)
+        // Otherwise another relay may own the destination now: what the client still buffers dies with it.
+        Err(error)
     }
 
+    /// Until it is stopped.
     async fn relay(
         &self,
         reader: &mut Reader<DB>,
         publisher: &mut dyn Publisher,
         flight: &mut Flight,
         stop: &CancellationToken,
-        reconnect: &mut Reconnect,
+        circuit: &mut Circuit,
         gate: &mut Gate,
-    ) -> Released {
+    ) -> Result<(), Error> {
+        let mut answered_at = Instant::now();
         loop {
             let mut wait = gate.wait();
             let allowed = gate.allowance(self.options.rate, Instant::now()).unwrap_or_else(|until| {
@@ -163,32 +163,35 @@ impl<DB: Dialect> Relay<DB> {
                 0
             });
             let room = if wait.is_zero() { self.room(flight).min(allowed) } else { 0 };
+            let quiet_until = answered_at + HEALTH_INTERVAL;
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return Released::Stopped,
+                () = stop.cancelled() => return Ok(()),
                 Some(ended) = flight.next() => {
                     let mut next = Some(ended);
                     while let Some(ended) = next {
-                        if let Err(error) = self.settle(reader, ended, gate) {
-                            // What is on its way will fail as well, but some of it may have arrived.
-                            land(reader, flight).await;
-                            return Released::Failed(error.into());
-                        }
+                        self.settle(reader, ended, circuit, gate)?;
                         next = flight.ready();
                     }
-                    reconnect.reset();
+                    circuit.delivered();
+                    answered_at = Instant::now();
                 }
                 () = tokio::time::sleep(wait), if !wait.is_zero() => {}
-                entries = reader.next(room) => match entries {
-                    Ok(entries) => {
-                        crash::point("relay.after_read");
-                        let entries = self.route(reader, entries, gate);
-                        gate.pay(self.options.rate, entries.len());
-                        flight.send(publisher, entries).await;
-                        crash::point("relay.after_send");
+                () = tokio::time::sleep_until(quiet_until.into()), if flight.len() == 0 => {
+                    tokio::select! {
+                        health = publisher.health() => health?,
+                        kept = reader.next(0) => drop(kept?),
                     }
-                    Err(error) => return Released::Failed(error.into()),
-                },
+                    answered_at = Instant::now();
+                }
+                entries = reader.next(room) => {
+                    let entries = entries?;
+                    crash::point("relay.after_read");
+                    let entries = self.route(reader, entries, gate);
+                    gate.pay(self.options.rate, entries.len());
+                    flight.send(publisher, entries).await;
+                    crash::point("relay.after_send");
+                }
             }
         }
     }
@@ -215,7 +218,13 @@ impl<DB: Dialect> Relay<DB> {
     }
 
     /// Takes note of an answer. An error says that the destination is down.
-    fn settle(&self, reader: &mut Reader<DB>, ended: Ended, gate: &mut Gate) -> Result<(), PublishError> {
+    fn settle(
+        &self,
+        reader: &mut Reader<DB>,
+        ended: Ended,
+        circuit: &mut Circuit,
+        gate: &mut Gate,
+    ) -> Result<(), PublishError> {
         use PublishErrorKind as K;
         let (destination, Ended { entry, result }) = (self.destination.id(), ended);
         let error = match result {
@@ -241,11 +250,11 @@ impl<DB: Dialect> Relay<DB> {
             self.counters.note_refused();
         }
         match error.kind() {
-            K::RefusedForGood => self.give_up(reader, entry, &error, gate)?,
+            K::RefusedForGood => self.give_up(reader, entry, &error, circuit)?,
             K::RefusedForNow => match self.options.retry.next(attempt, retry::random()) {
                 Some(delay) if delay <= IN_PLACE_MAX => reader.retry(entry, delay),
                 Some(delay) => self.park(reader, entry, Parked::Waiting(delay), attempt, &error),
-                None => self.give_up(reader, entry, &error, gate)?,
+                None => self.give_up(reader, entry, &error, circuit)?,
             },
             K::NoHome => {
                 let event_type = &entry.message.event_type;
@@ -278,9 +287,9 @@ impl<DB: Dialect> Relay<DB> {
         reader: &mut Reader<DB>,
         entry: Entry,
         error: &PublishError,
-        gate: &mut Gate,
+        circuit: &mut Circuit,
     ) -> Result<(), PublishError> {
-        gate.storm.note_dead()?;
+        circuit.storm.note_dead()?;
         self.counters.note_dead();
         let attempt = entry.ticket.attempt;
         self.park(reader, entry, self.options.on_exhausted.parked(), attempt, error);

@@ -1,0 +1,203 @@
+//! When a destination is not tried at all.
+use crate::Error;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+use twinbox_core::{PublishError, PublishErrorKind, reconnect::Reconnect};
+
+/// Messages that may be given up in [`STORM_WINDOW`]. More look like a fault of the destination, or of its
+/// configuration, that would bury a whole log.
+const STORM_MAX: u32 = 100;
+const STORM_WINDOW: Duration = Duration::from_secs(60);
+/// An outage is reported as often as this, however often the destination comes and goes.
+const ALERT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Whether a relay tries its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BreakerState {
+    /// Messages are sent.
+    Closed,
+    /// The destination is asked whether it is back. No message is at stake.
+    HalfOpen,
+    /// Nothing is sent, and no message is counted as failed.
+    Open,
+}
+
+impl BreakerState {
+    /// All of them, and their names in metrics.
+    pub(crate) const NAMES: [(Self, &str); 3] =
+        [(Self::Closed, "closed"), (Self::HalfOpen, "half_open"), (Self::Open, "open")];
+}
+
+/// What a relay's circuit breaker shows. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Breaker(Arc<AtomicU8>);
+
+impl Breaker {
+    /// Where it stands now.
+    pub fn state(&self) -> BreakerState {
+        BreakerState::NAMES[usize::from(self.0.load(Relaxed))].0
+    }
+
+    fn set(&self, state: BreakerState) {
+        self.0.store(state as u8, Relaxed);
+    }
+}
+
+/// The breaker itself: opens when the destination fails, asks at growing intervals whether it is back.
+#[derive(Debug, Default)]
+pub(crate) struct Circuit {
+    shown: Breaker,
+    pauses: Reconnect,
+    pub(crate) storm: Storm,
+    alerted_at: Option<Instant>,
+    /// An alert is out, and nobody was told that it is over.
+    alarmed: bool,
+    was_there: bool,
+}
+
+impl Circuit {
+    pub(crate) fn new(shown: Breaker) -> Self {
+        Self { shown, ..Self::default() }
+    }
+
+    /// Opens, and answers with how long until the next try.
+    pub(crate) fn open(&mut self, destination: &str, error: &Error) -> Duration {
+        self.shown.set(BreakerState::Open);
+        let pause = self.pauses.pause();
+        let cause = error as &dyn std::error::Error;
+        if self.alerted_at.is_some_and(|at| at.elapsed() < ALERT_INTERVAL) {
+            tracing::debug!(destination, ?pause, error = cause, "still down");
+        } else {
+            tracing::error!(destination, error = cause, "nothing is sent until this is over");
+            (self.alerted_at, self.alarmed) = (Some(Instant::now()), true);
+        }
+        pause
+    }
+
+    /// Whether trying again is of no use.
+    pub(crate) fn is_final(&self, error: &Error) -> bool {
+        !(error.is_transient() || self.was_there && error.is_destination())
+    }
+
+    /// Another relay has the destination, and knows how it does.
+    pub(crate) fn stand_by(&mut self) -> Duration {
+        self.shown.set(BreakerState::Closed);
+        self.pauses.pause()
+    }
+
+    /// The destination is asked.
+    pub(crate) fn probe(&mut self) {
+        if self.shown.state() == BreakerState::Open {
+            self.shown.set(BreakerState::HalfOpen);
+        }
+    }
+
+    /// The destination is there.
+    pub(crate) fn close(&mut self, destination: &str) {
+        self.shown.set(BreakerState::Closed);
+        if !std::mem::replace(&mut self.was_there, true) {
+            tracing::info!(destination, "relaying");
+        }
+        if std::mem::take(&mut self.alarmed) {
+            tracing::info!(destination, "it is over: relaying goes on");
+        }
+    }
+
+    /// The destination took something.
+    pub(crate) fn delivered(&mut self) {
+        self.pauses.reset();
+    }
+}
+
+/// Keeps count of the messages that are given up.
+#[derive(Debug, Default)]
+pub(crate) struct Storm {
+    since: Option<Instant>,
+    dead: u32,
+    /// One more was to be given up.
+    exceeded: bool,
+}
+
+impl Storm {
+    /// Whether one more may be given up.
+    pub(crate) fn note_dead(&mut self) -> Result<(), PublishError> {
+        let now = Instant::now();
+        if self.since.is_none_or(|since| now - since >= STORM_WINDOW) {
+            *self = Self { since: Some(now), ..Self::default() };
+        }
+        if self.dead == STORM_MAX {
+            self.exceeded = true;
+            return Err(PublishError::new(PublishErrorKind::Unavailable, "relay.storm"));
+        }
+        self.dead += 1;
+        Ok(())
+    }
+
+    /// How long until another may be given up.
+    pub(crate) fn pause(&self) -> Duration {
+        match self.since {
+            Some(since) if self.exceeded => STORM_WINDOW.saturating_sub(since.elapsed()),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outage() -> Error {
+        PublishError::new(PublishErrorKind::Unavailable, "test.down").into()
+    }
+
+    #[test]
+    fn pauses_grow_until_something_is_delivered() {
+        let shown = Breaker::default();
+        let mut circuit = Circuit::new(shown.clone());
+        let pauses: Vec<_> = (0..20).map(|_| circuit.open("d", &outage())).collect();
+        assert!(pauses.iter().max() > Some(&(pauses[0] * 3)), "{pauses:?}");
+        assert_eq!(shown.state(), BreakerState::Open);
+        circuit.probe();
+        assert_eq!(shown.state(), BreakerState::HalfOpen);
+        circuit.close("d");
+        assert_eq!(shown.state(), BreakerState::Closed);
+        assert!(circuit.open("d", &outage()) > Duration::from_secs(1), "it was there and took nothing");
+        circuit.delivered();
+        assert!(circuit.open("d", &outage()) < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_destination_that_comes_and_goes_raises_one_alert() {
+        let mut circuit = Circuit::default();
+        circuit.open("d", &outage());
+        let alerted_at = circuit.alerted_at;
+        assert!(alerted_at.is_some() && circuit.alarmed);
+        for _ in 0..1000 {
+            circuit.probe();
+            circuit.close("d");
+            circuit.open("d", &outage());
+        }
+        assert_eq!(circuit.alerted_at, alerted_at);
+        circuit.alerted_at = Instant::now().checked_sub(ALERT_INTERVAL);
+        circuit.open("d", &outage());
+        assert!(circuit.alerted_at > alerted_at);
+    }
+
+    #[test]
+    fn a_storm_of_dead_letters_stops() {
+        let mut storm = Storm::default();
+        for _ in 0..STORM_MAX {
+            storm.note_dead().unwrap();
+        }
+        assert_eq!(storm.note_dead().unwrap_err().code(), "relay.storm");
+        assert!(storm.pause() > Duration::from_secs(59));
+        storm.since = Instant::now().checked_sub(STORM_WINDOW);
+        assert_eq!(storm.pause(), Duration::ZERO);
+        storm.note_dead().unwrap();
+    }
+}
