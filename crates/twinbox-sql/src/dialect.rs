@@ -127,6 +127,12 @@ pub trait Dialect:
     /// The reader that is furthest behind, if it keeps messages that are older than `?` microseconds.
     #[doc(hidden)]
     const HELD_BY: &'static str;
+    /// How many messages a reader has not settled, at most so many, and the age of the oldest in microseconds.
+    #[doc(hidden)]
+    const BACKLOG: &'static str;
+    /// Microseconds until a lease ends.
+    #[doc(hidden)]
+    const LEASE_LEFT: &'static str;
 
     /// Where a table, index or function of that name is.
     #[doc(hidden)]

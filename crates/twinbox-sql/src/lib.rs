@@ -34,6 +34,7 @@ mod retention;
 mod row;
 mod scope;
 mod sql;
+mod status;
 mod store;
 mod tx;
 
@@ -45,5 +46,6 @@ pub use error::{Error, ErrorKind};
 pub use handler_error::{Disposition, HandlerError, HandlerResult};
 pub use outbox::{Outbox, PUBLISH_ALL_MAX};
 pub use retention::Purged;
+pub use status::{BACKLOG_MAX, ReaderStatus};
 pub use store::{Store, StoreOptions};
 pub use tx::{BatchTx, InTransaction, Tx};

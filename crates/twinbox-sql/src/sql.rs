@@ -56,7 +56,7 @@ macro_rules! statements {
                 Self {
                     service: service.to_owned(),
                     namespace: namespace.to_owned(),
-                    $($name: render::<DB>(namespace, $text),)*
+                    $($name: render::<DB>(namespace, &$text),)*
                 }
             }
         }
@@ -79,9 +79,10 @@ statements! {
     cursor_exists: "SELECT partitions FROM {cursors} WHERE destination = ?";
     cursor_take: "UPDATE {cursors} SET epoch = epoch + 1, owner = ?, lease_until = {after} \
         WHERE destination = ? AND (lease_until <= {now} OR owner = ?)";
-    cursor_read: "SELECT p, w, position, epoch FROM {cursors} WHERE destination = ? AND owner = ?";
+    cursor_read: "SELECT p, w, position, epoch, held FROM {cursors} WHERE destination = ? AND owner = ?";
     cursor_advance: "UPDATE {cursors} SET p = ?, w = ?, position = ?, lease_until = {after} \
-        WHERE destination = ? AND epoch = ? AND p = ? AND w = ? AND position = ?";
+        WHERE destination = ? AND epoch = ? AND p = ? AND w = ? AND position = ? RETURNING held";
+    cursor_hold: "UPDATE {cursors} SET held = ? WHERE destination = ?";
     cursor_release: "UPDATE {cursors} SET lease_until = {now}, owner = NULL WHERE destination = ? AND epoch = ?";
     log_any: "SELECT 1 FROM {outbox} LIMIT 1";
     log_newest: DB::NEWEST;
@@ -94,6 +95,10 @@ statements! {
     purge: DB::PURGE;
     purge_ticks: DB::PURGE_TICKS.unwrap_or_default();
     held_by: DB::HELD_BY;
+    readers: &format!("SELECT destination, {}, held FROM {{cursors}} ORDER BY destination", DB::LEASE_LEFT);
+    backlog: DB::BACKLOG;
+    // By primary key (destination, position).
+    parked_states: "SELECT state, count(*) FROM {parked} WHERE destination = ? GROUP BY state";
 
     // By primary key (destination), of cursors: nobody else owns the cursor until the transaction ends.
     parked_fence: "UPDATE {cursors} SET epoch = epoch WHERE destination = ? AND epoch = ?";

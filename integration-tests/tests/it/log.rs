@@ -13,6 +13,7 @@ mod repeated;
 mod restore;
 mod retention;
 mod start;
+mod status;
 
 use sqlx::AssertSqlSafe;
 use std::{future::Future, time::Duration};
@@ -78,6 +79,10 @@ cases! {
     retention::without_a_reader_nothing_goes
     retention::what_is_parked_stays
     retention::all_of_many_goes
+    status::a_backlog_is_counted
+    status::a_lease_is_a_heartbeat
+    status::what_is_parked_is_counted_by_state
+    status::a_breaker_opened_by_hand_holds_everything
     ]
     only postgres: [
     late::a_late_commit_is_not_skipped

@@ -17,6 +17,12 @@ impl Dialect for Postgres {
             compatible_from: 1,
             sql: include_str!("../../migrations/postgres/0002_parked.sql"),
         },
+        // A relay that does not know it goes on although it is held.
+        Migration {
+            name: "held",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/postgres/0003_held.sql"),
+        },
     ];
     const BOOTSTRAP: &'static str = "CREATE SCHEMA IF NOT EXISTS {schema};
         CREATE TABLE IF NOT EXISTS {migrations} (version bigint PRIMARY KEY, name text NOT NULL,
@@ -137,6 +143,20 @@ impl Dialect for Postgres {
     const HELD_BY: &'static str = "SELECT destination FROM {cursors}
         WHERE p < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')
         ORDER BY p LIMIT 1";
+
+    // Before the first position of its window a reader is at the end of the tick p, and beyond it at a position.
+    const BACKLOG: &'static str = "WITH c AS MATERIALIZED (
+            SELECT position, (SELECT pg_snapshot_xmax(snapshot) FROM {ticks} WHERE id = p) AS x
+            FROM {cursors} WHERE destination = $1
+        ) SELECT count(*), COALESCE((EXTRACT(epoch FROM clock_timestamp() - min(time)) * 1000000)::bigint, 0) FROM (
+            (SELECT time FROM {outbox} WHERE (SELECT position FROM c) = 0 AND txid >= (SELECT x FROM c)
+                ORDER BY txid, position LIMIT $2)
+            UNION ALL
+            (SELECT time FROM {outbox} WHERE (SELECT position FROM c) > 0 AND position > (SELECT position FROM c)
+                AND (txid >= (SELECT x FROM c)) IS TRUE ORDER BY position LIMIT $2)
+        ) unsettled";
+    const LEASE_LEFT: &'static str =
+        "(EXTRACT(epoch FROM lease_until - clock_timestamp()) * 1000000)::bigint";
 
     fn table(namespace: &str, name: &str) -> String {
         if name == "schema" { format!("\"{namespace}\"") } else { format!("\"{namespace}\".{name}") }

@@ -45,6 +45,12 @@ impl Dialect for Sqlite {
             compatible_from: 1,
             sql: include_str!("../../migrations/sqlite/0002_parked.sql"),
         },
+        // A relay that does not know it goes on although it is held.
+        Migration {
+            name: "held",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/sqlite/0003_held.sql"),
+        },
     ];
     const BOOTSTRAP: &'static str = "CREATE TABLE IF NOT EXISTS {migrations} (version INTEGER PRIMARY KEY,
         name TEXT NOT NULL, compatible_from INTEGER NOT NULL,
@@ -85,6 +91,11 @@ impl Dialect for Sqlite {
     const PURGE_TICKS: Option<&'static str> = None;
     const HELD_BY: &'static str = "SELECT destination FROM {cursors} c
         WHERE EXISTS (SELECT 1 FROM {outbox} WHERE position > c.p AND time <= {now} - ?) ORDER BY p LIMIT 1";
+
+    const BACKLOG: &'static str = "SELECT count(*), COALESCE(CAST(unixepoch('subsec') * 1000000 AS INTEGER) - min(time), 0) FROM (
+            SELECT time FROM {outbox} WHERE position > (SELECT max(p, position) FROM {cursors} WHERE destination = ?1)
+            ORDER BY position LIMIT ?2)";
+    const LEASE_LEFT: &'static str = "lease_until - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
     fn table(namespace: &str, name: &str) -> String {
         format!("{namespace}_{name}")

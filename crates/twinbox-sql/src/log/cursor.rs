@@ -11,6 +11,16 @@ use uuid::Uuid;
 pub(crate) struct Owned {
     pub(crate) cursor: Cursor,
     pub(crate) epoch: i64,
+    pub(crate) held: Option<String>,
+}
+
+/// What became of a write of the cursor.
+#[derive(Debug)]
+pub(crate) enum Advanced {
+    /// It is written, and somebody may hold the destination back.
+    Ours { held: Option<String> },
+    /// The cursor is another's.
+    Lost,
 }
 
 impl<DB: Dialect> Store<DB> {
@@ -46,7 +56,7 @@ impl<DB: Dialect> Store<DB> {
             .fetch_one(conn)
             .await?;
         let cursor = Cursor { p: row.try_get(0)?, w: row.try_get(1)?, position: row.try_get(2)? };
-        Ok(Some(Owned { cursor, epoch: row.try_get(3)? }))
+        Ok(Some(Owned { cursor, epoch: row.try_get(3)?, held: row.try_get(4)? }))
     }
 
     async fn ensure_cursor(
@@ -113,7 +123,7 @@ impl<DB: Dialect> Store<DB> {
         Ok(())
     }
 
-    /// Writes the cursor and renews the lease. False: the cursor is another's.
+    /// Writes the cursor and renews the lease.
     pub(crate) async fn advance_cursor(
         &self,
         destination: &str,
@@ -121,7 +131,7 @@ impl<DB: Dialect> Store<DB> {
         epoch: i64,
         from: Cursor,
         to: Cursor,
-    ) -> Result<bool, Error> {
+    ) -> Result<Advanced, Error> {
         let _permit = self.write_permit().await?;
         let written = query::<DB>(&self.statements().cursor_advance)
             .bind(to.p)
@@ -133,9 +143,12 @@ impl<DB: Dialect> Store<DB> {
             .bind(from.p)
             .bind(from.w)
             .bind(from.position)
-            .execute(&mut *self.connection().await?)
+            .fetch_optional(&mut *self.connection().await?)
             .await?;
-        Ok(DB::rows_affected(&written) == 1)
+        Ok(match written {
+            Some(row) => Advanced::Ours { held: row.try_get(0)? },
+            None => Advanced::Lost,
+        })
     }
 
     /// Ends the lease, so that another process can take over at once.

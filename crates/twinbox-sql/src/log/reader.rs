@@ -1,6 +1,7 @@
 use super::{
     BUFFERED_BYTES_MAX, BUFFERED_MAX, CURSOR_INTERVAL, Cursor, Entry, PAGE_BYTES, POLL_BUSY, POLL_IDLE,
     READ_AHEAD_MAX, ReaderOptions, THIN_INTERVAL, Ticket,
+    cursor::Advanced,
     lanes::{Lanes, Place},
     page::{Fetched, Reading, fetch},
     parking::{Parking, looked},
@@ -38,14 +39,18 @@ pub struct Reader<DB: Dialect> {
     wrote_at: Instant,
     lease_end: Instant,
     hold: Duration,
+    /// Why somebody holds the destination back.
+    held: Option<String>,
     pub(super) parking: Option<Parking>,
 }
 
 struct Write {
     to: Cursor,
     sent_at: Instant,
-    task: AbortOnDropHandle<Result<bool, Error>>,
+    task: AbortOnDropHandle<Result<Advanced, Error>>,
 }
+
+type Written = (Cursor, Instant, Advanced);
 
 /// The first page is small, because nothing is known of the messages' size.
 const FIRST_PAGE: usize = 200;
@@ -92,6 +97,7 @@ impl<DB: Dialect> Reader<DB> {
             wrote_at: sent_at,
             lease_end: sent_at + options.lease,
             hold: Duration::ZERO,
+            held: owned.held,
             parking: options.parking.then(|| Parking::new(sent_at)),
             options,
         }))
@@ -101,6 +107,12 @@ impl<DB: Dialect> Reader<DB> {
     /// so that none is under way when another process takes over.
     pub fn hold(&mut self, hold: Duration) {
         self.hold = hold;
+    }
+
+    /// Why nothing is handed out although the lease is ours: somebody opened the breaker by hand, see
+    /// [`Store::open_breaker`].
+    pub fn held(&self) -> Option<&str> {
+        self.held.as_deref()
     }
 
     /// Waits for messages that may go and hands out at most `room` of them, never two of a key. With no room
@@ -133,7 +145,7 @@ impl<DB: Dialect> Reader<DB> {
             self.start_fetching(now);
             self.start_writing(now);
             let wake_at = self.lanes.wake(now);
-            let open = self.parking.as_ref().is_none_or(|parking| parking.open);
+            let open = self.held.is_none() && self.parking.as_ref().is_none_or(|parking| parking.open);
             if room > 0 && open && now + self.hold < self.lease_end {
                 let entries = self.lanes.take(room);
                 if !entries.is_empty() {
@@ -190,7 +202,7 @@ impl<DB: Dialect> Reader<DB> {
         }
         let to = self.lanes.settled();
         if to != self.recorded {
-            self.write(to).await?.then_some(()).ok_or_else(lease_lost)?;
+            let Advanced::Ours { .. } = self.write(to).await? else { return Err(lease_lost()) };
         }
         self.store.release_cursor(&self.destination, self.epoch).await
     }
@@ -288,15 +300,21 @@ impl<DB: Dialect> Reader<DB> {
         }
     }
 
-    fn write(&self, to: Cursor) -> impl Future<Output = Result<bool, Error>> + Send + 'static {
+    fn write(&self, to: Cursor) -> impl Future<Output = Result<Advanced, Error>> + Send + 'static {
         let (store, destination) = (self.store.clone(), self.destination.clone());
         let (lease, epoch, from) = (self.options.lease, self.epoch, self.recorded);
         async move { store.advance_cursor(&destination, lease, epoch, from, to).await }
     }
 
-    fn written(&mut self, (to, sent_at, ours): (Cursor, Instant, bool)) -> Result<(), Error> {
-        if !ours {
-            return Err(lease_lost());
+    fn written(&mut self, (to, sent_at, advanced): Written) -> Result<(), Error> {
+        let Advanced::Ours { held } = advanced else { return Err(lease_lost()) };
+        if held != self.held {
+            let destination = &*self.destination;
+            match &held {
+                Some(reason) => tracing::warn!(destination, reason, "the breaker is opened by hand"),
+                None => tracing::info!(destination, "the breaker is closed by hand"),
+            }
+            self.held = held;
         }
         self.recorded = to;
         self.lease_end = sent_at + self.options.lease;
@@ -309,11 +327,11 @@ pub(super) fn lease_lost() -> Error {
 }
 
 impl Task for Write {
-    type Output = (Cursor, Instant, bool);
+    type Output = Written;
 
     fn poll_task(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<Self::Output, Error>> {
-        let ours = std::task::ready!(std::pin::Pin::new(&mut self.task).poll(cx));
-        std::task::Poll::Ready(joined(ours).map(|ours| (self.to, self.sent_at, ours)))
+        let advanced = std::task::ready!(std::pin::Pin::new(&mut self.task).poll(cx));
+        std::task::Poll::Ready(joined(advanced).map(|advanced| (self.to, self.sent_at, advanced)))
     }
 }
 

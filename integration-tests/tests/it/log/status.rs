@@ -1,0 +1,74 @@
+//! What the database tells about readers, and holding one back.
+use super::*;
+use twinbox::{ReaderStatus, log::Parked};
+
+async fn status<DB: Names>(store: &Store<DB>) -> ReaderStatus {
+    let mut readers = store.readers().await.unwrap();
+    assert_eq!(readers.len(), 1);
+    readers.remove(0)
+}
+
+/// What is not settled is counted from the start, from within a window and behind one.
+pub(super) async fn a_backlog_is_counted<DB: Names>(store: &Store<DB>) {
+    let mut reader = open(store, "d").await;
+    assert_eq!(status(store).await.backlog, 0);
+    assert_eq!(status(store).await.oldest, Duration::ZERO);
+    publish(store, None, &["a"]).await;
+    publish(store, None, &["b", "c"]).await;
+    assert_eq!(status(store).await.backlog, 3);
+    assert!(status(store).await.oldest > Duration::ZERO);
+
+    let mut taken = take(&mut reader, 3).await;
+    reader.settle(taken.remove(0).ticket);
+    run_until(store, &mut reader, "d", |row| row.position > 0).await;
+    assert_eq!(status(store).await.backlog, 2);
+    taken.into_iter().for_each(|entry| reader.settle(entry.ticket));
+    run_until(store, &mut reader, "d", |row| row.p == row.w && row.p > 0).await;
+    assert_eq!(status(store).await.backlog, 0);
+    publish(store, None, &["d"]).await;
+    assert_eq!(status(store).await.backlog, 1);
+}
+
+pub(super) async fn a_lease_is_a_heartbeat<DB: Names>(store: &Store<DB>) {
+    let reader = open(store, "d").await;
+    let left = status(store).await.lease.unwrap();
+    assert!(left > Duration::ZERO && left <= Duration::from_secs(4), "{left:?}");
+    reader.close().await.unwrap();
+    assert_eq!(status(store).await.lease, None);
+}
+
+pub(super) async fn what_is_parked_is_counted_by_state<DB: Names>(store: &Store<DB>) {
+    let mut reader = open_with(store, "d", ReaderOptions::new().parking(true)).await;
+    publish(store, None, &["a", "b", "c", "d"]).await;
+    let states =
+        [Parked::Dead, Parked::DeadHoldingKey, Parked::Blocking, Parked::Waiting(Duration::from_secs(3600))];
+    for (entry, state) in take(&mut reader, 4).await.into_iter().zip(states) {
+        reader.park(entry, state, 1, "test");
+    }
+    run_until(store, &mut reader, "d", |row| row.p == row.w && row.p > 0).await;
+    let status = status(store).await;
+    assert_eq!((status.waiting, status.dead, status.blocking), (1, 2, 1));
+}
+
+/// The owner notices, nothing is handed out, the lease is kept, and it goes on where it was.
+pub(super) async fn a_breaker_opened_by_hand_holds_everything<DB: Names>(store: &Store<DB>) {
+    let unknown = store.open_breaker("d", "a bad deploy").await.unwrap_err();
+    assert!(unknown.to_string().contains("\"d\""), "{unknown}");
+    let mut reader = open(store, "d").await;
+    let epoch = row(store, "d").await.epoch;
+    store.open_breaker("d", "a bad deploy").await.unwrap();
+    assert_eq!(status(store).await.held.as_deref(), Some("a bad deploy"));
+    while reader.held().is_none() {
+        let _ = tokio::time::timeout(Duration::from_millis(20), reader.next(0)).await;
+    }
+    publish(store, None, &["a"]).await;
+    tokio::time::timeout(Duration::from_millis(500), reader.next(1)).await.unwrap_err();
+    reader.close().await.unwrap();
+
+    let mut reader = open(store, "d").await;
+    assert_eq!(reader.held(), Some("a bad deploy"));
+    tokio::time::timeout(Duration::from_millis(500), reader.next(1)).await.unwrap_err();
+    assert_eq!(row(store, "d").await.epoch, epoch + 1, "nobody else took over meanwhile");
+    store.close_breaker("d").await.unwrap();
+    assert_eq!(texts(&take(&mut reader, 1).await), ["a"]);
+}
