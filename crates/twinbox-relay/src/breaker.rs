@@ -1,6 +1,8 @@
 //! When a destination is not tried at all.
 use crate::Error;
+use metrics::{Gauge, gauge};
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering::Relaxed},
@@ -21,35 +23,57 @@ const ALERT_INTERVAL: Duration = Duration::from_secs(60);
 pub enum BreakerState {
     /// Messages are sent.
     Closed,
-    /// The destination is asked whether it is back. No message is at stake.
+    /// The destination is asked whether it is there. No message is at stake.
     HalfOpen,
     /// Nothing is sent, and no message is counted as failed.
     Open,
 }
 
-impl BreakerState {
-    /// All of them, and their names in metrics.
-    pub(crate) const NAMES: [(Self, &str); 3] =
-        [(Self::Closed, "closed"), (Self::HalfOpen, "half_open"), (Self::Open, "open")];
-}
+/// The states with their names in metrics.
+const STATES: [(BreakerState, &str); 3] =
+    [(BreakerState::Closed, "closed"), (BreakerState::HalfOpen, "half_open"), (BreakerState::Open, "open")];
 
 /// What a relay's circuit breaker shows. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct Breaker(Arc<AtomicU8>);
+#[derive(Clone)]
+pub struct Breaker(Arc<Shown>);
+
+struct Shown {
+    state: AtomicU8,
+    gauges: [Gauge; STATES.len()],
+}
 
 impl Breaker {
+    pub(crate) fn new(destination: &str) -> Self {
+        let gauges = STATES.map(|(_, state)| {
+            let labels = [("destination", destination.to_owned()), ("state", state.to_owned())];
+            gauge!("twinbox.relay.breaker", &labels)
+        });
+        let breaker = Self(Arc::new(Shown { state: AtomicU8::new(0), gauges }));
+        breaker.set(BreakerState::HalfOpen);
+        breaker
+    }
+
     /// Where it stands now.
     pub fn state(&self) -> BreakerState {
-        BreakerState::NAMES[usize::from(self.0.load(Relaxed))].0
+        STATES[usize::from(self.0.state.load(Relaxed))].0
     }
 
     fn set(&self, state: BreakerState) {
-        self.0.store(state as u8, Relaxed);
+        self.0.state.store(state as u8, Relaxed);
+        for (gauge, (other, _)) in self.0.gauges.iter().zip(STATES) {
+            gauge.set(if other == state { 1.0 } else { 0.0 });
+        }
+    }
+}
+
+impl fmt::Debug for Breaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Breaker").field(&self.state()).finish()
     }
 }
 
 /// The breaker itself: opens when the destination fails, asks at growing intervals whether it is back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Circuit {
     shown: Breaker,
     pauses: Reconnect,
@@ -62,7 +86,14 @@ pub(crate) struct Circuit {
 
 impl Circuit {
     pub(crate) fn new(shown: Breaker) -> Self {
-        Self { shown, ..Self::default() }
+        Self {
+            shown,
+            pauses: Reconnect::new(),
+            storm: Storm::default(),
+            alerted_at: None,
+            alarmed: false,
+            was_there: false,
+        }
     }
 
     /// Opens, and answers with how long until the next try.
@@ -157,7 +188,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_until_something_is_delivered() {
-        let shown = Breaker::default();
+        let shown = Breaker::new("d");
         let mut circuit = Circuit::new(shown.clone());
         let pauses: Vec<_> = (0..20).map(|_| circuit.open("d", &outage())).collect();
         assert!(pauses.iter().max() > Some(&(pauses[0] * 3)), "{pauses:?}");
@@ -173,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_destination_that_comes_and_goes_raises_one_alert() {
-        let mut circuit = Circuit::default();
+        let mut circuit = Circuit::new(Breaker::new("d"));
         circuit.open("d", &outage());
         let alerted_at = circuit.alerted_at;
         assert!(alerted_at.is_some() && circuit.alarmed);

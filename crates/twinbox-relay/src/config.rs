@@ -27,6 +27,12 @@
 //! base = "1s"                           # doubling
 //! max = "1m"
 //! attempts = 20
+//!
+//! [admin]
+//! listen = "127.0.0.1:9464"             # /livez, /readyz, /metrics
+//!
+//! [log]
+//! format = "json"                       # or "pretty"
 //! ```
 //!
 //! Every value can come from the environment instead, which wins over the file:
@@ -39,7 +45,7 @@ pub use load::{ConfigError, ENVIRONMENT_PREFIX, secret};
 pub use value::{Duration, Exhausted, Retry, Start};
 
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 use twinbox_core::TypePattern;
 
 /// The whole file.
@@ -54,6 +60,41 @@ pub struct Config {
     /// When messages are tried again, by name.
     #[serde(default)]
     pub retry: BTreeMap<String, Retry>,
+    /// Probes and metrics.
+    #[serde(default)]
+    pub admin: Admin,
+    /// What is logged.
+    #[serde(default)]
+    pub log: Log,
+}
+
+/// Probes and metrics.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Admin {
+    /// Where `/livez`, `/readyz` and `/metrics` are served, to whoever asks: keep it on loopback or behind a
+    /// wall. Without it nowhere.
+    pub listen: Option<SocketAddr>,
+}
+
+/// What is logged. `RUST_LOG` chooses how much.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// How a line looks.
+    #[serde(default)]
+    pub format: LogFormat,
+}
+
+/// How a line of the log looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Pretty,
+    /// One object a line.
+    Json,
 }
 
 /// Where the outbox is.

@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{fmt, time::Duration};
 use twinbox_core::PublishError;
 use twinbox_sql::ErrorKind;
 
@@ -12,6 +12,13 @@ pub enum Error {
     Store(twinbox_sql::Error),
     /// Another relay owns the destination.
     OwnedByAnother,
+    /// The lease is too short for what the destination may take for an answer: nothing could ever be sent.
+    LeaseTooShort {
+        /// The lease.
+        lease: Duration,
+        /// How long a message that was sent can stay without an answer.
+        timeout: Duration,
+    },
 }
 
 impl Error {
@@ -21,6 +28,7 @@ impl Error {
             Self::Destination(e) => e.is_transient(),
             Self::Store(e) => e.is_transient(),
             Self::OwnedByAnother => true,
+            Self::LeaseTooShort { .. } => false,
         }
     }
 
@@ -36,6 +44,12 @@ impl fmt::Display for Error {
             Self::Store(e) if e.kind() == ErrorKind::LeaseLost => write!(f, "the lease was lost: {e}"),
             Self::Store(e) => write!(f, "the store failed: {e}"),
             Self::OwnedByAnother => f.write_str("another relay owns the destination"),
+            Self::LeaseTooShort { lease, timeout } => write!(
+                f,
+                "a lease of {lease:?} is too short for a destination that may take {timeout:?} to answer: \
+                 make it {:?} or longer",
+                *timeout * 2
+            ),
         }
     }
 }
@@ -45,7 +59,7 @@ impl std::error::Error for Error {
         match self {
             Self::Destination(e) => e.source(),
             Self::Store(e) => e.source(),
-            Self::OwnedByAnother => None,
+            Self::OwnedByAnother | Self::LeaseTooShort { .. } => None,
         }
     }
 }

@@ -19,6 +19,8 @@
 //! of its key is sent.
 //!
 //! The program `twinbox-relay` (feature `bin`) is this library with a configuration file.
+#[cfg(feature = "bin")]
+mod admin;
 mod breaker;
 #[cfg(feature = "bin")]
 mod check;

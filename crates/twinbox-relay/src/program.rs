@@ -1,11 +1,16 @@
 //! The program `twinbox-relay`: the library with a configuration file, logs and signals.
 use crate::{
-    Relay, RelayOptions, check,
-    config::{self, Config, ConfigError, Database, Destination, secret},
+    Error, Relay, RelayOptions,
+    admin::{self, Broken},
+    check,
+    config::{self, Config, ConfigError, Database, Destination, LogFormat, secret},
 };
 use clap::{Parser, Subcommand};
 use sqlx::{PgPool, Postgres, Sqlite, postgres::PgPoolOptions, sqlite::SqliteConnectOptions};
-use std::{error::Error as StdError, io::IsTerminal as _, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    error::Error as StdError, io::IsTerminal as _, path::PathBuf, process::ExitCode, sync::Arc,
+    time::Duration,
+};
 use tokio::{
     runtime::{Builder, Runtime},
     signal::unix::{SignalKind, signal},
@@ -17,6 +22,9 @@ use twinbox_aws::{EventBridge, EventBridgeOptions};
 use twinbox_core::RetryPolicy;
 use twinbox_nats::{Nats, NatsOptions, StreamOptions};
 use twinbox_sql::{Dialect, Store, StoreOptions, log};
+
+/// How long until a destination that was not set up as asked is tried again.
+const BROKEN_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Parser)]
 #[command(
@@ -54,7 +62,7 @@ enum Command {
         config: Option<PathBuf>,
         /// How old is old enough. 100 messages a second of 1 KB are about 60 GB a week.
         #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = humantime::parse_duration)]
-        keep: std::time::Duration,
+        keep: Duration,
     },
     /// About the configuration.
     #[command(subcommand)]
@@ -76,15 +84,12 @@ enum ConfigCommand {
 enum Task {
     Relay { migrate: bool },
     Check,
-    Purge { keep: std::time::Duration },
+    Purge { keep: Duration },
 }
 
 /// Runs the program on the process's arguments and environment.
 pub fn main() -> ExitCode {
     let command = Arguments::parse().command;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
-    let ansi = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
     match execute(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&*error),
@@ -102,7 +107,20 @@ fn execute(command: Command) -> Result<(), Failure> {
         }
     };
     let config = Config::load(path.as_deref(), std::env::vars())?;
+    log_to_stderr(config.log.format);
     runtime(config.destinations.len())?.block_on(run(config, task))
+}
+
+fn log_to_stderr(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Pretty => lines.init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
 }
 
 /// A thread for each destination, if there are as many cores: what hands a message from core to core makes a
@@ -186,21 +204,50 @@ async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) ->
     if migrate {
         store.migrate().await?;
     }
+    let broken = Broken::default();
+    if let Some(address) = config.admin.listen {
+        let destinations = config.destinations.len();
+        admin::serve(address, store.clone(), destinations, broken.clone(), stop.clone()).await?;
+    }
     let mut relays = JoinSet::new();
-    for (n, (id, configured)) in config.destinations.iter().enumerate() {
-        // One of them looks out for what nobody takes.
-        let options = options(config, id, n == 0)?;
-        let relay = Relay::with_options(store.clone(), destination(id, configured)?, options);
-        relays.spawn(relay.run(stop.clone()));
+    for id in config.destinations.keys() {
+        relays.spawn(run_one(relay(&store, config, id)?, id.clone(), Duration::ZERO, stop.clone()));
     }
     let mut result = Ok(());
     while let Some(ended) = relays.join_next().await {
-        if let Err(error) = ended? {
+        let (id, Err(error)) = ended? else { continue };
+        let again = relay(&store, config, &id)?;
+        broken.add(&id, &error, again.breaker());
+        // A store that is not fit is so for all of them.
+        if matches!(error, Error::Store(_)) || broken.all().len() == config.destinations.len() {
             stop.cancel();
+        }
+        if stop.is_cancelled() {
             result = Err(error.into());
+        } else {
+            let cause = &error as &dyn StdError;
+            tracing::error!(destination = id, error = cause, again = ?BROKEN_PAUSE, "the others go on");
+            relays.spawn(run_one(again, id, BROKEN_PAUSE, stop.clone()));
         }
     }
     result
+}
+
+fn relay<DB: Dialect>(store: &Store<DB>, config: &Config, id: &str) -> Result<Relay<DB>, Failure> {
+    // One of them looks out for what nobody takes.
+    let reports = config.destinations.keys().next().is_some_and(|first| first == id);
+    let options = options(config, id, reports)?;
+    Ok(Relay::with_options(store.clone(), destination(id, &config.destinations[id])?, options))
+}
+
+async fn run_one<DB: Dialect>(
+    relay: Relay<DB>,
+    id: String,
+    pause: Duration,
+    stop: CancellationToken,
+) -> (String, Result<(), Error>) {
+    let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+    (id, relay.run(stop).await)
 }
 
 pub(crate) fn destination(

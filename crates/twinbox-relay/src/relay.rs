@@ -12,7 +12,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Destination, PublishError, PublishErrorKind, Publisher, crash, retry};
 use twinbox_sql::{
-    Dialect, Store,
+    Dialect, ErrorKind, Store,
     log::{Entry, Parked, Reader, ReaderOptions},
 };
 use uuid::Uuid;
@@ -54,15 +54,9 @@ impl<DB: Dialect> Relay<DB> {
 
     /// A relay with options of one's own.
     pub fn with_options(store: Store<DB>, destination: impl Destination, options: RelayOptions) -> Self {
+        let (counters, breaker) = (Counters::new(destination.id()), Breaker::new(destination.id()));
         let (destination, owner) = (Arc::new(destination), Uuid::now_v7());
-        Self {
-            store,
-            destination,
-            options,
-            owner,
-            counters: Counters::default(),
-            breaker: Breaker::default(),
-        }
+        Self { store, destination, options, owner, counters, breaker }
     }
 
     /// What it counts.
@@ -91,7 +85,12 @@ impl<DB: Dialect> Relay<DB> {
             let pause = match error {
                 Error::OwnedByAnother => circuit.stand_by(),
                 error if circuit.is_final(&error) => return Err(error),
-                error => circuit.open(self.destination.id(), &error),
+                error => {
+                    if matches!(&error, Error::Store(error) if error.kind() == ErrorKind::LeaseLost) {
+                        self.counters.note_lease_lost();
+                    }
+                    circuit.open(self.destination.id(), &error)
+                }
             };
             // A standby looks again within a lease, so that a takeover does not wait for a long pause.
             let pause = pause.min(self.options.lease / 4).max(circuit.storm.pause());
@@ -127,8 +126,14 @@ impl<DB: Dialect> Relay<DB> {
                 return other.map(|_| ()).map_err(Error::from);
             }
         };
+        let (lease, timeout) = (self.options.lease, publisher.timeout());
+        // It is renewed every quarter of itself, and nothing is sent in its last `timeout`.
+        if timeout >= lease * 3 / 4 {
+            reader.close().await?;
+            return Err(Error::LeaseTooShort { lease, timeout });
+        }
         circuit.close(self.destination.id());
-        reader.hold(publisher.timeout());
+        reader.hold(timeout);
         let mut flight = Flight::default();
         let Err(error) = self.relay(&mut reader, &mut *publisher, &mut flight, stop, circuit, gate).await
         else {
@@ -230,7 +235,7 @@ impl<DB: Dialect> Relay<DB> {
         let error = match result {
             Ok(receipt) => {
                 crash::point("relay.after_ack");
-                self.counters.note_published(receipt.duplicate, entry.ticket.repeated);
+                self.counters.note_published(&entry.message, receipt.duplicate, entry.ticket.repeated);
                 if receipt.duplicate && !entry.ticket.repeated {
                     tracing::warn!(
                         destination,
@@ -245,6 +250,7 @@ impl<DB: Dialect> Relay<DB> {
             }
             Err(error) => error,
         };
+        self.counters.note_error(&error);
         let attempt = entry.ticket.attempt;
         if matches!(error.kind(), K::RefusedForNow | K::RefusedForGood | K::NoHome) {
             self.counters.note_refused();

@@ -1,4 +1,5 @@
 //! The relay between real databases and a real NATS.
+mod admin;
 mod bus;
 mod crash;
 mod parking;

@@ -1,0 +1,143 @@
+//! The program's admin listener, its logs, and a destination that is not set up as asked beside one that is.
+use super::*;
+use std::process::Stdio;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    net::TcpStream,
+    process::{Child, ChildStderr, Command},
+};
+use twinbox_testkit::database::TestDatabase;
+
+struct Program {
+    child: Child,
+    log: Lines<BufReader<ChildStderr>>,
+    address: String,
+}
+
+impl Program {
+    async fn start(database: &TestDatabase<Postgres>, destinations: &str) -> Self {
+        let config = tempfile::NamedTempFile::new().unwrap();
+        let text = format!(
+            "[database]\nurl = {:?}\nservice = {:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+             [log]\nformat = \"json\"\n{destinations}",
+            database.url(),
+            database::SERVICE,
+        );
+        std::fs::write(config.path(), text).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_it-relay"))
+            .args(["run", "--config"])
+            .arg(config.path())
+            .env_remove("RUST_LOG")
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+        let up = logged(&mut log, "the admin listener is up").await;
+        Self { child, log, address: up["address"].as_str().unwrap().to_owned() }
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        let mut connection = TcpStream::connect(&self.address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        timeout(PATIENCE, connection.read_to_string(&mut answer)).await.expect("an answer").unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Waits until the metrics have this line.
+    async fn shows(&self, line: &str) {
+        let mut all = String::new();
+        let shown = async {
+            loop {
+                all = self.get("/metrics").await.1;
+                if all.lines().any(|other| other == line) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        assert!(timeout(PATIENCE, shown).await.is_ok(), "no {line} in\n{all}");
+    }
+}
+
+/// The next line that says so; every line is an object.
+async fn logged(log: &mut Lines<BufReader<ChildStderr>>, message: &str) -> serde_json::Value {
+    let found = async {
+        loop {
+            let line = log.next_line().await.unwrap().expect("the program goes on");
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+            if line["message"].as_str().is_some_and(|text| text.contains(message)) {
+                return line;
+            }
+        }
+    };
+    timeout(PATIENCE, found).await.expect(message)
+}
+
+fn destination(id: &str, target: &Target, more: &str) -> String {
+    format!(
+        "[destinations.{id}]\nkind = \"nats\"\nstart = \"beginning\"\nurl = {:?}\nstream = {:?}\nprefix = {:?}\n{more}\n",
+        target.url,
+        target.name,
+        target.name.to_lowercase(),
+    )
+}
+
+/// R33. What is counted and what the database tells is there to be scraped, and an outage of the broker shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_and_metrics() {
+    let mut server = NatsServer::start().unwrap();
+    let target = Target::at(server.url());
+    let store = database::postgres().await;
+    publish(&store, 0..20).await;
+    let program = Program::start(&store, &destination("events", &target, "create_stream = true")).await;
+    let of = "{destination=\"events\"}";
+    program.shows("messaging_client_sent_messages_total{destination=\"events\",error_type=\"\"} 20").await;
+    program.shows(&format!("twinbox_relay_lag_seconds_count{of} 20")).await;
+    program.shows(&format!("twinbox_relay_backlog{of} 0")).await;
+    program.shows(&format!("twinbox_relay_alive{of} 1")).await;
+    program.shows("twinbox_relay_breaker{destination=\"events\",state=\"closed\"} 1").await;
+    assert_eq!(program.get("/livez").await, (200, "ok\n".to_owned()));
+    assert_eq!(program.get("/readyz").await, (200, "ok\n".to_owned()));
+
+    server.kill().unwrap();
+    publish(&store, 20..25).await;
+    program.shows("twinbox_relay_breaker{destination=\"events\",state=\"open\"} 1").await;
+    program.shows(&format!("twinbox_relay_backlog{of} 5")).await;
+    assert_eq!(program.get("/readyz").await.0, 200, "no other relay would do better");
+
+    store.open_breaker("events", "a bad deploy").await.unwrap();
+    program.shows(&format!("twinbox_relay_held{of} 1")).await;
+}
+
+/// One destination that is not set up as asked is reported, the other is served, and it comes back by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_that_is_not_set_up_stops_no_other() {
+    let (good, bad) = (Target::shared(), Target::shared());
+    let client = async_nats::connect(&bad.url).await.unwrap();
+    let subjects = vec![format!("other.{}.>", bad.name)];
+    let config = stream::Config { name: bad.name.clone(), subjects, ..Default::default() };
+    jetstream::new(client).create_stream(config).await.unwrap();
+    let store = database::postgres().await;
+    publish(&store, 0..20).await;
+    let both = destination("good", &good, "create_stream = true") + &destination("bad", &bad, "");
+    let mut program = Program::start(&store, &both).await;
+    let told = logged(&mut program.log, "the others go on").await;
+    assert_eq!(told["destination"], "bad");
+    program.shows("messaging_client_sent_messages_total{destination=\"good\",error_type=\"\"} 20").await;
+    let (status, text) = program.get("/readyz").await;
+    assert!(status == 200 && text.contains("destination bad: "), "{status} {text}");
+
+    let lease = destination("short", &good, "create_stream = true\nlease = \"1s\"");
+    let mut short = Program::start(&store, &lease).await;
+    let ended = timeout(PATIENCE, short.child.wait()).await.expect("it would never send").unwrap();
+    assert_eq!(ended.code(), Some(1));
+
+    let alone = Program::start(&store, &destination("bad", &bad, "")).await;
+    let mut child = alone.child;
+    let ended = timeout(PATIENCE, child.wait()).await.expect("there is nothing it could do").unwrap();
+    assert_eq!(ended.code(), Some(1));
+}
