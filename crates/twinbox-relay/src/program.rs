@@ -64,9 +64,35 @@ enum Command {
         #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = humantime::parse_duration)]
         keep: Duration,
     },
+    /// Open the breaker of a destination by hand, in whatever process owns it, or close it again.
+    #[command(subcommand)]
+    Breaker(BreakerCommand),
     /// About the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum BreakerCommand {
+    /// Send nothing more until it is closed, over restarts too. Takes effect within a second.
+    Open {
+        /// The id of the destination.
+        destination: String,
+        /// Why, for whoever looks next.
+        #[arg(long)]
+        reason: String,
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Send again.
+    Close {
+        /// The id of the destination.
+        destination: String,
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -80,11 +106,19 @@ enum ConfigCommand {
 }
 
 /// What to do with a store and its destinations.
-#[derive(Clone, Copy)]
 enum Task {
-    Relay { migrate: bool },
+    Relay {
+        migrate: bool,
+    },
     Check,
-    Purge { keep: Duration },
+    Purge {
+        keep: Duration,
+    },
+    /// With a reason: open.
+    Breaker {
+        destination: String,
+        reason: Option<String>,
+    },
 }
 
 /// Runs the program on the process's arguments and environment.
@@ -101,6 +135,12 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Run { config, migrate } => (config, Task::Relay { migrate }),
         Command::Check { config } => (config, Task::Check),
         Command::Purge { config, keep } => (config, Task::Purge { keep }),
+        Command::Breaker(BreakerCommand::Open { destination, reason, config }) => {
+            (config, Task::Breaker { destination, reason: Some(reason) })
+        }
+        Command::Breaker(BreakerCommand::Close { destination, config }) => {
+            (config, Task::Breaker { destination, reason: None })
+        }
         Command::Config(ConfigCommand::Print { config }) => {
             print!("{}", Config::print(config.as_deref(), std::env::vars())?);
             return Ok(());
@@ -194,6 +234,13 @@ async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) ->
             println!("{} messages deleted", purged.messages);
             if let Some(reader) = purged.held_by {
                 println!("{reader:?} is furthest behind and keeps messages that are old enough to go");
+            }
+            return Ok(());
+        }
+        Task::Breaker { destination, reason } => {
+            match reason {
+                Some(reason) => store.open_breaker(&destination, &reason).await?,
+                None => store.close_breaker(&destination).await?,
             }
             return Ok(());
         }

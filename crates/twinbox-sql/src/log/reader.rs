@@ -72,7 +72,7 @@ impl<DB: Dialect> Reader<DB> {
         let Some(owned) = store.take_cursor(destination, owner, &options).await? else { return Ok(None) };
         let cursor = owned.cursor;
         tracing::debug!(destination, epoch = owned.epoch, ?cursor, "took the cursor");
-        Ok(Some(Self {
+        let mut reader = Self {
             store: store.clone(),
             destination: destination.to_owned(),
             epoch: owned.epoch,
@@ -97,10 +97,12 @@ impl<DB: Dialect> Reader<DB> {
             wrote_at: sent_at,
             lease_end: sent_at + options.lease,
             hold: Duration::ZERO,
-            held: owned.held,
+            held: None,
             parking: options.parking.then(|| Parking::new(sent_at)),
             options,
-        }))
+        };
+        reader.note_held(owned.held);
+        Ok(Some(reader))
     }
 
     /// How long before the end of the lease nothing is handed out any more: the time that a publish may take,
@@ -306,8 +308,7 @@ impl<DB: Dialect> Reader<DB> {
         async move { store.advance_cursor(&destination, lease, epoch, from, to).await }
     }
 
-    fn written(&mut self, (to, sent_at, advanced): Written) -> Result<(), Error> {
-        let Advanced::Ours { held } = advanced else { return Err(lease_lost()) };
+    fn note_held(&mut self, held: Option<String>) {
         if held != self.held {
             let destination = &*self.destination;
             match &held {
@@ -316,6 +317,11 @@ impl<DB: Dialect> Reader<DB> {
             }
             self.held = held;
         }
+    }
+
+    fn written(&mut self, (to, sent_at, advanced): Written) -> Result<(), Error> {
+        let Advanced::Ours { held } = advanced else { return Err(lease_lost()) };
+        self.note_held(held);
         self.recorded = to;
         self.lease_end = sent_at + self.options.lease;
         Ok(())

@@ -1,6 +1,7 @@
 //! The program's admin listener, its logs, and a destination that is not set up as asked beside one that is.
 use super::*;
 use std::process::Stdio;
+use tempfile::NamedTempFile;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     net::TcpStream,
@@ -10,13 +11,14 @@ use twinbox_testkit::database::TestDatabase;
 
 struct Program {
     child: Child,
+    config: NamedTempFile,
     log: Lines<BufReader<ChildStderr>>,
     address: String,
 }
 
 impl Program {
     async fn start(database: &TestDatabase<Postgres>, destinations: &str) -> Self {
-        let config = tempfile::NamedTempFile::new().unwrap();
+        let config = NamedTempFile::new().unwrap();
         let text = format!(
             "[database]\nurl = {:?}\nservice = {:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n\
              [log]\nformat = \"json\"\n{destinations}",
@@ -34,7 +36,14 @@ impl Program {
             .unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let up = logged(&mut log, "the admin listener is up").await;
-        Self { child, log, address: up["address"].as_str().unwrap().to_owned() }
+        Self { child, config, log, address: up["address"].as_str().unwrap().to_owned() }
+    }
+
+    /// Another command with the same configuration.
+    async fn command(&self, arguments: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
+        let ended = command.args(arguments).arg("--config").arg(self.config.path()).status().await.unwrap();
+        assert!(ended.success(), "{arguments:?}: {ended}");
     }
 
     async fn get(&self, path: &str) -> (u16, String) {
@@ -93,7 +102,7 @@ async fn probes_and_metrics() {
     let target = Target::at(server.url());
     let store = database::postgres().await;
     publish(&store, 0..20).await;
-    let program = Program::start(&store, &destination("events", &target, "create_stream = true")).await;
+    let mut program = Program::start(&store, &destination("events", &target, "create_stream = true")).await;
     let of = "{destination=\"events\"}";
     program.shows("messaging_client_sent_messages_total{destination=\"events\",error_type=\"\"} 20").await;
     program.shows(&format!("twinbox_relay_lag_seconds_count{of} 20")).await;
@@ -109,8 +118,15 @@ async fn probes_and_metrics() {
     program.shows(&format!("twinbox_relay_backlog{of} 5")).await;
     assert_eq!(program.get("/readyz").await.0, 200, "no other relay would do better");
 
-    store.open_breaker("events", "a bad deploy").await.unwrap();
+    program.command(&["breaker", "open", "events", "--reason", "a bad deploy"]).await;
     program.shows(&format!("twinbox_relay_held{of} 1")).await;
+    server.restart().unwrap();
+    let told = logged(&mut program.log, "opened by hand").await;
+    assert_eq!(told["reason"], "a bad deploy");
+    assert_eq!(target.count().await, 20, "held, although the broker is back");
+    program.command(&["breaker", "close", "events"]).await;
+    program.shows(&format!("twinbox_relay_backlog{of} 0")).await;
+    assert_eq!(target.count().await, 25);
 }
 
 /// One destination that is not set up as asked is reported, the other is served, and it comes back by itself.
