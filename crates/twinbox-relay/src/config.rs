@@ -15,6 +15,7 @@
 //! start = "beginning"                   # or "now", or a time; only for a destination that is new
 //! retry = "patient"                     # `vendor` (500 ms, 2 s, 5 s, 30 s), `client` (10 s in all), or yours
 //! on_exhausted = "dead_letter"          # or "park_key", "block"
+//! dead_letter_events = true             # an event `twinbox.dead_letter` for each message that is given up
 //! in_flight = 2000
 //! rate = 500                            # messages a second, at most
 //!
@@ -149,6 +150,8 @@ pub struct Common<'a> {
     pub retry: &'a str,
     /// What becomes of a message that is given up.
     pub on_exhausted: Exhausted,
+    /// Whether an event `twinbox.dead_letter` is published for each message that is given up.
+    pub dead_letter_events: bool,
     /// Where to start, if nothing was ever published there.
     pub start: Option<Start>,
     /// For how long a relay that is not heard of keeps others out.
@@ -177,6 +180,10 @@ macro_rules! destination {
             /// What becomes of a message that is given up.
             #[serde(default)]
             pub on_exhausted: Exhausted,
+            /// Whether an event `twinbox.dead_letter` is published for each message that is given up. It goes
+            /// where its type is taken, like any other.
+            #[serde(default)]
+            pub dead_letter_events: bool,
             /// Where to start, if nothing was ever published there. Has to be said if the log has messages.
             pub start: Option<Start>,
             /// For how long a relay that is not heard of keeps others out.
@@ -186,8 +193,9 @@ macro_rules! destination {
 
         impl $name {
             fn common(&self) -> Common<'_> {
-                let Self { in_flight, rate, on_exhausted, start, lease, .. } = *self;
-                Common { types: &self.types, in_flight, rate, retry: &self.retry, on_exhausted, start, lease }
+                let Self { in_flight, rate, on_exhausted, dead_letter_events, start, lease, .. } = *self;
+                let (types, retry) = (&*self.types, &*self.retry);
+                Common { types, in_flight, rate, retry, on_exhausted, dead_letter_events, start, lease }
             }
         }
     };

@@ -15,6 +15,7 @@ pub struct RelayOptions {
     pub(crate) rate: Option<u32>,
     pub(crate) types: Vec<TypePattern>,
     pub(crate) elsewhere: Option<Vec<TypePattern>>,
+    pub(crate) dead_letter_events: bool,
 }
 
 impl RelayOptions {
@@ -31,6 +32,7 @@ impl RelayOptions {
             rate: None,
             types: Vec::new(),
             elsewhere: None,
+            dead_letter_events: false,
         }
     }
 
@@ -58,6 +60,12 @@ impl RelayOptions {
     /// What becomes of a message that is given up.
     pub fn on_exhausted(self, on_exhausted: OnExhausted) -> Self {
         Self { on_exhausted, ..self }
+    }
+
+    /// Publishes an event [`DEAD_LETTER`](twinbox_sql::log::DEAD_LETTER) for each message that is given up, in the
+    /// transaction that puts it aside. It goes where its type is taken, like any other.
+    pub fn dead_letter_events(self, dead_letter_events: bool) -> Self {
+        Self { dead_letter_events, ..self }
     }
 
     /// Messages a second, at most.

@@ -335,6 +335,7 @@ pub(crate) fn options(config: &Config, id: &str, reports: bool) -> Result<RelayO
         .in_flight(common.in_flight)
         .retry(retry)
         .on_exhausted(common.on_exhausted.into())
+        .dead_letter_events(common.dead_letter_events)
         .lease(common.lease.0);
     if let Some(rate) = common.rate {
         options = options.rate(rate);

@@ -111,6 +111,7 @@ impl<DB: Dialect> Relay<DB> {
             .lease(self.options.lease)
             .partitions(self.destination.partitions())
             .parking(true)
+            .dead_letter_events(self.options.dead_letter_events)
             .page(self.options.page);
         let reader = Reader::open(&self.store, self.destination.id(), self.owner, options).await?;
         let Some(mut reader) = reader else { return Err(Error::OwnedByAnother) };

@@ -9,8 +9,10 @@
 //! [`Reader`] is the one engine: a relay puts a destination at its end, an embedded consumer
 //! ([`LogTransport`]) a handler.
 mod cursor;
+mod dead_letter;
 mod lanes;
 mod page;
+mod parked;
 mod parking;
 #[doc(hidden)]
 pub mod plans;
@@ -18,8 +20,10 @@ mod reader;
 mod source;
 mod task;
 
+pub use dead_letter::DEAD_LETTER;
 pub use lanes::{Entry, Ticket};
-pub use parking::{PARKED_MAX, Parked, ParkedMessage};
+pub use parked::ParkedMessage;
+pub use parking::{PARKED_MAX, Parked};
 pub use reader::Reader;
 pub use source::LogTransport;
 
@@ -73,6 +77,7 @@ pub struct ReaderOptions {
     pub(crate) partitions: Option<u32>,
     pub(crate) page: usize,
     pub(crate) parking: bool,
+    pub(crate) dead_letter_events: bool,
 }
 
 /// Messages that one page holds at most.
@@ -103,6 +108,7 @@ impl ReaderOptions {
             partitions: None,
             page: PAGE_MAX,
             parking: false,
+            dead_letter_events: false,
         }
     }
 
@@ -125,6 +131,12 @@ impl ReaderOptions {
     /// Whether messages can be put aside with [`Reader::park`], and those that are come back when they are due.
     pub const fn parking(self, parking: bool) -> Self {
         Self { parking, ..self }
+    }
+
+    /// Whether an event [`DEAD_LETTER`] is published for each message that is given up, in the transaction that
+    /// puts it aside.
+    pub const fn dead_letter_events(self, dead_letter_events: bool) -> Self {
+        Self { dead_letter_events, ..self }
     }
 
     /// How many messages one page holds, up to [`PAGE_MAX`].

@@ -3,6 +3,7 @@
 //! A case is written once, for any database, and listed once below; each case on each database is one test.
 //! Tests that need a server or a schema of their own stand in their modules.
 mod crash;
+mod dead_letter;
 mod hostile;
 mod late;
 mod lease;
@@ -79,6 +80,7 @@ cases! {
     retention::without_a_reader_nothing_goes
     retention::what_is_parked_stays
     retention::all_of_many_goes
+    dead_letter::an_event_tells_of_it_in_the_same_transaction
     status::a_backlog_is_counted
     status::a_lease_is_a_heartbeat
     status::what_is_parked_is_counted_by_state

@@ -1,7 +1,7 @@
 //! Messages that a destination did not take, put aside in rows of their own so that the rest goes on.
 use super::{
-    BUFFERED_BYTES_MAX, BUFFERED_MAX, Entry, PAGE_BYTES, Reader, Ticket, lanes::Place, reader::lease_lost,
-    task::finished,
+    BUFFERED_BYTES_MAX, BUFFERED_MAX, Entry, PAGE_BYTES, Reader, Ticket, dead_letter, lanes::Place,
+    reader::lease_lost, task::finished,
 };
 use crate::{Dialect, Error, Store, row, row::query};
 use sqlx::Row as _;
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio_util::task::AbortOnDropHandle;
-use twinbox_core::{Message, crash};
+use twinbox_core::{Draft, Message, crash};
 
 /// Waiting messages of one destination, give or take what is on its way. At that many nothing more is read.
 pub const PARKED_MAX: usize = 10_000;
@@ -53,22 +53,6 @@ impl Parked {
     }
 }
 
-/// A message that is put aside, with its row.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct ParkedMessage {
-    /// The message.
-    pub message: Message,
-    /// `waiting`, `dead` or `blocking`.
-    pub state: String,
-    /// How often it was tried.
-    pub attempts: u32,
-    /// Why it was put aside at first, as a code.
-    pub first_error: String,
-    /// Why it failed last, as a code.
-    pub last_error: String,
-}
-
 /// What is written of one message. No row: it is done with.
 struct Change {
     position: i64,
@@ -83,6 +67,7 @@ struct Row {
     parked: Parked,
     attempts: u32,
     error: String,
+    announcement: Option<Draft>,
 }
 
 /// What a reader knows of the rows of its destination.
@@ -180,12 +165,17 @@ impl<DB: Dialect> Reader<DB> {
             Place::Log(_) => (position_of(&entry), Some(entry.ticket)),
             Place::Parked(position) => (position, None),
         };
+        let announced = self.options.dead_letter_events && !matches!(parked, Parked::Waiting(_));
+        let announcement = announced
+            .then(|| dead_letter::event(&self.destination, &entry.message, attempts, error))
+            .flatten();
         let row = Row {
             key: entry.message.key,
             event_type: entry.message.event_type,
             parked,
             attempts,
             error: error.to_owned(),
+            announcement,
         };
         parking.open &= parked != Parked::Blocking;
         parking.changes.push(Change { position, ticket, row: Some(row) });
@@ -207,6 +197,7 @@ impl<DB: Dialect> Reader<DB> {
                 parked: Parked::Waiting(Duration::ZERO),
                 attempts: 0,
                 error: "behind".to_owned(),
+                announcement: None,
             }),
         };
         let mut changes: Vec<_> = parking.changes.drain(..parking.changes.len().min(WRITTEN_MAX)).collect();
@@ -294,7 +285,10 @@ impl<DB: Dialect> Store<DB> {
         for Change { position, row, .. } in changes {
             let statement = match row {
                 None => query::<DB>(&self.statements().unpark).bind(destination.to_owned()).bind(position),
-                Some(Row { key, event_type, parked, attempts, error }) => {
+                Some(Row { key, event_type, parked, attempts, error, announcement }) => {
+                    if let Some(draft) = announcement {
+                        self.outbox().publish_draft(&mut tx, draft).await?;
+                    }
                     query::<DB>(&self.statements().park)
                         .bind(destination.to_owned())
                         .bind(position)
@@ -354,41 +348,5 @@ impl<DB: Dialect> Store<DB> {
             looked.due.push((position, u32::try_from(attempts).unwrap_or(u32::MAX), Box::new(message)));
         }
         Ok(looked)
-    }
-
-    /// Messages that a destination did not take, oldest first.
-    ///
-    /// # Errors
-    /// The database is away.
-    pub async fn parked(&self, destination: &str, limit: u32) -> Result<Vec<ParkedMessage>, Error> {
-        let rows = query::<DB>(&self.statements().parked)
-            .bind(destination.to_owned())
-            .bind(i64::from(limit))
-            .fetch_all(&mut *self.connection().await?)
-            .await?;
-        let read = |row: DB::Row| {
-            let message = row::message::<DB>(&row, 6, self.service(), Some(row.try_get(0)?))?;
-            let attempts: i64 = row.try_get(2)?;
-            Ok(ParkedMessage {
-                message,
-                state: row.try_get(1)?,
-                attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
-                first_error: row.try_get(3)?,
-                last_error: row.try_get(4)?,
-            })
-        };
-        rows.into_iter().map(read).collect()
-    }
-
-    /// Which of the messages from one position to another are put aside.
-    pub(super) async fn parked_among(
-        &self,
-        conn: &mut DB::Connection,
-        destination: &str,
-        (first, last): (i64, i64),
-    ) -> Result<HashSet<i64>, Error> {
-        let positions = sqlx::query_scalar::<DB, i64>(self.statements().parked_among.clone());
-        let positions = positions.bind(destination.to_owned()).bind(first).bind(last);
-        Ok(positions.fetch_all(conn).await?.into_iter().collect())
     }
 }

@@ -25,7 +25,7 @@ use uuid::Uuid;
 pub struct Reader<DB: Dialect> {
     pub(super) store: Store<DB>,
     pub(super) destination: String,
-    options: ReaderOptions,
+    pub(super) options: ReaderOptions,
     pub(super) epoch: i64,
     pub(super) lanes: Lanes,
     reading: Reading,
