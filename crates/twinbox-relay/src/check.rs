@@ -1,7 +1,8 @@
 //! `twinbox-relay check`: the file is read; this looks at the world.
 use crate::{
     config::Config,
-    program::{Failure, destination, options},
+    program::Failure,
+    setup::{destination, options},
 };
 use twinbox_sql::{Dialect, Store};
 
@@ -23,26 +24,29 @@ pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, config: &Config) -> Resu
     };
     let service = format!("service {:?}, namespace {:?}", config.database.service, config.database.namespace);
     line("database".to_owned(), store.check().await.map(|()| service).map_err(|e| e.to_string()));
+    let mut takers = Vec::new();
     for (id, configured) in &config.destinations {
-        let what = format!("destination {id}");
-        let found = match options(config, id, false).and_then(|_| destination(id, configured)) {
-            Ok(destination) => match destination.connect().await {
-                Ok(_) => Ok("is there and takes messages".to_owned()),
-                Err(error) => Err(explain(&error)),
-            },
-            Err(error) => Err(error.to_string()),
+        let found = async {
+            let destination = destination(id, configured)?;
+            takers.push((id.as_str(), options(config, id, false)?));
+            destination.connect().await.map_err(|error| explain(&error))?;
+            Ok::<_, Failure>("is there and takes messages".to_owned())
         };
-        line(what, found);
+        line(format!("destination {id}"), found.await.map_err(|error| error.to_string()));
     }
-    for event_type in store.newest_types(NEWEST).await.unwrap_or_default() {
-        let takes = |id: &&String| options(config, id, false).is_ok_and(|options| options.takes(&event_type));
-        let takers: Vec<_> = config.destinations.keys().filter(takes).map(String::as_str).collect();
-        let found = if takers.is_empty() {
-            Err("goes nowhere: add it to `types` of a destination".to_owned())
-        } else {
-            Ok(format!("goes to {}", takers.join(", ")))
-        };
-        line(format!("type {event_type}"), found);
+    match store.newest_types(NEWEST).await {
+        Ok(types) => {
+            for event_type in types {
+                let taking = takers.iter().filter(|(_, options)| options.takes(&event_type));
+                let ids: Vec<_> = taking.map(|(id, _)| *id).collect();
+                let found = match &*ids {
+                    [] => Err("goes nowhere: add it to `types` of a destination".to_owned()),
+                    ids => Ok(format!("goes to {}", ids.join(", "))),
+                };
+                line(format!("type {event_type}"), found);
+            }
+        }
+        Err(error) => line("types".to_owned(), Err(error.to_string())),
     }
     match problems {
         0 => Ok(()),

@@ -23,6 +23,9 @@
 //! kind = "eventbridge"
 //! bus = "orders"
 //! region = "eu-central-1"               # credentials come from where the AWS SDK looks for them
+//! request_bytes = "256KiB"              # at most
+//! lease = "20s"                         # without a word for that long another relay takes over
+//! publish_timeout = "5s"                # without an answer for that long a message is in doubt
 //!
 //! [retry.patient]
 //! base = "1s"                           # doubling
@@ -43,7 +46,7 @@ mod print;
 mod value;
 
 pub use load::{ConfigError, ENVIRONMENT_PREFIX, secret};
-pub use value::{Duration, Exhausted, Retry, Start};
+pub use value::{Duration, Exhausted, Retry, Size, Start};
 
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
@@ -156,6 +159,8 @@ pub struct Common<'a> {
     pub start: Option<Start>,
     /// For how long a relay that is not heard of keeps others out.
     pub lease: Duration,
+    /// How long a message that was sent may stay without an answer, unless it is the destination's default.
+    pub publish_timeout: Option<Duration>,
 }
 
 // serde cannot both flatten shared fields and refuse unknown ones.
@@ -189,13 +194,23 @@ macro_rules! destination {
             /// For how long a relay that is not heard of keeps others out.
             #[serde(default = "lease")]
             pub lease: Duration,
+            /// How long a message that was sent may stay without an answer. Default 2 s; at most half a lease.
+            pub publish_timeout: Option<Duration>,
         }
 
         impl $name {
             fn common(&self) -> Common<'_> {
-                let Self { in_flight, rate, on_exhausted, dead_letter_events, start, lease, .. } = *self;
-                let (types, retry) = (&*self.types, &*self.retry);
-                Common { types, in_flight, rate, retry, on_exhausted, dead_letter_events, start, lease }
+                Common {
+                    types: &self.types,
+                    in_flight: self.in_flight,
+                    rate: self.rate,
+                    retry: &self.retry,
+                    on_exhausted: self.on_exhausted,
+                    dead_letter_events: self.dead_letter_events,
+                    start: self.start,
+                    lease: self.lease,
+                    publish_timeout: self.publish_timeout,
+                }
             }
         }
     };
@@ -242,6 +257,10 @@ destination! {
         region: Option<String>,
         /// Where to send to instead of AWS, for an emulator.
         endpoint_url: Option<String>,
+        /// Bytes of one request, at most `1MiB`; `256KiB` in China.
+        request_bytes: Option<Size>,
+        /// Events of one request, at most 10.
+        request_entries: Option<usize>,
     }
 }
 

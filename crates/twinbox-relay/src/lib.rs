@@ -34,6 +34,8 @@ mod options;
 #[cfg(feature = "bin")]
 pub mod program;
 mod relay;
+#[cfg(feature = "bin")]
+mod setup;
 
 pub use breaker::{Breaker, BreakerState};
 pub use counters::Counters;

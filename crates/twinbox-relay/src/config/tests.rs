@@ -1,5 +1,5 @@
 use super::*;
-use crate::program;
+use crate::setup;
 use std::{fs, path::Path};
 use twinbox_core::RetryPolicy;
 use twinbox_sql::log;
@@ -91,7 +91,7 @@ fn what_a_destination_can_be_told() {
     let retry = RetryPolicy::from(config.retry["patient"]);
     let seconds: Vec<_> = (1..=20).map(|n| retry.next(n, 0.0).map(|delay| delay.as_secs())).collect();
     assert_eq!((seconds[0], seconds[2], seconds[18], seconds[19]), (Some(1), Some(4), Some(60), None));
-    assert!(program::options(&config, "events", true).unwrap().takes("billing.invoice.issued"));
+    assert!(setup::options(&config, "events", true).unwrap().takes("billing.invoice.issued"));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn broken_files_are_told_their_line_and_the_fix() {
         assert!(!error.contains("secret"), "{error}");
     }
     let config = load(&FULL.replace("\"patient\"", "\"patience\""), &[]).unwrap();
-    let error = program::options(&config, "events", false).unwrap_err().to_string();
+    let error = setup::options(&config, "events", false).unwrap_err().to_string();
     assert!(error.contains("`[retry.patience]`"), "{error}");
 }
 
@@ -142,6 +142,22 @@ fn a_bus_is_a_destination() {
         "[destinations.bus]\nkind = 'eventbridge'\nbus = 'orders'\nregion = 'eu-central-1'\nrate = 100\n";
     let config = load(&(FILE.replace("\n        ", "\n") + bus), &[]).unwrap();
     assert_eq!(config.destinations["bus"].common().rate, Some(100));
-    let destination = program::destination("bus", &config.destinations["bus"]).unwrap();
+    let destination = setup::destination("bus", &config.destinations["bus"]).unwrap();
     assert_eq!(destination.id(), "bus");
+    for (wrong, says) in [
+        ("request_bytes = '2MiB'", "request_bytes_max"),
+        ("request_bytes = 'much'", "write it like 256KiB or 1MiB"),
+        ("request_entries = 11", "request_entries_max"),
+    ] {
+        let loaded = load(&(FILE.replace("\n        ", "\n") + bus + wrong), &[]);
+        let error = loaded.and_then(|config| match setup::destination("bus", &config.destinations["bus"]) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        });
+        let error = error.unwrap_err();
+        assert!(error.contains(says), "{wrong}: {error}");
+    }
+    let config = load(&(FILE.replace("\n        ", "\n") + bus + "request_bytes = '256KiB'"), &[]).unwrap();
+    let Destination::EventBridge(bus) = &config.destinations["bus"] else { panic!("it is a bus") };
+    assert_eq!(bus.request_bytes.unwrap().0, 256 * 1024);
 }

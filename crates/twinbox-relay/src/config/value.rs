@@ -1,4 +1,5 @@
 //! Values with a notation of their own.
+use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use twinbox_core::{RetryPolicy, Timestamp};
@@ -29,6 +30,26 @@ impl From<Duration> for String {
 impl fmt::Debug for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// A number of bytes as people write it: `256KiB`, `1MiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Size(pub usize);
+
+impl TryFrom<String> for Size {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parsed = text.parse::<ByteSize>().ok().and_then(|size| usize::try_from(size.as_u64()).ok());
+        parsed.map(Self).ok_or_else(|| format!("{text:?} is no size: write it like 256KiB or 1MiB"))
+    }
+}
+
+impl From<Size> for String {
+    fn from(size: Size) -> Self {
+        ByteSize(size.0 as u64).to_string()
     }
 }
 

@@ -1,0 +1,116 @@
+//! From the configuration to relays and destinations.
+use crate::{
+    Relay, RelayOptions,
+    config::{self, Config, ConfigError, Destination, secret},
+    program::Failure,
+};
+use std::sync::Arc;
+use twinbox_aws::{EventBridge, EventBridgeOptions};
+use twinbox_core::RetryPolicy;
+use twinbox_nats::{Nats, NatsOptions, StreamOptions};
+use twinbox_sql::{Dialect, Store, log};
+
+pub(crate) fn relay<DB: Dialect>(store: &Store<DB>, config: &Config, id: &str) -> Result<Relay<DB>, Failure> {
+    // One of them looks out for what nobody takes.
+    let reports = config.destinations.keys().next().is_some_and(|first| first == id);
+    let options = options(config, id, reports)?;
+    Ok(Relay::with_options(store.clone(), destination(id, &config.destinations[id])?, options))
+}
+
+pub(crate) fn destination(
+    id: &str,
+    configured: &Destination,
+) -> Result<Arc<dyn twinbox_core::Destination>, Failure> {
+    match configured {
+        Destination::Nats(configured) => Ok(Arc::new(nats(id, configured)?)),
+        Destination::EventBridge(configured) => {
+            let mut options = EventBridgeOptions::new(&configured.bus).id(id);
+            if let Some(region) = &configured.region {
+                options = options.region(region);
+            }
+            if let Some(url) = &configured.endpoint_url {
+                options = options.endpoint_url(url);
+            }
+            if let Some(bytes) = configured.request_bytes {
+                options = options.request_bytes_max(bytes.0);
+            }
+            if let Some(entries) = configured.request_entries {
+                options = options.request_entries_max(entries);
+            }
+            if let Some(timeout) = configured.publish_timeout {
+                options = options.publish_timeout(timeout.0);
+            }
+            Ok(Arc::new(EventBridge::with_options(options)?))
+        }
+    }
+}
+
+pub(crate) fn options(config: &Config, id: &str, reports: bool) -> Result<RelayOptions, Failure> {
+    let common = config.destinations[id].common();
+    let retry = match common.retry {
+        "vendor" => RetryPolicy::vendor(),
+        "client" => RetryPolicy::client(),
+        name => config.retry.get(name).map(|retry| RetryPolicy::from(*retry)).ok_or_else(|| {
+            let what = format!(
+                "destination {id:?} asks for the retries {name:?}: write `vendor`, `client`, or add a table \
+                 `[retry.{name}]`"
+            );
+            ConfigError(what)
+        })?,
+    };
+    let mut options = RelayOptions::new()
+        .types(common.types.iter().cloned())
+        .start(common.start.map_or(log::Start::IfEmpty, |start| start.0))
+        .in_flight(common.in_flight)
+        .retry(retry)
+        .on_exhausted(common.on_exhausted.into())
+        .dead_letter_events(common.dead_letter_events)
+        .lease(common.lease.0);
+    if let Some(rate) = common.rate {
+        options = options.rate(rate);
+    }
+    if reports {
+        let others = config.destinations.iter().filter(|(other, _)| *other != id);
+        let everything = || vec![">".parse().expect("a pattern")];
+        let types = others.flat_map(|(_, other)| match other.common().types {
+            [] => everything(),
+            types => types.to_vec(),
+        });
+        options = options.elsewhere(types);
+    }
+    Ok(options)
+}
+
+fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
+    let url = secret("url", config.url.as_deref(), config.url_file.as_deref())?;
+    let mut options = NatsOptions::new(url)
+        .id(id)
+        .stream(&config.stream)
+        .prefix(&config.prefix)
+        .partitions(config.partitions);
+    if let Some(timeout) = config.publish_timeout {
+        options = options.publish_timeout(timeout.0);
+    }
+    if let Some(file) = &config.credentials_file {
+        options = options.credentials_file(file);
+    }
+    if let Some(file) = &config.ca_file {
+        options = options.ca_file(file);
+    }
+    match (&config.client_certificate_file, &config.client_key_file) {
+        (Some(certificate), Some(key)) => options = options.client_certificate(certificate, key),
+        (None, None) => {}
+        _ => {
+            let what =
+                format!("destination {id:?}: `client_certificate_file` and `client_key_file` go together");
+            return Err(ConfigError(what).into());
+        }
+    }
+    if let Some(file) = &config.token_file {
+        options = options.token(secret("token", None, Some(file))?);
+    }
+    if config.create_stream {
+        options = options.create_stream(StreamOptions::default());
+    }
+    Ok(Nats::with_options(options)?)
+}
