@@ -22,7 +22,7 @@ pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, config: &Config) -> Resu
         println!("{mark}  {what}: {text}");
     };
     let service = format!("service {:?}, namespace {:?}", config.database.service, config.database.namespace);
-    line("database".to_owned(), store.check().await.map(|()| service).map_err(|e| e.to_string()));
+    line("database".to_owned(), store.check().await.map(|()| service).map_err(|e| explain(&e)));
     for (id, configured) in &config.destinations {
         let what = format!("destination {id}");
         let found = match options(config, id, false).and_then(|_| destination(id, configured)) {
