@@ -4,6 +4,7 @@ mod crash;
 mod parking;
 mod routes;
 mod secure;
+mod three;
 
 use async_nats::jetstream::{self, stream};
 use futures::StreamExt as _;
