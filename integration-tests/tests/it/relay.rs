@@ -4,6 +4,8 @@ mod bus;
 mod crash;
 mod parking;
 mod routes;
+mod secure;
+mod three;
 
 use async_nats::jetstream::{self, stream};
 use futures::StreamExt as _;
@@ -50,7 +52,9 @@ impl Target {
     async fn messages(&self, count: usize) -> Vec<(String, Option<String>, u64)> {
         let client = async_nats::connect(&self.url).await.unwrap();
         let stream = jetstream::new(client).get_stream(&self.name).await.unwrap();
-        let config = jetstream::consumer::pull::Config { ..Default::default() };
+        // Unacknowledged, no more than a thousand would come.
+        let ack_policy = jetstream::consumer::AckPolicy::None;
+        let config = jetstream::consumer::pull::Config { ack_policy, ..Default::default() };
         let consumer: jetstream::consumer::PullConsumer = stream.create_consumer(config).await.unwrap();
         let mut messages = consumer.messages().await.unwrap().take(count);
         let mut all = Vec::with_capacity(count);
@@ -65,6 +69,22 @@ impl Target {
             all.push((header("Nats-Msg-Id").unwrap(), header("ce-partitionkey"), sequence.parse().unwrap()));
         }
         all
+    }
+
+    /// Waits until the stream is there and holds that many, for a client that is let in by `options`.
+    async fn holds(&self, count: u64, options: async_nats::ConnectOptions) {
+        let jetstream = jetstream::new(options.connect(&self.url).await.unwrap());
+        let held = async {
+            loop {
+                if let Ok(mut stream) = jetstream.get_stream(&self.name).await
+                    && stream.info().await.unwrap().state.messages >= count
+                {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, held).await.expect("everything arrives");
     }
 
     async fn count(&self) -> u64 {

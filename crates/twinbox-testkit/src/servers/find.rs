@@ -21,6 +21,7 @@ use std::{env, fmt, fs};
 use super::ServerError;
 
 const OLDEST_NATS: Version = Version(2, 10, 0);
+const PYTHON: &str = "python/bin/python";
 
 /// A server's version, such as 2.15.1; later versions compare greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +104,25 @@ pub fn nats_server_old() -> Result<PathBuf, ServerError> {
 pub fn nats_version(binary: &Path) -> Option<Version> {
     let output = Command::new(binary).arg("--version").output().ok()?;
     Version::parse(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// A Python with the packages moto, boto3, nats-py and cloudevents: `TWINBOX_PYTHON`, else the one in [`cache`].
+///
+/// # Errors
+///
+/// When there is none, or the file that `TWINBOX_PYTHON` names does not exist.
+pub fn python() -> Result<PathBuf, ServerError> {
+    if let Some(path) = env::var_os("TWINBOX_PYTHON").map(PathBuf::from) {
+        return match path.is_file() {
+            true => Ok(path),
+            false => Err(ServerError::new(format!("TWINBOX_PYTHON: no file {}", path.display()))),
+        };
+    }
+    let path = cache()?.join(PYTHON);
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(missing("no Python with moto found", "TWINBOX_PYTHON")),
+    }
 }
 
 /// Where downloaded servers are kept: `TWINBOX_CACHE`, else `twinbox` below `XDG_CACHE_HOME` or `~/.cache`.
