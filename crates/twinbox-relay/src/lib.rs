@@ -27,6 +27,7 @@ mod counters;
 mod error;
 mod flight;
 mod gate;
+mod mover;
 mod options;
 #[cfg(feature = "bin")]
 pub mod program;
@@ -34,5 +35,6 @@ mod relay;
 
 pub use counters::Counters;
 pub use error::Error;
+pub use mover::Mover;
 pub use options::{OnExhausted, RelayOptions};
 pub use relay::Relay;

@@ -1,6 +1,6 @@
 //! The program `twinbox-relay`: the library with a configuration file, logs and signals.
 use crate::{
-    Relay, RelayOptions, check,
+    Mover, Relay, RelayOptions, check,
     config::{self, Config, ConfigError, Database, Destination, secret},
 };
 use clap::{Parser, Subcommand};
@@ -187,6 +187,7 @@ async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) ->
         store.migrate().await?;
     }
     let mut relays = JoinSet::new();
+    relays.spawn(Mover::new(store.clone()).run(stop.clone()));
     for (n, (id, configured)) in config.destinations.iter().enumerate() {
         // One of them looks out for what nobody takes.
         let options = options(config, id, n == 0)?;

@@ -94,6 +94,14 @@ pub trait Dialect:
     #[doc(hidden)]
     const CLAIM: &'static str;
 
+    /// Copies due messages to the log in the order of their times, and deletes them unless
+    /// [`FORGET_MOVED`](Self::FORGET_MOVED) does. Bind: how many at most.
+    #[doc(hidden)]
+    const MOVE_DUE: &'static str;
+    /// Deletes the messages that were just copied. Bind: how many.
+    #[doc(hidden)]
+    const FORGET_MOVED: Option<&'static str>;
+
     /// The newest tick, after making one if there is something beyond the last. No binds.
     #[doc(hidden)]
     const NEWEST: &'static str;

@@ -21,6 +21,7 @@
 #![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused_imports))]
 
 mod begin;
+mod delayed;
 mod dialect;
 mod error;
 mod handler_error;
@@ -38,6 +39,7 @@ mod store;
 mod tx;
 
 pub use begin::{OwnedTx, begin};
+pub use delayed::Moved;
 pub use dialect::Dialect;
 #[cfg(feature = "sqlite")]
 pub use dialect::sqlite;

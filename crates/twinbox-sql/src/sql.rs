@@ -73,6 +73,15 @@ statements! {
         VALUES (?, ?, ?, ?, ?, COALESCE(?, {now}), ?, ?, ?, ?, ?, ?)";
     publish_all: DB::PUBLISH_ALL;
 
+    delay: "INSERT INTO {delayed} ({published}, message_id, not_before) \
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    // By delayed_message_id.
+    cancel: "DELETE FROM {delayed} WHERE message_id = ?";
+    // By delayed_due.
+    delayed_next: "SELECT not_before, {now} FROM {delayed} ORDER BY not_before, nth LIMIT 1";
+    move_due: DB::MOVE_DUE;
+    forget_moved: DB::FORGET_MOVED.unwrap_or_default();
+
     // By primary key (destination).
     cursor_create: "INSERT INTO {cursors} (destination, p, w, partitions) VALUES (?, ?, ?, ?) \
         ON CONFLICT DO NOTHING";

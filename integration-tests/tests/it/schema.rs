@@ -11,7 +11,7 @@ use twinbox::{
 use twinbox_testkit::database::{SERVICE, empty_postgres};
 
 /// How many there are.
-const MIGRATIONS: i64 = 2;
+const MIGRATIONS: i64 = 3;
 
 /// A database without any tables; gone when this is dropped.
 struct Empty {
@@ -176,7 +176,7 @@ async fn a_newer_schema_is_refused_only_if_it_says_so<DB: TestDb>() {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Schema);
         let says =
-            "the tables are at version 4, which needs a program of version 3 or newer, and this one is at 2";
+            "the tables are at version 5, which needs a program of version 4 or newer, and this one is at 3";
         assert_eq!(error.to_string(), says);
     }
     assert_eq!(world.rows("migrations").await, MIGRATIONS + 2);

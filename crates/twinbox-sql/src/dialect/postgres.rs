@@ -17,6 +17,11 @@ impl Dialect for Postgres {
             compatible_from: 1,
             sql: include_str!("../../migrations/postgres/0002_parked.sql"),
         },
+        Migration {
+            name: "delayed",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/postgres/0003_delayed.sql"),
+        },
     ];
     const BOOTSTRAP: &'static str = "CREATE SCHEMA IF NOT EXISTS {schema};
         CREATE TABLE IF NOT EXISTS {migrations} (version bigint PRIMARY KEY, name text NOT NULL,
@@ -51,6 +56,20 @@ impl Dialect for Postgres {
             ON CONFLICT DO NOTHING RETURNING message_id
         ) SELECT array_agg(message_id), pg_current_xact_id_if_assigned()::text,
             set_config('lock_timeout', current_setting('twinbox.lock_timeout'), true) FROM claimed";
+
+    // By delayed_due. One mover at a time, so that messages of a key come in the order of their times whoever moves
+    // them; what somebody is cancelling is passed by.
+    const MOVE_DUE: &'static str = "WITH due AS (
+            DELETE FROM {delayed}
+            WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('move {delayed}', 0))) AND nth = ANY(ARRAY(
+                SELECT nth FROM {delayed} WHERE not_before <= (SELECT clock_timestamp())
+                ORDER BY not_before, nth LIMIT ? FOR UPDATE SKIP LOCKED))
+            RETURNING *
+        ) INSERT INTO {outbox} ({published})
+        SELECT id, type, version, key, subject, COALESCE(time, clock_timestamp()), correlation_id, causation_id,
+            traceparent, content_type, headers, payload
+        FROM due ORDER BY not_before, nth";
+    const FORGET_MOVED: Option<&'static str> = None;
 
     // By outbox_txid_position in both branches; ORDER BY keeps the planner on it, because it would take a
     // table scan for finding "some" row at once, and read all of the table when there is none. A range in

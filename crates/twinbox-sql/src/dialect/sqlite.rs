@@ -45,6 +45,11 @@ impl Dialect for Sqlite {
             compatible_from: 1,
             sql: include_str!("../../migrations/sqlite/0002_parked.sql"),
         },
+        Migration {
+            name: "delayed",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/sqlite/0003_delayed.sql"),
+        },
     ];
     const BOOTSTRAP: &'static str = "CREATE TABLE IF NOT EXISTS {migrations} (version INTEGER PRIMARY KEY,
         name TEXT NOT NULL, compatible_from INTEGER NOT NULL,
@@ -65,6 +70,15 @@ impl Dialect for Sqlite {
     const PUBLISH_ALL: &'static str = "INSERT INTO {outbox} ({published}) VALUES ";
     const CLAIM: &'static str = "INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state) \
         VALUES (?, ?, ?, ?, ?, 'processed') ON CONFLICT DO NOTHING";
+
+    // By delayed_due, both.
+    const MOVE_DUE: &'static str = "INSERT INTO {outbox} ({published})
+        SELECT id, type, version, key, subject, COALESCE(time, {now}), correlation_id, causation_id, traceparent,
+            content_type, headers, payload
+        FROM {delayed} WHERE not_before <= (SELECT {now}) ORDER BY not_before, nth LIMIT ?";
+    const FORGET_MOVED: Option<&'static str> = Some(
+        "DELETE FROM {delayed} WHERE nth IN (SELECT nth FROM {delayed} ORDER BY not_before, nth LIMIT ?)",
+    );
 
     const NEWEST: &'static str = "SELECT COALESCE(max(position), 0) FROM {outbox}";
     const BOUNDS: &'static str = "SELECT ?1, ?2, '', ''";
