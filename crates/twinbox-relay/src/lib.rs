@@ -27,6 +27,8 @@ mod counters;
 mod error;
 mod flight;
 mod gate;
+#[cfg(feature = "bin")]
+mod maintenance;
 mod mover;
 mod options;
 #[cfg(feature = "bin")]

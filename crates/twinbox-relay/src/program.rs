@@ -2,6 +2,7 @@
 use crate::{
     Mover, Relay, RelayOptions, check,
     config::{self, Config, ConfigError, Database, Destination, secret},
+    maintenance::{self, Maintenance},
 };
 use clap::{Parser, Subcommand};
 use sqlx::{PgPool, Postgres, Sqlite, postgres::PgPoolOptions, sqlite::SqliteConnectOptions};
@@ -52,9 +53,22 @@ enum Command {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// How old is old enough. 100 messages a second of 1 KB are about 60 GB a week.
-        #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = humantime::parse_duration)]
-        keep: std::time::Duration,
+        #[command(flatten)]
+        retention: maintenance::PurgeArguments,
+    },
+    /// Forget a destination that is gone for good, with what it has put aside, so that the log is not kept for it.
+    Retire {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Its name; of a consumer that reads the log, `consumer:NAME`.
+        name: String,
+    },
+    /// Make the log readable again after the database was restored from a dump. Runs as the owner of the tables.
+    Rebase {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
     },
     /// About the configuration.
     #[command(subcommand)]
@@ -72,11 +86,10 @@ enum ConfigCommand {
 }
 
 /// What to do with a store and its destinations.
-#[derive(Clone, Copy)]
 enum Task {
     Relay { migrate: bool },
     Check,
-    Purge { keep: std::time::Duration },
+    Maintain(Maintenance),
 }
 
 /// Runs the program on the process's arguments and environment.
@@ -95,7 +108,9 @@ fn execute(command: Command) -> Result<(), Failure> {
     let (path, task) = match command {
         Command::Run { config, migrate } => (config, Task::Relay { migrate }),
         Command::Check { config } => (config, Task::Check),
-        Command::Purge { config, keep } => (config, Task::Purge { keep }),
+        Command::Purge { config, retention } => (config, Task::Maintain(Maintenance::Purge(retention))),
+        Command::Retire { config, name } => (config, Task::Maintain(Maintenance::Retire(name))),
+        Command::Rebase { config } => (config, Task::Maintain(Maintenance::Rebase)),
         Command::Config(ConfigCommand::Print { config }) => {
             print!("{}", Config::print(config.as_deref(), std::env::vars())?);
             return Ok(());
@@ -170,15 +185,7 @@ async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) ->
     let store = Store::with_options(pool, service, StoreOptions::new().namespace(namespace))?;
     let migrate = match task {
         Task::Check => return check::run(&store, config).await,
-        Task::Purge { keep } => {
-            store.check().await?;
-            let purged = store.purge(keep).await?;
-            println!("{} messages deleted", purged.messages);
-            if let Some(reader) = purged.held_by {
-                println!("{reader:?} is furthest behind and keeps messages that are old enough to go");
-            }
-            return Ok(());
-        }
+        Task::Maintain(maintenance) => return maintenance.run(&store).await,
         Task::Relay { migrate } => migrate,
     };
     let stop = CancellationToken::new();

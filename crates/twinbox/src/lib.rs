@@ -40,7 +40,8 @@ pub use twinbox_macros::{Event, Provide, event_handler};
 pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
     BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Moved,
-    Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, Store, StoreOptions, Tx, begin, inbox, log,
+    OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, Rebased, Retention, Retired, Store, StoreOptions, Tx,
+    begin, inbox, log,
 };
 
 /// The seams for destinations and sources of one's own.

@@ -210,7 +210,7 @@ async fn what_breaks_the_log_is_refused_on_postgres() {
     world.execute("UPDATE twinbox.sentinel SET txid = '7'").await;
     let error = world.check().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Restored);
-    assert!(error.to_string().contains("twinbox destinations rebase"), "{error}");
+    assert!(error.to_string().contains("twinbox-relay rebase"), "{error}");
 }
 
 async fn a_journal_that_is_no_wal_is_refused_on_sqlite() {

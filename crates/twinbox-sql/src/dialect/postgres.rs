@@ -1,3 +1,5 @@
+mod rebase;
+
 use super::{Claim, Dialect, exactly_one, transaction_aborted, transaction_ended, unwind};
 use crate::{Error, ErrorKind, error::sqlstate, migrate::Migration, row, sql::Statements};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
@@ -130,7 +132,7 @@ impl Dialect for Postgres {
         WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('thin {ticks}', 0))) AND id = ANY(ARRAY(
             SELECT id FROM (
                 SELECT id, row_number() OVER (PARTITION BY date_trunc('minute', at) ORDER BY id) AS nth
-                FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors})
+                FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
                     AND at < clock_timestamp() - interval '10 minutes'
             ) old WHERE nth > 1 LIMIT 10000))",
     );
@@ -140,7 +142,8 @@ impl Dialect for Postgres {
     // further than that tick reaches.
     const PURGE: &'static str = "WITH bound AS MATERIALIZED (
             SELECT snapshot FROM {ticks} WHERE id = (
-                SELECT CASE WHEN min(p) < old.id THEN min(p) ELSE old.id END FROM {cursors},
+                SELECT CASE WHEN min(p) FILTER (WHERE lease_until < {never}) < old.id
+                    THEN min(p) FILTER (WHERE lease_until < {never}) ELSE old.id END FROM {cursors},
                     (SELECT max(id) AS id FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond') old
                 GROUP BY old.id))
         DELETE FROM {outbox} WHERE position = ANY(ARRAY(
@@ -150,12 +153,22 @@ impl Dialect for Postgres {
                 AND NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.position = o.position)
             ORDER BY o.txid, o.position LIMIT ?))";
     const PURGE_TICKS: Option<&'static str> = Some(
-        "DELETE FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors})
+        "DELETE FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
             AND id < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')",
     );
-    const HELD_BY: &'static str = "SELECT destination FROM {cursors}
-        WHERE p < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')
-        ORDER BY p LIMIT 1";
+    // By outbox_txid_position, from where the cursor is to the newest tick that is old enough.
+    const BEHIND: &'static str = "(SELECT (
+            SELECT o.position FROM {outbox} o
+            WHERE o.txid >= pg_snapshot_xmin(s.p) AND o.txid < pg_snapshot_xmax(s.old)
+                AND NOT pg_visible_in_snapshot(o.txid, s.p) AND pg_visible_in_snapshot(o.txid, s.old)
+                AND (o.position > c.position OR NOT pg_visible_in_snapshot(o.txid, s.w))
+            ORDER BY o.txid, o.position LIMIT 1
+        ) FROM (SELECT
+            (SELECT snapshot FROM {ticks} WHERE id = c.p) AS p, (SELECT snapshot FROM {ticks} WHERE id = c.w) AS w,
+            (SELECT snapshot FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond'
+                ORDER BY id DESC LIMIT 1) AS old
+        ) s) IS NOT NULL";
+    const NEVER: &'static str = "'infinity'";
 
     fn table(namespace: &str, name: &str) -> String {
         if name == "schema" { format!("\"{namespace}\"") } else { format!("\"{namespace}\".{name}") }
@@ -184,7 +197,7 @@ impl Dialect for Postgres {
             return Err(Error::new(
                 ErrorKind::Restored,
                 "this database was restored from a dump, and the log's transaction ids mean nothing here: \
-                 run `twinbox destinations rebase` before anything reads it",
+                 run `twinbox-relay rebase` before anything reads it",
             ));
         }
         if uncached != Some(true) {
@@ -195,6 +208,10 @@ impl Dialect for Postgres {
             ));
         }
         Ok(())
+    }
+
+    async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u64, Error> {
+        rebase::rebase(conn, namespace).await
     }
 
     async fn publish_all(

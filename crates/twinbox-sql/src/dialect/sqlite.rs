@@ -93,12 +93,14 @@ impl Dialect for Sqlite {
     // The newest message stays: its position is how far the log reaches.
     const PURGE: &'static str = "DELETE FROM {outbox} WHERE position IN (
             SELECT position FROM {outbox} o
-            WHERE position <= (SELECT min(p) FROM {cursors}) AND position < (SELECT max(position) FROM {outbox})
+            WHERE position <= (SELECT min(CASE WHEN lease_until < {never} THEN p ELSE {never} END) FROM {cursors})
+                AND position < (SELECT max(position) FROM {outbox})
                 AND time <= {now} - ? AND NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.position = o.position)
             ORDER BY position LIMIT ?)";
     const PURGE_TICKS: Option<&'static str> = None;
-    const HELD_BY: &'static str = "SELECT destination FROM {cursors} c
-        WHERE EXISTS (SELECT 1 FROM {outbox} WHERE position > c.p AND time <= {now} - ?) ORDER BY p LIMIT 1";
+    const BEHIND: &'static str = "EXISTS (SELECT 1 FROM {outbox} o
+        WHERE o.position > max(c.p, c.position) AND o.time <= {now} - ?)";
+    const NEVER: &'static str = "9223372036854775807";
 
     fn table(namespace: &str, name: &str) -> String {
         format!("{namespace}_{name}")
@@ -116,6 +118,13 @@ impl Dialect for Sqlite {
             ));
         }
         Ok(())
+    }
+
+    async fn rebase(_: &mut SqliteConnection, _: &str) -> Result<u64, Error> {
+        Err(Error::new(
+            ErrorKind::Configuration,
+            "SQLite needs no rebase: a copy of the file goes on where the original was",
+        ))
     }
 
     async fn publish_all(

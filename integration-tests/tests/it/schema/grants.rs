@@ -6,7 +6,8 @@ use crate::consumer::{
 use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
-    Consumer, Delivery, Draft, HandlerError, HandlerResult, MessageId, Store, Timestamp, Tx, event_handler,
+    Consumer, Delivery, Draft, HandlerError, HandlerResult, MessageId, OnMaxLag, Retention, Store, Timestamp,
+    Tx, event_handler,
     log::{Reader, ReaderOptions},
 };
 use twinbox_testkit::database::SERVICE;
@@ -158,6 +159,9 @@ async fn the_documented_grants_are_enough_and_no_more() {
     let keeper = store_of(&world, &roles.keeper).await;
     keeper.check().await.unwrap();
     assert_eq!(keeper.purge(Duration::ZERO).await.unwrap().messages, 6);
+    let retention = Retention::new(Duration::ZERO).max_lag(Duration::ZERO, OnMaxLag::Detach);
+    assert_eq!(keeper.purge(retention).await.unwrap().lagging, ["consumer:tests.grants", "relay"]);
+    assert!(keeper.retire("relay").await.unwrap().cursor);
     for sql in
         ["DELETE FROM twinbox.inbox", "UPDATE twinbox.outbox SET payload = ''", "SELECT * FROM effects"]
     {
