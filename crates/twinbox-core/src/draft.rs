@@ -34,6 +34,7 @@ pub struct Fields {
     pub content_type: String,
     pub headers: Vec<(String, String)>,
     pub payload: Bytes,
+    pub not_before: Option<Timestamp>,
 }
 
 impl Draft {
@@ -66,6 +67,7 @@ impl Draft {
                 content_type: message::JSON.to_owned(),
                 headers: Vec::new(),
                 payload: payload.into(),
+                not_before: None,
             },
         }
     }
@@ -89,9 +91,20 @@ impl Draft {
         self
     }
 
-    /// When it happened. Default: the database's time at publish. Orders nothing.
+    /// When it happened. Default: the database's time when it is written to the log. Orders nothing.
     pub fn time(mut self, time: Timestamp) -> Self {
         self.fields.time = Some(time);
+        self
+    }
+
+    /// Keeps the message out of the log until then, by the clock of the database. It is committed with the
+    /// transaction all the same, and can be cancelled by its message id while it waits.
+    ///
+    /// Whoever moves due messages brings it to the log: the program `twinbox-relay` does, and so does
+    /// `twinbox_relay::Mover` in a program of your own. Without one it waits. Its place among the messages of its
+    /// key is where it is moved to, not where it was published. A time that is past is due at once.
+    pub fn not_before(mut self, time: Timestamp) -> Self {
+        self.fields.not_before = Some(time);
         self
     }
 

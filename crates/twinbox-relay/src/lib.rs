@@ -30,6 +30,9 @@ mod counters;
 mod error;
 mod flight;
 mod gate;
+#[cfg(feature = "bin")]
+mod maintenance;
+mod mover;
 mod options;
 #[cfg(feature = "bin")]
 pub mod program;
@@ -40,5 +43,6 @@ mod setup;
 pub use breaker::{Breaker, BreakerState};
 pub use counters::Counters;
 pub use error::Error;
+pub use mover::Mover;
 pub use options::{OnExhausted, RelayOptions};
 pub use relay::Relay;

@@ -1,9 +1,10 @@
 //! The program `twinbox-relay`: the library with a configuration file, logs and signals.
 use crate::{
-    Error, Relay,
+    Error, Mover,
     admin::{self, Broken},
     check,
     config::{Config, ConfigError, Database, LogFormat, secret},
+    maintenance::{self, Maintenance},
     setup::relay,
 };
 use clap::{Parser, Subcommand};
@@ -55,9 +56,22 @@ enum Command {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// How old is old enough. 100 messages a second of 1 KB are about 60 GB a week.
-        #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = humantime::parse_duration)]
-        keep: Duration,
+        #[command(flatten)]
+        retention: maintenance::PurgeArguments,
+    },
+    /// Forget a destination that is gone for good, with what it has put aside, so that the log is not kept for it.
+    Retire {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Its name; of a consumer that reads the log, `consumer:NAME`.
+        name: String,
+    },
+    /// Make the log readable again after the database was restored from a dump. Runs as the owner of the tables.
+    Rebase {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
     },
     /// Open the breaker of a destination by hand, in whatever process owns it, or close it again.
     #[command(subcommand)]
@@ -102,18 +116,9 @@ enum ConfigCommand {
 
 /// What to do with a store and its destinations.
 enum Task {
-    Relay {
-        migrate: bool,
-    },
+    Relay { migrate: bool },
     Check,
-    Purge {
-        keep: Duration,
-    },
-    /// With a reason: open.
-    Breaker {
-        destination: String,
-        reason: Option<String>,
-    },
+    Maintain(Maintenance),
 }
 
 /// Runs the program on the process's arguments and environment.
@@ -129,12 +134,14 @@ fn execute(command: Command) -> Result<(), Failure> {
     let (path, task) = match command {
         Command::Run { config, migrate } => (config, Task::Relay { migrate }),
         Command::Check { config } => (config, Task::Check),
-        Command::Purge { config, keep } => (config, Task::Purge { keep }),
+        Command::Purge { config, retention } => (config, Task::Maintain(Maintenance::Purge(retention))),
+        Command::Retire { config, name } => (config, Task::Maintain(Maintenance::Retire(name))),
+        Command::Rebase { config } => (config, Task::Maintain(Maintenance::Rebase)),
         Command::Breaker(BreakerCommand::Open { destination, reason, config }) => {
-            (config, Task::Breaker { destination, reason: Some(reason) })
+            (config, Task::Maintain(Maintenance::OpenBreaker { destination, reason }))
         }
         Command::Breaker(BreakerCommand::Close { destination, config }) => {
-            (config, Task::Breaker { destination, reason: None })
+            (config, Task::Maintain(Maintenance::CloseBreaker(destination)))
         }
         Command::Config(ConfigCommand::Print { config }) => {
             print!("{}", Config::print(config.as_deref(), std::env::vars())?);
@@ -223,22 +230,7 @@ async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) ->
     let store = Store::with_options(pool, service, StoreOptions::new().namespace(namespace))?;
     let migrate = match task {
         Task::Check => return check::run(&store, config).await,
-        Task::Purge { keep } => {
-            store.check().await?;
-            let purged = store.purge(keep).await?;
-            println!("{} messages deleted", purged.messages);
-            if let Some(reader) = purged.held_by {
-                println!("{reader:?} is furthest behind and keeps messages that are old enough to go");
-            }
-            return Ok(());
-        }
-        Task::Breaker { destination, reason } => {
-            match reason {
-                Some(reason) => store.open_breaker(&destination, &reason).await?,
-                None => store.close_breaker(&destination).await?,
-            }
-            return Ok(());
-        }
+        Task::Maintain(maintenance) => return maintenance.run(&store).await,
         Task::Relay { migrate } => migrate,
     };
     let stop = CancellationToken::new();
@@ -251,36 +243,42 @@ async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) ->
         let destinations = config.destinations.len();
         admin::serve(address, store.clone(), destinations, broken.clone(), stop.clone()).await?;
     }
-    let mut relays = JoinSet::new();
+    let mut tasks = JoinSet::new();
+    let mover = || Mover::new(store.clone()).run(stop.clone());
+    tasks.spawn(run_after(Duration::ZERO, None, mover(), stop.clone()));
     for id in config.destinations.keys() {
-        relays.spawn(run_one(relay(&store, config, id)?, id.clone(), Duration::ZERO, stop.clone()));
+        let relay = relay(&store, config, id)?.run(stop.clone());
+        tasks.spawn(run_after(Duration::ZERO, Some(id.clone()), relay, stop.clone()));
     }
     let mut result = Ok(());
-    while let Some(ended) = relays.join_next().await {
+    while let Some(ended) = tasks.join_next().await {
         let (id, Err(error)) = ended? else { continue };
+        let cause = &error as &dyn StdError;
+        let Some(id) = id else {
+            tracing::error!(error = cause, again = ?BROKEN_PAUSE, "messages published for later stay where they are");
+            tasks.spawn(run_after(BROKEN_PAUSE, None, mover(), stop.clone()));
+            continue;
+        };
         let again = relay(&store, config, &id)?;
         broken.add(&id, &error, again.breaker());
-        // A store that is not fit is so for all of them.
-        if matches!(error, Error::Store(_)) || broken.all().len() == config.destinations.len() {
-            stop.cancel();
-        }
-        if stop.is_cancelled() {
-            result = Err(error.into());
-        } else {
-            let cause = &error as &dyn StdError;
+        if broken.all().len() < config.destinations.len() {
             tracing::error!(destination = id, error = cause, again = ?BROKEN_PAUSE, "the others go on");
-            relays.spawn(run_one(again, id, BROKEN_PAUSE, stop.clone()));
+            tasks.spawn(run_after(BROKEN_PAUSE, Some(id), again.run(stop.clone()), stop.clone()));
+        } else {
+            stop.cancel();
+            result = Err(error.into());
         }
     }
     result
 }
 
-async fn run_one<DB: Dialect>(
-    relay: Relay<DB>,
-    id: String,
+/// Answers with whose it was.
+async fn run_after(
     pause: Duration,
+    id: Option<String>,
+    task: impl Future<Output = Result<(), Error>>,
     stop: CancellationToken,
-) -> (String, Result<(), Error>) {
+) -> (Option<String>, Result<(), Error>) {
     let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
-    (id, relay.run(stop).await)
+    (id, task.await)
 }

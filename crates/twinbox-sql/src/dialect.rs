@@ -94,6 +94,14 @@ pub trait Dialect:
     #[doc(hidden)]
     const CLAIM: &'static str;
 
+    /// Copies due messages to the log in the order of their times, and deletes them unless
+    /// [`FORGET_MOVED`](Self::FORGET_MOVED) does. Bind: how many at most.
+    #[doc(hidden)]
+    const MOVE_DUE: &'static str;
+    /// Deletes the messages that were just copied. Bind: how many.
+    #[doc(hidden)]
+    const FORGET_MOVED: Option<&'static str>;
+
     /// The newest tick, after making one if there is something beyond the last. No binds.
     #[doc(hidden)]
     const NEWEST: &'static str;
@@ -117,16 +125,19 @@ pub trait Dialect:
     #[doc(hidden)]
     const THIN: Option<&'static str>;
 
-    /// Deletes messages that every reader has settled, that are older than `?` microseconds and not put aside,
+    /// Deletes messages that every reader but the detached ones has settled, that are older than `?` microseconds and not put aside,
     /// `?` at a time.
     #[doc(hidden)]
     const PURGE: &'static str;
     /// Deletes the ticks that only deleted messages lie before. Bind: the age.
     #[doc(hidden)]
     const PURGE_TICKS: Option<&'static str>;
-    /// The reader that is furthest behind, if it keeps messages that are older than `?` microseconds.
+    /// Whether the cursor `c` has yet to settle a message that is older than `?` microseconds.
     #[doc(hidden)]
-    const HELD_BY: &'static str;
+    const BEHIND: &'static str;
+    /// The time that never comes: the end of the lease of a cursor that is detached.
+    #[doc(hidden)]
+    const NEVER: &'static str;
     /// How many messages a reader has not settled, at most so many, and the age of the oldest in microseconds.
     #[doc(hidden)]
     const BACKLOG: &'static str;
@@ -141,6 +152,13 @@ pub trait Dialect:
     /// Looks for setups in which messages would be lost.
     #[doc(hidden)]
     fn check(conn: &mut Self::Connection, namespace: &str) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Gives what was restored from a dump transaction ids of this server. Answers with how many messages.
+    #[doc(hidden)]
+    fn rebase(
+        conn: &mut Self::Connection,
+        namespace: &str,
+    ) -> impl Future<Output = Result<u64, Error>> + Send;
 
     /// Writes messages in one statement.
     #[doc(hidden)]

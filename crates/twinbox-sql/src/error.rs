@@ -21,6 +21,10 @@ pub enum ErrorKind {
     Restored,
     /// Another process owns the cursor now, or this one's lease ran out.
     LeaseLost,
+    /// The destination was detached from the log: it was too far behind. Retire it, and start it again.
+    Detached,
+    /// Another process reads for the destination.
+    LeaseHeld,
     /// The connection broke during COMMIT: it may or may not have happened. Read what the transaction
     /// wrote before doing it again.
     CommitUnknown,

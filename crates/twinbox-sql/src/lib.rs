@@ -21,6 +21,7 @@
 #![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused_imports))]
 
 mod begin;
+mod delayed;
 mod dialect;
 mod error;
 mod handler_error;
@@ -30,7 +31,9 @@ mod micros;
 mod migrate;
 mod missed;
 mod outbox;
+mod rebase;
 mod retention;
+mod retire;
 mod row;
 mod scope;
 mod sql;
@@ -39,13 +42,16 @@ mod store;
 mod tx;
 
 pub use begin::{OwnedTx, begin};
+pub use delayed::Moved;
 pub use dialect::Dialect;
 #[cfg(feature = "sqlite")]
 pub use dialect::sqlite;
 pub use error::{Error, ErrorKind};
 pub use handler_error::{Disposition, HandlerError, HandlerResult};
 pub use outbox::{Outbox, PUBLISH_ALL_MAX};
-pub use retention::Purged;
+pub use rebase::Rebased;
+pub use retention::{OnMaxLag, Purged, Retention};
+pub use retire::Retired;
 pub use status::{BACKLOG_MAX, ReaderStatus};
 pub use store::{Store, StoreOptions};
 pub use tx::{BatchTx, InTransaction, Tx};

@@ -1,4 +1,4 @@
-use crate::{Dialect, Error, InTransaction, row, scope::Scope, sql::Statements};
+use crate::{Dialect, Error, InTransaction, micros::Micros, row, scope::Scope, sql::Statements};
 use std::{fmt, marker::PhantomData, sync::Arc};
 use twinbox_core::{BoxFuture, Draft, Event, MessageId, draft::Fields, id};
 
@@ -28,6 +28,10 @@ impl<DB: Dialect> Outbox<DB> {
         Self { statements, database: PhantomData }
     }
 
+    pub(crate) fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
     /// Writes the event in the caller's transaction. With a handler's transaction it is the same as
     /// [`Tx::publish`](crate::Tx::publish).
     ///
@@ -43,7 +47,8 @@ impl<DB: Dialect> Outbox<DB> {
         Box::pin(async move { insert::<DB>(conn, scope, &self.statements, Draft::of(event)?).await })
     }
 
-    /// Writes a draft: [`publish`](Self::publish) with an id, key, header or correlation of one's own.
+    /// Writes a draft: [`publish`](Self::publish) with an id, key, header or correlation of one's own, or for
+    /// [later](Draft::not_before).
     ///
     /// # Errors
     /// As [`publish`](Self::publish).
@@ -76,7 +81,8 @@ impl<DB: Dialect> Outbox<DB> {
         })
     }
 
-    /// Writes many drafts, in order, in one statement for each [`PUBLISH_ALL_MAX`] of them.
+    /// Writes many drafts, in order, in one statement for each [`PUBLISH_ALL_MAX`] of them; those that are for
+    /// [later](Draft::not_before) one at a time.
     ///
     /// # Errors
     /// A draft breaks a bound, and nothing was written; or the database refused.
@@ -90,15 +96,19 @@ impl<DB: Dialect> Outbox<DB> {
             drafts.iter().try_for_each(Draft::validate)?;
             let mut ids = Vec::with_capacity(drafts.len());
             let mut messages: Vec<Fields> = Vec::with_capacity(drafts.len());
+            let mut delayed = Vec::new();
             for draft in drafts {
                 let fields = complete(draft, scope.as_deref_mut());
                 ids.push(message_id(&self.statements, &fields));
-                messages.push(fields);
+                if fields.not_before.is_some() { delayed.push(fields) } else { messages.push(fields) }
             }
             while !messages.is_empty() {
                 let rest = messages.split_off(messages.len().min(PUBLISH_ALL_MAX));
                 DB::publish_all(conn, &self.statements, messages).await?;
                 messages = rest;
+            }
+            for fields in delayed {
+                write::<DB>(conn, &self.statements, fields).await?;
             }
             Ok(ids)
         })
@@ -114,8 +124,25 @@ pub(crate) async fn insert<DB: Dialect>(
     draft.validate()?;
     let fields = complete(draft, scope);
     let id = message_id(statements, &fields);
-    row::bind::<DB>(row::query::<DB>(&statements.publish), fields).execute(conn).await?;
+    write::<DB>(conn, statements, fields).await?;
     Ok(id)
+}
+
+/// To the log, or to where messages wait for their time.
+async fn write<DB: Dialect>(
+    conn: &mut DB::Connection,
+    statements: &Statements,
+    fields: Fields,
+) -> Result<(), Error> {
+    let query = match fields.not_before {
+        None => row::bind::<DB>(row::query::<DB>(&statements.publish), fields),
+        Some(not_before) => {
+            let id = message_id(statements, &fields).as_uuid();
+            row::bind::<DB>(row::query::<DB>(&statements.delay), fields).bind(id).bind(Micros(not_before))
+        }
+    };
+    query.execute(conn).await?;
+    Ok(())
 }
 
 /// Fills in what the draft leaves open.

@@ -5,6 +5,44 @@ use std::time::Duration;
 /// Messages that one statement deletes.
 const BATCH: u32 = 1000;
 
+/// What [`Store::purge`] keeps. A bare [`Duration`] is `Retention::new` of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Retention {
+    keep: Duration,
+    max_lag: Option<(Duration, OnMaxLag)>,
+}
+
+/// What becomes of a destination that is too far behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OnMaxLag {
+    /// It is reported, and everything that it has not settled is kept.
+    Block,
+    /// It is detached, and what it has not settled is deleted like the rest. Its reader then ends with
+    /// [`ErrorKind::Detached`](crate::ErrorKind::Detached) until the destination is [retired](Store::retire) and
+    /// started again.
+    Detach,
+}
+
+impl Retention {
+    /// Messages that are younger than `keep` stay, whoever has settled them.
+    pub fn new(keep: Duration) -> Self {
+        Self { keep, max_lag: None }
+    }
+
+    /// What becomes of a destination that has yet to settle a message that is older than this. None is detached
+    /// for messages that are kept anyway. Default: all are waited for.
+    pub fn max_lag(self, max_lag: Duration, on_max_lag: OnMaxLag) -> Self {
+        Self { max_lag: Some((max_lag, on_max_lag)), ..self }
+    }
+}
+
+impl From<Duration> for Retention {
+    fn from(keep: Duration) -> Self {
+        Self::new(keep)
+    }
+}
+
 /// What [`Store::purge`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -13,6 +51,9 @@ pub struct Purged {
     pub messages: u64,
     /// The reader furthest behind, if it keeps messages that are old enough to go.
     pub held_by: Option<String>,
+    /// Readers that are further behind than [`Retention::max_lag`]. With [`OnMaxLag::Detach`] they are detached
+    /// now; those that were before are not among them.
+    pub lagging: Vec<String>,
 }
 
 impl<DB: Dialect> Store<DB> {
@@ -22,13 +63,19 @@ impl<DB: Dialect> Store<DB> {
     ///
     /// A message that is kept for a week at 100 a second and 1 KB costs about 60 GB with its indexes.
     ///
-    /// Killed half-way, it has deleted some of them; run it again. Age is when a message was committed, as far as
-    /// ticks of the readers tell; on SQLite it is the time of the message.
+    /// Killed half-way, it has deleted some of them; run it again. Readers are detached before the first message that
+    /// they need is deleted. Age is when a message was committed, as far as ticks of the readers tell; on SQLite it is
+    /// the time of the message.
     ///
     /// # Errors
     /// The database refused or is away.
-    pub async fn purge(&self, keep: Duration) -> Result<Purged, Error> {
-        let age = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX);
+    pub async fn purge(&self, retention: impl Into<Retention>) -> Result<Purged, Error> {
+        let Retention { keep, max_lag } = retention.into();
+        let lagging = match max_lag {
+            Some((max_lag, on_max_lag)) => self.lagging(max_lag, keep, on_max_lag).await?,
+            None => Vec::new(),
+        };
+        let age = micros(keep);
         let statements = self.statements();
         let mut messages = 0;
         loop {
@@ -44,6 +91,28 @@ impl<DB: Dialect> Store<DB> {
             query::<DB>(&statements.purge_ticks).bind(age).execute(&mut *self.connection().await?).await?;
         }
         let held_by = sqlx::query_scalar::<DB, String>(statements.held_by.clone()).bind(age);
-        Ok(Purged { messages, held_by: held_by.fetch_optional(&mut *self.connection().await?).await? })
+        let held_by = held_by.fetch_optional(&mut *self.connection().await?).await?;
+        Ok(Purged { messages, held_by, lagging })
     }
+
+    async fn lagging(
+        &self,
+        max_lag: Duration,
+        keep: Duration,
+        on_max_lag: OnMaxLag,
+    ) -> Result<Vec<String>, Error> {
+        let (statement, age) = match on_max_lag {
+            OnMaxLag::Block => (&self.statements().lagging, max_lag),
+            OnMaxLag::Detach => (&self.statements().detach, max_lag.max(keep)),
+        };
+        let _permit = self.write_permit().await?;
+        let lagging = sqlx::query_scalar::<DB, String>(statement.clone()).bind(micros(age));
+        let mut lagging = lagging.fetch_all(&mut *self.connection().await?).await?;
+        lagging.sort();
+        Ok(lagging)
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }

@@ -11,8 +11,10 @@ pub(crate) const PUBLISHED: &str = "id, type, version, key, subject, time, corre
      traceparent, content_type, headers, payload";
 
 /// Renders a statement: `{table}` → where the table is, `{now}` → the database's time, `{after}` → the time
-/// that `?` microseconds from now will be, `?` → the dialect's bind.
+/// that `?` microseconds from now will be, `{never}` → the time that does not come, `{behind}` → whether the cursor `c`
+/// has yet to settle a message that is older than `?` microseconds, `?` → the dialect's bind.
 pub(crate) fn render<DB: Dialect>(namespace: &str, text: &str) -> SqlStr {
+    let text = text.replace("{behind}", DB::BEHIND).replace("{never}", DB::NEVER);
     let text = text.replace("{after}", DB::AFTER).replace("{now}", DB::NOW);
     let text = text.replace("{message}", MESSAGE).replace("{published}", PUBLISHED);
     let text = tables::<DB>(namespace, &text);
@@ -73,10 +75,19 @@ statements! {
         VALUES (?, ?, ?, ?, ?, COALESCE(?, {now}), ?, ?, ?, ?, ?, ?)";
     publish_all: DB::PUBLISH_ALL;
 
+    delay: "INSERT INTO {delayed} ({published}, message_id, not_before) \
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    // By delayed_message_id.
+    cancel: "DELETE FROM {delayed} WHERE message_id = ?";
+    // By delayed_due.
+    delayed_next: "SELECT not_before, {now} FROM {delayed} ORDER BY not_before, nth LIMIT 1";
+    move_due: DB::MOVE_DUE;
+    forget_moved: DB::FORGET_MOVED.unwrap_or_default();
+
     // By primary key (destination).
     cursor_create: "INSERT INTO {cursors} (destination, p, w, partitions) VALUES (?, ?, ?, ?) \
         ON CONFLICT DO NOTHING";
-    cursor_exists: "SELECT partitions FROM {cursors} WHERE destination = ?";
+    cursor_exists: "SELECT partitions, lease_until = {never} FROM {cursors} WHERE destination = ?";
     cursor_take: "UPDATE {cursors} SET epoch = epoch + 1, owner = ?, lease_until = {after} \
         WHERE destination = ? AND (lease_until <= {now} OR owner = ?)";
     cursor_read: "SELECT p, w, position, epoch, held FROM {cursors} WHERE destination = ? AND owner = ?";
@@ -94,8 +105,16 @@ statements! {
 
     purge: DB::PURGE;
     purge_ticks: DB::PURGE_TICKS.unwrap_or_default();
-    held_by: DB::HELD_BY;
-    readers: &format!("SELECT destination, {}, held FROM {{cursors}} ORDER BY destination", DB::LEASE_LEFT);
+    held_by: "SELECT destination FROM {cursors} c WHERE lease_until < {never} AND {behind} ORDER BY p LIMIT 1";
+    lagging: "SELECT destination FROM {cursors} c WHERE lease_until < {never} AND {behind} ORDER BY destination";
+    // A lease that nobody has and that never ends: no reader gets the cursor, one of an older version included.
+    detach: "UPDATE {cursors} AS c SET epoch = epoch + 1, owner = NULL, lease_until = {never} \
+        WHERE lease_until < {never} AND {behind} RETURNING destination";
+    // By primary key (destination), both.
+    retire_cursor: "DELETE FROM {cursors} WHERE destination = ? AND (owner IS NULL OR lease_until <= {now})";
+    retire_parked: "DELETE FROM {parked} WHERE destination = ?";
+    readers: &format!("SELECT destination, CASE WHEN lease_until < {{never}} THEN {} ELSE 0 END, held, \
+        lease_until = {{never}} FROM {{cursors}} ORDER BY destination", DB::LEASE_LEFT);
     backlog: DB::BACKLOG;
     // By primary key (destination, position).
     parked_states: "SELECT state, count(*) FROM {parked} WHERE destination = ? GROUP BY state";

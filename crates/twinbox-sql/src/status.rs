@@ -28,6 +28,8 @@ pub struct ReaderStatus {
     pub blocking: u64,
     /// Why somebody holds it back, see [`Store::open_breaker`].
     pub held: Option<String>,
+    /// Whether it was so far behind that the log went on without it, see [`OnMaxLag::Detach`](crate::OnMaxLag).
+    pub detached: bool,
 }
 
 impl<DB: Dialect> Store<DB> {
@@ -55,6 +57,7 @@ impl<DB: Dialect> Store<DB> {
                 dead: 0,
                 blocking: 0,
                 held: row.try_get(2)?,
+                detached: row.try_get(3)?,
                 name,
             };
             let parked = query::<DB>(&statements.parked_states).bind(status.name.clone());

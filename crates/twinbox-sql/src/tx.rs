@@ -2,11 +2,13 @@
 use crate::{
     Dialect, Error, ErrorKind, HandlerResult, OwnedTx, outbox,
     scope::{Cause, Scope},
+    sql::Statements,
 };
 use sqlx::{AssertSqlSafe, Transaction};
 use std::{
     fmt,
     ops::{Deref, DerefMut},
+    sync::Arc,
 };
 use twinbox_core::{Draft, Event, Message, MessageId};
 
@@ -39,7 +41,7 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
     /// # Errors
     /// As [`publish`](Self::publish).
     pub async fn publish_draft(&mut self, draft: Draft) -> Result<MessageId, Error> {
-        let statements = self.scope.statements.clone();
+        let statements = self.statements();
         outbox::insert::<DB>(self.conn, Some(self.scope), &statements, draft).await
     }
 
@@ -71,6 +73,10 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
     async fn run(&mut self, sql: String) -> sqlx::Result<()> {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *self.conn).await?;
         Ok(())
+    }
+
+    pub(crate) fn statements(&self) -> Arc<Statements> {
+        self.scope.statements.clone()
     }
 
     /// The id of the message that is handled.

@@ -39,8 +39,9 @@ pub use twinbox_macros::{Event, Provide, event_handler};
 #[cfg(feature = "sqlite")]
 pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
-    BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Outbox,
-    OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Store, StoreOptions, Tx, begin, inbox, log,
+    BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Moved,
+    OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Retention, Retired, Store,
+    StoreOptions, Tx, begin, inbox, log,
 };
 
 /// The seams for destinations and sources of one's own.

@@ -129,10 +129,14 @@ pub(crate) struct Programs {
 
 impl Programs {
     pub(crate) fn new(database: &TestDatabase<Postgres>, role: &str) -> Self {
+        let (_, server) = database.url().split_once('@').expect("a URL with a user");
+        Self::at(format!("postgres://{role}@{server}"))
+    }
+
+    pub(crate) fn at(database_url: String) -> Self {
         let nats_url = std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL: run `cargo xtask test`");
         let stream = format!("KILL_{}", uuid::Uuid::now_v7().simple());
-        let (_, server) = database.url().split_once('@').expect("a URL with a user");
-        Self { database_url: format!("postgres://{role}@{server}"), nats_url, stream, create_stream: true }
+        Self { database_url, nats_url, stream, create_stream: true }
     }
 
     pub(crate) fn start(&self, program: Program, dies_at: Option<&str>) -> Child {

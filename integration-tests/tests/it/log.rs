@@ -4,12 +4,14 @@
 //! Tests that need a server or a schema of their own stand in their modules.
 mod crash;
 mod dead_letter;
+mod gone;
 mod hostile;
 mod late;
 mod lease;
 mod plans;
 mod producers;
 mod progress;
+mod rebase;
 mod repeated;
 mod restore;
 mod retention;
@@ -80,6 +82,13 @@ cases! {
     retention::without_a_reader_nothing_goes
     retention::what_is_parked_stays
     retention::all_of_many_goes
+    gone::nothing_is_kept_for_a_retired_destination
+    gone::a_destination_with_a_reader_is_not_retired
+    gone::a_destination_too_far_behind_blocks_or_is_detached
+    gone::the_only_reader_can_be_detached
+    gone::a_reader_that_runs_is_detached_all_the_same
+    gone::who_has_settled_everything_is_not_behind
+    rebase::a_log_that_was_not_restored_is_left_alone
     dead_letter::an_event_tells_of_it_in_the_same_transaction
     status::a_backlog_is_counted
     status::a_lease_is_a_heartbeat
@@ -95,6 +104,7 @@ cases! {
     restore::the_sentinel_survives_vacuum_and_migration
     restore::a_sequence_that_caches_is_refused
     retention::a_late_commit_outlives_what_came_before_it
+    gone::what_is_settled_of_a_window_is_not_behind
     ]
 }
 

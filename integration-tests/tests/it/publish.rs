@@ -1,6 +1,7 @@
 //! What is published is there if, and only if, its transaction committed.
 mod batches;
 mod bounds;
+mod delayed;
 
 use crate::consumer::support::{Confirmed, Placed, TestDb, World, cases, effect, soon};
 use sqlx::{Acquire as _, Postgres, Sqlite};

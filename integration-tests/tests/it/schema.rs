@@ -11,7 +11,7 @@ use twinbox::{
 use twinbox_testkit::database::{SERVICE, empty_postgres};
 
 /// How many there are.
-const MIGRATIONS: i64 = 3;
+const MIGRATIONS: i64 = 4;
 
 /// A database without any tables; gone when this is dropped.
 struct Empty {
@@ -176,7 +176,7 @@ async fn a_newer_schema_is_refused_only_if_it_says_so<DB: TestDb>() {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Schema);
         let says =
-            "the tables are at version 5, which needs a program of version 4 or newer, and this one is at 3";
+            "the tables are at version 6, which needs a program of version 5 or newer, and this one is at 4";
         assert_eq!(error.to_string(), says);
     }
     assert_eq!(world.rows("migrations").await, MIGRATIONS + 2);
@@ -210,7 +210,7 @@ async fn what_breaks_the_log_is_refused_on_postgres() {
     world.execute("UPDATE twinbox.sentinel SET txid = '7'").await;
     let error = world.check().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Restored);
-    assert!(error.to_string().contains("twinbox destinations rebase"), "{error}");
+    assert!(error.to_string().contains("twinbox-relay rebase"), "{error}");
 }
 
 async fn a_journal_that_is_no_wal_is_refused_on_sqlite() {

@@ -1,3 +1,5 @@
+mod rebase;
+
 use super::{Claim, Dialect, exactly_one, transaction_aborted, transaction_ended, unwind};
 use crate::{Error, ErrorKind, error::sqlstate, migrate::Migration, row, sql::Statements};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
@@ -17,11 +19,16 @@ impl Dialect for Postgres {
             compatible_from: 1,
             sql: include_str!("../../migrations/postgres/0002_parked.sql"),
         },
+        Migration {
+            name: "delayed",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/postgres/0003_delayed.sql"),
+        },
         // A relay that does not know it goes on although it is held.
         Migration {
             name: "held",
             compatible_from: 1,
-            sql: include_str!("../../migrations/postgres/0003_held.sql"),
+            sql: include_str!("../../migrations/postgres/0004_held.sql"),
         },
     ];
     const BOOTSTRAP: &'static str = "CREATE SCHEMA IF NOT EXISTS {schema};
@@ -57,6 +64,20 @@ impl Dialect for Postgres {
             ON CONFLICT DO NOTHING RETURNING message_id
         ) SELECT array_agg(message_id), pg_current_xact_id_if_assigned()::text,
             set_config('lock_timeout', current_setting('twinbox.lock_timeout'), true) FROM claimed";
+
+    // By delayed_due. One mover at a time, so that messages of a key come in the order of their times whoever moves
+    // them; what somebody is cancelling is passed by.
+    const MOVE_DUE: &'static str = "WITH due AS (
+            DELETE FROM {delayed}
+            WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('move {delayed}', 0))) AND nth = ANY(ARRAY(
+                SELECT nth FROM {delayed} WHERE not_before <= (SELECT clock_timestamp())
+                ORDER BY not_before, nth LIMIT ? FOR UPDATE SKIP LOCKED))
+            RETURNING *
+        ) INSERT INTO {outbox} ({published})
+        SELECT id, type, version, key, subject, COALESCE(time, clock_timestamp()), correlation_id, causation_id,
+            traceparent, content_type, headers, payload
+        FROM due ORDER BY not_before, nth";
+    const FORGET_MOVED: Option<&'static str> = None;
 
     // By outbox_txid_position in both branches; ORDER BY keeps the planner on it, because it would take a
     // table scan for finding "some" row at once, and read all of the table when there is none. A range in
@@ -117,7 +138,7 @@ impl Dialect for Postgres {
         WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('thin {ticks}', 0))) AND id = ANY(ARRAY(
             SELECT id FROM (
                 SELECT id, row_number() OVER (PARTITION BY date_trunc('minute', at) ORDER BY id) AS nth
-                FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors})
+                FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
                     AND at < clock_timestamp() - interval '10 minutes'
             ) old WHERE nth > 1 LIMIT 10000))",
     );
@@ -127,7 +148,8 @@ impl Dialect for Postgres {
     // further than that tick reaches.
     const PURGE: &'static str = "WITH bound AS MATERIALIZED (
             SELECT snapshot FROM {ticks} WHERE id = (
-                SELECT CASE WHEN min(p) < old.id THEN min(p) ELSE old.id END FROM {cursors},
+                SELECT CASE WHEN min(p) FILTER (WHERE lease_until < {never}) < old.id
+                    THEN min(p) FILTER (WHERE lease_until < {never}) ELSE old.id END FROM {cursors},
                     (SELECT max(id) AS id FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond') old
                 GROUP BY old.id))
         DELETE FROM {outbox} WHERE position = ANY(ARRAY(
@@ -137,12 +159,22 @@ impl Dialect for Postgres {
                 AND NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.position = o.position)
             ORDER BY o.txid, o.position LIMIT ?))";
     const PURGE_TICKS: Option<&'static str> = Some(
-        "DELETE FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors})
+        "DELETE FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
             AND id < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')",
     );
-    const HELD_BY: &'static str = "SELECT destination FROM {cursors}
-        WHERE p < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')
-        ORDER BY p LIMIT 1";
+    // By outbox_txid_position, from where the cursor is to the newest tick that is old enough.
+    const BEHIND: &'static str = "(SELECT (
+            SELECT o.position FROM {outbox} o
+            WHERE o.txid >= pg_snapshot_xmin(s.p) AND o.txid < pg_snapshot_xmax(s.old)
+                AND NOT pg_visible_in_snapshot(o.txid, s.p) AND pg_visible_in_snapshot(o.txid, s.old)
+                AND (o.position > c.position OR NOT pg_visible_in_snapshot(o.txid, s.w))
+            ORDER BY o.txid, o.position LIMIT 1
+        ) FROM (SELECT
+            (SELECT snapshot FROM {ticks} WHERE id = c.p) AS p, (SELECT snapshot FROM {ticks} WHERE id = c.w) AS w,
+            (SELECT snapshot FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond'
+                ORDER BY id DESC LIMIT 1) AS old
+        ) s) IS NOT NULL";
+    const NEVER: &'static str = "'infinity'";
 
     // Before the first position of its window a reader is at the end of the tick p, and beyond it at a position.
     const BACKLOG: &'static str = "WITH c AS MATERIALIZED (
@@ -185,7 +217,7 @@ impl Dialect for Postgres {
             return Err(Error::new(
                 ErrorKind::Restored,
                 "this database was restored from a dump, and the log's transaction ids mean nothing here: \
-                 run `twinbox destinations rebase` before anything reads it",
+                 run `twinbox-relay rebase` before anything reads it",
             ));
         }
         if uncached != Some(true) {
@@ -196,6 +228,10 @@ impl Dialect for Postgres {
             ));
         }
         Ok(())
+    }
+
+    async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u64, Error> {
+        rebase::rebase(conn, namespace).await
     }
 
     async fn publish_all(

@@ -45,11 +45,16 @@ impl Dialect for Sqlite {
             compatible_from: 1,
             sql: include_str!("../../migrations/sqlite/0002_parked.sql"),
         },
+        Migration {
+            name: "delayed",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/sqlite/0003_delayed.sql"),
+        },
         // A relay that does not know it goes on although it is held.
         Migration {
             name: "held",
             compatible_from: 1,
-            sql: include_str!("../../migrations/sqlite/0003_held.sql"),
+            sql: include_str!("../../migrations/sqlite/0004_held.sql"),
         },
     ];
     const BOOTSTRAP: &'static str = "CREATE TABLE IF NOT EXISTS {migrations} (version INTEGER PRIMARY KEY,
@@ -72,6 +77,15 @@ impl Dialect for Sqlite {
     const CLAIM: &'static str = "INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state) \
         VALUES (?, ?, ?, ?, ?, 'processed') ON CONFLICT DO NOTHING";
 
+    // By delayed_due, both.
+    const MOVE_DUE: &'static str = "INSERT INTO {outbox} ({published})
+        SELECT id, type, version, key, subject, COALESCE(time, {now}), correlation_id, causation_id, traceparent,
+            content_type, headers, payload
+        FROM {delayed} WHERE not_before <= (SELECT {now}) ORDER BY not_before, nth LIMIT ?";
+    const FORGET_MOVED: Option<&'static str> = Some(
+        "DELETE FROM {delayed} WHERE nth IN (SELECT nth FROM {delayed} ORDER BY not_before, nth LIMIT ?)",
+    );
+
     const NEWEST: &'static str = "SELECT COALESCE(max(position), 0) FROM {outbox}";
     const BOUNDS: &'static str = "SELECT ?1, ?2, '', ''";
     const PAGE: &'static str = "SELECT true AS readable, position, {message} FROM {outbox} \
@@ -85,12 +99,14 @@ impl Dialect for Sqlite {
     // The newest message stays: its position is how far the log reaches.
     const PURGE: &'static str = "DELETE FROM {outbox} WHERE position IN (
             SELECT position FROM {outbox} o
-            WHERE position <= (SELECT min(p) FROM {cursors}) AND position < (SELECT max(position) FROM {outbox})
+            WHERE position <= (SELECT min(CASE WHEN lease_until < {never} THEN p ELSE {never} END) FROM {cursors})
+                AND position < (SELECT max(position) FROM {outbox})
                 AND time <= {now} - ? AND NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.position = o.position)
             ORDER BY position LIMIT ?)";
     const PURGE_TICKS: Option<&'static str> = None;
-    const HELD_BY: &'static str = "SELECT destination FROM {cursors} c
-        WHERE EXISTS (SELECT 1 FROM {outbox} WHERE position > c.p AND time <= {now} - ?) ORDER BY p LIMIT 1";
+    const BEHIND: &'static str = "EXISTS (SELECT 1 FROM {outbox} o
+        WHERE o.position > max(c.p, c.position) AND o.time <= {now} - ?)";
+    const NEVER: &'static str = "9223372036854775807";
 
     const BACKLOG: &'static str = "SELECT count(*), COALESCE(CAST(unixepoch('subsec') * 1000000 AS INTEGER) - min(time), 0) FROM (
             SELECT time FROM {outbox} WHERE position > (SELECT max(p, position) FROM {cursors} WHERE destination = ?1)
@@ -113,6 +129,13 @@ impl Dialect for Sqlite {
             ));
         }
         Ok(())
+    }
+
+    async fn rebase(_: &mut SqliteConnection, _: &str) -> Result<u64, Error> {
+        Err(Error::new(
+            ErrorKind::Configuration,
+            "SQLite needs no rebase: a copy of the file goes on where the original was",
+        ))
     }
 
     async fn publish_all(

@@ -71,6 +71,16 @@ impl<DB: Dialect> Store<DB> {
             .fetch_optional(&mut *conn)
             .await?;
         if let Some(row) = found {
+            if row.try_get(1)? {
+                return Err(Error::new(
+                    ErrorKind::Detached,
+                    format!(
+                        "destination {destination:?} was detached: it was so far behind that messages which it had \
+                         not settled may be gone. Retire it (`twinbox-relay retire {destination}`), start it again \
+                         at the beginning of what the log still has, now, or at a time, and backfill what is gone"
+                    ),
+                ));
+            }
             let kept: Option<i64> = row.try_get(0)?;
             if kept == partitions {
                 return Ok(());

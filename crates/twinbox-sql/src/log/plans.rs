@@ -1,4 +1,4 @@
-//! The statements that read the log, for tests that look at their plans.
+//! The statements that read the log and what waits for it, for tests that look at their plans.
 use crate::{Dialect, Store};
 
 /// The next messages of a window. Binds: after, p, w, floor, ceiling, limit.
@@ -14,4 +14,14 @@ pub fn newest<DB: Dialect>(store: &Store<DB>) -> String {
 /// Between which positions the newcomers of a window lie. Binds: p, w.
 pub fn bounds<DB: Dialect>(store: &Store<DB>) -> String {
     store.statements().log_bounds.as_str().to_owned()
+}
+
+/// When the next message is due that waits. No binds.
+pub fn delayed_next<DB: Dialect>(store: &Store<DB>) -> String {
+    store.statements().delayed_next.as_str().to_owned()
+}
+
+/// What moves due messages to the log. Bind: how many.
+pub fn move_due<DB: Dialect>(store: &Store<DB>) -> String {
+    store.statements().move_due.as_str().to_owned()
 }

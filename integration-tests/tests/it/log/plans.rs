@@ -194,3 +194,36 @@ async fn an_idle_look_does_not_read_an_open_bulk_transaction() {
     bulk.commit().await.unwrap();
     assert!(tick(&database).await > forced);
 }
+
+/// A hundred thousand wait, most of them for the same second, and what was moved before them was not vacuumed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_what_waits_is_one_probe() {
+    let database = database::postgres().await;
+    run(&database, "ALTER TABLE twinbox.delayed SET (autovacuum_enabled = off)").await.unwrap();
+    let wait = |rows: u32, from_now: &str| {
+        format!(
+            "INSERT INTO twinbox.delayed (type, payload, not_before)
+            SELECT 'a', '{{}}', now() + interval '{from_now}' FROM generate_series(1, {rows}) n"
+        )
+    };
+    run(&database, &wait(100_000, "1 day")).await.unwrap();
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    let (next, due) = (plans::delayed_next(&database), plans::move_due(&database));
+    for statistics in [None, Some("VACUUM ANALYZE twinbox.delayed")] {
+        if let Some(statistics) = statistics {
+            sqlx::raw_sql(statistics).execute(&mut *conn).await.unwrap();
+        }
+        for mode in MODES {
+            println!("{mode}, {statistics:?}");
+            let cost = explain(conn, mode, &next, &[]).await;
+            cost.assert_at_most(1.0, 10.0);
+            assert_eq!(cost.indexes, ["delayed_due"], "{}", cost.plan);
+            explain(conn, mode, &due, &[500]).await.assert_at_most(0.0, 20.0);
+            run(&database, &wait(20, "-1 day")).await.unwrap();
+            let cost = explain(conn, mode, &due, &[10]).await;
+            cost.assert_at_most(50.0, 500.0);
+            assert!(cost.indexes.iter().any(|index| index == "delayed_due"), "{}", cost.plan);
+            assert_eq!(database.move_due(500).await.unwrap().messages, 10);
+        }
+    }
+}

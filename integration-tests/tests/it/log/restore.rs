@@ -34,14 +34,14 @@ pub(super) async fn a_sequence_that_caches_is_refused(store: &Store<Postgres>) {
 }
 
 /// Another database on the server of the tests, dropped by [`drop`](Self::drop).
-struct Other {
+pub(super) struct Other {
     admin: PgConnection,
     name: String,
-    url: String,
+    pub(super) url: String,
 }
 
 impl Other {
-    async fn create(like: &str, options: &str) -> Self {
+    pub(super) async fn create(like: &str, options: &str) -> Self {
         let url = std::env::var(database::POSTGRES_URL).unwrap();
         let mut admin = PgConnection::connect(&url).await.unwrap();
         let name = format!("twinbox_test_{}", Uuid::now_v7().simple());
@@ -51,22 +51,22 @@ impl Other {
         Self { admin, name, url }
     }
 
-    async fn store(&self) -> Store<Postgres> {
+    pub(super) async fn store(&self) -> Store<Postgres> {
         Store::new(PgPool::connect(&self.url).await.unwrap(), database::SERVICE).unwrap()
     }
 
-    async fn drop(mut self) {
+    pub(super) async fn drop(mut self) {
         let drop = AssertSqlSafe(format!("DROP DATABASE {} WITH (FORCE)", self.name));
         sqlx::raw_sql(drop).execute(&mut self.admin).await.unwrap();
     }
 }
 
 /// Without the options that only sqlx knows.
-fn address(url: &str) -> &str {
+pub(super) fn address(url: &str) -> &str {
     url.split_once('?').map_or(url, |(address, _)| address)
 }
 
-fn tool(name: &str, arguments: &[&str]) {
+pub(super) fn tool(name: &str, arguments: &[&str]) {
     let program = find::postgres_bin().unwrap().join(name);
     let output = Command::new(&program).args(arguments).output();
     let output = output.unwrap_or_else(|e| panic!("{}: {e}", program.display()));
@@ -86,7 +86,7 @@ async fn a_restored_dump_is_refused() {
     let restored = other.store().await;
     let error = restored.check().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Restored);
-    assert!(error.to_string().contains("`twinbox destinations rebase`"), "{error}");
+    assert!(error.to_string().contains("`twinbox-relay rebase`"), "{error}");
     let refused = Reader::open(&restored, "d", Uuid::now_v7(), ReaderOptions::new()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Restored);
     assert_eq!(restored.migrate().await.unwrap_err().kind(), ErrorKind::Restored);

@@ -6,7 +6,8 @@ use crate::consumer::{
 use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
-    Consumer, Delivery, HandlerError, HandlerResult, Store, Tx, event_handler,
+    Consumer, Delivery, Draft, HandlerError, HandlerResult, MessageId, OnMaxLag, Retention, Store, Timestamp,
+    Tx, event_handler,
     log::{Reader, ReaderOptions},
 };
 use twinbox_testkit::database::SERVICE;
@@ -71,6 +72,22 @@ async fn publish(store: &Store<Postgres>, range: std::ops::Range<i64>) {
     tx.commit().await.unwrap();
 }
 
+/// Due at once.
+async fn delay(store: &Store<Postgres>, n: i64) -> MessageId {
+    let mut tx = store.begin().await.unwrap();
+    let draft = Draft::of(&Placed { n }).unwrap().not_before(Timestamp::from_micros(0));
+    let id = store.outbox().publish_draft(&mut tx, draft).await.unwrap();
+    tx.commit().await.unwrap();
+    id
+}
+
+async fn delay_and_cancel(store: &Store<Postgres>) {
+    let id = delay(store, 9).await;
+    let mut tx = store.begin().await.unwrap();
+    assert!(store.outbox().cancel(&mut tx, id).await.unwrap());
+    tx.commit().await.unwrap();
+}
+
 /// Uses every table: succeeds, fails, is rejected, publishes.
 #[event_handler(consumer = "tests.grants")]
 async fn handle(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
@@ -95,6 +112,8 @@ async fn the_documented_grants_are_enough_and_no_more() {
         "SELECT * FROM twinbox.inbox",
         "SELECT * FROM twinbox.dead_letters",
         "SELECT * FROM twinbox.cursors",
+        "SELECT * FROM twinbox.delayed",
+        "UPDATE twinbox.delayed SET payload = ''",
         "UPDATE twinbox.outbox SET payload = ''",
         "DELETE FROM twinbox.outbox",
         "UPDATE twinbox.meta SET service = 'mine'",
@@ -103,8 +122,13 @@ async fn the_documented_grants_are_enough_and_no_more() {
         forbidden(producer.pool(), sql).await;
     }
 
+    delay_and_cancel(&producer).await;
+
     let runtime = store_of(&world, &roles.runtime).await;
-    publish(&runtime, 3..6).await;
+    publish(&runtime, 3..5).await;
+    delay_and_cancel(&runtime).await;
+    delay(&runtime, 5).await;
+    assert_eq!(runtime.move_due(10).await.unwrap().messages, 1);
     let opened = Reader::open(&runtime, "relay", Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
     let mut reader = opened.expect("nobody else reads");
     let mut read = 0;
@@ -135,6 +159,9 @@ async fn the_documented_grants_are_enough_and_no_more() {
     let keeper = store_of(&world, &roles.keeper).await;
     keeper.check().await.unwrap();
     assert_eq!(keeper.purge(Duration::ZERO).await.unwrap().messages, 6);
+    let retention = Retention::new(Duration::ZERO).max_lag(Duration::ZERO, OnMaxLag::Detach);
+    assert_eq!(keeper.purge(retention).await.unwrap().lagging, ["consumer:tests.grants", "relay"]);
+    assert!(keeper.retire("relay").await.unwrap().cursor);
     for sql in
         ["DELETE FROM twinbox.inbox", "UPDATE twinbox.outbox SET payload = ''", "SELECT * FROM effects"]
     {

@@ -1,0 +1,86 @@
+//! The program's commands that look after a log.
+use crate::program::Failure;
+use clap::{Args, ValueEnum};
+use std::time::Duration;
+use twinbox_sql::{Dialect, OnMaxLag, Retention, Store};
+
+pub(crate) enum Maintenance {
+    Purge(PurgeArguments),
+    Retire(String),
+    Rebase,
+    OpenBreaker { destination: String, reason: String },
+    CloseBreaker(String),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PurgeArguments {
+    /// How old is old enough. 100 messages a second of 1 KB are about 60 GB a week.
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = humantime::parse_duration)]
+    keep: Duration,
+    /// How far a destination may be behind.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    max_lag: Option<Duration>,
+    /// What becomes of one that is further behind.
+    #[arg(long, value_enum, default_value = "block", requires = "max_lag")]
+    on_max_lag: Lagging,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Lagging {
+    /// Report it, and keep everything that it has not settled.
+    Block,
+    /// Delete what it has not settled like the rest. It relays no more until it is retired and started again.
+    Detach,
+}
+
+impl Maintenance {
+    pub(crate) async fn run<DB: Dialect>(self, store: &Store<DB>) -> Result<(), Failure> {
+        match self {
+            Self::Purge(purge) => {
+                store.check().await?;
+                purge.run(store).await
+            }
+            Self::Retire(name) => {
+                store.check().await?;
+                let retired = store.retire(&name).await?;
+                match retired.cursor {
+                    true => println!("{name:?} is forgotten, and the log is not kept for it"),
+                    false => println!("there is no cursor of {name:?}"),
+                }
+                println!("{} messages that were put aside are forgotten", retired.parked);
+                Ok(())
+            }
+            Self::OpenBreaker { destination, reason } => {
+                Ok(store.open_breaker(&destination, &reason).await?)
+            }
+            Self::CloseBreaker(destination) => Ok(store.close_breaker(&destination).await?),
+            Self::Rebase => {
+                let rebased = store.rebase().await?;
+                println!("{} messages have transaction ids of this server", rebased.messages);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl PurgeArguments {
+    async fn run<DB: Dialect>(self, store: &Store<DB>) -> Result<(), Failure> {
+        let (on_max_lag, became) = match self.on_max_lag {
+            Lagging::Block => (OnMaxLag::Block, "everything that it has not settled is kept"),
+            Lagging::Detach => (OnMaxLag::Detach, "it is detached"),
+        };
+        let mut retention = Retention::new(self.keep);
+        if let Some(max_lag) = self.max_lag {
+            retention = retention.max_lag(max_lag, on_max_lag);
+        }
+        let purged = store.purge(retention).await?;
+        println!("{} messages deleted", purged.messages);
+        for reader in purged.lagging {
+            println!("{reader:?} is too far behind: {became}");
+        }
+        if let Some(reader) = purged.held_by {
+            println!("{reader:?} is furthest behind and keeps messages that are old enough to go");
+        }
+        Ok(())
+    }
+}
