@@ -17,7 +17,8 @@ pub enum ErrorKind {
     Schema,
     /// The tables belong to another service.
     WrongService,
-    /// The database was restored from a dump: the log's transaction ids mean nothing here.
+    /// The database was restored from a dump: the log's transaction ids mean nothing here. Repaired by
+    /// [`Store::rebase`](crate::Store::rebase).
     Restored,
     /// Another process owns the cursor now, or this one's lease ran out.
     LeaseLost,

@@ -19,6 +19,7 @@ impl Dialect for Postgres {
             compatible_from: 1,
             sql: include_str!("../../migrations/postgres/0002_parked.sql"),
         },
+        // Nobody moves what waits before a relay of this version runs.
         Migration {
             name: "delayed",
             compatible_from: 1,

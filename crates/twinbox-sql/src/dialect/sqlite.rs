@@ -45,6 +45,7 @@ impl Dialect for Sqlite {
             compatible_from: 1,
             sql: include_str!("../../migrations/sqlite/0002_parked.sql"),
         },
+        // Nobody moves what waits before a relay of this version runs.
         Migration {
             name: "delayed",
             compatible_from: 1,

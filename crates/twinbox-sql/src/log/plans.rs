@@ -25,3 +25,8 @@ pub fn delayed_next<DB: Dialect>(store: &Store<DB>) -> String {
 pub fn move_due<DB: Dialect>(store: &Store<DB>) -> String {
     store.statements().move_due.as_str().to_owned()
 }
+
+/// Which cursors have yet to settle a message that is old. Bind: its age in microseconds.
+pub fn lagging<DB: Dialect>(store: &Store<DB>) -> String {
+    store.statements().lagging.as_str().to_owned()
+}

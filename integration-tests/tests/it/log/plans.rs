@@ -227,3 +227,34 @@ async fn a_look_at_what_waits_is_one_probe() {
         }
     }
 }
+
+/// One reader has settled all of many messages, one the first half of them, one none.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_behind_is_told_by_the_first_unsettled_message() {
+    let database = database().await;
+    let mut at = vec![0];
+    for _ in 0..2 {
+        run(&database, &fill(100_000)).await.unwrap();
+        at.push(tick(&database).await);
+    }
+    for (n, p) in at.iter().enumerate() {
+        let cursor = format!("INSERT INTO twinbox.cursors (destination, p, w) VALUES ('d{n}', {p}, {p})");
+        run(&database, &cursor).await.unwrap();
+    }
+    run(&database, "UPDATE twinbox.ticks SET at = at - interval '1 hour' WHERE id > 0").await.unwrap();
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    let lagging = plans::lagging(&database);
+    for statistics in [None, Some("VACUUM ANALYZE twinbox.outbox")] {
+        if let Some(statistics) = statistics {
+            sqlx::raw_sql(statistics).execute(&mut *conn).await.unwrap();
+        }
+        for mode in MODES {
+            println!("{mode}, {statistics:?}");
+            let found = sqlx::query_scalar::<_, String>(AssertSqlSafe(lagging.clone())).bind(1_000_000_i64);
+            assert_eq!(found.fetch_all(&mut *conn).await.unwrap(), ["d0", "d1"]);
+            let cost = explain(conn, mode, &lagging, &[1_000_000]).await;
+            assert!(cost.rows <= 40.0 && cost.blocks <= 100.0, "{} {}{}", cost.rows, cost.blocks, cost.plan);
+            assert!(!cost.table_scans.iter().any(|table| table.contains("outbox")), "{}", cost.plan);
+        }
+    }
+}
