@@ -46,6 +46,9 @@ impl Services {
         if let Some(binary) = needed(install::nats_old(), false)? {
             services.tell("TWINBOX_NATS_SERVER_OLD", binary.display());
         }
+        if let Some(library) = needed(install::faketime(), false)? {
+            services.tell("TWINBOX_FAKETIME", library.display());
+        }
         Ok(services)
     }
 

@@ -27,6 +27,8 @@ mod counters;
 mod error;
 mod flight;
 mod gate;
+#[cfg(feature = "bin")]
+mod log_lines;
 mod options;
 #[cfg(feature = "bin")]
 pub mod program;

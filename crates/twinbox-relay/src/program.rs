@@ -2,10 +2,17 @@
 use crate::{
     Relay, RelayOptions, check,
     config::{self, Config, ConfigError, Database, Destination, secret},
+    log_lines::Log,
 };
 use clap::{Parser, Subcommand};
 use sqlx::{PgPool, Postgres, Sqlite, postgres::PgPoolOptions, sqlite::SqliteConnectOptions};
-use std::{error::Error as StdError, io::IsTerminal as _, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    error::Error as StdError,
+    io::{IsTerminal as _, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+};
 use tokio::{
     runtime::{Builder, Runtime},
     signal::unix::{SignalKind, signal},
@@ -83,12 +90,14 @@ enum Task {
 pub fn main() -> ExitCode {
     let command = Arguments::parse().command;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
-    let ansi = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
-    match execute(command) {
+    let (ansi, log) = (std::io::stderr().is_terminal(), Log::to_stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(log.clone()).init();
+    let code = match execute(command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&*error),
-    }
+        Err(error) => failed(&*error, log.clone()),
+    };
+    log.finish();
+    code
 }
 
 fn execute(command: Command) -> Result<(), Failure> {
@@ -112,8 +121,8 @@ fn runtime(destinations: usize) -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(destinations.clamp(1, cores)).enable_all().build()
 }
 
-fn failed(error: &dyn StdError) -> ExitCode {
-    eprintln!("twinbox-relay: {error}");
+fn failed(error: &dyn StdError, mut log: Log) -> ExitCode {
+    let _ = writeln!(log, "twinbox-relay: {error}");
     let mut source = error.source();
     while let Some(cause) = source {
         tracing::debug!(%cause, "caused by");

@@ -127,6 +127,10 @@ impl<DB: Dialect> Relay<DB> {
                 return other.map(|_| Released::Stopped).map_err(Error::from);
             }
         };
+        if publisher.timeout() >= self.options.lease {
+            reader.close().await?;
+            return Err(PublishError::new(PublishErrorKind::Misconfigured, "relay.lease_too_short").into());
+        }
         reader.hold(publisher.timeout());
         tracing::info!(destination = self.destination.id(), "relaying");
         let mut flight = Flight::default();

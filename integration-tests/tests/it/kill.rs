@@ -120,8 +120,8 @@ pub(crate) enum Program {
 
 #[derive(Clone)]
 pub(crate) struct Programs {
-    database_url: String,
-    nats_url: String,
+    pub(crate) database_url: String,
+    pub(crate) nats_url: String,
     pub(crate) stream: String,
     /// Whether the relay creates the stream.
     pub(crate) create_stream: bool,
@@ -129,9 +129,9 @@ pub(crate) struct Programs {
 
 impl Programs {
     pub(crate) fn new(database: &TestDatabase<Postgres>, role: &str) -> Self {
+        let (_, server) = database.url().split_once('@').expect("a URL with a user");
         let nats_url = std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL: run `cargo xtask test`");
         let stream = format!("KILL_{}", uuid::Uuid::now_v7().simple());
-        let (_, server) = database.url().split_once('@').expect("a URL with a user");
         Self { database_url: format!("postgres://{role}@{server}"), nats_url, stream, create_stream: true }
     }
 
