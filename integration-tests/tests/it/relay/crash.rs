@@ -33,7 +33,7 @@ async fn a_relay_that_dies_while_it_parks_loses_nothing_and_keeps_the_order() {
             rig.target.update(rig.target.forgetful(&["orders.placed", "orders.paid"])).await;
         }
         let mut relay = rig.doomed(point);
-        match timeout(Duration::from_secs(15), relay.wait()).await {
+        match timeout(Duration::from_secs(8), relay.wait()).await {
             Ok(ended) => {
                 assert_eq!(ended.unwrap().signal(), Some(9), "killed, not ended, at {point}");
                 deaths += 1;

@@ -122,28 +122,31 @@ async fn row_30_wrong_slow_and_missing_answers() {
     nothing_is_parked(&store).await;
 }
 
+async fn waited_out(fake: &FakeEventBridge, url: String) {
+    let store = postgres().await;
+    publish(&store, 0..10).await;
+    let running = Running::run(relay(&store, options(url), LEASE));
+    tokio::time::sleep(2 * PUBLISH_TIMEOUT).await;
+    assert!(!running.task.is_finished(), "an outage is waited out");
+    running.stop().await;
+    nothing_is_parked(&store).await;
+    let running = Running::run(relay(&store, options(fake.endpoint_url()), LEASE));
+    running.published(10).await;
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn row_30_no_tls_no_address_and_nobody_there() {
     let fake = fake().await;
     let silent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let closed = TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap();
-    for url in [
+    let urls = [
         format!("https://{}", fake.address()),
         format!("https://{}", silent.local_addr().unwrap()),
         "http://nowhere.invalid".to_owned(),
         format!("http://{closed}"),
-    ] {
-        let store = postgres().await;
-        publish(&store, 0..10).await;
-        let running = Running::run(relay(&store, options(url), LEASE));
-        tokio::time::sleep(2 * PUBLISH_TIMEOUT).await;
-        assert!(!running.task.is_finished(), "an outage is waited out");
-        running.stop().await;
-        nothing_is_parked(&store).await;
-        let running = Running::run(relay(&store, options(fake.endpoint_url()), LEASE));
-        running.published(10).await;
-        running.stop().await;
-    }
+    ];
+    futures::future::join_all(urls.map(|url| waited_out(&fake, url))).await;
     assert_eq!(fake.taken().len(), 40);
 }
 
