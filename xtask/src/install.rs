@@ -116,23 +116,40 @@ fn nats_from_wheel() -> Result<()> {
     Ok(())
 }
 
+/// A library that gives a program another clock, from Debian.
+pub(crate) fn faketime() -> Result<PathBuf> {
+    let kept = find::cache()?.join("libfaketime.so.1");
+    if !kept.exists() {
+        let scratch = Scratch::new()?;
+        let libraries = unpack_debian(&scratch, "libfaketime")?.join("usr/lib");
+        let mut folders = fs::read_dir(libraries)?.map(|entry| entry.map(|entry| entry.path()));
+        let folder = folders.next().ok_or("the package holds no library")??;
+        fs::rename(folder.join("faketime/libfaketimeMT.so.1"), &kept)?;
+    }
+    Ok(kept)
+}
+
 fn nats_from_debian() -> Result<()> {
     let scratch = Scratch::new()?;
+    let unpacked = unpack_debian(&scratch, "nats-server")?;
+    let version = scratch.keep_nats(&unpacked.join("usr/sbin/nats-server"))?;
+    match version < Version(2, 10, 0) {
+        true => Ok(()),
+        false => Err(format!("this distribution has NATS {version}").into()),
+    }
+}
+
+/// Downloads a package without installing it.
+fn unpack_debian(scratch: &Scratch, package: &str) -> Result<PathBuf> {
     let mut download = Command::new("apt-get");
-    download
-        .args(["download", "-qq", "-o", "APT::Sandbox::User=root", "nats-server"])
-        .current_dir(&scratch.0);
+    download.args(["download", "-qq", "-o", "APT::Sandbox::User=root", package]).current_dir(&scratch.0);
     if !quiet(&mut download) {
         apt_update()?;
         run(&mut download)?;
     }
     let unpacked = scratch.0.join("unpacked");
     run(Command::new("dpkg-deb").arg("-x").arg(scratch.file_ending("deb")?).arg(&unpacked))?;
-    let version = scratch.keep_nats(&unpacked.join("usr/sbin/nats-server"))?;
-    match version < Version(2, 10, 0) {
-        true => Ok(()),
-        false => Err(format!("this distribution has NATS {version}").into()),
-    }
+    Ok(unpacked)
 }
 
 /// A folder in the cache that is deleted again; what is complete is renamed out of it.

@@ -9,16 +9,25 @@ use crate::{
 };
 use clap::{Parser, Subcommand};
 use sqlx::{PgPool, Postgres, Sqlite, postgres::PgPoolOptions, sqlite::SqliteConnectOptions};
-use std::{error::Error as StdError, io::IsTerminal as _, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    error::Error as StdError,
+    io::{IsTerminal as _, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 use tokio::{
     runtime::{Builder, Runtime},
     signal::unix::{SignalKind, signal},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder};
 use tracing_subscriber::EnvFilter;
 use twinbox_sql::{Dialect, Store, StoreOptions};
 
+/// Lines of the log that wait to be written. What comes then is dropped.
+const LOG_LINES_MAX: usize = 4096;
 /// How long until a destination that was not set up as asked is tried again.
 const BROKEN_PAUSE: Duration = Duration::from_secs(30);
 
@@ -124,13 +133,18 @@ enum Task {
 /// Runs the program on the process's arguments and environment.
 pub fn main() -> ExitCode {
     let command = Arguments::parse().command;
-    match execute(command) {
+    // Lossy, so that nobody who logs waits for whoever reads. The guard writes what is left.
+    let (log, _guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LOG_LINES_MAX)
+        .finish(std::io::stderr());
+    match execute(command, log.clone()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&*error),
+        Err(error) => failed(&*error, log),
     }
 }
 
-fn execute(command: Command) -> Result<(), Failure> {
+fn execute(command: Command, log: NonBlocking) -> Result<(), Failure> {
     let (path, task) = match command {
         Command::Run { config, migrate } => (config, Task::Relay { migrate }),
         Command::Check { config } => (config, Task::Check),
@@ -149,16 +163,16 @@ fn execute(command: Command) -> Result<(), Failure> {
         }
     };
     let config = Config::load(path.as_deref(), std::env::vars())?;
-    log_to_stderr(config.log.format);
+    start_log(config.log.format, log);
     runtime(config.destinations.len())?.block_on(run(config, task))
 }
 
-fn log_to_stderr(format: LogFormat) {
+fn start_log(format: LogFormat, log: NonBlocking) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_writer(log);
     match format {
         LogFormat::Pretty => lines.init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),
@@ -172,8 +186,8 @@ fn runtime(destinations: usize) -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(destinations.clamp(1, cores)).enable_all().build()
 }
 
-fn failed(error: &dyn StdError) -> ExitCode {
-    eprintln!("twinbox-relay: {error}");
+fn failed(error: &dyn StdError, mut log: NonBlocking) -> ExitCode {
+    let _ = writeln!(log, "twinbox-relay: {error}");
     let mut source = error.source();
     while let Some(cause) = source {
         tracing::debug!(%cause, "caused by");

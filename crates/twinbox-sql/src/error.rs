@@ -20,6 +20,8 @@ pub enum ErrorKind {
     /// The database was restored from a dump: the log's transaction ids mean nothing here. Repaired by
     /// [`Store::rebase`](crate::Store::rebase).
     Restored,
+    /// The server is a standby, from which messages are never read.
+    Standby,
     /// Another process owns the cursor now, or this one's lease ran out.
     LeaseLost,
     /// The destination was detached from the log: it was too far behind. Retire it, and start it again.
@@ -64,7 +66,7 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self.kind {
             ErrorKind::Database => self.is_contention() || self.sql().is_some_and(is_outage),
-            ErrorKind::Busy | ErrorKind::LeaseLost | ErrorKind::CommitUnknown => true,
+            ErrorKind::Busy | ErrorKind::Standby | ErrorKind::LeaseLost | ErrorKind::CommitUnknown => true,
             _ => false,
         }
     }
@@ -85,14 +87,20 @@ pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
     matches!(
         error,
         E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::BeginFailed
-    ) || sqlstate(error).is_some_and(|s| {
-        // Connection lost, shutting down or starting, disk full, too many connections, standby, a session that
-        // was ended because its process stood still.
-        s.len() == 5
-            && (s.starts_with("08")
-                || s.starts_with("57P")
-                || ["53100", "53300", "25006", "25P03"].contains(&s.as_ref()))
-    })
+    ) || is_hang_up(error)
+        || sqlstate(error).is_some_and(|s| {
+            // Connection lost, shutting down or starting, disk full, too many connections, standby, a session that
+            // was ended because its process stood still.
+            s.len() == 5
+                && (s.starts_with("08")
+                    || s.starts_with("57P")
+                    || ["53100", "53300", "25006", "25P03"].contains(&s.as_ref()))
+        })
+}
+
+/// A proxy whose server is away takes a connection and closes it. sqlx 0.9 reads that end as an answer.
+fn is_hang_up(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Protocol(text) if text.starts_with("unexpected response from SSLRequest: 0x00"))
 }
 
 /// Deadlock, serialization failure, lock time-out; SQLite: busy or locked.

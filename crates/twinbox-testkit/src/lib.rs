@@ -4,9 +4,10 @@
 //! |---|---|---|
 //! | [`database`] | a fresh, migrated database for each test | `harness` |
 //! | [`Harness`] | delivers events to a handler and says what became of them | `harness` |
-//! | [`proxy`] | a TCP proxy that loses answers | `harness` |
+//! | [`proxy`] | a TCP proxy that loses answers and goes silent | `harness` |
 //! | [`eventbridge`] | EventBridge on loopback that answers as a test says | `eventbridge` |
 //! | [`servers`] | Postgres and NATS that can be killed and restarted, and moto | `servers` |
+//! | [`skipped`] | says why a test cannot run here | |
 
 #[cfg(feature = "harness")]
 pub mod database;
@@ -18,6 +19,8 @@ mod harness;
 pub mod proxy;
 #[cfg(feature = "servers")]
 pub mod servers;
+mod skip;
 
 #[cfg(feature = "harness")]
 pub use harness::Harness;
+pub use skip::skipped;

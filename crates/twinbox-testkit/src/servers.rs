@@ -25,9 +25,7 @@
 //!
 //! See [`find`] for where they are looked for and which environment variables name them.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::{env, fmt, io};
+use std::{fmt, io};
 
 pub mod find;
 mod moto;
@@ -39,21 +37,6 @@ pub use moto::MotoServer;
 pub use nats::{NatsOptions, NatsServer};
 pub use postgres::{PostgresOptions, PostgresServer};
 pub use sandbox::Detached;
-
-/// Says why a test cannot run on this machine, so that `cargo xtask test` counts it as skipped.
-///
-/// # Panics
-///
-/// When that cannot be written down: the test would count as passed.
-pub fn skip(reason: impl fmt::Display) {
-    let reason = reason.to_string().replace('\n', " ");
-    eprintln!("skipped: {reason}");
-    if let Some(path) = env::var_os("TWINBOX_SKIPPED") {
-        let file = OpenOptions::new().append(true).open(path);
-        let written = file.and_then(|mut file| file.write_all(format!("{reason}\n").as_bytes()));
-        written.expect("what TWINBOX_SKIPPED names can be written to");
-    }
-}
 
 /// A server could not be found, started, stopped or cleaned up after.
 ///

@@ -120,8 +120,8 @@ pub(crate) enum Program {
 
 #[derive(Clone)]
 pub(crate) struct Programs {
-    database_url: String,
-    nats_url: String,
+    pub(crate) database_url: String,
+    pub(crate) nats_url: String,
     pub(crate) stream: String,
     /// Whether the relay creates the stream.
     pub(crate) create_stream: bool,

@@ -210,7 +210,7 @@ impl Dialect for Postgres {
                 .await?;
         if standby {
             return Err(Error::new(
-                ErrorKind::Configuration,
+                ErrorKind::Standby,
                 "this server is a standby: connect to the primary, messages are never read from a replica",
             ));
         }

@@ -10,35 +10,20 @@ use twinbox::{
 use twinbox_testkit::database::TestDatabase;
 
 /// A stream that takes only some types.
-struct Homes(Target);
+async fn homes(types: &[&str]) -> Target {
+    let target = Target::shared();
+    target.create(config(&target, types)).await;
+    target
+}
 
-impl Homes {
-    async fn new(types: &[&str]) -> Self {
-        let homes = Self(Target::shared());
-        homes.stream().await.create_stream(homes.config(types)).await.unwrap();
-        homes
-    }
+fn config(target: &Target, types: &[&str]) -> stream::Config {
+    stream::Config { max_message_size: 2048, ..target.config(types) }
+}
 
-    async fn stream(&self) -> jetstream::Context {
-        jetstream::new(async_nats::connect(&self.0.url).await.unwrap())
-    }
-
-    fn config(&self, types: &[&str]) -> stream::Config {
-        let subject = |text: &&str| format!("{}.*.{text}", self.0.name.to_lowercase());
-        let subjects = types.iter().map(subject).collect();
-        stream::Config { name: self.0.name.clone(), subjects, max_message_size: 2048, ..Default::default() }
-    }
-
-    async fn take(&self, types: &[&str]) {
-        self.stream().await.update_stream(self.config(types)).await.unwrap();
-    }
-
-    fn relay<DB: Dialect>(&self, store: &Store<DB>, on_exhausted: OnExhausted) -> Running {
-        let options = NatsOptions::new(&self.0.url).stream(&self.0.name).prefix(self.0.name.to_lowercase());
-        let destination = Nats::with_options(options).unwrap();
-        let options = RelayOptions::new().on_exhausted(on_exhausted);
-        Running::run(Relay::with_options(store.clone(), destination, options))
-    }
+fn relay<DB: Dialect>(target: &Target, store: &Store<DB>, on_exhausted: OnExhausted) -> Running {
+    let destination = Nats::with_options(target.existing()).unwrap();
+    let options = RelayOptions::new().on_exhausted(on_exhausted);
+    Running::run(Relay::with_options(store.clone(), destination, options))
 }
 
 async fn draft<DB: Dialect>(store: &Store<DB>, id: &str, event_type: &str, key: &str) {
@@ -86,22 +71,22 @@ async fn arrived(target: &Target, count: usize) -> HashMap<String, Vec<u64>> {
 
 /// PITFALLS row 18: a message that is too large is dead at once, and its key goes on.
 async fn a_poison_message_becomes_a_dead_letter_and_delays_nobody<DB: TestDb>() {
-    let (store, homes) = (DB::fresh().await, Homes::new(&["orders.placed"]).await);
+    let (store, homes) = (DB::fresh().await, homes(&["orders.placed"]).await);
     poison(&store, "poison", "k-3").await;
     publish(&store, 0..70).await;
-    let running = homes.relay(&store, OnExhausted::DeadLetter);
+    let running = relay(&homes, &store, OnExhausted::DeadLetter);
     running.published(70).await;
     let parked = parked_are(&store, &[("poison", "dead")]).await;
     assert_eq!((parked[0].attempts, parked[0].first_error.as_str()), (1, "nats.10054"));
     assert_eq!(parked[0].message.payload.len(), 4000);
     let counters = running.stop().await;
     assert_eq!((counters.published(), counters.parked(), counters.dead()), (70, 1, 1));
-    assert_whole_and_ordered(&homes.0.messages(70).await, 70);
+    assert_whole_and_ordered(&homes.messages(70).await, 70);
 }
 
 /// A type without a stream waits, with what comes after it of its key; everything else flows.
 async fn a_type_without_a_home_waits_for_one_in_order<DB: TestDb>() {
-    let (store, homes) = (DB::fresh().await, Homes::new(&["orders.placed"]).await);
+    let (store, homes) = (DB::fresh().await, homes(&["orders.placed"]).await);
     for (id, event_type, key) in [
         ("a1", "orders.paid", "a"),
         ("a2", "orders.placed", "a"),
@@ -110,30 +95,30 @@ async fn a_type_without_a_home_waits_for_one_in_order<DB: TestDb>() {
     ] {
         draft(&store, id, event_type, key).await;
     }
-    let running = homes.relay(&store, OnExhausted::DeadLetter);
+    let running = relay(&homes, &store, OnExhausted::DeadLetter);
     let parked = parked_are(&store, &[("a1", "waiting"), ("a2", "waiting"), ("a3", "waiting")]).await;
     assert_eq!(parked[0].first_error, "nats.no_stream");
     assert_eq!((parked[1].attempts, parked[1].first_error.as_str()), (0, "behind"));
     draft(&store, "a4", "orders.placed", "a").await;
     draft(&store, "b2", "orders.placed", "b").await;
     running.published(2).await;
-    homes.take(&["orders.placed", "orders.paid"]).await;
+    homes.update(config(&homes, &["orders.placed", "orders.paid"])).await;
     running.published(6).await;
     parked_are(&store, &[]).await;
     // The key is free again.
     draft(&store, "a5", "orders.placed", "a").await;
     running.published(7).await;
     running.stop().await;
-    let arrived = arrived(&homes.0, 7).await;
+    let arrived = arrived(&homes, 7).await;
     assert_eq!((&arrived["a"], &arrived["b"]), (&vec![1, 2, 4, 5, 7], &vec![3, 6]));
 }
 
 async fn a_dead_letter_holds_its_key_where_that_was_asked_for<DB: TestDb>() {
-    let (store, homes) = (DB::fresh().await, Homes::new(&["orders.placed"]).await);
+    let (store, homes) = (DB::fresh().await, homes(&["orders.placed"]).await);
     poison(&store, "poison", "a").await;
     draft(&store, "a1", "orders.placed", "a").await;
     draft(&store, "b1", "orders.placed", "b").await;
-    let running = homes.relay(&store, OnExhausted::ParkKey);
+    let running = relay(&homes, &store, OnExhausted::ParkKey);
     running.published(1).await;
     parked_are(&store, &[("poison", "dead"), ("a1", "waiting")]).await;
     execute(&store, "DELETE FROM parked WHERE state = 'dead'").await;
@@ -143,16 +128,16 @@ async fn a_dead_letter_holds_its_key_where_that_was_asked_for<DB: TestDb>() {
 }
 
 async fn a_dead_letter_blocks_everything_where_that_was_asked_for<DB: TestDb>() {
-    let (store, homes) = (DB::fresh().await, Homes::new(&["orders.placed"]).await);
+    let (store, homes) = (DB::fresh().await, homes(&["orders.placed"]).await);
     poison(&store, "poison", "a").await;
-    let running = homes.relay(&store, OnExhausted::Block);
+    let running = relay(&homes, &store, OnExhausted::Block);
     parked_are(&store, &[("poison", "blocking")]).await;
     draft(&store, "b1", "orders.placed", "b").await;
     // Long enough for a message to go out, if it could.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(running.counters.published(), 0);
     running.stop().await;
-    let running = homes.relay(&store, OnExhausted::Block);
+    let running = relay(&homes, &store, OnExhausted::Block);
     execute(&store, "DELETE FROM parked").await;
     running.published(1).await;
     running.stop().await;
@@ -160,8 +145,8 @@ async fn a_dead_letter_blocks_everything_where_that_was_asked_for<DB: TestDb>() 
 
 /// Back-pressure, not loss.
 async fn at_a_limit_of_waiting_messages_nothing_more_is_read<DB: TestDb>() {
-    let (store, homes) = (DB::fresh().await, Homes::new(&["orders.placed"]).await);
-    homes.relay(&store, OnExhausted::DeadLetter).stop().await;
+    let (store, homes) = (DB::fresh().await, homes(&["orders.placed"]).await);
+    relay(&homes, &store, OnExhausted::DeadLetter).stop().await;
     // Rows of messages that the log does not have are never due.
     let all = format!(
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {PARKED_MAX})
@@ -171,7 +156,7 @@ async fn at_a_limit_of_waiting_messages_nothing_more_is_read<DB: TestDb>() {
         if DB::MODULE == "postgres" { "now()" } else { "0" },
     );
     execute(&store, &all).await;
-    let running = homes.relay(&store, OnExhausted::DeadLetter);
+    let running = relay(&homes, &store, OnExhausted::DeadLetter);
     eventually(async || cursor_is_owned(&store).await.then_some(())).await;
     draft(&store, "b1", "orders.placed", "b").await;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -190,11 +175,11 @@ async fn cursor_is_owned<DB: TestDb>(store: &Store<DB>) -> bool {
 
 /// A fault of the destination does not bury a log.
 async fn a_storm_of_dead_letters_is_stopped() {
-    let (store, homes) = (database::postgres().await, Homes::new(&["orders.placed"]).await);
+    let (store, homes) = (database::postgres().await, homes(&["orders.placed"]).await);
     for n in 0..150 {
         poison(&store, &format!("p{n}"), &format!("k{n}")).await;
     }
-    let running = homes.relay(&store, OnExhausted::DeadLetter);
+    let running = relay(&homes, &store, OnExhausted::DeadLetter);
     eventually(async || (running.counters.dead() == 100).then_some(())).await;
     let counters = running.stop().await;
     assert_eq!(counters.dead(), 100);

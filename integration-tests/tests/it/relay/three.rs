@@ -7,7 +7,10 @@ use std::{
     process::Stdio,
 };
 use tokio::process::{Child, Command};
-use twinbox_testkit::servers::{MotoServer, find, skip};
+use twinbox_testkit::{
+    servers::{MotoServer, find},
+    skipped,
+};
 
 const MESSAGES: usize = 5000;
 /// Messages a second to the bus, so that they are read as fast as they come: moto is slow with long queues.
@@ -91,7 +94,9 @@ fn start_relay(folder: &tempfile::TempDir, toml: &str) -> Child {
 async fn one_run_of_the_program_reaches_two_streams_and_a_bus() {
     let moto = match MotoServer::start() {
         Ok(moto) => moto,
-        Err(_) if find::python().is_err() => return skip(format!("moto: {}", find::python().unwrap_err())),
+        Err(_) if find::python().is_err() => {
+            return skipped(&format!("moto: {}", find::python().unwrap_err()));
+        }
         Err(error) => panic!("{error}"),
     };
     let (store, folder) = (database::postgres().await, tempfile::tempdir().unwrap());

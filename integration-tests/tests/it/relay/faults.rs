@@ -1,0 +1,94 @@
+//! The fault matrix of the relay, a test for each row.
+mod broker;
+mod data;
+mod database;
+mod eventbridge;
+mod machine;
+mod process;
+
+use super::rig::{
+    LEASE, PATIENCE, PUBLISH_TIMEOUT, Rig, Running, Target, assert_whole_and_ordered, n_payload, publish,
+    publish_as,
+};
+use crate::consumer::support::eventually;
+use sqlx::{AssertSqlSafe, PgPool, Postgres};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+use tokio::{task::JoinHandle, time::timeout};
+use twinbox::{
+    CancellationToken, Draft, Store,
+    nats::Nats,
+    relay::{Relay, RelayOptions},
+};
+use twinbox_testkit::{
+    database::{SERVICE, empty_postgres, postgres},
+    proxy::Proxy,
+    servers::NatsServer,
+};
+
+/// Publishes at a steady pace, whatever happens to the database, until it is asked to end.
+struct Traffic {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Traffic {
+    fn start(store: &Store<Postgres>) -> Self {
+        let (store, stop) = (store.clone(), CancellationToken::new());
+        let stopped = stop.clone();
+        let task = tokio::spawn(async move {
+            for n in (0..).step_by(10) {
+                let drafts = (n..n + 10).map(|n| {
+                    Draft::raw("orders.placed", 1, n_payload(n))
+                        .id(format!("t-{n}"))
+                        .key(format!("k-{}", n % 7))
+                });
+                // What becomes of a COMMIT in an outage is for the log to say.
+                if let Ok(mut tx) = store.begin().await
+                    && store.outbox().publish_all(&mut tx, drafts.collect()).await.is_ok()
+                {
+                    let _ = tx.commit().await;
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_millis(10)) => {}
+                    () = stopped.cancelled() => break,
+                }
+            }
+        });
+        Self { stop, task }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        timeout(PATIENCE, self.task).await.expect("it ends with the outage").unwrap();
+    }
+}
+
+async fn number(pool: &PgPool, sql: &str) -> i64 {
+    sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(pool).await.unwrap()
+}
+
+/// Messages of the log.
+async fn committed(store: &Store<Postgres>) -> usize {
+    usize::try_from(number(store.pool(), "SELECT count(*) FROM twinbox.outbox").await).unwrap()
+}
+
+/// No message was blamed for the outage.
+async fn nothing_is_parked(store: &Store<Postgres>) {
+    assert_eq!(number(store.pool(), "SELECT count(*) FROM twinbox.parked").await, 0);
+}
+
+fn nats_address(url: &str) -> SocketAddr {
+    url.strip_prefix("nats://").unwrap().parse().unwrap()
+}
+
+/// The address of the database, and its URL by way of a proxy.
+fn postgres_address(url: &str) -> SocketAddr {
+    url.split(['@', '/']).nth(3).expect("a URL with a user").parse().expect("an address with a port")
+}
+
+fn through(url: &str, proxy: &Proxy) -> String {
+    url.replace(&postgres_address(url).to_string(), &proxy.address().to_string())
+}

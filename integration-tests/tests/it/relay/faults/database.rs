@@ -1,0 +1,302 @@
+//! Postgres goes away, is replaced, answers late or not at all, and holds old snapshots.
+use super::*;
+use crate::kill::{Program, Programs};
+use async_nats::jetstream::stream;
+use sqlx::postgres::PgPoolOptions;
+use std::{os::unix::process::CommandExt as _, process::Command};
+use twinbox_testkit::servers::{PostgresServer, find};
+
+/// A store that is reached by another way than the test's own.
+async fn store_at(url: &str) -> Store<Postgres> {
+    let pool = PgPoolOptions::new().max_connections(8).connect(url).await.unwrap();
+    Store::new(pool, SERVICE).unwrap()
+}
+
+/// The same database by way of a proxy.
+async fn proxied(url: &str) -> (Proxy, Store<Postgres>) {
+    let proxy = Proxy::start(postgres_address(url)).await.unwrap();
+    let store = store_at(&through(url, &proxy)).await;
+    (proxy, store)
+}
+
+/// A server of the test's own.
+async fn own() -> (PostgresServer, Store<Postgres>) {
+    let server = tokio::task::spawn_blocking(PostgresServer::start).await.unwrap().unwrap();
+    let store = store_at(&server.url()).await;
+    store.migrate().await.unwrap();
+    (server, store)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_08_the_lease_cannot_be_renewed_while_publishing_works() {
+    let (store, target) = (postgres().await, Target::shared());
+    let (proxy, by_proxy) = proxied(store.url()).await;
+    let options = RelayOptions::new().lease(LEASE).rate(500);
+    let destination = Nats::with_options(target.options().publish_timeout(PUBLISH_TIMEOUT)).unwrap();
+    publish(&store, 0..2000).await;
+    let cut_off = Running::run(Relay::with_options(by_proxy, destination, options));
+    cut_off.published(100).await;
+    proxy.freeze();
+    let frozen = Instant::now();
+    let successor = Running::run(target.quick(&store));
+    eventually(async || (successor.counters.published() > 0).then_some(())).await;
+    assert!(frozen.elapsed() >= LEASE - PUBLISH_TIMEOUT, "{:?}", frozen.elapsed());
+    let before = cut_off.counters.published();
+    assert!(before < 1500, "it stops before its lease ends");
+    target.whole(2000).await;
+    assert_eq!(cut_off.counters.published(), before, "and sends nothing while another owns the destination");
+    assert_eq!(target.count().await, 2000);
+    proxy.thaw();
+    publish(&store, 2000..2100).await;
+    target.whole(2100).await;
+    successor.stop().await;
+    cut_off.stop().await;
+    nothing_is_parked(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_34_database_crashes_restarts_and_loses_a_session() {
+    let (mut server, store) = own().await;
+    let target = Target::shared();
+    let relayed = store_at(&server.url()).await;
+    let running = Running::run(target.quick(&relayed));
+    let traffic = Traffic::start(&store);
+    running.published(100).await;
+    for _ in 0..2 {
+        let terminate = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+            WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+        let terminated = sqlx::query_scalar::<_, i64>(terminate).fetch_one(store.pool()).await;
+        assert!(terminated.is_ok_and(|sessions| sessions > 0));
+        running.published(running.counters.published() + 50).await;
+    }
+    server.stop_immediate().unwrap();
+    let down = running.counters.published();
+    server.start_again().unwrap();
+    running.published(down + 100).await;
+    // One session dies of SIGKILL, and the server starts all over.
+    let pid = eventually(async || {
+        let pid = "SELECT pid::bigint FROM pg_stat_activity WHERE query LIKE '%cursors%' AND pid <> pg_backend_pid()";
+        sqlx::query_scalar::<_, i64>(pid).fetch_optional(store.pool()).await.ok().flatten()
+    })
+    .await;
+    assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+    let down = running.counters.published();
+    running.published(down + 100).await;
+    traffic.stop().await;
+    let count = committed(&store).await;
+    target.whole(count).await;
+    let counters = running.stop().await;
+    assert_eq!(target.count().await, count as u64);
+    assert_eq!((counters.refused(), counters.dead()), (0, 0));
+    nothing_is_parked(&store).await;
+    assert!(relayed.pool().size() <= 8);
+    relayed.pool().close().await;
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
+    eventually(async || {
+        (number(store.pool(), sessions).await <= i64::from(store.pool().size())).then_some(())
+    })
+    .await;
+}
+
+/// A standby of `primary` that is up to date and has stopped.
+fn standby_of(primary: &PostgresServer) -> PostgresServer {
+    let mut standby = PostgresServer::start().unwrap();
+    standby.stop_fast().unwrap();
+    let data = standby.data_dir();
+    std::fs::remove_dir_all(&data).unwrap();
+    let owner = std::fs::metadata(standby.dir()).unwrap();
+    let mut copy = Command::new(find::postgres_bin().unwrap().join("pg_basebackup"));
+    let port = primary.port().to_string();
+    copy.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &port, "-R", "-c", "fast", "-X", "stream", "-D"]);
+    copy.arg(&data).uid(std::os::unix::fs::MetadataExt::uid(&owner)).current_dir("/");
+    assert!(copy.status().unwrap().success());
+    standby
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_35_failover_to_a_standby_that_lacks_the_tail() {
+    let (mut primary, store) = own().await;
+    let target = Target::shared();
+    let (proxy, relayed) = proxied(&primary.url()).await;
+    let running = Running::run(target.quick(&relayed));
+    publish(&store, 0..100).await;
+    running.published(100).await;
+    let mut standby = tokio::task::block_in_place(|| standby_of(&primary));
+    publish(&store, 100..120).await;
+    let lost = target.whole(120).await.split_off(100);
+
+    primary.stop_immediate().unwrap();
+    standby.start_again().unwrap();
+    proxy.lead_to(postgres_address(&standby.url()));
+    let after = store_at(&standby.url()).await;
+    // It can be read, and not be written to.
+    let looks = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_is_in_recovery(),%' AND pid <> pg_backend_pid()";
+    eventually(async || (number(after.pool(), looks).await > 0).then_some(())).await;
+    assert!(!running.task.is_finished());
+    let promoted = sqlx::query_scalar::<_, bool>("SELECT pg_promote()").fetch_one(after.pool()).await;
+    assert!(promoted.unwrap());
+    publish(&after, 200..300).await;
+    let mut arrived = target.messages(220).await;
+    // The database gives the places in its log that the lost tail had to others.
+    arrived.retain(|copy| !lost.contains(copy));
+    assert_whole_and_ordered(&arrived, 200);
+    let counters = running.stop().await;
+    assert_eq!((counters.refused(), counters.dead()), (0, 0));
+    nothing_is_parked(&after).await;
+}
+
+/// Poison for a stream that takes 2 KB.
+async fn publish_poison(store: &Store<Postgres>, id: &str) {
+    let mut tx = store.begin().await.unwrap();
+    let draft = Draft::raw("orders.placed", 1, vec![b' '; 4000]).id(id).key("k-1");
+    store.outbox().publish_draft(&mut tx, draft).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_36_the_answer_to_a_commit_is_lost() {
+    let (store, target) = (postgres().await, Target::shared());
+    target.create(stream::Config { max_message_size: 2048, ..target.config(&["orders.placed"]) }).await;
+    let (proxy, relayed) = proxied(store.url()).await;
+    let destination = Nats::with_options(target.existing().publish_timeout(PUBLISH_TIMEOUT)).unwrap();
+    let running = Running::run(Relay::with_options(relayed, destination, RelayOptions::new().lease(LEASE)));
+    for n in 0..4 {
+        publish(&store, n * 20..(n + 1) * 20).await;
+        running.published(u64::from(n + 1) * 20).await;
+        proxy.lose_answer_to("COMMIT");
+        publish_poison(&store, &format!("poison-{n}")).await;
+        let dead = "SELECT count(*) FROM twinbox.parked WHERE state = 'dead'";
+        eventually(async || (number(store.pool(), dead).await == i64::from(n) + 1).then_some(())).await;
+        eventually(async || proxy.has_lost().then_some(())).await;
+    }
+    publish(&store, 80..100).await;
+    target.whole(100).await;
+    running.stop().await;
+    let parked = store.parked("nats", 10).await.unwrap();
+    assert!(
+        parked.iter().all(|parked| (parked.attempts, parked.state.as_str()) == (1, "dead")),
+        "{parked:?}"
+    );
+    assert_eq!((parked.len(), target.count().await), (4, 100));
+}
+
+/// The fastest of some messages, so that a slow machine is not the database; each published when the one before has arrived.
+async fn latency(store: &Store<Postgres>, running: &Running, first: u32) -> Duration {
+    let mut fastest = Duration::MAX;
+    for n in first..first + 10 {
+        let (before, at) = (running.counters.published(), Instant::now());
+        publish(store, n..n + 1).await;
+        running.published(before + 1).await;
+        fastest = fastest.min(at.elapsed());
+    }
+    fastest
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_39_a_long_snapshot_while_many_rows_flow() {
+    const ROWS: i64 = 30_000;
+    let (store, target) = (postgres().await, Target::shared());
+    let mut snapshot = store.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    let seen = "SELECT count(*) FROM twinbox.outbox";
+    assert_eq!(sqlx::query_scalar::<_, i64>(seen).fetch_one(&mut *snapshot).await.unwrap(), 0);
+    let mut writer = store.begin().await.unwrap();
+    store
+        .outbox()
+        .publish_draft(&mut writer, Draft::raw("orders.placed", 1, "{}").key("late"))
+        .await
+        .unwrap();
+    let running = Running::run(target.quick(&store));
+    let before = latency(&store, &running, 0).await;
+    let insert = "INSERT INTO twinbox.outbox (type, key, payload)
+        SELECT 'orders.placed', 'k-' || n % 500, '{}' FROM generate_series(1, $1) n";
+    sqlx::query(insert).bind(ROWS).execute(store.pool()).await.unwrap();
+    running.published(10 + ROWS as u64).await;
+    let after = latency(&store, &running, 10).await;
+    assert!(after < before * 4 + Duration::from_millis(200), "{before:?} before, {after:?} after");
+    assert_eq!(sqlx::query_scalar::<_, i64>(seen).fetch_one(&mut *snapshot).await.unwrap(), 0);
+    writer.commit().await.unwrap();
+    target.whole(ROWS as usize + 21).await;
+    running.stop().await;
+    assert_eq!(target.count().await, ROWS as u64 + 21);
+    nothing_is_parked(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_40_a_late_commit_with_a_smaller_position() {
+    let (store, target) = (postgres().await, Target::shared());
+    let running = Running::run(target.quick(&store));
+    let mut late = store.begin().await.unwrap();
+    let draft = Draft::raw("orders.placed", 1, "{}").id("late").key("late");
+    store.outbox().publish_draft(&mut late, draft).await.unwrap();
+    for n in 0..5 {
+        publish(&store, n * 10..(n + 1) * 10).await;
+        running.published(u64::from(n + 1) * 10).await;
+    }
+    // The window that would have held it is behind the cursor, and the relay is another one.
+    running.stop().await;
+    let running = Running::run(target.quick(&store));
+    publish(&store, 50..60).await;
+    running.published(10).await;
+    late.commit().await.unwrap();
+    running.published(11).await;
+    let copies = target.whole(61).await;
+    assert_eq!(copies.last().map(|(_, key, sequence)| (key.as_deref(), *sequence)), Some((Some("late"), 1)));
+    assert_eq!(running.stop().await.duplicates(), 0);
+}
+
+fn migrating(programs: &Programs) -> tokio::process::Command {
+    let mut command = programs.command(Program::Relay);
+    command.arg("--migrate");
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_41_five_relays_migrate_at_once_and_some_are_killed() {
+    let store = empty_postgres().await;
+    let programs = Programs::new(&store, "postgres");
+    let target = Target { name: programs.stream.clone(), ..Target::shared() };
+    let start_five = || Vec::from_iter((0..5).map(|_| migrating(&programs).spawn().unwrap()));
+    let tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'twinbox'";
+    for millis in [30, 60, 90] {
+        let mut relays = start_five();
+        // A moment of no meaning.
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        for relay in &mut relays {
+            relay.kill().await.unwrap();
+        }
+        let made = number(store.pool(), tables).await;
+        assert!([0, 11, 12].contains(&made), "{made} tables: a migration is done or not");
+    }
+    let mut relays = start_five();
+    eventually(async || store.check().await.ok()).await;
+    publish(&store, 0..20).await;
+    eventually(async || target.jetstream().await.get_stream(&target.name).await.ok()).await;
+    target.whole(20).await;
+    for relay in &mut relays {
+        assert!(relay.try_wait().unwrap().is_none(), "all of them live");
+        relay.kill().await.unwrap();
+    }
+    assert_eq!(number(store.pool(), "SELECT count(*) FROM twinbox.migrations").await, 2);
+    let newer = "INSERT INTO twinbox.migrations (version, name, compatible_from) VALUES (9, 'future', 9)";
+    sqlx::query(newer).execute(store.pool()).await.unwrap();
+    let refused = migrating(&programs).output().await.unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said.contains("needs a program of version 9 or newer"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_54_half_open_connection_to_the_database() {
+    let (store, target) = (postgres().await, Target::shared());
+    let (proxy, relayed) = proxied(store.url()).await;
+    let running = Running::run(target.quick(&relayed));
+    publish(&store, 0..50).await;
+    running.published(50).await;
+    proxy.freeze_open();
+    let frozen = Instant::now();
+    publish(&store, 50..100).await;
+    target.whole(100).await;
+    assert!(frozen.elapsed() < LEASE * 4, "{:?}", frozen.elapsed());
+    running.stop().await;
+    nothing_is_parked(&store).await;
+}

@@ -1,0 +1,197 @@
+//! The program is killed, frozen, started twice, and asked to stop.
+use super::*;
+use futures::future::join_all;
+use std::{collections::HashSet, process::Stdio};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+const ALL: &[&str] = &["orders.placed", "orders.paid"];
+
+/// Starts with 100 messages that are published and recorded, and 40 more that are not.
+async fn recorded() -> Rig {
+    let rig = Rig::new(ALL).await;
+    publish(&rig.database, 0..100).await;
+    let mut relay = rig.start();
+    rig.target.whole(100).await;
+    stop(&mut relay).await;
+    publish(&rig.database, 100..140).await;
+    rig
+}
+
+async fn stop(relay: &mut Child) {
+    signal(relay, "TERM").await;
+    let ended = timeout(PATIENCE, relay.wait()).await.expect("it stops when asked").unwrap();
+    assert_eq!(ended.code(), Some(0));
+}
+
+async fn signal(child: &Child, signal: &str) {
+    let id = child.id().expect("it runs").to_string();
+    let sent = Command::new("kill").args([&format!("-{signal}"), &id]).status().await.unwrap();
+    assert!(sent.success());
+}
+
+/// Kills a relay at the crash point and starts another. Answers with how many messages the stream got before
+/// the death, and how many copies beyond one of each in the end.
+async fn killed(at: &str) -> (u64, usize) {
+    let rig = recorded().await;
+    rig.dies(at).await;
+    let before = rig.target.count().await - 100;
+    let mut relay = rig.start();
+    let copies = rig.target.whole(140).await;
+    stop(&mut relay).await;
+    nothing_is_parked(&rig.database).await;
+    let mut seen = HashSet::new();
+    let again: Vec<_> = copies.iter().filter(|(id, ..)| !seen.insert(id)).collect();
+    assert!(again.iter().all(|(.., sequence)| *sequence > 100), "what was recorded is not sent again");
+    (before, again.len())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_04_killed_between_reading_and_publishing() {
+    assert_eq!(killed("relay.after_read").await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_05_killed_between_the_acknowledgement_and_the_cursor() {
+    let (before, again) = killed("relay.after_ack").await;
+    assert!(before >= 1 && again as u64 == before, "{again} of {before} came again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_06_killed_with_some_of_many_acknowledged() {
+    let points = ["relay.after_send", "relay.after_ack:3", "relay.after_ack:7", "relay.after_ack:20"];
+    for (point, (before, again)) in points.iter().zip(join_all(points.map(killed)).await) {
+        assert!(again as u64 <= before, "{point}: {again} of {before} came again");
+    }
+}
+
+/// Waits until the process has stopped itself.
+async fn is_frozen(child: &Child) {
+    let stat = format!("/proc/{}/stat", child.id().expect("it runs"));
+    eventually(async || std::fs::read_to_string(&stat).unwrap().contains(") T ").then_some(())).await;
+}
+
+async fn epoch(store: &Store<Postgres>) -> i64 {
+    number(store.pool(), "SELECT coalesce(max(epoch), 0) FROM twinbox.cursors").await
+}
+
+async fn settled(store: &Store<Postgres>) -> i64 {
+    let sql = "SELECT coalesce(max(w * 1000000 + position), 0)::bigint FROM twinbox.cursors";
+    number(store.pool(), sql).await
+}
+
+/// Every seventh message has no home at first, so that rows are put aside too.
+async fn frozen(point: &str) {
+    let rig = Rig::new(&ALL[..1]).await;
+    let kind = |n| if n % 7 == 3 { "orders.paid" } else { "orders.placed" };
+    publish_as(&rig.database, 0..50, kind).await;
+    let mut frozen = rig.freeze(point);
+    is_frozen(&frozen).await;
+    publish_as(&rig.database, 50..120, kind).await;
+    let mut successor = rig.start();
+    rig.target.update(rig.target.forgetful(ALL)).await;
+    eventually(async || (rig.target.count().await >= 100).then_some(())).await;
+    let (taken, before) = (epoch(&rig.database).await, settled(&rig.database).await);
+    assert_eq!(taken, 2, "the successor took over from one frozen at {point}");
+    signal(&frozen, "CONT").await;
+    publish_as(&rig.database, 120..200, kind).await;
+    rig.target.whole(200).await;
+    assert_eq!(epoch(&rig.database).await, taken, "the lease stays where it is");
+    assert!(settled(&rig.database).await >= before, "nothing that is settled is taken back");
+    assert!(frozen.try_wait().unwrap().is_none(), "one frozen at {point} goes on as a standby");
+    frozen.kill().await.unwrap();
+    successor.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_07_frozen_for_longer_than_the_lease() {
+    let points = ["log.before_park", "log.after_park", "relay.after_read", "relay.after_ack:3"];
+    join_all(points.map(frozen)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_09_two_relays_of_one_configuration() {
+    let rig = Rig::new(ALL).await;
+    let mut twins = [rig.start(), rig.start()];
+    for n in 0..10 {
+        publish(&rig.database, n * 20..(n + 1) * 20).await;
+        rig.target.whole((n as usize + 1) * 20).await;
+    }
+    assert_eq!(epoch(&rig.database).await, 1, "one of them works");
+    assert_eq!(rig.target.count().await, 200);
+    twins[0].kill().await.unwrap();
+    publish(&rig.database, 200..220).await;
+    rig.target.whole(220).await;
+    assert!(epoch(&rig.database).await <= 2);
+    stop(&mut twins[1]).await;
+}
+
+/// Sends the first signal to a relay whose broker is silent, with messages in flight.
+async fn stopping(rig: &Rig, server: &NatsServer, numbers: std::ops::Range<u32>) -> Child {
+    let ticks = "SELECT max(id) FROM twinbox.ticks";
+    let mut command = rig.command();
+    let mut relay = command.env("RUST_LOG", "info").stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(relay.stderr.take().unwrap()).lines();
+    while !said.next_line().await.unwrap().expect("it goes on").contains("relaying") {}
+    server.pause().unwrap();
+    let before = number(rig.database.pool(), ticks).await;
+    publish(&rig.database, numbers).await;
+    eventually(async || (number(rig.database.pool(), ticks).await > before).then_some(())).await;
+    signal(&relay, "TERM").await;
+    while !said.next_line().await.unwrap().expect("it goes on").contains("stopping") {}
+    // Somebody has to read on.
+    tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+    relay
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_52_asked_to_stop_with_work_in_flight() {
+    let server = NatsServer::start().unwrap();
+    let rig = Rig::at(&server.url(), ALL).await;
+    publish(&rig.database, 0..3000).await;
+    let mut first = rig.start();
+    eventually(async || (rig.target.count().await > 100).then_some(())).await;
+    stop(&mut first).await;
+    let owned = "SELECT count(*) FROM twinbox.cursors WHERE owner IS NOT NULL";
+    assert_eq!(number(rig.database.pool(), owned).await, 0, "the lease is given back");
+    let mut second = rig.start();
+    rig.target.whole(3000).await;
+    stop(&mut second).await;
+    assert_eq!(rig.target.count().await, 3000, "what was in flight was waited for and recorded");
+
+    // A broker that is silent: what is in flight is waited for as long as a publish may take.
+    let mut relay = stopping(&rig, &server, 3000..3010).await;
+    let asked = Instant::now();
+    assert_eq!(relay.wait().await.unwrap().code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(8), "a supervisor kills after 10 s: {:?}", asked.elapsed());
+    assert_eq!(number(rig.database.pool(), owned).await, 0, "the lease is given back");
+    server.resume().unwrap();
+
+    let mut last = rig.start();
+    rig.target.whole(3010).await;
+    stop(&mut last).await;
+    nothing_is_parked(&rig.database).await;
+}
+
+/// The second signal does not wait.
+async fn asked_twice(name: &str, code: i32) {
+    let server = NatsServer::start().unwrap();
+    let rig = Rig::at(&server.url(), ALL).await;
+    let mut relay = stopping(&rig, &server, 0..10).await;
+    signal(&relay, name).await;
+    let asked = Instant::now();
+    assert_eq!(relay.wait().await.unwrap().code(), Some(code));
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    server.resume().unwrap();
+    let mut last = rig.start();
+    rig.target.whole(10).await;
+    stop(&mut last).await;
+    nothing_is_parked(&rig.database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_52_asked_to_stop_twice() {
+    tokio::join!(asked_twice("INT", 130), asked_twice("TERM", 143));
+}

@@ -1,0 +1,288 @@
+//! A database, a stream, relays between them, and what arrived.
+use crate::kill::{Program, Programs};
+use async_nats::jetstream::{
+    self,
+    consumer::{AckPolicy, PullConsumer, pull},
+    stream,
+};
+use futures::StreamExt as _;
+use sqlx::Postgres;
+use std::{
+    collections::{HashMap, HashSet},
+    os::unix::process::ExitStatusExt as _,
+    time::Duration,
+};
+use tokio::{
+    process::{Child, Command},
+    task::JoinHandle,
+    time::timeout,
+};
+use twinbox::{
+    CancellationToken, Dialect, Draft, Store,
+    nats::{Nats, NatsOptions, StreamOptions},
+    relay::{Counters, Error, Relay, RelayOptions},
+};
+use twinbox_testkit::database::{self, TestDatabase};
+use uuid::Uuid;
+
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// With [`Target::quick`]: how long a relay keeps others out.
+pub(super) const LEASE: Duration = Duration::from_secs(2);
+/// How long a message may stay without an answer.
+pub(super) const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A copy of a message in a stream: message id, key, sequence.
+pub(super) type Copy = (String, Option<String>, u64);
+
+/// A stream of a test's own.
+pub(super) struct Target {
+    pub(super) url: String,
+    pub(super) name: String,
+}
+
+impl Target {
+    pub(super) fn at(url: impl Into<String>) -> Self {
+        Self { url: url.into(), name: format!("RELAY_{}", Uuid::now_v7().simple()) }
+    }
+
+    pub(super) fn shared() -> Self {
+        Self::at(std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL: run `cargo xtask test`"))
+    }
+
+    /// The same stream, reached in another way.
+    pub(super) fn by(&self, url: impl Into<String>) -> Self {
+        Self { url: url.into(), name: self.name.clone() }
+    }
+
+    /// For a stream that exists.
+    pub(super) fn existing(&self) -> NatsOptions {
+        NatsOptions::new(&self.url).stream(&self.name).prefix(self.name.to_lowercase())
+    }
+
+    pub(super) fn options(&self) -> NatsOptions {
+        self.existing().create_stream(StreamOptions::default())
+    }
+
+    pub(super) fn destination(&self) -> Nats {
+        Nats::with_options(self.options()).unwrap()
+    }
+
+    /// A relay that gives up soon what does not answer.
+    pub(super) fn quick<DB: Dialect>(&self, store: &Store<DB>) -> Relay<DB> {
+        let options = self.options().publish_timeout(PUBLISH_TIMEOUT);
+        let destination = Nats::with_options(options).unwrap();
+        Relay::with_options(store.clone(), destination, RelayOptions::new().lease(LEASE))
+    }
+
+    pub(super) async fn jetstream(&self) -> jetstream::Context {
+        jetstream::new(async_nats::connect(&self.url).await.unwrap())
+    }
+
+    /// A stream that takes only these types.
+    pub(super) fn config(&self, types: &[&str]) -> stream::Config {
+        let subject = |text: &&str| format!("{}.*.{text}", self.name.to_lowercase());
+        let subjects = types.iter().map(subject).collect();
+        stream::Config { name: self.name.clone(), subjects, ..Default::default() }
+    }
+
+    /// The same, which forgets ids so soon that a copy that is sent again is seen.
+    pub(super) fn forgetful(&self, types: &[&str]) -> stream::Config {
+        stream::Config { duplicate_window: Duration::from_millis(100), ..self.config(types) }
+    }
+
+    pub(super) async fn create(&self, config: stream::Config) {
+        self.jetstream().await.create_stream(config).await.unwrap();
+    }
+
+    pub(super) async fn update(&self, config: stream::Config) {
+        self.jetstream().await.update_stream(config).await.unwrap();
+    }
+
+    /// What the stream holds, oldest first.
+    pub(super) async fn messages(&self, count: usize) -> Vec<Copy> {
+        let stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
+        let config = pull::Config { ack_policy: AckPolicy::None, ..Default::default() };
+        let consumer: PullConsumer = stream.create_consumer(config).await.unwrap();
+        let mut messages = consumer.messages().await.unwrap().take(count);
+        let mut all = Vec::with_capacity(count);
+        while let Some(message) =
+            timeout(PATIENCE, messages.next()).await.expect("the stream holds that many")
+        {
+            let message = message.unwrap();
+            let headers = message.headers.clone().unwrap();
+            let header = |name| headers.get(name).map(|value| value.as_str().to_owned());
+            let sequence = header("ce-sequence").unwrap();
+            assert_eq!(sequence.len(), 19);
+            all.push((header("Nats-Msg-Id").unwrap(), header("ce-partitionkey"), sequence.parse().unwrap()));
+        }
+        all
+    }
+
+    /// Waits until the stream is there and holds that many, for a client that is let in by `options`.
+    pub(super) async fn holds(&self, count: u64, options: async_nats::ConnectOptions) {
+        let jetstream = jetstream::new(options.connect(&self.url).await.unwrap());
+        let held = async {
+            loop {
+                if let Ok(mut stream) = jetstream.get_stream(&self.name).await
+                    && stream.info().await.unwrap().state.messages >= count
+                {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, held).await.expect("everything arrives");
+    }
+
+    pub(super) async fn count(&self) -> u64 {
+        let mut stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
+        stream.info().await.unwrap().state.messages
+    }
+
+    /// Waits until the stream holds that many messages, asserts that of each key the first copies came in
+    /// order, and answers with all copies.
+    pub(super) async fn whole(&self, count: usize) -> Vec<Copy> {
+        let waiting = async {
+            let mut distinct = 0;
+            while distinct < count {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let held = usize::try_from(self.count().await).unwrap();
+                if held >= count {
+                    let copies = self.messages(held).await;
+                    distinct = copies.iter().map(|(id, ..)| id).collect::<HashSet<_>>().len();
+                    if distinct >= count {
+                        return copies;
+                    }
+                }
+            }
+            Vec::new()
+        };
+        let waited = timeout(PATIENCE, waiting).await;
+        let Ok(copies) = waited else {
+            let held = self.count().await;
+            let copies = self.messages(usize::try_from(held).unwrap()).await;
+            let distinct = copies.iter().map(|(id, ..)| id).collect::<HashSet<_>>().len();
+            panic!("{distinct} of {count} messages arrived, in {held} copies");
+        };
+        let mut seen = HashSet::new();
+        let first: Vec<_> = copies.iter().filter(|(id, ..)| seen.insert(id.clone())).cloned().collect();
+        assert_whole_and_ordered(&first, count);
+        copies
+    }
+}
+
+/// A relay in this process.
+pub(super) struct Running {
+    pub(super) stop: CancellationToken,
+    pub(super) counters: Counters,
+    pub(super) task: JoinHandle<Result<(), Error>>,
+}
+
+impl Running {
+    pub(super) fn start<DB: Dialect>(store: &Store<DB>, target: &Target) -> Self {
+        Self::run(Relay::new(store.clone(), target.destination()))
+    }
+
+    pub(super) fn run<DB: Dialect>(relay: Relay<DB>) -> Self {
+        let (stop, counters) = (CancellationToken::new(), relay.counters());
+        Self { task: tokio::spawn(relay.run(stop.clone())), stop, counters }
+    }
+
+    /// Waits until that many are published.
+    pub(super) async fn published(&self, count: u64) {
+        let published = async {
+            while self.counters.published() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let waited = timeout(PATIENCE, published).await;
+        waited.unwrap_or_else(|_| panic!("{} of {count} are published", self.counters.published()));
+    }
+
+    pub(super) async fn stop(self) -> Counters {
+        self.stop.cancel();
+        timeout(PATIENCE, self.task).await.expect("a relay stops when asked").unwrap().unwrap();
+        self.counters
+    }
+}
+
+/// A database, a forgetful stream, and relays that are processes.
+pub(super) struct Rig {
+    pub(super) database: TestDatabase<Postgres>,
+    pub(super) programs: Programs,
+    pub(super) target: Target,
+}
+
+impl Rig {
+    pub(super) async fn new(types: &[&str]) -> Self {
+        Self::at(&Target::shared().url, types).await
+    }
+
+    pub(super) async fn at(nats_url: &str, types: &[&str]) -> Self {
+        let database = database::postgres().await;
+        let mut programs = Programs::new(&database, "postgres");
+        (programs.create_stream, programs.nats_url) = (false, nats_url.to_owned());
+        let target = Target { name: programs.stream.clone(), url: nats_url.to_owned() };
+        target.create(target.forgetful(types)).await;
+        Self { database, programs, target }
+    }
+
+    /// With the shortest lease that leaves time to publish.
+    pub(super) fn command(&self) -> Command {
+        let mut command = self.programs.command(Program::Relay);
+        command.env("TWINBOX_RELAY__DESTINATIONS__KILL__LEASE", "3s");
+        command
+    }
+
+    pub(super) fn start(&self) -> Child {
+        self.command().spawn().expect("a program just built starts")
+    }
+
+    pub(super) fn freeze(&self, at: &str) -> Child {
+        self.command().env("TWINBOX_FREEZE_AT", at).spawn().expect("a program just built starts")
+    }
+
+    pub(super) fn doomed(&self, at: &str) -> Child {
+        self.command().env("TWINBOX_CRASH_AT", at).spawn().expect("a program just built starts")
+    }
+
+    /// Runs a relay until it dies there.
+    pub(super) async fn dies(&self, at: &str) {
+        let ended = timeout(PATIENCE, self.doomed(at).wait()).await.expect("it dies").unwrap();
+        assert_eq!(ended.signal(), Some(9), "killed, not ended, at {at}");
+    }
+}
+
+pub(super) async fn publish<DB: Dialect>(store: &Store<DB>, numbers: std::ops::Range<u32>) {
+    publish_as(store, numbers, |_| "orders.placed").await;
+}
+
+pub(super) async fn publish_as<DB: Dialect>(
+    store: &Store<DB>,
+    numbers: std::ops::Range<u32>,
+    event_type: impl Fn(u32) -> &'static str,
+) {
+    let mut tx = store.begin().await.unwrap();
+    let draft =
+        |n| Draft::raw(event_type(n), 1, n_payload(n)).id(format!("o-{n}")).key(format!("k-{}", n % 7));
+    store.outbox().publish_all(&mut tx, numbers.map(draft).collect()).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+pub(super) fn n_payload(n: u32) -> String {
+    format!("{{\"n\":{n}}}")
+}
+
+/// Each message once, those of a key in the order of their sequence.
+#[track_caller]
+pub(super) fn assert_whole_and_ordered(messages: &[Copy], count: usize) {
+    let mut last: HashMap<&Option<String>, u64> = HashMap::new();
+    let mut ids: Vec<_> = messages.iter().map(|(id, ..)| id).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!((messages.len(), ids.len()), (count, count));
+    for (id, key, sequence) in messages {
+        let before = last.insert(key, *sequence).unwrap_or(0);
+        assert!(before < *sequence, "{id} of {key:?} came after a later one");
+    }
+}
