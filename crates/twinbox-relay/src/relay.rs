@@ -137,7 +137,7 @@ impl<DB: Dialect> Relay<DB> {
         let released = self.relay(&mut reader, &mut *publisher, &mut flight, stop, reconnect, gate).await;
         match released {
             Released::Stopped => {
-                land(&mut reader, &mut flight).await;
+                land(&mut reader, &mut flight, &self.counters).await;
                 reader.close().await?;
                 tracing::info!(destination = self.destination.id(), "stopped");
             }
@@ -175,7 +175,7 @@ impl<DB: Dialect> Relay<DB> {
                     while let Some(ended) = next {
                         if let Err(error) = self.settle(reader, ended, gate) {
                             // What is on its way will fail as well, but some of it may have arrived.
-                            land(reader, flight).await;
+                            land(reader, flight, &self.counters).await;
                             return Released::Failed(error.into());
                         }
                         next = flight.ready();
@@ -316,9 +316,10 @@ impl<DB: Dialect> Relay<DB> {
 }
 
 /// Waits for every answer: each arrives or runs into the publisher's time-out.
-async fn land<DB: Dialect>(reader: &mut Reader<DB>, flight: &mut Flight) {
+async fn land<DB: Dialect>(reader: &mut Reader<DB>, flight: &mut Flight, counters: &Counters) {
     while let Some(ended) = flight.next().await {
-        if ended.result.is_ok() {
+        if let Ok(receipt) = ended.result {
+            counters.note_published(receipt.duplicate, ended.entry.ticket.repeated);
             reader.settle(ended.entry.ticket);
         }
     }
