@@ -138,13 +138,13 @@ impl<DB: Dialect> Relay<DB> {
         let mut flight = Flight::default();
         let Err(error) = self.relay(&mut reader, &mut *publisher, &mut flight, stop, circuit, gate).await
         else {
-            land(&mut reader, &mut flight).await;
+            land(&mut reader, &mut flight, &self.counters).await;
             return Ok(reader.close().await?);
         };
         if error.is_destination() {
             // What is on its way will fail as well, but some of it may have arrived, and what is settled is worth
             // recording, so that less is sent again.
-            land(&mut reader, &mut flight).await;
+            land(&mut reader, &mut flight, &self.counters).await;
             let _ = reader.close().await;
         }
         // Otherwise another relay may own the destination now: what the client still buffers dies with it.
@@ -328,9 +328,10 @@ impl<DB: Dialect> Relay<DB> {
 }
 
 /// Waits for every answer: each arrives or runs into the publisher's time-out.
-async fn land<DB: Dialect>(reader: &mut Reader<DB>, flight: &mut Flight) {
+async fn land<DB: Dialect>(reader: &mut Reader<DB>, flight: &mut Flight, counters: &Counters) {
     while let Some(ended) = flight.next().await {
-        if ended.result.is_ok() {
+        if let Ok(receipt) = ended.result {
+            counters.note_published(&ended.entry.message, receipt.duplicate, ended.entry.ticket.repeated);
             reader.settle(ended.entry.ticket);
         }
     }

@@ -69,7 +69,7 @@ async fn arrived(target: &Target, count: usize) -> HashMap<String, Vec<u64>> {
     by_key
 }
 
-/// PITFALLS row 18: a message that is too large is dead at once, and its key goes on.
+/// A message that is too large is dead at once, and its key goes on.
 async fn a_poison_message_becomes_a_dead_letter_and_delays_nobody<DB: TestDb>() {
     let (store, homes) = (DB::fresh().await, homes(&["orders.placed"]).await);
     poison(&store, "poison", "k-3").await;

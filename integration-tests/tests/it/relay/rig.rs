@@ -20,7 +20,7 @@ use tokio::{
 use twinbox::{
     CancellationToken, Dialect, Draft, Store,
     nats::{Nats, NatsOptions, StreamOptions},
-    relay::{Counters, Error, Relay, RelayOptions},
+    relay::{Breaker, Counters, Error, Relay, RelayOptions},
 };
 use twinbox_testkit::database::{self, TestDatabase};
 use uuid::Uuid;
@@ -175,6 +175,7 @@ impl Target {
 pub(super) struct Running {
     pub(super) stop: CancellationToken,
     pub(super) counters: Counters,
+    pub(super) breaker: Breaker,
     pub(super) task: JoinHandle<Result<(), Error>>,
 }
 
@@ -184,8 +185,8 @@ impl Running {
     }
 
     pub(super) fn run<DB: Dialect>(relay: Relay<DB>) -> Self {
-        let (stop, counters) = (CancellationToken::new(), relay.counters());
-        Self { task: tokio::spawn(relay.run(stop.clone())), stop, counters }
+        let (stop, counters, breaker) = (CancellationToken::new(), relay.counters(), relay.breaker());
+        Self { task: tokio::spawn(relay.run(stop.clone())), stop, counters, breaker }
     }
 
     /// Waits until that many are published.

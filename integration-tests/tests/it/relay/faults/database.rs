@@ -37,12 +37,13 @@ async fn row_08_the_lease_cannot_be_renewed_while_publishing_works() {
     let cut_off = Running::run(Relay::with_options(by_proxy, destination, options));
     cut_off.published(100).await;
     proxy.freeze();
-    let frozen = Instant::now();
+    let (frozen, at_freezing) = (Instant::now(), cut_off.counters.published());
     let successor = Running::run(target.quick(&store));
     eventually(async || (successor.counters.published() > 0).then_some(())).await;
     assert!(frozen.elapsed() >= LEASE - PUBLISH_TIMEOUT, "{:?}", frozen.elapsed());
     let before = cut_off.counters.published();
-    assert!(before < 1500, "it stops before its lease ends");
+    // 500 a second for as long as an answer can come within the lease, and a fifth of a second more.
+    assert!(before < at_freezing + 850, "it stops before its lease ends: {at_freezing}, {before}");
     target.whole(2000).await;
     assert_eq!(cut_off.counters.published(), before, "and sends nothing while another owns the destination");
     assert_eq!(target.count().await, 2000);
@@ -265,7 +266,7 @@ async fn row_41_five_relays_migrate_at_once_and_some_are_killed() {
             relay.kill().await.unwrap();
         }
         let made = number(store.pool(), tables).await;
-        assert!([0, 11, 12].contains(&made), "{made} tables: a migration is done or not");
+        assert!([0, 11, 12, 13].contains(&made), "{made} tables: a migration is done or not");
     }
     let mut relays = start_five();
     eventually(async || store.check().await.ok()).await;
@@ -276,7 +277,8 @@ async fn row_41_five_relays_migrate_at_once_and_some_are_killed() {
         assert!(relay.try_wait().unwrap().is_none(), "all of them live");
         relay.kill().await.unwrap();
     }
-    assert_eq!(number(store.pool(), "SELECT count(*) FROM twinbox.migrations").await, 2);
+    let each_once = "SELECT (count(*) = max(version))::int::bigint FROM twinbox.migrations";
+    assert_eq!(number(store.pool(), each_once).await, 1);
     let newer = "INSERT INTO twinbox.migrations (version, name, compatible_from) VALUES (9, 'future', 9)";
     sqlx::query(newer).execute(store.pool()).await.unwrap();
     let refused = migrating(&programs).output().await.unwrap();

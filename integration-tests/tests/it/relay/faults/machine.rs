@@ -130,11 +130,11 @@ async fn row_43_killed_for_want_of_memory() {
     let rig = Rig::new(&["orders.placed"]).await;
     let mut tx = rig.database.begin().await.unwrap();
     let draft = |n| Draft::raw("orders.placed", 1, vec![b'x'; 900_000]).key(format!("k-{}", n % 7));
-    rig.database.outbox().publish_all(&mut tx, (0..30).map(draft).collect()).await.unwrap();
+    rig.database.outbox().publish_all(&mut tx, (0..60).map(draft).collect()).await.unwrap();
     tx.commit().await.unwrap();
     let relay = rig.command();
     let mut limited = tokio::process::Command::new("sh");
-    limited.args(["-c", "ulimit -v 80000 && exec \"$0\" run"]).arg(relay.as_std().get_program());
+    limited.args(["-c", "ulimit -v 70000 && exec \"$0\" run"]).arg(relay.as_std().get_program());
     for (name, value) in relay.as_std().get_envs() {
         limited.env(name, value.unwrap());
     }
@@ -142,7 +142,7 @@ async fn row_43_killed_for_want_of_memory() {
     let ended = timeout(PATIENCE, relay.wait()).await.expect("there is not enough memory").unwrap();
     assert!(ended.signal().is_some(), "{ended}");
     let mut relay = rig.start();
-    rig.target.whole(30).await;
+    rig.target.whole(60).await;
     relay.kill().await.unwrap();
     nothing_is_parked(&rig.database).await;
 }

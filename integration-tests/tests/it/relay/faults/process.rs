@@ -161,16 +161,25 @@ async fn row_52_asked_to_stop_with_work_in_flight() {
     stop(&mut second).await;
     assert_eq!(rig.target.count().await, 3000, "what was in flight was waited for and recorded");
 
-    // A broker that is silent: what is in flight is waited for as long as a publish may take.
+    // What is answered late is recorded too.
     let mut relay = stopping(&rig, &server, 3000..3010).await;
+    server.resume().unwrap();
+    assert_eq!(relay.wait().await.unwrap().code(), Some(0));
+    publish(&rig.database, 3010..3020).await;
+    let mut third = rig.start();
+    rig.target.whole(3020).await;
+    stop(&mut third).await;
+    assert_eq!(rig.target.count().await, 3020);
+
+    // A broker that stays silent is waited for as long as a publish may take.
+    let mut relay = stopping(&rig, &server, 3020..3030).await;
     let asked = Instant::now();
     assert_eq!(relay.wait().await.unwrap().code(), Some(0));
     assert!(asked.elapsed() < Duration::from_secs(8), "a supervisor kills after 10 s: {:?}", asked.elapsed());
     assert_eq!(number(rig.database.pool(), owned).await, 0, "the lease is given back");
     server.resume().unwrap();
-
     let mut last = rig.start();
-    rig.target.whole(3010).await;
+    rig.target.whole(3030).await;
     stop(&mut last).await;
     nothing_is_parked(&rig.database).await;
 }
