@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`database`] | a fresh, migrated database for each test | `harness` |
 //! | [`Harness`] | delivers events to a handler and says what became of them | `harness` |
-//! | [`proxy`] | a TCP proxy that loses answers | `harness` |
+//! | [`proxy`] | a TCP proxy that loses answers, or everything | `harness` |
 //! | [`eventbridge`] | EventBridge on loopback that answers as a test says | `eventbridge` |
 //! | [`servers`] | Postgres and NATS that can be killed and restarted, and moto | `servers` |
 

@@ -1,4 +1,4 @@
-//! A TCP proxy that loses answers.
+//! A TCP proxy that loses answers, or everything.
 use std::{
     io,
     net::SocketAddr,
@@ -7,6 +7,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    sync::watch,
     task::JoinSet,
 };
 
@@ -15,6 +16,7 @@ use tokio::{
 pub struct Proxy {
     address: SocketAddr,
     fault: Arc<Mutex<Option<Vec<u8>>>>,
+    cut: watch::Sender<bool>,
     _accepting: JoinSet<()>,
 }
 
@@ -31,24 +33,41 @@ impl Proxy {
         let address = listener.local_addr()?;
         let fault = Arc::new(Mutex::new(None));
         let mut accepting = JoinSet::new();
+        let (cut, is_cut) = watch::channel(false);
         let armed = fault.clone();
         accepting.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let armed = armed.clone();
+                let (armed, mut is_cut) = (armed.clone(), is_cut.clone());
                 connections.spawn(async move {
-                    if let Ok(server) = TcpStream::connect(upstream).await {
-                        let _ = relay(client, server, &armed).await;
+                    let relayed = async {
+                        let server = TcpStream::connect(upstream).await?;
+                        relay(client, server, &armed).await
+                    };
+                    tokio::select! {
+                        biased;
+                        _ = is_cut.wait_for(|cut| *cut) => {}
+                        _ = relayed => {}
                     }
                 });
             }
         });
-        Ok(Self { address, fault, _accepting: accepting })
+        Ok(Self { address, fault, cut, _accepting: accepting })
     }
 
     /// Where clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Cuts every connection, and each new one as soon as it is made, until [`restore`](Self::restore).
+    pub fn cut(&self) {
+        self.cut.send_replace(true);
+    }
+
+    /// Lets clients through again.
+    pub fn restore(&self) {
+        self.cut.send_replace(false);
     }
 
     /// The next connection whose client sends `bytes` within one chunk: the server gets them, and then both
