@@ -18,7 +18,7 @@ async fn late_committer() -> Result<(), Failure> {
     let store = database::postgres().await;
     let mut late = store.begin().await?;
     store.outbox().publish_draft(&mut late, orders::draft(0)).await?;
-    sqlx::raw_sql(AssertSqlSafe(bulk())).execute(store.pool()).await?;
+    sqlx::raw_sql(AssertSqlSafe(bulk(ROWS))).execute(store.pool()).await?;
     let p = newest(&store).await?;
     late.commit().await?;
     orders::fill(&store, 100).await?;
@@ -38,7 +38,7 @@ async fn open_bulk_transaction() -> Result<(), Failure> {
     let store = database::postgres().await;
     orders::fill(&store, 100).await?;
     let mut tx = store.begin().await?;
-    sqlx::raw_sql(AssertSqlSafe(bulk())).execute(&mut *tx).await?;
+    sqlx::raw_sql(AssertSqlSafe(bulk(ROWS))).execute(&mut *tx).await?;
     // The ticks that are made once a second.
     for _ in 0..3 {
         newest(&store).await?;
@@ -51,10 +51,11 @@ async fn open_bulk_transaction() -> Result<(), Failure> {
     Ok(tx.rollback().await?)
 }
 
-fn bulk() -> String {
+/// A statement that publishes that many messages of about 0.5 KB.
+pub(crate) fn bulk(rows: u32) -> String {
     format!(
         "INSERT INTO twinbox.outbox (type, key, payload)
-        SELECT '{}', 'o-' || n % 5000, convert_to(repeat('x', 450), 'UTF8') FROM generate_series(1, {ROWS}) n",
+        SELECT '{}', 'o-' || n % 5000, convert_to(repeat('x', 450), 'UTF8') FROM generate_series(1, {rows}) n",
         orders::TYPE
     )
 }

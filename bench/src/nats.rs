@@ -27,6 +27,22 @@ impl Server {
         Ok(Self { url, jetstream })
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A destination with a fresh stream of its own name, which is reached through `url`.
+    pub(crate) async fn named(&self, url: &str, name: &str) -> Result<Nats, Failure> {
+        let _ = self.jetstream.delete_stream(name).await;
+        let options = |url: &str| NatsOptions::new(url).id(name).stream(name).prefix(name);
+        Nats::with_options(options(&self.url))?.provision(&StreamOptions::default()).await?;
+        Ok(Nats::with_options(options(url))?)
+    }
+
+    pub(crate) async fn delete_named(&self, name: &str) {
+        let _ = self.jetstream.delete_stream(name).await;
+    }
+
     /// A fresh stream and its destination; the stream of the last run is deleted.
     pub(crate) async fn destination(&self, run: usize) -> Result<Nats, Failure> {
         self.delete().await;

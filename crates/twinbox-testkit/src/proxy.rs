@@ -91,6 +91,16 @@ impl Proxy {
         self.shared.fault.lock().expect("no holder panics").is_none()
     }
 
+    /// Cuts every connection, and each new one as soon as it is made, until [`restore`](Self::restore).
+    pub fn cut(&self) {
+        self.shared.cut_below.send_replace(u64::MAX);
+    }
+
+    /// Lets clients through again.
+    pub fn restore(&self) {
+        self.shared.cut_below.send_replace(0);
+    }
+
     /// Passes nothing on any more, in either direction, and closes nothing; new connections too.
     pub fn freeze(&self) {
         self.shared.silent_below.send_replace(u64::MAX);
