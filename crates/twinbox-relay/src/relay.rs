@@ -113,8 +113,11 @@ impl<DB: Dialect> Relay<DB> {
             .parking(true)
             .dead_letter_events(self.options.dead_letter_events)
             .page(self.options.page);
-        let reader = Reader::open(&self.store, self.destination.id(), self.owner, options).await?;
-        let Some(mut reader) = reader else { return Err(Error::OwnedByAnother) };
+        let opened = tokio::select! {
+            opened = Reader::open(&self.store, self.destination.id(), self.owner, options) => opened?,
+            () = stop.cancelled() => return Ok(()),
+        };
+        let Some(mut reader) = opened else { return Err(Error::OwnedByAnother) };
         circuit.probe();
         let connected = tokio::select! {
             connected = self.destination.connect() => connected.map(Some),

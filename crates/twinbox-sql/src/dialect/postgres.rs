@@ -163,18 +163,24 @@ impl Dialect for Postgres {
         "DELETE FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
             AND id < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')",
     );
-    // By outbox_txid_position, from where the cursor is to the newest tick that is old enough.
+    // By outbox_txid_position: newcomers since the cursor's tick, and those that committed late. Not from that tick's
+    // xmin on, which a long transaction anywhere in the cluster holds far behind.
     const BEHIND: &'static str = "(SELECT (
             SELECT o.position FROM {outbox} o
-            WHERE o.txid >= pg_snapshot_xmin(s.p) AND o.txid < pg_snapshot_xmax(s.old)
-                AND NOT pg_visible_in_snapshot(o.txid, s.p) AND pg_visible_in_snapshot(o.txid, s.old)
+            WHERE o.txid >= pg_snapshot_xmax(s.p) AND o.txid < pg_snapshot_xmax(s.old)
+                AND pg_visible_in_snapshot(o.txid, s.old)
                 AND (o.position > c.position OR NOT pg_visible_in_snapshot(o.txid, s.w))
             ORDER BY o.txid, o.position LIMIT 1
+        ) IS NOT NULL OR EXISTS (SELECT FROM pg_snapshot_xip(s.p) late
+            WHERE pg_visible_in_snapshot(late, s.old) AND (
+                SELECT o.position FROM {outbox} o WHERE o.txid >= late AND o.txid <= late
+                    AND (o.position > c.position OR NOT pg_visible_in_snapshot(late, s.w))
+                ORDER BY o.txid, o.position LIMIT 1) IS NOT NULL
         ) FROM (SELECT
             (SELECT snapshot FROM {ticks} WHERE id = c.p) AS p, (SELECT snapshot FROM {ticks} WHERE id = c.w) AS w,
             (SELECT snapshot FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond'
                 ORDER BY id DESC LIMIT 1) AS old
-        ) s) IS NOT NULL";
+        ) s)";
     const NEVER: &'static str = "'infinity'";
 
     // Before the first position of its window a reader is at the end of the tick p, and beyond it at a position.

@@ -10,7 +10,7 @@ use super::{
 use crate::{Dialect, Error, ErrorKind, Store};
 use futures::FutureExt as _;
 use std::{
-    fmt,
+    fmt, io,
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
@@ -52,6 +52,8 @@ struct Write {
 
 type Written = (Cursor, Instant, Advanced);
 
+/// How long the database may take until a cursor is taken.
+const OPEN_MAX: Duration = Duration::from_secs(5);
 /// The first page is small, because nothing is known of the messages' size.
 const FIRST_PAGE: usize = 200;
 
@@ -60,16 +62,22 @@ impl<DB: Dialect> Reader<DB> {
     /// the same in all readers that one process opens after each other. None: another process has the lease.
     ///
     /// # Errors
-    /// The store is not fit to be read (see [`Store::check`]), or the cursor's partitions are others.
+    /// The store is not fit to be read (see [`Store::check`]), or the cursor's partitions are others. The
+    /// database did not answer within 5 s: the lease may be taken then, and the same `owner` takes it again.
     pub async fn open(
         store: &Store<DB>,
         destination: &str,
         owner: Uuid,
         options: ReaderOptions,
     ) -> Result<Option<Self>, Error> {
-        store.check().await?;
-        let sent_at = Instant::now();
-        let Some(owned) = store.take_cursor(destination, owner, &options).await? else { return Ok(None) };
+        let taking = async {
+            store.check().await?;
+            let sent_at = Instant::now();
+            Ok((sent_at, store.take_cursor(destination, owner, &options).await?))
+        };
+        let silent = |_| Err(Error::from(sqlx::Error::Io(io::ErrorKind::TimedOut.into())));
+        let (sent_at, taken) = tokio::time::timeout(OPEN_MAX, taking).await.unwrap_or_else(silent)?;
+        let Some(owned) = taken else { return Ok(None) };
         let cursor = owned.cursor;
         tracing::debug!(destination, epoch = owned.epoch, ?cursor, "took the cursor");
         let mut reader = Self {

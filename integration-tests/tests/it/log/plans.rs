@@ -232,6 +232,9 @@ async fn a_look_at_what_waits_is_one_probe() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_behind_is_told_by_the_first_unsettled_message() {
     let database = database().await;
+    // It holds the xmin of every snapshot that follows.
+    let mut open = database.begin().await.unwrap();
+    sqlx::query("SELECT pg_current_xact_id()").execute(&mut *open).await.unwrap();
     let mut at = vec![0];
     for _ in 0..2 {
         run(&database, &fill(100_000)).await.unwrap();

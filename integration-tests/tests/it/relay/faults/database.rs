@@ -4,6 +4,7 @@ use crate::kill::{Program, Programs};
 use async_nats::jetstream::stream;
 use sqlx::postgres::PgPoolOptions;
 use std::{os::unix::process::CommandExt as _, process::Command};
+use twinbox::relay::BreakerState;
 use twinbox_testkit::servers::{PostgresServer, find};
 
 /// A store that is reached by another way than the test's own.
@@ -53,6 +54,25 @@ async fn row_08_the_lease_cannot_be_renewed_while_publishing_works() {
     successor.stop().await;
     cut_off.stop().await;
     nothing_is_parked(&store).await;
+}
+
+/// Nothing else than a new connection notices when the database answers again.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_54_a_database_that_is_silent_from_the_start() {
+    let (store, target) = (postgres().await, Target::shared());
+    let (proxy, by_proxy) = proxied(store.url()).await;
+    publish(&store, 0..10).await;
+    proxy.freeze();
+    let asked = Running::run(target.quick(&by_proxy));
+    let patient = Running::run(target.quick(&by_proxy));
+    eventually(async || (patient.breaker.state() == BreakerState::Open).then_some(())).await;
+    let stopping = Instant::now();
+    asked.stop().await;
+    assert!(stopping.elapsed() < Duration::from_secs(1), "{:?}", stopping.elapsed());
+    proxy.thaw();
+    patient.published(10).await;
+    target.whole(10).await;
+    patient.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
