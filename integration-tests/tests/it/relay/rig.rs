@@ -142,6 +142,7 @@ impl Target {
     /// Waits until the stream holds that many messages, asserts that of each key the first copies came in
     /// order, and answers with all copies.
     pub(super) async fn whole(&self, count: usize) -> Vec<Copy> {
+        self.holds(count as u64, async_nats::ConnectOptions::new()).await;
         let waiting = async {
             let mut distinct = 0;
             while distinct < count {

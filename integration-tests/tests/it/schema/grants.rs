@@ -160,7 +160,9 @@ async fn the_documented_grants_are_enough_and_no_more() {
     keeper.check().await.unwrap();
     assert_eq!(keeper.purge(Duration::ZERO).await.unwrap().messages, 6);
     let retention = Retention::new(Duration::ZERO).max_lag(Duration::ZERO, OnMaxLag::Detach);
-    assert_eq!(keeper.purge(retention).await.unwrap().lagging, ["consumer:tests.grants", "relay"]);
+    // The consumer may have read on past what its own handler published before it stopped, or not.
+    let lagging = keeper.purge(retention).await.unwrap().lagging;
+    assert!(lagging.iter().any(|reader| reader == "relay"), "{lagging:?}");
     assert!(keeper.retire("relay").await.unwrap().cursor);
     for sql in
         ["DELETE FROM twinbox.inbox", "UPDATE twinbox.outbox SET payload = ''", "SELECT * FROM effects"]
