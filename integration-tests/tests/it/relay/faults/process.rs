@@ -130,16 +130,16 @@ async fn row_09_two_relays_of_one_configuration() {
 
 /// Sends the first signal to a relay whose broker is silent, with messages in flight.
 async fn stopping(rig: &Rig, server: &NatsServer, numbers: std::ops::Range<u32>) -> Child {
-    let ticks = "SELECT max(id) FROM twinbox.ticks";
-    let mut command = rig.command();
-    let mut relay = command.env("RUST_LOG", "info").stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(relay.stderr.take().unwrap()).lines();
-    while !said.next_line().await.unwrap().expect("it goes on").contains("relaying") {}
-    server.pause().unwrap();
-    let before = number(rig.database.pool(), ticks).await;
     publish(&rig.database, numbers).await;
-    eventually(async || (number(rig.database.pool(), ticks).await > before).then_some(())).await;
+    let mut command = rig.command();
+    command.env("RUST_LOG", "info").env("TWINBOX_FREEZE_AT", "relay.after_read").stderr(Stdio::piped());
+    let mut relay = command.spawn().unwrap();
+    let mut said = BufReader::new(relay.stderr.take().unwrap()).lines();
+    is_frozen(&relay).await;
+    server.pause().unwrap();
+    // What was read is sent before anybody looks whether to stop.
     signal(&relay, "TERM").await;
+    signal(&relay, "CONT").await;
     while !said.next_line().await.unwrap().expect("it goes on").contains("stopping") {}
     // Somebody has to read on.
     tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
