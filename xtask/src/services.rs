@@ -49,6 +49,9 @@ impl Services {
         if let Some(binary) = needed(install::python(), false)? {
             services.tell("TWINBOX_PYTHON", binary.display());
         }
+        if let Some(binary) = needed(install::pgbouncer(), false)? {
+            services.tell("TWINBOX_PGBOUNCER", binary.display());
+        }
         if let Some(library) = needed(install::faketime(), false)? {
             services.tell("TWINBOX_FAKETIME", library.display());
         }

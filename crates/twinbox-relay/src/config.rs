@@ -4,6 +4,7 @@
 //! [database]
 //! url = "postgres://localhost/orders"   # or url_file = "/run/secrets/database"; `sqlite:orders.db` too
 //! service = "orders"                    # whose tables these are
+//! pooler = true                         # behind PgBouncer in transaction mode
 //!
 //! [destinations.events]                 # the id under which the cursor is kept, for good
 //! kind = "nats"
@@ -117,6 +118,9 @@ pub struct Database {
     /// Connections at most.
     #[serde(default = "connections")]
     pub max_connections: u32,
+    /// A pooler in transaction mode, such as PgBouncer, stands in front of Postgres.
+    #[serde(default)]
+    pub pooler: bool,
 }
 
 /// One destination.

@@ -8,7 +8,11 @@ use crate::{
     setup::relay,
 };
 use clap::{Parser, Subcommand};
-use sqlx::{PgPool, Postgres, Sqlite, postgres::PgPoolOptions, sqlite::SqliteConnectOptions};
+use sqlx::{
+    Postgres, Sqlite,
+    postgres::{PgConnectOptions, PgPoolOptions},
+    sqlite::SqliteConnectOptions,
+};
 use std::{
     error::Error as StdError,
     io::{IsTerminal as _, Write as _},
@@ -207,9 +211,13 @@ async fn run(config: Config, task: Task) -> Result<(), Failure> {
     let url = secret("url", config.database.url.as_deref(), config.database.url_file.as_deref())?;
     match url.split_once(':').map(|(scheme, _)| scheme) {
         Some("postgres" | "postgresql") => {
-            let pool: PgPool =
-                PgPoolOptions::new().max_connections(config.database.max_connections).connect_lazy(&url)?;
-            work::<Postgres>(pool, &config, task).await
+            let mut options: PgConnectOptions = url.parse()?;
+            if config.database.pooler {
+                // PgBouncer refuses what it does not know.
+                options = options.extra_float_digits(None);
+            }
+            let pool = PgPoolOptions::new().max_connections(config.database.max_connections);
+            work::<Postgres>(pool.connect_lazy_with(options), &config, task).await
         }
         Some("sqlite") => {
             let options: SqliteConnectOptions = url.parse()?;
@@ -240,8 +248,8 @@ fn listen(stop: CancellationToken) -> Result<(), Failure> {
 }
 
 async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) -> Result<(), Failure> {
-    let Database { service, namespace, .. } = &config.database;
-    let store = Store::with_options(pool, service, StoreOptions::new().namespace(namespace))?;
+    let Database { service, namespace, pooler, .. } = &config.database;
+    let store = Store::with_options(pool, service, StoreOptions::new().namespace(namespace).pooler(*pooler))?;
     let migrate = match task {
         Task::Check => return check::run(&store, config).await,
         Task::Maintain(maintenance) => return maintenance.run(&store).await,

@@ -1,5 +1,9 @@
 //! Messages that wait for their time, and who brings them to the log.
-use crate::{Dialect, Error, InTransaction, Outbox, Store, Tx, micros::Micros, row::query, sql::Statements};
+use crate::{
+    Dialect, Error, InTransaction, Outbox, Store, Tx,
+    micros::Micros,
+    sql::{Statements, query},
+};
 use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_core::{BoxFuture, MessageId, crash};
@@ -85,7 +89,10 @@ impl<DB: Dialect> Store<DB> {
 
     async fn next_due(&self) -> Result<Option<Duration>, Error> {
         let next = query::<DB>(&self.statements().delayed_next);
-        let Some(row) = next.fetch_optional(&mut *self.connection().await?).await? else { return Ok(None) };
+        let mut conn = self.connection().await?;
+        let row = next.fetch_optional(&mut *conn).await?;
+        conn.done().await?;
+        let Some(row) = row else { return Ok(None) };
         let (due, now): (Micros, Micros) = (row.try_get(0)?, row.try_get(1)?);
         let micros = due.0.as_micros().saturating_sub(now.0.as_micros());
         Ok(Some(Duration::from_micros(u64::try_from(micros).unwrap_or(0))))

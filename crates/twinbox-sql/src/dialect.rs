@@ -4,8 +4,16 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-use crate::{Error, log::Window, micros::Micros, migrate::Migration, sql::Statements};
-use sqlx::{ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Type};
+use crate::{
+    Error,
+    log::Window,
+    micros::Micros,
+    migrate::Migration,
+    sql::{Statements, rows, scalar},
+};
+use sqlx::{
+    ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Pool, Type, database::HasStatementCache,
+};
 use sqlx_core::transaction::TransactionManager as _;
 use std::{borrow::Cow, cmp::Ordering};
 use twinbox_core::draft::Fields;
@@ -46,6 +54,7 @@ where
 /// Twinbox; its items may change in any release.
 pub trait Dialect:
     Database<Arguments: IntoArguments<Self>>
+    + HasStatementCache
     + Column<bool>
     + Column<i64>
     + Column<f64>
@@ -153,6 +162,10 @@ pub trait Dialect:
     #[doc(hidden)]
     fn check(conn: &mut Self::Connection, namespace: &str) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// Whether a pooler stands in between that shares server connections between transactions.
+    #[doc(hidden)]
+    fn is_pooled(pool: &Pool<Self>) -> impl Future<Output = Result<bool, Error>> + Send;
+
     /// Gives what was restored from a dump transaction ids of this server. Answers with how many messages.
     #[doc(hidden)]
     fn rebase(
@@ -197,6 +210,7 @@ pub trait Dialect:
     #[doc(hidden)]
     fn allow_commit(
         conn: &mut Self::Connection,
+        statements: &Statements,
         guard: &Self::Guard,
     ) -> impl Future<Output = Result<(), Error>> + Send;
     /// Brings what sqlx counts and what the database has together again, so that the rollback that follows
@@ -263,8 +277,7 @@ pub(crate) async fn next_window<DB: Dialect>(
     statements: &Statements,
     p: i64,
 ) -> Result<Option<Window>, Error> {
-    let newest: i64 =
-        sqlx::query_scalar::<DB, i64>(statements.log_newest.clone()).fetch_one(&mut *conn).await?;
+    let newest: i64 = scalar::<DB, i64>(&statements.log_newest).fetch_one(&mut *conn).await?;
     match newest.cmp(&p) {
         Ordering::Less => Err(tick_lost()),
         Ordering::Equal => Ok(None),
@@ -280,7 +293,7 @@ pub(crate) async fn window<DB: Dialect>(
     w: i64,
 ) -> Result<Window, Error> {
     type Bounds = (Option<i64>, Option<i64>, Option<String>, Option<String>);
-    let bounds = sqlx::query_as::<DB, Bounds>(statements.log_bounds.clone());
+    let bounds = rows::<DB, Bounds>(&statements.log_bounds);
     // From the beginning everything is a newcomer, and there may be a lot of it.
     let from_tick = if p == 0 { w } else { p };
     let (floor, ceiling, from, to) = bounds.bind(from_tick).bind(w).fetch_one(conn).await?;

@@ -6,13 +6,15 @@
 use crate::{
     BatchTx, Dialect, Error, ErrorKind, OwnedTx, Store, Tx,
     dialect::Claim,
-    row::{self, query},
+    row,
     scope::{Cause, Scope},
+    sql::query,
+    text::{bounded, text},
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
-use std::{borrow::Cow, collections::HashSet, time::Duration};
-use twinbox_core::{Message, MessageId, limits};
+use std::{collections::HashSet, time::Duration};
+use twinbox_core::{Message, MessageId};
 
 /// How long a rollback is waited for.
 const ROLLBACK_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -76,7 +78,7 @@ impl<DB: Dialect> Attempt<DB> {
         let whole = if self.scope.savepoint_abandoned() {
             Err(crate::tx::savepoint_abandoned())
         } else {
-            DB::allow_commit(self.tx.connection(), &self.guard).await
+            DB::allow_commit(self.tx.connection(), &self.scope.statements, &self.guard).await
         };
         if let Err(error) = whole {
             self.rollback().await;
@@ -256,11 +258,13 @@ impl<DB: Dialect> Store<DB> {
     }
 
     async fn duplicate(&self, consumer: &str, message: &Message) -> Result<Duplicate, Error> {
+        let mut conn = self.connection().await?;
         let row = query::<DB>(&self.statements().claimed)
             .bind(consumer.to_owned())
             .bind(message.message_id().as_uuid())
-            .fetch_optional(&mut *self.connection().await?)
+            .fetch_optional(&mut *conn)
             .await?;
+        conn.done().await?;
         let Some(row) = row else {
             return Err(Error::new(ErrorKind::Busy, "the claim was there and is gone: try again"));
         };
@@ -331,7 +335,7 @@ impl<DB: Dialect> Store<DB> {
             .bind(id.as_uuid())
             .execute(tx.connection())
             .await?;
-        DB::allow_commit(tx.connection(), &guard).await?;
+        DB::allow_commit(tx.connection(), statements, &guard).await?;
         tx.commit_guarded().await?;
         Ok(true)
     }
@@ -341,11 +345,13 @@ impl<DB: Dialect> Store<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn dead_letters(&self, consumer: &str, limit: u32) -> Result<Vec<DeadLetter>, Error> {
+        let mut conn = self.connection().await?;
         let rows = query::<DB>(&self.statements().dead_letters)
             .bind(consumer.to_owned())
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.connection().await?)
+            .fetch_all(&mut *conn)
             .await?;
+        conn.done().await?;
         rows.iter().map(row::letter::<DB>).collect()
     }
 
@@ -354,45 +360,13 @@ impl<DB: Dialect> Store<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn published(&self, event_type: &str, limit: u32) -> Result<Vec<Message>, Error> {
+        let mut conn = self.connection().await?;
         let rows = query::<DB>(&self.statements().published)
             .bind(event_type.to_owned())
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.connection().await?)
+            .fetch_all(&mut *conn)
             .await?;
+        conn.done().await?;
         rows.iter().map(|row| row::message::<DB>(row, 1, self.service(), Some(row.try_get(0)?))).collect()
-    }
-}
-
-/// What a text column takes: Postgres has no NUL.
-pub(crate) fn text(text: &str) -> Cow<'_, str> {
-    if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
-}
-
-/// An error text within its bound.
-fn bounded(error: &str) -> String {
-    // Cut twice: what stands for a NUL is longer, and the rest need not be searched for one.
-    let error = text(cut(error));
-    cut(&error).to_owned()
-}
-
-fn cut(error: &str) -> &str {
-    let mut end = error.len().min(limits::ERROR_BYTES_MAX);
-    while !error.is_char_boundary(end) {
-        end -= 1;
-    }
-    &error[..end]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn error_texts_are_cut_between_characters() {
-        let long = "é".repeat(limits::ERROR_BYTES_MAX);
-        assert_eq!(bounded(&long).len(), limits::ERROR_BYTES_MAX);
-        assert_eq!(bounded(&format!("a{long}")).len(), limits::ERROR_BYTES_MAX - 1);
-        assert_eq!(bounded("a\0b"), "a\u{fffd}b");
-        assert!(bounded(&"\0".repeat(limits::ERROR_BYTES_MAX)).len() <= limits::ERROR_BYTES_MAX);
     }
 }

@@ -21,6 +21,7 @@
 #![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused_imports))]
 
 mod begin;
+mod connection;
 mod delayed;
 mod dialect;
 mod error;
@@ -39,6 +40,7 @@ mod scope;
 mod sql;
 mod status;
 mod store;
+mod text;
 mod tx;
 
 pub use begin::{OwnedTx, begin};

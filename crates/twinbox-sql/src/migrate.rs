@@ -1,5 +1,8 @@
 //! Migrations: embedded, with a version table of their own, never the application's.
-use crate::{Dialect, Error, ErrorKind, Store, row::query, sql};
+use crate::{
+    Dialect, Error, ErrorKind, Store,
+    sql::{self, query, rows},
+};
 use sqlx::AssertSqlSafe;
 
 /// One step of the schema. Append-only; what is released never changes.
@@ -24,6 +27,7 @@ impl<DB: Dialect> Store<DB> {
     /// The tables are newer than this program can work with, or belong to another service.
     pub async fn migrate(&self) -> Result<(), Error> {
         let statements = self.statements();
+        self.check_pooler().await?;
         let mut tx = self.begin().await?;
         if let Some(lock) = DB::MIGRATION_LOCK {
             sqlx::raw_sql(lock).execute(&mut *tx).await?;
@@ -116,7 +120,6 @@ async fn version_of<DB: Dialect>(
     conn: &mut DB::Connection,
     statements: &sql::Statements,
 ) -> Result<Option<Version>, Error> {
-    let row =
-        sqlx::query_as::<DB, (i64, i64)>(statements.schema_version.clone()).fetch_optional(conn).await?;
+    let row = rows::<DB, (i64, i64)>(&statements.schema_version).fetch_optional(conn).await?;
     Ok(row.map(|(version, compatible_from)| Version { version, compatible_from }))
 }

@@ -1,4 +1,10 @@
-use crate::{Dialect, Error, InTransaction, micros::Micros, row, scope::Scope, sql::Statements};
+use crate::{
+    Dialect, Error, InTransaction,
+    micros::Micros,
+    row,
+    scope::Scope,
+    sql::{Statements, query},
+};
 use std::{fmt, marker::PhantomData, sync::Arc};
 use twinbox_core::{BoxFuture, Draft, Event, MessageId, draft::Fields, id};
 
@@ -135,10 +141,10 @@ async fn write<DB: Dialect>(
     fields: Fields,
 ) -> Result<(), Error> {
     let query = match fields.not_before {
-        None => row::bind::<DB>(row::query::<DB>(&statements.publish), fields),
+        None => row::bind::<DB>(query::<DB>(&statements.publish), fields),
         Some(not_before) => {
             let id = message_id(statements, &fields).as_uuid();
-            row::bind::<DB>(row::query::<DB>(&statements.delay), fields).bind(id).bind(Micros(not_before))
+            row::bind::<DB>(query::<DB>(&statements.delay), fields).bind(id).bind(Micros(not_before))
         }
     };
     query.execute(conn).await?;

@@ -1,5 +1,8 @@
 //! Deleting what nobody needs any more.
-use crate::{Dialect, Error, Store, row::query};
+use crate::{
+    Dialect, Error, Store,
+    sql::{query, scalar},
+};
 use std::time::Duration;
 
 /// Messages that one statement deletes.
@@ -81,17 +84,21 @@ impl<DB: Dialect> Store<DB> {
         loop {
             let _permit = self.write_permit().await?;
             let purge = query::<DB>(&statements.purge).bind(age).bind(i64::from(BATCH));
-            let done = DB::rows_affected(&purge.execute(&mut *self.connection().await?).await?);
+            let mut conn = self.connection().await?;
+            let done = DB::rows_affected(&purge.execute(&mut *conn).await?);
+            conn.done().await?;
             messages += done;
             if done < u64::from(BATCH) {
                 break;
             }
         }
+        let mut conn = self.connection().await?;
         if DB::PURGE_TICKS.is_some() {
-            query::<DB>(&statements.purge_ticks).bind(age).execute(&mut *self.connection().await?).await?;
+            query::<DB>(&statements.purge_ticks).bind(age).execute(&mut *conn).await?;
         }
-        let held_by = sqlx::query_scalar::<DB, String>(statements.held_by.clone()).bind(age);
-        let held_by = held_by.fetch_optional(&mut *self.connection().await?).await?;
+        let held_by = scalar::<DB, String>(&statements.held_by).bind(age);
+        let held_by = held_by.fetch_optional(&mut *conn).await?;
+        conn.done().await?;
         Ok(Purged { messages, held_by, lagging })
     }
 
@@ -106,8 +113,10 @@ impl<DB: Dialect> Store<DB> {
             OnMaxLag::Detach => (&self.statements().detach, max_lag.max(keep)),
         };
         let _permit = self.write_permit().await?;
-        let lagging = sqlx::query_scalar::<DB, String>(statement.clone()).bind(micros(age));
-        let mut lagging = lagging.fetch_all(&mut *self.connection().await?).await?;
+        let lagging = scalar::<DB, String>(statement).bind(micros(age));
+        let mut conn = self.connection().await?;
+        let mut lagging = lagging.fetch_all(&mut *conn).await?;
+        conn.done().await?;
         lagging.sort();
         Ok(lagging)
     }

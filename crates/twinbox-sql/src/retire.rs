@@ -1,5 +1,5 @@
 //! Readers that do not come back.
-use crate::{Dialect, Error, ErrorKind, Store, row::query};
+use crate::{Dialect, Error, ErrorKind, Store, sql::query};
 
 /// What [`Store::retire`] deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Messages to and from rows.
 use crate::{
     Dialect, Error,
-    inbox::{self, DeadLetter, DeadReason},
+    inbox::{DeadLetter, DeadReason},
     micros::Micros,
 };
 use bytes::Bytes;
-use sqlx::{Row as _, SqlStr, query::Query};
+use sqlx::{Row as _, query::Query};
 use twinbox_core::{Message, draft::Fields};
 
 /// Reads a message whose columns, in the order of [`crate::sql::MESSAGE`], start at `at`.
@@ -98,7 +98,7 @@ pub(crate) fn bind_letter<'q, DB: Dialect>(
     error: &str,
     attempts: u32,
 ) -> Query<'q, DB, DB::Arguments> {
-    let text = |s: &str| inbox::text(s).into_owned();
+    let text = |s: &str| crate::text::text(s).into_owned();
     let optional = |s: &Option<String>| s.as_deref().map(text);
     query
         .bind(consumer.to_owned())
@@ -131,9 +131,4 @@ pub(crate) fn letter<DB: Dialect>(row: &DB::Row) -> Result<DeadLetter, Error> {
         error: row.try_get(15)?,
         attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
     })
-}
-
-/// A statement, prepared once per connection.
-pub(crate) fn query<'q, DB: Dialect>(sql: &SqlStr) -> Query<'q, DB, DB::Arguments> {
-    sqlx::query::<DB>(sql.clone())
 }

@@ -1,6 +1,9 @@
 //! Every statement that the databases share, and how text becomes a statement.
 use crate::Dialect;
-use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+use sqlx::{
+    AssertSqlSafe, FromRow, SqlSafeStr, SqlStr,
+    query::{Query, QueryAs, QueryScalar},
+};
 
 /// What a message row reads as, in the order that [`crate::row`] expects.
 pub(crate) const MESSAGE: &str = "id, source, type, version, key, subject, time, correlation_id, causation_id, \
@@ -42,6 +45,37 @@ pub(crate) fn tables<DB: Dialect>(namespace: &str, text: &str) -> String {
     out + rest
 }
 
+/// The text of a statement, and whether the server may know it by a name.
+#[derive(Debug)]
+pub(crate) struct Statement {
+    sql: SqlStr,
+    named: bool,
+}
+
+impl Statement {
+    pub(crate) fn as_str(&self) -> &str {
+        self.sql.as_str()
+    }
+}
+
+pub(crate) fn query<'q, DB: Dialect>(statement: &Statement) -> Query<'q, DB, DB::Arguments> {
+    sqlx::query(statement.sql.clone()).persistent(statement.named)
+}
+
+pub(crate) fn scalar<'q, DB: Dialect, T>(statement: &Statement) -> QueryScalar<'q, DB, T, DB::Arguments>
+where
+    (T,): for<'r> FromRow<'r, DB::Row>,
+{
+    sqlx::query_scalar(statement.sql.clone()).persistent(statement.named)
+}
+
+pub(crate) fn rows<'q, DB: Dialect, T>(statement: &Statement) -> QueryAs<'q, DB, T, DB::Arguments>
+where
+    T: for<'r> FromRow<'r, DB::Row>,
+{
+    sqlx::query_as(statement.sql.clone()).persistent(statement.named)
+}
+
 macro_rules! statements {
     ($($name:ident: $text:expr;)*) => {
         /// The statements of one store, rendered.
@@ -50,15 +84,18 @@ macro_rules! statements {
             /// The service whose store this is.
             pub(crate) service: String,
             pub(crate) namespace: String,
-            $(pub(crate) $name: SqlStr,)*
+            /// Prepared once for each connection. Behind a pooler a name may mean another's statement.
+            pub(crate) named: bool,
+            $(pub(crate) $name: Statement,)*
         }
 
         impl Statements {
-            pub(crate) fn new<DB: Dialect>(namespace: &str, service: &str) -> Self {
+            pub(crate) fn new<DB: Dialect>(namespace: &str, service: &str, named: bool) -> Self {
                 Self {
                     service: service.to_owned(),
                     namespace: namespace.to_owned(),
-                    $($name: render::<DB>(namespace, &$text),)*
+                    named,
+                    $($name: Statement { sql: render::<DB>(namespace, &$text), named },)*
                 }
             }
         }

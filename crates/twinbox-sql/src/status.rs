@@ -1,5 +1,5 @@
 //! How the readers of the log are doing, and holding one back.
-use crate::{Dialect, Error, ErrorKind, Store, row::query};
+use crate::{Dialect, Error, ErrorKind, Store, sql::query};
 use sqlx::Row as _;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl<DB: Dialect> Store<DB> {
     /// The database refused or is away.
     pub async fn readers(&self) -> Result<Vec<ReaderStatus>, Error> {
         let statements = self.statements();
-        let conn = &mut *self.connection().await?;
+        let mut conn = self.connection().await?;
         let mut readers = Vec::new();
         for row in query::<DB>(&statements.readers).fetch_all(&mut *conn).await? {
             let (name, lease): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
@@ -71,6 +71,7 @@ impl<DB: Dialect> Store<DB> {
             }
             readers.push(status);
         }
+        conn.done().await?;
         Ok(readers)
     }
 
@@ -94,11 +95,13 @@ impl<DB: Dialect> Store<DB> {
 
     async fn set_held(&self, destination: &str, reason: Option<&str>) -> Result<(), Error> {
         let _permit = self.write_permit().await?;
+        let mut conn = self.connection().await?;
         let set = query::<DB>(&self.statements().cursor_hold)
-            .bind(reason.map(|reason| crate::inbox::text(reason).into_owned()))
+            .bind(reason.map(|reason| crate::text::text(reason).into_owned()))
             .bind(destination.to_owned())
-            .execute(&mut *self.connection().await?)
+            .execute(&mut *conn)
             .await?;
+        conn.done().await?;
         if DB::rows_affected(&set) == 1 {
             return Ok(());
         }

@@ -1,6 +1,13 @@
-use crate::{Dialect, Error, ErrorKind, Outbox, sql::Statements};
-use sqlx::{Pool, pool::PoolConnection};
-use std::{fmt, sync::Arc, time::Duration};
+use crate::{
+    Dialect, Error, ErrorKind, Outbox,
+    sql::{Statements, scalar},
+};
+use sqlx::Pool;
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use twinbox_core::limits;
 
@@ -12,18 +19,34 @@ const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 #[must_use]
 pub struct StoreOptions {
     namespace: String,
+    pooler: bool,
 }
 
 impl StoreOptions {
     /// Tables in the schema `twinbox` (Postgres) or behind the prefix `twinbox_` (SQLite).
     pub fn new() -> Self {
-        Self { namespace: "twinbox".to_owned() }
+        Self { namespace: "twinbox".to_owned(), pooler: false }
     }
 
     /// Another schema, or another prefix (without its underscore). Several services share a database by
     /// using one each.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
-        Self { namespace: namespace.into() }
+        Self { namespace: namespace.into(), ..self }
+    }
+
+    /// For a Postgres behind a pooler in transaction mode, such as PgBouncer: every statement of Twinbox runs
+    /// without a name and inside a transaction, which costs two round trips more where none was needed.
+    /// [`Store::check`] refuses such a pooler without this, because a named statement fails there or returns
+    /// the rows of another one, and an unnamed one outside a transaction can do so too.
+    ///
+    /// The same goes for your own statements: inside `tx` say `.persistent(false)` to sqlx. A handler that did
+    /// not is rolled back with an error that says so, as long as the pool caches statements, which it does by
+    /// default. Outside a transaction use only [`sqlx::raw_sql`].
+    ///
+    /// PgBouncer refuses sqlx's start-up parameter `extra_float_digits`: put it into `ignore_startup_parameters`,
+    /// or say `.extra_float_digits(None)` in the pool's options.
+    pub fn pooler(self, pooler: bool) -> Self {
+        Self { pooler, ..self }
     }
 }
 
@@ -42,6 +65,7 @@ pub struct Store<DB: Dialect> {
     statements: Arc<Statements>,
     committed: Arc<watch::Sender<()>>,
     writer: Option<Arc<Semaphore>>,
+    looked_for_pooler: Arc<AtomicBool>,
 }
 
 impl<DB: Dialect> Store<DB> {
@@ -56,7 +80,7 @@ impl<DB: Dialect> Store<DB> {
     /// The same with tables elsewhere.
     ///
     /// # Errors
-    /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier.
+    /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier, or SQLite has a pooler.
     pub fn with_options(pool: Pool<DB>, service: &str, options: StoreOptions) -> Result<Self, Error> {
         if service.is_empty()
             || service.len() > limits::SOURCE_BYTES_MAX
@@ -67,7 +91,10 @@ impl<DB: Dialect> Store<DB> {
                 format!("the service name {service:?} must have 1 to 255 bytes and no control character"),
             ));
         }
-        let namespace = options.namespace;
+        let StoreOptions { namespace, pooler } = options;
+        if pooler && DB::ONE_WRITER {
+            return Err(Error::new(ErrorKind::Configuration, "SQLite has no pooler: leave `pooler` away"));
+        }
         if !is_identifier(&namespace) {
             return Err(Error::new(
                 ErrorKind::Configuration,
@@ -78,22 +105,25 @@ impl<DB: Dialect> Store<DB> {
         }
         Ok(Self {
             pool,
-            statements: Arc::new(Statements::new::<DB>(&namespace, service)),
+            statements: Arc::new(Statements::new::<DB>(&namespace, service, !pooler)),
             committed: Arc::new(watch::Sender::new(())),
             writer: DB::ONE_WRITER.then(|| Arc::new(Semaphore::new(1))),
+            looked_for_pooler: Arc::default(),
         })
     }
 
     /// Looks for everything that would lose messages or break their order: missing or foreign tables, a
-    /// restored database, a standby, a cached sequence, a journal mode. Readers do it before they start.
+    /// restored database, a standby, a cached sequence, a journal mode, a pooler. Readers do it before they start.
     ///
     /// # Errors
     /// What is wrong, and what to do about it.
     pub async fn check(&self) -> Result<(), Error> {
+        self.check_pooler().await?;
         let mut conn = self.connection().await?;
         self.check_version(&mut conn).await?;
         self.check_owner(&mut conn).await?;
-        DB::check(&mut conn, &self.statements.namespace).await
+        DB::check(&mut conn, &self.statements.namespace).await?;
+        conn.done().await
     }
 
     /// The types among the newest `messages` of the log, by name.
@@ -101,12 +131,15 @@ impl<DB: Dialect> Store<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn newest_types(&self, messages: u32) -> Result<Vec<String>, Error> {
-        let types = sqlx::query_scalar::<DB, String>(self.statements.newest_types.clone());
-        Ok(types.bind(i64::from(messages)).fetch_all(&mut *self.connection().await?).await?)
+        let types = scalar::<DB, String>(&self.statements.newest_types);
+        let mut conn = self.connection().await?;
+        let types = types.bind(i64::from(messages)).fetch_all(&mut *conn).await?;
+        conn.done().await?;
+        Ok(types)
     }
 
     pub(crate) async fn check_owner(&self, conn: &mut DB::Connection) -> Result<(), Error> {
-        let owner = sqlx::query_scalar::<DB, String>(self.statements.service_of.clone());
+        let owner = scalar::<DB, String>(&self.statements.service_of);
         match owner.fetch_optional(conn).await? {
             Some(owner) if owner == self.service() => Ok(()),
             owner => Err(Error::new(
@@ -145,8 +178,8 @@ impl<DB: Dialect> Store<DB> {
         self.committed.clone()
     }
 
-    pub(crate) async fn connection(&self) -> Result<PoolConnection<DB>, Error> {
-        Ok(self.pool.acquire().await?)
+    pub(crate) fn looked_for_pooler(&self) -> &AtomicBool {
+        &self.looked_for_pooler
     }
 
     /// Waits for this process's turn to write, where there is only one at a time.
@@ -179,6 +212,7 @@ impl<DB: Dialect> Clone for Store<DB> {
             statements: self.statements.clone(),
             committed: self.committed.clone(),
             writer: self.writer.clone(),
+            looked_for_pooler: self.looked_for_pooler.clone(),
         }
     }
 }

@@ -30,11 +30,13 @@ use std::{fmt, io};
 pub mod find;
 mod moto;
 mod nats;
+mod pgbouncer;
 mod postgres;
 mod sandbox;
 
 pub use moto::MotoServer;
 pub use nats::{NatsOptions, NatsServer};
+pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer};
 pub use sandbox::Detached;
 

@@ -14,7 +14,7 @@ use twinbox_testkit::database::{self, TestDatabase};
 const ORDERS: i64 = 10_000;
 const CUSTOMERS: i64 = 500;
 /// How long everything may take.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Where each relay dies. None: at a random moment.
 const RELAY_DEATHS: [Option<&str>; 10] = [
@@ -188,7 +188,7 @@ impl Programs {
             random ^= random >> 7;
             random ^= random << 17;
             let moment =
-                death.map_or(Duration::from_millis(500 + random % 2000), |_| Duration::from_secs(12));
+                death.map_or(Duration::from_millis(500 + random % 2000), |_| Duration::from_secs(40));
             let ended = match timeout(moment, child.wait()).await {
                 Ok(ended) => {
                     at_points += 1;

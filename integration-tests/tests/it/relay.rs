@@ -3,6 +3,7 @@ mod admin;
 mod crash;
 mod faults;
 mod parking;
+mod pooler;
 mod rig;
 mod routes;
 mod secure;

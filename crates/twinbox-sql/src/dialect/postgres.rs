@@ -1,10 +1,25 @@
 mod rebase;
 
 use super::{Claim, Dialect, exactly_one, transaction_aborted, transaction_ended, unwind};
-use crate::{Error, ErrorKind, error::sqlstate, migrate::Migration, row, sql::Statements};
-use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
+use crate::{
+    Error, ErrorKind,
+    error::sqlstate,
+    migrate::Migration,
+    row,
+    sql::{Statements, query},
+};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Row as _};
 use twinbox_core::draft::Fields;
 use uuid::Uuid;
+
+/// How often two connections are asked whether they share a server connection. A pooler hands out the one that was
+/// used last, unless others are quicker.
+const LOOKS: usize = 3;
+
+async fn server(conn: &mut PgConnection) -> Result<i32, Error> {
+    // Without arguments and without a name: right behind a pooler too.
+    Ok(sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(conn).await?.try_get(0)?)
+}
 
 impl Dialect for Postgres {
     const MIGRATIONS: &'static [Migration] = &[
@@ -211,6 +226,7 @@ impl Dialect for Postgres {
         );
         let (standby, original, uncached): (bool, Option<bool>, Option<bool>) =
             sqlx::query_as(AssertSqlSafe(facts))
+                .persistent(false)
                 .bind(Self::table(namespace, "outbox"))
                 .fetch_one(conn)
                 .await?;
@@ -237,6 +253,23 @@ impl Dialect for Postgres {
         Ok(())
     }
 
+    async fn is_pooled(pool: &PgPool) -> Result<bool, Error> {
+        let mut ours = pool.acquire().await?;
+        // Not from the pool, which may have no other. Without a second connection nothing is found out.
+        let Ok(mut other) = PgConnection::connect_with(&pool.connect_options()).await else {
+            return Ok(false);
+        };
+        let mut seen = None;
+        for _ in 0..LOOKS {
+            let mine = server(&mut ours).await?;
+            if seen.replace(mine).is_some_and(|before| before != mine) || server(&mut other).await? == mine {
+                return Ok(true);
+            }
+        }
+        other.close().await?;
+        Ok(false)
+    }
+
     async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u64, Error> {
         rebase::rebase(conn, namespace).await
     }
@@ -250,7 +283,7 @@ impl Dialect for Postgres {
             messages.iter().map(get).collect()
         }
         let m = &messages;
-        sqlx::query(statements.publish_all.clone())
+        query::<Postgres>(&statements.publish_all)
             .bind(column(m, |f| f.id.clone()))
             .bind(column(m, |f| f.event_type.clone()))
             .bind(column(m, |f| i64::from(f.version)))
@@ -270,7 +303,8 @@ impl Dialect for Postgres {
 
     async fn lock_key(conn: &mut PgConnection, statements: &Statements, key: &str) -> Result<(), Error> {
         let name = format!("twinbox/{}/{key}", statements.namespace);
-        sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))").bind(name).execute(conn).await?;
+        let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))");
+        lock.persistent(statements.named).bind(name).execute(conn).await?;
         Ok(())
     }
 
@@ -292,7 +326,7 @@ impl Dialect for Postgres {
         claims: &[Claim<'_>],
         guard: &mut Option<String>,
     ) -> Result<Vec<Uuid>, Error> {
-        let row = sqlx::query(statements.claim.clone())
+        let row = query::<Postgres>(&statements.claim)
             .bind(consumer)
             .bind(claims.iter().map(|c| c.message_id).collect::<Vec<_>>())
             .bind(claims.iter().map(|c| &*c.source).collect::<Vec<_>>())
@@ -307,11 +341,23 @@ impl Dialect for Postgres {
         Ok(new.unwrap_or_default())
     }
 
-    async fn allow_commit(conn: &mut PgConnection, guard: &String) -> Result<(), Error> {
+    async fn allow_commit(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        guard: &String,
+    ) -> Result<(), Error> {
         exactly_one::<Postgres>(conn)?;
+        if !statements.named && conn.cached_statements_size() > 0 {
+            conn.clear_cached_statements().await?;
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                "behind a pooler a statement must have no name: say `.persistent(false)` to each of the handler",
+            ));
+        }
         let same: Result<Option<bool>, _> = sqlx::query_scalar(
             "SELECT pg_current_xact_id_if_assigned()::text = $1 AND set_config('twinbox.commit', $1, true) = $1",
         )
+        .persistent(statements.named)
         .bind(guard)
         .fetch_one(conn)
         .await;

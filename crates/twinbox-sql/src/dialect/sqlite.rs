@@ -1,6 +1,11 @@
 //! SQLite: one writer, so positions follow commit order and a tick is a position.
 use super::{Claim, Dialect, exactly_one, transaction_ended, unwind};
-use crate::{Error, ErrorKind, migrate::Migration, row, sql::Statements};
+use crate::{
+    Error, ErrorKind,
+    migrate::Migration,
+    row,
+    sql::{Statements, query},
+};
 use sqlx::{
     AssertSqlSafe, Sqlite, SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
@@ -132,6 +137,10 @@ impl Dialect for Sqlite {
         Ok(())
     }
 
+    async fn is_pooled(_: &SqlitePool) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     async fn rebase(_: &mut SqliteConnection, _: &str) -> Result<u64, Error> {
         Err(Error::new(
             ErrorKind::Configuration,
@@ -172,7 +181,7 @@ impl Dialect for Sqlite {
         *guard = Some(CommitGate::close(conn).await?);
         let mut new = Vec::with_capacity(claims.len());
         for claim in claims {
-            let claimed = sqlx::query(statements.claim.clone())
+            let claimed = query::<Sqlite>(&statements.claim)
                 .bind(consumer)
                 .bind(claim.message_id)
                 .bind(&*claim.source)
@@ -187,7 +196,11 @@ impl Dialect for Sqlite {
         Ok(new)
     }
 
-    async fn allow_commit(conn: &mut SqliteConnection, gate: &CommitGate) -> Result<(), Error> {
+    async fn allow_commit(
+        conn: &mut SqliteConnection,
+        _: &Statements,
+        gate: &CommitGate,
+    ) -> Result<(), Error> {
         exactly_one::<Sqlite>(conn)?;
         gate.0.compare_exchange(CLOSED, ALLOWED, SeqCst, SeqCst).map_err(|_| transaction_ended())?;
         Ok(())

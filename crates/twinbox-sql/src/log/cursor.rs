@@ -1,6 +1,10 @@
 //! The row that says how far a reader is, and who may say so.
 use super::{Cursor, ReaderOptions, Start};
-use crate::{Dialect, Error, ErrorKind, Store, micros::Micros, row::query};
+use crate::{
+    Dialect, Error, ErrorKind, Store,
+    micros::Micros,
+    sql::{query, scalar},
+};
 use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_core::limits;
@@ -38,8 +42,8 @@ impl<DB: Dialect> Store<DB> {
             ));
         }
         let _permit = self.write_permit().await?;
-        let conn = &mut *self.connection().await?;
-        self.ensure_cursor(conn, destination, options).await?;
+        let mut conn = self.connection().await?;
+        self.ensure_cursor(&mut conn, destination, options).await?;
         let taken = query::<DB>(&self.statements().cursor_take)
             .bind(owner)
             .bind(micros(options.lease))
@@ -48,13 +52,15 @@ impl<DB: Dialect> Store<DB> {
             .execute(&mut *conn)
             .await?;
         if DB::rows_affected(&taken) == 0 {
+            conn.done().await?;
             return Ok(None);
         }
         let row = query::<DB>(&self.statements().cursor_read)
             .bind(destination.to_owned())
             .bind(owner)
-            .fetch_one(conn)
+            .fetch_one(&mut *conn)
             .await?;
+        conn.done().await?;
         let cursor = Cursor { p: row.try_get(0)?, w: row.try_get(1)?, position: row.try_get(2)? };
         Ok(Some(Owned { cursor, epoch: row.try_get(3)?, held: row.try_get(4)? }))
     }
@@ -113,13 +119,13 @@ impl<DB: Dialect> Store<DB> {
                 0
             }
             Start::Now => loop {
-                let now = sqlx::query_scalar::<DB, i64>(statements.log_start_now.clone());
+                let now = scalar::<DB, i64>(&statements.log_start_now);
                 if let Some(now) = now.fetch_optional(&mut *conn).await? {
                     break now;
                 }
             },
             Start::At(time) => {
-                let at = sqlx::query_scalar::<DB, i64>(statements.log_start_at.clone()).bind(Micros(time));
+                let at = scalar::<DB, i64>(&statements.log_start_at).bind(Micros(time));
                 at.fetch_one(&mut *conn).await?
             }
         };
@@ -143,6 +149,7 @@ impl<DB: Dialect> Store<DB> {
         to: Cursor,
     ) -> Result<Advanced, Error> {
         let _permit = self.write_permit().await?;
+        let mut conn = self.connection().await?;
         let written = query::<DB>(&self.statements().cursor_advance)
             .bind(to.p)
             .bind(to.w)
@@ -153,8 +160,9 @@ impl<DB: Dialect> Store<DB> {
             .bind(from.p)
             .bind(from.w)
             .bind(from.position)
-            .fetch_optional(&mut *self.connection().await?)
+            .fetch_optional(&mut *conn)
             .await?;
+        conn.done().await?;
         Ok(match written {
             Some(row) => Advanced::Ours { held: row.try_get(0)? },
             None => Advanced::Lost,
@@ -164,12 +172,13 @@ impl<DB: Dialect> Store<DB> {
     /// Ends the lease, so that another process can take over at once.
     pub(crate) async fn release_cursor(&self, destination: &str, epoch: i64) -> Result<(), Error> {
         let _permit = self.write_permit().await?;
+        let mut conn = self.connection().await?;
         query::<DB>(&self.statements().cursor_release)
             .bind(destination.to_owned())
             .bind(epoch)
-            .execute(&mut *self.connection().await?)
+            .execute(&mut *conn)
             .await?;
-        Ok(())
+        conn.done().await
     }
 }
 

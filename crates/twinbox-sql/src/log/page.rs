@@ -1,6 +1,6 @@
 //! Reading one page.
 use super::Window;
-use crate::{Dialect, Error, ErrorKind, Store, dialect, row};
+use crate::{Dialect, Error, ErrorKind, Store, dialect, row, sql::query};
 use futures::TryStreamExt as _;
 use sqlx::Row as _;
 use std::collections::HashSet;
@@ -37,23 +37,26 @@ pub(super) async fn fetch<DB: Dialect>(
     thin: bool,
     parked_of: Option<String>,
 ) -> Result<Fetched, Error> {
-    let conn = &mut *store.connection().await?;
+    let mut conn = store.connection().await?;
     let statements = store.statements();
     if thin && DB::THIN.is_some() {
-        row::query::<DB>(&statements.log_thin).execute(&mut *conn).await?;
+        query::<DB>(&statements.log_thin).execute(&mut *conn).await?;
     }
     let window = match (reading.window.take(), reading.inherited) {
         (Some(window), _) => Some(window),
-        (None, Some(w)) => Some(dialect::window::<DB>(conn, statements, reading.p, w).await?),
-        (None, None) => dialect::next_window::<DB>(conn, statements, reading.p).await?,
+        (None, Some(w)) => Some(dialect::window::<DB>(&mut conn, statements, reading.p, w).await?),
+        (None, None) => dialect::next_window::<DB>(&mut conn, statements, reading.p).await?,
     };
+    // A tick is there for other readers now, who wait for it.
+    conn.done().await?;
     let Some(window) = window else {
         return Ok(Fetched { window: None, rows: Vec::new(), parked: HashSet::new(), exhausted: false });
     };
     if reading.snapshot.is_some_and(|snapshot| snapshot != window.from) {
         return Err(dialect::tick_lost());
     }
-    let mut page = row::query::<DB>(&statements.log_page)
+    let mut conn = store.connection().await?;
+    let mut page = query::<DB>(&statements.log_page)
         .bind(reading.after)
         .bind(window.p)
         .bind(window.w)
@@ -79,9 +82,10 @@ pub(super) async fn fetch<DB: Dialect>(
     let exhausted = rows.len() < reading.limit;
     let parked = match (parked_of, rows.first(), rows.last()) {
         (Some(destination), Some((first, _)), Some((last, _))) => {
-            store.parked_among(conn, &destination, (*first, *last)).await?
+            store.parked_among(&mut conn, &destination, (*first, *last)).await?
         }
         _ => HashSet::new(),
     };
+    conn.done().await?;
     Ok(Fetched { window: Some(window), rows, parked, exhausted })
 }

@@ -1,5 +1,8 @@
 //! Looking at what is put aside.
-use crate::{Dialect, Error, Store, row, row::query};
+use crate::{
+    Dialect, Error, Store, row,
+    sql::{query, scalar},
+};
 use sqlx::Row as _;
 use std::collections::HashSet;
 use twinbox_core::Message;
@@ -26,11 +29,13 @@ impl<DB: Dialect> Store<DB> {
     /// # Errors
     /// The database is away.
     pub async fn parked(&self, destination: &str, limit: u32) -> Result<Vec<ParkedMessage>, Error> {
+        let mut conn = self.connection().await?;
         let rows = query::<DB>(&self.statements().parked)
             .bind(destination.to_owned())
             .bind(i64::from(limit))
-            .fetch_all(&mut *self.connection().await?)
+            .fetch_all(&mut *conn)
             .await?;
+        conn.done().await?;
         let read = |row: DB::Row| {
             let message = row::message::<DB>(&row, 6, self.service(), Some(row.try_get(0)?))?;
             let attempts: i64 = row.try_get(2)?;
@@ -52,7 +57,7 @@ impl<DB: Dialect> Store<DB> {
         destination: &str,
         (first, last): (i64, i64),
     ) -> Result<HashSet<i64>, Error> {
-        let positions = sqlx::query_scalar::<DB, i64>(self.statements().parked_among.clone());
+        let positions = scalar::<DB, i64>(&self.statements().parked_among);
         let positions = positions.bind(destination.to_owned()).bind(first).bind(last);
         Ok(positions.fetch_all(conn).await?.into_iter().collect())
     }

@@ -3,7 +3,10 @@ use super::{
     BUFFERED_BYTES_MAX, BUFFERED_MAX, Entry, PAGE_BYTES, Reader, Ticket, dead_letter, lanes::Place,
     reader::lease_lost, task::finished,
 };
-use crate::{Dialect, Error, Store, row, row::query};
+use crate::{
+    Dialect, Error, Store, row,
+    sql::{query, scalar},
+};
 use sqlx::Row as _;
 use std::{
     collections::HashSet,
@@ -275,7 +278,10 @@ impl<DB: Dialect> Store<DB> {
         running: Option<HashSet<i64>>,
     ) -> Result<Looked, Error> {
         if changes.is_empty() {
-            return self.look(&mut *self.connection().await?, destination, running).await;
+            let mut conn = self.connection().await?;
+            let looked = self.look(&mut conn, destination, running).await?;
+            conn.done().await?;
+            return Ok(looked);
         }
         let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
         let fence = query::<DB>(&self.statements().parked_fence).bind(destination.to_owned()).bind(epoch);
@@ -319,7 +325,7 @@ impl<DB: Dialect> Store<DB> {
         running: Option<HashSet<i64>>,
     ) -> Result<Looked, Error> {
         let statements = self.statements();
-        let keys = sqlx::query_scalar::<DB, String>(statements.parked_keys.clone());
+        let keys = scalar::<DB, String>(&statements.parked_keys);
         let keys = keys.bind(destination.to_owned()).fetch_all(&mut *conn).await?;
         let counts = query::<DB>(&statements.parked_counts)
             .bind(destination.to_owned())

@@ -125,6 +125,25 @@ pub fn python() -> Result<PathBuf, ServerError> {
     }
 }
 
+/// PgBouncer: `TWINBOX_PGBOUNCER`, else on the `PATH`, else where `cargo xtask services` unpacks it.
+///
+/// # Errors
+///
+/// When there is none, or the file that `TWINBOX_PGBOUNCER` names does not exist.
+pub fn pgbouncer() -> Result<PathBuf, ServerError> {
+    if let Some(path) = env::var_os("TWINBOX_PGBOUNCER").map(PathBuf::from) {
+        return match path.is_file() {
+            true => Ok(path),
+            false => Err(ServerError::new(format!("TWINBOX_PGBOUNCER: no file {}", path.display()))),
+        };
+    }
+    let mut dirs = path_dirs();
+    dirs.push(PathBuf::from("/usr/sbin"));
+    dirs.extend(cache().map(|cache| cache.join("pgbouncer")));
+    let found = dirs.into_iter().map(|dir| dir.join("pgbouncer")).find(|path| path.is_file());
+    found.ok_or_else(|| missing("no PgBouncer found", "TWINBOX_PGBOUNCER"))
+}
+
 /// Where downloaded servers are kept: `TWINBOX_CACHE`, else `twinbox` below `XDG_CACHE_HOME` or `~/.cache`.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use std::{mem, thread};
 use super::ServerError;
 
 const GUARD: &str = include_str!("guard.sh");
-const START_MAX: Duration = Duration::from_secs(20);
+const START_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 const LOG_TAIL_LINES: usize = 30;

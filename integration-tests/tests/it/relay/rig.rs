@@ -25,7 +25,7 @@ use twinbox::{
 use twinbox_testkit::database::{self, TestDatabase};
 use uuid::Uuid;
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// With [`Target::quick`]: how long a relay keeps others out.
 pub(super) const LEASE: Duration = Duration::from_secs(2);
 /// How long a message may stay without an answer.

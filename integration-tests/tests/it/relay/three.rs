@@ -15,7 +15,7 @@ use twinbox_testkit::{
 const MESSAGES: usize = 5000;
 /// Messages a second to the bus, so that they are read as fast as they come: moto is slow with long queues.
 const RATE: u32 = 120;
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(600);
 const TYPES: [&str; 3] = ["orders.placed", "orders.paid", "billing.invoice_sent"];
 const WHO: &str = "Jürgen \"%41\" \u{1f980}";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/events.py");

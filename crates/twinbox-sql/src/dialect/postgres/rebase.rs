@@ -52,7 +52,7 @@ pub(super) async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u
             return Err(refused("this database was not restored from a dump: there is nothing to rebase"));
         }
     }
-    let facts = sqlx::query_as::<_, (i64, i64, Option<i32>)>(render(FACTS));
+    let facts = sqlx::query_as::<_, (i64, i64, Option<i32>)>(render(FACTS)).persistent(false);
     let (running, named, trigger) =
         facts.bind(Postgres::table(namespace, "outbox")).fetch_one(&mut *conn).await?;
     let Some(trigger) = trigger else {
@@ -66,9 +66,9 @@ pub(super) async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u
     if before < 2 {
         return Err(refused("this server has given too few transaction ids for so many destinations"));
     }
-    let messages = sqlx::query(render(MESSAGES)).bind(before).bind(unseen).bind(trigger);
+    let messages = sqlx::query(render(MESSAGES)).persistent(false).bind(before).bind(unseen).bind(trigger);
     let messages = messages.execute(&mut *conn).await?.rows_affected();
-    sqlx::query(render(TICKS)).bind(before).execute(&mut *conn).await?;
+    sqlx::query(render(TICKS)).persistent(false).bind(before).execute(&mut *conn).await?;
     sqlx::raw_sql(render(REST)).execute(conn).await?;
     Ok(messages)
 }

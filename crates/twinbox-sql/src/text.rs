@@ -1,0 +1,37 @@
+//! What a text column takes.
+use std::borrow::Cow;
+use twinbox_core::limits;
+
+/// Postgres has no NUL.
+pub(crate) fn text(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
+}
+
+/// An error text within its bound.
+pub(crate) fn bounded(error: &str) -> String {
+    // Cut twice: what stands for a NUL is longer, and the rest need not be searched for one.
+    let error = text(cut(error));
+    cut(&error).to_owned()
+}
+
+fn cut(error: &str) -> &str {
+    let mut end = error.len().min(limits::ERROR_BYTES_MAX);
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
+    &error[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_texts_are_cut_between_characters() {
+        let long = "é".repeat(limits::ERROR_BYTES_MAX);
+        assert_eq!(bounded(&long).len(), limits::ERROR_BYTES_MAX);
+        assert_eq!(bounded(&format!("a{long}")).len(), limits::ERROR_BYTES_MAX - 1);
+        assert_eq!(bounded("a\0b"), "a\u{fffd}b");
+        assert!(bounded(&"\0".repeat(limits::ERROR_BYTES_MAX)).len() <= limits::ERROR_BYTES_MAX);
+    }
+}
