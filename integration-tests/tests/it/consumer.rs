@@ -14,7 +14,7 @@ use twinbox::{Delivery, Dialect, HandlerError, HandlerResult, Message, Outcome, 
 const CHOOSE: &str = "tests.choose";
 
 /// Writes an effect and an event, and then ends as the order says.
-#[event_handler(consumer = "tests.choose", max_attempts = 3, timeout = "50ms")]
+#[event_handler(consumer = "tests.choose", max_attempts = 3, timeout = "3s")]
 async fn choose<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
     effect::<DB>(tx, order.n).await?;
     tx.publish(&Confirmed { n: order.n }).await?;
@@ -109,7 +109,7 @@ async fn a_panic_and_a_time_out_are_failed_attempts_like_any_other<DB: TestDb>()
     assert!(failed(&outcome, "the handler panicked: words of the panic"), "{outcome:?}");
     assert_eq!(recorded(&world, &panicked).await.unwrap().0, 1);
     let outcome = world.deliver::<choose>(&placed(HANG)).await;
-    assert!(failed(&outcome, "the handler took longer than 50ms"), "{outcome:?}");
+    assert!(failed(&outcome, "the handler took longer than 3s"), "{outcome:?}");
     assert_eq!(world.left_behind().await, (0, 0, 0));
     for n in 0..20 {
         assert_eq!(world.deliver::<choose>(&placed(FINE + n)).await, Outcome::Handled);
