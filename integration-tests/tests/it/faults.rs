@@ -50,7 +50,7 @@ struct Blocked {
     n: i64,
 }
 
-#[event_handler(consumer = "tests.blocked", timeout = "200ms")]
+#[event_handler(consumer = "tests.blocked", timeout = "2s")]
 async fn blocked(tx: &mut Tx<'_, Postgres>, event: Delivery<Blocked>) -> HandlerResult {
     sqlx::query("UPDATE held SET n = $1").bind(event.n).execute(&mut **tx).await?;
     Ok(())

@@ -28,6 +28,9 @@ use twinbox_testkit::{
     servers::NatsServer,
 };
 
+/// What a busy machine may add; a connection that nobody gives up takes minutes.
+const BUSY: Duration = Duration::from_secs(10);
+
 /// Publishes at a steady pace, whatever happens to the database, until it is asked to end.
 struct Traffic {
     stop: CancellationToken,

@@ -68,7 +68,7 @@ async fn row_54_a_database_that_is_silent_from_the_start() {
     eventually(async || (patient.breaker.state() == BreakerState::Open).then_some(())).await;
     let stopping = Instant::now();
     asked.stop().await;
-    assert!(stopping.elapsed() < Duration::from_secs(1), "{:?}", stopping.elapsed());
+    assert!(stopping.elapsed() < Duration::from_secs(3), "{:?}", stopping.elapsed());
     proxy.thaw();
     patient.published(10).await;
     target.whole(10).await;
@@ -323,7 +323,7 @@ async fn row_54_half_open_connection_to_the_database() {
     let frozen = Instant::now();
     publish(&store, 50..100).await;
     target.whole(100).await;
-    assert!(frozen.elapsed() < LEASE * 4, "{:?}", frozen.elapsed());
+    assert!(frozen.elapsed() < LEASE * 4 + BUSY, "{:?}", frozen.elapsed());
     running.stop().await;
     nothing_is_parked(&store).await;
 }

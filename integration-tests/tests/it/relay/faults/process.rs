@@ -192,7 +192,7 @@ async fn asked_twice(name: &str, code: i32) {
     signal(&relay, name).await;
     let asked = Instant::now();
     assert_eq!(relay.wait().await.unwrap().code(), Some(code));
-    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
     server.resume().unwrap();
     let mut last = rig.start();
     rig.target.whole(10).await;
