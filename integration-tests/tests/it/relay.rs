@@ -5,6 +5,7 @@ mod faults;
 mod parking;
 mod rig;
 mod routes;
+mod schemas;
 mod secure;
 mod three;
 
