@@ -1,7 +1,12 @@
 //! The program's listener for probes and metrics.
-use crate::{Breaker, BreakerState, Error, program::Failure};
+use crate::{
+    Breaker, BreakerState, Error,
+    program::Failure,
+    schemas::{Schema, Schemas},
+};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
-use metrics::{Unit, describe_gauge, describe_histogram, gauge};
+use futures::future::join_all;
+use metrics::{Label, Unit, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::{
     collections::BTreeMap,
@@ -11,7 +16,7 @@ use std::{
 };
 use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
-use twinbox_sql::{Dialect, Store};
+use twinbox_sql::Dialect;
 
 /// How long the database may take to answer a probe.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -41,7 +46,7 @@ impl Broken {
 }
 
 struct Admin<DB: Dialect> {
-    store: Store<DB>,
+    schemas: Arc<Schemas<DB>>,
     destinations: usize,
     broken: Broken,
     recorded: PrometheusHandle,
@@ -53,7 +58,7 @@ struct Admin<DB: Dialect> {
 /// Nothing can listen at the address.
 pub(crate) async fn serve<DB: Dialect>(
     address: SocketAddr,
-    store: Store<DB>,
+    schemas: Arc<Schemas<DB>>,
     destinations: usize,
     broken: Broken,
     stop: CancellationToken,
@@ -64,7 +69,7 @@ pub(crate) async fn serve<DB: Dialect>(
     describe();
     let listener = TcpListener::bind(address).await.map_err(|e| format!("`admin.listen` {address}: {e}"))?;
     tracing::info!(address = %listener.local_addr()?, "the admin listener is up");
-    let admin = Arc::new(Admin { store, destinations, broken, recorded: recorded.clone() });
+    let admin = Arc::new(Admin { schemas, destinations, broken, recorded: recorded.clone() });
     let router = Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz::<DB>))
@@ -81,15 +86,17 @@ pub(crate) async fn serve<DB: Dialect>(
     Ok(())
 }
 
-/// Ready: the database answers, its tables fit, and at least one destination is set up as asked. A destination
-/// that is down makes nobody unready: no other relay would do better.
+/// Ready: the database answers, its tables fit in every schema, and at least one destination is set up as asked. A
+/// destination that is down makes nobody unready: no other relay would do better.
 async fn readyz<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> (StatusCode, String) {
     let mut reasons = Vec::new();
-    match timeout(PATIENCE, admin.store.check()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => reasons.push(format!("database: {error}")),
-        Err(_) => reasons.push("database: no answer".to_owned()),
-    }
+    let looks =
+        admin.schemas.all().iter().map(async |schema| match timeout(PATIENCE, schema.store.check()).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(format!("{}: {error}", schema.title)),
+            Err(_) => Some(format!("{}: no answer", schema.title)),
+        });
+    reasons.extend(join_all(looks).await.into_iter().flatten());
     let broken = admin.broken.all();
     if reasons.is_empty() && broken.len() < admin.destinations {
         return (StatusCode::OK, [&["ok".to_owned()], &*broken].concat().join("\n") + "\n");
@@ -100,22 +107,33 @@ async fn readyz<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> (StatusCode
 
 /// What is counted here, and what the database tells, unless it is away.
 async fn metrics<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> String {
-    let looked = timeout(PATIENCE, look(&admin.store)).await;
+    let looked = timeout(PATIENCE, look(&admin.schemas)).await;
     let up = matches!(looked, Ok(Ok(())));
     gauge!("twinbox.relay.database.up").set(if up { 1.0 } else { 0.0 });
     admin.recorded.render()
 }
 
-async fn look<DB: Dialect>(store: &Store<DB>) -> Result<(), twinbox_sql::Error> {
+async fn look<DB: Dialect>(schemas: &Schemas<DB>) -> Result<(), twinbox_sql::Error> {
+    let pool = schemas.all()[0].store.pool();
     let asked_at = Instant::now();
-    drop(store.pool().acquire().await?);
+    drop(pool.acquire().await?);
     gauge!("twinbox.relay.pool.wait").set(asked_at.elapsed());
-    let idle = store.pool().num_idle();
+    let idle = pool.num_idle();
     gauge!("twinbox.relay.pool.connections", "state" => "idle").set(idle as f64);
-    gauge!("twinbox.relay.pool.connections", "state" => "used")
-        .set(f64::from(store.pool().size()) - idle as f64);
-    for reader in store.readers().await? {
-        let gauge = |name: &'static str| gauge!(name, "destination" => reader.name.clone());
+    gauge!("twinbox.relay.pool.connections", "state" => "used").set(f64::from(pool.size()) - idle as f64);
+    let mut looked = Ok(());
+    for schema in schemas.all() {
+        looked = looked.and(look_at(schema, schemas.are_several()).await);
+    }
+    looked
+}
+
+/// Two schemas may have readers of one name: with several they are told apart.
+async fn look_at<DB: Dialect>(schema: &Schema<DB>, told_apart: bool) -> Result<(), twinbox_sql::Error> {
+    for reader in schema.store.readers().await? {
+        let mut labels = vec![Label::new("destination", reader.name)];
+        labels.extend(told_apart.then(|| Label::new("schema", schema.name.clone())));
+        let gauge = |name: &'static str| gauge!(name, labels.clone());
         gauge("twinbox.relay.backlog").set(reader.backlog as f64);
         gauge("twinbox.relay.oldest").set(reader.oldest);
         gauge("twinbox.relay.alive").set(if reader.lease.is_some() { 1.0 } else { 0.0 });
@@ -123,8 +141,8 @@ async fn look<DB: Dialect>(store: &Store<DB>) -> Result<(), twinbox_sql::Error> 
         for (state, count) in
             [("waiting", reader.waiting), ("dead", reader.dead), ("blocking", reader.blocking)]
         {
-            let labels = [("destination", reader.name.clone()), ("state", state.to_owned())];
-            gauge!("twinbox.relay.parked", &labels).set(count as f64);
+            let state = Label::new("state", state);
+            gauge!("twinbox.relay.parked", [&*labels, &[state]].concat()).set(count as f64);
         }
     }
     Ok(())

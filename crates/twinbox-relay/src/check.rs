@@ -1,16 +1,18 @@
 //! `twinbox-relay check`: the file is read; this looks at the world.
 use crate::{
+    RelayOptions,
     config::Config,
     program::Failure,
+    schemas::Schemas,
     setup::{destination, options},
 };
-use twinbox_sql::{Dialect, Store};
+use twinbox_sql::Dialect;
 
 /// Messages, the newest ones, whose types are looked at.
 const NEWEST: u32 = 10_000;
 
 /// Prints what is found, a line each, and fails if anything has to change.
-pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, config: &Config) -> Result<(), Failure> {
+pub(crate) async fn run<DB: Dialect>(schemas: &Schemas<DB>, config: &Config) -> Result<(), Failure> {
     let mut problems = 0;
     let mut line = |what: String, found: Result<String, String>| {
         let (mark, text) = match found {
@@ -22,31 +24,40 @@ pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, config: &Config) -> Resu
         };
         println!("{mark}  {what}: {text}");
     };
-    let service = format!("service {:?}, namespace {:?}", config.database.service, config.database.namespace);
-    line("database".to_owned(), store.check().await.map(|()| service).map_err(|e| explain(&e)));
+    for schema in schemas.all() {
+        let service = format!("service {:?}, namespace {:?}", schema.store.service(), schema.name);
+        line(schema.title.clone(), schema.store.check().await.map(|()| service).map_err(|e| explain(&e)));
+    }
     let mut takers = Vec::new();
     for (id, configured) in &config.destinations {
         let found = async {
             let destination = destination(id, configured)?;
-            takers.push((id.as_str(), options(config, id, false)?));
+            takers.push((id.as_str(), config.namespace_of(id), options(config, id, false)?));
             destination.connect().await.map_err(|error| explain(&error))?;
             Ok::<_, Failure>("is there and takes messages".to_owned())
         };
         line(format!("destination {id}"), found.await.map_err(|error| error.to_string()));
     }
-    match store.newest_types(NEWEST).await {
-        Ok(types) => {
-            for event_type in types {
-                let taking = takers.iter().filter(|(_, options)| options.takes(&event_type));
-                let ids: Vec<_> = taking.map(|(id, _)| *id).collect();
-                let found = match &*ids {
-                    [] => Err("goes nowhere: add it to `types` of a destination".to_owned()),
-                    ids => Ok(format!("goes to {}", ids.join(", "))),
-                };
-                line(format!("type {event_type}"), found);
+    for schema in schemas.all() {
+        let of = if schemas.are_several() { format!(" of {}", schema.name) } else { String::new() };
+        let types = match schema.store.newest_types(NEWEST).await {
+            Ok(types) => types,
+            Err(error) => {
+                line(format!("types{of}"), Err(explain(&error)));
+                continue;
             }
+        };
+        for event_type in types {
+            let takes = |(_, of, options): &&(_, &str, RelayOptions)| {
+                *of == schema.name && options.takes(&event_type)
+            };
+            let ids: Vec<_> = takers.iter().filter(takes).map(|(id, ..)| *id).collect();
+            let found = match &*ids {
+                [] => Err("goes nowhere: add it to `types` of a destination".to_owned()),
+                ids => Ok(format!("goes to {}", ids.join(", "))),
+            };
+            line(format!("type {event_type}{of}"), found);
         }
-        Err(error) => line("types".to_owned(), Err(explain(&error))),
     }
     match problems {
         0 => Ok(()),

@@ -40,10 +40,29 @@
 //! format = "json"                       # or "pretty"
 //! ```
 //!
+//! One relay can serve several services that share a database, each with a schema (on SQLite a prefix) of its own:
+//!
+//! ```toml
+//! [schemas.billing]                     # the namespace of further tables in the same database
+//! service = "billing"                   # whose they are
+//!
+//! [destinations.invoices]
+//! kind = "nats"
+//! schema = "billing"                    # whose outbox goes there; without it that of `[database]`
+//! url = "nats://localhost:4222"
+//! stream = "INVOICES"
+//! prefix = "invoices"
+//! ```
+//!
+//! A type is looked for among the destinations of its own schema. All share the pool of `[database]`, `run --migrate`,
+//! `check`, `purge`, `rebase` and `/readyz` look at every schema, and what the database tells in `/metrics` has a label
+//! `schema` then. `retire NAME` asks for `--schema`, because a destination that left the file is in it no more.
+//!
 //! Every value can come from the environment instead, which wins over the file:
 //! `TWINBOX_RELAY__DATABASE__URL`, `TWINBOX_RELAY__DESTINATIONS__EVENTS__URL`.
 mod load;
 mod print;
+mod schemas;
 mod value;
 
 pub use load::{ConfigError, ENVIRONMENT_PREFIX, secret};
@@ -59,6 +78,9 @@ use twinbox_core::TypePattern;
 pub struct Config {
     /// Where the outbox is.
     pub database: Database,
+    /// Further outboxes in the same database, by namespace.
+    #[serde(default)]
+    pub schemas: BTreeMap<String, Schema>,
     /// Where its messages go, by id.
     #[serde(default)]
     pub destinations: BTreeMap<String, Destination>,
@@ -123,6 +145,14 @@ pub struct Database {
     pub pooler: bool,
 }
 
+/// The tables of another service in the same database.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schema {
+    /// The service that owns them.
+    pub service: String,
+}
+
 /// One destination.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -147,6 +177,8 @@ impl Destination {
 /// What every kind of destination can be told.
 #[derive(Debug, Clone, Copy)]
 pub struct Common<'a> {
+    /// The namespace of the outbox that goes there; none: that of `[database]`.
+    pub schema: Option<&'a str>,
     /// Patterns of the types that it takes; none: all.
     pub types: &'a [TypePattern],
     /// Messages that are sent and not yet acknowledged, at most.
@@ -175,6 +207,8 @@ macro_rules! destination {
         #[serde(deny_unknown_fields)]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
+            /// The namespace of the outbox that goes there. Default: that of `[database]`.
+            pub schema: Option<String>,
             /// Patterns of the types that it takes; none: all.
             #[serde(default)]
             pub types: Vec<TypePattern>,
@@ -205,6 +239,7 @@ macro_rules! destination {
         impl $name {
             fn common(&self) -> Common<'_> {
                 Common {
+                    schema: self.schema.as_deref(),
                     types: &self.types,
                     in_flight: self.in_flight,
                     rate: self.rate,
@@ -263,7 +298,7 @@ destination! {
         endpoint_url: Option<String>,
         /// Bytes of one request, at most `1MiB`; `256KiB` in China.
         request_bytes: Option<Size>,
-        /// Events of one request, at most 10.
+        /// Events of one request: 10 unless the bus takes more, and at most 100.
         request_entries: Option<usize>,
     }
 }

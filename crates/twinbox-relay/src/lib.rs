@@ -38,6 +38,8 @@ mod options;
 pub mod program;
 mod relay;
 #[cfg(feature = "bin")]
+mod schemas;
+#[cfg(feature = "bin")]
 mod setup;
 
 pub use breaker::{Breaker, BreakerState};

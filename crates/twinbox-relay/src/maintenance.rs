@@ -1,5 +1,9 @@
 //! The program's commands that look after a log.
-use crate::program::Failure;
+use crate::{
+    config::Config,
+    program::Failure,
+    schemas::{Schema, Schemas},
+};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 use twinbox_sql::{Dialect, OnMaxLag, Retention, Store};
@@ -34,29 +38,58 @@ enum Lagging {
 }
 
 impl Maintenance {
-    pub(crate) async fn run<DB: Dialect>(self, store: &Store<DB>) -> Result<(), Failure> {
+    /// In the schema that is named; else where the file has the destination; what names none, in all of them.
+    pub(crate) async fn run<DB: Dialect>(
+        self,
+        schemas: &Schemas<DB>,
+        config: &Config,
+        schema: Option<&str>,
+    ) -> Result<(), Failure> {
+        let one = match (schema, &self) {
+            (Some(name), _) => schemas.named(name)?,
+            (None, Self::OpenBreaker { destination: id, .. } | Self::CloseBreaker(id))
+                if config.destinations.contains_key(id) =>
+            {
+                schemas.named(config.namespace_of(id))?
+            }
+            (None, Self::Purge(_) | Self::Rebase) if schemas.are_several() => return self.all(schemas).await,
+            (None, _) => schemas.only()?,
+        };
+        self.one(one).await
+    }
+
+    /// One that fails does not keep the others from it.
+    async fn all<DB: Dialect>(&self, schemas: &Schemas<DB>) -> Result<(), Failure> {
+        let mut failed = Vec::new();
+        for schema in schemas.all() {
+            if let Err(error) = self.one(schema).await {
+                failed.push(format!("{}{error}", schema.prefix));
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
+    }
+
+    async fn one<DB: Dialect>(&self, Schema { store, prefix, .. }: &Schema<DB>) -> Result<(), Failure> {
         match self {
             Self::Purge(purge) => {
                 store.check().await?;
-                purge.run(store).await
+                purge.run(store, prefix).await
             }
             Self::Retire(name) => {
                 store.check().await?;
-                let retired = store.retire(&name).await?;
+                let retired = store.retire(name).await?;
                 match retired.cursor {
-                    true => println!("{name:?} is forgotten, and the log is not kept for it"),
-                    false => println!("there is no cursor of {name:?}"),
+                    true => println!("{prefix}{name:?} is forgotten, and the log is not kept for it"),
+                    false => println!("{prefix}there is no cursor of {name:?}"),
                 }
-                println!("{} messages that were put aside are forgotten", retired.parked);
+                println!("{prefix}{} messages that were put aside are forgotten", retired.parked);
                 Ok(())
             }
-            Self::OpenBreaker { destination, reason } => {
-                Ok(store.open_breaker(&destination, &reason).await?)
-            }
-            Self::CloseBreaker(destination) => Ok(store.close_breaker(&destination).await?),
+            Self::OpenBreaker { destination, reason } => Ok(store.open_breaker(destination, reason).await?),
+            Self::CloseBreaker(destination) => Ok(store.close_breaker(destination).await?),
             Self::Rebase => {
                 let rebased = store.rebase().await?;
-                println!("{} messages have transaction ids of this server", rebased.messages);
+                println!("{prefix}{} messages have transaction ids of this server", rebased.messages);
                 Ok(())
             }
         }
@@ -64,7 +97,7 @@ impl Maintenance {
 }
 
 impl PurgeArguments {
-    async fn run<DB: Dialect>(self, store: &Store<DB>) -> Result<(), Failure> {
+    async fn run<DB: Dialect>(&self, store: &Store<DB>, prefix: &str) -> Result<(), Failure> {
         let (on_max_lag, became) = match self.on_max_lag {
             Lagging::Block => (OnMaxLag::Block, "everything that it has not settled is kept"),
             Lagging::Detach => (OnMaxLag::Detach, "it is detached"),
@@ -74,12 +107,12 @@ impl PurgeArguments {
             retention = retention.max_lag(max_lag, on_max_lag);
         }
         let purged = store.purge(retention).await?;
-        println!("{} messages deleted", purged.messages);
+        println!("{prefix}{} messages deleted", purged.messages);
         for reader in purged.lagging {
-            println!("{reader:?} is too far behind: {became}");
+            println!("{prefix}{reader:?} is too far behind: {became}");
         }
         if let Some(reader) = purged.held_by {
-            println!("{reader:?} is furthest behind and keeps messages that are old enough to go");
+            println!("{prefix}{reader:?} is furthest behind and keeps messages that are old enough to go");
         }
         Ok(())
     }

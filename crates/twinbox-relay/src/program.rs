@@ -3,8 +3,9 @@ use crate::{
     Error, Mover,
     admin::{self, Broken},
     check,
-    config::{Config, ConfigError, Database, LogFormat, secret},
+    config::{Config, ConfigError, LogFormat, secret},
     maintenance::{self, Maintenance},
+    schemas::Schemas,
     setup::relay,
 };
 use clap::{Parser, Subcommand};
@@ -18,6 +19,7 @@ use std::{
     io::{IsTerminal as _, Write as _},
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 use tokio::{
@@ -28,7 +30,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder};
 use tracing_subscriber::EnvFilter;
-use twinbox_sql::{Dialect, Store, StoreOptions};
+use twinbox_sql::Dialect;
 
 /// Lines of the log that wait to be written. What comes then is dropped.
 const LOG_LINES_MAX: usize = 4096;
@@ -69,6 +71,9 @@ enum Command {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// One schema of the file. Without it all of them.
+        #[arg(long, value_name = "NAME")]
+        schema: Option<String>,
         #[command(flatten)]
         retention: maintenance::PurgeArguments,
     },
@@ -77,6 +82,9 @@ enum Command {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// The schema, if the file has several.
+        #[arg(long, value_name = "NAME")]
+        schema: Option<String>,
         /// Its name; of a consumer that reads the log, `consumer:NAME`.
         name: String,
     },
@@ -85,6 +93,9 @@ enum Command {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// One schema of the file. Without it all of them.
+        #[arg(long, value_name = "NAME")]
+        schema: Option<String>,
     },
     /// Open the breaker of a destination by hand, in whatever process owns it, or close it again.
     #[command(subcommand)]
@@ -106,6 +117,9 @@ enum BreakerCommand {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// The schema, if the file has several and not this destination.
+        #[arg(long, value_name = "NAME")]
+        schema: Option<String>,
     },
     /// Send again.
     Close {
@@ -114,6 +128,9 @@ enum BreakerCommand {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// The schema, if the file has several and not this destination.
+        #[arg(long, value_name = "NAME")]
+        schema: Option<String>,
     },
 }
 
@@ -131,7 +148,7 @@ enum ConfigCommand {
 enum Task {
     Relay { migrate: bool },
     Check,
-    Maintain(Maintenance),
+    Maintain { what: Maintenance, schema: Option<String> },
 }
 
 /// Runs the program on the process's arguments and environment.
@@ -149,17 +166,20 @@ pub fn main() -> ExitCode {
 }
 
 fn execute(command: Command, log: NonBlocking) -> Result<(), Failure> {
+    let maintain = |config, schema, what| (config, Task::Maintain { what, schema });
     let (path, task) = match command {
         Command::Run { config, migrate } => (config, Task::Relay { migrate }),
         Command::Check { config } => (config, Task::Check),
-        Command::Purge { config, retention } => (config, Task::Maintain(Maintenance::Purge(retention))),
-        Command::Retire { config, name } => (config, Task::Maintain(Maintenance::Retire(name))),
-        Command::Rebase { config } => (config, Task::Maintain(Maintenance::Rebase)),
-        Command::Breaker(BreakerCommand::Open { destination, reason, config }) => {
-            (config, Task::Maintain(Maintenance::OpenBreaker { destination, reason }))
+        Command::Purge { config, schema, retention } => {
+            maintain(config, schema, Maintenance::Purge(retention))
         }
-        Command::Breaker(BreakerCommand::Close { destination, config }) => {
-            (config, Task::Maintain(Maintenance::CloseBreaker(destination)))
+        Command::Retire { config, schema, name } => maintain(config, schema, Maintenance::Retire(name)),
+        Command::Rebase { config, schema } => maintain(config, schema, Maintenance::Rebase),
+        Command::Breaker(BreakerCommand::Open { destination, reason, config, schema }) => {
+            maintain(config, schema, Maintenance::OpenBreaker { destination, reason })
+        }
+        Command::Breaker(BreakerCommand::Close { destination, config, schema }) => {
+            maintain(config, schema, Maintenance::CloseBreaker(destination))
         }
         Command::Config(ConfigCommand::Print { config }) => {
             print!("{}", Config::print(config.as_deref(), std::env::vars())?);
@@ -248,44 +268,54 @@ fn listen(stop: CancellationToken) -> Result<(), Failure> {
 }
 
 async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) -> Result<(), Failure> {
-    let Database { service, namespace, pooler, .. } = &config.database;
-    let store = Store::with_options(pool, service, StoreOptions::new().namespace(namespace).pooler(*pooler))?;
+    let schemas = Arc::new(Schemas::new(&pool, config)?);
     let migrate = match task {
-        Task::Check => return check::run(&store, config).await,
-        Task::Maintain(maintenance) => return maintenance.run(&store).await,
+        Task::Check => return check::run(&schemas, config).await,
+        Task::Maintain { what, schema } => return what.run(&schemas, config, schema.as_deref()).await,
         Task::Relay { migrate } => migrate,
     };
     let stop = CancellationToken::new();
     listen(stop.clone())?;
     if migrate {
-        store.migrate().await?;
+        for schema in schemas.all() {
+            schema.store.migrate().await?;
+        }
     }
     let broken = Broken::default();
     if let Some(address) = config.admin.listen {
         let destinations = config.destinations.len();
-        admin::serve(address, store.clone(), destinations, broken.clone(), stop.clone()).await?;
+        admin::serve(address, schemas.clone(), destinations, broken.clone(), stop.clone()).await?;
     }
     let mut tasks = JoinSet::new();
-    let mover = || Mover::new(store.clone()).run(stop.clone());
-    tasks.spawn(run_after(Duration::ZERO, None, mover(), stop.clone()));
+    let mover = |n: usize| Mover::new(schemas.all()[n].store.clone()).run(stop.clone());
+    for (n, schema) in schemas.all().iter().enumerate() {
+        if !config.destinations.keys().any(|id| config.namespace_of(id) == schema.name) {
+            tracing::warn!(schema = schema.name, "no destination reads this schema: its messages go nowhere");
+        }
+        tasks.spawn(run_after(Duration::ZERO, Runner::Mover(n), mover(n), stop.clone()));
+    }
     for id in config.destinations.keys() {
-        let relay = relay(&store, config, id)?.run(stop.clone());
-        tasks.spawn(run_after(Duration::ZERO, Some(id.clone()), relay, stop.clone()));
+        let relay = relay(&schemas, config, id)?.run(stop.clone());
+        tasks.spawn(run_after(Duration::ZERO, Runner::Relay(id.clone()), relay, stop.clone()));
     }
     let mut result = Ok(());
     while let Some(ended) = tasks.join_next().await {
-        let (id, Err(error)) = ended? else { continue };
+        let (runner, Err(error)) = ended? else { continue };
         let cause = &error as &dyn StdError;
-        let Some(id) = id else {
-            tracing::error!(error = cause, again = ?BROKEN_PAUSE, "messages published for later stay where they are");
-            tasks.spawn(run_after(BROKEN_PAUSE, None, mover(), stop.clone()));
-            continue;
+        let id = match runner {
+            Runner::Relay(id) => id,
+            Runner::Mover(n) => {
+                let schema = &schemas.all()[n].name;
+                tracing::error!(schema, error = cause, again = ?BROKEN_PAUSE, "messages published for later stay where they are");
+                tasks.spawn(run_after(BROKEN_PAUSE, runner, mover(n), stop.clone()));
+                continue;
+            }
         };
-        let again = relay(&store, config, &id)?;
+        let again = relay(&schemas, config, &id)?;
         broken.add(&id, &error, again.breaker());
         if broken.all().len() < config.destinations.len() {
             tracing::error!(destination = id, error = cause, again = ?BROKEN_PAUSE, "the others go on");
-            tasks.spawn(run_after(BROKEN_PAUSE, Some(id), again.run(stop.clone()), stop.clone()));
+            tasks.spawn(run_after(BROKEN_PAUSE, Runner::Relay(id), again.run(stop.clone()), stop.clone()));
         } else {
             stop.cancel();
             result = Err(error.into());
@@ -294,13 +324,19 @@ async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) ->
     result
 }
 
+/// Whose task it is: the mover of a schema, or the relay of a destination.
+enum Runner {
+    Mover(usize),
+    Relay(String),
+}
+
 /// Answers with whose it was.
 async fn run_after(
     pause: Duration,
-    id: Option<String>,
+    runner: Runner,
     task: impl Future<Output = Result<(), Error>>,
     stop: CancellationToken,
-) -> (Option<String>, Result<(), Error>) {
+) -> (Runner, Result<(), Error>) {
     let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
-    (id, task.await)
+    (runner, task.await)
 }

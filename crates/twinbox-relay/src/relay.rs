@@ -212,7 +212,12 @@ impl<DB: Dialect> Relay<DB> {
             if self.options.is_unrouted(event_type) {
                 self.counters.note_unrouted();
                 if gate.tells(event_type) {
-                    tracing::error!(event_type, "no destination takes this type: its messages go nowhere");
+                    let service = self.store.service();
+                    tracing::error!(
+                        service,
+                        event_type,
+                        "no destination takes this type: its messages go nowhere"
+                    );
                 }
             }
             reader.settle(entry.ticket);

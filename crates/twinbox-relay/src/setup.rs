@@ -3,18 +3,24 @@ use crate::{
     Relay, RelayOptions,
     config::{self, Config, ConfigError, Destination, secret},
     program::Failure,
+    schemas::Schemas,
 };
 use std::sync::Arc;
 use twinbox_aws::{EventBridge, EventBridgeOptions};
 use twinbox_core::RetryPolicy;
 use twinbox_nats::{Nats, NatsOptions, StreamOptions};
-use twinbox_sql::{Dialect, Store, log};
+use twinbox_sql::{Dialect, log};
 
-pub(crate) fn relay<DB: Dialect>(store: &Store<DB>, config: &Config, id: &str) -> Result<Relay<DB>, Failure> {
-    // One of them looks out for what nobody takes.
-    let reports = config.destinations.keys().next().is_some_and(|first| first == id);
+pub(crate) fn relay<DB: Dialect>(
+    schemas: &Schemas<DB>,
+    config: &Config,
+    id: &str,
+) -> Result<Relay<DB>, Failure> {
+    // One of each schema looks out for what nobody takes.
+    let reports = beside(config, id).next().is_none_or(|first| id < first);
     let options = options(config, id, reports)?;
-    Ok(Relay::with_options(store.clone(), destination(id, &config.destinations[id])?, options))
+    let store = schemas.named(config.namespace_of(id))?.store.clone();
+    Ok(Relay::with_options(store, destination(id, &config.destinations[id])?, options))
 }
 
 pub(crate) fn destination(
@@ -70,15 +76,21 @@ pub(crate) fn options(config: &Config, id: &str, reports: bool) -> Result<RelayO
         options = options.rate(rate);
     }
     if reports {
-        let others = config.destinations.iter().filter(|(other, _)| *other != id);
         let everything = || vec![">".parse().expect("a pattern")];
-        let types = others.flat_map(|(_, other)| match other.common().types {
+        let types = beside(config, id).flat_map(|other| match config.destinations[other].common().types {
             [] => everything(),
             types => types.to_vec(),
         });
         options = options.elsewhere(types);
     }
     Ok(options)
+}
+
+/// The other destinations of the same schema, by name.
+fn beside<'c>(config: &'c Config, id: &str) -> impl Iterator<Item = &'c str> {
+    let schema = config.namespace_of(id);
+    let others = config.destinations.keys().filter(move |other| *other != id);
+    others.filter(move |other| config.namespace_of(other) == schema).map(String::as_str)
 }
 
 fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {

@@ -250,3 +250,14 @@ async fn a_bus_that_is_deleted_under_way_is_noticed() {
     failed(&send(&mut *publisher, &[message(2)]).await[0], K::Misconfigured, "eventbridge.no_bus");
     assert_eq!(fake.requests().len(), before);
 }
+
+#[tokio::test]
+async fn more_than_a_bus_takes_at_once_goes_one_by_one() {
+    let fake = fake().await;
+    let mut publisher = connect(options(fake.endpoint_url()).request_entries_max(100)).await.unwrap();
+    let messages: Vec<_> = (0..25).map(message).collect();
+    assert!(send(&mut *publisher, &messages).await.iter().all(Result::is_ok));
+    let sizes: Vec<_> = fake.requests().iter().map(|request| request.entries.len()).collect();
+    assert_eq!((sizes[0], sizes.len()), (25, 26));
+    assert_eq!(ids(&fake.taken()), (0..25).map(|n| n.to_string()).collect::<Vec<_>>());
+}

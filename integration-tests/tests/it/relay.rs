@@ -6,6 +6,7 @@ mod parking;
 mod pooler;
 mod rig;
 mod routes;
+mod schemas;
 mod secure;
 mod three;
 

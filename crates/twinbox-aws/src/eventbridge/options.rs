@@ -3,8 +3,10 @@ use crate::Error;
 use std::{fmt, time::Duration};
 use twinbox_core::limits;
 
-/// Entries that `PutEvents` takes.
-const ENTRIES_MAX: usize = 10;
+/// Entries of one request that every bus takes.
+const ENTRIES_DEFAULT: usize = 10;
+/// Entries that a request can be set to have, for a bus that takes more.
+const ENTRIES_MAX: usize = 100;
 /// Bytes of one request that EventBridge takes, by its own way of counting.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 /// What EventBridge wraps around an event on its way to a target, such as a queue, that itself takes 1 MiB.
@@ -51,7 +53,7 @@ impl EventBridgeOptions {
             region: None,
             endpoint_url: None,
             credentials: None,
-            request_entries_max: ENTRIES_MAX,
+            request_entries_max: ENTRIES_DEFAULT,
             request_bytes_max: REQUEST_BYTES_MAX - ENVELOPE_BYTES,
             publish_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(1),
@@ -95,7 +97,8 @@ impl EventBridgeOptions {
         self
     }
 
-    /// Events of one request. Default and most 10.
+    /// Events of one request. Default 10, which every bus takes; at most 100, for a bus that takes more. What a bus
+    /// refuses together is sent one by one, so that more than it takes is slow.
     pub fn request_entries_max(mut self, entries: usize) -> Self {
         self.request_entries_max = entries;
         self
@@ -163,7 +166,7 @@ impl EventBridgeOptions {
             return Err(Error::invalid("credentials", "has an empty key"));
         }
         if !(1..=ENTRIES_MAX).contains(&self.request_entries_max) {
-            return Err(Error::invalid("request_entries_max", "has to be 1 to 10"));
+            return Err(Error::invalid("request_entries_max", "has to be 1 to 100"));
         }
         if !(REQUEST_BYTES_MIN..=REQUEST_BYTES_MAX).contains(&self.request_bytes_max) {
             return Err(Error::invalid("request_bytes_max", "has to be 1 KiB to 1 MiB"));
@@ -258,7 +261,8 @@ mod tests {
         }
         refused(good().credentials("", "x", None), "credentials");
         refused(good().request_entries_max(0), "request_entries_max");
-        refused(good().request_entries_max(11), "request_entries_max");
+        EventBridge::with_options(good().request_entries_max(100)).unwrap();
+        refused(good().request_entries_max(101), "request_entries_max");
         refused(good().request_bytes_max(1024 * 1024 + 1), "request_bytes_max");
         refused(good().publish_timeout(Duration::ZERO), "publish_timeout");
         refused(good().connect_timeout(Duration::ZERO), "connect_timeout");

@@ -84,7 +84,7 @@ mod tests {
         #[test]
         fn packing_loses_nothing_and_breaks_no_bound(
             items in vec((14_usize..400, option::of("[a-e]")), 0..60),
-            entries in 1_usize..=10,
+            entries in 1_usize..=100,
         ) {
             let bounds = Bounds { entries, bytes: 1000 };
             let items: Vec<_> =

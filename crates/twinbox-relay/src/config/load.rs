@@ -31,7 +31,8 @@ impl Config {
             return Err(ConfigError(what.to_owned()));
         }
         if set.is_empty() {
-            return toml::from_str(&text).map_err(|e| explain(&name, &text, &e));
+            let config: Self = toml::from_str(&text).map_err(|e| explain(&name, &text, &e))?;
+            return config.with_schemas_in_order(&name, &text);
         }
         set.sort();
         let mut table: Table = toml::from_str(&text).map_err(|e| explain(&name, &text, &e))?;
@@ -40,7 +41,9 @@ impl Config {
             lay(&mut table, &path.split("__").collect::<Vec<_>>(), value)
                 .map_err(|problem| ConfigError(format!("{variable}: {problem}")))?;
         }
-        table.try_into().map_err(|e| explain(&format!("{name}, the environment laid over it"), &text, &e))
+        let name = name + ", the environment laid over it";
+        let config: Self = table.try_into().map_err(|e| explain(&name, &text, &e))?;
+        config.with_schemas_in_order(&name, &text)
     }
 }
 
@@ -85,12 +88,29 @@ fn explain(name: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     let written = wrong.and_then(|wrong| text.lines().position(|line| says(line, wrong)));
     let table = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count());
     let line = written.or(table).map_or(String::new(), |index| format!(" line {}:", index + 1));
-    let meant = wrong.filter(|_| message.starts_with("unknown")).and_then(|wrong| {
-        let alike = quoted.map(|known| (strsim::jaro_winkler(wrong, known), known));
-        alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness >= ALIKE)
-    });
-    let meant = meant.map_or(String::new(), |(_, known)| format!("\ndid you mean `{known}`?"));
+    let unknown = wrong.filter(|_| message.starts_with("unknown"));
+    let meant = unknown.map_or(String::new(), |wrong| meant(wrong, quoted));
     ConfigError(format!("{name}:{line} {message}{meant}"))
+}
+
+/// A question, if one of the known names is like the wrong one.
+pub(super) fn meant<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let alike = known.map(|known| (strsim::jaro_winkler(wrong, known), known));
+    let meant = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness >= ALIKE);
+    meant.map_or(String::new(), |(_, known)| format!("\ndid you mean `{known}`?"))
+}
+
+/// The line below the head of a table that sets this key to this value, else that of the head. Empty without one.
+pub(super) fn line_of(text: &str, table: &str, key: &str, value: &str) -> String {
+    let head = format!("[{table}]");
+    let Some(start) = text.lines().position(|line| line.trim_start().starts_with(&head)) else {
+        return String::new();
+    };
+    let below = text.lines().skip(start + 1).take_while(|line| !line.trim_start().starts_with('['));
+    let sets =
+        |line: &str| line.split('=').next().is_some_and(|name| name.trim() == key) && says(line, value);
+    let line = below.map(sets).position(|sets| sets).map_or(start, |below| start + 1 + below);
+    format!(" line {}:", line + 1)
 }
 
 /// Whether a line sets this key, or something to this value.

@@ -147,7 +147,7 @@ fn a_bus_is_a_destination() {
     for (wrong, says) in [
         ("request_bytes = '2MiB'", "request_bytes_max"),
         ("request_bytes = 'much'", "write it like 256KiB or 1MiB"),
-        ("request_entries = 11", "request_entries_max"),
+        ("request_entries = 101", "request_entries_max"),
     ] {
         let loaded = load(&(FILE.replace("\n        ", "\n") + bus + wrong), &[]);
         let error = loaded.and_then(|config| match setup::destination("bus", &config.destinations["bus"]) {
@@ -160,4 +160,57 @@ fn a_bus_is_a_destination() {
     let config = load(&(FILE.replace("\n        ", "\n") + bus + "request_bytes = '256KiB'"), &[]).unwrap();
     let Destination::EventBridge(bus) = &config.destinations["bus"] else { panic!("it is a bus") };
     assert_eq!(bus.request_bytes.unwrap().0, 256 * 1024);
+}
+
+const TWO: &str = r#"[database]
+url = "postgres://localhost/shop"
+service = "orders"
+
+[schemas.billing]
+service = "billing"
+
+[destinations.events]
+kind = "nats"
+types = ["orders.*"]
+
+[destinations.invoices]
+kind = "nats"
+schema = "billing"
+"#;
+
+#[test]
+fn each_destination_reads_the_outbox_of_its_schema() {
+    let config = load(TWO, &[]).unwrap();
+    let namespaces: Vec<_> = config.namespaces().collect();
+    assert_eq!(namespaces, [("twinbox", "orders"), ("billing", "billing")]);
+    assert_eq!((config.namespace_of("events"), config.namespace_of("invoices")), ("twinbox", "billing"));
+    let orders = setup::options(&config, "events", true).unwrap();
+    assert!(
+        orders.is_unrouted("stray.cat"),
+        "what another schema's destination takes goes there from its own"
+    );
+    let one = load(&TWO.replace("schema = \"billing\"", "schema = \"twinbox\""), &[]).unwrap();
+    assert_eq!(one.namespace_of("invoices"), "twinbox");
+    assert!(!setup::options(&one, "events", true).unwrap().is_unrouted("stray.cat"));
+    let set = load(TWO, &[("TWINBOX_RELAY__SCHEMAS__STOCK__SERVICE", "stock")]).unwrap();
+    assert_eq!(set.namespaces().nth(2), Some(("stock", "stock")));
+}
+
+#[test]
+fn schemas_that_cannot_be_meant_are_told_their_line_and_the_fix() {
+    let unknown = "write `twinbox`, `billing`, or add a table `[schemas.";
+    let table = [
+        ("schema = \"billing\"", "schema = \"biling\"", "line 14:", "did you mean `billing`?"),
+        ("schema = \"billing\"", "schema = \"stock\"", "line 14:", unknown),
+        ("[schemas.billing]", "[schemas.twinbox]", "line 5:", "namespace of `[database]`"),
+        ("service = \"billing\"", "service = \"orders\"", "line 6:", "give each a service of its own"),
+        ("service = \"billing\"", "servise = \"billing\"", "line 6:", "did you mean `service`?"),
+    ];
+    for (right, wrong, line, fix) in table {
+        let error = load(&TWO.replace(right, wrong), &[]).unwrap_err();
+        assert!(error.contains(line) && error.contains(fix), "{wrong}: {error}");
+    }
+    let set = [("TWINBOX_RELAY__DESTINATIONS__EVENTS__SCHEMA", "stock")];
+    let error = load(TWO, &set).unwrap_err();
+    assert!(error.contains("\"events\" reads the schema \"stock\"") && error.contains(unknown), "{error}");
 }

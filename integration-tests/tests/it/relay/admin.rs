@@ -1,6 +1,6 @@
 //! The program's admin listener, its logs, and a destination that is not set up as asked beside one that is.
 use super::*;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use tempfile::NamedTempFile;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
@@ -9,26 +9,32 @@ use tokio::{
 };
 use twinbox_testkit::database::TestDatabase;
 
-struct Program {
+pub(super) struct Program {
     child: Child,
     config: NamedTempFile,
-    log: Lines<BufReader<ChildStderr>>,
+    pub(super) log: Lines<BufReader<ChildStderr>>,
     address: String,
 }
 
 impl Program {
     async fn start(database: &TestDatabase<Postgres>, destinations: &str) -> Self {
+        Self::run(database.url(), &[], destinations).await
+    }
+
+    /// With a URL, further arguments, and what else is in the file.
+    pub(super) async fn run(url: &str, arguments: &[&str], text: &str) -> Self {
         let config = NamedTempFile::new().unwrap();
         let text = format!(
             "[database]\nurl = {:?}\nservice = {:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-             [log]\nformat = \"json\"\n{destinations}",
-            database.url(),
+             [log]\nformat = \"json\"\n{text}",
+            url,
             database::SERVICE,
         );
         std::fs::write(config.path(), text).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_it-relay"))
             .args(["run", "--config"])
             .arg(config.path())
+            .args(arguments)
             .env_remove("RUST_LOG")
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -41,12 +47,17 @@ impl Program {
 
     /// Another command with the same configuration.
     async fn command(&self, arguments: &[&str]) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
-        let ended = command.args(arguments).arg("--config").arg(self.config.path()).status().await.unwrap();
-        assert!(ended.success(), "{arguments:?}: {ended}");
+        let ended = self.output(arguments).await;
+        assert!(ended.status.success(), "{arguments:?}: {ended:?}");
     }
 
-    async fn get(&self, path: &str) -> (u16, String) {
+    /// What one says, whether or not it succeeds.
+    pub(super) async fn output(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
+        command.args(arguments).arg("--config").arg(self.config.path()).output().await.unwrap()
+    }
+
+    pub(super) async fn get(&self, path: &str) -> (u16, String) {
         let mut connection = TcpStream::connect(&self.address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
         connection.write_all(request.as_bytes()).await.unwrap();
@@ -57,7 +68,7 @@ impl Program {
     }
 
     /// Waits until the metrics have this line.
-    async fn shows(&self, line: &str) {
+    pub(super) async fn shows(&self, line: &str) {
         let mut all = String::new();
         let shown = async {
             loop {
@@ -73,7 +84,7 @@ impl Program {
 }
 
 /// The next line that says so; every line is an object.
-async fn logged(log: &mut Lines<BufReader<ChildStderr>>, message: &str) -> serde_json::Value {
+pub(super) async fn logged(log: &mut Lines<BufReader<ChildStderr>>, message: &str) -> serde_json::Value {
     let found = async {
         loop {
             let line = log.next_line().await.unwrap().expect("the program goes on");
@@ -86,7 +97,7 @@ async fn logged(log: &mut Lines<BufReader<ChildStderr>>, message: &str) -> serde
     timeout(PATIENCE, found).await.expect(message)
 }
 
-fn destination(id: &str, target: &Target, more: &str) -> String {
+pub(super) fn destination(id: &str, target: &Target, more: &str) -> String {
     format!(
         "[destinations.{id}]\nkind = \"nats\"\nstart = \"beginning\"\nurl = {:?}\nstream = {:?}\nprefix = {:?}\n{more}\n",
         target.url,
