@@ -7,6 +7,7 @@ use twinbox_sql::{Dialect, OnMaxLag, Retention, Store};
 pub(crate) enum Maintenance {
     Purge(PurgeArguments),
     Retire(String),
+    Redact(String),
     Rebase,
     OpenBreaker { destination: String, reason: String },
     CloseBreaker(String),
@@ -48,6 +49,15 @@ impl Maintenance {
                     false => println!("there is no cursor of {name:?}"),
                 }
                 println!("{} messages that were put aside are forgotten", retired.parked);
+                Ok(())
+            }
+            Self::Redact(key) => {
+                store.check().await?;
+                let redacted = store.redact(&key).await?;
+                println!("{} messages of the log are blank", redacted.outbox);
+                println!("{} that wait for their time are", redacted.delayed);
+                println!("{} dead letters are", redacted.dead_letters);
+                println!("copies in brokers, backups and tables of handlers are not");
                 Ok(())
             }
             Self::OpenBreaker { destination, reason } => {

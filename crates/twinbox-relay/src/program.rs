@@ -76,6 +76,14 @@ enum Command {
         /// Its name; of a consumer that reads the log, `consumer:NAME`.
         name: String,
     },
+    /// Blank the payloads of all messages of a key: in the log, among those that wait, among the dead letters.
+    Redact {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// The key. It stays, and so do ids, types and times.
+        key: String,
+    },
     /// Make the log readable again after the database was restored from a dump. Runs as the owner of the tables.
     Rebase {
         /// The configuration file.
@@ -150,6 +158,7 @@ fn execute(command: Command, log: NonBlocking) -> Result<(), Failure> {
         Command::Check { config } => (config, Task::Check),
         Command::Purge { config, retention } => (config, Task::Maintain(Maintenance::Purge(retention))),
         Command::Retire { config, name } => (config, Task::Maintain(Maintenance::Retire(name))),
+        Command::Redact { config, key } => (config, Task::Maintain(Maintenance::Redact(key))),
         Command::Rebase { config } => (config, Task::Maintain(Maintenance::Rebase)),
         Command::Breaker(BreakerCommand::Open { destination, reason, config }) => {
             (config, Task::Maintain(Maintenance::OpenBreaker { destination, reason }))

@@ -1,29 +1,46 @@
-use crate::{Dialect, Error, ErrorKind, Outbox, sql::Statements};
+use crate::{Dialect, Error, ErrorKind, Outbox, codec::Codecs, sql::Statements};
 use sqlx::{Pool, pool::PoolConnection};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use twinbox_core::limits;
+use twinbox_core::{PayloadCodec, limits};
 
 /// How long a transaction waits for its turn to write on SQLite.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Where Twinbox keeps its tables.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where Twinbox keeps its tables, and how payloads lie in them.
+#[derive(Debug, Clone)]
 #[must_use]
 pub struct StoreOptions {
     namespace: String,
+    codecs: Codecs,
 }
 
 impl StoreOptions {
     /// Tables in the schema `twinbox` (Postgres) or behind the prefix `twinbox_` (SQLite).
     pub fn new() -> Self {
-        Self { namespace: "twinbox".to_owned() }
+        Self { namespace: "twinbox".to_owned(), codecs: Codecs::default() }
     }
 
     /// Another schema, or another prefix (without its underscore). Several services share a database by
     /// using one each.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
-        Self { namespace: namespace.into() }
+        Self { namespace: namespace.into(), ..self }
+    }
+
+    /// What encodes every payload that is published with this store, and decodes those that its consumers get.
+    /// Relays need none: they carry what was encoded.
+    ///
+    /// Consumers first: one that lacks the codec buries what was encoded with it.
+    pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
+        self.codecs.encoder = Some(Arc::new(codec));
+        self
+    }
+
+    /// A codec that decodes only: one that encoded before, or that another service encodes with. May be called
+    /// several times; of one name, [`codec`](Self::codec) comes before it.
+    pub fn decoder(mut self, codec: impl PayloadCodec) -> Self {
+        self.codecs.decoders.push(Arc::new(codec));
+        self
     }
 }
 
@@ -56,7 +73,8 @@ impl<DB: Dialect> Store<DB> {
     /// The same with tables elsewhere.
     ///
     /// # Errors
-    /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier.
+    /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier, or a codec's name is not fit for
+    /// a header.
     pub fn with_options(pool: Pool<DB>, service: &str, options: StoreOptions) -> Result<Self, Error> {
         if service.is_empty()
             || service.len() > limits::SOURCE_BYTES_MAX
@@ -76,9 +94,12 @@ impl<DB: Dialect> Store<DB> {
                 ),
             ));
         }
+        options.codecs.check()?;
+        let mut statements = Statements::new::<DB>(&namespace, service);
+        statements.codecs = options.codecs;
         Ok(Self {
             pool,
-            statements: Arc::new(Statements::new::<DB>(&namespace, service)),
+            statements: Arc::new(statements),
             committed: Arc::new(watch::Sender::new(())),
             writer: DB::ONE_WRITER.then(|| Arc::new(Semaphore::new(1))),
         })
