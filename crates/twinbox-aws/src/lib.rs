@@ -23,7 +23,7 @@
 //! - `Detail` is a CloudEvent in JSON, structured mode. A payload whose content type is JSON is `data` as it
 //!   was written, byte for byte; any other is `data_base64`; an empty one is left out. The names of all
 //!   attributes are those of [`Message::attributes`](twinbox_core::Message::attributes), their values texts.
-//! - Headers of the application's own are the extension `twinboxheaders`: a text that holds a JSON list of
+//! - Headers of the application's own, and those that say how a payload was encoded, are the extension `twinboxheaders`: a text that holds a JSON list of
 //!   `[name, value]` pairs, because a CloudEvents attribute may neither be an object nor have a name with
 //!   `-`, `_` or capitals.
 //! - One event may have 1 MiB less 4 KiB. The longest message that the outbox takes fits if its payload is

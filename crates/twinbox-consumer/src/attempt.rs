@@ -25,6 +25,8 @@ pub enum Outcome {
         /// What the handler said.
         error: String,
     },
+    /// Its payload was blanked: nothing ran, and it is done with.
+    Redacted,
     /// Given up, and kept with its error.
     DeadLettered {
         /// The last error.
@@ -48,6 +50,9 @@ pub(crate) async fn process<DB: Dialect, S>(
     message: &Message,
     mut redelivered: bool,
 ) -> Outcome {
+    if message.is_redacted() {
+        return redacted(store, handler.policy.consumer, message).await;
+    }
     let mut at_once = 0;
     loop {
         match once(store, state, handler, message, redelivered).await {
@@ -70,6 +75,16 @@ enum Once {
     Done(Outcome),
     /// Nobody's fault: try again without counting.
     AtOnce(String),
+}
+
+impl Once {
+    /// Where nothing is tried at once.
+    fn in_a_second(self) -> Outcome {
+        match self {
+            Self::Done(outcome) => outcome,
+            Self::AtOnce(error) => Outcome::Retried { delay: Duration::from_secs(1), counted: false, error },
+        }
+    }
 }
 
 impl From<Outcome> for Once {
@@ -111,7 +126,7 @@ async fn once<DB: Dialect, S>(
         return bury(store, consumer, message, DeadReason::Exhausted, "its attempts ran out", failed).await;
     }
     let number = attempt.number();
-    let result = match run(state, handler, &mut attempt, &[message]).await {
+    let result = match run(store, state, handler, &mut attempt, &[message]).await {
         Ok(result) => result,
         Err(error) => {
             attempt.rollback().await;
@@ -144,7 +159,7 @@ pub(crate) async fn process_batch<DB: Dialect, S>(
     };
     let claimed = attempt.claimed().to_vec();
     let fresh: Vec<&Message> = claimed.iter().map(|&n| &messages[n]).collect();
-    let result = match run(state, handler, &mut attempt, &fresh).await {
+    let result = match run(store, state, handler, &mut attempt, &fresh).await {
         Ok(result) => result,
         Err(_) => {
             attempt.rollback().await;
@@ -160,6 +175,7 @@ pub(crate) async fn process_batch<DB: Dialect, S>(
 
 /// Runs the handler within its time. The outer error: the message cannot be read.
 async fn run<DB: Dialect, S>(
+    store: &Store<DB>,
     state: &S,
     handler: &Handler<DB, S>,
     attempt: &mut Attempt<DB>,
@@ -167,12 +183,16 @@ async fn run<DB: Dialect, S>(
 ) -> Result<Result<(), HandlerError>, String> {
     let number = attempt.number();
     let work = async {
+        let plain = messages.iter().map(|message| store.decode(message)).collect::<Result<Vec<_>, _>>()?;
         match &handler.run {
-            Run::Each(run) => Ok(run(state, &mut attempt.tx(), messages[0], number)?.await),
-            Run::Batch(run) => Ok(run(state, &mut attempt.batch_tx(), messages, number)?.await),
+            Run::Each(run) => Ok(run(state, &mut attempt.tx(), &plain[0], number)?.await),
+            Run::Batch(run) => {
+                let plain: Vec<&Message> = plain.iter().map(AsRef::as_ref).collect();
+                Ok(run(state, &mut attempt.batch_tx(), &plain, number)?.await)
+            }
         }
     };
-    // Reading the message is the application's code as well, so its panics are caught here too.
+    // Decoding and reading the message is the application's code as well, so its panics are caught here too.
     match tokio::time::timeout(handler.policy.timeout, AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(result)) => result.map_err(|e: DecodeError| e.to_string()),
         Ok(Err(panic)) => Ok(Err(HandlerError::from(format!("the handler panicked: {}", words(&*panic))))),
@@ -253,9 +273,22 @@ pub(crate) async fn give_up<DB: Dialect>(
     reason: DeadReason,
     error: &str,
 ) -> Outcome {
-    match bury(store, consumer, message, reason, error, 0).await {
-        Once::Done(outcome) => outcome,
-        Once::AtOnce(error) => Outcome::Retried { delay: Duration::from_secs(1), counted: false, error },
+    bury(store, consumer, message, reason, error, 0).await.in_a_second()
+}
+
+/// What becomes of a message whose payload was blanked. The inbox is not asked: it may know it with its payload.
+pub(crate) async fn redacted<DB: Dialect>(store: &Store<DB>, consumer: &str, message: &Message) -> Outcome {
+    match store.forget(consumer, message).await {
+        Ok(()) => {
+            tracing::info!(
+                consumer,
+                message_id = %message.message_id(),
+                event_type = message.event_type,
+                "the payload was redacted: acknowledged without running a handler"
+            );
+            Outcome::Redacted
+        }
+        Err(error) => store_error(&error).in_a_second(),
     }
 }
 

@@ -5,6 +5,9 @@
 //! and nothing runs. An error rolls everything back, the claim included. So each effect that a handler
 //! writes with its `tx` happens once, however often the message arrives.
 //!
+//! What the store's codec encoded is decoded before it is read; the claim knows the payload as it came. A message
+//! that was [redacted](twinbox_sql::Store::redact) is acknowledged and nothing runs.
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`Consumer`] | handlers, their state, and where they get their messages |

@@ -153,7 +153,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         let (mut single, mut batches) = (Vec::new(), Vec::<(&str, Vec<Received>)>::new());
         for one in received {
             match shared.handler(&one.message.event_type) {
-                Some(Handler { run: Run::Batch(_), event_type, policy, .. }) if one.defect.is_none() => {
+                Some(Handler { run: Run::Batch(_), event_type, policy, .. })
+                    if one.defect.is_none() && !one.message.is_redacted() =>
+                {
                     match batches.iter_mut().find(|(t, batch)| t == event_type && batch.len() < policy.batch)
                     {
                         Some((_, batch)) => batch.push(one),
@@ -212,6 +214,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
                 let _turn = self.turn(handler.event_type).await;
                 attempt::process(&self.store, &*self.state, handler, message, redelivered).await
             }
+            None if message.is_redacted() => attempt::redacted(&self.store, consumer, message).await,
             None => {
                 let error = format!("{consumer} has no handler for {:?}", message.event_type);
                 attempt::give_up(&self.store, consumer, message, DeadReason::NoHandler, &error).await
@@ -252,7 +255,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         let message_id = message.message_id();
         tracing::debug!(%message_id, ?outcome, "delivery done");
         let settled = match outcome {
-            Outcome::Handled | Outcome::Duplicate | Outcome::DeadLettered { .. } => {
+            Outcome::Handled | Outcome::Duplicate | Outcome::Redacted | Outcome::DeadLettered { .. } => {
                 crash::point("consumer.before_ack");
                 settle.ack().await
             }

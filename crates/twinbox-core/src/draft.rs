@@ -1,5 +1,5 @@
 //! An event on its way into the outbox.
-use crate::{BoxError, Event, Message, Timestamp, id, limits, message};
+use crate::{BoxError, Encoded, Event, Message, Timestamp, id, limits, message};
 use bytes::Bytes;
 use std::{error::Error, fmt};
 
@@ -165,8 +165,8 @@ impl Draft {
     /// Holds the draft against every bound in [`limits`].
     ///
     /// # Errors
-    /// The first thing to change, with its name, size and limit. Publishing checks the same and writes
-    /// nothing when it fails.
+    /// The first thing to change, with its name, size and limit. Publishing checks the same, of the encoded payload
+    /// if the store has a codec, and writes nothing when it fails.
     pub fn validate(&self) -> Result<(), InvalidDraft> {
         let f = &self.fields;
         bounded("type", &f.event_type, limits::TYPE_BYTES_MAX)?;
@@ -190,6 +190,23 @@ impl Draft {
         }
         headers(&f.headers)
     }
+
+    /// The draft with its payload encoded, within every bound. The reserved headers come last, because nobody
+    /// else may write them.
+    #[doc(hidden)]
+    pub fn encoded(mut self, codec: &str, encoded: Encoded) -> Result<Self, InvalidDraft> {
+        self.fields.payload = encoded.payload;
+        self.fields.headers.extend(encoded.headers);
+        self.validate()?;
+        let f = &mut self.fields;
+        f.headers.push((message::header::CODEC.to_owned(), codec.to_owned()));
+        let plain = std::mem::replace(&mut f.content_type, message::ENCODED.to_owned());
+        if plain != message::JSON {
+            f.headers.push((message::header::CONTENT_TYPE.to_owned(), plain));
+        }
+        header_room(&f.headers)?;
+        Ok(self)
+    }
 }
 
 fn text(field: &'static str, value: Option<&str>, max: usize) -> Result<(), InvalidDraft> {
@@ -201,7 +218,7 @@ fn text(field: &'static str, value: Option<&str>, max: usize) -> Result<(), Inva
     Ok(())
 }
 
-fn headers(headers: &[(String, String)]) -> Result<(), InvalidDraft> {
+fn header_room(headers: &[(String, String)]) -> Result<(), InvalidDraft> {
     if headers.len() > limits::HEADERS_MAX {
         return Err(InvalidDraft::TooManyHeaders { count: headers.len() });
     }
@@ -209,6 +226,11 @@ fn headers(headers: &[(String, String)]) -> Result<(), InvalidDraft> {
     if bytes > limits::HEADERS_BYTES_MAX {
         return too_long("headers", bytes, limits::HEADERS_BYTES_MAX);
     }
+    Ok(())
+}
+
+fn headers(headers: &[(String, String)]) -> Result<(), InvalidDraft> {
+    header_room(headers)?;
     for (name, value) in headers {
         bounded("header name", name, limits::HEADER_NAME_BYTES_MAX)?;
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
@@ -232,6 +254,12 @@ pub fn is_reserved(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["nats-", "ce-", "twinbox-"].iter().any(|prefix| name.starts_with(prefix))
         || ["traceparent", "tracestate", "content-type"].contains(&name.as_str())
+}
+
+/// Whether a destination takes a header of this name along, and a source brings it.
+pub fn travels(name: &str) -> bool {
+    use message::header as h;
+    !is_reserved(name) || [h::CODEC, h::CONTENT_TYPE, h::REDACTED].contains(&name)
 }
 
 fn bounded(field: &'static str, value: &str, max: usize) -> Result<(), InvalidDraft> {
@@ -329,7 +357,7 @@ mod tests {
         let many = (0..33).fold(draft(), |d, n| d.header(format!("h{n}"), ""));
         refused(many, "33 headers, and there may be 32");
         refused(draft().header("x", "v".repeat(16_384)), "`headers` has 16385 bytes and may have 16384");
-        for name in ["Nats-Msg-Id", "ce-id", "Content-Type"] {
+        for name in ["Nats-Msg-Id", "ce-id", "Content-Type", "twinbox-codec", "twinbox-redacted"] {
             assert!(draft().header(name, "").validate().unwrap_err().to_string().contains("reserved"));
         }
     }

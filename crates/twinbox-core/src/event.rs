@@ -59,6 +59,18 @@ pub enum DecodeError {
     },
     /// Not JSON, or not of the shape that its version says.
     Payload(serde_json::Error),
+    /// Encoded with a codec that is not configured here.
+    UnknownCodec {
+        /// Its name.
+        codec: String,
+    },
+    /// The codec that encoded it cannot decode it.
+    Codec {
+        /// Its name.
+        codec: String,
+        /// What the codec said.
+        source: BoxError,
+    },
     /// The conversion to the next version refused it.
     Upcast {
         /// The version that was converted.
@@ -78,6 +90,16 @@ impl fmt::Display for DecodeError {
                 write!(f, "no upcaster from {found}: name its type with `previous = …` on the next version")
             }
             Self::Payload(e) => write!(f, "the payload does not have the shape of its version: {e}"),
+            Self::UnknownCodec { codec } => write!(
+                f,
+                "the payload was encoded with {codec:?}, which is not configured here: \
+                 give it to the consumer's store with `StoreOptions::codec` or `StoreOptions::decoder`"
+            ),
+            Self::Codec { codec, source } => write!(
+                f,
+                "the codec {codec:?} cannot decode the payload: {source}; \
+                 does the consumer's store have the keys that the producer's has?"
+            ),
             Self::Upcast { from, source } => {
                 write!(f, "version {from} cannot become the next one: {source}")
             }

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`event`] | what an application publishes and handles: a serde type with a name, a version and a key |
+//! | [`codec`] | what changes a payload between the event and the row: encryption, compression |
 //! | [`draft`] | an event on its way into the outbox, validated before anything is written |
 //! | [`message`] | an event with its envelope, as every destination and source carries it |
 //! | [`id`] | message ids and derived ids |
@@ -14,6 +15,7 @@
 //! Everything is re-exported by the `twinbox` facade; depend on this crate to write a destination or a
 //! source of your own.
 
+pub mod codec;
 #[doc(hidden)]
 pub mod crash;
 pub mod destination;
@@ -28,6 +30,7 @@ pub mod retry;
 pub mod source;
 mod timestamp;
 
+pub use codec::{Encoded, PayloadCodec, PayloadContext};
 pub use destination::{Destination, PublishError, PublishErrorKind, Publisher};
 pub use draft::{Draft, InvalidDraft};
 pub use event::{DecodeError, Event, Schema};

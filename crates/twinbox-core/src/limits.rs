@@ -3,7 +3,7 @@
 //! They are chosen so that whatever the outbox accepts fits a NATS server's defaults (1 MiB with headers,
 //! 64 KiB of headers) and one EventBridge entry.
 
-/// Bytes of a payload: 1 MiB less room for headers and attributes.
+/// Bytes of a payload, as a codec leaves it if there is one: 1 MiB less room for headers and attributes.
 pub const PAYLOAD_BYTES_MAX: usize = 960 * 1024;
 /// Bytes of an event type, the length that EventBridge takes as `DetailType`.
 pub const TYPE_BYTES_MAX: usize = 128;
@@ -19,7 +19,7 @@ pub const SUBJECT_BYTES_MAX: usize = 1024;
 pub const CORRELATION_BYTES_MAX: usize = 255;
 /// Bytes of a content type.
 pub const CONTENT_TYPE_BYTES_MAX: usize = 255;
-/// Number of headers of an application's own.
+/// Number of headers of an application's own, with those that a codec adds.
 pub const HEADERS_MAX: usize = 32;
 /// Bytes of one header name.
 pub const HEADER_NAME_BYTES_MAX: usize = 128;

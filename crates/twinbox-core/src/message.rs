@@ -71,7 +71,28 @@ pub mod attribute {
     pub const CONTENT_TYPE: &str = "datacontenttype";
 }
 
+/// Reserved headers that travel with a message like the application's own.
+pub mod header {
+    /// The name of the [`PayloadCodec`](crate::PayloadCodec) that encoded the payload.
+    pub const CODEC: &str = "twinbox-codec";
+    /// The content type of what was encoded, if it is not JSON.
+    pub const CONTENT_TYPE: &str = "twinbox-content-type";
+    /// `true`: the payload was blanked. See [`Message::is_redacted`](super::Message::is_redacted).
+    pub const REDACTED: &str = "twinbox-redacted";
+}
+
 impl Message {
+    /// The first header of that name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether its payload was blanked in the store of its source. It keeps its id, its key and its place in the
+    /// order; consumers acknowledge it without running a handler.
+    pub fn is_redacted(&self) -> bool {
+        self.payload.is_empty() && self.header(header::REDACTED) == Some("true")
+    }
+
     /// The identity by which the inbox removes duplicates.
     pub fn message_id(&self) -> MessageId {
         MessageId::of(&self.source, &self.id)
@@ -143,6 +164,9 @@ impl Message {
 
 /// The content type of events that serde wrote.
 pub const JSON: &str = "application/json";
+
+/// The content type of a payload that a [`PayloadCodec`](crate::PayloadCodec) encoded.
+pub const ENCODED: &str = "application/octet-stream";
 
 /// An envelope that is not a CloudEvents 1.0 message of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

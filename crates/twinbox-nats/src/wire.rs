@@ -27,15 +27,15 @@ static NAMES: [(&str, HeaderName); 13] = [
 #[derive(Debug, PartialEq)]
 pub(crate) struct InvalidHeader;
 
-/// The headers of a message. Reserved names among its own, which only a producer that bypasses the store can
-/// have written, are left out.
+/// The headers of a message. Reserved names among its own that do not travel, which only a producer that bypasses
+/// the store can have written, are left out.
 pub(crate) fn encode(message: &Message, id: MessageId) -> Result<HeaderMap, InvalidHeader> {
     let mut headers = HeaderMap::new();
     headers.insert(header::NATS_MESSAGE_ID, HeaderValue::from(id.to_string()));
     for (attribute, text) in message.attributes() {
         headers.insert(name_of(attribute)?, HeaderValue::from(percent_encode(text)));
     }
-    for (name, text) in message.headers.iter().filter(|(name, _)| !draft::is_reserved(name)) {
+    for (name, text) in message.headers.iter().filter(|(name, _)| draft::travels(name)) {
         headers.append(name_from(name)?, value(text)?);
     }
     Ok(headers)
@@ -140,13 +140,13 @@ fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
     Ok(message)
 }
 
-/// The application's own headers, sorted by name, because the client does not keep their order.
+/// The headers that travel, sorted by name, because the client does not keep their order.
 fn own_headers(headers: &HeaderMap) -> Result<Vec<(String, String)>, String> {
     let mut own = Vec::new();
     let mut bytes = 0;
     for (name, values) in headers.iter() {
         let name: &str = name.as_ref();
-        if draft::is_reserved(name) {
+        if !draft::travels(name) {
             continue;
         }
         for value in values {

@@ -11,6 +11,7 @@ use twinbox_sql::{Dialect, OnMaxLag, Retention, Store};
 pub(crate) enum Maintenance {
     Purge(PurgeArguments),
     Retire(String),
+    Redact(String),
     Rebase,
     OpenBreaker { destination: String, reason: String },
     CloseBreaker(String),
@@ -52,7 +53,9 @@ impl Maintenance {
             {
                 schemas.named(config.namespace_of(id))?
             }
-            (None, Self::Purge(_) | Self::Rebase) if schemas.are_several() => return self.all(schemas).await,
+            (None, Self::Purge(_) | Self::Redact(_) | Self::Rebase) if schemas.are_several() => {
+                return self.all(schemas).await;
+            }
             (None, _) => schemas.only()?,
         };
         self.one(one).await
@@ -83,6 +86,15 @@ impl Maintenance {
                     false => println!("{prefix}there is no cursor of {name:?}"),
                 }
                 println!("{prefix}{} messages that were put aside are forgotten", retired.parked);
+                Ok(())
+            }
+            Self::Redact(key) => {
+                store.check().await?;
+                let redacted = store.redact(key).await?;
+                println!("{prefix}{} messages of the log are blank", redacted.outbox);
+                println!("{prefix}{} that wait for their time are", redacted.delayed);
+                println!("{prefix}{} dead letters are", redacted.dead_letters);
+                println!("{prefix}copies in brokers, backups and tables of handlers are not");
                 Ok(())
             }
             Self::OpenBreaker { destination, reason } => Ok(store.open_breaker(destination, reason).await?),

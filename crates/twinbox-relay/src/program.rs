@@ -88,6 +88,17 @@ enum Command {
         /// Its name; of a consumer that reads the log, `consumer:NAME`.
         name: String,
     },
+    /// Blank the payloads of all messages of a key: in the log, among those that wait, among the dead letters.
+    Redact {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// One schema of the file. Without it all of them.
+        #[arg(long, value_name = "NAME")]
+        schema: Option<String>,
+        /// The key. It stays, and so do ids, types and times.
+        key: String,
+    },
     /// Make the log readable again after the database was restored from a dump. Runs as the owner of the tables.
     Rebase {
         /// The configuration file.
@@ -174,6 +185,7 @@ fn execute(command: Command, log: NonBlocking) -> Result<(), Failure> {
             maintain(config, schema, Maintenance::Purge(retention))
         }
         Command::Retire { config, schema, name } => maintain(config, schema, Maintenance::Retire(name)),
+        Command::Redact { config, schema, key } => maintain(config, schema, Maintenance::Redact(key)),
         Command::Rebase { config, schema } => maintain(config, schema, Maintenance::Rebase),
         Command::Breaker(BreakerCommand::Open { destination, reason, config, schema }) => {
             maintain(config, schema, Maintenance::OpenBreaker { destination, reason })

@@ -11,6 +11,8 @@ pub enum ErrorKind {
     Busy,
     /// The draft breaks a bound. Nothing was written.
     InvalidDraft,
+    /// The payload codec refused to encode. Nothing was written.
+    Codec,
     /// A name, an option or the database's setup has to change.
     Configuration,
     /// The tables are missing, older than this program, or too new for it.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Store`] | the database of one service: migrations, checks, transactions |
 //! | [`Outbox`] | publishing inside a transaction |
+//! | [`StoreOptions::codec`], [`Store::redact`] | payloads that others cannot read, and payloads that are to go |
 //! | [`Tx`], [`BatchTx`], [`InTransaction`] | what counts as a transaction |
 //! | [`log`] | reading the outbox as a log: the one engine of relay and embedded consumer |
 //! | [`inbox`] | claims, attempts and dead letters of consumers |
@@ -21,6 +22,7 @@
 #![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused_imports))]
 
 mod begin;
+mod codec;
 mod connection;
 mod delayed;
 mod dialect;
@@ -33,6 +35,7 @@ mod migrate;
 mod missed;
 mod outbox;
 mod rebase;
+mod redact;
 mod retention;
 mod retire;
 mod row;
@@ -52,6 +55,7 @@ pub use error::{Error, ErrorKind};
 pub use handler_error::{Disposition, HandlerError, HandlerResult};
 pub use outbox::{Outbox, PUBLISH_ALL_MAX};
 pub use rebase::Rebased;
+pub use redact::Redacted;
 pub use retention::{OnMaxLag, Purged, Retention};
 pub use retire::Retired;
 pub use status::{BACKLOG_MAX, ReaderStatus};

@@ -1,5 +1,5 @@
 use crate::{
-    Dialect, Error, InTransaction,
+    Dialect, Error, InTransaction, codec,
     micros::Micros,
     row,
     scope::Scope,
@@ -42,7 +42,7 @@ impl<DB: Dialect> Outbox<DB> {
     /// [`Tx::publish`](crate::Tx::publish).
     ///
     /// # Errors
-    /// The event breaks a bound, and nothing was written; or the database refused.
+    /// The event breaks a bound or the codec refused it, and nothing was written; or the database refused.
     // Not `async fn`: with an opaque return type a pool in the place of `tx` is three errors, not one.
     pub fn publish<'a, E: Event>(
         &'a self,
@@ -91,20 +91,18 @@ impl<DB: Dialect> Outbox<DB> {
     /// [later](Draft::not_before) one at a time.
     ///
     /// # Errors
-    /// A draft breaks a bound, and nothing was written; or the database refused.
+    /// A draft breaks a bound or the codec refused it, and nothing was written; or the database refused.
     pub fn publish_all<'a>(
         &'a self,
         tx: &'a mut impl InTransaction<DB>,
         drafts: Vec<Draft>,
     ) -> BoxFuture<'a, Result<Vec<MessageId>, Error>> {
-        let (conn, mut scope) = tx.parts();
+        let (conn, scope) = tx.parts();
         Box::pin(async move {
-            drafts.iter().try_for_each(Draft::validate)?;
             let mut ids = Vec::with_capacity(drafts.len());
             let mut messages: Vec<Fields> = Vec::with_capacity(drafts.len());
             let mut delayed = Vec::new();
-            for draft in drafts {
-                let fields = complete(draft, scope.as_deref_mut());
+            for fields in prepare(&self.statements, scope, drafts)? {
                 ids.push(message_id(&self.statements, &fields));
                 if fields.not_before.is_some() { delayed.push(fields) } else { messages.push(fields) }
             }
@@ -127,11 +125,29 @@ pub(crate) async fn insert<DB: Dialect>(
     statements: &Statements,
     draft: Draft,
 ) -> Result<MessageId, Error> {
-    draft.validate()?;
-    let fields = complete(draft, scope);
+    let fields = prepare(statements, scope, vec![draft])?.swap_remove(0);
     let id = message_id(statements, &fields);
     write::<DB>(conn, statements, fields).await?;
     Ok(id)
+}
+
+/// What is to be written: complete, encoded, and within its bounds. If one is not, none counts as published.
+fn prepare(
+    statements: &Statements,
+    mut scope: Option<&mut Scope>,
+    drafts: Vec<Draft>,
+) -> Result<Vec<Fields>, Error> {
+    let Some(codec) = &statements.codecs.encoder else {
+        drafts.iter().try_for_each(Draft::validate)?;
+        return Ok(drafts.into_iter().map(|draft| complete(draft, scope.as_deref_mut())).collect());
+    };
+    let counts = scope.as_deref().map(Scope::counts);
+    let encode = |draft| codec::encode(&**codec, &statements.service, complete(draft, scope.as_deref_mut()));
+    let prepared = drafts.into_iter().map(encode).collect();
+    if let (Err(_), Some(scope), Some(counts)) = (&prepared, scope, counts) {
+        scope.reset(counts);
+    }
+    prepared
 }
 
 /// To the log, or to where messages wait for their time.

@@ -22,7 +22,7 @@ impl Cause {
 }
 
 /// How often each (cause, type, key) was published.
-type Counts = HashMap<(MessageId, String, Option<String>), u32>;
+pub(crate) type Counts = HashMap<(MessageId, String, Option<String>), u32>;
 
 #[derive(Debug)]
 pub struct Scope {
@@ -56,6 +56,15 @@ impl Scope {
         let nth = self.counts.entry(same).or_default();
         *nth += 1;
         id::caused(&self.statements.service, self.cause.message, &self.consumer, event_type, key, *nth)
+    }
+
+    /// What was published so far, to go back to if what comes next is not.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts.clone()
+    }
+
+    pub(crate) fn reset(&mut self, counts: Counts) {
+        self.counts = counts;
     }
 
     pub(crate) fn enter(&mut self) -> Nested {

@@ -1,5 +1,5 @@
 //! Every statement that the databases share, and how text becomes a statement.
-use crate::Dialect;
+use crate::{Dialect, codec::Codecs};
 use sqlx::{
     AssertSqlSafe, FromRow, SqlSafeStr, SqlStr,
     query::{Query, QueryAs, QueryScalar},
@@ -84,6 +84,7 @@ macro_rules! statements {
             /// The service whose store this is.
             pub(crate) service: String,
             pub(crate) namespace: String,
+            pub(crate) codecs: Codecs,
             /// Prepared once for each connection. Behind a pooler a name may mean another's statement.
             pub(crate) named: bool,
             $(pub(crate) $name: Statement,)*
@@ -94,6 +95,7 @@ macro_rules! statements {
                 Self {
                     service: service.to_owned(),
                     namespace: namespace.to_owned(),
+                    codecs: Codecs::default(),
                     named,
                     $($name: Statement { sql: render::<DB>(namespace, &$text), named },)*
                 }
@@ -194,6 +196,15 @@ statements! {
     bury: "INSERT INTO {dead_letters} (consumer, message_id, reason, error, attempts, event_id, source, type, \
         version, key, subject, time, sequence, correlation_id, causation_id, traceparent, content_type, headers, \
         payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    // By primary key, all six: a page of each table, and what has the key in it. The payload is not read.
+    redact_delayed_page: "SELECT max(nth) FROM (SELECT nth FROM {delayed} WHERE nth > ? ORDER BY nth LIMIT ?) page";
+    redact_delayed: "UPDATE {delayed} SET payload = ?, headers = ? WHERE key = ? AND nth > ? AND nth <= ?";
+    redact_log_page: "SELECT max(position) FROM \
+        (SELECT position FROM {outbox} WHERE position > ? ORDER BY position LIMIT ?) page";
+    redact_log: "UPDATE {outbox} SET payload = ?, headers = ? WHERE key = ? AND position > ? AND position <= ?";
+    redact_letters_page: "SELECT max(id) FROM (SELECT id FROM {dead_letters} WHERE id > ? ORDER BY id LIMIT ?) page";
+    redact_letters: "UPDATE {dead_letters} SET payload = ?, headers = ?, error = 'redacted' \
+        WHERE key = ? AND id > ? AND id <= ?";
     // By primary key, backwards.
     dead_letters: "SELECT event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
         traceparent, content_type, headers, payload, sequence, reason, error, attempts FROM {dead_letters} \

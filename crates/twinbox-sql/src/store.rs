@@ -1,5 +1,6 @@
 use crate::{
     Dialect, Error, ErrorKind, Outbox,
+    codec::Codecs,
     sql::{Statements, scalar},
 };
 use sqlx::Pool;
@@ -9,23 +10,24 @@ use std::{
     time::Duration,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use twinbox_core::limits;
+use twinbox_core::{PayloadCodec, limits};
 
 /// How long a transaction waits for its turn to write on SQLite.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Where Twinbox keeps its tables.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where Twinbox keeps its tables, and how payloads lie in them.
+#[derive(Debug, Clone)]
 #[must_use]
 pub struct StoreOptions {
     namespace: String,
     pooler: bool,
+    codecs: Codecs,
 }
 
 impl StoreOptions {
     /// Tables in the schema `twinbox` (Postgres) or behind the prefix `twinbox_` (SQLite).
     pub fn new() -> Self {
-        Self { namespace: "twinbox".to_owned(), pooler: false }
+        Self { namespace: "twinbox".to_owned(), pooler: false, codecs: Codecs::default() }
     }
 
     /// Another schema, or another prefix (without its underscore). Several services share a database by
@@ -47,6 +49,22 @@ impl StoreOptions {
     /// or say `.extra_float_digits(None)` in the pool's options.
     pub fn pooler(self, pooler: bool) -> Self {
         Self { pooler, ..self }
+    }
+
+    /// What encodes every payload that is published with this store, and decodes those that its consumers get.
+    /// Relays need none: they carry what was encoded.
+    ///
+    /// Consumers first: one that lacks the codec buries what was encoded with it.
+    pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
+        self.codecs.encoder = Some(Arc::new(codec));
+        self
+    }
+
+    /// A codec that decodes only: one that encoded before, or that another service encodes with. May be called
+    /// several times; of one name, [`codec`](Self::codec) comes before it.
+    pub fn decoder(mut self, codec: impl PayloadCodec) -> Self {
+        self.codecs.decoders.push(Arc::new(codec));
+        self
     }
 }
 
@@ -80,7 +98,8 @@ impl<DB: Dialect> Store<DB> {
     /// The same with tables elsewhere.
     ///
     /// # Errors
-    /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier, or SQLite has a pooler.
+    /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier, or a codec's name is not fit for
+    /// a header, or SQLite has a pooler.
     pub fn with_options(pool: Pool<DB>, service: &str, options: StoreOptions) -> Result<Self, Error> {
         if service.is_empty()
             || service.len() > limits::SOURCE_BYTES_MAX
@@ -91,7 +110,7 @@ impl<DB: Dialect> Store<DB> {
                 format!("the service name {service:?} must have 1 to 255 bytes and no control character"),
             ));
         }
-        let StoreOptions { namespace, pooler } = options;
+        let StoreOptions { namespace, pooler, codecs } = options;
         if pooler && DB::ONE_WRITER {
             return Err(Error::new(ErrorKind::Configuration, "SQLite has no pooler: leave `pooler` away"));
         }
@@ -103,9 +122,12 @@ impl<DB: Dialect> Store<DB> {
                 ),
             ));
         }
+        codecs.check()?;
+        let mut statements = Statements::new::<DB>(&namespace, service, !pooler);
+        statements.codecs = codecs;
         Ok(Self {
             pool,
-            statements: Arc::new(Statements::new::<DB>(&namespace, service, !pooler)),
+            statements: Arc::new(statements),
             committed: Arc::new(watch::Sender::new(())),
             writer: DB::ONE_WRITER.then(|| Arc::new(Semaphore::new(1))),
             looked_for_pooler: Arc::default(),

@@ -67,7 +67,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
     /// The database is away, or holds a payload of that type that is no `E`.
     pub async fn published<E: Event>(&self) -> Vec<E> {
         let messages = self.store.published(E::TYPE, 10_000).await.expect("the test's database is there");
-        let decode = |m: &Message| E::decode(m.version, &m.payload).expect("what was published can be read");
+        let decode = |m: &Message| {
+            let plain = self.store.decode(m).expect("the store of the test has the codec");
+            E::decode(plain.version, &plain.payload).expect("what was published can be read")
+        };
         messages.iter().map(decode).collect()
     }
 

@@ -12,6 +12,9 @@
 //!   database.
 //! - Move it to a broker: [`relay::Relay`], or the program `twinbox-relay`, and [`nats::Nats`] as the
 //!   consumer's transport.
+//! - The log keeps what it was told for as long as its retention says, and so it is a store of personal data as well:
+//!   encrypt payloads with a [`PayloadCodec`] ([`StoreOptions::codec`]), and blank those of a key with
+//!   [`Store::redact`].
 //!
 //! # Features
 //!
@@ -32,16 +35,16 @@ pub use twinbox_consumer::{
     HandlerFn, Input, Order, Outcome, Policy, Provide, handler_fn,
 };
 pub use twinbox_core::{
-    DecodeError, Draft, Event, InvalidDraft, Message, MessageId, RetryPolicy, Schema, Timestamp, Transport,
-    event, id, limits,
+    BoxError, DecodeError, Draft, Encoded, Event, InvalidDraft, Message, MessageId, PayloadCodec,
+    PayloadContext, RetryPolicy, Schema, Timestamp, Transport, event, id, limits, message,
 };
 pub use twinbox_macros::{Event, Provide, event_handler};
 #[cfg(feature = "sqlite")]
 pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
     BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Moved,
-    OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Retention, Retired, Store,
-    StoreOptions, Tx, begin, inbox, log,
+    OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Redacted, Retention, Retired,
+    Store, StoreOptions, Tx, begin, inbox, log,
 };
 
 /// The seams for destinations and sources of one's own.

@@ -1,8 +1,10 @@
 //! The consumer runtime: what becomes of a delivery, by the harness and by `Consumer::run` on the log.
+mod codec;
 mod contention;
 mod errors;
 mod ids;
 mod payloads;
+mod redact;
 mod registration;
 pub(crate) mod running;
 pub(crate) mod support;

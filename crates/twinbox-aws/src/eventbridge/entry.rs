@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 1000;
 /// From the year 0 to the year 9999, the years that RFC 3339 and so CloudEvents can write.
 const TIMES: std::ops::Range<i64> = -62_167_219_200_000_000..253_402_300_800_000_000;
 
-/// The extension that holds the application's own headers: a JSON list of pairs, as text.
+/// The extension that holds the application's own headers and those of Twinbox that travel: a JSON list of pairs, as text.
 pub(crate) const HEADERS: &str = "twinboxheaders";
 
 /// An event and its size as EventBridge counts it.
@@ -68,7 +68,7 @@ fn detail(message: &Message) -> Result<String, PublishError> {
         member(&mut detail, name, &quoted(&text));
         separator = ',';
     }
-    let headers: Vec<_> = message.headers.iter().filter(|(name, _)| !draft::is_reserved(name)).collect();
+    let headers: Vec<_> = message.headers.iter().filter(|(name, _)| draft::travels(name)).collect();
     if !headers.is_empty() {
         detail.push(',');
         member(&mut detail, HEADERS, &quoted(&json_of(&headers)));

@@ -20,6 +20,7 @@ pub(crate) struct Roles {
     pub(crate) producer: String,
     pub(crate) runtime: String,
     keeper: String,
+    redactor: String,
 }
 
 impl Roles {
@@ -27,15 +28,17 @@ impl Roles {
     pub(crate) async fn create(owner: &Store<Postgres>, table: &str) -> Self {
         let id = Uuid::now_v7().simple();
         let role = |name| format!("{name}_{id}");
-        let roles = Self { producer: role("producer"), runtime: role("runtime"), keeper: role("keeper") };
+        let (producer, runtime) = (role("producer"), role("runtime"));
+        let roles = Self { producer, runtime, keeper: role("keeper"), redactor: role("redactor") };
         let documented =
             GRANTS.split_once("```sql\n").and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
         assert!(documented.contains("shop_producer") && documented.contains("shop_runtime"), "{documented}");
-        let Self { producer, runtime, keeper } = &roles;
+        let Self { producer, runtime, keeper, redactor } = &roles;
         let grants = documented.replace("shop_producer", producer).replace("shop_runtime", runtime);
-        let grants = grants.replace("shop_keeper", keeper);
+        let grants = grants.replace("shop_keeper", keeper).replace("shop_redactor", redactor);
         let all = format!(
-            "CREATE ROLE {producer} LOGIN; CREATE ROLE {runtime} LOGIN; CREATE ROLE {keeper} LOGIN; {grants};
+            "CREATE ROLE {producer} LOGIN; CREATE ROLE {runtime} LOGIN; CREATE ROLE {keeper} LOGIN;
+            CREATE ROLE {redactor} LOGIN; {grants};
             GRANT SELECT, INSERT ON {table} TO {producer}, {runtime}"
         );
         sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
@@ -44,10 +47,10 @@ impl Roles {
 
     /// Roles outlive the database.
     pub(crate) async fn drop(self, owner: &Store<Postgres>) {
-        let Self { producer, runtime, keeper } = self;
+        let Self { producer, runtime, keeper, redactor } = self;
         let all = format!(
-            "DROP OWNED BY {producer}, {runtime}, {keeper};
-            DROP ROLE {producer}; DROP ROLE {runtime}; DROP ROLE {keeper}"
+            "DROP OWNED BY {producer}, {runtime}, {keeper}, {redactor};
+            DROP ROLE {producer}; DROP ROLE {runtime}; DROP ROLE {keeper}; DROP ROLE {redactor}"
         );
         sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
     }
@@ -161,6 +164,31 @@ async fn the_documented_grants_are_enough_and_no_more() {
         "ALTER TABLE twinbox.inbox DISABLE TRIGGER refuse_commit",
         "DROP TABLE twinbox.inbox",
     ] {
+        forbidden(runtime.pool(), sql).await;
+    }
+    let redactor = store_of(&world, &roles.redactor).await;
+    redactor.check().await.unwrap();
+    delay(&runtime, 2).await;
+    // Published, waiting and rejected; what its handler published was rolled back.
+    let redacted = redactor.redact("2").await.unwrap();
+    assert_eq!((redacted.outbox, redacted.delayed, redacted.dead_letters), (1, 1, 1));
+    for sql in [
+        "SELECT payload FROM twinbox.outbox",
+        "SELECT headers FROM twinbox.delayed",
+        "SELECT * FROM twinbox.dead_letters",
+        "UPDATE twinbox.outbox SET key = 'mine'",
+        "UPDATE twinbox.delayed SET not_before = now()",
+        "UPDATE twinbox.dead_letters SET consumer = 'mine'",
+        "DELETE FROM twinbox.outbox",
+        "DELETE FROM twinbox.dead_letters",
+        "INSERT INTO twinbox.outbox (type, payload) VALUES ('a', '')",
+        "SELECT * FROM twinbox.inbox",
+        "SELECT * FROM effects",
+    ] {
+        forbidden(redactor.pool(), sql).await;
+    }
+    redactor.pool().close().await;
+    for sql in ["UPDATE twinbox.dead_letters SET payload = ''", "UPDATE twinbox.delayed SET payload = ''"] {
         forbidden(runtime.pool(), sql).await;
     }
     // What the consumer's handler published, and one that neither has settled.
