@@ -3,7 +3,7 @@ use super::*;
 use std::time::Instant;
 use twinbox::ErrorKind;
 
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_secs(1);
 
 fn short() -> ReaderOptions {
     ReaderOptions::new().lease(SHORT)
@@ -52,14 +52,14 @@ pub(super) async fn the_same_owner_takes_over_at_once<DB: Names>(store: &Store<D
     publish(store, None, &["a"]).await;
     let mut first = Reader::open(store, "d", owner, short()).await.unwrap().unwrap();
     take(&mut first, 1).await;
-    let mut second = Reader::open(store, "d", owner, short()).await.unwrap().unwrap();
+    let mut second = Reader::open(store, "d", owner, long()).await.unwrap().unwrap();
     assert_eq!(settle_until(&mut second, "a").await, ["a"]);
     let lost = in_time(first.next(0)).await.unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::LeaseLost);
 }
 
 pub(super) async fn a_reader_that_runs_keeps_its_lease<DB: Names>(store: &Store<DB>) {
-    let lease = Duration::from_millis(800);
+    let lease = Duration::from_millis(2400);
     let mut reader = open_with(store, "d", ReaderOptions::new().lease(lease)).await;
     let others = async {
         let begun = Instant::now();
@@ -137,10 +137,11 @@ pub(super) async fn a_cursor_that_moved_is_not_overwritten<DB: Names>(store: &St
 
 pub(super) async fn nothing_is_handed_out_in_the_time_held_back<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a"]).await;
-    let mut reader = open_with(store, "d", short()).await;
-    reader.hold(SHORT);
+    let lease = 10 * SHORT;
+    let mut reader = open_with(store, "d", ReaderOptions::new().lease(lease)).await;
+    reader.hold(lease);
     let held = tokio::time::timeout(2 * SHORT, reader.next(1)).await;
     assert!(held.is_err(), "a publish could outlast the lease: {held:?}");
-    reader.hold(SHORT / 4);
+    reader.hold(lease / 4);
     assert_eq!(texts(&take(&mut reader, 1).await), ["a"]);
 }

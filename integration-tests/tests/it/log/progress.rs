@@ -28,7 +28,7 @@ pub(super) async fn the_lowest_unfinished_message_holds_the_cursor<DB: Names>(st
 pub(super) async fn a_crash_redelivers_exactly_what_was_not_recorded<DB: Names>(store: &Store<DB>) {
     let names: Vec<_> = (0..10).map(|n| n.to_string()).collect();
     publish_all(store, names.iter().map(|name| draft(None, name)).collect()).await;
-    let mut reader = open_with(store, "d", ReaderOptions::new().lease(Duration::from_millis(300))).await;
+    let mut reader = open_with(store, "d", ReaderOptions::new().lease(Duration::from_secs(2))).await;
     let entries = take(&mut reader, 10).await;
     for entry in &entries[..4] {
         reader.settle(entry.ticket);

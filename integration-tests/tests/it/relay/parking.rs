@@ -197,7 +197,7 @@ async fn open<DB: Dialect>(store: &TestDatabase<DB>, lease: Duration) -> Reader<
 async fn a_reader_that_lost_its_lease_parks_nothing<DB: TestDb>() {
     let store = DB::fresh().await;
     draft(&store, "a1", "orders.placed", "a").await;
-    let mut first = open(&store, Duration::from_millis(200)).await;
+    let mut first = open(&store, Duration::from_secs(1)).await;
     let entry = first.next(1).await.unwrap().remove(0);
     let mut second = loop {
         let options = ReaderOptions::new().parking(true);
