@@ -34,7 +34,7 @@ impl<DB: Dialect> Store<DB> {
     /// dead letter, and without the alarm that its id had another payload before.
     ///
     /// **Out of reach:** copies in a broker; what a handler wrote to tables of its own or sent elsewhere; error texts
-    /// of attempts at messages that are not done with; what a relay or a consumer has read and holds in memory; the
+    /// of attempts at messages that are not done with; the SHA-256 of a payload in the inbox; what a relay or a consumer has read and holds in memory; the
     /// WAL, free space of the database's files until it is vacuumed, replicas that lag, and backups. A message
     /// that is published, moved or buried meanwhile may escape: have the key's publishers stopped, or run it again.
     ///

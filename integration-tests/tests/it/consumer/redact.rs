@@ -3,7 +3,12 @@ use super::{
     running::run_until,
     support::{Placed, TestDb, World, cases, effect, eventually, failed, soon},
 };
-use std::{os::unix::process::ExitStatusExt as _, process::Output, time::Duration};
+use std::{
+    os::unix::process::ExitStatusExt as _,
+    process::Output,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use tokio::process::Command;
 use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Message,
@@ -28,8 +33,16 @@ async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Hand
     }
 }
 
+/// How large batches were.
+type Sizes = Arc<Mutex<Vec<usize>>>;
+
 #[event_handler(consumer = "tests.redact.batch", batch = 10)]
-async fn note_all<DB: Dialect>(tx: &mut BatchTx<'_, DB>, orders: Vec<Delivery<Placed>>) -> HandlerResult {
+async fn note_all<DB: Dialect>(
+    sizes: &Sizes,
+    tx: &mut BatchTx<'_, DB>,
+    orders: Vec<Delivery<Placed>>,
+) -> HandlerResult {
+    sizes.lock().unwrap().push(orders.len());
     for order in orders {
         effect::<DB>(tx, 1_000 + order.n).await?;
     }
@@ -79,8 +92,12 @@ async fn a_redacted_message_is_passed_by_and_other_keys_are_handled<DB: TestDb>(
             assert_eq!(&new, old);
         }
     }
-    let consumer = Consumer::new((*world).clone(), ()).handler::<note>().handler::<note_all>();
+    let consumer = Consumer::new((*world).clone(), ()).handler::<note>();
+    run_until(consumer, async || world.effects().await.len() == 2).await;
+    let sizes = Sizes::default();
+    let consumer = Consumer::new((*world).clone(), sizes.clone()).handler::<note_all>();
     run_until(consumer, async || world.effects().await.len() == 4).await;
+    assert_eq!(*sizes.lock().unwrap(), [2], "the others stay a batch");
     assert_eq!(world.effects().await, [2, 3, 1_002, 1_003]);
     assert_eq!((world.rows("inbox").await, world.rows("dead_letters").await), (4, 0));
     assert_eq!(redact(&world, "1").await, (2, 0, 0), "again, with nothing else");
