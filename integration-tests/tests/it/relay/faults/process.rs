@@ -78,7 +78,8 @@ async fn epoch(store: &Store<Postgres>) -> i64 {
 }
 
 async fn settled(store: &Store<Postgres>) -> i64 {
-    let sql = "SELECT coalesce(max(w * 1000000 + position), 0)::bigint FROM twinbox.cursors";
+    // At the end of a window `p` takes its place, and the position starts again.
+    let sql = "SELECT coalesce(max(p * 1000000 + position), 0)::bigint FROM twinbox.cursors";
     number(store.pool(), sql).await
 }
 
