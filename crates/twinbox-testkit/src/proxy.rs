@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -22,6 +23,15 @@ pub struct Proxy {
     _accepting: JoinSet<()>,
 }
 
+/// Whose bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// What clients ask.
+    Client,
+    /// What the server answers.
+    Server,
+}
+
 #[derive(Debug)]
 struct Shared {
     upstream: Mutex<SocketAddr>,
@@ -31,6 +41,10 @@ struct Shared {
     /// Those below this are cut.
     cut_below: watch::Sender<u64>,
     connections: AtomicU64,
+    delay: Mutex<Duration>,
+    dropped: Mutex<Option<Side>>,
+    /// Bytes that may still come from the server.
+    allowance: Mutex<Option<usize>>,
 }
 
 /// Bytes that are passed on at a time.
@@ -50,6 +64,9 @@ impl Proxy {
             silent_below: watch::Sender::new(0),
             cut_below: watch::Sender::new(0),
             connections: AtomicU64::new(0),
+            delay: Mutex::default(),
+            dropped: Mutex::default(),
+            allowance: Mutex::default(),
         });
         let mut accepting = JoinSet::new();
         let serving = shared.clone();
@@ -116,6 +133,23 @@ impl Proxy {
         self.shared.silent_below.send_replace(0);
     }
 
+    /// Holds back each piece of what is sent, in either direction, for that long. Zero: no longer.
+    pub fn delay(&self, delay: Duration) {
+        *self.shared.delay.lock().expect("no holder panics") = delay;
+    }
+
+    /// Throws away what one side sends, on every connection, while the other side goes on. What is thrown away does
+    /// not come again: [`cut`](Self::cut) before it ends with None, unless the protocol can do without it.
+    pub fn drop_what_comes_from(&self, sender: Option<Side>) {
+        *self.shared.dropped.lock().expect("no holder panics") = sender;
+    }
+
+    /// Lets that many more bytes of the server's answers through, of all connections together, and cuts the
+    /// connection that has the next one, in the middle of an answer if need be. Once.
+    pub fn cut_after(&self, bytes: usize) {
+        *self.shared.allowance.lock().expect("no holder panics") = Some(bytes);
+    }
+
     /// Cuts every connection, and leads new ones to another server.
     pub fn lead_to(&self, upstream: SocketAddr) {
         *self.shared.upstream.lock().expect("no holder panics") = upstream;
@@ -145,7 +179,9 @@ impl Shared {
                     if n == 0 {
                         return Ok(());
                     }
-                    server.write_all(&up[..n]).await?;
+                    if self.keeps(Side::Client).await {
+                        server.write_all(&up[..n]).await?;
+                    }
                     if self.takes(&up[..n]) {
                         // The server's answer is its word that it has done what was asked.
                         let _ = server.read(&mut down).await?;
@@ -158,8 +194,38 @@ impl Shared {
                     if n == 0 {
                         return Ok(());
                     }
-                    client.write_all(&down[..n]).await?;
+                    let (n, goes_on) = self.allows(n);
+                    if self.keeps(Side::Server).await {
+                        client.write_all(&down[..n]).await?;
+                    }
+                    if !goes_on {
+                        return Ok(());
+                    }
                 }
+            }
+        }
+    }
+
+    /// Whether what this side sent is passed on, when it is time to.
+    async fn keeps(&self, sender: Side) -> bool {
+        let delay = *self.delay.lock().expect("no holder panics");
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        *self.dropped.lock().expect("no holder panics") != Some(sender)
+    }
+
+    /// How many of so many bytes come through, and whether the connection goes on.
+    fn allows(&self, bytes: usize) -> (usize, bool) {
+        let mut allowance = self.allowance.lock().expect("no holder panics");
+        match *allowance {
+            Some(left) if bytes > left => {
+                *allowance = None;
+                (left, false)
+            }
+            left => {
+                *allowance = left.map(|left| left - bytes);
+                (bytes, true)
             }
         }
     }
@@ -172,5 +238,74 @@ impl Shared {
             *armed = None;
         }
         hit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// A server that says everything twice.
+    async fn proxied() -> (Proxy, TcpStream) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut bytes = [0; 4];
+                    while client.read_exact(&mut bytes).await.is_ok() {
+                        client.write_all(&[bytes, bytes].concat()).await.unwrap();
+                    }
+                });
+            }
+        });
+        let proxy = Proxy::start(address).await.unwrap();
+        let client = TcpStream::connect(proxy.address()).await.unwrap();
+        (proxy, client)
+    }
+
+    async fn ask(client: &mut TcpStream) -> String {
+        client.write_all(b"ping").await.unwrap();
+        let mut answer = [0; 8];
+        client.read_exact(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[tokio::test]
+    async fn each_piece_is_held_back() {
+        let (proxy, mut client) = proxied().await;
+        let delay = Duration::from_millis(100);
+        proxy.delay(delay);
+        let asked = Instant::now();
+        assert_eq!(ask(&mut client).await, "pingping");
+        assert!(asked.elapsed() >= 2 * delay);
+    }
+
+    #[tokio::test]
+    async fn one_direction_is_dropped() {
+        let (proxy, mut client) = proxied().await;
+        for sender in [Side::Client, Side::Server] {
+            proxy.drop_what_comes_from(Some(sender));
+            client.write_all(b"lost").await.unwrap();
+            let nothing = tokio::time::timeout(Duration::from_millis(300), client.read_u8()).await;
+            assert!(nothing.is_err(), "{sender:?}: {nothing:?}");
+        }
+        proxy.drop_what_comes_from(None);
+        assert_eq!(ask(&mut client).await, "pingping");
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_cut_in_its_middle() {
+        let (proxy, mut client) = proxied().await;
+        proxy.cut_after(11);
+        assert_eq!(ask(&mut client).await, "pingping");
+        client.write_all(b"ping").await.unwrap();
+        let mut rest = Vec::new();
+        let cut = tokio::time::timeout(Duration::from_secs(30), client.read_to_end(&mut rest)).await;
+        assert!(cut.is_ok(), "it goes on");
+        assert_eq!(rest, b"pin");
+        let mut next = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(ask(&mut next).await, "pingping");
     }
 }
