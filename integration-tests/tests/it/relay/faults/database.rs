@@ -9,7 +9,9 @@ use twinbox_testkit::servers::{PostgresServer, find};
 
 /// A store that is reached by another way than the test's own.
 async fn store_at(url: &str) -> Store<Postgres> {
-    let pool = PgPoolOptions::new().max_connections(8).connect(url).await.unwrap();
+    // sqlx asks a connection whether it lives before it gives it away, and waits 30 s for a dead one.
+    let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(Duration::from_secs(5));
+    let pool = pool.connect(url).await.unwrap();
     Store::new(pool, SERVICE).unwrap()
 }
 
