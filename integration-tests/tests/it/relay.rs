@@ -4,7 +4,7 @@ mod crash;
 mod faults;
 mod parking;
 mod pooler;
-mod rig;
+pub(crate) mod rig;
 mod routes;
 mod schemas;
 mod secure;

@@ -1,22 +1,21 @@
 //! Payloads that are encoded between the event and the row, and decoded before a handler sees them.
 use super::{
     running::run_until,
-    support::{TestDb, World, cases, effect, eventually, placed, soon},
+    support::{TestDb, World, cases, effect, placed, soon},
 };
+use crate::relay::rig::{Running, Target};
 use serde::{Deserialize, Serialize};
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicU8, Ordering::Relaxed},
 };
 use twinbox::{
-    BatchTx, BoxError, CancellationToken, Consumer, Delivery, Dialect, Draft, Encoded, ErrorKind, Event,
-    HandlerResult, Message, Outcome, PayloadCodec, PayloadContext, Store, StoreOptions, Timestamp, Tx,
+    BatchTx, BoxError, Consumer, Delivery, Dialect, Draft, Encoded, ErrorKind, Event, HandlerResult, Message,
+    Outcome, PayloadCodec, PayloadContext, Store, StoreOptions, Timestamp, Tx,
     aws::{EventBridge, EventBridgeOptions},
     event_handler,
     inbox::Claimed,
     limits,
-    nats::{Nats, NatsOptions, StreamOptions},
-    relay::Relay,
 };
 use twinbox_core::Destination as _;
 use twinbox_testkit::{Harness, database::SERVICE, eventbridge::FakeEventBridge};
@@ -186,21 +185,14 @@ async fn an_encoded_message_goes_through_a_broker_as_it_is<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let store = ciphered(&world);
     publish(&store, vec![Draft::of(&moved(1)).unwrap().content_type("text/json")]).await;
-    let url = std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL names a running NATS server");
-    let name = format!("codec-{}", uuid::Uuid::now_v7().simple());
-    let options = NatsOptions::new(url).stream(&name).prefix(&name).create_stream(StreamOptions::default());
-    let nats = Nats::with_options(options).unwrap();
-    let stop = CancellationToken::new();
-    let relay = Relay::new((*world).clone(), nats.clone());
-    let counters = relay.counters();
-    let relaying = tokio::spawn(relay.run(stop.clone()));
-    eventually(async || (counters.published() == 1).then_some(())).await;
+    let target = Target::shared();
+    let relay = Running::start(&*world, &target);
+    relay.published(1).await;
     let seen = Seen::default();
-    let consumer = Consumer::new(store, seen.clone()).transport(nats).handler::<note>();
+    let consumer = Consumer::new(store, seen.clone()).transport(target.destination()).handler::<note>();
     run_until(consumer, async || world.effects().await == [1]).await;
     assert_eq!(seen.lock().unwrap()[0].content_type, "text/json");
-    stop.cancel();
-    soon(relaying).await.unwrap().unwrap();
+    relay.stop().await;
 }
 
 /// EventBridge would refuse it as JSON.

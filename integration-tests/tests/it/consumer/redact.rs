@@ -1,8 +1,9 @@
 //! Messages of a key that are blanked: nobody handles them, and everything else goes on.
 use super::{
     running::run_until,
-    support::{Placed, TestDb, World, cases, effect, eventually, failed, soon},
+    support::{Placed, TestDb, World, cases, effect, failed, soon},
 };
+use crate::relay::rig::{Running, Target};
 use std::{
     os::unix::process::ExitStatusExt as _,
     process::Output,
@@ -11,11 +12,9 @@ use std::{
 };
 use tokio::process::Command;
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Message,
-    Outcome, Redacted, Store, Timestamp, Tx, event_handler,
+    BatchTx, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Message, Outcome, Redacted,
+    Store, Timestamp, Tx, event_handler,
     log::{Entry, Parked, Reader, ReaderOptions},
-    nats::{Nats, NatsOptions, StreamOptions},
-    relay::Relay,
 };
 use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
@@ -175,19 +174,12 @@ async fn a_redacted_message_goes_through_a_broker_and_is_passed_by<DB: TestDb>()
     let world = World::<DB>::new().await;
     publish(&world, [1, 2].map(draft)).await;
     assert_eq!(redact(&world, "1").await, (1, 0, 0));
-    let url = std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL names a running NATS server");
-    let name = format!("redact-{}", Uuid::now_v7().simple());
-    let options = NatsOptions::new(url).stream(&name).prefix(&name).create_stream(StreamOptions::default());
-    let nats = Nats::with_options(options).unwrap();
-    let stop = CancellationToken::new();
-    let relay = Relay::new((*world).clone(), nats.clone());
-    let counters = relay.counters();
-    let relaying = tokio::spawn(relay.run(stop.clone()));
-    eventually(async || (counters.published() == 2).then_some(())).await;
-    stop.cancel();
-    soon(relaying).await.unwrap().unwrap();
+    let target = Target::shared();
+    let relay = Running::start(&*world, &target);
+    relay.published(2).await;
+    relay.stop().await;
     // One at a time, so that the blank one is done with when the other is handled.
-    let consumer = Consumer::new((*world).clone(), ()).transport(nats).handler::<note>();
+    let consumer = Consumer::new((*world).clone(), ()).transport(target.destination()).handler::<note>();
     run_until(consumer, async || world.effects().await == [2]).await;
     assert_eq!((world.rows("dead_letters").await, world.rows("inbox").await), (0, 1));
 }

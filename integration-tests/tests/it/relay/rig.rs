@@ -35,17 +35,17 @@ pub(super) const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
 pub(super) type Copy = (String, Option<String>, u64);
 
 /// A stream of a test's own.
-pub(super) struct Target {
+pub(crate) struct Target {
     pub(super) url: String,
     pub(super) name: String,
 }
 
 impl Target {
-    pub(super) fn at(url: impl Into<String>) -> Self {
+    pub(crate) fn at(url: impl Into<String>) -> Self {
         Self { url: url.into(), name: format!("RELAY_{}", Uuid::now_v7().simple()) }
     }
 
-    pub(super) fn shared() -> Self {
+    pub(crate) fn shared() -> Self {
         Self::at(std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL: run `cargo xtask test`"))
     }
 
@@ -55,15 +55,15 @@ impl Target {
     }
 
     /// For a stream that exists.
-    pub(super) fn existing(&self) -> NatsOptions {
+    pub(crate) fn existing(&self) -> NatsOptions {
         NatsOptions::new(&self.url).stream(&self.name).prefix(self.name.to_lowercase())
     }
 
-    pub(super) fn options(&self) -> NatsOptions {
+    pub(crate) fn options(&self) -> NatsOptions {
         self.existing().create_stream(StreamOptions::default())
     }
 
-    pub(super) fn destination(&self) -> Nats {
+    pub(crate) fn destination(&self) -> Nats {
         Nats::with_options(self.options()).unwrap()
     }
 
@@ -173,7 +173,7 @@ impl Target {
 }
 
 /// A relay in this process.
-pub(super) struct Running {
+pub(crate) struct Running {
     pub(super) stop: CancellationToken,
     pub(super) counters: Counters,
     pub(super) breaker: Breaker,
@@ -181,7 +181,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn start<DB: Dialect>(store: &Store<DB>, target: &Target) -> Self {
+    pub(crate) fn start<DB: Dialect>(store: &Store<DB>, target: &Target) -> Self {
         Self::run(Relay::new(store.clone(), target.destination()))
     }
 
@@ -191,7 +191,7 @@ impl Running {
     }
 
     /// Waits until that many are published.
-    pub(super) async fn published(&self, count: u64) {
+    pub(crate) async fn published(&self, count: u64) {
         let published = async {
             while self.counters.published() < count {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -201,7 +201,7 @@ impl Running {
         waited.unwrap_or_else(|_| panic!("{} of {count} are published", self.counters.published()));
     }
 
-    pub(super) async fn stop(self) -> Counters {
+    pub(crate) async fn stop(self) -> Counters {
         self.stop.cancel();
         timeout(PATIENCE, self.task).await.expect("a relay stops when asked").unwrap().unwrap();
         self.counters
