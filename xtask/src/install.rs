@@ -86,12 +86,7 @@ pub(crate) fn python() -> Result<PathBuf> {
     pip.args(["--only-binary", ":all:", "--retries", "1", "-r"]).arg(&packages);
     run(&mut pip)?;
     let _ = fs::remove_dir_all(&kept);
-    match fs::rename(&new, &kept) {
-        // Another run was faster.
-        Err(_) if installed(&kept) => {}
-        renamed => renamed?,
-    }
-    eprintln!("installed {}", kept.display());
+    keep(&new, &kept, || installed(&kept))?;
     Ok(find::python()?)
 }
 
@@ -146,12 +141,7 @@ pub(crate) fn pgbouncer() -> Result<PathBuf> {
                 }
             }
         }
-        match fs::rename(&new, &kept) {
-            // Another run was faster.
-            Err(_) if kept.join("pgbouncer").exists() => {}
-            renamed => renamed?,
-        }
-        eprintln!("installed {}", kept.display());
+        keep(&new, &kept, || kept.join("pgbouncer").exists())?;
     }
     Ok(find::pgbouncer()?)
 }
@@ -196,12 +186,7 @@ impl Scratch {
         let (new, kept) = (self.0.join("nats"), find::cache()?.join(format!("nats-server-{version}")));
         fs::create_dir(&new)?;
         fs::rename(binary, new.join("nats-server"))?;
-        match fs::rename(&new, &kept) {
-            // Another run was faster.
-            Err(_) if kept.join("nats-server").exists() => {}
-            renamed => renamed?,
-        }
-        eprintln!("installed {}", kept.display());
+        keep(&new, &kept, || kept.join("nats-server").exists())?;
         Ok(version)
     }
 }
@@ -210,6 +195,17 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Puts what is complete where it is looked for.
+fn keep(new: &Path, kept: &Path, is_there: impl Fn() -> bool) -> Result<()> {
+    match fs::rename(new, kept) {
+        // Another run was faster.
+        Err(_) if is_there() => {}
+        renamed => renamed?,
+    }
+    eprintln!("installed {}", kept.display());
+    Ok(())
 }
 
 fn file_ending(folder: &Path, extension: &str) -> Result<PathBuf> {

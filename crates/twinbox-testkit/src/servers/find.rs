@@ -112,11 +112,8 @@ pub fn nats_version(binary: &Path) -> Option<Version> {
 ///
 /// When there is none, or the file that `TWINBOX_PYTHON` names does not exist.
 pub fn python() -> Result<PathBuf, ServerError> {
-    if let Some(path) = env::var_os("TWINBOX_PYTHON").map(PathBuf::from) {
-        return match path.is_file() {
-            true => Ok(path),
-            false => Err(ServerError::new(format!("TWINBOX_PYTHON: no file {}", path.display()))),
-        };
+    if let Some(named) = in_environment("TWINBOX_PYTHON") {
+        return named;
     }
     let path = cache()?.join(PYTHON);
     match path.is_file() {
@@ -131,11 +128,8 @@ pub fn python() -> Result<PathBuf, ServerError> {
 ///
 /// When there is none, or the file that `TWINBOX_PGBOUNCER` names does not exist.
 pub fn pgbouncer() -> Result<PathBuf, ServerError> {
-    if let Some(path) = env::var_os("TWINBOX_PGBOUNCER").map(PathBuf::from) {
-        return match path.is_file() {
-            true => Ok(path),
-            false => Err(ServerError::new(format!("TWINBOX_PGBOUNCER: no file {}", path.display()))),
-        };
+    if let Some(named) = in_environment("TWINBOX_PGBOUNCER") {
+        return named;
     }
     let mut dirs = path_dirs();
     dirs.push(PathBuf::from("/usr/sbin"));
@@ -157,12 +151,18 @@ pub fn cache() -> Result<PathBuf, ServerError> {
         .ok_or_else(|| ServerError::new("no folder for downloaded servers; set TWINBOX_CACHE"))
 }
 
+/// The file that a variable names, if it is set.
+fn in_environment(variable: &str) -> Option<Result<PathBuf, ServerError>> {
+    let path = env::var_os(variable).map(PathBuf::from)?;
+    Some(match path.is_file() {
+        true => Ok(path),
+        false => Err(ServerError::new(format!("{variable}: no file {}", path.display()))),
+    })
+}
+
 fn nats(variable: &str, problem: &str, wanted: impl Fn(Version) -> bool) -> Result<PathBuf, ServerError> {
-    if let Some(path) = env::var_os(variable).map(PathBuf::from) {
-        return match path.is_file() {
-            true => Ok(path),
-            false => Err(ServerError::new(format!("{variable}: no file {}", path.display()))),
-        };
+    if let Some(named) = in_environment(variable) {
+        return named;
     }
     let mut dirs = path_dirs();
     dirs.extend(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
