@@ -36,6 +36,8 @@ use twinbox_sql::Dialect;
 const LOG_LINES_MAX: usize = 4096;
 /// How long until a destination that was not set up as asked is tried again.
 const BROKEN_PAUSE: Duration = Duration::from_secs(30);
+/// How long a connection to the database may take: an idle one is asked first whether it lives.
+const CONNECTION_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Parser)]
 #[command(
@@ -249,6 +251,7 @@ async fn run(config: Config, task: Task) -> Result<(), Failure> {
                 options = options.extra_float_digits(None);
             }
             let pool = PgPoolOptions::new().max_connections(config.database.max_connections);
+            let pool = pool.acquire_timeout(CONNECTION_MAX);
             work::<Postgres>(pool.connect_lazy_with(options), &config, task).await
         }
         Some("sqlite") => {

@@ -9,15 +9,35 @@ use std::{
 /// Behind a pooler in transaction mode a statement and its arguments reach the same server for sure only
 /// inside a transaction.
 pub(crate) enum Connection<DB: Dialect> {
-    Direct(PoolConnection<DB>),
+    Direct(Direct<DB>),
     Pooled(Transaction<'static, DB>),
 }
 
+/// Closed instead of given back if it is dropped before its last statement ended. The pool would ask it first
+/// whether it lives, without a limit, and count it among its own until TCP gives a silent server up.
+pub(crate) struct Direct<DB: Dialect> {
+    conn: PoolConnection<DB>,
+    done: bool,
+}
+
+impl<DB: Dialect> Drop for Direct<DB> {
+    fn drop(&mut self) {
+        // A file is never silent, and one in memory would be gone with its connection.
+        if !self.done && !DB::ONE_WRITER {
+            self.conn.close_on_drop();
+        }
+    }
+}
+
 impl<DB: Dialect> Connection<DB> {
-    /// To be called after the last statement: until then nothing that was written behind a pooler is there.
+    /// To be called after the last statement: until then nothing that was written behind a pooler is there, and
+    /// the connection is not used again.
     pub(crate) async fn done(self) -> Result<(), Error> {
         match self {
-            Self::Direct(_) => Ok(()),
+            Self::Direct(mut direct) => {
+                direct.done = true;
+                Ok(())
+            }
             Self::Pooled(tx) => Ok(tx.commit().await?),
         }
     }
@@ -28,7 +48,7 @@ impl<DB: Dialect> Deref for Connection<DB> {
 
     fn deref(&self) -> &DB::Connection {
         match self {
-            Self::Direct(conn) => conn,
+            Self::Direct(direct) => &direct.conn,
             Self::Pooled(tx) => tx,
         }
     }
@@ -37,7 +57,7 @@ impl<DB: Dialect> Deref for Connection<DB> {
 impl<DB: Dialect> DerefMut for Connection<DB> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         match self {
-            Self::Direct(conn) => conn,
+            Self::Direct(direct) => &mut direct.conn,
             Self::Pooled(tx) => tx,
         }
     }
@@ -46,7 +66,7 @@ impl<DB: Dialect> DerefMut for Connection<DB> {
 impl<DB: Dialect> Store<DB> {
     pub(crate) async fn connection(&self) -> Result<Connection<DB>, Error> {
         Ok(match self.statements().named {
-            true => Connection::Direct(self.pool().acquire().await?),
+            true => Connection::Direct(Direct { conn: self.pool().acquire().await?, done: false }),
             false => Connection::Pooled(begin(self.pool()).await?),
         })
     }

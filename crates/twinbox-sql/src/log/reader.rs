@@ -5,12 +5,12 @@ use super::{
     lanes::{Lanes, Place},
     page::{Fetched, Reading, fetch},
     parking::{Parking, looked},
-    task::{Task, finished, joined},
+    task::{Task, finished, in_time, joined},
 };
 use crate::{Dialect, Error, ErrorKind, Store};
 use futures::FutureExt as _;
 use std::{
-    fmt, io,
+    fmt,
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
@@ -54,6 +54,9 @@ type Written = (Cursor, Instant, Advanced);
 
 /// How long the database may take until a cursor is taken.
 const OPEN_MAX: Duration = Duration::from_secs(5);
+/// How long it may take to read a page. What is slow but answers ends before this; a connection whose other
+/// side is gone without a word would not end for as long as TCP is patient.
+const PAGE_READ_MAX: Duration = Duration::from_secs(30);
 /// The first page is small, because nothing is known of the messages' size.
 const FIRST_PAGE: usize = 200;
 
@@ -75,8 +78,7 @@ impl<DB: Dialect> Reader<DB> {
             let sent_at = Instant::now();
             Ok((sent_at, store.take_cursor(destination, owner, &options).await?))
         };
-        let silent = |_| Err(Error::from(sqlx::Error::Io(io::ErrorKind::TimedOut.into())));
-        let (sent_at, taken) = tokio::time::timeout(OPEN_MAX, taking).await.unwrap_or_else(silent)?;
+        let (sent_at, taken) = in_time(OPEN_MAX, taking).await?;
         let Some(owned) = taken else { return Ok(None) };
         let cursor = owned.cursor;
         tracing::debug!(destination, epoch = owned.epoch, ?cursor, "took the cursor");
@@ -129,8 +131,8 @@ impl<DB: Dialect> Reader<DB> {
     /// it never returns a message and keeps lease and cursor fresh. Cancel safe.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`]: stop everything that is under way. Any other error of the database: open
-    /// another reader.
+    /// [`ErrorKind::LeaseLost`]: stop everything that is under way. Any other error of the database, and a page
+    /// that could not be read within 30 s: open another reader.
     pub async fn next(&mut self, room: usize) -> Result<Vec<Entry>, Error> {
         loop {
             let now = Instant::now();
@@ -246,7 +248,8 @@ impl<DB: Dialect> Reader<DB> {
             }
             let parked_of =
                 (self.parking.is_some() && self.reading.repeated > 0).then(|| self.destination.clone());
-            let task = tokio::spawn(fetch(self.store.clone(), self.reading.clone(), thin, parked_of));
+            let page = fetch(self.store.clone(), self.reading.clone(), thin, parked_of);
+            let task = tokio::spawn(in_time(PAGE_READ_MAX, page));
             self.fetching = Some(AbortOnDropHandle::new(task));
         }
     }

@@ -1,5 +1,6 @@
 //! Work that goes on when the future that waits for it is dropped.
 use crate::Error;
+use std::{io, time::Duration};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Work in a task of its own, so that the future that waits for it can be dropped.
@@ -19,6 +20,18 @@ pub(super) async fn finished<T: Task>(slot: &mut Option<T>) -> Result<T::Output,
         }
     })
     .await
+}
+
+/// An error if the work takes longer.
+pub(super) async fn in_time<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let silent = |_| {
+        let what = format!("the database did not answer within {limit:?}");
+        Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, what)).into())
+    };
+    tokio::time::timeout(limit, work).await.unwrap_or_else(silent)
 }
 
 pub(super) fn joined<T>(result: Result<Result<T, Error>, tokio::task::JoinError>) -> Result<T, Error> {

@@ -329,3 +329,57 @@ async fn row_54_half_open_connection_to_the_database() {
     running.stop().await;
     nothing_is_parked(&store).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_54_half_open_as_often_as_the_pool_has_connections() {
+    const CONNECTIONS: u32 = 4;
+    let (store, target) = (postgres().await, Target::shared());
+    let proxy = Proxy::start(postgres_address(store.url())).await.unwrap();
+    let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(Duration::from_secs(5));
+    let pool = pool.connect(&through(store.url(), &proxy)).await.unwrap();
+    let running = Running::run(target.quick(&Store::new(pool, SERVICE).unwrap()));
+    for n in 0..=CONNECTIONS {
+        publish(&store, n * 20..(n + 1) * 20).await;
+        target.whole((n as usize + 1) * 20).await;
+        // A statement that waits is under way for sure, and what waits for it is dropped.
+        let mut locked = store.pool().begin().await.unwrap();
+        sqlx::query("LOCK TABLE twinbox.cursors").execute(&mut *locked).await.unwrap();
+        waiting_for_a_lock(&store).await;
+        proxy.freeze_open();
+        locked.rollback().await.unwrap();
+    }
+    let last = (CONNECTIONS + 1) * 20;
+    publish(&store, last..last + 20).await;
+    target.whole(last as usize + 20).await;
+    running.stop().await;
+    nothing_is_parked(&store).await;
+}
+
+/// The process of the server that waits for a lock of this test.
+async fn waiting_for_a_lock(store: &Store<Postgres>) -> i64 {
+    let waiting = "SELECT pid::bigint FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually(async || sqlx::query_scalar(waiting).fetch_optional(store.pool()).await.unwrap()).await
+}
+
+/// Everything else works, the renewal of the lease too.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_54_one_page_is_never_answered() {
+    let (store, target) = (postgres().await, Target::shared());
+    let running = Running::run(target.quick(&store_at(store.url()).await));
+    publish(&store, 0..50).await;
+    running.published(50).await;
+    let mut locked = store.begin().await.unwrap();
+    sqlx::query("LOCK TABLE twinbox.outbox").execute(&mut *locked).await.unwrap();
+    let pid = waiting_for_a_lock(&store).await;
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+    };
+    signal("-STOP");
+    locked.rollback().await.unwrap();
+    publish(&store, 50..100).await;
+    target.whole(100).await;
+    signal("-CONT");
+    let counters = running.stop().await;
+    assert_eq!(counters.duplicates(), 0);
+    nothing_is_parked(&store).await;
+}
