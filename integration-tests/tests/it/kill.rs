@@ -6,11 +6,12 @@ use std::{os::unix::process::ExitStatusExt as _, time::Duration};
 use tokio::{
     process::{Child, Command},
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{sleep, timeout},
 };
-use twinbox::{Draft, Store};
+use twinbox::{CancellationToken, Draft, Store};
 use twinbox_testkit::database::{self, TestDatabase};
 
+/// Orders at least; they flow until the last process has died.
 const ORDERS: i64 = 10_000;
 const CUSTOMERS: i64 = 500;
 /// How long everything may take.
@@ -65,47 +66,57 @@ async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
     killers.spawn(async move { relay.die_often(Program::Relay, &RELAY_DEATHS, seed).await });
     killers.spawn(async move { consumer.die_often(Program::Consumer, &CONSUMER_DEATHS, seed + 1).await });
 
-    timeout(PATIENCE, async {
-        place_orders(&database).await;
-        let at_points: usize = killers.join_all().await.into_iter().sum();
-        assert!(at_points >= 15, "only {at_points} died where they should");
+    let orders = timeout(PATIENCE, async {
+        let killed = CancellationToken::new();
+        let killing = async {
+            let at_points: usize = killers.join_all().await.into_iter().sum();
+            killed.cancel();
+            at_points
+        };
+        let (orders, at_points) = tokio::join!(place_orders(&database, &killed), killing);
+        let points = RELAY_DEATHS.iter().chain(&CONSUMER_DEATHS).flatten().count();
+        assert_eq!(at_points, points, "each dies where it should");
         let (mut relay, mut consumer) =
             (programs.start(Program::Relay, None), programs.start(Program::Consumer, None));
-        while count(&database, "SELECT count(*) FROM twinbox.inbox").await < ORDERS {
+        while count(&database, "SELECT count(*) FROM twinbox.inbox").await < orders {
             sleep(Duration::from_millis(50)).await;
         }
         relay.kill().await.unwrap();
         consumer.kill().await.unwrap();
+        orders
     })
     .await
     .expect("everything is handled in time");
 
     let rows = |sql| count(&database, sql);
-    assert_eq!(rows("SELECT count(*) FROM twinbox.outbox").await, ORDERS);
-    assert_eq!(rows("SELECT count(*) FROM invoices").await, ORDERS);
-    assert_eq!(rows("SELECT count(DISTINCT order_id) FROM invoices").await, ORDERS);
-    assert_eq!(rows("SELECT count(*) FROM twinbox.inbox WHERE state = 'processed'").await, ORDERS);
+    assert_eq!(rows("SELECT count(*) FROM twinbox.outbox").await, orders);
+    assert_eq!(rows("SELECT count(*) FROM invoices").await, orders);
+    assert_eq!(rows("SELECT count(DISTINCT order_id) FROM invoices").await, orders);
+    assert_eq!(rows("SELECT count(*) FROM twinbox.inbox WHERE state = 'processed'").await, orders);
     assert_eq!(rows("SELECT count(*) FROM twinbox.attempts").await, 0);
     assert_eq!(rows("SELECT count(*) FROM twinbox.dead_letters").await, 0);
     let jammed = "SELECT count(*) FROM invoices WHERE order_id % 50 = 0 AND attempt > 1";
-    assert_eq!(rows(jammed).await, ORDERS / 50);
+    assert_eq!(rows(jammed).await, orders / 50);
     let consumer = database.dead_letters(INVOICING, 1).await.unwrap();
     assert!(consumer.is_empty());
     roles.drop(&database).await;
 }
 
-/// At a pace that outlasts the killing.
-async fn place_orders(store: &Store<Postgres>) {
-    let started = Instant::now();
-    for (page, first) in (0..ORDERS).step_by(100).enumerate() {
+/// At a steady pace, until nobody is killed any more. Answers with how many.
+async fn place_orders(store: &Store<Postgres>, killed: &CancellationToken) -> i64 {
+    let mut pace = tokio::time::interval(Duration::from_millis(600));
+    let mut orders = 0;
+    while orders < ORDERS || !killed.is_cancelled() {
+        pace.tick().await;
         let mut tx = store.begin().await.unwrap();
-        let drafts = (first..first + 100)
+        let drafts = (orders..orders + 100)
             .map(|order_id| Draft::of(&OrderPlaced { order_id, customer: order_id % CUSTOMERS }).unwrap())
             .collect();
         store.outbox().publish_all(&mut tx, drafts).await.unwrap();
         tx.commit().await.unwrap();
-        tokio::time::sleep_until(started + Duration::from_millis(600) * u32::try_from(page).unwrap()).await;
+        orders += 100;
     }
+    orders
 }
 
 async fn count(store: &Store<Postgres>, sql: &'static str) -> i64 {
