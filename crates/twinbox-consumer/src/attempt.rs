@@ -120,7 +120,7 @@ async fn once<DB: Dialect, S>(
     };
     crash::point("consumer.after_claim");
     let failed = attempt.number() - 1;
-    if failed >= handler.policy.max_attempts {
+    if handler.policy.gives_up(failed) {
         // Its last failure was counted, and the process died before it was buried.
         attempt.rollback().await;
         return bury(store, consumer, message, DeadReason::Exhausted, "its attempts ran out", failed).await;
@@ -255,7 +255,7 @@ async fn failure<DB: Dialect, S>(
         Err(error) => return store_error(&error),
     };
     crash::point("consumer.after_failure");
-    if failures >= policy.max_attempts {
+    if policy.gives_up(failures) {
         return bury(store, policy.consumer, message, DeadReason::Exhausted, &text, failures).await;
     }
     let delay = match error.disposition() {

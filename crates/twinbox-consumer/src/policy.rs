@@ -11,12 +11,15 @@ pub enum Order {
     None,
 }
 
+/// Failed attempts where nothing else says when to give up.
+const ATTEMPTS: u32 = 20;
+
 /// How a consumer treats its handler. It stands beside the handler, in `#[event_handler(…)]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use]
 pub struct Policy {
     pub(crate) consumer: &'static str,
-    pub(crate) max_attempts: u32,
+    pub(crate) max_attempts: Option<u32>,
     pub(crate) order: Order,
     pub(crate) batch: usize,
     pub(crate) concurrency: usize,
@@ -30,7 +33,7 @@ impl Policy {
     pub const fn new(consumer: &'static str) -> Self {
         Self {
             consumer,
-            max_attempts: 20,
+            max_attempts: None,
             order: Order::None,
             batch: 100,
             concurrency: 8,
@@ -39,10 +42,10 @@ impl Policy {
         }
     }
 
-    /// Failed attempts after which the message becomes a dead letter. Deadlocks, lock time-outs and outages
-    /// of the database do not count.
+    /// Failed attempts after which the message becomes a dead letter, whatever [`retry`](Self::retry) says of an
+    /// end. Deadlocks, lock time-outs and outages of the database do not count.
     pub const fn max_attempts(self, max_attempts: u32) -> Self {
-        Self { max_attempts, ..self }
+        Self { max_attempts: Some(max_attempts), ..self }
     }
 
     /// Whether messages of one key arrive in order.
@@ -67,9 +70,18 @@ impl Policy {
         Self { timeout, ..self }
     }
 
-    /// The delays between attempts.
+    /// The delays between attempts, and after how many to give up where
+    /// [`max_attempts`](Self::max_attempts) does not say: 20 if the policy has no end.
     pub const fn retry(self, retry: RetryPolicy) -> Self {
         Self { retry, ..self }
+    }
+
+    /// Whether there is no attempt after so many failures.
+    pub(crate) fn gives_up(&self, failures: u32) -> bool {
+        match self.max_attempts {
+            Some(max_attempts) => failures >= max_attempts,
+            None => failures >= ATTEMPTS || (failures > 0 && self.retry.next(failures, 0.0).is_none()),
+        }
     }
 
     /// The name of the consumer.

@@ -19,6 +19,7 @@ mod provide;
 /// |---|---|
 /// | `consumer = "billing.invoice"` | required; names the handler in the inbox, for good: words of `a-z`, `0-9`, `_`, `-` joined by dots, at most 120 bytes |
 /// | `max_attempts = 12` | failed attempts until the delivery is dead |
+/// | `retry = "vendor"` | the delays between attempts, and when to give up unless `max_attempts` says: 500 ms, 2 s, 5 s, 30 s; `"client"`: 10 s in all; or a constant of type `RetryPolicy` |
 /// | `order = "key"` | deliveries of one key one after another; `"none"`: in any order |
 /// | `batch = 200` | deliveries in one transaction at most; needed by, and only for, a batch handler |
 /// | `concurrency = 8` | transactions beside each other |

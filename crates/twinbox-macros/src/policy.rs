@@ -3,18 +3,19 @@ use crate::options::{self, at_least_one, dotted, literal, set};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
 use syn::{
-    Error, LitInt, LitStr, Result,
+    Error, LitInt, LitStr, Path, Result,
     meta::ParseNestedMeta,
     parse::{ParseStream, Parser},
 };
 
 const CONSUMER_BYTES_MAX: usize = 120;
-const OPTIONS: [&str; 6] = ["consumer", "max_attempts", "order", "batch", "concurrency", "timeout"];
+const OPTIONS: [&str; 7] = ["consumer", "max_attempts", "retry", "order", "batch", "concurrency", "timeout"];
 
 #[derive(Default)]
 struct Options {
     consumer: Option<LitStr>,
     max_attempts: Option<LitInt>,
+    retry: Option<TokenStream>,
     order: Option<TokenStream>,
     batch: Option<LitInt>,
     concurrency: Option<LitInt>,
@@ -26,6 +27,7 @@ impl Options {
         match options::name(meta).as_str() {
             "consumer" => set(&mut self.consumer, meta, consumer),
             "max_attempts" => set(&mut self.max_attempts, meta, at_least_one),
+            "retry" => set(&mut self.retry, meta, retry),
             "order" => set(&mut self.order, meta, order),
             "batch" => set(&mut self.batch, meta, at_least_one),
             "concurrency" => set(&mut self.concurrency, meta, at_least_one),
@@ -50,12 +52,14 @@ impl Policy {
             let message = "`consumer = \"…\"` is required: it names the handler in the inbox, for good";
             Error::new(Span::call_site(), message)
         })?;
-        let (max_attempts, order) = (options.max_attempts.iter(), options.order.iter());
+        let (max_attempts, retry) = (options.max_attempts.iter(), options.retry.iter());
+        let order = options.order.iter();
         let (batch, concurrency) = (options.batch.iter(), options.concurrency.iter());
         let timeout = options.timeout.iter();
         let tokens = quote! {
             ::twinbox::Policy::new(#consumer)
                 #(.max_attempts(#max_attempts))*
+                #(.retry(#retry))*
                 #(.order(#order))*
                 #(.batch(#batch))*
                 #(.concurrency(#concurrency))*
@@ -73,6 +77,23 @@ impl ToTokens for Policy {
 
 fn consumer(input: ParseStream) -> Result<LitStr> {
     dotted(input, "`billing.invoice`", CONSUMER_BYTES_MAX)
+}
+
+/// The name of a profile, or a constant.
+fn retry(input: ParseStream) -> Result<TokenStream> {
+    if !input.peek(LitStr) {
+        let expected = "expected \"vendor\", \"client\" or a constant of type `RetryPolicy`";
+        return input.parse::<Path>().map(|path| quote!(#path)).map_err(|e| Error::new(e.span(), expected));
+    }
+    let profile: LitStr = input.parse()?;
+    match profile.value().as_str() {
+        "vendor" => Ok(quote!(::twinbox::RetryPolicy::vendor())),
+        "client" => Ok(quote!(::twinbox::RetryPolicy::client())),
+        _ => Err(Error::new_spanned(
+            profile,
+            "expected \"vendor\" or \"client\"; for other delays name a constant of type `RetryPolicy`",
+        )),
+    }
 }
 
 fn order(input: ParseStream) -> Result<TokenStream> {
@@ -124,6 +145,20 @@ mod tests {
             "::twinbox::Policy::new(\"billing.invoice\").max_attempts(12).order(::twinbox::Order::Key).batch(200)\
              .concurrency(8).timeout(::core::time::Duration::from_millis(30000u64))"
         );
+    }
+
+    #[test]
+    fn retry_is_a_profile_or_a_constant() {
+        let retry = |written: &str| parse(&format!("consumer = \"a\", retry = {written}"));
+        let policy = |retry: &str| Ok(format!("::twinbox::Policy::new(\"a\").retry({retry})"));
+        assert_eq!(retry("\"vendor\""), policy("::twinbox::RetryPolicy::vendor()"));
+        assert_eq!(retry("\"client\""), policy("::twinbox::RetryPolicy::client()"));
+        assert_eq!(retry("crate::PATIENT"), policy("crate::PATIENT"));
+        let other =
+            "expected \"vendor\" or \"client\"; for other delays name a constant of type `RetryPolicy`";
+        assert_eq!(retry("\"patient\"").unwrap_err(), [other]);
+        let expected = "expected \"vendor\", \"client\" or a constant of type `RetryPolicy`";
+        assert_eq!(retry("5").unwrap_err(), [expected]);
     }
 
     #[test]

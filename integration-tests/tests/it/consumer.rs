@@ -6,6 +6,7 @@ mod ids;
 mod payloads;
 mod redact;
 mod registration;
+mod retry;
 pub(crate) mod running;
 pub(crate) mod support;
 
