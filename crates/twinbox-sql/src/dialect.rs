@@ -93,6 +93,9 @@ pub trait Dialect:
     /// One transaction of ours at a time in this process.
     #[doc(hidden)]
     const ONE_WRITER: bool;
+    /// After a `SELECT` by key: nobody else changes the row until the transaction ends.
+    #[doc(hidden)]
+    const LOCK_ROW: &'static str;
     #[doc(hidden)]
     const NOW: &'static str;
     /// The time that `?` microseconds from now will be.

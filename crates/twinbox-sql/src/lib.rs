@@ -6,6 +6,7 @@
 //! | [`Outbox`] | publishing inside a transaction |
 //! | [`StoreOptions::codec`], [`Store::redact`] | payloads that others cannot read, and payloads that are to go |
 //! | [`Tx`], [`BatchTx`], [`InTransaction`] | what counts as a transaction |
+//! | [`StateColumn`] | transitions that happen once |
 //! | [`log`] | reading the outbox as a log: the one engine of relay and embedded consumer |
 //! | [`inbox`] | claims, attempts and dead letters of consumers |
 //! | [`Dialect`] | what differs between databases, and nothing else |
@@ -44,6 +45,7 @@ mod sql;
 mod status;
 mod store;
 mod text;
+mod transition;
 mod tx;
 
 pub use begin::{OwnedTx, begin};
@@ -60,4 +62,5 @@ pub use retention::{OnMaxLag, Purged, Retention};
 pub use retire::Retired;
 pub use status::{BACKLOG_MAX, ReaderStatus};
 pub use store::{Store, StoreOptions};
+pub use transition::{StateColumn, Transition};
 pub use tx::{BatchTx, InTransaction, Tx};

@@ -8,7 +8,8 @@
 //!
 //! - Say what happened: [`Event`] with `#[derive(Event)]`.
 //! - Write it in the transaction that makes it true: [`Store::begin`], [`Outbox::publish`].
-//! - Handle it once: [`event_handler`], [`Consumer`]. Without a broker the consumer reads the log of its own
+//! - Handle it once: [`event_handler`], [`Consumer`]. What may come late or under two ids moves a row from state to
+//!   state with [`StateColumn::transition`]. Without a broker the consumer reads the log of its own
 //!   database.
 //! - Move it to a broker: [`relay::Relay`], or the program `twinbox-relay`, and [`nats::Nats`] as the
 //!   consumer's transport.
@@ -44,7 +45,7 @@ pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
     BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Moved,
     OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Redacted, Retention, Retired,
-    Store, StoreOptions, Tx, begin, inbox, log,
+    StateColumn, Store, StoreOptions, Transition, Tx, begin, inbox, log,
 };
 
 /// The seams for destinations and sources of one's own.

@@ -9,6 +9,7 @@ mod registration;
 mod retry;
 pub(crate) mod running;
 pub(crate) mod support;
+mod transition;
 
 use std::time::Duration;
 use support::{Confirmed, Placed, TestDb, World, cases, effect, failed, placed};

@@ -63,6 +63,7 @@ impl Dialect for Postgres {
         set_config('lock_timeout', '1s', true)";
     const NUMBERED_BINDS: bool = true;
     const ONE_WRITER: bool = false;
+    const LOCK_ROW: &'static str = " FOR UPDATE";
     const NOW: &'static str = "clock_timestamp()";
     const AFTER: &'static str = "(clock_timestamp() + ? * interval '1 microsecond')";
     const PUBLISH_ALL: &'static str = "INSERT INTO {outbox} ({published}) \

@@ -1,0 +1,108 @@
+//! Moving a row from one state to the next, once.
+use crate::{Dialect, Error, ErrorKind, InTransaction};
+use sqlx::{AssertSqlSafe, Encode, Row as _, Type};
+
+/// Where the state of a row is kept: in a text column of a table of the application's own.
+///
+/// ```
+/// use twinbox_sql::StateColumn;
+///
+/// const PAYMENT: StateColumn = StateColumn::new("payments", "payment_id", "status");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateColumn {
+    table: &'static str,
+    id: &'static str,
+    state: &'static str,
+    state_type: Option<&'static str>,
+}
+
+/// What became of the row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "an effect belongs to `Applied` alone"]
+pub enum Transition {
+    /// It was in one of the states to start from, and is in the new one. The only case in which to plan effects.
+    Applied {
+        /// Where it was.
+        previous: String,
+    },
+    /// It is there already: whatever brought it there came a second time.
+    AlreadyThere,
+    /// It is in a state that this does not start from. Nothing was written.
+    Illegal {
+        /// Where it is.
+        current: String,
+    },
+    /// There is no such row.
+    NotFound,
+}
+
+impl StateColumn {
+    /// The column `state` of the rows of `table`, which the unique column `id` tells apart. Names are written
+    /// as in SQL, with a schema or quotes where they need them.
+    pub const fn new(table: &'static str, id: &'static str, state: &'static str) -> Self {
+        Self { table, id, state, state_type: None }
+    }
+
+    /// The type of the column, if it is another than text: an enum of Postgres.
+    #[must_use]
+    pub const fn state_type(self, state_type: &'static str) -> Self {
+        Self { state_type: Some(state_type), ..self }
+    }
+
+    /// Moves the row `id` to the state `to` if it is in one of `from`, in the transaction. The row stays locked
+    /// until that ends, so of many who want the same transition one gets [`Transition::Applied`].
+    ///
+    /// ```text
+    /// match PAYMENT.transition(tx, payment_id, &["authorized"], "captured").await? {
+    ///     Transition::Applied { .. } => tx.publish(&PaymentCaptured { payment_id }).await.map(drop)?,
+    ///     Transition::AlreadyThere => {}
+    ///     other => return Err(HandlerError::reject(format!("cannot capture: {other:?}"))),
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The database refused or is away: the transaction is lost. [`ErrorKind::Configuration`]: the row has no state,
+    /// or `id` is not unique; roll back.
+    pub async fn transition<'q, DB, Id>(
+        &self,
+        tx: &mut impl InTransaction<DB>,
+        id: Id,
+        from: &[&str],
+        to: &str,
+    ) -> Result<Transition, Error>
+    where
+        DB: Dialect,
+        Id: Encode<'q, DB> + Type<DB> + Clone + Send + 'q,
+    {
+        let Self { table, id: id_column, state, .. } = *self;
+        let (conn, scope) = tx.parts();
+        // Who else may prepare statements on this connection is known inside a handler only.
+        let named = scope.is_some_and(|scope| scope.statements.named);
+        let read =
+            format!("SELECT CAST({state} AS text) FROM {table} WHERE {id_column} = $1{}", DB::LOCK_ROW);
+        let read = sqlx::query::<DB>(AssertSqlSafe(read)).persistent(named).bind(id.clone());
+        let Some(row) = read.fetch_optional(&mut *conn).await? else { return Ok(Transition::NotFound) };
+        let Some(current) = row.try_get::<Option<String>, _>(0)? else {
+            return Err(wrong(format!("a row of {table} has no state: {state} is NULL")));
+        };
+        if current == to {
+            return Ok(Transition::AlreadyThere);
+        }
+        if !from.contains(&&*current) {
+            return Ok(Transition::Illegal { current });
+        }
+        let new = self.state_type.map_or_else(|| "$1".to_owned(), |name| format!("CAST($1 AS {name})"));
+        let write = format!("UPDATE {table} SET {state} = {new} WHERE {id_column} = $2");
+        let write = sqlx::query::<DB>(AssertSqlSafe(write)).persistent(named).bind(to.to_owned()).bind(id);
+        if DB::rows_affected(&write.execute(&mut *conn).await?) != 1 {
+            return Err(wrong(format!("{id_column} is not unique in {table}")));
+        }
+        tracing::info!(table, from_state = current, to_state = to, "transition");
+        Ok(Transition::Applied { previous: current })
+    }
+}
+
+fn wrong(what: String) -> Error {
+    Error::new(ErrorKind::Configuration, what)
+}
