@@ -173,6 +173,27 @@ pub(crate) async fn process_batch<DB: Dialect, S>(
     Some(outcomes)
 }
 
+/// Claims the message and runs the handler, and leaves its transaction open.
+pub(crate) async fn unfinished<DB: Dialect, S>(
+    store: &Store<DB>,
+    state: &S,
+    handler: &Handler<DB, S>,
+    message: &Message,
+) -> Result<Attempt<DB>, String> {
+    let mut attempt = match store.claim(handler.policy.consumer, message, false).await {
+        Ok(Claimed::Open(attempt)) => attempt,
+        Ok(Claimed::Duplicate(_)) => return Err("it was handled before".to_owned()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let error = match run(store, state, handler, &mut attempt, &[message]).await {
+        Ok(Ok(())) => return Ok(attempt),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error,
+    };
+    attempt.rollback().await;
+    Err(error)
+}
+
 /// Runs the handler within its time. The outer error: the message cannot be read.
 async fn run<DB: Dialect, S>(
     store: &Store<DB>,

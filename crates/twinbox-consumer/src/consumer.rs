@@ -6,7 +6,7 @@ use crate::{
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, Subscription, Transport, limits};
-use twinbox_sql::{Dialect, Store};
+use twinbox_sql::{Dialect, Store, inbox::Attempt};
 
 /// Runs handlers. `S` is the state they share; each takes from it what it asks for.
 ///
@@ -91,6 +91,16 @@ pub async fn deliver<DB: Dialect, S, H: EventHandler<DB, S>>(
     redelivered: bool,
 ) -> Outcome {
     attempt::process(store, state, &H::handler(), message, redelivered).await
+}
+
+/// The transaction of `H` after its run and before COMMIT, for the harness.
+#[doc(hidden)]
+pub async fn unfinished<DB: Dialect, S, H: EventHandler<DB, S>>(
+    store: &Store<DB>,
+    state: &S,
+    message: &Message,
+) -> Result<Attempt<DB>, String> {
+    attempt::unfinished(store, state, &H::handler(), message).await
 }
 
 /// Handlers by consumer: each has its own claims, order and progress.

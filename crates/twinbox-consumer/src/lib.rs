@@ -34,5 +34,8 @@ pub use policy::{Order, Policy};
 /// What generated code names. Not part of the API.
 #[doc(hidden)]
 pub mod private {
-    pub use crate::handler::{HandlerFuture, TxFor};
+    pub use crate::{
+        consumer::unfinished,
+        handler::{HandlerFuture, TxFor},
+    };
 }

@@ -1,3 +1,6 @@
+mod idempotence;
+mod snapshot;
+
 use std::fmt;
 use twinbox_consumer::{Delivery, EventHandler, Outcome, deliver};
 use twinbox_core::{Draft, Event, Message};
@@ -16,12 +19,23 @@ use twinbox_sql::{Dialect, HandlerResult, Store, Tx, inbox::Claimed};
 pub struct Harness<DB: Dialect, S> {
     store: Store<DB>,
     state: S,
+    watched: Vec<(String, Look<S>)>,
 }
+
+type Look<S> = Box<dyn Fn(&S) -> Vec<String> + Send + Sync>;
 
 impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
     /// A harness whose handlers get `state`.
     pub fn new(store: &Store<DB>, state: S) -> Self {
-        Self { store: store.clone(), state }
+        Self { store: store.clone(), state, watched: Vec::new() }
+    }
+
+    /// Lets [`assert_idempotent`](Self::assert_idempotent) compare what is not in the database, like the mails that a
+    /// fake has taken: each a line.
+    #[must_use]
+    pub fn watch(mut self, name: &str, look: impl Fn(&S) -> Vec<String> + Send + Sync + 'static) -> Self {
+        self.watched.push((name.to_owned(), Box::new(look)));
+        self
     }
 
     /// The event as a message with an id of its own. Deliver it twice to deliver a duplicate.

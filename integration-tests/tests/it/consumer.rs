@@ -2,6 +2,7 @@
 mod codec;
 mod contention;
 mod errors;
+mod idempotent;
 mod ids;
 mod payloads;
 mod redact;
