@@ -1,6 +1,7 @@
 //! Measurements, each as a ratio to a raw limit in the same run or as plain times. `cargo xtask bench NAME`
 //! brings the servers up and runs one of them.
 mod backlog;
+mod consumer;
 mod latency;
 mod log;
 mod nats;
@@ -27,10 +28,13 @@ fn main() -> Result<(), Failure> {
         }
         "relay-backlog" => on(1, backlog::run()),
         "relay-three" => on(3, three::run()),
+        "consumer" => on(2, consumer::run()),
         "latency" => on(1, latency::run()),
         "log" => on(1, log::run()),
-        _ => Err(format!("no benchmark is called {name:?}: relay, relay-backlog, relay-three, latency, log")
-            .into()),
+        _ => {
+            let known = "relay, relay-backlog, relay-three, consumer, latency, log";
+            Err(format!("no benchmark is called {name:?}: {known}").into())
+        }
     }
 }
 

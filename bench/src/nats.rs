@@ -52,6 +52,10 @@ impl Server {
         Ok(nats)
     }
 
+    pub(crate) async fn stream(&self) -> Result<stream::Stream, Failure> {
+        Ok(self.jetstream.get_stream("BENCH").await?)
+    }
+
     pub(crate) async fn delete(&self) {
         let _ = self.jetstream.delete_stream("BENCH").await;
     }

@@ -1,0 +1,158 @@
+//! Handlers fed by JetStream, as a ratio to a hand-written loop, and batches as a ratio to single deliveries.
+use crate::{
+    Failure,
+    nats::{IN_FLIGHT, Server},
+    orders,
+    spread::Spread,
+};
+use async_nats::jetstream::{Message, consumer::pull};
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde::{Deserialize, Serialize};
+use sqlx::{PgPool, Postgres};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Instant,
+};
+use twinbox::{
+    BatchTx, CancellationToken, Consumer, Delivery, Event, Handler, HandlerResult, Policy, Store, Tx,
+    handler_fn,
+    nats::Nats,
+    relay::{Relay, RelayOptions},
+};
+use twinbox_testkit::database;
+use uuid::Uuid;
+
+const MESSAGES: usize = 20_000;
+const CONCURRENCY: usize = 8;
+const BATCH: usize = 200;
+const RUNS: usize = 5;
+
+#[derive(Debug, Serialize, Deserialize, Event)]
+#[event(type = "orders.placed", version = 1, key = order_id)]
+struct Placed {
+    order_id: Uuid,
+    n: i64,
+}
+
+/// The deliveries whose handler has run.
+type Handled = std::sync::Arc<AtomicUsize>;
+
+const EFFECT: &str = "INSERT INTO effects (order_id, n) VALUES ($1, $2)";
+
+async fn single(handled: &Handled, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    sqlx::query(EFFECT).bind(order.order_id).bind(order.n).execute(&mut **tx).await?;
+    handled.fetch_add(1, Relaxed);
+    Ok(())
+}
+
+async fn batch(
+    handled: &Handled,
+    tx: &mut BatchTx<'_, Postgres>,
+    orders: Vec<Delivery<Placed>>,
+) -> HandlerResult {
+    let (ids, ns): (Vec<_>, Vec<_>) = orders.iter().map(|order| (order.order_id, order.n)).unzip();
+    let effects = "INSERT INTO effects (order_id, n) SELECT * FROM unnest($1::uuid[], $2::bigint[])";
+    sqlx::query(effects).bind(ids).bind(ns).execute(&mut **tx).await?;
+    handled.fetch_add(orders.len(), Relaxed);
+    Ok(())
+}
+
+pub(crate) async fn run() -> Result<(), Failure> {
+    let server = Server::connect().await?;
+    let store = database::postgres().await;
+    let tables = "CREATE TABLE effects (order_id uuid NOT NULL, n bigint NOT NULL);
+        CREATE TABLE by_hand (consumer text, message_id text, PRIMARY KEY (consumer, message_id))";
+    sqlx::raw_sql(tables).execute(store.pool()).await?;
+    let nats = relayed(&server, &store).await?;
+    println!(
+        "{MESSAGES} messages of 0.5 KB, {CONCURRENCY} at a time, batches of {BATCH}, {RUNS} interleaved runs"
+    );
+    by_hand(&server, store.pool(), "warm-up").await?;
+    let (mut ratios, mut batches) = (Vec::new(), Vec::new());
+    for run in 0..RUNS {
+        let raw = by_hand(&server, store.pool(), &format!("by-hand-{run}")).await?;
+        let policy = Policy::new(name("single", run)).concurrency(CONCURRENCY);
+        let singly = handled(&store, &nats, handler_fn(policy, single)).await?;
+        let policy = Policy::new(name("batch", run)).concurrency(CONCURRENCY).batch(BATCH);
+        let batched = handled(&store, &nats, handler_fn(policy, batch)).await?;
+        println!(
+            "  by hand {raw:>7.0}/s   handler {singly:>7.0}/s   ratio {:.2}   batches {batched:>7.0}/s   {:.1} times",
+            singly / raw,
+            batched / singly
+        );
+        ratios.push(singly / raw);
+        batches.push(batched / singly);
+        sqlx::raw_sql("TRUNCATE effects, by_hand; DELETE FROM twinbox.inbox; VACUUM ANALYZE twinbox.inbox")
+            .execute(store.pool())
+            .await?;
+    }
+    server.delete().await;
+    println!("handler / by hand   {:.2}", Spread::of(ratios));
+    println!("batches / handler   {:.1}", Spread::of(batches));
+    Ok(())
+}
+
+/// The name of a consumer lives as long as the program.
+fn name(kind: &str, run: usize) -> &'static str {
+    format!("bench.{kind}-{run}").leak()
+}
+
+/// A stream that holds the messages.
+async fn relayed(server: &Server, store: &Store<Postgres>) -> Result<Nats, Failure> {
+    orders::fill(store, MESSAGES).await?;
+    let nats = server.destination(0).await?;
+    let relay = Relay::with_options(store.clone(), nats.clone(), RelayOptions::new().in_flight(IN_FLIGHT));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(relay.run(stop.clone()));
+    server.holds(MESSAGES).await?;
+    stop.cancel();
+    running.await??;
+    Ok(nats)
+}
+
+/// Deliveries per second until the last is acknowledged and the runtime has stopped.
+async fn handled(
+    store: &Store<Postgres>,
+    nats: &Nats,
+    handler: Handler<Postgres, Handled>,
+) -> Result<f64, Failure> {
+    let (count, stop) = (Handled::default(), CancellationToken::new());
+    let consumer = Consumer::new(store.clone(), count.clone()).transport(nats.clone()).register(handler);
+    let started = Instant::now();
+    let running = tokio::spawn(consumer.run(stop.clone()));
+    while count.load(Relaxed) < MESSAGES {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    stop.cancel();
+    running.await??;
+    Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
+}
+
+/// The same with the bare clients: claim, effect, commit, confirmed acknowledgement.
+async fn by_hand(server: &Server, pool: &PgPool, consumer: &str) -> Result<f64, Failure> {
+    let config = pull::Config { durable_name: Some(consumer.to_owned()), ..Default::default() };
+    let source = server.stream().await?.create_consumer(config).await?;
+    let started = Instant::now();
+    let messages = source.stream().max_messages_per_batch(CONCURRENCY).messages().await?;
+    let each = |message| {
+        let task = tokio::spawn(handled_by_hand(pool.clone(), consumer.to_owned(), message));
+        async move { task.await? }
+    };
+    let messages = messages.take(MESSAGES).map_err(Failure::from);
+    messages.try_for_each_concurrent(CONCURRENCY, each).await?;
+    Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
+}
+
+async fn handled_by_hand(pool: PgPool, consumer: String, message: Message) -> Result<(), Failure> {
+    let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
+    let id = id.map(|id| id.as_str().to_owned()).unwrap_or_default();
+    let order: Placed = serde_json::from_slice(&message.payload)?;
+    let mut tx = pool.begin().await?;
+    let claim = "INSERT INTO by_hand (consumer, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    let claimed = sqlx::query(claim).bind(consumer).bind(id).execute(&mut *tx).await?;
+    if claimed.rows_affected() == 1 {
+        sqlx::query(EFFECT).bind(order.order_id).bind(order.n).execute(&mut *tx).await?;
+        tx.commit().await?;
+    }
+    message.double_ack().await
+}
