@@ -82,9 +82,11 @@ pub(crate) async fn run() -> Result<(), Failure> {
         );
         ratios.push(singly / raw);
         batches.push(batched / singly);
-        sqlx::raw_sql("TRUNCATE effects, by_hand; DELETE FROM twinbox.inbox; VACUUM ANALYZE twinbox.inbox")
-            .execute(store.pool())
-            .await?;
+        for cleaned in
+            ["TRUNCATE effects, by_hand", "DELETE FROM twinbox.inbox", "VACUUM ANALYZE twinbox.inbox"]
+        {
+            sqlx::raw_sql(cleaned).execute(store.pool()).await?;
+        }
     }
     server.delete().await;
     println!("handler / by hand   {:.2}", Spread::of(ratios));

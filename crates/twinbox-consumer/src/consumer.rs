@@ -49,7 +49,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         self
     }
 
-    /// Runs every consumer until `stop` is cancelled, then lets what is under way finish.
+    /// Runs every consumer until `stop` is cancelled, then lets the handlers that run finish, for up to 30 s. What waited
+    /// for its turn is given back.
     ///
     /// Outages of database or transport are waited out; they count as nobody's attempt. A process that is
     /// killed leaves nothing behind: what it had not committed is delivered again.
@@ -64,8 +65,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let stop = stop.child_token();
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
-            let worker = Worker::new(store.clone(), state.clone(), transport.clone(), group);
-            workers.spawn(worker.run(stop.clone()));
+            let worker = Worker::new(store.clone(), state.clone(), transport.clone(), group, stop.clone());
+            workers.spawn(worker.run());
         }
         let mut result = Ok(());
         while let Some(ended) = workers.join_next().await {
@@ -118,7 +119,6 @@ fn groups<DB: Dialect, S>(handlers: Vec<Handler<DB, S>>) -> Result<Vec<Group<DB,
             let what = format!("the consumer name {:?} must have 1 to 120 bytes", policy.consumer);
             return Err(Error::new(ErrorKind::Configuration, what));
         }
-        let batch = if matches!(handler.run, Run::Batch(_)) { policy.batch } else { 1 };
         let group = groups.entry(policy.consumer).or_insert_with(|| Group {
             subscription: Subscription {
                 consumer: policy.consumer.to_owned(),
@@ -140,10 +140,17 @@ fn groups<DB: Dialect, S>(handlers: Vec<Handler<DB, S>>) -> Result<Vec<Group<DB,
         }
         subscription.types.push(handler.event_type.to_owned());
         subscription.types.sort();
-        subscription.concurrency = subscription.concurrency.max(policy.concurrency).max(batch);
+        subscription.concurrency = subscription.concurrency.max(under_way(&handler));
         group.handlers.push(handler);
     }
     Ok(groups.into_values().collect())
+}
+
+/// Deliveries of a handler that are in this process at most. Of single ones as many wait as run, so that none has
+/// to be asked for when another is done.
+fn under_way<DB: Dialect, S>(handler: &Handler<DB, S>) -> usize {
+    let each = if matches!(handler.run, Run::Batch(_)) { handler.policy.batch } else { 2 };
+    handler.policy.concurrency.max(1).saturating_mul(each)
 }
 
 impl<DB: Dialect, S> fmt::Debug for Consumer<DB, S> {

@@ -46,6 +46,7 @@ struct Shared<DB: Dialect, S> {
     turns: HashMap<&'static str, Semaphore>,
     /// The last delivery found the database away.
     away: AtomicBool,
+    stop: CancellationToken,
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
@@ -54,16 +55,17 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         state: Arc<S>,
         transport: Arc<dyn Transport>,
         group: Group<DB, S>,
+        stop: CancellationToken,
     ) -> Self {
         let turns =
             group.handlers.iter().map(|h| (h.event_type, Semaphore::new(h.policy.concurrency.max(1))));
         let (turns, away) = (turns.collect(), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { store, state, group, turns, away }), transport }
+        Self { shared: Arc::new(Shared { store, state, group, turns, away, stop }), transport }
     }
 
     /// Subscribes again whenever the source fails, until `stop`.
-    pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let subscription = &self.shared.group.subscription;
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        let (subscription, stop) = (&self.shared.group.subscription, &self.shared.stop);
         let mut reconnect = Reconnect::new();
         while !stop.is_cancelled() {
             let subscribed = tokio::select! {
@@ -71,7 +73,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
                 () = stop.cancelled() => break,
             };
             let error = match subscribed {
-                Ok(source) => match self.consume(source, &stop, &mut reconnect).await {
+                Ok(source) => match self.consume(source, &mut reconnect).await {
                     Ok(()) => break,
                     Err(error) => error,
                 },
@@ -98,10 +100,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
     async fn consume(
         &self,
         mut source: Box<dyn Source>,
-        stop: &CancellationToken,
         reconnect: &mut Reconnect,
     ) -> Result<(), SourceError> {
-        let limit = self.shared.group.subscription.concurrency;
+        let (limit, stop) = (self.shared.group.subscription.concurrency, &self.shared.stop);
+        // Asking costs the source as much for one as for many.
+        let room = limit.div_ceil(4);
         tracing::info!(consumer = self.shared.group.subscription.consumer, "consuming");
         let mut running: JoinSet<usize> = JoinSet::new();
         let mut held = 0;
@@ -124,7 +127,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
                         outage.reset();
                     }
                 }
-                received = source.receive(limit.saturating_sub(held)), if held < limit => match received {
+                received = source.receive(limit.saturating_sub(held)), if held <= limit - room => match received {
                     Ok(received) => {
                         reconnect.reset();
                         held += received.len();
@@ -199,9 +202,13 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         1
     }
 
-    /// Waits until the handler of this type may run once more.
+    /// Waits until the handler of this type may run once more. None: it may not, because this process stops.
     async fn turn(&self, event_type: &str) -> Option<SemaphorePermit<'_>> {
-        self.turns.get(event_type)?.acquire().await.ok()
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => None,
+            turn = self.turns.get(event_type)?.acquire() => turn.ok(),
+        }
     }
 
     async fn outcome(&self, message: &Message, defect: Option<String>, redelivered: bool) -> Outcome {
@@ -211,7 +218,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         }
         match self.handler(&message.event_type) {
             Some(handler) => {
-                let _turn = self.turn(handler.event_type).await;
+                let Some(_turn) = self.turn(handler.event_type).await else { return given_back() };
                 attempt::process(&self.store, &*self.state, handler, message, redelivered).await
             }
             None if message.is_redacted() => attempt::redacted(&self.store, consumer, message).await,
@@ -228,16 +235,18 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         let redelivered = received.iter().any(|one| one.redelivered);
         let outcomes = keep_alive(&settles, self.batch_outcomes(&messages, redelivered)).await;
         let count = received.len();
-        for ((one, message), outcome) in received.into_iter().zip(&messages).zip(outcomes) {
-            self.settle(one.settle, message, outcome).await;
-        }
+        let settling = received.into_iter().zip(&messages).zip(outcomes);
+        let settling = settling.map(|((one, message), outcome)| self.settle(one.settle, message, outcome));
+        futures::future::join_all(settling).await;
         count
     }
 
     /// In one transaction, or, if that fails, one by one.
     async fn batch_outcomes(&self, messages: &[Message], redelivered: bool) -> Vec<Outcome> {
         if let Some(handler) = self.handler(&messages[0].event_type) {
-            let _turn = self.turn(handler.event_type).await;
+            let Some(_turn) = self.turn(handler.event_type).await else {
+                return messages.iter().map(|_| given_back()).collect();
+            };
             let (store, state) = (&self.store, &*self.state);
             if let Some(outcomes) = attempt::process_batch(store, state, handler, messages, redelivered).await
             {
@@ -276,6 +285,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         }
         crash::point("consumer.after_ack");
     }
+}
+
+/// What becomes of a delivery that waited for its turn when the process was asked to stop.
+fn given_back() -> Outcome {
+    Outcome::Retried { delay: Duration::ZERO, counted: false, error: "this process stops".to_owned() }
 }
 
 /// Runs `work` and tells the source meanwhile that it goes on.

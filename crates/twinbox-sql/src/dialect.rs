@@ -81,9 +81,6 @@ pub trait Dialect:
 
     #[doc(hidden)]
     const BEGIN: &'static str;
-    /// Begins a handler's transaction. Where locks are waited for, the wait of the claim is bounded.
-    #[doc(hidden)]
-    const BEGIN_CLAIM: &'static str;
     /// Begins a transaction that holds the row of a cursor. A process that is frozen in it must not keep its
     /// successor out, so the database ends it; nor must one that waits for somebody's open transaction.
     #[doc(hidden)]
@@ -103,6 +100,7 @@ pub trait Dialect:
     const AFTER: &'static str;
     #[doc(hidden)]
     const PUBLISH_ALL: &'static str;
+    /// Claims messages. Where locks are waited for, the wait is bounded.
     #[doc(hidden)]
     const CLAIM: &'static str;
 

@@ -180,7 +180,7 @@ impl<DB: Dialect> Store<DB> {
         messages: &[Message],
         redelivered: bool,
     ) -> Result<Option<Attempt<DB>>, Error> {
-        let mut tx = self.begin_with(DB::BEGIN_CLAIM).await?;
+        let mut tx = self.begin().await?;
         let mut guard = None;
         let claimed = self.insert_claims(&mut tx, consumer, messages, &mut guard).await?;
         let (Some(guard), Some(first)) = (guard, claimed.first()) else {
@@ -305,7 +305,7 @@ impl<DB: Dialect> Store<DB> {
         attempts: u32,
     ) -> Result<bool, Error> {
         let id = message.message_id();
-        let mut tx = self.begin_with(DB::BEGIN_CLAIM).await?;
+        let mut tx = self.begin().await?;
         let mut guard = None;
         let claimed =
             self.insert_claims(&mut tx, consumer, std::slice::from_ref(message), &mut guard).await?;

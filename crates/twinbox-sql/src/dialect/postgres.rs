@@ -54,10 +54,6 @@ impl Dialect for Postgres {
         Some("SELECT pg_advisory_xact_lock(hashtextextended('twinbox migrations', 0))");
 
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
-    // The claim puts the old time-out back, so that it holds for the claim and not for the handler.
-    const BEGIN_CLAIM: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
-        SELECT set_config('twinbox.lock_timeout', current_setting('lock_timeout'), true), \
-        set_config('lock_timeout', '2s', true)";
     const BEGIN_PARK: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
         SELECT set_config('idle_in_transaction_session_timeout', '2s', true), \
         set_config('lock_timeout', '1s', true)";
@@ -72,15 +68,18 @@ impl Dialect for Postgres {
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::text[], \
         $8::text[], $9::text[], $10::text[], $11::text[], $12::bytea[]) WITH ORDINALITY \
         AS m ({published}, nth) ORDER BY nth";
-    // The aggregate has read all claims before the time-out is put back.
-    const CLAIM: &'static str = "WITH claimed AS (
+    // The time-out holds for the claim and not for the handler: it is set before the first row is inserted, and put
+    // back when the aggregate has read the last.
+    const CLAIM: &'static str = "WITH old AS MATERIALIZED (
+            SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true)
+        ), claimed AS (
             INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state)
             SELECT $1, message_id, source, event_id, payload_hash, 'processed'
             FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[]) WITH ORDINALITY
-                AS m (message_id, source, event_id, payload_hash, nth) ORDER BY nth
+                AS m (message_id, source, event_id, payload_hash, nth), old ORDER BY nth
             ON CONFLICT DO NOTHING RETURNING message_id
         ) SELECT array_agg(message_id), pg_current_xact_id_if_assigned()::text,
-            set_config('lock_timeout', current_setting('twinbox.lock_timeout'), true) FROM claimed";
+            set_config('lock_timeout', (SELECT lock_timeout FROM old), true) FROM claimed";
 
     // By delayed_due. One mover at a time, so that messages of a key come in the order of their times whoever moves
     // them; what somebody is cancelling is passed by.

@@ -72,7 +72,6 @@ impl Dialect for Sqlite {
     // Not DEFERRED: a transaction that reads and then writes is refused as busy at once, whatever the
     // time-out.
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
-    const BEGIN_CLAIM: &'static str = Self::BEGIN;
     const BEGIN_PARK: &'static str = Self::BEGIN;
     const NUMBERED_BINDS: bool = false;
     const ONE_WRITER: bool = true;
