@@ -1,14 +1,18 @@
 //! `Consumer::run` on the log of its own store: no broker.
 use super::support::{Confirmed, Placed, TestDb, World, cases, effect, eventually, soon};
+use crate::relay::rig::{Running, Target};
 use sqlx::Postgres;
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 use tokio::sync::{Semaphore, mpsc};
 use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Tx,
-    event_handler,
+    event_handler, nats::Nats,
 };
 
 /// Runs the consumer until `done`, and then lets it finish.
@@ -152,6 +156,30 @@ async fn a_stop_lets_what_is_under_way_finish_and_starts_nothing_else<DB: TestDb
     assert_eq!(world.effects().await, [0, 1, 2]);
 }
 
+/// Of two deliveries one runs and the other waits, for longer than the broker does. PITFALLS row 22
+async fn who_waits_for_a_turn_is_not_delivered_again() {
+    let world = World::<Postgres>::new().await;
+    publish(&world, 0..2).await;
+    let target = Target::shared();
+    let relay = Running::start(&*world, &target);
+    relay.published(2).await;
+    relay.stop().await;
+    let (gate, mut entries) = Gate::new();
+    let ack_wait = Duration::from_secs(1);
+    let nats = Nats::with_options(target.existing().ack_wait(ack_wait)).unwrap();
+    let consumer = Consumer::new((*world).clone(), gate.clone()).transport(nats).handler::<drained>();
+    let open = async {
+        soon(entries.recv()).await.unwrap();
+        tokio::time::sleep(ack_wait * 3).await;
+        gate.leave.add_permits(2);
+    };
+    let handled = run_until(consumer, async || world.rows("inbox").await == 2);
+    tokio::join!(open, handled);
+    assert_eq!(world.effects().await, [0, 1]);
+    let deliveries = target.deliveries("tests.drain").await;
+    assert_eq!(deliveries, 2, "nothing came twice");
+}
+
 /// Batches as they came: the keys of each.
 type Seen = Arc<Mutex<Vec<Vec<i64>>>>;
 
@@ -262,5 +290,5 @@ cases! {
         a_batch_that_fails_is_handled_one_by_one,
         the_messages_of_a_key_are_handled_in_order,
     ]
-    postgres: [as_many_run_beside_each_other_as_the_policy_says]
+    postgres: [as_many_run_beside_each_other_as_the_policy_says, who_waits_for_a_turn_is_not_delivered_again]
 }

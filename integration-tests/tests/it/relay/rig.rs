@@ -94,6 +94,14 @@ impl Target {
         self.jetstream().await.create_stream(config).await.unwrap();
     }
 
+    /// How often messages of the stream were delivered to a consumer.
+    pub(crate) async fn deliveries(&self, consumer: &str) -> u64 {
+        let stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
+        let durable = consumer.replace('.', "_");
+        let mut consumer = stream.get_consumer::<jetstream::consumer::pull::Config>(&durable).await.unwrap();
+        consumer.info().await.unwrap().delivered.consumer_sequence
+    }
+
     pub(super) async fn update(&self, config: stream::Config) {
         self.jetstream().await.update_stream(config).await.unwrap();
     }
