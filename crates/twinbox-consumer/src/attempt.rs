@@ -1,7 +1,11 @@
 //! One delivery, from the claim to what is to become of it.
-use crate::handler::{Handler, Run};
+use crate::{
+    handler::{Handler, Run},
+    start::{end, start},
+};
 use futures::FutureExt as _;
 use std::{panic::AssertUnwindSafe, time::Duration};
+use tokio::sync::RwLock;
 use twinbox_core::{DecodeError, Message, crash, retry};
 use twinbox_sql::{
     Dialect, Disposition as D, Error, ErrorKind, HandlerError, Store,
@@ -42,20 +46,49 @@ const AT_ONCE_MAX: u32 = 5;
 /// How soon a message comes again of which the store cannot keep what became of it.
 const REFUSED_DELAY: Duration = Duration::from_secs(10);
 
+/// What all attempts of a process have in common.
+pub(crate) struct Runtime<'a, DB: Dialect, S> {
+    pub(crate) store: &'a Store<DB>,
+    pub(crate) state: &'a S,
+    /// Read by every handler that runs; held by one that must run alone.
+    pub(crate) alone: &'a RwLock<()>,
+}
+
 /// Attempts at one message until there is something to tell its source.
 pub(crate) async fn process<DB: Dialect, S>(
-    store: &Store<DB>,
-    state: &S,
+    runtime: &Runtime<'_, DB, S>,
+    handler: &Handler<DB, S>,
+    message: &Message,
+    redelivered: bool,
+) -> Outcome {
+    let (store, consumer) = (runtime.store, handler.policy.consumer);
+    if message.is_redacted() {
+        return redacted(store, consumer, message).await;
+    }
+    let start = match start(runtime, &handler.policy, message, redelivered).await {
+        Ok(start) => start,
+        Err(instead) => return instead.in_a_second(),
+    };
+    let outcome = attempts(runtime, handler, message, redelivered).await;
+    let untold = matches!(
+        outcome,
+        Outcome::Duplicate | Outcome::Unavailable | Outcome::Retried { counted: false, .. }
+    );
+    if start.on_record && untold {
+        end(store, consumer, vec![message.message_id()]).await;
+    }
+    outcome
+}
+
+async fn attempts<DB: Dialect, S>(
+    runtime: &Runtime<'_, DB, S>,
     handler: &Handler<DB, S>,
     message: &Message,
     mut redelivered: bool,
 ) -> Outcome {
-    if message.is_redacted() {
-        return redacted(store, handler.policy.consumer, message).await;
-    }
     let mut at_once = 0;
     loop {
-        match once(store, state, handler, message, redelivered).await {
+        match once(runtime, handler, message, redelivered).await {
             Once::Done(outcome) => return outcome,
             Once::AtOnce(error) if at_once < AT_ONCE_MAX => {
                 at_once += 1;
@@ -71,7 +104,7 @@ pub(crate) async fn process<DB: Dialect, S>(
     }
 }
 
-enum Once {
+pub(crate) enum Once {
     Done(Outcome),
     /// Nobody's fault: try again without counting.
     AtOnce(String),
@@ -79,7 +112,7 @@ enum Once {
 
 impl Once {
     /// Where nothing is tried at once.
-    fn in_a_second(self) -> Outcome {
+    pub(crate) fn in_a_second(self) -> Outcome {
         match self {
             Self::Done(outcome) => outcome,
             Self::AtOnce(error) => Outcome::Retried { delay: Duration::from_secs(1), counted: false, error },
@@ -94,13 +127,12 @@ impl From<Outcome> for Once {
 }
 
 async fn once<DB: Dialect, S>(
-    store: &Store<DB>,
-    state: &S,
+    runtime: &Runtime<'_, DB, S>,
     handler: &Handler<DB, S>,
     message: &Message,
     redelivered: bool,
 ) -> Once {
-    let consumer = handler.policy.consumer;
+    let (store, consumer) = (runtime.store, handler.policy.consumer);
     crash::point("consumer.before_claim");
     let mut attempt = match store.claim(consumer, message, redelivered).await {
         Ok(Claimed::Open(attempt)) => attempt,
@@ -126,7 +158,7 @@ async fn once<DB: Dialect, S>(
         return bury(store, consumer, message, DeadReason::Exhausted, "its attempts ran out", failed).await;
     }
     let number = attempt.number();
-    let result = match run(store, state, handler, &mut attempt, &[message]).await {
+    let result = match run(store, runtime.state, handler, &mut attempt, &[message]).await {
         Ok(result) => result,
         Err(error) => {
             attempt.rollback().await;
@@ -142,35 +174,6 @@ async fn once<DB: Dialect, S>(
         Err(Unfinished::InDoubt(error)) => Once::AtOnce(error),
         Err(Unfinished::Failed(error)) => failure(store, handler, message, number, &error).await,
     }
-}
-
-/// Attempts at a batch in one transaction. None: it failed, and its messages are to be handled one by one.
-pub(crate) async fn process_batch<DB: Dialect, S>(
-    store: &Store<DB>,
-    state: &S,
-    handler: &Handler<DB, S>,
-    messages: &[Message],
-    redelivered: bool,
-) -> Option<Vec<Outcome>> {
-    let consumer = handler.policy.consumer;
-    let mut outcomes = vec![Outcome::Duplicate; messages.len()];
-    let Some(mut attempt) = store.claim_batch(consumer, messages, redelivered).await.ok()? else {
-        return Some(outcomes);
-    };
-    let claimed = attempt.claimed().to_vec();
-    let fresh: Vec<&Message> = claimed.iter().map(|&n| &messages[n]).collect();
-    let result = match run(store, state, handler, &mut attempt, &fresh).await {
-        Ok(result) => result,
-        Err(_) => {
-            attempt.rollback().await;
-            return None;
-        }
-    };
-    finish(attempt, result).await.ok()?;
-    for n in claimed {
-        outcomes[n] = Outcome::Handled;
-    }
-    Some(outcomes)
 }
 
 /// Claims the message and runs the handler, and leaves its transaction open.
@@ -195,7 +198,7 @@ pub(crate) async fn unfinished<DB: Dialect, S>(
 }
 
 /// Runs the handler within its time. The outer error: the message cannot be read.
-async fn run<DB: Dialect, S>(
+pub(crate) async fn run<DB: Dialect, S>(
     store: &Store<DB>,
     state: &S,
     handler: &Handler<DB, S>,
@@ -231,14 +234,14 @@ fn words(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("without words")
 }
 
-enum Unfinished {
+pub(crate) enum Unfinished {
     /// COMMIT was not answered: the claim will tell.
     InDoubt(String),
     Failed(HandlerError),
 }
 
 /// Commits or rolls back, and by the error of either says what has failed.
-async fn finish<DB: Dialect>(
+pub(crate) async fn finish<DB: Dialect>(
     attempt: Attempt<DB>,
     result: Result<(), HandlerError>,
 ) -> Result<(), Unfinished> {
@@ -313,7 +316,7 @@ pub(crate) async fn redacted<DB: Dialect>(store: &Store<DB>, consumer: &str, mes
     }
 }
 
-async fn bury<DB: Dialect>(
+pub(crate) async fn bury<DB: Dialect>(
     store: &Store<DB>,
     consumer: &str,
     message: &Message,
@@ -342,7 +345,7 @@ async fn bury<DB: Dialect>(
 
 /// The store failed outside the handler, which says nothing about the message unless the database is there
 /// and refuses to write it down.
-fn store_error(error: &Error) -> Once {
+pub(crate) fn store_error(error: &Error) -> Once {
     let cause = error as &dyn std::error::Error;
     if error.is_contention() || error.kind() == ErrorKind::CommitUnknown {
         return Once::AtOnce(error.to_string());

@@ -1,9 +1,11 @@
 use crate::{
-    Error, ErrorKind, EventHandler, Handler, Order, Outcome, attempt,
+    Error, ErrorKind, EventHandler, Handler, Order, Outcome,
+    attempt::{self, Runtime},
     handler::Run,
     worker::{Group, Worker},
 };
 use std::{collections::BTreeMap, fmt, sync::Arc};
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, Subscription, Transport, limits};
 use twinbox_sql::{Dialect, Store, inbox::Attempt};
@@ -62,10 +64,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let Self { store, state, handlers, transport } = self;
         let groups = groups(handlers)?;
         store.check().await?;
-        let stop = stop.child_token();
+        let (stop, alone) = (stop.child_token(), Arc::new(RwLock::new(())));
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
-            let worker = Worker::new(store.clone(), state.clone(), transport.clone(), group, stop.clone());
+            let (store, state, transport) = (store.clone(), state.clone(), transport.clone());
+            let worker = Worker::new(store, state, transport, group, stop.clone(), alone.clone());
             workers.spawn(worker.run());
         }
         let mut result = Ok(());
@@ -91,7 +94,8 @@ pub async fn deliver<DB: Dialect, S, H: EventHandler<DB, S>>(
     message: &Message,
     redelivered: bool,
 ) -> Outcome {
-    attempt::process(store, state, &H::handler(), message, redelivered).await
+    let runtime = Runtime { store, state, alone: &RwLock::new(()) };
+    attempt::process(&runtime, &H::handler(), message, redelivered).await
 }
 
 /// The transaction of `H` after its run and before COMMIT, for the harness.

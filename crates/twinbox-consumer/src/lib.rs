@@ -5,6 +5,9 @@
 //! and nothing runs. An error rolls everything back, the claim included. So each effect that a handler
 //! writes with its `tx` happens once, however often the message arrives.
 //!
+//! Failures are counted in the database. A message whose handler ends the process, by an abort or by all the memory there
+//! is, is found as well: it runs alone when it comes again, and is given up after [`Policy::crash_limit`] deaths.
+//!
 //! What the store's codec encoded is decoded before it is read; the claim knows the payload as it came. A message
 //! that was [redacted](twinbox_sql::Store::redact) is acknowledged and nothing runs.
 //!
@@ -17,11 +20,13 @@
 //! | [`Provide`] | the state that handlers ask for |
 
 mod attempt;
+mod batch;
 mod consumer;
 mod delivery;
 mod error;
 mod handler;
 mod policy;
+mod start;
 mod worker;
 
 pub use attempt::Outcome;

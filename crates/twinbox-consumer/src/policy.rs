@@ -25,6 +25,7 @@ pub struct Policy {
     pub(crate) concurrency: usize,
     pub(crate) timeout: Duration,
     pub(crate) retry: RetryPolicy,
+    pub(crate) crash_limit: u32,
 }
 
 impl Policy {
@@ -39,6 +40,7 @@ impl Policy {
             concurrency: 8,
             timeout: Duration::from_secs(30),
             retry: RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(60)),
+            crash_limit: 5,
         }
     }
 
@@ -74,6 +76,12 @@ impl Policy {
     /// [`max_attempts`](Self::max_attempts) does not say: 20 if the policy has no end.
     pub const fn retry(self, retry: RetryPolicy) -> Self {
         Self { retry, ..self }
+    }
+
+    /// How many processes may die with this handler running on a message, and on no other beside it, until the
+    /// message becomes a dead letter without another run. Default: 5.
+    pub const fn crash_limit(self, crash_limit: u32) -> Self {
+        Self { crash_limit, ..self }
     }
 
     /// Whether there is no attempt after so many failures.

@@ -1,6 +1,8 @@
 //! The loop of one consumer: receive, handle beside each other, settle.
 use crate::{
-    Error, Outcome, attempt,
+    Error, Outcome,
+    attempt::{self, Runtime},
+    batch,
     handler::{Handler, Run},
 };
 use std::{
@@ -12,7 +14,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{RwLock, Semaphore, SemaphorePermit},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -47,6 +49,8 @@ struct Shared<DB: Dialect, S> {
     /// The last delivery found the database away.
     away: AtomicBool,
     stop: CancellationToken,
+    /// Shared by all consumers of this process.
+    alone: Arc<RwLock<()>>,
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
@@ -56,11 +60,12 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         transport: Arc<dyn Transport>,
         group: Group<DB, S>,
         stop: CancellationToken,
+        alone: Arc<RwLock<()>>,
     ) -> Self {
         let turns =
             group.handlers.iter().map(|h| (h.event_type, Semaphore::new(h.policy.concurrency.max(1))));
         let (turns, away) = (turns.collect(), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { store, state, group, turns, away, stop }), transport }
+        Self { shared: Arc::new(Shared { store, state, group, turns, away, stop, alone }), transport }
     }
 
     /// Subscribes again whenever the source fails, until `stop`.
@@ -195,6 +200,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         self.group.handlers.iter().find(|h| h.event_type == event_type)
     }
 
+    fn runtime(&self) -> Runtime<'_, DB, S> {
+        Runtime { store: &self.store, state: &self.state, alone: &self.alone }
+    }
+
     async fn each(&self, received: Received) -> usize {
         let Received { message, defect, redelivered, settle } = received;
         let outcome = keep_alive(&[&*settle], self.outcome(&message, defect, redelivered)).await;
@@ -219,7 +228,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         match self.handler(&message.event_type) {
             Some(handler) => {
                 let Some(_turn) = self.turn(handler.event_type).await else { return given_back() };
-                attempt::process(&self.store, &*self.state, handler, message, redelivered).await
+                attempt::process(&self.runtime(), handler, message, redelivered).await
             }
             None if message.is_redacted() => attempt::redacted(&self.store, consumer, message).await,
             None => {
@@ -247,9 +256,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
             let Some(_turn) = self.turn(handler.event_type).await else {
                 return messages.iter().map(|_| given_back()).collect();
             };
-            let (store, state) = (&self.store, &*self.state);
-            if let Some(outcomes) = attempt::process_batch(store, state, handler, messages, redelivered).await
-            {
+            let outcomes = batch::process_batch(&self.runtime(), handler, messages, redelivered).await;
+            if let Some(outcomes) = outcomes {
                 return outcomes;
             }
         }

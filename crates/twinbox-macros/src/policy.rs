@@ -9,7 +9,8 @@ use syn::{
 };
 
 const CONSUMER_BYTES_MAX: usize = 120;
-const OPTIONS: [&str; 7] = ["consumer", "max_attempts", "retry", "order", "batch", "concurrency", "timeout"];
+const OPTIONS: [&str; 8] =
+    ["consumer", "max_attempts", "retry", "order", "batch", "concurrency", "timeout", "crash_limit"];
 
 #[derive(Default)]
 struct Options {
@@ -20,6 +21,7 @@ struct Options {
     batch: Option<LitInt>,
     concurrency: Option<LitInt>,
     timeout: Option<TokenStream>,
+    crash_limit: Option<LitInt>,
 }
 
 impl Options {
@@ -32,6 +34,7 @@ impl Options {
             "batch" => set(&mut self.batch, meta, at_least_one),
             "concurrency" => set(&mut self.concurrency, meta, at_least_one),
             "timeout" => set(&mut self.timeout, meta, duration),
+            "crash_limit" => set(&mut self.crash_limit, meta, at_least_one),
             _ => Err(options::unknown(meta, &OPTIONS)),
         }
     }
@@ -55,7 +58,7 @@ impl Policy {
         let (max_attempts, retry) = (options.max_attempts.iter(), options.retry.iter());
         let order = options.order.iter();
         let (batch, concurrency) = (options.batch.iter(), options.concurrency.iter());
-        let timeout = options.timeout.iter();
+        let (timeout, crash_limit) = (options.timeout.iter(), options.crash_limit.iter());
         let tokens = quote! {
             ::twinbox::Policy::new(#consumer)
                 #(.max_attempts(#max_attempts))*
@@ -64,6 +67,7 @@ impl Policy {
                 #(.batch(#batch))*
                 #(.concurrency(#concurrency))*
                 #(.timeout(#timeout))*
+                #(.crash_limit(#crash_limit))*
         };
         Ok(Self { tokens, batch: options.batch })
     }
@@ -139,11 +143,11 @@ mod tests {
     #[test]
     fn options_become_builder_calls() {
         assert_eq!(parse("consumer = \"a\"").unwrap(), "::twinbox::Policy::new(\"a\")");
-        let all = "consumer = \"billing.invoice\", timeout = \"30s\", concurrency = 8, batch = 200, order = \"key\", max_attempts = 12";
+        let all = "consumer = \"billing.invoice\", crash_limit = 3, timeout = \"30s\", concurrency = 8, batch = 200, order = \"key\", max_attempts = 12";
         assert_eq!(
             parse(all).unwrap(),
             "::twinbox::Policy::new(\"billing.invoice\").max_attempts(12).order(::twinbox::Order::Key).batch(200)\
-             .concurrency(8).timeout(::core::time::Duration::from_millis(30000u64))"
+             .concurrency(8).timeout(::core::time::Duration::from_millis(30000u64)).crash_limit(3)"
         );
     }
 

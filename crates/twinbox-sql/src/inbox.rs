@@ -43,9 +43,11 @@ pub struct Duplicate {
 pub struct Attempt<DB: Dialect> {
     tx: OwnedTx<DB>,
     guard: DB::Guard,
-    scope: Scope,
+    scope: Box<Scope>,
     claimed: Vec<usize>,
     failures: u32,
+    /// Those of which failures or starts are on record, which end with this attempt.
+    recorded: Vec<MessageId>,
 }
 
 impl<DB: Dialect> Attempt<DB> {
@@ -75,17 +77,29 @@ impl<DB: Dialect> Attempt<DB> {
     /// The handler ended the transaction, ignored an error that lost it, or left a savepoint open: all is
     /// rolled back. [`ErrorKind::CommitUnknown`]: the claim will tell whether it committed.
     pub async fn commit(mut self) -> Result<(), Error> {
-        let whole = if self.scope.savepoint_abandoned() {
-            Err(crate::tx::savepoint_abandoned())
-        } else {
-            DB::allow_commit(self.tx.connection(), &self.scope.statements, &self.guard).await
-        };
-        if let Err(error) = whole {
+        if let Err(error) = self.prepare_commit().await {
             self.rollback().await;
             return Err(error);
         }
         self.tx.commit_guarded().await?;
         if DB::committed(&self.guard) { Ok(()) } else { Err(crate::dialect::transaction_ended()) }
+    }
+
+    async fn prepare_commit(&mut self) -> Result<(), Error> {
+        if self.scope.savepoint_abandoned() {
+            return Err(crate::tx::savepoint_abandoned());
+        }
+        let (conn, statements) = (self.tx.connection(), &self.scope.statements);
+        DB::allow_commit(conn, statements, &self.guard).await?;
+        // Not with the claim: while a handler hangs in its transaction, its failure is put on record.
+        for id in &self.recorded {
+            query::<DB>(&statements.forget_failures)
+                .bind(self.scope.consumer.clone())
+                .bind(id.as_uuid())
+                .execute(&mut *conn)
+                .await?;
+        }
+        Ok(())
     }
 
     /// Rolls back the claim and everything the handler wrote. Errors are left to the database, which rolls
@@ -119,6 +133,8 @@ pub enum DeadReason {
     Undecodable,
     /// The consumer has no handler for its type.
     NoHandler,
+    /// Processes died when its handler ran.
+    Crashed,
 }
 
 impl DeadReason {
@@ -129,6 +145,7 @@ impl DeadReason {
             Self::Exhausted => "exhausted",
             Self::Undecodable => "undecodable",
             Self::NoHandler => "no_handler",
+            Self::Crashed => "crashed",
         }
     }
 
@@ -187,15 +204,19 @@ impl<DB: Dialect> Store<DB> {
             tx.rollback().await?;
             return Ok(None);
         };
-        let mut failures = 0;
+        let (mut failures, mut recorded) = (0, Vec::new());
         if redelivered {
             for &n in &claimed {
-                failures =
-                    failures.max(self.forget_failures(&mut tx, consumer, messages[n].message_id()).await?);
+                let id = messages[n].message_id();
+                if let Some(of_one) = self.read_failures(tx.connection(), consumer, id).await? {
+                    failures = failures.max(of_one);
+                    recorded.push(id);
+                }
             }
         }
         let scope = Scope::new(self.statements().clone(), consumer, Cause::of(&messages[*first]));
-        Ok(Some(Attempt { tx, guard, scope, claimed, failures }))
+        let scope = Box::new(scope);
+        Ok(Some(Attempt { tx, guard, scope, claimed, failures, recorded }))
     }
 
     /// Answers with the places of the messages that are new. In the order of their ids, so that no two
@@ -225,36 +246,20 @@ impl<DB: Dialect> Store<DB> {
         Ok(places)
     }
 
-    async fn forget_failures(
-        &self,
-        tx: &mut OwnedTx<DB>,
-        consumer: &str,
-        id: MessageId,
-    ) -> Result<u32, Error> {
-        let failures = self.read_failures(tx.connection(), consumer, id).await?;
-        if failures > 0 {
-            query::<DB>(&self.statements().forget_failures)
-                .bind(consumer.to_owned())
-                .bind(id.as_uuid())
-                .execute(tx.connection())
-                .await?;
-        }
-        Ok(failures)
-    }
-
+    /// None: nothing is on record, no start either.
     async fn read_failures(
         &self,
         conn: &mut DB::Connection,
         consumer: &str,
         id: MessageId,
-    ) -> Result<u32, Error> {
+    ) -> Result<Option<u32>, Error> {
         let row = query::<DB>(&self.statements().failures)
             .bind(consumer.to_owned())
             .bind(id.as_uuid())
             .fetch_optional(conn)
             .await?;
-        let failures: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
-        Ok(u32::try_from(failures).unwrap_or(u32::MAX))
+        let failures = row.map(|row| row.try_get::<i64, _>(0)).transpose()?;
+        Ok(failures.map(|failures| u32::try_from(failures).unwrap_or(u32::MAX)))
     }
 
     async fn duplicate(&self, consumer: &str, message: &Message) -> Result<Duplicate, Error> {
@@ -288,7 +293,7 @@ impl<DB: Dialect> Store<DB> {
             .await?;
         let failures = self.read_failures(tx.connection(), consumer, id).await?;
         tx.commit().await?;
-        Ok(failures)
+        Ok(failures.unwrap_or(0))
     }
 
     /// Gives a message up: claim, letter and forgotten failures in one transaction. Acknowledge after it.

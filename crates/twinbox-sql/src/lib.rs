@@ -42,6 +42,7 @@ mod retire;
 mod row;
 mod scope;
 mod sql;
+mod starts;
 mod status;
 mod store;
 mod text;

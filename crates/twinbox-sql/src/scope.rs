@@ -28,7 +28,7 @@ pub(crate) type Counts = HashMap<(MessageId, String, Option<String>), u32>;
 pub struct Scope {
     pub(crate) statements: Arc<Statements>,
     pub(crate) cause: Cause,
-    consumer: String,
+    pub(crate) consumer: String,
     counts: Counts,
     depth: u32,
     /// Savepoints entered and not left. Stays above zero when a savepoint's future is dropped.

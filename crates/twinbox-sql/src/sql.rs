@@ -191,8 +191,15 @@ statements! {
     failures: "SELECT failures FROM {attempts} WHERE consumer = ? AND message_id = ?";
     forget_failures: "DELETE FROM {attempts} WHERE consumer = ? AND message_id = ?";
     record_failure: "INSERT INTO {attempts} AS a (consumer, message_id, failures, last_error) VALUES (?, ?, 1, ?) \
-        ON CONFLICT (consumer, message_id) DO UPDATE SET failures = a.failures + 1, \
+        ON CONFLICT (consumer, message_id) DO UPDATE SET failures = a.failures + 1, starts = 0, \
         last_error = excluded.last_error, last_failed_at = excluded.last_failed_at";
+    start: "INSERT INTO {attempts} AS a (consumer, message_id, failures, last_error, starts) \
+        SELECT ?, ?, 0, '', 1 WHERE NOT EXISTS (SELECT 1 FROM {inbox} WHERE consumer = ? AND message_id = ?) \
+        ON CONFLICT (consumer, message_id) DO UPDATE SET starts = 1 WHERE a.starts = 0";
+    start_alone: "UPDATE {attempts} SET starts = starts + 1 WHERE consumer = ? AND message_id = ?";
+    starts: "SELECT starts FROM {attempts} WHERE consumer = ? AND message_id = ?";
+    forget_start: "DELETE FROM {attempts} WHERE consumer = ? AND message_id = ? AND failures = 0";
+    end_start: "UPDATE {attempts} SET starts = 0 WHERE consumer = ? AND message_id = ?";
     bury: "INSERT INTO {dead_letters} (consumer, message_id, reason, error, attempts, event_id, source, type, \
         version, key, subject, time, sequence, correlation_id, causation_id, traceparent, content_type, headers, \
         payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";

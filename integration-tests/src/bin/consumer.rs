@@ -14,6 +14,9 @@ async fn invoice(tx: &mut Tx<'_, Postgres>, order: Delivery<OrderPlaced>) -> Han
         .bind(i64::from(order.attempt()))
         .execute(&mut **tx)
         .await?;
+    if order.order_id < 0 {
+        std::process::abort();
+    }
     if order.order_id % 50 == 0 && order.attempt() == 1 {
         return Err("the printer is jammed".into());
     }

@@ -5,6 +5,7 @@ mod errors;
 mod idempotent;
 mod ids;
 mod payloads;
+mod poison;
 mod redact;
 mod registration;
 mod retry;

@@ -1,7 +1,7 @@
 //! The relay between real databases and a real NATS.
 mod admin;
 mod crash;
-mod faults;
+pub(crate) mod faults;
 mod parking;
 mod pooler;
 pub(crate) mod rig;

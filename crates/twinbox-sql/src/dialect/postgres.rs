@@ -46,6 +46,12 @@ impl Dialect for Postgres {
             compatible_from: 1,
             sql: include_str!("../../migrations/postgres/0004_held.sql"),
         },
+        // What ends a process that does not know it is tried again for ever, as before.
+        Migration {
+            name: "starts",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/postgres/0005_starts.sql"),
+        },
     ];
     const BOOTSTRAP: &'static str = "CREATE SCHEMA IF NOT EXISTS {schema};
         CREATE TABLE IF NOT EXISTS {migrations} (version bigint PRIMARY KEY, name text NOT NULL,

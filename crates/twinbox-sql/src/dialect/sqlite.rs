@@ -62,6 +62,12 @@ impl Dialect for Sqlite {
             compatible_from: 1,
             sql: include_str!("../../migrations/sqlite/0004_held.sql"),
         },
+        // What ends a process that does not know it is tried again for ever, as before.
+        Migration {
+            name: "starts",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/sqlite/0005_starts.sql"),
+        },
     ];
     const BOOTSTRAP: &'static str = "CREATE TABLE IF NOT EXISTS {migrations} (version INTEGER PRIMARY KEY,
         name TEXT NOT NULL, compatible_from INTEGER NOT NULL,

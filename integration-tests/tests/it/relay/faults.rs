@@ -88,10 +88,10 @@ fn nats_address(url: &str) -> SocketAddr {
 }
 
 /// The address of the database, and its URL by way of a proxy.
-fn postgres_address(url: &str) -> SocketAddr {
+pub(crate) fn postgres_address(url: &str) -> SocketAddr {
     url.split(['@', '/']).nth(3).expect("a URL with a user").parse().expect("an address with a port")
 }
 
-fn through(url: &str, proxy: &Proxy) -> String {
+pub(crate) fn through(url: &str, proxy: &Proxy) -> String {
     url.replace(&postgres_address(url).to_string(), &proxy.address().to_string())
 }

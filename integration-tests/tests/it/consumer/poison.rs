@@ -1,0 +1,162 @@
+//! Starts that are not known to have ended: their message runs alone, and not for ever.
+use super::{
+    running::{publish, run_until},
+    support::{Placed, TestDb, World, cases, effect, eventually, failed, placed},
+};
+use crate::relay::faults::{postgres_address, through};
+use sqlx::{Postgres, postgres::PgPoolOptions};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use twinbox::{
+    BatchTx, Consumer, Delivery, Dialect, HandlerResult, Message, Outcome, Store, Tx, event_handler,
+};
+use twinbox_testkit::{Harness, database::SERVICE, proxy::Proxy};
+
+const CONSUMER: &str = "tests.poison";
+const FAIL: i64 = 9;
+
+#[event_handler(consumer = "tests.poison", crash_limit = 3)]
+async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
+    if order.n == FAIL { Err("no".into()) } else { Ok(()) }
+}
+
+/// What processes leave behind that die with the handler running, the first time beside others.
+async fn died<DB: TestDb>(world: &World<DB>, message: &Message, alone: u32) {
+    assert!(world.record_start(CONSUMER, message.message_id()).await.unwrap());
+    for _ in 0..alone {
+        world.record_lone_start(CONSUMER, message.message_id()).await.unwrap();
+    }
+}
+
+async fn crashes_are_counted_up_to_the_limit<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let (below, at) = (placed(1), placed(2));
+    died(&world, &below, 2).await;
+    assert_eq!(world.deliver::<note>(&below).await, Outcome::Handled);
+    died(&world, &at, 3).await;
+    let error = "processes died 3 times while its handler ran, with nothing beside it".to_owned();
+    assert_eq!(world.deliver::<note>(&at).await, Outcome::DeadLettered { error });
+    assert_eq!(world.effects().await, [1], "the other did not run");
+    assert_eq!(world.dead_letters(CONSUMER, 10).await.unwrap()[0].reason, "crashed");
+    assert_eq!((world.rows("attempts").await, world.rows("inbox").await), (0, 2));
+    assert_eq!(world.deliver::<note>(&at).await, Outcome::Duplicate);
+    assert_eq!(world.rows("attempts").await, 0);
+}
+
+async fn a_failure_is_an_end<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let order = placed(FAIL);
+    died(&world, &order, 3 - 1).await;
+    assert!(failed(&world.deliver::<note>(&order).await, "no"));
+    assert_eq!(world.open_starts(CONSUMER, order.message_id()).await.unwrap(), 0);
+    assert!(failed(&world.deliver::<note>(&order).await, "no"));
+    assert_eq!(world.open_starts(CONSUMER, order.message_id()).await.unwrap(), 0);
+    assert_eq!(world.rows("attempts").await, 1);
+}
+
+/// How many run, and how many did when the suspect did.
+#[derive(Default)]
+struct Beside {
+    running: AtomicUsize,
+    with_suspect: AtomicUsize,
+    suspects: AtomicUsize,
+}
+
+#[event_handler(consumer = "tests.poison", concurrency = 5)]
+async fn beside(beside: &Arc<Beside>, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    let others = beside.running.fetch_add(1, SeqCst);
+    if order.n == FAIL {
+        beside.suspects.fetch_add(1, SeqCst);
+        beside.with_suspect.fetch_max(others, SeqCst);
+    }
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    effect::<Postgres>(tx, order.n).await?;
+    beside.running.fetch_sub(1, SeqCst);
+    if order.n == FAIL {
+        beside.with_suspect.fetch_max(beside.running.load(SeqCst), SeqCst);
+    }
+    Ok(())
+}
+
+/// On Postgres; on SQLite handlers take turns.
+async fn a_suspect_runs_alone() {
+    let world = World::<Postgres>::new().await;
+    let state = Arc::new(Beside::default());
+    let consumer = || Consumer::new((*world).clone(), state.clone()).handler::<beside>();
+    publish(&world, 0..1).await;
+    run_until(consumer(), async || world.rows("inbox").await == 1).await;
+    publish(&world, 1..20).await;
+    let messages = world.published("orders.placed", 100).await.unwrap();
+    let suspect = messages.iter().find(|message| message.key.as_deref() == Some("9")).unwrap();
+    died(&world, suspect, 0).await;
+    run_until(consumer(), async || world.rows("inbox").await == 20).await;
+    assert_eq!((state.suspects.load(SeqCst), state.with_suspect.load(SeqCst)), (1, 0));
+    assert_eq!(world.effects().await, Vec::from_iter(0..20));
+    assert_eq!(world.rows("attempts").await, 0);
+}
+
+#[event_handler(consumer = "tests.poison", batch = 10)]
+async fn batch<DB: Dialect>(
+    largest: &Arc<AtomicUsize>,
+    tx: &mut BatchTx<'_, DB>,
+    orders: Vec<Delivery<Placed>>,
+) -> HandlerResult {
+    largest.fetch_max(orders.len(), SeqCst);
+    for order in orders {
+        effect::<DB>(tx, order.n).await?;
+    }
+    Ok(())
+}
+
+/// What is delivered again is handled in batches still, unless one of them is a suspect.
+async fn a_suspect_is_in_no_batch<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let largest = Arc::new(AtomicUsize::new(0));
+    let consumer = || Consumer::new((*world).clone(), largest.clone()).handler::<batch>();
+    publish(&world, 0..1).await;
+    run_until(consumer(), async || world.rows("inbox").await == 1).await;
+    publish(&world, 1..10).await;
+    let messages = world.published("orders.placed", 100).await.unwrap();
+    for message in &messages[1..] {
+        died(&world, message, 0).await;
+    }
+    run_until(consumer(), async || world.rows("inbox").await == 10).await;
+    assert_eq!(largest.swap(0, SeqCst), 1);
+    publish(&world, 10..30).await;
+    run_until(consumer(), async || world.rows("inbox").await == 30).await;
+    assert!(largest.load(SeqCst) > 1);
+    assert_eq!(world.effects().await, Vec::from_iter(0..30));
+    assert_eq!(world.rows("attempts").await, 0);
+    assert_eq!(Harness::new(&world, largest).deliver::<batch>(&messages[3]).await, Outcome::Duplicate);
+}
+
+#[event_handler(consumer = "tests.poison")]
+async fn goes_silent(proxy: &Arc<Proxy>, _: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
+    proxy.freeze();
+    Err("no".into())
+}
+
+/// The database is away when the failure is to be recorded, and the process lives on.
+async fn what_survives_an_outage_has_ended() {
+    let world = World::<Postgres>::new().await;
+    let proxy = Arc::new(Proxy::start(postgres_address(world.url())).await.unwrap());
+    let pool = PgPoolOptions::new().acquire_timeout(Duration::from_secs(1));
+    let pool = pool.connect(&through(world.url(), &proxy)).await.unwrap();
+    let harness = Harness::new(&Store::new(pool, SERVICE).unwrap(), proxy.clone());
+    let order = placed(1);
+    assert_eq!(harness.deliver::<goes_silent>(&order).await, Outcome::Unavailable);
+    assert_eq!(world.open_starts(CONSUMER, order.message_id()).await.unwrap(), 1);
+    proxy.thaw();
+    eventually(async || (world.rows("attempts").await == 0).then_some(())).await;
+}
+
+cases! {
+    both: [crashes_are_counted_up_to_the_limit, a_failure_is_an_end, a_suspect_is_in_no_batch]
+    postgres: [a_suspect_runs_alone, what_survives_an_outage_has_ended]
+}
