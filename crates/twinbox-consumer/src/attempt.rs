@@ -1,11 +1,10 @@
 //! One delivery, from the claim to what is to become of it.
 use crate::{
     handler::{Handler, Run},
-    start::{end, start},
+    start::{Runtime, end, start},
 };
 use futures::FutureExt as _;
 use std::{panic::AssertUnwindSafe, time::Duration};
-use tokio::sync::RwLock;
 use twinbox_core::{DecodeError, Message, crash, retry};
 use twinbox_sql::{
     Dialect, Disposition as D, Error, ErrorKind, HandlerError, Store,
@@ -46,14 +45,6 @@ const AT_ONCE_MAX: u32 = 5;
 /// How soon a message comes again of which the store cannot keep what became of it.
 const REFUSED_DELAY: Duration = Duration::from_secs(10);
 
-/// What all attempts of a process have in common.
-pub(crate) struct Runtime<'a, DB: Dialect, S> {
-    pub(crate) store: &'a Store<DB>,
-    pub(crate) state: &'a S,
-    /// Read by every handler that runs; held by one that must run alone.
-    pub(crate) alone: &'a RwLock<()>,
-}
-
 /// Attempts at one message until there is something to tell its source.
 pub(crate) async fn process<DB: Dialect, S>(
     runtime: &Runtime<'_, DB, S>,
@@ -69,13 +60,18 @@ pub(crate) async fn process<DB: Dialect, S>(
         Ok(start) => start,
         Err(instead) => return instead.in_a_second(),
     };
-    let outcome = attempts(runtime, handler, message, redelivered).await;
+    // Nobody else runs meanwhile.
+    let at_once_max = if start.is_alone() { 0 } else { AT_ONCE_MAX };
+    let outcome = attempts(runtime, handler, message, redelivered, at_once_max).await;
     let untold = matches!(
         outcome,
         Outcome::Duplicate | Outcome::Unavailable | Outcome::Retried { counted: false, .. }
     );
-    if start.on_record && untold {
-        end(store, consumer, vec![message.message_id()]).await;
+    if start.on_record {
+        runtime.open.ended(&[message.message_id()]);
+        if untold {
+            end(store, consumer, vec![message.message_id()]).await;
+        }
     }
     outcome
 }
@@ -85,12 +81,13 @@ async fn attempts<DB: Dialect, S>(
     handler: &Handler<DB, S>,
     message: &Message,
     mut redelivered: bool,
+    at_once_max: u32,
 ) -> Outcome {
     let mut at_once = 0;
     loop {
         match once(runtime, handler, message, redelivered).await {
             Once::Done(outcome) => return outcome,
-            Once::AtOnce(error) if at_once < AT_ONCE_MAX => {
+            Once::AtOnce(error) if at_once < at_once_max => {
                 at_once += 1;
                 redelivered = true;
                 tracing::debug!(consumer = handler.policy.consumer, %error, at_once, "trying again at once");

@@ -1,11 +1,12 @@
 //! Attempts at many messages in one transaction.
 use crate::{
     Outcome,
-    attempt::{Runtime, finish, run},
+    attempt::{finish, run},
     handler::Handler,
-    start::end,
+    start::{Runtime, end},
 };
-use twinbox_core::Message;
+use std::collections::BTreeSet;
+use twinbox_core::{Message, MessageId};
 use twinbox_sql::Dialect;
 
 /// None: it failed, and its messages are to be handled one by one.
@@ -15,21 +16,43 @@ pub(crate) async fn process_batch<DB: Dialect, S>(
     messages: &[Message],
     redelivered: bool,
 ) -> Option<Vec<Outcome>> {
-    let _beside_others = runtime.alone.read().await;
-    let mut started = Vec::new();
-    if redelivered {
-        let ids: Vec<_> = messages.iter().map(Message::message_id).collect();
-        started.extend(runtime.store.record_starts(handler.policy.consumer, &ids).await.ok()?);
+    let (store, consumer) = (runtime.store, handler.policy.consumer);
+    let _beside_others = runtime.unless_stopped(store.alone().read()).await.ok()?;
+    if !redelivered {
+        return together(runtime, handler, messages, redelivered).await;
     }
-    // One that has a start on record already is not for a batch.
-    let outcomes = match redelivered && started.len() < messages.len() {
+    let ids = Vec::from_iter(messages.iter().map(Message::message_id).collect::<BTreeSet<_>>());
+    let Ok(started) = store.record_starts(consumer, &ids).await else {
+        // Some may be on record although no answer came.
+        end(store, consumer, ids).await;
+        return None;
+    };
+    runtime.open.began(started.iter().copied());
+    let others = ids.iter().filter(|id| !started.contains(id));
+    let outcomes = match any_open(runtime, consumer, others).await {
         true => None,
         false => together(runtime, handler, messages, redelivered).await,
     };
-    if outcomes.is_none() && redelivered {
-        end(runtime.store, handler.policy.consumer, started).await;
+    let started = Vec::from_iter(started);
+    runtime.open.ended(&started);
+    if outcomes.is_none() {
+        end(store, consumer, started).await;
     }
     outcomes
+}
+
+/// Whether one of them has a start on record that has not ended, and is to run alone. The others are done with.
+async fn any_open<DB: Dialect, S>(
+    runtime: &Runtime<'_, DB, S>,
+    consumer: &str,
+    messages: impl Iterator<Item = &MessageId>,
+) -> bool {
+    for id in messages {
+        if runtime.store.open_starts(consumer, *id).await.is_ok_and(|open| open > 0) {
+            return true;
+        }
+    }
+    false
 }
 
 async fn together<DB: Dialect, S>(

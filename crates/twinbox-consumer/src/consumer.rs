@@ -1,11 +1,10 @@
 use crate::{
-    Error, ErrorKind, EventHandler, Handler, Order, Outcome,
-    attempt::{self, Runtime},
+    Error, ErrorKind, EventHandler, Handler, Order, Outcome, attempt,
     handler::Run,
+    start::{OpenStarts, Runtime},
     worker::{Group, Worker},
 };
 use std::{collections::BTreeMap, fmt, sync::Arc};
-use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, Subscription, Transport, limits};
 use twinbox_sql::{Dialect, Store, inbox::Attempt};
@@ -55,7 +54,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// for its turn is given back.
     ///
     /// Outages of database or transport are waited out; they count as nobody's attempt. A process that is
-    /// killed leaves nothing behind: what it had not committed is delivered again.
+    /// killed leaves nothing behind: what it had not committed is delivered again. Dropping this future in the middle is
+    /// like a death for the handlers that run, see [`Policy::crash_limit`](crate::Policy::crash_limit).
     ///
     /// # Errors
     /// What needs a person: contradicting handlers, tables that are not fit, a transport that is not set up
@@ -64,11 +64,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let Self { store, state, handlers, transport } = self;
         let groups = groups(handlers)?;
         store.check().await?;
-        let (stop, alone) = (stop.child_token(), Arc::new(RwLock::new(())));
+        let stop = stop.child_token();
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
             let (store, state, transport) = (store.clone(), state.clone(), transport.clone());
-            let worker = Worker::new(store, state, transport, group, stop.clone(), alone.clone());
+            let worker = Worker::new(store, state, transport, group, stop.clone());
             workers.spawn(worker.run());
         }
         let mut result = Ok(());
@@ -94,7 +94,8 @@ pub async fn deliver<DB: Dialect, S, H: EventHandler<DB, S>>(
     message: &Message,
     redelivered: bool,
 ) -> Outcome {
-    let runtime = Runtime { store, state, alone: &RwLock::new(()) };
+    let (stop, open) = (CancellationToken::new(), OpenStarts::default());
+    let runtime = Runtime { store, state, stop: &stop, open: &open };
     attempt::process(&runtime, &H::handler(), message, redelivered).await
 }
 

@@ -79,8 +79,10 @@ impl Policy {
     }
 
     /// How many processes may die with this handler running on a message, and on no other beside it, until the
-    /// message becomes a dead letter without another run. Default: 5.
+    /// message becomes a dead letter without another run. At least 1; 5 by default. Two processes more may have died
+    /// before: on the first delivery, and on the second, which still runs beside others.
     pub const fn crash_limit(self, crash_limit: u32) -> Self {
+        let crash_limit = if crash_limit == 0 { 1 } else { crash_limit };
         Self { crash_limit, ..self }
     }
 
@@ -88,7 +90,8 @@ impl Policy {
     pub(crate) fn gives_up(&self, failures: u32) -> bool {
         match self.max_attempts {
             Some(max_attempts) => failures >= max_attempts,
-            None => failures >= ATTEMPTS || (failures > 0 && self.retry.next(failures, 0.0).is_none()),
+            None if self.retry.is_endless() => failures >= ATTEMPTS,
+            None => failures > 0 && self.retry.next(failures, 0.0).is_none(),
         }
     }
 

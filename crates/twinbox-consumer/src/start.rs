@@ -5,18 +5,61 @@
 //! down with it; when processes have died so [`Policy::crash_limit`] times it is given up. How often a broker has
 //! delivered it proves nothing: that counts deliveries that no handler ever saw.
 use crate::{
-    Policy,
-    attempt::{Once, Runtime, bury, store_error},
+    Outcome, Policy,
+    attempt::{Once, bury, store_error},
+};
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+    time::Duration,
 };
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
+use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, MessageId, crash, reconnect::Reconnect};
-use twinbox_sql::{Dialect, Store, inbox::DeadReason};
+use twinbox_sql::{Dialect, Error, Store, inbox::DeadReason};
+
+/// What the attempts of a consumer have in common.
+pub(crate) struct Runtime<'a, DB: Dialect, S> {
+    pub(crate) store: &'a Store<DB>,
+    pub(crate) state: &'a S,
+    pub(crate) stop: &'a CancellationToken,
+    pub(crate) open: &'a OpenStarts,
+}
+
+/// The starts of this process that are on record and have not ended.
+#[derive(Default)]
+pub(crate) struct OpenStarts(Mutex<HashSet<MessageId>>);
+
+impl OpenStarts {
+    fn change<T>(&self, change: impl FnOnce(&mut HashSet<MessageId>) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn began(&self, messages: impl IntoIterator<Item = MessageId>) {
+        self.change(|open| open.extend(messages));
+    }
+
+    pub(crate) fn ended(&self, messages: &[MessageId]) {
+        self.change(|open| open.retain(|id| !messages.contains(id)));
+    }
+
+    /// Those of deliveries that were given up in the middle: this process has survived them.
+    pub(crate) fn take(&self) -> Vec<MessageId> {
+        self.change(|open| open.drain().collect())
+    }
+}
 
 /// Leave to run a handler, until it is dropped.
 pub(crate) struct Start<'a> {
     _beside_others: Option<RwLockReadGuard<'a, ()>>,
-    _alone: Option<RwLockWriteGuard<'a, ()>>,
+    alone: Option<RwLockWriteGuard<'a, ()>>,
     pub(crate) on_record: bool,
+}
+
+impl Start<'_> {
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone.is_some()
+    }
 }
 
 /// Waits until the message may run. An error: it may not, and this is what becomes of it.
@@ -27,15 +70,17 @@ pub(crate) async fn start<'a, DB: Dialect, S>(
     redelivered: bool,
 ) -> Result<Start<'a>, Once> {
     let (store, consumer, id) = (runtime.store, policy.consumer, message.message_id());
-    let beside = runtime.alone.read().await;
-    let on_record = redelivered && store.record_start(consumer, id).await?;
+    let beside = runtime.unless_stopped(store.alone().read()).await?;
+    if !redelivered {
+        return Ok(Start { _beside_others: Some(beside), alone: None, on_record: false });
+    }
+    let on_record = runtime.recorded(consumer, id, store.record_start(consumer, id)).await?;
     // Without a start on record it is done with, which the claim will tell.
-    if on_record || !redelivered || store.open_starts(consumer, id).await? == 0 {
-        crash::point("consumer.after_start");
-        return Ok(Start { _beside_others: Some(beside), _alone: None, on_record });
+    if on_record || store.open_starts(consumer, id).await? == 0 {
+        return Ok(Start { _beside_others: Some(beside), alone: None, on_record });
     }
     drop(beside);
-    let alone = runtime.alone.write().await;
+    let alone = runtime.unless_stopped(store.alone().write()).await?;
     let open = store.open_starts(consumer, id).await?;
     if open > policy.crash_limit {
         let error =
@@ -43,36 +88,72 @@ pub(crate) async fn start<'a, DB: Dialect, S>(
         return Err(bury(store, consumer, message, DeadReason::Crashed, &error, 0).await);
     }
     tracing::warn!(consumer, message_id = %id, open, "a start of its handler has not ended: it runs alone");
-    if open > 0 {
-        store.record_lone_start(consumer, id).await?;
+    let lone = async { store.record_lone_start(consumer, id).await.map(|()| true) };
+    let on_record = open > 0 && runtime.recorded(consumer, id, lone).await?;
+    Ok(Start { _beside_others: None, alone: Some(alone), on_record })
+}
+
+impl<DB: Dialect, S> Runtime<'_, DB, S> {
+    pub(crate) async fn unless_stopped<T>(&self, waited_for: impl Future<Output = T>) -> Result<T, Once> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(Once::Done(given_back())),
+            turn = waited_for => Ok(turn),
+        }
     }
-    crash::point("consumer.after_start");
-    Ok(Start { _beside_others: None, _alone: Some(alone), on_record: open > 0 })
+
+    /// What was written although no answer came has ended as well.
+    async fn recorded(
+        &self,
+        consumer: &'static str,
+        id: MessageId,
+        record: impl Future<Output = Result<bool, Error>>,
+    ) -> Result<bool, Once> {
+        match record.await {
+            Ok(on_record) => {
+                if on_record {
+                    self.open.began([id]);
+                    crash::point("consumer.after_start");
+                }
+                Ok(on_record)
+            }
+            Err(error) => {
+                end(self.store, consumer, vec![id]).await;
+                Err(store_error(&error))
+            }
+        }
+    }
+}
+
+/// What becomes of a delivery that waited for its turn when the process was asked to stop.
+pub(crate) fn given_back() -> Outcome {
+    Outcome::Retried { delay: Duration::ZERO, counted: false, error: "this process stops".to_owned() }
 }
 
 /// Ends starts with nothing to tell of them. While the database is away, in the background: what this process has
 /// survived is not to count when others die.
-pub(crate) async fn end<DB: Dialect>(store: &Store<DB>, consumer: &'static str, messages: Vec<MessageId>) {
+pub(crate) async fn end<DB: Dialect>(store: &Store<DB>, consumer: &str, mut messages: Vec<MessageId>) {
+    messages.sort_unstable();
     let Err(error) = store.end_starts(consumer, &messages).await else { return };
     tracing::debug!(
         consumer,
         error = &error as &dyn std::error::Error,
         "starts have ended and are on record"
     );
-    let store = store.clone();
+    let (store, consumer) = (store.clone(), consumer.to_owned());
     tokio::spawn(async move {
         let mut reconnect = Reconnect::new();
         while !store.pool().is_closed() {
             tokio::time::sleep(reconnect.pause()).await;
-            if store.end_starts(consumer, &messages).await.is_ok() {
+            if store.end_starts(&consumer, &messages).await.is_ok() {
                 break;
             }
         }
     });
 }
 
-impl From<twinbox_sql::Error> for Once {
-    fn from(error: twinbox_sql::Error) -> Self {
+impl From<Error> for Once {
+    fn from(error: Error) -> Self {
         store_error(&error)
     }
 }

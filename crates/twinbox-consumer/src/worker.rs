@@ -1,9 +1,8 @@
 //! The loop of one consumer: receive, handle beside each other, settle.
 use crate::{
-    Error, Outcome,
-    attempt::{self, Runtime},
-    batch,
+    Error, Outcome, attempt, batch,
     handler::{Handler, Run},
+    start::{OpenStarts, Runtime, end, given_back},
 };
 use std::{
     collections::HashMap,
@@ -14,7 +13,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{RwLock, Semaphore, SemaphorePermit},
+    sync::{Semaphore, SemaphorePermit},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -49,8 +48,7 @@ struct Shared<DB: Dialect, S> {
     /// The last delivery found the database away.
     away: AtomicBool,
     stop: CancellationToken,
-    /// Shared by all consumers of this process.
-    alone: Arc<RwLock<()>>,
+    open: OpenStarts,
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
@@ -60,12 +58,14 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         transport: Arc<dyn Transport>,
         group: Group<DB, S>,
         stop: CancellationToken,
-        alone: Arc<RwLock<()>>,
     ) -> Self {
         let turns =
             group.handlers.iter().map(|h| (h.event_type, Semaphore::new(h.policy.concurrency.max(1))));
         let (turns, away) = (turns.collect(), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { store, state, group, turns, away, stop, alone }), transport }
+        Self {
+            shared: Arc::new(Shared { store, state, group, turns, away, stop, open: OpenStarts::default() }),
+            transport,
+        }
     }
 
     /// Subscribes again whenever the source fails, until `stop`.
@@ -114,7 +114,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         let mut running: JoinSet<usize> = JoinSet::new();
         let mut held = 0;
         let mut outage = Reconnect::new();
+        let mut asking = true;
         let failed = loop {
+            // Until there is no room at all: what was asked for may come at any time.
+            asking = held < limit && (asking || held <= limit - room);
             if self.shared.away.swap(false, Relaxed) {
                 let pause = outage.pause();
                 tracing::warn!(?pause, "the database is away, fetching pauses");
@@ -132,7 +135,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
                         outage.reset();
                     }
                 }
-                received = source.receive(limit.saturating_sub(held)), if held <= limit - room => match received {
+                received = source.receive(limit.saturating_sub(held)), if asking => match received {
                     Ok(received) => {
                         reconnect.reset();
                         held += received.len();
@@ -142,16 +145,25 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
                 }
             }
         };
-        if tokio::time::timeout(DRAIN_MAX, async { while running.join_next().await.is_some() {} })
-            .await
-            .is_err()
-        {
+        let closed = async {
+            match failed {
+                Some(error) => Err(error),
+                None => source.close().await,
+            }
+        };
+        // At the same time, so that what is given back goes to another process.
+        let ((), closed) = tokio::join!(self.drain(running), closed);
+        closed
+    }
+
+    /// Lets finish what is under way.
+    async fn drain(&self, mut running: JoinSet<usize>) {
+        let done = async { while running.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN_MAX, done).await.is_err() {
             tracing::warn!(deliveries = running.len(), "not done in time, they will come again");
             running.shutdown().await;
-        }
-        match failed {
-            Some(error) => Err(error),
-            None => source.close().await,
+            let open = self.shared.open.take();
+            end(&self.shared.store, &self.shared.group.subscription.consumer, open).await;
         }
     }
 
@@ -201,7 +213,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
     }
 
     fn runtime(&self) -> Runtime<'_, DB, S> {
-        Runtime { store: &self.store, state: &self.state, alone: &self.alone }
+        Runtime { store: &self.store, state: &self.state, stop: &self.stop, open: &self.open }
     }
 
     async fn each(&self, received: Received) -> usize {
@@ -293,11 +305,6 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         }
         crash::point("consumer.after_ack");
     }
-}
-
-/// What becomes of a delivery that waited for its turn when the process was asked to stop.
-fn given_back() -> Outcome {
-    Outcome::Retried { delay: Duration::ZERO, counted: false, error: "this process stops".to_owned() }
 }
 
 /// Runs `work` and tells the source meanwhile that it goes on.

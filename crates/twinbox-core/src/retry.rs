@@ -73,7 +73,12 @@ impl RetryPolicy {
         delay.mul_f64(1.0 + self.jitter.max(0.0) * random.clamp(0.0, 1.0)).min(self.ceiling.max(delay))
     }
 
-    /// The same, unless `attempt` was the last: because there are no more, or because its delay could make
+    /// Whether there is always another attempt.
+    pub const fn is_endless(&self) -> bool {
+        self.max_attempts == u32::MAX && self.total.as_nanos() == Duration::MAX.as_nanos()
+    }
+
+    /// The delay after the failure of `attempt`, unless it was the last: because there are no more, or because its delay could make
     /// all of them together too long.
     pub fn next(&self, attempt: u32, random: f64) -> Option<Duration> {
         let too_long = || {

@@ -24,7 +24,7 @@ mod provide;
 /// | `batch = 200` | deliveries in one transaction at most; needed by, and only for, a batch handler |
 /// | `concurrency = 8` | transactions beside each other |
 /// | `timeout = "30s"` | for one attempt: a number and `ms`, `s` or `m` |
-/// | `crash_limit = 5` | processes that may die of a message until it is dead |
+/// | `crash_limit = 5` | processes that may die with this handler running on a message alone, until the delivery is dead |
 ///
 /// What is left out has the default of `twinbox::Policy`.
 ///

@@ -90,6 +90,9 @@ pub trait Dialect:
     /// One transaction of ours at a time in this process.
     #[doc(hidden)]
     const ONE_WRITER: bool;
+    /// True; where locks are waited for, the wait is bounded from here to the end of the transaction.
+    #[doc(hidden)]
+    const BOUNDED: &'static str;
     /// After a `SELECT` by key: nobody else changes the row until the transaction ends.
     #[doc(hidden)]
     const LOCK_ROW: &'static str;

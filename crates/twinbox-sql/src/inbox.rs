@@ -214,6 +214,8 @@ impl<DB: Dialect> Store<DB> {
                 }
             }
         }
+        // So that no two batches wait for each other.
+        recorded.sort_unstable();
         let scope = Scope::new(self.statements().clone(), consumer, Cause::of(&messages[*first]));
         let scope = Box::new(scope);
         Ok(Some(Attempt { tx, guard, scope, claimed, failures, recorded }))

@@ -15,9 +15,11 @@ pub(crate) const PUBLISHED: &str = "id, type, version, key, subject, time, corre
 
 /// Renders a statement: `{table}` → where the table is, `{now}` → the database's time, `{after}` → the time
 /// that `?` microseconds from now will be, `{never}` → the time that does not come, `{behind}` → whether the cursor `c`
-/// has yet to settle a message that is older than `?` microseconds, `?` → the dialect's bind.
+/// has yet to settle a message that is older than `?` microseconds, `{bounded}` → true, and locks are waited for 2 s at
+/// most from here on, `?` → the dialect's bind.
 pub(crate) fn render<DB: Dialect>(namespace: &str, text: &str) -> SqlStr {
-    let text = text.replace("{behind}", DB::BEHIND).replace("{never}", DB::NEVER);
+    let text =
+        text.replace("{bounded}", DB::BOUNDED).replace("{behind}", DB::BEHIND).replace("{never}", DB::NEVER);
     let text = text.replace("{after}", DB::AFTER).replace("{now}", DB::NOW);
     let text = text.replace("{message}", MESSAGE).replace("{published}", PUBLISHED);
     let text = tables::<DB>(namespace, &text);
@@ -194,12 +196,13 @@ statements! {
         ON CONFLICT (consumer, message_id) DO UPDATE SET failures = a.failures + 1, starts = 0, \
         last_error = excluded.last_error, last_failed_at = excluded.last_failed_at";
     start: "INSERT INTO {attempts} AS a (consumer, message_id, failures, last_error, starts) \
-        SELECT ?, ?, 0, '', 1 WHERE NOT EXISTS (SELECT 1 FROM {inbox} WHERE consumer = ? AND message_id = ?) \
+        SELECT ?, ?, 0, '', 1 WHERE {bounded} \
+        AND NOT EXISTS (SELECT 1 FROM {inbox} WHERE consumer = ? AND message_id = ?) \
         ON CONFLICT (consumer, message_id) DO UPDATE SET starts = 1 WHERE a.starts = 0";
-    start_alone: "UPDATE {attempts} SET starts = starts + 1 WHERE consumer = ? AND message_id = ?";
+    start_alone: "UPDATE {attempts} SET starts = starts + 1 WHERE {bounded} AND consumer = ? AND message_id = ?";
     starts: "SELECT starts FROM {attempts} WHERE consumer = ? AND message_id = ?";
-    forget_start: "DELETE FROM {attempts} WHERE consumer = ? AND message_id = ? AND failures = 0";
-    end_start: "UPDATE {attempts} SET starts = 0 WHERE consumer = ? AND message_id = ?";
+    forget_start: "DELETE FROM {attempts} WHERE {bounded} AND consumer = ? AND message_id = ? AND failures = 0";
+    end_start: "UPDATE {attempts} SET starts = 0 WHERE {bounded} AND consumer = ? AND message_id = ?";
     bury: "INSERT INTO {dead_letters} (consumer, message_id, reason, error, attempts, event_id, source, type, \
         version, key, subject, time, sequence, correlation_id, causation_id, traceparent, content_type, headers, \
         payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";

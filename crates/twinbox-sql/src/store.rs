@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch};
 use twinbox_core::{PayloadCodec, limits};
 
 /// How long a transaction waits for its turn to write on SQLite.
@@ -84,6 +84,7 @@ pub struct Store<DB: Dialect> {
     committed: Arc<watch::Sender<()>>,
     writer: Option<Arc<Semaphore>>,
     looked_for_pooler: Arc<AtomicBool>,
+    alone: Arc<RwLock<()>>,
 }
 
 impl<DB: Dialect> Store<DB> {
@@ -131,6 +132,7 @@ impl<DB: Dialect> Store<DB> {
             committed: Arc::new(watch::Sender::new(())),
             writer: DB::ONE_WRITER.then(|| Arc::new(Semaphore::new(1))),
             looked_for_pooler: Arc::default(),
+            alone: Arc::default(),
         })
     }
 
@@ -200,6 +202,12 @@ impl<DB: Dialect> Store<DB> {
         self.committed.clone()
     }
 
+    /// Read by every handler that runs on this store or a clone of it, and held by one that must run alone.
+    #[doc(hidden)]
+    pub fn alone(&self) -> &RwLock<()> {
+        &self.alone
+    }
+
     pub(crate) fn looked_for_pooler(&self) -> &AtomicBool {
         &self.looked_for_pooler
     }
@@ -235,6 +243,7 @@ impl<DB: Dialect> Clone for Store<DB> {
             committed: self.committed.clone(),
             writer: self.writer.clone(),
             looked_for_pooler: self.looked_for_pooler.clone(),
+            alone: self.alone.clone(),
         }
     }
 }

@@ -63,7 +63,7 @@ impl StateColumn {
     ///
     /// # Errors
     /// The database refused or is away: the transaction is lost. [`ErrorKind::Configuration`]: the row has no state,
-    /// or `id` is not unique; roll back.
+    /// a trigger keeps it, or `id` is not unique; roll back.
     pub async fn transition<'q, DB, Id>(
         &self,
         tx: &mut impl InTransaction<DB>,
@@ -95,8 +95,14 @@ impl StateColumn {
         let new = self.state_type.map_or_else(|| "$1".to_owned(), |name| format!("CAST($1 AS {name})"));
         let write = format!("UPDATE {table} SET {state} = {new} WHERE {id_column} = $2");
         let write = sqlx::query::<DB>(AssertSqlSafe(write)).persistent(named).bind(to.to_owned()).bind(id);
-        if DB::rows_affected(&write.execute(&mut *conn).await?) != 1 {
-            return Err(wrong(format!("{id_column} is not unique in {table}")));
+        match DB::rows_affected(&write.execute(&mut *conn).await?) {
+            1 => {}
+            0 => {
+                return Err(wrong(format!(
+                    "a row of {table} was not updated: a trigger or a policy keeps it"
+                )));
+            }
+            _ => return Err(wrong(format!("{id_column} is not unique in {table}"))),
         }
         tracing::info!(table, from_state = current, to_state = to, "transition");
         Ok(Transition::Applied { previous: current })

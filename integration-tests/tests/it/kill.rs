@@ -36,8 +36,8 @@ const RELAY_DEATHS: [Option<&str>; 10] = [
 /// Where each consumer dies.
 const CONSUMER_DEATHS: [Option<&str>; 15] = [
     Some("consumer.before_claim"),
-    Some("consumer.after_start:20"),
     Some("consumer.after_claim:40"),
+    Some("consumer.after_start"),
     None,
     Some("consumer.before_commit:100"),
     Some("consumer.after_commit"),
@@ -198,7 +198,7 @@ impl Programs {
             random ^= random >> 7;
             random ^= random << 17;
             let moment =
-                death.map_or(Duration::from_millis(500 + random % 2000), |_| Duration::from_secs(40));
+                death.map_or(Duration::from_millis(500 + random % 2000), |_| Duration::from_secs(120));
             let ended = match timeout(moment, child.wait()).await {
                 Ok(ended) => ended.unwrap(),
                 Err(_) => {

@@ -65,6 +65,7 @@ impl Dialect for Postgres {
         set_config('lock_timeout', '1s', true)";
     const NUMBERED_BINDS: bool = true;
     const ONE_WRITER: bool = false;
+    const BOUNDED: &'static str = "(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL";
     const LOCK_ROW: &'static str = " FOR UPDATE";
     const NOW: &'static str = "clock_timestamp()";
     const AFTER: &'static str = "(clock_timestamp() + ? * interval '1 microsecond')";

@@ -81,6 +81,7 @@ impl Dialect for Sqlite {
     const BEGIN_PARK: &'static str = Self::BEGIN;
     const NUMBERED_BINDS: bool = false;
     const ONE_WRITER: bool = true;
+    const BOUNDED: &'static str = "true";
     const LOCK_ROW: &'static str = "";
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
     const AFTER: &'static str = "(CAST(unixepoch('subsec') * 1000000 AS INTEGER) + ?)";

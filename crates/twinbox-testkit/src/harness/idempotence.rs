@@ -11,7 +11,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
     /// 2. Two copies are delivered at once: one is handled, and the other is a duplicate.
     /// 3. Its acknowledgement is lost, and it is delivered twice more: nothing may change.
     ///
-    /// After each the whole database is compared, and what is [watched](Self::watch). In the database the inbox sees
+    /// After the first and the last the whole database is compared, and what is [watched](Self::watch); after the second
+    /// how many rows there are. In the database the inbox sees
     /// to this for everything that is written with the handler's `tx`, so what is found was written by another
     /// way, or done outside of the database. The event is handled when this returns.
     ///

@@ -1,7 +1,7 @@
 //! Starts that are not known to have ended: their message runs alone, and not for ever.
 use super::{
-    running::{publish, run_until},
-    support::{Placed, TestDb, World, cases, effect, eventually, failed, placed},
+    running::{Gate, publish, run_until},
+    support::{Placed, TestDb, World, cases, effect, eventually, failed, placed, soon},
 };
 use crate::relay::faults::{postgres_address, through};
 use sqlx::{Postgres, postgres::PgPoolOptions};
@@ -13,7 +13,8 @@ use std::{
     time::Duration,
 };
 use twinbox::{
-    BatchTx, Consumer, Delivery, Dialect, HandlerResult, Message, Outcome, Store, Tx, event_handler,
+    BatchTx, CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Message, Outcome, Store, Tx,
+    event_handler,
 };
 use twinbox_testkit::{Harness, database::SERVICE, proxy::Proxy};
 
@@ -68,6 +69,15 @@ struct Beside {
     suspects: AtomicUsize,
 }
 
+/// Another consumer of the same process.
+#[event_handler(consumer = "tests.bystander", concurrency = 5)]
+async fn bystander(beside: &Arc<Beside>, _: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
+    beside.running.fetch_add(1, SeqCst);
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    beside.running.fetch_sub(1, SeqCst);
+    Ok(())
+}
+
 #[event_handler(consumer = "tests.poison", concurrency = 5)]
 async fn beside(beside: &Arc<Beside>, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
     let others = beside.running.fetch_add(1, SeqCst);
@@ -95,7 +105,11 @@ async fn a_suspect_runs_alone() {
     let messages = world.published("orders.placed", 100).await.unwrap();
     let suspect = messages.iter().find(|message| message.key.as_deref() == Some("9")).unwrap();
     died(&world, suspect, 0).await;
-    run_until(consumer(), async || world.rows("inbox").await == 20).await;
+    let bystanders = Consumer::new((*world).clone(), state.clone()).handler::<bystander>();
+    tokio::join!(
+        run_until(consumer(), async || world.rows("inbox").await == 40),
+        run_until(bystanders, async || world.rows("inbox").await == 40),
+    );
     assert_eq!((state.suspects.load(SeqCst), state.with_suspect.load(SeqCst)), (1, 0));
     assert_eq!(world.effects().await, Vec::from_iter(0..20));
     assert_eq!(world.rows("attempts").await, 0);
@@ -129,11 +143,75 @@ async fn a_suspect_is_in_no_batch<DB: TestDb>() {
     run_until(consumer(), async || world.rows("inbox").await == 10).await;
     assert_eq!(largest.swap(0, SeqCst), 1);
     publish(&world, 10..30).await;
+    let messages = world.published("orders.placed", 100).await.unwrap();
+    let harness = Harness::new(&world, largest.clone());
+    for done in messages[10..].iter().step_by(2) {
+        assert_eq!(harness.deliver::<batch>(done).await, Outcome::Handled);
+    }
     run_until(consumer(), async || world.rows("inbox").await == 30).await;
     assert!(largest.load(SeqCst) > 1);
     assert_eq!(world.effects().await, Vec::from_iter(0..30));
     assert_eq!(world.rows("attempts").await, 0);
-    assert_eq!(Harness::new(&world, largest).deliver::<batch>(&messages[3]).await, Outcome::Duplicate);
+}
+
+#[event_handler(consumer = "tests.poison", timeout = "5m")]
+async fn holds(gate: &Arc<Gate>, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    gate.pass(order.n).await;
+    Ok(effect::<Postgres>(tx, order.n).await?)
+}
+
+/// Who waits for the others to end does not start when the process stops.
+async fn a_suspect_that_waits_is_given_back() {
+    let world = World::<Postgres>::new().await;
+    let (gate, mut entries) = Gate::new();
+    let consumer = || Consumer::new((*world).clone(), gate.clone()).handler::<holds>();
+    gate.leave.add_permits(1);
+    publish(&world, 0..1).await;
+    run_until(consumer(), async || world.rows("inbox").await == 1).await;
+    publish(&world, 1..3).await;
+    let suspect = &world.published("orders.placed", 100).await.unwrap()[2];
+    died(&world, suspect, 0).await;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(consumer().run(stop.clone()));
+    assert_eq!((soon(entries.recv()).await, soon(entries.recv()).await), (Some(0), Some(1)));
+    stop.cancel();
+    gate.leave.add_permits(2);
+    soon(running).await.unwrap().unwrap();
+    assert_eq!(world.effects().await, [0, 1]);
+    assert_eq!(world.open_starts(CONSUMER, suspect.message_id()).await.unwrap(), 1);
+}
+
+/// The drain ends before the handler does, and the process lives on.
+async fn a_handler_that_is_cut_off_at_a_stop_has_ended() {
+    let world = World::<Postgres>::new().await;
+    let (gate, mut entries) = Gate::new();
+    let consumer = || Consumer::new((*world).clone(), gate.clone()).handler::<holds>();
+    gate.leave.add_permits(1);
+    publish(&world, 0..1).await;
+    run_until(consumer(), async || world.rows("inbox").await == 1).await;
+    publish(&world, 1..2).await;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(consumer().run(stop.clone()));
+    assert_eq!((soon(entries.recv()).await, soon(entries.recv()).await), (Some(0), Some(1)));
+    assert_eq!(world.rows("attempts").await, 1, "its start is on record");
+    stop.cancel();
+    soon(running).await.unwrap().unwrap();
+    assert_eq!((world.rows("attempts").await, world.effects().await), (0, vec![0]));
+}
+
+/// As by a process that is frozen in front of its COMMIT.
+async fn a_row_that_another_holds_is_not_waited_for() {
+    let world = World::<Postgres>::new().await;
+    let order = placed(1);
+    died(&world, &order, 0).await;
+    let mut other = world.pool().begin().await.unwrap();
+    sqlx::query("SELECT FROM twinbox.attempts FOR UPDATE").execute(&mut *other).await.unwrap();
+    let delivered = tokio::time::timeout(Duration::from_secs(60), world.deliver::<note>(&order));
+    let outcome = delivered.await.expect("it is not waited for until the other ends");
+    assert!(matches!(outcome, Outcome::Retried { counted: false, .. }), "{outcome:?}");
+    other.rollback().await.unwrap();
+    assert_eq!(world.deliver::<note>(&order).await, Outcome::Handled);
+    eventually(async || (world.rows("attempts").await == 0).then_some(())).await;
 }
 
 #[event_handler(consumer = "tests.poison")]
@@ -158,5 +236,11 @@ async fn what_survives_an_outage_has_ended() {
 
 cases! {
     both: [crashes_are_counted_up_to_the_limit, a_failure_is_an_end, a_suspect_is_in_no_batch]
-    postgres: [a_suspect_runs_alone, what_survives_an_outage_has_ended]
+    postgres: [
+        a_suspect_runs_alone,
+        a_suspect_that_waits_is_given_back,
+        a_handler_that_is_cut_off_at_a_stop_has_ended,
+        a_row_that_another_holds_is_not_waited_for,
+        what_survives_an_outage_has_ended,
+    ]
 }

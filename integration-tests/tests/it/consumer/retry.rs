@@ -5,6 +5,7 @@ use twinbox::{Delivery, Dialect, EventHandler, HandlerResult, Outcome, RetryPoli
 
 const STEADY: RetryPolicy =
     RetryPolicy::exponential(Duration::from_secs(3), Duration::from_secs(3)).jitter(0.0);
+const LONG: RetryPolicy = STEADY.max_attempts(25);
 
 #[event_handler(consumer = "tests.vendor", retry = "vendor")]
 async fn vendor<DB: Dialect>(_: &mut Tx<'_, DB>, _: Delivery<Placed>) -> HandlerResult {
@@ -18,6 +19,11 @@ async fn client<DB: Dialect>(_: &mut Tx<'_, DB>, _: Delivery<Placed>) -> Handler
 
 #[event_handler(consumer = "tests.both", retry = "vendor", max_attempts = 7)]
 async fn seven_times<DB: Dialect>(_: &mut Tx<'_, DB>, _: Delivery<Placed>) -> HandlerResult {
+    Err("no".into())
+}
+
+#[event_handler(consumer = "tests.long", retry = LONG)]
+async fn long<DB: Dialect>(_: &mut Tx<'_, DB>, _: Delivery<Placed>) -> HandlerResult {
     Err("no".into())
 }
 
@@ -66,8 +72,9 @@ async fn max_attempts_says_when_to_give_up<DB: TestDb>() {
     assert_within(&delays::<DB, seven_times>().await, &least, 0.25);
 }
 
-async fn a_policy_without_end_ends_after_twenty_attempts<DB: TestDb>() {
+async fn twenty_attempts_are_the_end_where_the_policy_has_none<DB: TestDb>() {
     assert_eq!(delays::<DB, steady>().await, [3000; 19]);
+    assert_eq!(delays::<DB, long>().await, [3000; 24]);
 }
 
 cases! {
@@ -75,6 +82,6 @@ cases! {
         the_vendor_profile_ends_after_its_four_delays,
         the_client_profile_ends_with_its_ten_seconds,
         max_attempts_says_when_to_give_up,
-        a_policy_without_end_ends_after_twenty_attempts,
+        twenty_attempts_are_the_end_where_the_policy_has_none,
     ]
 }
