@@ -1,7 +1,7 @@
 //! One delivery, from the claim to what is to become of it.
 use crate::{
     handler::{Handler, Run},
-    start::{Runtime, end, start},
+    start::{Runtime, start},
 };
 use futures::FutureExt as _;
 use std::{panic::AssertUnwindSafe, time::Duration};
@@ -70,7 +70,7 @@ pub(crate) async fn process<DB: Dialect, S>(
     if start.on_record {
         runtime.open.ended(&[message.message_id()]);
         if untold {
-            end(store, consumer, vec![message.message_id()]).await;
+            runtime.end(consumer, vec![message.message_id()]).await;
         }
     }
     outcome

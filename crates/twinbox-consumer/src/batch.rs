@@ -3,9 +3,9 @@ use crate::{
     Outcome,
     attempt::{finish, run},
     handler::Handler,
-    start::{Runtime, end},
+    start::Runtime,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use twinbox_core::{Message, MessageId};
 use twinbox_sql::Dialect;
 
@@ -24,7 +24,7 @@ pub(crate) async fn process_batch<DB: Dialect, S>(
     let ids = Vec::from_iter(messages.iter().map(Message::message_id).collect::<BTreeSet<_>>());
     let Ok(started) = store.record_starts(consumer, &ids).await else {
         // Some may be on record although no answer came.
-        end(store, consumer, ids).await;
+        runtime.end_later(consumer, ids);
         return None;
     };
     runtime.open.began(started.iter().copied());
@@ -33,10 +33,15 @@ pub(crate) async fn process_batch<DB: Dialect, S>(
         true => None,
         false => together(runtime, handler, messages, redelivered).await,
     };
-    let started = Vec::from_iter(started);
+    let mut started = Vec::from_iter(started);
     runtime.open.ended(&started);
-    if outcomes.is_none() {
-        end(store, consumer, started).await;
+    if let Some(outcomes) = &outcomes {
+        let handled = messages.iter().zip(outcomes).filter(|(_, outcome)| **outcome == Outcome::Handled);
+        let handled = HashSet::<_>::from_iter(handled.map(|(message, _)| message.message_id()));
+        started.retain(|id| !handled.contains(id));
+    }
+    if !started.is_empty() {
+        runtime.end(consumer, started).await;
     }
     outcomes
 }

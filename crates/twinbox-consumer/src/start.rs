@@ -9,14 +9,17 @@ use crate::{
     attempt::{Once, bury, store_error},
 };
 use std::{
-    collections::HashSet,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeSet, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, MessageId, crash, reconnect::Reconnect};
 use twinbox_sql::{Dialect, Error, Store, inbox::DeadReason};
+
+/// Starts that end in one transaction.
+const ENDED_AT_ONCE_MAX: usize = 200;
 
 /// What the attempts of a consumer have in common.
 pub(crate) struct Runtime<'a, DB: Dialect, S> {
@@ -26,26 +29,31 @@ pub(crate) struct Runtime<'a, DB: Dialect, S> {
     pub(crate) open: &'a OpenStarts,
 }
 
-/// The starts of this process that are on record and have not ended.
+/// The starts of this process that are or may be on record.
 #[derive(Default)]
-pub(crate) struct OpenStarts(Mutex<HashSet<MessageId>>);
+pub(crate) struct OpenStarts {
+    /// Their handlers run.
+    open: Mutex<HashSet<MessageId>>,
+    /// They have ended, and the database was not there to be told.
+    owed: Arc<Mutex<BTreeSet<MessageId>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl OpenStarts {
-    fn change<T>(&self, change: impl FnOnce(&mut HashSet<MessageId>) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     pub(crate) fn began(&self, messages: impl IntoIterator<Item = MessageId>) {
-        self.change(|open| open.extend(messages));
+        locked(&self.open).extend(messages);
     }
 
     pub(crate) fn ended(&self, messages: &[MessageId]) {
-        self.change(|open| open.retain(|id| !messages.contains(id)));
+        locked(&self.open).retain(|id| !messages.contains(id));
     }
 
     /// Those of deliveries that were given up in the middle: this process has survived them.
     pub(crate) fn take(&self) -> Vec<MessageId> {
-        self.change(|open| open.drain().collect())
+        locked(&self.open).drain().collect()
     }
 }
 
@@ -102,7 +110,7 @@ impl<DB: Dialect, S> Runtime<'_, DB, S> {
         }
     }
 
-    /// What was written although no answer came has ended as well.
+    /// What may have been written although no answer came has ended as well.
     async fn recorded(
         &self,
         consumer: &'static str,
@@ -118,38 +126,57 @@ impl<DB: Dialect, S> Runtime<'_, DB, S> {
                 Ok(on_record)
             }
             Err(error) => {
-                end(self.store, consumer, vec![id]).await;
+                if !error.is_contention() {
+                    self.end_later(consumer, vec![id]);
+                }
                 Err(store_error(&error))
             }
         }
+    }
+
+    /// Ends starts with nothing to tell of them. While the database is away, in the background: what this process has
+    /// survived is not to count when others die.
+    pub(crate) async fn end(&self, consumer: &str, mut messages: Vec<MessageId>) {
+        messages.sort_unstable();
+        if self.store.end_starts(consumer, &messages).await.is_err() {
+            self.end_later(consumer, messages);
+        }
+    }
+
+    /// One task for all of them, however long the database is away.
+    pub(crate) fn end_later(&self, consumer: &str, messages: Vec<MessageId>) {
+        let owed = self.open.owed.clone();
+        let first = {
+            let mut owed = locked(&owed);
+            let first = owed.is_empty();
+            owed.extend(messages);
+            first && !owed.is_empty()
+        };
+        if !first {
+            return;
+        }
+        let (store, consumer) = (self.store.clone(), consumer.to_owned());
+        tokio::spawn(async move {
+            let mut reconnect = Reconnect::new();
+            while !store.pool().is_closed() {
+                tokio::time::sleep(reconnect.pause()).await;
+                let some = Vec::from_iter(locked(&owed).iter().copied().take(ENDED_AT_ONCE_MAX));
+                if store.end_starts(&consumer, &some).await.is_ok() {
+                    reconnect.reset();
+                    let mut owed = locked(&owed);
+                    owed.retain(|id| !some.contains(id));
+                    if owed.is_empty() {
+                        break;
+                    }
+                }
+            }
+        });
     }
 }
 
 /// What becomes of a delivery that waited for its turn when the process was asked to stop.
 pub(crate) fn given_back() -> Outcome {
     Outcome::Retried { delay: Duration::ZERO, counted: false, error: "this process stops".to_owned() }
-}
-
-/// Ends starts with nothing to tell of them. While the database is away, in the background: what this process has
-/// survived is not to count when others die.
-pub(crate) async fn end<DB: Dialect>(store: &Store<DB>, consumer: &str, mut messages: Vec<MessageId>) {
-    messages.sort_unstable();
-    let Err(error) = store.end_starts(consumer, &messages).await else { return };
-    tracing::debug!(
-        consumer,
-        error = &error as &dyn std::error::Error,
-        "starts have ended and are on record"
-    );
-    let (store, consumer) = (store.clone(), consumer.to_owned());
-    tokio::spawn(async move {
-        let mut reconnect = Reconnect::new();
-        while !store.pool().is_closed() {
-            tokio::time::sleep(reconnect.pause()).await;
-            if store.end_starts(&consumer, &messages).await.is_ok() {
-                break;
-            }
-        }
-    });
 }
 
 impl From<Error> for Once {

@@ -2,7 +2,7 @@
 use crate::{
     Error, Outcome, attempt, batch,
     handler::{Handler, Run},
-    start::{OpenStarts, Runtime, end, given_back},
+    start::{OpenStarts, Runtime, given_back},
 };
 use std::{
     collections::HashMap,
@@ -163,7 +163,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             tracing::warn!(deliveries = running.len(), "not done in time, they will come again");
             running.shutdown().await;
             let open = self.shared.open.take();
-            end(&self.shared.store, &self.shared.group.subscription.consumer, open).await;
+            self.shared.runtime().end(&self.shared.group.subscription.consumer, open).await;
         }
     }
 
