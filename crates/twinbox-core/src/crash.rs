@@ -12,33 +12,42 @@ pub fn point(name: &str) {
 
 #[cfg(feature = "crash-points")]
 mod armed {
-    use std::sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering::SeqCst},
+    use std::{
+        process::Command,
+        sync::{
+            LazyLock,
+            atomic::{AtomicU64, Ordering::SeqCst},
+        },
     };
 
     struct Armed {
         name: String,
         nth: u64,
-        signal: &'static str,
+        freezes: bool,
     }
 
     static ARMED: LazyLock<Option<Armed>> = LazyLock::new(|| {
         let [crash, freeze] = ["TWINBOX_CRASH_AT", "TWINBOX_FREEZE_AT"].map(|name| std::env::var(name).ok());
-        let (at, signal) = crash.map(|at| (at, "-KILL")).or(freeze.map(|at| (at, "-STOP")))?;
+        let (at, freezes) = crash.map(|at| (at, false)).or(freeze.map(|at| (at, true)))?;
         let counted = at.rsplit_once(':').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));
         let (name, nth) = counted.unwrap_or((at, 1));
-        Some(Armed { name, nth, signal })
+        Some(Armed { name, nth, freezes })
     });
     static PASSED: AtomicU64 = AtomicU64::new(0);
+
+    /// Ends when the process has stopped, which each of its threads does in its own time, or after a second.
+    const STOP: &str = r#"kill -STOP "$1"
+        for _ in 1 2 3 4 5 6 7 8 9 10; do grep -q ') T ' "/proc/$1/stat" && exit; sleep 0.1; done"#;
 
     pub(super) fn pass(name: &str) {
         if let Some(armed) = ARMED.as_ref().filter(|armed| armed.name == name)
             && PASSED.fetch_add(1, SeqCst) + 1 == armed.nth
         {
             let me = std::process::id().to_string();
-            let _ = std::process::Command::new("kill").args([armed.signal, &me]).status();
-            if armed.signal == "-KILL" {
+            if armed.freezes {
+                let _ = Command::new("sh").args(["-c", STOP, "sh", &me]).status();
+            } else {
+                let _ = Command::new("kill").args(["-KILL", &me]).status();
                 std::process::abort();
             }
         }
