@@ -14,7 +14,8 @@ impl<DB: Dialect> Store<DB> {
     /// [`end_starts`](Self::end_starts). What a process that dies leaves on record is what this is for.
     ///
     /// # Errors
-    /// The database refused or is away: a start may be on record, which nobody will end.
+    /// The database refused or is away: a start may be on record. [`end_starts`](Self::end_starts) ends it; else the
+    /// message counts as one that ended its process.
     pub async fn record_start(&self, consumer: &str, message: MessageId) -> Result<bool, Error> {
         let _permit = self.write_permit().await?;
         let mut conn = self.connection().await?;

@@ -12,9 +12,10 @@ use std::{
     },
     time::Duration,
 };
+use tokio::{sync::mpsc, task::JoinHandle};
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Message, Outcome, Store, Tx,
-    event_handler,
+    BatchTx, CancellationToken, Consumer, ConsumerError, Delivery, Dialect, HandlerResult, Message, Outcome,
+    Store, Tx, event_handler,
 };
 use twinbox_testkit::{Harness, database::SERVICE, proxy::Proxy};
 
@@ -69,11 +70,16 @@ struct Beside {
     suspects: AtomicUsize,
 }
 
+/// What a handler takes: long enough that others would be seen beside it.
+async fn work() {
+    tokio::time::sleep(Duration::from_millis(30)).await;
+}
+
 /// Another consumer of the same process.
 #[event_handler(consumer = "tests.bystander", concurrency = 5)]
 async fn bystander(beside: &Arc<Beside>, _: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
     beside.running.fetch_add(1, SeqCst);
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    work().await;
     beside.running.fetch_sub(1, SeqCst);
     Ok(())
 }
@@ -85,7 +91,7 @@ async fn beside(beside: &Arc<Beside>, tx: &mut Tx<'_, Postgres>, order: Delivery
         beside.suspects.fetch_add(1, SeqCst);
         beside.with_suspect.fetch_max(others, SeqCst);
     }
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    work().await;
     effect::<Postgres>(tx, order.n).await?;
     beside.running.fetch_sub(1, SeqCst);
     if order.n == FAIL {
@@ -160,43 +166,57 @@ async fn holds(gate: &Arc<Gate>, tx: &mut Tx<'_, Postgres>, order: Delivery<Plac
     Ok(effect::<Postgres>(tx, order.n).await?)
 }
 
+/// A consumer that has handled one message, and would hold every other one.
+struct Held {
+    world: World<Postgres>,
+    gate: Arc<Gate>,
+    entries: mpsc::UnboundedReceiver<i64>,
+}
+
+impl Held {
+    async fn new() -> Self {
+        let world = World::<Postgres>::new().await;
+        let (gate, mut entries) = Gate::new();
+        gate.leave.add_permits(1);
+        publish(&world, 0..1).await;
+        let consumer = Consumer::new((*world).clone(), gate.clone()).handler::<holds>();
+        run_until(consumer, async || world.rows("inbox").await == 1).await;
+        assert_eq!(soon(entries.recv()).await, Some(0));
+        Self { world, gate, entries }
+    }
+
+    /// Runs it anew, until it holds the second message, and then stops it.
+    async fn stopped(&mut self) -> JoinHandle<Result<(), ConsumerError>> {
+        let stop = CancellationToken::new();
+        let consumer = Consumer::new((*self.world).clone(), self.gate.clone()).handler::<holds>();
+        let running = tokio::spawn(consumer.run(stop.clone()));
+        assert_eq!(soon(self.entries.recv()).await, Some(1));
+        stop.cancel();
+        running
+    }
+}
+
 /// Who waits for the others to end does not start when the process stops.
 async fn a_suspect_that_waits_is_given_back() {
-    let world = World::<Postgres>::new().await;
-    let (gate, mut entries) = Gate::new();
-    let consumer = || Consumer::new((*world).clone(), gate.clone()).handler::<holds>();
-    gate.leave.add_permits(1);
-    publish(&world, 0..1).await;
-    run_until(consumer(), async || world.rows("inbox").await == 1).await;
-    publish(&world, 1..3).await;
-    let suspect = &world.published("orders.placed", 100).await.unwrap()[2];
-    died(&world, suspect, 0).await;
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(consumer().run(stop.clone()));
-    assert_eq!((soon(entries.recv()).await, soon(entries.recv()).await), (Some(0), Some(1)));
-    stop.cancel();
-    gate.leave.add_permits(2);
-    soon(running).await.unwrap().unwrap();
-    assert_eq!(world.effects().await, [0, 1]);
-    assert_eq!(world.open_starts(CONSUMER, suspect.message_id()).await.unwrap(), 1);
+    let mut held = Held::new().await;
+    publish(&held.world, 1..3).await;
+    let suspect = held.world.published("orders.placed", 100).await.unwrap().remove(2);
+    died(&held.world, &suspect, 0).await;
+    let stopping = held.stopped().await;
+    held.gate.leave.add_permits(2);
+    soon(stopping).await.unwrap().unwrap();
+    assert_eq!(held.world.effects().await, [0, 1]);
+    assert_eq!(held.world.open_starts(CONSUMER, suspect.message_id()).await.unwrap(), 1);
 }
 
 /// The drain ends before the handler does, and the process lives on.
 async fn a_handler_that_is_cut_off_at_a_stop_has_ended() {
-    let world = World::<Postgres>::new().await;
-    let (gate, mut entries) = Gate::new();
-    let consumer = || Consumer::new((*world).clone(), gate.clone()).handler::<holds>();
-    gate.leave.add_permits(1);
-    publish(&world, 0..1).await;
-    run_until(consumer(), async || world.rows("inbox").await == 1).await;
-    publish(&world, 1..2).await;
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(consumer().run(stop.clone()));
-    assert_eq!((soon(entries.recv()).await, soon(entries.recv()).await), (Some(0), Some(1)));
-    assert_eq!(world.rows("attempts").await, 1, "its start is on record");
-    stop.cancel();
-    soon(running).await.unwrap().unwrap();
-    assert_eq!((world.rows("attempts").await, world.effects().await), (0, vec![0]));
+    let mut held = Held::new().await;
+    publish(&held.world, 1..2).await;
+    let stopping = held.stopped().await;
+    assert_eq!(held.world.rows("attempts").await, 1, "its start is on record");
+    soon(stopping).await.unwrap().unwrap();
+    assert_eq!((held.world.rows("attempts").await, held.world.effects().await), (0, vec![0]));
 }
 
 /// As by a process that is frozen in front of its COMMIT.

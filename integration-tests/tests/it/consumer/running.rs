@@ -174,6 +174,7 @@ async fn who_waits_for_a_turn_is_not_delivered_again() {
         }
         publish(&world, 5..6).await;
         relay.published(6).await;
+        // The broker's patience: no signal tells that it has lasted.
         tokio::time::sleep(ack_wait * 2).await;
         gate.leave.add_permits(6);
     };
