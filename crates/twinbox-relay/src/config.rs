@@ -62,6 +62,7 @@
 //! `TWINBOX_RELAY__DATABASE__URL`, `TWINBOX_RELAY__DESTINATIONS__EVENTS__URL`.
 mod load;
 mod print;
+mod retries;
 mod schemas;
 mod value;
 

@@ -7,7 +7,6 @@ use crate::{
 };
 use std::sync::Arc;
 use twinbox_aws::{EventBridge, EventBridgeOptions};
-use twinbox_core::RetryPolicy;
 use twinbox_nats::{Nats, NatsOptions, StreamOptions};
 use twinbox_sql::{Dialect, log};
 
@@ -53,22 +52,11 @@ pub(crate) fn destination(
 
 pub(crate) fn options(config: &Config, id: &str, reports: bool) -> Result<RelayOptions, Failure> {
     let common = config.destinations[id].common();
-    let retry = match common.retry {
-        "vendor" => RetryPolicy::vendor(),
-        "client" => RetryPolicy::client(),
-        name => config.retry.get(name).map(|retry| RetryPolicy::from(*retry)).ok_or_else(|| {
-            let what = format!(
-                "destination {id:?} asks for the retries {name:?}: write `vendor`, `client`, or add a table \
-                 `[retry.{name}]`"
-            );
-            ConfigError(what)
-        })?,
-    };
     let mut options = RelayOptions::new()
         .types(common.types.iter().cloned())
         .start(common.start.map_or(log::Start::IfEmpty, |start| start.0))
         .in_flight(common.in_flight)
-        .retry(retry)
+        .retry(config.retry_policy(id)?)
         .on_exhausted(common.on_exhausted.into())
         .dead_letter_events(common.dead_letter_events)
         .lease(common.lease.0);

@@ -32,7 +32,7 @@ impl Config {
         }
         if set.is_empty() {
             let config: Self = toml::from_str(&text).map_err(|e| explain(&name, &text, &e))?;
-            return config.with_schemas_in_order(&name, &text);
+            return config.with_names_resolved(&name, &text);
         }
         set.sort();
         let mut table: Table = toml::from_str(&text).map_err(|e| explain(&name, &text, &e))?;
@@ -43,7 +43,11 @@ impl Config {
         }
         let name = name + ", the environment laid over it";
         let config: Self = table.try_into().map_err(|e| explain(&name, &text, &e))?;
-        config.with_schemas_in_order(&name, &text)
+        config.with_names_resolved(&name, &text)
+    }
+
+    fn with_names_resolved(self, file: &str, text: &str) -> Result<Self, ConfigError> {
+        self.with_schemas_in_order(file, text)?.with_known_retries(file, text)
     }
 }
 
