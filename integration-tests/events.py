@@ -1,6 +1,6 @@
 """Reads what was relayed as somebody would who has never heard of Twinbox.
 
-    events.py bus URL NAME             makes a bus and a queue behind it, both of that name
+    events.py bus URL NAME QUEUE…      makes a bus and queues behind it
     events.py sqs URL NAME COUNT       prints the events of the queue, a line each, until there were COUNT
     events.py nats URL STREAM COUNT    the same for a stream
 """
@@ -36,14 +36,17 @@ def client(service, url):
     return boto3.client(service, endpoint_url=url, region_name="eu-west-1", **keys)
 
 
-def bus(url, name):
+def bus(url, name, queues):
     events, sqs = client("events", url), client("sqs", url)
     events.create_event_bus(Name=name)
-    queue = sqs.create_queue(QueueName=name)["QueueUrl"]
-    attributes = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]
     pattern = json.dumps({"source": [{"prefix": ""}]})
     events.put_rule(Name=name, EventBusName=name, EventPattern=pattern)
-    events.put_targets(Rule=name, EventBusName=name, Targets=[{"Id": name, "Arn": attributes["QueueArn"]}])
+    targets = []
+    for queue in queues:
+        made = sqs.create_queue(QueueName=queue)["QueueUrl"]
+        attributes = sqs.get_queue_attributes(QueueUrl=made, AttributeNames=["QueueArn"])["Attributes"]
+        targets.append({"Id": queue, "Arn": attributes["QueueArn"]})
+    events.put_targets(Rule=name, EventBusName=name, Targets=targets)
 
 
 def sqs(url, name, count):
@@ -91,11 +94,11 @@ async def read_nats(url, stream, count):
 
 
 if __name__ == "__main__":
-    command, url, name, *count = sys.argv[1:]
+    command, url, name, *rest = sys.argv[1:]
     match command:
         case "bus":
-            bus(url, name)
+            bus(url, name, rest)
         case "sqs":
-            sqs(url, name, int(count[0]))
+            sqs(url, name, int(rest[0]))
         case "nats":
-            asyncio.run(read_nats(url, name, int(count[0])))
+            asyncio.run(read_nats(url, name, int(rest[0])))

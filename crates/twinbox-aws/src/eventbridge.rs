@@ -2,7 +2,7 @@
 mod classify;
 mod connect;
 mod destination;
-mod entry;
+pub(crate) mod entry;
 mod json;
 mod options;
 mod pack;

@@ -1,7 +1,8 @@
-//! Amazon EventBridge as a destination for Twinbox.
+//! Amazon EventBridge as a destination for Twinbox, and SQS behind it as a source.
 //!
-//! [`EventBridge`] is a [`Destination`](twinbox_core::Destination) for a relay: one classic event bus. It
-//! does no I/O by itself; every publisher has a client, and so connections, of its own.
+//! [`EventBridge`] is a [`Destination`](twinbox_core::Destination) for a relay: one classic event bus. [`Sqs`] is a
+//! [`Transport`](twinbox_core::Transport) for consumers: a queue for each. Neither does I/O by itself; every publisher
+//! and every subscription has a client, and so connections, of its own.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), twinbox_aws::Error> {
@@ -48,12 +49,31 @@
 //! the bus when it connects and again every [`describe_interval`](EventBridgeOptions::describe_interval).
 //! What was sent between the deletion of a bus and the next look is lost; resend that range of the log.
 //!
+//! # Queues
+//!
+//! A rule sends events to the queue of a consumer, with all that EventBridge wraps around them, or with the input path
+//! `$.detail` the CloudEvent alone; both are read. An event that no Twinbox published has its envelope's `id`, `source`,
+//! `detail-type` and `time`, and its `detail` as payload; the `detail-type` has to be words joined by dots.
+//!
+//! Standard queues deliver at least once and in no order, and `order = "key"` is refused. A message of a type without a
+//! handler becomes a dead letter: let the rule match only what is handled. What a handler works on is hidden from others
+//! until it is done, for at most 12 h; a delivery is deleted after the commit, and if that fails it comes again and the
+//! inbox knows it.
+//!
+//! Give the queue **no redrive policy**, or one that allows many deliveries: SQS counts deliveries while a database is away
+//! as well, and a consumer keeps its own dead letters. The retention of the queue, at most 14 days, has to be shorter
+//! than that of the inbox.
+//!
 //! # Rights
 //!
-//! `events:PutEvents` and `events:DescribeEventBus` on the bus.
+//! `events:PutEvents` and `events:DescribeEventBus` on the bus. `sqs:ReceiveMessage`, `sqs:DeleteMessage`,
+//! `sqs:ChangeMessageVisibility` and `sqs:GetQueueAttributes` on the queues.
 
+mod environment;
 mod error;
 mod eventbridge;
+mod sqs;
 
 pub use error::{Error, ErrorKind};
 pub use eventbridge::{EventBridge, EventBridgeOptions};
+pub use sqs::{Sqs, SqsOptions};

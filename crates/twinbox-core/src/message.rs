@@ -1,5 +1,5 @@
 //! An event with its envelope: CloudEvents 1.0 attributes with the `partitionkey` and `sequence` extensions.
-use crate::{MessageId, Timestamp};
+use crate::{MessageId, Timestamp, limits};
 use bytes::Bytes;
 use std::borrow::Cow;
 
@@ -160,12 +160,76 @@ impl Message {
             id,
         })
     }
+
+    /// Holds what others wrote against the bounds that the store sets its own messages; a source does so before it
+    /// delivers.
+    ///
+    /// # Errors
+    /// Says which attribute breaks which bound.
+    pub fn check_limits(&self) -> Result<(), String> {
+        use attribute as a;
+        if self.event_type.len() > limits::TYPE_BYTES_MAX || !is_type_name(&self.event_type) {
+            return Err("the CloudEvents attribute `type` is no type name".to_owned());
+        }
+        let texts = [
+            (a::ID, Some(&self.id), limits::ID_BYTES_MAX),
+            (a::SOURCE, Some(&self.source), limits::SOURCE_BYTES_MAX),
+            (a::KEY, self.key.as_ref(), limits::KEY_BYTES_MAX),
+            (a::SUBJECT, self.subject.as_ref(), limits::SUBJECT_BYTES_MAX),
+            (a::CORRELATION_ID, self.correlation_id.as_ref(), limits::CORRELATION_BYTES_MAX),
+            (a::CAUSATION_ID, self.causation_id.as_ref(), limits::CORRELATION_BYTES_MAX),
+            (a::CONTENT_TYPE, Some(&self.content_type), limits::CONTENT_TYPE_BYTES_MAX),
+        ];
+        for (attribute, text, max) in texts {
+            let Some(text) = text else { continue };
+            if text.len() > max {
+                return Err(format!("the CloudEvents attribute `{attribute}` has more than {max} bytes"));
+            }
+            if text.chars().any(char::is_control) {
+                return Err(format!("the CloudEvents attribute `{attribute}` holds a control character"));
+            }
+        }
+        if self.payload.len() > limits::PAYLOAD_BYTES_MAX {
+            return Err(format!("its payload has more than {} bytes", limits::PAYLOAD_BYTES_MAX));
+        }
+        let bytes: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if self.headers.len() > limits::HEADERS_MAX || bytes > limits::HEADERS_BYTES_MAX {
+            return Err(format!(
+                "it has more than {} headers or {} bytes of them",
+                limits::HEADERS_MAX,
+                limits::HEADERS_BYTES_MAX
+            ));
+        }
+        Ok(())
+    }
+
+    /// What stands in for a message that cannot be read, under the id that its broker gave it: enough to keep and to
+    /// look at.
+    pub fn unreadable(id: String, source: String, time: Timestamp, mut payload: Bytes) -> Self {
+        payload.truncate(limits::PAYLOAD_BYTES_MAX);
+        Self {
+            id,
+            source,
+            event_type: "unknown".to_owned(),
+            version: 1,
+            key: None,
+            subject: None,
+            time,
+            sequence: None,
+            correlation_id: None,
+            causation_id: None,
+            traceparent: None,
+            content_type: ENCODED.to_owned(),
+            headers: Vec::new(),
+            payload,
+        }
+    }
 }
 
 /// The content type of events that serde wrote.
 pub const JSON: &str = "application/json";
 
-/// The content type of a payload that a [`PayloadCodec`](crate::PayloadCodec) encoded.
+/// The content type of a payload that a [`PayloadCodec`](crate::PayloadCodec) encoded, or that nothing is known of.
 pub const ENCODED: &str = "application/octet-stream";
 
 /// An envelope that is not a CloudEvents 1.0 message of ours.

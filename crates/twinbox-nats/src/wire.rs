@@ -2,7 +2,7 @@
 use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
 use std::{borrow::Cow, collections::HashMap, fmt::Write as _, str::FromStr as _};
-use twinbox_core::{Message, MessageId, Timestamp, draft, limits, message::attribute as a};
+use twinbox_core::{Message, MessageId, Timestamp, draft, message::attribute as a};
 
 use crate::subject;
 
@@ -134,84 +134,36 @@ fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
         attributes.entry(a::TRACEPARENT).or_insert_with(|| traceparent.to_string());
     }
     let message =
-        Message::from_attributes(|name| attributes.get(name).cloned(), own_headers(headers)?, payload);
+        Message::from_attributes(|name| attributes.get(name).cloned(), own_headers(headers), payload);
     let message = message.map_err(|e| e.to_string())?;
-    check(&message)?;
+    message.check_limits()?;
     Ok(message)
 }
 
 /// The headers that travel, sorted by name, because the client does not keep their order.
-fn own_headers(headers: &HeaderMap) -> Result<Vec<(String, String)>, String> {
-    let mut own = Vec::new();
-    let mut bytes = 0;
-    for (name, values) in headers.iter() {
+fn own_headers(headers: &HeaderMap) -> Vec<(String, String)> {
+    let each = headers.iter().flat_map(|(name, values)| {
         let name: &str = name.as_ref();
-        if !draft::travels(name) {
-            continue;
-        }
-        for value in values {
-            bytes += name.len() + value.as_str().len();
-            if own.len() == limits::HEADERS_MAX || bytes > limits::HEADERS_BYTES_MAX {
-                return Err(format!(
-                    "it has more than {} headers or {} bytes of them",
-                    limits::HEADERS_MAX,
-                    limits::HEADERS_BYTES_MAX
-                ));
-            }
-            own.push((name.to_owned(), value.as_str().to_owned()));
-        }
-    }
+        values.iter().map(move |value| (name, value.as_str()))
+    });
+    let own = each.filter(|(name, _)| draft::travels(name));
+    let mut own = Vec::from_iter(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
     own.sort_by(|x, y| x.0.cmp(&y.0));
-    Ok(own)
-}
-
-/// Holds what others wrote against the bounds that the store sets its own messages.
-fn check(message: &Message) -> Result<(), String> {
-    if !subject::is_type(&message.event_type) {
-        return Err("the CloudEvents attribute `type` is no type name".to_owned());
-    }
-    let texts = [
-        (a::ID, Some(&message.id), limits::ID_BYTES_MAX),
-        (a::SOURCE, Some(&message.source), limits::SOURCE_BYTES_MAX),
-        (a::KEY, message.key.as_ref(), limits::KEY_BYTES_MAX),
-        (a::SUBJECT, message.subject.as_ref(), limits::SUBJECT_BYTES_MAX),
-        (a::CORRELATION_ID, message.correlation_id.as_ref(), limits::CORRELATION_BYTES_MAX),
-        (a::CAUSATION_ID, message.causation_id.as_ref(), limits::CORRELATION_BYTES_MAX),
-        (a::CONTENT_TYPE, Some(&message.content_type), limits::CONTENT_TYPE_BYTES_MAX),
-    ];
-    for (attribute, text, max) in texts {
-        let Some(text) = text else { continue };
-        if text.len() > max {
-            return Err(format!("the CloudEvents attribute `{attribute}` has more than {max} bytes"));
-        }
-        if text.chars().any(char::is_control) {
-            return Err(format!("the CloudEvents attribute `{attribute}` holds a control character"));
-        }
-    }
-    if message.payload.len() > limits::PAYLOAD_BYTES_MAX {
-        return Err(format!("its payload has more than {} bytes", limits::PAYLOAD_BYTES_MAX));
-    }
-    Ok(())
+    own
 }
 
 fn stand_in(headers: &HeaderMap, payload: &Bytes, place: Place<'_>) -> Message {
-    let event_type = headers.get("ce-type").map(HeaderValue::as_str).filter(|text| subject::is_type(text));
-    Message {
-        id: place.sequence.to_string(),
-        source: format!("nats:{}", place.stream),
-        event_type: event_type.unwrap_or("unknown").to_owned(),
-        version: 1,
-        key: None,
-        subject: None,
-        time: place.stored,
-        sequence: None,
-        correlation_id: None,
-        causation_id: None,
-        traceparent: None,
-        content_type: "application/octet-stream".to_owned(),
-        headers: own_headers(headers).unwrap_or_default(),
-        payload: payload.slice(..payload.len().min(limits::PAYLOAD_BYTES_MAX)),
+    let (id, source) = (place.sequence.to_string(), format!("nats:{}", place.stream));
+    let mut message = Message::unreadable(id, source, place.stored, payload.clone());
+    if let Some(event_type) = headers.get("ce-type").map(HeaderValue::as_str).filter(|t| subject::is_type(t))
+    {
+        event_type.clone_into(&mut message.event_type);
     }
+    message.headers = own_headers(headers);
+    if message.check_limits().is_err() {
+        message.headers.clear();
+    }
+    message
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@
 //! | `postgres` | yes | Postgres 13 or newer |
 //! | `sqlite` | yes | SQLite, compiled in |
 //! | `nats` | no | NATS JetStream as destination and source |
-//! | `aws` | no | Amazon EventBridge as destination |
+//! | `aws` | no | Amazon EventBridge as destination, SQS as source |
 //! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
 //!
 //! Twinbox turns on no runtime and no TLS of sqlx: add `sqlx` with `runtime-tokio`, and with the TLS you
@@ -53,7 +53,7 @@ pub mod seam {
     pub use twinbox_core::{BoxFuture, destination, source};
 }
 
-/// Amazon EventBridge.
+/// Amazon EventBridge and SQS.
 #[cfg(feature = "aws")]
 pub use twinbox_aws as aws;
 

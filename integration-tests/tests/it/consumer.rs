@@ -2,6 +2,7 @@
 mod codec;
 mod contention;
 mod errors;
+mod faults;
 mod idempotent;
 mod ids;
 mod payloads;
@@ -10,6 +11,7 @@ mod redact;
 mod registration;
 mod retry;
 pub(crate) mod running;
+mod source;
 pub(crate) mod support;
 mod transition;
 

@@ -10,7 +10,7 @@ use twinbox::aws::{EventBridge, EventBridgeOptions};
 use twinbox_core::{
     Destination, Message, PublishError, PublishErrorKind as K, Publisher, Timestamp, destination::Receipt,
 };
-use twinbox_testkit::eventbridge::{Answer, FakeEventBridge};
+use twinbox_testkit::aws::{Answer, FakeEventBridge};
 
 /// Longer than anything here may take.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -13,6 +13,5 @@ mod nats;
 mod publish;
 mod relay;
 mod schema;
-mod source;
 mod ui;
 mod workspace;

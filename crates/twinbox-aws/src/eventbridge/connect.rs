@@ -3,19 +3,14 @@ use super::{
     EventBridgeOptions,
     classify::{self, Verdict},
 };
-use aws_config::{BehaviorVersion, Region, SdkConfig, timeout::TimeoutConfig};
-use aws_credential_types::Credentials;
+use aws_config::timeout::TimeoutConfig;
 use aws_sdk_eventbridge::{
     Client, Config,
     config::{StalledStreamProtectionConfig, retry::RetryConfig},
 };
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout_at};
 use twinbox_core::{PublishError, PublishErrorKind};
-
-/// How long a connection that nobody uses is kept. The service closes its end after about a minute.
-const IDLE_MAX: Duration = Duration::from_secs(20);
 
 /// A client with connections of its own.
 #[derive(Debug)]
@@ -66,7 +61,7 @@ impl Link {
 }
 
 async fn client(options: &EventBridgeOptions) -> Result<Client, PublishError> {
-    let environment = environment(options).await;
+    let environment = options.environment.load(options.region_of_bus()).await;
     if environment.region().is_none() {
         return Err(PublishError::new(PublishErrorKind::Misconfigured, "eventbridge.no_region"));
     }
@@ -76,27 +71,6 @@ async fn client(options: &EventBridgeOptions) -> Result<Client, PublishError> {
         .timeout_config(timeouts(options, options.publish_timeout))
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
     Ok(Client::from_conf(config.build()))
-}
-
-/// Everything of its own, so that connections end with the client.
-async fn environment(options: &EventBridgeOptions) -> SdkConfig {
-    let http = aws_smithy_http_client::Builder::new()
-        .pool_idle_timeout(IDLE_MAX)
-        .tls_provider(Provider::Rustls(CryptoMode::Ring))
-        .build_https();
-    let mut environment = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http);
-    if let Some(region) = options.known_region() {
-        environment = environment.region(Region::new(region.to_owned()));
-    }
-    if let Some(url) = &options.endpoint_url {
-        environment = environment.endpoint_url(url);
-    }
-    if let Some(fixed) = &options.credentials {
-        let (id, secret) = (fixed.access_key_id.clone(), fixed.secret_access_key.clone());
-        let token = fixed.session_token.clone();
-        environment = environment.credentials_provider(Credentials::new(id, secret, token, None, "twinbox"));
-    }
-    environment.load().await
 }
 
 fn timeouts(options: &EventBridgeOptions, whole: Duration) -> TimeoutConfig {

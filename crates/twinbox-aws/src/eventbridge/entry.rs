@@ -108,7 +108,7 @@ fn data(message: &Message) -> Result<(&'static str, Cow<'_, str>), PublishError>
 }
 
 /// `application/json`, `text/json` or `…+json`, with or without parameters.
-fn is_json(content_type: &str) -> bool {
+pub(crate) fn is_json(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     media_type.ends_with("/json") || media_type.ends_with("+json")
 }

@@ -1,5 +1,8 @@
 //! Which bus, how to reach it, and how it is used.
-use crate::Error;
+use crate::{
+    Error,
+    environment::{Environment, StaticCredentials, is_region},
+};
 use std::{fmt, time::Duration};
 use twinbox_core::limits;
 
@@ -26,9 +29,7 @@ const BUS_BYTES_MAX: usize = 256;
 pub struct EventBridgeOptions {
     pub(crate) bus: String,
     pub(crate) id: String,
-    pub(crate) region: Option<String>,
-    pub(crate) endpoint_url: Option<String>,
-    pub(crate) credentials: Option<StaticCredentials>,
+    pub(crate) environment: Environment,
     pub(crate) request_entries_max: usize,
     pub(crate) request_bytes_max: usize,
     pub(crate) publish_timeout: Duration,
@@ -37,22 +38,13 @@ pub struct EventBridgeOptions {
     pub(crate) describe_interval: Duration,
 }
 
-#[derive(Clone)]
-pub(crate) struct StaticCredentials {
-    pub(crate) access_key_id: String,
-    pub(crate) secret_access_key: String,
-    pub(crate) session_token: Option<String>,
-}
-
 impl EventBridgeOptions {
     /// The bus of this name or ARN.
     pub fn new(bus: impl Into<String>) -> Self {
         Self {
             bus: bus.into(),
             id: "eventbridge".to_owned(),
-            region: None,
-            endpoint_url: None,
-            credentials: None,
+            environment: Environment::default(),
             request_entries_max: ENTRIES_DEFAULT,
             request_bytes_max: REQUEST_BYTES_MAX - ENVELOPE_BYTES,
             publish_timeout: Duration::from_secs(2),
@@ -70,14 +62,14 @@ impl EventBridgeOptions {
 
     /// The region. Default: that of the bus's ARN, else what the environment or the profile says.
     pub fn region(mut self, region: impl Into<String>) -> Self {
-        self.region = Some(region.into());
+        self.environment.region = Some(region.into());
         self
     }
 
     /// Another endpoint, `http://` or `https://`, for emulators and private endpoints. Default: that of the
     /// region.
     pub fn endpoint_url(mut self, url: impl Into<String>) -> Self {
-        self.endpoint_url = Some(url.into());
+        self.environment.endpoint_url = Some(url.into());
         self
     }
 
@@ -89,7 +81,7 @@ impl EventBridgeOptions {
         secret_access_key: impl Into<String>,
         session_token: Option<String>,
     ) -> Self {
-        self.credentials = Some(StaticCredentials {
+        self.environment.credentials = Some(StaticCredentials {
             access_key_id: access_key_id.into(),
             secret_access_key: secret_access_key.into(),
             session_token,
@@ -140,10 +132,9 @@ impl EventBridgeOptions {
         self
     }
 
-    /// The region that was given, or that of the ARN.
-    pub(crate) fn known_region(&self) -> Option<&str> {
-        let of_arn = || arn_fields(&self.bus).map(|fields| fields[3]);
-        self.region.as_deref().or_else(of_arn)
+    /// The region of the ARN.
+    pub(crate) fn region_of_bus(&self) -> Option<&str> {
+        arn_fields(&self.bus).map(|fields| fields[3])
     }
 
     pub(crate) fn validate(&self) -> Result<(), Error> {
@@ -154,17 +145,7 @@ impl EventBridgeOptions {
         if self.id.is_empty() || self.id.len() > limits::NAME_BYTES_MAX {
             return Err(Error::invalid("id", "has to have 1 to 120 bytes"));
         }
-        if self.region.as_deref().is_some_and(|region| !is_region(region)) {
-            return Err(Error::invalid("region", "has to be letters, digits and `-`"));
-        }
-        if self.endpoint_url.as_deref().is_some_and(|url| !is_url(url)) {
-            let problem = "has to be `http://` or `https://` with a host and without a user";
-            return Err(Error::invalid("endpoint_url", problem));
-        }
-        let empty = |c: &StaticCredentials| c.access_key_id.is_empty() || c.secret_access_key.is_empty();
-        if self.credentials.as_ref().is_some_and(empty) {
-            return Err(Error::invalid("credentials", "has an empty key"));
-        }
+        self.environment.validate()?;
         if !(1..=ENTRIES_MAX).contains(&self.request_entries_max) {
             return Err(Error::invalid("request_entries_max", "has to be 1 to 100"));
         }
@@ -207,25 +188,13 @@ fn arn_fields(text: &str) -> Option<[&str; 6]> {
     (fields[0] == "arn" && fields[1].starts_with("aws") && fields[2] == "events").then_some(fields)
 }
 
-fn is_region(text: &str) -> bool {
-    (1..=limits::NAME_BYTES_MAX).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-}
-
-fn is_url(text: &str) -> bool {
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    rest.and_then(|rest| rest.split('/').next()).is_some_and(|host| {
-        !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b))
-    })
-}
-
 /// Without secrets.
 impl fmt::Debug for EventBridgeOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventBridgeOptions")
             .field("id", &self.id)
             .field("bus", &self.bus)
-            .field("region", &self.region)
+            .field("region", &self.environment.region)
             .finish_non_exhaustive()
     }
 }
@@ -270,11 +239,16 @@ mod tests {
         refused(good().describe_interval(Duration::MAX), "describe_interval");
     }
 
-    #[test]
-    fn the_region_is_that_of_the_arn_unless_one_is_given() {
-        assert_eq!(EventBridgeOptions::new(ARN).known_region(), Some("eu-west-1"));
-        assert_eq!(EventBridgeOptions::new(ARN).region("us-east-2").known_region(), Some("us-east-2"));
-        assert_eq!(EventBridgeOptions::new("orders").known_region(), None);
+    #[tokio::test]
+    async fn the_region_is_that_of_the_arn_unless_one_is_given() {
+        for (options, region) in [
+            (EventBridgeOptions::new(ARN), "eu-west-1"),
+            (EventBridgeOptions::new(ARN).region("us-east-2"), "us-east-2"),
+        ] {
+            let config = options.environment.load(options.region_of_bus()).await;
+            assert_eq!(config.region().unwrap().as_ref(), region);
+        }
+        assert_eq!(EventBridgeOptions::new("orders").region_of_bus(), None);
     }
 
     #[test]

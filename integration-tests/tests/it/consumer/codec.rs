@@ -18,7 +18,7 @@ use twinbox::{
     limits,
 };
 use twinbox_core::Destination as _;
-use twinbox_testkit::{Harness, database::SERVICE, eventbridge::FakeEventBridge};
+use twinbox_testkit::{Harness, aws::FakeEventBridge, database::SERVICE};
 
 const NAME: &str = "Ada Lovelace";
 

@@ -101,7 +101,8 @@ async fn one_run_of_the_program_reaches_two_streams_and_a_bus() {
     };
     let (store, folder) = (database::postgres().await, tempfile::tempdir().unwrap());
     let (one, two) = (Target::shared(), Target::shared());
-    let made = timeout(LIMIT, python(&["bus", &moto.url(), "orders"]).status()).await.unwrap().unwrap();
+    let made =
+        timeout(LIMIT, python(&["bus", &moto.url(), "orders", "orders"]).status()).await.unwrap().unwrap();
     assert!(made.success());
     let count = MESSAGES.to_string();
     let queue = tokio::spawn(events(read(&["sqs", &moto.url(), "orders", &count])));

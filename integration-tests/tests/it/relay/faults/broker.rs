@@ -2,7 +2,7 @@
 use super::*;
 use async_nats::jetstream::stream::{self, DiscardPolicy};
 use twinbox::aws::{EventBridge, EventBridgeOptions};
-use twinbox_testkit::eventbridge::FakeEventBridge;
+use twinbox_testkit::aws::FakeEventBridge;
 
 async fn proxied(server: &NatsServer) -> (Proxy, Target, Target) {
     let proxy = Proxy::start(nats_address(&server.url())).await.unwrap();

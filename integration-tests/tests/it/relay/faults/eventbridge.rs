@@ -7,7 +7,7 @@ use twinbox::{
     aws::{EventBridge, EventBridgeOptions},
     relay::{BreakerState, Error},
 };
-use twinbox_testkit::eventbridge::{Answer, FakeEventBridge};
+use twinbox_testkit::aws::{Answer, FakeEventBridge};
 
 fn options(url: String) -> EventBridgeOptions {
     EventBridgeOptions::new("orders")

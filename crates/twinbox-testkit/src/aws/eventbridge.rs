@@ -1,26 +1,5 @@
-//! EventBridge on loopback that answers as a test says.
-//!
-//! It speaks the protocol of the AWS SDKs over plain HTTP and knows two calls, `DescribeEventBus` and
-//! `PutEvents`. Point a client at [`FakeEventBridge::endpoint_url`]; any region and any credentials do.
-//!
-//! Without a script it behaves as the service does, its surprises included: an event for a bus that does not
-//! exist, and one whose type is too long, are acknowledged and dropped. What it cannot read, which is a
-//! `Detail` nested deeper than 128 too, is malformed to it.
-//!
-//! ```no_run
-//! # async fn run() -> std::io::Result<()> {
-//! use twinbox_testkit::eventbridge::{Answer, FakeEventBridge};
-//!
-//! let fake = FakeEventBridge::start("orders").await?;
-//! fake.answer_next([Answer::Throttle(Some(3)), Answer::Truncated]);
-//! // … publish to `fake.endpoint_url()` …
-//! assert_eq!(fake.requests().len(), 2);
-//! assert!(fake.taken()[0]["DetailType"] == "orders.placed");
-//! # Ok(())
-//! # }
-//! ```
-mod http;
-
+//! EventBridge on loopback.
+use super::{Answer, FakeSqs, http, sqs::Queues};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -29,36 +8,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-
-/// How one call is answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Answer {
-    /// As the service would.
-    Ok,
-    /// `PutEvents` fails for each event that has a code here, and takes the others.
-    Entries(Vec<Option<&'static str>>),
-    /// Throttled, with the seconds of `Retry-After` if there are any. Nothing is taken.
-    Throttle(Option<u64>),
-    /// This status with an empty body. Nothing is taken.
-    Status(u16),
-    /// This status and this error code. Nothing is taken.
-    Error(u16, &'static str),
-    /// The signature is refused by a service whose clock shows another year. Nothing is taken.
-    OtherClock,
-    /// No answer, until the client gives up. Nothing is taken.
-    Hang,
-    /// The connection is closed without an answer. Everything is taken.
-    Cut,
-    /// Half an answer, and then the connection is closed. Everything is taken.
-    Truncated,
-    /// An answer that comes byte by byte and takes minutes. Everything is taken.
-    Drip,
-    /// One result less than there were events. Everything is taken.
-    WrongCount,
-    /// Success, with a body that is no JSON. Everything is taken.
-    Malformed,
-}
 
 /// One call of `PutEvents`.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +24,11 @@ const ENTRIES_MAX: usize = 10;
 /// Bytes of a type, beyond which the service drops an event.
 const DETAIL_TYPE_BYTES_MAX: usize = 128;
 
-/// A server on loopback. Dropped, it cuts every connection.
+/// EventBridge on loopback. Dropped, it cuts every connection.
+///
+/// It knows two calls, `DescribeEventBus` and `PutEvents`. An event for a bus that does not exist, and one whose type is
+/// too long, are acknowledged and dropped, as by the service. What it cannot read, which is a `Detail` nested deeper
+/// than 128 too, is malformed to it.
 #[derive(Debug)]
 pub struct FakeEventBridge {
     address: SocketAddr,
@@ -97,6 +50,7 @@ struct State {
     requests: Vec<PutEvents>,
     taken: Vec<Value>,
     looked: usize,
+    fed: Option<Queues>,
 }
 
 impl FakeEventBridge {
@@ -109,18 +63,10 @@ impl FakeEventBridge {
         let address = listener.local_addr()?;
         let service = Arc::new(Service::default());
         service.state().buses.insert(bus.into());
-        let mut accepting = JoinSet::new();
         let serving = service.clone();
-        accepting.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                let service = serving.clone();
-                connections.spawn(async move {
-                    let _ = http::serve(client, |call| service.answer(&call)).await;
-                });
-            }
-        });
-        Ok(Self { address, service, _accepting: accepting })
+        let answer = move |call: http::Call| std::future::ready(serving.answer(&call));
+        let _accepting = http::accept(listener, answer);
+        Ok(Self { address, service, _accepting })
     }
 
     /// Where clients connect to.
@@ -151,6 +97,11 @@ impl FakeEventBridge {
     /// From now on there is no bus of this name.
     pub fn delete_bus(&self, name: &str) {
         self.service.state().buses.remove(name);
+    }
+
+    /// From now on rules send every event that is taken to every queue of `sqs`.
+    pub fn feed(&self, sqs: &FakeSqs) {
+        self.service.state().fed = Some(sqs.queues());
     }
 
     /// Every call of `PutEvents` that was read, answered or not.
@@ -195,10 +146,10 @@ impl Service {
         let answer = state.looks.pop_front().unwrap_or(Answer::Ok);
         let name = bus_name(&body["Name"]);
         if !state.buses.contains(name) {
-            return reply(&answer, http::Reply::error(400, "ResourceNotFoundException"));
+            return answer.reply(http::Reply::error(400, "ResourceNotFoundException"));
         }
         let arn = format!("arn:aws:events:us-east-1:123456789012:event-bus/{name}");
-        reply(&answer, http::Reply::ok(&json!({"Name": name, "Arn": arn})))
+        answer.reply(http::Reply::ok(&json!({"Name": name, "Arn": arn})))
     }
 
     fn put(&self, signed: bool, body: &Value) -> http::Reply {
@@ -208,10 +159,10 @@ impl Service {
         self.calls.send_modify(|calls| *calls += 1);
         let answer = state.puts.pop_front().unwrap_or(Answer::Ok);
         if !(1..=ENTRIES_MAX).contains(&entries.len()) {
-            return reply(&answer, http::Reply::error(400, "ValidationException"));
+            return answer.reply(http::Reply::error(400, "ValidationException"));
         }
         if !answer.takes() {
-            return reply(&answer, http::Reply::ok(&Value::Null));
+            return answer.reply(http::Reply::ok(&Value::Null));
         }
         let mut results = Vec::with_capacity(entries.len());
         for (at, entry) in entries.into_iter().enumerate() {
@@ -221,6 +172,9 @@ impl Service {
                     let is_kept = state.buses.contains(bus_name(&entry["EventBusName"]))
                         && text(&entry["DetailType"]).len() <= DETAIL_TYPE_BYTES_MAX;
                     if is_kept {
+                        if let Some(queues) = &state.fed {
+                            queues.send(delivered(&entry, state.taken.len()));
+                        }
                         state.taken.push(entry);
                     }
                     json!({"EventId": format!("event-{}-{at}", state.requests.len())})
@@ -231,45 +185,19 @@ impl Service {
             results.pop();
         }
         let failed = results.iter().filter(|result| result["ErrorCode"].is_string()).count();
-        reply(&answer, http::Reply::ok(&json!({"FailedEntryCount": failed, "Entries": results})))
+        answer.reply(http::Reply::ok(&json!({"FailedEntryCount": failed, "Entries": results})))
     }
 }
 
-impl Answer {
-    fn takes(&self) -> bool {
-        match self {
-            Self::Throttle(_) | Self::Status(_) | Self::Error(..) | Self::OtherClock | Self::Hang => false,
-            Self::Ok | Self::Entries(_) | Self::WrongCount | Self::Malformed => true,
-            Self::Cut | Self::Truncated | Self::Drip => true,
-        }
-    }
-
-    fn code(&self, at: usize) -> Option<&'static str> {
-        match self {
-            Self::Entries(codes) => codes.get(at).copied().flatten(),
-            _ => None,
-        }
-    }
-}
-
-/// The answer to a call that would have been answered with `usual`.
-fn reply(answer: &Answer, usual: http::Reply) -> http::Reply {
-    match answer {
-        Answer::Ok | Answer::Entries(_) | Answer::WrongCount => usual,
-        Answer::Throttle(None) => http::Reply::error(400, "ThrottlingException"),
-        Answer::Throttle(Some(seconds)) => {
-            http::Reply::error(400, "ThrottlingException").header("Retry-After", seconds)
-        }
-        Answer::Status(status) => http::Reply::empty(*status),
-        Answer::Error(status, code) => http::Reply::error(*status, code),
-        Answer::OtherClock => http::Reply::error(403, "InvalidSignatureException")
-            .header("Date", &"Thu, 01 Jan 2015 00:00:00 GMT"),
-        Answer::Hang => usual.sent(http::Manner::Never),
-        Answer::Cut => usual.sent(http::Manner::Cut),
-        Answer::Truncated => usual.sent(http::Manner::Half),
-        Answer::Drip => usual.sent(http::Manner::Drip),
-        Answer::Malformed => usual.body("<html>this is no JSON</html>"),
-    }
+/// What a rule sends of an event, its detail as it came.
+fn delivered(entry: &Value, n: usize) -> String {
+    format!(
+        r#"{{"version":"0","id":"event-{n}","detail-type":{},"source":{},"account":"123456789012",
+        "time":"2026-01-01T00:00:00Z","region":"us-east-1","resources":[],"detail":{}}}"#,
+        entry["DetailType"],
+        entry["Source"],
+        text(&entry["Detail"])
+    )
 }
 
 /// Why the service would refuse this event.

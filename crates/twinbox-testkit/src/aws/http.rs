@@ -1,9 +1,10 @@
-//! As much of an HTTP/1.1 server as the fake needs, so that it can also answer wrongly.
+//! As much of an HTTP/1.1 server as the fakes need, so that they can also answer wrongly.
 use serde_json::{Value, json};
 use std::{fmt::Display, io, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
 };
 
 /// Bytes of the lines before a body, and of one of them.
@@ -15,7 +16,7 @@ const DRIP: Duration = Duration::from_millis(20);
 
 /// A call of the service.
 pub(super) struct Call {
-    /// `AWSEvents.PutEvents`
+    /// Such as `AWSEvents.PutEvents`.
     pub(super) target: String,
     pub(super) signed: bool,
     pub(super) body: Vec<u8>,
@@ -73,12 +74,31 @@ impl Reply {
     }
 }
 
+/// Serves every client until the set is dropped.
+pub(super) fn accept<A, F>(listener: TcpListener, answer: A) -> JoinSet<()>
+where
+    A: Fn(Call) -> F + Clone + Send + 'static,
+    F: Future<Output = Reply> + Send,
+{
+    let mut accepting = JoinSet::new();
+    accepting.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((client, _)) = listener.accept().await {
+            let answer = answer.clone();
+            connections.spawn(async move {
+                let _ = serve(client, answer).await;
+            });
+        }
+    });
+    accepting
+}
+
 /// Answers one call after another, until the client leaves or an answer ends the connection.
-pub(super) async fn serve(client: TcpStream, answer: impl Fn(Call) -> Reply) -> io::Result<()> {
+async fn serve<F: Future<Output = Reply>>(client: TcpStream, answer: impl Fn(Call) -> F) -> io::Result<()> {
     client.set_nodelay(true)?;
     let mut client = BufReader::new(client);
     while let Some(call) = read(&mut client).await? {
-        let reply = answer(call);
+        let reply = answer(call).await;
         let (head, body) = (reply.head(), reply.body.as_bytes());
         match reply.manner {
             Manner::Whole => client.write_all(&[head.as_bytes(), body].concat()).await?,

@@ -1,0 +1,75 @@
+//! Where a service is and who asks: what its clients have in common.
+use crate::Error;
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::Credentials;
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use std::time::Duration;
+use twinbox_core::limits;
+
+/// How long a connection that nobody uses is kept. The services close their end after about a minute.
+const IDLE_MAX: Duration = Duration::from_secs(20);
+
+/// What was given; the rest is looked for by the SDK.
+#[derive(Clone, Default)]
+pub(crate) struct Environment {
+    pub(crate) region: Option<String>,
+    pub(crate) endpoint_url: Option<String>,
+    pub(crate) credentials: Option<StaticCredentials>,
+}
+
+#[derive(Clone)]
+pub(crate) struct StaticCredentials {
+    pub(crate) access_key_id: String,
+    pub(crate) secret_access_key: String,
+    pub(crate) session_token: Option<String>,
+}
+
+impl Environment {
+    /// Everything of its own, so that connections end with the client. `region`: unless one was given.
+    pub(crate) async fn load(&self, region: Option<&str>) -> SdkConfig {
+        let http = aws_smithy_http_client::Builder::new()
+            .pool_idle_timeout(IDLE_MAX)
+            .tls_provider(Provider::Rustls(CryptoMode::Ring))
+            .build_https();
+        let mut config = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http);
+        if let Some(region) = self.region.as_deref().or(region) {
+            config = config.region(Region::new(region.to_owned()));
+        }
+        if let Some(url) = &self.endpoint_url {
+            config = config.endpoint_url(url);
+        }
+        if let Some(fixed) = &self.credentials {
+            let (id, secret) = (fixed.access_key_id.clone(), fixed.secret_access_key.clone());
+            let token = fixed.session_token.clone();
+            config = config.credentials_provider(Credentials::new(id, secret, token, None, "twinbox"));
+        }
+        config.load().await
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        if self.region.as_deref().is_some_and(|region| !is_region(region)) {
+            return Err(Error::invalid("region", "has to be letters, digits and `-`"));
+        }
+        if self.endpoint_url.as_deref().is_some_and(|url| !is_url(url)) {
+            let problem = "has to be `http://` or `https://` with a host and without a user";
+            return Err(Error::invalid("endpoint_url", problem));
+        }
+        let empty = |c: &StaticCredentials| c.access_key_id.is_empty() || c.secret_access_key.is_empty();
+        if self.credentials.as_ref().is_some_and(empty) {
+            return Err(Error::invalid("credentials", "has an empty key"));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn is_region(text: &str) -> bool {
+    (1..=limits::NAME_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+pub(crate) fn is_url(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    rest.and_then(|rest| rest.split('/').next()).is_some_and(|host| {
+        !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b))
+    })
+}

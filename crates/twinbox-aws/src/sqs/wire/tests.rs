@@ -1,0 +1,128 @@
+use super::*;
+use crate::eventbridge::entry;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const PLACE: Place<'static> =
+    Place { queue: "billing", id: "7", sent: Timestamp::from_micros(1_789_000_000_000_000) };
+
+fn message() -> Message {
+    let time = Timestamp::from_micros(1_789_000_000_123_456);
+    let message =
+        Message::unreadable("o-1".into(), "shop".into(), time, Bytes::from_static(b"{ \"n\": 1.0 }"));
+    Message {
+        event_type: "orders.placed".into(),
+        version: 2,
+        key: Some("Käufer".into()),
+        sequence: Some(42),
+        correlation_id: Some("c".into()),
+        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+        content_type: "application/json".into(),
+        headers: vec![("region".into(), "eu \"x\"".into())],
+        ..message
+    }
+}
+
+/// As a rule sends what was published.
+fn through_a_rule(message: &Message) -> String {
+    let entry = entry::prepare("orders", 1024 * 1024, message).unwrap().entry;
+    format!(
+        r#"{{"version":"0","id":"e-1","detail-type":{},"source":{},"account":"1","time":"2026-01-01T00:00:00Z",
+        "region":"eu-west-1","resources":[],"detail":{}}}"#,
+        json!(entry.detail_type()),
+        json!(entry.source()),
+        entry.detail().unwrap()
+    )
+}
+
+fn readable(body: &str) -> Message {
+    let (message, defect) = decode(body, PLACE);
+    assert_eq!(defect, None);
+    message
+}
+
+#[test]
+fn what_was_published_comes_out_byte_for_byte() {
+    let sent = message();
+    assert_eq!(readable(&through_a_rule(&sent)), sent);
+    let detail = entry::prepare("orders", 1024 * 1024, &sent).unwrap().entry.detail.unwrap();
+    assert_eq!(readable(&detail), sent, "a rule may send the detail alone");
+    let redacted = Message {
+        payload: Bytes::new(),
+        headers: vec![("twinbox-redacted".into(), "true".into())],
+        ..message()
+    };
+    assert!(readable(&through_a_rule(&redacted)).is_redacted());
+}
+
+proptest! {
+    #[test]
+    fn any_payload_comes_out_byte_for_byte(payload: Vec<u8>, text in "[a-z]{1,8}/[a-z+]{1,8}") {
+        let sent = Message { payload: payload.into(), content_type: text, ..message() };
+        prop_assume!(!is_json(&sent.content_type));
+        prop_assert_eq!(readable(&through_a_rule(&sent)), sent);
+    }
+
+    #[test]
+    fn nothing_that_comes_panics(body: String) {
+        decode(&body, PLACE);
+    }
+}
+
+#[test]
+fn an_event_of_somebody_else_is_read_by_its_envelope() {
+    let body = json!({
+        "version": "0", "id": "e-1", "detail-type": "orders.shipped", "source": "com.example.depot", "account": "1",
+        "time": "2026-01-01T00:00:00Z", "region": "eu-west-1", "resources": [], "detail": {"parcel": 7}
+    });
+    let message = readable(&body.to_string());
+    assert_eq!(
+        (&*message.id, &*message.source, &*message.event_type),
+        ("e-1", "com.example.depot", "orders.shipped")
+    );
+    assert_eq!((&message.payload[..], message.version, message.key), (&b"{\"parcel\":7}"[..], 1, None));
+}
+
+#[test]
+fn a_foreign_cloud_event_is_read_by_the_specification() {
+    let event = json!({
+        "specversion": "1.0", "id": 7, "source": "depot", "type": "a.b", "time": "2026-01-01T00:00:00Z",
+        "datacontenttype": "text/plain", "data": "line\n", "subject": null
+    });
+    let message = readable(&event.to_string());
+    assert_eq!((&*message.id, &message.payload[..], message.subject), ("7", &b"line\n"[..], None));
+}
+
+#[test]
+fn what_cannot_be_read_is_kept_with_the_reason() {
+    let with = |name: &str, value: Value| {
+        let mut event = json!({
+            "specversion": "1.0", "id": "1", "source": "s", "type": "a.b", "time": "2026-01-01T00:00:00Z"
+        });
+        event[name] = value;
+        event.to_string()
+    };
+    for (body, why) in [
+        (String::new(), "no JSON object"),
+        ("[]".to_owned(), "no JSON object"),
+        ("{}".to_owned(), "`specversion` is missing"),
+        (with("id", json!({})), "`id` is missing"),
+        (with("type", json!("EC2 Instance")), "`type` is no type name"),
+        (with("time", json!("now")), "`time` cannot be read"),
+        (with("data_base64", json!("%")), "no base64"),
+        (with("twinboxheaders", json!("[1]")), "no list of pairs"),
+        (with("partitionkey", json!("k".repeat(300))), "`partitionkey` has more than 255 bytes"),
+        (
+            with("twinboxheaders", json!(format!("[[\"a\", {:?}]]", "v".repeat(20_000)))),
+            "16384 bytes of them",
+        ),
+    ] {
+        let (message, defect) = decode(&body, PLACE);
+        let defect = defect.unwrap_or_else(|| panic!("{body}: {message:?}"));
+        assert!(defect.contains(why), "{body}: {defect}");
+        assert_eq!(
+            (&*message.id, &*message.source, &message.payload[..]),
+            ("7", "sqs:billing", body.as_bytes())
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! SQS on loopback.
+use super::{Answer, http};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::Instant};
+
+/// Entries that the service takes at a time, and messages that it gives.
+const BATCH_MAX: usize = 10;
+
+/// Standard queues of SQS on loopback, whose clock the test sets. Dropped, it cuts every connection.
+///
+/// It knows `GetQueueAttributes`, `ReceiveMessage`, `DeleteMessageBatch` and `ChangeMessageVisibilityBatch`. A receipt
+/// holds until the message is delivered again.
+#[derive(Debug)]
+pub struct FakeSqs {
+    address: SocketAddr,
+    service: Arc<Service>,
+    _accepting: JoinSet<()>,
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    state: Mutex<State>,
+    /// Something has changed that a call may wait for.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queues: BTreeMap<String, VecDeque<Stored>>,
+    /// By call.
+    answers: HashMap<String, VecDeque<Answer>>,
+    calls: Vec<(String, Value)>,
+    /// How far the clock was set forward.
+    ahead: Duration,
+    messages: u64,
+    receipts: u64,
+}
+
+#[derive(Debug)]
+struct Stored {
+    id: String,
+    body: String,
+    delivered: u32,
+    receipt: String,
+    hidden_until: Instant,
+}
+
+impl FakeSqs {
+    /// Listens on a free port of loopback.
+    ///
+    /// # Errors
+    /// No port can be had.
+    pub async fn start() -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let service = Arc::new(Service::default());
+        let serving = service.clone();
+        let answer = move |call: http::Call| {
+            let service = serving.clone();
+            async move { service.answer(&call).await }
+        };
+        let _accepting = http::accept(listener, answer);
+        Ok(Self { address, service, _accepting })
+    }
+
+    /// Where clients connect to, as a URL.
+    pub fn endpoint_url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Makes the queue if it is not there, and answers with its URL.
+    pub fn queue(&self, name: &str) -> String {
+        self.service.state().queues.entry(name.to_owned()).or_default();
+        format!("{}/123456789012/{name}", self.endpoint_url())
+    }
+
+    /// From now on there is no queue of this name.
+    pub fn delete_queue(&self, name: &str) {
+        self.service.state().queues.remove(name);
+        self.service.changed.send_replace(());
+    }
+
+    /// Puts a message into every queue, as rules would that match it.
+    pub fn send(&self, body: impl Into<String>) {
+        self.queues().send(body.into());
+    }
+
+    pub(super) fn queues(&self) -> Queues {
+        Queues(self.service.clone())
+    }
+
+    /// How the next calls of this name, such as `DeleteMessageBatch`, are answered, one after another.
+    pub fn answer_next(&self, call: &str, answers: impl IntoIterator<Item = Answer>) {
+        self.service.state().answers.entry(call.to_owned()).or_default().extend(answers);
+    }
+
+    /// Sets the clock of the queues forward, by which deliveries are hidden.
+    pub fn advance(&self, by: Duration) {
+        self.service.state().ahead += by;
+        self.service.changed.send_replace(());
+    }
+
+    /// How many messages a queue holds, those that are hidden too.
+    pub fn len(&self, queue: &str) -> usize {
+        self.service.state().queues.get(queue).map_or(0, VecDeque::len)
+    }
+
+    /// How many messages were given to clients, those that were given again too.
+    pub fn deliveries(&self) -> u64 {
+        self.service.state().receipts
+    }
+
+    /// What the calls of this name have asked for, in order.
+    pub fn calls(&self, call: &str) -> Vec<Value> {
+        let state = self.service.state();
+        state.calls.iter().filter(|(name, _)| name == call).map(|(_, body)| body.clone()).collect()
+    }
+
+    /// Waits until that many calls of this name were read.
+    pub async fn wait_for_calls(&self, call: &str, count: usize) {
+        let mut changed = self.service.changed.subscribe();
+        while self.calls(call).len() < count {
+            let _ = changed.changed().await;
+        }
+    }
+}
+
+/// Where rules send to.
+#[derive(Debug)]
+pub(super) struct Queues(Arc<Service>);
+
+impl Queues {
+    pub(super) fn send(&self, body: String) {
+        let mut state = self.0.state();
+        let now = state.now();
+        let State { queues, messages, .. } = &mut *state;
+        for queue in queues.values_mut() {
+            *messages += 1;
+            queue.push_back(Stored {
+                id: format!("message-{messages}"),
+                body: body.clone(),
+                delivered: 0,
+                receipt: String::new(),
+                hidden_until: now,
+            });
+        }
+        drop(state);
+        self.0.changed.send_replace(());
+    }
+}
+
+impl State {
+    fn now(&self) -> Instant {
+        Instant::now() + self.ahead
+    }
+}
+
+impl Service {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+
+    async fn answer(&self, call: &http::Call) -> http::Reply {
+        let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+        let name = call.target.strip_prefix("AmazonSQS.").unwrap_or_default();
+        let answer = {
+            let mut state = self.state();
+            state.calls.push((name.to_owned(), body.clone()));
+            state.answers.get_mut(name).and_then(VecDeque::pop_front).unwrap_or(Answer::Ok)
+        };
+        self.changed.send_replace(());
+        let queue = body["QueueUrl"].as_str().and_then(|url| url.rsplit('/').next()).unwrap_or_default();
+        if !answer.takes() {
+            return answer.reply(http::Reply::ok(&Value::Null));
+        }
+        if !self.state().queues.contains_key(queue) {
+            return http::Reply::error(400, "QueueDoesNotExist");
+        }
+        answer.reply(match name {
+            "GetQueueAttributes" => http::Reply::ok(&json!({"Attributes": {}})),
+            "ReceiveMessage" => self.receive(queue, &body).await,
+            "DeleteMessageBatch" | "ChangeMessageVisibilityBatch" => self.settle(queue, &body, &answer),
+            _ => http::Reply::error(400, "InvalidAction"),
+        })
+    }
+
+    async fn receive(&self, queue: &str, body: &Value) -> http::Reply {
+        let seconds = |name: &str| Duration::from_secs(body[name].as_u64().unwrap_or_default());
+        let max = usize::try_from(body["MaxNumberOfMessages"].as_u64().unwrap_or(1)).unwrap_or(usize::MAX);
+        if !(1..=BATCH_MAX).contains(&max) {
+            return http::Reply::error(400, "InvalidParameterValue");
+        }
+        let give_up = Instant::now() + seconds("WaitTimeSeconds");
+        let mut changed = self.changed.subscribe();
+        loop {
+            let (messages, next) = self.visible(queue, max, seconds("VisibilityTimeout"));
+            if !messages.is_empty() || Instant::now() >= give_up {
+                return http::Reply::ok(&json!({"Messages": messages}));
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = tokio::time::sleep_until(next.map_or(give_up, |next| next.min(give_up))) => {}
+            }
+        }
+    }
+
+    /// What can be seen, and else when the next message can. Hides it.
+    fn visible(&self, queue: &str, max: usize, hidden_for: Duration) -> (Vec<Value>, Option<Instant>) {
+        let mut state = self.state();
+        let now = state.now();
+        let State { queues, receipts, ahead, .. } = &mut *state;
+        let Some(queue) = queues.get_mut(queue) else { return (Vec::new(), None) };
+        let mut messages = Vec::new();
+        for stored in queue.iter_mut().filter(|stored| stored.hidden_until <= now).take(max) {
+            *receipts += 1;
+            stored.delivered += 1;
+            stored.receipt = format!("receipt-{receipts}");
+            stored.hidden_until = now + hidden_for;
+            messages.push(json!({
+                "MessageId": stored.id,
+                "ReceiptHandle": stored.receipt,
+                "Body": stored.body,
+                "Attributes": {
+                    "ApproximateReceiveCount": stored.delivered.to_string(),
+                    "SentTimestamp": "1789000000000",
+                },
+            }));
+        }
+        let seen_at = |stored: &Stored| stored.hidden_until.checked_sub(*ahead).unwrap_or(now);
+        (messages, queue.iter().map(seen_at).min())
+    }
+
+    fn settle(&self, queue: &str, body: &Value, answer: &Answer) -> http::Reply {
+        let entries = body["Entries"].as_array().cloned().unwrap_or_default();
+        if !(1..=BATCH_MAX).contains(&entries.len()) {
+            return http::Reply::error(400, "TooManyEntriesInBatchRequest");
+        }
+        let (mut successful, mut failed) = (Vec::new(), Vec::new());
+        for (at, entry) in entries.iter().enumerate() {
+            match answer.code(at).or_else(|| self.settle_one(queue, entry)) {
+                Some(code) => failed.push(json!({"Id": entry["Id"], "Code": code, "SenderFault": true})),
+                None => successful.push(json!({"Id": entry["Id"]})),
+            }
+        }
+        if *answer == Answer::WrongCount {
+            successful.pop();
+        }
+        self.changed.send_replace(());
+        http::Reply::ok(&json!({"Successful": successful, "Failed": failed}))
+    }
+
+    /// Why it cannot be done, if it cannot.
+    fn settle_one(&self, queue: &str, entry: &Value) -> Option<&'static str> {
+        let mut state = self.state();
+        let now = state.now();
+        let queue = state.queues.get_mut(queue)?;
+        let receipt = entry["ReceiptHandle"].as_str().unwrap_or_default();
+        let Some(at) = queue.iter().position(|stored| stored.receipt == receipt) else {
+            return Some("ReceiptHandleIsInvalid");
+        };
+        match entry["VisibilityTimeout"].as_u64() {
+            None => drop(queue.remove(at)),
+            Some(_) if queue[at].hidden_until <= now => return Some("MessageNotInflight"),
+            Some(seconds) => queue[at].hidden_until = now + Duration::from_secs(seconds),
+        }
+        None
+    }
+}
