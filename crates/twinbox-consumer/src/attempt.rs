@@ -45,6 +45,9 @@ const AT_ONCE_MAX: u32 = 5;
 /// How soon a message comes again of which the store cannot keep what became of it.
 const REFUSED_DELAY: Duration = Duration::from_secs(10);
 
+/// How soon a message comes again whose partition is another's; by then its owner has heard of it.
+const LOST_DELAY: Duration = Duration::from_secs(1);
+
 /// Attempts at one message until there is something to tell its source.
 pub(crate) async fn process<DB: Dialect, S>(
     runtime: &Runtime<'_, DB, S>,
@@ -131,7 +134,7 @@ async fn once<DB: Dialect, S>(
 ) -> Once {
     let (store, consumer) = (runtime.store, handler.policy.consumer);
     crash::point("consumer.before_claim");
-    let mut attempt = match store.claim(consumer, message, redelivered).await {
+    let mut attempt = match store.claim_behind(runtime.fence, consumer, message, redelivered).await {
         Ok(Claimed::Open(attempt)) => attempt,
         Ok(Claimed::Duplicate(earlier)) => {
             if earlier.payload_differs {
@@ -155,7 +158,7 @@ async fn once<DB: Dialect, S>(
         return bury(store, consumer, message, DeadReason::Exhausted, "its attempts ran out", failed).await;
     }
     let number = attempt.number();
-    let result = match run(store, runtime.state, handler, &mut attempt, &[message]).await {
+    let result = match run(runtime, handler, &mut attempt, &[message]).await {
         Ok(result) => result,
         Err(error) => {
             attempt.rollback().await;
@@ -175,17 +178,17 @@ async fn once<DB: Dialect, S>(
 
 /// Claims the message and runs the handler, and leaves its transaction open.
 pub(crate) async fn unfinished<DB: Dialect, S>(
-    store: &Store<DB>,
-    state: &S,
+    runtime: &Runtime<'_, DB, S>,
     handler: &Handler<DB, S>,
     message: &Message,
 ) -> Result<Attempt<DB>, String> {
+    let store = runtime.store;
     let mut attempt = match store.claim(handler.policy.consumer, message, false).await {
         Ok(Claimed::Open(attempt)) => attempt,
         Ok(Claimed::Duplicate(_)) => return Err("it was handled before".to_owned()),
         Err(error) => return Err(error.to_string()),
     };
-    let error = match run(store, state, handler, &mut attempt, &[message]).await {
+    let error = match run(runtime, handler, &mut attempt, &[message]).await {
         Ok(Ok(())) => return Ok(attempt),
         Ok(Err(error)) => error.to_string(),
         Err(error) => error,
@@ -196,13 +199,14 @@ pub(crate) async fn unfinished<DB: Dialect, S>(
 
 /// Runs the handler within its time. The outer error: the message cannot be read.
 pub(crate) async fn run<DB: Dialect, S>(
-    store: &Store<DB>,
-    state: &S,
+    runtime: &Runtime<'_, DB, S>,
     handler: &Handler<DB, S>,
     attempt: &mut Attempt<DB>,
     messages: &[&Message],
 ) -> Result<Result<(), HandlerError>, String> {
-    let number = attempt.number();
+    let (store, state, number) = (runtime.store, runtime.state, attempt.number());
+    // Its transaction would keep a successor out.
+    let timeout = handler.policy.timeout.min(runtime.fence.map_or(Duration::MAX, |fence| fence.lease));
     let work = async {
         let plain = messages.iter().map(|message| store.decode(message)).collect::<Result<Vec<_>, _>>()?;
         match &handler.run {
@@ -214,12 +218,10 @@ pub(crate) async fn run<DB: Dialect, S>(
         }
     };
     // Decoding and reading the message is the application's code as well, so its panics are caught here too.
-    match tokio::time::timeout(handler.policy.timeout, AssertUnwindSafe(work).catch_unwind()).await {
+    match tokio::time::timeout(timeout, AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(result)) => result.map_err(|e: DecodeError| e.to_string()),
         Ok(Err(panic)) => Ok(Err(HandlerError::from(format!("the handler panicked: {}", words(&*panic))))),
-        Err(_) => {
-            Ok(Err(HandlerError::from(format!("the handler took longer than {:?}", handler.policy.timeout))))
-        }
+        Err(_) => Ok(Err(HandlerError::from(format!("the handler took longer than {timeout:?}")))),
     }
 }
 
@@ -346,6 +348,9 @@ pub(crate) fn store_error(error: &Error) -> Once {
     let cause = error as &dyn std::error::Error;
     if error.is_contention() || error.kind() == ErrorKind::CommitUnknown {
         return Once::AtOnce(error.to_string());
+    }
+    if error.kind() == ErrorKind::LeaseLost {
+        return Outcome::Retried { delay: LOST_DELAY, counted: false, error: error.to_string() }.into();
     }
     if error.is_transient() {
         tracing::warn!(error = cause, "the database is away");

@@ -73,7 +73,7 @@ async fn together<DB: Dialect, S>(
     };
     let claimed = attempt.claimed().to_vec();
     let fresh: Vec<&Message> = claimed.iter().map(|&n| &messages[n]).collect();
-    let result = match run(store, runtime.state, handler, &mut attempt, &fresh).await {
+    let result = match run(runtime, handler, &mut attempt, &fresh).await {
         Ok(result) => result,
         Err(_) => {
             attempt.rollback().await;

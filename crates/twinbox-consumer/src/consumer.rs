@@ -4,10 +4,13 @@ use crate::{
     start::{OpenStarts, Runtime},
     worker::{Group, Worker},
 };
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, Subscription, Transport, limits};
 use twinbox_sql::{Dialect, Store, inbox::Attempt};
+
+/// The default of [`Consumer::lease`].
+const LEASE: Duration = Duration::from_secs(5);
 
 /// Runs handlers. `S` is the state they share; each takes from it what it asks for.
 ///
@@ -22,19 +25,28 @@ pub struct Consumer<DB: Dialect, S> {
     state: Arc<S>,
     handlers: Vec<Handler<DB, S>>,
     transport: Arc<dyn Transport>,
+    lease: Duration,
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// A consumer whose claims are in `store`.
     pub fn new(store: Store<DB>, state: S) -> Self {
         let transport = Arc::new(store.log());
-        Self { store, state: Arc::new(state), handlers: Vec::new(), transport }
+        Self { store, state: Arc::new(state), handlers: Vec::new(), transport, lease: LEASE }
     }
 
     /// Where messages come from. Default: the log of the store.
     #[must_use]
     pub fn transport(self, transport: impl Transport) -> Self {
         Self { transport: Arc::new(transport), ..self }
+    }
+
+    /// For how long a process that is not heard of keeps its partitions of a broker's log, where `order = "key"` is asked
+    /// for. Also how long one attempt may take there, because its transaction keeps a successor out. At least 1 s.
+    /// Default 5 s.
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lease: lease.max(Duration::from_secs(1)), ..self }
     }
 
     /// Adds a function marked with `#[event_handler]`: `.handler::<invoice>()`.
@@ -61,14 +73,14 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// What needs a person: contradicting handlers, tables that are not fit, a transport that is not set up
     /// as asked. The other consumers are stopped as well.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let Self { store, state, handlers, transport } = self;
+        let Self { store, state, handlers, transport, lease } = self;
         let groups = groups(handlers)?;
         store.check().await?;
         let stop = stop.child_token();
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
             let (store, state, transport) = (store.clone(), state.clone(), transport.clone());
-            let worker = Worker::new(store, state, transport, group, stop.clone());
+            let worker = Worker::new(store, state, transport, group, stop.clone(), lease);
             workers.spawn(worker.run());
         }
         let mut result = Ok(());
@@ -95,7 +107,7 @@ pub async fn deliver<DB: Dialect, S, H: EventHandler<DB, S>>(
     redelivered: bool,
 ) -> Outcome {
     let (stop, open) = (CancellationToken::new(), OpenStarts::default());
-    let runtime = Runtime { store, state, stop: &stop, open: &open };
+    let runtime = Runtime { store, state, stop: &stop, open: &open, fence: None };
     attempt::process(&runtime, &H::handler(), message, redelivered).await
 }
 
@@ -106,7 +118,9 @@ pub async fn unfinished<DB: Dialect, S, H: EventHandler<DB, S>>(
     state: &S,
     message: &Message,
 ) -> Result<Attempt<DB>, String> {
-    attempt::unfinished(store, state, &H::handler(), message).await
+    let (stop, open) = (CancellationToken::new(), OpenStarts::default());
+    let runtime = Runtime { store, state, stop: &stop, open: &open, fence: None };
+    attempt::unfinished(&runtime, &H::handler(), message).await
 }
 
 /// Handlers by consumer: each has its own claims, order and progress.

@@ -25,6 +25,8 @@ mod consumer;
 mod delivery;
 mod error;
 mod handler;
+mod ordered;
+mod partition;
 mod policy;
 mod start;
 mod worker;

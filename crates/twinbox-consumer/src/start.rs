@@ -16,7 +16,7 @@ use std::{
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, MessageId, crash, reconnect::Reconnect};
-use twinbox_sql::{Dialect, Error, Store, inbox::DeadReason};
+use twinbox_sql::{Dialect, Error, Fence, Store, inbox::DeadReason};
 
 /// Starts that end in one transaction.
 const ENDED_AT_ONCE_MAX: usize = 200;
@@ -27,6 +27,8 @@ pub(crate) struct Runtime<'a, DB: Dialect, S> {
     pub(crate) state: &'a S,
     pub(crate) stop: &'a CancellationToken,
     pub(crate) open: &'a OpenStarts,
+    /// Of the partition that they are of, where a process owns one.
+    pub(crate) fence: Option<Fence>,
 }
 
 /// The starts of this process that are or may be on record.
@@ -49,6 +51,11 @@ impl OpenStarts {
 
     pub(crate) fn ended(&self, messages: &[MessageId]) {
         locked(&self.open).retain(|id| !messages.contains(id));
+    }
+
+    /// Those among these deliveries, which were given up in the middle.
+    pub(crate) fn take_of(&self, messages: &HashSet<MessageId>) -> Vec<MessageId> {
+        locked(&self.open).extract_if(|id| messages.contains(id)).collect()
     }
 
     /// Those of deliveries that were given up in the middle: this process has survived them.

@@ -2,6 +2,7 @@
 use crate::{
     Error, Outcome, attempt, batch,
     handler::{Handler, Run},
+    ordered,
     start::{OpenStarts, Runtime, given_back},
 };
 use std::{
@@ -19,10 +20,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use twinbox_core::{
-    Message, Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport, crash,
-    reconnect::Reconnect,
+    Message, PartitionedLog, Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport,
+    crash, reconnect::Reconnect,
 };
-use twinbox_sql::{Dialect, Store, inbox::DeadReason};
+use twinbox_sql::{Dialect, Fence, Store, inbox::DeadReason};
 
 /// How long deliveries under way may take after `stop`; what is not done then comes again.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
@@ -39,16 +40,24 @@ pub(crate) struct Worker<DB: Dialect, S> {
     transport: Arc<dyn Transport>,
 }
 
-struct Shared<DB: Dialect, S> {
-    store: Store<DB>,
+/// What the deliveries of one consumer have in common.
+pub(crate) struct Shared<DB: Dialect, S> {
+    pub(crate) store: Store<DB>,
     state: Arc<S>,
-    group: Group<DB, S>,
+    pub(crate) group: Group<DB, S>,
     /// How often each handler may run at a time, by event type.
     turns: HashMap<&'static str, Semaphore>,
     /// The last delivery found the database away.
     away: AtomicBool,
-    stop: CancellationToken,
-    open: OpenStarts,
+    pub(crate) stop: CancellationToken,
+    pub(crate) open: OpenStarts,
+    pub(crate) lease: Duration,
+}
+
+/// How a transport lets a consumer read.
+enum Opened {
+    Source(Box<dyn Source>),
+    Log(Box<dyn PartitionedLog>),
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
@@ -58,14 +67,12 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         transport: Arc<dyn Transport>,
         group: Group<DB, S>,
         stop: CancellationToken,
+        lease: Duration,
     ) -> Self {
         let turns =
             group.handlers.iter().map(|h| (h.event_type, Semaphore::new(h.policy.concurrency.max(1))));
-        let (turns, away) = (turns.collect(), AtomicBool::new(false));
-        Self {
-            shared: Arc::new(Shared { store, state, group, turns, away, stop, open: OpenStarts::default() }),
-            transport,
-        }
+        let (turns, away, open) = (turns.collect(), AtomicBool::new(false), OpenStarts::default());
+        Self { shared: Arc::new(Shared { store, state, group, turns, away, stop, open, lease }), transport }
     }
 
     /// Subscribes again whenever the source fails, until `stop`.
@@ -73,17 +80,16 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         let (subscription, stop) = (&self.shared.group.subscription, &self.shared.stop);
         let mut reconnect = Reconnect::new();
         while !stop.is_cancelled() {
-            let subscribed = tokio::select! {
-                subscribed = self.transport.subscribe(subscription) => subscribed,
+            let opened = tokio::select! {
+                opened = self.open() => opened,
                 () = stop.cancelled() => break,
             };
-            let error = match subscribed {
-                Ok(source) => match self.consume(source, &mut reconnect).await {
-                    Ok(()) => break,
-                    Err(error) => error,
-                },
-                Err(error) => error,
+            let consumed = match opened {
+                Ok(Opened::Source(source)) => self.consume(source, &mut reconnect).await,
+                Ok(Opened::Log(log)) => ordered::consume(&self.shared, log, &mut reconnect).await,
+                Err(error) => Err(error),
             };
+            let Err(error) = consumed else { break };
             if !error.is_transient() {
                 return Err(error.into());
             }
@@ -100,6 +106,16 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             }
         }
         Ok(())
+    }
+
+    async fn open(&self) -> Result<Opened, SourceError> {
+        let subscription = &self.shared.group.subscription;
+        if subscription.ordered
+            && let Some(log) = self.transport.open_log(subscription).await?
+        {
+            return Ok(Opened::Log(log));
+        }
+        Ok(Opened::Source(self.transport.subscribe(subscription).await?))
     }
 
     async fn consume(
@@ -163,7 +179,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             tracing::warn!(deliveries = running.len(), "not done in time, they will come again");
             running.shutdown().await;
             let open = self.shared.open.take();
-            self.shared.runtime().end(&self.shared.group.subscription.consumer, open).await;
+            self.shared
+                .runtime(&self.shared.stop, None)
+                .end(&self.shared.group.subscription.consumer, open)
+                .await;
         }
     }
 
@@ -186,25 +205,14 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             }
         }
         for one in single {
-            let (shared, span) = (shared.clone(), span(&shared.group.subscription.consumer, &one.message));
+            let (shared, span) = (shared.clone(), shared.span(&one.message));
             running.spawn(async move { shared.each(one).await }.instrument(span));
         }
         for (_, batch) in batches {
-            let (shared, span) =
-                (shared.clone(), span(&shared.group.subscription.consumer, &batch[0].message));
+            let (shared, span) = (shared.clone(), shared.span(&batch[0].message));
             running.spawn(async move { shared.batch(batch).await }.instrument(span));
         }
     }
-}
-
-fn span(consumer: &str, message: &Message) -> tracing::Span {
-    tracing::debug_span!(
-        "process",
-        consumer,
-        message_id = %message.message_id(),
-        event_type = message.event_type,
-        correlation_id = message.correlation_id,
-    )
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
@@ -212,35 +220,58 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         self.group.handlers.iter().find(|h| h.event_type == event_type)
     }
 
-    fn runtime(&self) -> Runtime<'_, DB, S> {
-        Runtime { store: &self.store, state: &self.state, stop: &self.stop, open: &self.open }
+    pub(crate) fn span(&self, message: &Message) -> tracing::Span {
+        tracing::debug_span!(
+            "process",
+            consumer = self.group.subscription.consumer,
+            message_id = %message.message_id(),
+            event_type = message.event_type,
+            correlation_id = message.correlation_id,
+        )
+    }
+
+    pub(crate) fn runtime<'a>(
+        &'a self,
+        stop: &'a CancellationToken,
+        fence: Option<Fence>,
+    ) -> Runtime<'a, DB, S> {
+        Runtime { store: &self.store, state: &self.state, stop, open: &self.open, fence }
     }
 
     async fn each(&self, received: Received) -> usize {
         let Received { message, defect, redelivered, settle } = received;
-        let outcome = keep_alive(&[&*settle], self.outcome(&message, defect, redelivered)).await;
+        let outcome = self.outcome(&self.stop, None, &message, defect, redelivered);
+        let outcome = keep_alive(&[&*settle], outcome).await;
         self.settle(settle, &message, outcome).await;
         1
     }
 
     /// Waits until the handler of this type may run once more. None: it may not, because this process stops.
-    async fn turn(&self, event_type: &str) -> Option<SemaphorePermit<'_>> {
+    async fn turn(&self, stop: &CancellationToken, event_type: &str) -> Option<SemaphorePermit<'_>> {
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => None,
+            () = stop.cancelled() => None,
             turn = self.turns.get(event_type)?.acquire() => turn.ok(),
         }
     }
 
-    async fn outcome(&self, message: &Message, defect: Option<String>, redelivered: bool) -> Outcome {
+    /// What becomes of a delivery, when it is its turn. `fence`: of the partition that it is of.
+    pub(crate) async fn outcome(
+        &self,
+        stop: &CancellationToken,
+        fence: Option<Fence>,
+        message: &Message,
+        defect: Option<String>,
+        redelivered: bool,
+    ) -> Outcome {
         let consumer = self.group.subscription.consumer.as_str();
         if let Some(defect) = defect {
             return attempt::give_up(&self.store, consumer, message, DeadReason::Undecodable, &defect).await;
         }
         match self.handler(&message.event_type) {
             Some(handler) => {
-                let Some(_turn) = self.turn(handler.event_type).await else { return given_back() };
-                attempt::process(&self.runtime(), handler, message, redelivered).await
+                let Some(_turn) = self.turn(stop, handler.event_type).await else { return given_back() };
+                attempt::process(&self.runtime(stop, fence), handler, message, redelivered).await
             }
             None if message.is_redacted() => attempt::redacted(&self.store, consumer, message).await,
             None => {
@@ -265,35 +296,38 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
     /// In one transaction, or, if that fails, one by one.
     async fn batch_outcomes(&self, messages: &[Message], redelivered: bool) -> Vec<Outcome> {
         if let Some(handler) = self.handler(&messages[0].event_type) {
-            let Some(_turn) = self.turn(handler.event_type).await else {
+            let Some(_turn) = self.turn(&self.stop, handler.event_type).await else {
                 return messages.iter().map(|_| given_back()).collect();
             };
-            let outcomes = batch::process_batch(&self.runtime(), handler, messages, redelivered).await;
+            let outcomes =
+                batch::process_batch(&self.runtime(&self.stop, None), handler, messages, redelivered).await;
             if let Some(outcomes) = outcomes {
                 return outcomes;
             }
         }
         let mut outcomes = Vec::with_capacity(messages.len());
         for message in messages {
-            outcomes.push(self.outcome(message, None, redelivered).await);
+            outcomes.push(self.outcome(&self.stop, None, message, None, redelivered).await);
         }
         outcomes
     }
 
-    async fn settle(&self, settle: Box<dyn Settle>, message: &Message, outcome: Outcome) {
+    pub(crate) fn note(&self, message: &Message, outcome: &Outcome) {
         let message_id = message.message_id();
         tracing::debug!(%message_id, ?outcome, "delivery done");
+        if let Outcome::Retried { delay, counted: true, error } = outcome {
+            tracing::info!(%message_id, ?delay, error, "the attempt failed, the message comes again");
+        }
+    }
+
+    async fn settle(&self, settle: Box<dyn Settle>, message: &Message, outcome: Outcome) {
+        self.note(message, &outcome);
         let settled = match outcome {
             Outcome::Handled | Outcome::Duplicate | Outcome::Redacted | Outcome::DeadLettered { .. } => {
                 crash::point("consumer.before_ack");
                 settle.ack().await
             }
-            Outcome::Retried { delay, counted, error } => {
-                if counted {
-                    tracing::info!(%message_id, ?delay, error, "the attempt failed, the message comes again");
-                }
-                settle.nak(delay).await
-            }
+            Outcome::Retried { delay, .. } => settle.nak(delay).await,
             Outcome::Unavailable => {
                 self.away.store(true, Relaxed);
                 settle.nak(OUTAGE_DELAY).await
@@ -301,7 +335,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         };
         if let Err(error) = settled {
             let cause = &error as &dyn std::error::Error;
-            tracing::warn!(%message_id, error = cause, "not confirmed, the message may come again");
+            tracing::warn!(message_id = %message.message_id(), error = cause, "not confirmed, the message may come again");
         }
         crash::point("consumer.after_ack");
     }

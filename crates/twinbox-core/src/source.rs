@@ -1,5 +1,5 @@
 //! The seam to what is consumed from.
-use crate::{BoxError, BoxFuture, Message};
+use crate::{BoxError, BoxFuture, Message, PartitionedLog};
 use std::{error::Error, fmt, time::Duration};
 
 /// Where consumers get their messages: a broker, or the log itself.
@@ -14,6 +14,19 @@ pub trait Transport: Send + Sync + 'static {
         &'a self,
         subscription: &'a Subscription,
     ) -> BoxFuture<'a, Result<Box<dyn Source>, SourceError>>;
+
+    /// Opens the log of a consumer that asks for the order of keys and keeps its place itself. None: this transport
+    /// keeps order and place in [`subscribe`](Self::subscribe), or refuses there.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    fn open_log<'a>(
+        &'a self,
+        subscription: &'a Subscription,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn PartitionedLog>>, SourceError>> {
+        let _ = subscription;
+        Box::pin(async { Ok(None) })
+    }
 }
 
 /// What a consumer asks of a transport.

@@ -46,6 +46,8 @@ mod consumer;
 mod destination;
 mod error;
 mod options;
+mod partition;
+mod pull;
 mod settle;
 mod source;
 mod stream;

@@ -34,6 +34,16 @@ pub(crate) fn filter(prefix: &str, event_type: &str) -> String {
     format!("{prefix}.*.{event_type}")
 }
 
+/// What a reader of one partition filters by.
+pub(crate) fn of_partition(prefix: &str, partition: u32, event_type: &str) -> String {
+    format!("{prefix}.{partition}.{event_type}")
+}
+
+/// The partition of a subject below the prefix.
+pub(crate) fn partition(prefix: &str, subject: &str) -> Option<u32> {
+    subject.strip_prefix(prefix)?.strip_prefix('.')?.split('.').next()?.parse().ok()
+}
+
 /// Everything below the prefix.
 pub(crate) fn all(prefix: &str) -> String {
     format!("{prefix}.>")

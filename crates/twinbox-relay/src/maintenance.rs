@@ -93,6 +93,7 @@ impl Maintenance {
                 let redacted = store.redact(key).await?;
                 println!("{prefix}{} messages of the log are blank", redacted.outbox);
                 println!("{prefix}{} that wait for their time are", redacted.delayed);
+                println!("{prefix}{} that a consumer has put aside are", redacted.parked_deliveries);
                 println!("{prefix}{} dead letters are", redacted.dead_letters);
                 println!("{prefix}copies in brokers, backups and tables of handlers are not");
                 Ok(())

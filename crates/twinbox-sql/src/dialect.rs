@@ -96,6 +96,13 @@ pub trait Dialect:
     /// After a `SELECT` by key: nobody else changes the row until the transaction ends.
     #[doc(hidden)]
     const LOCK_ROW: &'static str;
+    /// Whether a partition is still its owner's, and stays so until the transaction ends. Binds: consumer, partition,
+    /// epoch, for how many milliseconds the transaction may stand still.
+    #[doc(hidden)]
+    const FENCE: &'static str;
+    /// Waits until no transaction of the owner before is open. Binds: consumer, partition.
+    #[doc(hidden)]
+    const FENCE_OUT: Option<&'static str>;
     #[doc(hidden)]
     const NOW: &'static str;
     /// The time that `?` microseconds from now will be.

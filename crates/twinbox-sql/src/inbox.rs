@@ -4,7 +4,7 @@
 //! handler writes commits together with it or not at all. Failures are counted in a table of their own,
 //! because an inbox row that a failed attempt left behind would make the retry a duplicate.
 use crate::{
-    BatchTx, Dialect, Error, ErrorKind, OwnedTx, Store, Tx,
+    BatchTx, Dialect, Error, ErrorKind, Fence, OwnedTx, Store, Tx,
     dialect::Claim,
     row,
     scope::{Cause, Scope},
@@ -180,7 +180,22 @@ impl<DB: Dialect> Store<DB> {
         message: &Message,
         redelivered: bool,
     ) -> Result<Claimed<DB>, Error> {
-        match self.claim_batch(consumer, std::slice::from_ref(message), redelivered).await? {
+        self.claim_behind(None, consumer, message, redelivered).await
+    }
+
+    /// The same behind the fence of a partition, if there is one: it stays this owner's until the transaction ends.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim), and [`ErrorKind::LeaseLost`]: the partition is another's.
+    pub async fn claim_behind(
+        &self,
+        fence: Option<Fence>,
+        consumer: &str,
+        message: &Message,
+        redelivered: bool,
+    ) -> Result<Claimed<DB>, Error> {
+        let messages = std::slice::from_ref(message);
+        match self.begin_claims(fence, consumer, messages, redelivered).await? {
             Some(attempt) => Ok(Claimed::Open(attempt)),
             None => self.duplicate(consumer, message).await.map(Claimed::Duplicate),
         }
@@ -197,7 +212,20 @@ impl<DB: Dialect> Store<DB> {
         messages: &[Message],
         redelivered: bool,
     ) -> Result<Option<Attempt<DB>>, Error> {
+        self.begin_claims(None, consumer, messages, redelivered).await
+    }
+
+    async fn begin_claims(
+        &self,
+        fence: Option<Fence>,
+        consumer: &str,
+        messages: &[Message],
+        redelivered: bool,
+    ) -> Result<Option<Attempt<DB>>, Error> {
         let mut tx = self.begin().await?;
+        if let Some(fence) = fence {
+            self.hold_fence(tx.connection(), consumer, fence).await?;
+        }
         let mut guard = None;
         let claimed = self.insert_claims(&mut tx, consumer, messages, &mut guard).await?;
         let (Some(guard), Some(first)) = (guard, claimed.first()) else {
@@ -360,20 +388,5 @@ impl<DB: Dialect> Store<DB> {
             .await?;
         conn.done().await?;
         rows.iter().map(row::letter::<DB>).collect()
-    }
-
-    /// Messages of a type that are in the outbox, oldest first.
-    ///
-    /// # Errors
-    /// The database refused or is away.
-    pub async fn published(&self, event_type: &str, limit: u32) -> Result<Vec<Message>, Error> {
-        let mut conn = self.connection().await?;
-        let rows = query::<DB>(&self.statements().published)
-            .bind(event_type.to_owned())
-            .bind(i64::from(limit))
-            .fetch_all(&mut *conn)
-            .await?;
-        conn.done().await?;
-        rows.iter().map(|row| row::message::<DB>(row, 1, self.service(), Some(row.try_get(0)?))).collect()
     }
 }

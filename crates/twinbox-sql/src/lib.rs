@@ -9,6 +9,7 @@
 //! | [`StateColumn`] | transitions that happen once |
 //! | [`log`] | reading the outbox as a log: the one engine of relay and embedded consumer |
 //! | [`inbox`] | claims, attempts and dead letters of consumers |
+//! | [`Share`], [`Fence`], [`ParkedDelivery`] | how processes share the partitions of a broker's log in order |
 //! | [`Dialect`] | what differs between databases, and nothing else |
 //!
 //! Statements are text, written once with `?` and `{table}` and rendered once per store. Twinbox turns on
@@ -35,6 +36,8 @@ mod micros;
 mod migrate;
 mod missed;
 mod outbox;
+mod parked_deliveries;
+mod places;
 mod rebase;
 mod redact;
 mod retention;
@@ -57,6 +60,8 @@ pub use dialect::sqlite;
 pub use error::{Error, ErrorKind};
 pub use handler_error::{Disposition, HandlerError, HandlerResult};
 pub use outbox::{Outbox, PUBLISH_ALL_MAX};
+pub use parked_deliveries::ParkedDelivery;
+pub use places::{Fence, Share};
 pub use rebase::Rebased;
 pub use redact::Redacted;
 pub use retention::{OnMaxLag, Purged, Retention};

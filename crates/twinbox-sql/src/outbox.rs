@@ -1,12 +1,13 @@
 use crate::{
-    Dialect, Error, InTransaction, codec,
+    Dialect, Error, InTransaction, Store, codec,
     micros::Micros,
     row,
     scope::Scope,
     sql::{Statements, query},
 };
+use sqlx::Row as _;
 use std::{fmt, marker::PhantomData, sync::Arc};
-use twinbox_core::{BoxFuture, Draft, Event, MessageId, draft::Fields, id};
+use twinbox_core::{BoxFuture, Draft, Event, Message, MessageId, draft::Fields, id};
 
 /// Messages that one statement of [`Outbox::publish_all`] writes at most. More become several statements of
 /// the same transaction.
@@ -191,5 +192,22 @@ impl<DB: Dialect> Clone for Outbox<DB> {
 impl<DB: Dialect> fmt::Debug for Outbox<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outbox").field("service", &self.statements.service).finish_non_exhaustive()
+    }
+}
+
+impl<DB: Dialect> Store<DB> {
+    /// Messages of a type that are in the outbox, oldest first.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn published(&self, event_type: &str, limit: u32) -> Result<Vec<Message>, Error> {
+        let mut conn = self.connection().await?;
+        let rows = query::<DB>(&self.statements().published)
+            .bind(event_type.to_owned())
+            .bind(i64::from(limit))
+            .fetch_all(&mut *conn)
+            .await?;
+        conn.done().await?;
+        rows.iter().map(|row| row::message::<DB>(row, 1, self.service(), Some(row.try_get(0)?))).collect()
     }
 }

@@ -20,6 +20,8 @@ pub struct Redacted {
     pub outbox: u64,
     /// Messages that wait for their time.
     pub delayed: u64,
+    /// Deliveries that consumers have put aside.
+    pub parked_deliveries: u64,
     /// Dead letters, of every consumer in this database.
     pub dead_letters: u64,
 }
@@ -49,6 +51,7 @@ impl<DB: Dialect> Store<DB> {
         Ok(Redacted {
             delayed: self.redact_table(key, &s.redact_delayed_page, &s.redact_delayed).await?,
             outbox: self.redact_table(key, &s.redact_log_page, &s.redact_log).await?,
+            parked_deliveries: self.redact_table(key, &s.redact_parked_page, &s.redact_parked).await?,
             dead_letters: self.redact_table(key, &s.redact_letters_page, &s.redact_letters).await?,
         })
     }

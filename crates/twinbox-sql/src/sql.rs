@@ -206,12 +206,51 @@ statements! {
     bury: "INSERT INTO {dead_letters} (consumer, message_id, reason, error, attempts, event_id, source, type, \
         version, key, subject, time, sequence, correlation_id, causation_id, traceparent, content_type, headers, \
         payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    // By primary key, all six: a page of each table, and what has the key in it. The payload is not read.
+    // By primary key (consumer, member).
+    member_stays: "INSERT INTO {members} (consumer, member, lease_until) VALUES (?, ?, {after}) \
+        ON CONFLICT (consumer, member) DO UPDATE SET lease_until = excluded.lease_until";
+    members_gone: "DELETE FROM {members} WHERE consumer = ? AND lease_until <= {now}";
+    member_leaves: "DELETE FROM {members} WHERE consumer = ? AND member = ?";
+    members: "SELECT count(*) FROM {members} WHERE consumer = ? AND lease_until > {now}";
+    // By primary key (consumer, partition), of places.
+    place_create: "INSERT INTO {places} (consumer, partition) VALUES (?, ?) ON CONFLICT DO NOTHING";
+    places_renew: "UPDATE {places} SET lease_until = {after} WHERE consumer = ? AND owner = ? RETURNING partition, epoch";
+    places_free: "SELECT partition FROM {places} WHERE consumer = ? AND lease_until <= {now} ORDER BY partition";
+    place_take: "UPDATE {places} SET owner = ?, epoch = epoch + 1, lease_until = {after} \
+        WHERE consumer = ? AND partition = ? AND lease_until <= {now} RETURNING epoch, log, sequence";
+    place_settle: "UPDATE {places} SET log = ?, sequence = ? WHERE consumer = ? AND partition = ? AND epoch = ?";
+    place_release: "UPDATE {places} SET owner = NULL, lease_until = {now} \
+        WHERE consumer = ? AND partition = ? AND epoch = ?";
+    fence: DB::FENCE;
+    fence_out: DB::FENCE_OUT.unwrap_or_default();
+    park_delivery: "INSERT INTO {parked_deliveries} (consumer, partition, next_attempt_at, message_id, \
+        message_sequence, event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
+        traceparent, content_type, headers, payload) \
+        VALUES (?, ?, {after}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING";
+    // By primary key.
+    delivery_waits: "UPDATE {parked_deliveries} SET next_attempt_at = {after} WHERE id = ?";
+    delivery_done: "DELETE FROM {parked_deliveries} WHERE id = ?";
+    // By parked_deliveries_key.
+    deliveries_keys: "SELECT DISTINCT key FROM {parked_deliveries} WHERE consumer = ? AND partition = ?";
+    // By parked_deliveries_due; of each key the first.
+    deliveries_due: "SELECT id, event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
+        traceparent, content_type, headers, payload, message_sequence FROM {parked_deliveries} d \
+        WHERE consumer = ? AND partition = ? AND next_attempt_at <= (SELECT {now}) AND NOT EXISTS ( \
+            SELECT 1 FROM {parked_deliveries} b WHERE b.consumer = d.consumer AND b.partition = d.partition \
+            AND b.key = d.key AND b.id < d.id) \
+        ORDER BY next_attempt_at LIMIT ?";
+    // By parked_deliveries_key.
+    deliveries_parked: "SELECT count(*) FROM {parked_deliveries} WHERE consumer = ?";
+
+    // By primary key, all eight: a page of each table, and what has the key in it. The payload is not read.
     redact_delayed_page: "SELECT max(nth) FROM (SELECT nth FROM {delayed} WHERE nth > ? ORDER BY nth LIMIT ?) page";
     redact_delayed: "UPDATE {delayed} SET payload = ?, headers = ? WHERE key = ? AND nth > ? AND nth <= ?";
     redact_log_page: "SELECT max(position) FROM \
         (SELECT position FROM {outbox} WHERE position > ? ORDER BY position LIMIT ?) page";
     redact_log: "UPDATE {outbox} SET payload = ?, headers = ? WHERE key = ? AND position > ? AND position <= ?";
+    redact_parked_page: "SELECT max(id) FROM \
+        (SELECT id FROM {parked_deliveries} WHERE id > ? ORDER BY id LIMIT ?) page";
+    redact_parked: "UPDATE {parked_deliveries} SET payload = ?, headers = ? WHERE key = ? AND id > ? AND id <= ?";
     redact_letters_page: "SELECT max(id) FROM (SELECT id FROM {dead_letters} WHERE id > ? ORDER BY id LIMIT ?) page";
     redact_letters: "UPDATE {dead_letters} SET payload = ?, headers = ?, error = 'redacted' \
         WHERE key = ? AND id > ? AND id <= ?";

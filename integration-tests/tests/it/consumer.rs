@@ -5,6 +5,7 @@ mod errors;
 mod faults;
 mod idempotent;
 mod ids;
+mod ordered;
 mod payloads;
 mod poison;
 mod redact;

@@ -52,6 +52,11 @@ impl Dialect for Postgres {
             compatible_from: 1,
             sql: include_str!("../../migrations/postgres/0005_starts.sql"),
         },
+        Migration {
+            name: "ordered",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/postgres/0006_ordered.sql"),
+        },
     ];
     const BOOTSTRAP: &'static str = "CREATE SCHEMA IF NOT EXISTS {schema};
         CREATE TABLE IF NOT EXISTS {migrations} (version bigint PRIMARY KEY, name text NOT NULL,
@@ -67,6 +72,9 @@ impl Dialect for Postgres {
     const ONE_WRITER: bool = false;
     const BOUNDED: &'static str = "(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL";
     const LOCK_ROW: &'static str = " FOR UPDATE";
+    const FENCE: &'static str = "SELECT {fence}(?, ?, ?, ?)";
+    const FENCE_OUT: Option<&'static str> =
+        Some("SELECT pg_advisory_xact_lock(hashtextextended('{places} ' || ?, ?)) WHERE {bounded}");
     const NOW: &'static str = "clock_timestamp()";
     const AFTER: &'static str = "(clock_timestamp() + ? * interval '1 microsecond')";
     const PUBLISH_ALL: &'static str = "INSERT INTO {outbox} ({published}) \

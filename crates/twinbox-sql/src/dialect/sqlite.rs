@@ -68,6 +68,11 @@ impl Dialect for Sqlite {
             compatible_from: 1,
             sql: include_str!("../../migrations/sqlite/0005_starts.sql"),
         },
+        Migration {
+            name: "ordered",
+            compatible_from: 1,
+            sql: include_str!("../../migrations/sqlite/0006_ordered.sql"),
+        },
     ];
     const BOOTSTRAP: &'static str = "CREATE TABLE IF NOT EXISTS {migrations} (version INTEGER PRIMARY KEY,
         name TEXT NOT NULL, compatible_from INTEGER NOT NULL,
@@ -83,6 +88,10 @@ impl Dialect for Sqlite {
     const ONE_WRITER: bool = true;
     const BOUNDED: &'static str = "true";
     const LOCK_ROW: &'static str = "";
+    // Whoever has begun is the only writer.
+    const FENCE: &'static str =
+        "SELECT EXISTS (SELECT 1 FROM {places} WHERE consumer = ? AND partition = ? AND epoch = ?) AND ? > 0";
+    const FENCE_OUT: Option<&'static str> = None;
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
     const AFTER: &'static str = "(CAST(unixepoch('subsec') * 1000000 AS INTEGER) + ?)";
     // Followed by as many rows as there are messages.

@@ -37,7 +37,7 @@ pub(super) type Copy = (String, Option<String>, u64);
 /// A stream of a test's own.
 pub(crate) struct Target {
     pub(super) url: String,
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 impl Target {
@@ -74,7 +74,7 @@ impl Target {
         Relay::with_options(store.clone(), destination, RelayOptions::new().lease(LEASE))
     }
 
-    pub(super) async fn jetstream(&self) -> jetstream::Context {
+    pub(crate) async fn jetstream(&self) -> jetstream::Context {
         jetstream::new(async_nats::connect(&self.url).await.unwrap())
     }
 

@@ -1,0 +1,199 @@
+//! Sharing the partitions of a broker's log with other processes.
+//!
+//! Every process renews one lease for all that it has, and counts who else does. One that has more than an even share
+//! lets some go in good order; one that has less takes what nobody has.
+use crate::{
+    partition::{Ended, Partition, Tokens},
+    worker::Shared,
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use tokio::{task::JoinSet, time::Instant};
+use twinbox_core::{PartitionedLog, SourceError, reconnect::Reconnect};
+use twinbox_sql::{Dialect, Fence, Share};
+use uuid::Uuid;
+
+/// A partition that is run, or about to be.
+#[derive(Clone, Default)]
+struct Mine {
+    tokens: Tokens,
+    /// Its epoch, and when it was known.
+    taken: Arc<OnceLock<(i64, Instant)>>,
+}
+
+struct Sharing<DB: Dialect, S> {
+    shared: Arc<Shared<DB, S>>,
+    log: Arc<dyn PartitionedLog>,
+    member: Uuid,
+    partitions: HashMap<u32, Mine>,
+    tasks: JoinSet<(u32, Ended)>,
+    /// When the lease was last renewed for certain.
+    renewed: Instant,
+    is_prepared: bool,
+}
+
+/// Runs as many partitions as are due to this process, until it stops or the broker fails.
+pub(crate) async fn consume<DB: Dialect, S: Send + Sync + 'static>(
+    shared: &Arc<Shared<DB, S>>,
+    log: Box<dyn PartitionedLog>,
+    reconnect: &mut Reconnect,
+) -> Result<(), SourceError> {
+    let mut sharing = Sharing {
+        shared: shared.clone(),
+        log: log.into(),
+        member: Uuid::now_v7(),
+        partitions: HashMap::new(),
+        tasks: JoinSet::new(),
+        renewed: Instant::now(),
+        is_prepared: false,
+    };
+    let failed = loop {
+        sharing.round().await;
+        let next = tokio::time::sleep(shared.lease / 4);
+        tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => break None,
+            Some(ended) = sharing.tasks.join_next() => {
+                let (partition, ended) = ended.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
+                sharing.partitions.remove(&partition);
+                if let Ended::Failed(error) = ended {
+                    break Some(error);
+                }
+            }
+            () = next => reconnect.reset(),
+        }
+    };
+    sharing.close().await;
+    failed.map_or(Ok(()), Err)
+}
+
+impl<DB: Dialect, S: Send + Sync + 'static> Sharing<DB, S> {
+    /// Renews, lets go, and takes.
+    async fn round(&mut self) {
+        let asked = Instant::now();
+        match tokio::time::timeout(self.shared.lease / 2, self.share()).await {
+            Ok(Ok(share)) => {
+                self.renewed = asked;
+                self.follow(&share, asked);
+            }
+            failed => {
+                match failed {
+                    Ok(Err(error)) => tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the lease on the partitions is not renewed"
+                    ),
+                    _ => tracing::warn!("the database does not answer, the lease is not renewed"),
+                }
+                if self.renewed.elapsed() >= self.shared.lease {
+                    self.partitions.values().for_each(|mine| mine.tokens.lost.cancel());
+                }
+            }
+        }
+    }
+
+    async fn share(&mut self) -> Result<Share, twinbox_sql::Error> {
+        let (store, consumer) = (&self.shared.store, &self.shared.group.subscription.consumer);
+        let count = self.log.partitions();
+        if !self.is_prepared {
+            store.create_places(consumer, count).await?;
+            self.is_prepared = true;
+        }
+        store.share_partitions(consumer, self.member, count, self.shared.lease).await
+    }
+
+    fn follow(&mut self, share: &Share, asked: Instant) {
+        for (partition, mine) in &self.partitions {
+            // One that was taken meanwhile could not be among them.
+            let known = mine.taken.get().filter(|(_, known)| *known < asked);
+            if known.is_some_and(|(epoch, _)| !share.held.contains(&(*partition, *epoch))) {
+                mine.tokens.lost.cancel();
+            }
+        }
+        // What could not be released is renewed with the rest.
+        for &(partition, epoch) in share.held.iter().filter(|(p, _)| !self.partitions.contains_key(p)) {
+            let (shared, fence) = (self.shared.clone(), Fence { partition, epoch, lease: self.shared.lease });
+            tokio::spawn(async move { release(&shared, fence).await });
+        }
+        let mut active = Vec::from_iter(
+            self.partitions.iter().filter(|(_, mine)| !mine.tokens.stop.is_cancelled()).map(|(p, _)| *p),
+        );
+        active.sort_unstable();
+        for partition in active.iter().skip(share.fair) {
+            tracing::debug!(partition, "letting a partition go to another process");
+            self.partitions[partition].tokens.stop.cancel();
+        }
+        let due = share.fair.saturating_sub(active.len());
+        let free = share.free.iter().filter(|partition| !self.partitions.contains_key(partition));
+        for partition in Vec::from_iter(free.copied().take(due)) {
+            let mine = Mine::default();
+            self.partitions.insert(partition, mine.clone());
+            let (shared, log, member) = (self.shared.clone(), self.log.clone(), self.member);
+            self.tasks.spawn(async move { (partition, run(shared, &*log, partition, member, mine).await) });
+        }
+    }
+
+    async fn close(mut self) {
+        self.partitions.values().for_each(|mine| mine.tokens.stop.cancel());
+        while self.tasks.join_next().await.is_some() {}
+        let consumer = &self.shared.group.subscription.consumer;
+        let left = self.shared.store.leave_partitions(consumer, self.member);
+        if !tokio::time::timeout(Duration::from_secs(2), left).await.is_ok_and(|left| left.is_ok()) {
+            tracing::debug!(consumer, "others count this process until its lease ends");
+        }
+    }
+}
+
+/// Takes one partition over and runs it.
+async fn run<DB: Dialect, S: Send + Sync + 'static>(
+    shared: Arc<Shared<DB, S>>,
+    log: &dyn PartitionedLog,
+    partition: u32,
+    member: Uuid,
+    mine: Mine,
+) -> Ended {
+    let consumer = shared.group.subscription.consumer.clone();
+    let (fence, place) = match shared.store.take_partition(&consumer, partition, member, shared.lease).await {
+        Ok(Some(taken)) => taken,
+        Ok(None) => return Ended::Released,
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                partition,
+                "a partition is not taken over"
+            );
+            return Ended::Released;
+        }
+    };
+    let _ = mine.taken.set((fence.epoch, Instant::now()));
+    tracing::info!(
+        consumer,
+        partition,
+        epoch = fence.epoch,
+        sequence = place.sequence,
+        "reading a partition"
+    );
+    let opened = tokio::select! {
+        biased;
+        () = mine.tokens.stop.cancelled() => None,
+        () = mine.tokens.lost.cancelled() => return Ended::Lost,
+        opened = log.read(partition, &place) => Some(opened),
+    };
+    match opened {
+        Some(Ok(reader)) => Partition::new(shared, fence, reader, mine.tokens).run().await,
+        failed => {
+            release(&shared, fence).await;
+            failed.and_then(Result::err).map_or(Ended::Released, Ended::Failed)
+        }
+    }
+}
+
+/// Lets a partition go, so that another process can take it over at once.
+pub(crate) async fn release<DB: Dialect, S>(shared: &Shared<DB, S>, fence: Fence) {
+    let consumer = &shared.group.subscription.consumer;
+    if let Err(error) = shared.store.release_partition(consumer, fence).await {
+        tracing::debug!(%error, "a partition is not released, its lease ends in its time");
+    }
+}

@@ -1,0 +1,57 @@
+//! The seam to brokers whose log can be read from any place, partition by partition.
+use crate::{BoxFuture, Message, SourceError};
+
+/// How far a consumer is in one partition of a log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Which log the sequence is of. Another one of the same name, made after the first was lost, differs.
+    pub log: String,
+    /// Everything up to here is settled. 0: nothing is.
+    pub sequence: u64,
+}
+
+/// A log that consumers read with their places in their own database, so that a takeover reads again what was not
+/// settled, and the messages of a key stay in order across processes.
+pub trait PartitionedLog: Send + Sync {
+    /// How many partitions there are, counted from 0. A key is always in the same.
+    fn partitions(&self) -> u32;
+
+    /// Reads one partition behind a place. From the beginning, if the place is of another log.
+    ///
+    /// # Errors
+    /// As [`Transport::subscribe`](crate::Transport::subscribe).
+    fn read<'a>(
+        &'a self,
+        partition: u32,
+        behind: &'a Place,
+    ) -> BoxFuture<'a, Result<Box<dyn PartitionReader>, SourceError>>;
+}
+
+/// Reads the messages of one partition in order, each once.
+pub trait PartitionReader: Send {
+    /// Which log it reads, for [`Place::log`].
+    fn log(&self) -> &str;
+
+    /// Where it began: behind this.
+    fn began_behind(&self) -> u64;
+
+    /// Waits for at least one message and answers with at most `max`. Cancel safe: what is not returned is not lost.
+    ///
+    /// # Errors
+    /// After an error the reader, and the log that it is of, are of no use; open the log again.
+    fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<Sequenced>, SourceError>>;
+
+    /// Tells the broker up to where all is settled, for its own view of the lag. Nothing depends on it.
+    fn settled(&mut self, sequence: u64) -> BoxFuture<'_, ()>;
+}
+
+/// A message with its place.
+#[derive(Debug, Clone)]
+pub struct Sequenced {
+    /// Its place in the partition: larger than that of each message before it.
+    pub sequence: u64,
+    /// The message. Where [`defect`](Self::defect) is set it is as much of it as could be read.
+    pub message: Message,
+    /// Why the message cannot be read, if it cannot. It will never be readable.
+    pub defect: Option<String>,
+}

@@ -1,0 +1,138 @@
+//! Asking a consumer of the server for messages.
+use crate::{NatsOptions, connect::Link, consumer};
+use async_nats::{Message, StatusCode, Subject, Subscriber};
+use futures::{FutureExt as _, StreamExt as _};
+use std::{sync::Arc, time::Duration};
+use tokio::time::timeout;
+use twinbox_core::{SourceError, SourceErrorKind};
+
+/// How often the server says that it still holds the request for messages.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long a request for messages stays with the server.
+const PULL_EXPIRES: Duration = Duration::from_secs(10);
+/// Silences of two heartbeats after which the consumer is asked for.
+const SILENCES_MAX: u32 = 2;
+/// The most messages that are asked for at a time.
+const PULL_MAX: usize = 1024;
+
+const ENDED: &str = "the connection to NATS has ended";
+
+/// Asks for as many messages as it may return, one request at a time, so that none waits here while its
+/// time to be acknowledged runs.
+pub(crate) struct Pull {
+    pub(crate) link: Arc<Link>,
+    /// The name on the server.
+    pub(crate) name: String,
+    inbox: Subject,
+    pub(crate) deliveries: Subscriber,
+    /// What the server may still deliver to the last request.
+    asked: usize,
+    /// Silences since the server was last heard.
+    silences: u32,
+}
+
+impl Pull {
+    pub(crate) async fn open(link: Arc<Link>, name: String) -> Result<Self, SourceError> {
+        let inbox = Subject::from(link.client.new_inbox());
+        let deliveries = link.client.subscribe(inbox.clone()).await;
+        let deliveries = deliveries.map_err(|e| unavailable(ENDED).with_source(e))?;
+        Ok(Self { link, name, inbox, deliveries, asked: 0, silences: 0 })
+    }
+
+    /// Waits for at least one message and answers with at most `max`. Cancel safe.
+    pub(crate) async fn next(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
+        let max = max.clamp(1, PULL_MAX);
+        loop {
+            if self.asked == 0 {
+                self.ask(max).await?;
+            }
+            let Ok(next) = timeout(2 * HEARTBEAT, self.deliveries.next()).await else {
+                self.silence().await?;
+                continue;
+            };
+            let Some(message) = next else {
+                return Err(unavailable(ENDED));
+            };
+            if let Some(first) = self.take(message)? {
+                return Ok(self.with_those_at_hand(first, max));
+            }
+        }
+    }
+
+    fn options(&self) -> &NatsOptions {
+        &self.link.options
+    }
+
+    async fn ask(&mut self, max: usize) -> Result<(), SourceError> {
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.options().stream, self.name);
+        let request = format!(
+            "{{\"batch\":{max},\"expires\":{},\"idle_heartbeat\":{}}}",
+            PULL_EXPIRES.as_nanos(),
+            HEARTBEAT.as_nanos()
+        );
+        // Before the wait: a request that is dropped half-way looks like one that the server lost.
+        self.asked = max;
+        let sent = self.link.client.publish_with_reply(subject, self.inbox.clone(), request.into()).await;
+        sent.map_err(|e| unavailable(ENDED).with_source(e))
+    }
+
+    /// Neither a message nor a heartbeat came. Once may be the network; then the consumer is asked for, and
+    /// if it is there the request is made again.
+    async fn silence(&mut self) -> Result<(), SourceError> {
+        self.silences += 1;
+        tracing::warn!(consumer = self.name, silences = self.silences, "NATS is silent");
+        if self.silences >= SILENCES_MAX {
+            let there = consumer::info(&self.link, &self.name).await;
+            there.map_err(|e| unavailable(e.to_string()).with_source(e))?;
+            self.silences = 0;
+        }
+        self.asked = 0;
+        Ok(())
+    }
+
+    /// A delivery, or nothing if the message is about the request itself.
+    fn take(&mut self, message: Message) -> Result<Option<Message>, SourceError> {
+        self.silences = 0;
+        match message.status {
+            None | Some(StatusCode::OK) => {
+                self.asked = self.asked.saturating_sub(1);
+                Ok(Some(message))
+            }
+            Some(StatusCode::IDLE_HEARTBEAT) => Ok(None),
+            Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => {
+                self.asked = 0;
+                Ok(None)
+            }
+            Some(status) => {
+                let why = match (status, message.description.as_deref()) {
+                    (_, Some("Consumer Deleted")) => "was deleted".to_owned(),
+                    (StatusCode::NO_RESPONDERS, _) => "is not there".to_owned(),
+                    _ => format!("cannot deliver (status {})", status.as_u16()),
+                };
+                tracing::warn!(consumer = self.name, %why, "the consumer cannot go on");
+                Err(unavailable(format!("the consumer `{}` {why}", self.name)))
+            }
+        }
+    }
+
+    /// No wait in here: what was taken is returned. A fault that shows behind it shows again when the next
+    /// call asks for more.
+    fn with_those_at_hand(&mut self, first: Message, max: usize) -> Vec<Message> {
+        let mut taken = vec![first];
+        while taken.len() < max {
+            let Some(Some(message)) = self.deliveries.next().now_or_never() else { break };
+            match self.take(message) {
+                Ok(more) => taken.extend(more),
+                Err(_) => {
+                    self.asked = 0;
+                    break;
+                }
+            }
+        }
+        taken
+    }
+}
+
+pub(crate) fn unavailable(what: impl Into<String>) -> SourceError {
+    SourceError::new(SourceErrorKind::Unavailable, what)
+}

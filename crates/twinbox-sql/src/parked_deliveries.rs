@@ -1,0 +1,146 @@
+//! Deliveries that were put aside so that other keys go on.
+use crate::{
+    Dialect, Error, Fence, Store,
+    micros::Micros,
+    row,
+    sql::{query, scalar},
+    text::text,
+};
+use sqlx::Row as _;
+use std::{collections::HashSet, time::Duration};
+use twinbox_core::Message;
+
+/// A delivery that was put aside.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ParkedDelivery {
+    /// Which row; within a key in the order of delivery.
+    pub id: i64,
+    /// The message, whole.
+    pub message: Message,
+}
+
+impl<DB: Dialect> Store<DB> {
+    /// Puts deliveries of a partition aside, in the order given, each to be tried not before its delay is over. One that
+    /// is there already stays as it is. Tell the broker that they are done after this.
+    ///
+    /// # Errors
+    /// The database refused or is away, or [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost): none is put aside.
+    pub async fn park_deliveries(
+        &self,
+        consumer: &str,
+        fence: Fence,
+        deliveries: &[(Message, Duration)],
+    ) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        self.hold_fence(tx.connection(), consumer, fence).await?;
+        for (m, delay) in deliveries {
+            let plain = |s: &str| text(s).into_owned();
+            let optional = |s: &Option<String>| s.as_deref().map(plain);
+            query::<DB>(&self.statements().park_delivery)
+                .bind(consumer.to_owned())
+                .bind(i64::from(fence.partition))
+                .bind(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX))
+                .bind(m.message_id().as_uuid())
+                .bind(m.sequence.and_then(|n| i64::try_from(n).ok()))
+                .bind(plain(&m.id))
+                .bind(plain(&m.source))
+                .bind(plain(&m.event_type))
+                .bind(i64::from(m.version))
+                .bind(optional(&m.key))
+                .bind(optional(&m.subject))
+                .bind(Micros(m.time))
+                .bind(optional(&m.correlation_id))
+                .bind(optional(&m.causation_id))
+                .bind(optional(&m.traceparent))
+                .bind(plain(&m.content_type))
+                .bind(row::headers(&m.headers))
+                .bind(m.payload.to_vec())
+                .execute(tx.connection())
+                .await?;
+        }
+        tx.commit().await
+    }
+
+    /// The keys of a partition that have deliveries put aside. None among them: deliveries without a key.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn parked_delivery_keys(
+        &self,
+        consumer: &str,
+        partition: u32,
+    ) -> Result<HashSet<Option<String>>, Error> {
+        let mut conn = self.connection().await?;
+        let keys = scalar::<DB, Option<String>>(&self.statements().deliveries_keys)
+            .bind(consumer.to_owned())
+            .bind(i64::from(partition))
+            .fetch_all(&mut *conn)
+            .await?;
+        conn.done().await?;
+        Ok(keys.into_iter().collect())
+    }
+
+    /// Deliveries of a partition that are due: of each key the first.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn due_deliveries(
+        &self,
+        consumer: &str,
+        partition: u32,
+        limit: u32,
+    ) -> Result<Vec<ParkedDelivery>, Error> {
+        let mut conn = self.connection().await?;
+        let rows = query::<DB>(&self.statements().deliveries_due)
+            .bind(consumer.to_owned())
+            .bind(i64::from(partition))
+            .bind(i64::from(limit))
+            .fetch_all(&mut *conn)
+            .await?;
+        conn.done().await?;
+        let read = |row| {
+            let message = row::message::<DB>(row, 1, "", row.try_get(14)?)?;
+            Ok(ParkedDelivery { id: row.try_get(0)?, message })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Tries a delivery again, not before `delay`.
+    ///
+    /// # Errors
+    /// The database refused or is away: it is due as before.
+    pub async fn delay_delivery(&self, id: i64, delay: Duration) -> Result<(), Error> {
+        let _permit = self.write_permit().await?;
+        let mut conn = self.connection().await?;
+        query::<DB>(&self.statements().delivery_waits)
+            .bind(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX))
+            .bind(id)
+            .execute(&mut *conn)
+            .await?;
+        conn.done().await
+    }
+
+    /// A delivery is done with, and the next of its key due in its time.
+    ///
+    /// # Errors
+    /// The database refused or is away: it is tried again, and the inbox will know it.
+    pub async fn unpark_delivery(&self, id: i64) -> Result<(), Error> {
+        let _permit = self.write_permit().await?;
+        let mut conn = self.connection().await?;
+        query::<DB>(&self.statements().delivery_done).bind(id).execute(&mut *conn).await?;
+        conn.done().await
+    }
+
+    /// How many deliveries of a consumer are put aside.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn parked_deliveries(&self, consumer: &str) -> Result<u64, Error> {
+        let mut conn = self.connection().await?;
+        let parked = scalar::<DB, i64>(&self.statements().deliveries_parked).bind(consumer.to_owned());
+        let parked = parked.fetch_one(&mut *conn).await?;
+        conn.done().await?;
+        Ok(u64::try_from(parked).unwrap_or(0))
+    }
+}
