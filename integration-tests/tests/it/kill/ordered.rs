@@ -1,0 +1,155 @@
+//! Three processes share the partitions of a stream, and are killed, frozen and joined by others.
+use super::*;
+use std::{collections::HashSet, time::Instant};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+const KEYS: i64 = 50;
+const MESSAGES: i64 = 20_000;
+const PARTITIONS: i64 = 16;
+/// How long the partitions may be shared otherwise than evenly.
+const REBALANCED: Duration = Duration::from_secs(10);
+const PROCESSES: usize = 3;
+/// How often something happens to a process.
+const EVENTS: usize = 12;
+
+/// Processes by what they are to the others.
+struct Group {
+    programs: Programs,
+    database: TestDatabase<Postgres>,
+    processes: Vec<Child>,
+    random: u64,
+}
+
+impl Group {
+    fn join(&mut self) {
+        let mut command = self.programs.command(Program::Consumer);
+        self.processes.push(command.env("ORDER", "key").spawn().expect("a program just built starts"));
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        // xorshift64, so that a seed tells the events.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        usize::try_from(self.random % 1000).unwrap() % below
+    }
+
+    /// Who has partitions now.
+    async fn owners(&self) -> Vec<(Uuid, i64)> {
+        let owners = "SELECT owner, count(*) FROM twinbox.places WHERE lease_until > now() GROUP BY owner";
+        sqlx::query_as(owners).fetch_all(self.database.pool()).await.unwrap()
+    }
+
+    /// Waits until as many processes have all partitions between them, evenly, and none of these is among them.
+    async fn rebalanced(&self, processes: usize, gone: &HashSet<Uuid>) -> HashSet<Uuid> {
+        let (begun, fair) = (Instant::now(), PARTITIONS.unsigned_abs().div_ceil(processes as u64));
+        loop {
+            let owners = self.owners().await;
+            let all: i64 = owners.iter().map(|(_, count)| count).sum();
+            let even = owners.iter().all(|(_, count)| count.unsigned_abs() <= fair);
+            let who = owners.iter().map(|(owner, _)| *owner).collect::<HashSet<_>>();
+            if all == PARTITIONS && even && who.len() == processes && who.is_disjoint(gone) {
+                return who;
+            }
+            assert!(begun.elapsed() < REBALANCED, "{processes} processes share as {owners:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Whose partitions were taken over by the others.
+    async fn survived_by(&self, before: &HashSet<Uuid>) -> HashSet<Uuid> {
+        let begun = Instant::now();
+        loop {
+            let who = self.owners().await.into_iter().map(|(owner, _)| owner).collect::<HashSet<_>>();
+            if who.len() < before.len() && who.is_subset(before) {
+                return before.difference(&who).copied().collect();
+            }
+            assert!(begun.elapsed() < REBALANCED, "nobody takes over: {who:?} of {before:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn suffer(&mut self) {
+        let before = self.rebalanced(self.processes.len(), &HashSet::new()).await;
+        let victim = self.random(self.processes.len());
+        match self.random(3) {
+            0 => {
+                let mut killed = self.processes.swap_remove(victim);
+                killed.kill().await.unwrap();
+                let gone = self.survived_by(&before).await;
+                self.rebalanced(self.processes.len(), &gone).await;
+                self.join();
+            }
+            1 => {
+                signal(&self.processes[victim], "STOP").await;
+                let gone = self.survived_by(&before).await;
+                self.rebalanced(self.processes.len() - 1, &gone).await;
+                signal(&self.processes[victim], "CONT").await;
+            }
+            _ if self.processes.len() > PROCESSES => {
+                let mut killed = self.processes.swap_remove(victim);
+                killed.kill().await.unwrap();
+                self.survived_by(&before).await;
+            }
+            _ => self.join(),
+        }
+    }
+}
+
+async fn signal(process: &Child, signal: &str) {
+    let pid = process.id().expect("it runs").to_string();
+    let sent = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", signal, &pid]).status().await;
+    assert!(sent.unwrap().success());
+}
+
+fn publish(store: Store<Postgres>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut pace = tokio::time::interval(Duration::from_millis(500));
+        for first in (0..MESSAGES).step_by(200) {
+            pace.tick().await;
+            let mut tx = store.begin().await.unwrap();
+            let drafts = (first..first + 200)
+                .map(|order_id| Draft::of(&OrderPlaced { order_id, customer: order_id % KEYS }).unwrap());
+            store.outbox().publish_all(&mut tx, drafts.collect()).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_stay_in_order_while_processes_die_freeze_and_join() {
+    let database = database::postgres().await;
+    let ledger =
+        "CREATE TABLE ledger (id bigserial PRIMARY KEY, customer bigint NOT NULL, order_id bigint NOT NULL)";
+    sqlx::raw_sql(ledger).execute(database.pool()).await.unwrap();
+    let programs = Programs::new(&database, "postgres");
+    let mut relay = programs.start(Program::Relay, None);
+    let random = u64::from(std::process::id()) | 1;
+    eprintln!("seed {random}");
+    let mut group = Group { programs, database, processes: Vec::new(), random };
+    (0..PROCESSES).for_each(|_| group.join());
+    let publishing = publish((*group.database).clone());
+    let all = timeout(PATIENCE, async {
+        for _ in 0..EVENTS {
+            group.suffer().await;
+        }
+        publishing.await.unwrap();
+        while count(&group.database, "SELECT count(*) FROM twinbox.inbox").await < MESSAGES {
+            sleep(Duration::from_millis(50)).await;
+        }
+    });
+    all.await.expect("everything is handled in time");
+    for process in &mut group.processes {
+        process.kill().await.unwrap();
+    }
+    relay.kill().await.unwrap();
+
+    let rows = |sql| count(&group.database, sql);
+    assert_eq!(rows("SELECT count(*) FROM ledger").await, MESSAGES);
+    assert_eq!(rows("SELECT count(DISTINCT order_id) FROM ledger").await, MESSAGES);
+    let overtaken = "SELECT count(*) FROM (SELECT order_id < max(order_id) OVER (PARTITION BY customer ORDER BY id) \
+        AS late FROM ledger) entries WHERE late";
+    assert_eq!(rows(overtaken).await, 0);
+    assert_eq!(rows("SELECT count(*) FROM twinbox.dead_letters").await, 0);
+}
