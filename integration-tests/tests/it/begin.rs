@@ -112,25 +112,6 @@ async fn a_lost_answer_to_commit_is_unknown_and_the_message_is_there() {
     assert_eq!(world.effects().await, [1, 2]);
 }
 
-#[event_handler(consumer = "tests.begin")]
-async fn place(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
-    Ok(effect::<Postgres>(tx, order.n).await?)
-}
-
-/// The claim tells that it committed: neither a failed attempt nor a second effect. PITFALLS row 36
-async fn a_lost_answer_to_a_handlers_commit_is_looked_up() {
-    let world = World::<Postgres>::new().await;
-    let proxy = proxy(&world).await;
-    let store = through(&proxy, &world).await;
-    let harness = twinbox_testkit::Harness::new(&store, ());
-    let order = placed(1);
-    proxy.lose_answer_to(b"COMMIT\0"); // and not BEGIN … READ COMMITTED
-    assert_eq!(harness.deliver::<place>(&order).await, Outcome::Duplicate);
-    assert_eq!(world.left_behind().await, (1, 1, 0));
-    assert_eq!(world.rows("attempts").await, 0);
-    assert_eq!(world.rows("dead_letters").await, 0);
-}
-
 #[event_handler(consumer = "tests.slow")]
 async fn slow(tx: &mut Tx<'_, Sqlite>, order: Delivery<Placed>) -> HandlerResult {
     effect::<Sqlite>(tx, order.n).await?;
@@ -179,7 +160,6 @@ cases! {
     ]
     postgres: [
         a_lost_answer_to_commit_is_unknown_and_the_message_is_there,
-        a_lost_answer_to_a_handlers_commit_is_looked_up,
     ]
     sqlite: [handlers_that_write_all_the_time_do_not_starve_publishers]
 }

@@ -3,6 +3,7 @@ mod codec;
 mod contention;
 mod errors;
 mod faults;
+mod guard;
 mod idempotent;
 mod ids;
 mod ordered;
@@ -59,7 +60,7 @@ async fn recorded<DB: TestDb>(world: &World<DB>, message: &Message) -> Option<(i
 }
 
 /// R67, PITFALLS row 26
-async fn a_message_is_handled_once_and_its_duplicates_run_nothing<DB: TestDb>() {
+async fn row_26_a_message_is_handled_once_and_its_duplicates_run_nothing<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(FINE);
     assert_eq!(world.deliver::<choose>(&order).await, Outcome::Handled);
@@ -71,7 +72,7 @@ async fn a_message_is_handled_once_and_its_duplicates_run_nothing<DB: TestDb>() 
 }
 
 /// PITFALLS row 26
-async fn of_twenty_copies_at_once_one_is_handled<DB: TestDb>() {
+async fn row_26_of_twenty_copies_at_once_one_is_handled<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(FINE);
     let copies = (0..20).map(|_| world.deliver::<choose>(&order));
@@ -82,7 +83,7 @@ async fn of_twenty_copies_at_once_one_is_handled<DB: TestDb>() {
 }
 
 /// PITFALLS row 23
-async fn an_error_rolls_everything_back_and_is_recorded<DB: TestDb>() {
+async fn row_23_an_error_rolls_everything_back_and_is_recorded<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(FAIL);
     let Outcome::Retried { delay, counted: true, error } = world.deliver::<choose>(&order).await else {
@@ -111,7 +112,7 @@ async fn a_handler_may_say_when_to_try_again<DB: TestDb>() {
 }
 
 /// PITFALLS row 23
-async fn a_panic_and_a_time_out_are_failed_attempts_like_any_other<DB: TestDb>() {
+async fn row_23_a_panic_and_a_time_out_are_failed_attempts_like_any_other<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let panicked = placed(PANIC);
     let outcome = world.deliver::<choose>(&panicked).await;
@@ -183,7 +184,7 @@ async fn a_message_whose_attempts_run_out_is_kept_whole_and_never_runs_again<DB:
 }
 
 /// PITFALLS row 45
-async fn an_error_text_is_bounded_and_free_of_nul<DB: TestDb>() {
+async fn row_45_an_error_text_is_bounded_and_free_of_nul<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(LONG);
     assert!(failed(&world.deliver::<choose>(&order).await, "é"));
@@ -219,16 +220,16 @@ async fn two_handlers_of_one_event_have_claims_of_their_own<DB: TestDb>() {
 
 cases! {
     both: [
-        a_message_is_handled_once_and_its_duplicates_run_nothing,
-        of_twenty_copies_at_once_one_is_handled,
-        an_error_rolls_everything_back_and_is_recorded,
+        row_26_a_message_is_handled_once_and_its_duplicates_run_nothing,
+        row_26_of_twenty_copies_at_once_one_is_handled,
+        row_23_an_error_rolls_everything_back_and_is_recorded,
         a_database_error_of_the_handlers_own_doing_is_counted,
         a_handler_may_say_when_to_try_again,
-        a_panic_and_a_time_out_are_failed_attempts_like_any_other,
+        row_23_a_panic_and_a_time_out_are_failed_attempts_like_any_other,
         the_attempt_is_counted_for_the_handler_and_forgotten_when_it_succeeds,
         a_rejected_message_is_kept_whole_and_never_runs_again,
         a_message_whose_attempts_run_out_is_kept_whole_and_never_runs_again,
-        an_error_text_is_bounded_and_free_of_nul,
+        row_45_an_error_text_is_bounded_and_free_of_nul,
         two_handlers_of_one_event_have_claims_of_their_own,
     ]
 }

@@ -6,7 +6,6 @@ mod consumer;
 mod eventbridge;
 mod events;
 mod faults;
-mod guard;
 mod kill;
 mod log;
 mod nats;

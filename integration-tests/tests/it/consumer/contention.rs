@@ -33,7 +33,7 @@ async fn crosses(app: &Arc<Crossing>, tx: &mut Tx<'_, Postgres>, order: Delivery
 }
 
 /// Two sessions, and the handler is the victim. PITFALLS row 37
-async fn a_deadlock_is_tried_again_at_once_and_not_counted() {
+async fn row_37_a_deadlock_is_tried_again_at_once_and_not_counted() {
     let world = World::<Postgres>::new().await;
     world.execute("CREATE TABLE accounts (id int PRIMARY KEY, cents int); INSERT INTO accounts VALUES (1, 0), (2, 0)").await;
     let (locked, has_locked) = oneshot::channel();
@@ -75,7 +75,7 @@ async fn contends(
 }
 
 /// PITFALLS row 37
-async fn contention_is_tried_again_at_once_and_not_counted() {
+async fn row_37_contention_is_tried_again_at_once_and_not_counted() {
     let world = World::<Postgres>::new().await;
     for (n, code) in ["40001", "40P01", "55P03"].into_iter().enumerate() {
         let harness = Harness::new(&world, (Runs::default(), code));
@@ -87,7 +87,7 @@ async fn contention_is_tried_again_at_once_and_not_counted() {
 }
 
 /// PITFALLS row 37
-async fn contention_that_does_not_pass_is_left_for_later_and_not_counted() {
+async fn row_37_contention_that_does_not_pass_is_left_for_later_and_not_counted() {
     let world = World::<Postgres>::new().await;
     let harness = Harness::new(&world, (Runs::default(), "40001"));
     let outcome = harness.deliver::<contends>(&placed(1_000)).await;
@@ -106,7 +106,7 @@ async fn waits(runs: &Arc<Runs>, tx: &mut Tx<'_, Postgres>, order: Delivery<Plac
 }
 
 /// PITFALLS row 37
-async fn a_lock_time_out_is_tried_again_at_once_and_not_counted() {
+async fn row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted() {
     let world = World::<Postgres>::new().await;
     let mut other = world.pool().begin().await.unwrap();
     sqlx::raw_sql("LOCK TABLE effects").execute(&mut *other).await.unwrap();
@@ -133,7 +133,7 @@ async fn loses_its_connection(
 }
 
 /// PITFALLS row 34
-async fn an_outage_is_not_counted() {
+async fn row_34_an_outage_is_not_counted() {
     let world = World::<Postgres>::new().await;
     let harness = Harness::new(&world, Runs::default());
     let order = placed(1);
@@ -150,7 +150,7 @@ async fn needs_the_pool(pool: &PgPool, _: &mut Tx<'_, Postgres>, _: Delivery<Pla
 }
 
 /// The pool of the handler's own, or the store's. PITFALLS row 38
-async fn a_pool_that_is_closed_is_an_outage() {
+async fn row_38_a_pool_that_is_closed_is_an_outage() {
     let world = World::<Postgres>::new().await;
     let pool = world.twin(1).await;
     pool.close().await;
@@ -163,11 +163,11 @@ async fn a_pool_that_is_closed_is_an_outage() {
 
 cases! {
     postgres: [
-        a_deadlock_is_tried_again_at_once_and_not_counted,
-        contention_is_tried_again_at_once_and_not_counted,
-        contention_that_does_not_pass_is_left_for_later_and_not_counted,
-        a_lock_time_out_is_tried_again_at_once_and_not_counted,
-        an_outage_is_not_counted,
-        a_pool_that_is_closed_is_an_outage,
+        row_37_a_deadlock_is_tried_again_at_once_and_not_counted,
+        row_37_contention_is_tried_again_at_once_and_not_counted,
+        row_37_contention_that_does_not_pass_is_left_for_later_and_not_counted,
+        row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted,
+        row_34_an_outage_is_not_counted,
+        row_38_a_pool_that_is_closed_is_an_outage,
     ]
 }

@@ -54,7 +54,7 @@ async fn an_older_version_arrives_as_the_current_one<DB: TestDb>() {
 }
 
 /// Trying again would not help, so it is not tried. PITFALLS row 45
-async fn what_cannot_be_decoded_is_dead_at_once_with_the_reason<DB: TestDb>() {
+async fn row_45_what_cannot_be_decoded_is_dead_at_once_with_the_reason<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let payload = "the payload does not have the shape of its version: ";
     let broken = [
@@ -84,7 +84,7 @@ async fn what_cannot_be_decoded_is_dead_at_once_with_the_reason<DB: TestDb>() {
 }
 
 /// Other systems are not bound by our limits. PITFALLS row 45
-async fn a_foreign_envelope_is_handled_and_buried_whatever_it_holds<DB: TestDb>() {
+async fn row_45_a_foreign_envelope_is_handled_and_buried_whatever_it_holds<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let foreign = |version, payload: &str| Message {
         id: format!("a\0b{}", "x".repeat(5_000)),
@@ -139,8 +139,8 @@ async fn the_same_id_with_another_payload_is_an_alarm<DB: TestDb>() {
 cases! {
     both: [
         an_older_version_arrives_as_the_current_one,
-        what_cannot_be_decoded_is_dead_at_once_with_the_reason,
-        a_foreign_envelope_is_handled_and_buried_whatever_it_holds,
+        row_45_what_cannot_be_decoded_is_dead_at_once_with_the_reason,
+        row_45_a_foreign_envelope_is_handled_and_buried_whatever_it_holds,
         the_same_id_of_another_source_is_another_message,
         the_same_id_with_another_payload_is_an_alarm,
     ]

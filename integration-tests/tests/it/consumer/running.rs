@@ -54,7 +54,7 @@ async fn beside<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Ha
 }
 
 /// R10, R11, PITFALLS row 23
-async fn everything_in_the_log_is_handled_once_or_buried<DB: TestDb>() {
+async fn row_23_everything_in_the_log_is_handled_once_or_buried<DB: TestDb>() {
     let world = World::<DB>::new().await;
     publish(&world, 0..30).await;
     let consumer = || Consumer::new((*world).clone(), ()).handler::<mixed>().handler::<beside>();
@@ -158,7 +158,7 @@ async fn a_stop_lets_what_is_under_way_finish_and_starts_nothing_else<DB: TestDb
 
 /// Three run and the others wait, for longer than the broker does; the last comes when nobody is about to ask for one.
 /// PITFALLS row 22
-async fn who_waits_for_a_turn_is_not_delivered_again() {
+async fn row_22_who_waits_for_a_turn_is_not_delivered_again() {
     let world = World::<Postgres>::new().await;
     let target = Target::shared();
     let relay = Running::start(&*world, &target);
@@ -263,7 +263,7 @@ async fn in_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Confirmed>) 
 }
 
 /// PITFALLS row 28
-async fn the_messages_of_a_key_are_handled_in_order<DB: TestDb>() {
+async fn row_28_the_messages_of_a_key_are_handled_in_order<DB: TestDb>() {
     let world = World::<DB>::new().await;
     match DB::MODULE {
         "postgres" => {
@@ -289,11 +289,11 @@ async fn the_messages_of_a_key_are_handled_in_order<DB: TestDb>() {
 
 cases! {
     both: [
-        everything_in_the_log_is_handled_once_or_buried,
+        row_23_everything_in_the_log_is_handled_once_or_buried,
         a_stop_lets_what_is_under_way_finish_and_starts_nothing_else,
         a_batch_leaves_out_what_was_handled_before,
         a_batch_that_fails_is_handled_one_by_one,
-        the_messages_of_a_key_are_handled_in_order,
+        row_28_the_messages_of_a_key_are_handled_in_order,
     ]
-    postgres: [as_many_run_beside_each_other_as_the_policy_says, who_waits_for_a_turn_is_not_delivered_again]
+    postgres: [as_many_run_beside_each_other_as_the_policy_says, row_22_who_waits_for_a_turn_is_not_delivered_again]
 }

@@ -1,7 +1,7 @@
 //! The fault matrix of the relay, a test for each row.
 mod broker;
 mod data;
-mod database;
+pub(crate) mod database;
 mod eventbridge;
 mod machine;
 mod process;

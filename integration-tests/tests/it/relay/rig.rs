@@ -32,11 +32,11 @@ pub(super) const LEASE: Duration = Duration::from_secs(2);
 pub(super) const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A copy of a message in a stream: message id, key, sequence.
-pub(super) type Copy = (String, Option<String>, u64);
+pub(crate) type Copy = (String, Option<String>, u64);
 
 /// A stream of a test's own.
 pub(crate) struct Target {
-    pub(super) url: String,
+    pub(crate) url: String,
     pub(crate) name: String,
 }
 
@@ -79,27 +79,39 @@ impl Target {
     }
 
     /// A stream that takes only these types.
-    pub(super) fn config(&self, types: &[&str]) -> stream::Config {
+    pub(crate) fn config(&self, types: &[&str]) -> stream::Config {
         let subject = |text: &&str| format!("{}.*.{text}", self.name.to_lowercase());
         let subjects = types.iter().map(subject).collect();
         stream::Config { name: self.name.clone(), subjects, ..Default::default() }
     }
 
     /// The same, which forgets ids so soon that a copy that is sent again is seen.
-    pub(super) fn forgetful(&self, types: &[&str]) -> stream::Config {
+    pub(crate) fn forgetful(&self, types: &[&str]) -> stream::Config {
         stream::Config { duplicate_window: Duration::from_millis(100), ..self.config(types) }
     }
 
-    pub(super) async fn create(&self, config: stream::Config) {
+    pub(crate) async fn create(&self, config: stream::Config) {
         self.jetstream().await.create_stream(config).await.unwrap();
     }
 
-    /// How often messages of the stream were delivered to a consumer.
-    pub(crate) async fn deliveries(&self, consumer: &str) -> u64 {
+    async fn info(&self, consumer: &str) -> Option<jetstream::consumer::Info> {
         let stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
-        let durable = consumer.replace('.', "_");
-        let mut consumer = stream.get_consumer::<jetstream::consumer::pull::Config>(&durable).await.unwrap();
-        consumer.info().await.unwrap().delivered.consumer_sequence
+        stream.consumer_info(consumer.replace('.', "_")).await.ok()
+    }
+
+    /// How often messages of the stream were delivered to a consumer, if it is there.
+    pub(crate) async fn deliveries(&self, consumer: &str) -> u64 {
+        self.info(consumer).await.map_or(0, |info| info.delivered.consumer_sequence)
+    }
+
+    /// How many deliveries of a consumer are not acknowledged. One, if it is not there.
+    pub(crate) async fn unsettled(&self, consumer: &str) -> u64 {
+        self.info(consumer).await.map_or(1, |info| info.num_ack_pending as u64)
+    }
+
+    /// Up to where in the stream all is acknowledged.
+    pub(crate) async fn settled(&self, consumer: &str) -> u64 {
+        self.info(consumer).await.map_or(0, |info| info.ack_floor.stream_sequence)
     }
 
     pub(super) async fn update(&self, config: stream::Config) {
@@ -107,7 +119,7 @@ impl Target {
     }
 
     /// What the stream holds, oldest first.
-    pub(super) async fn messages(&self, count: usize) -> Vec<Copy> {
+    pub(crate) async fn messages(&self, count: usize) -> Vec<Copy> {
         let stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
         let config = pull::Config { ack_policy: AckPolicy::None, ..Default::default() };
         let consumer: PullConsumer = stream.create_consumer(config).await.unwrap();
@@ -142,7 +154,7 @@ impl Target {
         timeout(PATIENCE, held).await.expect("everything arrives");
     }
 
-    pub(super) async fn count(&self) -> u64 {
+    pub(crate) async fn count(&self) -> u64 {
         let mut stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
         stream.info().await.unwrap().state.messages
     }

@@ -8,7 +8,7 @@ use twinbox::relay::BreakerState;
 use twinbox_testkit::servers::{PostgresServer, find};
 
 /// A store that is reached by another way than the test's own.
-async fn store_at(url: &str) -> Store<Postgres> {
+pub(crate) async fn store_at(url: &str) -> Store<Postgres> {
     // sqlx asks a connection whether it lives before it gives it away, and waits 30 s for a dead one.
     let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(Duration::from_secs(5));
     let pool = pool.connect(url).await.unwrap();
@@ -23,7 +23,7 @@ async fn proxied(url: &str) -> (Proxy, Store<Postgres>) {
 }
 
 /// A server of the test's own.
-async fn own() -> (PostgresServer, Store<Postgres>) {
+pub(crate) async fn own() -> (PostgresServer, Store<Postgres>) {
     let server = tokio::task::spawn_blocking(PostgresServer::start).await.unwrap().unwrap();
     let store = store_at(&server.url()).await;
     store.migrate().await.unwrap();
@@ -122,7 +122,7 @@ async fn row_34_database_crashes_restarts_and_loses_a_session() {
 }
 
 /// A standby of `primary` that is up to date and has stopped.
-fn standby_of(primary: &PostgresServer) -> PostgresServer {
+pub(crate) fn standby_of(primary: &PostgresServer) -> PostgresServer {
     let mut standby = PostgresServer::start().unwrap();
     standby.stop_fast().unwrap();
     let data = standby.data_dir();

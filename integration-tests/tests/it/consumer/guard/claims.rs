@@ -44,7 +44,7 @@ async fn the_claims_lock_timeout_is_not_the_handlers() {
 }
 
 /// Not waited for until the other copy's handler ends, which would hold a connection. PITFALLS row 22
-async fn a_claim_that_another_copy_holds_is_given_up_as_contention() {
+async fn row_22_a_claim_that_another_copy_holds_is_given_up_as_contention() {
     let world = World::<Postgres>::new().await;
     let order = placed(1);
     let Claimed::Open(held) = world.claim(CONSUMER, &order, false).await.unwrap() else { panic!() };
@@ -62,7 +62,7 @@ async fn a_claim_that_another_copy_holds_is_given_up_as_contention() {
 }
 
 /// The bound holds for each message of a batch, not only for the first. PITFALLS row 22
-async fn a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well() {
+async fn row_22_a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well() {
     let world = World::<Postgres>::new().await;
     let mut orders = [placed(1), placed(2), placed(3)];
     orders.sort_by_key(|m| m.message_id());
@@ -79,7 +79,7 @@ async fn a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well() {
 cases! {
     postgres: [
         the_claims_lock_timeout_is_not_the_handlers,
-        a_claim_that_another_copy_holds_is_given_up_as_contention,
-        a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well,
+        row_22_a_claim_that_another_copy_holds_is_given_up_as_contention,
+        row_22_a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well,
     ]
 }

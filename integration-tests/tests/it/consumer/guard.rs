@@ -57,7 +57,7 @@ async fn commits_at_first<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Plac
 }
 
 /// A claim that the handler's own COMMIT left behind would make the redelivery a duplicate. PITFALLS row 24
-async fn a_raw_commit_is_refused_and_the_redelivery_handled<DB: TestDb>() {
+async fn row_24_a_raw_commit_is_refused_and_the_redelivery_handled<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(1);
     let outcome = world.deliver::<commits_at_first>(&order).await;
@@ -78,7 +78,7 @@ async fn commits_and_begins<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Pl
 }
 
 /// PITFALLS row 24
-async fn a_raw_commit_and_begin_is_noticed<DB: TestDb>() {
+async fn row_24_a_raw_commit_and_begin_is_noticed<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let outcome = world.deliver::<commits_and_begins>(&placed(1)).await;
     assert!(failed(&outcome, "COMMIT"), "{outcome:?}");
@@ -94,7 +94,7 @@ async fn rolls_back<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -
 }
 
 /// PITFALLS row 24
-async fn a_raw_rollback_is_noticed<DB: TestDb>() {
+async fn row_24_a_raw_rollback_is_noticed<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let outcome = world.deliver::<rolls_back>(&placed(1)).await;
     assert!(failed(&outcome, "ROLLBACK"), "{outcome:?}");
@@ -242,9 +242,9 @@ async fn a_delivery_dropped_after_its_transaction_ended_spoils_no_connection() {
 
 cases! {
     both: [
-        a_raw_commit_is_refused_and_the_redelivery_handled,
-        a_raw_commit_and_begin_is_noticed,
-        a_raw_rollback_is_noticed,
+        row_24_a_raw_commit_is_refused_and_the_redelivery_handled,
+        row_24_a_raw_commit_and_begin_is_noticed,
+        row_24_a_raw_rollback_is_noticed,
         a_delivery_dropped_half_way_spoils_no_connection,
     ]
     postgres: [

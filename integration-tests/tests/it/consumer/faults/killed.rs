@@ -1,0 +1,68 @@
+//! A consumer that is killed at each step of a delivery. PITFALLS row 25
+use crate::consumer::{
+    running::{publish, run_until},
+    support::{Placed, TestDb, World, cases, effect, soon},
+};
+use std::{
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, Stdio},
+};
+use twinbox::{CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Tx, event_handler};
+use twinbox_core::crash;
+
+/// Set in the process that is to consume from the database of this name and die.
+const DATABASE: &str = "TWINBOX_TEST_CONSUMER";
+const ORDERS: i64 = 20;
+
+#[event_handler(consumer = "tests.killed", concurrency = 4)]
+async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
+    crash::point("tests.after_write");
+    Ok(())
+}
+
+/// Killed there at its first delivery, then at its seventh, and then let be.
+async fn killed_at<DB: TestDb>(test: &str, point: &str) {
+    if let Ok(url) = std::env::var(DATABASE) {
+        let consumer = Consumer::new(DB::open(&url).await, ()).handler::<note>();
+        consumer.run(CancellationToken::new()).await.unwrap();
+        unreachable!("nobody asks it to stop");
+    }
+    let world = World::<DB>::new().await;
+    publish(&world, 0..ORDERS).await;
+    for nth in [1, 7] {
+        let mut consumer = Command::new(std::env::current_exe().unwrap());
+        consumer
+            .args(["--exact", &format!("consumer::faults::killed::{}::{test}", DB::MODULE)])
+            .env(DATABASE, world.url())
+            .env("TWINBOX_CRASH_AT", format!("{point}:{nth}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let status = soon(tokio::task::spawn_blocking(move || consumer.status())).await.unwrap().unwrap();
+        assert_eq!(status.signal(), Some(9), "{status}");
+        assert!(world.rows("inbox").await < ORDERS);
+    }
+    let consumer = Consumer::new((*world).clone(), ()).handler::<note>();
+    run_until(consumer, async || world.rows("inbox").await == ORDERS).await;
+    assert_eq!(world.effects().await, Vec::from_iter(0..ORDERS));
+    assert_eq!((world.rows("attempts").await, world.rows("dead_letters").await), (0, 0));
+}
+
+macro_rules! killed {
+    ($($test:ident: $point:literal,)+) => {
+        $(async fn $test<DB: TestDb>() {
+            killed_at::<DB>(stringify!($test), $point).await;
+        })+
+        cases! { both: [$($test),+] }
+    };
+}
+
+killed! {
+    row_25_killed_before_the_claim: "consumer.before_claim",
+    row_25_killed_after_the_claim: "consumer.after_claim",
+    row_25_killed_after_the_handlers_write: "tests.after_write",
+    row_25_killed_before_the_commit: "consumer.before_commit",
+    row_25_killed_after_the_commit: "consumer.after_commit",
+    row_25_killed_before_the_acknowledgement: "consumer.before_ack",
+    row_25_killed_after_the_acknowledgement: "consumer.after_ack",
+}

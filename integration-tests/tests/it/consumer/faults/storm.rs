@@ -1,0 +1,144 @@
+//! A storm of copies beside a slow handler. PITFALLS row 27
+use crate::{
+    consumer::{
+        running::run_until,
+        support::{Confirmed, Placed, World, effect, placed},
+    },
+    relay::rig::Target,
+};
+use async_nats::jetstream;
+use serde::{Deserialize, Serialize};
+use sqlx::Postgres;
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::Semaphore;
+use twinbox::{
+    Consumer, Delivery, Draft, Event, HandlerResult, Tx, event_handler, nats::Nats,
+    seam::destination::Destination as _,
+};
+
+const IDS: i64 = 10;
+const COPIES: u64 = 100_000;
+const CONCURRENCY: u64 = 8;
+/// How long a message of somebody else may take on its way meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, Serialize, Deserialize, Event)]
+#[event(type = "orders.slow", version = 1, key = n)]
+struct Slow {
+    n: i64,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// When each bystander's message was handled.
+    bystanders: Mutex<Vec<(i64, Instant)>>,
+    slow: AtomicU64,
+}
+
+#[event_handler(consumer = "tests.storm", concurrency = 8)]
+async fn storm(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    Ok(effect::<Postgres>(tx, order.n).await?)
+}
+
+#[event_handler(consumer = "tests.slow_beside", concurrency = 2)]
+async fn slow(seen: &Arc<Seen>, tx: &mut Tx<'_, Postgres>, _: Delivery<Slow>) -> HandlerResult {
+    seen.slow.fetch_add(1, SeqCst);
+    sqlx::query("SELECT pg_sleep(0.5)").execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[event_handler(consumer = "tests.bystander_beside")]
+async fn bystander(seen: &Arc<Seen>, _: &mut Tx<'_, Postgres>, order: Delivery<Confirmed>) -> HandlerResult {
+    seen.bystanders.lock().unwrap().push((order.n, Instant::now()));
+    Ok(())
+}
+
+/// Publishes what the stream holds of these messages again and again, without an id that the broker would know.
+async fn copy(target: &Target) {
+    let jetstream = target.jetstream().await;
+    let stream = jetstream.get_stream(&target.name).await.unwrap();
+    let client = async_nats::connect(&target.url).await.unwrap();
+    let mut originals = Vec::new();
+    for sequence in 1..=IDS.unsigned_abs() {
+        let original = stream.get_raw_message(sequence).await.unwrap();
+        let headers = original.headers.iter().filter(|(name, _)| name.to_string().starts_with("ce-"));
+        let headers =
+            headers.flat_map(|(name, values)| values.iter().map(move |v| (name.clone(), v.clone())));
+        originals.push((original.subject, headers.collect::<async_nats::HeaderMap>(), original.payload));
+    }
+    for n in 0..COPIES - IDS.unsigned_abs() {
+        let (subject, headers, payload) = &originals[usize::try_from(n % IDS.unsigned_abs()).unwrap()];
+        client.publish_with_headers(subject.clone(), headers.clone(), payload.clone()).await.unwrap();
+    }
+    client.flush().await.unwrap();
+    let held = async || stream.get_info().await.unwrap().state.messages;
+    while held().await < COPIES {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn send(nats: &Nats, draft: Draft) {
+    let message = draft.into_message("shop");
+    nats.connect().await.unwrap().send(&[&message]).await.remove(0).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_27_a_hundred_thousand_copies_beside_a_slow_handler() {
+    let (world, seen) = (World::<Postgres>::new().await, Arc::new(Seen::default()));
+    let (target, others) = (Target::shared(), Target::shared());
+    let types = ["orders.placed", "orders.slow", "orders.confirmed"];
+    let config = |target: &Target| jetstream::stream::Config { max_messages: -1, ..target.config(&types) };
+    target.create(config(&target)).await;
+    others.create(config(&others)).await;
+    let [nats, beside] = [&target, &others].map(|target| Nats::with_options(target.existing()).unwrap());
+    let messages = Vec::from_iter((0..IDS).map(placed));
+    for sent in nats.connect().await.unwrap().send(&Vec::from_iter(&messages)).await {
+        sent.await.unwrap();
+    }
+    copy(&target).await;
+    for n in 0..20 {
+        send(&beside, Draft::of(&Slow { n }).unwrap()).await;
+    }
+
+    let storming = Consumer::new((*world).clone(), ()).transport(nats).handler::<storm>();
+    let besides = Consumer::new((*world).clone(), seen.clone())
+        .transport(beside.clone())
+        .handler::<slow>()
+        .handler::<bystander>();
+    let done = Semaphore::new(0);
+    let watch = async {
+        let mut sent = Vec::new();
+        while done.available_permits() == 0 {
+            // A pace, so that there are some all the time.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let n = i64::try_from(sent.len()).unwrap();
+            sent.push(Instant::now());
+            send(&beside, Draft::of(&Confirmed { n }).unwrap()).await;
+        }
+        sent
+    };
+    let mut most = 0;
+    let storm = run_until(storming, async || {
+        most = most.max(target.unsettled("tests.storm").await);
+        let is_over = most > 0 && target.settled("tests.storm").await >= COPIES;
+        done.add_permits(usize::from(is_over));
+        is_over
+    });
+    let beside =
+        run_until(besides, async || done.available_permits() > 0 && world.rows("inbox").await >= IDS);
+    let ((), (), sent) = tokio::join!(storm, beside, watch);
+
+    assert_eq!(world.effects().await, Vec::from_iter(0..IDS));
+    assert!((1..=2 * CONCURRENCY).contains(&most), "{most} deliveries were in the process at a time");
+    assert!(seen.slow.load(SeqCst) > 0);
+    let handled = seen.bystanders.lock().unwrap().clone();
+    assert!(handled.len() > 5, "{}", handled.len());
+    let longest = handled.iter().map(|(n, at)| *at - sent[usize::try_from(*n).unwrap()]).max().unwrap();
+    assert!(longest < PATIENCE, "{longest:?}");
+}
