@@ -1,5 +1,5 @@
 use crate::{
-    Error, ErrorKind, EventHandler, Handler, Order, Outcome, attempt,
+    Error, ErrorKind, EventHandler, Handler, Order, Outcome, Status, attempt,
     handler::Run,
     start::{OpenStarts, Runtime},
     worker::{Group, Worker},
@@ -26,13 +26,15 @@ pub struct Consumer<DB: Dialect, S> {
     handlers: Vec<Handler<DB, S>>,
     transport: Arc<dyn Transport>,
     lease: Duration,
+    status: Status,
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// A consumer whose claims are in `store`.
     pub fn new(store: Store<DB>, state: S) -> Self {
         let transport = Arc::new(store.log());
-        Self { store, state: Arc::new(state), handlers: Vec::new(), transport, lease: LEASE }
+        let (state, status) = (Arc::new(state), Status::default());
+        Self { store, state, handlers: Vec::new(), transport, lease: LEASE, status }
     }
 
     /// Where messages come from. Default: the log of the store.
@@ -62,6 +64,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         self
     }
 
+    /// What the consumers are doing, for the application's own probes: ask it while they [`run`](Self::run).
+    pub fn status(&self) -> Status {
+        self.status.clone()
+    }
+
     /// Runs every consumer until `stop` is cancelled, then lets the handlers that run finish, for up to 30 s. What waited
     /// for its turn is given back.
     ///
@@ -73,14 +80,15 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// What needs a person: contradicting handlers, tables that are not fit, a transport that is not set up
     /// as asked. The other consumers are stopped as well.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let Self { store, state, handlers, transport, lease } = self;
+        let Self { store, state, handlers, transport, lease, status } = self;
         let groups = groups(handlers)?;
         store.check().await?;
         let stop = stop.child_token();
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
             let (store, state, transport) = (store.clone(), state.clone(), transport.clone());
-            let worker = Worker::new(store, state, transport, group, stop.clone(), lease);
+            let progress = status.add(&group.subscription.consumer);
+            let worker = Worker::new(store, state, transport, group, stop.clone(), lease, progress);
             workers.spawn(worker.run());
         }
         let mut result = Ok(());

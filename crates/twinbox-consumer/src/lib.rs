@@ -8,6 +8,10 @@
 //! Failures are counted in the database. A message whose handler ends the process, by an abort or by all the memory there
 //! is, is found as well: it runs alone when it comes again, and is given up after [`Policy::crash_limit`] deaths.
 //!
+//! With [`Order::Key`] a stream of NATS is read as a log, partition by partition, with the place in each kept in the store.
+//! A lease tells which process reads which; each handler's transaction holds its partition, so that an owner that was
+//! given up cannot commit. What the new one reads again, the inbox removes.
+//!
 //! What the store's codec encoded is decoded before it is read; the claim knows the payload as it came. A message
 //! that was [redacted](twinbox_sql::Store::redact) is acknowledged and nothing runs.
 //!
@@ -17,6 +21,7 @@
 //! | [`Handler`], [`EventHandler`], [`handler_fn`] | functions as handlers, with and without the macro |
 //! | [`Delivery`] | an event as it arrived |
 //! | [`Policy`] | attempts, concurrency, time-out |
+//! | [`Status`] | what consumers are doing, for probes and metrics |
 //! | [`Provide`] | the state that handlers ask for |
 
 mod attempt;
@@ -29,6 +34,7 @@ mod ordered;
 mod partition;
 mod policy;
 mod start;
+mod status;
 mod worker;
 
 pub use attempt::Outcome;
@@ -37,6 +43,7 @@ pub use delivery::Delivery;
 pub use error::{Error, ErrorKind};
 pub use handler::{EventHandler, Handler, HandlerFn, Input, Provide, handler_fn};
 pub use policy::{Order, Policy};
+pub use status::{ConsumerState, ConsumerStatus, Status};
 
 /// What generated code names. Not part of the API.
 #[doc(hidden)]

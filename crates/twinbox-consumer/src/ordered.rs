@@ -4,6 +4,7 @@
 //! lets some go in good order; one that has less takes what nobody has.
 use crate::{
     partition::{Ended, Partition, Tokens},
+    status::ConsumerState,
     worker::Shared,
 };
 use std::{
@@ -77,9 +78,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Sharing<DB, S> {
         match tokio::time::timeout(self.shared.lease / 2, self.share()).await {
             Ok(Ok(share)) => {
                 self.renewed = asked;
+                self.shared.progress.is(ConsumerState::Consuming);
                 self.follow(&share, asked);
             }
             failed => {
+                self.shared.progress.is(ConsumerState::DatabaseAway);
                 match failed {
                     Ok(Err(error)) => tracing::warn!(
                         error = &error as &dyn std::error::Error,

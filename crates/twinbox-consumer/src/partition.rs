@@ -306,6 +306,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
 
     /// False: the partition is another's.
     async fn tick(&mut self) -> bool {
+        self.shared.progress.set_lag(self.fence.partition, self.reader.lag());
         self.write_parked().await;
         if !self.parked.is_empty() && !self.tokens.stop.is_cancelled() {
             self.take_up().await;
@@ -379,6 +380,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
 
     /// Ends what is still under way. This process has survived it.
     async fn abandon(&mut self) {
+        self.shared.progress.set_lag(self.fence.partition, None);
         self.running.shutdown().await;
         let open = self.shared.open.take_of(&self.under_way);
         if !open.is_empty() {

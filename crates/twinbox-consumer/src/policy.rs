@@ -4,7 +4,10 @@ use twinbox_core::RetryPolicy;
 /// Whether messages of one key arrive in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// One delivery at a time for each key, in the order of publishing, across all processes.
+    /// One delivery at a time for each key, in the order of publishing, across all processes. On the log of a store one
+    /// process reads for all of them. On NATS they share the partitions of the stream: an attempt may take no longer
+    /// than [`Consumer::lease`](crate::Consumer::lease), batches have one message each, and a key that fails for longer
+    /// than 2 s is put aside in the database, where the rest of it waits. On SQS it is refused.
     Key,
     /// Whatever comes first. Compare [`Message::sequence`](twinbox_core::Message::sequence) where it
     /// matters.

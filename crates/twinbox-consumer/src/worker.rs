@@ -4,6 +4,7 @@ use crate::{
     handler::{Handler, Run},
     ordered,
     start::{OpenStarts, Runtime, given_back},
+    status::{ConsumerState, Progress},
 };
 use std::{
     collections::HashMap,
@@ -27,6 +28,8 @@ use twinbox_sql::{Dialect, Fence, Store, inbox::DeadReason};
 
 /// How long deliveries under way may take after `stop`; what is not done then comes again.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
+/// How often the lag is told.
+const LAG_INTERVAL: Duration = Duration::from_secs(1);
 /// How soon a message comes again that was not handled because the database was away.
 const OUTAGE_DELAY: Duration = Duration::from_secs(1);
 
@@ -52,6 +55,7 @@ pub(crate) struct Shared<DB: Dialect, S> {
     pub(crate) stop: CancellationToken,
     pub(crate) open: OpenStarts,
     pub(crate) lease: Duration,
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// How a transport lets a consumer read.
@@ -68,18 +72,27 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         group: Group<DB, S>,
         stop: CancellationToken,
         lease: Duration,
+        progress: Arc<Progress>,
     ) -> Self {
         let turns =
             group.handlers.iter().map(|h| (h.event_type, Semaphore::new(h.policy.concurrency.max(1))));
         let (turns, away, open) = (turns.collect(), AtomicBool::new(false), OpenStarts::default());
-        Self { shared: Arc::new(Shared { store, state, group, turns, away, stop, open, lease }), transport }
+        let shared = Shared { store, state, group, turns, away, stop, open, lease, progress };
+        Self { shared: Arc::new(shared), transport }
     }
 
     /// Subscribes again whenever the source fails, until `stop`.
     pub(crate) async fn run(self) -> Result<(), Error> {
+        let ended = self.until_stopped().await;
+        self.shared.progress.is(ConsumerState::Stopped);
+        ended
+    }
+
+    async fn until_stopped(&self) -> Result<(), Error> {
         let (subscription, stop) = (&self.shared.group.subscription, &self.shared.stop);
         let mut reconnect = Reconnect::new();
         while !stop.is_cancelled() {
+            self.shared.progress.is(ConsumerState::Waiting);
             let opened = tokio::select! {
                 opened = self.open() => opened,
                 () = stop.cancelled() => break,
@@ -126,11 +139,13 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         let (limit, stop) = (self.shared.group.subscription.concurrency, &self.shared.stop);
         // Asking costs the source as much for one as for many.
         let room = limit.div_ceil(4);
+        self.shared.progress.is(ConsumerState::Consuming);
         tracing::info!(consumer = self.shared.group.subscription.consumer, "consuming");
         let mut running: JoinSet<usize> = JoinSet::new();
         let mut held = 0;
         let mut outage = Reconnect::new();
         let mut asking = true;
+        let mut looks = tokio::time::interval(LAG_INTERVAL);
         let failed = loop {
             // Until there is no room at all: what was asked for may come at any time.
             asking = held < limit && (asking || held <= limit - room);
@@ -151,6 +166,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
                         outage.reset();
                     }
                 }
+                _ = looks.tick() => self.shared.progress.set_lag(0, source.lag()),
                 received = source.receive(limit.saturating_sub(held)), if asking => match received {
                     Ok(received) => {
                         reconnect.reset();
@@ -271,7 +287,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         match self.handler(&message.event_type) {
             Some(handler) => {
                 let Some(_turn) = self.turn(stop, handler.event_type).await else { return given_back() };
-                attempt::process(&self.runtime(stop, fence), handler, message, redelivered).await
+                let running = self.progress.begin();
+                let outcome =
+                    attempt::process(&self.runtime(stop, fence), handler, message, redelivered).await;
+                running.end(&outcome);
+                outcome
             }
             None if message.is_redacted() => attempt::redacted(&self.store, consumer, message).await,
             None => {
@@ -313,6 +333,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
     }
 
     pub(crate) fn note(&self, message: &Message, outcome: &Outcome) {
+        self.progress.note(outcome);
         let message_id = message.message_id();
         tracing::debug!(%message_id, ?outcome, "delivery done");
         if let Outcome::Retried { delay, counted: true, error } = outcome {

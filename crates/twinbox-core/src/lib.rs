@@ -17,6 +17,8 @@
 
 pub mod codec;
 #[doc(hidden)]
+pub mod count;
+#[doc(hidden)]
 pub mod crash;
 pub mod destination;
 pub mod draft;

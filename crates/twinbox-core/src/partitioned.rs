@@ -41,6 +41,11 @@ pub trait PartitionReader: Send {
     /// After an error the reader, and the log that it is of, are of no use; open the log again.
     fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<Sequenced>, SourceError>>;
 
+    /// Messages that wait at the broker, as far as it has said so.
+    fn lag(&self) -> Option<u64> {
+        None
+    }
+
     /// Tells the broker up to where all is settled, for its own view of the lag. Nothing depends on it.
     fn settled(&mut self, sequence: u64) -> BoxFuture<'_, ()>;
 }

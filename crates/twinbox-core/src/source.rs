@@ -52,6 +52,11 @@ pub trait Source: Send {
     /// After an error the source is of no use; subscribe again. Deliveries that were not settled come again.
     fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<Received>, SourceError>>;
 
+    /// Messages that wait at the broker, as far as it has said so.
+    fn lag(&self) -> Option<u64> {
+        None
+    }
+
     /// Lets go in good order: what is settled is recorded, and another process can take over at once.
     /// Dropping the source instead loses nothing and costs the time of a lease.
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<(), SourceError>>;

@@ -91,24 +91,17 @@ impl PartitionedLog for StreamLog {
             }
             let began = if is_same { behind.sequence } else { 0 };
             let name = consumer::create_reader(&self.link, &self.subscription, partition, began).await?;
-            let pull = Pull::open(self.link.clone(), name).await?;
+            let label = format!("{consumer}, partition {partition}");
+            let pull = Pull::open(self.link.clone(), name, label).await?;
             tracing::debug!(consumer, partition, began, "reading a partition");
-            Ok(Box::new(StreamReader {
-                pull,
-                consumer: consumer.clone(),
-                log,
-                began,
-                last: began,
-                next: 1,
-                unsettled: VecDeque::new(),
-            }) as _)
+            Ok(Box::new(StreamReader { pull, log, began, last: began, next: 1, unsettled: VecDeque::new() })
+                as _)
         })
     }
 }
 
 struct StreamReader {
     pull: Pull,
-    consumer: String,
     log: String,
     began: u64,
     /// The place of the last message.
@@ -143,6 +136,10 @@ impl PartitionReader for StreamReader {
         })
     }
 
+    fn lag(&self) -> Option<u64> {
+        self.pull.lag
+    }
+
     fn settled(&mut self, sequence: u64) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let mut last = None;
@@ -171,10 +168,11 @@ impl StreamReader {
         if info.consumer_sequence != self.next {
             return Err(unavailable(format!(
                 "the reader `{}` has missed a message: delivery {} came and {} was due",
-                self.pull.name, info.consumer_sequence, self.next
+                self.pull.label, info.consumer_sequence, self.next
             )));
         }
-        let (decoded, defect) = source::read(&message, &info, &self.consumer);
+        self.pull.lag = Some(info.pending);
+        let (decoded, defect) = source::read(&message, &info, &self.pull.label);
         let sequence = info.stream_sequence;
         (self.next, self.last) = (self.next + 1, sequence);
         self.unsettled.extend(message.reply.clone().map(|reply| (sequence, reply)));

@@ -3,7 +3,7 @@ use crate::{NatsOptions, connect::Link, consumer};
 use async_nats::{Message, StatusCode, Subject, Subscriber};
 use futures::{FutureExt as _, StreamExt as _};
 use std::{sync::Arc, time::Duration};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use twinbox_core::{SourceError, SourceErrorKind};
 
 /// How often the server says that it still holds the request for messages.
@@ -12,6 +12,8 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 const PULL_EXPIRES: Duration = Duration::from_secs(10);
 /// Silences of two heartbeats after which the consumer is asked for.
 const SILENCES_MAX: u32 = 2;
+/// Looks at a consumer that delivers nothing although there is something, before it is opened anew.
+const STALLS_MAX: u32 = 2;
 /// The most messages that are asked for at a time.
 const PULL_MAX: usize = 1024;
 
@@ -22,21 +24,40 @@ const ENDED: &str = "the connection to NATS has ended";
 pub(crate) struct Pull {
     pub(crate) link: Arc<Link>,
     /// The name on the server.
-    pub(crate) name: String,
+    name: String,
+    /// What it is called here.
+    pub(crate) label: String,
     inbox: Subject,
     pub(crate) deliveries: Subscriber,
     /// What the server may still deliver to the last request.
     asked: usize,
-    /// Silences since the server was last heard.
+    /// When the server was last heard or asked. Kept, because whoever waits may wait anew before silence shows.
+    heard_at: Instant,
+    /// Silences since it was last heard.
     silences: u32,
+    /// Looks in a row at a consumer that delivers nothing although there is something.
+    stalls: u32,
+    /// Messages that wait at the server, as far as it has said so.
+    pub(crate) lag: Option<u64>,
 }
 
 impl Pull {
-    pub(crate) async fn open(link: Arc<Link>, name: String) -> Result<Self, SourceError> {
+    pub(crate) async fn open(link: Arc<Link>, name: String, label: String) -> Result<Self, SourceError> {
         let inbox = Subject::from(link.client.new_inbox());
         let deliveries = link.client.subscribe(inbox.clone()).await;
         let deliveries = deliveries.map_err(|e| unavailable(ENDED).with_source(e))?;
-        Ok(Self { link, name, inbox, deliveries, asked: 0, silences: 0 })
+        Ok(Self {
+            link,
+            name,
+            label,
+            inbox,
+            deliveries,
+            asked: 0,
+            heard_at: Instant::now(),
+            silences: 0,
+            stalls: 0,
+            lag: None,
+        })
     }
 
     /// Waits for at least one message and answers with at most `max`. Cancel safe.
@@ -46,7 +67,7 @@ impl Pull {
             if self.asked == 0 {
                 self.ask(max).await?;
             }
-            let Ok(next) = timeout(2 * HEARTBEAT, self.deliveries.next()).await else {
+            let Ok(next) = timeout_at(self.heard_at + 2 * HEARTBEAT, self.deliveries.next()).await else {
                 self.silence().await?;
                 continue;
             };
@@ -54,7 +75,11 @@ impl Pull {
                 return Err(unavailable(ENDED));
             };
             if let Some(first) = self.take(message)? {
+                self.stalls = 0;
                 return Ok(self.with_those_at_hand(first, max));
+            }
+            if self.asked == 0 {
+                self.look().await?;
             }
         }
     }
@@ -71,7 +96,7 @@ impl Pull {
             HEARTBEAT.as_nanos()
         );
         // Before the wait: a request that is dropped half-way looks like one that the server lost.
-        self.asked = max;
+        (self.asked, self.heard_at) = (max, Instant::now());
         let sent = self.link.client.publish_with_reply(subject, self.inbox.clone(), request.into()).await;
         sent.map_err(|e| unavailable(ENDED).with_source(e))
     }
@@ -80,19 +105,36 @@ impl Pull {
     /// if it is there the request is made again.
     async fn silence(&mut self) -> Result<(), SourceError> {
         self.silences += 1;
-        tracing::warn!(consumer = self.name, silences = self.silences, "NATS is silent");
+        tracing::warn!(consumer = self.label, silences = self.silences, "NATS is silent");
         if self.silences >= SILENCES_MAX {
-            let there = consumer::info(&self.link, &self.name).await;
-            there.map_err(|e| unavailable(e.to_string()).with_source(e))?;
+            self.look().await?;
             self.silences = 0;
         }
         self.asked = 0;
         Ok(())
     }
 
+    /// Asks for the consumer. That nothing was delivered is right if there is nothing, and if others hold as many
+    /// deliveries as the consumer may have.
+    async fn look(&mut self) -> Result<(), SourceError> {
+        let info = consumer::info(&self.link, &self.name).await;
+        let info = info.map_err(|e| unavailable(e.to_string()).with_source(e))?;
+        self.lag = Some(info.num_pending);
+        let is_full = i64::try_from(info.num_ack_pending)
+            .is_ok_and(|n| info.config.max_ack_pending > 0 && n >= info.config.max_ack_pending);
+        self.stalls = if info.num_pending == 0 || is_full { 0 } else { self.stalls + 1 };
+        if self.stalls >= STALLS_MAX {
+            return Err(unavailable(format!(
+                "the consumer `{}` has {} messages and delivers none: it may be paused",
+                self.label, info.num_pending
+            )));
+        }
+        Ok(())
+    }
+
     /// A delivery, or nothing if the message is about the request itself.
     fn take(&mut self, message: Message) -> Result<Option<Message>, SourceError> {
-        self.silences = 0;
+        (self.heard_at, self.silences) = (Instant::now(), 0);
         match message.status {
             None | Some(StatusCode::OK) => {
                 self.asked = self.asked.saturating_sub(1);
@@ -109,8 +151,8 @@ impl Pull {
                     (StatusCode::NO_RESPONDERS, _) => "is not there".to_owned(),
                     _ => format!("cannot deliver (status {})", status.as_u16()),
                 };
-                tracing::warn!(consumer = self.name, %why, "the consumer cannot go on");
-                Err(unavailable(format!("the consumer `{}` {why}", self.name)))
+                tracing::warn!(consumer = self.label, %why, "the consumer cannot go on");
+                Err(unavailable(format!("the consumer `{}` {why}", self.label)))
             }
         }
     }

@@ -26,9 +26,10 @@ impl Transport for Nats {
         Box::pin(async {
             let link = self.consuming().await?;
             consumer::provision(&link, &self.options, subscription).await?;
-            let pull = Pull::open(Arc::new(link), consumer::durable(&subscription.consumer)).await?;
-            tracing::info!(consumer = subscription.consumer, "subscribed");
-            Ok(Box::new(PullSource { pull, consumer: subscription.consumer.clone() }) as _)
+            let consumer = &subscription.consumer;
+            let pull = Pull::open(Arc::new(link), consumer::durable(consumer), consumer.clone()).await?;
+            tracing::info!(consumer, "subscribed");
+            Ok(Box::new(PullSource { pull }) as _)
         })
     }
 
@@ -60,7 +61,6 @@ impl Nats {
 
 struct PullSource {
     pull: Pull,
-    consumer: String,
 }
 
 impl Source for PullSource {
@@ -74,6 +74,10 @@ impl Source for PullSource {
                 }
             }
         })
+    }
+
+    fn lag(&self) -> Option<u64> {
+        self.pull.lag
     }
 
     /// What was delivered and not returned goes back at once.
@@ -102,11 +106,12 @@ impl PullSource {
     }
 
     /// A message without a place in JetStream was sent to our inbox by somebody else, and is none of ours.
-    fn received(&self, message: Message) -> Option<Received> {
+    fn received(&mut self, message: Message) -> Option<Received> {
         let link = &self.pull.link;
         let message = jetstream::Message { message, context: link.jetstream.clone() };
         let info = message.info().ok()?;
-        let (decoded, defect) = read(&message, &info, &self.consumer);
+        self.pull.lag = Some(info.pending);
+        let (decoded, defect) = read(&message, &info, &self.pull.label);
         Some(Received {
             message: decoded,
             defect,

@@ -8,7 +8,7 @@ use std::{
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use twinbox_core::{Message, PublishError};
+use twinbox_core::{Message, PublishError, count::Count};
 
 /// What a relay has counted since it was made. Cheap to clone; goes on counting with the relay.
 ///
@@ -42,27 +42,6 @@ struct Counts {
 
 /// Names of errors that metrics tell apart.
 const ERRORS_MAX: usize = 50;
-
-/// One number, here and for the recorder.
-struct Count {
-    here: AtomicU64,
-    recorded: Counter,
-}
-
-impl Count {
-    fn new(recorded: Counter) -> Self {
-        Self { here: AtomicU64::new(0), recorded }
-    }
-
-    fn add(&self, n: u64) {
-        self.here.fetch_add(n, Relaxed);
-        self.recorded.increment(n);
-    }
-
-    fn get(&self) -> u64 {
-        self.here.load(Relaxed)
-    }
-}
 
 impl Counters {
     pub(crate) fn new(destination: &str) -> Self {

@@ -1,4 +1,29 @@
 //! What differs between databases, and nothing else.
+/// The migrations in the folder of one database, in the order of their numbers.
+macro_rules! migrations {
+    ($folder:literal) => {
+        migrations!($folder:
+            "log_and_inbox" "0001_log_and_inbox.sql",
+            // A relay that does not know parked messages keeps none of their keys waiting: deploy relays first.
+            "parked" "0002_parked.sql",
+            // Nobody moves what waits before a relay of this version runs.
+            "delayed" "0003_delayed.sql",
+            // A relay that does not know it goes on although it is held.
+            "held" "0004_held.sql",
+            // What ends a process that does not know it is tried again for ever, as before.
+            "starts" "0005_starts.sql",
+            "ordered" "0006_ordered.sql",
+        )
+    };
+    ($folder:literal: $($name:literal $file:literal,)+) => {
+        &[$(Migration {
+            name: $name,
+            compatible_from: 1,
+            sql: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/", $folder, "/", $file)),
+        },)+]
+    };
+}
+
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]

@@ -6,7 +6,7 @@
 //! | [`Outbox`] | publishing inside a transaction |
 //! | [`StoreOptions::codec`], [`Store::redact`] | payloads that others cannot read, and payloads that are to go |
 //! | [`Tx`], [`BatchTx`], [`InTransaction`] | what counts as a transaction |
-//! | [`StateColumn`] | transitions that happen once |
+//! | [`StateColumn`], [`VersionColumn`] | transitions that happen once, and what is newer than what was seen |
 //! | [`log`] | reading the outbox as a log: the one engine of relay and embedded consumer |
 //! | [`inbox`] | claims, attempts and dead letters of consumers |
 //! | [`Share`], [`Fence`], [`ParkedDelivery`] | how processes share the partitions of a broker's log in order |
@@ -25,6 +25,7 @@
 
 mod begin;
 mod codec;
+mod column;
 mod connection;
 mod delayed;
 mod dialect;
@@ -35,6 +36,7 @@ pub mod log;
 mod micros;
 mod migrate;
 mod missed;
+mod newer;
 mod outbox;
 mod parked_deliveries;
 mod places;
@@ -59,6 +61,7 @@ pub use dialect::Dialect;
 pub use dialect::sqlite;
 pub use error::{Error, ErrorKind};
 pub use handler_error::{Disposition, HandlerError, HandlerResult};
+pub use newer::{Newer, VersionColumn};
 pub use outbox::{Outbox, PUBLISH_ALL_MAX};
 pub use parked_deliveries::ParkedDelivery;
 pub use places::{Fence, Share};

@@ -1,6 +1,9 @@
 //! Moving a row from one state to the next, once.
-use crate::{Dialect, Error, ErrorKind, InTransaction};
-use sqlx::{AssertSqlSafe, Encode, Row as _, Type};
+use crate::{
+    Dialect, Error, InTransaction,
+    column::{Column, wrong},
+};
+use sqlx::{Encode, Row as _, Type};
 
 /// Where the state of a row is kept: in a text column of a table of the application's own.
 ///
@@ -11,9 +14,7 @@ use sqlx::{AssertSqlSafe, Encode, Row as _, Type};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateColumn {
-    table: &'static str,
-    id: &'static str,
-    state: &'static str,
+    column: Column,
     state_type: Option<&'static str>,
 }
 
@@ -41,7 +42,7 @@ impl StateColumn {
     /// The column `state` of the rows of `table`, which the unique column `id` tells apart. Names are written
     /// as in SQL, with a schema or quotes where they need them.
     pub const fn new(table: &'static str, id: &'static str, state: &'static str) -> Self {
-        Self { table, id, state, state_type: None }
+        Self { column: Column { table, id, name: state }, state_type: None }
     }
 
     /// The type of the column, if it is another than text: an enum of Postgres.
@@ -62,7 +63,7 @@ impl StateColumn {
     /// ```
     ///
     /// # Errors
-    /// The database refused or is away: the transaction is lost. [`ErrorKind::Configuration`]: the row has no state,
+    /// The database refused or is away: the transaction is lost. [`ErrorKind::Configuration`](crate::ErrorKind::Configuration): the row has no state,
     /// a trigger keeps it, or `id` is not unique; roll back.
     pub async fn transition<'q, DB, Id>(
         &self,
@@ -75,16 +76,12 @@ impl StateColumn {
         DB: Dialect,
         Id: Encode<'q, DB> + Type<DB> + Clone + Send + 'q,
     {
-        let Self { table, id: id_column, state, .. } = *self;
-        let (conn, scope) = tx.parts();
-        // Who else may prepare statements on this connection is known inside a handler only.
-        let named = scope.is_some_and(|scope| scope.statements.named);
-        let read =
-            format!("SELECT CAST({state} AS text) FROM {table} WHERE {id_column} = $1{}", DB::LOCK_ROW);
-        let read = sqlx::query::<DB>(AssertSqlSafe(read)).persistent(named).bind(id.clone());
-        let Some(row) = read.fetch_optional(&mut *conn).await? else { return Ok(Transition::NotFound) };
+        let Column { table, name, .. } = self.column;
+        let Some(row) = self.column.lock(tx, id.clone(), "text").await? else {
+            return Ok(Transition::NotFound);
+        };
         let Some(current) = row.try_get::<Option<String>, _>(0)? else {
-            return Err(wrong(format!("a row of {table} has no state: {state} is NULL")));
+            return Err(wrong(format!("a row of {table} has no state: {name} is NULL")));
         };
         if current == to {
             return Ok(Transition::AlreadyThere);
@@ -93,22 +90,8 @@ impl StateColumn {
             return Ok(Transition::Illegal { current });
         }
         let new = self.state_type.map_or_else(|| "$1".to_owned(), |name| format!("CAST($1 AS {name})"));
-        let write = format!("UPDATE {table} SET {state} = {new} WHERE {id_column} = $2");
-        let write = sqlx::query::<DB>(AssertSqlSafe(write)).persistent(named).bind(to.to_owned()).bind(id);
-        match DB::rows_affected(&write.execute(&mut *conn).await?) {
-            1 => {}
-            0 => {
-                return Err(wrong(format!(
-                    "a row of {table} was not updated: a trigger or a policy keeps it"
-                )));
-            }
-            _ => return Err(wrong(format!("{id_column} is not unique in {table}"))),
-        }
+        self.column.set(tx, id, &new, to.to_owned()).await?;
         tracing::info!(table, from_state = current, to_state = to, "transition");
         Ok(Transition::Applied { previous: current })
     }
-}
-
-fn wrong(what: String) -> Error {
-    Error::new(ErrorKind::Configuration, what)
 }

@@ -9,7 +9,8 @@
 //! - Say what happened: [`Event`] with `#[derive(Event)]`.
 //! - Write it in the transaction that makes it true: [`Store::begin`], [`Outbox::publish`].
 //! - Handle it once: [`event_handler`], [`Consumer`]. What may come late or under two ids moves a row from state to
-//!   state with [`StateColumn::transition`]. Without a broker the consumer reads the log of its own
+//!   state with [`StateColumn::transition`]; what may come out of order is applied if it is newer, with
+//!   [`VersionColumn::advance`]. Without a broker the consumer reads the log of its own
 //!   database.
 //! - Move it to a broker: [`relay::Relay`], or the program `twinbox-relay`, and [`nats::Nats`] as the
 //!   consumer's transport.
@@ -32,8 +33,9 @@
 
 pub use tokio_util::sync::CancellationToken;
 pub use twinbox_consumer::{
-    Consumer, Delivery, Error as ConsumerError, ErrorKind as ConsumerErrorKind, EventHandler, Handler,
-    HandlerFn, Input, Order, Outcome, Policy, Provide, handler_fn,
+    Consumer, ConsumerState, ConsumerStatus, Delivery, Error as ConsumerError,
+    ErrorKind as ConsumerErrorKind, EventHandler, Handler, HandlerFn, Input, Order, Outcome, Policy, Provide,
+    Status, handler_fn,
 };
 pub use twinbox_core::{
     BoxError, DecodeError, Draft, Encoded, Event, InvalidDraft, Message, MessageId, PayloadCodec,
@@ -44,8 +46,8 @@ pub use twinbox_macros::{Event, Provide, event_handler};
 pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
     BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Moved,
-    OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Redacted, Retention, Retired,
-    StateColumn, Store, StoreOptions, Transition, Tx, begin, inbox, log,
+    Newer, OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Redacted, Retention,
+    Retired, StateColumn, Store, StoreOptions, Transition, Tx, VersionColumn, begin, inbox, log,
 };
 
 /// The seams for destinations and sources of one's own.

@@ -6,6 +6,7 @@ mod faults;
 mod guard;
 mod idempotent;
 mod ids;
+mod newer;
 mod ordered;
 mod payloads;
 mod poison;
@@ -14,6 +15,7 @@ mod registration;
 mod retry;
 pub(crate) mod running;
 mod source;
+mod status;
 pub(crate) mod support;
 mod transition;
 

@@ -22,42 +22,7 @@ async fn server(conn: &mut PgConnection) -> Result<i32, Error> {
 }
 
 impl Dialect for Postgres {
-    const MIGRATIONS: &'static [Migration] = &[
-        Migration {
-            name: "log_and_inbox",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/postgres/0001_log_and_inbox.sql"),
-        },
-        // A relay that does not know parked messages keeps none of their keys waiting: deploy relays first.
-        Migration {
-            name: "parked",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/postgres/0002_parked.sql"),
-        },
-        // Nobody moves what waits before a relay of this version runs.
-        Migration {
-            name: "delayed",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/postgres/0003_delayed.sql"),
-        },
-        // A relay that does not know it goes on although it is held.
-        Migration {
-            name: "held",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/postgres/0004_held.sql"),
-        },
-        // What ends a process that does not know it is tried again for ever, as before.
-        Migration {
-            name: "starts",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/postgres/0005_starts.sql"),
-        },
-        Migration {
-            name: "ordered",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/postgres/0006_ordered.sql"),
-        },
-    ];
+    const MIGRATIONS: &'static [Migration] = migrations!("postgres");
     const BOOTSTRAP: &'static str = "CREATE SCHEMA IF NOT EXISTS {schema};
         CREATE TABLE IF NOT EXISTS {migrations} (version bigint PRIMARY KEY, name text NOT NULL,
             compatible_from bigint NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());";

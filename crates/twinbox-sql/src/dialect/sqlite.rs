@@ -38,42 +38,7 @@ pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
 }
 
 impl Dialect for Sqlite {
-    const MIGRATIONS: &'static [Migration] = &[
-        Migration {
-            name: "log_and_inbox",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/sqlite/0001_log_and_inbox.sql"),
-        },
-        // A relay that does not know parked messages keeps none of their keys waiting: deploy relays first.
-        Migration {
-            name: "parked",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/sqlite/0002_parked.sql"),
-        },
-        // Nobody moves what waits before a relay of this version runs.
-        Migration {
-            name: "delayed",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/sqlite/0003_delayed.sql"),
-        },
-        // A relay that does not know it goes on although it is held.
-        Migration {
-            name: "held",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/sqlite/0004_held.sql"),
-        },
-        // What ends a process that does not know it is tried again for ever, as before.
-        Migration {
-            name: "starts",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/sqlite/0005_starts.sql"),
-        },
-        Migration {
-            name: "ordered",
-            compatible_from: 1,
-            sql: include_str!("../../migrations/sqlite/0006_ordered.sql"),
-        },
-    ];
+    const MIGRATIONS: &'static [Migration] = migrations!("sqlite");
     const BOOTSTRAP: &'static str = "CREATE TABLE IF NOT EXISTS {migrations} (version INTEGER PRIMARY KEY,
         name TEXT NOT NULL, compatible_from INTEGER NOT NULL,
         applied_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER))) STRICT;";
