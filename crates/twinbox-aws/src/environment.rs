@@ -9,6 +9,40 @@ use twinbox_core::limits;
 /// How long a connection that nobody uses is kept. The services close their end after about a minute.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
+/// What options with a field `environment` let be given.
+macro_rules! environment_options {
+    () => {
+        /// The region. Default: that in the ARN or the URL, else what the environment or the profile says.
+        pub fn region(mut self, region: impl Into<String>) -> Self {
+            self.environment.region = Some(region.into());
+            self
+        }
+
+        /// Another endpoint, `http://` or `https://`, for emulators and private endpoints. Default: that of the region.
+        pub fn endpoint_url(mut self, url: impl Into<String>) -> Self {
+            self.environment.endpoint_url = Some(url.into());
+            self
+        }
+
+        /// Fixed credentials. Default: the SDK's chain of environment, profile, web identity, container and instance,
+        /// which are renewed before they expire.
+        pub fn credentials(
+            mut self,
+            access_key_id: impl Into<String>,
+            secret_access_key: impl Into<String>,
+            session_token: Option<String>,
+        ) -> Self {
+            self.environment.credentials = Some($crate::environment::StaticCredentials {
+                access_key_id: access_key_id.into(),
+                secret_access_key: secret_access_key.into(),
+                session_token,
+            });
+            self
+        }
+    };
+}
+pub(crate) use environment_options;
+
 /// What was given; the rest is looked for by the SDK.
 #[derive(Clone, Default)]
 pub(crate) struct Environment {

@@ -146,13 +146,13 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
                 biased;
                 () = self.tokens.lost.cancelled() => return self.lost().await,
                 () = self.tokens.stop.cancelled() => break None,
-                Some(ran) = self.running.join_next() => {
-                    self.took(ran.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))).await;
-                }
                 _ = tick.tick() => {
                     if !self.tick().await {
                         return self.lost().await;
                     }
+                }
+                Some(ran) = self.running.join_next() => {
+                    self.took(ran.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))).await;
                 }
                 received = self.reader.receive(room), if room > 0 => match received {
                     Ok(received) => received.into_iter().for_each(|next| self.accept(next)),

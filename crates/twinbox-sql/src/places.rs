@@ -31,7 +31,7 @@ pub struct Share {
     pub held: Vec<(u32, i64)>,
     /// Partitions that nobody has.
     pub free: Vec<u32>,
-    /// How many a process has if they are shared evenly, rounded up.
+    /// How many of them are its due. Those that cannot be shared evenly go to the first processes by id.
     pub fair: usize,
 }
 
@@ -56,8 +56,8 @@ impl<DB: Dialect> Store<DB> {
             .bind(micros(lease))
             .execute(tx.connection())
             .await?;
-        let members = scalar::<DB, i64>(&statements.members).bind(consumer.to_owned());
-        let members = usize::try_from(members.fetch_one(tx.connection()).await?).unwrap_or(1).max(1);
+        let members = scalar::<DB, Uuid>(&statements.members).bind(consumer.to_owned());
+        let members = members.fetch_all(tx.connection()).await?;
         let held = query::<DB>(&statements.places_renew)
             .bind(micros(lease))
             .bind(consumer.to_owned())
@@ -71,8 +71,7 @@ impl<DB: Dialect> Store<DB> {
         let free = free.iter().map(|row| Ok(number(row.try_get(0)?))).collect::<Result<Vec<_>, Error>>()?;
         tx.commit().await?;
         let free = free.into_iter().filter(|partition| *partition < partitions).collect();
-        let fair = usize::try_from(partitions).unwrap_or(usize::MAX).div_ceil(members);
-        Ok(Share { held, free, fair })
+        Ok(Share { held, free, fair: fair_share(partitions, &members, member) })
     }
 
     /// Makes the rows of the partitions that have none.
@@ -202,6 +201,13 @@ impl<DB: Dialect> Store<DB> {
     }
 }
 
+fn fair_share(partitions: u32, members: &[Uuid], member: Uuid) -> usize {
+    let partitions = usize::try_from(partitions).unwrap_or(usize::MAX);
+    let (each, left) = (partitions / members.len().max(1), partitions % members.len().max(1));
+    let place = members.iter().position(|other| *other == member).unwrap_or(members.len());
+    each + usize::from(place < left)
+}
+
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
@@ -212,4 +218,20 @@ fn partition_number(partition: i64) -> u32 {
 
 fn sequence_number(sequence: i64) -> u64 {
     u64::try_from(sequence).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_all_are_the_whole() {
+        for (count, partitions) in [(1, 16), (3, 16), (5, 16), (16, 16), (20, 16), (2, 1), (7, 0)] {
+            let members = Vec::from_iter((0..count).map(Uuid::from_u128));
+            let shares = members.iter().map(|member| fair_share(partitions, &members, *member));
+            let shares = Vec::from_iter(shares);
+            assert_eq!(shares.iter().sum::<usize>(), partitions as usize, "{count}: {shares:?}");
+            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{count}: {shares:?}");
+        }
+    }
 }

@@ -211,7 +211,7 @@ statements! {
         ON CONFLICT (consumer, member) DO UPDATE SET lease_until = excluded.lease_until";
     members_gone: "DELETE FROM {members} WHERE consumer = ? AND lease_until <= {now}";
     member_leaves: "DELETE FROM {members} WHERE consumer = ? AND member = ?";
-    members: "SELECT count(*) FROM {members} WHERE consumer = ? AND lease_until > {now}";
+    members: "SELECT member FROM {members} WHERE consumer = ? ORDER BY member";
     // By primary key (consumer, partition), of places.
     place_create: "INSERT INTO {places} (consumer, partition) VALUES (?, ?) ON CONFLICT DO NOTHING";
     places_renew: "UPDATE {places} SET lease_until = {after} WHERE consumer = ? AND owner = ? RETURNING partition, epoch";

@@ -1,7 +1,7 @@
 //! Which bus, how to reach it, and how it is used.
 use crate::{
     Error,
-    environment::{Environment, StaticCredentials, is_region},
+    environment::{Environment, environment_options, is_region},
 };
 use std::{fmt, time::Duration};
 use twinbox_core::limits;
@@ -60,34 +60,7 @@ impl EventBridgeOptions {
         self
     }
 
-    /// The region. Default: that of the bus's ARN, else what the environment or the profile says.
-    pub fn region(mut self, region: impl Into<String>) -> Self {
-        self.environment.region = Some(region.into());
-        self
-    }
-
-    /// Another endpoint, `http://` or `https://`, for emulators and private endpoints. Default: that of the
-    /// region.
-    pub fn endpoint_url(mut self, url: impl Into<String>) -> Self {
-        self.environment.endpoint_url = Some(url.into());
-        self
-    }
-
-    /// Fixed credentials. Default: the SDK's chain of environment, profile, web identity, container and
-    /// instance, which are renewed before they expire.
-    pub fn credentials(
-        mut self,
-        access_key_id: impl Into<String>,
-        secret_access_key: impl Into<String>,
-        session_token: Option<String>,
-    ) -> Self {
-        self.environment.credentials = Some(StaticCredentials {
-            access_key_id: access_key_id.into(),
-            secret_access_key: secret_access_key.into(),
-            session_token,
-        });
-        self
-    }
+    environment_options!();
 
     /// Events of one request. Default 10, which every bus takes; at most 100, for a bus that takes more. What a bus
     /// refuses together is sent one by one, so that more than it takes is slow.

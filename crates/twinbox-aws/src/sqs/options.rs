@@ -1,7 +1,7 @@
 //! Which queues, how to reach them, and how they are used.
 use crate::{
     Error,
-    environment::{Environment, StaticCredentials, is_region, is_url},
+    environment::{Environment, environment_options, is_region, is_url},
 };
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -50,33 +50,7 @@ impl SqsOptions {
         self
     }
 
-    /// The region. Default: that in the URL of the queue, else what the environment or the profile says.
-    pub fn region(mut self, region: impl Into<String>) -> Self {
-        self.environment.region = Some(region.into());
-        self
-    }
-
-    /// Another endpoint, `http://` or `https://`, for emulators and private endpoints. Default: that of the region.
-    pub fn endpoint_url(mut self, url: impl Into<String>) -> Self {
-        self.environment.endpoint_url = Some(url.into());
-        self
-    }
-
-    /// Fixed credentials. Default: the SDK's chain of environment, profile, web identity, container and instance, which
-    /// are renewed before they expire.
-    pub fn credentials(
-        mut self,
-        access_key_id: impl Into<String>,
-        secret_access_key: impl Into<String>,
-        session_token: Option<String>,
-    ) -> Self {
-        self.environment.credentials = Some(StaticCredentials {
-            access_key_id: access_key_id.into(),
-            secret_access_key: secret_access_key.into(),
-            session_token,
-        });
-        self
-    }
+    environment_options!();
 
     /// How long after a delivery, or the last sign of progress, SQS delivers it again. Whole seconds, at most 12 h. What
     /// a process that dies held comes again after this. Default 30 s.

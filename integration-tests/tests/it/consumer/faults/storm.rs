@@ -2,7 +2,7 @@
 use crate::{
     consumer::{
         running::run_until,
-        support::{Confirmed, Placed, World, effect, placed},
+        support::{Confirmed, Placed, World, effect, eventually, placed},
     },
     relay::rig::Target,
 };
@@ -77,10 +77,7 @@ async fn copy(target: &Target) {
         client.publish_with_headers(subject.clone(), headers.clone(), payload.clone()).await.unwrap();
     }
     client.flush().await.unwrap();
-    let held = async || stream.get_info().await.unwrap().state.messages;
-    while held().await < COPIES {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually(async || (stream.get_info().await.unwrap().state.messages >= COPIES).then_some(())).await;
 }
 
 async fn send(nats: &Nats, draft: Draft) {
