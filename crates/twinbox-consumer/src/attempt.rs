@@ -45,6 +45,9 @@ const AT_ONCE_MAX: u32 = 5;
 /// How soon a message comes again of which the store cannot keep what became of it.
 const REFUSED_DELAY: Duration = Duration::from_secs(10);
 
+/// The longest delay: a handler may ask for one that no clock can count.
+const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// How soon a message comes again whose partition is another's; by then its owner has heard of it.
 const LOST_DELAY: Duration = Duration::from_secs(1);
 
@@ -285,7 +288,7 @@ async fn failure<DB: Dialect, S>(
         D::RetryAfter(delay) => delay,
         _ => policy.retry.delay(failures, retry::random()),
     };
-    Outcome::Retried { delay, counted: true, error: text }.into()
+    Outcome::Retried { delay: delay.min(DELAY_MAX), counted: true, error: text }.into()
 }
 
 /// Dead-letters a message that no handler will get.

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 use tokio::{task::JoinSet, time::Instant};
-use twinbox_core::{PartitionedLog, SourceError, reconnect::Reconnect};
+use twinbox_core::{PartitionedLog, SourceError, SourceErrorKind, reconnect::Reconnect};
 use twinbox_sql::{Dialect, Fence, Share};
 use uuid::Uuid;
 
@@ -34,6 +34,8 @@ struct Sharing<DB: Dialect, S> {
     /// When the lease was last renewed for certain.
     renewed: Instant,
     is_prepared: bool,
+    /// Nothing is taken before: a takeover has failed.
+    rests_until: Instant,
 }
 
 /// Runs as many partitions as are due to this process, until it stops or the broker fails.
@@ -50,16 +52,22 @@ pub(crate) async fn consume<DB: Dialect, S: Send + Sync + 'static>(
         tasks: JoinSet::new(),
         renewed: Instant::now(),
         is_prepared: false,
+        rests_until: Instant::now(),
     };
     let failed = loop {
-        sharing.round().await;
+        if let Err(error) = sharing.round().await {
+            break Some(error);
+        }
         let next = tokio::time::sleep(shared.lease / 4);
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => break None,
             Some(ended) = sharing.tasks.join_next() => {
                 let (partition, ended) = ended.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
-                sharing.partitions.remove(&partition);
+                let mine = sharing.partitions.remove(&partition);
+                if mine.is_some_and(|mine| mine.taken.get().is_none()) {
+                    sharing.rests_until = Instant::now() + shared.lease / 4;
+                }
                 if let Ended::Failed(error) = ended {
                     break Some(error);
                 }
@@ -72,14 +80,19 @@ pub(crate) async fn consume<DB: Dialect, S: Send + Sync + 'static>(
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Sharing<DB, S> {
-    /// Renews, lets go, and takes.
-    async fn round(&mut self) {
+    /// Renews, lets go, and takes. An error: the consumer is asked for something else than it was.
+    async fn round(&mut self) -> Result<(), SourceError> {
         let asked = Instant::now();
         match tokio::time::timeout(self.shared.lease / 2, self.share()).await {
             Ok(Ok(share)) => {
                 self.renewed = asked;
                 self.shared.progress.is(ConsumerState::Consuming);
                 self.follow(&share, asked);
+            }
+            Ok(Err(error)) if !error.is_transient() && !self.is_prepared => {
+                return Err(
+                    SourceError::new(SourceErrorKind::Misconfigured, error.to_string()).with_source(error)
+                );
             }
             failed => {
                 self.shared.progress.is(ConsumerState::DatabaseAway);
@@ -95,13 +108,14 @@ impl<DB: Dialect, S: Send + Sync + 'static> Sharing<DB, S> {
                 }
             }
         }
+        Ok(())
     }
 
     async fn share(&mut self) -> Result<Share, twinbox_sql::Error> {
-        let (store, consumer) = (&self.shared.store, &self.shared.group.subscription.consumer);
-        let count = self.log.partitions();
+        let (store, asked) = (&self.shared.store, &self.shared.group.subscription);
+        let (consumer, count) = (&asked.consumer, self.log.partitions());
         if !self.is_prepared {
-            store.create_places(consumer, count).await?;
+            store.create_places(consumer, count, &asked.types).await?;
             self.is_prepared = true;
         }
         store.share_partitions(consumer, self.member, count, self.shared.lease).await
@@ -128,7 +142,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Sharing<DB, S> {
             tracing::debug!(partition, "letting a partition go to another process");
             self.partitions[partition].tokens.stop.cancel();
         }
-        let due = share.fair.saturating_sub(active.len());
+        let rests = Instant::now() < self.rests_until;
+        let due = if rests { 0 } else { share.fair.saturating_sub(active.len()) };
         let free = share.free.iter().filter(|partition| !self.partitions.contains_key(partition));
         for partition in Vec::from_iter(free.copied().take(due)) {
             let mine = Mine::default();

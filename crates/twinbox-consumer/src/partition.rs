@@ -2,6 +2,8 @@
 //!
 //! What is settled without a gap moves the place. A message that fails for longer than [`IN_PLACE_MAX`] is put aside in
 //! the database with those of its key behind it, so that the place goes on and other keys with it.
+mod parked;
+
 use crate::{Outcome, ordered::release, start::given_back, worker::Shared};
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -18,7 +20,11 @@ use twinbox_core::{Message, MessageId, PartitionReader, Place, Sequenced, Source
 use twinbox_sql::{Dialect, Fence};
 
 /// Messages of a partition that are received and not settled.
-const WINDOW_MAX: usize = 1024;
+const WINDOW_MAX: usize = 256;
+/// Bytes of their payloads at which no more are received.
+const WINDOW_BYTES: usize = 8 * 1024 * 1024;
+/// How long the last writes may take when the partition is let go.
+const LAST_WRITES_MAX: Duration = Duration::from_secs(5);
 /// How long a message is tried again with its place held, before it is put aside.
 const IN_PLACE_MAX: Duration = Duration::from_secs(2);
 /// How often the place is written, and what was put aside looked at.
@@ -56,9 +62,18 @@ enum Lane {
     Alone(u64),
 }
 
+/// A message as it was received.
+struct Next {
+    sequence: u64,
+    message: Message,
+    defect: Option<String>,
+    /// The owner before may have had it under way.
+    redelivered: bool,
+}
+
 /// What an attempt is at.
 enum Work {
-    Received { lane: Lane, next: Sequenced },
+    Received { lane: Lane, next: Next },
     Parked { id: i64, message: Message },
 }
 
@@ -83,12 +98,13 @@ pub(crate) struct Partition<DB: Dialect, S> {
     fence: Fence,
     reader: Box<dyn PartitionReader>,
     tokens: Tokens,
-    /// Received and not below the place: whether it is settled.
-    window: BTreeMap<u64, bool>,
+    /// Received and not below the place: whether it is settled, and its bytes.
+    window: BTreeMap<u64, (bool, usize)>,
+    bytes: usize,
     place: Place,
     written: u64,
     /// Those that wait behind one that is under way.
-    lanes: HashMap<Lane, VecDeque<Sequenced>>,
+    lanes: HashMap<Lane, VecDeque<Next>>,
     /// Keys with deliveries that are put aside, or about to be.
     parked: HashSet<Option<String>>,
     to_park: Vec<(u64, Message, Duration)>,
@@ -113,6 +129,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
             reader,
             tokens,
             window: BTreeMap::new(),
+            bytes: 0,
             written: place.sequence,
             place,
             lanes: HashMap::new(),
@@ -141,7 +158,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let failed = loop {
-            let room = WINDOW_MAX.saturating_sub(self.window.len());
+            let room =
+                if self.bytes < WINDOW_BYTES { WINDOW_MAX.saturating_sub(self.window.len()) } else { 0 };
             tokio::select! {
                 biased;
                 () = self.tokens.lost.cancelled() => return self.lost().await,
@@ -173,11 +191,16 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
                 tracing::warn!(partition = self.fence.partition, "not done in time, the rest comes again");
             }
         }
-        self.abandon().await;
-        let is_mine = self.tick().await;
-        if is_mine {
-            release(&self.shared, self.fence).await;
-        }
+        let last_writes = async {
+            self.abandon().await;
+            let is_mine = self.tick().await;
+            if is_mine {
+                release(&self.shared, self.fence).await;
+            }
+            is_mine
+        };
+        let is_mine = tokio::time::timeout(LAST_WRITES_MAX, last_writes).await.unwrap_or(false);
+        self.shared.progress.set_lag(self.fence.partition, None);
         match failed {
             Some(error) => Ended::Failed(error),
             None if is_mine => Ended::Released,
@@ -189,9 +212,12 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         &self.shared.group.subscription.consumer
     }
 
-    fn accept(&mut self, next: Sequenced) {
+    fn accept(&mut self, Sequenced { sequence, message, defect }: Sequenced) {
         self.received += 1;
-        self.window.insert(next.sequence, false);
+        self.bytes += message.payload.len();
+        self.window.insert(sequence, (false, message.payload.len()));
+        let redelivered = self.fence.epoch > 1 && self.received <= WINDOW_MAX;
+        let next = Next { sequence, message, defect, redelivered };
         let lane = match next.message.key.clone() {
             Some(key) if self.parked.contains(&Some(key.clone())) => {
                 return self.to_park.push((next.sequence, next.message, Duration::ZERO));
@@ -210,9 +236,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
 
     fn start(&mut self, work: Work, delay: Duration, failing_since: Option<Instant>) {
         let (shared, stop, fence) = (self.shared.clone(), self.tokens.stop.clone(), self.fence);
-        // The owner before may have had as many under way.
-        let taken_over = fence.epoch > 1 && self.received <= WINDOW_MAX;
-        let redelivered = taken_over || failing_since.is_some() || matches!(work, Work::Parked { .. });
+        let redelivered = failing_since.is_some()
+            || !matches!(work, Work::Received { next: Next { redelivered: false, .. }, .. });
         self.under_way.insert(work.message().message_id());
         let span = shared.span(work.message());
         let attempt = async move {
@@ -244,7 +269,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         }
         let since = failing_since.unwrap_or_else(Instant::now);
         match work {
-            Work::Received { lane, next } if counted && since.elapsed() + delay > IN_PLACE_MAX => {
+            Work::Received { lane, next }
+                if counted && since.elapsed().saturating_add(delay) > IN_PLACE_MAX =>
+            {
                 self.park(&lane, next, delay);
             }
             // A failure that is not counted says nothing about the message.
@@ -282,26 +309,13 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
     }
 
     fn settle(&mut self, sequence: u64) {
-        if let Some(settled) = self.window.get_mut(&sequence) {
+        if let Some((settled, _)) = self.window.get_mut(&sequence) {
             *settled = true;
         }
-        while let Some(first) = self.window.first_entry().filter(|first| *first.get()) {
+        while let Some(first) = self.window.first_entry().filter(|first| first.get().0) {
             self.place.sequence = *first.key();
-            first.remove();
+            self.bytes -= first.remove().1;
         }
-    }
-
-    /// Puts a message aside, and all that wait behind it.
-    fn park(&mut self, lane: &Lane, first: Sequenced, delay: Duration) {
-        tracing::info!(
-            message_id = %first.message.message_id(),
-            partition = self.fence.partition,
-            "the message keeps failing: it is put aside, and others go on"
-        );
-        self.parked.insert(first.message.key.clone());
-        self.to_park.push((first.sequence, first.message, delay));
-        let waiting = self.lanes.remove(lane).unwrap_or_default();
-        self.to_park.extend(waiting.into_iter().map(|next| (next.sequence, next.message, Duration::ZERO)));
     }
 
     /// False: the partition is another's.
@@ -315,42 +329,6 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
             }
         }
         self.write_place().await
-    }
-
-    async fn write_parked(&mut self) {
-        if self.to_park.is_empty() {
-            return;
-        }
-        let deliveries = self.to_park.iter().map(|(_, message, delay)| (message.clone(), *delay));
-        let deliveries = Vec::from_iter(deliveries);
-        let written = self.shared.store.park_deliveries(self.consumer(), self.fence, &deliveries).await;
-        match written {
-            Ok(()) => std::mem::take(&mut self.to_park).iter().for_each(|(at, ..)| self.settle(*at)),
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "nothing can be put aside");
-            }
-        }
-    }
-
-    /// Starts what is put aside and due.
-    async fn take_up(&mut self) {
-        if self.tokens.stop.is_cancelled() {
-            return;
-        }
-        let due = self.shared.store.due_deliveries(self.consumer(), self.fence.partition, DUE_MAX).await;
-        for parked in due.unwrap_or_default() {
-            if self.taken_up.insert(parked.id) {
-                let work = Work::Parked { id: parked.id, message: parked.message };
-                self.start(work, Duration::ZERO, None);
-            }
-        }
-    }
-
-    async fn look_for_parked(&mut self) -> Result<(), twinbox_sql::Error> {
-        let found = self.shared.store.parked_delivery_keys(self.consumer(), self.fence.partition).await?;
-        self.parked = found;
-        self.parked.extend(self.to_park.iter().map(|(_, message, _)| message.key.clone()));
-        Ok(())
     }
 
     /// False: the partition is another's.
@@ -374,13 +352,13 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
 
     async fn lost(mut self) -> Ended {
         tracing::warn!(partition = self.fence.partition, "another process has taken the partition over");
-        self.abandon().await;
+        let _ = tokio::time::timeout(LAST_WRITES_MAX, self.abandon()).await;
+        self.shared.progress.set_lag(self.fence.partition, None);
         Ended::Lost
     }
 
     /// Ends what is still under way. This process has survived it.
     async fn abandon(&mut self) {
-        self.shared.progress.set_lag(self.fence.partition, None);
         self.running.shutdown().await;
         let open = self.shared.open.take_of(&self.under_way);
         if !open.is_empty() {

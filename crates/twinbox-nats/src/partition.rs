@@ -92,7 +92,8 @@ impl PartitionedLog for StreamLog {
             let began = if is_same { behind.sequence } else { 0 };
             let name = consumer::create_reader(&self.link, &self.subscription, partition, began).await?;
             let label = format!("{consumer}, partition {partition}");
-            let pull = Pull::open(self.link.clone(), name, label).await?;
+            let mut pull = Pull::open(self.link.clone(), name, label).await?;
+            pull.last = Some(0);
             tracing::debug!(consumer, partition, began, "reading a partition");
             Ok(Box::new(StreamReader { pull, log, began, last: began, next: 1, unsettled: VecDeque::new() })
                 as _)
@@ -162,7 +163,7 @@ impl StreamReader {
         let context = self.pull.link.jetstream.clone();
         let message = jetstream::Message { message, context };
         let Ok(info) = message.info() else { return Ok(None) };
-        if info.delivered > 1 || info.stream_sequence <= self.last {
+        if info.stream_sequence <= self.last {
             return Ok(None);
         }
         if info.consumer_sequence != self.next {
@@ -174,6 +175,7 @@ impl StreamReader {
         self.pull.lag = Some(info.pending);
         let (decoded, defect) = source::read(&message, &info, &self.pull.label);
         let sequence = info.stream_sequence;
+        self.pull.last = Some(self.next);
         (self.next, self.last) = (self.next + 1, sequence);
         self.unsettled.extend(message.reply.clone().map(|reply| (sequence, reply)));
         Ok(Some(Sequenced { sequence, message: decoded, defect }))

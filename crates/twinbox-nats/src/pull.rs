@@ -1,9 +1,10 @@
 //! Asking a consumer of the server for messages.
-use crate::{NatsOptions, connect::Link, consumer};
-use async_nats::{Message, StatusCode, Subject, Subscriber};
+use crate::{Error, NatsOptions, connect::Link, consumer};
+use async_nats::{Message, StatusCode, Subject, Subscriber, jetstream::consumer::Info};
 use futures::{FutureExt as _, StreamExt as _};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 use twinbox_core::{SourceError, SourceErrorKind};
 
 /// How often the server says that it still holds the request for messages.
@@ -37,6 +38,10 @@ pub(crate) struct Pull {
     silences: u32,
     /// Looks in a row at a consumer that delivers nothing although there is something.
     stalls: u32,
+    /// A look at the consumer that is under way. Kept, because whoever waits may wait anew before it ends.
+    looking: Option<AbortOnDropHandle<Result<Info, Error>>>,
+    /// The number of the last delivery that came, where each comes once.
+    pub(crate) last: Option<u64>,
     /// Messages that wait at the server, as far as it has said so.
     pub(crate) lag: Option<u64>,
 }
@@ -56,6 +61,8 @@ impl Pull {
             heard_at: Instant::now(),
             silences: 0,
             stalls: 0,
+            looking: None,
+            last: None,
             lag: None,
         })
     }
@@ -64,11 +71,16 @@ impl Pull {
     pub(crate) async fn next(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
         let max = max.clamp(1, PULL_MAX);
         loop {
+            if let Some(looking) = &mut self.looking {
+                let info = looking.await;
+                self.looking = None;
+                self.weigh(&info.map_err(|e| unavailable("a look at the consumer ended").with_source(e))?)?;
+            }
             if self.asked == 0 {
                 self.ask(max).await?;
             }
             let Ok(next) = timeout_at(self.heard_at + 2 * HEARTBEAT, self.deliveries.next()).await else {
-                self.silence().await?;
+                self.silence();
                 continue;
             };
             let Some(message) = next else {
@@ -79,7 +91,7 @@ impl Pull {
                 return Ok(self.with_those_at_hand(first, max));
             }
             if self.asked == 0 {
-                self.look().await?;
+                self.look();
             }
         }
     }
@@ -103,29 +115,35 @@ impl Pull {
 
     /// Neither a message nor a heartbeat came. Once may be the network; then the consumer is asked for, and
     /// if it is there the request is made again.
-    async fn silence(&mut self) -> Result<(), SourceError> {
+    fn silence(&mut self) {
         self.silences += 1;
         tracing::warn!(consumer = self.label, silences = self.silences, "NATS is silent");
         if self.silences >= SILENCES_MAX {
-            self.look().await?;
             self.silences = 0;
+            self.look();
         }
         self.asked = 0;
-        Ok(())
     }
 
-    /// Asks for the consumer. That nothing was delivered is right if there is nothing, and if others hold as many
-    /// deliveries as the consumer may have.
-    async fn look(&mut self) -> Result<(), SourceError> {
-        let info = consumer::info(&self.link, &self.name).await;
-        let info = info.map_err(|e| unavailable(e.to_string()).with_source(e))?;
+    /// Asks for the consumer.
+    fn look(&mut self) {
+        let (link, name) = (self.link.clone(), self.name.clone());
+        let looking = tokio::spawn(async move { consumer::info(&link, &name).await });
+        self.looking = Some(AbortOnDropHandle::new(looking));
+    }
+
+    /// That nothing was delivered is right if there is nothing, and if others hold as many deliveries as the consumer
+    /// may have.
+    fn weigh(&mut self, found: &Result<Info, Error>) -> Result<(), SourceError> {
+        let info = found.as_ref().map_err(|e| unavailable(e.to_string()))?;
         self.lag = Some(info.num_pending);
-        let is_full = i64::try_from(info.num_ack_pending)
-            .is_ok_and(|n| info.config.max_ack_pending > 0 && n >= info.config.max_ack_pending);
-        self.stalls = if info.num_pending == 0 || is_full { 0 } else { self.stalls + 1 };
+        let most = info.config.max_ack_pending;
+        let is_full = most > 0 && i64::try_from(info.num_ack_pending).is_ok_and(|n| n >= most);
+        let has_missed = self.last.is_some_and(|last| info.delivered.consumer_sequence > last);
+        self.stalls = if has_missed || info.num_pending > 0 && !is_full { self.stalls + 1 } else { 0 };
         if self.stalls >= STALLS_MAX {
             return Err(unavailable(format!(
-                "the consumer `{}` has {} messages and delivers none: it may be paused",
+                "the consumer `{}` has {} messages and delivers none, or lost one on its way: it may be paused",
                 self.label, info.num_pending
             )));
         }

@@ -106,8 +106,9 @@ pub trait Dialect:
 
     #[doc(hidden)]
     const BEGIN: &'static str;
-    /// Begins a transaction that holds the row of a cursor. A process that is frozen in it must not keep its
-    /// successor out, so the database ends it; nor must one that waits for somebody's open transaction.
+    /// Begins a short transaction that others wait for: it holds a cursor, a partition, a claim. A process that is frozen
+    /// in it must not keep its successor out, so the database ends it; nor must one that waits for somebody's open
+    /// transaction.
     #[doc(hidden)]
     const BEGIN_PARK: &'static str;
     #[doc(hidden)]

@@ -314,7 +314,7 @@ impl<DB: Dialect> Store<DB> {
     /// The database refused or is away: nothing is counted, and the attempt is made again.
     pub async fn record_failure(&self, consumer: &str, message: &Message, error: &str) -> Result<u32, Error> {
         let id = message.message_id();
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
         query::<DB>(&self.statements().record_failure)
             .bind(consumer.to_owned())
             .bind(id.as_uuid())
@@ -340,7 +340,7 @@ impl<DB: Dialect> Store<DB> {
         attempts: u32,
     ) -> Result<bool, Error> {
         let id = message.message_id();
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
         let mut guard = None;
         let claimed =
             self.insert_claims(&mut tx, consumer, std::slice::from_ref(message), &mut guard).await?;

@@ -48,7 +48,7 @@ impl<DB: Dialect> Store<DB> {
         lease: Duration,
     ) -> Result<Share, Error> {
         let (statements, number) = (self.statements(), partition_number);
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
         query::<DB>(&statements.members_gone).bind(consumer.to_owned()).execute(tx.connection()).await?;
         query::<DB>(&statements.member_stays)
             .bind(consumer.to_owned())
@@ -74,18 +74,41 @@ impl<DB: Dialect> Store<DB> {
         Ok(Share { held, free, fair: fair_share(partitions, &members, member) })
     }
 
-    /// Makes the rows of the partitions that have none.
+    /// Makes the rows of the partitions that have none. `types`: what the consumer reads.
     ///
     /// # Errors
-    /// The database refused or is away; safe to repeat.
-    pub async fn create_places(&self, consumer: &str, partitions: u32) -> Result<(), Error> {
+    /// The database refused or is away; safe to repeat. [`ErrorKind::Configuration`]: the consumer has read other types so
+    /// far, of which its places say nothing.
+    pub async fn create_places(
+        &self,
+        consumer: &str,
+        partitions: u32,
+        types: &[String],
+    ) -> Result<(), Error> {
+        let types = types.join(" ");
         let mut tx = self.begin().await?;
         for partition in 0..partitions {
             query::<DB>(&self.statements().place_create)
                 .bind(consumer.to_owned())
                 .bind(i64::from(partition))
+                .bind(types.clone())
                 .execute(tx.connection())
                 .await?;
+        }
+        let others = scalar::<DB, String>(&self.statements().places_of_others)
+            .bind(consumer.to_owned())
+            .bind(types.clone())
+            .fetch_optional(tx.connection())
+            .await?;
+        if let Some(others) = others {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!(
+                    "the consumer {consumer:?} keeps its places for the types `{others}`, and is asked for `{types}`: \
+                     give the new handlers a consumer of their own, or stop all its processes and delete its rows in \
+                     `places`, so that it reads again from the beginning; the inbox knows what was handled"
+                ),
+            ));
         }
         tx.commit().await
     }
@@ -103,7 +126,7 @@ impl<DB: Dialect> Store<DB> {
         lease: Duration,
     ) -> Result<Option<(Fence, Place)>, Error> {
         let statements = self.statements();
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
         if DB::FENCE_OUT.is_some() {
             let fence =
                 query::<DB>(&statements.fence_out).bind(consumer.to_owned()).bind(i64::from(partition));

@@ -213,7 +213,8 @@ statements! {
     member_leaves: "DELETE FROM {members} WHERE consumer = ? AND member = ?";
     members: "SELECT member FROM {members} WHERE consumer = ? ORDER BY member";
     // By primary key (consumer, partition), of places.
-    place_create: "INSERT INTO {places} (consumer, partition) VALUES (?, ?) ON CONFLICT DO NOTHING";
+    place_create: "INSERT INTO {places} (consumer, partition, types) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
+    places_of_others: "SELECT types FROM {places} WHERE consumer = ? AND types <> ? LIMIT 1";
     places_renew: "UPDATE {places} SET lease_until = {after} WHERE consumer = ? AND owner = ? RETURNING partition, epoch";
     places_free: "SELECT partition FROM {places} WHERE consumer = ? AND lease_until <= {now} ORDER BY partition";
     place_take: "UPDATE {places} SET owner = ?, epoch = epoch + 1, lease_until = {after} \

@@ -32,6 +32,7 @@ async fn choose<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Ha
     tx.publish(&Confirmed { n: order.n }).await?;
     match order.n {
         FAIL => Err("not today".into()),
+        NEVER => Err(HandlerError::retry_after(Duration::MAX, "come back never")),
         LATER => Err(HandlerError::retry_after(Duration::from_secs(9), "come back later")),
         REJECT => Err(HandlerError::reject("a bad order")),
         PANIC => panic!("words of the {}", "panic"),
@@ -51,6 +52,7 @@ const HANG: i64 = 5;
 const AGAIN: i64 = 6;
 const TWICE: i64 = 7;
 const LONG: i64 = 8;
+const NEVER: i64 = 9;
 const FINE: i64 = 100;
 
 /// Failures on record and the last error.
@@ -104,6 +106,14 @@ async fn a_database_error_of_the_handlers_own_doing_is_counted<DB: TestDb>() {
     let world = World::<DB>::new().await;
     assert!(failed(&world.deliver::<choose>(&placed(AGAIN)).await, ""));
     assert_eq!(world.left_behind().await, (0, 0, 0));
+}
+
+/// For ever is a year.
+async fn a_delay_that_no_clock_can_count_is_cut<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let outcome = world.deliver::<choose>(&placed(NEVER)).await;
+    let Outcome::Retried { delay, counted: true, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(delay, Duration::from_secs(365 * 24 * 3600));
 }
 
 async fn a_handler_may_say_when_to_try_again<DB: TestDb>() {
@@ -227,6 +237,7 @@ cases! {
         row_23_an_error_rolls_everything_back_and_is_recorded,
         a_database_error_of_the_handlers_own_doing_is_counted,
         a_handler_may_say_when_to_try_again,
+        a_delay_that_no_clock_can_count_is_cut,
         row_23_a_panic_and_a_time_out_are_failed_attempts_like_any_other,
         the_attempt_is_counted_for_the_handler_and_forgotten_when_it_succeeds,
         a_rejected_message_is_kept_whole_and_never_runs_again,

@@ -3,6 +3,8 @@
 CREATE TABLE {places} (
     consumer text NOT NULL,
     partition bigint NOT NULL,
+    -- What is read of it. A place says nothing of other types.
+    types text NOT NULL,
     -- Which log the sequence is of: another one of the same name begins anew.
     log text NOT NULL DEFAULT '',
     sequence bigint NOT NULL DEFAULT 0,

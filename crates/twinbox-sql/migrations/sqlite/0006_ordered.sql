@@ -2,6 +2,8 @@
 CREATE TABLE {places} (
     consumer TEXT NOT NULL,
     partition INTEGER NOT NULL,
+    -- What is read of it. A place says nothing of other types.
+    types TEXT NOT NULL,
     -- Which log the sequence is of: another one of the same name begins anew.
     log TEXT NOT NULL DEFAULT '',
     sequence INTEGER NOT NULL DEFAULT 0,

@@ -1,9 +1,10 @@
 //! `order = "key"` over a broker: processes share the partitions, and no key overtakes itself.
 use super::{
     running::run_until,
-    support::{TestDb, World, cases, eventually, soon},
+    support::{Confirmed, TestDb, World, cases, eventually, soon},
 };
 use crate::relay::rig::{Running, Target};
+use futures::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Postgres};
 use std::{
@@ -16,10 +17,11 @@ use std::{
 };
 use twinbox::{
     CancellationToken, Consumer, ConsumerErrorKind, Delivery, Dialect, Draft, ErrorKind, Event,
-    HandlerResult, Tx, event_handler,
+    HandlerResult, Order, Policy, Tx, event_handler, handler_fn,
     inbox::Claimed,
-    nats::{Nats, StreamOptions},
+    nats::{Nats, NatsOptions, StreamOptions},
 };
+use twinbox_testkit::proxy::{Proxy, Side};
 use uuid::Uuid;
 
 const CONSUMER: &str = "tests.ordered";
@@ -202,7 +204,7 @@ async fn a_partition_is_one_owners_until_its_transactions_end<DB: TestDb>() {
     const LEASE: Duration = Duration::from_secs(1);
     let world = World::<DB>::new().await;
     let (first, second) = (Uuid::now_v7(), Uuid::now_v7());
-    world.create_places(CONSUMER, 1).await.unwrap();
+    world.create_places(CONSUMER, 1, &["accounts.moved".to_owned()]).await.unwrap();
     let take = async |who| world.take_partition(CONSUMER, 0, who, LEASE).await.unwrap();
     let (old, place) = take(first).await.expect("nobody has it");
     assert_eq!((place.sequence, old.epoch), (0, 1));
@@ -280,6 +282,58 @@ async fn partitions_that_nobody_would_read_are_refused() {
     rig.relay.stop().await;
 }
 
+/// A place says nothing of types that were not read.
+async fn other_types_than_the_places_are_of_are_refused() {
+    async fn confirm(_: &Arc<Bank>, _: &mut Tx<'_, Postgres>, _: Delivery<Confirmed>) -> HandlerResult {
+        Ok(())
+    }
+    let policy = Policy::new(CONSUMER).order(Order::Key);
+    let rig = Rig::<Postgres>::new().await;
+    rig.publish(1..6, 0..1, 5).await;
+    run_until(rig.consumer(), async || rig.world.rows("inbox").await == 5).await;
+    let error = soon(rig.consumer().register(handler_fn(policy, confirm)).run(CancellationToken::new()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ConsumerErrorKind::Source);
+    let says =
+        "keeps its places for the types `accounts.moved`, and is asked for `accounts.moved orders.confirmed`";
+    assert!(error.to_string().contains(says), "{error}");
+    rig.publish(1..6, 1..2, 10).await;
+    run_until(rig.consumer(), async || rig.world.rows("inbox").await == 10).await;
+    rig.relay.stop().await;
+}
+
+/// It was on its way when the connection broke, and nothing comes after it.
+async fn a_message_that_was_lost_on_its_way_is_read_again() {
+    let rig = Rig::<Postgres>::new().await;
+    rig.publish(1..2, 0..1, 1).await;
+    let address = rig.target.url.strip_prefix("nats://").unwrap().parse().unwrap();
+    let proxy = Proxy::start(address).await.unwrap();
+    let options = NatsOptions::new(format!("nats://{}", proxy.address()));
+    let options = options.stream(&rig.target.name).prefix(rig.target.name.to_lowercase());
+    let nats = Nats::with_options(options).unwrap();
+    let consumer = Consumer::new((*rig.world).clone(), rig.bank.clone()).transport(nats).handler::<book>();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(consumer.run(stop.clone()));
+    eventually(async || (rig.world.rows("inbox").await == 1).then_some(())).await;
+    proxy.drop_what_comes_from(Some(Side::Server));
+    rig.publish(1..2, 1..2, 2).await;
+    let stream = rig.target.jetstream().await.get_stream(&rig.target.name).await.unwrap();
+    eventually(async || {
+        let delivered =
+            stream.consumers().try_fold(0, async |all, info| Ok(all + info.delivered.consumer_sequence));
+        (delivered.await.unwrap() == 2).then_some(())
+    })
+    .await;
+    proxy.cut();
+    proxy.drop_what_comes_from(None);
+    proxy.restore();
+    eventually(async || (rig.world.rows("inbox").await == 2).then_some(())).await;
+    stop.cancel();
+    soon(running).await.unwrap().unwrap();
+    rig.relay.stop().await;
+}
+
 /// A message that cannot be read, and one without a key, are in nobody's way.
 async fn what_has_no_key_has_no_order() {
     let rig = Rig::<Postgres>::new().await;
@@ -315,6 +369,8 @@ cases! {
         an_attempt_takes_no_longer_than_the_lease,
         another_stream_is_read_from_its_beginning,
         partitions_that_nobody_would_read_are_refused,
+        other_types_than_the_places_are_of_are_refused,
+        a_message_that_was_lost_on_its_way_is_read_again,
         what_has_no_key_has_no_order,
     ]
 }
