@@ -1,13 +1,17 @@
 //! Runs the tests with servers of their own and sums up what cargo reports.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::{env, fmt, fs, process};
+use std::{env, fmt, fs, process, thread};
 
 use crate::group::Group;
 use crate::services::Services;
 use crate::{Result, cargo};
+
+/// How many tests run beside each other; what the environment says goes first.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// What became of all tests together; its text is the one summary line.
 #[derive(Debug, Default, PartialEq)]
@@ -57,6 +61,11 @@ pub(crate) fn run(area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
         command.arg("--").args(extra);
     }
     command.envs(services.env()).env("TWINBOX_SKIPPED", &skipped.0);
+    if env::var_os(THREADS).is_none() {
+        // They wait for servers, leases and processes more than they compute.
+        let cores = thread::available_parallelism().map_or(2, NonZero::get);
+        command.env(THREADS, (cores + cores.div_ceil(2)).to_string());
+    }
     let mut tests = Group::spawn(command.stdout(Stdio::piped()))?;
     let mut outcome = Outcome::default();
     let stdout = tests.stdout().expect("stdout was piped above");
