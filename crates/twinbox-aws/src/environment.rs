@@ -3,11 +3,13 @@ use crate::Error;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 use twinbox_core::limits;
 
 /// How long a connection that nobody uses is kept. The services close their end after about a minute.
 const IDLE_MAX: Duration = Duration::from_secs(20);
+/// The shortest and the longest time-out that can be set.
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 
 /// What options with a field `environment` let be given.
 macro_rules! environment_options {
@@ -93,6 +95,14 @@ impl Environment {
             return Err(Error::invalid("credentials", "has an empty key"));
         }
         Ok(())
+    }
+}
+
+/// Each with the name of its option.
+pub(crate) fn validate_timeouts(timeouts: &[(&str, Duration)]) -> Result<(), Error> {
+    match timeouts.iter().find(|(_, timeout)| !TIMEOUTS.contains(timeout)) {
+        Some((option, _)) => Err(Error::invalid(option, "has to be 10 ms to 10 min")),
+        None => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which bus, how to reach it, and how it is used.
 use crate::{
     Error,
-    environment::{Environment, environment_options, is_region},
+    environment::{Environment, environment_options, is_region, validate_timeouts},
 };
 use std::{fmt, time::Duration};
 use twinbox_core::limits;
@@ -16,8 +16,6 @@ const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 const ENVELOPE_BYTES: usize = 4 * 1024;
 /// The smallest request limit that can be set.
 const REQUEST_BYTES_MIN: usize = 1024;
-/// The longest time-out that can be set.
-const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// Bytes of an ARN.
 const ARN_BYTES_MAX: usize = 1600;
 /// Bytes of the name of a bus.
@@ -125,18 +123,12 @@ impl EventBridgeOptions {
         if !(REQUEST_BYTES_MIN..=REQUEST_BYTES_MAX).contains(&self.request_bytes_max) {
             return Err(Error::invalid("request_bytes_max", "has to be 1 KiB to 1 MiB"));
         }
-        let durations = [
+        validate_timeouts(&[
             ("publish_timeout", self.publish_timeout),
             ("connect_timeout", self.connect_timeout),
             ("request_timeout", self.request_timeout),
             ("describe_interval", self.describe_interval),
-        ];
-        for (option, duration) in durations {
-            if !(Duration::from_millis(10)..=TIMEOUT_MAX).contains(&duration) {
-                return Err(Error::invalid(option, "has to be 10 ms to 10 min"));
-            }
-        }
-        Ok(())
+        ])
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which queues, how to reach them, and how they are used.
 use crate::{
     Error,
-    environment::{Environment, environment_options, is_region, is_url},
+    environment::{Environment, environment_options, is_region, is_url, validate_timeouts},
 };
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -9,8 +9,6 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 pub(crate) const VISIBILITY_MAX: Duration = Duration::from_secs(12 * 3600);
 /// The longest that SQS keeps a request for messages.
 const WAIT_MAX: Duration = Duration::from_secs(20);
-/// The longest time-out that can be set.
-const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 /// Which queues, how to reach them, and how they are used.
 #[derive(Clone)]
@@ -96,14 +94,10 @@ impl SqsOptions {
         if !whole(self.wait) || self.wait > WAIT_MAX {
             return Err(Error::invalid("wait_time", "has to be at most 20 s, in whole seconds"));
         }
-        for (option, duration) in
-            [("connect_timeout", self.connect_timeout), ("request_timeout", self.request_timeout)]
-        {
-            if !(Duration::from_millis(10)..=TIMEOUT_MAX).contains(&duration) {
-                return Err(Error::invalid(option, "has to be 10 ms to 10 min"));
-            }
-        }
-        Ok(())
+        validate_timeouts(&[
+            ("connect_timeout", self.connect_timeout),
+            ("request_timeout", self.request_timeout),
+        ])
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard},
 };
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio::sync::watch;
 
 /// One call of `PutEvents`.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,9 +31,8 @@ const DETAIL_TYPE_BYTES_MAX: usize = 128;
 /// than 128 too, is malformed to it.
 #[derive(Debug)]
 pub struct FakeEventBridge {
-    address: SocketAddr,
+    server: http::Server,
     service: Arc<Service>,
-    _accepting: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
@@ -59,24 +58,21 @@ impl FakeEventBridge {
     /// # Errors
     /// No port can be had.
     pub async fn start(bus: impl Into<String>) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
         let service = Arc::new(Service::default());
         service.state().buses.insert(bus.into());
         let serving = service.clone();
         let answer = move |call: http::Call| std::future::ready(serving.answer(&call));
-        let _accepting = http::accept(listener, answer);
-        Ok(Self { address, service, _accepting })
+        Ok(Self { server: http::Server::start(answer).await?, service })
     }
 
     /// Where clients connect to.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address
     }
 
     /// The same as a URL.
     pub fn endpoint_url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// How the next calls of `PutEvents` are answered, one after another.

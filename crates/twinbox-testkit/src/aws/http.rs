@@ -1,6 +1,6 @@
 //! As much of an HTTP/1.1 server as the fakes need, so that they can also answer wrongly.
 use serde_json::{Value, json};
-use std::{fmt::Display, io, time::Duration};
+use std::{fmt::Display, io, net::SocketAddr, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
@@ -74,23 +74,38 @@ impl Reply {
     }
 }
 
-/// Serves every client until the set is dropped.
-pub(super) fn accept<A, F>(listener: TcpListener, answer: A) -> JoinSet<()>
-where
-    A: Fn(Call) -> F + Clone + Send + 'static,
-    F: Future<Output = Reply> + Send,
-{
-    let mut accepting = JoinSet::new();
-    accepting.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((client, _)) = listener.accept().await {
-            let answer = answer.clone();
-            connections.spawn(async move {
-                let _ = serve(client, answer).await;
-            });
-        }
-    });
-    accepting
+/// Serves every client until it is dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    _accepting: JoinSet<()>,
+}
+
+impl Server {
+    /// Listens on a free port of loopback.
+    pub(super) async fn start<A, F>(answer: A) -> io::Result<Self>
+    where
+        A: Fn(Call) -> F + Clone + Send + 'static,
+        F: Future<Output = Reply> + Send,
+    {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let mut _accepting = JoinSet::new();
+        _accepting.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let answer = answer.clone();
+                connections.spawn(async move {
+                    let _ = serve(client, answer).await;
+                });
+            }
+        });
+        Ok(Self { address, _accepting })
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
 }
 
 /// Answers one call after another, until the client leaves or an answer ends the connection.

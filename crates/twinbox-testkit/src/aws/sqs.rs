@@ -4,11 +4,10 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     io,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
-use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::Instant};
+use tokio::{sync::watch, time::Instant};
 
 /// Entries that the service takes at a time, and messages that it gives.
 const BATCH_MAX: usize = 10;
@@ -19,9 +18,8 @@ const BATCH_MAX: usize = 10;
 /// holds until the message is delivered again.
 #[derive(Debug)]
 pub struct FakeSqs {
-    address: SocketAddr,
+    server: http::Server,
     service: Arc<Service>,
-    _accepting: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
@@ -58,21 +56,18 @@ impl FakeSqs {
     /// # Errors
     /// No port can be had.
     pub async fn start() -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
         let service = Arc::new(Service::default());
         let serving = service.clone();
         let answer = move |call: http::Call| {
             let service = serving.clone();
             async move { service.answer(&call).await }
         };
-        let _accepting = http::accept(listener, answer);
-        Ok(Self { address, service, _accepting })
+        Ok(Self { server: http::Server::start(answer).await?, service })
     }
 
     /// Where clients connect to, as a URL.
     pub fn endpoint_url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// Makes the queue if it is not there, and answers with its URL.
