@@ -91,7 +91,8 @@ impl Draft {
         self
     }
 
-    /// When it happened. Default: the database's time when it is written to the log. Orders nothing.
+    /// When it happened. Default: the database's time when it is written to the log. Orders nothing; but a consumer
+    /// that has forgotten messages which are newer cannot tell this one from them, and does not run it.
     pub fn time(mut self, time: Timestamp) -> Self {
         self.fields.time = Some(time);
         self

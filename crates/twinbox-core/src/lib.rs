@@ -42,7 +42,7 @@ pub use message::Message;
 pub use partitioned::{PartitionReader, PartitionedLog, Place, Sequenced};
 pub use pattern::{InvalidPattern, TypePattern};
 pub use retry::RetryPolicy;
-pub use source::{Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport};
+pub use source::{Horizon, Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport};
 pub use timestamp::Timestamp;
 
 /// A boxed future that can be sent to another thread.

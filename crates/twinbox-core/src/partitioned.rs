@@ -1,5 +1,5 @@
 //! The seam to brokers whose log can be read from any place, partition by partition.
-use crate::{BoxFuture, Message, SourceError};
+use crate::{BoxFuture, Horizon, Message, SourceError};
 
 /// How far a consumer is in one partition of a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,6 +15,11 @@ pub struct Place {
 pub trait PartitionedLog: Send + Sync {
     /// How many partitions there are, counted from 0. A key is always in the same.
     fn partitions(&self) -> u32;
+
+    /// How old what it delivers may be, as the broker has said when it was opened.
+    fn horizon(&self) -> Horizon {
+        Horizon::Unlimited
+    }
 
     /// Reads one partition behind a place. From the beginning, if the place is of another log.
     ///

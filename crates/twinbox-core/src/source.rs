@@ -43,6 +43,22 @@ pub struct Subscription {
     pub ordered: bool,
 }
 
+/// How long after it was published a message may still be delivered, be it again. An inbox has to remember for longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Horizon {
+    /// What is settled never comes again.
+    Settled,
+    /// Not after this age.
+    Within {
+        /// Since it was published.
+        age: Duration,
+        /// What says so, for whoever has to change it.
+        because: String,
+    },
+    /// For ever, or nobody knows.
+    Unlimited,
+}
+
 /// Deliveries of one consumer.
 pub trait Source: Send {
     /// Waits for at least one delivery and answers with at most `max`. Cancel safe: what is not returned is
@@ -55,6 +71,11 @@ pub trait Source: Send {
     /// Messages that wait at the broker, as far as it has said so.
     fn lag(&self) -> Option<u64> {
         None
+    }
+
+    /// How old what it delivers may be, as the broker has said when it was subscribed.
+    fn horizon(&self) -> Horizon {
+        Horizon::Unlimited
     }
 
     /// Lets go in good order: what is settled is recorded, and another process can take over at once.

@@ -3,7 +3,7 @@ use crate::{Error, ErrorKind, NatsOptions, stream};
 use async_nats::{
     Client, ConnectErrorKind, ConnectOptions, Event, RequestErrorKind, ServerError,
     connection::State,
-    jetstream::{Context, ContextBuilder, response::Response},
+    jetstream::{Context, ContextBuilder, response::Response, stream::Info},
     rustls,
 };
 use bytes::Bytes;
@@ -136,15 +136,17 @@ impl Link {
     }
 
     /// Asks for the stream. Fails if it does not exist or takes no subject of ours.
-    pub(crate) async fn check_stream(&self) -> Result<(), Error> {
-        stream::check_subjects(&stream::info(self, &self.options.stream).await?, &self.options)
+    pub(crate) async fn check_stream(&self) -> Result<Info, Error> {
+        let info = stream::info(self, &self.options.stream).await?;
+        stream::check_subjects(&info, &self.options)?;
+        Ok(info)
     }
 
     /// The same, and creates the stream if that was asked for.
     pub(crate) async fn prepare_stream(&self) -> Result<(), Error> {
         match &self.options.create_stream {
             Some(asked) => stream::provision(self, &self.options, asked).await,
-            None => self.check_stream().await,
+            None => self.check_stream().await.map(drop),
         }
     }
 }

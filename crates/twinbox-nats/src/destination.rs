@@ -138,7 +138,7 @@ async fn look_closer(link: &Weak<Link>, error: PublishError) -> PublishError {
     let Some(link) = link.upgrade() else { return error };
     match error.kind() {
         PublishErrorKind::NoHome => match link.check_stream().await {
-            Ok(()) => error,
+            Ok(_) => error,
             Err(error) => error.into(),
         },
         PublishErrorKind::InDoubt if link.take_denial() => {

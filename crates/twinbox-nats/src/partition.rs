@@ -13,12 +13,15 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
-use twinbox_core::{BoxFuture, PartitionReader, PartitionedLog, Place, Sequenced, SourceError, Subscription};
+use twinbox_core::{
+    BoxFuture, Horizon, PartitionReader, PartitionedLog, Place, Sequenced, SourceError, Subscription,
+};
 
 /// A stream over one connection, for all partitions that a process reads.
 pub(crate) struct StreamLog {
     link: Arc<Link>,
     subscription: Subscription,
+    horizon: Horizon,
 }
 
 /// The part of what the server says of a stream that names its subjects.
@@ -36,8 +39,8 @@ struct SubjectsState {
 impl StreamLog {
     pub(crate) async fn open(link: Link, subscription: &Subscription) -> Result<Self, Error> {
         consumer::check_names(subscription)?;
-        link.check_stream().await?;
-        let log = Self { link: Arc::new(link), subscription: subscription.clone() };
+        let horizon = stream::horizon(&link.check_stream().await?);
+        let log = Self { link: Arc::new(link), subscription: subscription.clone(), horizon };
         log.check_partitions().await?;
         Ok(log)
     }
@@ -65,6 +68,10 @@ impl StreamLog {
 impl PartitionedLog for StreamLog {
     fn partitions(&self) -> u32 {
         self.link.options.partitions
+    }
+
+    fn horizon(&self) -> Horizon {
+        self.horizon.clone()
     }
 
     fn read<'a>(

@@ -6,6 +6,7 @@ use crate::{
     partition::StreamLog,
     pull::{Pull, unavailable},
     settle::{self, Delivery},
+    stream,
     wire::{self, Place},
 };
 use async_nats::{Message, jetstream};
@@ -13,7 +14,8 @@ use futures::StreamExt as _;
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 use twinbox_core::{
-    BoxError, BoxFuture, PartitionedLog, Received, Source, SourceError, Subscription, Timestamp, Transport,
+    BoxError, BoxFuture, Horizon, PartitionedLog, Received, Source, SourceError, Subscription, Timestamp,
+    Transport,
 };
 
 impl Transport for Nats {
@@ -26,10 +28,18 @@ impl Transport for Nats {
         Box::pin(async {
             let link = self.consuming().await?;
             consumer::provision(&link, &self.options, subscription).await?;
+            let horizon = match stream::info(&link, &self.options.stream).await {
+                Ok(info) => stream::horizon(&info),
+                Err(error) => {
+                    let cause = &error as &dyn std::error::Error;
+                    tracing::warn!(error = cause, "for how long the stream keeps messages is not known");
+                    Horizon::Unlimited
+                }
+            };
             let consumer = &subscription.consumer;
             let pull = Pull::open(Arc::new(link), consumer::durable(consumer), consumer.clone()).await?;
             tracing::info!(consumer, "subscribed");
-            Ok(Box::new(PullSource { pull }) as _)
+            Ok(Box::new(PullSource { pull, horizon }) as _)
         })
     }
 
@@ -61,6 +71,7 @@ impl Nats {
 
 struct PullSource {
     pull: Pull,
+    horizon: Horizon,
 }
 
 impl Source for PullSource {
@@ -78,6 +89,10 @@ impl Source for PullSource {
 
     fn lag(&self) -> Option<u64> {
         self.pull.lag
+    }
+
+    fn horizon(&self) -> Horizon {
+        self.horizon.clone()
     }
 
     /// What was delivered and not returned goes back at once.

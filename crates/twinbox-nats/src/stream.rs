@@ -8,6 +8,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
+use twinbox_core::Horizon;
 
 /// What the stream has to be like.
 ///
@@ -158,6 +159,19 @@ pub(crate) fn check_subjects(info: &Info, options: &NatsOptions) -> Result<(), E
     }
     let all = subject::all(&options.prefix);
     Err(Error::mismatch(format!("the stream `{name}` takes {subjects:?} and nothing of `{all}`")))
+}
+
+/// How old the messages of a stream can be when they are delivered.
+pub(crate) fn horizon(info: &Info) -> Horizon {
+    let Config { name, max_age, duplicate_window, .. } = &info.config;
+    if max_age.is_zero() {
+        return Horizon::Unlimited;
+    }
+    let because = format!(
+        "the stream `{name}` keeps messages for {max_age:?} (max_age), and drops copies for {duplicate_window:?} \
+         (duplicate_window)"
+    );
+    Horizon::Within { age: (*max_age).max(*duplicate_window), because }
 }
 
 /// Compares what the server says with what was asked for: servers ignore silently what they do not know.

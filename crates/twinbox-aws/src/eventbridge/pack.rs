@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_request_ends_at_a_bound_or_a_repeated_key() {
-        assert_eq!(runs(&[]), []);
+        assert!(runs(&[]).is_empty());
         assert_eq!(runs(&[(1, None); 7]), [0..3, 3..6, 6..7]);
         assert_eq!(runs(&[(60, None), (40, None), (1, None)]), [0..2, 2..3]);
         assert_eq!(runs(&[(1, Some("a")), (1, Some("b")), (1, Some("a"))]), [0..2, 2..3]);

@@ -14,13 +14,15 @@ use aws_sdk_sqs::{
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::task::{JoinError, JoinSet};
 use twinbox_core::{
-    BoxFuture, Received, Source, SourceError, SourceErrorKind, Subscription, Timestamp, Transport,
+    BoxFuture, Horizon, Received, Source, SourceError, SourceErrorKind, Subscription, Timestamp, Transport,
 };
 
 /// Messages of one request.
 const BATCH_MAX: usize = 10;
 /// Requests for messages that are under way at a time, when each brings all that it may.
 const REQUESTS_MAX: usize = 8;
+/// For how long EventBridge tries to bring an event to a queue, unless its rule says less.
+const DELIVERY_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How often a request is sent again by the SDK. What it asked for twice is hidden, and comes again.
 const ATTEMPTS_MAX: u32 = 3;
 
@@ -46,7 +48,7 @@ impl Transport for Sqs {
                 )));
             };
             let client = client(&self.options, url).await?;
-            look(&client, consumer, url).await?;
+            let horizon = look(&client, consumer, url).await?;
             let shared = Shared {
                 desk: Desk::open(&client, url, self.options.visibility),
                 client,
@@ -56,6 +58,7 @@ impl Transport for Sqs {
             };
             Ok(Box::new(QueueSource {
                 shared: Arc::new(shared),
+                horizon,
                 requests: JoinSet::new(),
                 asked: 0,
                 is_full: false,
@@ -81,14 +84,17 @@ async fn client(options: &SqsOptions, queue_url: &str) -> Result<Client, SourceE
     Ok(Client::from_conf(config.build()))
 }
 
-/// Whether the queue is there, and whether it gives messages up by itself.
-async fn look(client: &Client, consumer: &str, queue_url: &str) -> Result<(), SourceError> {
-    let asked = client.get_queue_attributes().queue_url(queue_url);
-    let asked = asked.attribute_names(QueueAttributeName::RedrivePolicy).send().await;
+/// Whether the queue is there, for how long it keeps messages, and whether it gives them up by itself.
+async fn look(client: &Client, consumer: &str, queue_url: &str) -> Result<Horizon, SourceError> {
+    let asked = client
+        .get_queue_attributes()
+        .queue_url(queue_url)
+        .attribute_names(QueueAttributeName::MessageRetentionPeriod)
+        .attribute_names(QueueAttributeName::RedrivePolicy);
     let what = format!("asking for the queue of the consumer `{consumer}`, {queue_url}");
-    let found = asked.map_err(|e| classify::of_request(&what, e))?;
-    let policy = found.attributes().and_then(|found| found.get(&QueueAttributeName::RedrivePolicy));
-    if let Some(policy) = policy {
+    let found = asked.send().await.map_err(|e| classify::of_request(&what, e))?;
+    let attribute = |name| found.attributes().and_then(|found| found.get(&name));
+    if let Some(policy) = attribute(QueueAttributeName::RedrivePolicy) {
         tracing::warn!(
             consumer,
             queue_url,
@@ -98,7 +104,16 @@ async fn look(client: &Client, consumer: &str, queue_url: &str) -> Result<(), So
         );
     }
     tracing::info!(consumer, queue_url, "subscribed");
-    Ok(())
+    let kept = attribute(QueueAttributeName::MessageRetentionPeriod).and_then(|seconds| seconds.parse().ok());
+    Ok(kept.map_or(Horizon::Unlimited, |seconds| {
+        let kept = Duration::from_secs(seconds);
+        let because = format!(
+            "the queue `{}` keeps messages for {kept:?} (MessageRetentionPeriod), and EventBridge may take \
+             {DELIVERY_MAX:?} until one is there",
+            name_of(queue_url)
+        );
+        Horizon::Within { age: kept.saturating_add(DELIVERY_MAX), because }
+    }))
 }
 
 struct Shared {
@@ -114,6 +129,7 @@ type Answer = (usize, Result<Vec<Received>, SourceError>);
 /// Asks for no more messages than it may return, because those that wait are hidden from others.
 struct QueueSource {
     shared: Arc<Shared>,
+    horizon: Horizon,
     requests: JoinSet<Answer>,
     /// Messages that the requests under way may bring.
     asked: usize,
@@ -136,6 +152,10 @@ impl Source for QueueSource {
             }
             Ok(self.at_hand.drain(..max.min(self.at_hand.len())).collect())
         })
+    }
+
+    fn horizon(&self) -> Horizon {
+        self.horizon.clone()
     }
 
     /// Waits for the requests under way, and shows at once what they bring.

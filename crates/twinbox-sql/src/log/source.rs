@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, time::Duration};
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use twinbox_core::{
-    BoxFuture, Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport,
+    BoxFuture, Horizon, Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport,
 };
 use uuid::Uuid;
 
@@ -93,6 +93,10 @@ impl Source for LogSource {
                 Ok(()) => SourceError::new(SourceErrorKind::Unavailable, "the log source is closed"),
             })
         })
+    }
+
+    fn horizon(&self) -> Horizon {
+        Horizon::Settled
     }
 
     fn close(mut self: Box<Self>) -> BoxFuture<'static, Result<(), SourceError>> {

@@ -11,6 +11,8 @@ use tokio::{sync::watch, time::Instant};
 
 /// Entries that the service takes at a time, and messages that it gives.
 const BATCH_MAX: usize = 10;
+/// What a queue says of how long it keeps messages; four days, as the service's own default.
+const RETENTION_SECONDS: &str = "345600";
 
 /// Standard queues of SQS on loopback, whose clock the test sets. Dropped, it cuts every connection.
 ///
@@ -179,7 +181,9 @@ impl Service {
             return http::Reply::error(400, "QueueDoesNotExist");
         }
         answer.reply(match name {
-            "GetQueueAttributes" => http::Reply::ok(&json!({"Attributes": {}})),
+            "GetQueueAttributes" => {
+                http::Reply::ok(&json!({"Attributes": {"MessageRetentionPeriod": RETENTION_SECONDS}}))
+            }
             "ReceiveMessage" => self.receive(queue, &body).await,
             "DeleteMessageBatch" | "ChangeMessageVisibilityBatch" => self.settle(queue, &body, &answer),
             _ => http::Reply::error(400, "InvalidAction"),
