@@ -151,6 +151,9 @@ async fn once<DB: Dialect, S>(
             }
             return Outcome::Duplicate.into();
         }
+        Err(error) if error.kind() == ErrorKind::Forgotten => {
+            return bury(store, consumer, message, DeadReason::InDoubt, &error.to_string(), 0).await;
+        }
         Err(error) => return store_error(&error),
     };
     crash::point("consumer.after_claim");

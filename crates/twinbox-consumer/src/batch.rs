@@ -3,14 +3,49 @@ use crate::{
     Outcome,
     attempt::{finish, run},
     handler::Handler,
-    start::Runtime,
+    start::{Runtime, given_back},
+    worker::{Shared, keep_alive},
 };
 use std::collections::{BTreeSet, HashSet};
-use twinbox_core::{Message, MessageId};
+use twinbox_core::{Message, MessageId, Received};
 use twinbox_sql::Dialect;
 
+impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
+    /// Handles them and settles each. Answers with how many.
+    pub(crate) async fn batch(&self, received: Vec<Received>) -> usize {
+        let messages: Vec<Message> = received.iter().map(|one| one.message.clone()).collect();
+        let settles: Vec<_> = received.iter().map(|one| &*one.settle).collect();
+        let redelivered = received.iter().any(|one| one.redelivered);
+        let outcomes = keep_alive(&settles, self.batch_outcomes(&messages, redelivered)).await;
+        let count = received.len();
+        let settling = received.into_iter().zip(&messages).zip(outcomes);
+        let settling = settling.map(|((one, message), outcome)| self.settle(one.settle, message, outcome));
+        futures::future::join_all(settling).await;
+        count
+    }
+
+    /// In one transaction, or, if that fails, one by one.
+    async fn batch_outcomes(&self, messages: &[Message], redelivered: bool) -> Vec<Outcome> {
+        if let Some(handler) = self.handler(&messages[0].event_type) {
+            let Some(_turn) = self.turn(&self.stop, handler.event_type).await else {
+                return messages.iter().map(|_| given_back()).collect();
+            };
+            let outcomes =
+                process_batch(&self.runtime(&self.stop, None), handler, messages, redelivered).await;
+            if let Some(outcomes) = outcomes {
+                return outcomes;
+            }
+        }
+        let mut outcomes = Vec::with_capacity(messages.len());
+        for message in messages {
+            outcomes.push(self.outcome(&self.stop, None, message, None, redelivered).await);
+        }
+        outcomes
+    }
+}
+
 /// None: it failed, and its messages are to be handled one by one.
-pub(crate) async fn process_batch<DB: Dialect, S>(
+async fn process_batch<DB: Dialect, S>(
     runtime: &Runtime<'_, DB, S>,
     handler: &Handler<DB, S>,
     messages: &[Message],

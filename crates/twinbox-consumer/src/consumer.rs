@@ -1,13 +1,13 @@
 use crate::{
-    Error, ErrorKind, EventHandler, Handler, Order, Outcome, Status, attempt,
+    Error, ErrorKind, EventHandler, Handler, InboxRetention, Order, Outcome, Status, attempt,
     handler::Run,
     start::{OpenStarts, Runtime},
-    worker::{Group, Worker},
+    worker::{Group, Options, Worker},
 };
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, Subscription, Transport, limits};
-use twinbox_sql::{Dialect, Store, inbox::Attempt};
+use twinbox_sql::{Dialect, HandlerError, HandlerResult, Store, inbox::Attempt};
 
 /// The default of [`Consumer::lease`].
 const LEASE: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ pub struct Consumer<DB: Dialect, S> {
     state: Arc<S>,
     handlers: Vec<Handler<DB, S>>,
     transport: Arc<dyn Transport>,
-    lease: Duration,
+    options: Options,
     status: Status,
 }
 
@@ -34,7 +34,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     pub fn new(store: Store<DB>, state: S) -> Self {
         let transport = Arc::new(store.log());
         let (state, status) = (Arc::new(state), Status::default());
-        Self { store, state, handlers: Vec::new(), transport, lease: LEASE, status }
+        let options = Options { lease: LEASE, inbox_retention: InboxRetention::Automatic };
+        Self { store, state, handlers: Vec::new(), transport, options, status }
     }
 
     /// Where messages come from. Default: the log of the store.
@@ -47,8 +48,17 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// for. Also how long one attempt may take there, because its transaction keeps a successor out. At least 1 s.
     /// Default 5 s.
     #[must_use]
-    pub fn lease(self, lease: Duration) -> Self {
-        Self { lease: lease.max(Duration::from_secs(1)), ..self }
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease.max(Duration::from_secs(1));
+        self
+    }
+
+    /// For how long the inbox remembers what was handled; what is older is deleted while the consumers
+    /// [`run`](Self::run). Default: [`InboxRetention::Automatic`].
+    #[must_use]
+    pub fn inbox_retention(mut self, retention: InboxRetention) -> Self {
+        self.options.inbox_retention = retention;
+        self
     }
 
     /// Adds a function marked with `#[event_handler]`: `.handler::<invoice>()`.
@@ -78,9 +88,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     ///
     /// # Errors
     /// What needs a person: contradicting handlers, tables that are not fit, a transport that is not set up
-    /// as asked. The other consumers are stopped as well.
+    /// as asked, an inbox that would forget too early. The other consumers are stopped as well.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let Self { store, state, handlers, transport, lease, status } = self;
+        let Self { store, state, handlers, transport, options, status } = self;
         let groups = groups(handlers)?;
         store.check().await?;
         let stop = stop.child_token();
@@ -88,7 +98,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         for group in groups {
             let (store, state, transport) = (store.clone(), state.clone(), transport.clone());
             let progress = status.add(&group.subscription.consumer);
-            let worker = Worker::new(store, state, transport, group, stop.clone(), lease, progress);
+            let worker = Worker::new(store, state, transport, group, stop.clone(), options, progress);
             workers.spawn(worker.run());
         }
         let mut result = Ok(());
@@ -129,6 +139,21 @@ pub async fn unfinished<DB: Dialect, S, H: EventHandler<DB, S>>(
     let (stop, open) = (CancellationToken::new(), OpenStarts::default());
     let runtime = Runtime { store, state, stop: &stop, open: &open, fence: None };
     attempt::unfinished(&runtime, &H::handler(), message).await
+}
+
+/// Runs `H` in a transaction that others run in as well, for the harness.
+#[doc(hidden)]
+pub async fn run_within<DB: Dialect, S, H: EventHandler<DB, S>>(
+    store: &Store<DB>,
+    state: &S,
+    attempt: &mut Attempt<DB>,
+    message: &Message,
+) -> HandlerResult {
+    let (stop, open) = (CancellationToken::new(), OpenStarts::default());
+    let runtime = Runtime { store, state, stop: &stop, open: &open, fence: None };
+    attempt::run(&runtime, &H::handler(), attempt, &[message])
+        .await
+        .unwrap_or_else(|e| Err(HandlerError::reject(e)))
 }
 
 /// Handlers by consumer: each has its own claims, order and progress.

@@ -21,6 +21,7 @@
 //! | [`Handler`], [`EventHandler`], [`handler_fn`] | functions as handlers, with and without the macro |
 //! | [`Delivery`] | an event as it arrived |
 //! | [`Policy`] | attempts, concurrency, time-out |
+//! | [`InboxRetention`] | for how long it is remembered what was handled |
 //! | [`Status`] | what consumers are doing, for probes and metrics |
 //! | [`Provide`] | the state that handlers ask for |
 
@@ -30,11 +31,13 @@ mod consumer;
 mod delivery;
 mod error;
 mod handler;
+mod memory;
 mod ordered;
 mod partition;
 mod policy;
 mod start;
 mod status;
+mod trace;
 mod worker;
 
 pub use attempt::Outcome;
@@ -42,6 +45,7 @@ pub use consumer::{Consumer, deliver};
 pub use delivery::Delivery;
 pub use error::{Error, ErrorKind};
 pub use handler::{EventHandler, Handler, HandlerFn, Input, Provide, handler_fn};
+pub use memory::InboxRetention;
 pub use policy::{Order, Policy};
 pub use status::{ConsumerState, ConsumerStatus, Status};
 
@@ -49,7 +53,7 @@ pub use status::{ConsumerState, ConsumerStatus, Status};
 #[doc(hidden)]
 pub mod private {
     pub use crate::{
-        consumer::unfinished,
+        consumer::{run_within, unfinished},
         handler::{HandlerFuture, TxFor},
     };
 }

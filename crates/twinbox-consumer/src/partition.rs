@@ -239,7 +239,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         let redelivered = failing_since.is_some()
             || !matches!(work, Work::Received { next: Next { redelivered: false, .. }, .. });
         self.under_way.insert(work.message().message_id());
-        let span = shared.span(work.message());
+        let span = shared.span(std::iter::once(work.message()));
         let attempt = async move {
             let stopped = tokio::select! {
                 biased;
@@ -251,6 +251,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
                 true => given_back(),
                 false => shared.outcome(&stop, Some(fence), work.message(), defect, redelivered).await,
             };
+            shared.note(work.message(), &outcome);
             Ran { work, outcome, failing_since }
         };
         self.running.spawn(attempt.instrument(span));
@@ -258,7 +259,6 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
 
     async fn took(&mut self, Ran { work, outcome, failing_since }: Ran) {
         self.under_way.remove(&work.message().message_id());
-        self.shared.note(work.message(), &outcome);
         let (delay, counted) = match outcome {
             Outcome::Retried { delay, counted, .. } => (delay, counted),
             Outcome::Unavailable => (OUTAGE_DELAY, false),

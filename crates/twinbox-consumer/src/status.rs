@@ -100,6 +100,7 @@ pub(crate) struct Progress {
     ratio: Gauge,
     failed: Count,
     dead_letters: Count,
+    purged: Counter,
     /// In the order of [`OUTCOMES`].
     outcomes: [(Counter, Histogram); OUTCOMES.len()],
     /// By partition, where a process reads several.
@@ -126,6 +127,7 @@ impl Progress {
             ratio: gauge!("twinbox.consumer.dedup.ratio", "consumer" => label()),
             failed: Count::new(counter!("twinbox.consumer.attempts.failed", "consumer" => label())),
             dead_letters: Count::new(counter!("twinbox.consumer.dead_letters", "consumer" => label())),
+            purged: counter!("twinbox.consumer.inbox.purged", "consumer" => label()),
             outcomes: OUTCOMES.map(|outcome| {
                 let labels = [("consumer", label()), ("outcome", outcome.to_owned())];
                 (
@@ -185,6 +187,10 @@ impl Progress {
         });
     }
 
+    pub(crate) fn add_purged(&self, claims: u64) {
+        self.purged.increment(claims);
+    }
+
     /// Messages that wait at the broker for this partition, where there are several. None: nothing is known of it.
     pub(crate) fn set_lag(&self, partition: u32, lag: Option<u64>) {
         let mut all = self.lag.lock().unwrap_or_else(PoisonError::into_inner);
@@ -212,6 +218,11 @@ impl Drop for InFlight<'_> {
 /// Outcomes as labels.
 const OUTCOMES: [&str; 7] =
     ["handled", "duplicate", "failed", "put_off", "redacted", "dead_lettered", "unavailable"];
+
+/// The label of one.
+pub(crate) fn label(outcome: &Outcome) -> &'static str {
+    OUTCOMES[kind(outcome)]
+}
 
 /// Which of them it is.
 fn kind(outcome: &Outcome) -> usize {

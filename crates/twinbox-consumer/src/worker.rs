@@ -1,10 +1,12 @@
 //! The loop of one consumer: receive, handle beside each other, settle.
 use crate::{
-    Error, Outcome, attempt, batch,
+    Error, InboxRetention, Outcome, attempt,
     handler::{Handler, Run},
+    memory::Memory,
     ordered,
     start::{OpenStarts, Runtime, given_back},
     status::{ConsumerState, Progress},
+    trace,
 };
 use std::{
     collections::HashMap,
@@ -21,8 +23,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use twinbox_core::{
-    Message, PartitionedLog, Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport,
-    crash, reconnect::Reconnect,
+    Horizon, Message, PartitionedLog, Received, Settle, Source, SourceError, SourceErrorKind, Subscription,
+    Transport, crash, reconnect::Reconnect,
 };
 use twinbox_sql::{Dialect, Fence, Store, inbox::DeadReason};
 
@@ -56,12 +58,29 @@ pub(crate) struct Shared<DB: Dialect, S> {
     pub(crate) open: OpenStarts,
     pub(crate) lease: Duration,
     pub(crate) progress: Arc<Progress>,
+    memory: Memory,
 }
 
 /// How a transport lets a consumer read.
 enum Opened {
     Source(Box<dyn Source>),
     Log(Box<dyn PartitionedLog>),
+}
+
+impl Opened {
+    fn horizon(&self) -> Horizon {
+        match self {
+            Self::Source(source) => source.horizon(),
+            Self::Log(log) => log.horizon(),
+        }
+    }
+}
+
+/// What all consumers of a process are run with.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    pub(crate) lease: Duration,
+    pub(crate) inbox_retention: InboxRetention,
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
@@ -71,20 +90,27 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         transport: Arc<dyn Transport>,
         group: Group<DB, S>,
         stop: CancellationToken,
-        lease: Duration,
+        options: Options,
         progress: Arc<Progress>,
     ) -> Self {
         let turns =
             group.handlers.iter().map(|h| (h.event_type, Semaphore::new(h.policy.concurrency.max(1))));
         let (turns, away, open) = (turns.collect(), AtomicBool::new(false), OpenStarts::default());
-        let shared = Shared { store, state, group, turns, away, stop, open, lease, progress };
+        let Options { lease, inbox_retention } = options;
+        let memory = Memory::new(inbox_retention);
+        let shared = Shared { store, state, group, turns, away, stop, open, lease, progress, memory };
         Self { shared: Arc::new(shared), transport }
     }
 
     /// Subscribes again whenever the source fails, until `stop`.
     pub(crate) async fn run(self) -> Result<(), Error> {
-        let ended = self.until_stopped().await;
-        self.shared.progress.is(ConsumerState::Stopped);
+        let Shared { store, group, memory, progress, .. } = &*self.shared;
+        let forgetting = memory.forget(store, &group.subscription.consumer, progress);
+        let ended = tokio::select! {
+            ended = self.until_stopped() => ended,
+            () = forgetting => unreachable!("forgetting has no end"),
+        };
+        progress.is(ConsumerState::Stopped);
         ended
     }
 
@@ -97,6 +123,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
                 opened = self.open() => opened,
                 () = stop.cancelled() => break,
             };
+            if let Ok(opened) = &opened {
+                self.shared.memory.reach(&subscription.consumer, opened.horizon())?;
+            }
             let consumed = match opened {
                 Ok(Opened::Source(source)) => self.consume(source, &mut reconnect).await,
                 Ok(Opened::Log(log)) => ordered::consume(&self.shared, log, &mut reconnect).await,
@@ -221,29 +250,23 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             }
         }
         for one in single {
-            let (shared, span) = (shared.clone(), shared.span(&one.message));
+            let (shared, span) = (shared.clone(), shared.span(std::iter::once(&one.message)));
             running.spawn(async move { shared.each(one).await }.instrument(span));
         }
         for (_, batch) in batches {
-            let (shared, span) = (shared.clone(), shared.span(&batch[0].message));
+            let (shared, span) = (shared.clone(), shared.span(batch.iter().map(|one| &one.message)));
             running.spawn(async move { shared.batch(batch).await }.instrument(span));
         }
     }
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
-    fn handler(&self, event_type: &str) -> Option<&Handler<DB, S>> {
+    pub(crate) fn handler(&self, event_type: &str) -> Option<&Handler<DB, S>> {
         self.group.handlers.iter().find(|h| h.event_type == event_type)
     }
 
-    pub(crate) fn span(&self, message: &Message) -> tracing::Span {
-        tracing::debug_span!(
-            "process",
-            consumer = self.group.subscription.consumer,
-            message_id = %message.message_id(),
-            event_type = message.event_type,
-            correlation_id = message.correlation_id,
-        )
+    pub(crate) fn span<'a>(&self, messages: impl ExactSizeIterator<Item = &'a Message>) -> tracing::Span {
+        trace::span(&self.group.subscription.consumer, messages)
     }
 
     pub(crate) fn runtime<'a>(
@@ -263,7 +286,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
     }
 
     /// Waits until the handler of this type may run once more. None: it may not, because this process stops.
-    async fn turn(&self, stop: &CancellationToken, event_type: &str) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn turn(
+        &self,
+        stop: &CancellationToken,
+        event_type: &str,
+    ) -> Option<SemaphorePermit<'_>> {
         tokio::select! {
             biased;
             () = stop.cancelled() => None,
@@ -301,39 +328,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         }
     }
 
-    async fn batch(&self, received: Vec<Received>) -> usize {
-        let messages: Vec<Message> = received.iter().map(|one| one.message.clone()).collect();
-        let settles: Vec<_> = received.iter().map(|one| &*one.settle).collect();
-        let redelivered = received.iter().any(|one| one.redelivered);
-        let outcomes = keep_alive(&settles, self.batch_outcomes(&messages, redelivered)).await;
-        let count = received.len();
-        let settling = received.into_iter().zip(&messages).zip(outcomes);
-        let settling = settling.map(|((one, message), outcome)| self.settle(one.settle, message, outcome));
-        futures::future::join_all(settling).await;
-        count
-    }
-
-    /// In one transaction, or, if that fails, one by one.
-    async fn batch_outcomes(&self, messages: &[Message], redelivered: bool) -> Vec<Outcome> {
-        if let Some(handler) = self.handler(&messages[0].event_type) {
-            let Some(_turn) = self.turn(&self.stop, handler.event_type).await else {
-                return messages.iter().map(|_| given_back()).collect();
-            };
-            let outcomes =
-                batch::process_batch(&self.runtime(&self.stop, None), handler, messages, redelivered).await;
-            if let Some(outcomes) = outcomes {
-                return outcomes;
-            }
-        }
-        let mut outcomes = Vec::with_capacity(messages.len());
-        for message in messages {
-            outcomes.push(self.outcome(&self.stop, None, message, None, redelivered).await);
-        }
-        outcomes
-    }
-
     pub(crate) fn note(&self, message: &Message, outcome: &Outcome) {
         self.progress.note(outcome);
+        trace::ended(outcome);
         let message_id = message.message_id();
         tracing::debug!(%message_id, ?outcome, "delivery done");
         if let Outcome::Retried { delay, counted: true, error } = outcome {
@@ -341,7 +338,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         }
     }
 
-    async fn settle(&self, settle: Box<dyn Settle>, message: &Message, outcome: Outcome) {
+    pub(crate) async fn settle(&self, settle: Box<dyn Settle>, message: &Message, outcome: Outcome) {
         self.note(message, &outcome);
         let settled = match outcome {
             Outcome::Handled | Outcome::Duplicate | Outcome::Redacted | Outcome::DeadLettered { .. } => {
@@ -363,7 +360,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
 }
 
 /// Runs `work` and tells the source meanwhile that it goes on.
-async fn keep_alive<T>(settles: &[&dyn Settle], work: impl Future<Output = T>) -> T {
+pub(crate) async fn keep_alive<T>(settles: &[&dyn Settle], work: impl Future<Output = T>) -> T {
     let interval = settles.iter().find_map(|settle| settle.progress_interval());
     let Some(interval) = interval else { return work.await };
     let progress = async {

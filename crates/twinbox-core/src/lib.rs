@@ -32,6 +32,8 @@ pub mod reconnect;
 pub mod retry;
 pub mod source;
 mod timestamp;
+#[doc(hidden)]
+pub mod trace;
 
 pub use codec::{Encoded, PayloadCodec, PayloadContext};
 pub use destination::{Destination, PublishError, PublishErrorKind, Publisher};

@@ -13,6 +13,8 @@ macro_rules! migrations {
             // What ends a process that does not know it is tried again for ever, as before.
             "starts" "0005_starts.sql",
             "ordered" "0006_ordered.sql",
+            // A consumer that does not know purge marks runs what is in doubt: deploy all of one before they purge.
+            "purge_marks" "0007_purge_marks.sql",
         )
     };
     ($folder:literal: $($name:literal $file:literal,)+) => {
@@ -41,7 +43,7 @@ use sqlx::{
 };
 use sqlx_core::transaction::TransactionManager as _;
 use std::{borrow::Cow, cmp::Ordering};
-use twinbox_core::draft::Fields;
+use twinbox_core::{Timestamp, draft::Fields};
 use uuid::Uuid;
 
 /// `Self: Implied<T>` carries the bounds on `T` to every user of the trait that asks for it, so callers
@@ -139,6 +141,13 @@ pub trait Dialect:
     /// Claims messages. Where locks are waited for, the wait is bounded.
     #[doc(hidden)]
     const CLAIM: &'static str;
+    /// The same for a single message, where that is cheaper.
+    #[doc(hidden)]
+    const CLAIM_ONE: Option<&'static str>;
+    /// Deletes claims, the oldest first. Binds: consumer, claimed up to when, of messages up to which
+    /// time, how many at most.
+    #[doc(hidden)]
+    const PURGE_CLAIMS: &'static str;
 
     /// Copies due messages to the log in the order of their times, and deletes them unless
     /// [`FORGET_MOVED`](Self::FORGET_MOVED) does. Bind: how many at most.
@@ -234,7 +243,7 @@ pub trait Dialect:
     #[doc(hidden)]
     type Guard: Send + Sync;
     /// Claims messages in the order given and marks the transaction as one that only Twinbox may commit.
-    /// Answers with the ids that are new; the others were claimed before.
+    /// The others were claimed before.
     #[doc(hidden)]
     fn claim(
         conn: &mut Self::Connection,
@@ -242,7 +251,7 @@ pub trait Dialect:
         consumer: &str,
         claims: &[Claim<'_>],
         guard: &mut Option<Self::Guard>,
-    ) -> impl Future<Output = Result<Vec<Uuid>, Error>> + Send;
+    ) -> impl Future<Output = Result<Claims<Uuid>, Error>> + Send;
     /// Lets the commit that follows through, unless the handler ended the transaction.
     #[doc(hidden)]
     fn allow_commit(
@@ -273,6 +282,15 @@ pub struct Claim<'a> {
     pub(crate) source: Cow<'a, str>,
     pub(crate) event_id: Cow<'a, str>,
     pub(crate) payload_hash: Vec<u8>,
+    pub(crate) time: Micros,
+}
+
+/// Which messages are new, and the newest among those of the consumer whose claims were deleted.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Claims<T> {
+    pub(crate) new: Vec<T>,
+    pub(crate) mark: Option<Timestamp>,
 }
 
 /// What sqlx counts. None: a connection was swapped in, or a `begin` was dropped half-way inside the

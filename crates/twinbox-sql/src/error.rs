@@ -39,6 +39,8 @@ pub enum ErrorKind {
     TransactionAborted,
     /// A savepoint was begun and never ended.
     SavepointAbandoned,
+    /// The message is as old as claims that were deleted: nobody can tell whether it was handled.
+    Forgotten,
 }
 
 /// An error of the store.

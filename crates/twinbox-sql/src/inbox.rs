@@ -3,18 +3,26 @@
 //! [`Store::claim`] begins the transaction of a delivery with the claim as its first statement; what the
 //! handler writes commits together with it or not at all. Failures are counted in a table of their own,
 //! because an inbox row that a failed attempt left behind would make the retry a duplicate.
+mod dead_letters;
+mod purge;
+
+pub use dead_letters::{DeadLetter, DeadReason};
+
 use crate::{
     BatchTx, Dialect, Error, ErrorKind, Fence, OwnedTx, Store, Tx,
-    dialect::Claim,
-    row,
+    dialect::{Claim, Claims},
+    micros::Micros,
     scope::{Cause, Scope},
     sql::query,
     text::{bounded, text},
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
-use std::{collections::HashSet, time::Duration};
-use twinbox_core::{Message, MessageId};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+use twinbox_core::{Message, MessageId, Timestamp};
 
 /// How long a rollback is waited for.
 const ROLLBACK_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -121,51 +129,11 @@ impl<DB: Dialect> Attempt<DB> {
     }
 }
 
-/// Why a message became a dead letter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeadReason {
-    /// The handler rejected it.
-    Rejected,
-    /// Its attempts ran out.
-    Exhausted,
-    /// It cannot be read.
-    Undecodable,
-    /// The consumer has no handler for its type.
-    NoHandler,
-    /// Processes died when its handler ran.
-    Crashed,
-}
-
-impl DeadReason {
-    /// The word in the table.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Rejected => "rejected",
-            Self::Exhausted => "exhausted",
-            Self::Undecodable => "undecodable",
-            Self::NoHandler => "no_handler",
-            Self::Crashed => "crashed",
-        }
-    }
-
-    const fn state(self) -> &'static str {
-        if matches!(self, Self::Rejected) { "rejected" } else { "dead" }
-    }
-}
-
-/// A message that a consumer gave up on, as it is kept.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct DeadLetter {
-    /// The message, whole.
-    pub message: Message,
-    /// Why: see [`DeadReason::as_str`].
-    pub reason: String,
-    /// The last error.
-    pub error: String,
-    /// Attempts that failed.
-    pub attempts: u32,
+/// A transaction that has tried to claim.
+enum Begun<DB: Dialect> {
+    Open(Attempt<DB>),
+    /// All were claimed before, and nothing is written.
+    Known(OwnedTx<DB>),
 }
 
 impl<DB: Dialect> Store<DB> {
@@ -173,7 +141,8 @@ impl<DB: Dialect> Store<DB> {
     ///
     /// # Errors
     /// The database refused or is away; or another copy holds the claim for longer than 2 s, which is
-    /// contention and passes.
+    /// contention and passes. [`ErrorKind::Forgotten`]: the message has no claim, and is no newer than one whose claim
+    /// was [deleted](Self::purge_inbox).
     pub async fn claim(
         &self,
         consumer: &str,
@@ -196,8 +165,12 @@ impl<DB: Dialect> Store<DB> {
     ) -> Result<Claimed<DB>, Error> {
         let messages = std::slice::from_ref(message);
         match self.begin_claims(fence, consumer, messages, redelivered).await? {
-            Some(attempt) => Ok(Claimed::Open(attempt)),
-            None => self.duplicate(consumer, message).await.map(Claimed::Duplicate),
+            Begun::Open(attempt) => Ok(Claimed::Open(attempt)),
+            Begun::Known(mut tx) => {
+                let earlier = self.duplicate(tx.connection(), consumer, message).await?;
+                tx.rollback().await?;
+                Ok(Claimed::Duplicate(earlier))
+            }
         }
     }
 
@@ -212,7 +185,13 @@ impl<DB: Dialect> Store<DB> {
         messages: &[Message],
         redelivered: bool,
     ) -> Result<Option<Attempt<DB>>, Error> {
-        self.begin_claims(None, consumer, messages, redelivered).await
+        match self.begin_claims(None, consumer, messages, redelivered).await? {
+            Begun::Open(attempt) => Ok(Some(attempt)),
+            Begun::Known(tx) => {
+                tx.rollback().await?;
+                Ok(None)
+            }
+        }
     }
 
     async fn begin_claims(
@@ -221,32 +200,45 @@ impl<DB: Dialect> Store<DB> {
         consumer: &str,
         messages: &[Message],
         redelivered: bool,
-    ) -> Result<Option<Attempt<DB>>, Error> {
+    ) -> Result<Begun<DB>, Error> {
         let mut tx = self.begin().await?;
         if let Some(fence) = fence {
             self.hold_fence(tx.connection(), consumer, fence).await?;
         }
         let mut guard = None;
-        let claimed = self.insert_claims(&mut tx, consumer, messages, &mut guard).await?;
+        let Claims { new: claimed, mark } =
+            self.insert_claims(&mut tx, consumer, messages, &mut guard).await?;
         let (Some(guard), Some(first)) = (guard, claimed.first()) else {
-            tx.rollback().await?;
-            return Ok(None);
+            return Ok(Begun::Known(tx));
         };
-        let (mut failures, mut recorded) = (0, Vec::new());
+        let (mut failures, mut recorded, mut failed) = (0, Vec::new(), HashSet::new());
         if redelivered {
             for &n in &claimed {
                 let id = messages[n].message_id();
                 if let Some(of_one) = self.read_failures(tx.connection(), consumer, id).await? {
                     failures = failures.max(of_one);
                     recorded.push(id);
+                    failed.extend((of_one > 0).then_some(n));
                 }
             }
+        }
+        // What has failed was not handled, however old it is.
+        let may_be_forgotten =
+            |mark: Timestamp| claimed.iter().any(|n| messages[*n].time <= mark && !failed.contains(n));
+        if let Some(mark) = mark.filter(|mark| may_be_forgotten(*mark)) {
+            tx.rollback().await?;
+            return Err(Error::new(
+                ErrorKind::Forgotten,
+                format!(
+                    "claims of messages up to {mark} were deleted, so nobody can tell whether it was handled"
+                ),
+            ));
         }
         // So that no two batches wait for each other.
         recorded.sort_unstable();
         let scope = Scope::new(self.statements().clone(), consumer, Cause::of(&messages[*first]));
         let scope = Box::new(scope);
-        Ok(Some(Attempt { tx, guard, scope, claimed, failures, recorded }))
+        Ok(Begun::Open(Attempt { tx, guard, scope, claimed, failures, recorded }))
     }
 
     /// Answers with the places of the messages that are new. In the order of their ids, so that no two
@@ -257,7 +249,7 @@ impl<DB: Dialect> Store<DB> {
         consumer: &str,
         messages: &[Message],
         guard: &mut Option<DB::Guard>,
-    ) -> Result<Vec<usize>, Error> {
+    ) -> Result<Claims<usize>, Error> {
         let mut order: Vec<_> = messages.iter().map(Message::message_id).zip(0..).collect();
         order.sort_unstable();
         order.dedup_by_key(|(id, _)| *id);
@@ -266,14 +258,15 @@ impl<DB: Dialect> Store<DB> {
             source: text(&messages[n].source),
             event_id: text(&messages[n].id),
             payload_hash: Sha256::digest(&messages[n].payload).to_vec(),
+            time: Micros(messages[n].time),
         };
         let claims: Vec<_> = order.iter().map(claim).collect();
-        let new = DB::claim(tx.connection(), self.statements(), consumer, &claims, guard).await?;
-        let new: HashSet<_> = new.into_iter().collect();
-        let mut places: Vec<_> =
-            order.into_iter().filter(|(id, _)| new.contains(&id.as_uuid())).map(|(_, n)| n).collect();
-        places.sort_unstable();
-        Ok(places)
+        let Claims { new, mark } =
+            DB::claim(tx.connection(), self.statements(), consumer, &claims, guard).await?;
+        let places: HashMap<_, _> = order.into_iter().map(|(id, n)| (id.as_uuid(), n)).collect();
+        let mut new: Vec<_> = new.iter().filter_map(|id| places.get(id).copied()).collect();
+        new.sort_unstable();
+        Ok(Claims { new, mark })
     }
 
     /// None: nothing is on record, no start either.
@@ -292,14 +285,17 @@ impl<DB: Dialect> Store<DB> {
         Ok(failures.map(|failures| u32::try_from(failures).unwrap_or(u32::MAX)))
     }
 
-    async fn duplicate(&self, consumer: &str, message: &Message) -> Result<Duplicate, Error> {
-        let mut conn = self.connection().await?;
+    async fn duplicate(
+        &self,
+        conn: &mut DB::Connection,
+        consumer: &str,
+        message: &Message,
+    ) -> Result<Duplicate, Error> {
         let row = query::<DB>(&self.statements().claimed)
             .bind(consumer.to_owned())
             .bind(message.message_id().as_uuid())
-            .fetch_optional(&mut *conn)
+            .fetch_optional(conn)
             .await?;
-        conn.done().await?;
         let Some(row) = row else {
             return Err(Error::new(ErrorKind::Busy, "the claim was there and is gone: try again"));
         };
@@ -324,69 +320,5 @@ impl<DB: Dialect> Store<DB> {
         let failures = self.read_failures(tx.connection(), consumer, id).await?;
         tx.commit().await?;
         Ok(failures.unwrap_or(0))
-    }
-
-    /// Gives a message up: claim, letter and forgotten failures in one transaction. Acknowledge after it.
-    /// False: it was done with before.
-    ///
-    /// # Errors
-    /// The database refused or is away: nothing is written, and the message is delivered again.
-    pub async fn dead_letter(
-        &self,
-        consumer: &str,
-        message: &Message,
-        reason: DeadReason,
-        error: &str,
-        attempts: u32,
-    ) -> Result<bool, Error> {
-        let id = message.message_id();
-        let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
-        let mut guard = None;
-        let claimed =
-            self.insert_claims(&mut tx, consumer, std::slice::from_ref(message), &mut guard).await?;
-        let (false, Some(guard)) = (claimed.is_empty(), guard) else {
-            tx.rollback().await?;
-            return Ok(false);
-        };
-        let statements = self.statements();
-        query::<DB>(&statements.set_state)
-            .bind(reason.state().to_owned())
-            .bind(consumer.to_owned())
-            .bind(id.as_uuid())
-            .execute(tx.connection())
-            .await?;
-        row::bind_letter::<DB>(
-            query::<DB>(&statements.bury),
-            consumer,
-            message,
-            reason,
-            &bounded(error),
-            attempts,
-        )
-        .execute(tx.connection())
-        .await?;
-        query::<DB>(&statements.forget_failures)
-            .bind(consumer.to_owned())
-            .bind(id.as_uuid())
-            .execute(tx.connection())
-            .await?;
-        DB::allow_commit(tx.connection(), statements, &guard).await?;
-        tx.commit_guarded().await?;
-        Ok(true)
-    }
-
-    /// The newest dead letters of a consumer, newest first.
-    ///
-    /// # Errors
-    /// The database refused or is away.
-    pub async fn dead_letters(&self, consumer: &str, limit: u32) -> Result<Vec<DeadLetter>, Error> {
-        let mut conn = self.connection().await?;
-        let rows = query::<DB>(&self.statements().dead_letters)
-            .bind(consumer.to_owned())
-            .bind(i64::from(limit))
-            .fetch_all(&mut *conn)
-            .await?;
-        conn.done().await?;
-        rows.iter().map(row::letter::<DB>).collect()
     }
 }

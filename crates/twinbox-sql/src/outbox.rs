@@ -7,7 +7,7 @@ use crate::{
 };
 use sqlx::Row as _;
 use std::{fmt, marker::PhantomData, sync::Arc};
-use twinbox_core::{BoxFuture, Draft, Event, Message, MessageId, draft::Fields, id};
+use twinbox_core::{BoxFuture, Draft, Event, Message, MessageId, draft::Fields, id, trace};
 
 /// Messages that one statement of [`Outbox::publish_all`] writes at most. More become several statements of
 /// the same transaction.
@@ -171,6 +171,7 @@ async fn write<DB: Dialect>(
 /// Fills in what the draft leaves open.
 fn complete(draft: Draft, scope: Option<&mut Scope>) -> Fields {
     let mut fields = draft.fields;
+    fields.traceparent = fields.traceparent.take().or_else(trace::current);
     if let Some(scope) = scope {
         scope.inherit(&mut fields);
     }

@@ -188,6 +188,18 @@ statements! {
 
     // By primary key (consumer, message_id).
     claim: DB::CLAIM;
+    claim_one: DB::CLAIM_ONE.unwrap_or_default();
+    purge_mark: "SELECT time FROM {purge_marks} WHERE consumer = ?";
+    purge_mark_moves: "INSERT INTO {purge_marks} AS m (consumer, time) VALUES (?, ?) \
+        ON CONFLICT (consumer) DO UPDATE SET time = excluded.time WHERE excluded.time > m.time";
+    // By inbox_claimed_at, both. Claims of one transaction have one time.
+    purgeable_claims: "SELECT max(claimed_at), max(COALESCE(time, claimed_at)) FROM {inbox} \
+        WHERE consumer = ? AND claimed_at <= (SELECT max(claimed_at) FROM ( \
+            SELECT claimed_at FROM {inbox} WHERE consumer = ? AND claimed_at < (SELECT {after}) \
+            ORDER BY claimed_at LIMIT ?) oldest)";
+    purge_claims: DB::PURGE_CLAIMS;
+    purge_attempts: "DELETE FROM {attempts} \
+        WHERE consumer = ? AND last_failed_at < (SELECT {after}) AND starts = 0";
     set_state: "UPDATE {inbox} SET state = ? WHERE consumer = ? AND message_id = ?";
     claimed: "SELECT payload_hash, state FROM {inbox} WHERE consumer = ? AND message_id = ?";
     failures: "SELECT failures FROM {attempts} WHERE consumer = ? AND message_id = ?";

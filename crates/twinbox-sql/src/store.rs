@@ -193,6 +193,12 @@ impl<DB: Dialect> Store<DB> {
         &self.statements.service
     }
 
+    /// Where a table is, without quotes. The empty name: how all begin.
+    #[doc(hidden)]
+    pub fn table(&self, name: &str) -> String {
+        DB::table(&self.statements.namespace, name).replace('"', "")
+    }
+
     pub(crate) fn statements(&self) -> &Arc<Statements> {
         &self.statements
     }

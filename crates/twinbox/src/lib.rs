@@ -34,8 +34,8 @@
 pub use tokio_util::sync::CancellationToken;
 pub use twinbox_consumer::{
     Consumer, ConsumerState, ConsumerStatus, Delivery, Error as ConsumerError,
-    ErrorKind as ConsumerErrorKind, EventHandler, Handler, HandlerFn, Input, Order, Outcome, Policy, Provide,
-    Status, handler_fn,
+    ErrorKind as ConsumerErrorKind, EventHandler, Handler, HandlerFn, InboxRetention, Input, Order, Outcome,
+    Policy, Provide, Status, handler_fn,
 };
 pub use twinbox_core::{
     BoxError, DecodeError, Draft, Encoded, Event, InvalidDraft, Message, MessageId, PayloadCodec,

@@ -1,10 +1,11 @@
 //! SQLite: one writer, so positions follow commit order and a tick is a position.
-use super::{Claim, Dialect, exactly_one, transaction_ended, unwind};
+use super::{Claim, Claims, Dialect, exactly_one, transaction_ended, unwind};
 use crate::{
     Error, ErrorKind,
+    micros::Micros,
     migrate::Migration,
     row,
-    sql::{Statements, query},
+    sql::{Statements, query, scalar},
 };
 use sqlx::{
     AssertSqlSafe, Sqlite, SqliteConnection, SqlitePool,
@@ -61,8 +62,14 @@ impl Dialect for Sqlite {
     const AFTER: &'static str = "(CAST(unixepoch('subsec') * 1000000 AS INTEGER) + ?)";
     // Followed by as many rows as there are messages.
     const PUBLISH_ALL: &'static str = "INSERT INTO {outbox} ({published}) VALUES ";
-    const CLAIM: &'static str = "INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state) \
-        VALUES (?, ?, ?, ?, ?, 'processed') ON CONFLICT DO NOTHING";
+    const CLAIM: &'static str = "INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, \
+        time, claimed_at) VALUES (?1, ?2, ?3, ?4, ?5, 'processed', ?6, max({now}, ?6)) ON CONFLICT DO NOTHING";
+    const CLAIM_ONE: Option<&'static str> = None;
+    // By inbox_claimed_at.
+    const PURGE_CLAIMS: &'static str = "DELETE FROM {inbox} WHERE consumer = ?1 AND message_id IN (
+            SELECT message_id FROM {inbox}
+            WHERE consumer = ?1 AND claimed_at <= ?2 AND COALESCE(time, claimed_at) <= ?3
+            ORDER BY claimed_at LIMIT ?4)";
 
     // By delayed_due, both.
     const MOVE_DUE: &'static str = "INSERT INTO {outbox} ({published})
@@ -158,7 +165,7 @@ impl Dialect for Sqlite {
         consumer: &str,
         claims: &[Claim<'_>],
         guard: &mut Option<CommitGate>,
-    ) -> Result<Vec<Uuid>, Error> {
+    ) -> Result<Claims<Uuid>, Error> {
         *guard = Some(CommitGate::close(conn).await?);
         let mut new = Vec::with_capacity(claims.len());
         for claim in claims {
@@ -168,13 +175,16 @@ impl Dialect for Sqlite {
                 .bind(&*claim.source)
                 .bind(&*claim.event_id)
                 .bind(&*claim.payload_hash)
+                .bind(claim.time)
                 .execute(&mut *conn)
                 .await?;
             if claimed.rows_affected() == 1 {
                 new.push(claim.message_id);
             }
         }
-        Ok(new)
+        let mark =
+            scalar::<Sqlite, Micros>(&statements.purge_mark).bind(consumer).fetch_optional(conn).await?;
+        Ok(Claims { new, mark: mark.map(|mark| mark.0) })
     }
 
     async fn allow_commit(

@@ -1,4 +1,5 @@
-//! The statements that read the log and what waits for it, for tests that look at their plans.
+//! The statements that read the log, what waits for it, and claims, for tests that look at their plans and
+//! for measurements.
 use crate::{Dialect, Store};
 
 /// The next messages of a window. Binds: after, p, w, floor, ceiling, limit.
@@ -29,4 +30,20 @@ pub fn move_due<DB: Dialect>(store: &Store<DB>) -> String {
 /// Which cursors have yet to settle a message that is old. Bind: its age in microseconds.
 pub fn lagging<DB: Dialect>(store: &Store<DB>) -> String {
     store.statements().lagging.as_str().to_owned()
+}
+
+/// Up to when the oldest claims of a consumer were made. Binds: consumer, consumer, less than this many microseconds from
+/// now, how many.
+pub fn purgeable_claims<DB: Dialect>(store: &Store<DB>) -> String {
+    store.statements().purgeable_claims.as_str().to_owned()
+}
+
+/// What claims one message. Binds: consumer, message id, source, event id, hash of the payload, time.
+pub fn claim_one<DB: Dialect>(store: &Store<DB>) -> String {
+    store.statements().claim_one.as_str().to_owned()
+}
+
+/// What deletes claims. Binds: consumer, claimed up to when, of messages up to which time, how many.
+pub fn purge_claims<DB: Dialect>(store: &Store<DB>) -> String {
+    store.statements().purge_claims.as_str().to_owned()
 }

@@ -261,3 +261,32 @@ async fn who_is_behind_is_told_by_the_first_unsettled_message() {
         }
     }
 }
+
+/// Of two hundred thousand claims a fifth is old. Only those that go are read.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_claims_are_found_by_their_age() {
+    let database = database::postgres().await;
+    let fill = "ALTER TABLE twinbox.inbox DISABLE TRIGGER refuse_commit;
+        INSERT INTO twinbox.inbox (consumer, message_id, source, event_id, payload_hash, state, claimed_at)
+        SELECT CASE WHEN n % 5 = 0 THEN 'old' ELSE 'other' END, gen_random_uuid(), 's', n::text, '', 'processed',
+            now() - interval '1 day' + n * interval '1 microsecond'
+        FROM generate_series(1, 200000) n";
+    sqlx::raw_sql(fill).execute(database.pool()).await.unwrap();
+    // As a table has that is old enough to be purged.
+    sqlx::raw_sql("VACUUM ANALYZE twinbox.inbox").execute(database.pool()).await.unwrap();
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    let old = |statement: String| statement.replace("$1", "'old'").replace("$2", "now()");
+    let purge = old(plans::purge_claims(&database)).replace("$3", "now()").replace("$4", "1000");
+    let mark = plans::purgeable_claims(&database).replace("$1", "'old'").replace("$2", "'old'");
+    let mark = mark.replace("$3", "0").replace("$4", "1000");
+    for mode in MODES {
+        println!("{mode}");
+        let cost = explain(conn, mode, &mark, &[]).await;
+        cost.assert_at_most(2_010.0, 3_000.0);
+        assert!(cost.indexes.iter().all(|index| index == "inbox_claimed_at"), "{}", cost.plan);
+        // One row is read by its age, and once more by its key.
+        let cost = explain(conn, mode, &purge, &[]).await;
+        assert!(cost.rows <= 3_010.0 && cost.table_scans.is_empty(), "{}{}", cost.rows, cost.plan);
+        assert!(cost.indexes.iter().any(|index| index == "inbox_claimed_at"), "{}", cost.plan);
+    }
+}

@@ -153,11 +153,12 @@ async fn the_documented_grants_are_enough_and_no_more() {
     run_until(consumer, async || world.rows("inbox").await == 6).await;
     assert_eq!(world.rows("dead_letters").await, 1);
     assert_eq!(world.rows("attempts").await, 0);
+    assert_eq!(runtime.purge_inbox("tests.grants", Duration::ZERO).await.unwrap(), 6);
     assert_eq!(runtime.published("orders.confirmed", 10).await.unwrap().len(), 5);
     for sql in [
         "DELETE FROM twinbox.outbox",
         "UPDATE twinbox.outbox SET payload = ''",
-        "DELETE FROM twinbox.inbox",
+        "DELETE FROM twinbox.purge_marks",
         "UPDATE twinbox.meta SET service = 'mine'",
         "UPDATE twinbox.sentinel SET txid = '1'",
         "CREATE TABLE twinbox.mine ()",

@@ -1,0 +1,43 @@
+//! The trace that a message belongs to, where OpenTelemetry records spans: feature `opentelemetry`.
+
+/// The W3C trace context of the current span, if it is recorded.
+#[cfg(not(feature = "opentelemetry"))]
+pub fn current() -> Option<String> {
+    None
+}
+
+#[cfg(feature = "opentelemetry")]
+pub use recorded::{current, link};
+
+#[cfg(feature = "opentelemetry")]
+mod recorded {
+    use crate::message::is_traceparent;
+    use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
+    use tracing::Span;
+    use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+    /// The W3C trace context of the current span, if it is recorded.
+    pub fn current() -> Option<String> {
+        let context = Span::current().context();
+        let span = context.span();
+        let of = span.span_context();
+        of.is_valid().then(|| format!("00-{}-{}-{:02x}", of.trace_id(), of.span_id(), of.trace_flags()))
+    }
+
+    /// Links a span to the one in which a message was published. It is no child: that one may have ended long ago.
+    pub fn link(span: &Span, traceparent: &str) {
+        if let Some(published_in) = parse(traceparent) {
+            span.add_link(published_in);
+        }
+    }
+
+    fn parse(traceparent: &str) -> Option<SpanContext> {
+        if !is_traceparent(traceparent) {
+            return None;
+        }
+        let (trace, span) = (TraceId::from_hex(&traceparent[3..35]), SpanId::from_hex(&traceparent[36..52]));
+        let flags = TraceFlags::new(u8::from_str_radix(&traceparent[53..55], 16).ok()?);
+        let context = SpanContext::new(trace.ok()?, span.ok()?, flags, true, TraceState::default());
+        context.is_valid().then_some(context)
+    }
+}
