@@ -1,5 +1,9 @@
 mod idempotence;
+mod order;
+mod restart;
 mod snapshot;
+
+pub use order::AnyOrder;
 
 use std::fmt;
 use twinbox_consumer::{Delivery, EventHandler, Outcome, deliver};

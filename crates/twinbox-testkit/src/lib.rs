@@ -25,5 +25,5 @@ pub mod servers;
 mod skip;
 
 #[cfg(feature = "harness")]
-pub use harness::Harness;
+pub use harness::{AnyOrder, Harness};
 pub use skip::skipped;

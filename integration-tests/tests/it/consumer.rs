@@ -1,4 +1,5 @@
 //! The consumer runtime: what becomes of a delivery, by the harness and by `Consumer::run` on the log.
+mod any_order;
 mod codec;
 mod contention;
 mod errors;
@@ -13,6 +14,7 @@ mod payloads;
 mod poison;
 mod redact;
 mod registration;
+mod restart;
 mod retry;
 pub(crate) mod running;
 mod source;

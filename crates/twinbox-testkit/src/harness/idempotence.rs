@@ -2,7 +2,7 @@
 use super::{Harness, snapshot::Snapshot};
 use twinbox_consumer::{EventHandler, Outcome, private::unfinished};
 use twinbox_core::{Message, Schema as _};
-use twinbox_sql::Dialect;
+use twinbox_sql::{Dialect, inbox::Attempt};
 
 impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
     /// Asserts that the handler `H` has the effect of one delivery of `event`, whatever happens to it:
@@ -52,16 +52,19 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
 
     /// Runs the handler, looks at what its transaction sees, and rolls back.
     async fn crash_before_commit<H: EventHandler<DB, S>>(&self, message: &Message) -> Snapshot {
-        let handler = H::POLICY.consumer();
-        let ran = unfinished::<DB, S, H>(&self.store, &self.state, message).await;
-        let mut attempt =
-            ran.unwrap_or_else(|e| panic!("`{handler}` does not handle {}: {e}", H::Event::TYPE));
+        let mut attempt = self.unfinished::<H>(message).await;
         let seen = Snapshot::of::<DB>(&mut attempt.tx()).await;
         attempt.rollback().await;
         self.with_watched(seen.expect("the test's database is there"))
     }
 
-    async fn snapshot(&self) -> Snapshot {
+    /// The transaction of the handler before its COMMIT.
+    pub(super) async fn unfinished<H: EventHandler<DB, S>>(&self, message: &Message) -> Attempt<DB> {
+        let ran = unfinished::<DB, S, H>(&self.store, &self.state, message).await;
+        ran.unwrap_or_else(|e| panic!("`{}` does not handle {}: {e}", H::POLICY.consumer(), H::Event::TYPE))
+    }
+
+    pub(super) async fn snapshot(&self) -> Snapshot {
         let mut conn = self.store.pool().acquire().await.expect("the test's database is there");
         self.with_watched(Snapshot::of::<DB>(&mut conn).await.expect("the test's database is there"))
     }
@@ -77,10 +80,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
 const CRASHED: &str =
     "It ran, and its process died before COMMIT. This stayed behind, and the retry does it again:";
 const AT_ONCE: &str = "Two copies of one message were delivered at once:";
-const AGAIN: &str = "It was handled, its acknowledgement was lost, and it was delivered again. This changed:";
-const ADVICE: &str = "Write what must happen once with the handler's `tx`. What leaves the database, a mail or a call,\n\
+pub(super) const AGAIN: &str =
+    "It was handled, its acknowledgement was lost, and it was delivered again. This changed:";
+pub(super) const ADVICE: &str = "Write what must happen once with the handler's `tx`. What leaves the database, a mail or a call,\n\
      is written there as well, and done by whoever reads it.";
 
-fn report(handler: &str, what: &str, found: &str, advice: &str) -> String {
+pub(super) fn report(handler: &str, what: &str, found: &str, advice: &str) -> String {
     format!("`{handler}` is not idempotent\n\n{what}\n\n{found}\n{advice}")
 }

@@ -75,7 +75,7 @@ async fn a_row_that_is_written_past_the_tx_is_found() {
     let harness = Harness::new(&world, world.twin(1).await);
     let report = found::<_, _, past_the_tx>(&harness, 7).await;
     assert!(report.contains("died before COMMIT"), "{report}");
-    assert!(report.contains("\n\n  public.effects\n    + {\"n\": 7}\n\n"), "{report}");
+    assert!(report.contains("\n\n  public.effects\n    + n: 7\n\n"), "{report}");
 }
 
 #[event_handler(consumer = "tests.remembers")]
