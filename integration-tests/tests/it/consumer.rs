@@ -5,6 +5,7 @@ mod contention;
 mod errors;
 mod faults;
 mod forget;
+mod fulfilment;
 mod guard;
 mod idempotent;
 mod ids;
