@@ -2,13 +2,16 @@ use crate::{
     Error, ErrorKind, EventHandler, Handler, InboxRetention, Order, Outcome, Status, attempt,
     handler::Run,
     start::{OpenStarts, Runtime},
-    worker::{Group, Options, Worker},
+    worker::{Common, Group, Options, Worker},
 };
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, Subscription, Transport, limits};
 use twinbox_sql::{Dialect, HandlerError, HandlerResult, Store, inbox::Attempt};
 
+/// Connections of a pool that handlers leave to leases, to what is put on record after an attempt, and to the application.
+const CONNECTIONS_LEFT: usize = 2;
 /// The default of [`Consumer::lease`].
 const LEASE: Duration = Duration::from_secs(5);
 
@@ -94,12 +97,14 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let groups = groups(handlers)?;
         store.check().await?;
         let stop = stop.child_token();
+        let at_once =
+            groups.iter().flat_map(|group| &group.handlers).map(|h| h.policy.concurrency.max(1)).sum();
+        let connections = Arc::new(Semaphore::new(handlers_at_once(&store, at_once)));
+        let common = Common { store, state, transport, stop: stop.clone(), options, connections };
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
-            let (store, state, transport) = (store.clone(), state.clone(), transport.clone());
             let progress = status.add(&group.subscription.consumer);
-            let worker = Worker::new(store, state, transport, group, stop.clone(), options, progress);
-            workers.spawn(worker.run());
+            workers.spawn(Worker::new(&common, group, progress).run());
         }
         let mut result = Ok(());
         while let Some(ended) = workers.join_next().await {
@@ -114,6 +119,22 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         }
         result
     }
+}
+
+/// Some connections of the pool are not for handlers: leases have to be renewed however many of them wait.
+fn handlers_at_once<DB: Dialect>(store: &Store<DB>, asked: usize) -> usize {
+    let connections = usize::try_from(store.pool().options().get_max_connections()).unwrap_or(usize::MAX);
+    let room = connections.saturating_sub(CONNECTIONS_LEFT).max(1);
+    // On SQLite they take turns anyway.
+    if asked > room && !DB::ONE_WRITER {
+        tracing::warn!(
+            asked,
+            room,
+            connections,
+            "fewer handlers run at a time than their policies say: give the pool more connections"
+        );
+    }
+    room
 }
 
 /// One attempt at one message by the handler `H`, as [`Consumer::run`] makes it, without a transport: for

@@ -14,6 +14,8 @@ const AUTOMATIC_MIN: Duration = Duration::from_secs(7 * 24 * 3600);
 const MARGIN: Duration = Duration::from_secs(24 * 3600);
 /// Between two purges, at most and at least.
 const INTERVALS: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(1));
+/// Until the first, at most.
+const FIRST_MAX: Duration = Duration::from_secs(60);
 /// Purges in the time that is remembered.
 const PURGES: u32 = 8;
 
@@ -71,12 +73,16 @@ impl Memory {
     /// Deletes what is old enough, now and then, for ever.
     pub(crate) async fn forget<DB: Dialect>(&self, store: &Store<DB>, consumer: &str, progress: &Progress) {
         let mut keep = self.keep.subscribe();
+        // So that a process that does not live for long forgets as well.
+        let mut pause_max = FIRST_MAX;
         loop {
             let Ok(Some(age)) = keep.wait_for(Option::is_some).await.map(|keep| *keep) else {
                 return std::future::pending().await;
             };
             // Of processes that start together not all at once. On the average one interval.
-            tokio::time::sleep(interval(age).mul_f64(0.5 + retry::random())).await;
+            let pause = interval(age).min(pause_max);
+            tokio::time::sleep(pause.mul_f64(0.5 + retry::random())).await;
+            pause_max = Duration::MAX;
             let Some(age) = *keep.borrow() else { continue };
             match store.purge_inbox(consumer, age).await {
                 Ok(0) => {}

@@ -64,7 +64,7 @@ impl Policy {
     }
 
     /// Deliveries, or batches, that this handler works on at a time in one process. Each holds a connection
-    /// of the pool.
+    /// of the pool; two of those are left to leases and the like, and if there are too few, handlers wait.
     pub const fn concurrency(self, concurrency: usize) -> Self {
         Self { concurrency, ..self }
     }

@@ -52,6 +52,8 @@ pub(crate) struct Shared<DB: Dialect, S> {
     pub(crate) group: Group<DB, S>,
     /// How often each handler may run at a time, by event type.
     turns: HashMap<&'static str, Semaphore>,
+    /// As many as handlers of all consumers may have.
+    connections: Arc<Semaphore>,
     /// The last delivery found the database away.
     away: AtomicBool,
     pub(crate) stop: CancellationToken,
@@ -83,23 +85,34 @@ pub(crate) struct Options {
     pub(crate) inbox_retention: InboxRetention,
 }
 
+/// What all consumers of a process have in common.
+pub(crate) struct Common<DB: Dialect, S> {
+    pub(crate) store: Store<DB>,
+    pub(crate) state: Arc<S>,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) options: Options,
+    pub(crate) connections: Arc<Semaphore>,
+}
+
 impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
-    pub(crate) fn new(
-        store: Store<DB>,
-        state: Arc<S>,
-        transport: Arc<dyn Transport>,
-        group: Group<DB, S>,
-        stop: CancellationToken,
-        options: Options,
-        progress: Arc<Progress>,
-    ) -> Self {
+    pub(crate) fn new(common: &Common<DB, S>, group: Group<DB, S>, progress: Arc<Progress>) -> Self {
         let turns =
             group.handlers.iter().map(|h| (h.event_type, Semaphore::new(h.policy.concurrency.max(1))));
-        let (turns, away, open) = (turns.collect(), AtomicBool::new(false), OpenStarts::default());
-        let Options { lease, inbox_retention } = options;
-        let memory = Memory::new(inbox_retention);
-        let shared = Shared { store, state, group, turns, away, stop, open, lease, progress, memory };
-        Self { shared: Arc::new(shared), transport }
+        let shared = Shared {
+            store: common.store.clone(),
+            state: common.state.clone(),
+            turns: turns.collect(),
+            connections: common.connections.clone(),
+            away: AtomicBool::new(false),
+            stop: common.stop.clone(),
+            open: OpenStarts::default(),
+            lease: common.options.lease,
+            memory: Memory::new(common.options.inbox_retention),
+            group,
+            progress,
+        };
+        Self { shared: Arc::new(shared), transport: common.transport.clone() }
     }
 
     /// Subscribes again whenever the source fails, until `stop`.
@@ -285,16 +298,21 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         1
     }
 
-    /// Waits until the handler of this type may run once more. None: it may not, because this process stops.
+    /// Waits until the handler of this type may run once more, and until there is a connection for it. None: it may not,
+    /// because this process stops.
     pub(crate) async fn turn(
         &self,
         stop: &CancellationToken,
         event_type: &str,
-    ) -> Option<SemaphorePermit<'_>> {
+    ) -> Option<[SemaphorePermit<'_>; 2]> {
+        let turn = async {
+            let turn = self.turns.get(event_type)?.acquire().await.ok()?;
+            Some([turn, self.connections.acquire().await.ok()?])
+        };
         tokio::select! {
             biased;
             () = stop.cancelled() => None,
-            turn = self.turns.get(event_type)?.acquire() => turn.ok(),
+            turn = turn => turn,
         }
     }
 

@@ -26,6 +26,7 @@
 //! | `sqlite` | yes | SQLite, compiled in |
 //! | `nats` | no | NATS JetStream as destination and source |
 //! | `aws` | no | Amazon EventBridge as destination, SQS as source |
+//! | `opentelemetry` | no | spans of deliveries link to those that published the messages; set `tracing-opentelemetry` up yourself |
 //! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
 //!
 //! Twinbox turns on no runtime and no TLS of sqlx: add `sqlx` with `runtime-tokio`, and with the TLS you

@@ -92,7 +92,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
             // Seconds may have passed since the first.
             varying.extend(expected.varying(&self.play(&given).await));
             let found = self.difference(&expected, &found, &varying);
-            assert!(found.is_empty(), "{}", self.report(&order, &found));
+            assert!(found.is_empty(), "{}", self.report(&order, DIFFERENT, &found));
         }
     }
 
@@ -128,7 +128,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
             }
             if let Some((n, error)) = failed.first().filter(|_| failed.len() == left.len()) {
                 let never = format!("  {} is never handled: {error}\n", self.named(*n));
-                panic!("{}", self.report(order, &never));
+                panic!("{}", self.report(order, "not everything is handled", &never));
             }
             left = failed.into_iter().map(|(n, _)| n).collect();
         }
@@ -163,7 +163,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         format!("{}. {} {}", n + 1, message.event_type, String::from_utf8_lossy(&message.payload))
     }
 
-    fn report(&self, order: &[usize], found: &str) -> String {
+    fn report(&self, order: &[usize], what: &str, found: &str) -> String {
         let consumers = BTreeSet::from_iter(self.deliveries.iter().map(|delivery| delivery.consumer));
         let consumers =
             consumers.iter().map(|consumer| format!("`{consumer}`")).collect::<Vec<_>>().join(" and ");
@@ -171,11 +171,12 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         let order = order.iter().map(|n| (n + 1).to_string()).collect::<Vec<_>>().join(", ");
         format!(
             "the order of events matters to {consumers}\n\n{events}\n\
-             Delivered in the order {order}, this is different from the order given:\n\n{found}\n{ADVICE}"
+             Delivered in the order {order}, {what}:\n\n{found}\n{ADVICE}"
         )
     }
 }
 
+const DIFFERENT: &str = "this is different from the order given";
 const ADVICE: &str = "Let a row change only if the event is newer (`VersionColumn`), or from a state that allows it \
     (`StateColumn`);\nor read with `order = \"key\"`, if all of these have one key.";
 

@@ -11,9 +11,10 @@ use std::{
 };
 use tokio::sync::{Semaphore, mpsc};
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Tx,
+    BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Store, Tx,
     event_handler, nats::Nats,
 };
+use twinbox_testkit::database::SERVICE;
 
 /// Runs the consumer until `done`, and then lets it finish.
 pub(crate) async fn run_until<DB: Dialect, S: Send + Sync + 'static>(
@@ -134,6 +135,24 @@ async fn drained<DB: Dialect>(
 }
 
 /// PITFALLS row 52
+/// Three may run by their policy, and two by the pool.
+async fn row_38_handlers_leave_connections_to_leases() {
+    let world = World::<Postgres>::new().await;
+    publish(&world, 0..20).await;
+    let store = Store::new(world.twin(4).await, SERVICE).unwrap();
+    let (gate, mut entries) = Gate::new();
+    let consumer = Consumer::new(store.clone(), gate.clone()).handler::<gated>();
+    let open = async {
+        for _ in 0..2 {
+            soon(entries.recv()).await.unwrap();
+        }
+        let _both = tokio::try_join!(store.pool().acquire(), store.pool().acquire()).unwrap();
+        gate.leave.add_permits(20);
+    };
+    tokio::join!(open, run_until(consumer, async || world.rows("inbox").await == 20));
+    assert_eq!(gate.most.load(SeqCst), 2);
+}
+
 async fn a_stop_lets_what_is_under_way_finish_and_starts_nothing_else<DB: TestDb>() {
     let world = World::<DB>::new().await;
     publish(&world, 0..3).await;
@@ -295,5 +314,9 @@ cases! {
         a_batch_that_fails_is_handled_one_by_one,
         row_28_the_messages_of_a_key_are_handled_in_order,
     ]
-    postgres: [as_many_run_beside_each_other_as_the_policy_says, row_22_who_waits_for_a_turn_is_not_delivered_again]
+    postgres: [
+        as_many_run_beside_each_other_as_the_policy_says,
+        row_38_handlers_leave_connections_to_leases,
+        row_22_who_waits_for_a_turn_is_not_delivered_again,
+    ]
 }
