@@ -8,7 +8,7 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 use twinbox_core::{DecodeError, Message, crash, retry};
 use twinbox_sql::{
     Dialect, Disposition as D, Error, ErrorKind, HandlerError, Store,
-    inbox::{Attempt, Claimed, DeadReason},
+    inbox::{Attempt, Claimed, DeadReason, Duplicate},
 };
 
 /// What became of a delivery.
@@ -129,6 +129,19 @@ impl From<Outcome> for Once {
     }
 }
 
+/// Two producers may have chosen one id, or one has changed what it sent: somebody has to know.
+pub(crate) fn warn_of_another(consumer: &str, message: &Message, earlier: &Duplicate) {
+    if earlier.payload_differs {
+        tracing::error!(
+            consumer,
+            message_id = %message.message_id(),
+            source = message.source,
+            event_id = message.id,
+            "two messages with one id have different payloads; the second is ignored"
+        );
+    }
+}
+
 async fn once<DB: Dialect, S>(
     runtime: &Runtime<'_, DB, S>,
     handler: &Handler<DB, S>,
@@ -140,15 +153,7 @@ async fn once<DB: Dialect, S>(
     let mut attempt = match store.claim_behind(runtime.fence, consumer, message, redelivered).await {
         Ok(Claimed::Open(attempt)) => attempt,
         Ok(Claimed::Duplicate(earlier)) => {
-            if earlier.payload_differs {
-                tracing::error!(
-                    consumer,
-                    message_id = %message.message_id(),
-                    source = message.source,
-                    event_id = message.id,
-                    "two messages with one id have different payloads; the second is ignored"
-                );
-            }
+            warn_of_another(consumer, message, &earlier);
             return Outcome::Duplicate.into();
         }
         Err(error) if error.kind() == ErrorKind::Forgotten => {

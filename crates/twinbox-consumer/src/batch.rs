@@ -1,14 +1,14 @@
 //! Attempts at many messages in one transaction.
 use crate::{
     Outcome,
-    attempt::{finish, run},
+    attempt::{finish, run, warn_of_another},
     handler::Handler,
     start::{Runtime, given_back},
     worker::{Shared, keep_alive},
 };
 use std::collections::{BTreeSet, HashSet};
 use twinbox_core::{Message, MessageId, Received};
-use twinbox_sql::Dialect;
+use twinbox_sql::{Dialect, inbox::ClaimedBatch};
 
 impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
     /// Handles them and settles each. Answers with how many.
@@ -102,10 +102,13 @@ async fn together<DB: Dialect, S>(
     redelivered: bool,
 ) -> Option<Vec<Outcome>> {
     let (store, consumer) = (runtime.store, handler.policy.consumer);
+    let ClaimedBatch { attempt, duplicates } =
+        store.claim_batch(consumer, messages, redelivered).await.ok()?;
+    for (n, earlier) in &duplicates {
+        warn_of_another(consumer, &messages[*n], earlier);
+    }
     let mut outcomes = vec![Outcome::Duplicate; messages.len()];
-    let Some(mut attempt) = store.claim_batch(consumer, messages, redelivered).await.ok()? else {
-        return Some(outcomes);
-    };
+    let Some(mut attempt) = attempt else { return Some(outcomes) };
     let claimed = attempt.claimed().to_vec();
     let fresh: Vec<&Message> = claimed.iter().map(|&n| &messages[n]).collect();
     let result = match run(runtime, handler, &mut attempt, &fresh).await {

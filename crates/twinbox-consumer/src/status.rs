@@ -25,6 +25,7 @@ use twinbox_core::count::Count;
 /// | `twinbox.consumer.dead_letters` | messages that were given up |
 /// | `twinbox.consumer.in_flight` | deliveries that handlers work on |
 /// | `twinbox.consumer.lag` | messages that the broker has and has not delivered, as it last said |
+/// | `twinbox.consumer.inbox.purged` | claims that were forgotten |
 #[derive(Debug, Clone, Default)]
 pub struct Status(Arc<Mutex<Vec<Arc<Progress>>>>);
 

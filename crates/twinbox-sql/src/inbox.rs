@@ -36,6 +36,15 @@ pub enum Claimed<DB: Dialect> {
     Duplicate(Duplicate),
 }
 
+/// What became of the claims of a batch.
+#[expect(missing_debug_implementations, reason = "holds an open transaction")]
+pub struct ClaimedBatch<DB: Dialect> {
+    /// With the claims of those that are new. None: all are duplicates.
+    pub attempt: Option<Attempt<DB>>,
+    /// The others, by their place in the batch.
+    pub duplicates: Vec<(usize, Duplicate)>,
+}
+
 /// An earlier claim of the same message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -175,7 +184,6 @@ impl<DB: Dialect> Store<DB> {
     }
 
     /// Begins one transaction for many messages and claims those that are new, in the order of their ids.
-    /// None: all are duplicates.
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
@@ -184,14 +192,24 @@ impl<DB: Dialect> Store<DB> {
         consumer: &str,
         messages: &[Message],
         redelivered: bool,
-    ) -> Result<Option<Attempt<DB>>, Error> {
-        match self.begin_claims(None, consumer, messages, redelivered).await? {
-            Begun::Open(attempt) => Ok(Some(attempt)),
+    ) -> Result<ClaimedBatch<DB>, Error> {
+        let mut begun = self.begin_claims(None, consumer, messages, redelivered).await?;
+        let (new, conn) = match &mut begun {
+            Begun::Open(attempt) => (attempt.claimed.as_slice(), attempt.tx.connection()),
+            Begun::Known(tx) => (&[][..], tx.connection()),
+        };
+        let mut duplicates = Vec::new();
+        for (n, message) in messages.iter().enumerate().filter(|(n, _)| new.binary_search(n).is_err()) {
+            duplicates.push((n, self.duplicate(&mut *conn, consumer, message).await?));
+        }
+        let attempt = match begun {
+            Begun::Open(attempt) => Some(attempt),
             Begun::Known(tx) => {
                 tx.rollback().await?;
-                Ok(None)
+                None
             }
-        }
+        };
+        Ok(ClaimedBatch { attempt, duplicates })
     }
 
     async fn begin_claims(

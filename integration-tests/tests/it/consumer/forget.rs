@@ -122,8 +122,8 @@ async fn what_has_failed_is_tried_again_however_old_it_is<DB: TestDb>() {
 async fn many_go_in_several_statements<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let messages: Vec<Message> = (0..2_500).map(|n| at(n, n)).collect();
-    let attempt = world.claim_batch(CHOOSE, &messages, false).await.unwrap().unwrap();
-    attempt.commit().await.unwrap();
+    let attempt = world.claim_batch(CHOOSE, &messages, false).await.unwrap().attempt;
+    attempt.expect("all are new").commit().await.unwrap();
     purge(&world, CHOOSE, 2_500).await;
     let outcome = world.deliver::<choose>(&at(2_499, FINE)).await;
     assert!(matches!(outcome, Outcome::DeadLettered { .. }), "{outcome:?}");

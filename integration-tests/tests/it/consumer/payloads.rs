@@ -136,6 +136,29 @@ async fn the_same_id_with_another_payload_is_an_alarm<DB: TestDb>() {
     }
 }
 
+/// Whether the earlier one was handled before or is in the same batch.
+async fn the_same_id_with_another_payload_in_a_batch_is_an_alarm<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let batch = |new: Message| {
+        let another = Message { payload: priced(2, r#"{"n":1,"cents":2}"#).payload, ..new.clone() };
+        [new.clone(), another, new]
+    };
+    let expected = [(1, true), (2, false)];
+    for again in [false, true] {
+        let messages = batch(priced(2, r#"{"n":1,"cents":1}"#));
+        if again {
+            assert_eq!(world.deliver::<note>(&messages[0]).await, Outcome::Handled);
+        }
+        let claimed = world.claim_batch(CONSUMER, &messages, again).await.unwrap();
+        let mut found: Vec<_> = claimed.duplicates.iter().map(|(n, d)| (*n, d.payload_differs)).collect();
+        assert_eq!(claimed.attempt.is_none(), again);
+        if again {
+            assert_eq!(found.remove(0), (0, false));
+        }
+        assert_eq!(found, expected);
+    }
+}
+
 cases! {
     both: [
         an_older_version_arrives_as_the_current_one,
@@ -143,5 +166,6 @@ cases! {
         row_45_a_foreign_envelope_is_handled_and_buried_whatever_it_holds,
         the_same_id_of_another_source_is_another_message,
         the_same_id_with_another_payload_is_an_alarm,
+        the_same_id_with_another_payload_in_a_batch_is_an_alarm,
     ]
 }

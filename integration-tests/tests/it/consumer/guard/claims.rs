@@ -34,7 +34,7 @@ async fn the_claims_lock_timeout_is_not_the_handlers() {
         // Whichever of the two comes last.
         let mut batch = [known, placed(3), new];
         batch.sort_by_key(|m| m.message_id());
-        let mut attempt = store.claim_batch(CONSUMER, &batch, false).await.unwrap().unwrap();
+        let mut attempt = store.claim_batch(CONSUMER, &batch, false).await.unwrap().attempt.unwrap();
         assert_eq!(attempt.claimed().len(), 2);
         assert_eq!(shown(&mut attempt.tx()).await.unwrap(), own);
         attempt.rollback().await;
@@ -72,7 +72,7 @@ async fn row_22_a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well() {
         batch.await.expect("it is not waited for until the handler ends").err().expect("it is held");
     assert!(refused.is_contention(), "{refused:?}");
     held.rollback().await;
-    let all = world.claim_batch(CONSUMER, &orders, false).await.unwrap().unwrap();
+    let all = world.claim_batch(CONSUMER, &orders, false).await.unwrap().attempt.unwrap();
     assert_eq!(all.claimed(), [0, 1, 2]);
 }
 
