@@ -171,7 +171,8 @@ pub(crate) fn horizon(info: &Info) -> Horizon {
         "the stream `{name}` keeps messages for {max_age:?} (max_age), and drops copies for {duplicate_window:?} \
          (duplicate_window)"
     );
-    Horizon::Within { age: (*max_age).max(*duplicate_window), because }
+    // No duplicate window is longer: servers refuse it.
+    Horizon::Within { age: *max_age, because }
 }
 
 /// Compares what the server says with what was asked for: servers ignore silently what they do not know.

@@ -118,6 +118,22 @@ async fn what_has_failed_is_tried_again_however_old_it_is<DB: TestDb>() {
     assert_eq!(world.deliver::<choose>(&order).await, Outcome::Handled);
 }
 
+async fn a_purge_moves_the_mark_on_and_never_back<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let late = at(2, TWICE);
+    assert!(failed(&world.deliver::<choose>(&late).await, "not yet"));
+    for message in [at(1, FINE), at(5, FINE + 1)] {
+        assert_eq!(world.deliver::<choose>(&message).await, Outcome::Handled);
+        purge(&world, CHOOSE, 1).await;
+    }
+    assert!(failed(&world.deliver::<choose>(&late).await, "not yet"));
+    assert_eq!(world.deliver::<choose>(&late).await, Outcome::Handled);
+    purge(&world, CHOOSE, 1).await;
+    let outcome = world.deliver::<choose>(&at(5, FINE + 2)).await;
+    assert!(matches!(outcome, Outcome::DeadLettered { .. }), "{outcome:?}");
+    assert_eq!(world.deliver::<choose>(&at(6, FINE + 3)).await, Outcome::Handled);
+}
+
 /// All claims of one transaction have one time.
 async fn many_go_in_several_statements<DB: TestDb>() {
     let world = World::<DB>::new().await;
@@ -280,6 +296,7 @@ cases! {
         a_claim_without_a_time_counts_as_old_as_it_is,
         attempts_that_nobody_will_finish_go_as_well,
         what_has_failed_is_tried_again_however_old_it_is,
+        a_purge_moves_the_mark_on_and_never_back,
         many_go_in_several_statements,
         the_runtime_forgets_and_leaves_alone_what_is_in_doubt,
     ]

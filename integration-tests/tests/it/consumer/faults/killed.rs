@@ -6,13 +6,16 @@ use crate::consumer::{
 use std::{
     os::unix::process::ExitStatusExt as _,
     process::{Command, Stdio},
+    time::Duration,
 };
-use twinbox::{CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Tx, event_handler};
+use twinbox::{CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Store, Tx, event_handler};
 use twinbox_core::crash;
 
 /// Set in the process that is to consume from the database of this name and die.
 const DATABASE: &str = "TWINBOX_TEST_CONSUMER";
 const ORDERS: i64 = 20;
+/// How long a successor waits for one that was killed.
+const LEASE: Duration = Duration::from_secs(2);
 
 #[event_handler(consumer = "tests.killed", concurrency = 4)]
 async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
@@ -21,29 +24,32 @@ async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Hand
     Ok(())
 }
 
+fn consumer<DB: Dialect>(store: Store<DB>) -> Consumer<DB, ()> {
+    let log = store.log().lease(LEASE);
+    Consumer::new(store, ()).transport(log).handler::<note>()
+}
+
 /// Killed there at its first delivery, then at its seventh, and then let be.
 async fn killed_at<DB: TestDb>(test: &str, point: &str) {
     if let Ok(url) = std::env::var(DATABASE) {
-        let consumer = Consumer::new(DB::open(&url).await, ()).handler::<note>();
-        consumer.run(CancellationToken::new()).await.unwrap();
+        consumer(DB::open(&url).await).run(CancellationToken::new()).await.unwrap();
         unreachable!("nobody asks it to stop");
     }
     let world = World::<DB>::new().await;
     publish(&world, 0..ORDERS).await;
     for nth in [1, 7] {
-        let mut consumer = Command::new(std::env::current_exe().unwrap());
-        consumer
+        let mut doomed = Command::new(std::env::current_exe().unwrap());
+        doomed
             .args(["--exact", &format!("consumer::faults::killed::{}::{test}", DB::MODULE)])
             .env(DATABASE, world.url())
             .env("TWINBOX_CRASH_AT", format!("{point}:{nth}"))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let status = soon(tokio::task::spawn_blocking(move || consumer.status())).await.unwrap().unwrap();
+        let status = soon(tokio::task::spawn_blocking(move || doomed.status())).await.unwrap().unwrap();
         assert_eq!(status.signal(), Some(9), "{status}");
         assert!(world.rows("inbox").await < ORDERS);
     }
-    let consumer = Consumer::new((*world).clone(), ()).handler::<note>();
-    run_until(consumer, async || world.rows("inbox").await == ORDERS).await;
+    run_until(consumer((*world).clone()), async || world.rows("inbox").await == ORDERS).await;
     assert_eq!(world.effects().await, Vec::from_iter(0..ORDERS));
     assert_eq!((world.rows("attempts").await, world.rows("dead_letters").await), (0, 0));
 }
