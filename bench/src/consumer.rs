@@ -153,8 +153,6 @@ enum Loop {
 }
 
 const FEWEST: &str = "INSERT INTO by_hand (consumer, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-const BEFORE_COMMIT: &str =
-    "SELECT pg_current_xact_id_if_assigned()::text = $1 AND set_config('twinbox.commit', $1, true) = $1";
 
 impl Loop {
     fn same(store: &Store<Postgres>) -> Self {
@@ -211,7 +209,7 @@ async fn handled_by_hand(
     if let Some(transaction) = claimed {
         sqlx::query(EFFECT).bind(order.order_id).bind(order.n).execute(&mut *tx).await?;
         if matches!(statements, Loop::Same(_)) {
-            sqlx::query(BEFORE_COMMIT).bind(transaction).execute(&mut *tx).await?;
+            sqlx::query(plans::ALLOW_COMMIT).bind(transaction).execute(&mut *tx).await?;
         }
         tx.commit().await?;
     }

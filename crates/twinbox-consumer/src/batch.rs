@@ -3,8 +3,9 @@ use crate::{
     Outcome,
     attempt::{finish, run, warn_of_another},
     handler::Handler,
+    keep_alive::keep_alive,
     start::{Runtime, given_back},
-    worker::{Shared, keep_alive},
+    worker::Shared,
 };
 use std::collections::{BTreeSet, HashSet};
 use twinbox_core::{Message, MessageId, Received};

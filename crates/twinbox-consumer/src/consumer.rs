@@ -5,13 +5,10 @@ use crate::{
     worker::{Common, Group, Options, Worker},
 };
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, Subscription, Transport, limits};
 use twinbox_sql::{Dialect, HandlerError, HandlerResult, Store, inbox::Attempt};
 
-/// Connections of a pool that handlers leave to leases, to what is put on record after an attempt, and to the application.
-const CONNECTIONS_LEFT: usize = 2;
 /// The default of [`Consumer::lease`].
 const LEASE: Duration = Duration::from_secs(5);
 
@@ -99,8 +96,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let stop = stop.child_token();
         let at_once =
             groups.iter().flat_map(|group| &group.handlers).map(|h| h.policy.concurrency.max(1)).sum();
-        let connections = Arc::new(Semaphore::new(handlers_at_once(&store, at_once)));
-        let common = Common { store, state, transport, stop: stop.clone(), options, connections };
+        check_room(&store, at_once);
+        let common = Common { store, state, transport, stop: stop.clone(), options };
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
             let progress = status.add(&group.subscription.consumer);
@@ -121,12 +118,12 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     }
 }
 
-/// Some connections of the pool are not for handlers: leases have to be renewed however many of them wait.
-fn handlers_at_once<DB: Dialect>(store: &Store<DB>, asked: usize) -> usize {
-    let connections = usize::try_from(store.pool().options().get_max_connections()).unwrap_or(usize::MAX);
-    let room = connections.saturating_sub(CONNECTIONS_LEFT).max(1);
+/// Says so if handlers will wait for each other.
+fn check_room<DB: Dialect>(store: &Store<DB>, asked: usize) {
+    let room = store.handlers().available_permits();
     // On SQLite they take turns anyway.
     if asked > room && !DB::ONE_WRITER {
+        let connections = store.pool().options().get_max_connections();
         tracing::warn!(
             asked,
             room,
@@ -134,7 +131,6 @@ fn handlers_at_once<DB: Dialect>(store: &Store<DB>, asked: usize) -> usize {
             "fewer handlers run at a time than their policies say: give the pool more connections"
         );
     }
-    room
 }
 
 /// One attempt at one message by the handler `H`, as [`Consumer::run`] makes it, without a transport: for

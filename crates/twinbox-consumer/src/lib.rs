@@ -15,6 +15,19 @@
 //! What the store's codec encoded is decoded before it is read; the claim knows the payload as it came. A message
 //! that was [redacted](twinbox_sql::Store::redact) is acknowledged and nothing runs.
 //!
+//! Each delivery runs in a span `process`, and what a handler logs has its fields:
+//!
+//! | field | what |
+//! |---|---|
+//! | `consumer` | whose delivery it is |
+//! | `message_id` | the id that the inbox knows, of a batch the first |
+//! | `event_type` | the type |
+//! | `correlation_id` | what the message belongs to, if it says so |
+//! | `messages` | how many are in the batch, if several |
+//!
+//! With the feature `opentelemetry` the span also has the names of OpenTelemetry, and links to those that published
+//! the messages.
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`Consumer`] | handlers, their state, and where they get their messages |
@@ -31,6 +44,7 @@ mod consumer;
 mod delivery;
 mod error;
 mod handler;
+mod keep_alive;
 mod memory;
 mod ordered;
 mod partition;

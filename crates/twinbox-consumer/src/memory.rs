@@ -33,7 +33,7 @@ pub enum InboxRetention {
     #[default]
     Automatic,
     /// That long. [`Consumer::run`](crate::Consumer::run) refuses at its start if the transport can deliver a message
-    /// later; if that changes while it runs, nothing more is deleted.
+    /// later; if it says so only when it is subscribed to again, nothing more is deleted.
     For(Duration),
     /// That long, with a warning if the transport can deliver a message later.
     EvenIfShorter(Duration),
@@ -110,7 +110,7 @@ fn kept(retention: InboxRetention, consumer: &str, horizon: Horizon) -> Result<O
             return Ok(match horizon {
                 Horizon::Settled => Some(AUTOMATIC_MIN),
                 Horizon::Within { age, .. } => Some(age.saturating_add(MARGIN).max(AUTOMATIC_MIN)),
-                Horizon::Unlimited => None,
+                Horizon::Unlimited { .. } => None,
             });
         }
         InboxRetention::For(keep) => (keep, false),
@@ -118,10 +118,7 @@ fn kept(retention: InboxRetention, consumer: &str, horizon: Horizon) -> Result<O
     };
     let (because, enough) = match horizon {
         Horizon::Within { age, because } if age > keep => (because, format!("at least {age:?}")),
-        Horizon::Unlimited => {
-            let because = "its transport sets no end to how old a delivery may be".to_owned();
-            (because, "`InboxRetention::Forever`".to_owned())
-        }
+        Horizon::Unlimited { because } => (because, "ever (`InboxRetention::Forever`)".to_owned()),
         _ => return Ok(Some(keep)),
     };
     let what = format!(
@@ -154,7 +151,23 @@ mod tests {
         assert_eq!(kept(Horizon::Settled), Some(7 * 24 * HOUR));
         assert_eq!(kept(within(HOUR)), Some(7 * 24 * HOUR));
         assert_eq!(kept(within(30 * 24 * HOUR)), Some(31 * 24 * HOUR));
-        assert_eq!(kept(Horizon::Unlimited), None);
+        assert_eq!(kept(unlimited()), None);
+    }
+
+    fn unlimited() -> Horizon {
+        Horizon::Unlimited { because: "the stream `EVENTS` keeps messages for ever".to_owned() }
+    }
+
+    #[test]
+    fn one_that_runs_goes_on_and_forgets_nothing_more() {
+        let memory = Memory::new(InboxRetention::For(HOUR));
+        memory.reach("billing", within(HOUR)).unwrap();
+        assert_eq!(*memory.keep.borrow(), Some(HOUR));
+        memory.reach("billing", within(2 * HOUR)).unwrap();
+        assert_eq!(*memory.keep.borrow(), None);
+        memory.reach("billing", within(HOUR)).unwrap();
+        assert_eq!(*memory.keep.borrow(), Some(HOUR));
+        assert!(Memory::new(InboxRetention::For(HOUR)).reach("billing", within(2 * HOUR)).is_err());
     }
 
     #[test]
@@ -164,11 +177,12 @@ mod tests {
         for part in ["\"billing\"", "3600s", "7200s", "`EVENTS`", "EvenIfShorter"] {
             assert!(error.contains(part), "{part}: {error}");
         }
-        assert!(refused(Horizon::Unlimited).contains("InboxRetention::Forever"));
+        let error = refused(unlimited());
+        assert!(error.contains("`EVENTS`") && error.contains("InboxRetention::Forever"), "{error}");
         let kept = |retention, horizon| kept(retention, "billing", horizon).unwrap();
         assert_eq!(kept(InboxRetention::For(HOUR), within(HOUR)), Some(HOUR));
         assert_eq!(kept(InboxRetention::For(HOUR), Horizon::Settled), Some(HOUR));
         assert_eq!(kept(InboxRetention::EvenIfShorter(HOUR), within(2 * HOUR)), Some(HOUR));
-        assert_eq!(kept(InboxRetention::Forever, Horizon::Unlimited), None);
+        assert_eq!(kept(InboxRetention::Forever, unlimited()), None);
     }
 }

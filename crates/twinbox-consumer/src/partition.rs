@@ -21,6 +21,8 @@ use twinbox_sql::{Dialect, Fence};
 
 /// Messages of a partition that are received and not settled.
 const WINDOW_MAX: usize = 256;
+/// What the owner before may have settled and not written, settled at once, and received.
+const REDELIVERED_MAX: usize = 3 * WINDOW_MAX;
 /// Bytes of their payloads at which no more are received.
 const WINDOW_BYTES: usize = 8 * 1024 * 1024;
 /// How long the last writes may take when the partition is let go.
@@ -103,6 +105,8 @@ pub(crate) struct Partition<DB: Dialect, S> {
     bytes: usize,
     place: Place,
     written: u64,
+    /// Settled since the place was written.
+    unwritten: usize,
     /// Those that wait behind one that is under way.
     lanes: HashMap<Lane, VecDeque<Next>>,
     /// Keys with deliveries that are put aside, or about to be.
@@ -131,6 +135,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
             window: BTreeMap::new(),
             bytes: 0,
             written: place.sequence,
+            unwritten: 0,
             place,
             lanes: HashMap::new(),
             parked: HashSet::new(),
@@ -171,6 +176,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
                 }
                 Some(ran) = self.running.join_next() => {
                     self.took(ran.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))).await;
+                    if self.unwritten >= WINDOW_MAX && !self.write_place().await {
+                        return self.lost().await;
+                    }
                 }
                 received = self.reader.receive(room), if room > 0 => match received {
                     Ok(received) => received.into_iter().for_each(|next| self.accept(next)),
@@ -216,7 +224,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         self.received += 1;
         self.bytes += message.payload.len();
         self.window.insert(sequence, (false, message.payload.len()));
-        let redelivered = self.fence.epoch > 1 && self.received <= WINDOW_MAX;
+        let redelivered = self.fence.epoch > 1 && self.received <= REDELIVERED_MAX;
         let next = Next { sequence, message, defect, redelivered };
         let lane = match next.message.key.clone() {
             Some(key) if self.parked.contains(&Some(key.clone())) => {
@@ -315,6 +323,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         while let Some(first) = self.window.first_entry().filter(|first| first.get().0) {
             self.place.sequence = *first.key();
             self.bytes -= first.remove().1;
+            self.unwritten += 1;
         }
     }
 
@@ -338,7 +347,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         }
         match self.shared.store.settle_partition(self.consumer(), self.fence, &self.place).await {
             Ok(true) => {
-                self.written = self.place.sequence;
+                (self.written, self.unwritten) = (self.place.sequence, 0);
                 self.reader.settled(self.written).await;
                 true
             }

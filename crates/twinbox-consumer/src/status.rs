@@ -56,8 +56,10 @@ pub struct ConsumerStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConsumerState {
-    /// It is not connected to where its messages come from, or another process reads for it.
+    /// It is not connected to where its messages come from.
     Waiting,
+    /// Another process reads for it, and it takes over when that one ends.
+    Standby,
     /// It receives what there is.
     Consuming,
     /// It was when its database went away.
@@ -67,10 +69,12 @@ pub enum ConsumerState {
 }
 
 impl Status {
-    /// Whether every consumer receives what there is. False before they run, and after.
+    /// Whether every consumer receives what there is, or stands by. False before they run, and after.
     pub fn is_ready(&self) -> bool {
         let consumers = self.all();
-        !consumers.is_empty() && consumers.iter().all(|one| *one.state() == ConsumerState::Consuming)
+        let ready =
+            |one: &Arc<Progress>| matches!(*one.state(), ConsumerState::Consuming | ConsumerState::Standby);
+        !consumers.is_empty() && consumers.iter().all(ready)
     }
 
     /// Each consumer, by name.

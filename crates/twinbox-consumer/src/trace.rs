@@ -1,49 +1,26 @@
 //! The span of a delivery, or of a batch of them.
 use crate::{Outcome, status::label};
-use tracing::Span;
-#[cfg(feature = "opentelemetry")]
-use tracing::field::Empty;
+use tracing::{Span, field::Empty};
 use twinbox_core::Message;
 
 /// Around everything that is done with these messages. What a transition or a handler logs has its fields.
-#[cfg(not(feature = "opentelemetry"))]
 pub(crate) fn span<'a>(consumer: &str, mut messages: impl ExactSizeIterator<Item = &'a Message>) -> Span {
     let count = messages.len();
     let Some(message) = messages.next() else { return Span::none() };
-    tracing::info_span!(
+    let span = tracing::info_span!(
         "process",
         consumer,
         message_id = %message.message_id(),
         event_type = message.event_type,
         correlation_id = message.correlation_id,
         messages = (count > 1).then_some(count),
-    )
-}
-
-/// The same under the names of OpenTelemetry, with a link to the span that each message was published in.
-#[cfg(feature = "opentelemetry")]
-pub(crate) fn span<'a>(consumer: &str, mut messages: impl ExactSizeIterator<Item = &'a Message>) -> Span {
-    let count = messages.len();
-    let Some(message) = messages.next() else { return Span::none() };
-    let span = tracing::info_span!(
-        "process",
-        otel.name = format!("process {}", message.event_type),
-        otel.kind = "consumer",
-        messaging.operation.name = "process",
-        messaging.operation.r#type = "process",
-        messaging.consumer.group.name = consumer,
-        messaging.message.id = %message.message_id(),
-        messaging.message.conversation_id = message.correlation_id,
-        messaging.batch.message_count = (count > 1).then_some(count),
+        otel.name = Empty,
+        otel.kind = Empty,
         otel.status_code = Empty,
         error.r#type = Empty,
-        event_type = message.event_type,
     );
-    for message in std::iter::once(message).chain(messages) {
-        if let Some(traceparent) = &message.traceparent {
-            twinbox_core::trace::link(&span, traceparent);
-        }
-    }
+    #[cfg(feature = "opentelemetry")]
+    otel::complete(&span, consumer, message, count, messages);
     span
 }
 
@@ -53,5 +30,35 @@ pub(crate) fn ended(outcome: &Outcome) {
     let is_error = matches!(outcome, Retried { counted: true, .. } | DeadLettered { .. } | Unavailable);
     if cfg!(feature = "opentelemetry") && is_error {
         Span::current().record("otel.status_code", "ERROR").record("error.type", label(outcome));
+    }
+}
+
+#[cfg(feature = "opentelemetry")]
+mod otel {
+    use tracing::Span;
+    use twinbox_core::{Message, trace};
+
+    /// The names of OpenTelemetry, and a link to the span that each message was published in.
+    pub(super) fn complete<'a>(
+        span: &Span,
+        consumer: &str,
+        first: &'a Message,
+        count: usize,
+        others: impl Iterator<Item = &'a Message>,
+    ) {
+        span.record("otel.name", format!("process {}", first.event_type)).record("otel.kind", "consumer");
+        let attribute = |name, value: String| trace::attribute(span, name, value);
+        attribute("messaging.operation.name", "process".to_owned());
+        attribute("messaging.operation.type", "process".to_owned());
+        attribute("messaging.consumer.group.name", consumer.to_owned());
+        attribute("messaging.message.id", first.message_id().to_string());
+        if let Some(id) = &first.correlation_id {
+            attribute("messaging.message.conversation_id", id.clone());
+        }
+        if count > 1 {
+            attribute("messaging.batch.message_count", count.to_string());
+        }
+        let published_in = std::iter::once(first).chain(others).filter_map(|m| m.traceparent.as_deref());
+        published_in.for_each(|traceparent| trace::link(span, traceparent));
     }
 }

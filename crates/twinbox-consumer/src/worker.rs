@@ -2,6 +2,7 @@
 use crate::{
     Error, InboxRetention, Outcome, attempt,
     handler::{Handler, Run},
+    keep_alive::keep_alive,
     memory::Memory,
     ordered,
     start::{OpenStarts, Runtime, given_back},
@@ -32,6 +33,8 @@ use twinbox_sql::{Dialect, Fence, Store, inbox::DeadReason};
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 /// How often the lag is told.
 const LAG_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a database may take to say that it is back.
+const CHECK_MAX: Duration = Duration::from_secs(5);
 /// How soon a message comes again that was not handled because the database was away.
 const OUTAGE_DELAY: Duration = Duration::from_secs(1);
 
@@ -52,8 +55,6 @@ pub(crate) struct Shared<DB: Dialect, S> {
     pub(crate) group: Group<DB, S>,
     /// How often each handler may run at a time, by event type.
     turns: HashMap<&'static str, Semaphore>,
-    /// As many as handlers of all consumers may have.
-    connections: Arc<Semaphore>,
     /// The last delivery found the database away.
     away: AtomicBool,
     pub(crate) stop: CancellationToken,
@@ -92,7 +93,6 @@ pub(crate) struct Common<DB: Dialect, S> {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) stop: CancellationToken,
     pub(crate) options: Options,
-    pub(crate) connections: Arc<Semaphore>,
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
@@ -103,7 +103,6 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             store: common.store.clone(),
             state: common.state.clone(),
             turns: turns.collect(),
-            connections: common.connections.clone(),
             away: AtomicBool::new(false),
             stop: common.stop.clone(),
             open: OpenStarts::default(),
@@ -131,7 +130,6 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         let (subscription, stop) = (&self.shared.group.subscription, &self.shared.stop);
         let mut reconnect = Reconnect::new();
         while !stop.is_cancelled() {
-            self.shared.progress.is(ConsumerState::Waiting);
             let opened = tokio::select! {
                 opened = self.open() => opened,
                 () = stop.cancelled() => break,
@@ -150,8 +148,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             }
             let consumer = subscription.consumer.as_str();
             if error.kind() == SourceErrorKind::OwnedByAnother {
+                self.shared.progress.is(ConsumerState::Standby);
                 tracing::debug!(consumer, "{error}");
             } else {
+                self.shared.progress.is(ConsumerState::Waiting);
                 let cause = &error as &dyn std::error::Error;
                 tracing::warn!(consumer, error = cause, "the source failed, subscribing again");
             }
@@ -194,8 +194,15 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             if self.shared.away.swap(false, Relaxed) {
                 let pause = outage.pause();
                 tracing::warn!(?pause, "the database is away, fetching pauses");
+                let is_back = async {
+                    tokio::time::sleep(pause).await;
+                    tokio::time::timeout(CHECK_MAX, self.shared.store.check()).await
+                };
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
+                    back = is_back => match back {
+                        Ok(Ok(())) => self.shared.progress.is(ConsumerState::Consuming),
+                        _ => self.shared.away.store(true, Relaxed),
+                    },
                     () = stop.cancelled() => {}
                 }
             }
@@ -307,7 +314,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
     ) -> Option<[SemaphorePermit<'_>; 2]> {
         let turn = async {
             let turn = self.turns.get(event_type)?.acquire().await.ok()?;
-            Some([turn, self.connections.acquire().await.ok()?])
+            Some([turn, self.store.handlers().acquire().await.ok()?])
         };
         tokio::select! {
             biased;
@@ -374,24 +381,5 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
             tracing::warn!(message_id = %message.message_id(), error = cause, "not confirmed, the message may come again");
         }
         crash::point("consumer.after_ack");
-    }
-}
-
-/// Runs `work` and tells the source meanwhile that it goes on.
-pub(crate) async fn keep_alive<T>(settles: &[&dyn Settle], work: impl Future<Output = T>) -> T {
-    let interval = settles.iter().find_map(|settle| settle.progress_interval());
-    let Some(interval) = interval else { return work.await };
-    let progress = async {
-        loop {
-            tokio::time::sleep(interval).await;
-            let told = futures::future::join_all(settles.iter().map(|settle| settle.progress())).await;
-            if let Some(error) = told.into_iter().find_map(Result::err) {
-                tracing::debug!(%error, "progress was not confirmed");
-            }
-        }
-    };
-    tokio::select! {
-        done = work => done,
-        () = progress => unreachable!("progress has no end"),
     }
 }

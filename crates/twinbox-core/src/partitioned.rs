@@ -18,7 +18,7 @@ pub trait PartitionedLog: Send + Sync {
 
     /// How old what it delivers may be, as the broker has said when it was opened.
     fn horizon(&self) -> Horizon {
-        Horizon::Unlimited
+        Horizon::unknown()
     }
 
     /// Reads one partition behind a place. From the beginning, if the place is of another log.

@@ -56,7 +56,16 @@ pub enum Horizon {
         because: String,
     },
     /// For ever, or nobody knows.
-    Unlimited,
+    Unlimited {
+        /// What says so, or why nobody knows.
+        because: String,
+    },
+}
+
+impl Horizon {
+    pub(crate) fn unknown() -> Self {
+        Self::Unlimited { because: "its transport does not say how old a delivery may be".to_owned() }
+    }
 }
 
 /// Deliveries of one consumer.
@@ -75,7 +84,7 @@ pub trait Source: Send {
 
     /// How old what it delivers may be, as the broker has said when it was subscribed.
     fn horizon(&self) -> Horizon {
-        Horizon::Unlimited
+        Horizon::unknown()
     }
 
     /// Lets go in good order: what is settled is recorded, and another process can take over at once.

@@ -7,7 +7,7 @@ pub fn current() -> Option<String> {
 }
 
 #[cfg(feature = "opentelemetry")]
-pub use recorded::{current, link};
+pub use recorded::{attribute, current, link};
 
 #[cfg(feature = "opentelemetry")]
 mod recorded {
@@ -22,6 +22,11 @@ mod recorded {
         let span = context.span();
         let of = span.span_context();
         of.is_valid().then(|| format!("00-{}-{}-{:02x}", of.trace_id(), of.span_id(), of.trace_flags()))
+    }
+
+    /// Adds what only OpenTelemetry is told.
+    pub fn attribute(span: &Span, name: &'static str, value: String) {
+        span.set_attribute(name, value);
     }
 
     /// Links a span to the one in which a message was published. It is no child: that one may have ended long ago.

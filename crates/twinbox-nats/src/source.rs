@@ -28,13 +28,13 @@ impl Transport for Nats {
         Box::pin(async {
             let link = self.consuming().await?;
             consumer::provision(&link, &self.options, subscription).await?;
-            let horizon = match stream::info(&link, &self.options.stream).await {
+            let stream = &self.options.stream;
+            let horizon = match stream::info(&link, stream).await {
                 Ok(info) => stream::horizon(&info),
-                Err(error) => {
-                    let cause = &error as &dyn std::error::Error;
-                    tracing::warn!(error = cause, "for how long the stream keeps messages is not known");
-                    Horizon::Unlimited
-                }
+                Err(_) if link.take_denial() => Horizon::Unlimited {
+                    because: format!("its user may not ask how old the messages of `{stream}` may be"),
+                },
+                Err(error) => return Err(error.into()),
             };
             let consumer = &subscription.consumer;
             let pull = Pull::open(Arc::new(link), consumer::durable(consumer), consumer.clone()).await?;

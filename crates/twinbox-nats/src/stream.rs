@@ -165,7 +165,8 @@ pub(crate) fn check_subjects(info: &Info, options: &NatsOptions) -> Result<(), E
 pub(crate) fn horizon(info: &Info) -> Horizon {
     let Config { name, max_age, duplicate_window, .. } = &info.config;
     if max_age.is_zero() {
-        return Horizon::Unlimited;
+        let because = format!("the stream `{name}` keeps messages for ever (it has no max_age)");
+        return Horizon::Unlimited { because };
     }
     let because = format!(
         "the stream `{name}` keeps messages for {max_age:?} (max_age), and drops copies for {duplicate_window:?} \

@@ -27,7 +27,7 @@ macro_rules! migrations {
 }
 
 #[cfg(feature = "postgres")]
-mod postgres;
+pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

@@ -17,7 +17,7 @@ mod parking;
 #[doc(hidden)]
 pub mod plans;
 mod reader;
-mod source;
+pub(crate) mod source;
 mod task;
 
 pub use dead_letter::DEAD_LETTER;

@@ -3,7 +3,7 @@ use sqlx::{Decode, Encode, Type, encode::IsNull, error::BoxDynError};
 use twinbox_core::Timestamp;
 
 /// `timestamptz` in Postgres, an integer of microseconds since 1970 in SQLite.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Micros(pub(crate) Timestamp);
 
 /// Microseconds from 1970 to 2000, where Postgres starts to count.

@@ -198,8 +198,14 @@ statements! {
             SELECT claimed_at FROM {inbox} WHERE consumer = ? AND claimed_at < (SELECT {after}) \
             ORDER BY claimed_at LIMIT ?) oldest)";
     purge_claims: DB::PURGE_CLAIMS;
-    purge_attempts: "DELETE FROM {attempts} \
-        WHERE consumer = ? AND last_failed_at < (SELECT {after}) AND starts = 0";
+    // Of what is claimed, a copy has failed. While the claim is there to tell that it was handled.
+    purge_attempts: "DELETE FROM {attempts} AS a WHERE a.consumer = ? \
+        AND (EXISTS (SELECT 1 FROM {inbox} i WHERE i.consumer = a.consumer AND i.message_id = a.message_id) \
+            OR a.last_failed_at < (SELECT {after}) AND a.starts = 0)";
+    oldest_waiting: "SELECT min(time) FROM ( \
+        SELECT time FROM {parked_deliveries} WHERE consumer = ? UNION ALL \
+        SELECT o.time FROM {parked} p JOIN {outbox} o ON o.position = p.position \
+        WHERE p.destination = ? AND p.state <> 'dead') waiting";
     set_state: "UPDATE {inbox} SET state = ? WHERE consumer = ? AND message_id = ?";
     claimed: "SELECT payload_hash, state FROM {inbox} WHERE consumer = ? AND message_id = ?";
     failures: "SELECT failures FROM {attempts} WHERE consumer = ? AND message_id = ?";

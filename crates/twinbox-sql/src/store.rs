@@ -74,6 +74,9 @@ impl Default for StoreOptions {
     }
 }
 
+/// Connections of a pool that handlers leave to others.
+const CONNECTIONS_LEFT: usize = 2;
+
 /// The database of one service: its outbox, its log, its inbox.
 ///
 /// Cheap to clone. On SQLite make one per process and clone it: the clones share the permit by which
@@ -85,6 +88,7 @@ pub struct Store<DB: Dialect> {
     writer: Option<Arc<Semaphore>>,
     looked_for_pooler: Arc<AtomicBool>,
     alone: Arc<RwLock<()>>,
+    handlers: Arc<Semaphore>,
 }
 
 impl<DB: Dialect> Store<DB> {
@@ -126,6 +130,8 @@ impl<DB: Dialect> Store<DB> {
         codecs.check()?;
         let mut statements = Statements::new::<DB>(&namespace, service, !pooler);
         statements.codecs = codecs;
+        let connections = usize::try_from(pool.options().get_max_connections()).unwrap_or(usize::MAX);
+        let handlers = connections.saturating_sub(CONNECTIONS_LEFT).clamp(1, Semaphore::MAX_PERMITS);
         Ok(Self {
             pool,
             statements: Arc::new(statements),
@@ -133,6 +139,7 @@ impl<DB: Dialect> Store<DB> {
             writer: DB::ONE_WRITER.then(|| Arc::new(Semaphore::new(1))),
             looked_for_pooler: Arc::default(),
             alone: Arc::default(),
+            handlers: Arc::new(Semaphore::new(handlers)),
         })
     }
 
@@ -214,6 +221,13 @@ impl<DB: Dialect> Store<DB> {
         &self.alone
     }
 
+    /// As many as connections that handlers may have, of all consumers on this store or a clone of it. The others are for
+    /// leases, for what is put on record after an attempt, and for the application.
+    #[doc(hidden)]
+    pub fn handlers(&self) -> &Semaphore {
+        &self.handlers
+    }
+
     pub(crate) fn looked_for_pooler(&self) -> &AtomicBool {
         &self.looked_for_pooler
     }
@@ -250,6 +264,7 @@ impl<DB: Dialect> Clone for Store<DB> {
             writer: self.writer.clone(),
             looked_for_pooler: self.looked_for_pooler.clone(),
             alone: self.alone.clone(),
+            handlers: self.handlers.clone(),
         }
     }
 }

@@ -61,8 +61,7 @@ async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
         .execute(database.pool())
         .await
         .unwrap();
-    let seed = u64::from(std::process::id());
-    eprintln!("seed {seed}");
+    let seed = seed();
     let roles = Roles::create(&database, "invoices").await;
     let programs = Programs::new(&database, &roles.runtime);
     let (relay, consumer) = (programs.clone(), programs.clone());
@@ -101,6 +100,14 @@ async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
     let consumer = database.dead_letters(INVOICING, 1).await.unwrap();
     assert!(consumer.is_empty());
     roles.drop(&database).await;
+}
+
+/// Of what happens at random. `TWINBOX_TEST_SEED` makes it happen again.
+fn seed() -> u64 {
+    let seed = std::env::var("TWINBOX_TEST_SEED").map(|seed| seed.parse().expect("a number"));
+    let seed = seed.unwrap_or_else(|_| u64::from(std::process::id())) | 1;
+    eprintln!("TWINBOX_TEST_SEED={seed}");
+    seed
 }
 
 /// At a steady pace, until nobody is killed any more. Answers with how many.

@@ -105,15 +105,16 @@ async fn look(client: &Client, consumer: &str, queue_url: &str) -> Result<Horizo
     }
     tracing::info!(consumer, queue_url, "subscribed");
     let kept = attribute(QueueAttributeName::MessageRetentionPeriod).and_then(|seconds| seconds.parse().ok());
-    Ok(kept.map_or(Horizon::Unlimited, |seconds| {
-        let kept = Duration::from_secs(seconds);
-        let because = format!(
-            "the queue `{}` keeps messages for {kept:?} (MessageRetentionPeriod), and EventBridge may take \
-             {DELIVERY_MAX:?} until one is there",
-            name_of(queue_url)
-        );
-        Horizon::Within { age: kept.saturating_add(DELIVERY_MAX), because }
-    }))
+    let queue = name_of(queue_url);
+    let Some(kept) = kept.map(Duration::from_secs) else {
+        let because = format!("the queue `{queue}` does not say for how long it keeps messages");
+        return Ok(Horizon::Unlimited { because });
+    };
+    let because = format!(
+        "the queue `{queue}` keeps messages for {kept:?} (MessageRetentionPeriod), and EventBridge may take \
+         {DELIVERY_MAX:?} until one is there"
+    );
+    Ok(Horizon::Within { age: kept.saturating_add(DELIVERY_MAX), because })
 }
 
 struct Shared {

@@ -18,6 +18,10 @@ use uuid::Uuid;
 /// used last, unless others are quicker.
 const LOOKS: usize = 3;
 
+/// Before COMMIT: whether it is the transaction of the claim. Bind: its guard.
+pub(crate) const ALLOW_COMMIT: &str =
+    "SELECT pg_current_xact_id_if_assigned()::text = $1 AND set_config('twinbox.commit', $1, true) = $1";
+
 async fn server(conn: &mut PgConnection) -> Result<i32, Error> {
     // Without arguments and without a name: right behind a pooler too.
     Ok(sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(conn).await?.try_get(0)?)
@@ -341,13 +345,8 @@ impl Dialect for Postgres {
                 "behind a pooler a statement must have no name: say `.persistent(false)` to each of the handler",
             ));
         }
-        let same: Result<Option<bool>, _> = sqlx::query_scalar(
-            "SELECT pg_current_xact_id_if_assigned()::text = $1 AND set_config('twinbox.commit', $1, true) = $1",
-        )
-        .persistent(statements.named)
-        .bind(guard)
-        .fetch_one(conn)
-        .await;
+        let same: Result<Option<bool>, _> =
+            sqlx::query_scalar(ALLOW_COMMIT).persistent(statements.named).bind(guard).fetch_one(conn).await;
         match same {
             Ok(Some(true)) => Ok(()),
             Ok(_) => Err(transaction_ended()),

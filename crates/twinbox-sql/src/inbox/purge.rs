@@ -1,10 +1,12 @@
 //! Forgetting what was handled long ago.
 use crate::{
     Dialect, Error, Store,
+    log::source::reads_as,
     micros::Micros,
-    sql::{query, rows},
+    sql::{query, rows, scalar},
 };
 use std::time::Duration;
+use twinbox_core::Timestamp;
 
 /// Claims that one mark is moved for.
 const MARKED_AT_ONCE: u32 = 100_000;
@@ -17,12 +19,14 @@ const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl<DB: Dialect> Store<DB> {
     /// Deletes the claims that a consumer made longer ago than `keep`, in statements of 1,000 so that nobody waits for
-    /// it. Answers with how many claims are gone. Failed attempts go after 90 days, if their message never came again.
+    /// it. Answers with how many claims are gone. Failed attempts go with them, and after 90 days if their message never
+    /// came again.
     ///
     /// First the newest of their messages is written down. A message that has no claim and is no newer can be a copy of
     /// one of them, and is not run: [`claim`](Self::claim) fails with
     /// [`ErrorKind::Forgotten`](crate::ErrorKind::Forgotten). So `keep` should be longer than messages can be delivered
-    /// again. A claim whose message has a time in the future counts from that time on.
+    /// again. A claim whose message has a time in the future counts from that time on, and claims of messages that are
+    /// newer than one which is put aside stay until that is done with.
     ///
     /// A message costs about 300 bytes with its indexes: 100 a second for a week are 18 GB.
     ///
@@ -31,6 +35,7 @@ impl<DB: Dialect> Store<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn purge_inbox(&self, consumer: &str, keep: Duration) -> Result<u64, Error> {
+        self.purge_attempts(consumer).await?;
         let mut deleted = 0;
         while let Some((until, newest)) = self.mark_oldest(consumer, ago(keep)).await? {
             let some = self.purge_claims(consumer, until, newest).await?;
@@ -39,6 +44,10 @@ impl<DB: Dialect> Store<DB> {
                 break;
             }
         }
+        Ok(deleted)
+    }
+
+    async fn purge_attempts(&self, consumer: &str) -> Result<(), Error> {
         let _permit = self.write_permit().await?;
         let mut conn = self.connection().await?;
         query::<DB>(&self.statements().purge_attempts)
@@ -46,8 +55,7 @@ impl<DB: Dialect> Store<DB> {
             .bind(ago(ATTEMPTS_KEPT))
             .execute(&mut *conn)
             .await?;
-        conn.done().await?;
-        Ok(deleted)
+        conn.done().await
     }
 
     /// Writes the newest message down that is about to be forgotten. Answers with up to when claims, of messages up to
@@ -62,8 +70,19 @@ impl<DB: Dialect> Store<DB> {
             .bind(i64::from(MARKED_AT_ONCE))
             .fetch_one(&mut *conn)
             .await?;
+        let (Some(until), Some(newest)) = oldest else {
+            conn.done().await?;
+            return Ok(None);
+        };
+        let waiting = scalar::<DB, Option<Micros>>(&statements.oldest_waiting)
+            .bind(consumer.to_owned())
+            .bind(reads_as(consumer))
+            .fetch_one(&mut *conn)
+            .await?;
         conn.done().await?;
-        let (Some(until), Some(newest)) = oldest else { return Ok(None) };
+        let before =
+            |waiting: Micros| Micros(Timestamp::from_micros(waiting.0.as_micros().saturating_sub(1)));
+        let newest = waiting.map_or(newest, |waiting| newest.min(before(waiting)));
         let _permit = self.write_permit().await?;
         let mut conn = self.connection().await?;
         query::<DB>(&statements.purge_mark_moves)

@@ -47,3 +47,7 @@ pub fn claim_one<DB: Dialect>(store: &Store<DB>) -> String {
 pub fn purge_claims<DB: Dialect>(store: &Store<DB>) -> String {
     store.statements().purge_claims.as_str().to_owned()
 }
+
+/// What is asked before a claim commits. Bind: the answer of the claim.
+#[cfg(feature = "postgres")]
+pub const ALLOW_COMMIT: &str = crate::dialect::postgres::ALLOW_COMMIT;

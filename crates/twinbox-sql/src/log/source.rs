@@ -46,7 +46,7 @@ impl<DB: Dialect> Transport for LogTransport<DB> {
         subscription: &'a Subscription,
     ) -> BoxFuture<'a, Result<Box<dyn Source>, SourceError>> {
         Box::pin(async move {
-            let destination = format!("consumer:{}", subscription.consumer);
+            let destination = reads_as(&subscription.consumer);
             let opened = Reader::open(&self.store, &destination, self.owner, self.options.clone()).await;
             let Some(reader) = opened.map_err(source_error)? else {
                 return Err(SourceError::new(
@@ -68,6 +68,11 @@ impl<DB: Dialect> Transport for LogTransport<DB> {
             Ok(Box::new(LogSource { received, task: Some(task), stop }) as Box<dyn Source>)
         })
     }
+}
+
+/// The name of the cursor of a consumer.
+pub(crate) fn reads_as(consumer: &str) -> String {
+    format!("consumer:{consumer}")
 }
 
 struct LogSource {

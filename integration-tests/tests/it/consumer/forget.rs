@@ -118,6 +118,41 @@ async fn what_has_failed_is_tried_again_however_old_it_is<DB: TestDb>() {
     assert_eq!(world.deliver::<choose>(&order).await, Outcome::Handled);
 }
 
+/// Its copy was handled, so that it failed proves nothing any more.
+async fn what_has_failed_beside_a_copy_that_was_handled_is_in_doubt<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let order = at(1, TWICE);
+    for _ in 0..2 {
+        assert!(failed(&world.deliver::<choose>(&order).await, "not yet"));
+    }
+    let Claimed::Open(copy) = world.claim(CHOOSE, &order, false).await.unwrap() else { panic!() };
+    copy.commit().await.unwrap();
+    assert_eq!(world.rows("attempts").await, 1);
+    purge(&world, CHOOSE, 1).await;
+    let outcome = world.deliver::<choose>(&order).await;
+    assert!(matches!(outcome, Outcome::DeadLettered { .. }), "{outcome:?}");
+    assert_eq!(world.effects().await, [0; 0]);
+}
+
+/// They were never handled, and are older than what others of their consumer have handled since.
+async fn claims_stay_that_are_newer_than_what_is_put_aside() {
+    let world = World::<Postgres>::new().await;
+    let (me, minute) = (uuid::Uuid::now_v7(), Duration::from_secs(60));
+    world.create_places(CHOOSE, 1, &["orders.placed".to_owned()]).await.unwrap();
+    let (fence, _) = world.take_partition(CHOOSE, 0, me, minute).await.unwrap().unwrap();
+    let aside = at(5, FINE + 9);
+    world.park_deliveries(CHOOSE, fence, &[(aside.clone(), Duration::ZERO)]).await.unwrap();
+    for n in [4, 5, 6] {
+        assert_eq!(world.deliver::<choose>(&at(n, FINE + n)).await, Outcome::Handled);
+    }
+    purge(&world, CHOOSE, 1).await;
+    assert_eq!(world.purge_inbox(CHOOSE, Duration::ZERO).await.unwrap(), 0);
+    assert_eq!(world.deliver::<choose>(&aside).await, Outcome::Handled);
+    let parked = world.due_deliveries(CHOOSE, 0, 10).await.unwrap();
+    world.unpark_delivery(parked[0].id).await.unwrap();
+    purge(&world, CHOOSE, 3).await;
+}
+
 async fn a_purge_moves_the_mark_on_and_never_back<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let late = at(2, TWICE);
@@ -297,6 +332,7 @@ cases! {
         attempts_that_nobody_will_finish_go_as_well,
         what_has_failed_is_tried_again_however_old_it_is,
         a_purge_moves_the_mark_on_and_never_back,
+        what_has_failed_beside_a_copy_that_was_handled_is_in_doubt,
         many_go_in_several_statements,
         the_runtime_forgets_and_leaves_alone_what_is_in_doubt,
     ]
@@ -304,6 +340,7 @@ cases! {
         the_mark_is_there_before_the_first_claim_goes,
         a_claim_that_commits_behind_the_mark_stays,
         a_copy_that_waits_while_its_claim_is_deleted_is_in_doubt,
+        claims_stay_that_are_newer_than_what_is_put_aside,
         an_inbox_that_forgets_before_its_broker_does_is_refused,
     ]
 }

@@ -134,25 +134,37 @@ async fn drained<DB: Dialect>(
     gated(gate, tx, order).await
 }
 
-/// PITFALLS row 52
-/// Three may run by their policy, and two by the pool.
+#[event_handler(consumer = "tests.gate-too", concurrency = 3)]
+async fn gated_too<DB: Dialect>(
+    gate: &Arc<Gate>,
+    _: &mut Tx<'_, DB>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    gate.pass(order.n).await;
+    Ok(())
+}
+
+/// Six may run by their policies, and two by the pool.
 async fn row_38_handlers_leave_connections_to_leases() {
     let world = World::<Postgres>::new().await;
     publish(&world, 0..20).await;
     let store = Store::new(world.twin(4).await, SERVICE).unwrap();
     let (gate, mut entries) = Gate::new();
-    let consumer = Consumer::new(store.clone(), gate.clone()).handler::<gated>();
+    let one = Consumer::new(store.clone(), gate.clone()).handler::<gated>();
+    let other = Consumer::new(store.clone(), gate.clone()).handler::<gated_too>();
+    let all = async || world.rows("inbox").await == 40;
     let open = async {
         for _ in 0..2 {
             soon(entries.recv()).await.unwrap();
         }
         let _both = tokio::try_join!(store.pool().acquire(), store.pool().acquire()).unwrap();
-        gate.leave.add_permits(20);
+        gate.leave.add_permits(40);
     };
-    tokio::join!(open, run_until(consumer, async || world.rows("inbox").await == 20));
+    tokio::join!(open, run_until(one, all), run_until(other, all));
     assert_eq!(gate.most.load(SeqCst), 2);
 }
 
+/// PITFALLS row 52
 async fn a_stop_lets_what_is_under_way_finish_and_starts_nothing_else<DB: TestDb>() {
     let world = World::<DB>::new().await;
     publish(&world, 0..3).await;

@@ -10,8 +10,17 @@ const PARTITIONS: i64 = 16;
 /// How long the partitions may be shared otherwise than evenly.
 const REBALANCED: Duration = Duration::from_secs(10);
 const PROCESSES: usize = 3;
-/// How often something happens to a process.
-const EVENTS: usize = 12;
+/// How often each thing happens to a process.
+const TIMES: usize = 4;
+
+/// What happens.
+#[derive(Clone, Copy)]
+enum Event {
+    Killed,
+    Frozen,
+    /// One more, or one less.
+    Resized,
+}
 
 /// Processes by what they are to the others.
 struct Group {
@@ -42,8 +51,8 @@ impl Group {
     }
 
     /// Waits until as many processes have all partitions between them, evenly, and none of these is among them.
-    async fn rebalanced(&self, processes: usize, gone: &HashSet<Uuid>) -> HashSet<Uuid> {
-        let (begun, fair) = (Instant::now(), PARTITIONS.unsigned_abs().div_ceil(processes as u64));
+    async fn rebalanced(&self, begun: Instant, processes: usize, gone: &HashSet<Uuid>) -> HashSet<Uuid> {
+        let fair = PARTITIONS.unsigned_abs().div_ceil(processes as u64);
         loop {
             let owners = self.owners().await;
             let all: i64 = owners.iter().map(|(_, count)| count).sum();
@@ -58,8 +67,7 @@ impl Group {
     }
 
     /// Whose partitions were taken over by the others.
-    async fn survived_by(&self, before: &HashSet<Uuid>) -> HashSet<Uuid> {
-        let begun = Instant::now();
+    async fn survived_by(&self, begun: Instant, before: &HashSet<Uuid>) -> HashSet<Uuid> {
         loop {
             let who = self.owners().await.into_iter().map(|(owner, _)| owner).collect::<HashSet<_>>();
             if who.len() < before.len() && who.is_subset(before) {
@@ -70,30 +78,33 @@ impl Group {
         }
     }
 
-    async fn suffer(&mut self) {
-        let before = self.rebalanced(self.processes.len(), &HashSet::new()).await;
+    async fn suffer(&mut self, event: Event) {
+        let before = self.rebalanced(Instant::now(), self.processes.len(), &HashSet::new()).await;
         let victim = self.random(self.processes.len());
-        match self.random(3) {
-            0 => {
-                let mut killed = self.processes.swap_remove(victim);
-                killed.kill().await.unwrap();
-                let gone = self.survived_by(&before).await;
-                self.rebalanced(self.processes.len(), &gone).await;
+        let begun = Instant::now();
+        match event {
+            Event::Killed => {
+                self.kill(victim).await;
+                let gone = self.survived_by(begun, &before).await;
+                self.rebalanced(begun, self.processes.len(), &gone).await;
                 self.join();
             }
-            1 => {
+            Event::Frozen => {
                 signal(&self.processes[victim], "STOP").await;
-                let gone = self.survived_by(&before).await;
-                self.rebalanced(self.processes.len() - 1, &gone).await;
+                let gone = self.survived_by(begun, &before).await;
+                self.rebalanced(begun, self.processes.len() - 1, &gone).await;
                 signal(&self.processes[victim], "CONT").await;
             }
-            _ if self.processes.len() > PROCESSES => {
-                let mut killed = self.processes.swap_remove(victim);
-                killed.kill().await.unwrap();
-                self.survived_by(&before).await;
+            Event::Resized if self.processes.len() > PROCESSES => {
+                self.kill(victim).await;
+                self.survived_by(begun, &before).await;
             }
-            _ => self.join(),
+            Event::Resized => self.join(),
         }
+    }
+
+    async fn kill(&mut self, victim: usize) {
+        self.processes.swap_remove(victim).kill().await.unwrap();
     }
 }
 
@@ -125,14 +136,14 @@ async fn keys_stay_in_order_while_processes_die_freeze_and_join() {
     sqlx::raw_sql(ledger).execute(database.pool()).await.unwrap();
     let programs = Programs::new(&database, "postgres");
     let mut relay = programs.start(Program::Relay, None);
-    let random = u64::from(std::process::id()) | 1;
-    eprintln!("seed {random}");
-    let mut group = Group { programs, database, processes: Vec::new(), random };
+    let mut group = Group { programs, database, processes: Vec::new(), random: seed() };
     (0..PROCESSES).for_each(|_| group.join());
     let publishing = publish((*group.database).clone());
     let all = timeout(PATIENCE, async {
-        for _ in 0..EVENTS {
-            group.suffer().await;
+        let mut events = [Event::Killed, Event::Frozen, Event::Resized].repeat(TIMES);
+        while !events.is_empty() {
+            let event = events.swap_remove(group.random(events.len()));
+            group.suffer(event).await;
         }
         publishing.await.unwrap();
         while count(&group.database, "SELECT count(*) FROM twinbox.inbox").await < MESSAGES {

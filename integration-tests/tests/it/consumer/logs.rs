@@ -1,0 +1,114 @@
+//! What is logged of a delivery.
+use super::{
+    running::run_until,
+    support::{Placed, TestDb, World, cases, effect},
+};
+use serde_json::Value;
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+use tracing::subscriber::DefaultGuard;
+use twinbox::{BatchTx, Consumer, Delivery, Dialect, Draft, HandlerResult, StateColumn, Tx, event_handler};
+
+/// Lines of JSON.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    /// Of this thread, on which all tasks of a test run.
+    fn record() -> (Self, DefaultGuard) {
+        let lines = Self::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
+        (lines, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// Those that say this.
+    fn saying(&self, words: &str) -> Vec<Value> {
+        let bytes = self.0.lock().unwrap();
+        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let lines = lines.map(|line| serde_json::from_slice::<Value>(line).unwrap());
+        lines.filter(|line| line["fields"]["message"].as_str().unwrap().contains(words)).collect()
+    }
+}
+
+#[event_handler(consumer = "tests.logs")]
+async fn confirm<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    const EFFECT: StateColumn = StateColumn::new("states", "id", "state");
+    effect::<DB>(tx, order.n).await?;
+    let _ = EFFECT.transition(tx, order.n, &["placed"], "confirmed").await?;
+    Ok(())
+}
+
+#[event_handler(consumer = "tests.logs-batch", batch = 10)]
+async fn all<DB: Dialect>(_: &mut BatchTx<'_, DB>, _: Vec<Delivery<Placed>>) -> HandlerResult {
+    Ok(())
+}
+
+/// R33, R43
+async fn a_line_of_a_handler_tells_whose_delivery_it_is_and_of_what<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    world.execute("CREATE TABLE states (id bigint PRIMARY KEY, state text)").await;
+    world.execute("INSERT INTO states VALUES (1, 'placed')").await;
+    let draft = Draft::of(&Placed { n: 1 }).unwrap().correlation_id("order-1");
+    let id = {
+        let mut tx = world.begin().await.unwrap();
+        let id = world.outbox().publish_draft(&mut tx, draft).await.unwrap();
+        tx.commit().await.unwrap();
+        id
+    };
+    let (lines, recording) = Lines::record();
+    let consumer = Consumer::new((*world).clone(), ()).handler::<confirm>();
+    run_until(consumer, async || world.rows("inbox").await == 1).await;
+    drop(recording);
+    let [line] = &lines.saying("transition")[..] else { panic!("{lines:?}", lines = lines.saying("")) };
+    assert_eq!(
+        (&line["fields"]["from_state"], &line["fields"]["to_state"]),
+        (&"placed".into(), &"confirmed".into())
+    );
+    let span = &line["span"];
+    assert_eq!((&span["name"], &span["consumer"]), (&"process".into(), &"tests.logs".into()));
+    assert_eq!((&span["event_type"], &span["correlation_id"]), (&"orders.placed".into(), &"order-1".into()));
+    assert_eq!(span["message_id"], id.to_string());
+}
+
+/// Singly and in a batch. R33, PITFALLS row 28
+async fn two_messages_with_one_id_and_different_payloads_are_an_alarm<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    world.execute("CREATE TABLE states (id bigint PRIMARY KEY, state text)").await;
+    let drafts = [1, 2].map(|n| Draft::of(&Placed { n }).unwrap().id("chosen"));
+    let mut tx = world.begin().await.unwrap();
+    world.outbox().publish_all(&mut tx, drafts.into()).await.unwrap();
+    tx.commit().await.unwrap();
+    let (lines, recording) = Lines::record();
+    let consumer = Consumer::new((*world).clone(), ()).handler::<confirm>().handler::<all>();
+    let status = consumer.status();
+    let done = async || status.consumers().iter().map(|one| one.handled + one.duplicates).sum::<u64>() == 4;
+    run_until(consumer, done).await;
+    drop(recording);
+    let alarms = lines.saying("different payloads");
+    let of = |consumer: &str| alarms.iter().filter(|line| line["fields"]["consumer"] == consumer).count();
+    assert_eq!((of("tests.logs"), of("tests.logs-batch")), (1, 1), "{alarms:?}");
+    for line in &alarms {
+        assert_eq!((&line["level"], &line["fields"]["event_id"]), (&"ERROR".into(), &"chosen".into()));
+    }
+}
+
+cases! {
+    both: [
+        a_line_of_a_handler_tells_whose_delivery_it_is_and_of_what,
+        two_messages_with_one_id_and_different_payloads_are_an_alarm,
+    ]
+}
