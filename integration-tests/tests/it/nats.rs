@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use twinbox::nats::{ErrorKind, Nats, NatsOptions, StreamOptions};
 use twinbox_core::{
-    Destination, Message, PublishError, PublishErrorKind, Publisher, Received, Source, SourceErrorKind,
-    Subscription, Timestamp, Transport, destination::Receipt,
+    Destination, Horizon, Message, PublishError, PublishErrorKind, Publisher, Received, Source,
+    SourceErrorKind, Subscription, Timestamp, Transport, destination::Receipt,
 };
 
 /// Longer than anything here may take.

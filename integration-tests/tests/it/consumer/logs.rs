@@ -1,7 +1,7 @@
 //! What is logged of a delivery.
 use super::{
     running::run_until,
-    support::{Placed, TestDb, World, cases, effect},
+    support::{Placed, TestDb, World, cases, effect, record},
 };
 use serde_json::Value;
 use std::{
@@ -27,12 +27,11 @@ impl io::Write for Lines {
 }
 
 impl Lines {
-    /// Of this thread, on which all tasks of a test run.
     fn record() -> (Self, DefaultGuard) {
         let lines = Self::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
-        (lines, tracing::subscriber::set_default(subscriber))
+        (lines, record(subscriber))
     }
 
     /// Those that say this.

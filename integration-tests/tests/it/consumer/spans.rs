@@ -1,7 +1,7 @@
 //! Spans of deliveries under the names of OpenTelemetry, and the trace that goes with a message.
 use super::{
     running::{publish, run_until},
-    support::{Confirmed, Placed, TestDb, World, cases, effect},
+    support::{Confirmed, Placed, TestDb, World, cases, effect, record},
 };
 use crate::relay::rig::{Running, Target};
 use opentelemetry::trace::{SpanKind, Status, TracerProvider as _};
@@ -47,8 +47,7 @@ async fn row_49_a_delivery_links_to_the_span_that_published_it<DB: TestDb>() {
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("tests"));
-    // Of this thread, on which all tasks of the test run.
-    let recording = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let recording = record(tracing_subscriber::registry().with(layer));
     let commit = async |drafts| {
         let mut tx = world.begin().await.unwrap();
         world.outbox().publish_all(&mut tx, drafts).await.unwrap();
@@ -94,7 +93,7 @@ async fn an_ordered_delivery_that_fails_says_so() {
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("tests"));
     publish(&world, 2..3).await;
     relay.published(1).await;
-    let recording = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let recording = record(tracing_subscriber::registry().with(layer));
     let ordered = Policy::new("tests.spans").max_attempts(1).order(Order::Key);
     let consumer =
         Consumer::new((*world).clone(), ()).transport(Nats::with_options(target.options()).unwrap());

@@ -1,7 +1,11 @@
 //! What the tests of the API share: a database with a table for effects, events, and bounded waits.
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Pool, Postgres, Sqlite, pool::PoolOptions};
-use std::{ops::Deref, time::Duration};
+use std::{ops::Deref, sync::LazyLock, time::Duration};
+use tracing::{
+    Dispatch, Subscriber,
+    subscriber::{DefaultGuard, NoSubscriber},
+};
 use twinbox::{Dialect, Event, EventHandler, Message, Outcome, Store};
 use twinbox_testkit::{
     Harness,
@@ -26,6 +30,14 @@ pub(crate) use cases;
 
 /// Longer than anything takes that does not hang, on a machine that is busy with other tests.
 const HANGS: Duration = Duration::from_secs(300);
+
+/// Records what this thread logs, on which all tasks of a test run. While there is one subscriber, the thread that gets
+/// to a line first decides for all whether it is of interest, and other tests have no subscriber: so there are two.
+pub(crate) fn record(subscriber: impl Subscriber + Send + Sync) -> DefaultGuard {
+    static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+    LazyLock::force(&ANOTHER);
+    tracing::subscriber::set_default(subscriber)
+}
 
 /// No test waits for ever.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {

@@ -150,6 +150,26 @@ async fn who_may_not_publish_is_told() {
 }
 
 #[tokio::test]
+async fn who_may_not_ask_how_old_messages_may_be_consumes_all_the_same() {
+    let options_of_server = ServerOptions::default().line(
+        "authorization { users: [ { user: admin, password: a }, \
+         { user: worker, password: w, permissions: { publish: { deny: \"$JS.API.STREAM.INFO.*\" } } } ] }",
+    );
+    let server = NatsServer::start_with(options_of_server).unwrap();
+    let as_user = |user: &str| {
+        let url = server.url().replace("nats://", &format!("nats://{user}@"));
+        Nats::with_options(NatsOptions::new(&url).request_timeout(Duration::from_secs(1))).unwrap()
+    };
+    let admin = as_user("admin:a");
+    admin.provision(&StreamOptions::default()).await.unwrap();
+    send(&mut *publisher(&admin).await, message("1")).await.unwrap();
+    let mut source = as_user("worker:w").subscribe(&subscription(&["orders.placed"])).await.unwrap();
+    let Horizon::Unlimited { because } = source.horizon() else { panic!("{:?}", source.horizon()) };
+    assert!(because.contains("may not ask"), "{because}");
+    assert_eq!(receive(&mut *source).await.message.id, "1");
+}
+
+#[tokio::test]
 async fn an_old_server_takes_one_type_and_refuses_two() {
     let binary = find::nats_server_old().unwrap();
     let server = NatsServer::start_with(ServerOptions::default().binary(binary)).unwrap();
