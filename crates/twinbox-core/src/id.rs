@@ -3,6 +3,7 @@
 //! [`derive()`] is SHA-256 over a namespace and length-prefixed parts, printed as a UUID of version 8
 //! (RFC 9562 §5.8). Lengths keep `("ab", "c")` and `("a", "bc")` apart. The vectors in this module's tests
 //! are published: another language reproduces them with its own SHA-256.
+use crate::Timestamp;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use uuid::Uuid;
@@ -64,6 +65,25 @@ pub fn caused(
     derive("caused/1", &parts).to_string()
 }
 
+/// The id of what an operation makes, by its tenant, principal, scope and key: the primary key of a payment, so that its
+/// second insert is refused even after the key was forgotten.
+pub fn domain([tenant, principal, scope, key]: [&[u8]; 4]) -> Uuid {
+    derive("domain/1", &[tenant, principal, scope, key])
+}
+
+/// The id with the time of a caller's UUIDv7 in its first 48 bits, for an index that grows at one end. As it was, if
+/// `key` is of another version, or not within a day of `now`.
+pub fn ordered(id: Uuid, key: Uuid, now: Timestamp) -> Uuid {
+    const DAY: u64 = 24 * 3600 * 1000;
+    let time = key.as_u128() >> 80;
+    let now = u64::try_from(now.as_micros() / 1000).unwrap_or_default();
+    let is_near = u64::try_from(time).is_ok_and(|time| time.abs_diff(now) <= DAY);
+    if key.get_version_num() != 7 || !is_near {
+        return id;
+    }
+    Uuid::from_u128(time << 80 | id.as_u128() & (u128::MAX >> 48))
+}
+
 /// The partition of a message: by its key, or by its id when it has none.
 pub fn partition(key: Option<&str>, id: MessageId, partitions: u32) -> u32 {
     let digest = match key {
@@ -99,8 +119,26 @@ mod tests {
         assert_eq!(event(None, 1), "c725f1fb-6f12-8612-8254-23afdf5af006");
         assert_eq!(event(Some(""), 1), "228fc301-4597-80e8-af39-324e02164b97");
         assert_eq!(event(Some("o-1"), 2), "7699ca2b-46a1-8d57-920e-630d095e1011");
+        let payment =
+            domain([b"acme", b"u-1", b"POST_/v1/payments", b"8a7c1f30-5b62-4e19-9f4d-2f9d4ecf3a11"]);
+        assert_eq!(payment.to_string(), "1451092d-a898-8111-ab44-c9a69077c8b7");
         assert_eq!(partition(Some("o-1"), order, 16), 14);
         assert_eq!(partition(None, order, 16), 8);
+    }
+
+    /// D21
+    #[test]
+    fn an_ordered_id_has_the_time_of_its_key() {
+        let key: Uuid = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+        let id = domain([b"", b"", b"POST_/v1/payments", key.as_bytes()]);
+        let day = 24 * 3600 * 1000;
+        let at = |millis: i64| Timestamp::from_micros((0x0189_0a5d_ac96 + millis) * 1000);
+        let ordered_id = ordered(id, key, at(0));
+        assert!(ordered_id.to_string().starts_with("01890a5d-ac96-8"));
+        assert_eq!(ordered_id.as_bytes()[6..], id.as_bytes()[6..]);
+        assert_eq!((ordered(id, key, at(day)), ordered(id, key, at(-day))), (ordered_id, ordered_id));
+        assert_eq!((ordered(id, key, at(day + 1)), ordered(id, key, at(-day - 1))), (id, id));
+        assert_eq!(ordered(id, Uuid::from_u128(key.as_u128() ^ 3 << 76), at(0)), id);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! | [`message`] | an event with its envelope, as every destination and source carries it |
 //! | [`id`] | message ids and derived ids |
 //! | [`limits`] | the named bounds of a message |
+//! | [`fingerprint`], [`canonical`] | whether two requests are the same |
 //! | [`destination`] | the seam to a broker that is published to, and its three outcomes |
 //! | [`source`] | the seam to a broker that is consumed from |
 //! | [`retry`], [`reconnect`] | when to try again: a message, a connection |
@@ -15,6 +16,7 @@
 //! Everything is re-exported by the `twinbox` facade; depend on this crate to write a destination or a
 //! source of your own.
 
+pub mod canonical;
 pub mod codec;
 #[doc(hidden)]
 pub mod count;
@@ -23,6 +25,7 @@ pub mod crash;
 pub mod destination;
 pub mod draft;
 pub mod event;
+pub mod fingerprint;
 pub mod id;
 pub mod limits;
 pub mod message;
@@ -39,6 +42,7 @@ pub use codec::{Encoded, PayloadCodec, PayloadContext};
 pub use destination::{Destination, PublishError, PublishErrorKind, Publisher};
 pub use draft::{Draft, InvalidDraft};
 pub use event::{DecodeError, Event, Schema};
+pub use fingerprint::{Fingerprint, FingerprintAlgorithm, Fingerprinted};
 pub use id::MessageId;
 pub use message::Message;
 pub use partitioned::{PartitionReader, PartitionedLog, Place, Sequenced};

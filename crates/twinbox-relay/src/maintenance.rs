@@ -121,6 +121,10 @@ impl PurgeArguments {
         }
         let purged = store.purge(retention).await?;
         println!("{prefix}{} messages deleted", purged.messages);
+        match store.purge_operations().await? {
+            0 => {}
+            keys => println!("{prefix}{keys} idempotency keys that had expired deleted"),
+        }
         for reader in purged.lagging {
             println!("{prefix}{reader:?} is too far behind: {became}");
         }

@@ -15,6 +15,7 @@ macro_rules! migrations {
             "ordered" "0006_ordered.sql",
             // A consumer that does not know purge marks runs what is in doubt: deploy all of one before they purge.
             "purge_marks" "0007_purge_marks.sql",
+            "idempotency_keys" "0008_idempotency_keys.sql",
         )
     };
     ($folder:literal: $($name:literal $file:literal,)+) => {
@@ -26,10 +27,13 @@ macro_rules! migrations {
     };
 }
 
+mod claim;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+pub(crate) use claim::{Claim, Claims, OperationClaim, OperationClaimed};
 
 use crate::{
     Error,
@@ -42,8 +46,8 @@ use sqlx::{
     ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Pool, Type, database::HasStatementCache,
 };
 use sqlx_core::transaction::TransactionManager as _;
-use std::{borrow::Cow, cmp::Ordering};
-use twinbox_core::{Timestamp, draft::Fields};
+use std::cmp::Ordering;
+use twinbox_core::draft::Fields;
 use uuid::Uuid;
 
 /// `Self: Implied<T>` carries the bounds on `T` to every user of the trait that asks for it, so callers
@@ -138,12 +142,18 @@ pub trait Dialect:
     const AFTER: &'static str;
     #[doc(hidden)]
     const PUBLISH_ALL: &'static str;
+    /// What a claim of an operation begins with, inserts from, and returns: waits for who has the key.
+    #[doc(hidden)]
+    const CLAIM_OPERATION: [&'static str; 3];
     /// Claims messages. Where locks are waited for, the wait is bounded.
     #[doc(hidden)]
     const CLAIM: &'static str;
     /// The same for a single message, where that is cheaper.
     #[doc(hidden)]
     const CLAIM_ONE: Option<&'static str>;
+    /// Deletes keys that have expired, the oldest first, and passes by those that somebody holds. Bind: how many at most.
+    #[doc(hidden)]
+    const PURGE_OPERATIONS: &'static str;
     /// Deletes claims, the oldest first. Binds: consumer, claimed up to when, of messages up to which
     /// time, how many at most.
     #[doc(hidden)]
@@ -252,6 +262,20 @@ pub trait Dialect:
         claims: &[Claim<'_>],
         guard: &mut Option<Self::Guard>,
     ) -> impl Future<Output = Result<Claims<Uuid>, Error>> + Send;
+    /// Takes the key of an operation, if it is free, in a transaction that only Twinbox may commit. Who asks the
+    /// same is waited for, and that is contention when it takes too long; who asks something else is not.
+    #[doc(hidden)]
+    fn claim_operation(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        claim: &OperationClaim<'_>,
+    ) -> impl Future<Output = Result<Option<OperationClaimed<Self::Guard>>, Error>> + Send;
+    /// Marks a transaction that has written as one that only Twinbox may commit.
+    #[doc(hidden)]
+    fn guard(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+    ) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
     /// Lets the commit that follows through, unless the handler ended the transaction.
     #[doc(hidden)]
     fn allow_commit(
@@ -272,25 +296,6 @@ pub trait Dialect:
 
     #[doc(hidden)]
     fn rows_affected(result: &Self::QueryResult) -> u64;
-}
-
-/// What a claim writes.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Claim<'a> {
-    pub(crate) message_id: Uuid,
-    pub(crate) source: Cow<'a, str>,
-    pub(crate) event_id: Cow<'a, str>,
-    pub(crate) payload_hash: Vec<u8>,
-    pub(crate) time: Micros,
-}
-
-/// Which messages are new, and the newest among those of the consumer whose claims were deleted.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Claims<T> {
-    pub(crate) new: Vec<T>,
-    pub(crate) mark: Option<Timestamp>,
 }
 
 /// What sqlx counts. None: a connection was swapped in, or a `begin` was dropped half-way inside the

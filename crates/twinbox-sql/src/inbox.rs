@@ -11,6 +11,7 @@ pub use dead_letters::{DeadLetter, DeadReason};
 use crate::{
     BatchTx, Dialect, Error, ErrorKind, Fence, OwnedTx, Store, Tx,
     dialect::{Claim, Claims},
+    guarded::Guarded,
     micros::Micros,
     scope::{Cause, Scope},
     sql::query,
@@ -18,14 +19,8 @@ use crate::{
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
 use twinbox_core::{Message, MessageId, Timestamp};
-
-/// How long a rollback is waited for.
-const ROLLBACK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// What became of a claim.
 #[expect(missing_debug_implementations, reason = "holds an open transaction")]
@@ -58,9 +53,7 @@ pub struct Duplicate {
 /// The open transaction of one attempt. Dropped, it rolls back, the claim included.
 #[expect(missing_debug_implementations, reason = "holds an open transaction")]
 pub struct Attempt<DB: Dialect> {
-    tx: OwnedTx<DB>,
-    guard: DB::Guard,
-    scope: Box<Scope>,
+    tx: Guarded<DB>,
     claimed: Vec<usize>,
     failures: u32,
     /// Those of which failures or starts are on record, which end with this attempt.
@@ -80,12 +73,12 @@ impl<DB: Dialect> Attempt<DB> {
 
     /// The transaction as a handler gets it.
     pub fn tx(&mut self) -> Tx<'_, DB> {
-        Tx::new(self.tx.connection(), &mut self.scope)
+        self.tx.tx()
     }
 
     /// The transaction as a handler of batches gets it.
     pub fn batch_tx(&mut self) -> BatchTx<'_, DB> {
-        BatchTx::new(self.tx.connection(), &mut self.scope)
+        self.tx.batch_tx()
     }
 
     /// Commits the claim and everything the handler wrote.
@@ -98,22 +91,18 @@ impl<DB: Dialect> Attempt<DB> {
             self.rollback().await;
             return Err(error);
         }
-        self.tx.commit_guarded().await?;
-        if DB::committed(&self.guard) { Ok(()) } else { Err(crate::dialect::transaction_ended()) }
+        self.tx.commit().await
     }
 
     async fn prepare_commit(&mut self) -> Result<(), Error> {
-        if self.scope.savepoint_abandoned() {
-            return Err(crate::tx::savepoint_abandoned());
-        }
-        let (conn, statements) = (self.tx.connection(), &self.scope.statements);
-        DB::allow_commit(conn, statements, &self.guard).await?;
+        self.tx.allow_commit().await?;
+        let statements = self.tx.scope.statements.clone();
         // Not with the claim: while a handler hangs in its transaction, its failure is put on record.
         for id in &self.recorded {
             query::<DB>(&statements.forget_failures)
-                .bind(self.scope.consumer.clone())
+                .bind(self.tx.scope.consumer.clone())
                 .bind(id.as_uuid())
-                .execute(&mut *conn)
+                .execute(self.tx.connection())
                 .await?;
         }
         Ok(())
@@ -122,19 +111,8 @@ impl<DB: Dialect> Attempt<DB> {
     /// Rolls back the claim and everything the handler wrote. Errors are left to the database, which rolls
     /// back what it loses the connection of. A statement that is still running has to end first: after 5 s
     /// that goes on in the background, with its connection.
-    pub async fn rollback(mut self) {
-        let rolling_back = tokio::spawn(async move {
-            DB::prepare_rollback(self.tx.connection(), Some(&self.guard)).await;
-            if let Err(error) = self.tx.rollback().await {
-                tracing::debug!(
-                    error = &error as &dyn std::error::Error,
-                    "a rollback was left to the database"
-                );
-            }
-        });
-        if tokio::time::timeout(ROLLBACK_WAIT_MAX, rolling_back).await.is_err() {
-            tracing::warn!("a statement of a handler that was given up is still running");
-        }
+    pub async fn rollback(self) {
+        self.tx.rollback().await;
     }
 }
 
@@ -255,8 +233,8 @@ impl<DB: Dialect> Store<DB> {
         // So that no two batches wait for each other.
         recorded.sort_unstable();
         let scope = Scope::new(self.statements().clone(), consumer, Cause::of(&messages[*first]));
-        let scope = Box::new(scope);
-        Ok(Begun::Open(Attempt { tx, guard, scope, claimed, failures, recorded }))
+        let tx = Guarded::new(tx, guard, scope);
+        Ok(Begun::Open(Attempt { tx, claimed, failures, recorded }))
     }
 
     /// Answers with the places of the messages that are new. In the order of their ids, so that no two

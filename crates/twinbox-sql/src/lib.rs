@@ -9,6 +9,7 @@
 //! | [`StateColumn`], [`VersionColumn`] | transitions that happen once, and what is newer than what was seen |
 //! | [`log`] | reading the outbox as a log: the one engine of relay and embedded consumer |
 //! | [`inbox`] | claims, attempts and dead letters of consumers |
+//! | [`operation`] | what is done once for a key: effect and answer in one transaction |
 //! | [`Share`], [`Fence`], [`ParkedDelivery`] | how processes share the partitions of a broker's log in order |
 //! | [`Dialect`] | what differs between databases, and nothing else |
 //!
@@ -30,13 +31,16 @@ mod connection;
 mod delayed;
 mod dialect;
 mod error;
+mod guarded;
 mod handler_error;
 pub mod inbox;
+mod insert;
 pub mod log;
 mod micros;
 mod migrate;
 mod missed;
 mod newer;
+pub mod operation;
 mod outbox;
 mod parked_deliveries;
 mod places;
@@ -61,6 +65,7 @@ pub use dialect::Dialect;
 pub use dialect::sqlite;
 pub use error::{Error, ErrorKind};
 pub use handler_error::{Disposition, HandlerError, HandlerResult};
+pub use insert::{Insert, insert_or_existing};
 pub use newer::{Newer, VersionColumn};
 pub use outbox::{Outbox, PUBLISH_ALL_MAX};
 pub use parked_deliveries::ParkedDelivery;

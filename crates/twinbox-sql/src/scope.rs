@@ -2,6 +2,7 @@
 use crate::sql::Statements;
 use std::{collections::HashMap, sync::Arc};
 use twinbox_core::{Message, MessageId, draft::Fields, id};
+use uuid::Uuid;
 
 /// The message that caused what is published.
 #[derive(Debug, Clone)]
@@ -24,11 +25,20 @@ impl Cause {
 /// How often each (cause, type, key) was published.
 pub(crate) type Counts = HashMap<(MessageId, String, Option<String>), u32>;
 
+/// Which ids are given to what is published without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ids {
+    /// The same in every run.
+    Derived,
+    Fresh,
+}
+
 #[derive(Debug)]
 pub struct Scope {
     pub(crate) statements: Arc<Statements>,
     pub(crate) cause: Cause,
     pub(crate) consumer: String,
+    ids: Ids,
     counts: Counts,
     depth: u32,
     /// Savepoints entered and not left. Stays above zero when a savepoint's future is dropped.
@@ -37,16 +47,26 @@ pub struct Scope {
 
 impl Scope {
     pub(crate) fn new(statements: Arc<Statements>, consumer: &str, cause: Cause) -> Self {
-        Self { statements, cause, consumer: consumer.to_owned(), counts: HashMap::new(), depth: 0, open: 0 }
+        let (consumer, counts) = (consumer.to_owned(), HashMap::new());
+        Self { statements, cause, consumer, ids: Ids::Derived, counts, depth: 0, open: 0 }
+    }
+
+    /// Of what nobody published, such as a request.
+    pub(crate) fn of_operation(statements: Arc<Statements>, id: Uuid) -> Self {
+        let (message, correlation) = (MessageId::from_uuid(id), Some(id.to_string()));
+        let cause = Cause { message, correlation, traceparent: None };
+        Self { ids: Ids::Fresh, ..Self::new(statements, "", cause) }
     }
 
     /// Fills in what the draft leaves open: the same id in every run that publishes the same, and the
     /// context of the handled message.
     pub(crate) fn inherit(&mut self, fields: &mut Fields) {
-        if fields.id.is_none() {
-            fields.id = Some(self.derive_id(&fields.event_type, fields.key.as_deref()));
+        if self.ids == Ids::Derived {
+            if fields.id.is_none() {
+                fields.id = Some(self.derive_id(&fields.event_type, fields.key.as_deref()));
+            }
+            fields.causation_id.get_or_insert_with(|| self.cause.message.to_string());
         }
-        fields.causation_id.get_or_insert_with(|| self.cause.message.to_string());
         fields.correlation_id = fields.correlation_id.take().or_else(|| self.cause.correlation.clone());
         fields.traceparent = fields.traceparent.take().or_else(|| self.cause.traceparent.clone());
     }

@@ -224,6 +224,34 @@ statements! {
     bury: "INSERT INTO {dead_letters} (consumer, message_id, reason, error, attempts, event_id, source, type, \
         version, key, subject, time, sequence, correlation_id, causation_id, traceparent, content_type, headers, \
         payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    // By primary key, all of them but the purge. A key is free when it has expired, and for the request that it belongs
+    // to when the lease of who is at it has ended.
+    claim_operation: format!("{}INSERT INTO {{idempotency_keys}} AS k (slot, tenant, principal, scope, key, request_hash, \
+        hash_alg, owner, lease_until, expires_at) SELECT ?, ?, ?, ?, ?, ?, ?, ?, {{after}}, {{after}} {} \
+        ON CONFLICT (slot) DO UPDATE SET principal = excluded.principal, request_hash = excluded.request_hash, \
+        hash_alg = excluded.hash_alg, owner = excluded.owner, lease_until = excluded.lease_until, status = 'pending', \
+        http_code = NULL, response_headers = NULL, response_body = NULL, body_kind = 'omitted', result_ref = NULL, \
+        attempts = CASE WHEN k.expires_at > {{now}} THEN k.attempts + 1 ELSE 1 END, \
+        recovery_point = CASE WHEN k.expires_at > {{now}} THEN k.recovery_point END, \
+        created_at = CASE WHEN k.expires_at > {{now}} THEN k.created_at ELSE {{now}} END, \
+        updated_at = {{now}}, expires_at = excluded.expires_at \
+        WHERE (k.lease_until IS NULL OR k.lease_until <= {{now}}) AND (k.expires_at <= {{now}} OR (k.status = 'pending' \
+            AND k.request_hash = excluded.request_hash AND k.principal = excluded.principal)) \
+        RETURNING attempts, recovery_point{}", DB::CLAIM_OPERATION[0], DB::CLAIM_OPERATION[1], DB::CLAIM_OPERATION[2]);
+    find_operation: "SELECT request_hash, hash_alg, principal, status, http_code, response_headers, response_body, \
+        body_kind, result_ref FROM {idempotency_keys} WHERE slot = ?";
+    answer_operation: "UPDATE {idempotency_keys} SET status = ?, http_code = ?, response_headers = ?, \
+        response_body = ?, body_kind = ?, result_ref = ?, lease_until = NULL, updated_at = {now} WHERE slot = ?";
+    enter_operation: "UPDATE {idempotency_keys} SET owner = NULL WHERE slot = ? AND owner = ? AND status = 'pending'";
+    save_operation: "UPDATE {idempotency_keys} SET recovery_point = ?, lease_until = {after}, updated_at = {now} \
+        WHERE slot = ? AND owner = ? AND status = 'pending'";
+    renew_operation: "UPDATE {idempotency_keys} SET lease_until = {after} \
+        WHERE slot = ? AND owner = ? AND status = 'pending'";
+    release_operation: "UPDATE {idempotency_keys} SET lease_until = {now} \
+        WHERE slot = ? AND owner = ? AND status = 'pending'";
+    forget_operation: "DELETE FROM {idempotency_keys} WHERE slot = ? AND owner = ? AND status = 'pending'";
+    // By idempotency_keys_expires_at.
+    purge_operations: DB::PURGE_OPERATIONS;
     // By primary key (consumer, member).
     member_stays: "INSERT INTO {members} (consumer, member, lease_until) VALUES (?, ?, {after}) \
         ON CONFLICT (consumer, member) DO UPDATE SET lease_until = excluded.lease_until";

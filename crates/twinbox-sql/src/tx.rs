@@ -79,7 +79,8 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
         self.scope.statements.clone()
     }
 
-    /// The id of the message that is handled.
+    /// The id of the message that is handled; of an operation, its
+    /// [`domain_id`](crate::operation::OperationKey::domain_id).
     pub fn message_id(&self) -> MessageId {
         self.scope.cause.message
     }

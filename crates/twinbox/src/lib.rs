@@ -39,16 +39,18 @@ pub use twinbox_consumer::{
     Policy, Provide, Status, handler_fn,
 };
 pub use twinbox_core::{
-    BoxError, DecodeError, Draft, Encoded, Event, InvalidDraft, Message, MessageId, PayloadCodec,
-    PayloadContext, RetryPolicy, Schema, Timestamp, Transport, event, id, limits, message,
+    BoxError, DecodeError, Draft, Encoded, Event, Fingerprint, FingerprintAlgorithm, Fingerprinted,
+    InvalidDraft, Message, MessageId, PayloadCodec, PayloadContext, RetryPolicy, Schema, Timestamp,
+    Transport, event, id, limits, message,
 };
 pub use twinbox_macros::{Event, Provide, event_handler};
 #[cfg(feature = "sqlite")]
 pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
-    BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Moved,
-    Newer, OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Redacted, Retention,
-    Retired, StateColumn, Store, StoreOptions, Transition, Tx, VersionColumn, begin, inbox, log,
+    BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Insert,
+    Moved, Newer, OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Redacted,
+    Retention, Retired, StateColumn, Store, StoreOptions, Transition, Tx, VersionColumn, begin, inbox,
+    insert_or_existing, log, operation,
 };
 
 /// The seams for destinations and sources of one's own.

@@ -2,6 +2,7 @@ mod claim;
 mod rebase;
 
 use super::{Claim, Claims, Dialect, exactly_one, transaction_aborted, transaction_ended, unwind};
+use super::{OperationClaim, OperationClaimed};
 use crate::{
     Error, ErrorKind,
     error::sqlstate,
@@ -54,28 +55,13 @@ impl Dialect for Postgres {
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::text[], \
         $8::text[], $9::text[], $10::text[], $11::text[], $12::bytea[]) WITH ORDINALITY \
         AS m ({published}, nth) ORDER BY nth";
-    // The time-out holds for the claim and not for the handler: it is set before the first row is inserted, and put
-    // back when the aggregate has read the last.
-    const CLAIM: &'static str = "WITH old AS MATERIALIZED (
-            SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true)
-        ), claimed AS (
-            INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
-            SELECT $1, message_id, source, event_id, payload_hash, 'processed', time, greatest(now(), time)
-            FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::timestamptz[]) WITH ORDINALITY
-                AS m (message_id, source, event_id, payload_hash, time, nth), old ORDER BY nth
-            ON CONFLICT DO NOTHING RETURNING message_id
-        ) SELECT array_agg(message_id), pg_current_xact_id_if_assigned()::text,
-            {purge_mark}($1), set_config('lock_timeout', (SELECT lock_timeout FROM old), true) FROM claimed";
-    // Arrays cost the server a third more.
-    const CLAIM_ONE: Option<&'static str> = Some(
-        "WITH old AS MATERIALIZED (
-            SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true)
-        ) INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
-        SELECT $1, $2, $3, $4, $5, 'processed', $6, greatest(now(), $6) FROM old
-        ON CONFLICT DO NOTHING
-        RETURNING pg_current_xact_id_if_assigned()::text, {purge_mark}($1),
-            set_config('lock_timeout', (SELECT lock_timeout FROM old), true)",
-    );
+    const CLAIM: &'static str = claim::CLAIM;
+    const CLAIM_ONE: Option<&'static str> = Some(claim::CLAIM_ONE);
+    const CLAIM_OPERATION: [&'static str; 3] = claim::CLAIM_OPERATION;
+    const PURGE_OPERATIONS: &'static str = "DELETE FROM {idempotency_keys} WHERE slot = ANY(ARRAY(
+            SELECT slot FROM {idempotency_keys}
+            WHERE expires_at <= (SELECT {now}) AND (lease_until IS NULL OR lease_until <= (SELECT {now}))
+            ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED))";
     // By inbox_claimed_at. One process at a time, so that no two wait for each other.
     const PURGE_CLAIMS: &'static str = "DELETE FROM {inbox}
         WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('purge {inbox} ' || $1, 0)))
@@ -330,6 +316,19 @@ impl Dialect for Postgres {
         guard: &mut Option<String>,
     ) -> Result<Claims<Uuid>, Error> {
         claim::claim(conn, statements, consumer, claims, guard).await
+    }
+
+    async fn claim_operation(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        claim: &OperationClaim<'_>,
+    ) -> Result<Option<OperationClaimed<String>>, Error> {
+        claim::claim_operation(conn, statements, claim).await
+    }
+
+    async fn guard(conn: &mut PgConnection, statements: &Statements) -> Result<String, Error> {
+        let guard = sqlx::query_scalar("SELECT pg_current_xact_id()::text").persistent(statements.named);
+        Ok(guard.fetch_one(conn).await?)
     }
 
     async fn allow_commit(

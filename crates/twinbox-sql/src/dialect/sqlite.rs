@@ -1,5 +1,7 @@
 //! SQLite: one writer, so positions follow commit order and a tick is a position.
-use super::{Claim, Claims, Dialect, exactly_one, transaction_ended, unwind};
+use super::{
+    Claim, Claims, Dialect, OperationClaim, OperationClaimed, exactly_one, transaction_ended, unwind,
+};
 use crate::{
     Error, ErrorKind,
     micros::Micros,
@@ -8,7 +10,7 @@ use crate::{
     sql::{Statements, query, scalar},
 };
 use sqlx::{
-    AssertSqlSafe, Sqlite, SqliteConnection, SqlitePool,
+    AssertSqlSafe, Row as _, Sqlite, SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use std::{
@@ -65,6 +67,11 @@ impl Dialect for Sqlite {
     const CLAIM: &'static str = "INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, \
         time, claimed_at) VALUES (?1, ?2, ?3, ?4, ?5, 'processed', ?6, max({now}, ?6)) ON CONFLICT DO NOTHING";
     const CLAIM_ONE: Option<&'static str> = None;
+    const CLAIM_OPERATION: [&'static str; 3] = ["", "WHERE true", ""];
+    const PURGE_OPERATIONS: &'static str = "DELETE FROM {idempotency_keys} WHERE slot IN (
+            SELECT slot FROM {idempotency_keys}
+            WHERE expires_at <= (SELECT {now}) AND (lease_until IS NULL OR lease_until <= (SELECT {now}))
+            ORDER BY expires_at LIMIT ?)";
     // By inbox_claimed_at.
     const PURGE_CLAIMS: &'static str = "DELETE FROM {inbox} WHERE consumer = ?1 AND message_id IN (
             SELECT message_id FROM {inbox}
@@ -185,6 +192,22 @@ impl Dialect for Sqlite {
         let mark =
             scalar::<Sqlite, Micros>(&statements.purge_mark).bind(consumer).fetch_optional(conn).await?;
         Ok(Claims { new, mark: mark.map(|mark| mark.0) })
+    }
+
+    async fn claim_operation(
+        conn: &mut SqliteConnection,
+        statements: &Statements,
+        claim: &OperationClaim<'_>,
+    ) -> Result<Option<OperationClaimed<CommitGate>>, Error> {
+        let claimed =
+            claim.bind(query::<Sqlite>(&statements.claim_operation)).fetch_optional(&mut *conn).await?;
+        let Some(row) = claimed else { return Ok(None) };
+        let (attempt, recovery_point) = (row.try_get(0)?, row.try_get(1)?);
+        Ok(Some(OperationClaimed { attempt, recovery_point, guard: CommitGate::close(conn).await? }))
+    }
+
+    async fn guard(conn: &mut SqliteConnection, _: &Statements) -> Result<CommitGate, Error> {
+        CommitGate::close(conn).await
     }
 
     async fn allow_commit(

@@ -4,6 +4,7 @@ use sqlx::Postgres;
 use twinbox::{
     ErrorKind, OnMaxLag, Retention, Retired,
     log::{Parked, Start, plans},
+    operation::{OperationKey, OperationPolicy},
 };
 use twinbox_testkit::database;
 
@@ -225,8 +226,12 @@ async fn the_program_looks_after_a_log<DB: Names>(store: &Store<DB>, url: &str) 
     settle_all(store, "quick", "b").await;
     pass_an_hour(store).await;
     publish(store, None, &["c"]).await;
+    let at_once = OperationPolicy { keep: Duration::ZERO, ..OperationPolicy::default() };
+    let key = OperationKey { key: "a".into(), ..OperationKey::default() };
+    store.operation(&key, "", &at_once, async |_| Ok(())).await.unwrap();
     let says = program(url, &["purge", "--keep", "10m", "--max-lag", "20m"]).await;
-    assert!(says.contains("0 messages deleted\n\"slow\" is too far behind: everything"), "{says}");
+    assert!(says.contains("0 messages deleted\n1 idempotency keys that had expired deleted\n"), "{says}");
+    assert!(says.contains("\n\"slow\" is too far behind: everything"), "{says}");
     let purge = ["purge", "--keep", "10m", "--max-lag", "20m", "--on-max-lag", "detach"];
     let says = program(url, &purge).await;
     assert!(says.contains("2 messages deleted\n\"slow\" is too far behind: it is detached"), "{says}");

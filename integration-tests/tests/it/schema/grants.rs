@@ -6,9 +6,10 @@ use crate::consumer::{
 use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
-    Consumer, Delivery, Draft, HandlerError, HandlerResult, MessageId, OnMaxLag, Retention, Store, Timestamp,
-    Tx, event_handler,
+    Consumer, Delivery, Draft, Fingerprinted, HandlerError, HandlerResult, MessageId, OnMaxLag, Retention,
+    Store, Timestamp, Tx, event_handler,
     log::{Reader, ReaderOptions},
+    operation::{Answer, Begun, OperationKey, OperationPolicy},
 };
 use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
@@ -91,6 +92,25 @@ async fn delay_and_cancel(store: &Store<Postgres>) {
     tx.commit().await.unwrap();
 }
 
+/// One in a transaction, one that is held and given up twice, one that is held and ends; all have expired.
+async fn answer_requests(store: &Store<Postgres>) {
+    let policy = OperationPolicy { keep: Duration::ZERO, ..OperationPolicy::default() };
+    let key = |key: &str| OperationKey { key: key.into(), ..OperationKey::default() };
+    store.operation(&key("a"), &1, &policy, async |_| Ok(2)).await.unwrap();
+    let held = async || {
+        let request = Fingerprinted::default();
+        let begun =
+            store.lease_operation(&key("b"), request, &policy, Duration::from_secs(60)).await.unwrap();
+        let Begun::Open(lease) = begun else { panic!("the key is free") };
+        lease
+    };
+    held().await.release().await.unwrap();
+    held().await.forget().await.unwrap();
+    let mut lease = held().await;
+    lease.save("here").await.unwrap();
+    lease.begin().await.unwrap().commit(&Answer::default()).await.unwrap();
+}
+
 /// Uses every table: succeeds, fails, is rejected, publishes.
 #[event_handler(consumer = "tests.grants")]
 async fn handle(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
@@ -142,6 +162,7 @@ async fn the_documented_grants_are_enough_and_no_more() {
     }
 
     delay_and_cancel(&producer).await;
+    answer_requests(&producer).await;
 
     let runtime = store_of(&world, &roles.runtime).await;
     publish(&runtime, 3..5).await;
@@ -201,9 +222,16 @@ async fn the_documented_grants_are_enough_and_no_more() {
     let retention = Retention::new(Duration::ZERO).max_lag(Duration::ZERO, OnMaxLag::Detach);
     assert_eq!(keeper.purge(retention).await.unwrap().lagging, ["consumer:tests.grants", "relay"]);
     assert!(keeper.retire("relay").await.unwrap().cursor);
-    for sql in
-        ["DELETE FROM twinbox.inbox", "UPDATE twinbox.outbox SET payload = ''", "SELECT * FROM effects"]
-    {
+    assert_eq!(keeper.purge_operations().await.unwrap(), 2);
+    sqlx::query("SELECT * FROM twinbox.idempotency_audit").fetch_all(keeper.pool()).await.unwrap();
+    for sql in [
+        "DELETE FROM twinbox.inbox",
+        "UPDATE twinbox.outbox SET payload = ''",
+        "SELECT * FROM effects",
+        "SELECT key FROM twinbox.idempotency_keys",
+        "SELECT response_body FROM twinbox.idempotency_keys",
+        "UPDATE twinbox.idempotency_keys SET expires_at = now()",
+    ] {
         forbidden(keeper.pool(), sql).await;
     }
     keeper.pool().close().await;

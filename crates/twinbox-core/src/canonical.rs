@@ -1,0 +1,295 @@
+//! JSON in one form, whatever order, spaces and spelling of numbers it came in.
+//!
+//! Members are sorted and strings written as RFC 8785 (JCS) says. Numbers are not: JCS turns them into binary
+//! floating point, in which 2^53 and 2^53 + 1 are one number, and an amount may be either. Here a number is its
+//! exact decimal value, the digits without zeros around them and an exponent: `1`, `1.0` and `1e0` are `1`, and
+//! `1000` is `1e3`.
+
+/// Deeper JSON is refused, so that nobody can exhaust the stack.
+const DEPTH_MAX: usize = 128;
+
+/// Not JSON that has one meaning: garbage, a member twice, half of a surrogate pair, or too deep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotCanonical;
+
+/// The canonical form of a text, without the members that a JSON pointer (RFC 6901) among `excluded` names.
+///
+/// # Errors
+/// [`NotCanonical`]
+pub fn canonical(json: &[u8], excluded: &[String]) -> Result<Vec<u8>, NotCanonical> {
+    let text = std::str::from_utf8(json).map_err(|_| NotCanonical)?;
+    let mut reader = Reader { rest: text.as_bytes(), excluded, pointer: String::new(), depth: 0 };
+    let mut out = Vec::with_capacity(json.len());
+    reader.value(&mut out)?;
+    reader.spaces();
+    if reader.rest.is_empty() { Ok(out) } else { Err(NotCanonical) }
+}
+
+/// Over bytes that are UTF-8.
+struct Reader<'a> {
+    rest: &'a [u8],
+    excluded: &'a [String],
+    /// Where it is, if that matters.
+    pointer: String,
+    depth: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn value(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
+        self.spaces();
+        match self.rest.first().ok_or(NotCanonical)? {
+            b'{' => self.deeper(|reader| reader.object(out)),
+            b'[' => self.deeper(|reader| reader.array(out)),
+            b'"' => {
+                let text = self.string()?;
+                write_string(&text, out);
+                Ok(())
+            }
+            b't' => self.word(b"true", out),
+            b'f' => self.word(b"false", out),
+            b'n' => self.word(b"null", out),
+            _ => self.number(out),
+        }
+    }
+
+    fn deeper(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<(), NotCanonical>,
+    ) -> Result<(), NotCanonical> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(NotCanonical);
+        }
+        read(self)?;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn object(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
+        self.take(b'{')?;
+        let mut members = Vec::new();
+        if !self.ends(b'}') {
+            loop {
+                self.spaces();
+                let name = self.string()?;
+                self.spaces();
+                self.take(b':')?;
+                let mut value = Vec::new();
+                let outer = self.enter(&name);
+                self.value(&mut value)?;
+                let is_excluded = !self.excluded.is_empty() && self.excluded.contains(&self.pointer);
+                self.pointer.truncate(outer);
+                members.push((Vec::from_iter(name.encode_utf16()), name, (!is_excluded).then_some(value)));
+                if self.ends(b'}') {
+                    break;
+                }
+                self.take(b',')?;
+            }
+        }
+        members.sort();
+        if members.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(NotCanonical);
+        }
+        out.push(b'{');
+        let kept = members.iter().filter_map(|(_, name, value)| Some((name, value.as_ref()?)));
+        for (n, (name, value)) in kept.enumerate() {
+            if n > 0 {
+                out.push(b',');
+            }
+            write_string(name, out);
+            out.push(b':');
+            out.extend_from_slice(value);
+        }
+        out.push(b'}');
+        Ok(())
+    }
+
+    fn array(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
+        self.take(b'[')?;
+        out.push(b'[');
+        if !self.ends(b']') {
+            for n in 0.. {
+                let outer = self.enter(&n.to_string());
+                self.value(out)?;
+                self.pointer.truncate(outer);
+                if self.ends(b']') {
+                    break;
+                }
+                self.take(b',')?;
+                out.push(b',');
+            }
+        }
+        out.push(b']');
+        Ok(())
+    }
+
+    /// Answers with how long the pointer was.
+    fn enter(&mut self, name: &str) -> usize {
+        let outer = self.pointer.len();
+        if !self.excluded.is_empty() {
+            self.pointer.push('/');
+            self.pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        }
+        outer
+    }
+
+    fn string(&mut self) -> Result<String, NotCanonical> {
+        self.take(b'"')?;
+        let mut text = Vec::new();
+        loop {
+            let plain = self.rest.iter().take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count();
+            text.extend_from_slice(&self.rest[..plain]);
+            self.rest = &self.rest[plain..];
+            match self.next()? {
+                b'"' => return String::from_utf8(text).map_err(|_| NotCanonical),
+                b'\\' => {
+                    let escaped = self.escaped()?;
+                    text.extend_from_slice(escaped.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                _ => return Err(NotCanonical),
+            }
+        }
+    }
+
+    fn escaped(&mut self) -> Result<char, NotCanonical> {
+        Ok(match self.next()? {
+            b'"' => '"',
+            b'\\' => '\\',
+            b'/' => '/',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let first = self.unit()?;
+                if (0xD800..0xDC00).contains(&first) {
+                    self.take(b'\\')?;
+                    self.take(b'u')?;
+                    let second = self.unit()?;
+                    let pair = char::decode_utf16([first, second]).next();
+                    return pair.and_then(Result::ok).ok_or(NotCanonical);
+                }
+                char::from_u32(first.into()).ok_or(NotCanonical)?
+            }
+            _ => return Err(NotCanonical),
+        })
+    }
+
+    /// Four hexadecimal digits.
+    fn unit(&mut self) -> Result<u16, NotCanonical> {
+        let (digits, rest) = self.rest.split_at_checked(4).ok_or(NotCanonical)?;
+        if !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(NotCanonical);
+        }
+        self.rest = rest;
+        let digits = std::str::from_utf8(digits).map_err(|_| NotCanonical)?;
+        u16::from_str_radix(digits, 16).map_err(|_| NotCanonical)
+    }
+
+    fn number(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
+        let is_negative = self.skip(b'-');
+        let whole = self.digits()?;
+        if whole.len() > 1 && whole[0] == b'0' {
+            return Err(NotCanonical);
+        }
+        let fraction = if self.skip(b'.') { self.digits()? } else { &[] };
+        let mut exponent = 0;
+        if self.skip(b'e') || self.skip(b'E') {
+            let is_small = self.skip(b'-');
+            if !is_small {
+                self.skip(b'+');
+            }
+            let digits = std::str::from_utf8(self.digits()?).map_err(|_| NotCanonical)?;
+            let size: i64 = digits.parse().map_err(|_| NotCanonical)?;
+            exponent = if is_small { -size } else { size };
+        }
+        let digits = [whole, fraction].concat();
+        let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+        let significant = &digits[zeros..];
+        let trailing = significant.iter().rev().take_while(|digit| **digit == b'0').count();
+        let significant = &significant[..significant.len() - trailing];
+        if significant.is_empty() {
+            out.push(b'0');
+            return Ok(());
+        }
+        let length = |count: usize| i64::try_from(count).map_err(|_| NotCanonical);
+        let exponent = i64::checked_sub(exponent, length(fraction.len())?).ok_or(NotCanonical)?;
+        let exponent = exponent.checked_add(length(trailing)?).ok_or(NotCanonical)?;
+        if is_negative {
+            out.push(b'-');
+        }
+        out.extend_from_slice(significant);
+        if exponent != 0 {
+            out.extend_from_slice(format!("e{exponent}").as_bytes());
+        }
+        Ok(())
+    }
+
+    /// One or more.
+    fn digits(&mut self) -> Result<&'a [u8], NotCanonical> {
+        let count = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (digits, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        if digits.is_empty() { Err(NotCanonical) } else { Ok(digits) }
+    }
+
+    fn word(&mut self, word: &[u8], out: &mut Vec<u8>) -> Result<(), NotCanonical> {
+        self.rest = self.rest.strip_prefix(word).ok_or(NotCanonical)?;
+        out.extend_from_slice(word);
+        Ok(())
+    }
+
+    fn spaces(&mut self) {
+        let count = self.rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
+        self.rest = &self.rest[count..];
+    }
+
+    /// Whether what is read ends here.
+    fn ends(&mut self, end: u8) -> bool {
+        self.spaces();
+        self.skip(end)
+    }
+
+    fn skip(&mut self, byte: u8) -> bool {
+        match self.rest.split_first() {
+            Some((first, rest)) if *first == byte => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn take(&mut self, byte: u8) -> Result<(), NotCanonical> {
+        if self.skip(byte) { Ok(()) } else { Err(NotCanonical) }
+    }
+
+    fn next(&mut self) -> Result<u8, NotCanonical> {
+        let (first, rest) = self.rest.split_first().ok_or(NotCanonical)?;
+        self.rest = rest;
+        Ok(*first)
+    }
+}
+
+/// As RFC 8785 §3.2.2.2.
+fn write_string(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    for byte in text.bytes() {
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            8 => out.extend_from_slice(b"\\b"),
+            9 => out.extend_from_slice(b"\\t"),
+            10 => out.extend_from_slice(b"\\n"),
+            12 => out.extend_from_slice(b"\\f"),
+            13 => out.extend_from_slice(b"\\r"),
+            0..0x20 => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+            _ => out.push(byte),
+        }
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn form(json: &str) -> Option<String> {
+    canonical(json.as_bytes(), &[]).ok().map(|bytes| String::from_utf8(bytes).unwrap())
+}
+
+/// REQUIREMENTS §5, 5
+#[test]
+fn numbers_are_their_exact_values() {
+    for (same, form_of_all) in [
+        (&["1", "1.0", "1e0", "10e-1", "0.1E+1", "1.000"][..], "1"),
+        (&["0", "-0", "0.0", "0e9", "-0.00e-7"], "0"),
+        (&["1000", "1e3", "10.00e2"], "1e3"),
+        (&["-2.50", "-25e-1", "-0.25e1"], "-25e-1"),
+        (&["9007199254740993"], "9007199254740993"),
+        (&["9007199254740992", "9.007199254740992e15"], "9007199254740992"),
+        (&["0.1"], "1e-1"),
+        (&["1e400"], "1e400"),
+    ] {
+        for one in same {
+            assert_eq!(form(one).as_deref(), Some(form_of_all), "{one}");
+        }
+    }
+}
+
+#[test]
+fn order_and_spaces_do_not_matter() {
+    let expected = r#"{"a":[true,false,null,{}],"b":{"c":"d","é":15e-1},"𐀀":[],"ﬀ":2}"#;
+    let other = " {\n\"\\ufb00\":2.0, \"\\ud800\\udc00\" : [ ],\t\"b\":{\"\\u00e9\":1.5,\"c\":\"\\u0064\"},\
+        \"a\":[true , false,null,{ }]}\r\n";
+    assert_eq!(form(other).as_deref(), Some(expected));
+}
+
+/// The example of RFC 8785 §3.2.3: member names by their UTF-16 units.
+#[test]
+fn names_are_sorted_as_the_rfc_says() {
+    let example = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh",
+        "1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control",
+        "\u00f6":"Latin Small Letter O With Diaeresis"}"#;
+    let form = form(example).unwrap();
+    let order = ["Carriage Return", "One", "Control", "Latin", "Euro", "Emoji", "Hebrew"];
+    let places: Vec<_> = order.iter().map(|value| form.find(value).unwrap()).collect();
+    assert!(places.is_sorted(), "{form}");
+}
+
+/// The strings of the example of RFC 8785 §3.2.2.
+#[test]
+fn strings_are_written_as_the_rfc_says() {
+    let form = form(r#""\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/""#).unwrap();
+    assert_eq!(form, "\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"");
+}
+
+#[test]
+fn what_has_no_single_meaning_is_refused() {
+    let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    assert!(form(&deep(128)).is_some());
+    for refused in [
+        "",
+        " ",
+        "{",
+        "[1,]",
+        "[1 2]",
+        "{\"a\":1,}",
+        "{\"a\" 1}",
+        "{a:1}",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "--1",
+        "1e",
+        "0x1",
+        "NaN",
+        "truE",
+        "nul",
+        "\"",
+        "\"\\x\"",
+        "\"\\u12\"",
+        "\"\\ud800\"",
+        "\"\\ud800\\u0041\"",
+        "\"\\udc00\"",
+        "\"\t\"",
+        "1 1",
+        "{\"a\":1,\"a\":1}",
+        "{\"a\":1,\"\\u0061\":2}",
+        "\u{feff}1",
+        "1e99999999999999999999",
+        &deep(129),
+        &deep(100_000),
+    ] {
+        assert_eq!(form(refused), None, "{}", &refused[..refused.len().min(40)]);
+    }
+    assert_eq!(canonical(b"\"\xff\"", &[]), Err(NotCanonical));
+}
+
+#[test]
+fn what_is_excluded_is_left_out_wherever_it_points() {
+    let excluded = ["/ts".to_owned(), "/a/0/b~1c".to_owned(), "/none".to_owned()];
+    let form = |json: &str| canonical(json.as_bytes(), &excluded).unwrap();
+    assert_eq!(form(r#"{"ts":1,"a":[{"b/c":2,"ts":3}]}"#), br#"{"a":[{"ts":3}]}"#);
+    assert_eq!(canonical(br#"{"ts":1,"ts":2}"#, &excluded), Err(NotCanonical));
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 4, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::btree_map(any::<String>(), inner, 0..4).prop_map(|map| json!(map)),
+        ]
+    })
+}
+
+proptest! {
+    /// REQUIREMENTS §5, 32
+    #[test]
+    fn the_form_of_the_form_is_the_form(value in any_json()) {
+        let once = canonical(value.to_string().as_bytes(), &[]).unwrap();
+        prop_assert_eq!(canonical(&once, &[]).unwrap(), once);
+    }
+
+    #[test]
+    fn equal_values_and_only_those_have_equal_forms(one in any_json(), other in any_json()) {
+        let form = |value: &Value| canonical(serde_json::to_string_pretty(value).unwrap().as_bytes(), &[]);
+        prop_assert_eq!(form(&one).unwrap() == form(&other).unwrap(), one == other);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = canonical(&bytes, &["/a".to_owned()]);
+    }
+}

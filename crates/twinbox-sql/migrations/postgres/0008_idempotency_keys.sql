@@ -1,0 +1,39 @@
+-- What operations with a key ended with, so that asking again does nothing again.
+CREATE TABLE {idempotency_keys} (
+    -- SHA-256 of tenant, principal, scope and key, each with its length: fits an index whatever they are.
+    slot bytea PRIMARY KEY CHECK (octet_length(slot) = 32),
+    tenant text NOT NULL,
+    principal text NOT NULL,
+    scope text NOT NULL,
+    key text NOT NULL,
+    request_hash bytea NOT NULL,
+    hash_alg text NOT NULL,
+    -- 'failed': a failure that is final, and given again like a success.
+    status text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'complete', 'failed')),
+    http_code bigint,
+    response_headers bytea,
+    response_body bytea,
+    body_kind text NOT NULL DEFAULT 'omitted' CHECK (body_kind IN ('inline', 'ref', 'omitted')),
+    result_ref text,
+    -- Of one that somebody works on without a transaction: who, until when, and how far it has come.
+    owner uuid,
+    lease_until timestamptz,
+    recovery_point text,
+    attempts bigint NOT NULL DEFAULT 1,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL
+);
+-- For the purge.
+CREATE INDEX idempotency_keys_expires_at ON {idempotency_keys} (expires_at);
+-- For operators.
+CREATE INDEX idempotency_keys_key ON {idempotency_keys} (scope, key);
+-- Refuses a COMMIT that does not come from the runtime, in the transaction in which the operation ends.
+CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF owner ON {idempotency_keys}
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.owner IS NULL) EXECUTE FUNCTION {refuse_commit}();
+-- What operators may see: no key, no answer.
+CREATE VIEW {idempotency_audit} AS
+    SELECT left(encode(slot, 'hex'), 8) AS slot, tenant, principal, scope, hash_alg, status, http_code, body_kind,
+        octet_length(response_body) AS body_bytes, result_ref, owner, lease_until, recovery_point, attempts, created_at,
+        updated_at, expires_at
+    FROM {idempotency_keys};

@@ -1,0 +1,286 @@
+//! Operations that somebody may ask for twice: the key, the effect and the answer in one transaction.
+//!
+//! | | |
+//! |---|---|
+//! | [`Store::operation`] | runs a closure once for a key, and answers with what it returned ever after |
+//! | [`Store::begin_operation`] | the same in parts: an open transaction, or what became of the operation before |
+//! | [`Store::lease_operation`] | for what has to call others half-way: the key is held without a transaction |
+//! | [`Store::purge_operations`] | deletes what nobody needs to remember |
+//!
+//! What [`Operation::commit`] stores is what everybody gets who asks again with the same key, until it expires. An
+//! operation that is dropped or given up leaves its key free.
+mod claim;
+mod lease;
+mod purge;
+mod run;
+
+pub use lease::Lease;
+pub use run::{OperationError, Outcome};
+
+use crate::{
+    Dialect, Error, ErrorKind, Store, Tx, guarded::Guarded, scope::Scope, sql::Statements, sql::query,
+    text::text,
+};
+use sha2::{Digest as _, Sha256};
+use sqlx::Row as _;
+use std::{sync::Arc, time::Duration};
+use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted, id};
+use uuid::Uuid;
+
+/// Whose key it is, and for what: keys of others and of other operations are other keys.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct OperationKey {
+    /// Whose data it is about. Empty where there is only one tenant.
+    pub tenant: String,
+    /// Who asks: a name that stays when credentials change. Empty where it does not matter.
+    pub principal: String,
+    /// All of a tenant share their keys. Whoever uses the key of another then gets [`Begun::Mismatch`].
+    pub is_shared: bool,
+    /// What for, such as `POST_/v1/payments`.
+    pub scope: String,
+    /// What the caller chose.
+    pub key: String,
+}
+
+impl OperationKey {
+    fn parts(&self) -> [&[u8]; 4] {
+        let principal = if self.is_shared { "" } else { &self.principal };
+        [&self.tenant, principal, &self.scope, &self.key].map(str::as_bytes)
+    }
+
+    /// SHA-256 over the length-prefixed parts: what the key is stored under.
+    pub fn slot(&self) -> [u8; 32] {
+        let mut hash = Sha256::new_with_prefix("slot/1");
+        for part in self.parts() {
+            hash.update(u32::try_from(part.len()).unwrap_or(u32::MAX).to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
+    }
+
+    /// The id for what the operation makes, as [`id::domain`] derives it: as a primary key it is a second guard, which
+    /// holds longer than the key is remembered. See [`insert_or_existing`](crate::insert_or_existing).
+    pub fn domain_id(&self) -> Uuid {
+        id::domain(self.parts())
+    }
+}
+
+/// How an operation is compared, waited for and remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OperationPolicy {
+    /// For how long somebody who is at it is waited for. Default: 2 s.
+    pub wait: Duration,
+    /// For how long it is remembered. Default: 24 h.
+    pub keep: Duration,
+    /// How requests are compared.
+    pub algorithm: FingerprintAlgorithm,
+}
+
+impl Default for OperationPolicy {
+    fn default() -> Self {
+        Self {
+            wait: Duration::from_secs(2),
+            keep: Duration::from_secs(24 * 3600),
+            algorithm: FingerprintAlgorithm::default(),
+        }
+    }
+}
+
+/// What an operation ended with, as it is stored and given out again, byte by byte.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Answer {
+    /// The status of HTTP, or a code of one's own.
+    pub code: u16,
+    /// Headers, or what else goes with the body.
+    pub headers: Vec<u8>,
+    /// The body.
+    pub body: AnswerBody,
+    /// It is a failure that is final, and nothing else was written.
+    pub failed: bool,
+}
+
+/// The body of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AnswerBody {
+    /// As it was.
+    Inline(Vec<u8>),
+    /// Too large: it can be made again from what has this name.
+    Reference(String),
+    /// Too large, and gone.
+    Omitted,
+}
+
+impl Default for AnswerBody {
+    fn default() -> Self {
+        Self::Inline(Vec::new())
+    }
+}
+
+impl AnswerBody {
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Inline(_) => "inline",
+            Self::Reference(_) => "ref",
+            Self::Omitted => "omitted",
+        }
+    }
+}
+
+/// What became of an operation that was asked for.
+#[derive(Debug)]
+pub enum Begun<T> {
+    /// Nobody has done it: do it.
+    Open(T),
+    /// It was done before.
+    Known(Answer),
+    /// The key was used for another request, or is about to be.
+    Mismatch,
+    /// Somebody is doing it, for longer than was to be waited for.
+    InFlight,
+}
+
+/// What became of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "another may have been faster"]
+pub enum Committed {
+    /// All of it is written.
+    Stored,
+    /// Another was faster, and nothing of this one is written. This was its answer.
+    Known(Answer),
+}
+
+/// An operation that nobody else does until it ends, and its transaction. Dropped, it rolls back and the key is free.
+#[expect(missing_debug_implementations, reason = "holds an open transaction")]
+pub struct Operation<DB: Dialect> {
+    tx: Guarded<DB>,
+    slot: [u8; 32],
+}
+
+impl<DB: Dialect> Operation<DB> {
+    /// The transaction. What is published in it has fresh ids.
+    pub fn tx(&mut self) -> Tx<'_, DB> {
+        self.tx.tx()
+    }
+
+    /// What messages published from here on carry: by default the correlation id is
+    /// [`OperationKey::domain_id`].
+    pub fn correlate(&mut self, correlation_id: Option<String>, traceparent: Option<String>) {
+        let cause = &mut self.tx.scope.cause;
+        cause.correlation = correlation_id.or_else(|| cause.correlation.take());
+        cause.traceparent = traceparent.or_else(|| cause.traceparent.take());
+    }
+
+    /// Commits what was written in the transaction, and the answer.
+    ///
+    /// # Errors
+    /// Nothing is written, and the key is free: the transaction was ended by another, lost to an error that was
+    /// ignored, or the database refused. [`ErrorKind::CommitUnknown`]: ask [`Store::find_operation`].
+    pub async fn commit(mut self, answer: &Answer) -> Result<(), Error> {
+        if let Err(error) = self.store(answer).await {
+            self.tx.rollback().await;
+            return Err(error);
+        }
+        self.tx.commit().await
+    }
+
+    async fn store(&mut self, answer: &Answer) -> Result<(), Error> {
+        self.tx.allow_commit().await?;
+        let (body, reference) = match &answer.body {
+            AnswerBody::Inline(body) => (Some(body.clone()), None),
+            AnswerBody::Reference(name) => (None, Some(text(name).into_owned())),
+            AnswerBody::Omitted => (None, None),
+        };
+        let statements = self.tx.scope.statements.clone();
+        let stored = query::<DB>(&statements.answer_operation)
+            .bind(if answer.failed { "failed" } else { "complete" }.to_owned())
+            .bind(i64::from(answer.code))
+            .bind(answer.headers.clone())
+            .bind(body)
+            .bind(answer.body.kind().to_owned())
+            .bind(reference)
+            .bind(self.slot.to_vec())
+            .execute(self.tx.connection())
+            .await?;
+        match DB::rows_affected(&stored) {
+            1 => Ok(()),
+            _ => Err(Error::new(ErrorKind::LeaseLost, "the key of the operation was deleted while it ran")),
+        }
+    }
+
+    /// Rolls back: nothing is written, and the key is free.
+    pub async fn abandon(self) {
+        self.tx.rollback().await;
+    }
+}
+
+impl<DB: Dialect> Store<DB> {
+    /// What an operation ended with, if it did. After [`ErrorKind::CommitUnknown`] it tells what happened.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn find_operation(&self, key: &OperationKey) -> Result<Option<Answer>, Error> {
+        let mut conn = self.connection().await?;
+        let known = find::<DB>(&mut conn, self.statements(), &key.slot()).await?;
+        conn.done().await?;
+        Ok(known.and_then(|known| known.answer))
+    }
+}
+
+/// A row.
+struct Known {
+    algorithm: String,
+    hash: Vec<u8>,
+    principal: String,
+    /// None: somebody is at it, or was.
+    answer: Option<Answer>,
+}
+
+impl Known {
+    /// The algorithm of an earlier release counts, so that a deployment makes nobody's retry a mismatch.
+    fn algorithm(&self) -> Option<FingerprintAlgorithm> {
+        FingerprintAlgorithm::named(&self.algorithm)
+    }
+
+    fn is_of(&self, key: &OperationKey, what: Fingerprinted<'_>) -> bool {
+        let asked = self.algorithm().map(|algorithm| Fingerprint::of(algorithm, what));
+        text(&key.principal) == self.principal
+            && asked.is_some_and(|asked| {
+                asked.algorithm().as_str() == self.algorithm && asked.digest()[..] == self.hash[..]
+            })
+    }
+}
+
+async fn find<DB: Dialect>(
+    conn: &mut DB::Connection,
+    statements: &Arc<Statements>,
+    slot: &[u8; 32],
+) -> Result<Option<Known>, Error> {
+    let row = query::<DB>(&statements.find_operation).bind(slot.to_vec()).fetch_optional(conn).await?;
+    let Some(row) = row else { return Ok(None) };
+    let (status, kind): (String, String) = (row.try_get(3)?, row.try_get(7)?);
+    let body = match &*kind {
+        "inline" => AnswerBody::Inline(row.try_get::<Option<_>, _>(6)?.unwrap_or_default()),
+        "ref" => AnswerBody::Reference(row.try_get::<Option<_>, _>(8)?.unwrap_or_default()),
+        _ => AnswerBody::Omitted,
+    };
+    let code: Option<i64> = row.try_get(4)?;
+    let answer = Answer {
+        code: code.and_then(|code| u16::try_from(code).ok()).unwrap_or_default(),
+        headers: row.try_get::<Option<_>, _>(5)?.unwrap_or_default(),
+        body,
+        failed: status == "failed",
+    };
+    Ok(Some(Known {
+        hash: row.try_get(0)?,
+        algorithm: row.try_get(1)?,
+        principal: row.try_get(2)?,
+        answer: (status != "pending").then_some(answer),
+    }))
+}
+
+/// What is published in the transaction of an operation has fresh ids: the same key may be used again when it has
+/// expired, and what is published then is not what was published before.
+fn scope(statements: &Arc<Statements>, key: &OperationKey) -> Scope {
+    Scope::of_operation(statements.clone(), key.domain_id())
+}

@@ -1,0 +1,230 @@
+//! Operations that hold their key without a transaction, because they call others half-way.
+use super::{Begun, Operation, OperationKey, OperationPolicy, claim::Taken, scope};
+use crate::{
+    Dialect, Error, ErrorKind, Store,
+    dialect::OperationClaimed,
+    guarded::Guarded,
+    sql::{Statement, query},
+    text::text,
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::time::{Instant, sleep};
+use twinbox_core::Fingerprinted;
+use uuid::Uuid;
+
+/// Between two looks at a key that somebody holds.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+/// However often it is renewed: whoever hangs for longer has lost its key.
+const HELD_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// A key that is held, beyond any transaction, until its lease ends. It is renewed while this lives, for 15 minutes at
+/// most.
+///
+/// Dropped, or with its process gone, the key is another's when the lease has ended: that one asks the same and finds
+/// the [recovery point](Self::recovery_point). What a process that was thought dead still wants to write is refused.
+#[expect(missing_debug_implementations, reason = "holds a store")]
+pub struct Lease<DB: Dialect> {
+    held: Arc<Held<DB>>,
+    key: OperationKey,
+    attempt: u32,
+    recovery_point: Option<String>,
+    renewing: tokio::task::AbortHandle,
+}
+
+struct Held<DB: Dialect> {
+    store: Store<DB>,
+    slot: [u8; 32],
+    owner: Uuid,
+    lease: Duration,
+    /// In its transaction, the row is locked.
+    entered: AtomicBool,
+}
+
+impl<DB: Dialect> Store<DB> {
+    /// Takes the key of an operation for `lease` and commits that, or says what became of the operation before.
+    ///
+    /// # Errors
+    /// As [`begin_operation`](Self::begin_operation).
+    pub async fn lease_operation(
+        &self,
+        key: &OperationKey,
+        request: Fingerprinted<'_>,
+        policy: &OperationPolicy,
+        lease: Duration,
+    ) -> Result<Begun<Lease<DB>>, Error> {
+        let until = Instant::now() + policy.wait;
+        let mut pause = LOOK_AGAIN.0;
+        let owner = Uuid::now_v7();
+        loop {
+            let wait = until.saturating_duration_since(Instant::now()).min(LOOK_AGAIN.1);
+            let looking = OperationPolicy { wait, ..*policy };
+            match self.take_operation(key, request, &looking, Some((owner, lease))).await? {
+                Begun::Open(taken) => return Ok(Begun::Open(self.hold(key, taken, owner, lease).await?)),
+                Begun::Known(answer) => return Ok(Begun::Known(answer)),
+                Begun::Mismatch => return Ok(Begun::Mismatch),
+                Begun::InFlight if Instant::now() + pause < until => {
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LOOK_AGAIN.1);
+                }
+                Begun::InFlight => return Ok(Begun::InFlight),
+            }
+        }
+    }
+
+    async fn hold(
+        &self,
+        key: &OperationKey,
+        taken: Taken<DB>,
+        owner: Uuid,
+        lease: Duration,
+    ) -> Result<Lease<DB>, Error> {
+        let Taken { tx, claimed: OperationClaimed { attempt, recovery_point, guard } } = taken;
+        drop(guard);
+        let held =
+            Held { store: self.clone(), slot: key.slot(), owner, lease, entered: AtomicBool::new(false) };
+        let held = Arc::new(held);
+        match tx.commit_guarded().await {
+            // It is committed or not; either way the key is this one's, or free.
+            Err(error) if error.kind() == ErrorKind::CommitUnknown && held.renew().await? => {}
+            committed => committed?,
+        }
+        let renewing = tokio::spawn(held.clone().keep()).abort_handle();
+        let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
+        Ok(Lease { held, key: key.clone(), attempt, recovery_point, renewing })
+    }
+}
+
+impl<DB: Dialect> Lease<DB> {
+    /// Which try this is, counted from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// What the last try that came to [`save`](Self::save) has saved.
+    pub fn recovery_point(&self) -> Option<&str> {
+        self.recovery_point.as_deref()
+    }
+
+    /// Whose key it is, and for what.
+    pub fn key(&self) -> &OperationKey {
+        &self.key
+    }
+
+    /// Commits how far it has come, for whoever goes on after this one: say what was done outside, such as the id of a
+    /// charge. From then on the key belongs to this request, even if it fails.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseLost`]: another has the key. Or the database refused or is away.
+    pub async fn save(&mut self, point: &str) -> Result<(), Error> {
+        let point = text(point).into_owned();
+        let held = &self.held;
+        let saved = held.update(&held.store.statements().save_operation, Some(point.clone()), true).await?;
+        if !saved {
+            return Err(lost());
+        }
+        self.recovery_point = Some(point);
+        Ok(())
+    }
+
+    /// Begins the transaction in which the operation ends. Until that ends nobody else can take the key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseLost`]: another has the key, or had it and is done. Or the database refused or is away.
+    pub async fn begin(&self) -> Result<Operation<DB>, Error> {
+        let Held { store, slot, owner, entered, .. } = &*self.held;
+        let mut tx = store.begin().await?;
+        // From here on a renewal would wait for this transaction.
+        entered.store(true, Relaxed);
+        let entering = query::<DB>(&store.statements().enter_operation).bind(slot.to_vec()).bind(*owner);
+        let entering = entering.execute(tx.connection()).await?;
+        if DB::rows_affected(&entering) != 1 {
+            tx.rollback().await?;
+            return Err(lost());
+        }
+        let guard = DB::guard(tx.connection(), store.statements()).await?;
+        let tx = Guarded::new(tx, guard, scope(store.statements(), &self.key));
+        Ok(Operation { tx, slot: *slot })
+    }
+
+    /// Gives up after a failure: whoever asks the same may try at once. Another request may not use the key.
+    ///
+    /// # Errors
+    /// The database refused or is away: the key is free when the lease ends.
+    pub async fn release(self) -> Result<(), Error> {
+        let held = &self.held;
+        held.update(&held.store.statements().release_operation, None, false).await?;
+        Ok(())
+    }
+
+    /// Gives up without having done anything: the key is free for any request. With a recovery point as
+    /// [`release`](Self::release).
+    ///
+    /// # Errors
+    /// The database refused or is away: the key is free when the lease ends.
+    pub async fn forget(self) -> Result<(), Error> {
+        if self.recovery_point.is_some() {
+            return self.release().await;
+        }
+        let held = &self.held;
+        held.update(&held.store.statements().forget_operation, None, false).await?;
+        Ok(())
+    }
+}
+
+impl<DB: Dialect> Drop for Lease<DB> {
+    fn drop(&mut self) {
+        self.renewing.abort();
+    }
+}
+
+impl<DB: Dialect> Held<DB> {
+    async fn keep(self: Arc<Self>) {
+        let until = Instant::now() + HELD_MAX;
+        while Instant::now() < until {
+            sleep(self.lease / 3).await;
+            if self.entered.load(Relaxed) {
+                continue;
+            }
+            match self.renew().await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => tracing::warn!(%error, "the key of an operation could not be renewed"),
+            }
+        }
+    }
+
+    async fn renew(&self) -> Result<bool, Error> {
+        self.update(&self.store.statements().renew_operation, None, true).await
+    }
+
+    /// False: it is not this one's.
+    async fn update(
+        &self,
+        statement: &Statement,
+        point: Option<String>,
+        extends: bool,
+    ) -> Result<bool, Error> {
+        let _permit = self.store.write_permit().await?;
+        let mut conn = self.store.connection().await?;
+        let mut updated = query::<DB>(statement);
+        if let Some(point) = point {
+            updated = updated.bind(point);
+        }
+        if extends {
+            updated = updated.bind(i64::try_from(self.lease.as_micros()).unwrap_or(i64::MAX / 2));
+        }
+        let updated = updated.bind(self.slot.to_vec()).bind(self.owner).execute(&mut *conn).await?;
+        conn.done().await?;
+        Ok(DB::rows_affected(&updated) == 1)
+    }
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::LeaseLost, "another has the key of the operation: its lease ran out")
+}

@@ -1,0 +1,90 @@
+//! Operations in one call, for workers and services without HTTP.
+use super::support::{SHORT, key, policy};
+use crate::consumer::support::{Confirmed, TestDb, World, cases, effect};
+use serde::{Deserialize, Serialize};
+use sqlx::Row as _;
+use twinbox::{
+    HandlerError, Insert, insert_or_existing,
+    operation::{OperationError, Outcome},
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Refund {
+    id: String,
+    amount: u64,
+}
+
+async fn refund<DB: TestDb>(
+    world: &World<DB>,
+    name: &str,
+    amount: u64,
+) -> Result<Outcome<Refund>, OperationError> {
+    world
+        .operation(&key(name), &amount, &policy(SHORT), async |tx| {
+            if amount == 0 {
+                return Err(HandlerError::reject("declined"));
+            }
+            effect::<DB>(tx, i64::try_from(amount)?).await?;
+            tx.publish(&Confirmed { n: 1 }).await?;
+            Ok(Refund { id: format!("rf_{name}"), amount })
+        })
+        .await
+}
+
+/// R47, R48, D26
+async fn it_runs_once_and_says_which_time_it_was<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let made = Refund { id: "rf_a".into(), amount: (1 << 53) + 1 };
+    assert_eq!(refund(&world, "a", made.amount).await.unwrap(), Outcome::Committed(made.clone()));
+    assert_eq!(refund(&world, "a", made.amount).await.unwrap(), Outcome::Duplicate(made.clone()));
+    assert!(matches!(refund(&world, "a", 1 << 53).await, Err(OperationError::Mismatch)));
+    assert_eq!((world.effects().await.len(), world.rows("outbox").await), (1, 1));
+}
+
+/// R50, D7, REQUIREMENTS §5, 18
+async fn what_was_declined_may_be_asked_for_again<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let Err(OperationError::Failed(error)) = refund(&world, "a", 0).await else { panic!("it was declined") };
+    assert_eq!(error.to_string(), "declined");
+    assert!(matches!(refund(&world, "a", 5).await, Ok(Outcome::Committed(_))));
+    assert!(matches!(refund(&world, "b", 5).await, Err(OperationError::Failed(_))));
+    assert_eq!((world.effects().await, world.rows("idempotency_keys").await), (vec![5], 1));
+}
+
+/// R49: of many at once one runs
+async fn of_many_at_once_one_runs<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let all = futures::future::join_all((0..16).map(|_| refund(&world, "a", 7))).await;
+    let committed = all.iter().filter(|one| matches!(one, Ok(Outcome::Committed(_)))).count();
+    let others = all.iter().all(|one| matches!(one, Ok(_) | Err(OperationError::InFlight)));
+    assert!(committed == 1 && others, "{all:?}");
+    assert_eq!(world.effects().await, [7]);
+}
+
+/// R64, D23
+async fn a_row_is_made_once_and_read_ever_after<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    world.execute("CREATE TABLE made (id BIGINT PRIMARY KEY, cents BIGINT NOT NULL)").await;
+    let make = async |id: i64, cents: i64| {
+        let mut tx = world.begin().await.unwrap();
+        let insert = sqlx::query("INSERT INTO made (id, cents) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING");
+        let existing = sqlx::query_as::<DB, (i64,)>("SELECT cents FROM made WHERE id = $1").bind(id);
+        let made = insert_or_existing(&mut tx, insert.bind(id).bind(cents), existing).await.unwrap();
+        tx.commit().await.unwrap();
+        made
+    };
+    assert_eq!(make(1, 100).await, Insert::Inserted);
+    assert_eq!(make(1, 200).await, Insert::Existing((100,)));
+    assert_eq!(make(2, 200).await, Insert::Inserted);
+    let rows = sqlx::query::<DB>("SELECT cents FROM made ORDER BY id").fetch_all(world.pool()).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.get::<i64, _>(0)).collect::<Vec<_>>(), [100, 200]);
+}
+
+cases! {
+    both: [
+        it_runs_once_and_says_which_time_it_was,
+        what_was_declined_may_be_asked_for_again,
+        of_many_at_once_one_runs,
+        a_row_is_made_once_and_read_ever_after,
+    ]
+}

@@ -1,0 +1,174 @@
+//! Operations that hold their key without a transaction.
+use super::support::{SHORT, answer, asked, key, known, policy};
+use crate::consumer::support::{TestDb, World, cases, effect, eventually, soon};
+use sqlx::{AssertSqlSafe, Postgres};
+use std::time::Duration;
+use twinbox::{
+    ErrorKind,
+    operation::{Begun, Lease, OperationKey},
+};
+
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(300);
+
+async fn lease<DB: TestDb>(world: &World<DB>, key: &OperationKey, body: &str) -> Begun<Lease<DB>> {
+    soon(world.lease_operation(key, asked(body), &policy(SHORT), LONG)).await.unwrap()
+}
+
+async fn open<DB: TestDb>(world: &World<DB>, key: &OperationKey, body: &str) -> Lease<DB> {
+    let Begun::Open(lease) = lease(world, key, body).await else { panic!("{key:?} is taken") };
+    lease
+}
+
+async fn end<DB: TestDb>(lease: &Lease<DB>, n: i64) {
+    let mut operation = lease.begin().await.unwrap();
+    effect::<DB>(&mut operation.tx(), n).await.unwrap();
+    operation.commit(&answer(&n.to_string())).await.unwrap();
+}
+
+/// The lease ends now, as if its owner had died or stood still.
+async fn runs_out<DB: TestDb>(world: &World<DB>) {
+    let sql = format!(
+        "UPDATE {} SET lease_until = created_at WHERE status = 'pending'",
+        DB::table_of("idempotency_keys")
+    );
+    let mut conn = world.pool().acquire().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap();
+}
+
+/// R34, D5
+async fn the_key_is_held_without_a_transaction<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let first = open(&world, &key("a"), "1").await;
+    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    assert!(matches!(
+        world.begin_operation(&key("a"), asked("1"), &policy(SHORT)).await.unwrap(),
+        Begun::InFlight
+    ));
+    end(&first, 1).await;
+    assert_eq!(known(lease(&world, &key("a"), "1").await), answer("1"));
+    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    assert_eq!(world.effects().await, [1]);
+}
+
+/// R42, REQUIREMENTS §5, 16
+async fn who_was_too_slow_is_fenced<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let mut slow = open(&world, &key("a"), "1").await;
+    slow.save("charged:ch_1").await.unwrap();
+    runs_out(&world).await;
+    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    let second = open(&world, &key("a"), "1").await;
+    assert_eq!((second.attempt(), second.recovery_point()), (2, Some("charged:ch_1")));
+    for error in [slow.save("later").await.unwrap_err(), slow.begin().await.err().unwrap()] {
+        assert_eq!(error.kind(), ErrorKind::LeaseLost);
+    }
+    end(&second, 2).await;
+    assert_eq!(slow.begin().await.err().unwrap().kind(), ErrorKind::LeaseLost);
+    slow.release().await.unwrap();
+    assert_eq!(known(lease(&world, &key("a"), "1").await), answer("2"));
+    assert_eq!(world.effects().await, [2]);
+}
+
+/// D9
+async fn who_gives_up_lets_the_same_request_try_at_once<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    open(&world, &key("a"), "1").await.release().await.unwrap();
+    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    let second = open(&world, &key("a"), "1").await;
+    assert_eq!(second.attempt(), 2);
+    second.forget().await.unwrap();
+    let mut other = open(&world, &key("a"), "2").await;
+    assert_eq!(other.attempt(), 1);
+    other.save("called").await.unwrap();
+    other.forget().await.unwrap();
+    assert!(matches!(lease(&world, &key("a"), "3").await, Begun::Mismatch));
+    let last = open(&world, &key("a"), "2").await;
+    assert_eq!(last.recovery_point(), Some("called"));
+    end(&last, 1).await;
+}
+
+async fn a_transaction_that_fails_leaves_the_key_held<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let first = open(&world, &key("a"), "1").await;
+    let mut operation = first.begin().await.unwrap();
+    effect::<DB>(&mut operation.tx(), 1).await.unwrap();
+    operation.abandon().await;
+    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    end(&first, 2).await;
+    assert_eq!(world.effects().await, [2]);
+}
+
+/// REQUIREMENTS §4.3: a heartbeat
+async fn a_key_stays_held_for_as_long_as_it_is_worked_on<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let brief = Duration::from_millis(300);
+    let begun = world.lease_operation(&key("a"), asked("1"), &policy(SHORT), brief).await.unwrap();
+    let Begun::Open(first) = begun else { panic!("it is free") };
+    let until = async || {
+        let sql = format!("SELECT CAST(lease_until AS TEXT) FROM {}", DB::table_of("idempotency_keys"));
+        let mut conn = world.pool().acquire().await.unwrap();
+        sqlx::query_scalar::<DB, String>(AssertSqlSafe(sql)).fetch_one(&mut *conn).await.unwrap()
+    };
+    let mut before = until().await;
+    for _ in 0..4 {
+        before = eventually(async || Some(until().await).filter(|now| *now != before)).await;
+    }
+    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    drop(first);
+    eventually(async || matches!(lease(&world, &key("a"), "1").await, Begun::Open(_)).then_some(())).await;
+}
+
+/// REQUIREMENTS §5, 21
+async fn a_purge_passes_by_what_is_held<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let first = open(&world, &key("a"), "1").await;
+    let sql = format!("UPDATE {} SET expires_at = created_at", DB::table_of("idempotency_keys"));
+    let mut conn = world.pool().acquire().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap();
+    drop(conn);
+    assert_eq!(world.purge_operations().await.unwrap(), 0);
+    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    runs_out(&world).await;
+    assert_eq!(world.purge_operations().await.unwrap(), 1);
+    assert_eq!(first.begin().await.err().unwrap().kind(), ErrorKind::LeaseLost);
+}
+
+/// Whoever ends it cannot be overtaken half-way.
+async fn nobody_takes_over_while_it_ends() {
+    let world = World::<Postgres>::new().await;
+    let first = open(&world, &key("a"), "1").await;
+    let mut operation = first.begin().await.unwrap();
+    effect::<Postgres>(&mut operation.tx(), 1).await.unwrap();
+    let (again, waits) = (key("a"), policy(LONG));
+    let again = world.lease_operation(&again, asked("1"), &waits, LONG);
+    let (ended, second) = tokio::join!(
+        async {
+            eventually(async || {
+                let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                    AND datname = current_database()";
+                let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(world.pool()).await.unwrap();
+                (waiting > 0).then_some(())
+            })
+            .await;
+            operation.commit(&answer("1")).await
+        },
+        again,
+    );
+    ended.unwrap();
+    assert_eq!(known(second.unwrap()), answer("1"));
+    assert_eq!(world.effects().await, [1]);
+}
+
+cases! {
+    both: [
+        the_key_is_held_without_a_transaction,
+        who_was_too_slow_is_fenced,
+        who_gives_up_lets_the_same_request_try_at_once,
+        a_transaction_that_fails_leaves_the_key_held,
+        a_key_stays_held_for_as_long_as_it_is_worked_on,
+        a_purge_passes_by_what_is_held,
+    ]
+    postgres: [nobody_takes_over_while_it_ends]
+}

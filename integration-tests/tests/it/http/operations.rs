@@ -1,0 +1,293 @@
+//! Operations with a key, without HTTP.
+use super::support::{SHORT, answer, asked, key, known, open, policy};
+use crate::consumer::support::{Confirmed, TestDb, World, cases, effect, eventually, soon};
+use sqlx::{Postgres, Row as _};
+use std::time::Duration;
+use twinbox::{
+    ErrorKind, FingerprintAlgorithm,
+    operation::{Answer, AnswerBody, Begun, Operation, OperationKey, OperationPolicy},
+};
+
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(60);
+
+async fn begin<DB: TestDb>(
+    world: &World<DB>,
+    key: &OperationKey,
+    body: &str,
+    wait: Duration,
+) -> Begun<Operation<DB>> {
+    soon(world.begin_operation(key, asked(body), &policy(wait))).await.unwrap()
+}
+
+/// Refunds `n` and says so.
+async fn refund<DB: TestDb>(world: &World<DB>, key: &OperationKey, n: i64) -> Begun<Operation<DB>> {
+    let body = format!("{{\"n\":{n}}}");
+    let begun = begin(world, key, &body, LONG).await;
+    let Begun::Open(mut operation) = begun else { return begun };
+    effect::<DB>(&mut operation.tx(), n).await.unwrap();
+    let rf = answer(&format!("rf_{n}"));
+    operation.commit(&rf).await.unwrap();
+    Begun::Known(rf)
+}
+
+/// R24, R37, R48, REQUIREMENTS §5, 2 and 3
+async fn asked_again_it_answers_the_same_and_does_nothing<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let first = known(refund(&world, &key("a"), 1).await);
+    assert_eq!(known(refund(&world, &key("a"), 1).await), first);
+    assert_eq!(world.effects().await, [1]);
+    assert_eq!(world.find_operation(&key("a")).await.unwrap(), Some(first));
+    assert_eq!(known(refund(&world, &key("b"), 2).await), answer("rf_2"));
+    assert_eq!(world.effects().await, [1, 2]);
+}
+
+/// R25, D1, REQUIREMENTS §5, 4
+async fn another_request_with_the_key_is_a_mismatch<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    refund(&world, &key("a"), 1).await;
+    assert!(matches!(refund(&world, &key("a"), 2).await, Begun::Mismatch));
+    assert_eq!(known(begin(&world, &key("a"), " { \"n\" : 1.0 } ", SHORT).await), answer("rf_1"));
+}
+
+/// D1, REQUIREMENTS §5, 4
+async fn a_mismatch_is_told_while_the_first_is_under_way() {
+    let world = World::<Postgres>::new().await;
+    let operation = open(&world, &key("a"), "1").await;
+    assert!(matches!(begin(&world, &key("a"), "2", LONG).await, Begun::Mismatch));
+    assert!(matches!(begin(&world, &key("a"), "1", SHORT).await, Begun::InFlight));
+    operation.abandon().await;
+    open(&world, &key("a"), "2").await.abandon().await;
+}
+
+/// D11, R58, REQUIREMENTS §5, 7
+async fn keys_of_others_are_other_keys<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let all = [
+        key("a"),
+        OperationKey { tenant: "t".into(), ..key("a") },
+        OperationKey { principal: "t".into(), ..key("a") },
+        OperationKey { scope: "POST_/payments".into(), ..key("a") },
+        OperationKey { tenant: "a".into(), principal: "b".into(), ..key("c") },
+        OperationKey { tenant: "ab".into(), ..key("c") },
+    ];
+    for (n, key) in (0i64..).zip(&all) {
+        assert_eq!(known(refund(&world, key, n).await), answer(&format!("rf_{n}")));
+    }
+    assert_eq!(world.effects().await, [0, 1, 2, 3, 4, 5]);
+}
+
+/// R50
+async fn what_is_given_up_leaves_its_key_free<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let mut operation = open(&world, &key("a"), "1").await;
+    effect::<DB>(&mut operation.tx(), 1).await.unwrap();
+    operation.abandon().await;
+    let mut operation = open(&world, &key("a"), "2").await;
+    effect::<DB>(&mut operation.tx(), 2).await.unwrap();
+    drop(operation);
+    known(refund(&world, &key("a"), 3).await);
+    assert_eq!(world.effects().await, [3]);
+}
+
+/// R49, R54, REQUIREMENTS §5, 11
+async fn of_many_who_wait_for_one_that_fails_one_succeeds() {
+    let world = World::<Postgres>::new().await;
+    let first = open(&world, &key("a"), "{\"n\":1}").await;
+    let asked = async {
+        let all = (0..8).map(async |_| refund(&world, &key("a"), 1).await);
+        futures::future::join_all(all).await
+    };
+    let fails = async {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        eventually(async || {
+            let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(world.pool()).await.unwrap();
+            (waiting >= 4).then_some(())
+        })
+        .await;
+        first.abandon().await;
+    };
+    let (answers, ()) = tokio::join!(asked, fails);
+    assert!(answers.into_iter().all(|one| known(one) == answer("rf_1")));
+    assert_eq!(world.effects().await, [1]);
+}
+
+/// R6, R7, R16, REQUIREMENTS §5, 21
+async fn what_has_expired_is_done_again_and_purged<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let at_once = OperationPolicy { keep: Duration::ZERO, ..policy(SHORT) };
+    // The clock of SQLite counts milliseconds.
+    let again = async |body: &'static str| {
+        eventually(async || {
+            let begun = world.begin_operation(&key("a"), asked(body), &at_once).await.unwrap();
+            if let Begun::Open(operation) = begun { Some(operation) } else { None }
+        })
+        .await
+    };
+    again("1").await.commit(&answer("first")).await.unwrap();
+    open(&world, &key("b"), "1").await.commit(&answer("b")).await.unwrap();
+    again("2").await.commit(&answer("second")).await.unwrap();
+    assert_eq!(world.find_operation(&key("a")).await.unwrap(), Some(answer("second")));
+    let mut purged = 0;
+    eventually(async || {
+        purged += world.purge_operations().await.unwrap();
+        (purged > 0).then_some(())
+    })
+    .await;
+    assert_eq!((purged, world.rows("idempotency_keys").await), (1, 1));
+    assert_eq!(world.find_operation(&key("b")).await.unwrap(), Some(answer("b")));
+}
+
+/// D13
+async fn every_kind_of_answer_comes_back_as_it_was<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let bodies = [
+        AnswerBody::Inline(Vec::new()),
+        AnswerBody::Inline(vec![0, 255, b'"']),
+        AnswerBody::Reference("rf_1".into()),
+        AnswerBody::Omitted,
+    ];
+    for (n, body) in (0u16..).zip(bodies) {
+        let answer = Answer { code: n, headers: vec![0, 13, 10], body, failed: n % 2 == 1 };
+        let key = key(&n.to_string());
+        open(&world, &key, "1").await.commit(&answer).await.unwrap();
+        assert_eq!(known(begin(&world, &key, "1", SHORT).await), answer);
+    }
+}
+
+/// DESIGN §5: what is published again after the key has expired is no duplicate
+async fn what_is_published_has_fresh_ids_and_the_operation_as_its_correlation<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    for n in [1, 2] {
+        let mut operation = open(&world, &key("a"), "1").await;
+        let expired = OperationPolicy { keep: Duration::ZERO, ..policy(SHORT) };
+        operation.tx().publish(&Confirmed { n: 1 }).await.unwrap();
+        if n == 1 {
+            operation.abandon().await;
+            let Begun::Open(mut first) =
+                world.begin_operation(&key("a"), asked("1"), &expired).await.unwrap()
+            else {
+                panic!("the key is free");
+            };
+            first.correlate(None, Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()));
+            first.tx().publish(&Confirmed { n: 1 }).await.unwrap();
+            first.commit(&answer("1")).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        } else {
+            operation.commit(&answer("2")).await.unwrap();
+        }
+    }
+    let sql = format!(
+        "SELECT id, correlation_id, causation_id, traceparent FROM {} ORDER BY position",
+        DB::table_of("outbox")
+    );
+    let rows = sqlx::query::<DB>(sqlx::AssertSqlSafe(sql)).fetch_all(world.pool()).await.unwrap();
+    let text = |row: usize, column: usize| rows[row].get::<Option<String>, _>(column);
+    assert_eq!(rows.len(), 2);
+    assert_ne!(text(0, 0), text(1, 0));
+    let id = key("a").domain_id().to_string();
+    assert_eq!([text(0, 1), text(1, 1), text(0, 2)], [Some(id.clone()), Some(id), None]);
+    assert!(text(0, 3).is_some_and(|trace| trace.contains("0af7651916cd43dd8448eb211c80319c")));
+    assert_eq!(text(1, 3), None);
+}
+
+/// D11, R58
+async fn a_key_that_a_tenant_shares_is_no_other_principals<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let of = |principal: &str| OperationKey { principal: principal.into(), is_shared: true, ..key("a") };
+    refund(&world, &of("one"), 1).await;
+    assert!(matches!(refund(&world, &of("two"), 1).await, Begun::Mismatch));
+    assert_eq!(known(refund(&world, &of("one"), 1).await), answer("rf_1"));
+    assert_eq!(world.effects().await, [1]);
+}
+
+/// REQUIREMENTS §4.5: a deployment that changes the algorithm
+async fn a_stored_fingerprint_is_compared_by_its_own_algorithm<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let with = |algorithm| OperationPolicy { algorithm, ..policy(SHORT) };
+    let old = with(FingerprintAlgorithm::Raw);
+    let Begun::Open(operation) = world.begin_operation(&key("a"), asked("{\"n\":1}"), &old).await.unwrap()
+    else {
+        panic!("it is free");
+    };
+    operation.commit(&answer("rf_1")).await.unwrap();
+    let new = with(FingerprintAlgorithm::ExactJson);
+    let again = async |body| world.begin_operation(&key("a"), asked(body), &new).await.unwrap();
+    assert_eq!(known(again("{\"n\":1}").await), answer("rf_1"));
+    assert!(matches!(again("{\"n\": 1}").await, Begun::Mismatch));
+}
+
+/// R5, R51: a COMMIT of the handler's would leave the effect without the key
+async fn a_handler_cannot_commit_without_the_key<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let mut operation = open(&world, &key("a"), "1").await;
+    effect::<DB>(&mut operation.tx(), 1).await.unwrap();
+    let _ = sqlx::raw_sql("COMMIT").execute(&mut *operation.tx()).await;
+    let _ = effect::<DB>(&mut operation.tx(), 2).await;
+    let error = operation.commit(&answer("1")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TransactionEnded);
+    // On Postgres what was written after the COMMIT that was refused stands for itself.
+    assert!(!world.effects().await.contains(&1));
+    assert_eq!(world.find_operation(&key("a")).await.unwrap(), None);
+}
+
+/// An error that is ignored makes COMMIT a ROLLBACK, and the answer must not say otherwise
+async fn an_ignored_error_is_not_answered_as_a_success() {
+    let world = World::<Postgres>::new().await;
+    let mut operation = open(&world, &key("a"), "1").await;
+    effect::<Postgres>(&mut operation.tx(), 1).await.unwrap();
+    effect::<Postgres>(&mut operation.tx(), 1).await.unwrap_err();
+    let error = operation.commit(&answer("1")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TransactionAborted);
+    known(refund(&world, &key("a"), 2).await);
+    assert_eq!(world.effects().await, [2]);
+}
+
+/// The wait for the key is not the wait for the handler's own locks
+async fn the_time_out_of_the_wait_does_not_leak_into_the_handler() {
+    let world = World::<Postgres>::new().await;
+    let mut operation = open(&world, &key("a"), "1").await;
+    let left: String = sqlx::query_scalar("SHOW lock_timeout").fetch_one(&mut *operation.tx()).await.unwrap();
+    assert_eq!(left, "0");
+    operation.abandon().await;
+}
+
+/// REQUIREMENTS §5, 12
+async fn sessions_that_ask_for_more_isolation_get_what_the_key_needs() {
+    let world = World::<Postgres>::new().await;
+    world.execute("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$").await;
+    let store = Postgres::open(world.url()).await;
+    let again = async || {
+        let begun = store.begin_operation(&key("a"), asked("1"), &policy(LONG)).await.unwrap();
+        let Begun::Open(mut operation) = begun else { return known(begun) };
+        effect::<Postgres>(&mut operation.tx(), 1).await.unwrap();
+        operation.commit(&answer("1")).await.unwrap();
+        answer("1")
+    };
+    let all = futures::future::join_all((0..8).map(|_| again())).await;
+    assert_eq!(all, vec![answer("1"); 8]);
+    assert_eq!(world.effects().await, [1]);
+}
+
+cases! {
+    both: [
+        asked_again_it_answers_the_same_and_does_nothing,
+        another_request_with_the_key_is_a_mismatch,
+        keys_of_others_are_other_keys,
+        what_is_given_up_leaves_its_key_free,
+        what_has_expired_is_done_again_and_purged,
+        every_kind_of_answer_comes_back_as_it_was,
+        what_is_published_has_fresh_ids_and_the_operation_as_its_correlation,
+        a_key_that_a_tenant_shares_is_no_other_principals,
+        a_stored_fingerprint_is_compared_by_its_own_algorithm,
+        a_handler_cannot_commit_without_the_key,
+    ]
+    postgres: [
+        a_mismatch_is_told_while_the_first_is_under_way,
+        of_many_who_wait_for_one_that_fails_one_succeeds,
+        an_ignored_error_is_not_answered_as_a_success,
+        the_time_out_of_the_wait_does_not_leak_into_the_handler,
+        sessions_that_ask_for_more_isolation_get_what_the_key_needs,
+    ]
+}
