@@ -1,5 +1,6 @@
 //! What the tests in `tests/it` share with the programs that they kill.
 mod readme;
+pub mod refunds;
 
 use serde::{Deserialize, Serialize};
 use twinbox::Event;

@@ -140,21 +140,24 @@ pub enum Begun<T> {
     InFlight,
 }
 
-/// What became of a commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "another may have been faster"]
-pub enum Committed {
-    /// All of it is written.
-    Stored,
-    /// Another was faster, and nothing of this one is written. This was its answer.
-    Known(Answer),
+impl<T> Begun<T> {
+    /// With something else for who may do it.
+    pub fn map<U>(self, map: impl FnOnce(T) -> U) -> Begun<U> {
+        match self {
+            Self::Open(open) => Begun::Open(map(open)),
+            Self::Known(answer) => Begun::Known(answer),
+            Self::Mismatch => Begun::Mismatch,
+            Self::InFlight => Begun::InFlight,
+        }
+    }
 }
 
 /// An operation that nobody else does until it ends, and its transaction. Dropped, it rolls back and the key is free.
 #[expect(missing_debug_implementations, reason = "holds an open transaction")]
 pub struct Operation<DB: Dialect> {
     tx: Guarded<DB>,
-    slot: [u8; 32],
+    /// None: it has no key, and happens as often as it is asked for.
+    slot: Option<[u8; 32]>,
 }
 
 impl<DB: Dialect> Operation<DB> {
@@ -171,7 +174,7 @@ impl<DB: Dialect> Operation<DB> {
         cause.traceparent = traceparent.or_else(|| cause.traceparent.take());
     }
 
-    /// Commits what was written in the transaction, and the answer.
+    /// Commits what was written in the transaction, and the answer, if it has a key.
     ///
     /// # Errors
     /// Nothing is written, and the key is free: the transaction was ended by another, lost to an error that was
@@ -186,6 +189,7 @@ impl<DB: Dialect> Operation<DB> {
 
     async fn store(&mut self, answer: &Answer) -> Result<(), Error> {
         self.tx.allow_commit().await?;
+        let Some(slot) = self.slot else { return Ok(()) };
         let (body, reference) = match &answer.body {
             AnswerBody::Inline(body) => (Some(body.clone()), None),
             AnswerBody::Reference(name) => (None, Some(text(name).into_owned())),
@@ -199,7 +203,7 @@ impl<DB: Dialect> Operation<DB> {
             .bind(body)
             .bind(answer.body.kind().to_owned())
             .bind(reference)
-            .bind(self.slot.to_vec())
+            .bind(slot.to_vec())
             .execute(self.tx.connection())
             .await?;
         match DB::rows_affected(&stored) {
@@ -215,6 +219,17 @@ impl<DB: Dialect> Operation<DB> {
 }
 
 impl<DB: Dialect> Store<DB> {
+    /// Begins an operation that nobody has given a key: it happens as often as it is asked for.
+    ///
+    /// # Errors
+    /// The database refused or is away, or on SQLite others write for too long.
+    pub async fn begin_without_key(&self) -> Result<Operation<DB>, Error> {
+        let mut tx = self.begin().await?;
+        let guard = DB::guard(tx.connection(), self.statements()).await?;
+        let scope = Scope::of_operation(self.statements().clone(), Uuid::now_v7());
+        Ok(Operation { tx: Guarded::new(tx, guard, scope), slot: None })
+    }
+
     /// What an operation ended with, if it did. After [`ErrorKind::CommitUnknown`] it tells what happened.
     ///
     /// # Errors

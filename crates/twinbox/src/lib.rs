@@ -1,4 +1,4 @@
-//! Twinbox makes retries safe along the whole path of a business operation: database transaction → outbox →
+//! Twinbox makes retries safe along the whole path of a business operation: HTTP request → database transaction → outbox →
 //! relay → NATS JetStream or Amazon EventBridge → consumer → inbox.
 //!
 //! The promise: **durable at-least-once publication; each effect once inside the consumer's database
@@ -12,6 +12,7 @@
 //!   state with [`StateColumn::transition`]; what may come out of order is applied if it is newer, with
 //!   [`VersionColumn::advance`]. Without a broker the consumer reads the log of its own
 //!   database.
+//! - Do what is asked for twice once: [`Store::operation`], and for HTTP the layer [`http::Idempotency`].
 //! - Move it to a broker: [`relay::Relay`], or the program `twinbox-relay`, and [`nats::Nats`] as the
 //!   consumer's transport.
 //! - The log keeps what it was told for as long as its retention says, and so it is a store of personal data as well:
@@ -26,6 +27,7 @@
 //! | `sqlite` | yes | SQLite, compiled in |
 //! | `nats` | no | NATS JetStream as destination and source |
 //! | `aws` | no | Amazon EventBridge as destination, SQS as source |
+//! | `http` | no | `Idempotency-Key` for axum and tower, and webhooks that come in |
 //! | `opentelemetry` | no | spans of deliveries link to those that published the messages; set `tracing-opentelemetry` up yourself |
 //! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
 //!
@@ -61,6 +63,10 @@ pub mod seam {
 /// Amazon EventBridge and SQS.
 #[cfg(feature = "aws")]
 pub use twinbox_aws as aws;
+
+/// `Idempotency-Key` for axum and tower, and webhooks that come in.
+#[cfg(feature = "http")]
+pub use twinbox_http as http;
 
 /// NATS JetStream.
 #[cfg(feature = "nats")]

@@ -44,7 +44,7 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
     Some(match package {
         "twinbox-core" | "twinbox-macros" => &[],
         "twinbox-aws" | "twinbox-nats" | "twinbox-sql" => &["twinbox-core"],
-        "twinbox-consumer" => &["twinbox-core", "twinbox-sql"],
+        "twinbox-consumer" | "twinbox-http" => &["twinbox-core", "twinbox-sql"],
         // The brokers only for its program.
         "twinbox-relay" => &["twinbox-core", "twinbox-sql", "twinbox-aws", "twinbox-nats"],
         "twinbox-testkit" => &["twinbox-core", "twinbox-sql", "twinbox-consumer"],
@@ -52,6 +52,7 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
             "twinbox-aws",
             "twinbox-consumer",
             "twinbox-core",
+            "twinbox-http",
             "twinbox-macros",
             "twinbox-nats",
             "twinbox-relay",
@@ -124,7 +125,8 @@ fn only_the_crate_of_a_broker_imports_its_client() {
 #[test]
 fn no_library_turns_a_runtime_or_tls_of_sqlx_on() {
     for (name, package) in packages() {
-        let library = ["twinbox", "twinbox-core", "twinbox-sql", "twinbox-consumer"].contains(&name.as_str());
+        let library = ["twinbox", "twinbox-core", "twinbox-sql", "twinbox-consumer", "twinbox-http"]
+            .contains(&name.as_str());
         let sqlx = list(&package["dependencies"]).iter().filter(|d| text(&d["name"]).starts_with("sqlx"));
         for dependency in sqlx.filter(|_| library) {
             let forced = list(&dependency["features"]).iter().map(text);

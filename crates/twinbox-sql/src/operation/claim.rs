@@ -6,7 +6,7 @@ use crate::{
     guarded::Guarded,
 };
 use std::time::Duration;
-use twinbox_core::{Fingerprint, Fingerprinted};
+use twinbox_core::{Fingerprint, Fingerprinted, crash};
 use uuid::Uuid;
 
 /// The key is this one's, from the transaction on.
@@ -30,15 +30,12 @@ impl<DB: Dialect> Store<DB> {
         request: Fingerprinted<'_>,
         policy: &OperationPolicy,
     ) -> Result<Begun<Operation<DB>>, Error> {
-        Ok(match self.take_operation(key, request, policy, None).await? {
-            Begun::Open(Taken { tx, claimed }) => {
-                let tx = Guarded::new(tx, claimed.guard, scope(self.statements(), key));
-                Begun::Open(Operation { tx, slot: key.slot() })
-            }
-            Begun::Known(answer) => Begun::Known(answer),
-            Begun::Mismatch => Begun::Mismatch,
-            Begun::InFlight => Begun::InFlight,
-        })
+        let begun = self.take_operation(key, request, policy, None).await?;
+        crash::point("operation.after_claim");
+        Ok(begun.map(|Taken { tx, claimed }| {
+            let tx = Guarded::new(tx, claimed.guard, scope(self.statements(), key));
+            Operation { tx, slot: Some(key.slot()) }
+        }))
     }
 
     pub(super) async fn take_operation(

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, sleep};
-use twinbox_core::Fingerprinted;
+use twinbox_core::{Fingerprinted, crash};
 use uuid::Uuid;
 
 /// Between two looks at a key that somebody holds.
@@ -94,6 +94,7 @@ impl<DB: Dialect> Store<DB> {
             Err(error) if error.kind() == ErrorKind::CommitUnknown && held.renew().await? => {}
             committed => committed?,
         }
+        crash::point("operation.after_hold");
         let renewing = tokio::spawn(held.clone().keep()).abort_handle();
         let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
         Ok(Lease { held, key: key.clone(), attempt, recovery_point, renewing })
@@ -129,6 +130,7 @@ impl<DB: Dialect> Lease<DB> {
             return Err(lost());
         }
         self.recovery_point = Some(point);
+        crash::point("operation.after_save");
         Ok(())
     }
 
@@ -149,7 +151,7 @@ impl<DB: Dialect> Lease<DB> {
         }
         let guard = DB::guard(tx.connection(), store.statements()).await?;
         let tx = Guarded::new(tx, guard, scope(store.statements(), &self.key));
-        Ok(Operation { tx, slot: *slot })
+        Ok(Operation { tx, slot: Some(*slot) })
     }
 
     /// Gives up after a failure: whoever asks the same may try at once. Another request may not use the key.

@@ -136,9 +136,9 @@ impl<DB: TestDb> World<DB> {
         pool.connect_with(options).await.unwrap()
     }
 
-    async fn number(&self, sql: String) -> i64 {
+    pub(crate) async fn number(&self, sql: impl Into<String>) -> i64 {
         let mut conn = self.pool().acquire().await.unwrap();
-        sqlx::query_scalar::<DB, i64>(AssertSqlSafe(sql)).fetch_one(&mut *conn).await.unwrap()
+        sqlx::query_scalar::<DB, i64>(AssertSqlSafe(sql.into())).fetch_one(&mut *conn).await.unwrap()
     }
 
     /// Rows of one of Twinbox's tables.
@@ -154,7 +154,7 @@ impl<DB: TestDb> World<DB> {
 
     /// Claims, effects and events that were committed.
     pub(crate) async fn left_behind(&self) -> (i64, i64, i64) {
-        let effects = self.number("SELECT count(*) FROM effects".to_owned()).await;
+        let effects = self.number("SELECT count(*) FROM effects").await;
         (self.rows("inbox").await, effects, self.rows("outbox").await)
     }
 

@@ -1,0 +1,36 @@
+//! The request path of Twinbox: a request that is sent again does nothing again.
+//!
+//! | | |
+//! |---|---|
+//! | [`Idempotency`] | the layer of a route: looks the `Idempotency-Key` up, waits for who is at it, gives stored answers again |
+//! | [`IdemTx`] | the handler's transaction, which commits with the key and the answer |
+//! | [`IdemLease`] | for handlers that call others half-way: the key is held without a transaction |
+//! | [`Disposition`] | what becomes of what the handler wrote, where its status does not say it |
+//! | [`KeyRule`] | which keys a route takes |
+//! | [`webhook`] | who has sent a webhook, and which one it is |
+//!
+//! Layers around a route: limits, traces, authentication and authorization, rates, then [`Idempotency`]. What an outer
+//! layer refuses never comes here, and a stored answer is given only to who may have it today.
+
+mod disposition;
+mod fault;
+mod flights;
+mod key;
+mod layer;
+mod outcome;
+mod problem;
+mod rate;
+mod request;
+mod route;
+mod settings;
+mod stored;
+mod tx;
+pub mod webhook;
+
+pub use disposition::Disposition;
+pub use fault::Fault;
+pub use key::{InvalidKey, KeyRule};
+pub use layer::IdempotencyService;
+pub use problem::CodeStyle;
+pub use settings::{Caller, EXPOSED_HEADERS, Idempotency, ResultRef};
+pub use tx::{IdemLease, IdemTx};

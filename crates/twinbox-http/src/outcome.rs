@@ -1,0 +1,379 @@
+//! What becomes of a handler's answer and of what it wrote.
+use crate::{
+    disposition::Disposition,
+    problem::Problem,
+    request::Asked,
+    settings::{ResultRef, Settings},
+    stored,
+    tx::{Held, Work},
+};
+use axum::{
+    BoxError,
+    body::{Body, HttpBody as _, to_bytes},
+    http::{HeaderName, HeaderValue, Response, StatusCode, header, request::Parts},
+};
+use std::{sync::Arc, time::Duration};
+use tracing::Span;
+use twinbox_core::crash;
+use twinbox_sql::{
+    Dialect, Error, ErrorKind,
+    operation::{Answer, AnswerBody, Begun, Operation, OperationKey},
+};
+
+/// How often the outcome of a commit whose answer was lost is asked for, and how long between.
+const ASKED_AGAIN: (u32, Duration) = (5, Duration::from_millis(200));
+const STATUS: HeaderName = HeaderName::from_static("idempotency-status");
+const BODY: HeaderName = HeaderName::from_static("idempotency-body");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// One request.
+pub(crate) struct Call<DB: Dialect> {
+    pub(crate) settings: Arc<Settings<DB>>,
+    path: String,
+    scope: String,
+    /// As logs have them.
+    key: String,
+    payload_hash: String,
+}
+
+impl<DB: Dialect> Call<DB> {
+    pub(crate) fn new(settings: &Arc<Settings<DB>>, parts: &Parts) -> Self {
+        Self {
+            settings: settings.clone(),
+            path: parts.uri.path().to_owned(),
+            scope: settings.scope_of(parts).unwrap_or_default(),
+            key: String::new(),
+            payload_hash: String::new(),
+        }
+    }
+
+    pub(crate) fn of_key(self, key: &OperationKey, digest: &[u8; 32]) -> Self {
+        let hex = |digest: &[u8]| String::from_iter(digest[..4].iter().map(|byte| format!("{byte:02x}")));
+        let name = if self.settings.keys_logged { key.key.clone() } else { hex(&key.slot()) };
+        Self { key: name, payload_hash: hex(digest), ..self }
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        let Self { scope, key, payload_hash, .. } = self;
+        tracing::info_span!(
+            "idempotency",
+            idempotency_key = key,
+            scope,
+            payload_hash,
+            attempt = tracing::field::Empty
+        )
+    }
+
+    /// Commits or undoes what the handler wrote, by what it answered, and answers.
+    pub(crate) async fn settle(
+        &self,
+        key: &OperationKey,
+        asked: &Asked,
+        held: Held<DB>,
+        response: Option<Response<Body>>,
+        again: Option<Parts>,
+    ) -> Response<Body> {
+        let work = held.take();
+        if held.is_kept() || work.operation.is_none() && work.lease.is_none() {
+            tracing::error!(
+                scope = self.scope,
+                "a handler kept what it got of its key, so nothing can be committed"
+            );
+            return self.refused(Problem::NotUsed);
+        }
+        if held.is_fenced() {
+            return self.fenced(key, again).await;
+        }
+        let Some(mut response) = response else {
+            return self.undone(work, self.refused(Problem::Failed)).await;
+        };
+        let disposition = response.extensions_mut().remove::<Disposition>();
+        let disposition =
+            disposition.unwrap_or_else(|| Disposition::of(response.status(), self.settings.errors_kept));
+        if matches!(disposition, Disposition::Reject | Disposition::Fault) {
+            self.say("undone", Some(response.status()), None);
+            return match disposition {
+                Disposition::Reject => self.forgotten(work, response).await,
+                _ => self.undone(work, response).await,
+            };
+        }
+        if disposition == Disposition::Commit && !held.is_used() {
+            metrics::counter!("idempotent.unused", "scope" => self.scope.clone()).increment(1);
+            tracing::error!(
+                scope = self.scope,
+                "the handler takes no `IdemTx`, so nothing that it writes commits with its key: add one to its arguments"
+            );
+            if self.settings.unused_refused {
+                return self.undone(work, self.refused(Problem::NotUsed)).await;
+            }
+        }
+        let (answer, response) = match self.as_answer(response, disposition).await {
+            Ok(both) => both,
+            Err(error) => {
+                tracing::error!(error = &*error, scope = self.scope, "the handler's answer broke off");
+                return self.undone(work, self.refused(Problem::Failed)).await;
+            }
+        };
+        let operation = match self.to_end(key, asked, work, answer.failed).await {
+            Ok(Begun::Open(operation)) => operation,
+            Ok(Begun::Known(answer)) => return self.replay(answer, again).await,
+            Ok(Begun::Mismatch) => return self.refused(Problem::Mismatch),
+            Ok(Begun::InFlight) => return self.refused(Problem::InProgress),
+            Err(error) if error.kind() == ErrorKind::LeaseLost => return self.fenced(key, again).await,
+            Err(error) => return self.store_away(&error),
+        };
+        self.commit(key, operation, &answer, response, again).await
+    }
+
+    /// The transaction in which the operation ends: the handler's, or one that has nothing of it.
+    async fn to_end(
+        &self,
+        key: &OperationKey,
+        asked: &Asked,
+        Work { operation, lease }: Work<DB>,
+        without: bool,
+    ) -> Result<Begun<Operation<DB>>, Error> {
+        let operation = match operation {
+            Some(operation) if without => {
+                operation.abandon().await;
+                None
+            }
+            operation => operation,
+        };
+        match (operation, lease) {
+            (Some(operation), _) => Ok(Begun::Open(operation)),
+            (None, Some(lease)) => Ok(Begun::Open(lease.begin().await?)),
+            // Somebody else may have been faster in between: then that one's outcome counts.
+            (None, None) => {
+                let begun = self.settings.try_begin(key, asked, &self.settings.policy).await?;
+                Ok(begun.map(|work| work.operation.expect("a route without a lease begins a transaction")))
+            }
+        }
+    }
+
+    /// Whoever has the key now has ended it, or will.
+    async fn fenced(&self, key: &OperationKey, again: Option<Parts>) -> Response<Body> {
+        self.count("idempotent.fenced");
+        match self.settings.store.find_operation(key).await {
+            Ok(Some(answer)) => self.replay(answer, again).await,
+            Ok(None) => self.refused(Problem::InProgress),
+            Err(error) => self.store_away(&error),
+        }
+    }
+
+    async fn commit(
+        &self,
+        key: &OperationKey,
+        operation: Operation<DB>,
+        answer: &Answer,
+        mut response: Response<Body>,
+        again: Option<Parts>,
+    ) -> Response<Body> {
+        crash::point("request.before_commit");
+        match operation.commit(answer).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::CommitUnknown => match self.ask_again(key).await {
+                Some(stored) if stored == *answer => {}
+                Some(stored) => return self.replay(stored, again).await,
+                None => return self.store_away(&error),
+            },
+            Err(error) if error.is_transient() => return self.store_away(&error),
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    scope = self.scope,
+                    "not committed"
+                );
+                return self.refused(Problem::Failed);
+            }
+        }
+        crash::point("request.after_commit");
+        self.count("idempotent.created");
+        self.settings.rate.created(&self.scope);
+        self.say("created", Some(response.status()), None);
+        response.headers_mut().insert(STATUS, HeaderValue::from_static("stored"));
+        response
+    }
+
+    async fn ask_again(&self, key: &OperationKey) -> Option<Answer> {
+        for _ in 0..ASKED_AGAIN.0 {
+            if let Ok(Some(answer)) = self.settings.store.find_operation(key).await {
+                return Some(answer);
+            }
+            tokio::time::sleep(ASKED_AGAIN.1).await;
+        }
+        None
+    }
+
+    /// After a failure: whoever asks the same may try again.
+    async fn undone(&self, Work { operation, lease }: Work<DB>, response: Response<Body>) -> Response<Body> {
+        if let Some(operation) = operation {
+            operation.abandon().await;
+        }
+        if let Some(lease) = lease {
+            self.left(lease.release().await);
+        }
+        response
+    }
+
+    /// After a refusal: any request may use the key.
+    async fn forgotten(
+        &self,
+        Work { operation, lease }: Work<DB>,
+        response: Response<Body>,
+    ) -> Response<Body> {
+        if let Some(operation) = operation {
+            operation.abandon().await;
+        }
+        if let Some(lease) = lease {
+            self.left(lease.forget().await);
+        }
+        response
+    }
+
+    fn left(&self, released: Result<(), Error>) {
+        if let Err(error) = released {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                scope = self.scope,
+                "a key is held until its lease ends"
+            );
+        }
+    }
+
+    pub(crate) async fn settle_without_key(
+        self,
+        held: Held<DB>,
+        response: Option<Response<Body>>,
+    ) -> Response<Body> {
+        let work = held.take();
+        let Some(mut response) = response else {
+            return self.undone(work, self.refused(Problem::Failed)).await;
+        };
+        let disposition = response.extensions_mut().remove::<Disposition>();
+        let disposition = disposition.unwrap_or_else(|| Disposition::of(response.status(), false));
+        let Work { operation: Some(operation), .. } = work else { return self.refused(Problem::NotUsed) };
+        if disposition != Disposition::Commit {
+            operation.abandon().await;
+        } else if let Err(error) = operation.commit(&Answer::default()).await {
+            return self.store_away(&error);
+        }
+        response.headers_mut().insert(STATUS, HeaderValue::from_static("ignored"));
+        response
+    }
+
+    /// What is kept of a response, and the response itself.
+    async fn as_answer(
+        &self,
+        response: Response<Body>,
+        disposition: Disposition,
+    ) -> Result<(Answer, Response<Body>), BoxError> {
+        let (parts, body) = response.into_parts();
+        let max = self.settings.answer_max;
+        let upper = body.size_hint().upper();
+        let is_kept = self.settings.bodies_kept && upper.is_some_and(|bytes| bytes <= max as u64);
+        let (kept, body) = if is_kept || upper == Some(0) {
+            let bytes = to_bytes(body, max).await?;
+            (AnswerBody::Inline(bytes.to_vec()), Body::from(bytes))
+        } else {
+            let reference = parts.extensions.get::<ResultRef>().map(|ResultRef(name)| name.clone());
+            (reference.map_or(AnswerBody::Omitted, AnswerBody::Reference), body)
+        };
+        let headers = stored::headers(&parts.headers, &self.settings.also_kept);
+        let failed = disposition == Disposition::RejectKeep;
+        let answer = Answer { code: parts.status.as_u16(), headers, body: kept, failed };
+        Ok((answer, Response::from_parts(parts, body)))
+    }
+
+    pub(crate) async fn replay(&self, answer: Answer, asking: Option<Parts>) -> Response<Body> {
+        let headers = stored::read_headers(&answer.headers);
+        let (Some(headers), Ok(status)) = (headers, StatusCode::from_u16(answer.code)) else {
+            tracing::error!(scope = self.scope, "a stored answer cannot be read");
+            return self.refused(Problem::Failed);
+        };
+        self.count("idempotent.replayed");
+        self.settings.rate.replayed(&self.scope);
+        self.say("replayed", Some(status), None);
+        let is_whole = matches!(answer.body, AnswerBody::Inline(_));
+        let rendered = match (&answer.body, &self.settings.render, asking) {
+            (AnswerBody::Reference(name), Some(render), Some(asking)) => {
+                Some(render(ResultRef(name.clone()), asking).await)
+            }
+            _ => None,
+        };
+        let is_rendered = rendered.is_some();
+        let mut response = rendered.unwrap_or_else(|| {
+            let mut response = Response::new(match answer.body {
+                AnswerBody::Inline(body) => Body::from(body),
+                _ => Body::empty(),
+            });
+            *response.status_mut() = status;
+            *response.headers_mut() = headers;
+            response
+        });
+        if !is_whole && !is_rendered {
+            // They are of the body that is gone.
+            for gone in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE, header::ETAG] {
+                response.headers_mut().remove(gone);
+            }
+            response.headers_mut().insert(BODY, HeaderValue::from_static("omitted"));
+        }
+        if self.settings.also_replayed {
+            response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+        }
+        response.headers_mut().insert(STATUS, HeaderValue::from_static("replayed"));
+        response
+    }
+
+    pub(crate) fn store_away(&self, error: &Error) -> Response<Body> {
+        tracing::error!(
+            error = error as &dyn std::error::Error,
+            scope = self.scope,
+            "the store of keys is away"
+        );
+        self.refused(Problem::StoreAway)
+    }
+
+    /// Tells the caller, counts and logs why nothing ran, or nothing stayed.
+    pub(crate) fn refused(&self, problem: Problem) -> Response<Body> {
+        match &problem {
+            Problem::Mismatch => self.count("idempotent.conflict"),
+            Problem::InProgress => self.count("idempotent.in_progress"),
+            Problem::StoreAway => self.count("idempotent.store_error"),
+            _ => {}
+        }
+        let code = problem.code(self.settings.codes);
+        let response = problem.response(self.settings.codes, Some(&self.path));
+        self.say("refused", Some(response.status()), Some(code));
+        response
+    }
+
+    fn say(&self, outcome: &'static str, status: Option<StatusCode>, error_code: Option<&'static str>) {
+        let status = status.map(|status| status.as_u16());
+        let Self { scope, key, payload_hash, .. } = self;
+        tracing::info!(
+            idempotency_key = key,
+            scope,
+            payload_hash,
+            outcome,
+            status,
+            error_code,
+            "idempotent request"
+        );
+    }
+
+    pub(crate) fn waited(&self, wait: Duration) {
+        let millis = wait.as_secs_f64() * 1000.0;
+        metrics::histogram!("idempotent.wait_ms", "scope" => self.scope.clone()).record(millis);
+    }
+
+    fn count(&self, name: &'static str) {
+        let count = |name: &'static str| metrics::counter!(name, "scope" => self.scope.clone()).increment(1);
+        count(name);
+        match name {
+            "idempotent.replayed" if self.settings.alias_names => count("idempotent.replays"),
+            "idempotent.conflict" if self.settings.alias_names => count("idempotent.conflicts"),
+            _ => {}
+        }
+    }
+}

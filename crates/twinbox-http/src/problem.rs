@@ -1,0 +1,131 @@
+//! What callers are told when nothing is done: problem details (RFC 9457) with a code and whether to try again.
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, StatusCode, header},
+};
+use serde_json::json;
+
+/// Why a request was answered without running its handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Problem {
+    MissingKey,
+    /// What is wrong with it.
+    InvalidKey(String),
+    Mismatch,
+    InProgress,
+    BodyTooLarge,
+    StoreAway,
+    /// The handler did not write in the transaction of the key.
+    NotUsed,
+    Failed,
+}
+
+/// How codes are spelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum CodeStyle {
+    /// `CONFLICT.idempotency.payload_mismatch`
+    #[default]
+    Taxonomy,
+    /// `idempotency_key_payload_mismatch`
+    Flat,
+}
+
+/// What callers wait for before they try again, in whole seconds.
+const RETRY_AFTER: &str = "1";
+
+impl Problem {
+    /// Status, code in both styles, title, what to do.
+    fn parts(&self) -> (StatusCode, &'static str, &'static str, &'static str, &str) {
+        match self {
+            Self::MissingKey => (
+                StatusCode::BAD_REQUEST,
+                "VALIDATION.idempotency.missing_key",
+                "missing_idempotency_key",
+                "This request needs an Idempotency-Key",
+                "Send the header `Idempotency-Key` with a value of your own, the same on every retry of this request.",
+            ),
+            Self::InvalidKey(reason) => (
+                StatusCode::BAD_REQUEST,
+                "VALIDATION.idempotency.invalid_key",
+                "invalid_idempotency_key",
+                "The Idempotency-Key is not taken",
+                reason,
+            ),
+            Self::Mismatch => (
+                StatusCode::CONFLICT,
+                "CONFLICT.idempotency.payload_mismatch",
+                "idempotency_key_payload_mismatch",
+                "The Idempotency-Key was used for another request",
+                "A new request needs a new key; a retry must be the same request.",
+            ),
+            Self::InProgress => (
+                StatusCode::CONFLICT,
+                "CONFLICT.idempotency.in_progress",
+                "idempotency_key_in_progress",
+                "A request with this Idempotency-Key is in progress",
+                "Try again with the same key.",
+            ),
+            Self::BodyTooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "VALIDATION.idempotency.body_too_large",
+                "body_too_large",
+                "The request is too large",
+                "Send less at a time.",
+            ),
+            Self::StoreAway => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "DEPENDENCY.unavailable",
+                "service_unavailable",
+                "The request was not begun, or its outcome is not known yet",
+                "Try again with the same key.",
+            ),
+            Self::NotUsed => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "INTERNAL.idempotency.not_used",
+                "idempotency_not_used",
+                "The request was not handled",
+                "This is a fault of the service: its handler does not write in the transaction of the key.",
+            ),
+            Self::Failed => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "TRANSIENT.internal",
+                "internal_error",
+                "The request failed and changed nothing",
+                "Try again with the same key.",
+            ),
+        }
+    }
+
+    const fn is_retryable(&self) -> bool {
+        matches!(self, Self::InProgress | Self::StoreAway | Self::Failed)
+    }
+
+    pub(crate) fn code(&self, style: CodeStyle) -> &'static str {
+        let (_, taxonomy, flat, ..) = self.parts();
+        if style == CodeStyle::Taxonomy { taxonomy } else { flat }
+    }
+
+    /// `path`: that of the request.
+    pub(crate) fn response(&self, style: CodeStyle, path: Option<&str>) -> Response<Body> {
+        let (status, _, flat, title, detail) = self.parts();
+        let body = json!({
+            "type": format!("urn:twinbox:problem:{flat}"),
+            "title": title,
+            "status": status.as_u16(),
+            "detail": detail,
+            "instance": path,
+            "error_code": self.code(style),
+            "retryable": self.is_retryable(),
+        });
+        let mut response = Response::new(Body::from(body.to_string()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.is_retryable() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+        }
+        response
+    }
+}

@@ -1,0 +1,158 @@
+//! A request as it is compared with others of its key.
+use axum::{
+    body::{Body, Bytes},
+    http::{Request, header, request::Parts},
+};
+use std::time::Duration;
+use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted};
+
+/// Method, path, query in order of its parts, media type, and body; of a multipart body its parts.
+pub(crate) struct Asked {
+    context: [Vec<u8>; 4],
+    body: Bytes,
+    /// Between parts. It is another one each time the same form is sent.
+    boundary: Option<Vec<u8>>,
+}
+
+impl Asked {
+    pub(crate) fn new(parts: &Parts, body: Bytes) -> Self {
+        let mut query = Vec::from_iter(parts.uri.query().unwrap_or_default().split('&'));
+        query.sort_unstable();
+        let media_type = parts.headers.get(header::CONTENT_TYPE).map(|v| v.as_bytes()).unwrap_or_default();
+        let mut media_type = media_type.split(|byte| *byte == b';').map(|part| part.trim_ascii());
+        let essence = media_type.next().unwrap_or_default().to_ascii_lowercase();
+        let boundary = media_type.find_map(|parameter| {
+            let (name, value) = parameter.split_at_checked(b"boundary=".len())?;
+            let is_one = name.eq_ignore_ascii_case(b"boundary=") && essence.starts_with(b"multipart/");
+            is_one.then(|| [b"--", value.trim_ascii().trim_with(b'"')].concat())
+        });
+        let context = [
+            parts.method.as_str().as_bytes().to_vec(),
+            parts.uri.path().as_bytes().to_vec(),
+            query.join("&").into_bytes(),
+            essence,
+        ];
+        Self { context, body, boundary }
+    }
+
+    /// What the body is for, and of a form its parts.
+    pub(crate) fn context(&self) -> Vec<&[u8]> {
+        let mut context = Vec::from_iter(self.context.iter().map(Vec::as_slice));
+        if let Some(boundary) = &self.boundary {
+            context.extend(split(&self.body, boundary));
+        }
+        context
+    }
+
+    /// What counts of it, with its [`context`](Self::context) and but for the members that JSON pointers exclude.
+    pub(crate) fn fingerprinted<'a>(
+        &'a self,
+        context: &'a [&'a [u8]],
+        excluded: &'a [String],
+    ) -> Fingerprinted<'a> {
+        let body = if self.boundary.is_some() { &[] } else { &self.body[..] };
+        Fingerprinted { context, body, excluded }
+    }
+
+    pub(crate) fn digest(&self, algorithm: FingerprintAlgorithm, excluded: &[String]) -> [u8; 32] {
+        *Fingerprint::of(algorithm, self.fingerprinted(&self.context(), excluded)).digest()
+    }
+
+    /// For the handler.
+    pub(crate) fn request(&self, parts: Parts) -> Request<Body> {
+        Request::from_parts(parts, Body::from(self.body.clone()))
+    }
+}
+
+trait TrimWith {
+    fn trim_with(&self, byte: u8) -> &[u8];
+}
+
+impl TrimWith for [u8] {
+    fn trim_with(&self, byte: u8) -> &[u8] {
+        let inner = self.strip_prefix(&[byte]).unwrap_or(self);
+        inner.strip_suffix(&[byte]).unwrap_or(inner)
+    }
+}
+
+/// What lies between the separators.
+fn split<'a>(body: &'a [u8], separator: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let mut rest = Some(body);
+    std::iter::from_fn(move || {
+        let body = rest?;
+        let found = body.windows(separator.len()).position(|window| window == separator);
+        let (part, after) = match found {
+            Some(at) => (&body[..at], Some(&body[at + separator.len()..])),
+            None => (body, None),
+        };
+        rest = after;
+        Some(part)
+    })
+}
+
+/// How long a caller waits for its answer: milliseconds, or with a unit `500ms`, `2s`.
+pub(crate) fn budget(parts: &Parts) -> Option<Duration> {
+    let value = parts.headers.get("x-request-timeout")?.to_str().ok()?.trim();
+    let (number, unit) = match value.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => value.strip_suffix('s').map_or((value, 1), |number| (number, 1000)),
+    };
+    let number: u32 = number.trim().parse().ok()?;
+    Some(Duration::from_millis(u64::from(number) * unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(request: axum::http::request::Builder, body: &str) -> [u8; 32] {
+        let (parts, body) = request.body(body.to_owned()).unwrap().into_parts();
+        Asked::new(&parts, body.into()).digest(FingerprintAlgorithm::default(), &[])
+    }
+
+    fn form(boundary: &str, value: &str) -> [u8; 32] {
+        let request = Request::post("/a")
+            .header("content-type", format!("multipart/form-data; boundary=\"{boundary}\""));
+        asked(
+            request,
+            &format!(
+                "--{boundary}\r\ncontent-disposition: form-data; name=\"a\"\r\n\r\n{value}\r\n--{boundary}--\r\n"
+            ),
+        )
+    }
+
+    /// R57, D12
+    #[test]
+    fn method_path_query_and_media_type_count() {
+        let first = asked(Request::post("/payments/1?a=1&b=2"), "{}");
+        assert_eq!(first, asked(Request::post("/payments/1?b=2&a=1"), " {} "));
+        for other in ["/payments/2?a=1&b=2", "/payments/1?a=1&b=3", "/payments/1"] {
+            assert_ne!(first, asked(Request::post(other), "{}"));
+        }
+        assert_ne!(first, asked(Request::put("/payments/1?a=1&b=2"), "{}"));
+        let json = |value: &str| asked(Request::post("/a").header("content-type", value), "{}");
+        assert_eq!(json("application/json"), json("Application/JSON; charset=utf-8"));
+        assert_ne!(json("application/json"), json("text/json"));
+    }
+
+    /// A client chooses another boundary for each try.
+    #[test]
+    fn a_form_is_compared_by_its_parts() {
+        assert_eq!(form("one", "1"), form("other", "1"));
+        assert_ne!(form("one", "1"), form("one", "2"));
+        assert_ne!(form("one", "a\r\n--one\r\nb"), form("two", "a\r\n--one\r\nb"));
+    }
+
+    #[test]
+    fn a_budget_has_a_unit_or_milliseconds() {
+        let of = |value: &str| {
+            budget(&Request::post("/").header("x-request-timeout", value).body(()).unwrap().into_parts().0)
+        };
+        let millis = |millis| Some(Duration::from_millis(millis));
+        assert_eq!(
+            [of("1500"), of(" 1500ms"), of("2s"), of("0")],
+            [millis(1500), millis(1500), millis(2000), millis(0)]
+        );
+        assert_eq!([of(""), of("s"), of("-1"), of("1.5"), of("99999999999")], [None; 5]);
+    }
+}

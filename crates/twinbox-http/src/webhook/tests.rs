@@ -1,0 +1,134 @@
+use super::*;
+use proptest::prelude::*;
+
+/// The published vector of Standard Webhooks, as its libraries test it.
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const ID: &str = "msg_p5jXN8AQM9LWM0D4loKWxJek";
+const AT: u64 = 1_614_265_330;
+const BODY: &[u8] = br#"{"test": 2432232314}"#;
+const SIGNATURE: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+
+fn verifier(secrets: &[&str]) -> Verifier {
+    Verifier::new(Scheme::Standard, secrets.iter().map(|secret| Secret::encoded(secret).unwrap()))
+}
+
+fn verify(verifier: &Verifier, headers: &[(&str, &str)], body: &[u8], now: u64) -> Result<Verified, Refused> {
+    let values = |name: &str| headers.iter().filter(|(n, _)| *n == name).map(|(_, v)| v.as_bytes()).collect();
+    verifier.verify(values, body, now)
+}
+
+fn headers<'a>(id: &'a str, at: &'a str, signature: &'a str) -> [(&'a str, &'a str); 3] {
+    [("webhook-id", id), ("webhook-timestamp", at), ("webhook-signature", signature)]
+}
+
+/// REQUIREMENTS §5, 28
+#[test]
+fn the_published_vector_passes_and_everything_else_does_not() {
+    let (one, at) = (verifier(&[SECRET]), AT.to_string());
+    let verified = verify(&one, &headers(ID, &at, SIGNATURE), BODY, AT).unwrap();
+    assert_eq!(verified, Verified { id: Some(ID.to_owned()), signed_at: AT, secret: 0 });
+    use Refused::{Malformed, WrongSignature};
+    for (id, at, signature, body, why) in [
+        (ID, &*at, SIGNATURE, &b"{}"[..], WrongSignature),
+        ("msg_other", &at, SIGNATURE, BODY, WrongSignature),
+        (ID, "1614265331", SIGNATURE, BODY, WrongSignature),
+        (ID, &at, "", BODY, WrongSignature),
+        (ID, &at, "v1,", BODY, WrongSignature),
+        (ID, &at, "v1,g0hM9SsE", BODY, WrongSignature),
+        (ID, &at, &SIGNATURE[..SIGNATURE.len() - 4], BODY, WrongSignature),
+        (ID, &at, "v1a,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", BODY, WrongSignature),
+        (ID, &at, "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", BODY, WrongSignature),
+        ("", &at, SIGNATURE, BODY, Malformed),
+        ("a.1", &at, SIGNATURE, BODY, Malformed),
+        ("a b", &at, SIGNATURE, BODY, Malformed),
+        (ID, "01614265330", SIGNATURE, BODY, Malformed),
+        (ID, "+1614265330", SIGNATURE, BODY, Malformed),
+        (ID, "-1", SIGNATURE, BODY, Malformed),
+        (ID, "1e9", SIGNATURE, BODY, Malformed),
+        (ID, "99999999999999999999", SIGNATURE, BODY, Malformed),
+    ] {
+        assert_eq!(verify(&one, &headers(id, at, signature), body, AT), Err(why), "{id} {at} {signature}");
+    }
+}
+
+#[test]
+fn a_header_that_is_missing_or_there_twice_is_refused() {
+    let (one, at) = (verifier(&[SECRET]), AT.to_string());
+    let all = headers(ID, &at, SIGNATURE);
+    for n in 0..all.len() {
+        let without =
+            Vec::from_iter(all.iter().enumerate().filter(|(m, _)| *m != n).map(|(_, header)| *header));
+        assert_eq!(verify(&one, &without, BODY, AT), Err(Refused::Malformed));
+        let twice = Vec::from_iter(all.iter().chain([&all[n]]).copied());
+        assert_eq!(verify(&one, &twice, BODY, AT), Err(Refused::Malformed));
+    }
+}
+
+#[test]
+fn copies_are_refused_when_their_time_is_over_and_before_it_has_come() {
+    let (one, at) = (verifier(&[SECRET]), AT.to_string());
+    let at_time = |now| verify(&one, &headers(ID, &at, SIGNATURE), BODY, now).map(|_| ());
+    assert_eq!([at_time(AT - 300), at_time(AT + 300)], [Ok(()); 2]);
+    assert_eq!([at_time(AT - 301), at_time(AT + 301)], [Err(Refused::OutOfTime); 2]);
+    let wider = one.clone().tolerance(Duration::from_secs(3600));
+    assert!(verify(&wider, &headers(ID, &at, SIGNATURE), BODY, AT + 3600).is_ok());
+}
+
+#[test]
+fn while_secrets_change_either_fits_and_one_that_is_gone_does_not() {
+    let other = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    let at = AT.to_string();
+    let found = |secrets: &[&str], signature: &str| {
+        verify(&verifier(secrets), &headers(ID, &at, signature), BODY, AT).map(|verified| verified.secret)
+    };
+    assert_eq!(found(&[other, SECRET], SIGNATURE), Ok(1));
+    let several = format!("v1a,AAAA v1,AAAA v1,not-base64 {SIGNATURE}");
+    assert_eq!(found(&[SECRET, other], &several), Ok(0));
+    assert_eq!(found(&[other], SIGNATURE), Err(Refused::WrongSignature));
+    let many = format!("{}{SIGNATURE}", "v1,AAAA ".repeat(SIGNATURES_MAX));
+    assert_eq!(found(&[SECRET], &many), Err(Refused::WrongSignature));
+}
+
+/// Of bytes that are no UTF-8: HMAC-SHA-256 by another implementation (Python's `hmac`).
+#[test]
+fn stripe_signs_whatever_bytes() {
+    let stripe = Verifier::new(Scheme::Stripe, [Secret::bytes("whsec_0123456789abcdef0123456789").unwrap()]);
+    let signature = STRIPE_SIGNATURE;
+    let verify =
+        |header: &str| verify(&stripe, &[("stripe-signature", header)], b"{\"id\":\"evt_1\xff\"}", AT);
+    let verified = Verified { id: None, signed_at: AT, secret: 0 };
+    assert_eq!(verify(&format!("t={AT},v1={signature}")), Ok(verified.clone()));
+    assert_eq!(verify(&format!("t={AT},v0=00,v1=00,v1={signature},x=y")), Ok(verified));
+    for (header, why) in [
+        (format!("t={AT},v0={signature}"), Refused::WrongSignature),
+        (format!("t={},v1={signature}", AT + 1), Refused::WrongSignature),
+        (format!("t={AT},v1={}", &signature[1..]), Refused::WrongSignature),
+        (format!("t={AT},v1="), Refused::WrongSignature),
+        (format!("t={AT},t={AT},v1={signature}"), Refused::Malformed),
+        (format!("v1={signature}"), Refused::Malformed),
+        ("garbage".to_owned(), Refused::Malformed),
+    ] {
+        assert_eq!(verify(&header), Err(why), "{header}");
+    }
+}
+
+const STRIPE_SIGNATURE: &str = "f51d37bac1dcd669bc91e1061b38ea0177bd9f20942c996136a0873add6a53f0";
+
+#[test]
+fn secrets_that_can_be_guessed_are_refused_and_none_is_printed() {
+    for refused in ["", "whsec_", "whsec_AAAA", "whsec_!", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS"] {
+        assert!(Secret::encoded(refused).is_err(), "{refused}");
+    }
+    assert!(Secret::bytes([0; 23]).is_err() && Secret::bytes([0; 65]).is_err());
+    assert!(Secret::bytes([0; 24]).is_ok() && Secret::bytes([0; 64]).is_ok());
+    assert!(!format!("{:?}", verifier(&[SECRET])).contains("MfKQ"));
+}
+
+proptest! {
+    #[test]
+    fn no_headers_make_it_panic(id in ".*", at in ".*", signature in ".*", both in ".*") {
+        let _ = verify(&verifier(&[SECRET]), &headers(&id, &at, &signature), BODY, AT);
+        let stripe = Verifier::new(Scheme::Stripe, [Secret::encoded(SECRET).unwrap()]);
+        let _ = verify(&stripe, &[("stripe-signature", &both)], BODY, AT);
+    }
+}

@@ -1,0 +1,32 @@
+//! A web server with crash points: it refunds with keys, on the database that the environment names.
+use axum::Router;
+use integration_tests::refunds::{Shop, leased_router, ping, router};
+use sqlx::PgPool;
+use std::{env, error::Error, sync::Arc, time::Duration};
+use tokio::net::TcpListener;
+use twinbox::{Dialect, Store, http::Idempotency};
+
+/// After a crash this long passes before somebody else goes on.
+const LEASE: Duration = Duration::from_millis(500);
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_env_filter("warn").with_writer(std::io::stderr).init();
+    let url = env::var("DATABASE_URL")?;
+    if url.starts_with("postgres") {
+        return serve(Store::new(PgPool::connect(&url).await?, "test")?).await;
+    }
+    serve(Store::new(twinbox::sqlite::open(&url).await?, "test")?).await
+}
+
+async fn serve<DB: Dialect>(store: Store<DB>) -> Result<(), Box<dyn Error>> {
+    let layer = Idempotency::new(store.clone());
+    let (shop, leased) = (Arc::new(Shop::default()), layer.clone().scope("leased").lease(LEASE));
+    let app = Router::new()
+        .nest("/leased", leased_router(leased, shop.clone()))
+        .merge(router(layer, shop))
+        .merge(ping(store));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    println!("{}", listener.local_addr()?);
+    Ok(axum::serve(listener, app).await?)
+}

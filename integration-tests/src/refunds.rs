@@ -1,0 +1,238 @@
+//! A service that refunds, for the tests of the request path.
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Redirect, Response},
+    routing::{get, post},
+};
+use serde::{Deserialize, Serialize};
+use sqlx::AssertSqlSafe;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+};
+use tokio::sync::Semaphore;
+use twinbox::{
+    Dialect, Event, Insert, Tx,
+    http::{Disposition, Fault, IdemLease, IdemTx, Idempotency, ResultRef},
+    insert_or_existing,
+};
+use twinbox_core::crash;
+
+/// What is refunded, and what the handler does after it has written that.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Asked {
+    /// In cents.
+    pub amount: i64,
+    /// By default it answers `201`.
+    #[serde(default)]
+    pub does: Does,
+}
+
+/// What a handler does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "their names say it")]
+pub enum Does {
+    #[default]
+    Answers,
+    /// Until somebody adds a permit.
+    Waits,
+    /// `402`, without funds.
+    Declines,
+    /// `402`, and says that this is final.
+    DeclinesForGood,
+    Fails,
+    Panics,
+    AnswersMuch,
+    AnswersMuchWithoutReference,
+    Streams,
+    AnswersNothing,
+    Redirects,
+    SetsCookies,
+    /// And answers as if it had not.
+    KeepsItsTransaction,
+    LosesItsTransaction,
+}
+
+/// What the tests look at and decide.
+#[derive(Debug)]
+pub struct Shop {
+    /// Handlers that have run.
+    pub ran: AtomicUsize,
+    /// Calls of the vendor.
+    pub calls: AtomicUsize,
+    /// What is declined otherwise.
+    pub has_funds: AtomicBool,
+    /// One permit for each handler that waits.
+    pub waiting: Semaphore,
+    /// Lets one of them go on.
+    pub may_go_on: Semaphore,
+}
+
+impl Default for Shop {
+    fn default() -> Self {
+        let [waiting, may_go_on] = [(); 2].map(|()| Semaphore::new(0));
+        Self {
+            ran: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
+            has_funds: AtomicBool::new(false),
+            waiting,
+            may_go_on,
+        }
+    }
+}
+
+/// A refund was made.
+#[derive(Debug, Clone, Serialize, Deserialize, Event)]
+#[event(type = "refunds.made", version = 1, key = id)]
+pub struct RefundMade {
+    /// Which.
+    pub id: String,
+}
+
+/// Tables of refunds and of the ledger.
+pub const TABLES: &str = "CREATE TABLE refunds (id TEXT PRIMARY KEY, amount BIGINT NOT NULL);
+    CREATE TABLE ledger (refund TEXT NOT NULL, amount BIGINT NOT NULL);";
+
+/// `POST /refunds` writes with the key, as does `POST /charges/{id}/refunds`; `POST /unused` writes nothing with it.
+/// `GET /refunds` counts.
+pub fn router<DB: Dialect>(layer: Idempotency<DB>, shop: Arc<Shop>) -> Router {
+    let both = || post(refund::<DB>).layer(layer.clone());
+    Router::new()
+        .route("/refunds", both().get(async || "here"))
+        .route("/charges/{id}/refunds", both())
+        .route("/unused", post(async || StatusCode::CREATED).layer(layer.clone()))
+        .with_state(shop)
+}
+
+/// The same with the key held by a lease: a vendor is called before anything is written.
+pub fn leased_router<DB: Dialect>(layer: Idempotency<DB>, shop: Arc<Shop>) -> Router {
+    let both = || post(leased_refund::<DB>).layer(layer.clone());
+    Router::new()
+        .route("/refunds", both().get(async || "here"))
+        .route("/charges/{id}/refunds", both())
+        .route("/unused", post(async || StatusCode::CREATED).layer(layer.clone()))
+        .with_state(shop)
+}
+
+/// `GET /ping` asks the database.
+pub fn ping<DB: Dialect>(store: twinbox::Store<DB>) -> Router {
+    Router::new().route(
+        "/ping",
+        get(async move || -> Result<&'static str, Fault> {
+            let mut conn = store.pool().acquire().await?;
+            sqlx::raw_sql(AssertSqlSafe("SELECT 1")).execute(&mut *conn).await?;
+            Ok("pong")
+        }),
+    )
+}
+
+async fn refund<DB: Dialect>(
+    State(shop): State<Arc<Shop>>,
+    mut idem: IdemTx<DB>,
+    Json(asked): Json<Asked>,
+) -> Result<Response, Fault> {
+    write(&mut idem.tx(), &asked, &shop).await?;
+    if asked.does == Does::Waits {
+        wait(&shop).await;
+    }
+    end(idem, &asked, &shop).await
+}
+
+async fn leased_refund<DB: Dialect>(
+    State(shop): State<Arc<Shop>>,
+    mut lease: IdemLease<DB>,
+    Json(asked): Json<Asked>,
+) -> Result<Response, Fault> {
+    if lease.recovery_point().is_none() {
+        shop.calls.fetch_add(1, SeqCst);
+        crash::point("test.after_call");
+        lease.save(&lease.token("refund")).await?;
+    }
+    if asked.does == Does::Waits {
+        wait(&shop).await;
+    }
+    let mut idem = lease.begin().await?;
+    write(&mut idem.tx(), &asked, &shop).await?;
+    end(idem, &asked, &shop).await
+}
+
+async fn wait(shop: &Shop) {
+    shop.waiting.add_permits(1);
+    shop.may_go_on.acquire().await.expect("nobody closes it").forget();
+}
+
+async fn write<DB: Dialect>(tx: &mut Tx<'_, DB>, asked: &Asked, shop: &Shop) -> Result<(), Fault> {
+    shop.ran.fetch_add(1, SeqCst);
+    let id = tx.message_id().to_string();
+    let insert = sqlx::query("INSERT INTO refunds (id, amount) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING");
+    let existing = sqlx::query_as::<DB, (i64,)>("SELECT amount FROM refunds WHERE id = $1").bind(id.clone());
+    let made = insert_or_existing(tx, insert.bind(id.clone()).bind(asked.amount), existing).await?;
+    crash::point("test.after_effect");
+    if made == Insert::Inserted {
+        sqlx::query::<DB>("INSERT INTO ledger (refund, amount) VALUES ($1, $2)")
+            .bind(id.clone())
+            .bind(asked.amount)
+            .execute(&mut **tx)
+            .await?;
+        tx.publish(&RefundMade { id }).await?;
+        crash::point("test.after_outbox");
+    }
+    Ok(())
+}
+
+async fn end<DB: Dialect>(mut idem: IdemTx<DB>, asked: &Asked, shop: &Shop) -> Result<Response, Fault> {
+    let id = idem.tx().message_id().to_string();
+    let made = serde_json::json!({ "id": id, "amount": asked.amount });
+    let much = || Json(vec!["refund"; 20_000]);
+    Ok(match asked.does {
+        Does::Answers | Does::Waits => {
+            (StatusCode::CREATED, [("location", format!("/refunds/{id}"))], Json(made)).into_response()
+        }
+        Does::Declines if shop.has_funds.load(SeqCst) => (StatusCode::CREATED, Json(made)).into_response(),
+        Does::Declines => (StatusCode::PAYMENT_REQUIRED, "no funds").into_response(),
+        Does::DeclinesForGood => {
+            (StatusCode::PAYMENT_REQUIRED, Disposition::RejectKeep, "never").into_response()
+        }
+        Does::Fails if shop.has_funds.load(SeqCst) => (StatusCode::CREATED, Json(made)).into_response(),
+        Does::Fails => return Err(Fault::from("it does not work")),
+        Does::Panics if shop.has_funds.load(SeqCst) => (StatusCode::CREATED, Json(made)).into_response(),
+        Does::Panics => panic!("it panics"),
+        Does::AnswersMuch => {
+            let mut response =
+                (StatusCode::CREATED, [("location", format!("/refunds/{id}"))], much()).into_response();
+            response.extensions_mut().insert(ResultRef(id));
+            response
+        }
+        Does::AnswersMuchWithoutReference => (StatusCode::CREATED, much()).into_response(),
+        Does::Streams => {
+            let chunks = futures::stream::iter(["data: 1\n\n", "data: 2\n\n"].map(Ok::<_, std::io::Error>));
+            ([("content-type", "text/event-stream")], Body::from_stream(chunks)).into_response()
+        }
+        Does::AnswersNothing => StatusCode::NO_CONTENT.into_response(),
+        Does::Redirects => Redirect::to("/refunds/1").into_response(),
+        Does::SetsCookies => {
+            let mut headers = HeaderMap::new();
+            for (name, value) in
+                [("set-cookie", "a=1"), ("set-cookie", "b=2"), ("link", "</a>"), ("link", "</b>")]
+            {
+                headers.append(name, value.parse().expect("a header"));
+            }
+            (StatusCode::CREATED, headers, Json(made)).into_response()
+        }
+        Does::KeepsItsTransaction => {
+            tokio::spawn(async move {
+                futures::future::pending::<()>().await;
+                drop(idem);
+            });
+            (StatusCode::CREATED, Json(made)).into_response()
+        }
+        Does::LosesItsTransaction => {
+            let _ = sqlx::raw_sql("COMMIT").execute(&mut *idem.tx()).await;
+            (StatusCode::CREATED, Json(made)).into_response()
+        }
+    })
+}

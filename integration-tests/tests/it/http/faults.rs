@@ -1,0 +1,235 @@
+//! Requests among failures of callers, processes, connections and clocks.
+use super::shop::{Refunds, STRATEGIES, Strategy, asked, post, send};
+use crate::{
+    consumer::support::{TestDb, cases, eventually},
+    relay::faults::{postgres_address, through},
+};
+use axum::{body::Body, http::Request};
+use integration_tests::refunds::Does::{Answers, Panics, Waits};
+use sqlx::{AssertSqlSafe, Postgres, Sqlite, postgres::PgPoolOptions};
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+use tower::ServiceExt as _;
+use twinbox::Store;
+use twinbox_testkit::{database::SERVICE, proxy::Proxy};
+
+/// REQUIREMENTS §5, 11: R49. Whoever is at it fails, and one of those who waited succeeds.
+async fn t11_of_many_who_wait_for_one_that_fails_one_succeeds<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::new(strategy).await;
+        let body = || {
+            post("/refunds", "a").header("x-request-timeout", "600s").body(asked(1, Panics).into()).unwrap()
+        };
+        let all = (0..8).map(|_| app.send(body()));
+        let (all, ()) = tokio::join!(futures::future::join_all(all), async {
+            eventually(async || (app.shop.ran.load(SeqCst) > 1).then_some(())).await;
+            app.shop.has_funds.store(true, SeqCst);
+        });
+        let mut statuses = Vec::from_iter(all.iter().map(|got| (got.status.as_u16(), got.says())));
+        statuses.retain(|(status, _)| *status != 500);
+        assert_eq!(statuses.iter().filter(|got| **got == (201, Some("stored"))).count(), 1, "{statuses:?}");
+        assert!(statuses.iter().all(|(status, _)| *status == 201 || *status == 409), "{statuses:?}");
+        assert_eq!(app.made().await, 1);
+    }
+}
+
+/// REQUIREMENTS §5, 14: R15. A caller that leaves does not take the request with it.
+async fn t14_a_caller_that_leaves_finds_its_answer_later<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::new(strategy).await;
+        let request = || post("/refunds", "a").body(asked(1, Waits).into()).unwrap();
+        let leaving = tokio::spawn(app.router().oneshot(request()));
+        app.shop.waiting.acquire().await.unwrap().forget();
+        leaving.abort();
+        assert!(leaving.await.unwrap_err().is_cancelled());
+        app.shop.may_go_on.add_permits(1);
+        let found = eventually(async || {
+            let got = app.send(request()).await;
+            (got.status.as_u16() != 409).then_some(got)
+        })
+        .await;
+        assert_eq!((found.says(), found.status.as_u16()), (Some("replayed"), 201));
+        assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 1));
+    }
+}
+
+/// REQUIREMENTS §5, 14: before its handler runs it leaves nothing behind.
+async fn t14_a_caller_that_leaves_early_leaves_nothing<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::new(strategy).await;
+        for millis in 0..20 {
+            let request = post("/refunds", "a").body(Body::from(asked(1, Answers))).unwrap();
+            let _ = tokio::time::timeout(Duration::from_millis(millis), app.router().oneshot(request)).await;
+        }
+        let last = eventually(async || {
+            let got = app.refund("a", 1, Answers).await;
+            (got.status.as_u16() != 409).then_some(got)
+        })
+        .await;
+        assert_eq!(last.status.as_u16(), 201);
+        assert_eq!(app.made().await, 1);
+    }
+}
+
+/// REQUIREMENTS §5, 16: R42. Who stood still for longer than its lease writes nothing.
+async fn t16_who_was_too_slow_is_answered_with_what_the_other_did<DB: TestDb>() {
+    let app = Refunds::<DB>::new(Strategy::Lease).await;
+    let other = Refunds::another(&app.world, Strategy::Lease, |layer| layer, app.shop.clone());
+    let request = || post("/refunds", "a").body(asked(1, Waits).into()).unwrap();
+    let (slow, quick) = tokio::join!(app.send(request()), async {
+        app.shop.waiting.acquire().await.unwrap().forget();
+        let runs_out = format!("UPDATE {} SET lease_until = created_at", DB::table_of("idempotency_keys"));
+        let mut conn = app.pool().acquire().await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(runs_out)).execute(&mut *conn).await.unwrap();
+        drop(conn);
+        let (quick, ()) = tokio::join!(send(&other, request()), async {
+            app.shop.waiting.acquire().await.unwrap().forget();
+            app.shop.may_go_on.add_permits(2);
+        });
+        quick
+    });
+    assert_eq!(quick.says(), Some("stored"));
+    match slow.status.as_u16() {
+        409 => assert_eq!(slow.problem().1, "CONFLICT.idempotency.in_progress"),
+        _ => slow.is_replayed(&quick),
+    }
+    app.send(request()).await.is_replayed(&quick);
+    assert_eq!(app.made().await, 1);
+    assert_eq!(app.shop.calls.load(SeqCst), 1, "the recovery point tells that the vendor was called");
+}
+
+/// REQUIREMENTS §5, 19: fail closed
+async fn t19_without_the_store_nothing_runs<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::with(strategy, |layer| layer.optional()).await;
+        app.pool().close().await;
+        for key in ["a", ""] {
+            if strategy == Strategy::Lease && key.is_empty() {
+                continue;
+            }
+            let got = app.refund(key, 1, Answers).await;
+            assert_eq!(got.problem(), (503, "DEPENDENCY.unavailable".to_owned()));
+        }
+        assert_eq!(app.shop.ran.load(SeqCst), 0);
+    }
+}
+
+/// REQUIREMENTS §5, 13: R15. Whether it committed is asked again.
+async fn t13_the_answer_to_commit_is_lost() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<Postgres>::new(strategy).await;
+        let proxy = Proxy::start(postgres_address(app.url())).await.unwrap();
+        let url = through(app.url(), &proxy);
+        let store = Store::new(PgPoolOptions::new().connect(&url).await.unwrap(), SERVICE).unwrap();
+        let behind = Refunds::another(&store, strategy, |layer| layer, app.shop.clone());
+        let request = || post("/refunds", "a").body(asked(1, Waits).into()).unwrap();
+        let (first, ()) = tokio::join!(send(&behind, request()), async {
+            app.shop.waiting.acquire().await.unwrap().forget();
+            proxy.lose_answer_to(b"COMMIT\0"); // and not BEGIN … READ COMMITTED
+            app.shop.may_go_on.add_permits(1);
+        });
+        assert!(proxy.has_lost());
+        assert_eq!((first.status.as_u16(), first.says()), (201, Some("stored")), "{strategy:?} {first:?}");
+        send(&behind, request()).await.is_replayed(&first);
+        assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 1));
+    }
+}
+
+/// REQUIREMENTS §5, 13: the commit did not come through, and the connection is gone.
+async fn t13_the_connection_is_cut_before_the_commit() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<Postgres>::new(strategy).await;
+        let proxy = Proxy::start(postgres_address(app.url())).await.unwrap();
+        let url = through(app.url(), &proxy);
+        let pool = PgPoolOptions::new().acquire_timeout(Duration::from_secs(1)).connect(&url).await.unwrap();
+        let store = Store::new(pool, SERVICE).unwrap();
+        let behind = Refunds::another(&store, strategy, |layer| layer, app.shop.clone());
+        let request = || post("/refunds", "a").body(asked(1, Waits).into()).unwrap();
+        let (first, ()) = tokio::join!(send(&behind, request()), async {
+            app.shop.waiting.acquire().await.unwrap().forget();
+            proxy.cut();
+            app.shop.may_go_on.add_permits(1);
+        });
+        assert_eq!(first.status.as_u16() / 100, 5, "{first:?}");
+        proxy.restore();
+        if strategy == Strategy::Lease {
+            let runs_out = "UPDATE twinbox.idempotency_keys SET lease_until = created_at";
+            sqlx::query(runs_out).execute(app.pool()).await.unwrap();
+        }
+        app.shop.may_go_on.add_permits(1);
+        let again = eventually(async || {
+            let got = send(&behind, request()).await;
+            (got.status.as_u16() == 201).then_some(got)
+        })
+        .await;
+        assert_eq!((again.says(), app.made().await), (Some("stored"), 1));
+    }
+}
+
+/// REQUIREMENTS §5, 17: time is the database's. That a process's own clock is asked by nothing: there is none to ask.
+async fn t17_answers_expire_by_the_clock_of_the_database<DB: TestDb>() {
+    let app = Refunds::<DB>::with(Strategy::Tx, |layer| layer.keep(Duration::from_secs(3600))).await;
+    let first = app.refund("a", 1, Answers).await;
+    let table = DB::table_of("idempotency_keys");
+    let (early, late) = match DB::MODULE {
+        <Sqlite as TestDb>::MODULE => ("3599000000", "1000000"),
+        _ => ("interval '3599 s'", "interval '1 s'"),
+    };
+    let passes = async |time: &str| {
+        let passes =
+            format!("UPDATE {table} SET created_at = created_at - {time}, expires_at = expires_at - {time}");
+        sqlx::raw_sql(AssertSqlSafe(passes))
+            .execute(&mut *app.pool().acquire().await.unwrap())
+            .await
+            .unwrap();
+    };
+    passes(early).await;
+    app.refund("a", 1, Answers).await.is_replayed(&first);
+    passes(late).await;
+    let again = app.refund("a", 1, Answers).await;
+    // The id of the refund follows from the key, so what is made is what was made.
+    assert_eq!((again.says(), again.json()["id"].clone()), (Some("stored"), first.json()["id"].clone()));
+    assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 2));
+}
+
+/// D3, REQUIREMENTS §4.2: those who wait take no connection from others.
+async fn t09_many_who_wait_leave_the_pool_to_others() {
+    let app = Refunds::<Postgres>::new(Strategy::Tx).await;
+    let pool = PgPoolOptions::new().max_connections(3).connect(app.url()).await.unwrap();
+    let store = Store::new(pool, SERVICE).unwrap();
+    let app =
+        Refunds { router: Refunds::another(&store, Strategy::Tx, |layer| layer, app.shop.clone()), ..app };
+    let body =
+        || post("/refunds", "a").header("x-request-timeout", "600s").body(asked(1, Waits).into()).unwrap();
+    let (all, got) = tokio::join!(futures::future::join_all((0..32).map(|_| app.send(body()))), async {
+        app.shop.waiting.acquire().await.unwrap().forget();
+        let got = app.refund("b", 2, Answers).await;
+        let mine = app.send(Request::get("/refunds").body("".into()).unwrap()).await;
+        app.shop.may_go_on.add_permits(1);
+        (got, mine)
+    });
+    assert_eq!((got.0.says(), &*got.1.body), (Some("stored"), &b"here"[..]));
+    let stored = all.iter().find(|got| got.says() == Some("stored")).unwrap();
+    for got in all.iter().filter(|got| got.says() != Some("stored")) {
+        match got.status.as_u16() {
+            409 => assert_eq!(got.header("retry-after"), Some("1")),
+            _ => got.is_replayed(stored),
+        }
+    }
+    assert_eq!(app.made().await, 2);
+}
+
+cases! {
+    both: [
+        t11_of_many_who_wait_for_one_that_fails_one_succeeds,
+        t14_a_caller_that_leaves_finds_its_answer_later,
+        t14_a_caller_that_leaves_early_leaves_nothing,
+        t16_who_was_too_slow_is_answered_with_what_the_other_did,
+        t17_answers_expire_by_the_clock_of_the_database,
+        t19_without_the_store_nothing_runs,
+    ]
+    postgres: [
+        t09_many_who_wait_leave_the_pool_to_others,
+        t13_the_answer_to_commit_is_lost,
+        t13_the_connection_is_cut_before_the_commit,
+    ]
+}
