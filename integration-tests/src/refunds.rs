@@ -9,9 +9,12 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 use tokio::sync::Semaphore;
 use twinbox::{
@@ -40,6 +43,8 @@ pub enum Does {
     Answers,
     /// Until somebody adds a permit.
     Waits,
+    /// For a fifth of a second, with its transaction open.
+    Works,
     /// `402`, without funds.
     Declines,
     /// `402`, and says that this is final.
@@ -172,6 +177,9 @@ async fn write<DB: Dialect>(tx: &mut Tx<'_, DB>, asked: &Asked, shop: &Shop) -> 
     let existing = sqlx::query_as::<DB, (i64,)>("SELECT amount FROM refunds WHERE id = $1").bind(id.clone());
     let made = insert_or_existing(tx, insert.bind(id.clone()).bind(asked.amount), existing).await?;
     crash::point("test.after_effect");
+    if asked.does == Does::Works {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     if made == Insert::Inserted {
         sqlx::query::<DB>("INSERT INTO ledger (refund, amount) VALUES ($1, $2)")
             .bind(id.clone())
@@ -189,7 +197,7 @@ async fn end<DB: Dialect>(mut idem: IdemTx<DB>, asked: &Asked, shop: &Shop) -> R
     let made = serde_json::json!({ "id": id, "amount": asked.amount });
     let much = || Json(vec!["refund"; 20_000]);
     Ok(match asked.does {
-        Does::Answers | Does::Waits => {
+        Does::Answers | Does::Waits | Does::Works => {
             (StatusCode::CREATED, [("location", format!("/refunds/{id}"))], Json(made)).into_response()
         }
         Does::Declines if shop.has_funds.load(SeqCst) => (StatusCode::CREATED, Json(made)).into_response(),

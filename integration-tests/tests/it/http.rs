@@ -4,8 +4,9 @@ mod dispositions;
 mod faults;
 mod leases;
 mod operations;
-
+mod processes;
 mod requests;
 mod shop;
-
+mod signals;
 mod support;
+mod tables;
