@@ -19,7 +19,10 @@ use std::{
 use tokio::sync::Semaphore;
 use twinbox::{
     Dialect, Event, Insert, Tx,
-    http::{Disposition, Fault, IdemLease, IdemTx, Idempotency, ResultRef},
+    http::{
+        Disposition, Fault, IdemLease, IdemTx, Idempotency, ResultRef,
+        webhook::{Inbound, Scheme, Secret, Verifier},
+    },
     insert_or_existing,
 };
 use twinbox_core::crash;
@@ -133,6 +136,24 @@ pub fn ping<DB: Dialect>(store: twinbox::Store<DB>) -> Router {
             Ok("pong")
         }),
     )
+}
+
+/// The secret of the webhooks.
+pub const HOOK_SECRET: [u8; 32] = [7; 32];
+
+/// `POST /hooks` refunds what it is told by a webhook.
+pub fn hooks<DB: Dialect>(store: twinbox::Store<DB>) -> Router {
+    let secret = Secret::bytes(HOOK_SECRET).expect("it is long enough");
+    let layer = Inbound::new(store, "tests", Verifier::new(Scheme::Standard, [secret]));
+    Router::new().route("/hooks", post(hook::<DB>).layer(layer)).with_state(Arc::new(Shop::default()))
+}
+
+async fn hook<DB: Dialect>(
+    State(shop): State<Arc<Shop>>,
+    mut idem: IdemTx<DB>,
+    Json(asked): Json<Asked>,
+) -> Result<(), Fault> {
+    write(&mut idem.tx(), &asked, &shop).await
 }
 
 async fn refund<DB: Dialect>(

@@ -228,7 +228,7 @@ impl<S: Clone, DB: Dialect> Clone for IdempotencyService<S, DB> {
 }
 
 /// None: it panicked.
-async fn guarded<S: Handles>(handler: S, request: Request<Body>) -> Option<Response<Body>> {
+pub(crate) async fn guarded<S: Handles>(handler: S, request: Request<Body>) -> Option<Response<Body>> {
     match AssertUnwindSafe(handler.oneshot(request)).catch_unwind().await {
         Ok(Ok(response)) => Some(response),
         Ok(Err(never)) => match never {},

@@ -14,6 +14,8 @@ pub(crate) enum Problem {
     Mismatch,
     InProgress,
     BodyTooLarge,
+    /// A webhook that nobody who may has signed. What is wrong with it is for the log alone.
+    NotSigned,
     StoreAway,
     /// The handler did not write in the transaction of the key.
     NotUsed,
@@ -72,6 +74,13 @@ impl Problem {
                 "body_too_large",
                 "The request is too large",
                 "Send less at a time.",
+            ),
+            Self::NotSigned => (
+                StatusCode::UNAUTHORIZED,
+                "AUTH.webhook.not_signed",
+                "webhook_not_signed",
+                "The webhook is not signed as it should be",
+                "Sign it with a secret that is in force, and with the time of now.",
             ),
             Self::StoreAway => (
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -1,13 +1,18 @@
-//! Who has sent a webhook, and which one it is.
+//! Webhooks that come in: who has sent one, and which one it is.
+//!
+//! [`Inbound`] is the layer of a route: it verifies the signature, keeps a receipt in the handler's transaction, and answers a
+//! webhook that comes again without running anything.
 //!
 //! [`Verifier::verify`] looks at what was signed: the body as it came, before anybody parses it, and the headers. What it
 //! answers with is safe to remove duplicates by, because a stranger cannot change it without breaking the signature.
+mod inbound;
 mod secret;
 mod standard;
 mod stripe;
 #[cfg(test)]
 mod tests;
 
+pub use inbound::{Inbound, InboundService};
 pub use secret::{InvalidSecret, Secret};
 
 use std::{fmt, time::Duration};

@@ -125,6 +125,10 @@ impl PurgeArguments {
             0 => {}
             keys => println!("{prefix}{keys} idempotency keys that had expired deleted"),
         }
+        match store.purge_receipts().await? {
+            0 => {}
+            receipts => println!("{prefix}{receipts} receipts of webhooks that had expired deleted"),
+        }
         for reader in purged.lagging {
             println!("{prefix}{reader:?} is too far behind: {became}");
         }

@@ -16,6 +16,7 @@ macro_rules! migrations {
             // A consumer that does not know purge marks runs what is in doubt: deploy all of one before they purge.
             "purge_marks" "0007_purge_marks.sql",
             "idempotency_keys" "0008_idempotency_keys.sql",
+            "webhook_receipts" "0009_webhook_receipts.sql",
         )
     };
     ($folder:literal: $($name:literal $file:literal,)+) => {
@@ -151,6 +152,12 @@ pub trait Dialect:
     /// The same for a single message, where that is cheaper.
     #[doc(hidden)]
     const CLAIM_ONE: Option<&'static str>;
+    /// What the receipt of a webhook begins with, inserts from, and returns: waits 2 s for who receives the same.
+    #[doc(hidden)]
+    const RECEIVE: [&'static str; 3];
+    /// Deletes webhooks that have expired, the oldest first. Bind: how many at most.
+    #[doc(hidden)]
+    const PURGE_RECEIPTS: &'static str;
     /// Deletes keys that have expired, the oldest first, and passes by those that somebody holds. Bind: how many at most.
     #[doc(hidden)]
     const PURGE_OPERATIONS: &'static str;

@@ -161,6 +161,10 @@ pub struct Operation<DB: Dialect> {
 }
 
 impl<DB: Dialect> Operation<DB> {
+    pub(crate) fn without_key(tx: Guarded<DB>) -> Self {
+        Self { tx, slot: None }
+    }
+
     /// The transaction. What is published in it has fresh ids.
     pub fn tx(&mut self) -> Tx<'_, DB> {
         self.tx.tx()
@@ -227,7 +231,7 @@ impl<DB: Dialect> Store<DB> {
         let mut tx = self.begin().await?;
         let guard = DB::guard(tx.connection(), self.statements()).await?;
         let scope = Scope::of_operation(self.statements().clone(), Uuid::now_v7());
-        Ok(Operation { tx: Guarded::new(tx, guard, scope), slot: None })
+        Ok(Operation::without_key(Guarded::new(tx, guard, scope)))
     }
 
     /// What an operation ended with, if it did. After [`ErrorKind::CommitUnknown`] it tells what happened.

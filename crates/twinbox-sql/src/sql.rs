@@ -250,6 +250,15 @@ statements! {
     release_operation: "UPDATE {idempotency_keys} SET lease_until = {now} \
         WHERE slot = ? AND owner = ? AND status = 'pending'";
     forget_operation: "DELETE FROM {idempotency_keys} WHERE slot = ? AND owner = ? AND status = 'pending'";
+    // By primary key, both.
+    receive: format!("{}INSERT INTO {{webhook_receipts}} AS r (provider, endpoint, dedup_id, dedup_basis, payload_hash, \
+        secret, expires_at) SELECT ?, ?, ?, ?, ?, ?, {{after}} {} ON CONFLICT (provider, endpoint, dedup_id) \
+        DO UPDATE SET dedup_basis = excluded.dedup_basis, payload_hash = excluded.payload_hash, \
+        secret = excluded.secret, received_at = {{now}}, expires_at = excluded.expires_at \
+        WHERE r.expires_at <= {{now}} RETURNING {}", DB::RECEIVE[0], DB::RECEIVE[1], DB::RECEIVE[2]);
+    received: "SELECT payload_hash FROM {webhook_receipts} WHERE provider = ? AND endpoint = ? AND dedup_id = ?";
+    // By webhook_receipts_expires_at.
+    purge_receipts: DB::PURGE_RECEIPTS;
     // By idempotency_keys_expires_at.
     purge_operations: DB::PURGE_OPERATIONS;
     // By primary key (consumer, member).

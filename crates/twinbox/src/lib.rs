@@ -50,9 +50,9 @@ pub use twinbox_macros::{Event, Provide, event_handler};
 pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
     BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Insert,
-    Moved, Newer, OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Redacted,
-    Retention, Retired, StateColumn, Store, StoreOptions, Transition, Tx, VersionColumn, begin, inbox,
-    insert_or_existing, log, operation,
+    Moved, Newer, OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Receipt,
+    ReceiptId, Received, Redacted, Retention, Retired, StateColumn, Store, StoreOptions, Transition, Tx,
+    VersionColumn, begin, inbox, insert_or_existing, log, operation,
 };
 
 /// The seams for destinations and sources of one's own.

@@ -1,6 +1,6 @@
 //! A web server with crash points: it refunds with keys, on the database that the environment names.
 use axum::Router;
-use integration_tests::refunds::{Shop, leased_router, ping, router};
+use integration_tests::refunds::{Shop, hooks, leased_router, ping, router};
 use sqlx::PgPool;
 use std::{env, error::Error, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
@@ -25,6 +25,7 @@ async fn serve<DB: Dialect>(store: Store<DB>) -> Result<(), Box<dyn Error>> {
     let app = Router::new()
         .nest("/leased", leased_router(leased, shop.clone()))
         .merge(router(layer, shop))
+        .merge(hooks(store.clone()))
         .merge(ping(store));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     println!("{}", listener.local_addr()?);

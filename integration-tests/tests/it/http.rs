@@ -10,3 +10,4 @@ mod shop;
 mod signals;
 mod support;
 mod tables;
+mod webhooks;

@@ -1,3 +1,4 @@
+use super::Scheme;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
@@ -37,6 +38,23 @@ impl Secret {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         parts.iter().for_each(|part| mac.update(part));
         mac
+    }
+
+    /// The headers with which a sender signs `body` at a time in seconds since 1970: for tests of a route.
+    pub fn sign(&self, scheme: Scheme, id: &str, at: u64, body: &[u8]) -> Vec<(&'static str, String)> {
+        let mac = |prefix: String| self.mac(&[prefix.as_bytes(), body]).finalize().into_bytes();
+        match scheme {
+            Scheme::Standard => {
+                let signature = STANDARD.encode(mac(format!("{id}.{at}.")));
+                let [id, at] = [("webhook-id", id.to_owned()), ("webhook-timestamp", at.to_string())];
+                vec![id, at, ("webhook-signature", format!("v1,{signature}"))]
+            }
+            Scheme::Stripe => {
+                let signature = mac(format!("{at}."));
+                let signature = String::from_iter(signature.iter().map(|byte| format!("{byte:02x}")));
+                vec![("stripe-signature", format!("t={at},v1={signature}"))]
+            }
+        }
     }
 
     /// In a time that does not depend on where they differ.

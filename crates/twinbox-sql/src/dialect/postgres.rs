@@ -58,6 +58,12 @@ impl Dialect for Postgres {
     const CLAIM: &'static str = claim::CLAIM;
     const CLAIM_ONE: Option<&'static str> = Some(claim::CLAIM_ONE);
     const CLAIM_OPERATION: [&'static str; 3] = claim::CLAIM_OPERATION;
+    const RECEIVE: [&'static str; 3] = claim::RECEIVE;
+    const PURGE_RECEIPTS: &'static str = "WITH old AS MATERIALIZED (
+            SELECT provider, endpoint, dedup_id FROM {webhook_receipts} WHERE expires_at <= (SELECT {now})
+            ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED
+        ) DELETE FROM {webhook_receipts} AS r USING old
+        WHERE r.provider = old.provider AND r.endpoint = old.endpoint AND r.dedup_id = old.dedup_id";
     const PURGE_OPERATIONS: &'static str = "DELETE FROM {idempotency_keys} WHERE slot = ANY(ARRAY(
             SELECT slot FROM {idempotency_keys}
             WHERE expires_at <= (SELECT {now}) AND (lease_until IS NULL OR lease_until <= (SELECT {now}))

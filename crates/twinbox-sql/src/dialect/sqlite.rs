@@ -68,6 +68,9 @@ impl Dialect for Sqlite {
         time, claimed_at) VALUES (?1, ?2, ?3, ?4, ?5, 'processed', ?6, max({now}, ?6)) ON CONFLICT DO NOTHING";
     const CLAIM_ONE: Option<&'static str> = None;
     const CLAIM_OPERATION: [&'static str; 3] = ["", "WHERE true", ""];
+    const RECEIVE: [&'static str; 3] = ["", "WHERE true", "true"];
+    const PURGE_RECEIPTS: &'static str = "DELETE FROM {webhook_receipts} WHERE rowid IN (
+            SELECT rowid FROM {webhook_receipts} WHERE expires_at <= (SELECT {now}) ORDER BY expires_at LIMIT ?)";
     const PURGE_OPERATIONS: &'static str = "DELETE FROM {idempotency_keys} WHERE slot IN (
             SELECT slot FROM {idempotency_keys}
             WHERE expires_at <= (SELECT {now}) AND (lease_until IS NULL OR lease_until <= (SELECT {now}))

@@ -2,14 +2,24 @@
 use super::shop::{Got, asked};
 use crate::consumer::support::{TestDb, World, cases, eventually, soon};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
-use integration_tests::refunds::{Does, TABLES};
-use std::{io, net::SocketAddr, os::unix::process::ExitStatusExt as _, process::Stdio};
+use integration_tests::refunds::{Does, HOOK_SECRET, TABLES};
+use std::{
+    io,
+    net::SocketAddr,
+    os::unix::process::ExitStatusExt as _,
+    process::Stdio,
+    time::{SystemTime, UNIX_EPOCH},
+};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpStream,
     process::{Child, Command},
     task::JoinSet,
 };
+use twinbox::http::webhook::{Scheme, Secret};
+
+/// Where webhooks come in.
+const HOOKS: &str = "/hooks";
 
 /// A web server in a process of its own; killed when it is dropped.
 struct Server {
@@ -38,10 +48,17 @@ impl Server {
 
 async fn refund(address: SocketAddr, path: &str, key: &str, does: Does) -> io::Result<Got> {
     let body = asked(1000, does);
+    let mut headers = vec![("idempotency-key", key.to_owned()), ("x-request-timeout", "60s".to_owned())];
+    if path == HOOKS {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let id = key.replace('.', "-");
+        headers = Secret::bytes(HOOK_SECRET).unwrap().sign(Scheme::Standard, &id, at, body.as_bytes());
+    }
+    let headers = String::from_iter(headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")));
     let mut connection = TcpStream::connect(address).await?;
     let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\nidempotency-key: {key}\r\n\
-        x-request-timeout: 60s\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}content-type: application/json\r\n\
+        content-length: {}\r\n\r\n{body}",
         body.len()
     );
     connection.write_all(request.as_bytes()).await?;
@@ -113,7 +130,11 @@ async fn killed_at<DB: TestDb>(path: &str, points: &[(&str, &str)]) {
             (got.status.as_u16() != 409).then_some(got)
         })
         .await;
-        assert_eq!((got.status.as_u16(), got.says()), (201, Some(*says)), "{point}");
+        if path == HOOKS {
+            assert_eq!(got.status.as_u16(), 200, "{point}");
+        } else {
+            assert_eq!((got.status.as_u16(), got.says()), (201, Some(*says)), "{point}");
+        }
         assert_eq!(made(&world).await, [n; 3], "{point}");
     }
 }
@@ -156,10 +177,22 @@ async fn t10_killed_at_each_step_of_a_lease<DB: TestDb>() {
     .await;
 }
 
+async fn t10_killed_at_each_step_of_a_webhook<DB: TestDb>() {
+    let points = [
+        "webhook.after_receipt",
+        "test.after_effect",
+        "test.after_outbox",
+        "webhook.after_handler",
+        "webhook.after_commit",
+    ];
+    killed_at::<DB>(HOOKS, &points.map(|point| (point, ""))).await;
+}
+
 cases! {
     both: [
         t09_of_64_at_once_on_three_processes_one_refunds,
         t10_killed_at_each_step_of_a_transaction,
         t10_killed_at_each_step_of_a_lease,
+        t10_killed_at_each_step_of_a_webhook,
     ]
 }

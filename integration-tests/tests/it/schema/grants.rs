@@ -6,8 +6,8 @@ use crate::consumer::{
 use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
-    Consumer, Delivery, Draft, Fingerprinted, HandlerError, HandlerResult, MessageId, OnMaxLag, Retention,
-    Store, Timestamp, Tx, event_handler,
+    Consumer, Delivery, Draft, Fingerprinted, HandlerError, HandlerResult, MessageId, OnMaxLag, Receipt,
+    Received, Retention, Store, Timestamp, Tx, event_handler,
     log::{Reader, ReaderOptions},
     operation::{Answer, Begun, OperationKey, OperationPolicy},
 };
@@ -109,6 +109,10 @@ async fn answer_requests(store: &Store<Postgres>) {
     let mut lease = held().await;
     lease.save("here").await.unwrap();
     lease.begin().await.unwrap().commit(&Answer::default()).await.unwrap();
+    let receipt = Receipt { provider: "stripe", endpoint: "", id: None, payload: b"", secret: 0 };
+    let received = store.receive(&receipt, Duration::ZERO).await.unwrap();
+    let Received::Open(operation) = received else { panic!("it is new") };
+    operation.commit(&Answer::default()).await.unwrap();
 }
 
 /// Uses every table: succeeds, fails, is rejected, publishes.
@@ -222,7 +226,7 @@ async fn the_documented_grants_are_enough_and_no_more() {
     let retention = Retention::new(Duration::ZERO).max_lag(Duration::ZERO, OnMaxLag::Detach);
     assert_eq!(keeper.purge(retention).await.unwrap().lagging, ["consumer:tests.grants", "relay"]);
     assert!(keeper.retire("relay").await.unwrap().cursor);
-    assert_eq!(keeper.purge_operations().await.unwrap(), 2);
+    assert_eq!((keeper.purge_operations().await.unwrap(), keeper.purge_receipts().await.unwrap()), (2, 1));
     sqlx::query("SELECT * FROM twinbox.idempotency_audit").fetch_all(keeper.pool()).await.unwrap();
     for sql in [
         "DELETE FROM twinbox.inbox",
@@ -230,6 +234,7 @@ async fn the_documented_grants_are_enough_and_no_more() {
         "SELECT * FROM effects",
         "SELECT key FROM twinbox.idempotency_keys",
         "SELECT response_body FROM twinbox.idempotency_keys",
+        "SELECT payload_hash FROM twinbox.webhook_receipts",
         "UPDATE twinbox.idempotency_keys SET expires_at = now()",
     ] {
         forbidden(keeper.pool(), sql).await;

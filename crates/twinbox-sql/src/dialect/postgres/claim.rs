@@ -39,6 +39,13 @@ pub(super) const CLAIM_OPERATION: [&str; 3] = [
     ", pg_current_xact_id()::text, set_config('lock_timeout', (SELECT was FROM old), true)",
 ];
 
+pub(super) const RECEIVE: [&str; 3] = [
+    "WITH old AS MATERIALIZED (
+        SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', '2s', true)) ",
+    "FROM old",
+    "set_config('lock_timeout', (SELECT was FROM old), true) IS NOT NULL",
+];
+
 pub(super) async fn claim(
     conn: &mut PgConnection,
     statements: &Statements,

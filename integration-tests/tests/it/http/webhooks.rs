@@ -1,0 +1,213 @@
+//! Webhooks that come in. REQUIREMENTS §5, 28: R52, D25, §4.9
+use super::{
+    shop::{Got, send},
+    support::SHORT,
+};
+use crate::consumer::support::{Confirmed, TestDb, World, cases, effect, eventually};
+use axum::{Router, extract::State, http::Request, routing::post};
+use sqlx::AssertSqlSafe;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use twinbox::{
+    Receipt, Received,
+    http::{
+        Fault, IdemTx,
+        webhook::{Inbound, Scheme, Secret, Verifier},
+    },
+};
+
+const STRIPE_EVENT: &str = r#"{"id":"evt_1","type":"refund.succeeded"}"#;
+
+fn secret(n: u8) -> Secret {
+    Secret::bytes([n; 32]).unwrap()
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+struct Hooks<DB: TestDb> {
+    world: World<DB>,
+    router: Router,
+    fails: Arc<AtomicBool>,
+}
+
+/// Writes and publishes what came, and fails if it was told to.
+async fn note<DB: TestDb>(
+    State(fails): State<Arc<AtomicBool>>,
+    mut idem: IdemTx<DB>,
+    body: String,
+) -> Result<(), Fault> {
+    let n = i64::try_from(body.len())?;
+    effect::<DB>(&mut idem.tx(), n).await?;
+    idem.tx().publish(&Confirmed { n }).await?;
+    if fails.load(SeqCst) { Err("not now".into()) } else { Ok(()) }
+}
+
+impl<DB: TestDb> Hooks<DB> {
+    async fn new(scheme: Scheme, set: impl FnOnce(Inbound<DB>) -> Inbound<DB>) -> Self {
+        let world = World::<DB>::new().await;
+        let verifier = Verifier::new(scheme, [secret(1), secret(2)]);
+        let layer = set(Inbound::new((*world).clone(), "tests", verifier));
+        let fails = Arc::new(AtomicBool::new(false));
+        let router = Router::new().route("/hooks", post(note::<DB>).layer(layer)).with_state(fails.clone());
+        Self { world, router, fails }
+    }
+
+    async fn send(&self, headers: Vec<(&'static str, String)>, body: &str) -> Got {
+        let request =
+            headers.into_iter().fold(Request::post("/hooks"), |r, (name, value)| r.header(name, value));
+        send(&self.router, request.body(body.to_owned().into()).unwrap()).await
+    }
+
+    async fn standard(&self, id: &str, body: &str) -> u16 {
+        let headers = secret(1).sign(Scheme::Standard, id, now(), body.as_bytes());
+        self.send(headers, body).await.status.as_u16()
+    }
+
+    /// Effects, messages and receipts.
+    async fn left(&self) -> (usize, i64, i64) {
+        let rows = (self.world.rows("outbox").await, self.world.rows("webhook_receipts").await);
+        (self.world.effects().await.len(), rows.0, rows.1)
+    }
+}
+
+async fn t28_what_comes_again_does_nothing_again<DB: TestDb>() {
+    let hooks = Hooks::<DB>::new(Scheme::Standard, |layer| layer).await;
+    assert_eq!(hooks.standard("msg_1", "a").await, 200);
+    assert_eq!(hooks.standard("msg_1", "a").await, 200);
+    // Another signature, as a sender makes for each try.
+    let again = secret(2).sign(Scheme::Standard, "msg_1", now() - 60, b"a");
+    assert_eq!(hooks.send(again, "a").await.status.as_u16(), 200);
+    // The same id with another payload: nothing runs.
+    assert_eq!(hooks.standard("msg_1", "other").await, 200);
+    assert_eq!(hooks.left().await, (1, 1, 1));
+    assert_eq!(hooks.standard("msg_2", "bb").await, 200);
+    assert_eq!(hooks.left().await, (2, 2, 2));
+}
+
+async fn t28_what_is_not_signed_is_refused<DB: TestDb>() {
+    let hooks = Hooks::<DB>::new(Scheme::Standard, |layer| layer.body_max(1000)).await;
+    let signed = |id: &str, at: u64| secret(1).sign(Scheme::Standard, id, at, b"a");
+    let mut wrong = vec![
+        vec![],
+        signed("msg.1", now()),
+        signed("msg_1", now() - 301),
+        signed("msg_1", now() + 301),
+        secret(3).sign(Scheme::Standard, "msg_1", now(), b"a"),
+    ];
+    for gone in 0..3 {
+        let mut headers = signed("msg_1", now());
+        headers.remove(gone);
+        wrong.push(headers);
+    }
+    for (header, value) in [(0, "msg_2"), (1, "1"), (2, "v1,"), (2, "v1"), (2, "")] {
+        let mut headers = signed("msg_1", now());
+        headers[header].1 = value.to_owned();
+        wrong.push(headers);
+    }
+    let mut cut = signed("msg_1", now());
+    cut[2].1.truncate(20);
+    wrong.push(cut);
+    for headers in wrong {
+        let got = hooks.send(headers.clone(), "a").await;
+        assert_eq!(got.problem(), (401, "AUTH.webhook.not_signed".to_owned()), "{headers:?}");
+    }
+    assert_eq!(hooks.send(signed("msg_1", now()), "b").await.status.as_u16(), 401);
+    assert_eq!(hooks.standard("msg_1", &"a".repeat(1001)).await, 413);
+    assert_eq!(hooks.left().await, (0, 0, 0));
+}
+
+/// Only what is signed tells webhooks apart: Stripe signs its body.
+async fn t28_an_id_may_be_in_the_body<DB: TestDb>() {
+    let hooks = Hooks::<DB>::new(Scheme::Stripe, |layer| layer.id_in_body("/id")).await;
+    let stripe = async |body: &str, at: u64| {
+        hooks.send(secret(1).sign(Scheme::Stripe, "", at, body.as_bytes()), body).await.status.as_u16()
+    };
+    for at in [now(), now() - 100] {
+        assert_eq!(stripe(STRIPE_EVENT, at).await, 200);
+    }
+    assert_eq!(hooks.left().await, (1, 1, 1));
+    // Without an id it is told apart by what it says.
+    for _ in 0..2 {
+        assert_eq!(stripe("{}", now()).await, 200);
+        assert_eq!(stripe("not json", now()).await, 200);
+    }
+    assert_eq!(hooks.left().await, (3, 3, 3));
+    let basis = format!("SELECT count(*) FROM {} WHERE dedup_basis = ", DB::table_of("webhook_receipts"));
+    assert_eq!(hooks.world.number(format!("{basis}'body'")).await, 1);
+    assert_eq!(hooks.world.number(format!("{basis}'digest'")).await, 2);
+}
+
+async fn t28_what_failed_may_come_again<DB: TestDb>() {
+    let hooks = Hooks::<DB>::new(Scheme::Standard, |layer| layer).await;
+    hooks.fails.store(true, SeqCst);
+    assert_eq!(hooks.standard("msg_1", "a").await, 500);
+    assert_eq!(hooks.left().await, (0, 0, 0));
+    hooks.fails.store(false, SeqCst);
+    assert_eq!(hooks.standard("msg_1", "a").await, 200);
+    assert_eq!(hooks.left().await, (1, 1, 1));
+}
+
+async fn t28_of_many_at_once_one_is_received<DB: TestDb>() {
+    let hooks = Hooks::<DB>::new(Scheme::Standard, |layer| layer).await;
+    let all = futures::future::join_all((0..8).map(|_| hooks.standard("msg_1", "a"))).await;
+    assert_eq!(all, [200; 8]);
+    assert_eq!(hooks.left().await, (1, 1, 1));
+}
+
+async fn receipts_expire_and_are_purged<DB: TestDb>() {
+    let hooks = Hooks::<DB>::new(Scheme::Standard, |layer| layer).await;
+    assert_eq!(hooks.standard("msg_1", "a").await, 200);
+    assert_eq!(hooks.standard("msg_2", "bb").await, 200);
+    assert_eq!(hooks.world.purge_receipts().await.unwrap(), 0);
+    let expires = format!(
+        "UPDATE {} SET expires_at = received_at WHERE dedup_id = 'msg_1'",
+        DB::table_of("webhook_receipts")
+    );
+    let mut conn = hooks.world.pool().acquire().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(expires)).execute(&mut *conn).await.unwrap();
+    drop(conn);
+    // As good as purged.
+    assert_eq!(hooks.standard("msg_1", "ccc").await, 200);
+    assert_eq!(hooks.left().await, (3, 3, 2));
+    let receipt = Receipt { provider: "tests", endpoint: "", id: None, payload: b"once", secret: 0 };
+    let Received::Open(operation) = hooks.world.receive(&receipt, Duration::ZERO).await.unwrap() else {
+        panic!("it is new");
+    };
+    operation.commit(&Default::default()).await.unwrap();
+    eventually(async || (hooks.world.purge_receipts().await.unwrap() == 1).then_some(())).await;
+    assert_eq!(hooks.left().await.2, 2);
+}
+
+/// Whoever receives the same for long is not waited for longer than a sender would, and nothing leaks into a handler.
+async fn a_receipt_that_is_being_written_is_waited_for() {
+    let world = World::<sqlx::Postgres>::new().await;
+    let receipt = Receipt { provider: "tests", endpoint: "", id: None, payload: b"a", secret: 0 };
+    let Received::Open(mut first) = world.receive(&receipt, SHORT).await.unwrap() else {
+        panic!("it is new")
+    };
+    let left: String = sqlx::query_scalar("SHOW lock_timeout").fetch_one(&mut *first.tx()).await.unwrap();
+    assert_eq!(left, "0");
+    let error = world.receive(&receipt, SHORT).await.err().unwrap();
+    assert!(error.is_contention(), "{error:?}");
+    drop(first);
+    assert!(matches!(world.receive(&receipt, SHORT).await.unwrap(), Received::Open(_)));
+}
+
+cases! {
+    both: [
+        t28_what_comes_again_does_nothing_again,
+        t28_what_is_not_signed_is_refused,
+        t28_an_id_may_be_in_the_body,
+        t28_what_failed_may_come_again,
+        t28_of_many_at_once_one_is_received,
+        receipts_expire_and_are_purged,
+    ]
+    postgres: [a_receipt_that_is_being_written_is_waited_for]
+}
