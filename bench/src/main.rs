@@ -2,6 +2,7 @@
 //! brings the servers up and runs one of them.
 mod backlog;
 mod consumer;
+mod http;
 mod latency;
 mod log;
 mod nats;
@@ -29,10 +30,11 @@ fn main() -> Result<(), Failure> {
         "relay-backlog" => on(1, backlog::run()),
         "relay-three" => on(3, three::run()),
         "consumer" => on(2, consumer::run()),
+        "http" => on(2, http::run()),
         "latency" => on(1, latency::run()),
         "log" => on(1, log::run()),
         _ => {
-            let known = "relay, relay-backlog, relay-three, consumer, latency, log";
+            let known = "relay, relay-backlog, relay-three, consumer, http, latency, log";
             Err(format!("no benchmark is called {name:?}: {known}").into())
         }
     }

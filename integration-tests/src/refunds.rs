@@ -176,7 +176,7 @@ async fn leased_refund<DB: Dialect>(
     if lease.recovery_point().is_none() {
         shop.calls.fetch_add(1, SeqCst);
         crash::point("test.after_call");
-        lease.save(&lease.token("refund")).await?;
+        lease.save(&lease.token("refund", 0)).await?;
     }
     if asked.does == Does::Waits {
         wait(&shop).await;

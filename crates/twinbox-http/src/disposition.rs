@@ -17,7 +17,8 @@ pub enum Disposition {
     RejectKeep,
     /// Nothing stays and the key is free: what was missing may be there at the next try. Of other `4xx`.
     Reject,
-    /// As [`Reject`](Self::Reject), after a failure of the service. Of `5xx`, and of a panic.
+    /// As [`Reject`](Self::Reject), after a failure of the service. A key that is held by a lease stays that request's. Of
+    /// `5xx` and `408`, and of a panic.
     Fault,
 }
 
@@ -28,13 +29,14 @@ impl Disposition {
         let passes = [
             S::UNAUTHORIZED,
             S::FORBIDDEN,
-            S::REQUEST_TIMEOUT,
             S::TOO_EARLY,
             S::TOO_MANY_REQUESTS,
             S::PAYLOAD_TOO_LARGE,
             S::UNSUPPORTED_MEDIA_TYPE,
         ];
         match status.as_u16() {
+            // Nobody knows how far it has come.
+            408 => Self::Fault,
             200..=399 => Self::Commit,
             400..=499 if errors_kept && !passes.contains(&status) => Self::RejectKeep,
             400..=499 => Self::Reject,
@@ -70,10 +72,10 @@ mod tests {
                 "{status}"
             );
         }
-        for status in [401, 403, 408, 413, 415, 425, 429] {
+        for status in [401, 403, 413, 415, 425, 429] {
             assert_eq!([of(status, true), of(status, false)], [Disposition::Reject; 2], "{status}");
         }
-        for status in [100, 101, 500, 502, 503, 504, 599, 999] {
+        for status in [100, 101, 408, 500, 502, 503, 504, 599, 999] {
             assert_eq!([of(status, true), of(status, false)], [Disposition::Fault; 2], "{status}");
         }
     }

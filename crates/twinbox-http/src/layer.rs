@@ -3,14 +3,14 @@ use crate::{
     flights::NoTurn,
     outcome::Call,
     problem::Problem,
-    request::{Asked, budget},
+    request::{Asked, budget, whole},
     route::strip,
     settings::{Idempotency, Settings},
     tx::{Held, Work},
 };
 use axum::{
-    body::{Body, to_bytes},
-    http::{HeaderMap, Request, Response, request::Parts},
+    body::Body,
+    http::{HeaderMap, Method, Request, Response, request::Parts},
 };
 use futures::{FutureExt as _, future::BoxFuture};
 use std::{
@@ -26,10 +26,12 @@ use tracing::{Instrument as _, Span};
 use twinbox_core::{crash, message::is_traceparent};
 use twinbox_sql::{
     Dialect, Error,
-    operation::{Begun, OperationKey, OperationPolicy},
+    operation::{Answer, Begun, OperationKey, OperationPolicy},
 };
 
 const KEY: &str = "idempotency-key";
+/// Of requests that change something. What nobody has heard of is no business of a key, nor a name of a metric.
+const METHODS: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
 /// What [`Idempotency`] puts before a handler.
 pub struct IdempotencyService<S, DB: Dialect> {
@@ -73,7 +75,7 @@ impl<S: Handles, DB: Dialect> Service<Request<Body>> for IdempotencyService<S, D
         let clone = self.inner.clone();
         let mut handler = std::mem::replace(&mut self.inner, clone);
         strip(request.headers_mut());
-        if request.method().is_safe() {
+        if !METHODS.contains(request.method()) {
             return Box::pin(async move { handler.call(request).await });
         }
         let settings = self.settings.clone();
@@ -93,8 +95,9 @@ impl<DB: Dialect> Settings<DB> {
             tracing::error!("an idempotent route needs a scope: say `.scope(…)`, or put the layer on routes");
             return call.refused(Problem::Failed);
         };
-        let Ok(body) = to_bytes(body, self.body_max).await else {
-            return call.refused(Problem::BodyTooLarge);
+        let body = match whole(body, self.body_max).await {
+            Ok(body) => body,
+            Err(problem) => return call.refused(problem),
         };
         let (asked, codes) = (Asked::new(&parts, body), self.codes);
         // A caller that leaves does not take the handler with it: what was begun ends, and is there when it asks again.
@@ -135,6 +138,11 @@ impl<DB: Dialect> Settings<DB> {
         self.try_begin(key, asked, policy).await
     }
 
+    pub(crate) async fn find(&self, key: &OperationKey, asked: &Asked) -> Result<Option<Answer>, Error> {
+        let context = asked.context();
+        self.store.find_operation(key, asked.fingerprinted(&context, &self.excluded)).await
+    }
+
     pub(crate) async fn try_begin(
         &self,
         key: &OperationKey,
@@ -143,6 +151,7 @@ impl<DB: Dialect> Settings<DB> {
     ) -> Result<Begun<Work<DB>>, Error> {
         let context = asked.context();
         let request = asked.fingerprinted(&context, &self.excluded);
+        let policy = &OperationPolicy { algorithm: asked.algorithm(policy.algorithm), ..*policy };
         let Some(lease) = self.lease else {
             return Ok(self.store.begin_operation(key, request, policy).await?.map(Work::of));
         };

@@ -2,7 +2,7 @@
 use crate::{
     disposition::Disposition,
     problem::Problem,
-    request::Asked,
+    request::{Asked, uri},
     settings::{ResultRef, Settings},
     stored,
     tx::{Held, Work},
@@ -40,7 +40,7 @@ impl<DB: Dialect> Call<DB> {
     pub(crate) fn new(settings: &Arc<Settings<DB>>, parts: &Parts) -> Self {
         Self {
             settings: settings.clone(),
-            path: parts.uri.path().to_owned(),
+            path: uri(parts).path().to_owned(),
             scope: settings.scope_of(parts).unwrap_or_default(),
             key: String::new(),
             payload_hash: String::new(),
@@ -73,8 +73,9 @@ impl<DB: Dialect> Call<DB> {
         response: Option<Response<Body>>,
         again: Option<Parts>,
     ) -> Response<Body> {
+        let is_kept = held.is_kept();
         let work = held.take();
-        if held.is_kept() || work.operation.is_none() && work.lease.is_none() {
+        if is_kept || work.operation.is_none() && work.lease.is_none() {
             tracing::error!(
                 scope = self.scope,
                 "a handler kept what it got of its key, so nothing can be committed"
@@ -82,7 +83,7 @@ impl<DB: Dialect> Call<DB> {
             return self.refused(Problem::NotUsed);
         }
         if held.is_fenced() {
-            return self.fenced(key, again).await;
+            return self.fenced(key, asked, again).await;
         }
         let Some(mut response) = response else {
             return self.undone(work, self.refused(Problem::Failed)).await;
@@ -119,10 +120,12 @@ impl<DB: Dialect> Call<DB> {
             Ok(Begun::Known(answer)) => return self.replay(answer, again).await,
             Ok(Begun::Mismatch) => return self.refused(Problem::Mismatch),
             Ok(Begun::InFlight) => return self.refused(Problem::InProgress),
-            Err(error) if error.kind() == ErrorKind::LeaseLost => return self.fenced(key, again).await,
+            Err(error) if error.kind() == ErrorKind::LeaseLost => {
+                return self.fenced(key, asked, again).await;
+            }
             Err(error) => return self.store_away(&error),
         };
-        self.commit(key, operation, &answer, response, again).await
+        self.commit(key, asked, operation, &answer, response, again).await
     }
 
     /// The transaction in which the operation ends: the handler's, or one that has nothing of it.
@@ -152,9 +155,9 @@ impl<DB: Dialect> Call<DB> {
     }
 
     /// Whoever has the key now has ended it, or will.
-    async fn fenced(&self, key: &OperationKey, again: Option<Parts>) -> Response<Body> {
+    async fn fenced(&self, key: &OperationKey, asked: &Asked, again: Option<Parts>) -> Response<Body> {
         self.count("idempotent.fenced");
-        match self.settings.store.find_operation(key).await {
+        match self.settings.find(key, asked).await {
             Ok(Some(answer)) => self.replay(answer, again).await,
             Ok(None) => self.refused(Problem::InProgress),
             Err(error) => self.store_away(&error),
@@ -164,6 +167,7 @@ impl<DB: Dialect> Call<DB> {
     async fn commit(
         &self,
         key: &OperationKey,
+        asked: &Asked,
         operation: Operation<DB>,
         answer: &Answer,
         mut response: Response<Body>,
@@ -172,20 +176,15 @@ impl<DB: Dialect> Call<DB> {
         crash::point("request.before_commit");
         match operation.commit(answer).await {
             Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::CommitUnknown => match self.ask_again(key).await {
-                Some(stored) if stored == *answer => {}
-                Some(stored) => return self.replay(stored, again).await,
-                None => return self.store_away(&error),
-            },
-            Err(error) if error.is_transient() => return self.store_away(&error),
-            Err(error) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    scope = self.scope,
-                    "not committed"
-                );
-                return self.refused(Problem::Failed);
+            Err(error) if error.kind() == ErrorKind::CommitUnknown => {
+                match self.ask_again(key, asked).await {
+                    Some(stored) if stored == *answer => {}
+                    Some(stored) => return self.replay(stored, again).await,
+                    None => return self.store_away(&error),
+                }
             }
+            Err(error) if error.is_transient() => return self.store_away(&error),
+            Err(error) => return self.not_committed(&error, Problem::Failed),
         }
         crash::point("request.after_commit");
         self.count("idempotent.created");
@@ -195,9 +194,9 @@ impl<DB: Dialect> Call<DB> {
         response
     }
 
-    async fn ask_again(&self, key: &OperationKey) -> Option<Answer> {
+    async fn ask_again(&self, key: &OperationKey, asked: &Asked) -> Option<Answer> {
         for _ in 0..ASKED_AGAIN.0 {
-            if let Ok(Some(answer)) = self.settings.store.find_operation(key).await {
+            if let Ok(Some(answer)) = self.settings.find(key, asked).await {
                 return Some(answer);
             }
             tokio::time::sleep(ASKED_AGAIN.1).await;
@@ -256,7 +255,11 @@ impl<DB: Dialect> Call<DB> {
         if disposition != Disposition::Commit {
             operation.abandon().await;
         } else if let Err(error) = operation.commit(&Answer::default()).await {
-            return self.store_away(&error);
+            return match error.kind() {
+                ErrorKind::CommitUnknown => self.not_committed(&error, Problem::Unknown),
+                _ if error.is_transient() => self.store_away(&error),
+                _ => self.not_committed(&error, Problem::Failed),
+            };
         }
         response.headers_mut().insert(STATUS, HeaderValue::from_static("ignored"));
         response
@@ -323,6 +326,11 @@ impl<DB: Dialect> Call<DB> {
         }
         response.headers_mut().insert(STATUS, HeaderValue::from_static("replayed"));
         response
+    }
+
+    fn not_committed(&self, error: &Error, problem: Problem) -> Response<Body> {
+        tracing::error!(error = error as &dyn std::error::Error, scope = self.scope, "not committed");
+        self.refused(problem)
     }
 
     pub(crate) fn store_away(&self, error: &Error) -> Response<Body> {

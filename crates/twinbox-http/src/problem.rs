@@ -14,9 +14,12 @@ pub(crate) enum Problem {
     Mismatch,
     InProgress,
     BodyTooLarge,
+    BodyBroken,
     /// A webhook that nobody who may has signed. What is wrong with it is for the log alone.
     NotSigned,
     StoreAway,
+    /// A request without a key may be written, and cannot be asked again.
+    Unknown,
     /// The handler did not write in the transaction of the key.
     NotUsed,
     Failed,
@@ -74,6 +77,20 @@ impl Problem {
                 "body_too_large",
                 "The request is too large",
                 "Send less at a time.",
+            ),
+            Self::BodyBroken => (
+                StatusCode::BAD_REQUEST,
+                "VALIDATION.idempotency.body_broken",
+                "body_broken",
+                "The request broke off",
+                "Send it whole.",
+            ),
+            Self::Unknown => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "INTERNAL.idempotency.unknown_outcome",
+                "unknown_outcome",
+                "Whether the request was done is not known",
+                "Look for what it makes before you send it again. With an Idempotency-Key it could be sent again at once.",
             ),
             Self::NotSigned => (
                 StatusCode::UNAUTHORIZED,

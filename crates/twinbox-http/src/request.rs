@@ -1,22 +1,27 @@
 //! A request as it is compared with others of its key.
+use crate::problem::Problem;
 use axum::{
-    body::{Body, Bytes},
-    http::{Request, header, request::Parts},
+    body::{Body, Bytes, to_bytes},
+    extract::OriginalUri,
+    http::{Request, Uri, header, request::Parts},
 };
-use std::time::Duration;
+use http_body_util::LengthLimitError;
+use std::{error::Error as _, time::Duration};
 use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted};
 
 /// Method, path, query in order of its parts, media type, and body; of a multipart body its parts.
 pub(crate) struct Asked {
     context: [Vec<u8>; 4],
     body: Bytes,
+    is_json: bool,
     /// Between parts. It is another one each time the same form is sent.
     boundary: Option<Vec<u8>>,
 }
 
 impl Asked {
     pub(crate) fn new(parts: &Parts, body: Bytes) -> Self {
-        let mut query = Vec::from_iter(parts.uri.query().unwrap_or_default().split('&'));
+        let uri = uri(parts);
+        let mut query = Vec::from_iter(uri.query().unwrap_or_default().split('&'));
         query.sort_unstable();
         let media_type = parts.headers.get(header::CONTENT_TYPE).map(|v| v.as_bytes()).unwrap_or_default();
         let mut media_type = media_type.split(|byte| *byte == b';').map(|part| part.trim_ascii());
@@ -26,13 +31,14 @@ impl Asked {
             let is_one = name.eq_ignore_ascii_case(b"boundary=") && essence.starts_with(b"multipart/");
             is_one.then(|| [b"--", value.trim_ascii().trim_with(b'"')].concat())
         });
+        let is_json = essence == b"application/json" || essence.ends_with(b"+json");
         let context = [
             parts.method.as_str().as_bytes().to_vec(),
-            parts.uri.path().as_bytes().to_vec(),
+            uri.path().as_bytes().to_vec(),
             query.join("&").into_bytes(),
             essence,
         ];
-        Self { context, body, boundary }
+        Self { context, body, is_json, boundary }
     }
 
     /// What the body is for, and of a form its parts.
@@ -54,8 +60,13 @@ impl Asked {
         Fingerprinted { context, body, excluded }
     }
 
+    /// What says that it is no JSON is compared byte by byte.
+    pub(crate) fn algorithm(&self, algorithm: FingerprintAlgorithm) -> FingerprintAlgorithm {
+        if self.is_json { algorithm } else { FingerprintAlgorithm::Raw }
+    }
+
     pub(crate) fn digest(&self, algorithm: FingerprintAlgorithm, excluded: &[String]) -> [u8; 32] {
-        *Fingerprint::of(algorithm, self.fingerprinted(&self.context(), excluded)).digest()
+        *Fingerprint::of(self.algorithm(algorithm), self.fingerprinted(&self.context(), excluded)).digest()
     }
 
     /// For the handler.
@@ -87,6 +98,19 @@ fn split<'a>(body: &'a [u8], separator: &'a [u8]) -> impl Iterator<Item = &'a [u
         };
         rest = after;
         Some(part)
+    })
+}
+
+/// As the caller wrote it: a router that is nested in another sees a part of it.
+pub(crate) fn uri(parts: &Parts) -> &Uri {
+    parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |OriginalUri(uri)| uri)
+}
+
+/// All of a body.
+pub(crate) async fn whole(body: Body, max: usize) -> Result<Bytes, Problem> {
+    to_bytes(body, max).await.map_err(|error| {
+        let is_long = error.source().is_some_and(|source| source.is::<LengthLimitError>());
+        if is_long { Problem::BodyTooLarge } else { Problem::BodyBroken }
     })
 }
 
@@ -125,7 +149,7 @@ mod tests {
     #[test]
     fn method_path_query_and_media_type_count() {
         let first = asked(Request::post("/payments/1?a=1&b=2"), "{}");
-        assert_eq!(first, asked(Request::post("/payments/1?b=2&a=1"), " {} "));
+        assert_eq!(first, asked(Request::post("/payments/1?b=2&a=1"), "{}"));
         for other in ["/payments/2?a=1&b=2", "/payments/1?a=1&b=3", "/payments/1"] {
             assert_ne!(first, asked(Request::post(other), "{}"));
         }
@@ -133,6 +157,14 @@ mod tests {
         let json = |value: &str| asked(Request::post("/a").header("content-type", value), "{}");
         assert_eq!(json("application/json"), json("Application/JSON; charset=utf-8"));
         assert_ne!(json("application/json"), json("text/json"));
+        let spaced = |media_type: &str, body: &str| {
+            asked(Request::post("/a").header("content-type", media_type), body)
+        };
+        for (media_type, is_json) in
+            [("application/json", true), ("application/x+json", true), ("text/plain", false)]
+        {
+            assert_eq!(spaced(media_type, "1.0") == spaced(media_type, " 1 "), is_json, "{media_type}");
+        }
     }
 
     /// A client chooses another boundary for each try.

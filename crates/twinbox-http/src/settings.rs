@@ -1,5 +1,5 @@
 //! How a route treats its keys.
-use crate::{flights::Flights, key::KeyRule, problem::CodeStyle, rate::ReplayRate};
+use crate::{flights::Flights, key::KeyRule, problem::CodeStyle, rate::ReplayRate, stored::may_be_kept};
 use axum::{
     body::Body,
     http::{HeaderName, Response, request::Parts},
@@ -12,6 +12,7 @@ use twinbox_sql::{Dialect, Store, operation::OperationPolicy};
 
 /// For how long answers may be kept.
 const KEEP_RANGE: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(90 * 24 * 3600));
+const LEASE_MIN: Duration = Duration::from_secs(1);
 const BODY_MAX: usize = 1024 * 1024;
 const ANSWER_MAX: usize = 64 * 1024;
 
@@ -30,6 +31,13 @@ pub struct Caller {
     pub tenant: String,
     /// A name that stays when credentials change: no token, no API key.
     pub principal: String,
+}
+
+impl Caller {
+    /// For a service with a single caller: whoever sends the key of another gets its answer.
+    pub fn only_one(_: &Parts) -> Self {
+        Self::default()
+    }
 }
 
 /// Where a large answer can be made again from. A handler puts it into the extensions of its response.
@@ -79,7 +87,10 @@ pub(crate) type Render = dyn Fn(ResultRef, Parts) -> BoxFuture<'static, Response
 
 impl<DB: Dialect> Idempotency<DB> {
     /// What was done stays known for 24 hours. Keys are of a method and a route as it is declared: `POST_/payments/{id}`.
-    pub fn new(store: Store<DB>) -> Self {
+    ///
+    /// `caller` says who asks, by what an outer layer has found out: a name that stays when credentials change. What one has
+    /// done, no other is told. [`Caller::only_one`] where there is one.
+    pub fn new(store: Store<DB>, caller: impl Fn(&Parts) -> Caller + Send + Sync + 'static) -> Self {
         let connections = usize::try_from(store.pool().options().get_max_connections()).unwrap_or(usize::MAX);
         let waiters = (connections / 4).clamp(1, Semaphore::MAX_PERMITS);
         Self(Arc::new(Settings {
@@ -101,7 +112,7 @@ impl<DB: Dialect> Idempotency<DB> {
             alias_names: false,
             also_replayed: false,
             shared: false,
-            caller: Arc::new(|_| Caller::default()),
+            caller: Arc::new(caller),
             render: None,
             flights: Arc::default(),
             rate: Arc::default(),
@@ -145,7 +156,7 @@ impl<DB: Dialect> Idempotency<DB> {
     /// that long passes before somebody else may go on. Such a route needs keys, [`optional`](Self::optional) or not.
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
-        self.with(|settings| settings.lease = Some(lease))
+        self.with(|settings| settings.lease = Some(lease.max(LEASE_MIN)))
     }
 
     /// Which keys are taken.
@@ -173,12 +184,6 @@ impl<DB: Dialect> Idempotency<DB> {
     #[must_use]
     pub fn refuse_unused(self, refuse: bool) -> Self {
         self.with(|settings| settings.unused_refused = refuse)
-    }
-
-    /// Who asks, by what an outer layer has found out. Without it all callers share their keys.
-    #[must_use]
-    pub fn caller(self, caller: impl Fn(&Parts) -> Caller + Send + Sync + 'static) -> Self {
-        self.with(|settings| settings.caller = Arc::new(caller))
     }
 
     /// All of a tenant share their keys. Whoever uses the key of another is told that it was used for another request.
@@ -231,10 +236,11 @@ impl<DB: Dialect> Idempotency<DB> {
         })
     }
 
-    /// A header of the application's that is kept with an answer.
+    /// A header of the application's that is kept with an answer. Of cookies, credentials, dates, rates and connections none
+    /// ever is.
     #[must_use]
     pub fn keep_header(self, name: HeaderName) -> Self {
-        self.with(|settings| settings.also_kept.push(name))
+        self.with(|settings| settings.also_kept.extend(Some(name).filter(may_be_kept)))
     }
 
     /// How `error_code` is spelled.

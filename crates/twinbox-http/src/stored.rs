@@ -2,16 +2,35 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// What of a response is stored with it. Never what is of one connection, one moment or one caller's session.
-const KEPT: [HeaderName; 8] = [
+const KEPT: [HeaderName; 10] = [
     header::CONTENT_TYPE,
     header::CONTENT_LANGUAGE,
+    header::CONTENT_ENCODING,
     header::LOCATION,
     header::CONTENT_LOCATION,
     header::ETAG,
     header::LAST_MODIFIED,
     header::LINK,
     HeaderName::from_static("deprecation"),
+    HeaderName::from_static("sunset"),
 ];
+
+/// What is never stored, whoever asks for it.
+const NEVER: [HeaderName; 8] = [
+    header::SET_COOKIE,
+    header::AUTHORIZATION,
+    header::WWW_AUTHENTICATE,
+    header::PROXY_AUTHENTICATE,
+    header::DATE,
+    header::CONNECTION,
+    header::TRANSFER_ENCODING,
+    HeaderName::from_static("traceparent"),
+];
+
+/// Whether the application may have it kept, and it is not kept anyway.
+pub(crate) fn may_be_kept(name: &HeaderName) -> bool {
+    !KEPT.contains(name) && !NEVER.contains(name) && !name.as_str().starts_with("ratelimit")
+}
 
 /// Name, length and value of each, whatever bytes a value has: the lengths as big-endian u32.
 pub(crate) fn headers(all: &HeaderMap, also: &[HeaderName]) -> Vec<u8> {

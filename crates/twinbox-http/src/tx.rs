@@ -7,7 +7,10 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
 };
 use twinbox_core::id;
@@ -48,7 +51,7 @@ pub struct IdemTx<DB: Dialect> {
 /// async fn create_payment(mut lease: IdemLease<Postgres>) -> Result<StatusCode, Fault> {
 ///     let charge = match lease.recovery_point() {
 ///         Some(charge) => charge.to_owned(),
-///         None => charge(&lease.token("charge")).await?,
+///         None => charge(&lease.token("charge", 0)).await?,
 ///     };
 ///     lease.save(&charge).await?;
 ///     let mut idem = lease.begin().await?;
@@ -122,7 +125,7 @@ impl<DB: Dialect> Held<DB> {
 
     /// Whether the handler goes on with a transaction although it has answered.
     pub(crate) fn is_kept(&self) -> bool {
-        self.0.lent.load(Relaxed) > 0
+        self.0.lent.load(Acquire) > 0
     }
 
     pub(crate) fn is_fenced(&self) -> bool {
@@ -204,27 +207,40 @@ impl<DB: Dialect> IdemLease<DB> {
         self.lease().recovery_point()
     }
 
-    /// The idempotency key for a vendor: the same for each try of this request, another for each `kind` of call.
-    pub fn token(&self, kind: &str) -> String {
-        id::derive("token/1", &[self.lease().key().domain_id().as_bytes(), kind.as_bytes()]).to_string()
+    /// The idempotency key for a vendor: the same for each try of this request, another for each `kind` of call. Begin with
+    /// `generation` 0, and count up only after the vendor has said that it did not do it: many keep such an answer under
+    /// the key, and would give it again.
+    pub fn token(&self, kind: &str, generation: u32) -> String {
+        let id = self.lease().key().domain_id();
+        id::derive("token/1", &[id.as_bytes(), kind.as_bytes(), &generation.to_be_bytes()]).to_string()
+    }
+
+    /// What an `IdemTx` that was dropped has written.
+    async fn roll_back(&self) {
+        if let Some(operation) = self.held.with(|work| work.operation.take()) {
+            operation.abandon().await;
+        }
     }
 
     /// Commits how far the request has come, for whoever goes on after this one. From then on the key belongs to this
-    /// request, even if it fails.
+    /// request, even if it fails. What an `IdemTx` has written that was begun and dropped is rolled back.
     ///
     /// # Errors
-    /// Another has the key, because this one stood still for longer than the lease; or the database refused or is away.
+    /// Another has the key, because this one stood still for longer than the lease. An `IdemTx` of it is still alive. Or
+    /// the database refused or is away.
     pub async fn save(&mut self, point: &str) -> Result<(), Error> {
+        self.roll_back().await;
         let saved = self.lease.as_mut().expect("it is there until it is dropped").save(point).await;
         self.held.told(saved)
     }
 
-    /// Begins the transaction that commits with the key when the handler has answered. One at a time: a second waits for
-    /// the first to be dropped, which rolls it back.
+    /// Begins the transaction that commits with the key when the handler has answered. What was written in one before, and
+    /// dropped, is rolled back.
     ///
     /// # Errors
     /// As [`save`](Self::save).
     pub async fn begin(&self) -> Result<IdemTx<DB>, Error> {
+        self.roll_back().await;
         let operation = self.held.told(self.lease().begin().await)?;
         Ok(self.held.clone().tx(operation))
     }
@@ -233,10 +249,10 @@ impl<DB: Dialect> IdemLease<DB> {
 impl<DB: Dialect> Drop for IdemTx<DB> {
     fn drop(&mut self) {
         let operation = self.operation.take();
-        self.held.0.lent.fetch_sub(1, Relaxed);
         // A second one of a lease: what the first wrote is rolled back, not committed beside it.
         let before = self.held.with(|work| std::mem::replace(&mut work.operation, operation));
         drop(before);
+        self.held.0.lent.fetch_sub(1, Release);
     }
 }
 

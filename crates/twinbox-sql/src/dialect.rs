@@ -47,7 +47,7 @@ use sqlx::{
     ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Pool, Type, database::HasStatementCache,
 };
 use sqlx_core::transaction::TransactionManager as _;
-use std::cmp::Ordering;
+use std::{cmp::Ordering, time::Duration};
 use twinbox_core::draft::Fields;
 use uuid::Uuid;
 
@@ -270,19 +270,31 @@ pub trait Dialect:
         guard: &mut Option<Self::Guard>,
     ) -> impl Future<Output = Result<Claims<Uuid>, Error>> + Send;
     /// Takes the key of an operation, if it is free, in a transaction that only Twinbox may commit. Who asks the
-    /// same is waited for, and that is contention when it takes too long; who asks something else is not.
+    /// same is waited for, and that may be contention when it takes too long; who asks something else is not.
     #[doc(hidden)]
     fn claim_operation(
         conn: &mut Self::Connection,
         statements: &Statements,
         claim: &OperationClaim<'_>,
-    ) -> impl Future<Output = Result<Option<OperationClaimed<Self::Guard>>, Error>> + Send;
-    /// Marks a transaction that has written as one that only Twinbox may commit.
+    ) -> impl Future<Output = Result<OperationClaimed<Self::Guard>, Error>> + Send;
+    /// Marks a transaction that has written as one that only Twinbox may commit, and that ends when its process says nothing
+    /// for so long.
     #[doc(hidden)]
     fn guard(
         conn: &mut Self::Connection,
         statements: &Statements,
+        idle_max: Duration,
     ) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
+    /// The end of the statement that stores the answer of an operation, and what it binds. Where that says
+    /// so, the statement is [`allow_commit`](Self::allow_commit) too, and writes nothing if the handler ended the transaction.
+    #[doc(hidden)]
+    const ANSWER_GUARDED: &'static str;
+    #[doc(hidden)]
+    fn answer_guard(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        guard: &Self::Guard,
+    ) -> impl Future<Output = Result<String, Error>> + Send;
     /// Lets the commit that follows through, unless the handler ended the transaction.
     #[doc(hidden)]
     fn allow_commit(

@@ -40,6 +40,14 @@ impl<DB: Dialect> Guarded<DB> {
         DB::allow_commit(self.tx.connection(), &self.scope.statements, &self.guard).await
     }
 
+    /// The same, by the statement that stores an answer: what that has to bind.
+    pub(crate) async fn allow_answer(&mut self) -> Result<String, Error> {
+        if self.scope.savepoint_abandoned() {
+            return Err(crate::tx::savepoint_abandoned());
+        }
+        DB::answer_guard(self.tx.connection(), &self.scope.statements, &self.guard).await
+    }
+
     pub(crate) async fn commit(self) -> Result<(), Error> {
         self.tx.commit_guarded().await?;
         if DB::committed(&self.guard) { Ok(()) } else { Err(crate::dialect::transaction_ended()) }

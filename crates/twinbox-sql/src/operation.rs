@@ -18,17 +18,17 @@ pub use lease::Lease;
 pub use run::{OperationError, Outcome};
 
 use crate::{
-    Dialect, Error, ErrorKind, Store, Tx, guarded::Guarded, scope::Scope, sql::Statements, sql::query,
+    Dialect, Error, Store, Tx, error::sqlstate, guarded::Guarded, scope::Scope, sql::Statements, sql::query,
     text::text,
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted, id};
 use uuid::Uuid;
 
 /// Whose key it is, and for what: keys of others and of other operations are other keys.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct OperationKey {
     /// Whose data it is about. Empty where there is only one tenant.
     pub tenant: String,
@@ -65,6 +65,20 @@ impl OperationKey {
     }
 }
 
+/// For how long the transactions of operations stand still at most, unless somebody says otherwise.
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// Without the key, which may tell who paid for what: the first digits of its digest.
+impl fmt::Debug for OperationKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slot = String::from_iter(self.slot()[..4].iter().map(|byte| format!("{byte:02x}")));
+        f.debug_struct("OperationKey")
+            .field("scope", &self.scope)
+            .field("slot", &slot)
+            .finish_non_exhaustive()
+    }
+}
+
 /// How an operation is compared, waited for and remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OperationPolicy {
@@ -72,6 +86,9 @@ pub struct OperationPolicy {
     pub wait: Duration,
     /// For how long it is remembered. Default: 24 h.
     pub keep: Duration,
+    /// For how long its transaction may stand still between two statements, before Postgres ends it: whoever lost power
+    /// holds its key for so long. Default: 60 s.
+    pub idle_max: Duration,
     /// How requests are compared.
     pub algorithm: FingerprintAlgorithm,
 }
@@ -81,6 +98,7 @@ impl Default for OperationPolicy {
         Self {
             wait: Duration::from_secs(2),
             keep: Duration::from_secs(24 * 3600),
+            idle_max: IDLE_MAX,
             algorithm: FingerprintAlgorithm::default(),
         }
     }
@@ -158,11 +176,13 @@ pub struct Operation<DB: Dialect> {
     tx: Guarded<DB>,
     /// None: it has no key, and happens as often as it is asked for.
     slot: Option<[u8; 32]>,
+    /// The lease that waits for it to end. Dropped after the transaction.
+    entered: Option<lease::Entered>,
 }
 
 impl<DB: Dialect> Operation<DB> {
     pub(crate) fn without_key(tx: Guarded<DB>) -> Self {
-        Self { tx, slot: None }
+        Self { tx, slot: None, entered: None }
     }
 
     /// The transaction. What is published in it has fresh ids.
@@ -185,15 +205,15 @@ impl<DB: Dialect> Operation<DB> {
     /// ignored, or the database refused. [`ErrorKind::CommitUnknown`]: ask [`Store::find_operation`].
     pub async fn commit(mut self, answer: &Answer) -> Result<(), Error> {
         if let Err(error) = self.store(answer).await {
-            self.tx.rollback().await;
+            self.abandon().await;
             return Err(error);
         }
         self.tx.commit().await
     }
 
     async fn store(&mut self, answer: &Answer) -> Result<(), Error> {
-        self.tx.allow_commit().await?;
-        let Some(slot) = self.slot else { return Ok(()) };
+        let Some(slot) = self.slot else { return self.tx.allow_commit().await };
+        let guard = self.tx.allow_answer().await?;
         let (body, reference) = match &answer.body {
             AnswerBody::Inline(body) => (Some(body.clone()), None),
             AnswerBody::Reference(name) => (None, Some(text(name).into_owned())),
@@ -208,17 +228,24 @@ impl<DB: Dialect> Operation<DB> {
             .bind(answer.body.kind().to_owned())
             .bind(reference)
             .bind(slot.to_vec())
+            .bind(guard)
             .execute(self.tx.connection())
-            .await?;
-        match DB::rows_affected(&stored) {
-            1 => Ok(()),
-            _ => Err(Error::new(ErrorKind::LeaseLost, "the key of the operation was deleted while it ran")),
+            .await;
+        match stored {
+            Ok(stored) if DB::rows_affected(&stored) == 1 => Ok(()),
+            Ok(_) => Err(crate::dialect::transaction_ended()),
+            Err(error) if sqlstate(&error).as_deref() == Some("25P02") => {
+                Err(crate::dialect::transaction_aborted())
+            }
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Rolls back: nothing is written, and the key is free.
     pub async fn abandon(self) {
-        self.tx.rollback().await;
+        let Self { tx, entered, .. } = self;
+        tx.rollback().await;
+        drop(entered);
     }
 }
 
@@ -229,19 +256,25 @@ impl<DB: Dialect> Store<DB> {
     /// The database refused or is away, or on SQLite others write for too long.
     pub async fn begin_without_key(&self) -> Result<Operation<DB>, Error> {
         let mut tx = self.begin().await?;
-        let guard = DB::guard(tx.connection(), self.statements()).await?;
+        let guard = DB::guard(tx.connection(), self.statements(), IDLE_MAX).await?;
         let scope = Scope::of_operation(self.statements().clone(), Uuid::now_v7());
         Ok(Operation::without_key(Guarded::new(tx, guard, scope)))
     }
 
-    /// What an operation ended with, if it did. After [`ErrorKind::CommitUnknown`] it tells what happened.
+    /// What an operation ended with, if it did and if it was this `request`. After [`ErrorKind::CommitUnknown`] it tells
+    /// what happened.
     ///
     /// # Errors
     /// The database refused or is away.
-    pub async fn find_operation(&self, key: &OperationKey) -> Result<Option<Answer>, Error> {
+    pub async fn find_operation(
+        &self,
+        key: &OperationKey,
+        request: Fingerprinted<'_>,
+    ) -> Result<Option<Answer>, Error> {
         let mut conn = self.connection().await?;
         let known = find::<DB>(&mut conn, self.statements(), &key.slot()).await?;
         conn.done().await?;
+        let known = known.filter(|known| !known.has_expired && known.is_of(key, request));
         Ok(known.and_then(|known| known.answer))
     }
 }
@@ -251,6 +284,7 @@ struct Known {
     algorithm: String,
     hash: Vec<u8>,
     principal: String,
+    has_expired: bool,
     /// None: somebody is at it, or was.
     answer: Option<Answer>,
 }
@@ -294,6 +328,7 @@ async fn find<DB: Dialect>(
         hash: row.try_get(0)?,
         algorithm: row.try_get(1)?,
         principal: row.try_get(2)?,
+        has_expired: row.try_get(9)?,
         answer: (status != "pending").then_some(answer),
     }))
 }

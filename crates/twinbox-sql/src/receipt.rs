@@ -1,6 +1,11 @@
 //! Webhooks that come in: the receipt and what follows from it in one transaction.
 use crate::{
-    Dialect, Error, Store, guarded::Guarded, operation::Operation, scope::Scope, sql::query, text::text,
+    Dialect, Error, Store,
+    guarded::Guarded,
+    operation::{IDLE_MAX, Operation},
+    scope::Scope,
+    sql::query,
+    text::text,
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
@@ -85,7 +90,7 @@ impl<DB: Dialect> Store<DB> {
             .await?;
         if new.is_some() {
             let parts = [&*provider, &*endpoint, &*dedup_id].map(str::as_bytes);
-            let guard = DB::guard(tx.connection(), self.statements()).await?;
+            let guard = DB::guard(tx.connection(), self.statements(), IDLE_MAX).await?;
             let scope = Scope::of_operation(self.statements().clone(), id::derive("webhook/1", &parts));
             return Ok(Received::Open(Operation::without_key(Guarded::new(tx, guard, scope))));
         }

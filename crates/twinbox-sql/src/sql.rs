@@ -239,17 +239,20 @@ statements! {
             AND k.request_hash = excluded.request_hash AND k.principal = excluded.principal)) \
         RETURNING attempts, recovery_point{}", DB::CLAIM_OPERATION[0], DB::CLAIM_OPERATION[1], DB::CLAIM_OPERATION[2]);
     find_operation: "SELECT request_hash, hash_alg, principal, status, http_code, response_headers, response_body, \
-        body_kind, result_ref FROM {idempotency_keys} WHERE slot = ?";
+        body_kind, result_ref, expires_at <= {now} FROM {idempotency_keys} WHERE slot = ?";
     answer_operation: "UPDATE {idempotency_keys} SET status = ?, http_code = ?, response_headers = ?, \
-        response_body = ?, body_kind = ?, result_ref = ?, lease_until = NULL, updated_at = {now} WHERE slot = ?";
+        response_body = ?, body_kind = ?, result_ref = ?, lease_until = NULL, updated_at = {now} WHERE slot = ?"
+        .to_owned() + DB::ANSWER_GUARDED;
     enter_operation: "UPDATE {idempotency_keys} SET owner = NULL WHERE slot = ? AND owner = ? AND status = 'pending'";
     save_operation: "UPDATE {idempotency_keys} SET recovery_point = ?, lease_until = {after}, updated_at = {now} \
-        WHERE slot = ? AND owner = ? AND status = 'pending'";
+        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
     renew_operation: "UPDATE {idempotency_keys} SET lease_until = {after} \
-        WHERE slot = ? AND owner = ? AND status = 'pending'";
-    release_operation: "UPDATE {idempotency_keys} SET lease_until = {now} \
-        WHERE slot = ? AND owner = ? AND status = 'pending'";
-    forget_operation: "DELETE FROM {idempotency_keys} WHERE slot = ? AND owner = ? AND status = 'pending'";
+        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
+    // Nobody's any more, so that a renewal which is on its way finds nothing.
+    release_operation: "UPDATE {idempotency_keys} SET owner = ?, lease_until = {now} \
+        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
+    forget_operation: "DELETE FROM {idempotency_keys} \
+        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending' AND recovery_point IS NULL";
     // By primary key, both.
     receive: format!("{}INSERT INTO {{webhook_receipts}} AS r (provider, endpoint, dedup_id, dedup_basis, payload_hash, \
         secret, expires_at) SELECT ?, ?, ?, ?, ?, ?, {{after}} {} ON CONFLICT (provider, endpoint, dedup_id) \

@@ -4,10 +4,13 @@ use integration_tests::refunds::{Shop, hooks, leased_router, ping, router};
 use sqlx::PgPool;
 use std::{env, error::Error, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
-use twinbox::{Dialect, Store, http::Idempotency};
+use twinbox::{
+    Dialect, Store,
+    http::{Caller, Idempotency},
+};
 
 /// After a crash this long passes before somebody else goes on.
-const LEASE: Duration = Duration::from_millis(500);
+const LEASE: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -20,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn serve<DB: Dialect>(store: Store<DB>) -> Result<(), Box<dyn Error>> {
-    let layer = Idempotency::new(store.clone());
+    let layer = Idempotency::new(store.clone(), Caller::only_one);
     let (shop, leased) = (Arc::new(Shop::default()), layer.clone().scope("leased").lease(LEASE));
     let app = Router::new()
         .nest("/leased", leased_router(leased, shop.clone()))

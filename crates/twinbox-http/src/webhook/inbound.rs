@@ -4,10 +4,11 @@ use crate::{
     disposition::Disposition,
     layer::{Handles, guarded},
     problem::{CodeStyle, Problem},
+    request::whole,
     tx::{Held, Work},
 };
 use axum::{
-    body::{Body, Bytes, to_bytes},
+    body::{Body, Bytes},
     http::{Request, Response, request::Parts},
 };
 use futures::future::BoxFuture;
@@ -118,7 +119,10 @@ impl<DB: Dialect> Inbound<DB> {
 impl<DB: Dialect> Settings<DB> {
     async fn answer<S: Handles>(self: Arc<Self>, handler: S, request: Request<Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
-        let Ok(body) = to_bytes(body, self.body_max).await else { return told(&Problem::BodyTooLarge) };
+        let body = match whole(body, self.body_max).await {
+            Ok(body) => body,
+            Err(problem) => return told(&problem),
+        };
         let verified = match self.verify(&parts, &body) {
             Ok(verified) => verified,
             Err(refused) => {
@@ -219,7 +223,8 @@ fn id_at(body: &[u8], pointer: &str) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     match body.pointer(pointer)? {
         Value::String(id) if !id.is_empty() => Some(id.clone()),
-        Value::Number(id) => Some(id.to_string()),
+        // Of a larger one digits may be gone.
+        Value::Number(id) if id.is_u64() || id.is_i64() => Some(id.to_string()),
         _ => None,
     }
 }

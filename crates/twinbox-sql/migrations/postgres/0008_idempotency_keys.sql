@@ -27,7 +27,7 @@ CREATE TABLE {idempotency_keys} (
 -- For the purge.
 CREATE INDEX idempotency_keys_expires_at ON {idempotency_keys} (expires_at);
 -- For operators.
-CREATE INDEX idempotency_keys_key ON {idempotency_keys} (scope, key);
+CREATE INDEX idempotency_keys_key ON {idempotency_keys} (scope, left(key, 255));
 -- Refuses a COMMIT that does not come from the runtime, in the transaction in which the operation ends.
 CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF owner ON {idempotency_keys}
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.owner IS NULL) EXECUTE FUNCTION {refuse_commit}();

@@ -27,6 +27,8 @@ pub struct Claim<'a> {
 pub struct OperationClaim<'a> {
     pub(crate) key: &'a OperationKey,
     pub(crate) slot: &'a [u8; 32],
+    /// What those have in common who wait for each other.
+    pub(crate) same: &'a Fingerprint,
     pub(crate) fingerprint: &'a Fingerprint,
     pub(crate) policy: &'a OperationPolicy,
     /// Who holds it beyond the transaction, and for how long.
@@ -55,14 +57,16 @@ impl OperationClaim<'_> {
     }
 }
 
-/// The key is taken, in a transaction.
+/// What became of the claim of an operation.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct OperationClaimed<G> {
-    /// Counted from 1.
-    pub(crate) attempt: i64,
-    pub(crate) recovery_point: Option<String>,
-    pub(crate) guard: G,
+pub enum OperationClaimed<G> {
+    /// The key is this one's, in the transaction. Attempts are counted from 1.
+    Open { attempt: i64, recovery_point: Option<String>, guard: G },
+    /// Who asks the same is at it.
+    InFlight,
+    /// Its row says by whom; without one, another request is at it.
+    Taken,
 }
 
 /// Which messages are new, and the newest among those of the consumer whose claims were deleted.

@@ -12,6 +12,7 @@ use crate::{
     sql::{Statements, query},
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Row as _};
+use std::time::Duration;
 use twinbox_core::draft::Fields;
 use uuid::Uuid;
 
@@ -22,6 +23,18 @@ const LOOKS: usize = 3;
 /// Before COMMIT: whether it is the transaction of the claim. Bind: its guard.
 pub(crate) const ALLOW_COMMIT: &str =
     "SELECT pg_current_xact_id_if_assigned()::text = $1 AND set_config('twinbox.commit', $1, true) = $1";
+
+/// A name that a handler gave to a statement may mean another's on the next server.
+pub(crate) async fn unnamed(conn: &mut PgConnection, statements: &Statements) -> Result<(), Error> {
+    if statements.named || conn.cached_statements_size() == 0 {
+        return Ok(());
+    }
+    conn.clear_cached_statements().await?;
+    Err(Error::new(
+        ErrorKind::Configuration,
+        "behind a pooler a statement must have no name: say `.persistent(false)` to each of the handler",
+    ))
+}
 
 async fn server(conn: &mut PgConnection) -> Result<i32, Error> {
     // Without arguments and without a name: right behind a pooler too.
@@ -59,11 +72,7 @@ impl Dialect for Postgres {
     const CLAIM_ONE: Option<&'static str> = Some(claim::CLAIM_ONE);
     const CLAIM_OPERATION: [&'static str; 3] = claim::CLAIM_OPERATION;
     const RECEIVE: [&'static str; 3] = claim::RECEIVE;
-    const PURGE_RECEIPTS: &'static str = "WITH old AS MATERIALIZED (
-            SELECT provider, endpoint, dedup_id FROM {webhook_receipts} WHERE expires_at <= (SELECT {now})
-            ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED
-        ) DELETE FROM {webhook_receipts} AS r USING old
-        WHERE r.provider = old.provider AND r.endpoint = old.endpoint AND r.dedup_id = old.dedup_id";
+    const PURGE_RECEIPTS: &'static str = claim::PURGE_RECEIPTS;
     const PURGE_OPERATIONS: &'static str = "DELETE FROM {idempotency_keys} WHERE slot = ANY(ARRAY(
             SELECT slot FROM {idempotency_keys}
             WHERE expires_at <= (SELECT {now}) AND (lease_until IS NULL OR lease_until <= (SELECT {now}))
@@ -328,13 +337,33 @@ impl Dialect for Postgres {
         conn: &mut PgConnection,
         statements: &Statements,
         claim: &OperationClaim<'_>,
-    ) -> Result<Option<OperationClaimed<String>>, Error> {
+    ) -> Result<OperationClaimed<String>, Error> {
         claim::claim_operation(conn, statements, claim).await
     }
 
-    async fn guard(conn: &mut PgConnection, statements: &Statements) -> Result<String, Error> {
-        let guard = sqlx::query_scalar("SELECT pg_current_xact_id()::text").persistent(statements.named);
+    async fn guard(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        idle_max: Duration,
+    ) -> Result<String, Error> {
+        let guard = sqlx::query_scalar(
+            "SELECT pg_current_xact_id()::text FROM set_config('idle_in_transaction_session_timeout', $1, true)",
+        );
+        let guard = guard.persistent(statements.named).bind(claim::idle_max(idle_max));
         Ok(guard.fetch_one(conn).await?)
+    }
+
+    const ANSWER_GUARDED: &'static str =
+        " AND set_config('twinbox.commit', ?, true) = pg_current_xact_id()::text";
+
+    async fn answer_guard(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        guard: &String,
+    ) -> Result<String, Error> {
+        exactly_one::<Postgres>(conn)?;
+        unnamed(conn, statements).await?;
+        Ok(guard.clone())
     }
 
     async fn allow_commit(
@@ -342,14 +371,7 @@ impl Dialect for Postgres {
         statements: &Statements,
         guard: &String,
     ) -> Result<(), Error> {
-        exactly_one::<Postgres>(conn)?;
-        if !statements.named && conn.cached_statements_size() > 0 {
-            conn.clear_cached_statements().await?;
-            return Err(Error::new(
-                ErrorKind::Configuration,
-                "behind a pooler a statement must have no name: say `.persistent(false)` to each of the handler",
-            ));
-        }
+        Self::answer_guard(conn, statements, guard).await?;
         let same: Result<Option<bool>, _> =
             sqlx::query_scalar(ALLOW_COMMIT).persistent(statements.named).bind(guard).fetch_one(conn).await;
         match same {

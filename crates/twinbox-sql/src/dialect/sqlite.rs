@@ -201,26 +201,36 @@ impl Dialect for Sqlite {
         conn: &mut SqliteConnection,
         statements: &Statements,
         claim: &OperationClaim<'_>,
-    ) -> Result<Option<OperationClaimed<CommitGate>>, Error> {
+    ) -> Result<OperationClaimed<CommitGate>, Error> {
         let claimed =
             claim.bind(query::<Sqlite>(&statements.claim_operation)).fetch_optional(&mut *conn).await?;
-        let Some(row) = claimed else { return Ok(None) };
+        let Some(row) = claimed else { return Ok(OperationClaimed::Taken) };
         let (attempt, recovery_point) = (row.try_get(0)?, row.try_get(1)?);
-        Ok(Some(OperationClaimed { attempt, recovery_point, guard: CommitGate::close(conn).await? }))
+        Ok(OperationClaimed::Open { attempt, recovery_point, guard: CommitGate::close(conn).await? })
     }
 
-    async fn guard(conn: &mut SqliteConnection, _: &Statements) -> Result<CommitGate, Error> {
+    async fn guard(conn: &mut SqliteConnection, _: &Statements, _: Duration) -> Result<CommitGate, Error> {
         CommitGate::close(conn).await
+    }
+
+    const ANSWER_GUARDED: &'static str = " AND ? = ''";
+
+    async fn answer_guard(
+        conn: &mut SqliteConnection,
+        _: &Statements,
+        gate: &CommitGate,
+    ) -> Result<String, Error> {
+        exactly_one::<Sqlite>(conn)?;
+        gate.0.compare_exchange(CLOSED, ALLOWED, SeqCst, SeqCst).map_err(|_| transaction_ended())?;
+        Ok(String::new())
     }
 
     async fn allow_commit(
         conn: &mut SqliteConnection,
-        _: &Statements,
+        statements: &Statements,
         gate: &CommitGate,
     ) -> Result<(), Error> {
-        exactly_one::<Sqlite>(conn)?;
-        gate.0.compare_exchange(CLOSED, ALLOWED, SeqCst, SeqCst).map_err(|_| transaction_ended())?;
-        Ok(())
+        Self::answer_guard(conn, statements, gate).await.map(drop)
     }
 
     /// sqlx's rollback fails when SQLite has none to roll back, and then counts a transaction for ever:

@@ -6,13 +6,19 @@ use crate::{
     guarded::Guarded,
 };
 use std::time::Duration;
-use twinbox_core::{Fingerprint, Fingerprinted, crash};
+use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted, crash};
 use uuid::Uuid;
+
+/// How often it is looked again who holds a key, and how long between: a rollback gives its locks up one by one.
+const LOOKS: u32 = 3;
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The key is this one's, from the transaction on.
 pub(super) struct Taken<DB: Dialect> {
     pub(super) tx: OwnedTx<DB>,
-    pub(super) claimed: OperationClaimed<DB::Guard>,
+    pub(super) guard: DB::Guard,
+    pub(super) attempt: i64,
+    pub(super) recovery_point: Option<String>,
 }
 
 /// Who holds the key beyond the transaction, and for how long.
@@ -32,9 +38,9 @@ impl<DB: Dialect> Store<DB> {
     ) -> Result<Begun<Operation<DB>>, Error> {
         let begun = self.take_operation(key, request, policy, None).await?;
         crash::point("operation.after_claim");
-        Ok(begun.map(|Taken { tx, claimed }| {
-            let tx = Guarded::new(tx, claimed.guard, scope(self.statements(), key));
-            Operation { tx, slot: Some(key.slot()) }
+        Ok(begun.map(|Taken { tx, guard, .. }| {
+            let tx = Guarded::new(tx, guard, scope(self.statements(), key));
+            Operation { tx, slot: Some(key.slot()), entered: None }
         }))
     }
 
@@ -45,35 +51,47 @@ impl<DB: Dialect> Store<DB> {
         policy: &OperationPolicy,
         holder: Option<Holder>,
     ) -> Result<Begun<Taken<DB>>, Error> {
-        let (slot, mut algorithm) = (key.slot(), policy.algorithm);
+        let slot = key.slot();
+        // One algorithm for what waits for each other, whatever a deployment compares by.
+        let same = Fingerprint::of(FingerprintAlgorithm::ExactJson, request);
+        let mut algorithm = policy.algorithm;
+        let mut gone = 0;
         loop {
             let fingerprint = Fingerprint::of(algorithm, request);
-            let claim = OperationClaim { key, slot: &slot, fingerprint: &fingerprint, policy, holder };
+            let claim =
+                OperationClaim { key, slot: &slot, same: &same, fingerprint: &fingerprint, policy, holder };
             let mut tx = self.begin().await?;
-            match DB::claim_operation(tx.connection(), self.statements(), &claim).await {
-                Ok(Some(claimed)) => {
-                    return Ok(Begun::Open(Taken { tx, claimed }));
+            let is_busy = match DB::claim_operation(tx.connection(), self.statements(), &claim).await {
+                Ok(OperationClaimed::Open { attempt, recovery_point, guard }) => {
+                    return Ok(Begun::Open(Taken { tx, guard, attempt, recovery_point }));
                 }
-                Ok(None) => {}
+                Ok(OperationClaimed::Taken) => false,
+                Ok(OperationClaimed::InFlight) => true,
                 Err(error) if error.is_contention() => {
                     tx.rollback().await?;
-                    return Ok(Begun::InFlight);
+                    tx = self.begin().await?;
+                    true
                 }
                 Err(error) => return Err(error),
-            }
+            };
             let known = find::<DB>(tx.connection(), self.statements(), &slot).await?;
             tx.rollback().await?;
-            // Without a row another request with the key holds it, and has not committed.
-            let Some(known) = known.filter(|known| known.is_of(key, request)) else {
-                return Ok(Begun::Mismatch);
-            };
             match known {
-                Known { answer: Some(answer), .. } => return Ok(Begun::Known(answer)),
+                Some(known) if known.has_expired => return Ok(Begun::InFlight),
+                Some(known) if !known.is_of(key, request) => return Ok(Begun::Mismatch),
+                Some(Known { answer: Some(answer), .. }) => return Ok(Begun::Known(answer)),
                 // Taken by an earlier release, and perhaps free.
-                known if known.algorithm != fingerprint.algorithm().as_str() => {
+                Some(known) if !is_busy && known.algorithm != fingerprint.algorithm().as_str() => {
                     algorithm = known.algorithm().unwrap_or(algorithm);
                 }
-                _ => return Ok(Begun::InFlight),
+                Some(_) => return Ok(Begun::InFlight),
+                None if is_busy => return Ok(Begun::InFlight),
+                // Another request with the key holds it and has not committed, or whoever held it was just giving it up.
+                None if gone == LOOKS => return Ok(Begun::Mismatch),
+                None => {
+                    gone += 1;
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
             }
         }
     }

@@ -2,15 +2,18 @@
 use super::{Begun, Operation, OperationKey, OperationPolicy, claim::Taken, scope};
 use crate::{
     Dialect, Error, ErrorKind, Store,
-    dialect::OperationClaimed,
     guarded::Guarded,
     sql::{Statement, query},
     text::text,
 };
+use sqlx::query::Query;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool,
+            Ordering::{AcqRel, Acquire, Release},
+        },
     },
     time::Duration,
 };
@@ -20,6 +23,8 @@ use uuid::Uuid;
 
 /// Between two looks at a key that somebody holds.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+/// Between two renewals, however short a lease is.
+const RENEWALS_MIN: Duration = Duration::from_millis(10);
 /// However often it is renewed: whoever hangs for longer has lost its key.
 const HELD_MAX: Duration = Duration::from_secs(15 * 60);
 
@@ -34,6 +39,7 @@ pub struct Lease<DB: Dialect> {
     key: OperationKey,
     attempt: u32,
     recovery_point: Option<String>,
+    idle_max: Duration,
     renewing: tokio::task::AbortHandle,
 }
 
@@ -42,9 +48,12 @@ struct Held<DB: Dialect> {
     slot: [u8; 32],
     owner: Uuid,
     lease: Duration,
-    /// In its transaction, the row is locked.
-    entered: AtomicBool,
+    /// While its transaction is open, which holds the row.
+    entered: Arc<AtomicBool>,
 }
+
+/// Until it is dropped, the lease has a transaction.
+pub(super) struct Entered(Arc<AtomicBool>);
 
 impl<DB: Dialect> Store<DB> {
     /// Takes the key of an operation for `lease` and commits that, or says what became of the operation before.
@@ -58,14 +67,16 @@ impl<DB: Dialect> Store<DB> {
         policy: &OperationPolicy,
         lease: Duration,
     ) -> Result<Begun<Lease<DB>>, Error> {
-        let until = Instant::now() + policy.wait;
+        let until = Instant::now() + policy.wait.min(HELD_MAX);
         let mut pause = LOOK_AGAIN.0;
         let owner = Uuid::now_v7();
         loop {
             let wait = until.saturating_duration_since(Instant::now()).min(LOOK_AGAIN.1);
             let looking = OperationPolicy { wait, ..*policy };
             match self.take_operation(key, request, &looking, Some((owner, lease))).await? {
-                Begun::Open(taken) => return Ok(Begun::Open(self.hold(key, taken, owner, lease).await?)),
+                Begun::Open(taken) => {
+                    return Ok(Begun::Open(self.hold(key, policy, taken, owner, lease).await?));
+                }
                 Begun::Known(answer) => return Ok(Begun::Known(answer)),
                 Begun::Mismatch => return Ok(Begun::Mismatch),
                 Begun::InFlight if Instant::now() + pause < until => {
@@ -80,14 +91,14 @@ impl<DB: Dialect> Store<DB> {
     async fn hold(
         &self,
         key: &OperationKey,
+        policy: &OperationPolicy,
         taken: Taken<DB>,
         owner: Uuid,
         lease: Duration,
     ) -> Result<Lease<DB>, Error> {
-        let Taken { tx, claimed: OperationClaimed { attempt, recovery_point, guard } } = taken;
+        let Taken { tx, guard, attempt, recovery_point } = taken;
         drop(guard);
-        let held =
-            Held { store: self.clone(), slot: key.slot(), owner, lease, entered: AtomicBool::new(false) };
+        let held = Held { store: self.clone(), slot: key.slot(), owner, lease, entered: Arc::default() };
         let held = Arc::new(held);
         match tx.commit_guarded().await {
             // It is committed or not; either way the key is this one's, or free.
@@ -97,7 +108,7 @@ impl<DB: Dialect> Store<DB> {
         crash::point("operation.after_hold");
         let renewing = tokio::spawn(held.clone().keep()).abort_handle();
         let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
-        Ok(Lease { held, key: key.clone(), attempt, recovery_point, renewing })
+        Ok(Lease { held, key: key.clone(), attempt, recovery_point, idle_max: policy.idle_max, renewing })
     }
 }
 
@@ -125,8 +136,11 @@ impl<DB: Dialect> Lease<DB> {
     pub async fn save(&mut self, point: &str) -> Result<(), Error> {
         let point = text(point).into_owned();
         let held = &self.held;
-        let saved = held.update(&held.store.statements().save_operation, Some(point.clone()), true).await?;
-        if !saved {
+        held.outside()?;
+        let saved = held.update(&held.store.statements().save_operation, |save| {
+            save.bind(point.clone()).bind(held.micros())
+        });
+        if !saved.await? {
             return Err(lost());
         }
         self.recovery_point = Some(point);
@@ -137,21 +151,21 @@ impl<DB: Dialect> Lease<DB> {
     /// Begins the transaction in which the operation ends. Until that ends nobody else can take the key.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`]: another has the key, or had it and is done. Or the database refused or is away.
+    /// [`ErrorKind::LeaseLost`]: another has the key, or had it and is done. [`ErrorKind::Busy`]: the transaction before
+    /// has not ended. Or the database refused or is away.
     pub async fn begin(&self) -> Result<Operation<DB>, Error> {
-        let Held { store, slot, owner, entered, .. } = &*self.held;
+        let Held { store, slot, owner, .. } = &*self.held;
+        let entered = self.held.enter()?;
         let mut tx = store.begin().await?;
-        // From here on a renewal would wait for this transaction.
-        entered.store(true, Relaxed);
         let entering = query::<DB>(&store.statements().enter_operation).bind(slot.to_vec()).bind(*owner);
         let entering = entering.execute(tx.connection()).await?;
         if DB::rows_affected(&entering) != 1 {
             tx.rollback().await?;
             return Err(lost());
         }
-        let guard = DB::guard(tx.connection(), store.statements()).await?;
+        let guard = DB::guard(tx.connection(), store.statements(), self.idle_max).await?;
         let tx = Guarded::new(tx, guard, scope(store.statements(), &self.key));
-        Ok(Operation { tx, slot: Some(*slot) })
+        Ok(Operation { tx, slot: Some(*slot), entered: Some(entered) })
     }
 
     /// Gives up after a failure: whoever asks the same may try at once. Another request may not use the key.
@@ -160,22 +174,21 @@ impl<DB: Dialect> Lease<DB> {
     /// The database refused or is away: the key is free when the lease ends.
     pub async fn release(self) -> Result<(), Error> {
         let held = &self.held;
-        held.update(&held.store.statements().release_operation, None, false).await?;
+        held.update(&held.store.statements().release_operation, |release| release.bind(Uuid::now_v7()))
+            .await?;
         Ok(())
     }
 
-    /// Gives up without having done anything: the key is free for any request. With a recovery point as
+    /// Gives up without having done anything: the key is free for any request. Once something was saved, as
     /// [`release`](Self::release).
     ///
     /// # Errors
     /// The database refused or is away: the key is free when the lease ends.
     pub async fn forget(self) -> Result<(), Error> {
-        if self.recovery_point.is_some() {
-            return self.release().await;
-        }
         let held = &self.held;
-        held.update(&held.store.statements().forget_operation, None, false).await?;
-        Ok(())
+        // What was saved, the row knows: an answer to `save` may have been lost.
+        let forgotten = held.update(&held.store.statements().forget_operation, |forget| forget).await?;
+        if forgotten { Ok(()) } else { self.release().await }
     }
 }
 
@@ -189,41 +202,70 @@ impl<DB: Dialect> Held<DB> {
     async fn keep(self: Arc<Self>) {
         let until = Instant::now() + HELD_MAX;
         while Instant::now() < until {
-            sleep(self.lease / 3).await;
-            if self.entered.load(Relaxed) {
+            sleep((self.lease / 3).max(RENEWALS_MIN)).await;
+            if self.outside().is_err() {
                 continue;
             }
             match self.renew().await {
                 Ok(true) => {}
                 Ok(false) => return,
+                // Its own transaction has it, and it cannot be lost then.
+                Err(error) if error.is_contention() => {}
                 Err(error) => tracing::warn!(%error, "the key of an operation could not be renewed"),
             }
         }
     }
 
     async fn renew(&self) -> Result<bool, Error> {
-        self.update(&self.store.statements().renew_operation, None, true).await
+        let renewed =
+            self.update(&self.store.statements().renew_operation, |renew| renew.bind(self.micros()));
+        renewed.await
     }
 
-    /// False: it is not this one's.
-    async fn update(
+    fn micros(&self) -> i64 {
+        i64::try_from(self.lease.as_micros()).unwrap_or(i64::MAX / 2)
+    }
+
+    /// False: it is not this one's. Bounded, because a transaction of its own may hold the row.
+    async fn update<'q>(
         &self,
         statement: &Statement,
-        point: Option<String>,
-        extends: bool,
+        bind: impl FnOnce(Query<'q, DB, DB::Arguments>) -> Query<'q, DB, DB::Arguments> + Send,
     ) -> Result<bool, Error> {
         let _permit = self.store.write_permit().await?;
         let mut conn = self.store.connection().await?;
-        let mut updated = query::<DB>(statement);
-        if let Some(point) = point {
-            updated = updated.bind(point);
-        }
-        if extends {
-            updated = updated.bind(i64::try_from(self.lease.as_micros()).unwrap_or(i64::MAX / 2));
-        }
-        let updated = updated.bind(self.slot.to_vec()).bind(self.owner).execute(&mut *conn).await?;
+        let update = bind(query::<DB>(statement)).bind(self.slot.to_vec()).bind(self.owner);
+        let updated = update.execute(&mut *conn).await?;
         conn.done().await?;
         Ok(DB::rows_affected(&updated) == 1)
+    }
+
+    /// # Errors
+    /// Its transaction has not ended, and holds the row.
+    fn outside(&self) -> Result<(), Error> {
+        match self.entered.load(Acquire) {
+            false => Ok(()),
+            true => Err(Error::new(
+                ErrorKind::Busy,
+                "the transaction in which the operation is to end is still open",
+            )),
+        }
+    }
+
+    fn enter(&self) -> Result<Entered, Error> {
+        if self.entered.swap(true, AcqRel) {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                "the transaction in which the operation is to end is still open",
+            ));
+        }
+        Ok(Entered(self.entered.clone()))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
     }
 }
 

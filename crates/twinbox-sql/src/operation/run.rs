@@ -83,10 +83,12 @@ impl<DB: Dialect> Store<DB> {
         };
         match operation.commit(&answer).await {
             Ok(()) => Ok(Outcome::Committed(value)),
-            Err(error) if error.kind() == ErrorKind::CommitUnknown => match self.find_operation(key).await {
-                Ok(Some(found)) if found == answer => Ok(Outcome::Committed(value)),
-                _ => Err(error.into()),
-            },
+            Err(error) if error.kind() == ErrorKind::CommitUnknown => {
+                match self.find_operation(key, request).await {
+                    Ok(Some(found)) if found == answer => Ok(Outcome::Committed(value)),
+                    _ => Err(error.into()),
+                }
+            }
             Err(error) => Err(error.into()),
         }
     }

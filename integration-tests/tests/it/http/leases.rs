@@ -100,20 +100,71 @@ async fn a_transaction_that_fails_leaves_the_key_held<DB: TestDb>() {
     assert_eq!(world.effects().await, [2]);
 }
 
+/// Whoever has its transaction cannot save or begin beside it, and goes on when it has ended.
+async fn a_lease_has_one_transaction<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let mut first = open(&world, &key("a"), "1").await;
+    let operation = first.begin().await.unwrap();
+    assert_eq!(soon(first.begin()).await.err().unwrap().kind(), ErrorKind::Busy);
+    assert_eq!(soon(first.save("here")).await.unwrap_err().kind(), ErrorKind::Busy);
+    operation.abandon().await;
+    first.save("here").await.unwrap();
+    end(&first, 1).await;
+}
+
+/// An abandoned transaction is not the end of the heartbeat.
+async fn a_key_is_renewed_again_after_a_transaction_that_failed<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let brief = Duration::from_millis(300);
+    let begun = world.lease_operation(&key("a"), asked("1"), &policy(SHORT), brief).await.unwrap();
+    let Begun::Open(first) = begun else { panic!("it is free") };
+    first.begin().await.unwrap().abandon().await;
+    renewed(&world).await;
+    renewed(&world).await;
+    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    end(&first, 1).await;
+}
+
+/// What was saved, the row knows.
+async fn what_was_saved_is_not_forgotten_by_who_does_not_know<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let first = open(&world, &key("a"), "1").await;
+    let saved = format!("UPDATE {} SET recovery_point = 'charged'", DB::table_of("idempotency_keys"));
+    sqlx::raw_sql(AssertSqlSafe(saved)).execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
+    first.forget().await.unwrap();
+    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    assert_eq!(open(&world, &key("a"), "1").await.recovery_point(), Some("charged"));
+}
+
+/// D1: whether another ends it or not
+async fn a_mismatch_is_told_while_it_ends() {
+    let world = World::<Postgres>::new().await;
+    let first = open(&world, &key("a"), "1").await;
+    let operation = first.begin().await.unwrap();
+    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    operation.commit(&answer("1")).await.unwrap();
+}
+
+/// Waits until the lease is renewed.
+async fn renewed<DB: TestDb>(world: &World<DB>) {
+    let until = async || {
+        let sql = format!("SELECT CAST(lease_until AS TEXT) FROM {}", DB::table_of("idempotency_keys"));
+        let mut conn = world.pool().acquire().await.unwrap();
+        sqlx::query_scalar::<DB, String>(AssertSqlSafe(sql)).fetch_one(&mut *conn).await.unwrap()
+    };
+    let before = until().await;
+    eventually(async || Some(until().await).filter(|now| *now != before)).await;
+}
+
 /// REQUIREMENTS §4.3: a heartbeat
 async fn a_key_stays_held_for_as_long_as_it_is_worked_on<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let brief = Duration::from_millis(300);
     let begun = world.lease_operation(&key("a"), asked("1"), &policy(SHORT), brief).await.unwrap();
     let Begun::Open(first) = begun else { panic!("it is free") };
-    let until = async || {
-        let sql = format!("SELECT CAST(lease_until AS TEXT) FROM {}", DB::table_of("idempotency_keys"));
-        let mut conn = world.pool().acquire().await.unwrap();
-        sqlx::query_scalar::<DB, String>(AssertSqlSafe(sql)).fetch_one(&mut *conn).await.unwrap()
-    };
-    let mut before = until().await;
     for _ in 0..4 {
-        before = eventually(async || Some(until().await).filter(|now| *now != before)).await;
+        renewed(&world).await;
     }
     assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
     drop(first);
@@ -169,6 +220,9 @@ cases! {
         a_transaction_that_fails_leaves_the_key_held,
         a_key_stays_held_for_as_long_as_it_is_worked_on,
         a_purge_passes_by_what_is_held,
+        a_lease_has_one_transaction,
+        a_key_is_renewed_again_after_a_transaction_that_failed,
+        what_was_saved_is_not_forgotten_by_who_does_not_know,
     ]
-    postgres: [nobody_takes_over_while_it_ends]
+    postgres: [nobody_takes_over_while_it_ends, a_mismatch_is_told_while_it_ends]
 }

@@ -4,7 +4,7 @@ use crate::consumer::support::{Confirmed, TestDb, World, cases, effect, eventual
 use sqlx::{Postgres, Row as _};
 use std::time::Duration;
 use twinbox::{
-    ErrorKind, FingerprintAlgorithm,
+    ErrorKind, FingerprintAlgorithm, Store, StoreOptions,
     operation::{Answer, AnswerBody, Begun, Operation, OperationKey, OperationPolicy},
 };
 
@@ -37,7 +37,7 @@ async fn asked_again_it_answers_the_same_and_does_nothing<DB: TestDb>() {
     let first = known(refund(&world, &key("a"), 1).await);
     assert_eq!(known(refund(&world, &key("a"), 1).await), first);
     assert_eq!(world.effects().await, [1]);
-    assert_eq!(world.find_operation(&key("a")).await.unwrap(), Some(first));
+    assert_eq!(world.find_operation(&key("a"), asked("{\"n\":1}")).await.unwrap(), Some(first));
     assert_eq!(known(refund(&world, &key("b"), 2).await), answer("rf_2"));
     assert_eq!(world.effects().await, [1, 2]);
 }
@@ -128,7 +128,7 @@ async fn what_has_expired_is_done_again_and_purged<DB: TestDb>() {
     again("1").await.commit(&answer("first")).await.unwrap();
     open(&world, &key("b"), "1").await.commit(&answer("b")).await.unwrap();
     again("2").await.commit(&answer("second")).await.unwrap();
-    assert_eq!(world.find_operation(&key("a")).await.unwrap(), Some(answer("second")));
+    assert_eq!(world.find_operation(&key("a"), asked("2")).await.unwrap(), None);
     let mut purged = 0;
     eventually(async || {
         purged += world.purge_operations().await.unwrap();
@@ -136,7 +136,7 @@ async fn what_has_expired_is_done_again_and_purged<DB: TestDb>() {
     })
     .await;
     assert_eq!((purged, world.rows("idempotency_keys").await), (1, 1));
-    assert_eq!(world.find_operation(&key("b")).await.unwrap(), Some(answer("b")));
+    assert_eq!(world.find_operation(&key("b"), asked("1")).await.unwrap(), Some(answer("b")));
 }
 
 /// D13
@@ -229,7 +229,7 @@ async fn a_handler_cannot_commit_without_the_key<DB: TestDb>() {
     assert_eq!(error.kind(), ErrorKind::TransactionEnded);
     // On Postgres what was written after the COMMIT that was refused stands for itself.
     assert!(!world.effects().await.contains(&1));
-    assert_eq!(world.find_operation(&key("a")).await.unwrap(), None);
+    assert_eq!(world.find_operation(&key("a"), asked("1")).await.unwrap(), None);
 }
 
 /// An error that is ignored makes COMMIT a ROLLBACK, and the answer must not say otherwise
@@ -242,6 +242,50 @@ async fn an_ignored_error_is_not_answered_as_a_success() {
     assert_eq!(error.kind(), ErrorKind::TransactionAborted);
     known(refund(&world, &key("a"), 2).await);
     assert_eq!(world.effects().await, [2]);
+}
+
+/// Whoever waits in another process finds the key free, however one by one the locks of the first are given up.
+async fn a_failure_is_no_mismatch_for_who_asks_the_same() {
+    let world = World::<Postgres>::new().await;
+    for n in 0..100 {
+        let key = key(&n.to_string());
+        let first = open(&world, &key, "1").await;
+        let waits = async || begin(&world, &key, "1", LONG).await;
+        let (begun, ()) = tokio::join!(waits(), async {
+            tokio::time::sleep(Duration::from_millis(n % 4)).await;
+            first.abandon().await;
+        });
+        assert!(matches!(begun, Begun::Open(_)), "{n}");
+    }
+}
+
+/// Services that share a database have keys of their own.
+async fn keys_of_another_schema_are_other_keys() {
+    let world = World::<Postgres>::new().await;
+    let options = StoreOptions::new().namespace("other");
+    let other = Store::with_options(world.pool().clone(), "other", options).unwrap();
+    other.migrate().await.unwrap();
+    let operation = open(&world, &key("a"), "1").await;
+    for body in ["1", "2"] {
+        let begun = soon(other.begin_operation(&key("a"), asked(body), &policy(SHORT))).await.unwrap();
+        assert!(matches!(begun, Begun::Open(_)), "{body}");
+    }
+    drop(operation);
+}
+
+/// Whoever lost power holds its key no longer than its transaction may stand still.
+async fn a_transaction_that_stands_still_is_ended_by_the_server() {
+    let world = World::<Postgres>::new().await;
+    let brief = OperationPolicy { idle_max: Duration::from_millis(100), ..policy(LONG) };
+    let Begun::Open(mut still) = world.begin_operation(&key("a"), asked("1"), &brief).await.unwrap() else {
+        panic!("it is free");
+    };
+    effect::<Postgres>(&mut still.tx(), 1).await.unwrap();
+    let Begun::Open(mut next) = begin(&world, &key("a"), "1", LONG).await else { panic!("it is free again") };
+    effect::<Postgres>(&mut next.tx(), 1).await.unwrap();
+    next.commit(&answer("next")).await.unwrap();
+    assert!(still.commit(&answer("late")).await.is_err());
+    assert_eq!(world.effects().await, [1]);
 }
 
 /// The wait for the key is not the wait for the handler's own locks
@@ -287,6 +331,9 @@ cases! {
         a_mismatch_is_told_while_the_first_is_under_way,
         of_many_who_wait_for_one_that_fails_one_succeeds,
         an_ignored_error_is_not_answered_as_a_success,
+        a_failure_is_no_mismatch_for_who_asks_the_same,
+        keys_of_another_schema_are_other_keys,
+        a_transaction_that_stands_still_is_ended_by_the_server,
         the_time_out_of_the_wait_does_not_leak_into_the_handler,
         sessions_that_ask_for_more_isolation_get_what_the_key_needs,
     ]

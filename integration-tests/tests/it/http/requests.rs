@@ -1,10 +1,10 @@
 //! A request that comes again, on both databases and with both ways to hold a key.
 use super::shop::{Refunds, STRATEGIES, Strategy, asked, post, send};
 use crate::consumer::support::{TestDb, cases};
-use axum::http::{HeaderMap, Request};
+use axum::{Router, http::Request};
 use integration_tests::refunds::Does::{self, Answers, Waits};
 use std::sync::atomic::Ordering::SeqCst;
-use twinbox::http::{Caller, CodeStyle};
+use twinbox::http::CodeStyle;
 
 const MISMATCH: &str = "CONFLICT.idempotency.payload_mismatch";
 
@@ -146,16 +146,10 @@ async fn t06_a_quoted_key_is_the_key<DB: TestDb>() {
     app.refund("a", 1, Answers).await.is_replayed(&first);
 }
 
-fn from_headers(headers: &HeaderMap) -> Caller {
-    let of = |name: &str| headers.get(name).map_or(String::new(), |value| value.to_str().unwrap().to_owned());
-    Caller { tenant: of("x-tenant"), principal: of("x-user") }
-}
-
 /// REQUIREMENTS §5, 7 and 8: R22, R58, D11, D12
 async fn t07_t08_keys_are_of_a_tenant_a_principal_and_a_route<DB: TestDb>() {
     for strategy in STRATEGIES {
-        let app =
-            Refunds::<DB>::with(strategy, |layer| layer.caller(|parts| from_headers(&parts.headers))).await;
+        let app = Refunds::<DB>::new(strategy).await;
         let send = async |path: &str, tenant: &str, user: &str, token: &str| {
             let request = post(path, "a").header("x-tenant", tenant).header("x-user", user);
             app.send(request.header("authorization", token).body(asked(1, Answers).into()).unwrap()).await
@@ -170,6 +164,21 @@ async fn t07_t08_keys_are_of_a_tenant_a_principal_and_a_route<DB: TestDb>() {
         let other = send("/charges/2/refunds", "t1", "u1", "").await;
         assert_eq!(other.problem(), (409, MISMATCH.to_owned()));
         assert_eq!(app.made().await, 4);
+    }
+}
+
+/// D12: a router that is nested sees a part of the path, and all of it counts
+async fn a_nested_route_is_compared_by_its_whole_path<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::new(strategy).await;
+        let nested = Router::new().nest("/accounts/{id}", app.router());
+        let refund =
+            async |path: &str| send(&nested, post(path, "a").body(asked(1, Answers).into()).unwrap()).await;
+        let first = refund("/accounts/1/refunds").await;
+        refund("/accounts/1/refunds").await.is_replayed(&first);
+        let other = refund("/accounts/2/refunds").await;
+        assert_eq!(other.problem(), (409, MISMATCH.to_owned()));
+        assert_eq!(other.json()["instance"], "/accounts/2/refunds");
     }
 }
 
@@ -209,6 +218,7 @@ cases! {
         t06_a_quoted_key_is_the_key,
         t07_t08_keys_are_of_a_tenant_a_principal_and_a_route,
         a_key_may_be_left_to_the_caller,
+        a_nested_route_is_compared_by_its_whole_path,
         headers_of_answers_are_taken_from_requests,
     ]
     postgres: [t04_another_amount_is_a_mismatch_in_another_process_too]

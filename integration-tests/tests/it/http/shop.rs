@@ -9,7 +9,10 @@ use integration_tests::refunds::{Asked, Does, Shop, TABLES, leased_router, route
 use serde_json::Value;
 use std::{ops::Deref, sync::Arc, time::Duration};
 use tower::ServiceExt as _;
-use twinbox::{Store, http::Idempotency};
+use twinbox::{
+    Store,
+    http::{Caller, Idempotency},
+};
 
 /// How a handler holds its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +93,11 @@ pub(super) fn asked(amount: i64, does: Does) -> String {
     serde_json::to_string(&Asked { amount, does }).unwrap()
 }
 
+fn of_headers(headers: &HeaderMap) -> Caller {
+    let of = |name: &str| headers.get(name).map_or(String::new(), |value| value.to_str().unwrap().to_owned());
+    Caller { tenant: of("x-tenant"), principal: of("x-user") }
+}
+
 pub(super) async fn send(router: &Router, request: Request<Body>) -> Got {
     let response = soon(router.clone().oneshot(request)).await.unwrap();
     let (parts, body) = response.into_parts();
@@ -120,7 +128,7 @@ impl<DB: TestDb> Refunds<DB> {
         set: impl FnOnce(Idempotency<DB>) -> Idempotency<DB>,
         shop: Arc<Shop>,
     ) -> Router {
-        let layer = set(Idempotency::new(store.clone()));
+        let layer = set(Idempotency::new(store.clone(), |parts| of_headers(&parts.headers)));
         match strategy {
             Strategy::Tx => router(layer, shop),
             Strategy::Lease => leased_router(layer.lease(LEASE), shop),

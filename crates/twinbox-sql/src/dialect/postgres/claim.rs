@@ -6,6 +6,7 @@ use crate::{
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::{PgConnection, Postgres, Row as _};
+use std::time::Duration;
 use uuid::Uuid;
 
 // The time-out holds for the claim and not for the handler: it is set before the first row is inserted, and put
@@ -32,11 +33,18 @@ pub(super) const CLAIM_ONE: &str = "WITH old AS MATERIALIZED (
 // holds for the claim and not for what comes after.
 pub(super) const CLAIM_OPERATION: [&str; 3] = [
     "WITH old AS MATERIALIZED (
-        SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', ?, true)
-    ), waited AS MATERIALIZED (SELECT was, pg_advisory_xact_lock(?) FROM old
-    ), locked AS MATERIALIZED (SELECT was, pg_try_advisory_xact_lock(?) AS is_mine FROM waited) ",
+        SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', ?, true),
+            set_config('idle_in_transaction_session_timeout', ?, true)
+    ), first AS MATERIALIZED (
+        SELECT was, CASE WHEN ? THEN pg_advisory_xact_lock(?) IS NOT NULL
+            ELSE pg_try_advisory_xact_lock(?) END AS is_first FROM old
+    ), locked AS MATERIALIZED (
+        SELECT was, is_first, is_first AND pg_try_advisory_xact_lock(?) AS is_mine FROM first
+    ), claimed AS (",
     "FROM locked WHERE is_mine",
-    ", pg_current_xact_id()::text, set_config('lock_timeout', (SELECT was FROM old), true)",
+    ", pg_current_xact_id()::text AS guard
+    ) SELECT is_first, attempts, recovery_point, guard, set_config('lock_timeout', was, true)
+    FROM locked LEFT JOIN claimed ON true",
 ];
 
 pub(super) const RECEIVE: [&str; 3] = [
@@ -45,6 +53,12 @@ pub(super) const RECEIVE: [&str; 3] = [
     "FROM old",
     "set_config('lock_timeout', (SELECT was FROM old), true) IS NOT NULL",
 ];
+
+pub(super) const PURGE_RECEIPTS: &str = "WITH old AS MATERIALIZED (
+        SELECT provider, endpoint, dedup_id FROM {webhook_receipts} WHERE expires_at <= (SELECT {now})
+        ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED
+    ) DELETE FROM {webhook_receipts} AS r USING old
+    WHERE r.provider = old.provider AND r.endpoint = old.endpoint AND r.dedup_id = old.dedup_id";
 
 pub(super) async fn claim(
     conn: &mut PgConnection,
@@ -89,22 +103,37 @@ pub(super) async fn claim_operation(
     conn: &mut PgConnection,
     statements: &Statements,
     claim: &OperationClaim<'_>,
-) -> Result<Option<OperationClaimed<String>>, Error> {
-    let (slot, request) = (&claim.slot[..], &claim.fingerprint.digest()[..]);
-    // 0 would be for ever.
-    let wait = claim.policy.wait.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
+) -> Result<OperationClaimed<String>, Error> {
+    let (slot, request) = (&claim.slot[..], &claim.same.digest()[..]);
+    let (wait, same) = (claim.policy.wait, lock_number(statements, &[slot, request]));
+    let lock_timeout = wait.max(LOCK_TIMEOUT_MIN).as_millis().min(i32::MAX.unsigned_abs().into());
     let query = query::<Postgres>(&statements.claim_operation)
-        .bind(format!("{wait}ms"))
-        .bind(lock_number(&[slot, request]))
-        .bind(lock_number(&[slot]));
-    let Some(row) = claim.bind(query).fetch_optional(conn).await? else { return Ok(None) };
-    let (attempt, recovery_point, guard) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    Ok(Some(OperationClaimed { attempt, recovery_point, guard }))
+        .bind(format!("{lock_timeout}ms"))
+        .bind(idle_max(claim.policy.idle_max))
+        .bind(!wait.is_zero())
+        .bind(same)
+        .bind(same)
+        .bind(lock_number(statements, &[slot]));
+    let row = claim.bind(query).fetch_one(conn).await?;
+    if !row.try_get::<bool, _>(0)? {
+        return Ok(OperationClaimed::InFlight);
+    }
+    let Some(guard) = row.try_get(3)? else { return Ok(OperationClaimed::Taken) };
+    Ok(OperationClaimed::Open { attempt: row.try_get(1)?, recovery_point: row.try_get(2)?, guard })
 }
 
+/// As the server takes it: 0 would be for ever.
+pub(super) fn idle_max(idle: Duration) -> String {
+    format!("{}ms", idle.as_millis().clamp(1, i32::MAX.unsigned_abs().into()))
+}
+
+/// An insert waits for more than keys, such as for a table to be made longer: that takes no longer.
+const LOCK_TIMEOUT_MIN: Duration = Duration::from_millis(250);
+
 /// The number of an advisory lock. Two that share one wait for each other, and nothing worse.
-fn lock_number(parts: &[&[u8]]) -> i64 {
+fn lock_number(statements: &Statements, parts: &[&[u8]]) -> i64 {
     let mut hash = Sha256::new_with_prefix("operation/1");
+    hash.update(Sha256::digest(&statements.namespace));
     parts.iter().for_each(|part| hash.update(part));
     let mut head = [0; 8];
     head.copy_from_slice(&hash.finalize()[..8]);
