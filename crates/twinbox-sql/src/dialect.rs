@@ -285,10 +285,10 @@ pub trait Dialect:
         statements: &Statements,
         idle_max: Duration,
     ) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
-    /// The end of the statement that stores the answer of an operation, and what it binds. Where that says
-    /// so, the statement is [`allow_commit`](Self::allow_commit) too, and writes nothing if the handler ended the transaction.
+    /// No bytes, and a condition with one bind under which an answer is stored: the statement is
+    /// [`allow_commit`](Self::allow_commit) too, and writes nothing if the handler ended the transaction.
     #[doc(hidden)]
-    const ANSWER_GUARDED: &'static str;
+    const ANSWER_GUARDED: [&'static str; 2];
     #[doc(hidden)]
     fn answer_guard(
         conn: &mut Self::Connection,

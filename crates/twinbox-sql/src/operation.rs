@@ -18,8 +18,8 @@ pub use lease::Lease;
 pub use run::{OperationError, Outcome};
 
 use crate::{
-    Dialect, Error, Store, Tx, error::sqlstate, guarded::Guarded, scope::Scope, sql::Statements, sql::query,
-    text::text,
+    Dialect, Error, ErrorKind, Store, Tx, error::sqlstate, guarded::Guarded, scope::Scope, sql::Statements,
+    sql::query, text::text,
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
@@ -229,11 +229,15 @@ impl<DB: Dialect> Operation<DB> {
             .bind(reference)
             .bind(slot.to_vec())
             .bind(guard)
-            .execute(self.tx.connection())
+            .fetch_optional(self.tx.connection())
             .await;
         match stored {
-            Ok(stored) if DB::rows_affected(&stored) == 1 => Ok(()),
-            Ok(_) => Err(crate::dialect::transaction_ended()),
+            // Of a row that this made: the one that was claimed is gone.
+            Ok(Some(row)) if row.try_get::<String, _>(0)?.is_empty() => {
+                Err(Error::new(ErrorKind::LeaseLost, "the key of the operation was deleted while it ran"))
+            }
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(crate::dialect::transaction_ended()),
             Err(error) if sqlstate(&error).as_deref() == Some("25P02") => {
                 Err(crate::dialect::transaction_aborted())
             }

@@ -240,9 +240,13 @@ statements! {
         RETURNING attempts, recovery_point{}", DB::CLAIM_OPERATION[0], DB::CLAIM_OPERATION[1], DB::CLAIM_OPERATION[2]);
     find_operation: "SELECT request_hash, hash_alg, principal, status, http_code, response_headers, response_body, \
         body_kind, result_ref, expires_at <= {now} FROM {idempotency_keys} WHERE slot = ?";
-    answer_operation: "UPDATE {idempotency_keys} SET status = ?, http_code = ?, response_headers = ?, \
-        response_body = ?, body_kind = ?, result_ref = ?, lease_until = NULL, updated_at = {now} WHERE slot = ?"
-        .to_owned() + DB::ANSWER_GUARDED;
+    // As an insert that always conflicts: it goes by the primary key even where the plan is from when the table was empty.
+    answer_operation: format!("INSERT INTO {{idempotency_keys}} AS k (status, http_code, response_headers, response_body, \
+        body_kind, result_ref, slot, tenant, principal, scope, key, request_hash, hash_alg, expires_at) \
+        SELECT ?, ?, ?, ?, ?, ?, ?, '', '', '', '', {}, '', {{now}} WHERE {} ON CONFLICT (slot) DO UPDATE SET \
+        status = excluded.status, http_code = excluded.http_code, response_headers = excluded.response_headers, \
+        response_body = excluded.response_body, body_kind = excluded.body_kind, result_ref = excluded.result_ref, \
+        lease_until = NULL, updated_at = {{now}} RETURNING hash_alg", DB::ANSWER_GUARDED[0], DB::ANSWER_GUARDED[1]);
     enter_operation: "UPDATE {idempotency_keys} SET owner = NULL WHERE slot = ? AND owner = ? AND status = 'pending'";
     save_operation: "UPDATE {idempotency_keys} SET recovery_point = ?, lease_until = {after}, updated_at = {now} \
         WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";

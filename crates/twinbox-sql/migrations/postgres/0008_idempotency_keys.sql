@@ -27,10 +27,19 @@ CREATE TABLE {idempotency_keys} (
 -- For the purge.
 CREATE INDEX idempotency_keys_expires_at ON {idempotency_keys} (expires_at);
 -- For operators.
-CREATE INDEX idempotency_keys_key ON {idempotency_keys} (scope, left(key, 255));
--- Refuses a COMMIT that does not come from the runtime, in the transaction in which the operation ends.
+CREATE INDEX idempotency_keys_key ON {idempotency_keys} (scope, key);
+-- Refuses a COMMIT that does not come from the runtime, in the transaction in which the operation ends. No WHEN clause: the
+-- server would read it anew for each statement.
+CREATE FUNCTION {refuse_commit_of_key}() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.owner IS NULL
+        AND current_setting('twinbox.commit', true) IS DISTINCT FROM pg_current_xact_id()::text THEN
+        RAISE EXCEPTION 'twinbox: a handler must not COMMIT; its runtime does' USING ERRCODE = 'TB001';
+    END IF;
+    RETURN NULL;
+END $$;
 CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF owner ON {idempotency_keys}
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.owner IS NULL) EXECUTE FUNCTION {refuse_commit}();
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {refuse_commit_of_key}();
 -- What operators may see: no key, no answer.
 CREATE VIEW {idempotency_audit} AS
     SELECT left(encode(slot, 'hex'), 8) AS slot, tenant, principal, scope, hash_alg, status, http_code, body_kind,

@@ -1,8 +1,10 @@
 mod claim;
 mod rebase;
 
-use super::{Claim, Claims, Dialect, exactly_one, transaction_aborted, transaction_ended, unwind};
-use super::{OperationClaim, OperationClaimed};
+use super::{
+    Claim, Claims, Dialect, OperationClaim, OperationClaimed, exactly_one, transaction_aborted,
+    transaction_ended, unwind,
+};
 use crate::{
     Error, ErrorKind,
     error::sqlstate,
@@ -73,10 +75,7 @@ impl Dialect for Postgres {
     const CLAIM_OPERATION: [&'static str; 3] = claim::CLAIM_OPERATION;
     const RECEIVE: [&'static str; 3] = claim::RECEIVE;
     const PURGE_RECEIPTS: &'static str = claim::PURGE_RECEIPTS;
-    const PURGE_OPERATIONS: &'static str = "DELETE FROM {idempotency_keys} WHERE slot = ANY(ARRAY(
-            SELECT slot FROM {idempotency_keys}
-            WHERE expires_at <= (SELECT {now}) AND (lease_until IS NULL OR lease_until <= (SELECT {now}))
-            ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED))";
+    const PURGE_OPERATIONS: &'static str = claim::PURGE_OPERATIONS;
     // By inbox_claimed_at. One process at a time, so that no two wait for each other.
     const PURGE_CLAIMS: &'static str = "DELETE FROM {inbox}
         WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('purge {inbox} ' || $1, 0)))
@@ -353,8 +352,8 @@ impl Dialect for Postgres {
         Ok(guard.fetch_one(conn).await?)
     }
 
-    const ANSWER_GUARDED: &'static str =
-        " AND set_config('twinbox.commit', ?, true) = pg_current_xact_id()::text";
+    const ANSWER_GUARDED: [&'static str; 2] =
+        ["'\\x'::bytea", "set_config('twinbox.commit', ?, true) = pg_current_xact_id()::text"];
 
     async fn answer_guard(
         conn: &mut PgConnection,

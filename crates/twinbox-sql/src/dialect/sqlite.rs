@@ -213,7 +213,7 @@ impl Dialect for Sqlite {
         CommitGate::close(conn).await
     }
 
-    const ANSWER_GUARDED: &'static str = " AND ? = ''";
+    const ANSWER_GUARDED: [&'static str; 2] = ["x''", "? = ''"];
 
     async fn answer_guard(
         conn: &mut SqliteConnection,

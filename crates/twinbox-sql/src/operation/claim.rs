@@ -1,12 +1,12 @@
 //! Taking a key.
 use super::{Begun, Known, Operation, OperationKey, OperationPolicy, find, scope};
 use crate::{
-    Dialect, Error, OwnedTx, Store,
+    Dialect, Error, ErrorKind, OwnedTx, Store,
     dialect::{OperationClaim, OperationClaimed},
     guarded::Guarded,
 };
 use std::time::Duration;
-use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted, crash};
+use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted, crash, limits};
 use uuid::Uuid;
 
 /// How often it is looked again who holds a key, and how long between: a rollback gives its locks up one by one.
@@ -51,6 +51,10 @@ impl<DB: Dialect> Store<DB> {
         policy: &OperationPolicy,
         holder: Option<Holder>,
     ) -> Result<Begun<Taken<DB>>, Error> {
+        if key.key.len().max(key.scope.len()) > limits::KEY_BYTES_MAX {
+            let what = "a key of an operation, and its scope, have at most 255 bytes";
+            return Err(Error::new(ErrorKind::Configuration, what));
+        }
         let slot = key.slot();
         // One algorithm for what waits for each other, whatever a deployment compares by.
         let same = Fingerprint::of(FingerprintAlgorithm::ExactJson, request);

@@ -139,6 +139,14 @@ async fn what_has_expired_is_done_again_and_purged<DB: TestDb>() {
     assert_eq!(world.find_operation(&key("b"), asked("1")).await.unwrap(), Some(answer("b")));
 }
 
+async fn a_key_has_a_bound<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let error =
+        world.begin_operation(&key(&"k".repeat(256)), asked("1"), &policy(SHORT)).await.err().unwrap();
+    assert!(error.to_string().contains("at most 255 bytes"), "{error}");
+    open(&world, &key(&"k".repeat(255)), "1").await.commit(&answer("1")).await.unwrap();
+}
+
 /// D13
 async fn every_kind_of_answer_comes_back_as_it_was<DB: TestDb>() {
     let world = World::<DB>::new().await;
@@ -322,6 +330,7 @@ cases! {
         what_is_given_up_leaves_its_key_free,
         what_has_expired_is_done_again_and_purged,
         every_kind_of_answer_comes_back_as_it_was,
+        a_key_has_a_bound,
         what_is_published_has_fresh_ids_and_the_operation_as_its_correlation,
         a_key_that_a_tenant_shares_is_no_other_principals,
         a_stored_fingerprint_is_compared_by_its_own_algorithm,

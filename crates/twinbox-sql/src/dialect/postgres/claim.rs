@@ -54,6 +54,11 @@ pub(super) const RECEIVE: [&str; 3] = [
     "set_config('lock_timeout', (SELECT was FROM old), true) IS NOT NULL",
 ];
 
+pub(super) const PURGE_OPERATIONS: &str = "DELETE FROM {idempotency_keys} WHERE slot = ANY(ARRAY(
+        SELECT slot FROM {idempotency_keys}
+        WHERE expires_at <= (SELECT {now}) AND (lease_until IS NULL OR lease_until <= (SELECT {now}))
+        ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED))";
+
 pub(super) const PURGE_RECEIPTS: &str = "WITH old AS MATERIALIZED (
         SELECT provider, endpoint, dedup_id FROM {webhook_receipts} WHERE expires_at <= (SELECT {now})
         ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED
