@@ -2,7 +2,9 @@
 mod closures;
 mod dispositions;
 mod faults;
+mod fuzz;
 mod leases;
+mod model;
 mod operations;
 mod processes;
 mod requests;

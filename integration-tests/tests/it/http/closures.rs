@@ -1,10 +1,10 @@
 //! Operations in one call, for workers and services without HTTP.
 use super::support::{SHORT, key, policy};
-use crate::consumer::support::{Confirmed, TestDb, World, cases, effect};
+use crate::consumer::support::{Confirmed, Placed, TestDb, World, cases, effect};
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 use twinbox::{
-    HandlerError, Insert, insert_or_existing,
+    Delivery, Dialect, HandlerError, HandlerResult, Insert, Tx, event_handler, insert_or_existing,
     operation::{OperationError, Outcome},
 };
 
@@ -61,6 +61,37 @@ async fn of_many_at_once_one_runs<DB: TestDb>() {
     assert_eq!(world.effects().await, [7]);
 }
 
+#[event_handler(consumer = "tests.projector")]
+async fn note_placed<DB: Dialect>(tx: &mut Tx<'_, DB>, placed: Delivery<Placed>) -> HandlerResult {
+    Ok(effect::<DB>(tx, placed.n).await?)
+}
+
+#[event_handler(consumer = "tests.projector")]
+async fn note_confirmed<DB: Dialect>(tx: &mut Tx<'_, DB>, confirmed: Delivery<Confirmed>) -> HandlerResult {
+    Ok(effect::<DB>(tx, confirmed.n + 100).await?)
+}
+
+/// REQUIREMENTS §5, 24: D22. Two events of one thing are two messages.
+async fn t24_both_events_of_one_payment_are_handled<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    for (name, captures) in [("create", false), ("capture", true)] {
+        let made = world
+            .operation(&key(name), "payment 1", &policy(SHORT), async |tx| match captures {
+                false => Ok(tx.publish(&Placed { n: 1 }).await.map(drop)?),
+                true => Ok(tx.publish(&Confirmed { n: 1 }).await.map(drop)?),
+            })
+            .await;
+        assert_eq!(made.unwrap(), Outcome::Committed(()));
+    }
+    let placed = world.published("orders.placed", 10).await.unwrap();
+    let confirmed = world.published("orders.confirmed", 10).await.unwrap();
+    for _ in 0..2 {
+        world.deliver::<note_placed>(&placed[0]).await;
+        world.deliver::<note_confirmed>(&confirmed[0]).await;
+    }
+    assert_eq!((world.rows("inbox").await, world.effects().await), (2, vec![1, 101]));
+}
+
 /// R64, D23
 async fn a_row_is_made_once_and_read_ever_after<DB: TestDb>() {
     let world = World::<DB>::new().await;
@@ -85,6 +116,7 @@ cases! {
         it_runs_once_and_says_which_time_it_was,
         what_was_declined_may_be_asked_for_again,
         of_many_at_once_one_runs,
+        t24_both_events_of_one_payment_are_handled,
         a_row_is_made_once_and_read_ever_after,
     ]
 }

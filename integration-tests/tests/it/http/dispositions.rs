@@ -38,6 +38,18 @@ async fn t18_what_is_refused_or_fails_leaves_its_key_free<DB: TestDb>() {
     }
 }
 
+/// REQUIREMENTS §5, 15
+async fn t15_a_panic_leaves_its_key_free<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::new(strategy).await;
+        let failed = app.refund("a", 1, Panics).await;
+        assert_eq!(failed.problem(), (500, "TRANSIENT.internal".to_owned()));
+        assert_eq!(app.made().await, 0);
+        app.shop.has_funds.store(true, SeqCst);
+        assert_eq!(app.refund("a", 1, Panics).await.says(), Some("stored"));
+    }
+}
+
 /// REQUIREMENTS §5, 18: D7, D8, R61
 async fn t18_errors_that_are_final_are_given_again<DB: TestDb>() {
     for strategy in STRATEGIES {
@@ -181,6 +193,7 @@ fn forbidden() -> Response<Body> {
 
 cases! {
     both: [
+        t15_a_panic_leaves_its_key_free,
         t18_what_is_refused_or_fails_leaves_its_key_free,
         t18_errors_that_are_final_are_given_again,
         t18_an_answer_may_say_that_it_is_final,

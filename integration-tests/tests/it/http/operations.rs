@@ -1,7 +1,7 @@
 //! Operations with a key, without HTTP.
 use super::support::{SHORT, answer, asked, key, known, open, policy};
 use crate::consumer::support::{Confirmed, TestDb, World, cases, effect, eventually, soon};
-use sqlx::{Postgres, Row as _};
+use sqlx::{AssertSqlSafe, Postgres, Row as _};
 use std::time::Duration;
 use twinbox::{
     ErrorKind, FingerprintAlgorithm, Store, StoreOptions,
@@ -114,7 +114,7 @@ async fn of_many_who_wait_for_one_that_fails_one_succeeds() {
 }
 
 /// R6, R7, R16, REQUIREMENTS §5, 21
-async fn what_has_expired_is_done_again_and_purged<DB: TestDb>() {
+async fn t21_what_has_expired_is_done_again_and_purged<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let at_once = OperationPolicy { keep: Duration::ZERO, ..policy(SHORT) };
     // The clock of SQLite counts milliseconds.
@@ -145,6 +145,33 @@ async fn a_key_has_a_bound<DB: TestDb>() {
         world.begin_operation(&key(&"k".repeat(256)), asked("1"), &policy(SHORT)).await.err().unwrap();
     assert!(error.to_string().contains("at most 255 bytes"), "{error}");
     open(&world, &key(&"k".repeat(255)), "1").await.commit(&answer("1")).await.unwrap();
+}
+
+/// REQUIREMENTS §5, 21: in statements of 1,000
+async fn t21_a_purge_takes_what_has_expired_and_nothing_else<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    for n in 0..3 {
+        open(&world, &key(&n.to_string()), "1").await.commit(&answer("1")).await.unwrap();
+    }
+    let table = DB::table_of("idempotency_keys");
+    let (bytes, of) = match DB::MODULE {
+        <Postgres as TestDb>::MODULE => ("sha256(n::text::bytea)", "generate_series(1, 2500) AS n"),
+        _ => ("randomblob(32)", "numbers"),
+    };
+    let many = format!(
+        "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 2500)
+        INSERT INTO {table} (slot, tenant, principal, scope, key, request_hash, hash_alg, status, expires_at, created_at)
+        SELECT {bytes}, '', '', '', 'old', {bytes}, 'raw-sha256/1', 'complete', created_at, created_at
+        FROM {of}, (SELECT min(created_at) AS created_at FROM {table}) AS first"
+    );
+    let mut tx = world.begin().await.unwrap();
+    if DB::MODULE == <Postgres as TestDb>::MODULE {
+        sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *tx).await.unwrap();
+    }
+    sqlx::raw_sql(AssertSqlSafe(many)).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(world.purge_operations().await.unwrap(), 2500);
+    assert_eq!(world.rows("idempotency_keys").await, 3);
 }
 
 /// D13
@@ -190,7 +217,7 @@ async fn what_is_published_has_fresh_ids_and_the_operation_as_its_correlation<DB
         "SELECT id, correlation_id, causation_id, traceparent FROM {} ORDER BY position",
         DB::table_of("outbox")
     );
-    let rows = sqlx::query::<DB>(sqlx::AssertSqlSafe(sql)).fetch_all(world.pool()).await.unwrap();
+    let rows = sqlx::query::<DB>(AssertSqlSafe(sql)).fetch_all(world.pool()).await.unwrap();
     let text = |row: usize, column: usize| rows[row].get::<Option<String>, _>(column);
     assert_eq!(rows.len(), 2);
     assert_ne!(text(0, 0), text(1, 0));
@@ -306,7 +333,7 @@ async fn the_time_out_of_the_wait_does_not_leak_into_the_handler() {
 }
 
 /// REQUIREMENTS §5, 12
-async fn sessions_that_ask_for_more_isolation_get_what_the_key_needs() {
+async fn t12_sessions_that_ask_for_more_isolation_get_what_the_key_needs() {
     let world = World::<Postgres>::new().await;
     world.execute("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$").await;
     let store = Postgres::open(world.url()).await;
@@ -328,7 +355,8 @@ cases! {
         another_request_with_the_key_is_a_mismatch,
         keys_of_others_are_other_keys,
         what_is_given_up_leaves_its_key_free,
-        what_has_expired_is_done_again_and_purged,
+        t21_what_has_expired_is_done_again_and_purged,
+        t21_a_purge_takes_what_has_expired_and_nothing_else,
         every_kind_of_answer_comes_back_as_it_was,
         a_key_has_a_bound,
         what_is_published_has_fresh_ids_and_the_operation_as_its_correlation,
@@ -344,6 +372,6 @@ cases! {
         keys_of_another_schema_are_other_keys,
         a_transaction_that_stands_still_is_ended_by_the_server,
         the_time_out_of_the_wait_does_not_leak_into_the_handler,
-        sessions_that_ask_for_more_isolation_get_what_the_key_needs,
+        t12_sessions_that_ask_for_more_isolation_get_what_the_key_needs,
     ]
 }

@@ -1,0 +1,274 @@
+//! Operations at random, held against what they should do. REQUIREMENTS §5, 31
+use super::support::{answer, asked, key, policy};
+use crate::consumer::support::{TestDb, World, cases, effect};
+use proptest::{
+    prelude::*,
+    strategy::ValueTree as _,
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+use sqlx::AssertSqlSafe;
+use std::{collections::HashMap, time::Duration};
+use twinbox::{
+    ErrorKind,
+    operation::{Begun, Lease, OperationKey},
+};
+
+const SEQUENCES: u64 = 24;
+const STEPS: usize = 40;
+const LONG: Duration = Duration::from_secs(3600);
+const BODIES: [&str; 2] = ["1", "2"];
+
+/// What somebody does with one of the keys.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// In a transaction, which commits or not.
+    Transaction {
+        key: usize,
+        body: usize,
+        commits: bool,
+    },
+    Hold {
+        key: usize,
+        body: usize,
+    },
+    Save {
+        key: usize,
+    },
+    End {
+        key: usize,
+        commits: bool,
+    },
+    Release {
+        key: usize,
+    },
+    Forget {
+        key: usize,
+    },
+    /// Whoever holds it stands still for longer than its lease.
+    RunsOut {
+        key: usize,
+    },
+    Expires {
+        key: usize,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let (key, body) = (0..2usize, 0..2usize);
+    let step = prop_oneof![
+        3 => (key.clone(), body.clone(), any::<bool>())
+            .prop_map(|(key, body, commits)| Step::Transaction { key, body, commits }),
+        4 => (key.clone(), body).prop_map(|(key, body)| Step::Hold { key, body }),
+        1 => key.clone().prop_map(|key| Step::Save { key }),
+        2 => (key.clone(), any::<bool>()).prop_map(|(key, commits)| Step::End { key, commits }),
+        1 => key.clone().prop_map(|key| Step::Release { key }),
+        1 => key.clone().prop_map(|key| Step::Forget { key }),
+        1 => key.clone().prop_map(|key| Step::RunsOut { key }),
+        1 => key.prop_map(|key| Step::Expires { key }),
+    ];
+    proptest::collection::vec(step, STEPS)
+}
+
+/// A key as it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Should {
+    BeFree,
+    /// By the holder of that number, whose lease may be over, or by nobody any more.
+    BeHeld {
+        body: usize,
+        by: Option<usize>,
+        is_over: bool,
+        saved: bool,
+        attempt: u32,
+    },
+    BeDone {
+        body: usize,
+        answer: i64,
+    },
+}
+
+struct Run<'w, DB: TestDb> {
+    world: &'w World<DB>,
+    names: [OperationKey; 2],
+    should: [Should; 2],
+    /// By key: everybody who has held it and not let go, the last at the end.
+    holders: HashMap<usize, Vec<(usize, Lease<DB>)>>,
+    /// Counts holders and effects.
+    n: i64,
+    effects: Vec<i64>,
+}
+
+impl<DB: TestDb> Run<'_, DB> {
+    async fn step(&mut self, step: Step) {
+        match step {
+            Step::Transaction { key, body, commits } => self.transaction(key, body, commits).await,
+            Step::Hold { key, body } => self.hold(key, body).await,
+            Step::Save { key } => {
+                let should = self.should[key];
+                let Some((number, lease)) = self.holders.get_mut(&key).and_then(|all| all.last_mut()) else {
+                    return;
+                };
+                let saved = lease.save("here").await;
+                match &mut self.should[key] {
+                    Should::BeHeld { by, saved: should_be, is_over, .. } if *by == Some(*number) => {
+                        saved.unwrap();
+                        (*should_be, *is_over) = (true, false);
+                    }
+                    _ => assert_eq!(saved.unwrap_err().kind(), ErrorKind::LeaseLost, "{should:?}"),
+                }
+            }
+            Step::End { key, commits } => self.end(key, commits).await,
+            Step::Release { key } => self.let_go(key, false).await,
+            Step::Forget { key } => self.let_go(key, true).await,
+            Step::RunsOut { key } => {
+                self.set(key, "lease_until = created_at WHERE status = 'pending' AND").await
+            }
+            Step::Expires { key } => {
+                self.set(key, "expires_at = created_at WHERE status <> 'pending' AND").await;
+                if let Should::BeDone { .. } = self.should[key] {
+                    self.should[key] = Should::BeFree;
+                }
+            }
+        }
+        if let Step::RunsOut { key } = step
+            && let Should::BeHeld { is_over, .. } = &mut self.should[key]
+        {
+            *is_over = true;
+        }
+    }
+
+    /// As the database would be told by nobody.
+    async fn set(&self, key: usize, what: &str) {
+        let table = DB::table_of("idempotency_keys");
+        let sql = format!("UPDATE {table} SET {what} key = '{}'", self.names[key].key);
+        let mut conn = self.world.pool().acquire().await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap();
+    }
+
+    /// What whoever asks should be told. None: it may do it.
+    fn told(&self, key: usize, body: usize) -> Option<&'static str> {
+        match self.should[key] {
+            Should::BeFree => None,
+            Should::BeHeld { body: of, .. } | Should::BeDone { body: of, .. } if of != body => {
+                Some("mismatch")
+            }
+            Should::BeHeld { by: None, .. } | Should::BeHeld { is_over: true, .. } => None,
+            Should::BeHeld { .. } => Some("in flight"),
+            Should::BeDone { .. } => Some("known"),
+        }
+    }
+
+    fn check<T>(&self, key: usize, body: usize, begun: Begun<T>) -> Option<T> {
+        let told = self.told(key, body);
+        match begun {
+            Begun::Open(open) => {
+                assert_eq!(told, None);
+                return Some(open);
+            }
+            Begun::Known(known) => {
+                let Should::BeDone { answer: n, .. } = self.should[key] else {
+                    panic!("{:?}", self.should[key])
+                };
+                assert_eq!((told, known), (Some("known"), answer(&n.to_string())));
+            }
+            Begun::Mismatch => assert_eq!(told, Some("mismatch")),
+            Begun::InFlight => assert_eq!(told, Some("in flight")),
+        }
+        None
+    }
+
+    async fn transaction(&mut self, key: usize, body: usize, commits: bool) {
+        let at_once = policy(Duration::ZERO);
+        let begun =
+            self.world.begin_operation(&self.names[key], asked(BODIES[body]), &at_once).await.unwrap();
+        let Some(mut operation) = self.check(key, body, begun) else { return };
+        self.n += 1;
+        effect::<DB>(&mut operation.tx(), self.n).await.unwrap();
+        if !commits {
+            return operation.abandon().await;
+        }
+        operation.commit(&answer(&self.n.to_string())).await.unwrap();
+        self.should[key] = Should::BeDone { body, answer: self.n };
+        self.effects.push(self.n);
+    }
+
+    async fn hold(&mut self, key: usize, body: usize) {
+        let at_once = policy(Duration::ZERO);
+        let begun = self.world.lease_operation(&self.names[key], asked(BODIES[body]), &at_once, LONG).await;
+        let Some(lease) = self.check(key, body, begun.unwrap()) else { return };
+        let (before, saved) = match self.should[key] {
+            Should::BeHeld { attempt, saved, .. } => (attempt, saved),
+            _ => (0, false),
+        };
+        assert_eq!((lease.attempt(), lease.recovery_point().is_some()), (before + 1, saved));
+        self.n += 1;
+        let number = usize::try_from(self.n).unwrap();
+        self.should[key] =
+            Should::BeHeld { body, by: Some(number), is_over: false, saved, attempt: before + 1 };
+        self.holders.entry(key).or_default().push((number, lease));
+    }
+
+    async fn end(&mut self, key: usize, commits: bool) {
+        let Some((number, lease)) = self.holders.get(&key).and_then(|all| all.last()) else { return };
+        let Should::BeHeld { body, by, .. } = self.should[key] else {
+            assert_eq!(lease.begin().await.err().unwrap().kind(), ErrorKind::LeaseLost);
+            return;
+        };
+        // Nobody else has taken it, though the lease has run out.
+        let is_mine = by == Some(*number);
+        let mut operation = match lease.begin().await {
+            Ok(operation) if is_mine => operation,
+            Ok(_) => panic!("it is another's: {:?}", self.should[key]),
+            Err(error) => {
+                assert!(!is_mine && error.kind() == ErrorKind::LeaseLost, "{error:?} {:?}", self.should[key]);
+                return;
+            }
+        };
+        self.n += 1;
+        effect::<DB>(&mut operation.tx(), self.n).await.unwrap();
+        if !commits {
+            return operation.abandon().await;
+        }
+        operation.commit(&answer(&self.n.to_string())).await.unwrap();
+        self.should[key] = Should::BeDone { body, answer: self.n };
+        self.effects.push(self.n);
+    }
+
+    async fn let_go(&mut self, key: usize, forgets: bool) {
+        let Some((number, lease)) = self.holders.get_mut(&key).and_then(Vec::pop) else { return };
+        if forgets {
+            lease.forget().await.unwrap()
+        } else {
+            lease.release().await.unwrap()
+        }
+        if let Should::BeHeld { by, saved, .. } = &mut self.should[key]
+            && *by == Some(number)
+        {
+            *by = None;
+            if forgets && !*saved {
+                self.should[key] = Should::BeFree;
+            }
+        }
+    }
+}
+
+async fn t31_whatever_happens_keys_are_as_they_should_be<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let (mut n, mut effects) = (0, Vec::new());
+    for seed in 0..SEQUENCES {
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[u8::try_from(seed).unwrap(); 32]);
+        let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+        let all = steps().new_tree(&mut runner).unwrap().current();
+        let names = [0, 1].map(|of| key(&format!("{seed}-{of}")));
+        let mut run =
+            Run { world: &world, names, should: [Should::BeFree; 2], holders: HashMap::new(), n, effects };
+        for (at, step) in all.iter().enumerate() {
+            eprintln!("sequence {seed}, step {at}: {step:?}");
+            run.step(*step).await;
+        }
+        (n, effects) = (run.n, run.effects);
+    }
+    assert_eq!(world.effects().await, effects);
+}
+
+cases! { both: [t31_whatever_happens_keys_are_as_they_should_be] }
