@@ -71,17 +71,17 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// A key as it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Should {
-    BeFree,
+enum Key {
+    Free,
     /// By the holder of that number, whose lease may be over, or by nobody any more.
-    BeHeld {
+    Held {
         body: usize,
         by: Option<usize>,
         is_over: bool,
         saved: bool,
         attempt: u32,
     },
-    BeDone {
+    Done {
         body: usize,
         answer: i64,
     },
@@ -90,7 +90,7 @@ enum Should {
 struct Run<'w, DB: TestDb> {
     world: &'w World<DB>,
     names: [OperationKey; 2],
-    should: [Should; 2],
+    should: [Key; 2],
     /// By key: everybody who has held it and not let go, the last at the end.
     holders: HashMap<usize, Vec<(usize, Lease<DB>)>>,
     /// Counts holders and effects.
@@ -110,7 +110,7 @@ impl<DB: TestDb> Run<'_, DB> {
                 };
                 let saved = lease.save("here").await;
                 match &mut self.should[key] {
-                    Should::BeHeld { by, saved: should_be, is_over, .. } if *by == Some(*number) => {
+                    Key::Held { by, saved: should_be, is_over, .. } if *by == Some(*number) => {
                         saved.unwrap();
                         (*should_be, *is_over) = (true, false);
                     }
@@ -125,13 +125,13 @@ impl<DB: TestDb> Run<'_, DB> {
             }
             Step::Expires { key } => {
                 self.set(key, "expires_at = created_at WHERE status <> 'pending' AND").await;
-                if let Should::BeDone { .. } = self.should[key] {
-                    self.should[key] = Should::BeFree;
+                if let Key::Done { .. } = self.should[key] {
+                    self.should[key] = Key::Free;
                 }
             }
         }
         if let Step::RunsOut { key } = step
-            && let Should::BeHeld { is_over, .. } = &mut self.should[key]
+            && let Key::Held { is_over, .. } = &mut self.should[key]
         {
             *is_over = true;
         }
@@ -148,13 +148,11 @@ impl<DB: TestDb> Run<'_, DB> {
     /// What whoever asks should be told. None: it may do it.
     fn told(&self, key: usize, body: usize) -> Option<&'static str> {
         match self.should[key] {
-            Should::BeFree => None,
-            Should::BeHeld { body: of, .. } | Should::BeDone { body: of, .. } if of != body => {
-                Some("mismatch")
-            }
-            Should::BeHeld { by: None, .. } | Should::BeHeld { is_over: true, .. } => None,
-            Should::BeHeld { .. } => Some("in flight"),
-            Should::BeDone { .. } => Some("known"),
+            Key::Free => None,
+            Key::Held { body: of, .. } | Key::Done { body: of, .. } if of != body => Some("mismatch"),
+            Key::Held { by: None, .. } | Key::Held { is_over: true, .. } => None,
+            Key::Held { .. } => Some("in flight"),
+            Key::Done { .. } => Some("known"),
         }
     }
 
@@ -166,9 +164,7 @@ impl<DB: TestDb> Run<'_, DB> {
                 return Some(open);
             }
             Begun::Known(known) => {
-                let Should::BeDone { answer: n, .. } = self.should[key] else {
-                    panic!("{:?}", self.should[key])
-                };
+                let Key::Done { answer: n, .. } = self.should[key] else { panic!("{:?}", self.should[key]) };
                 assert_eq!((told, known), (Some("known"), answer(&n.to_string())));
             }
             Begun::Mismatch => assert_eq!(told, Some("mismatch")),
@@ -188,7 +184,7 @@ impl<DB: TestDb> Run<'_, DB> {
             return operation.abandon().await;
         }
         operation.commit(&answer(&self.n.to_string())).await.unwrap();
-        self.should[key] = Should::BeDone { body, answer: self.n };
+        self.should[key] = Key::Done { body, answer: self.n };
         self.effects.push(self.n);
     }
 
@@ -197,20 +193,19 @@ impl<DB: TestDb> Run<'_, DB> {
         let begun = self.world.lease_operation(&self.names[key], asked(BODIES[body]), &at_once, LONG).await;
         let Some(lease) = self.check(key, body, begun.unwrap()) else { return };
         let (before, saved) = match self.should[key] {
-            Should::BeHeld { attempt, saved, .. } => (attempt, saved),
+            Key::Held { attempt, saved, .. } => (attempt, saved),
             _ => (0, false),
         };
         assert_eq!((lease.attempt(), lease.recovery_point().is_some()), (before + 1, saved));
         self.n += 1;
         let number = usize::try_from(self.n).unwrap();
-        self.should[key] =
-            Should::BeHeld { body, by: Some(number), is_over: false, saved, attempt: before + 1 };
+        self.should[key] = Key::Held { body, by: Some(number), is_over: false, saved, attempt: before + 1 };
         self.holders.entry(key).or_default().push((number, lease));
     }
 
     async fn end(&mut self, key: usize, commits: bool) {
         let Some((number, lease)) = self.holders.get(&key).and_then(|all| all.last()) else { return };
-        let Should::BeHeld { body, by, .. } = self.should[key] else {
+        let Key::Held { body, by, .. } = self.should[key] else {
             assert_eq!(lease.begin().await.err().unwrap().kind(), ErrorKind::LeaseLost);
             return;
         };
@@ -230,7 +225,7 @@ impl<DB: TestDb> Run<'_, DB> {
             return operation.abandon().await;
         }
         operation.commit(&answer(&self.n.to_string())).await.unwrap();
-        self.should[key] = Should::BeDone { body, answer: self.n };
+        self.should[key] = Key::Done { body, answer: self.n };
         self.effects.push(self.n);
     }
 
@@ -241,12 +236,12 @@ impl<DB: TestDb> Run<'_, DB> {
         } else {
             lease.release().await.unwrap()
         }
-        if let Should::BeHeld { by, saved, .. } = &mut self.should[key]
+        if let Key::Held { by, saved, .. } = &mut self.should[key]
             && *by == Some(number)
         {
             *by = None;
             if forgets && !*saved {
-                self.should[key] = Should::BeFree;
+                self.should[key] = Key::Free;
             }
         }
     }
@@ -261,7 +256,7 @@ async fn t31_whatever_happens_keys_are_as_they_should_be<DB: TestDb>() {
         let all = steps().new_tree(&mut runner).unwrap().current();
         let names = [0, 1].map(|of| key(&format!("{seed}-{of}")));
         let mut run =
-            Run { world: &world, names, should: [Should::BeFree; 2], holders: HashMap::new(), n, effects };
+            Run { world: &world, names, should: [Key::Free; 2], holders: HashMap::new(), n, effects };
         for (at, step) in all.iter().enumerate() {
             eprintln!("sequence {seed}, step {at}: {step:?}");
             run.step(*step).await;

@@ -1,0 +1,50 @@
+//! Payments are made.
+use axum::{Json, http::StatusCode, response::IntoResponse};
+use serde::{Deserialize, Serialize};
+use twinbox::{
+    Dialect, Event, StateColumn,
+    http::{Fault, IdemTx},
+};
+use uuid::Uuid;
+
+pub(crate) const TABLE: &str =
+    "CREATE TABLE IF NOT EXISTS payments (payment_id TEXT PRIMARY KEY, cents BIGINT NOT NULL,
+    currency TEXT NOT NULL, state TEXT NOT NULL)";
+pub(crate) const STATE: StateColumn = StateColumn::new("payments", "payment_id", "state");
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct NewPayment {
+    cents: i64,
+    currency: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, Event)]
+#[event(type = "payments.made", version = 1, key = payment_id)]
+pub(crate) struct PaymentMade {
+    payment_id: Uuid,
+    cents: i64,
+    currency: String,
+}
+
+pub(crate) async fn create<DB: Dialect>(
+    mut idem: IdemTx<DB>,
+    Json(NewPayment { cents, currency }): Json<NewPayment>,
+) -> Result<impl IntoResponse, Fault> {
+    if cents <= 0 {
+        return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, "a payment has a positive number of cents")));
+    }
+    let mut tx = idem.tx();
+    // It follows from the key, so that the primary key guards it even when the key is forgotten.
+    let made = PaymentMade { payment_id: tx.message_id().as_uuid(), cents, currency };
+    sqlx::query::<DB>(
+        "INSERT INTO payments (payment_id, cents, currency, state) VALUES ($1, $2, $3, 'captured')",
+    )
+    .bind(made.payment_id.to_string())
+    .bind(made.cents)
+    .bind(made.currency.clone())
+    .execute(&mut *tx)
+    .await?;
+    tx.publish(&made).await?;
+    let location = [("location", format!("/payments/{}", made.payment_id))];
+    Ok(Ok((StatusCode::CREATED, location, Json(made))))
+}

@@ -1,0 +1,45 @@
+//! Payments are given back, whole.
+use crate::payments::STATE;
+use axum::{Json, http::StatusCode, response::IntoResponse};
+use serde::{Deserialize, Serialize};
+use twinbox::{
+    Dialect, Event, Transition,
+    http::{Fault, IdemTx},
+};
+use uuid::Uuid;
+
+pub(crate) const TABLE: &str =
+    "CREATE TABLE IF NOT EXISTS refunds (refund_id TEXT PRIMARY KEY, payment_id TEXT NOT NULL UNIQUE)";
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct NewRefund {
+    payment_id: Uuid,
+}
+
+#[derive(Debug, Serialize, Deserialize, Event)]
+#[event(type = "refunds.made", version = 1, key = payment_id)]
+pub(crate) struct RefundMade {
+    refund_id: Uuid,
+    payment_id: Uuid,
+}
+
+pub(crate) async fn create<DB: Dialect>(
+    mut idem: IdemTx<DB>,
+    Json(NewRefund { payment_id }): Json<NewRefund>,
+) -> Result<impl IntoResponse, Fault> {
+    let mut tx = idem.tx();
+    match STATE.transition(&mut tx, payment_id.to_string(), &["captured"], "refunded").await? {
+        Transition::Applied { .. } => {}
+        Transition::NotFound => return Ok(Err((StatusCode::NOT_FOUND, "there is no such payment"))),
+        // Under another key: two who refund the same.
+        _ => return Ok(Err((StatusCode::CONFLICT, "the payment was given back before"))),
+    }
+    let made = RefundMade { refund_id: tx.message_id().as_uuid(), payment_id };
+    sqlx::query::<DB>("INSERT INTO refunds (refund_id, payment_id) VALUES ($1, $2)")
+        .bind(made.refund_id.to_string())
+        .bind(made.payment_id.to_string())
+        .execute(&mut *tx)
+        .await?;
+    tx.publish(&made).await?;
+    Ok(Ok((StatusCode::CREATED, Json(made))))
+}
