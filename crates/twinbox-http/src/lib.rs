@@ -12,6 +12,7 @@
 //! Layers around a route: limits, traces, authentication and authorization, rates, then [`Idempotency`]. What an outer
 //! layer refuses never comes here, and a stored answer is given only to who may have it today.
 
+mod answer;
 mod disposition;
 mod fault;
 mod flights;

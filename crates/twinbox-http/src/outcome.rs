@@ -3,34 +3,37 @@ use crate::{
     disposition::Disposition,
     problem::Problem,
     request::{Asked, uri},
-    settings::{ResultRef, Settings},
-    stored,
+    settings::Settings,
     tx::{Held, Work},
 };
 use axum::{
-    BoxError,
-    body::{Body, HttpBody as _, to_bytes},
-    http::{HeaderName, HeaderValue, Response, StatusCode, header, request::Parts},
+    body::Body,
+    http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts},
 };
 use std::{sync::Arc, time::Duration};
 use tracing::Span;
 use twinbox_core::crash;
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
-    operation::{Answer, AnswerBody, Begun, Operation, OperationKey},
+    operation::{Answer, Begun, Lease, Operation, OperationKey},
 };
 
 /// How often the outcome of a commit whose answer was lost is asked for, and how long between.
 const ASKED_AGAIN: (u32, Duration) = (5, Duration::from_millis(200));
-const STATUS: HeaderName = HeaderName::from_static("idempotency-status");
-const BODY: HeaderName = HeaderName::from_static("idempotency-body");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+pub(crate) const STATUS: HeaderName = HeaderName::from_static("idempotency-status");
+
+/// What a commit has written.
+enum Wrote {
+    Now,
+    /// Somebody else was faster.
+    Before(Answer),
+}
 
 /// One request.
 pub(crate) struct Call<DB: Dialect> {
     pub(crate) settings: Arc<Settings<DB>>,
     path: String,
-    scope: String,
+    pub(crate) scope: String,
     /// As logs have them.
     key: String,
     payload_hash: String,
@@ -115,7 +118,8 @@ impl<DB: Dialect> Call<DB> {
                 return self.undone(work, self.refused(Problem::Failed)).await;
             }
         };
-        let operation = match self.to_end(key, asked, work, answer.failed).await {
+        let (begun, lease) = self.to_end(key, asked, work, answer.failed).await;
+        let operation = match begun {
             Ok(Begun::Open(operation)) => operation,
             Ok(Begun::Known(answer)) => return self.replay(answer, again).await,
             Ok(Begun::Mismatch) => return self.refused(Problem::Mismatch),
@@ -123,9 +127,21 @@ impl<DB: Dialect> Call<DB> {
             Err(error) if error.kind() == ErrorKind::LeaseLost => {
                 return self.fenced(key, asked, again).await;
             }
-            Err(error) => return self.store_away(&error),
+            Err(error) => {
+                return self.undone(Work { operation: None, lease }, self.store_away(&error)).await;
+            }
         };
-        self.commit(key, asked, operation, &answer, response, again).await
+        match self.commit(key, asked, operation, &answer).await {
+            Ok(Wrote::Now) => {}
+            Ok(Wrote::Before(stored)) => return self.replay(stored, again).await,
+            Err(response) => return self.undone(Work { operation: None, lease }, response).await,
+        }
+        self.count("idempotent.created");
+        self.settings.rate.created(&self.scope);
+        self.say("created", Some(response.status()), None);
+        let mut response = response;
+        response.headers_mut().insert(STATUS, HeaderValue::from_static("stored"));
+        response
     }
 
     /// The transaction in which the operation ends: the handler's, or one that has nothing of it.
@@ -135,7 +151,7 @@ impl<DB: Dialect> Call<DB> {
         asked: &Asked,
         Work { operation, lease }: Work<DB>,
         without: bool,
-    ) -> Result<Begun<Operation<DB>>, Error> {
+    ) -> (Result<Begun<Operation<DB>>, Error>, Option<Lease<DB>>) {
         let operation = match operation {
             Some(operation) if without => {
                 operation.abandon().await;
@@ -143,15 +159,18 @@ impl<DB: Dialect> Call<DB> {
             }
             operation => operation,
         };
-        match (operation, lease) {
+        let begun = match (operation, &lease) {
             (Some(operation), _) => Ok(Begun::Open(operation)),
-            (None, Some(lease)) => Ok(Begun::Open(lease.begin().await?)),
+            (None, Some(lease)) => lease.begin().await.map(Begun::Open),
             // Somebody else may have been faster in between: then that one's outcome counts.
             (None, None) => {
-                let begun = self.settings.try_begin(key, asked, &self.settings.policy).await?;
-                Ok(begun.map(|work| work.operation.expect("a route without a lease begins a transaction")))
+                let begun = self.settings.try_begin(key, asked, &self.settings.policy).await;
+                let operation =
+                    |work: Work<DB>| work.operation.expect("a route without a lease begins a transaction");
+                begun.map(|begun| begun.map(operation))
             }
-        }
+        };
+        (begun, lease)
     }
 
     /// Whoever has the key now has ended it, or will.
@@ -164,34 +183,29 @@ impl<DB: Dialect> Call<DB> {
         }
     }
 
+    /// An error: what the caller is told.
     async fn commit(
         &self,
         key: &OperationKey,
         asked: &Asked,
         operation: Operation<DB>,
         answer: &Answer,
-        mut response: Response<Body>,
-        again: Option<Parts>,
-    ) -> Response<Body> {
+    ) -> Result<Wrote, Response<Body>> {
         crash::point("request.before_commit");
         match operation.commit(answer).await {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::CommitUnknown => {
                 match self.ask_again(key, asked).await {
                     Some(stored) if stored == *answer => {}
-                    Some(stored) => return self.replay(stored, again).await,
-                    None => return self.store_away(&error),
+                    Some(stored) => return Ok(Wrote::Before(stored)),
+                    None => return Err(self.store_away(&error)),
                 }
             }
-            Err(error) if error.is_transient() => return self.store_away(&error),
-            Err(error) => return self.not_committed(&error, Problem::Failed),
+            Err(error) if error.is_transient() => return Err(self.store_away(&error)),
+            Err(error) => return Err(self.not_committed(&error, Problem::Failed)),
         }
         crash::point("request.after_commit");
-        self.count("idempotent.created");
-        self.settings.rate.created(&self.scope);
-        self.say("created", Some(response.status()), None);
-        response.headers_mut().insert(STATUS, HeaderValue::from_static("stored"));
-        response
+        Ok(Wrote::Now)
     }
 
     async fn ask_again(&self, key: &OperationKey, asked: &Asked) -> Option<Answer> {
@@ -265,69 +279,6 @@ impl<DB: Dialect> Call<DB> {
         response
     }
 
-    /// What is kept of a response, and the response itself.
-    async fn as_answer(
-        &self,
-        response: Response<Body>,
-        disposition: Disposition,
-    ) -> Result<(Answer, Response<Body>), BoxError> {
-        let (parts, body) = response.into_parts();
-        let max = self.settings.answer_max;
-        let upper = body.size_hint().upper();
-        let is_kept = self.settings.bodies_kept && upper.is_some_and(|bytes| bytes <= max as u64);
-        let (kept, body) = if is_kept || upper == Some(0) {
-            let bytes = to_bytes(body, max).await?;
-            (AnswerBody::Inline(bytes.to_vec()), Body::from(bytes))
-        } else {
-            let reference = parts.extensions.get::<ResultRef>().map(|ResultRef(name)| name.clone());
-            (reference.map_or(AnswerBody::Omitted, AnswerBody::Reference), body)
-        };
-        let headers = stored::headers(&parts.headers, &self.settings.also_kept);
-        let failed = disposition == Disposition::RejectKeep;
-        let answer = Answer { code: parts.status.as_u16(), headers, body: kept, failed };
-        Ok((answer, Response::from_parts(parts, body)))
-    }
-
-    pub(crate) async fn replay(&self, answer: Answer, asking: Option<Parts>) -> Response<Body> {
-        let headers = stored::read_headers(&answer.headers);
-        let (Some(headers), Ok(status)) = (headers, StatusCode::from_u16(answer.code)) else {
-            tracing::error!(scope = self.scope, "a stored answer cannot be read");
-            return self.refused(Problem::Failed);
-        };
-        self.count("idempotent.replayed");
-        self.settings.rate.replayed(&self.scope);
-        self.say("replayed", Some(status), None);
-        let is_whole = matches!(answer.body, AnswerBody::Inline(_));
-        let rendered = match (&answer.body, &self.settings.render, asking) {
-            (AnswerBody::Reference(name), Some(render), Some(asking)) => {
-                Some(render(ResultRef(name.clone()), asking).await)
-            }
-            _ => None,
-        };
-        let is_rendered = rendered.is_some();
-        let mut response = rendered.unwrap_or_else(|| {
-            let mut response = Response::new(match answer.body {
-                AnswerBody::Inline(body) => Body::from(body),
-                _ => Body::empty(),
-            });
-            *response.status_mut() = status;
-            *response.headers_mut() = headers;
-            response
-        });
-        if !is_whole && !is_rendered {
-            // They are of the body that is gone.
-            for gone in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE, header::ETAG] {
-                response.headers_mut().remove(gone);
-            }
-            response.headers_mut().insert(BODY, HeaderValue::from_static("omitted"));
-        }
-        if self.settings.also_replayed {
-            response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-        }
-        response.headers_mut().insert(STATUS, HeaderValue::from_static("replayed"));
-        response
-    }
-
     fn not_committed(&self, error: &Error, problem: Problem) -> Response<Body> {
         tracing::error!(error = error as &dyn std::error::Error, scope = self.scope, "not committed");
         self.refused(problem)
@@ -356,7 +307,12 @@ impl<DB: Dialect> Call<DB> {
         response
     }
 
-    fn say(&self, outcome: &'static str, status: Option<StatusCode>, error_code: Option<&'static str>) {
+    pub(crate) fn say(
+        &self,
+        outcome: &'static str,
+        status: Option<StatusCode>,
+        error_code: Option<&'static str>,
+    ) {
         let status = status.map(|status| status.as_u16());
         let Self { scope, key, payload_hash, .. } = self;
         tracing::info!(
@@ -375,7 +331,7 @@ impl<DB: Dialect> Call<DB> {
         metrics::histogram!("idempotent.wait_ms", "scope" => self.scope.clone()).record(millis);
     }
 
-    fn count(&self, name: &'static str) {
+    pub(crate) fn count(&self, name: &'static str) {
         let count = |name: &'static str| metrics::counter!(name, "scope" => self.scope.clone()).increment(1);
         count(name);
         match name {

@@ -4,7 +4,8 @@ use crate::consumer::support::{Confirmed, Placed, TestDb, World, cases, effect};
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 use twinbox::{
-    Delivery, Dialect, HandlerError, HandlerResult, Insert, Tx, event_handler, insert_or_existing,
+    Delivery, Dialect, HandlerError, HandlerResult, Insert, StateColumn, Transition, Tx, event_handler,
+    insert_or_existing,
     operation::{OperationError, Outcome},
 };
 
@@ -92,6 +93,33 @@ async fn t24_both_events_of_one_payment_are_handled<DB: TestDb>() {
     assert_eq!((world.rows("inbox").await, world.effects().await), (2, vec![1, 101]));
 }
 
+const PAYMENT: StateColumn = StateColumn::new("payments", "payment_id", "status");
+
+/// REQUIREMENTS §5, 25: R66. Eight who capture one payment under keys of their own.
+async fn t25_of_eight_captures_at_once_one_is_applied<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    world.execute("CREATE TABLE payments (payment_id BIGINT PRIMARY KEY, status TEXT NOT NULL)").await;
+    world.execute("INSERT INTO payments VALUES (1, 'authorized')").await;
+    let capture = async |n: usize| {
+        let (key, policy) = (key(&n.to_string()), policy(SHORT));
+        let captured = world.operation(&key, "payment 1", &policy, async |tx| {
+            let applied = match PAYMENT.transition(tx, 1_i64, &["authorized"], "captured").await? {
+                Transition::Applied { .. } => true,
+                Transition::AlreadyThere => false,
+                other => return Err(format!("{other:?}").into()),
+            };
+            if applied {
+                tx.publish(&Confirmed { n: 1 }).await?;
+            }
+            Ok(applied)
+        });
+        captured.await.unwrap().into_inner()
+    };
+    let applied = futures::future::join_all((0..8).map(capture)).await;
+    assert_eq!(applied.iter().filter(|applied| **applied).count(), 1);
+    assert_eq!((world.rows("outbox").await, world.rows("idempotency_keys").await), (1, 8));
+}
+
 /// R64, D23
 async fn a_row_is_made_once_and_read_ever_after<DB: TestDb>() {
     let world = World::<DB>::new().await;
@@ -117,6 +145,7 @@ cases! {
         what_was_declined_may_be_asked_for_again,
         of_many_at_once_one_runs,
         t24_both_events_of_one_payment_are_handled,
+        t25_of_eight_captures_at_once_one_is_applied,
         a_row_is_made_once_and_read_ever_after,
     ]
 }

@@ -162,8 +162,11 @@ async fn a_route_that_never_uses_its_transaction_fails<DB: TestDb>() {
 async fn a_handler_that_keeps_or_ends_its_transaction_fails<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::new(strategy).await;
-        let lost = app.refund("b", 1, LosesItsTransaction).await;
-        assert_eq!(lost.problem(), (500, "TRANSIENT.internal".to_owned()));
+        for _ in 0..2 {
+            // The second is not told that the first is running: a commit that failed lets its key go.
+            let lost = app.refund("b", 1, LosesItsTransaction).await;
+            assert_eq!(lost.problem(), (500, "TRANSIENT.internal".to_owned()));
+        }
         let kept = app.refund("a", 1, KeepsItsTransaction).await;
         assert_eq!(kept.status.as_u16(), 500);
     }

@@ -1,5 +1,5 @@
 //! What a request leaves in logs and metrics. R39, R43, REQUIREMENTS §4.11
-use super::shop::{Refunds, Strategy};
+use super::shop::{Refunds, Strategy, post};
 use crate::consumer::support::{TestDb, cases, record};
 use integration_tests::refunds::Does::{Answers, Declines};
 use std::{
@@ -75,4 +75,16 @@ async fn each_request_leaves_a_line<DB: TestDb>() {
     assert_eq!(lines.requests()[0]["fields"]["idempotency_key"], "refund:ch_9ab");
 }
 
-cases! { both: [each_request_leaves_a_line] }
+/// R17: whoever writes outside of the key's transaction is named
+async fn a_route_that_never_uses_its_transaction_is_named<DB: TestDb>() {
+    let lines = Lines::default();
+    let subscriber =
+        tracing_subscriber::fmt().json().with_max_level(tracing::Level::ERROR).with_writer(lines.clone());
+    let _recorded = record(subscriber.finish());
+    let app = Refunds::<DB>::new(Strategy::Tx).await;
+    app.send(post("/unused", "a").body("".into()).unwrap()).await;
+    let said = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    assert!(said.contains("takes no `IdemTx`") && said.contains("POST_/unused"), "{said}");
+}
+
+cases! { both: [each_request_leaves_a_line, a_route_that_never_uses_its_transaction_is_named] }

@@ -308,12 +308,12 @@ async fn row_41_five_relays_migrate_at_once_and_some_are_killed() {
     }
     let each_once = "SELECT (count(*) = max(version))::int::bigint FROM twinbox.migrations";
     assert_eq!(number(store.pool(), each_once).await, 1);
-    let newer = "INSERT INTO twinbox.migrations (version, name, compatible_from) VALUES (9, 'future', 9)";
+    let newer = "INSERT INTO twinbox.migrations (version, name, compatible_from) VALUES (900, 'future', 900)";
     sqlx::query(newer).execute(store.pool()).await.unwrap();
     let refused = migrating(&programs).output().await.unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(said.contains("needs a program of version 9 or newer"), "{said}");
+    assert!(said.contains("needs a program of version 900 or newer"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
