@@ -9,7 +9,7 @@ mod fulfilment;
 mod guard;
 mod idempotent;
 mod ids;
-mod logs;
+pub(crate) mod logs;
 mod newer;
 mod ordered;
 mod payloads;

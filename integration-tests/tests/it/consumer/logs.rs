@@ -13,7 +13,7 @@ use twinbox::{BatchTx, Consumer, Delivery, Dialect, Draft, HandlerResult, StateC
 
 /// Lines of JSON.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -27,7 +27,7 @@ impl io::Write for Lines {
 }
 
 impl Lines {
-    fn record() -> (Self, DefaultGuard) {
+    pub(crate) fn record() -> (Self, DefaultGuard) {
         let lines = Self::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
@@ -35,7 +35,7 @@ impl Lines {
     }
 
     /// Those that say this.
-    fn saying(&self, words: &str) -> Vec<Value> {
+    pub(crate) fn saying(&self, words: &str) -> Vec<Value> {
         let bytes = self.0.lock().unwrap();
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let lines = lines.map(|line| serde_json::from_slice::<Value>(line).unwrap());

@@ -1,56 +1,24 @@
 //! What a request leaves in logs and metrics. R39, R43, REQUIREMENTS §4.11
 use super::shop::{Refunds, Strategy, post};
-use crate::consumer::support::{TestDb, cases, record};
-use integration_tests::refunds::Does::{Answers, Declines};
-use std::{
-    io,
-    sync::{Arc, Mutex},
+use crate::consumer::{
+    logs::Lines,
+    support::{TestDb, cases},
 };
-use tracing_subscriber::fmt::MakeWriter;
+use integration_tests::refunds::Does::{Answers, Declines};
 
-/// Lines of the log.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Lines {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
-
-impl Lines {
-    /// What requests have left since the last look.
-    fn requests(&self) -> Vec<serde_json::Value> {
-        let bytes = std::mem::take(&mut *self.0.lock().unwrap());
-        let lines = String::from_utf8(bytes).unwrap();
-        let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        lines.filter(|line| line["fields"]["message"] == "idempotent request").collect()
-    }
-}
+/// What a request leaves.
+const REQUEST: &str = "idempotent request";
 
 async fn each_request_leaves_a_line<DB: TestDb>() {
-    let lines = Lines::default();
-    let subscriber =
-        tracing_subscriber::fmt().json().with_max_level(tracing::Level::INFO).with_writer(lines.clone());
-    let _recorded = record(subscriber.finish());
+    let (lines, _recorded) = Lines::record();
     let app = Refunds::<DB>::new(Strategy::Tx).await;
+    let seen = std::cell::Cell::new(0);
     let one = async |key: &str, amount, does| {
         app.refund(key, amount, does).await;
-        let mut lines = lines.requests();
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        lines.remove(0)
+        let before = seen.replace(seen.get() + 1);
+        let lines = lines.saying(REQUEST);
+        assert_eq!(lines.len(), before + 1, "{lines:?}");
+        lines[before].clone()
     };
     let created = one("refund:ch_9ab", 1, Answers).await;
     let fields = &created["fields"];
@@ -72,19 +40,16 @@ async fn each_request_leaves_a_line<DB: TestDb>() {
     assert_eq!(one("", 2, Declines).await["fields"]["error_code"], "VALIDATION.idempotency.missing_key");
     let raw = Refunds::<DB>::with(Strategy::Tx, |layer| layer.log_raw_keys()).await;
     raw.refund("refund:ch_9ab", 1, Answers).await;
-    assert_eq!(lines.requests()[0]["fields"]["idempotency_key"], "refund:ch_9ab");
+    assert_eq!(lines.saying(REQUEST).last().unwrap()["fields"]["idempotency_key"], "refund:ch_9ab");
 }
 
 /// R17: whoever writes outside of the key's transaction is named
 async fn a_route_that_never_uses_its_transaction_is_named<DB: TestDb>() {
-    let lines = Lines::default();
-    let subscriber =
-        tracing_subscriber::fmt().json().with_max_level(tracing::Level::ERROR).with_writer(lines.clone());
-    let _recorded = record(subscriber.finish());
+    let (lines, _recorded) = Lines::record();
     let app = Refunds::<DB>::new(Strategy::Tx).await;
     app.send(post("/unused", "a").body("".into()).unwrap()).await;
-    let said = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-    assert!(said.contains("takes no `IdemTx`") && said.contains("POST_/unused"), "{said}");
+    let said = lines.saying("takes no `IdemTx`");
+    assert_eq!(said[0]["fields"]["scope"], "POST_/unused");
 }
 
 cases! { both: [each_request_leaves_a_line, a_route_that_never_uses_its_transaction_is_named] }
