@@ -10,7 +10,7 @@ use sqlx::AssertSqlSafe;
 use std::{collections::HashMap, time::Duration};
 use twinbox::{
     ErrorKind,
-    operation::{Begun, Lease, OperationKey},
+    operation::{Begun, Lease, Operation, OperationKey},
 };
 
 const SEQUENCES: u64 = 24;
@@ -177,7 +177,11 @@ impl<DB: TestDb> Run<'_, DB> {
         let at_once = policy(Duration::ZERO);
         let begun =
             self.world.begin_operation(&self.names[key], asked(BODIES[body]), &at_once).await.unwrap();
-        let Some(mut operation) = self.check(key, body, begun) else { return };
+        let Some(operation) = self.check(key, body, begun) else { return };
+        self.write(key, body, operation, commits).await;
+    }
+
+    async fn write(&mut self, key: usize, body: usize, mut operation: Operation<DB>, commits: bool) {
         self.n += 1;
         effect::<DB>(&mut operation.tx(), self.n).await.unwrap();
         if !commits {
@@ -211,7 +215,7 @@ impl<DB: TestDb> Run<'_, DB> {
         };
         // Nobody else has taken it, though the lease has run out.
         let is_mine = by == Some(*number);
-        let mut operation = match lease.begin().await {
+        let operation = match lease.begin().await {
             Ok(operation) if is_mine => operation,
             Ok(_) => panic!("it is another's: {:?}", self.should[key]),
             Err(error) => {
@@ -219,14 +223,7 @@ impl<DB: TestDb> Run<'_, DB> {
                 return;
             }
         };
-        self.n += 1;
-        effect::<DB>(&mut operation.tx(), self.n).await.unwrap();
-        if !commits {
-            return operation.abandon().await;
-        }
-        operation.commit(&answer(&self.n.to_string())).await.unwrap();
-        self.should[key] = Key::Done { body, answer: self.n };
-        self.effects.push(self.n);
+        self.write(key, body, operation, commits).await;
     }
 
     async fn let_go(&mut self, key: usize, forgets: bool) {
