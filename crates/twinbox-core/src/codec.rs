@@ -10,6 +10,8 @@ use std::sync::Arc;
 /// content type [`message::ENCODED`](crate::message::ENCODED); decoding brings its own back. One without that
 /// header, from a producer that writes SQL or from before the codec was set, passes as it is.
 ///
+/// The answers of operations with a key are kept in the same way, and without it are not given out.
+///
 /// Both functions run inside the transaction that publishes or handles, so have keys at hand: a call over the
 /// network holds it open.
 ///
@@ -143,5 +145,10 @@ impl Encoded {
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
+    }
+
+    #[doc(hidden)]
+    pub fn into_parts(self) -> (Bytes, Vec<(String, String)>) {
+        (self.payload, self.headers)
     }
 }

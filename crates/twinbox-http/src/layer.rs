@@ -99,7 +99,7 @@ impl<DB: Dialect> Settings<DB> {
             Ok(body) => body,
             Err(problem) => return call.refused(problem),
         };
-        let (asked, codes) = (Asked::new(&parts, body), self.codes);
+        let (asked, wording) = (Asked::new(&parts, body), self.wording);
         // A caller that leaves does not take the handler with it: what was begun ends, and is there when it asks again.
         let running = async move {
             let Some(key) = key else { return call.without_key(handler, asked, parts).await };
@@ -110,7 +110,7 @@ impl<DB: Dialect> Settings<DB> {
             call.keyed(handler, key, asked, digest, parts).instrument(span).await
         };
         let done = tokio::spawn(running.in_current_span()).await;
-        done.unwrap_or_else(|_| Problem::Failed.response(codes, None))
+        done.unwrap_or_else(|_| Problem::Failed.response(wording, None))
     }
 
     fn key(&self, headers: &HeaderMap) -> Result<Option<String>, Problem> {
@@ -189,6 +189,7 @@ impl<DB: Dialect> Call<DB> {
             Ok(Begun::Known(answer)) => self.replay(answer, Some(parts)).await,
             Ok(Begun::Mismatch) => self.refused(Problem::Mismatch),
             Ok(Begun::InFlight) => self.refused(Problem::InProgress),
+            Ok(Begun::TooMany) => self.refused(Problem::TooManyKeys),
             Err(error) => self.store_away(&error),
         }
     }
@@ -202,11 +203,16 @@ impl<DB: Dialect> Call<DB> {
         work: Work<DB>,
     ) -> Response<Body> {
         crash::point("request.before_handler");
-        Span::current().record("attempt", work.attempt());
+        let attempt = work.attempt();
+        Span::current().record("attempt", attempt);
         let again = self.settings.render.is_some().then(|| parts.clone());
         let held = Held::new(work, traceparent(&parts.headers));
         parts.extensions.insert(held.clone());
-        let response = guarded(handler, asked.request(parts)).await;
+        let response = if self.settings.attempts_max.is_some_and(|max| attempt > max) {
+            Some(self.exhausted())
+        } else {
+            guarded(handler, asked.request(parts)).await
+        };
         crash::point("request.after_handler");
         let response = self.settle(&key, &asked, held, response, again).await;
         crash::point("request.before_answer");

@@ -32,6 +32,6 @@ pub use disposition::Disposition;
 pub use fault::Fault;
 pub use key::{InvalidKey, KeyRule};
 pub use layer::IdempotencyService;
-pub use problem::CodeStyle;
+pub use problem::{CodeStyle, MismatchStatus};
 pub use settings::{Caller, EXPOSED_HEADERS, Idempotency, ResultRef};
 pub use tx::{IdemLease, IdemTx};

@@ -88,12 +88,18 @@ impl<DB: Dialect> Call<DB> {
         if held.is_fenced() {
             return self.fenced(key, asked, again).await;
         }
-        let Some(mut response) = response else {
+        let is_last =
+            self.settings.attempts_max.is_some_and(|max| work.lease.is_some() && work.attempt() >= max);
+        let Some(mut response) = response.or_else(|| is_last.then(|| self.exhausted())) else {
             return self.undone(work, self.refused(Problem::Failed)).await;
         };
         let disposition = response.extensions_mut().remove::<Disposition>();
-        let disposition =
-            disposition.unwrap_or_else(|| Disposition::of(response.status(), self.settings.errors_kept));
+        let disposition = match disposition
+            .unwrap_or_else(|| Disposition::of(response.status(), self.settings.errors_kept))
+        {
+            Disposition::Fault if is_last => Disposition::RejectKeep,
+            disposition => disposition,
+        };
         if matches!(disposition, Disposition::Reject | Disposition::Fault) {
             self.say("undone", Some(response.status()), None);
             return match disposition {
@@ -124,6 +130,7 @@ impl<DB: Dialect> Call<DB> {
             Ok(Begun::Known(answer)) => return self.replay(answer, again).await,
             Ok(Begun::Mismatch) => return self.refused(Problem::Mismatch),
             Ok(Begun::InFlight) => return self.refused(Problem::InProgress),
+            Ok(Begun::TooMany) => return self.refused(Problem::TooManyKeys),
             Err(error) if error.kind() == ErrorKind::LeaseLost => {
                 return self.fenced(key, asked, again).await;
             }
@@ -135,6 +142,14 @@ impl<DB: Dialect> Call<DB> {
             Ok(Wrote::Now) => {}
             Ok(Wrote::Before(stored)) => return self.replay(stored, again).await,
             Err(response) => return self.undone(Work { operation: None, lease }, response).await,
+        }
+        if is_last && answer.failed {
+            self.count("idempotent.exhausted");
+            tracing::error!(
+                scope = self.scope,
+                idempotency_key = self.key,
+                "a request has failed as often as it may, and is not tried again: see how far it has come"
+            );
         }
         self.count("idempotent.created");
         self.settings.rate.created(&self.scope);
@@ -284,6 +299,13 @@ impl<DB: Dialect> Call<DB> {
         self.refused(problem)
     }
 
+    /// The answer of a request that died or panicked as often as it may.
+    pub(crate) fn exhausted(&self) -> Response<Body> {
+        let mut response = self.refused(Problem::Exhausted);
+        response.extensions_mut().insert(Disposition::RejectKeep);
+        response
+    }
+
     pub(crate) fn store_away(&self, error: &Error) -> Response<Body> {
         tracing::error!(
             error = error as &dyn std::error::Error,
@@ -299,10 +321,11 @@ impl<DB: Dialect> Call<DB> {
             Problem::Mismatch => self.count("idempotent.conflict"),
             Problem::InProgress => self.count("idempotent.in_progress"),
             Problem::StoreAway => self.count("idempotent.store_error"),
+            Problem::TooManyKeys => self.count("idempotent.too_many_keys"),
             _ => {}
         }
-        let code = problem.code(self.settings.codes);
-        let response = problem.response(self.settings.codes, Some(&self.path));
+        let code = problem.code(self.settings.wording.codes);
+        let response = problem.response(self.settings.wording, Some(&self.path));
         self.say("refused", Some(response.status()), Some(code));
         response
     }

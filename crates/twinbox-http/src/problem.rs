@@ -23,6 +23,10 @@ pub(crate) enum Problem {
     /// The handler did not write in the transaction of the key.
     NotUsed,
     Failed,
+    /// For the last time.
+    Exhausted,
+    /// The caller has as many keys as it may have.
+    TooManyKeys,
 }
 
 /// How codes are spelled.
@@ -36,8 +40,26 @@ pub enum CodeStyle {
     Flat,
 }
 
-/// What callers wait for before they try again, in whole seconds.
-const RETRY_AFTER: &str = "1";
+/// The status of a request whose key was used for another one. Keys that are taken are conflicts to some, and requests that
+/// make no sense to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum MismatchStatus {
+    /// `409`
+    #[default]
+    Conflict,
+    /// `422`
+    UnprocessableContent,
+    /// `400`
+    BadRequest,
+}
+
+/// How callers of a route are told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wording {
+    pub(crate) codes: CodeStyle,
+    pub(crate) mismatch: MismatchStatus,
+}
 
 impl Problem {
     /// Status, code in both styles, title, what to do.
@@ -120,11 +142,30 @@ impl Problem {
                 "The request failed and changed nothing",
                 "Try again with the same key.",
             ),
+            Self::Exhausted => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "INTERNAL.idempotency.attempts_exhausted",
+                "attempts_exhausted",
+                "The request failed too often",
+                "It is not tried again. How far it has come has to be looked at.",
+            ),
+            Self::TooManyKeys => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "RATE_LIMIT.exceeded",
+                "too_many_idempotency_keys",
+                "Too many requests with new Idempotency-Keys",
+                "Try again with the same key when earlier ones have expired.",
+            ),
         }
     }
 
-    const fn is_retryable(&self) -> bool {
-        matches!(self, Self::InProgress | Self::StoreAway | Self::Failed)
+    /// In whole seconds. None: trying again does not help.
+    const fn retry_after(&self) -> Option<&'static str> {
+        match self {
+            Self::InProgress | Self::StoreAway | Self::Failed => Some("1"),
+            Self::TooManyKeys => Some("60"),
+            _ => None,
+        }
     }
 
     pub(crate) fn code(&self, style: CodeStyle) -> &'static str {
@@ -133,24 +174,31 @@ impl Problem {
     }
 
     /// `path`: that of the request.
-    pub(crate) fn response(&self, style: CodeStyle, path: Option<&str>) -> Response<Body> {
+    pub(crate) fn response(&self, wording: Wording, path: Option<&str>) -> Response<Body> {
         let (status, _, flat, title, detail) = self.parts();
+        let status = match wording.mismatch {
+            MismatchStatus::UnprocessableContent if *self == Self::Mismatch => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            MismatchStatus::BadRequest if *self == Self::Mismatch => StatusCode::BAD_REQUEST,
+            _ => status,
+        };
         let body = json!({
             "type": format!("urn:twinbox:problem:{flat}"),
             "title": title,
             "status": status.as_u16(),
             "detail": detail,
             "instance": path,
-            "error_code": self.code(style),
-            "retryable": self.is_retryable(),
+            "error_code": self.code(wording.codes),
+            "retryable": self.retry_after().is_some(),
         });
         let mut response = Response::new(Body::from(body.to_string()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if self.is_retryable() {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
         }
         response
     }

@@ -1,5 +1,11 @@
 //! How a route treats its keys.
-use crate::{flights::Flights, key::KeyRule, problem::CodeStyle, rate::ReplayRate, stored::may_be_kept};
+use crate::{
+    flights::Flights,
+    key::KeyRule,
+    problem::{CodeStyle, MismatchStatus, Wording},
+    rate::ReplayRate,
+    stored::may_be_kept,
+};
 use axum::{
     body::Body,
     http::{HeaderName, Response, request::Parts},
@@ -70,7 +76,8 @@ pub(crate) struct Settings<DB: Dialect> {
     pub(crate) answer_max: usize,
     pub(crate) bodies_kept: bool,
     pub(crate) also_kept: Vec<HeaderName>,
-    pub(crate) codes: CodeStyle,
+    pub(crate) attempts_max: Option<u32>,
+    pub(crate) wording: Wording,
     pub(crate) keys_logged: bool,
     pub(crate) alias_names: bool,
     pub(crate) also_replayed: bool,
@@ -107,7 +114,8 @@ impl<DB: Dialect> Idempotency<DB> {
             answer_max: ANSWER_MAX,
             bodies_kept: true,
             also_kept: Vec::new(),
-            codes: CodeStyle::default(),
+            attempts_max: None,
+            wording: Wording::default(),
             keys_logged: false,
             alias_names: false,
             also_replayed: false,
@@ -223,6 +231,12 @@ impl<DB: Dialect> Idempotency<DB> {
         self.with(|settings| settings.bodies_kept = false)
     }
 
+    /// The text of no key is kept, because of what is in it: their digests are.
+    #[must_use]
+    pub fn keep_no_keys(self) -> Self {
+        self.with(|settings| settings.policy.keeps_text = false)
+    }
+
     /// Makes a body again that was not kept, from its [`ResultRef`] and the request that asks for it now. Without it such a
     /// replay has no body, and `Idempotency-Body: omitted`.
     #[must_use]
@@ -246,7 +260,29 @@ impl<DB: Dialect> Idempotency<DB> {
     /// How `error_code` is spelled.
     #[must_use]
     pub fn codes(self, codes: CodeStyle) -> Self {
-        self.with(|settings| settings.codes = codes)
+        self.with(|settings| settings.wording.codes = codes)
+    }
+
+    /// The status of a request whose key was used for another one.
+    #[must_use]
+    pub fn mismatch_status(self, status: MismatchStatus) -> Self {
+        self.with(|settings| settings.wording.mismatch = status)
+    }
+
+    /// How many keys of one caller may be remembered at a time. A request with one more is refused with `429`; what is known
+    /// is answered as ever. By default there may be any number. Each new key has them counted, so choose no more than a
+    /// caller ever needs in the time that answers are [kept](Self::keep).
+    #[must_use]
+    pub fn live_keys_max(self, keys: u32) -> Self {
+        self.with(|settings| settings.policy.live_max = Some(keys))
+    }
+
+    /// With a [`lease`](Self::lease), how often a request is tried that fails or whose process dies. After the last time its
+    /// failure is its answer, and nothing runs any more: the key may have done something at a vendor's that somebody has to
+    /// look at, so this is logged as an error. By default it is tried for as long as it comes.
+    #[must_use]
+    pub fn attempts_max(self, attempts: u32) -> Self {
+        self.with(|settings| settings.attempts_max = Some(attempts.max(1)))
     }
 
     /// Replays carry `Idempotent-Replayed: true` too, as those of Stripe do.

@@ -19,6 +19,10 @@ impl Codecs {
         self.encoder.iter().chain(&self.decoders)
     }
 
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<dyn PayloadCodec>> {
+        self.all().find(|codec| codec.name() == name)
+    }
+
     /// Their names become values of headers.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let fit = |name: &str| {
@@ -54,7 +58,7 @@ impl<DB: Dialect> Store<DB> {
     /// This store has no codec of that name, or the codec cannot decode it. Neither goes away by trying again.
     pub fn decode<'m>(&self, message: &'m Message) -> Result<Cow<'m, Message>, DecodeError> {
         let Some(name) = message.header(header::CODEC) else { return Ok(Cow::Borrowed(message)) };
-        let Some(codec) = self.statements().codecs.all().find(|codec| codec.name() == name) else {
+        let Some(codec) = self.statements().codecs.named(name) else {
             return Err(DecodeError::UnknownCodec { codec: name.to_owned() });
         };
         let payload = codec

@@ -6,10 +6,13 @@
 //! | [`Store::begin_operation`] | the same in parts: an open transaction, or what became of the operation before |
 //! | [`Store::lease_operation`] | for what has to call others half-way: the key is held without a transaction |
 //! | [`Store::purge_operations`] | deletes what nobody needs to remember |
+//! | [`Store::erase_operations`] | blanks what is kept of a tenant or of one of its principals |
 //!
 //! What [`Operation::commit`] stores is what everybody gets who asks again with the same key, until it expires. An
 //! operation that is dropped or given up leaves its key free.
 mod claim;
+mod codec;
+mod erase;
 mod lease;
 mod purge;
 mod run;
@@ -18,8 +21,13 @@ pub use lease::Lease;
 pub use run::{OperationError, Outcome};
 
 use crate::{
-    Dialect, Error, ErrorKind, Store, Tx, error::sqlstate, guarded::Guarded, scope::Scope, sql::Statements,
-    sql::query, text::text,
+    Dialect, Error, ErrorKind, Store, Tx,
+    error::sqlstate,
+    guarded::Guarded,
+    scope::Scope,
+    sql::Statements,
+    sql::query,
+    text::{hex, text},
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
@@ -71,7 +79,7 @@ pub(crate) const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Without the key, which may tell who paid for what: the first digits of its digest.
 impl fmt::Debug for OperationKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let slot = String::from_iter(self.slot()[..4].iter().map(|byte| format!("{byte:02x}")));
+        let slot = hex(&self.slot()[..4]);
         f.debug_struct("OperationKey")
             .field("scope", &self.scope)
             .field("slot", &slot)
@@ -91,6 +99,11 @@ pub struct OperationPolicy {
     pub idle_max: Duration,
     /// How requests are compared.
     pub algorithm: FingerprintAlgorithm,
+    /// How many keys of one principal may be remembered at a time. Default: any number. They are counted, by an index,
+    /// for each new key; what is done at the same moment is not counted.
+    pub live_max: Option<u32>,
+    /// Whether the text of the key is kept, for operators. Default: it is. Its digest is, in any case.
+    pub keeps_text: bool,
 }
 
 impl Default for OperationPolicy {
@@ -100,6 +113,8 @@ impl Default for OperationPolicy {
             keep: Duration::from_secs(24 * 3600),
             idle_max: IDLE_MAX,
             algorithm: FingerprintAlgorithm::default(),
+            live_max: None,
+            keeps_text: true,
         }
     }
 }
@@ -156,6 +171,8 @@ pub enum Begun<T> {
     Mismatch,
     /// Somebody is doing it, for longer than was to be waited for.
     InFlight,
+    /// The principal has as many keys as it may have.
+    TooMany,
 }
 
 impl<T> Begun<T> {
@@ -166,6 +183,7 @@ impl<T> Begun<T> {
             Self::Known(answer) => Begun::Known(answer),
             Self::Mismatch => Begun::Mismatch,
             Self::InFlight => Begun::InFlight,
+            Self::TooMany => Begun::TooMany,
         }
     }
 }
@@ -214,12 +232,16 @@ impl<DB: Dialect> Operation<DB> {
     async fn store(&mut self, answer: &Answer) -> Result<(), Error> {
         let Some(slot) = self.slot else { return self.tx.allow_commit().await };
         let guard = self.tx.allow_answer().await?;
-        let (body, reference) = match &answer.body {
-            AnswerBody::Inline(body) => (Some(body.clone()), None),
-            AnswerBody::Reference(name) => (None, Some(text(name).into_owned())),
-            AnswerBody::Omitted => (None, None),
-        };
         let statements = self.tx.scope.statements.clone();
+        let (mut body, mut reference, mut codec_headers) = (None, None, None);
+        match &answer.body {
+            AnswerBody::Inline(plain) => {
+                let encoded = codec::encode(&statements.codecs, &slot, plain)?;
+                (body, codec_headers) = (Some(encoded.0), encoded.1);
+            }
+            AnswerBody::Reference(name) => reference = Some(text(name).into_owned()),
+            AnswerBody::Omitted => {}
+        }
         let stored = query::<DB>(&statements.answer_operation)
             .bind(if answer.failed { "failed" } else { "complete" }.to_owned())
             .bind(i64::from(answer.code))
@@ -227,6 +249,7 @@ impl<DB: Dialect> Operation<DB> {
             .bind(body)
             .bind(answer.body.kind().to_owned())
             .bind(reference)
+            .bind(codec_headers)
             .bind(slot.to_vec())
             .bind(guard)
             .fetch_optional(self.tx.connection())
@@ -301,7 +324,8 @@ impl Known {
 
     fn is_of(&self, key: &OperationKey, what: Fingerprinted<'_>) -> bool {
         let asked = self.algorithm().map(|algorithm| Fingerprint::of(algorithm, what));
-        text(&key.principal) == self.principal
+        // The slot of a key that is not shared is its principal's, whose name may be erased.
+        (!key.is_shared || text(&key.principal) == self.principal)
             && asked.is_some_and(|asked| {
                 asked.algorithm().as_str() == self.algorithm && asked.digest()[..] == self.hash[..]
             })
@@ -317,7 +341,10 @@ async fn find<DB: Dialect>(
     let Some(row) = row else { return Ok(None) };
     let (status, kind): (String, String) = (row.try_get(3)?, row.try_get(7)?);
     let body = match &*kind {
-        "inline" => AnswerBody::Inline(row.try_get::<Option<_>, _>(6)?.unwrap_or_default()),
+        "inline" => {
+            let body = row.try_get::<Option<_>, _>(6)?.unwrap_or_default();
+            AnswerBody::Inline(codec::decode(&statements.codecs, slot, body, row.try_get(9)?)?)
+        }
         "ref" => AnswerBody::Reference(row.try_get::<Option<_>, _>(8)?.unwrap_or_default()),
         _ => AnswerBody::Omitted,
     };
@@ -332,7 +359,7 @@ async fn find<DB: Dialect>(
         hash: row.try_get(0)?,
         algorithm: row.try_get(1)?,
         principal: row.try_get(2)?,
-        has_expired: row.try_get(9)?,
+        has_expired: row.try_get(10)?,
         answer: (status != "pending").then_some(answer),
     }))
 }

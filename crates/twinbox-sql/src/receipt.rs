@@ -5,7 +5,7 @@ use crate::{
     operation::{IDLE_MAX, Operation},
     scope::Scope,
     sql::query,
-    text::text,
+    text::{hex, text},
 };
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
@@ -52,16 +52,15 @@ pub enum Received<DB: Dialect> {
 
 impl Receipt<'_> {
     fn id(&self) -> (Cow<'_, str>, &'static str) {
-        let hex =
-            |bytes: &[u8]| String::from_iter(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")));
+        let digest = |bytes: &[u8]| hex(&Sha256::digest(bytes));
         let short = |id| match text(id) {
             id if id.len() <= ID_BYTES_MAX => id,
-            id => hex(id.as_bytes()).into(),
+            id => digest(id.as_bytes()).into(),
         };
         match self.id {
             Some(ReceiptId::Header(id)) => (short(id), "header"),
             Some(ReceiptId::Body(id)) => (short(id), "body"),
-            None => (hex(self.payload).into(), "digest"),
+            None => (digest(self.payload).into(), "digest"),
         }
     }
 }

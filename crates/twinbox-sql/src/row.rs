@@ -51,7 +51,7 @@ fn optional_text<DB: Dialect>(row: &DB::Row, at: usize) -> Result<Option<String>
     Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-fn read_headers(json: &str) -> Vec<(String, String)> {
+pub(crate) fn read_headers(json: &str) -> Vec<(String, String)> {
     let headers: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json).unwrap_or_default();
     let text = |value: serde_json::Value| match value {
         serde_json::Value::String(text) => text,

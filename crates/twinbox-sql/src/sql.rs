@@ -231,7 +231,7 @@ statements! {
         ON CONFLICT (slot) DO UPDATE SET principal = excluded.principal, request_hash = excluded.request_hash, \
         hash_alg = excluded.hash_alg, owner = excluded.owner, lease_until = excluded.lease_until, status = 'pending', \
         http_code = NULL, response_headers = NULL, response_body = NULL, body_kind = 'omitted', result_ref = NULL, \
-        attempts = CASE WHEN k.expires_at > {{now}} THEN k.attempts + 1 ELSE 1 END, \
+        codec_headers = NULL, attempts = CASE WHEN k.expires_at > {{now}} THEN k.attempts + 1 ELSE 1 END, \
         recovery_point = CASE WHEN k.expires_at > {{now}} THEN k.recovery_point END, \
         created_at = CASE WHEN k.expires_at > {{now}} THEN k.created_at ELSE {{now}} END, \
         updated_at = {{now}}, expires_at = excluded.expires_at \
@@ -239,24 +239,34 @@ statements! {
             AND k.request_hash = excluded.request_hash AND k.principal = excluded.principal)) \
         RETURNING attempts, recovery_point{}", DB::CLAIM_OPERATION[0], DB::CLAIM_OPERATION[1], DB::CLAIM_OPERATION[2]);
     find_operation: "SELECT request_hash, hash_alg, principal, status, http_code, response_headers, response_body, \
-        body_kind, result_ref, expires_at <= {now} FROM {idempotency_keys} WHERE slot = ?";
+        body_kind, result_ref, codec_headers, expires_at <= {now} FROM {idempotency_keys} WHERE slot = ?";
     // As an insert that always conflicts: it goes by the primary key even where the plan is from when the table was empty.
     answer_operation: format!("INSERT INTO {{idempotency_keys}} AS k (status, http_code, response_headers, response_body, \
-        body_kind, result_ref, slot, tenant, principal, scope, key, request_hash, hash_alg, expires_at) \
-        SELECT ?, ?, ?, ?, ?, ?, ?, '', '', '', '', {}, '', {{now}} WHERE {} ON CONFLICT (slot) DO UPDATE SET \
+        body_kind, result_ref, codec_headers, slot, tenant, principal, scope, key, request_hash, hash_alg, expires_at) \
+        SELECT ?, ?, ?, ?, ?, ?, ?, ?, '', '', '', '', {}, '', {{now}} WHERE {} ON CONFLICT (slot) DO UPDATE SET \
         status = excluded.status, http_code = excluded.http_code, response_headers = excluded.response_headers, \
         response_body = excluded.response_body, body_kind = excluded.body_kind, result_ref = excluded.result_ref, \
-        lease_until = NULL, updated_at = {{now}} RETURNING hash_alg", DB::ANSWER_GUARDED[0], DB::ANSWER_GUARDED[1]);
+        codec_headers = excluded.codec_headers, lease_until = NULL, updated_at = {{now}} RETURNING hash_alg", DB::ANSWER_GUARDED[0], DB::ANSWER_GUARDED[1]);
     enter_operation: "UPDATE {idempotency_keys} SET owner = NULL WHERE slot = ? AND owner = ? AND status = 'pending'";
     save_operation: "UPDATE {idempotency_keys} SET recovery_point = ?, lease_until = {after}, updated_at = {now} \
         WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
     renew_operation: "UPDATE {idempotency_keys} SET lease_until = {after} \
         WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
     // Nobody's any more, so that a renewal which is on its way finds nothing.
-    release_operation: "UPDATE {idempotency_keys} SET owner = ?, lease_until = {now} \
+    release_operation: "UPDATE {idempotency_keys} SET owner = ?, attempts = attempts - ?, lease_until = {now} \
         WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
     forget_operation: "DELETE FROM {idempotency_keys} \
         WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending' AND recovery_point IS NULL";
+    // By idempotency_keys_principal.
+    live_operations: "SELECT count(*) FROM (SELECT 1 FROM {idempotency_keys} \
+        WHERE tenant = ? AND principal = ? AND expires_at > (SELECT {now}) LIMIT ?) AS live";
+    // By primary key, both.
+    erase_operations_page: "SELECT slot FROM (SELECT slot FROM {idempotency_keys} WHERE slot > ? ORDER BY slot LIMIT ?) \
+        AS page ORDER BY slot DESC LIMIT 1";
+    erase_operations: "UPDATE {idempotency_keys} SET principal = '', key = '', response_headers = NULL, \
+        response_body = NULL, body_kind = 'omitted', result_ref = NULL, codec_headers = NULL, recovery_point = NULL, \
+        updated_at = {now} WHERE slot > ? AND slot <= ? AND status <> 'pending' \
+        AND tenant = ? AND principal = coalesce(?, principal)";
     // By primary key, both.
     receive: format!("{}INSERT INTO {{webhook_receipts}} AS r (provider, endpoint, dedup_id, dedup_basis, payload_hash, \
         secret, expires_at) SELECT ?, ?, ?, ?, ?, ?, {{after}} {} ON CONFLICT (provider, endpoint, dedup_id) \

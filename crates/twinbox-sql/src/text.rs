@@ -7,6 +7,11 @@ pub(crate) fn text(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
 
+/// As digests are read.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// An error text within its bound.
 pub(crate) fn bounded(error: &str) -> String {
     // Cut twice: what stands for a NUL is longer, and the rest need not be searched for one.

@@ -1,6 +1,6 @@
 //! The consumer runtime: what becomes of a delivery, by the harness and by `Consumer::run` on the log.
 mod any_order;
-mod codec;
+pub(crate) mod codec;
 mod contention;
 mod errors;
 mod faults;

@@ -3,7 +3,7 @@ use super::{Refused, Verified, Verifier};
 use crate::{
     disposition::Disposition,
     layer::{Handles, guarded},
-    problem::{CodeStyle, Problem},
+    problem::{Problem, Wording},
     request::whole,
     tx::{Held, Work},
 };
@@ -230,7 +230,7 @@ fn id_at(body: &[u8], pointer: &str) -> Option<String> {
 }
 
 fn told(problem: &Problem) -> Response<Body> {
-    problem.response(CodeStyle::default(), None)
+    problem.response(Wording::default(), None)
 }
 
 /// What [`Inbound`] puts before a handler.

@@ -15,6 +15,8 @@ CREATE TABLE {idempotency_keys} (
     response_body bytea,
     body_kind text NOT NULL DEFAULT 'omitted' CHECK (body_kind IN ('inline', 'ref', 'omitted')),
     result_ref text,
+    -- How the body was encoded, as a JSON object of the headers of the codec. NULL: it was not.
+    codec_headers text,
     -- Of one that somebody works on without a transaction: who, until when, and how far it has come.
     owner uuid,
     lease_until timestamptz,
@@ -26,6 +28,8 @@ CREATE TABLE {idempotency_keys} (
 );
 -- For the purge.
 CREATE INDEX idempotency_keys_expires_at ON {idempotency_keys} (expires_at);
+-- For quotas.
+CREATE INDEX idempotency_keys_principal ON {idempotency_keys} (tenant, principal, expires_at);
 -- For operators.
 CREATE INDEX idempotency_keys_key ON {idempotency_keys} (scope, key);
 -- Refuses a COMMIT that does not come from the runtime, in the transaction in which the operation ends. No WHEN clause: the

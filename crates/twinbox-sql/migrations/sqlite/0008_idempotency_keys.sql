@@ -15,6 +15,8 @@ CREATE TABLE {idempotency_keys} (
     response_body BLOB,
     body_kind TEXT NOT NULL DEFAULT 'omitted' CHECK (body_kind IN ('inline', 'ref', 'omitted')),
     result_ref TEXT,
+    -- How the body was encoded, as a JSON object of the headers of the codec. NULL: it was not.
+    codec_headers TEXT,
     -- Of one that somebody works on without a transaction: who, until when, and how far it has come.
     owner BLOB,
     lease_until INTEGER,
@@ -26,6 +28,8 @@ CREATE TABLE {idempotency_keys} (
 ) STRICT;
 -- For the purge.
 CREATE INDEX {idempotency_keys_expires_at} ON {idempotency_keys} (expires_at);
+-- For quotas.
+CREATE INDEX {idempotency_keys_principal} ON {idempotency_keys} (tenant, principal, expires_at);
 -- For operators.
 CREATE INDEX {idempotency_keys_key} ON {idempotency_keys} (scope, key);
 -- What operators may see: no key, no answer.

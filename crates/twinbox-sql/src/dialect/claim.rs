@@ -48,7 +48,7 @@ impl OperationClaim<'_> {
             .bind(plain(&self.key.tenant))
             .bind(plain(&self.key.principal))
             .bind(plain(&self.key.scope))
-            .bind(plain(&self.key.key))
+            .bind(if self.policy.keeps_text { plain(&self.key.key) } else { String::new() })
             .bind(self.fingerprint.digest().to_vec())
             .bind(self.fingerprint.algorithm().as_str().to_owned())
             .bind(self.holder.map(|(owner, _)| owner))

@@ -4,6 +4,8 @@ use crate::{
     Dialect, Error, ErrorKind, OwnedTx, Store,
     dialect::{OperationClaim, OperationClaimed},
     guarded::Guarded,
+    sql::scalar,
+    text::text,
 };
 use std::time::Duration;
 use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted, crash, limits};
@@ -51,8 +53,13 @@ impl<DB: Dialect> Store<DB> {
         policy: &OperationPolicy,
         holder: Option<Holder>,
     ) -> Result<Begun<Taken<DB>>, Error> {
-        if key.key.len().max(key.scope.len()) > limits::KEY_BYTES_MAX {
-            let what = "a key of an operation, and its scope, have at most 255 bytes";
+        if key
+            .parts()
+            .into_iter()
+            .chain([key.principal.as_bytes()])
+            .any(|part| part.len() > limits::KEY_BYTES_MAX)
+        {
+            let what = "a key of an operation, its scope, tenant and principal have at most 255 bytes each";
             return Err(Error::new(ErrorKind::Configuration, what));
         }
         let slot = key.slot();
@@ -67,6 +74,11 @@ impl<DB: Dialect> Store<DB> {
             let mut tx = self.begin().await?;
             let is_busy = match DB::claim_operation(tx.connection(), self.statements(), &claim).await {
                 Ok(OperationClaimed::Open { attempt, recovery_point, guard }) => {
+                    let is_new = attempt == 1 && recovery_point.is_none();
+                    if is_new && self.has_too_many(tx.connection(), key, policy).await? {
+                        Guarded::new(tx, guard, scope(self.statements(), key)).rollback().await;
+                        return Ok(Begun::TooMany);
+                    }
                     return Ok(Begun::Open(Taken { tx, guard, attempt, recovery_point }));
                 }
                 Ok(OperationClaimed::Taken) => false,
@@ -98,5 +110,20 @@ impl<DB: Dialect> Store<DB> {
                 }
             }
         }
+    }
+
+    /// With the key that is being taken.
+    async fn has_too_many(
+        &self,
+        conn: &mut DB::Connection,
+        key: &OperationKey,
+        policy: &OperationPolicy,
+    ) -> Result<bool, Error> {
+        let Some(max) = policy.live_max else { return Ok(false) };
+        let live = scalar::<DB, i64>(&self.statements().live_operations)
+            .bind(text(&key.tenant).into_owned())
+            .bind(text(&key.principal).into_owned())
+            .bind(i64::from(max) + 1);
+        Ok(live.fetch_one(conn).await? > i64::from(max))
     }
 }

@@ -84,6 +84,7 @@ impl<DB: Dialect> Store<DB> {
                     pause = (pause * 2).min(LOOK_AGAIN.1);
                 }
                 Begun::InFlight => return Ok(Begun::InFlight),
+                Begun::TooMany => return Ok(Begun::TooMany),
             }
         }
     }
@@ -173,14 +174,11 @@ impl<DB: Dialect> Lease<DB> {
     /// # Errors
     /// The database refused or is away: the key is free when the lease ends.
     pub async fn release(self) -> Result<(), Error> {
-        let held = &self.held;
-        held.update(&held.store.statements().release_operation, |release| release.bind(Uuid::now_v7()))
-            .await?;
-        Ok(())
+        self.give_up(0).await
     }
 
-    /// Gives up without having done anything: the key is free for any request. Once something was saved, as
-    /// [`release`](Self::release).
+    /// Gives up without having done anything, which counts as no try: the key is free for any request. Once something was
+    /// saved, for the same request alone.
     ///
     /// # Errors
     /// The database refused or is away: the key is free when the lease ends.
@@ -188,7 +186,15 @@ impl<DB: Dialect> Lease<DB> {
         let held = &self.held;
         // What was saved, the row knows: an answer to `save` may have been lost.
         let forgotten = held.update(&held.store.statements().forget_operation, |forget| forget).await?;
-        if forgotten { Ok(()) } else { self.release().await }
+        if forgotten { Ok(()) } else { self.give_up(1).await }
+    }
+
+    async fn give_up(&self, uncounted: i64) -> Result<(), Error> {
+        let held = &self.held;
+        let release =
+            |release: Query<'static, DB, DB::Arguments>| release.bind(Uuid::now_v7()).bind(uncounted);
+        held.update(&held.store.statements().release_operation, release).await?;
+        Ok(())
     }
 }
 

@@ -31,6 +31,8 @@ pub enum OperationError {
     Mismatch,
     /// Another is doing it, for longer than was waited. Nothing ran: ask again with the same key.
     InFlight,
+    /// The principal has as many keys as [`OperationPolicy::live_max`] says. Nothing ran.
+    TooMany,
     /// It failed. What it wrote is undone, and its key is free.
     Failed(HandlerError),
     /// The database refused or is away, or the request or what was returned is no JSON. Nothing is written; of
@@ -66,6 +68,7 @@ impl<DB: Dialect> Store<DB> {
             Begun::Known(answer) => return stored(&answer).map(Outcome::Duplicate),
             Begun::Mismatch => return Err(OperationError::Mismatch),
             Begun::InFlight => return Err(OperationError::InFlight),
+            Begun::TooMany => return Err(OperationError::TooMany),
         };
         let value = match run(&mut operation.tx()).await {
             Ok(value) => value,
@@ -122,6 +125,9 @@ impl fmt::Display for OperationError {
         match self {
             Self::Mismatch => f.write_str("the key was used for another request"),
             Self::InFlight => f.write_str("another is at the operation: ask again with the same key"),
+            Self::TooMany => {
+                f.write_str("the principal has as many keys as it may have: ask again when some have expired")
+            }
             Self::Failed(error) => write!(f, "the operation failed: {error}"),
             Self::Store(error) => error.fmt(f),
         }

@@ -34,14 +34,14 @@ fn moved(n: i64) -> Moved {
 }
 
 /// Stands for an encryption with a nonce and associated data.
-struct Cipher {
+pub(crate) struct Cipher {
     name: &'static str,
     key: u8,
     nonce: AtomicU8,
 }
 
 impl Cipher {
-    fn new(name: &'static str, key: u8) -> Self {
+    pub(crate) fn new(name: &'static str, key: u8) -> Self {
         Self { name, key, nonce: AtomicU8::new(1) }
     }
 
@@ -102,11 +102,11 @@ impl PayloadCodec for Scale {
     }
 }
 
-fn store<DB: TestDb>(world: &World<DB>, options: StoreOptions) -> Store<DB> {
+pub(crate) fn store<DB: TestDb>(world: &World<DB>, options: StoreOptions) -> Store<DB> {
     Store::with_options(world.pool().clone(), SERVICE, options).unwrap()
 }
 
-fn ciphered<DB: TestDb>(world: &World<DB>) -> Store<DB> {
+pub(crate) fn ciphered<DB: TestDb>(world: &World<DB>) -> Store<DB> {
     store(world, StoreOptions::new().codec(Cipher::new("cipher", 7)))
 }
 

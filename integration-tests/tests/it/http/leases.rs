@@ -85,7 +85,7 @@ async fn who_gives_up_lets_the_same_request_try_at_once<DB: TestDb>() {
     other.forget().await.unwrap();
     assert!(matches!(lease(&world, &key("a"), "3").await, Begun::Mismatch));
     let last = open(&world, &key("a"), "2").await;
-    assert_eq!(last.recovery_point(), Some("called"));
+    assert_eq!((last.attempt(), last.recovery_point()), (1, Some("called")));
     end(&last, 1).await;
 }
 

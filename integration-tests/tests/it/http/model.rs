@@ -169,6 +169,7 @@ impl<DB: TestDb> Run<'_, DB> {
             }
             Begun::Mismatch => assert_eq!(told, Some("mismatch")),
             Begun::InFlight => assert_eq!(told, Some("in flight")),
+            Begun::TooMany => panic!("there is no quota"),
         }
         None
     }
@@ -233,12 +234,14 @@ impl<DB: TestDb> Run<'_, DB> {
         } else {
             lease.release().await.unwrap()
         }
-        if let Key::Held { by, saved, .. } = &mut self.should[key]
+        if let Key::Held { by, saved, attempt, .. } = &mut self.should[key]
             && *by == Some(number)
         {
             *by = None;
-            if forgets && !*saved {
-                self.should[key] = Key::Free;
+            match (forgets, *saved) {
+                (true, true) => *attempt -= 1,
+                (true, false) => self.should[key] = Key::Free,
+                (false, _) => {}
             }
         }
     }

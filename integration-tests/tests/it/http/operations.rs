@@ -141,10 +141,21 @@ async fn t21_what_has_expired_is_done_again_and_purged<DB: TestDb>() {
 
 async fn a_key_has_a_bound<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    let error =
-        world.begin_operation(&key(&"k".repeat(256)), asked("1"), &policy(SHORT)).await.err().unwrap();
-    assert!(error.to_string().contains("at most 255 bytes"), "{error}");
-    open(&world, &key(&"k".repeat(255)), "1").await.commit(&answer("1")).await.unwrap();
+    let of = |bytes| {
+        let long = "k".repeat(bytes);
+        let (key, scope, tenant, principal) = (long.clone(), long.clone(), long.clone(), long);
+        OperationKey { key, scope, tenant, principal, is_shared: false }
+    };
+    for n in 0..4 {
+        let OperationKey { key, scope, tenant, principal, .. } = of(255);
+        let mut parts = [key, scope, tenant, principal];
+        parts[n].push('k');
+        let [key, scope, tenant, principal] = parts;
+        let long = OperationKey { key, scope, tenant, principal, is_shared: n % 2 == 0 };
+        let error = world.begin_operation(&long, asked("1"), &policy(SHORT)).await.err().unwrap();
+        assert!(error.to_string().contains("at most 255 bytes"), "{error}");
+    }
+    open(&world, &of(255), "1").await.commit(&answer("1")).await.unwrap();
 }
 
 /// REQUIREMENTS §5, 21: in statements of 1,000

@@ -198,6 +198,7 @@ async fn the_documented_grants_are_enough_and_no_more() {
     // Published, waiting and rejected; what its handler published was rolled back.
     let redacted = redactor.redact("2").await.unwrap();
     assert_eq!((redacted.outbox, redacted.delayed, redacted.dead_letters), (1, 1, 1));
+    assert_eq!(redactor.erase_operations("", None).await.unwrap(), 2);
     for sql in [
         "SELECT payload FROM twinbox.outbox",
         "SELECT headers FROM twinbox.delayed",
@@ -210,6 +211,10 @@ async fn the_documented_grants_are_enough_and_no_more() {
         "INSERT INTO twinbox.outbox (type, payload) VALUES ('a', '')",
         "SELECT * FROM twinbox.inbox",
         "SELECT * FROM effects",
+        "SELECT key FROM twinbox.idempotency_keys",
+        "SELECT response_body FROM twinbox.idempotency_keys",
+        "UPDATE twinbox.idempotency_keys SET status = 'pending'",
+        "DELETE FROM twinbox.idempotency_keys",
     ] {
         forbidden(redactor.pool(), sql).await;
     }

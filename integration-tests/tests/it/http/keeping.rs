@@ -1,0 +1,185 @@
+//! What is kept of keys and answers, for how many, and how it goes away. REQUIREMENTS §4.12
+use super::support::{SHORT, answer, asked, key, known, open, policy};
+use crate::consumer::{
+    codec::{Cipher, ciphered, store},
+    support::{TestDb, World, cases, eventually, soon},
+};
+use sqlx::{AssertSqlSafe, Postgres};
+use std::time::Duration;
+use twinbox::{
+    ErrorKind, StoreOptions,
+    operation::{Answer, AnswerBody, Begun, OperationKey, OperationPolicy},
+};
+
+fn of(tenant: &str, principal: &str, name: &str) -> OperationKey {
+    OperationKey { tenant: tenant.into(), principal: principal.into(), ..key(name) }
+}
+
+async fn done<DB: TestDb>(world: &World<DB>, key: &OperationKey) {
+    open(world, key, "1").await.commit(&answer("secret")).await.unwrap();
+}
+
+async fn all_with<DB: TestDb>(world: &World<DB>, condition: &str) -> i64 {
+    world.number(format!("SELECT count(*) FROM {} WHERE {condition}", DB::table_of("idempotency_keys"))).await
+}
+
+/// What is known is answered as ever, and what has expired does not count.
+async fn a_principal_has_so_many_keys<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let two = OperationPolicy { live_max: Some(2), ..policy(SHORT) };
+    let begin = async |key: &OperationKey| world.begin_operation(key, asked("1"), &two).await.unwrap();
+    for name in ["a", "b"] {
+        let Begun::Open(operation) = begin(&of("t", "p", name)).await else { panic!("{name} is refused") };
+        operation.commit(&answer(name)).await.unwrap();
+    }
+    assert!(matches!(begin(&of("t", "p", "c")).await, Begun::TooMany));
+    let leased = world.lease_operation(&of("t", "p", "c"), asked("1"), &two, SHORT).await.unwrap();
+    assert!(matches!(leased, Begun::TooMany));
+    assert_eq!(known(begin(&of("t", "p", "a")).await), answer("a"));
+    for (tenant, principal) in [("t", "other"), ("other", "p"), ("", "")] {
+        assert!(matches!(begin(&of(tenant, principal, "c")).await, Begun::Open(_)), "{tenant} {principal}");
+    }
+    let expired = format!("UPDATE {} SET expires_at = created_at", DB::table_of("idempotency_keys"));
+    sqlx::raw_sql(AssertSqlSafe(expired)).execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
+    assert!(matches!(begin(&of("t", "p", "c")).await, Begun::Open(_)));
+}
+
+/// D9: a key that is being worked on goes on, whatever the quota is now
+async fn a_quota_does_not_stop_who_has_begun<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    done(&world, &of("t", "p", "a")).await;
+    let long = Duration::from_secs(300);
+    let begun = world.lease_operation(&of("t", "p", "b"), asked("1"), &policy(SHORT), long).await.unwrap();
+    let Begun::Open(first) = begun else { panic!("it is free") };
+    first.release().await.unwrap();
+    let one = OperationPolicy { live_max: Some(1), ..policy(SHORT) };
+    let again = world.lease_operation(&of("t", "p", "b"), asked("1"), &one, long).await.unwrap();
+    assert!(matches!(again, Begun::Open(_)));
+}
+
+async fn the_text_of_a_key_need_not_be_kept<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let silent = OperationPolicy { keeps_text: false, ..policy(SHORT) };
+    let begun = world.begin_operation(&key("refund:ch_9ab"), asked("1"), &silent).await.unwrap();
+    let Begun::Open(operation) = begun else { panic!("it is free") };
+    operation.commit(&answer("1")).await.unwrap();
+    assert_eq!(all_with(&world, "key = ''").await, 1);
+    let again = world.begin_operation(&key("refund:ch_9ab"), asked("1"), &silent).await.unwrap();
+    assert_eq!(known(again), answer("1"));
+}
+
+/// The body is bound to its key, and without the codec it is not given out.
+async fn answers_are_kept_as_the_codec_of_the_store_makes_them<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    done(&world, &key("plain")).await;
+    let ciphered = ciphered(&world);
+    for name in ["a", "b"] {
+        let Begun::Open(operation) =
+            ciphered.begin_operation(&key(name), asked("1"), &policy(SHORT)).await.unwrap()
+        else {
+            panic!("{name} is free")
+        };
+        operation.commit(&answer(&format!("secret of {name}"))).await.unwrap();
+        let found = ciphered.find_operation(&key(name), asked("1")).await.unwrap();
+        assert_eq!(found, Some(answer(&format!("secret of {name}"))));
+    }
+    assert_eq!(ciphered.find_operation(&key("plain"), asked("1")).await.unwrap(), Some(answer("secret")));
+    let bodies = format!("SELECT response_body FROM {}", DB::table_of("idempotency_keys"));
+    let mut conn = world.pool().acquire().await.unwrap();
+    let bodies: Vec<Vec<u8>> = sqlx::query_scalar(AssertSqlSafe(bodies)).fetch_all(&mut *conn).await.unwrap();
+    let plain = bodies.iter().filter(|body| body.windows(6).any(|bytes| bytes == b"secret"));
+    assert_eq!((bodies.len(), plain.count()), (3, 1));
+    let unknown = world.find_operation(&key("a"), asked("1")).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Codec);
+    assert!(unknown.to_string().contains("\"cipher\""), "{unknown}");
+    let another = store(&world, StoreOptions::new().codec(Cipher::new("cipher", 8)));
+    assert_eq!(another.find_operation(&key("a"), asked("1")).await.unwrap_err().kind(), ErrorKind::Codec);
+    let table = DB::table_of("idempotency_keys");
+    let swapped = format!(
+        "UPDATE {table} SET response_body = (SELECT response_body FROM {table} WHERE key = 'a') WHERE key = 'b'"
+    );
+    sqlx::raw_sql(AssertSqlSafe(swapped)).execute(&mut *conn).await.unwrap();
+    assert_eq!(ciphered.find_operation(&key("b"), asked("1")).await.unwrap_err().kind(), ErrorKind::Codec);
+}
+
+/// What cannot be encoded is not kept in the clear: nothing is.
+async fn an_answer_that_cannot_be_encoded_undoes_the_operation<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let ciphered = ciphered(&world);
+    let begun = ciphered.begin_operation(&key("a"), asked("1"), &policy(SHORT)).await.unwrap();
+    let Begun::Open(operation) = begun else { panic!("it is free") };
+    assert_eq!(operation.commit(&answer("refuse")).await.unwrap_err().kind(), ErrorKind::Codec);
+    assert_eq!(world.rows("idempotency_keys").await, 0);
+}
+
+/// What was done stays known, with nothing of what it was.
+async fn what_is_erased_is_not_done_again<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let shared = OperationKey { is_shared: true, ..of("t", "p", "shared") };
+    let all = [of("t", "p", "a"), of("t", "q", "b"), of("u", "p", "c"), shared.clone()];
+    for key in &all {
+        done(&world, key).await;
+    }
+    let long = Duration::from_secs(300);
+    let held = world.lease_operation(&of("t", "p", "d"), asked("1"), &policy(SHORT), long).await.unwrap();
+    assert_eq!(world.erase_operations("t", Some("p")).await.unwrap(), 2);
+    let blank = Answer { code: 201, body: AnswerBody::Omitted, ..Answer::default() };
+    let find = async |key: &OperationKey| world.find_operation(key, asked("1")).await.unwrap();
+    assert_eq!(find(&all[0]).await, Some(blank.clone()));
+    let again = world.begin_operation(&all[0], asked("1"), &policy(SHORT)).await.unwrap();
+    assert_eq!(known(again), blank);
+    let other = world.begin_operation(&all[0], asked("2"), &policy(SHORT)).await.unwrap();
+    assert!(matches!(other, Begun::Mismatch));
+    assert_eq!(find(&shared).await, None);
+    assert!(matches!(
+        world.begin_operation(&shared, asked("1"), &policy(SHORT)).await.unwrap(),
+        Begun::Mismatch
+    ));
+    for kept in &all[1..3] {
+        assert_eq!(find(kept).await, Some(answer("secret")));
+    }
+    assert_eq!(world.erase_operations("t", Some("p")).await.unwrap(), 0);
+    // Of the tenant, those that are blank are counted again; those under way stay.
+    assert_eq!(world.erase_operations("t", None).await.unwrap(), 3);
+    assert_eq!((find(&all[1]).await, find(&all[2]).await), (Some(blank), Some(answer("secret"))));
+    assert_eq!(all_with(&world, "key = '' AND principal = '' AND tenant = 't'").await, 3);
+    let Begun::Open(held) = held else { panic!("it is free") };
+    held.begin().await.unwrap().commit(&answer("late")).await.unwrap();
+    assert_eq!(find(&of("t", "p", "d")).await, Some(answer("late")));
+}
+
+/// Given up half-way it has blanked some, and the next run does the rest.
+async fn an_erasure_that_is_given_up_goes_on_the_next_time() {
+    let world = World::<Postgres>::new().await;
+    let many = "SET LOCAL session_replication_role = replica;
+        INSERT INTO twinbox.idempotency_keys
+            (slot, tenant, principal, scope, key, request_hash, hash_alg, status, expires_at)
+        SELECT sha256(n::text::bytea), 't', 'p', '', 'a', '', '', 'complete', now()
+        FROM generate_series(1, 2500) AS n";
+    let mut tx = world.begin().await.unwrap();
+    sqlx::raw_sql(many).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut holds = world.begin().await.unwrap();
+    let last = "SELECT 1 FROM twinbox.idempotency_keys ORDER BY slot DESC LIMIT 1 FOR UPDATE";
+    sqlx::raw_sql(last).execute(&mut *holds).await.unwrap();
+    let blank = async || all_with(&world, "key = ''").await;
+    tokio::select! {
+        _ = world.erase_operations("t", Some("p")) => panic!("a row of the last page is locked"),
+        () = eventually(async || (blank().await == 2_000).then_some(())) => {}
+    }
+    holds.rollback().await.unwrap();
+    assert_eq!(soon(world.erase_operations("t", Some("p"))).await.unwrap(), 500);
+    assert_eq!(blank().await, 2_500);
+}
+
+cases! {
+    both: [
+        a_principal_has_so_many_keys,
+        a_quota_does_not_stop_who_has_begun,
+        the_text_of_a_key_need_not_be_kept,
+        answers_are_kept_as_the_codec_of_the_store_makes_them,
+        an_answer_that_cannot_be_encoded_undoes_the_operation,
+        what_is_erased_is_not_done_again,
+    ]
+    postgres: [an_erasure_that_is_given_up_goes_on_the_next_time]
+}
