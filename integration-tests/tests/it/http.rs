@@ -1,6 +1,7 @@
 //! The request path: operations with a key, idempotency keys, webhooks.
 mod closures;
 mod dispositions;
+mod example;
 mod faults;
 mod fuzz;
 mod keeping;
