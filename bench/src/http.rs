@@ -18,6 +18,7 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
+    task::JoinHandle,
 };
 use twinbox::{
     Event, Store,
@@ -33,6 +34,8 @@ const RUNS: usize = 5;
 const COPIES: usize = 64;
 const RUNS_FOR: Duration = Duration::from_secs(2);
 const PINGS: usize = 200;
+/// Keys that one purge deletes.
+const EXPIRED: i64 = 1_000_000;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
@@ -133,6 +136,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
     }
     println!("layer / by hand     {:.2}", Spread::of(ratios));
     beside_waiters(address).await?;
+    beside_purge(address, &store).await?;
     serving.abort();
     Ok(())
 }
@@ -174,6 +178,35 @@ async fn beside_waiters(address: SocketAddr) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How long requests with a key take while the keys of many others are purged.
+async fn beside_purge(address: SocketAddr, store: &Store<Postgres>) -> Result<(), Failure> {
+    let mut made = store.begin().await?;
+    sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *made).await?;
+    sqlx::query(
+        "INSERT INTO twinbox.idempotency_keys (slot, tenant, principal, scope, key, request_hash, hash_alg, status, \
+        expires_at) SELECT sha256(n::text::bytea), '', '', 'POST_/old', n::text, '', 'raw-sha256/1', 'complete', now() \
+        FROM generate_series(1, $1) AS n",
+    )
+    .bind(EXPIRED)
+    .execute(&mut *made)
+    .await?;
+    made.commit().await?;
+    let mut client = Client::connect(address).await?;
+    let idle = client.payments::<()>(None).await?;
+    let started = Instant::now();
+    let purging = tokio::spawn({
+        let store = store.clone();
+        async move { store.purge_operations().await }
+    });
+    let beside = client.payments(Some(&purging)).await?;
+    let purged = purging.await??;
+    println!(
+        "{purged} keys purged in {:.1} s; a request beside it, in ms: {beside:.2}, idle {idle:.2}",
+        started.elapsed().as_secs_f64(),
+    );
+    Ok(())
+}
+
 /// One connection that stays open.
 struct Client(BufReader<TcpStream>);
 
@@ -192,6 +225,17 @@ impl Client {
             body.len()
         );
         self.send(&request).await
+    }
+
+    /// Milliseconds of payments one after another, until something has ended.
+    async fn payments<T>(&mut self, until: Option<&JoinHandle<T>>) -> Result<Spread, Failure> {
+        let mut took = Vec::with_capacity(PINGS);
+        while until.map_or(took.len() < PINGS, |until| !until.is_finished()) {
+            let started = Instant::now();
+            self.post("/payments", &Uuid::now_v7().to_string()).await?;
+            took.push(started.elapsed().as_secs_f64() * 1000.0);
+        }
+        Ok(Spread::of(took))
     }
 
     /// The median.
