@@ -53,7 +53,11 @@ pub enum Does {
     /// `402`, and says that this is final.
     DeclinesForGood,
     Fails,
+    /// As if the database had gone away.
+    LosesTheDatabase,
     Panics,
+    /// Of all that run.
+    PanicsFirst,
     AnswersMuch,
     AnswersMuchWithoutReference,
     Streams,
@@ -218,7 +222,11 @@ async fn end<DB: Dialect>(mut idem: IdemTx<DB>, asked: &Asked, shop: &Shop) -> R
     let made = serde_json::json!({ "id": id, "amount": asked.amount });
     let much = || Json(vec!["refund"; 20_000]);
     Ok(match asked.does {
-        Does::Answers | Does::Waits | Does::Works => {
+        Does::PanicsFirst if shop.ran.load(SeqCst) == 1 => panic!("it panics"),
+        Does::LosesTheDatabase if !shop.has_funds.load(SeqCst) => {
+            return Err(Fault::from(sqlx::Error::PoolTimedOut));
+        }
+        Does::Answers | Does::Waits | Does::Works | Does::PanicsFirst | Does::LosesTheDatabase => {
             (StatusCode::CREATED, [("location", format!("/refunds/{id}"))], Json(made)).into_response()
         }
         Does::Declines if shop.has_funds.load(SeqCst) => (StatusCode::CREATED, Json(made)).into_response(),

@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// content type [`message::ENCODED`](crate::message::ENCODED); decoding brings its own back. One without that
 /// header, from a producer that writes SQL or from before the codec was set, passes as it is.
 ///
-/// The answers of operations with a key are kept in the same way, and without it are not given out.
+/// The bodies of answers to operations with a key are kept in the same way, and without it are not given out. Their headers
+/// are kept as they are.
 ///
 /// Both functions run inside the transaction that publishes or handles, so have keys at hand: a call over the
 /// network holds it open.

@@ -1,5 +1,5 @@
 //! Errors of a handler that are nobody's answer.
-use crate::problem::{Problem, Wording};
+use crate::problem::Problem;
 use axum::{body::Body, http::Response, response::IntoResponse};
 use std::fmt;
 use twinbox_sql::HandlerError;
@@ -21,7 +21,7 @@ impl IntoResponse for Fault {
         tracing::error!(error = %self.0, "a handler failed");
         let passes = self.0.is_outage() || self.0.is_contention();
         let problem = if passes { Problem::StoreAway } else { Problem::Failed };
-        problem.response(Wording::default(), None)
+        problem.into_response()
     }
 }
 

@@ -26,7 +26,7 @@ use tracing::{Instrument as _, Span};
 use twinbox_core::{crash, message::is_traceparent};
 use twinbox_sql::{
     Dialect, Error,
-    operation::{Answer, Begun, OperationKey, OperationPolicy},
+    operation::{Answer, Begun, Lease, OperationKey, OperationPolicy},
 };
 
 const KEY: &str = "idempotency-key";
@@ -99,7 +99,7 @@ impl<DB: Dialect> Settings<DB> {
             Ok(body) => body,
             Err(problem) => return call.refused(problem),
         };
-        let (asked, wording) = (Asked::new(&parts, body), self.wording);
+        let (asked, wording, tasks) = (Asked::new(&parts, body), self.wording, self.running.clone());
         // A caller that leaves does not take the handler with it: what was begun ends, and is there when it asks again.
         let running = async move {
             let Some(key) = key else { return call.without_key(handler, asked, parts).await };
@@ -109,7 +109,7 @@ impl<DB: Dialect> Settings<DB> {
             let span = call.span();
             call.keyed(handler, key, asked, digest, parts).instrument(span).await
         };
-        let done = tokio::spawn(running.in_current_span()).await;
+        let done = tasks.spawn(running.in_current_span()).await;
         done.unwrap_or_else(|_| Problem::Failed.response(wording, None))
     }
 
@@ -190,7 +190,7 @@ impl<DB: Dialect> Call<DB> {
             Ok(Begun::Mismatch) => self.refused(Problem::Mismatch),
             Ok(Begun::InFlight) => self.refused(Problem::InProgress),
             Ok(Begun::TooMany) => self.refused(Problem::TooManyKeys),
-            Err(error) => self.store_away(&error),
+            Err(error) => self.store_failed(&error),
         }
     }
 
@@ -203,16 +203,15 @@ impl<DB: Dialect> Call<DB> {
         work: Work<DB>,
     ) -> Response<Body> {
         crash::point("request.before_handler");
-        let attempt = work.attempt();
-        Span::current().record("attempt", attempt);
+        Span::current().record("attempt", work.attempt());
+        let failures = work.lease.as_ref().map(Lease::failures);
+        let is_exhausted =
+            failures.zip(self.settings.attempts_max).is_some_and(|(failures, max)| failures >= max);
         let again = self.settings.render.is_some().then(|| parts.clone());
         let held = Held::new(work, traceparent(&parts.headers));
         parts.extensions.insert(held.clone());
-        let response = if self.settings.attempts_max.is_some_and(|max| attempt > max) {
-            Some(self.exhausted())
-        } else {
-            guarded(handler, asked.request(parts)).await
-        };
+        let response =
+            if is_exhausted { Some(self.exhausted()) } else { guarded(handler, asked.request(parts)).await };
         crash::point("request.after_handler");
         let response = self.settle(&key, &asked, held, response, again).await;
         crash::point("request.before_answer");
@@ -222,7 +221,7 @@ impl<DB: Dialect> Call<DB> {
     async fn without_key<S: Handles>(self, handler: S, asked: Asked, mut parts: Parts) -> Response<Body> {
         let operation = match self.settings.store.begin_without_key().await {
             Ok(operation) => operation,
-            Err(error) => return self.store_away(&error),
+            Err(error) => return self.store_failed(&error),
         };
         let held = Held::new(Work::of(operation), traceparent(&parts.headers));
         parts.extensions.insert(held.clone());

@@ -9,6 +9,23 @@
 //! | [`KeyRule`] | which keys a route takes |
 //! | [`webhook`] | who has sent a webhook, and which one it is |
 //!
+//! Through the `metrics` crate it tells, with a label `scope`:
+//!
+//! | | |
+//! |---|---|
+//! | `idempotent.created`, `idempotent.replayed` | answers that were stored, and given again |
+//! | `idempotent.replay_rate` | replayed, of both, since the process began |
+//! | `idempotent.conflict` | keys that were used for another request |
+//! | `idempotent.in_progress` | requests that were told to come again, because one with their key is running |
+//! | `idempotent.fenced` | requests that stood still for longer than their lease |
+//! | `idempotent.exhausted` | requests that have failed as often as they may |
+//! | `idempotent.too_many_keys` | requests of callers that have as many keys as they may have |
+//! | `idempotent.store_error` | requests that the database could not handle |
+//! | `idempotent.unused` | answers of handlers that wrote outside of their key |
+//! | `idempotent.wait_ms` | how long requests wait until they may run |
+//!
+//! and of webhooks, with a label `provider`, `webhook.received`, `webhook.duplicate`, `webhook.altered`, `webhook.refused`.
+//!
 //! Layers around a route: limits, traces, authentication and authorization, rates, then [`Idempotency`]. What an outer
 //! layer refuses never comes here, and a stored answer is given only to who may have it today.
 

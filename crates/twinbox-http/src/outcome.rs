@@ -8,7 +8,7 @@ use crate::{
 };
 use axum::{
     body::Body,
-    http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts},
+    http::{HeaderName, HeaderValue, Response, StatusCode, header, request::Parts},
 };
 use std::{sync::Arc, time::Duration};
 use tracing::Span;
@@ -27,6 +27,23 @@ enum Wrote {
     Now,
     /// Somebody else was faster.
     Before(Answer),
+}
+
+/// Why nothing stays of what a handler wrote.
+#[derive(Clone, Copy)]
+enum Why {
+    /// The caller's fault: any request may use the key.
+    Refused,
+    /// Nobody's fault, and it counts as no failure: the same request may be tried again.
+    Passing,
+    /// The service's fault: the same request may be tried again.
+    Failed,
+}
+
+impl Why {
+    fn of(error: &Error) -> Self {
+        if error.is_transient() { Self::Passing } else { Self::Failed }
+    }
 }
 
 /// One request.
@@ -88,24 +105,19 @@ impl<DB: Dialect> Call<DB> {
         if held.is_fenced() {
             return self.fenced(key, asked, again).await;
         }
+        let failures = work.lease.as_ref().map(Lease::failures);
         let is_last =
-            self.settings.attempts_max.is_some_and(|max| work.lease.is_some() && work.attempt() >= max);
-        let Some(mut response) = response.or_else(|| is_last.then(|| self.exhausted())) else {
-            return self.undone(work, self.refused(Problem::Failed)).await;
+            failures.zip(self.settings.attempts_max).is_some_and(|(failures, max)| failures + 1 >= max);
+        let (disposition, response) = self.judge(response, is_last);
+        let why = match disposition {
+            Disposition::Reject => Some(Why::Refused),
+            Disposition::Fault if response.status() == StatusCode::SERVICE_UNAVAILABLE => Some(Why::Passing),
+            Disposition::Fault => Some(Why::Failed),
+            _ => None,
         };
-        let disposition = response.extensions_mut().remove::<Disposition>();
-        let disposition = match disposition
-            .unwrap_or_else(|| Disposition::of(response.status(), self.settings.errors_kept))
-        {
-            Disposition::Fault if is_last => Disposition::RejectKeep,
-            disposition => disposition,
-        };
-        if matches!(disposition, Disposition::Reject | Disposition::Fault) {
+        if let Some(why) = why {
             self.say("undone", Some(response.status()), None);
-            return match disposition {
-                Disposition::Reject => self.forgotten(work, response).await,
-                _ => self.undone(work, response).await,
-            };
+            return self.undone(work, why, response).await;
         }
         if disposition == Disposition::Commit && !held.is_used() {
             metrics::counter!("idempotent.unused", "scope" => self.scope.clone()).increment(1);
@@ -114,14 +126,14 @@ impl<DB: Dialect> Call<DB> {
                 "the handler takes no `IdemTx`, so nothing that it writes commits with its key: add one to its arguments"
             );
             if self.settings.unused_refused {
-                return self.undone(work, self.refused(Problem::NotUsed)).await;
+                return self.undone(work, Why::Failed, self.refused(Problem::NotUsed)).await;
             }
         }
         let (answer, response) = match self.as_answer(response, disposition).await {
             Ok(both) => both,
             Err(error) => {
                 tracing::error!(error = &*error, scope = self.scope, "the handler's answer broke off");
-                return self.undone(work, self.refused(Problem::Failed)).await;
+                return self.undone(work, Why::Failed, self.refused(Problem::Failed)).await;
             }
         };
         let (begun, lease) = self.to_end(key, asked, work, answer.failed).await;
@@ -135,21 +147,14 @@ impl<DB: Dialect> Call<DB> {
                 return self.fenced(key, asked, again).await;
             }
             Err(error) => {
-                return self.undone(Work { operation: None, lease }, self.store_away(&error)).await;
+                let (work, why) = (Work { operation: None, lease }, Why::of(&error));
+                return self.undone(work, why, self.store_failed(&error)).await;
             }
         };
         match self.commit(key, asked, operation, &answer).await {
             Ok(Wrote::Now) => {}
             Ok(Wrote::Before(stored)) => return self.replay(stored, again).await,
-            Err(response) => return self.undone(Work { operation: None, lease }, response).await,
-        }
-        if is_last && answer.failed {
-            self.count("idempotent.exhausted");
-            tracing::error!(
-                scope = self.scope,
-                idempotency_key = self.key,
-                "a request has failed as often as it may, and is not tried again: see how far it has come"
-            );
+            Err((why, response)) => return self.undone(Work { operation: None, lease }, why, response).await,
         }
         self.count("idempotent.created");
         self.settings.rate.created(&self.scope);
@@ -194,18 +199,18 @@ impl<DB: Dialect> Call<DB> {
         match self.settings.find(key, asked).await {
             Ok(Some(answer)) => self.replay(answer, again).await,
             Ok(None) => self.refused(Problem::InProgress),
-            Err(error) => self.store_away(&error),
+            Err(error) => self.store_failed(&error),
         }
     }
 
-    /// An error: what the caller is told.
+    /// An error: what becomes of a lease, and what the caller is told.
     async fn commit(
         &self,
         key: &OperationKey,
         asked: &Asked,
         operation: Operation<DB>,
         answer: &Answer,
-    ) -> Result<Wrote, Response<Body>> {
+    ) -> Result<Wrote, (Why, Response<Body>)> {
         crash::point("request.before_commit");
         match operation.commit(answer).await {
             Ok(()) => {}
@@ -213,11 +218,11 @@ impl<DB: Dialect> Call<DB> {
                 match self.ask_again(key, asked).await {
                     Some(stored) if stored == *answer => {}
                     Some(stored) => return Ok(Wrote::Before(stored)),
-                    None => return Err(self.store_away(&error)),
+                    None => return Err((Why::Passing, self.store_failed(&error))),
                 }
             }
-            Err(error) if error.is_transient() => return Err(self.store_away(&error)),
-            Err(error) => return Err(self.not_committed(&error, Problem::Failed)),
+            Err(error) if error.is_transient() => return Err((Why::Passing, self.store_failed(&error))),
+            Err(error) => return Err((Why::Failed, self.not_committed(&error, Problem::Failed))),
         }
         crash::point("request.after_commit");
         Ok(Wrote::Now)
@@ -233,40 +238,50 @@ impl<DB: Dialect> Call<DB> {
         None
     }
 
-    /// After a failure: whoever asks the same may try again.
-    async fn undone(&self, Work { operation, lease }: Work<DB>, response: Response<Body>) -> Response<Body> {
-        if let Some(operation) = operation {
-            operation.abandon().await;
-        }
-        if let Some(lease) = lease {
-            self.left(lease.release().await);
-        }
-        response
-    }
-
-    /// After a refusal: any request may use the key.
-    async fn forgotten(
+    async fn undone(
         &self,
         Work { operation, lease }: Work<DB>,
+        why: Why,
         response: Response<Body>,
     ) -> Response<Body> {
         if let Some(operation) = operation {
             operation.abandon().await;
         }
-        if let Some(lease) = lease {
-            self.left(lease.forget().await);
+        let Some(lease) = lease else { return response };
+        let let_go = match why {
+            Why::Refused => lease.forget().await,
+            Why::Passing => lease.postpone().await,
+            Why::Failed => lease.release().await,
+        };
+        if let Err(error) = let_go {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, scope = self.scope, "a key is held until its lease ends");
         }
         response
     }
 
-    fn left(&self, released: Result<(), Error>) {
-        if let Err(error) = released {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                scope = self.scope,
-                "a key is held until its lease ends"
-            );
+    /// What becomes of what a handler wrote, and what the caller is told.
+    fn judge(&self, response: Option<Response<Body>>, is_last: bool) -> (Disposition, Response<Body>) {
+        let (disposition, response) = self.told(response, self.settings.errors_kept);
+        let passes = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+        if disposition == Disposition::Fault && is_last && !passes {
+            return self.told(Some(self.exhausted()), true);
         }
+        (disposition, response)
+    }
+
+    /// What the handler said, in the words of the route. None: it panicked.
+    fn told(&self, response: Option<Response<Body>>, errors_kept: bool) -> (Disposition, Response<Body>) {
+        let words = |problem: Problem| problem.response(self.settings.wording, Some(&self.path)).into_body();
+        let mut response = response.unwrap_or_else(|| Problem::Failed.into_response());
+        if let Some(problem) = response.extensions_mut().remove::<Problem>()
+            && !response.headers().contains_key(header::CONTENT_ENCODING)
+        {
+            *response.body_mut() = words(problem);
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+        }
+        let disposition = response.extensions_mut().remove::<Disposition>();
+        (disposition.unwrap_or_else(|| Disposition::of(response.status(), errors_kept)), response)
     }
 
     pub(crate) async fn settle_without_key(
@@ -274,19 +289,16 @@ impl<DB: Dialect> Call<DB> {
         held: Held<DB>,
         response: Option<Response<Body>>,
     ) -> Response<Body> {
-        let work = held.take();
-        let Some(mut response) = response else {
-            return self.undone(work, self.refused(Problem::Failed)).await;
+        let (disposition, mut response) = self.told(response, false);
+        let Work { operation: Some(operation), .. } = held.take() else {
+            return self.refused(Problem::NotUsed);
         };
-        let disposition = response.extensions_mut().remove::<Disposition>();
-        let disposition = disposition.unwrap_or_else(|| Disposition::of(response.status(), false));
-        let Work { operation: Some(operation), .. } = work else { return self.refused(Problem::NotUsed) };
         if disposition != Disposition::Commit {
             operation.abandon().await;
         } else if let Err(error) = operation.commit(&Answer::default()).await {
             return match error.kind() {
                 ErrorKind::CommitUnknown => self.not_committed(&error, Problem::Unknown),
-                _ if error.is_transient() => self.store_away(&error),
+                _ if error.is_transient() => self.store_failed(&error),
                 _ => self.not_committed(&error, Problem::Failed),
             };
         }
@@ -299,20 +311,25 @@ impl<DB: Dialect> Call<DB> {
         self.refused(problem)
     }
 
-    /// The answer of a request that died or panicked as often as it may.
+    /// The answer of a request that has failed or died as often as it may.
     pub(crate) fn exhausted(&self) -> Response<Body> {
-        let mut response = self.refused(Problem::Exhausted);
+        let Self { scope, key, .. } = self;
+        self.count("idempotent.exhausted");
+        tracing::error!(
+            scope,
+            idempotency_key = key,
+            "a request has failed as often as it may, and is not tried again: see how far it has come"
+        );
+        let mut response = Problem::Exhausted.into_response();
         response.extensions_mut().insert(Disposition::RejectKeep);
         response
     }
 
-    pub(crate) fn store_away(&self, error: &Error) -> Response<Body> {
-        tracing::error!(
-            error = error as &dyn std::error::Error,
-            scope = self.scope,
-            "the store of keys is away"
-        );
-        self.refused(Problem::StoreAway)
+    pub(crate) fn store_failed(&self, error: &Error) -> Response<Body> {
+        let is_setup = matches!(error.kind(), ErrorKind::Configuration | ErrorKind::Codec);
+        let error = error as &dyn std::error::Error;
+        tracing::error!(error, scope = self.scope, "the store of keys is away, or refused");
+        self.refused(if is_setup { Problem::Misconfigured } else { Problem::StoreAway })
     }
 
     /// Tells the caller, counts and logs why nothing ran, or nothing stayed.

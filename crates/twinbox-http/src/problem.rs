@@ -27,6 +27,8 @@ pub(crate) enum Problem {
     Exhausted,
     /// The caller has as many keys as it may have.
     TooManyKeys,
+    /// The service is not set up to handle it, or to read what it answered before.
+    Misconfigured,
 }
 
 /// How codes are spelled.
@@ -149,6 +151,13 @@ impl Problem {
                 "The request failed too often",
                 "It is not tried again. How far it has come has to be looked at.",
             ),
+            Self::Misconfigured => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "INTERNAL.idempotency.misconfigured",
+                "idempotency_misconfigured",
+                "The request was not handled",
+                "This is a fault of the service, and its log tells which.",
+            ),
             Self::TooManyKeys => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "RATE_LIMIT.exceeded",
@@ -171,6 +180,13 @@ impl Problem {
     pub(crate) fn code(&self, style: CodeStyle) -> &'static str {
         let (_, taxonomy, flat, ..) = self.parts();
         if style == CodeStyle::Taxonomy { taxonomy } else { flat }
+    }
+
+    /// For the layer, which knows how its route says it.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let mut response = self.response(Wording::default(), None);
+        response.extensions_mut().insert(self);
+        response
     }
 
     /// `path`: that of the request.

@@ -9,6 +9,9 @@ use http_body_util::LengthLimitError;
 use std::{error::Error as _, time::Duration};
 use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted};
 
+/// As RFC 2046 has it. What has a longer one is no form, and is compared byte by byte.
+const BOUNDARY_BYTES_MAX: usize = 70;
+
 /// Method, path, query in order of its parts, media type, and body; of a multipart body its parts.
 pub(crate) struct Asked {
     context: [Vec<u8>; 4],
@@ -28,8 +31,9 @@ impl Asked {
         let essence = media_type.next().unwrap_or_default().to_ascii_lowercase();
         let boundary = media_type.find_map(|parameter| {
             let (name, value) = parameter.split_at_checked(b"boundary=".len())?;
+            let value = value.trim_ascii().trim_with(b'"');
             let is_one = name.eq_ignore_ascii_case(b"boundary=") && essence.starts_with(b"multipart/");
-            is_one.then(|| [b"--", value.trim_ascii().trim_with(b'"')].concat())
+            (is_one && value.len() <= BOUNDARY_BYTES_MAX).then(|| [b"--", value].concat())
         });
         let is_json = essence == b"application/json" || essence.ends_with(b"+json");
         let context = [
@@ -173,6 +177,8 @@ mod tests {
         assert_eq!(form("one", "1"), form("other", "1"));
         assert_ne!(form("one", "1"), form("one", "2"));
         assert_ne!(form("one", "a\r\n--one\r\nb"), form("two", "a\r\n--one\r\nb"));
+        let [longest, too_long] = [70, 71].map(|bytes| ["a", "b"].map(|c| form(&c.repeat(bytes), "1")));
+        assert!(longest[0] == longest[1] && too_long[0] != too_long[1]);
     }
 
     #[test]

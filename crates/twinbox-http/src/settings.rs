@@ -13,6 +13,7 @@ use axum::{
 use futures::future::BoxFuture;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 use twinbox_core::FingerprintAlgorithm;
 use twinbox_sql::{Dialect, Store, operation::OperationPolicy};
 
@@ -50,8 +51,8 @@ impl Caller {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultRef(pub String);
 
-/// Makes the requests of a route happen once for each `Idempotency-Key`. A [`tower::Layer`], for a route or for a router;
-/// `GET` and other safe methods pass it.
+/// Makes the requests of a route happen once for each `Idempotency-Key`. A [`tower::Layer`], for a route or for the
+/// `route_layer` of a router; `GET` and other safe methods pass it.
 ///
 /// The handler takes an [`IdemTx`](crate::IdemTx): what it writes with that commits together with the key and its
 /// answer, and what it answers is sent after the commit. A request that comes again gets the same status and body with
@@ -86,6 +87,8 @@ pub(crate) struct Settings<DB: Dialect> {
     pub(crate) render: Option<Arc<Render>>,
     pub(crate) flights: Arc<Flights>,
     pub(crate) rate: Arc<ReplayRate>,
+    /// Requests that are being handled, whether or not their callers have left.
+    pub(crate) running: TaskTracker,
     /// Requests that wait for another process, each with a connection.
     pub(crate) waiters: Arc<Semaphore>,
 }
@@ -124,8 +127,16 @@ impl<DB: Dialect> Idempotency<DB> {
             render: None,
             flights: Arc::default(),
             rate: Arc::default(),
+            running: TaskTracker::new(),
             waiters: Arc::new(Semaphore::new(waiters)),
         }))
+    }
+
+    /// Waits until what this and its clones have begun has ended, which a caller that leaves does not. Await it when the
+    /// server has stopped, before the process ends: else a vendor may be called for nothing, and is called again.
+    pub async fn drain(&self) {
+        self.0.running.close();
+        self.0.running.wait().await;
     }
 
     fn with(self, change: impl FnOnce(&mut Settings<DB>)) -> Self {
@@ -270,16 +281,16 @@ impl<DB: Dialect> Idempotency<DB> {
     }
 
     /// How many keys of one caller may be remembered at a time. A request with one more is refused with `429`; what is known
-    /// is answered as ever. By default there may be any number. Each new key has them counted, so choose no more than a
-    /// caller ever needs in the time that answers are [kept](Self::keep).
+    /// is answered as ever. By default there may be any number. Keys of other routes count too, and each new key has all of
+    /// them counted, so choose no more than a caller ever needs in the time that answers are [kept](Self::keep).
     #[must_use]
     pub fn live_keys_max(self, keys: u32) -> Self {
         self.with(|settings| settings.policy.live_max = Some(keys))
     }
 
-    /// With a [`lease`](Self::lease), how often a request is tried that fails or whose process dies. After the last time its
-    /// failure is its answer, and nothing runs any more: the key may have done something at a vendor's that somebody has to
-    /// look at, so this is logged as an error. By default it is tried for as long as it comes.
+    /// With a [`lease`](Self::lease), how often a request is tried that fails or whose process dies. After the last time it
+    /// is answered with `500` and nothing runs any more: it may have done something at a vendor's that somebody has to look
+    /// at, so this is logged as an error. A `503` counts as no failure. By default it is tried for as long as it comes.
     #[must_use]
     pub fn attempts_max(self, attempts: u32) -> Self {
         self.with(|settings| settings.attempts_max = Some(attempts.max(1)))
@@ -322,6 +333,7 @@ impl<DB: Dialect> Clone for Settings<DB> {
             render: self.render.clone(),
             flights: self.flights.clone(),
             rate: self.rate.clone(),
+            running: self.running.clone(),
             waiters: self.waiters.clone(),
             ..*self
         }

@@ -16,11 +16,20 @@ const KEPT: [HeaderName; 10] = [
 ];
 
 /// What is never stored, whoever asks for it.
-const NEVER: [HeaderName; 8] = [
+const NEVER: [HeaderName; 17] = [
     header::SET_COOKIE,
     header::AUTHORIZATION,
     header::WWW_AUTHENTICATE,
     header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::RETRY_AFTER,
+    header::CONTENT_LENGTH,
+    header::UPGRADE,
+    header::TE,
+    header::TRAILER,
+    HeaderName::from_static("authentication-info"),
+    HeaderName::from_static("proxy-authentication-info"),
+    HeaderName::from_static("keep-alive"),
     header::DATE,
     header::CONNECTION,
     header::TRANSFER_ENCODING,
@@ -29,7 +38,9 @@ const NEVER: [HeaderName; 8] = [
 
 /// Whether the application may have it kept, and it is not kept anyway.
 pub(crate) fn may_be_kept(name: &HeaderName) -> bool {
-    !KEPT.contains(name) && !NEVER.contains(name) && !name.as_str().starts_with("ratelimit")
+    !KEPT.contains(name)
+        && !NEVER.contains(name)
+        && !name.as_str().trim_start_matches("x-").starts_with("ratelimit")
 }
 
 /// Name, length and value of each, whatever bytes a value has: the lengths as big-endian u32.

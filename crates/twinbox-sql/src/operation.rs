@@ -99,8 +99,8 @@ pub struct OperationPolicy {
     pub idle_max: Duration,
     /// How requests are compared.
     pub algorithm: FingerprintAlgorithm,
-    /// How many keys of one principal may be remembered at a time. Default: any number. They are counted, by an index,
-    /// for each new key; what is done at the same moment is not counted.
+    /// How many keys of one principal may be remembered at a time, whatever they are for. Default: any number. They are
+    /// counted, by an index, for each new key; what is done at the same moment is not counted.
     pub live_max: Option<u32>,
     /// Whether the text of the key is kept, for operators. Default: it is. Its digest is, in any case.
     pub keeps_text: bool,
@@ -302,7 +302,10 @@ impl<DB: Dialect> Store<DB> {
         let known = find::<DB>(&mut conn, self.statements(), &key.slot()).await?;
         conn.done().await?;
         let known = known.filter(|known| !known.has_expired && known.is_of(key, request));
-        Ok(known.and_then(|known| known.answer))
+        known
+            .and_then(|known| known.answer)
+            .map(|answer| answer.open(self.statements(), &key.slot()))
+            .transpose()
     }
 }
 
@@ -313,7 +316,23 @@ struct Known {
     principal: String,
     has_expired: bool,
     /// None: somebody is at it, or was.
-    answer: Option<Answer>,
+    answer: Option<Kept>,
+}
+
+/// An answer as it is kept.
+struct Kept {
+    answer: Answer,
+    codec_headers: Option<String>,
+}
+
+impl Kept {
+    fn open(self, statements: &Statements, slot: &[u8; 32]) -> Result<Answer, Error> {
+        let Self { mut answer, codec_headers } = self;
+        if let AnswerBody::Inline(body) = &mut answer.body {
+            *body = codec::decode(&statements.codecs, slot, std::mem::take(body), codec_headers)?;
+        }
+        Ok(answer)
+    }
 }
 
 impl Known {
@@ -324,8 +343,9 @@ impl Known {
 
     fn is_of(&self, key: &OperationKey, what: Fingerprinted<'_>) -> bool {
         let asked = self.algorithm().map(|algorithm| Fingerprint::of(algorithm, what));
-        // The slot of a key that is not shared is its principal's, whose name may be erased.
-        (!key.is_shared || text(&key.principal) == self.principal)
+        // Of a key that is not shared the slot tells the principal, whose name may be erased.
+        let is_erased = self.principal.is_empty() && !key.is_shared;
+        (is_erased || text(&key.principal) == self.principal)
             && asked.is_some_and(|asked| {
                 asked.algorithm().as_str() == self.algorithm && asked.digest()[..] == self.hash[..]
             })
@@ -341,14 +361,11 @@ async fn find<DB: Dialect>(
     let Some(row) = row else { return Ok(None) };
     let (status, kind): (String, String) = (row.try_get(3)?, row.try_get(7)?);
     let body = match &*kind {
-        "inline" => {
-            let body = row.try_get::<Option<_>, _>(6)?.unwrap_or_default();
-            AnswerBody::Inline(codec::decode(&statements.codecs, slot, body, row.try_get(9)?)?)
-        }
+        "inline" => AnswerBody::Inline(row.try_get::<Option<_>, _>(6)?.unwrap_or_default()),
         "ref" => AnswerBody::Reference(row.try_get::<Option<_>, _>(8)?.unwrap_or_default()),
         _ => AnswerBody::Omitted,
     };
-    let code: Option<i64> = row.try_get(4)?;
+    let (code, codec_headers): (Option<i64>, _) = (row.try_get(4)?, row.try_get(9)?);
     let answer = Answer {
         code: code.and_then(|code| u16::try_from(code).ok()).unwrap_or_default(),
         headers: row.try_get::<Option<_>, _>(5)?.unwrap_or_default(),
@@ -360,7 +377,7 @@ async fn find<DB: Dialect>(
         algorithm: row.try_get(1)?,
         principal: row.try_get(2)?,
         has_expired: row.try_get(10)?,
-        answer: (status != "pending").then_some(answer),
+        answer: (status != "pending").then_some(Kept { answer, codec_headers }),
     }))
 }
 

@@ -228,16 +228,17 @@ statements! {
     // to when the lease of who is at it has ended.
     claim_operation: format!("{}INSERT INTO {{idempotency_keys}} AS k (slot, tenant, principal, scope, key, request_hash, \
         hash_alg, owner, lease_until, expires_at) SELECT ?, ?, ?, ?, ?, ?, ?, ?, {{after}}, {{after}} {} \
-        ON CONFLICT (slot) DO UPDATE SET principal = excluded.principal, request_hash = excluded.request_hash, \
+        ON CONFLICT (slot) DO UPDATE SET principal = excluded.principal, key = excluded.key, request_hash = excluded.request_hash, \
         hash_alg = excluded.hash_alg, owner = excluded.owner, lease_until = excluded.lease_until, status = 'pending', \
         http_code = NULL, response_headers = NULL, response_body = NULL, body_kind = 'omitted', result_ref = NULL, \
         codec_headers = NULL, attempts = CASE WHEN k.expires_at > {{now}} THEN k.attempts + 1 ELSE 1 END, \
+        uncounted = CASE WHEN k.expires_at > {{now}} THEN k.uncounted ELSE 0 END, \
         recovery_point = CASE WHEN k.expires_at > {{now}} THEN k.recovery_point END, \
         created_at = CASE WHEN k.expires_at > {{now}} THEN k.created_at ELSE {{now}} END, \
         updated_at = {{now}}, expires_at = excluded.expires_at \
         WHERE (k.lease_until IS NULL OR k.lease_until <= {{now}}) AND (k.expires_at <= {{now}} OR (k.status = 'pending' \
             AND k.request_hash = excluded.request_hash AND k.principal = excluded.principal)) \
-        RETURNING attempts, recovery_point{}", DB::CLAIM_OPERATION[0], DB::CLAIM_OPERATION[1], DB::CLAIM_OPERATION[2]);
+        RETURNING attempts, attempts - 1 - uncounted AS failures, recovery_point{}", DB::CLAIM_OPERATION[0], DB::CLAIM_OPERATION[1], DB::CLAIM_OPERATION[2]);
     find_operation: "SELECT request_hash, hash_alg, principal, status, http_code, response_headers, response_body, \
         body_kind, result_ref, codec_headers, expires_at <= {now} FROM {idempotency_keys} WHERE slot = ?";
     // As an insert that always conflicts: it goes by the primary key even where the plan is from when the table was empty.
@@ -253,10 +254,10 @@ statements! {
     renew_operation: "UPDATE {idempotency_keys} SET lease_until = {after} \
         WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
     // Nobody's any more, so that a renewal which is on its way finds nothing.
-    release_operation: "UPDATE {idempotency_keys} SET owner = ?, attempts = attempts - ?, lease_until = {now} \
+    release_operation: "UPDATE {idempotency_keys} SET owner = ?, uncounted = uncounted + ?, lease_until = {now} \
         WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
     forget_operation: "DELETE FROM {idempotency_keys} \
-        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending' AND recovery_point IS NULL";
+        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending' AND recovery_point IS NULL AND attempts = 1";
     // By idempotency_keys_principal.
     live_operations: "SELECT count(*) FROM (SELECT 1 FROM {idempotency_keys} \
         WHERE tenant = ? AND principal = ? AND expires_at > (SELECT {now}) LIMIT ?) AS live";

@@ -2,8 +2,9 @@
 use axum::{Json, http::StatusCode, response::IntoResponse};
 use serde::{Deserialize, Serialize};
 use twinbox::{
-    Dialect, Event, StateColumn,
+    Dialect, Event, Insert, StateColumn,
     http::{Fault, IdemTx},
+    insert_or_existing,
 };
 use uuid::Uuid;
 
@@ -36,15 +37,23 @@ pub(crate) async fn create<DB: Dialect>(
     let mut tx = idem.tx();
     // It follows from the key, so that the primary key guards it even when the key is forgotten.
     let made = PaymentMade { payment_id: tx.message_id().as_uuid(), cents, currency };
-    sqlx::query::<DB>(
-        "INSERT INTO payments (payment_id, cents, currency, state) VALUES ($1, $2, $3, 'captured')",
-    )
-    .bind(made.payment_id.to_string())
-    .bind(made.cents)
-    .bind(made.currency.clone())
-    .execute(&mut *tx)
-    .await?;
-    tx.publish(&made).await?;
+    let id = made.payment_id.to_string();
+    let insert = sqlx::query::<DB>(
+        "INSERT INTO payments (payment_id, cents, currency, state) VALUES ($1, $2, $3, 'captured') \
+        ON CONFLICT (payment_id) DO NOTHING",
+    );
+    let insert = insert.bind(id.clone()).bind(made.cents).bind(made.currency.clone());
+    let existing =
+        sqlx::query_as::<DB, (i64, String)>("SELECT cents, currency FROM payments WHERE payment_id = $1");
+    match insert_or_existing(&mut tx, insert, existing.bind(id)).await? {
+        Insert::Inserted => {
+            tx.publish(&made).await?;
+        }
+        Insert::Existing((cents, currency)) if (cents, &currency) == (made.cents, &made.currency) => {}
+        Insert::Existing(_) => {
+            return Ok(Err((StatusCode::CONFLICT, "the key made another payment long ago")));
+        }
+    }
     let location = [("location", format!("/payments/{}", made.payment_id))];
     Ok(Ok((StatusCode::CREATED, location, Json(made))))
 }

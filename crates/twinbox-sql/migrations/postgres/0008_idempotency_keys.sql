@@ -22,6 +22,8 @@ CREATE TABLE {idempotency_keys} (
     lease_until timestamptz,
     recovery_point text,
     attempts bigint NOT NULL DEFAULT 1,
+    -- Of these, those that nobody has failed in.
+    uncounted bigint NOT NULL DEFAULT 0,
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz NOT NULL

@@ -22,6 +22,8 @@ CREATE TABLE {idempotency_keys} (
     lease_until INTEGER,
     recovery_point TEXT,
     attempts INTEGER NOT NULL DEFAULT 1,
+    -- Of these, those that nobody has failed in.
+    uncounted INTEGER NOT NULL DEFAULT 0,
     created_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     updated_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     expires_at INTEGER NOT NULL

@@ -61,8 +61,8 @@ impl OperationClaim<'_> {
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum OperationClaimed<G> {
-    /// The key is this one's, in the transaction. Attempts are counted from 1.
-    Open { attempt: i64, recovery_point: Option<String>, guard: G },
+    /// The key is this one's, in the transaction. Attempts are counted from 1; of those before, so many failed.
+    Open { attempt: i64, failures: i64, recovery_point: Option<String>, guard: G },
     /// Who asks the same is at it.
     InFlight,
     /// Its row says by whom; without one, another request is at it.

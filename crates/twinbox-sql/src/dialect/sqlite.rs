@@ -205,8 +205,9 @@ impl Dialect for Sqlite {
         let claimed =
             claim.bind(query::<Sqlite>(&statements.claim_operation)).fetch_optional(&mut *conn).await?;
         let Some(row) = claimed else { return Ok(OperationClaimed::Taken) };
-        let (attempt, recovery_point) = (row.try_get(0)?, row.try_get(1)?);
-        Ok(OperationClaimed::Open { attempt, recovery_point, guard: CommitGate::close(conn).await? })
+        let (attempt, failures, recovery_point) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let guard = CommitGate::close(conn).await?;
+        Ok(OperationClaimed::Open { attempt, failures, recovery_point, guard })
     }
 
     async fn guard(conn: &mut SqliteConnection, _: &Statements, _: Duration) -> Result<CommitGate, Error> {

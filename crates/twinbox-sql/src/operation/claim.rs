@@ -20,6 +20,7 @@ pub(super) struct Taken<DB: Dialect> {
     pub(super) tx: OwnedTx<DB>,
     pub(super) guard: DB::Guard,
     pub(super) attempt: i64,
+    pub(super) failures: i64,
     pub(super) recovery_point: Option<String>,
 }
 
@@ -73,13 +74,12 @@ impl<DB: Dialect> Store<DB> {
                 OperationClaim { key, slot: &slot, same: &same, fingerprint: &fingerprint, policy, holder };
             let mut tx = self.begin().await?;
             let is_busy = match DB::claim_operation(tx.connection(), self.statements(), &claim).await {
-                Ok(OperationClaimed::Open { attempt, recovery_point, guard }) => {
-                    let is_new = attempt == 1 && recovery_point.is_none();
-                    if is_new && self.has_too_many(tx.connection(), key, policy).await? {
+                Ok(OperationClaimed::Open { attempt, failures, recovery_point, guard }) => {
+                    if attempt == 1 && self.has_too_many(tx.connection(), key, policy).await? {
                         Guarded::new(tx, guard, scope(self.statements(), key)).rollback().await;
                         return Ok(Begun::TooMany);
                     }
-                    return Ok(Begun::Open(Taken { tx, guard, attempt, recovery_point }));
+                    return Ok(Begun::Open(Taken { tx, guard, attempt, failures, recovery_point }));
                 }
                 Ok(OperationClaimed::Taken) => false,
                 Ok(OperationClaimed::InFlight) => true,
@@ -95,7 +95,9 @@ impl<DB: Dialect> Store<DB> {
             match known {
                 Some(known) if known.has_expired => return Ok(Begun::InFlight),
                 Some(known) if !known.is_of(key, request) => return Ok(Begun::Mismatch),
-                Some(Known { answer: Some(answer), .. }) => return Ok(Begun::Known(answer)),
+                Some(Known { answer: Some(answer), .. }) => {
+                    return Ok(Begun::Known(answer.open(self.statements(), &slot)?));
+                }
                 // Taken by an earlier release, and perhaps free.
                 Some(known) if !is_busy && known.algorithm != fingerprint.algorithm().as_str() => {
                     algorithm = known.algorithm().unwrap_or(algorithm);

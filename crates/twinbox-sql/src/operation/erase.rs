@@ -9,10 +9,11 @@ impl<DB: Dialect> Store<DB> {
     /// Blanks what is kept of a tenant, or of one of its principals: the text of keys, the principal, answers with their
     /// headers, references and recovery points. Answers with how many keys. What was done stays done: asked again, it is
     /// known and not done again, but its answer has a code and nothing else. A key that a tenant
-    /// [shares](super::OperationKey::is_shared) is nobody's then, and whoever uses it again gets
+    /// [shares](super::OperationKey::is_shared) is then of a principal without a name, and others get
     /// [`Begun::Mismatch`](super::Begun::Mismatch).
     ///
-    /// **Out of reach:** operations under way; the SHA-256 of a request, and of a key with its principal, by which somebody
+    /// **Out of reach:** operations that have not ended, whose recovery points are needed if they go on: they expire, or
+    /// end, and then run it again; the SHA-256 of a request, and of a key with its principal, by which somebody
     /// who can guess them can tell; what operations wrote to tables of their own; the WAL, free space of the database's
     /// files until it is vacuumed, replicas that lag, and backups.
     ///

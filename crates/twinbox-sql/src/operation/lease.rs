@@ -38,6 +38,7 @@ pub struct Lease<DB: Dialect> {
     held: Arc<Held<DB>>,
     key: OperationKey,
     attempt: u32,
+    failures: u32,
     recovery_point: Option<String>,
     idle_max: Duration,
     renewing: tokio::task::AbortHandle,
@@ -97,7 +98,7 @@ impl<DB: Dialect> Store<DB> {
         owner: Uuid,
         lease: Duration,
     ) -> Result<Lease<DB>, Error> {
-        let Taken { tx, guard, attempt, recovery_point } = taken;
+        let Taken { tx, guard, attempt, failures, recovery_point } = taken;
         drop(guard);
         let held = Held { store: self.clone(), slot: key.slot(), owner, lease, entered: Arc::default() };
         let held = Arc::new(held);
@@ -108,8 +109,9 @@ impl<DB: Dialect> Store<DB> {
         }
         crash::point("operation.after_hold");
         let renewing = tokio::spawn(held.clone().keep()).abort_handle();
-        let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
-        Ok(Lease { held, key: key.clone(), attempt, recovery_point, idle_max: policy.idle_max, renewing })
+        let [attempt, failures] = [attempt, failures].map(|n| u32::try_from(n.max(0)).unwrap_or(u32::MAX));
+        let (key, idle_max) = (key.clone(), policy.idle_max);
+        Ok(Lease { held, key, attempt, failures, recovery_point, idle_max, renewing })
     }
 }
 
@@ -117,6 +119,12 @@ impl<DB: Dialect> Lease<DB> {
     /// Which try this is, counted from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// How many tries before this one failed or died. Those that were [postponed](Self::postpone) or
+    /// [forgotten](Self::forget) did neither.
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 
     /// What the last try that came to [`save`](Self::save) has saved.
@@ -177,11 +185,20 @@ impl<DB: Dialect> Lease<DB> {
         self.give_up(0).await
     }
 
-    /// Gives up without having done anything, which counts as no try: the key is free for any request. Once something was
-    /// saved, for the same request alone.
+    /// As [`release`](Self::release), after what is nobody's fault, such as a database that is away: it counts as no
+    /// [failure](Self::failures).
     ///
     /// # Errors
-    /// The database refused or is away: the key is free when the lease ends.
+    /// The database refused or is away: the key is free when the lease ends, and it counts.
+    pub async fn postpone(self) -> Result<(), Error> {
+        self.give_up(1).await
+    }
+
+    /// Gives up without having done anything: the key is free for any request. If a try before this one may have done
+    /// something, or something was saved, as [`postpone`](Self::postpone).
+    ///
+    /// # Errors
+    /// The database refused or is away: the key is free when the lease ends, for the same request.
     pub async fn forget(self) -> Result<(), Error> {
         let held = &self.held;
         // What was saved, the row knows: an answer to `save` may have been lost.

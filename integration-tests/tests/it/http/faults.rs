@@ -1,11 +1,11 @@
 //! Requests among failures of callers, processes, connections and clocks.
 use super::shop::{Refunds, STRATEGIES, Strategy, asked, post, send};
 use crate::{
-    consumer::support::{TestDb, cases, eventually},
+    consumer::support::{TestDb, cases, eventually, soon},
     relay::faults::{postgres_address, through},
 };
 use axum::{body::Body, http::Request};
-use integration_tests::refunds::Does::{Answers, Panics, Waits};
+use integration_tests::refunds::Does::{Answers, PanicsFirst, Waits};
 use sqlx::{AssertSqlSafe, Postgres, Sqlite, postgres::PgPoolOptions};
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 use tower::ServiceExt as _;
@@ -17,18 +17,18 @@ async fn t11_of_many_who_wait_for_one_that_fails_one_succeeds<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::new(strategy).await;
         let body = || {
-            post("/refunds", "a").header("x-request-timeout", "600s").body(asked(1, Panics).into()).unwrap()
+            post("/refunds", "a")
+                .header("x-request-timeout", "600s")
+                .body(asked(1, PanicsFirst).into())
+                .unwrap()
         };
-        let all = (0..8).map(|_| app.send(body()));
-        let (all, ()) = tokio::join!(futures::future::join_all(all), async {
-            eventually(async || (app.shop.ran.load(SeqCst) > 1).then_some(())).await;
-            app.shop.has_funds.store(true, SeqCst);
-        });
-        let mut statuses = Vec::from_iter(all.iter().map(|got| (got.status.as_u16(), got.says())));
-        statuses.retain(|(status, _)| *status != 500);
-        assert_eq!(statuses.iter().filter(|got| **got == (201, Some("stored"))).count(), 1, "{statuses:?}");
-        assert!(statuses.iter().all(|(status, _)| *status == 201 || *status == 409), "{statuses:?}");
-        assert_eq!(app.made().await, 1);
+        let all = futures::future::join_all((0..8).map(|_| app.send(body()))).await;
+        let statuses = Vec::from_iter(all.iter().map(|got| (got.status.as_u16(), got.says())));
+        let count =
+            |wanted: &[(u16, Option<&str>)]| statuses.iter().filter(|got| wanted.contains(got)).count();
+        assert_eq!((count(&[(500, None)]), count(&[(201, Some("stored"))])), (1, 1), "{statuses:?}");
+        assert_eq!(count(&[(201, Some("replayed")), (409, None)]), 6, "{statuses:?}");
+        assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 2));
     }
 }
 
@@ -49,6 +49,25 @@ async fn t14_a_caller_that_leaves_finds_its_answer_later<DB: TestDb>() {
         .await;
         assert_eq!((found.says(), found.status.as_u16()), (Some("replayed"), 201));
         assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 1));
+    }
+}
+
+/// REQUIREMENTS §4.3: and a server that stops waits for it.
+async fn t14_a_drain_waits_for_who_is_at_it<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let mut layer = None;
+        let app = Refunds::<DB>::with(strategy, |one| layer.insert(one).clone()).await;
+        let layer = layer.unwrap();
+        let request = post("/refunds", "a").body(Body::from(asked(1, Waits))).unwrap();
+        let leaving = tokio::spawn(app.router().oneshot(request));
+        app.shop.waiting.acquire().await.unwrap().forget();
+        leaving.abort();
+        let mut drained = std::pin::pin!(layer.drain());
+        assert!(futures::poll!(&mut drained).is_pending());
+        assert_eq!(app.made().await, 0);
+        app.shop.may_go_on.add_permits(1);
+        soon(drained).await;
+        assert_eq!(app.made().await, 1);
     }
 }
 
@@ -223,6 +242,7 @@ cases! {
         t11_of_many_who_wait_for_one_that_fails_one_succeeds,
         t14_a_caller_that_leaves_finds_its_answer_later,
         t14_a_caller_that_leaves_early_leaves_nothing,
+        t14_a_drain_waits_for_who_is_at_it,
         t16_who_was_too_slow_is_answered_with_what_the_other_did,
         t17_answers_expire_by_the_clock_of_the_database,
         t19_without_the_store_nothing_runs,

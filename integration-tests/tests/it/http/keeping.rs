@@ -2,7 +2,7 @@
 use super::support::{SHORT, answer, asked, key, known, open, policy};
 use crate::consumer::{
     codec::{Cipher, ciphered, store},
-    support::{TestDb, World, cases, eventually, soon},
+    support::{TestDb, World, cases, effect, eventually, soon},
 };
 use sqlx::{AssertSqlSafe, Postgres};
 use std::time::Duration;
@@ -39,8 +39,7 @@ async fn a_principal_has_so_many_keys<DB: TestDb>() {
     for (tenant, principal) in [("t", "other"), ("other", "p"), ("", "")] {
         assert!(matches!(begin(&of(tenant, principal, "c")).await, Begun::Open(_)), "{tenant} {principal}");
     }
-    let expired = format!("UPDATE {} SET expires_at = created_at", DB::table_of("idempotency_keys"));
-    sqlx::raw_sql(AssertSqlSafe(expired)).execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
+    expire(&world).await;
     assert!(matches!(begin(&of("t", "p", "c")).await, Begun::Open(_)));
 }
 
@@ -66,6 +65,32 @@ async fn the_text_of_a_key_need_not_be_kept<DB: TestDb>() {
     assert_eq!(all_with(&world, "key = ''").await, 1);
     let again = world.begin_operation(&key("refund:ch_9ab"), asked("1"), &silent).await.unwrap();
     assert_eq!(known(again), answer("1"));
+    // One that was kept goes when the key is taken again.
+    done(&world, &key("old")).await;
+    expire(&world).await;
+    let Begun::Open(operation) = world.begin_operation(&key("old"), asked("1"), &silent).await.unwrap()
+    else {
+        panic!("it has expired")
+    };
+    operation.commit(&answer("1")).await.unwrap();
+    assert_eq!(all_with(&world, "key = ''").await, 2);
+}
+
+async fn expire<DB: TestDb>(world: &World<DB>) {
+    let expired = format!("UPDATE {} SET expires_at = created_at", DB::table_of("idempotency_keys"));
+    sqlx::raw_sql(AssertSqlSafe(expired)).execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
+}
+
+/// Nothing commits without its key.
+async fn who_deletes_its_key_cannot_commit<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let mut operation = open(&world, &key("a"), "1").await;
+    effect::<DB>(&mut operation.tx(), 1).await.unwrap();
+    let delete = format!("DELETE FROM {}", DB::table_of("idempotency_keys"));
+    sqlx::raw_sql(AssertSqlSafe(delete)).execute(&mut *operation.tx()).await.unwrap();
+    assert_eq!(operation.commit(&answer("1")).await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert!(world.effects().await.is_empty());
+    assert_eq!(world.rows("idempotency_keys").await, 0);
 }
 
 /// The body is bound to its key, and without the codec it is not given out.
@@ -93,7 +118,9 @@ async fn answers_are_kept_as_the_codec_of_the_store_makes_them<DB: TestDb>() {
     assert_eq!(unknown.kind(), ErrorKind::Codec);
     assert!(unknown.to_string().contains("\"cipher\""), "{unknown}");
     let another = store(&world, StoreOptions::new().codec(Cipher::new("cipher", 8)));
-    assert_eq!(another.find_operation(&key("a"), asked("1")).await.unwrap_err().kind(), ErrorKind::Codec);
+    let again = async |body| another.begin_operation(&key("a"), asked(body), &policy(SHORT)).await;
+    assert_eq!(again("1").await.err().unwrap().kind(), ErrorKind::Codec);
+    assert!(matches!(again("2").await.unwrap(), Begun::Mismatch));
     let table = DB::table_of("idempotency_keys");
     let swapped = format!(
         "UPDATE {table} SET response_body = (SELECT response_body FROM {table} WHERE key = 'a') WHERE key = 'b'"
@@ -177,6 +204,7 @@ cases! {
         a_principal_has_so_many_keys,
         a_quota_does_not_stop_who_has_begun,
         the_text_of_a_key_need_not_be_kept,
+        who_deletes_its_key_cannot_commit,
         answers_are_kept_as_the_codec_of_the_store_makes_them,
         an_answer_that_cannot_be_encoded_undoes_the_operation,
         what_is_erased_is_not_done_again,

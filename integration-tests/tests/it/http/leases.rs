@@ -77,16 +77,47 @@ async fn who_gives_up_lets_the_same_request_try_at_once<DB: TestDb>() {
     open(&world, &key("a"), "1").await.release().await.unwrap();
     assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
     let second = open(&world, &key("a"), "1").await;
-    assert_eq!(second.attempt(), 2);
-    second.forget().await.unwrap();
-    let mut other = open(&world, &key("a"), "2").await;
-    assert_eq!(other.attempt(), 1);
-    other.save("called").await.unwrap();
-    other.forget().await.unwrap();
+    assert_eq!((second.attempt(), second.failures()), (2, 1));
+    second.postpone().await.unwrap();
+    let third = open(&world, &key("a"), "1").await;
+    assert_eq!((third.attempt(), third.failures()), (3, 1));
+    drop(third);
+    runs_out(&world).await;
+    let last = open(&world, &key("a"), "1").await;
+    assert_eq!((last.attempt(), last.failures()), (4, 2));
+    end(&last, 1).await;
+}
+
+async fn who_has_done_nothing_lets_any_request_try<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    open(&world, &key("a"), "1").await.forget().await.unwrap();
+    let mut first = open(&world, &key("a"), "2").await;
+    assert_eq!(first.attempt(), 1);
+    first.save("called").await.unwrap();
+    first.forget().await.unwrap();
     assert!(matches!(lease(&world, &key("a"), "3").await, Begun::Mismatch));
     let last = open(&world, &key("a"), "2").await;
-    assert_eq!((last.attempt(), last.recovery_point()), (1, Some("called")));
+    assert_eq!((last.attempt(), last.failures(), last.recovery_point()), (2, 0, Some("called")));
     end(&last, 1).await;
+}
+
+/// Who failed, or died, may have called somebody before it could save that.
+async fn who_has_done_nothing_does_not_speak_for_those_before<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    for dies in [false, true] {
+        let key = key(if dies { "dies" } else { "fails" });
+        let first = open(&world, &key, "1").await;
+        if dies {
+            drop(first);
+            runs_out(&world).await;
+        } else {
+            first.release().await.unwrap();
+        }
+        open(&world, &key, "1").await.forget().await.unwrap();
+        assert!(matches!(lease(&world, &key, "2").await, Begun::Mismatch));
+        let third = open(&world, &key, "1").await;
+        assert_eq!((third.attempt(), third.failures()), (3, 1));
+    }
 }
 
 async fn a_transaction_that_fails_leaves_the_key_held<DB: TestDb>() {
@@ -217,6 +248,8 @@ cases! {
         the_key_is_held_without_a_transaction,
         who_was_too_slow_is_fenced,
         who_gives_up_lets_the_same_request_try_at_once,
+        who_has_done_nothing_lets_any_request_try,
+        who_has_done_nothing_does_not_speak_for_those_before,
         a_transaction_that_fails_leaves_the_key_held,
         a_key_stays_held_for_as_long_as_it_is_worked_on,
         a_purge_passes_by_what_is_held,

@@ -245,6 +245,8 @@ async fn a_key_that_a_tenant_shares_is_no_other_principals<DB: TestDb>() {
     refund(&world, &of("one"), 1).await;
     assert!(matches!(refund(&world, &of("two"), 1).await, Begun::Mismatch));
     assert_eq!(known(refund(&world, &of("one"), 1).await), answer("rf_1"));
+    // Shared no more: whoever has no name has the same slot, and is another all the same.
+    assert!(matches!(refund(&world, &key("a"), 1).await, Begun::Mismatch));
     assert_eq!(world.effects().await, [1]);
 }
 

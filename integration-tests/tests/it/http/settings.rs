@@ -4,9 +4,10 @@ use crate::consumer::{
     logs::Lines,
     support::{TestDb, cases},
 };
-use integration_tests::refunds::Does::{self, *};
+use integration_tests::refunds::Does::*;
+use sqlx::{AssertSqlSafe, Postgres};
 use std::sync::atomic::Ordering::SeqCst;
-use twinbox::http::MismatchStatus;
+use twinbox::http::{CodeStyle, MismatchStatus};
 
 /// D1
 async fn t04_a_mismatch_has_the_status_that_the_route_says<DB: TestDb>() {
@@ -54,51 +55,113 @@ async fn no_key_need_be_kept<DB: TestDb>() {
     }
 }
 
-/// D9: the last failure is the answer, and it is in the log
+const EXHAUSTED: &str = "INTERNAL.idempotency.attempts_exhausted";
+
+/// D9: it is in the log, and whoever asks again gets the same
 async fn what_fails_as_often_as_it_may_is_not_tried_again<DB: TestDb>() {
     let (lines, _recorded) = Lines::record();
     let app = Refunds::<DB>::with(Strategy::Lease, |layer| layer.attempts_max(3)).await;
-    for (does, code) in [(Fails, "TRANSIENT.internal"), (Panics, "INTERNAL.idempotency.attempts_exhausted")] {
+    for does in [Fails, Panics] {
         app.shop.has_funds.store(false, SeqCst);
         app.shop.ran.store(0, SeqCst);
         let key = format!("{does:?}");
-        let tries = async |said: Option<&str>| {
+        let tries = async |said: Option<&str>, code: &str| {
             let got = app.refund(&key, 1, does).await;
-            assert_eq!((got.status.as_u16(), got.says()), (500, said), "{does:?}");
+            assert_eq!((got.problem(), got.says()), ((500, code.to_owned()), said), "{does:?}");
             got
         };
-        tries(None).await;
-        tries(None).await;
-        let last = tries(Some("stored")).await;
-        assert_eq!(last.json()["error_code"], code);
+        tries(None, "TRANSIENT.internal").await;
+        tries(None, "TRANSIENT.internal").await;
+        let last = tries(Some("stored"), EXHAUSTED).await;
         app.shop.has_funds.store(true, SeqCst);
-        assert_eq!(tries(Some("replayed")).await.body, last.body);
+        assert_eq!(tries(Some("replayed"), EXHAUSTED).await.body, last.body);
         assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (0, 3));
     }
     let failed = format!("SELECT count(*) FROM {} WHERE status = 'failed'", DB::table_of("idempotency_keys"));
     assert_eq!(app.number(failed).await, 2);
-    assert_eq!(lines.saying("failed as often as it may").len(), 2);
-    // A refusal is no failure, however often.
+    let alarms = || lines.saying("failed as often as it may").len();
+    assert_eq!(alarms(), 2);
+    // A refusal is no failure, however often, nor an answer that is kept.
     app.shop.has_funds.store(false, SeqCst);
     for _ in 0..4 {
         assert_eq!(app.refund("refused", 1, Declines).await.status.as_u16(), 402);
     }
+    assert_eq!(app.refund("kept", 1, DeclinesForGood).await.says(), Some("stored"));
+    assert_eq!(alarms(), 2);
 }
 
 /// D9: whoever dies says nothing
 async fn what_dies_as_often_as_it_may_is_not_tried_again<DB: TestDb>() {
     let app = Refunds::<DB>::with(Strategy::Lease, |layer| layer.attempts_max(2)).await;
-    app.refund("a", 1, Does::Fails).await;
+    app.refund("a", 1, Fails).await;
     let died = format!("UPDATE {} SET attempts = 2", DB::table_of("idempotency_keys"));
-    sqlx::raw_sql(sqlx::AssertSqlSafe(died))
-        .execute(&mut *app.pool().acquire().await.unwrap())
-        .await
-        .unwrap();
+    sqlx::raw_sql(AssertSqlSafe(died)).execute(&mut *app.pool().acquire().await.unwrap()).await.unwrap();
     app.shop.has_funds.store(true, SeqCst);
-    let last = app.refund("a", 1, Does::Fails).await;
-    assert_eq!(last.problem(), (500, "INTERNAL.idempotency.attempts_exhausted".to_owned()));
-    app.refund("a", 1, Does::Fails).await.is_replayed(&last);
+    let last = app.refund("a", 1, Fails).await;
+    assert_eq!(last.problem(), (500, EXHAUSTED.to_owned()));
+    app.refund("a", 1, Fails).await.is_replayed(&last);
     assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (0, 1));
+}
+
+/// D9, R61: what is nobody's fault does not condemn a request whose vendor was called
+async fn an_outage_is_no_failure_of_a_request<DB: TestDb>() {
+    let app = Refunds::<DB>::with(Strategy::Lease, |layer| layer.attempts_max(1)).await;
+    for _ in 0..3 {
+        let away = app.refund("a", 1, LosesTheDatabase).await;
+        assert_eq!(away.problem(), (503, "DEPENDENCY.unavailable".to_owned()));
+    }
+    app.shop.has_funds.store(true, SeqCst);
+    assert_eq!(app.refund("a", 1, LosesTheDatabase).await.says(), Some("stored"));
+    assert_eq!((app.made().await, app.shop.calls.load(SeqCst)), (1, 1));
+}
+
+/// The same when it is the commit that the database cannot do now.
+async fn a_commit_that_collides_is_no_failure_of_a_request() {
+    let app = Refunds::<Postgres>::with(Strategy::Lease, |layer| layer.attempts_max(1)).await;
+    app.execute(
+        "CREATE FUNCTION collide() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'collides' USING ERRCODE = '40001'; END $$;
+        CREATE CONSTRAINT TRIGGER collides AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION collide()",
+    )
+    .await;
+    for _ in 0..2 {
+        assert_eq!(app.refund("a", 1, Answers).await.problem(), (503, "DEPENDENCY.unavailable".to_owned()));
+    }
+    app.execute("DROP TRIGGER collides ON ledger").await;
+    assert_eq!(app.refund("a", 1, Answers).await.says(), Some("stored"));
+    assert_eq!((app.made().await, app.shop.calls.load(SeqCst)), (1, 1));
+}
+
+/// D2: what a handler says with `Fault`, too
+async fn the_route_says_how_codes_are_spelled<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::with(strategy, |layer| layer.codes(CodeStyle::Flat)).await;
+        let failed = app.refund("a", 1, Fails).await;
+        assert_eq!(failed.problem(), (500, "internal_error".to_owned()));
+        assert_eq!(failed.json()["instance"], "/refunds");
+        let away = app.refund("b", 1, LosesTheDatabase).await;
+        assert_eq!(away.problem(), (503, "service_unavailable".to_owned()));
+    }
+}
+
+/// A name that is too long, and an answer that nobody can read: trying again does not help.
+async fn what_only_the_service_can_mend_is_not_tried_again<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::new(strategy).await;
+        let long = post("/refunds", "a").header("x-user", "u".repeat(256));
+        let refused = app.send(long.body(asked(1, Answers).into()).unwrap()).await;
+        let problem = (500, "INTERNAL.idempotency.misconfigured".to_owned());
+        assert_eq!(refused.problem(), problem);
+        app.refund("a", 1, Answers).await;
+        let sealed = format!("UPDATE {} SET codec_headers = '{{}}'", DB::table_of("idempotency_keys"));
+        let mut conn = app.pool().acquire().await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(sealed)).execute(&mut *conn).await.unwrap();
+        drop(conn);
+        assert_eq!(app.refund("a", 1, Answers).await.problem(), problem);
+        assert_eq!(app.refund("a", 2, Answers).await.status.as_u16(), 409);
+        assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 1));
+    }
 }
 
 cases! {
@@ -108,5 +171,9 @@ cases! {
         no_key_need_be_kept,
         what_fails_as_often_as_it_may_is_not_tried_again,
         what_dies_as_often_as_it_may_is_not_tried_again,
+        an_outage_is_no_failure_of_a_request,
+        the_route_says_how_codes_are_spelled,
+        what_only_the_service_can_mend_is_not_tried_again,
     ]
+    postgres: [a_commit_that_collides_is_no_failure_of_a_request]
 }

@@ -43,7 +43,7 @@ pub(super) const CLAIM_OPERATION: [&str; 3] = [
     ), claimed AS (",
     "FROM locked WHERE is_mine",
     ", pg_current_xact_id()::text AS guard
-    ) SELECT is_first, attempts, recovery_point, guard, set_config('lock_timeout', was, true)
+    ) SELECT is_first, guard, attempts, failures, recovery_point, set_config('lock_timeout', was, true)
     FROM locked LEFT JOIN claimed ON true",
 ];
 
@@ -123,8 +123,9 @@ pub(super) async fn claim_operation(
     if !row.try_get::<bool, _>(0)? {
         return Ok(OperationClaimed::InFlight);
     }
-    let Some(guard) = row.try_get(3)? else { return Ok(OperationClaimed::Taken) };
-    Ok(OperationClaimed::Open { attempt: row.try_get(1)?, recovery_point: row.try_get(2)?, guard })
+    let Some(guard) = row.try_get(1)? else { return Ok(OperationClaimed::Taken) };
+    let (attempt, failures) = (row.try_get(2)?, row.try_get(3)?);
+    Ok(OperationClaimed::Open { attempt, failures, recovery_point: row.try_get(4)?, guard })
 }
 
 /// As the server takes it: 0 would be for ever.
