@@ -26,10 +26,10 @@ async fn a_killed_server_is_unavailable_and_keeps_what_it_confirmed() {
     publisher.health().await.unwrap();
     assert!(send(&mut *publisher, message("1")).await.unwrap().duplicate);
     send(&mut *publisher, message("2")).await.unwrap();
-    // The source rode it out, and so did the delivery.
-    held.settle.ack().await.unwrap();
+    // The source rode it out, and so did the delivery. An acknowledgement from before the source has noticed would be lost.
     let next = receive(&mut *source).await;
     assert_eq!(next.message.id, "2");
+    held.settle.ack().await.unwrap();
     next.settle.ack().await.unwrap();
     let js = outsider(&server.url()).await;
     let info = js.get_stream(stream_of(&nats)).await.unwrap().cached_info().clone();
