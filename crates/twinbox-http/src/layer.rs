@@ -26,7 +26,7 @@ use tracing::{Instrument as _, Span};
 use twinbox_core::{crash, message::is_traceparent};
 use twinbox_sql::{
     Dialect, Error,
-    operation::{Answer, Begun, Lease, OperationKey, OperationPolicy},
+    operation::{Answer, Begun, OperationKey, OperationPolicy},
 };
 
 const KEY: &str = "idempotency-key";
@@ -204,9 +204,7 @@ impl<DB: Dialect> Call<DB> {
     ) -> Response<Body> {
         crash::point("request.before_handler");
         Span::current().record("attempt", work.attempt());
-        let failures = work.lease.as_ref().map(Lease::failures);
-        let is_exhausted =
-            failures.zip(self.settings.attempts_max).is_some_and(|(failures, max)| failures >= max);
+        let is_exhausted = work.failures_left(self.settings.attempts_max) == Some(0);
         let again = self.settings.render.is_some().then(|| parts.clone());
         let held = Held::new(work, traceparent(&parts.headers));
         parts.extensions.insert(held.clone());

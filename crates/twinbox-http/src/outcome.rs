@@ -105,9 +105,7 @@ impl<DB: Dialect> Call<DB> {
         if held.is_fenced() {
             return self.fenced(key, asked, again).await;
         }
-        let failures = work.lease.as_ref().map(Lease::failures);
-        let is_last =
-            failures.zip(self.settings.attempts_max).is_some_and(|(failures, max)| failures + 1 >= max);
+        let is_last = work.failures_left(self.settings.attempts_max).is_some_and(|left| left <= 1);
         let (disposition, response) = self.judge(response, is_last);
         let why = match disposition {
             Disposition::Reject => Some(Why::Refused),

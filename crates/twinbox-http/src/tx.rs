@@ -92,6 +92,11 @@ impl<DB: Dialect> Work<DB> {
     pub(crate) fn attempt(&self) -> u32 {
         self.lease.as_ref().map_or(1, Lease::attempt)
     }
+
+    /// How many more failures there may be, if they are counted: without a lease nobody keeps them.
+    pub(crate) fn failures_left(&self, max: Option<u32>) -> Option<u32> {
+        Some(max?.saturating_sub(self.lease.as_ref()?.failures()))
+    }
 }
 
 impl<DB: Dialect> Held<DB> {
