@@ -30,6 +30,8 @@ pub enum Outcome {
     },
     /// Its payload was blanked: nothing ran, and it is done with.
     Redacted,
+    /// It is sent again for another consumer: nothing ran, and it is done with.
+    PassedBy,
     /// Given up, and kept with its error.
     DeadLettered {
         /// The last error.

@@ -4,8 +4,8 @@ use crate::{
     attempt::{finish, run, warn_of_another},
     handler::Handler,
     keep_alive::keep_alive,
+    shared::Shared,
     start::{Runtime, given_back},
-    worker::Shared,
 };
 use std::collections::{BTreeSet, HashSet};
 use twinbox_core::{Message, MessageId, Received};

@@ -4,8 +4,8 @@
 //! lets some go in good order; one that has less takes what nobody has.
 use crate::{
     partition::{Ended, Partition, Tokens},
+    shared::Shared,
     status::ConsumerState,
-    worker::Shared,
 };
 use std::{
     collections::HashMap,
@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
 use twinbox_core::{PartitionedLog, SourceError, SourceErrorKind, reconnect::Reconnect};
 use twinbox_sql::{Dialect, Fence, Share};
 use uuid::Uuid;
@@ -38,11 +39,12 @@ struct Sharing<DB: Dialect, S> {
     rests_until: Instant,
 }
 
-/// Runs as many partitions as are due to this process, until it stops or the broker fails.
+/// Runs as many partitions as are due to this process, until the session ends or the broker fails.
 pub(crate) async fn consume<DB: Dialect, S: Send + Sync + 'static>(
     shared: &Arc<Shared<DB, S>>,
     log: Box<dyn PartitionedLog>,
     reconnect: &mut Reconnect,
+    session: &CancellationToken,
 ) -> Result<(), SourceError> {
     let mut sharing = Sharing {
         shared: shared.clone(),
@@ -61,7 +63,7 @@ pub(crate) async fn consume<DB: Dialect, S: Send + Sync + 'static>(
         let next = tokio::time::sleep(shared.lease / 4);
         tokio::select! {
             biased;
-            () = shared.stop.cancelled() => break None,
+            () = session.cancelled() => break None,
             Some(ended) = sharing.tasks.join_next() => {
                 let (partition, ended) = ended.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
                 let mine = sharing.partitions.remove(&partition);

@@ -4,7 +4,7 @@
 //! the database with those of its key behind it, so that the place goes on and other keys with it.
 mod parked;
 
-use crate::{Outcome, ordered::release, start::given_back, worker::Shared};
+use crate::{Outcome, ordered::release, shared::Shared, start::given_back};
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::Arc,

@@ -62,6 +62,8 @@ pub enum ConsumerState {
     Standby,
     /// It receives what there is.
     Consuming,
+    /// Somebody holds it back: see [`Store::pause_consumer`](twinbox_sql::Store::pause_consumer).
+    Paused,
     /// It was when its database went away.
     DatabaseAway,
     /// It has ended.
@@ -69,11 +71,13 @@ pub enum ConsumerState {
 }
 
 impl Status {
-    /// Whether every consumer receives what there is, or stands by. False before they run, and after.
+    /// Whether every consumer receives what there is, stands by, or is held back. False before they run, and after.
     pub fn is_ready(&self) -> bool {
         let consumers = self.all();
-        let ready =
-            |one: &Arc<Progress>| matches!(*one.state(), ConsumerState::Consuming | ConsumerState::Standby);
+        let ready = |one: &Arc<Progress>| {
+            use ConsumerState::{Consuming, Paused, Standby};
+            matches!(*one.state(), Consuming | Standby | Paused)
+        };
         !consumers.is_empty() && consumers.iter().all(ready)
     }
 
@@ -221,8 +225,8 @@ impl Drop for InFlight<'_> {
 }
 
 /// Outcomes as labels.
-const OUTCOMES: [&str; 7] =
-    ["handled", "duplicate", "failed", "put_off", "redacted", "dead_lettered", "unavailable"];
+const OUTCOMES: [&str; 8] =
+    ["handled", "duplicate", "failed", "put_off", "redacted", "dead_lettered", "unavailable", "passed_by"];
 
 /// The label of one.
 pub(crate) fn label(outcome: &Outcome) -> &'static str {
@@ -239,6 +243,7 @@ fn kind(outcome: &Outcome) -> usize {
         Outcome::Redacted => 4,
         Outcome::DeadLettered { .. } => 5,
         Outcome::Unavailable => 6,
+        Outcome::PassedBy => 7,
     }
 }
 

@@ -1,16 +1,14 @@
 //! The loop of one consumer: receive, handle beside each other, settle.
 use crate::{
-    Error, InboxRetention, Outcome, attempt,
+    Error, InboxRetention,
     handler::{Handler, Run},
-    keep_alive::keep_alive,
     memory::Memory,
-    ordered,
-    start::{OpenStarts, Runtime, given_back},
+    operated, ordered,
+    shared::Shared,
+    start::OpenStarts,
     status::{ConsumerState, Progress},
-    trace,
 };
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -18,26 +16,23 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{Semaphore, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use twinbox_core::{
-    Horizon, Message, PartitionedLog, Received, Settle, Source, SourceError, SourceErrorKind, Subscription,
-    Transport, crash, reconnect::Reconnect,
+    Horizon, PartitionedLog, Received, Source, SourceError, SourceErrorKind, Subscription, Transport,
+    reconnect::Reconnect,
 };
-use twinbox_sql::{Dialect, Fence, Store, inbox::DeadReason};
+use twinbox_sql::{Dialect, Store};
 
 /// How long deliveries under way may take after `stop`; what is not done then comes again.
-const DRAIN_MAX: Duration = Duration::from_secs(30);
+pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(30);
 /// How often the lag is told.
 const LAG_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a database may take to say that it is back.
 const CHECK_MAX: Duration = Duration::from_secs(5);
-/// How soon a message comes again that was not handled because the database was away.
-const OUTAGE_DELAY: Duration = Duration::from_secs(1);
-
 pub(crate) struct Group<DB: Dialect, S> {
     pub(crate) subscription: Subscription,
     pub(crate) handlers: Vec<Handler<DB, S>>,
@@ -46,22 +41,6 @@ pub(crate) struct Group<DB: Dialect, S> {
 pub(crate) struct Worker<DB: Dialect, S> {
     shared: Arc<Shared<DB, S>>,
     transport: Arc<dyn Transport>,
-}
-
-/// What the deliveries of one consumer have in common.
-pub(crate) struct Shared<DB: Dialect, S> {
-    pub(crate) store: Store<DB>,
-    state: Arc<S>,
-    pub(crate) group: Group<DB, S>,
-    /// How often each handler may run at a time, by event type.
-    turns: HashMap<&'static str, Semaphore>,
-    /// The last delivery found the database away.
-    away: AtomicBool,
-    pub(crate) stop: CancellationToken,
-    pub(crate) open: OpenStarts,
-    pub(crate) lease: Duration,
-    pub(crate) progress: Arc<Progress>,
-    memory: Memory,
 }
 
 /// How a transport lets a consumer read.
@@ -110,6 +89,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             memory: Memory::new(common.options.inbox_retention),
             group,
             progress,
+            paused: watch::Sender::new(false),
         };
         Self { shared: Arc::new(shared), transport: common.transport.clone() }
     }
@@ -118,9 +98,19 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
     pub(crate) async fn run(self) -> Result<(), Error> {
         let Shared { store, group, memory, progress, .. } = &*self.shared;
         let forgetting = memory.forget(store, &group.subscription.consumer, progress);
+        let over = self.shared.stop.child_token();
+        let consuming = async {
+            // Whether it is held back is known before the first delivery.
+            let _ = self.shared.stop.run_until_cancelled(operated::look(&self.shared)).await;
+            let ended = self.until_stopped().await;
+            over.cancel();
+            ended
+        };
+        let consuming = async { tokio::join!(consuming, operated::redrive(&self.shared, &over)).0 };
         let ended = tokio::select! {
-            ended = self.until_stopped() => ended,
+            ended = consuming => ended,
             () = forgetting => unreachable!("forgetting has no end"),
+            () = operated::keep_looking(&self.shared) => unreachable!("looking has no end"),
         };
         progress.is(ConsumerState::Stopped);
         ended
@@ -129,7 +119,16 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
     async fn until_stopped(&self) -> Result<(), Error> {
         let (subscription, stop) = (&self.shared.group.subscription, &self.shared.stop);
         let mut reconnect = Reconnect::new();
+        let mut paused = self.shared.paused.subscribe();
         while !stop.is_cancelled() {
+            if *paused.borrow_and_update() {
+                self.shared.progress.is(ConsumerState::Paused);
+                tokio::select! {
+                    _ = paused.changed() => {}
+                    () = stop.cancelled() => {}
+                }
+                continue;
+            }
             let opened = tokio::select! {
                 opened = self.open() => opened,
                 () = stop.cancelled() => break,
@@ -137,12 +136,26 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             if let Ok(opened) = &opened {
                 self.shared.memory.reach(&subscription.consumer, opened.horizon())?;
             }
-            let consumed = match opened {
-                Ok(Opened::Source(source)) => self.consume(source, &mut reconnect).await,
-                Ok(Opened::Log(log)) => ordered::consume(&self.shared, log, &mut reconnect).await,
-                Err(error) => Err(error),
+            let session = stop.child_token();
+            let consumed = async {
+                match opened {
+                    Ok(Opened::Source(source)) => self.consume(source, &mut reconnect, &session).await,
+                    Ok(Opened::Log(log)) => {
+                        ordered::consume(&self.shared, log, &mut reconnect, &session).await
+                    }
+                    Err(error) => Err(error),
+                }
             };
-            let Err(error) = consumed else { break };
+            let held_back = async {
+                let _ = paused.wait_for(|paused| *paused).await;
+                session.cancel();
+                std::future::pending().await
+            };
+            let consumed = tokio::select! {
+                consumed = consumed => consumed,
+                () = held_back => unreachable!("it only ends the session"),
+            };
+            let Err(error) = consumed else { continue };
             if !error.is_transient() {
                 return Err(error.into());
             }
@@ -177,8 +190,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         &self,
         mut source: Box<dyn Source>,
         reconnect: &mut Reconnect,
+        stop: &CancellationToken,
     ) -> Result<(), SourceError> {
-        let (limit, stop) = (self.shared.group.subscription.concurrency, &self.shared.stop);
+        let limit = self.shared.group.subscription.concurrency;
         // Asking costs the source as much for one as for many.
         let room = limit.div_ceil(4);
         self.shared.progress.is(ConsumerState::Consuming);
@@ -258,7 +272,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         for one in received {
             match shared.handler(&one.message.event_type) {
                 Some(Handler { run: Run::Batch(_), event_type, policy, .. })
-                    if one.defect.is_none() && !one.message.is_redacted() =>
+                    if one.defect.is_none()
+                        && !one.message.is_redacted()
+                        && one.message.reprocess().is_none() =>
                 {
                     match batches.iter_mut().find(|(t, batch)| t == event_type && batch.len() < policy.batch)
                     {
@@ -277,109 +293,5 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             let (shared, span) = (shared.clone(), shared.span(batch.iter().map(|one| &one.message)));
             running.spawn(async move { shared.batch(batch).await }.instrument(span));
         }
-    }
-}
-
-impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
-    pub(crate) fn handler(&self, event_type: &str) -> Option<&Handler<DB, S>> {
-        self.group.handlers.iter().find(|h| h.event_type == event_type)
-    }
-
-    pub(crate) fn span<'a>(&self, messages: impl ExactSizeIterator<Item = &'a Message>) -> tracing::Span {
-        trace::span(&self.group.subscription.consumer, messages)
-    }
-
-    pub(crate) fn runtime<'a>(
-        &'a self,
-        stop: &'a CancellationToken,
-        fence: Option<Fence>,
-    ) -> Runtime<'a, DB, S> {
-        Runtime { store: &self.store, state: &self.state, stop, open: &self.open, fence }
-    }
-
-    async fn each(&self, received: Received) -> usize {
-        let Received { message, defect, redelivered, settle } = received;
-        let outcome = self.outcome(&self.stop, None, &message, defect, redelivered);
-        let outcome = keep_alive(&[&*settle], outcome).await;
-        self.settle(settle, &message, outcome).await;
-        1
-    }
-
-    /// Waits until the handler of this type may run once more, and until there is a connection for it. None: it may not,
-    /// because this process stops.
-    pub(crate) async fn turn(
-        &self,
-        stop: &CancellationToken,
-        event_type: &str,
-    ) -> Option<[SemaphorePermit<'_>; 2]> {
-        let turn = async {
-            let turn = self.turns.get(event_type)?.acquire().await.ok()?;
-            Some([turn, self.store.handlers().acquire().await.ok()?])
-        };
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => None,
-            turn = turn => turn,
-        }
-    }
-
-    /// What becomes of a delivery, when it is its turn. `fence`: of the partition that it is of.
-    pub(crate) async fn outcome(
-        &self,
-        stop: &CancellationToken,
-        fence: Option<Fence>,
-        message: &Message,
-        defect: Option<String>,
-        redelivered: bool,
-    ) -> Outcome {
-        let consumer = self.group.subscription.consumer.as_str();
-        if let Some(defect) = defect {
-            return attempt::give_up(&self.store, consumer, message, DeadReason::Undecodable, &defect).await;
-        }
-        match self.handler(&message.event_type) {
-            Some(handler) => {
-                let Some(_turn) = self.turn(stop, handler.event_type).await else { return given_back() };
-                let running = self.progress.begin();
-                let outcome =
-                    attempt::process(&self.runtime(stop, fence), handler, message, redelivered).await;
-                running.end(&outcome);
-                outcome
-            }
-            None if message.is_redacted() => attempt::redacted(&self.store, consumer, message).await,
-            None => {
-                let error = format!("{consumer} has no handler for {:?}", message.event_type);
-                attempt::give_up(&self.store, consumer, message, DeadReason::NoHandler, &error).await
-            }
-        }
-    }
-
-    pub(crate) fn note(&self, message: &Message, outcome: &Outcome) {
-        self.progress.note(outcome);
-        trace::ended(outcome);
-        let message_id = message.message_id();
-        tracing::debug!(%message_id, ?outcome, "delivery done");
-        if let Outcome::Retried { delay, counted: true, error } = outcome {
-            tracing::info!(%message_id, ?delay, error, "the attempt failed, the message comes again");
-        }
-    }
-
-    pub(crate) async fn settle(&self, settle: Box<dyn Settle>, message: &Message, outcome: Outcome) {
-        self.note(message, &outcome);
-        let settled = match outcome {
-            Outcome::Handled | Outcome::Duplicate | Outcome::Redacted | Outcome::DeadLettered { .. } => {
-                crash::point("consumer.before_ack");
-                settle.ack().await
-            }
-            Outcome::Retried { delay, .. } => settle.nak(delay).await,
-            Outcome::Unavailable => {
-                self.away.store(true, Relaxed);
-                settle.nak(OUTAGE_DELAY).await
-            }
-        };
-        if let Err(error) = settled {
-            let cause = &error as &dyn std::error::Error;
-            tracing::warn!(message_id = %message.message_id(), error = cause, "not confirmed, the message may come again");
-        }
-        crash::point("consumer.after_ack");
     }
 }

@@ -260,7 +260,7 @@ pub fn is_reserved(name: &str) -> bool {
 /// Whether a destination takes a header of this name along, and a source brings it.
 pub fn travels(name: &str) -> bool {
     use message::header as h;
-    !is_reserved(name) || [h::CODEC, h::CONTENT_TYPE, h::REDACTED].contains(&name)
+    !is_reserved(name) || [h::CODEC, h::CONTENT_TYPE, h::REDACTED, h::REPLAY, h::REPLAY_FOR].contains(&name)
 }
 
 fn bounded(field: &'static str, value: &str, max: usize) -> Result<(), InvalidDraft> {

@@ -29,6 +29,8 @@ pub mod fingerprint;
 pub mod id;
 pub mod limits;
 pub mod message;
+#[doc(hidden)]
+pub mod pace;
 mod partitioned;
 mod pattern;
 pub mod reconnect;

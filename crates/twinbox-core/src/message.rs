@@ -2,6 +2,7 @@
 use crate::{MessageId, Timestamp, limits};
 use bytes::Bytes;
 use std::borrow::Cow;
+use uuid::Uuid;
 
 /// A message, as destinations publish it and sources deliver it.
 ///
@@ -77,6 +78,10 @@ pub mod header {
     pub const CODEC: &str = "twinbox-codec";
     /// The content type of what was encoded, if it is not JSON.
     pub const CONTENT_TYPE: &str = "twinbox-content-type";
+    /// The replay that sends the message again, as 32 hexadecimal digits.
+    pub const REPLAY: &str = "twinbox-replay";
+    /// The one consumer that is to run it again; others pass it by.
+    pub const REPLAY_FOR: &str = "twinbox-replay-for";
     /// `true`: the payload was blanked. See [`Message::is_redacted`](super::Message::is_redacted).
     pub const REDACTED: &str = "twinbox-redacted";
 }
@@ -85,6 +90,17 @@ impl Message {
     /// The first header of that name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The one consumer that is to run it although it may have, and for which replay. Others pass it by.
+    pub fn reprocess(&self) -> Option<(&str, Uuid)> {
+        Some((self.header(header::REPLAY_FOR)?, self.header(header::REPLAY)?.parse().ok()?))
+    }
+
+    /// Takes the marks of a replay away: whoever reads the log sets them, and nobody who writes it.
+    #[doc(hidden)]
+    pub fn unmark(&mut self) {
+        self.headers.retain(|(name, _)| ![header::REPLAY, header::REPLAY_FOR].contains(&name.as_str()));
     }
 
     /// Whether its payload was blanked in the store of its source. It keeps its id, its key and its place in the

@@ -23,7 +23,7 @@
 //!   `traceparent` for its own message tracing and spends a fifth of its time on it. One that another system
 //!   sent is read.
 //! - `Nats-Msg-Id` is the message id, so that the server drops what a relay sends twice within the stream's
-//!   duplicate window. The window only saves work: the consumer's inbox is what removes duplicates.
+//!   duplicate window; what a replay sends again has `.r` and the token of the replay behind it. The window only saves work: the consumer's inbox is what removes duplicates.
 //!
 //! # What the server promises
 //!

@@ -2,7 +2,10 @@
 use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
 use std::{borrow::Cow, collections::HashMap, fmt::Write as _, str::FromStr as _};
-use twinbox_core::{Message, MessageId, Timestamp, draft, message::attribute as a};
+use twinbox_core::{
+    Message, MessageId, Timestamp, draft,
+    message::{attribute as a, header as own},
+};
 
 use crate::subject;
 
@@ -31,7 +34,11 @@ pub(crate) struct InvalidHeader;
 /// the store can have written, are left out.
 pub(crate) fn encode(message: &Message, id: MessageId) -> Result<HeaderMap, InvalidHeader> {
     let mut headers = HeaderMap::new();
-    headers.insert(header::NATS_MESSAGE_ID, HeaderValue::from(id.to_string()));
+    let msg_id = match message.header(own::REPLAY) {
+        Some(token) => value(&format!("{id}.r{token}"))?,
+        None => HeaderValue::from(id.to_string()),
+    };
+    headers.insert(header::NATS_MESSAGE_ID, msg_id);
     for (attribute, text) in message.attributes() {
         headers.insert(name_of(attribute)?, HeaderValue::from(percent_encode(text)));
     }

@@ -48,6 +48,15 @@ impl Breaker {
             let labels = [("destination", destination.to_owned()), ("state", state.to_owned())];
             gauge!("twinbox.relay.breaker", &labels)
         });
+        Self::shown_by(gauges)
+    }
+
+    /// One that no metric tells of.
+    pub(crate) fn unseen() -> Self {
+        Self::shown_by(STATES.map(|_| Gauge::noop()))
+    }
+
+    fn shown_by(gauges: [Gauge; STATES.len()]) -> Self {
         let breaker = Self(Arc::new(Shown { state: AtomicU8::new(0), gauges }));
         breaker.set(BreakerState::HalfOpen);
         breaker

@@ -3,7 +3,7 @@ use std::{
     collections::HashSet,
     time::{Duration, Instant},
 };
-use twinbox_core::reconnect::Reconnect;
+use twinbox_core::{pace::Pace, reconnect::Reconnect};
 
 /// The longest that a destination is left alone for asking so.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
@@ -13,7 +13,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 pub(crate) struct Gate {
     until: Option<Instant>,
     pauses: Reconnect,
-    paid_until: Option<Instant>,
+    pub(crate) pace: Pace,
     told: HashSet<String>,
 }
 
@@ -45,25 +45,6 @@ impl Gate {
     /// Whether a fault of this type is to be reported: once, and not for each message.
     pub(crate) fn tells(&mut self, event_type: &str) -> bool {
         self.told.len() < TOLD_MAX && self.told.insert(event_type.to_owned())
-    }
-
-    /// Messages that may go now at `rate` a second, in groups of a tenth of a second's worth, and otherwise how
-    /// long until the next group.
-    pub(crate) fn allowance(&mut self, rate: Option<u32>, now: Instant) -> Result<usize, Duration> {
-        let Some(rate) = rate else { return Ok(usize::MAX) };
-        let group = (rate / 10).max(1);
-        // The clock of what was paid for never lags by more than one group, so that idleness is not saved up.
-        let span = Duration::from_secs(1) * group / rate;
-        let paid = self.paid_until.map_or(now, |until| until.max(now.checked_sub(span).unwrap_or(now)));
-        self.paid_until = Some(paid);
-        if paid > now { Err(paid - now) } else { Ok(usize::try_from(group).unwrap_or(usize::MAX)) }
-    }
-
-    /// So many went.
-    pub(crate) fn pay(&mut self, rate: Option<u32>, messages: usize) {
-        if let (Some(rate), Some(paid)) = (rate, &mut self.paid_until) {
-            *paid += Duration::from_secs_f64(messages as f64 / f64::from(rate));
-        }
     }
 
     /// How long it stays closed.
@@ -98,19 +79,5 @@ mod tests {
         assert_eq!(gate.close(None, now), first);
         let later: Vec<_> = (1..20).map(|n| gate.close(None, now + Duration::from_secs(n * 60))).collect();
         assert!(later.iter().max() > Some(&(first * 3)), "{later:?}");
-    }
-
-    #[test]
-    fn a_rate_is_kept_and_not_saved_up() {
-        let (mut gate, now, rate) = (Gate::default(), Instant::now(), Some(100));
-        assert_eq!(gate.allowance(None, now), Ok(usize::MAX));
-        assert_eq!(gate.allowance(rate, now), Ok(10));
-        gate.pay(rate, 10);
-        assert_eq!(gate.allowance(rate, now), Err(Duration::from_millis(100)));
-        let later = now + Duration::from_secs(60);
-        assert_eq!(gate.allowance(rate, later), Ok(10));
-        gate.pay(rate, 10);
-        gate.pay(rate, 10);
-        assert_eq!(gate.allowance(rate, later), Err(Duration::from_millis(100)));
     }
 }

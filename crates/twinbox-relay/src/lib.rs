@@ -37,6 +37,7 @@ mod options;
 #[cfg(feature = "bin")]
 pub mod program;
 mod relay;
+mod replays;
 #[cfg(feature = "bin")]
 mod schemas;
 #[cfg(feature = "bin")]

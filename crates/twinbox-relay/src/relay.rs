@@ -3,13 +3,14 @@ use crate::{
     breaker::{Breaker, Circuit},
     flight::{Ended, Flight},
     gate::Gate,
+    replays,
 };
 use std::{
     fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use twinbox_core::{Destination, PublishError, PublishErrorKind, Publisher, crash, retry};
 use twinbox_sql::{
     Dialect, ErrorKind, Store,
@@ -35,12 +36,12 @@ const NO_HOME_DELAY: Duration = Duration::from_secs(5);
 /// # }
 /// ```
 pub struct Relay<DB: Dialect> {
-    store: Store<DB>,
-    destination: Arc<dyn Destination>,
-    options: RelayOptions,
-    owner: Uuid,
-    counters: Counters,
-    breaker: Breaker,
+    pub(crate) store: Store<DB>,
+    pub(crate) destination: Arc<dyn Destination>,
+    pub(crate) options: RelayOptions,
+    pub(crate) owner: Uuid,
+    pub(crate) counters: Counters,
+    pub(crate) breaker: Breaker,
 }
 
 /// The part of the messages in flight, as its denominator, that has to be free before more are sent.
@@ -70,16 +71,26 @@ impl<DB: Dialect> Relay<DB> {
     }
 
     /// Runs until `stop` is cancelled, then waits for what is on its way, records it and gives the lease
-    /// back. Outages of database and destination are waited out.
+    /// back. Outages of database and destination are waited out. Replays to the destination run beside what is new.
     ///
     /// # Errors
     /// What needs a person: tables that are not fit to be read, a destination that is not set up as asked. If it
     /// was in order before, that is an outage as any other.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        let (relay, stop) = (Arc::new(self), stop.child_token());
+        let replays = AbortOnDropHandle::new(tokio::spawn(replays::run(relay.clone(), stop.clone())));
+        let ended = relay.run_live(&stop).await;
+        stop.cancel();
+        let _ = replays.await;
+        ended
+    }
+
+    async fn run_live(&self, stop: &CancellationToken) -> Result<(), Error> {
         let (mut circuit, mut gate) = (Circuit::new(self.breaker.clone()), Gate::default());
+        let (id, options) = (self.destination.id(), self.reader_options());
         while !stop.is_cancelled() {
-            let error = match self.own(&stop, &mut circuit, &mut gate).await {
-                Ok(()) => break,
+            let error = match self.own(id, &options, stop, &mut circuit, &mut gate).await {
+                Ok(_) => break,
                 Err(error) => error,
             };
             let pause = match error {
@@ -89,33 +100,39 @@ impl<DB: Dialect> Relay<DB> {
                     if matches!(&error, Error::Store(error) if error.kind() == ErrorKind::LeaseLost) {
                         self.counters.note_lease_lost();
                     }
-                    circuit.open(self.destination.id(), &error)
+                    circuit.open(id, &error)
                 }
             };
             // A standby looks again within a lease, so that a takeover does not wait for a long pause.
             let pause = pause.min(self.options.lease / 4).max(circuit.storm.pause());
-            pause_or_stop(pause, &stop).await;
+            pause_or_stop(pause, stop).await;
         }
         Ok(())
     }
 
-    /// Owns the destination until it is stopped or something fails.
-    async fn own(
-        &self,
-        stop: &CancellationToken,
-        circuit: &mut Circuit,
-        gate: &mut Gate,
-    ) -> Result<(), Error> {
-        let options = ReaderOptions::new()
+    pub(crate) fn reader_options(&self) -> ReaderOptions {
+        ReaderOptions::new()
             .start(self.options.start)
             .lease(self.options.lease)
             .partitions(self.destination.partitions())
             .parking(true)
             .dead_letter_events(self.options.dead_letter_events)
-            .page(self.options.page);
+            .page(self.options.page)
+    }
+
+    /// Owns a cursor until it is stopped or something fails; that of a replay until it is at its end or held back. True:
+    /// it is at its end.
+    pub(crate) async fn own(
+        &self,
+        cursor: &str,
+        options: &ReaderOptions,
+        stop: &CancellationToken,
+        circuit: &mut Circuit,
+        gate: &mut Gate,
+    ) -> Result<bool, Error> {
         let opened = tokio::select! {
-            opened = Reader::open(&self.store, self.destination.id(), self.owner, options) => opened?,
-            () = stop.cancelled() => return Ok(()),
+            opened = Reader::open(&self.store, cursor, self.owner, options.clone()) => opened?,
+            () = stop.cancelled() => return Ok(false),
         };
         let Some(mut reader) = opened else { return Err(Error::OwnedByAnother) };
         circuit.probe();
@@ -127,7 +144,7 @@ impl<DB: Dialect> Relay<DB> {
             Ok(Some(publisher)) => publisher,
             other => {
                 reader.close().await?;
-                return other.map(|_| ()).map_err(Error::from);
+                return other.map(|_| false).map_err(Error::from);
             }
         };
         let (lease, timeout) = (self.options.lease, publisher.timeout());
@@ -136,13 +153,15 @@ impl<DB: Dialect> Relay<DB> {
             reader.close().await?;
             return Err(Error::LeaseTooShort { lease, timeout });
         }
-        circuit.close(self.destination.id());
+        circuit.close(cursor);
         reader.hold(timeout);
         let mut flight = Flight::default();
         let Err(error) = self.relay(&mut reader, &mut *publisher, &mut flight, stop, circuit, gate).await
         else {
             land(&mut reader, &mut flight, &self.counters).await;
-            return Ok(reader.close().await?);
+            let ended = reader.has_ended();
+            reader.close().await?;
+            return Ok(ended);
         };
         if error.is_destination() {
             // What is on its way will fail as well, but some of it may have arrived, and what is settled is worth
@@ -154,7 +173,7 @@ impl<DB: Dialect> Relay<DB> {
         Err(error)
     }
 
-    /// Until it is stopped.
+    /// Until it is stopped, or nothing is left of a replay.
     async fn relay(
         &self,
         reader: &mut Reader<DB>,
@@ -165,9 +184,9 @@ impl<DB: Dialect> Relay<DB> {
         gate: &mut Gate,
     ) -> Result<(), Error> {
         let mut answered_at = Instant::now();
-        loop {
+        while !(reader.has_ended() || reader.is_replay() && reader.held().is_some()) {
             let mut wait = gate.wait();
-            let allowed = gate.allowance(self.options.rate, Instant::now()).unwrap_or_else(|until| {
+            let allowed = gate.pace.allowance(self.options.rate, Instant::now()).unwrap_or_else(|until| {
                 wait = wait.max(until);
                 0
             });
@@ -197,12 +216,13 @@ impl<DB: Dialect> Relay<DB> {
                     let entries = entries?;
                     crash::point("relay.after_read");
                     let entries = self.route(reader, entries, gate);
-                    gate.pay(self.options.rate, entries.len());
+                    gate.pace.pay(self.options.rate, entries.len());
                     flight.send(publisher, entries).await;
                     crash::point("relay.after_send");
                 }
             }
         }
+        Ok(())
     }
 
     /// Passes by what the destination does not take.
@@ -345,7 +365,7 @@ async fn land<DB: Dialect>(reader: &mut Reader<DB>, flight: &mut Flight, counter
     }
 }
 
-async fn pause_or_stop(pause: Duration, stop: &CancellationToken) {
+pub(crate) async fn pause_or_stop(pause: Duration, stop: &CancellationToken) {
     tokio::select! {
         () = tokio::time::sleep(pause) => {}
         () = stop.cancelled() => {}

@@ -1,38 +1,12 @@
 //! What differs between databases, and nothing else.
-/// The migrations in the folder of one database, in the order of their numbers.
-macro_rules! migrations {
-    ($folder:literal) => {
-        migrations!($folder:
-            "log_and_inbox" "0001_log_and_inbox.sql",
-            // A relay that does not know parked messages keeps none of their keys waiting: deploy relays first.
-            "parked" "0002_parked.sql",
-            // Nobody moves what waits before a relay of this version runs.
-            "delayed" "0003_delayed.sql",
-            // A relay that does not know it goes on although it is held.
-            "held" "0004_held.sql",
-            // What ends a process that does not know it is tried again for ever, as before.
-            "starts" "0005_starts.sql",
-            "ordered" "0006_ordered.sql",
-            // A consumer that does not know purge marks runs what is in doubt: deploy all of one before they purge.
-            "purge_marks" "0007_purge_marks.sql",
-            "idempotency_keys" "0008_idempotency_keys.sql",
-            "webhook_receipts" "0009_webhook_receipts.sql",
-        )
-    };
-    ($folder:literal: $($name:literal $file:literal,)+) => {
-        &[$(Migration {
-            name: $name,
-            compatible_from: 1,
-            sql: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/", $folder, "/", $file)),
-        },)+]
-    };
-}
-
 mod claim;
+mod migrations;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+use migrations::migrations;
 
 pub(crate) use claim::{Claim, Claims, OperationClaim, OperationClaimed};
 
@@ -129,6 +103,12 @@ pub trait Dialect:
     /// After a `SELECT` by key: nobody else changes the row until the transaction ends.
     #[doc(hidden)]
     const LOCK_ROW: &'static str;
+    /// At the end of a `SELECT`: what somebody else is changing is passed by.
+    #[doc(hidden)]
+    const PASS_BY_LOCKED: &'static str;
+    /// The type of a message id.
+    #[doc(hidden)]
+    const UUID: &'static str;
     /// Whether a partition is still its owner's, and stays so until the transaction ends. Binds: consumer, partition,
     /// epoch, for how many milliseconds the transaction may stand still.
     #[doc(hidden)]
@@ -213,6 +193,20 @@ pub trait Dialect:
     /// How many messages a reader has not settled, at most so many, and the age of the oldest in microseconds.
     #[doc(hidden)]
     const BACKLOG: &'static str;
+    /// What a look at the messages `o` that a cursor has settled begins with (binds: p, w), the condition that it has (bind:
+    /// its position), and what a replay of them begins behind.
+    #[doc(hidden)]
+    const SETTLED: [&'static str; 3];
+    /// Keeps ticks from being thinned until the transaction ends.
+    #[doc(hidden)]
+    const KEEP_TICKS: Option<&'static str>;
+    /// The newest tick that none of the messages lies before, no newer than p. None: a tick of the cursor is gone.
+    /// Binds: what they begin behind, p, w.
+    #[doc(hidden)]
+    const START_BEHIND: &'static str;
+    /// Settings on which durability rests, as names and values. No binds.
+    #[doc(hidden)]
+    const FACTS: &'static str;
     /// Microseconds until a lease ends.
     #[doc(hidden)]
     const LEASE_LEFT: &'static str;

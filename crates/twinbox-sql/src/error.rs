@@ -30,6 +30,10 @@ pub enum ErrorKind {
     Detached,
     /// Another process reads for the destination.
     LeaseHeld,
+    /// There is nothing of that name or number.
+    NotFound,
+    /// What was asked for does not fit what is there by now.
+    Conflict,
     /// The connection broke during COMMIT: it may or may not have happened. Read what the transaction
     /// wrote before doing it again.
     CommitUnknown,

@@ -5,8 +5,12 @@
 //! because an inbox row that a failed attempt left behind would make the retry a duplicate.
 mod dead_letters;
 mod purge;
+mod redrive;
+mod superseded;
 
 pub use dead_letters::{DeadLetter, DeadReason};
+pub use redrive::{REDRIVE_ATTEMPTS, Redriven};
+pub use superseded::Superseded;
 
 use crate::{
     BatchTx, Dialect, Error, ErrorKind, Fence, OwnedTx, Store, Tx,
@@ -151,7 +155,7 @@ impl<DB: Dialect> Store<DB> {
         redelivered: bool,
     ) -> Result<Claimed<DB>, Error> {
         let messages = std::slice::from_ref(message);
-        match self.begin_claims(fence, consumer, messages, redelivered).await? {
+        match self.begin_claims(fence, consumer, messages, redelivered, None).await? {
             Begun::Open(attempt) => Ok(Claimed::Open(attempt)),
             Begun::Known(mut tx) => {
                 let earlier = self.duplicate(tx.connection(), consumer, message).await?;
@@ -171,7 +175,7 @@ impl<DB: Dialect> Store<DB> {
         messages: &[Message],
         redelivered: bool,
     ) -> Result<ClaimedBatch<DB>, Error> {
-        let mut begun = self.begin_claims(None, consumer, messages, redelivered).await?;
+        let mut begun = self.begin_claims(None, consumer, messages, redelivered, None).await?;
         let (new, conn) = match &mut begun {
             Begun::Open(attempt) => (attempt.claimed.as_slice(), attempt.tx.connection()),
             Begun::Known(tx) => (&[][..], tx.connection()),
@@ -196,10 +200,16 @@ impl<DB: Dialect> Store<DB> {
         consumer: &str,
         messages: &[Message],
         redelivered: bool,
+        letter: Option<&Redriven>,
     ) -> Result<Begun<DB>, Error> {
         let mut tx = self.begin().await?;
         if let Some(fence) = fence {
             self.hold_fence(tx.connection(), consumer, fence).await?;
+        }
+        if let Some(letter) = letter
+            && !self.unbury(tx.connection(), consumer, letter).await?
+        {
+            return Ok(Begun::Known(tx));
         }
         let mut guard = None;
         let Claims { new: claimed, mark } =
@@ -218,9 +228,13 @@ impl<DB: Dialect> Store<DB> {
                 }
             }
         }
-        // What has failed was not handled, however old it is.
-        let may_be_forgotten =
-            |mark: Timestamp| claimed.iter().any(|n| messages[*n].time <= mark && !failed.contains(n));
+        // What has failed was not handled, however old it is; and what is to run again may have been.
+        let asked = |n: usize| {
+            letter.is_some() || messages[n].reprocess().is_some_and(|(for_whom, _)| for_whom == consumer)
+        };
+        let may_be_forgotten = |mark: Timestamp| {
+            claimed.iter().any(|n| messages[*n].time <= mark && !failed.contains(n) && !asked(*n))
+        };
         if let Some(mark) = mark.filter(|mark| may_be_forgotten(*mark)) {
             tx.rollback().await?;
             return Err(Error::new(

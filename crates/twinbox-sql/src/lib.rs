@@ -9,6 +9,9 @@
 //! | [`StateColumn`], [`VersionColumn`] | transitions that happen once, and what is newer than what was seen |
 //! | [`log`] | reading the outbox as a log: the one engine of relay and embedded consumer |
 //! | [`inbox`] | claims, attempts and dead letters of consumers |
+//! | [`replay`] | past messages again |
+//! | [`trail`] | what became of one message |
+//! | [`letters`] | dead letters of relays and consumers alike |
 //! | [`operation`] | what is done once for a key: effect and answer in one transaction |
 //! | [`Share`], [`Fence`], [`ParkedDelivery`] | how processes share the partitions of a broker's log in order |
 //! | [`Dialect`] | what differs between databases, and nothing else |
@@ -22,12 +25,17 @@
 //! | `sqlite` | yes | SQLite, compiled in |
 //! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
 
-#![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused_imports))]
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, unused_imports, unused_macros)
+)]
 
+mod audit;
 mod begin;
 mod codec;
 mod column;
 mod connection;
+mod consumers;
 mod delayed;
 mod dialect;
 mod error;
@@ -35,6 +43,7 @@ mod guarded;
 mod handler_error;
 pub mod inbox;
 mod insert;
+pub mod letters;
 pub mod log;
 mod micros;
 mod migrate;
@@ -47,19 +56,24 @@ mod places;
 mod rebase;
 mod receipt;
 mod redact;
+pub mod replay;
 mod retention;
 mod retire;
 mod row;
 mod scope;
 mod sql;
 mod starts;
+mod statements;
 mod status;
 mod store;
 mod text;
+pub mod trail;
 mod transition;
 mod tx;
 
+pub use audit::{Audited, Intent};
 pub use begin::{OwnedTx, begin};
+pub use consumers::{ConsumerRecord, HEARTBEAT};
 pub use delayed::Moved;
 pub use dialect::Dialect;
 #[cfg(feature = "sqlite")]
@@ -69,7 +83,7 @@ pub use handler_error::{Disposition, HandlerError, HandlerResult};
 pub use insert::{Insert, insert_or_existing};
 pub use newer::{Newer, VersionColumn};
 pub use outbox::{Outbox, PUBLISH_ALL_MAX};
-pub use parked_deliveries::ParkedDelivery;
+pub use parked_deliveries::{ParkedDelivery, ParkedHead};
 pub use places::{Fence, Share};
 pub use rebase::Rebased;
 pub use receipt::{Receipt, ReceiptId, Received};

@@ -10,6 +10,7 @@
 //! ([`LogTransport`]) a handler.
 mod cursor;
 mod dead_letter;
+mod driver;
 mod lanes;
 mod page;
 mod parked;
@@ -17,17 +18,22 @@ mod parking;
 #[doc(hidden)]
 pub mod plans;
 mod reader;
+mod replayed;
+mod replays;
 pub(crate) mod source;
 mod task;
+mod unblock;
 
 pub use dead_letter::DEAD_LETTER;
 pub use lanes::{Entry, Ticket};
 pub use parked::ParkedMessage;
 pub use parking::{PARKED_MAX, Parked};
 pub use reader::Reader;
+pub use replays::REPLAY_LOOK_INTERVAL;
 pub use source::LogTransport;
 
-use std::time::Duration;
+use replayed::Replayed;
+use std::{sync::Arc, time::Duration};
 use twinbox_core::Timestamp;
 
 /// What became visible between two ticks, and between which positions its newcomers lie.
@@ -78,6 +84,7 @@ pub struct ReaderOptions {
     pub(crate) page: usize,
     pub(crate) parking: bool,
     pub(crate) dead_letter_events: bool,
+    pub(crate) replay: Option<Arc<Replayed>>,
 }
 
 /// Messages that one page holds at most.
@@ -109,6 +116,7 @@ impl ReaderOptions {
             page: PAGE_MAX,
             parking: false,
             dead_letter_events: false,
+            replay: None,
         }
     }
 
@@ -129,13 +137,13 @@ impl ReaderOptions {
     }
 
     /// Whether messages can be put aside with [`Reader::park`], and those that are come back when they are due.
-    pub const fn parking(self, parking: bool) -> Self {
+    pub fn parking(self, parking: bool) -> Self {
         Self { parking, ..self }
     }
 
     /// Whether an event [`DEAD_LETTER`] is published for each message that is given up, in the transaction that
     /// puts it aside.
-    pub const fn dead_letter_events(self, dead_letter_events: bool) -> Self {
+    pub fn dead_letter_events(self, dead_letter_events: bool) -> Self {
         Self { dead_letter_events, ..self }
     }
 

@@ -74,30 +74,45 @@ impl<DB: Dialect> Store<DB> {
             + &format!("'{service}');\n")
     }
 
-    pub(crate) async fn check_version(&self, conn: &mut DB::Connection) -> Result<(), Error> {
-        let mine = i64::try_from(DB::MIGRATIONS.len()).expect("there are few migrations");
-        let found = match version_of::<DB>(conn, self.statements()).await {
-            Ok(found) => found,
-            Err(e) if e.is_transient() => return Err(e),
+    /// The version that this program brings.
+    pub const NEWEST_SCHEMA: i64 = DB::MIGRATIONS.len() as i64;
+
+    /// The version of the tables.
+    ///
+    /// # Errors
+    /// There are none; or the database refused or is away.
+    pub async fn schema_version(&self) -> Result<i64, Error> {
+        let mut conn = self.connection().await?;
+        let version = self.version_found(&mut conn).await?;
+        conn.done().await?;
+        Ok(version.version)
+    }
+
+    pub(crate) async fn version_found(&self, conn: &mut DB::Connection) -> Result<Version, Error> {
+        match version_of::<DB>(conn, self.statements()).await {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => Err(schema("there are no Twinbox tables here: run the migrations")),
+            Err(e) if e.is_transient() => Err(e),
             // The version table is missing, or this role may not read it.
             Err(e) => {
-                return Err(schema(
-                    "there are no Twinbox tables here, or no right to read them: run the migrations",
-                )
-                .with_source(e));
+                Err(schema("there are no Twinbox tables here, or no right to read them: run the migrations")
+                    .with_source(e))
             }
-        };
-        match found {
-            None => Err(schema("there are no Twinbox tables here: run the migrations")),
-            Some(found) if found.compatible_from > mine => Err(schema(format!(
+        }
+    }
+
+    pub(crate) async fn check_version(&self, conn: &mut DB::Connection) -> Result<(), Error> {
+        let mine = Self::NEWEST_SCHEMA;
+        match self.version_found(conn).await? {
+            found if found.compatible_from > mine => Err(schema(format!(
                 "the tables are at version {}, which needs a program of version {} or newer, and this one is at {mine}",
                 found.version, found.compatible_from
             ))),
-            Some(found) if found.version < mine => Err(schema(format!(
+            found if found.version < mine => Err(schema(format!(
                 "the tables are at version {} and this program needs {mine}: run the migrations",
                 found.version
             ))),
-            Some(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 }
@@ -111,7 +126,7 @@ fn versions<DB: Dialect>() -> impl Iterator<Item = (i64, &'static Migration)> {
 }
 
 #[derive(Default)]
-struct Version {
+pub(crate) struct Version {
     version: i64,
     compatible_from: i64,
 }

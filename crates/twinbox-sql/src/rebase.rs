@@ -13,7 +13,7 @@ impl<DB: Dialect> Store<DB> {
     /// Makes a log readable again that was restored from a dump: messages, ticks, cursors and the sentinel get
     /// transaction ids of this server, so that every reader goes on where it was in the dump. What a reader had
     /// settled is not delivered again, what it had not is not lost, what it had put aside stays so, and what was
-    /// published since the restore is new to all.
+    /// published since the restore is new to all. Replays are cancelled.
     ///
     /// In one transaction, which rewrites the outbox and keeps publishers waiting meanwhile; killed half-way, it has
     /// changed nothing. Needs the rights of the tables' owner.
@@ -25,6 +25,8 @@ impl<DB: Dialect> Store<DB> {
         let mut tx = self.begin().await?;
         self.check_version(&mut tx).await?;
         self.check_owner(&mut tx).await?;
+        // The ticks up to which they read are not kept.
+        self.cancel_replays(&mut tx, None).await?;
         let messages = DB::rebase(&mut tx, &self.statements().namespace).await?;
         tx.commit().await?;
         Ok(Rebased { messages })

@@ -92,6 +92,7 @@ impl<DB: Dialect> Store<DB> {
                 break;
             }
         }
+        self.forget_replays(keep).await?;
         let mut conn = self.connection().await?;
         if DB::PURGE_TICKS.is_some() {
             query::<DB>(&statements.purge_ticks).bind(age).execute(&mut *conn).await?;
@@ -100,6 +101,17 @@ impl<DB: Dialect> Store<DB> {
         let held_by = held_by.fetch_optional(&mut *conn).await?;
         conn.done().await?;
         Ok(Purged { messages, held_by, lagging })
+    }
+
+    /// Deletes the cursors of replays that have ended, and, when they are old enough, what those had refused.
+    async fn forget_replays(&self, keep: Duration) -> Result<(), Error> {
+        let statements = self.statements();
+        let _permit = self.write_permit().await?;
+        let mut conn = self.connection().await?;
+        query::<DB>(&statements.replay_forget_cursors).execute(&mut *conn).await?;
+        let age = micros(keep).saturating_neg();
+        query::<DB>(&statements.replay_forget_parked).bind(age).execute(&mut *conn).await?;
+        conn.done().await
     }
 
     async fn lagging(

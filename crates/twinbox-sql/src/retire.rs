@@ -13,7 +13,7 @@ pub struct Retired {
 
 impl<DB: Dialect> Store<DB> {
     /// Forgets a destination, or a consumer of the log (`consumer:NAME`), that is gone for good: its cursor, so that
-    /// the log is not kept for it, and what it has put aside. If it comes back it is a new one and starts where its
+    /// the log is not kept for it, and what it has put aside. Its replays are cancelled. If it comes back it is a new one and starts where its
     /// options say. Nothing to forget is no error.
     ///
     /// In one transaction: killed half-way, it has deleted nothing.
@@ -34,6 +34,7 @@ impl<DB: Dialect> Store<DB> {
         }
         let parked = query::<DB>(&statements.retire_parked).bind(destination.to_owned());
         let parked = DB::rows_affected(&parked.execute(&mut *tx).await?);
+        self.cancel_replays(&mut tx, Some(destination)).await?;
         tx.commit().await?;
         Ok(Retired { cursor, parked })
     }

@@ -40,6 +40,18 @@ pub(crate) fn message<DB: Dialect>(
     })
 }
 
+/// Reads a message of the log, whose place it is its own to say.
+pub(crate) fn of_log<DB: Dialect>(
+    row: &DB::Row,
+    at: usize,
+    service: &str,
+    position: i64,
+) -> Result<Message, Error> {
+    let mut message = message::<DB>(row, at, service, Some(position))?;
+    message.unmark();
+    Ok(message)
+}
+
 /// SQLite keeps as text whatever bytes another program wrote as text. What is no UTF-8 gets replacement
 /// characters, because one such row must not stop the log. Unchecked, because the statement is ours, and the
 /// look at the type of every value is a third of the work.
@@ -122,6 +134,9 @@ pub(crate) fn bind_letter<'q, DB: Dialect>(
         .bind(m.payload.to_vec())
 }
 
+/// The columns that [`letter`] reads.
+pub(crate) const LETTER_COLUMNS: usize = 18;
+
 /// Reads a dead letter.
 pub(crate) fn letter<DB: Dialect>(row: &DB::Row) -> Result<DeadLetter, Error> {
     let attempts: i64 = row.try_get(16)?;
@@ -130,5 +145,6 @@ pub(crate) fn letter<DB: Dialect>(row: &DB::Row) -> Result<DeadLetter, Error> {
         reason: row.try_get(14)?,
         error: row.try_get(15)?,
         attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
+        id: row.try_get(17)?,
     })
 }

@@ -1,5 +1,6 @@
-//! Every statement that the databases share, and how text becomes a statement.
-use crate::{Dialect, codec::Codecs};
+//! How text becomes a statement.
+use crate::Dialect;
+pub(crate) use crate::statements::Statements;
 use sqlx::{
     AssertSqlSafe, FromRow, SqlSafeStr, SqlStr,
     query::{Query, QueryAs, QueryScalar},
@@ -15,12 +16,12 @@ pub(crate) const PUBLISHED: &str = "id, type, version, key, subject, time, corre
 
 /// Renders a statement: `{table}` → where the table is, `{now}` → the database's time, `{after}` → the time
 /// that `?` microseconds from now will be, `{never}` → the time that does not come, `{behind}` → whether the cursor `c`
-/// has yet to settle a message that is older than `?` microseconds, `{bounded}` → true, and locks are waited for 2 s at
+/// has yet to settle a message that is older than `?` microseconds, `{uuid}` → the type of an id, `{bounded}` → true, and locks are waited for 2 s at
 /// most from here on, `?` → the dialect's bind.
 pub(crate) fn render<DB: Dialect>(namespace: &str, text: &str) -> SqlStr {
     let text =
         text.replace("{bounded}", DB::BOUNDED).replace("{behind}", DB::BEHIND).replace("{never}", DB::NEVER);
-    let text = text.replace("{after}", DB::AFTER).replace("{now}", DB::NOW);
+    let text = text.replace("{uuid}", DB::UUID).replace("{after}", DB::AFTER).replace("{now}", DB::NOW);
     let text = text.replace("{message}", MESSAGE).replace("{published}", PUBLISHED);
     let text = tables::<DB>(namespace, &text);
     if !DB::NUMBERED_BINDS {
@@ -55,6 +56,10 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
+    pub(crate) fn new<DB: Dialect>(namespace: &str, text: &str, named: bool) -> Self {
+        Self { sql: render::<DB>(namespace, text), named }
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         self.sql.as_str()
     }
@@ -76,267 +81,6 @@ where
     T: for<'r> FromRow<'r, DB::Row>,
 {
     sqlx::query_as(statement.sql.clone()).persistent(statement.named)
-}
-
-macro_rules! statements {
-    ($($name:ident: $text:expr;)*) => {
-        /// The statements of one store, rendered.
-        #[derive(Debug)]
-        pub struct Statements {
-            /// The service whose store this is.
-            pub(crate) service: String,
-            pub(crate) namespace: String,
-            pub(crate) codecs: Codecs,
-            /// Prepared once for each connection. Behind a pooler a name may mean another's statement.
-            pub(crate) named: bool,
-            $(pub(crate) $name: Statement,)*
-        }
-
-        impl Statements {
-            pub(crate) fn new<DB: Dialect>(namespace: &str, service: &str, named: bool) -> Self {
-                Self {
-                    service: service.to_owned(),
-                    namespace: namespace.to_owned(),
-                    codecs: Codecs::default(),
-                    named,
-                    $($name: Statement { sql: render::<DB>(namespace, &$text), named },)*
-                }
-            }
-        }
-    };
-}
-
-statements! {
-    service_of: "SELECT service FROM {meta}";
-    set_service: "INSERT INTO {meta} (singleton, service) VALUES (true, ?) ON CONFLICT DO NOTHING";
-    schema_version: "SELECT version, compatible_from FROM {migrations} ORDER BY version DESC LIMIT 1";
-    record_migration: "INSERT INTO {migrations} (version, name, compatible_from) VALUES (?, ?, ?)";
-
-    publish: "INSERT INTO {outbox} ({published}) \
-        VALUES (?, ?, ?, ?, ?, COALESCE(?, {now}), ?, ?, ?, ?, ?, ?)";
-    publish_all: DB::PUBLISH_ALL;
-
-    delay: "INSERT INTO {delayed} ({published}, message_id, not_before) \
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    // By delayed_message_id.
-    cancel: "DELETE FROM {delayed} WHERE message_id = ?";
-    // By delayed_due.
-    delayed_next: "SELECT not_before, {now} FROM {delayed} ORDER BY not_before, nth LIMIT 1";
-    move_due: DB::MOVE_DUE;
-    forget_moved: DB::FORGET_MOVED.unwrap_or_default();
-
-    // By primary key (destination).
-    cursor_create: "INSERT INTO {cursors} (destination, p, w, partitions) VALUES (?, ?, ?, ?) \
-        ON CONFLICT DO NOTHING";
-    cursor_exists: "SELECT partitions, lease_until = {never} FROM {cursors} WHERE destination = ?";
-    cursor_take: "UPDATE {cursors} SET epoch = epoch + 1, owner = ?, lease_until = {after} \
-        WHERE destination = ? AND (lease_until <= {now} OR owner = ?)";
-    cursor_read: "SELECT p, w, position, epoch, held FROM {cursors} WHERE destination = ? AND owner = ?";
-    cursor_advance: "UPDATE {cursors} SET p = ?, w = ?, position = ?, lease_until = {after} \
-        WHERE destination = ? AND epoch = ? AND p = ? AND w = ? AND position = ? RETURNING held";
-    cursor_hold: "UPDATE {cursors} SET held = ? WHERE destination = ?";
-    cursor_release: "UPDATE {cursors} SET lease_until = {now}, owner = NULL WHERE destination = ? AND epoch = ?";
-    log_any: "SELECT 1 FROM {outbox} LIMIT 1";
-    log_newest: DB::NEWEST;
-    log_bounds: DB::BOUNDS;
-    log_page: DB::PAGE;
-    log_thin: DB::THIN.unwrap_or_default();
-    log_start_now: DB::START_NOW;
-    log_start_at: DB::START_AT;
-
-    purge: DB::PURGE;
-    purge_ticks: DB::PURGE_TICKS.unwrap_or_default();
-    held_by: "SELECT destination FROM {cursors} c WHERE lease_until < {never} AND {behind} ORDER BY p LIMIT 1";
-    lagging: "SELECT destination FROM {cursors} c WHERE lease_until < {never} AND {behind} ORDER BY destination";
-    // A lease that nobody has and that never ends: no reader gets the cursor, one of an older version included.
-    detach: "UPDATE {cursors} AS c SET epoch = epoch + 1, owner = NULL, lease_until = {never} \
-        WHERE lease_until < {never} AND {behind} RETURNING destination";
-    // By primary key (destination), both.
-    retire_cursor: "DELETE FROM {cursors} WHERE destination = ? AND (owner IS NULL OR lease_until <= {now})";
-    retire_parked: "DELETE FROM {parked} WHERE destination = ?";
-    readers: &format!("SELECT destination, CASE WHEN lease_until < {{never}} THEN {} ELSE 0 END, held, \
-        lease_until = {{never}} FROM {{cursors}} ORDER BY destination", DB::LEASE_LEFT);
-    backlog: DB::BACKLOG;
-    // By primary key (destination, position).
-    parked_states: "SELECT state, count(*) FROM {parked} WHERE destination = ? GROUP BY state";
-
-    // By primary key (destination), of cursors: nobody else owns the cursor until the transaction ends.
-    parked_fence: "UPDATE {cursors} SET epoch = epoch WHERE destination = ? AND epoch = ?";
-    // By primary key (destination, position).
-    park: "INSERT INTO {parked} (destination, position, key, type, state, holds, attempts, next_attempt_at, \
-        first_error, last_error) VALUES (?, ?, ?, ?, ?, ?, ?, {after}, ?, ?) \
-        ON CONFLICT (destination, position) DO UPDATE SET state = excluded.state, holds = excluded.holds, \
-        attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error";
-    unpark: "DELETE FROM {parked} WHERE destination = ? AND position = ?";
-    parked_among: "SELECT position FROM {parked} WHERE destination = ? AND position BETWEEN ? AND ?";
-    // By parked_key.
-    parked_keys: "SELECT DISTINCT key FROM {parked} WHERE destination = ? AND holds = true AND key IS NOT NULL";
-    // By parked_due and parked_blocking.
-    parked_counts: "SELECT (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'waiting'), \
-        (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'blocking')";
-    // By parked_due; of each key the lowest.
-    parked_due: "SELECT p.position, p.attempts FROM {parked} p \
-        WHERE p.destination = ? AND p.state = 'waiting' AND p.next_attempt_at <= (SELECT {now}) AND NOT EXISTS ( \
-            SELECT 1 FROM {parked} b WHERE b.destination = p.destination AND b.key = p.key \
-            AND b.position < p.position AND b.holds = true) \
-        ORDER BY p.next_attempt_at LIMIT ?";
-    // By primary key (position).
-    message_at: "SELECT {message} FROM {outbox} WHERE position = ?";
-    parked: "SELECT p.position, p.state, p.attempts, p.first_error, p.last_error, o.* FROM {parked} p \
-        JOIN (SELECT position AS at, {message} FROM {outbox}) o ON o.at = p.position \
-        WHERE p.destination = ? ORDER BY p.position LIMIT ?";
-
-    // By primary key (consumer, message_id).
-    claim: DB::CLAIM;
-    claim_one: DB::CLAIM_ONE.unwrap_or_default();
-    purge_mark: "SELECT time FROM {purge_marks} WHERE consumer = ?";
-    purge_mark_moves: "INSERT INTO {purge_marks} AS m (consumer, time) VALUES (?, ?) \
-        ON CONFLICT (consumer) DO UPDATE SET time = excluded.time WHERE excluded.time > m.time";
-    // By inbox_claimed_at, both. Claims of one transaction have one time.
-    purgeable_claims: "SELECT max(claimed_at), max(COALESCE(time, claimed_at)) FROM {inbox} \
-        WHERE consumer = ? AND claimed_at <= (SELECT max(claimed_at) FROM ( \
-            SELECT claimed_at FROM {inbox} WHERE consumer = ? AND claimed_at < (SELECT {after}) \
-            ORDER BY claimed_at LIMIT ?) oldest)";
-    purge_claims: DB::PURGE_CLAIMS;
-    // Of what is claimed, a copy has failed. While the claim is there to tell that it was handled.
-    purge_attempts: "DELETE FROM {attempts} AS a WHERE a.consumer = ? \
-        AND (EXISTS (SELECT 1 FROM {inbox} i WHERE i.consumer = a.consumer AND i.message_id = a.message_id) \
-            OR a.last_failed_at < (SELECT {after}) AND a.starts = 0)";
-    oldest_waiting: "SELECT min(time) FROM ( \
-        SELECT time FROM {parked_deliveries} WHERE consumer = ? UNION ALL \
-        SELECT o.time FROM {parked} p JOIN {outbox} o ON o.position = p.position \
-        WHERE p.destination = ? AND p.state <> 'dead') waiting";
-    set_state: "UPDATE {inbox} SET state = ? WHERE consumer = ? AND message_id = ?";
-    claimed: "SELECT payload_hash, state FROM {inbox} WHERE consumer = ? AND message_id = ?";
-    failures: "SELECT failures FROM {attempts} WHERE consumer = ? AND message_id = ?";
-    forget_failures: "DELETE FROM {attempts} WHERE consumer = ? AND message_id = ?";
-    record_failure: "INSERT INTO {attempts} AS a (consumer, message_id, failures, last_error) VALUES (?, ?, 1, ?) \
-        ON CONFLICT (consumer, message_id) DO UPDATE SET failures = a.failures + 1, starts = 0, \
-        last_error = excluded.last_error, last_failed_at = excluded.last_failed_at";
-    start: "INSERT INTO {attempts} AS a (consumer, message_id, failures, last_error, starts) \
-        SELECT ?, ?, 0, '', 1 WHERE {bounded} \
-        AND NOT EXISTS (SELECT 1 FROM {inbox} WHERE consumer = ? AND message_id = ?) \
-        ON CONFLICT (consumer, message_id) DO UPDATE SET starts = 1 WHERE a.starts = 0";
-    start_alone: "UPDATE {attempts} SET starts = starts + 1 WHERE {bounded} AND consumer = ? AND message_id = ?";
-    starts: "SELECT starts FROM {attempts} WHERE consumer = ? AND message_id = ?";
-    forget_start: "DELETE FROM {attempts} WHERE {bounded} AND consumer = ? AND message_id = ? AND failures = 0";
-    end_start: "UPDATE {attempts} SET starts = 0 WHERE {bounded} AND consumer = ? AND message_id = ?";
-    bury: "INSERT INTO {dead_letters} (consumer, message_id, reason, error, attempts, event_id, source, type, \
-        version, key, subject, time, sequence, correlation_id, causation_id, traceparent, content_type, headers, \
-        payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    // By primary key, all of them but the purge. A key is free when it has expired, and for the request that it belongs
-    // to when the lease of who is at it has ended.
-    claim_operation: format!("{}INSERT INTO {{idempotency_keys}} AS k (slot, tenant, principal, scope, key, request_hash, \
-        hash_alg, owner, lease_until, expires_at) SELECT ?, ?, ?, ?, ?, ?, ?, ?, {{after}}, {{after}} {} \
-        ON CONFLICT (slot) DO UPDATE SET principal = excluded.principal, key = excluded.key, request_hash = excluded.request_hash, \
-        hash_alg = excluded.hash_alg, owner = excluded.owner, lease_until = excluded.lease_until, status = 'pending', \
-        http_code = NULL, response_headers = NULL, response_body = NULL, body_kind = 'omitted', result_ref = NULL, \
-        codec_headers = NULL, attempts = CASE WHEN k.expires_at > {{now}} THEN k.attempts + 1 ELSE 1 END, \
-        uncounted = CASE WHEN k.expires_at > {{now}} THEN k.uncounted ELSE 0 END, \
-        recovery_point = CASE WHEN k.expires_at > {{now}} THEN k.recovery_point END, \
-        created_at = CASE WHEN k.expires_at > {{now}} THEN k.created_at ELSE {{now}} END, \
-        updated_at = {{now}}, expires_at = excluded.expires_at \
-        WHERE (k.lease_until IS NULL OR k.lease_until <= {{now}}) AND (k.expires_at <= {{now}} OR (k.status = 'pending' \
-            AND k.request_hash = excluded.request_hash AND k.principal = excluded.principal)) \
-        RETURNING attempts, attempts - 1 - uncounted AS failures, recovery_point{}", DB::CLAIM_OPERATION[0], DB::CLAIM_OPERATION[1], DB::CLAIM_OPERATION[2]);
-    find_operation: "SELECT request_hash, hash_alg, principal, status, http_code, response_headers, response_body, \
-        body_kind, result_ref, codec_headers, expires_at <= {now} FROM {idempotency_keys} WHERE slot = ?";
-    // As an insert that always conflicts: it goes by the primary key even where the plan is from when the table was empty.
-    answer_operation: format!("INSERT INTO {{idempotency_keys}} AS k (status, http_code, response_headers, response_body, \
-        body_kind, result_ref, codec_headers, slot, tenant, principal, scope, key, request_hash, hash_alg, expires_at) \
-        SELECT ?, ?, ?, ?, ?, ?, ?, ?, '', '', '', '', {}, '', {{now}} WHERE {} ON CONFLICT (slot) DO UPDATE SET \
-        status = excluded.status, http_code = excluded.http_code, response_headers = excluded.response_headers, \
-        response_body = excluded.response_body, body_kind = excluded.body_kind, result_ref = excluded.result_ref, \
-        codec_headers = excluded.codec_headers, lease_until = NULL, updated_at = {{now}} RETURNING hash_alg", DB::ANSWER_GUARDED[0], DB::ANSWER_GUARDED[1]);
-    enter_operation: "UPDATE {idempotency_keys} SET owner = NULL WHERE slot = ? AND owner = ? AND status = 'pending'";
-    save_operation: "UPDATE {idempotency_keys} SET recovery_point = ?, lease_until = {after}, updated_at = {now} \
-        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
-    renew_operation: "UPDATE {idempotency_keys} SET lease_until = {after} \
-        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
-    // Nobody's any more, so that a renewal which is on its way finds nothing.
-    release_operation: "UPDATE {idempotency_keys} SET owner = ?, uncounted = uncounted + ?, lease_until = {now} \
-        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
-    forget_operation: "DELETE FROM {idempotency_keys} \
-        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending' AND recovery_point IS NULL AND attempts = 1";
-    // By idempotency_keys_principal.
-    live_operations: "SELECT count(*) FROM (SELECT 1 FROM {idempotency_keys} \
-        WHERE tenant = ? AND principal = ? AND expires_at > (SELECT {now}) LIMIT ?) AS live";
-    // By primary key, both.
-    erase_operations_page: "SELECT slot FROM (SELECT slot FROM {idempotency_keys} WHERE slot > ? ORDER BY slot LIMIT ?) \
-        AS page ORDER BY slot DESC LIMIT 1";
-    erase_operations: "UPDATE {idempotency_keys} SET principal = '', key = '', response_headers = NULL, \
-        response_body = NULL, body_kind = 'omitted', result_ref = NULL, codec_headers = NULL, recovery_point = NULL, \
-        updated_at = {now} WHERE slot > ? AND slot <= ? AND status <> 'pending' \
-        AND tenant = ? AND principal = coalesce(?, principal)";
-    // By primary key, both.
-    receive: format!("{}INSERT INTO {{webhook_receipts}} AS r (provider, endpoint, dedup_id, dedup_basis, payload_hash, \
-        secret, expires_at) SELECT ?, ?, ?, ?, ?, ?, {{after}} {} ON CONFLICT (provider, endpoint, dedup_id) \
-        DO UPDATE SET dedup_basis = excluded.dedup_basis, payload_hash = excluded.payload_hash, \
-        secret = excluded.secret, received_at = {{now}}, expires_at = excluded.expires_at \
-        WHERE r.expires_at <= {{now}} RETURNING {}", DB::RECEIVE[0], DB::RECEIVE[1], DB::RECEIVE[2]);
-    received: "SELECT payload_hash FROM {webhook_receipts} WHERE provider = ? AND endpoint = ? AND dedup_id = ?";
-    // By webhook_receipts_expires_at.
-    purge_receipts: DB::PURGE_RECEIPTS;
-    // By idempotency_keys_expires_at.
-    purge_operations: DB::PURGE_OPERATIONS;
-    // By primary key (consumer, member).
-    member_stays: "INSERT INTO {members} (consumer, member, lease_until) VALUES (?, ?, {after}) \
-        ON CONFLICT (consumer, member) DO UPDATE SET lease_until = excluded.lease_until";
-    members_gone: "DELETE FROM {members} WHERE consumer = ? AND lease_until <= {now}";
-    member_leaves: "DELETE FROM {members} WHERE consumer = ? AND member = ?";
-    members: "SELECT member FROM {members} WHERE consumer = ? ORDER BY member";
-    // By primary key (consumer, partition), of places.
-    place_create: "INSERT INTO {places} (consumer, partition, types) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
-    places_of_others: "SELECT types FROM {places} WHERE consumer = ? AND types <> ? LIMIT 1";
-    places_renew: "UPDATE {places} SET lease_until = {after} WHERE consumer = ? AND owner = ? RETURNING partition, epoch";
-    places_free: "SELECT partition FROM {places} WHERE consumer = ? AND lease_until <= {now} ORDER BY partition";
-    place_take: "UPDATE {places} SET owner = ?, epoch = epoch + 1, lease_until = {after} \
-        WHERE consumer = ? AND partition = ? AND lease_until <= {now} RETURNING epoch, log, sequence";
-    place_settle: "UPDATE {places} SET log = ?, sequence = ? WHERE consumer = ? AND partition = ? AND epoch = ?";
-    place_release: "UPDATE {places} SET owner = NULL, lease_until = {now} \
-        WHERE consumer = ? AND partition = ? AND epoch = ?";
-    fence: DB::FENCE;
-    fence_out: DB::FENCE_OUT.unwrap_or_default();
-    park_delivery: "INSERT INTO {parked_deliveries} (consumer, partition, next_attempt_at, message_id, \
-        message_sequence, event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
-        traceparent, content_type, headers, payload) \
-        VALUES (?, ?, {after}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING";
-    // By primary key.
-    delivery_waits: "UPDATE {parked_deliveries} SET next_attempt_at = {after} WHERE id = ?";
-    delivery_done: "DELETE FROM {parked_deliveries} WHERE id = ?";
-    // By parked_deliveries_key.
-    deliveries_keys: "SELECT DISTINCT key FROM {parked_deliveries} WHERE consumer = ? AND partition = ?";
-    // By parked_deliveries_due; of each key the first.
-    deliveries_due: "SELECT id, event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
-        traceparent, content_type, headers, payload, message_sequence FROM {parked_deliveries} d \
-        WHERE consumer = ? AND partition = ? AND next_attempt_at <= (SELECT {now}) AND NOT EXISTS ( \
-            SELECT 1 FROM {parked_deliveries} b WHERE b.consumer = d.consumer AND b.partition = d.partition \
-            AND b.key = d.key AND b.id < d.id) \
-        ORDER BY next_attempt_at LIMIT ?";
-    // By parked_deliveries_key.
-    deliveries_parked: "SELECT count(*) FROM {parked_deliveries} WHERE consumer = ?";
-
-    // By primary key, all eight: a page of each table, and what has the key in it. The payload is not read.
-    redact_delayed_page: "SELECT max(nth) FROM (SELECT nth FROM {delayed} WHERE nth > ? ORDER BY nth LIMIT ?) page";
-    redact_delayed: "UPDATE {delayed} SET payload = ?, headers = ? WHERE key = ? AND nth > ? AND nth <= ?";
-    redact_log_page: "SELECT max(position) FROM \
-        (SELECT position FROM {outbox} WHERE position > ? ORDER BY position LIMIT ?) page";
-    redact_log: "UPDATE {outbox} SET payload = ?, headers = ? WHERE key = ? AND position > ? AND position <= ?";
-    redact_parked_page: "SELECT max(id) FROM \
-        (SELECT id FROM {parked_deliveries} WHERE id > ? ORDER BY id LIMIT ?) page";
-    redact_parked: "UPDATE {parked_deliveries} SET payload = ?, headers = ? WHERE key = ? AND id > ? AND id <= ?";
-    redact_letters_page: "SELECT max(id) FROM (SELECT id FROM {dead_letters} WHERE id > ? ORDER BY id LIMIT ?) page";
-    redact_letters: "UPDATE {dead_letters} SET payload = ?, headers = ?, error = 'redacted' \
-        WHERE key = ? AND id > ? AND id <= ?";
-    // By primary key, backwards.
-    dead_letters: "SELECT event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
-        traceparent, content_type, headers, payload, sequence, reason, error, attempts FROM {dead_letters} \
-        WHERE consumer = ? ORDER BY id DESC LIMIT ?";
-    // By primary key, backwards.
-    newest_types: "SELECT DISTINCT type FROM (SELECT type FROM {outbox} ORDER BY position DESC LIMIT ?) newest \
-        ORDER BY type";
-    // By primary key, backwards: the newest of a type. For tests and tools.
-    published: "SELECT position, {message} FROM {outbox} WHERE type = ? ORDER BY position LIMIT ?";
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! How the readers of the log are doing, and holding one back.
-use crate::{Dialect, Error, ErrorKind, Store, sql::query};
+use crate::{Dialect, Error, ErrorKind, Store, micros::Micros, sql::query};
 use sqlx::Row as _;
 use std::time::Duration;
+use twinbox_core::Timestamp;
 
 /// Up to how many messages a backlog is counted.
 pub const BACKLOG_MAX: u32 = 10_000;
@@ -15,6 +16,10 @@ pub struct ReaderStatus {
     /// How long its lease runs, on the database's clock. None: no process has it. Every running reader renews it at
     /// least four times within a lease, so this is its heartbeat.
     pub lease: Option<Duration>,
+    /// For how long none has had it. Zero while one has.
+    pub unowned: Duration,
+    /// When it was new, if that is known.
+    pub started_at: Option<Timestamp>,
     /// Messages that are not settled, of all types, counted up to [`BACKLOG_MAX`]. Within a window that is being
     /// read it is an estimate.
     pub backlog: u64,
@@ -50,6 +55,8 @@ impl<DB: Dialect> Store<DB> {
                 .fetch_one(&mut *conn)
                 .await?;
             let mut status = ReaderStatus {
+                unowned: Duration::from_micros(unsigned(lease.saturating_neg())),
+                started_at: row.try_get::<Option<Micros>, _>(4)?.map(|at| at.0),
                 lease: u64::try_from(lease).ok().filter(|left| *left > 0).map(Duration::from_micros),
                 backlog: unsigned(backlog.try_get(0)?),
                 oldest: Duration::from_micros(unsigned(backlog.try_get(1)?)),
@@ -105,9 +112,13 @@ impl<DB: Dialect> Store<DB> {
         if DB::rows_affected(&set) == 1 {
             return Ok(());
         }
+        Err(self.unknown_destination(destination))
+    }
+
+    pub(crate) fn unknown_destination(&self, destination: &str) -> Error {
         let what =
             format!("no destination {destination:?} has ever run here: it gets its row when it starts first");
-        Err(Error::new(ErrorKind::Configuration, what))
+        Error::new(ErrorKind::NotFound, what)
     }
 }
 

@@ -1,7 +1,8 @@
 use crate::{
     Dialect, Error, ErrorKind, Outbox,
     codec::Codecs,
-    sql::{Statements, scalar},
+    micros::Micros,
+    sql::{Statements, rows, scalar},
 };
 use sqlx::Pool;
 use std::{
@@ -10,7 +11,7 @@ use std::{
     time::Duration,
 };
 use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch};
-use twinbox_core::{PayloadCodec, limits};
+use twinbox_core::{PayloadCodec, Timestamp, limits};
 
 /// How long a transaction waits for its turn to write on SQLite.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -155,6 +156,42 @@ impl<DB: Dialect> Store<DB> {
         self.check_owner(&mut conn).await?;
         DB::check(&mut conn, &self.statements.namespace).await?;
         conn.done().await
+    }
+
+    /// The store whose tables are there, whatever service owns them: for tools.
+    ///
+    /// # Errors
+    /// As [`with_options`](Self::with_options), or there are no tables.
+    pub async fn found(pool: Pool<DB>, options: StoreOptions) -> Result<Self, Error> {
+        let nobody = Self::with_options(pool.clone(), "unknown", options.clone())?;
+        nobody.check_pooler().await?;
+        let mut conn = nobody.connection().await?;
+        nobody.version_found(&mut conn).await?;
+        let owner = scalar::<DB, String>(&nobody.statements.service_of).fetch_optional(&mut *conn).await?;
+        conn.done().await?;
+        Self::with_options(pool, &owner.unwrap_or_default(), options)
+    }
+
+    /// Settings of the database on which durability rests, as names and values.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn facts(&self) -> Result<Vec<(String, String)>, Error> {
+        let mut conn = self.connection().await?;
+        let facts = rows::<DB, (String, String)>(&self.statements.facts).fetch_all(&mut *conn).await?;
+        conn.done().await?;
+        Ok(facts)
+    }
+
+    /// The time of the database.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn now(&self) -> Result<Timestamp, Error> {
+        let mut conn = self.connection().await?;
+        let now = scalar::<DB, Micros>(&self.statements.now).fetch_one(&mut *conn).await?;
+        conn.done().await?;
+        Ok(now.0)
     }
 
     /// The types among the newest `messages` of the log, by name.

@@ -49,10 +49,11 @@ pub use twinbox_macros::{Event, Provide, event_handler};
 #[cfg(feature = "sqlite")]
 pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
-    BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Insert,
-    Moved, Newer, OnMaxLag, Outbox, OwnedTx, PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Receipt,
-    ReceiptId, Received, Redacted, Retention, Retired, StateColumn, Store, StoreOptions, Transition, Tx,
-    VersionColumn, begin, inbox, insert_or_existing, log, operation,
+    Audited, BACKLOG_MAX, BatchTx, ConsumerRecord, Dialect, Disposition, Error, ErrorKind, HEARTBEAT,
+    HandlerError, HandlerResult, InTransaction, Insert, Intent, Moved, Newer, OnMaxLag, Outbox, OwnedTx,
+    PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Receipt, ReceiptId, Received, Redacted, Retention,
+    Retired, StateColumn, Store, StoreOptions, Transition, Tx, VersionColumn, begin, inbox,
+    insert_or_existing, letters, log, operation, replay, trail,
 };
 
 /// The seams for destinations and sources of one's own.

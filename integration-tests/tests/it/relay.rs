@@ -4,6 +4,7 @@ mod crash;
 pub(crate) mod faults;
 mod parking;
 mod pooler;
+mod replays;
 pub(crate) mod rig;
 mod routes;
 mod schemas;

@@ -11,7 +11,7 @@ use twinbox::{
 use twinbox_testkit::database::{SERVICE, empty_postgres};
 
 /// How many there are.
-const MIGRATIONS: i64 = 9;
+const MIGRATIONS: i64 = 11;
 
 /// A database without any tables; gone when this is dropped.
 struct Empty {

@@ -1,8 +1,10 @@
 mod claim;
 mod rebase;
+mod replay;
+mod retention;
 
 use super::{
-    Claim, Claims, Dialect, OperationClaim, OperationClaimed, exactly_one, transaction_aborted,
+    Claim, Claims, Dialect, OperationClaim, OperationClaimed, exactly_one, migrations, transaction_aborted,
     transaction_ended, unwind,
 };
 use crate::{
@@ -59,6 +61,8 @@ impl Dialect for Postgres {
     const ONE_WRITER: bool = false;
     const BOUNDED: &'static str = "(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL";
     const LOCK_ROW: &'static str = " FOR UPDATE";
+    const PASS_BY_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
+    const UUID: &'static str = "uuid";
     const FENCE: &'static str = "SELECT {fence}(?, ?, ?, ?)";
     const FENCE_OUT: Option<&'static str> =
         Some("SELECT pg_advisory_xact_lock(hashtextextended('{places} ' || ?, ?)) WHERE {bounded}");
@@ -150,68 +154,17 @@ impl Dialect for Postgres {
         ON CONFLICT DO NOTHING RETURNING id";
     const START_AT: &'static str = "SELECT max(id) FROM {ticks} WHERE at <= $1 OR id = 0";
 
-    // Only below every cursor: a reader's memory is ahead of its row, and an id that were made anew would be
-    // another snapshot under the same name. One reader at a time, so that no two wait for each other.
-    const THIN: Option<&'static str> = Some(
-        "DELETE FROM {ticks}
-        WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('thin {ticks}', 0))) AND id = ANY(ARRAY(
-            SELECT id FROM (
-                SELECT id, row_number() OVER (PARTITION BY date_trunc('minute', at) ORDER BY id) AS nth
-                FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
-                    AND at < clock_timestamp() - interval '10 minutes'
-            ) old WHERE nth > 1 LIMIT 10000))",
-    );
-
-    // By age alone would lose what a reader has yet to see, so the bound is a tick: the newest that is old enough,
-    // or that of the reader furthest behind. Without a reader there is none. (txid, position) is walked no
-    // further than that tick reaches.
-    const PURGE: &'static str = "WITH bound AS MATERIALIZED (
-            SELECT snapshot FROM {ticks} WHERE id = (
-                SELECT CASE WHEN min(p) FILTER (WHERE lease_until < {never}) < old.id
-                    THEN min(p) FILTER (WHERE lease_until < {never}) ELSE old.id END FROM {cursors},
-                    (SELECT max(id) AS id FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond') old
-                GROUP BY old.id))
-        DELETE FROM {outbox} WHERE position = ANY(ARRAY(
-            SELECT o.position FROM {outbox} o
-            WHERE o.txid < (SELECT pg_snapshot_xmax(snapshot) FROM bound)
-                AND pg_visible_in_snapshot(o.txid, (SELECT snapshot FROM bound))
-                AND NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.position = o.position)
-            ORDER BY o.txid, o.position LIMIT ?))";
-    const PURGE_TICKS: Option<&'static str> = Some(
-        "DELETE FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
-            AND id < (SELECT max(id) FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond')",
-    );
-    // By outbox_txid_position: newcomers since the cursor's tick, and those that committed late. Not from that tick's
-    // xmin on, which a long transaction anywhere in the cluster holds far behind.
-    const BEHIND: &'static str = "(SELECT (
-            SELECT o.position FROM {outbox} o
-            WHERE o.txid >= pg_snapshot_xmax(s.p) AND o.txid < pg_snapshot_xmax(s.old)
-                AND pg_visible_in_snapshot(o.txid, s.old)
-                AND (o.position > c.position OR NOT pg_visible_in_snapshot(o.txid, s.w))
-            ORDER BY o.txid, o.position LIMIT 1
-        ) IS NOT NULL OR EXISTS (SELECT FROM pg_snapshot_xip(s.p) late
-            WHERE pg_visible_in_snapshot(late, s.old) AND (
-                SELECT o.position FROM {outbox} o WHERE o.txid >= late AND o.txid <= late
-                    AND (o.position > c.position OR NOT pg_visible_in_snapshot(late, s.w))
-                ORDER BY o.txid, o.position LIMIT 1) IS NOT NULL
-        ) FROM (SELECT
-            (SELECT snapshot FROM {ticks} WHERE id = c.p) AS p, (SELECT snapshot FROM {ticks} WHERE id = c.w) AS w,
-            (SELECT snapshot FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond'
-                ORDER BY id DESC LIMIT 1) AS old
-        ) s)";
+    const THIN: Option<&'static str> = Some(retention::THIN);
+    const PURGE: &'static str = retention::PURGE;
+    const PURGE_TICKS: Option<&'static str> = Some(retention::PURGE_TICKS);
+    const BEHIND: &'static str = retention::BEHIND;
     const NEVER: &'static str = "'infinity'";
-
-    // Before the first position of its window a reader is at the end of the tick p, and beyond it at a position.
-    const BACKLOG: &'static str = "WITH c AS MATERIALIZED (
-            SELECT position, (SELECT pg_snapshot_xmax(snapshot) FROM {ticks} WHERE id = p) AS x
-            FROM {cursors} WHERE destination = $1
-        ) SELECT count(*), COALESCE((EXTRACT(epoch FROM clock_timestamp() - min(time)) * 1000000)::bigint, 0) FROM (
-            (SELECT time FROM {outbox} WHERE (SELECT position FROM c) = 0 AND txid >= (SELECT x FROM c)
-                ORDER BY txid, position LIMIT $2)
-            UNION ALL
-            (SELECT time FROM {outbox} WHERE (SELECT position FROM c) > 0 AND position > (SELECT position FROM c)
-                AND (txid >= (SELECT x FROM c)) IS TRUE ORDER BY position LIMIT $2)
-        ) unsettled";
+    const BACKLOG: &'static str = retention::BACKLOG;
+    const SETTLED: [&'static str; 3] = replay::SETTLED;
+    const KEEP_TICKS: Option<&'static str> = Some("LOCK TABLE {ticks} IN SHARE MODE");
+    const START_BEHIND: &'static str = replay::START_BEHIND;
+    const FACTS: &'static str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', 'fsync', \
+        'full_page_writes', 'synchronous_commit', 'track_commit_timestamp') ORDER BY name";
     const LEASE_LEFT: &'static str =
         "(EXTRACT(epoch FROM lease_until - clock_timestamp()) * 1000000)::bigint";
 

@@ -1,6 +1,7 @@
 //! SQLite: one writer, so positions follow commit order and a tick is a position.
 use super::{
-    Claim, Claims, Dialect, OperationClaim, OperationClaimed, exactly_one, transaction_ended, unwind,
+    Claim, Claims, Dialect, OperationClaim, OperationClaimed, exactly_one, migrations, transaction_ended,
+    unwind,
 };
 use crate::{
     Error, ErrorKind,
@@ -56,6 +57,8 @@ impl Dialect for Sqlite {
     const ONE_WRITER: bool = true;
     const BOUNDED: &'static str = "true";
     const LOCK_ROW: &'static str = "";
+    const PASS_BY_LOCKED: &'static str = "";
+    const UUID: &'static str = "BLOB";
     // Whoever has begun is the only writer.
     const FENCE: &'static str =
         "SELECT EXISTS (SELECT 1 FROM {places} WHERE consumer = ? AND partition = ? AND epoch = ?) AND ? > 0";
@@ -115,6 +118,13 @@ impl Dialect for Sqlite {
     const BACKLOG: &'static str = "SELECT count(*), COALESCE(CAST(unixepoch('subsec') * 1000000 AS INTEGER) - min(time), 0) FROM (
             SELECT time FROM {outbox} WHERE position > (SELECT max(p, position) FROM {cursors} WHERE destination = ?1)
             ORDER BY position LIMIT ?2)";
+    const SETTLED: [&'static str; 3] =
+        ["WITH s AS (SELECT ? AS p, ? AS w) ", "o.position <= max(s.p, ?)", "min(o.position) - 1"];
+    const KEEP_TICKS: Option<&'static str> = None;
+    const START_BEHIND: &'static str = "SELECT min(?1, ?2) WHERE ?3 >= ?2";
+    const FACTS: &'static str = "SELECT 'journal_mode', journal_mode FROM pragma_journal_mode \
+        UNION ALL SELECT 'server_version', sqlite_version() \
+        UNION ALL SELECT 'synchronous', CAST(synchronous AS TEXT) FROM pragma_synchronous";
     const LEASE_LEFT: &'static str = "lease_until - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
     fn table(namespace: &str, name: &str) -> String {

@@ -42,6 +42,8 @@ impl DeadReason {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DeadLetter {
+    /// Its number in this database.
+    pub id: i64,
     /// The message, whole.
     pub message: Message,
     /// Why: see [`DeadReason::as_str`].

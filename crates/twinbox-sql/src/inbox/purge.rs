@@ -35,7 +35,7 @@ impl<DB: Dialect> Store<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn purge_inbox(&self, consumer: &str, keep: Duration) -> Result<u64, Error> {
-        self.purge_attempts(consumer).await?;
+        self.purge_attempts(consumer, keep).await?;
         let mut deleted = 0;
         while let Some((until, newest)) = self.mark_oldest(consumer, ago(keep)).await? {
             let some = self.purge_claims(consumer, until, newest).await?;
@@ -47,12 +47,17 @@ impl<DB: Dialect> Store<DB> {
         Ok(deleted)
     }
 
-    async fn purge_attempts(&self, consumer: &str) -> Result<(), Error> {
+    async fn purge_attempts(&self, consumer: &str, keep: Duration) -> Result<(), Error> {
         let _permit = self.write_permit().await?;
         let mut conn = self.connection().await?;
         query::<DB>(&self.statements().purge_attempts)
             .bind(consumer.to_owned())
             .bind(ago(ATTEMPTS_KEPT))
+            .execute(&mut *conn)
+            .await?;
+        query::<DB>(&self.statements().purge_superseded)
+            .bind(consumer.to_owned())
+            .bind(ago(keep.max(ATTEMPTS_KEPT)))
             .execute(&mut *conn)
             .await?;
         conn.done().await

@@ -43,7 +43,10 @@ impl<DB: Dialect> Store<DB> {
         }
         let _permit = self.write_permit().await?;
         let mut conn = self.connection().await?;
-        self.ensure_cursor(&mut conn, destination, options).await?;
+        // That of a replay was made with it, and is given up when it ends.
+        if options.replay.is_none() {
+            self.ensure_cursor(&mut conn, destination, options).await?;
+        }
         let taken = query::<DB>(&self.statements().cursor_take)
             .bind(owner)
             .bind(micros(options.lease))
@@ -139,7 +142,7 @@ impl<DB: Dialect> Store<DB> {
         Ok(())
     }
 
-    /// Writes the cursor and renews the lease.
+    /// Writes the cursor and renews the lease. A replay is held with the destination that it is to.
     pub(crate) async fn advance_cursor(
         &self,
         destination: &str,
@@ -147,6 +150,7 @@ impl<DB: Dialect> Store<DB> {
         epoch: i64,
         from: Cursor,
         to: Cursor,
+        replayed: Option<&str>,
     ) -> Result<Advanced, Error> {
         let _permit = self.write_permit().await?;
         let mut conn = self.connection().await?;
@@ -162,9 +166,15 @@ impl<DB: Dialect> Store<DB> {
             .bind(from.position)
             .fetch_optional(&mut *conn)
             .await?;
+        let mut held = None;
+        if let (Some(destination), Some(_)) = (replayed, &written) {
+            let of =
+                scalar::<DB, Option<String>>(&self.statements().replay_held).bind(destination.to_owned());
+            held = of.fetch_optional(&mut *conn).await?.flatten();
+        }
         conn.done().await?;
         Ok(match written {
-            Some(row) => Advanced::Ours { held: row.try_get(0)? },
+            Some(row) => Advanced::Ours { held: row.try_get::<Option<String>, _>(0)?.or(held) },
             None => Advanced::Lost,
         })
     }

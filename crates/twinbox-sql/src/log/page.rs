@@ -1,9 +1,9 @@
 //! Reading one page.
-use super::Window;
+use super::{Replayed, Window};
 use crate::{Dialect, Error, ErrorKind, Store, dialect, row, sql::query};
 use futures::TryStreamExt as _;
 use sqlx::Row as _;
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 use twinbox_core::Message;
 
 /// How far pages are read.
@@ -26,9 +26,11 @@ pub(super) struct Reading {
 pub(super) struct Fetched {
     pub(super) window: Option<Window>,
     pub(super) rows: Vec<(i64, Box<Message>)>,
-    /// Those of them that are put aside already.
+    /// Those of them that are put aside already, or not for this reader.
     pub(super) parked: HashSet<i64>,
     pub(super) exhausted: bool,
+    /// All that there is for a replay has been read.
+    pub(super) ended: bool,
 }
 
 pub(super) async fn fetch<DB: Dialect>(
@@ -36,21 +38,24 @@ pub(super) async fn fetch<DB: Dialect>(
     mut reading: Reading,
     thin: bool,
     parked_of: Option<String>,
+    replay: Option<Arc<Replayed>>,
 ) -> Result<Fetched, Error> {
     let mut conn = store.connection().await?;
     let statements = store.statements();
     if thin && DB::THIN.is_some() {
         query::<DB>(&statements.log_thin).execute(&mut *conn).await?;
     }
-    let window = match (reading.window.take(), reading.inherited) {
-        (Some(window), _) => Some(window),
-        (None, Some(w)) => Some(dialect::window::<DB>(&mut conn, statements, reading.p, w).await?),
-        (None, None) => dialect::next_window::<DB>(&mut conn, statements, reading.p).await?,
+    let window = match (reading.window.take(), &replay, reading.inherited) {
+        (Some(window), ..) => Some(window),
+        (None, Some(replay), _) => replay.next_window::<DB>(&mut conn, statements, &reading).await?,
+        (None, None, Some(w)) => Some(dialect::window::<DB>(&mut conn, statements, reading.p, w).await?),
+        (None, None, None) => dialect::next_window::<DB>(&mut conn, statements, reading.p).await?,
     };
     // A tick is there for other readers now, who wait for it.
     conn.done().await?;
     let Some(window) = window else {
-        return Ok(Fetched { window: None, rows: Vec::new(), parked: HashSet::new(), exhausted: false });
+        let (rows, parked) = (Vec::new(), HashSet::new());
+        return Ok(Fetched { window: None, rows, parked, exhausted: false, ended: replay.is_some() });
     };
     if reading.snapshot.is_some_and(|snapshot| snapshot != window.from) {
         return Err(dialect::tick_lost());
@@ -73,19 +78,31 @@ pub(super) async fn fetch<DB: Dialect>(
             ));
         }
         if let Some(position) = row.try_get::<Option<i64>, _>(1)? {
-            let message = row::message::<DB>(&row, 2, store.service(), Some(position))?;
+            let message = row::of_log::<DB>(&row, 2, store.service(), position)?;
             rows.push((position, Box::new(message)));
         }
     }
     drop(page);
     rows.sort_by_key(|(position, _)| *position);
-    let exhausted = rows.len() < reading.limit;
-    let parked = match (parked_of, rows.first(), rows.last()) {
-        (Some(destination), Some((first, _)), Some((last, _))) => {
-            store.parked_among(&mut conn, &destination, (*first, *last)).await?
+    let mut exhausted = rows.len() < reading.limit;
+    let mut parked = HashSet::new();
+    if let Some(replay) = &replay {
+        exhausted |= replay.cut(&window, &mut rows);
+    }
+    if let (Some((first, _)), Some((last, _))) = (rows.first(), rows.last()) {
+        let aside_for = parked_of.into_iter().chain(replay.iter().map(|replay| replay.destination.clone()));
+        for destination in aside_for {
+            parked.extend(store.parked_among(&mut conn, &destination, (*first, *last)).await?);
         }
-        _ => HashSet::new(),
-    };
+    }
     conn.done().await?;
-    Ok(Fetched { window: Some(window), rows, parked, exhausted })
+    if let Some(replay) = &replay {
+        for (position, message) in &mut rows {
+            match replay.selects(message) {
+                true => replay.mark(message),
+                false => drop(parked.insert(*position)),
+            }
+        }
+    }
+    Ok(Fetched { window: Some(window), rows, parked, exhausted, ended: false })
 }

@@ -37,7 +37,7 @@ impl<DB: Dialect> Store<DB> {
             .await?;
         conn.done().await?;
         let read = |row: DB::Row| {
-            let message = row::message::<DB>(&row, 6, self.service(), Some(row.try_get(0)?))?;
+            let message = row::of_log::<DB>(&row, 6, self.service(), row.try_get(0)?)?;
             let attempts: i64 = row.try_get(2)?;
             Ok(ParkedMessage {
                 message,

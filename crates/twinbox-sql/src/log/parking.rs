@@ -136,6 +136,14 @@ impl Parking {
         self.changes.iter().any(blocks)
     }
 
+    /// Whether nothing is left to write, and nothing waits to be tried again.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting == Some(0)
+            && self.changes.is_empty()
+            && self.writing.is_empty()
+            && self.running.is_empty()
+    }
+
     /// A message that was taken up again is done with. `reread`: the log may still bring it, without its row.
     pub(super) fn finish(&mut self, position: i64, reread: bool) {
         self.changes.push(Change { position, ticket: None, row: None });
@@ -234,8 +242,11 @@ impl<DB: Dialect> Reader<DB> {
                 self.lanes.settle(ticket);
             }
         }
-        for (position, attempts, message) in looked.due {
+        for (position, attempts, mut message) in looked.due {
             if parking.running.insert(position) {
+                if let Some(replay) = &self.options.replay {
+                    replay.mark(&mut message);
+                }
                 self.lanes.resume(position, attempts, message);
             }
         }
@@ -349,7 +360,7 @@ impl<DB: Dialect> Store<DB> {
             }
             let found = query::<DB>(&statements.message_at).bind(position).fetch_optional(&mut *conn).await?;
             let Some(row) = found else { continue };
-            let message = row::message::<DB>(&row, 0, self.service(), Some(position))?;
+            let message = row::of_log::<DB>(&row, 0, self.service(), position)?;
             bytes += message.payload.len();
             looked.due.push((position, u32::try_from(attempts).unwrap_or(u32::MAX), Box::new(message)));
         }

@@ -32,6 +32,16 @@ pub fn lagging<DB: Dialect>(store: &Store<DB>) -> String {
     store.statements().lagging.as_str().to_owned()
 }
 
+/// How many messages a reader has not settled. Binds: its name, how many are counted at most.
+pub fn backlog<DB: Dialect>(store: &Store<DB>) -> String {
+    store.statements().backlog.as_str().to_owned()
+}
+
+/// The replay that is to be executed. Bind: the destination.
+pub fn replay_next<DB: Dialect>(store: &Store<DB>) -> String {
+    store.statements().replay_next.as_str().to_owned()
+}
+
 /// Up to when the oldest claims of a consumer were made. Binds: consumer, consumer, less than this many microseconds from
 /// now, how many.
 pub fn purgeable_claims<DB: Dialect>(store: &Store<DB>) -> String {

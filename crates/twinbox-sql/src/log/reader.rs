@@ -42,6 +42,8 @@ pub struct Reader<DB: Dialect> {
     /// Why somebody holds the destination back.
     held: Option<String>,
     pub(super) parking: Option<Parking>,
+    /// All that a replay has is read.
+    ended: bool,
 }
 
 struct Write {
@@ -109,6 +111,7 @@ impl<DB: Dialect> Reader<DB> {
             hold: Duration::ZERO,
             held: None,
             parking: options.parking.then(|| Parking::new(sent_at)),
+            ended: false,
             options,
         };
         reader.note_held(owned.held);
@@ -127,8 +130,20 @@ impl<DB: Dialect> Reader<DB> {
         self.held.as_deref()
     }
 
+    /// Whether it reads for a [replay](ReaderOptions::replay).
+    pub fn is_replay(&self) -> bool {
+        self.options.replay.is_some()
+    }
+
+    /// Whether each message of the [replay](ReaderOptions::replay) that is read is done with: taken, or given up. Never
+    /// with what is new.
+    pub fn has_ended(&self) -> bool {
+        self.ended && self.lanes.open() == 0 && self.parking.as_ref().is_none_or(Parking::is_idle)
+    }
+
     /// Waits for messages that may go and hands out at most `room` of them, never two of a key. With no room
-    /// it never returns a message and keeps lease and cursor fresh. Cancel safe.
+    /// it never returns a message and keeps lease and cursor fresh. None are handed out only when a replay
+    /// [has ended](Self::has_ended). Cancel safe.
     ///
     /// # Errors
     /// [`ErrorKind::LeaseLost`]: stop everything that is under way. Any other error of the database, and a page
@@ -156,6 +171,9 @@ impl<DB: Dialect> Reader<DB> {
             self.start_looking(now);
             self.start_fetching(now);
             self.start_writing(now);
+            if self.has_ended() {
+                return Ok(Vec::new());
+            }
             let wake_at = self.lanes.wake(now);
             let open = self.held.is_none() && self.parking.as_ref().is_none_or(|parking| parking.open);
             if room > 0 && open && now + self.hold < self.lease_end {
@@ -233,6 +251,7 @@ impl<DB: Dialect> Reader<DB> {
     fn wants_more(&self) -> bool {
         let (messages, bytes) = self.lanes.buffered();
         self.fetching.is_none()
+            && !self.ended
             && self.lanes.ready() < self.options.page
             && messages < BUFFERED_MAX
             && bytes < BUFFERED_BYTES_MAX
@@ -248,7 +267,8 @@ impl<DB: Dialect> Reader<DB> {
             }
             let parked_of =
                 (self.parking.is_some() && self.reading.repeated > 0).then(|| self.destination.clone());
-            let page = fetch(self.store.clone(), self.reading.clone(), thin, parked_of);
+            let replay = self.options.replay.clone();
+            let page = fetch(self.store.clone(), self.reading.clone(), thin, parked_of, replay);
             let task = tokio::spawn(in_time(PAGE_READ_MAX, page));
             self.fetching = Some(AbortOnDropHandle::new(task));
         }
@@ -257,6 +277,7 @@ impl<DB: Dialect> Reader<DB> {
     fn take_in(&mut self, fetched: Fetched) {
         let now = Instant::now();
         self.reading.inherited = None;
+        self.ended |= fetched.ended;
         let Some(window) = fetched.window else {
             let flowing = self.flowed_at.is_some_and(|at| now - at < Duration::from_secs(1));
             self.poll_at = now + if flowing { POLL_BUSY } else { POLL_IDLE };
@@ -316,7 +337,11 @@ impl<DB: Dialect> Reader<DB> {
     fn write(&self, to: Cursor) -> impl Future<Output = Result<Advanced, Error>> + Send + 'static {
         let (store, destination) = (self.store.clone(), self.destination.clone());
         let (lease, epoch, from) = (self.options.lease, self.epoch, self.recorded);
-        async move { store.advance_cursor(&destination, lease, epoch, from, to).await }
+        let replay = self.options.replay.clone();
+        async move {
+            let replayed = replay.as_ref().map(|replay| &*replay.destination);
+            store.advance_cursor(&destination, lease, epoch, from, to, replayed).await
+        }
     }
 
     fn note_held(&mut self, held: Option<String>) {

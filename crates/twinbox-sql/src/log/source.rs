@@ -1,13 +1,16 @@
 //! The log as a source of deliveries: a consumer without a broker.
-use super::{Entry, Reader, ReaderOptions, Start};
+use super::{Reader, ReaderOptions, Start, driver::Driver, replays::Replays};
 use crate::{Dialect, Error, Store};
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use twinbox_core::{
-    BoxFuture, Horizon, Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport,
+    BoxFuture, Horizon, Received, Source, SourceError, SourceErrorKind, Subscription, Transport,
 };
 use uuid::Uuid;
+
+/// Of the deliveries under way, and of those that are asked for, one in so many may be a replay's.
+const REPLAY_SHARE: usize = 4;
 
 /// Consumers that read the log of their own database, each with its own cursor: nothing is published
 /// anywhere, nothing is lost while no consumer runs, and one slow consumer stalls no other. Of several
@@ -55,17 +58,29 @@ impl<DB: Dialect> Transport for LogTransport<DB> {
                 ));
             };
             let (deliveries, received) = mpsc::channel(subscription.concurrency.max(1));
+            // Of their own, so that what is new never waits behind them.
+            let (replays, replayed) = mpsc::channel(subscription.concurrency.div_ceil(REPLAY_SHARE).max(1));
             let stop = CancellationToken::new();
-            let driver = Driver {
-                reader,
-                types: subscription.types.clone(),
-                deliveries,
-                held: HashMap::new(),
-                next: 0,
+            let types: Arc<[String]> = subscription.types.clone().into();
+            let replays = Replays {
+                store: self.store.clone(),
+                destination,
+                owner: self.owner,
+                options: self.options.clone(),
+                types: types.clone(),
+                deliveries: replays,
                 stop: stop.clone(),
             };
-            let task = AbortOnDropHandle::new(tokio::spawn(driver.run()));
-            Ok(Box::new(LogSource { received, task: Some(task), stop }) as Box<dyn Source>)
+            let driver = Driver::new(reader, types, deliveries, None, stop.clone());
+            let task = AbortOnDropHandle::new(tokio::spawn(async move {
+                // Dropped with the driver if that fails: whoever reads for the consumer executes its replays.
+                let replays = AbortOnDropHandle::new(tokio::spawn(replays.run()));
+                driver.run().await?;
+                let _ = replays.await;
+                Ok(())
+            }));
+            let task = Some(task);
+            Ok(Box::new(LogSource { received, replayed, asked: 0, task, stop }) as Box<dyn Source>)
         })
     }
 }
@@ -77,6 +92,9 @@ pub(crate) fn reads_as(consumer: &str) -> String {
 
 struct LogSource {
     received: mpsc::Receiver<Received>,
+    replayed: mpsc::Receiver<Received>,
+    /// How often it was asked.
+    asked: usize,
     task: Option<AbortOnDropHandle<Result<(), Error>>>,
     stop: CancellationToken,
 }
@@ -85,8 +103,23 @@ impl Source for LogSource {
     fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<Received>, SourceError>> {
         Box::pin(async move {
             let mut batch = Vec::new();
-            if self.received.recv_many(&mut batch, max.max(1)).await > 0 {
+            self.asked = self.asked.wrapping_add(1);
+            if self.asked.is_multiple_of(REPLAY_SHARE) {
+                batch.extend(self.replayed.try_recv());
+            }
+            if !batch.is_empty() {
                 return Ok(batch);
+            }
+            let mut ended = false;
+            while !ended {
+                tokio::select! {
+                    biased;
+                    some = self.received.recv_many(&mut batch, max.max(1)) => ended = some == 0,
+                    Some(one) = self.replayed.recv() => batch.push(one),
+                }
+                if !batch.is_empty() {
+                    return Ok(batch);
+                }
             }
             let ended = match &mut self.task {
                 Some(task) => flatten(task.await),
@@ -109,7 +142,9 @@ impl Source for LogSource {
             self.stop.cancel();
             // Unhandled deliveries go back before the driver looks for the last time.
             self.received.close();
+            self.replayed.close();
             while self.received.recv().await.is_some() {}
+            while self.replayed.recv().await.is_some() {}
             match self.task.take() {
                 Some(task) => flatten(task.await).map_err(source_error),
                 None => Ok(()),
@@ -126,116 +161,6 @@ fn source_error(error: Error) -> SourceError {
     let kind =
         if error.is_transient() { SourceErrorKind::Unavailable } else { SourceErrorKind::Misconfigured };
     SourceError::new(kind, format!("reading the log failed: {error}")).with_source(error)
-}
-
-/// What became of a delivery: settled, or to be delivered again after a delay.
-type Answer = (u64, Option<Duration>);
-
-struct Driver<DB: Dialect> {
-    reader: Reader<DB>,
-    types: Vec<String>,
-    deliveries: mpsc::Sender<Received>,
-    held: HashMap<u64, Entry>,
-    next: u64,
-    stop: CancellationToken,
-}
-
-impl<DB: Dialect> Driver<DB> {
-    async fn run(mut self) -> Result<(), Error> {
-        // Holds at most one answer for each delivery, and those are bounded.
-        let (answer, mut answers) = mpsc::unbounded_channel();
-        let deliveries = self.deliveries.clone();
-        loop {
-            let room = deliveries.capacity();
-            tokio::select! {
-                biased;
-                Some(answered) = answers.recv() => self.take_in(answered),
-                () = self.stop.cancelled() => break,
-                _ = deliveries.reserve(), if room == 0 => {}
-                entries = self.reader.next(room) => self.deliver(entries?, &answer),
-            }
-        }
-        drop(answer);
-        // Deliveries that are still worked on keep the lease.
-        loop {
-            tokio::select! {
-                biased;
-                answered = answers.recv() => match answered {
-                    Some(answered) => self.take_in(answered),
-                    None => break,
-                },
-                nothing = self.reader.next(0) => drop(nothing?),
-            }
-        }
-        self.reader.close().await
-    }
-
-    fn deliver(&mut self, entries: Vec<Entry>, answer: &mpsc::UnboundedSender<Answer>) {
-        for entry in entries {
-            if self.types.binary_search(&entry.message.event_type).is_err() {
-                self.reader.settle(entry.ticket);
-                continue;
-            }
-            self.next += 1;
-            let received = Received {
-                message: (*entry.message).clone(),
-                defect: None,
-                redelivered: entry.ticket.repeated,
-                settle: Box::new(Settlement { number: self.next, answer: Some(answer.clone()) }),
-            };
-            self.held.insert(self.next, entry);
-            // There is room, and if nobody listens any more, dropping it is an answer.
-            let _ = self.deliveries.try_send(received);
-        }
-    }
-
-    fn take_in(&mut self, (number, again): Answer) {
-        let Some(entry) = self.held.remove(&number) else { return };
-        match again {
-            None => self.reader.settle(entry.ticket),
-            Some(delay) => self.reader.retry(entry, delay),
-        }
-    }
-}
-
-/// Answers once, at the latest when it is dropped.
-struct Settlement {
-    number: u64,
-    answer: Option<mpsc::UnboundedSender<Answer>>,
-}
-
-impl Settlement {
-    fn answer(&mut self, again: Option<Duration>) -> Result<(), SourceError> {
-        let sent = self.answer.take().is_some_and(|answer| answer.send((self.number, again)).is_ok());
-        sent.then_some(())
-            .ok_or_else(|| SourceError::new(SourceErrorKind::NotConfirmed, "the log source is gone"))
-    }
-}
-
-impl Settle for Settlement {
-    fn ack(mut self: Box<Self>) -> BoxFuture<'static, Result<(), SourceError>> {
-        Box::pin(async move { self.answer(None) })
-    }
-
-    fn nak(mut self: Box<Self>, delay: Duration) -> BoxFuture<'static, Result<(), SourceError>> {
-        Box::pin(async move { self.answer(Some(delay)) })
-    }
-
-    fn progress(&self) -> BoxFuture<'_, Result<(), SourceError>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn progress_interval(&self) -> Option<Duration> {
-        None
-    }
-}
-
-impl Drop for Settlement {
-    fn drop(&mut self) {
-        if self.answer.is_some() {
-            let _ = self.answer(Some(Duration::ZERO));
-        }
-    }
 }
 
 impl<DB: Dialect> fmt::Debug for LogTransport<DB> {

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::Value;
 use sqlx::{PgConnection, Postgres, Row as _};
-use twinbox::log::plans;
+use twinbox::{log::plans, replay::Selection};
 use twinbox_testkit::database::{self, TestDatabase};
 
 /// What one execution touched.
@@ -52,11 +52,20 @@ impl Cost {
 }
 
 async fn explain(conn: &mut PgConnection, mode: &str, statement: &str, binds: &[i64]) -> Cost {
-    let types = vec!["bigint"; binds.len()].join(", ");
-    let values = binds.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
-    let (types, values) = match binds {
+    let values: Vec<_> = binds.iter().map(i64::to_string).collect();
+    explain_with(conn, mode, statement, &vec!["bigint"; binds.len()], &values).await
+}
+
+async fn explain_with(
+    conn: &mut PgConnection,
+    mode: &str,
+    statement: &str,
+    types: &[&str],
+    values: &[String],
+) -> Cost {
+    let (types, values) = match types {
         [] => (String::new(), String::new()),
-        _ => (format!("({types})"), format!("({values})")),
+        _ => (format!("({})", types.join(", ")), format!("({})", values.join(", "))),
     };
     let prepare = format!("SET plan_cache_mode = {mode}; PREPARE looked_at {types} AS {statement}");
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *conn).await.unwrap();
@@ -288,5 +297,58 @@ async fn old_claims_are_found_by_their_age() {
         let cost = explain(conn, mode, &purge, &[]).await;
         assert!(cost.rows <= 3_010.0 && cost.table_scans.is_empty(), "{}{}", cost.rows, cost.plan);
         assert!(cost.indexes.iter().any(|index| index == "inbox_claimed_at"), "{}", cost.plan);
+    }
+}
+
+/// A plan for what is new reads about what is new, and one for an id what has that id. It is never prepared by name, so
+/// it is planned for what it is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_of_a_replay_reads_what_it_is_about() {
+    let database = database().await;
+    let old =
+        fill(200_000).replace("(type,", "(time, type,").replace("SELECT", "SELECT now() - interval '1 day',");
+    run(&database, &old).await.unwrap();
+    run(&database, &fill(1000).replace("'x'", "'y' || n")).await.unwrap();
+    let now_on = ReaderOptions::new().start(twinbox::log::Start::Now);
+    open_with(&database, "d", now_on).await.close().await.unwrap();
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    for statistics in
+        ["VACUUM ANALYZE twinbox.outbox", "SELECT brin_summarize_new_values('twinbox.outbox_time')"]
+    {
+        sqlx::raw_sql(statistics).execute(&mut *conn).await.unwrap();
+    }
+    let row = row(&database, "d").await;
+    let cursor = [row.p.to_string(), row.w.to_string(), row.position.to_string(), "'d'".to_owned()];
+    let since = twinbox::Timestamp::from_micros(now(&database).await - 3_600_000_000);
+    let recent = Selection::new().since(Some(since));
+    let one = Selection::new().ids(vec!["y7".to_owned()]);
+    for (selection, of, value, selected, rows, index) in [
+        (recent, "timestamptz", format!("'{since}'"), 1000, 8_000.0, "outbox_time"),
+        (one, "text", "'y7'".to_owned(), 1, 10.0, "outbox_id"),
+    ] {
+        let (types, values) = (["bigint", "bigint", "bigint", "text", of], [&cursor[..], &[value]].concat());
+        let counting = database.counting(&selection);
+        let cost = explain_with(conn, "force_custom_plan", &counting, &types, &values).await;
+        cost.assert_at_most(rows, 1000.0);
+        assert!(cost.indexes.iter().any(|used| used == index), "{}", cost.plan);
+        assert_eq!(database.plan_replay("d", &selection).await.unwrap().selected, selected);
+    }
+}
+
+/// What `status` asks of a reader that is far behind, and what every relay asks once a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_is_counted_no_further_than_it_is_told() {
+    let database = database().await;
+    open(&database, "d").await.close().await.unwrap();
+    run(&database, &fill(200_000)).await.unwrap();
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    sqlx::raw_sql("VACUUM ANALYZE twinbox.outbox").execute(&mut *conn).await.unwrap();
+    for mode in MODES {
+        let values = ["'d'".to_owned(), twinbox::BACKLOG_MAX.to_string()];
+        let backlog = plans::backlog(&database);
+        let cost = explain_with(conn, mode, &backlog, &["text", "bigint"], &values).await;
+        cost.assert_at_most(10_010.0, 1000.0);
+        let cost = explain_with(conn, mode, &plans::replay_next(&database), &["text"], &values[..1]).await;
+        assert!(cost.rows <= 1.0 && cost.blocks <= 10.0, "{}", cost.plan);
     }
 }

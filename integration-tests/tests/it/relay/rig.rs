@@ -195,7 +195,7 @@ impl Target {
 /// A relay in this process.
 pub(crate) struct Running {
     pub(super) stop: CancellationToken,
-    pub(super) counters: Counters,
+    pub(crate) counters: Counters,
     pub(super) breaker: Breaker,
     pub(super) task: JoinHandle<Result<(), Error>>,
 }
@@ -205,7 +205,7 @@ impl Running {
         Self::run(Relay::new(store.clone(), target.destination()))
     }
 
-    pub(super) fn run<DB: Dialect>(relay: Relay<DB>) -> Self {
+    pub(crate) fn run<DB: Dialect>(relay: Relay<DB>) -> Self {
         let (stop, counters, breaker) = (CancellationToken::new(), relay.counters(), relay.breaker());
         Self { task: tokio::spawn(relay.run(stop.clone())), stop, counters, breaker }
     }

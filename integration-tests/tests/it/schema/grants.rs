@@ -6,10 +6,12 @@ use crate::consumer::{
 use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
-    Consumer, Delivery, Draft, Fingerprinted, HandlerError, HandlerResult, MessageId, OnMaxLag, Receipt,
-    Received, Retention, Store, Timestamp, Tx, event_handler,
+    Consumer, Delivery, Draft, ErrorKind, Fingerprinted, HandlerError, HandlerResult, Intent, MessageId,
+    OnMaxLag, Receipt, Received, Retention, Store, Timestamp, Tx, event_handler,
+    letters::{LetterFilter, LetterId},
     log::{Reader, ReaderOptions},
     operation::{Answer, Begun, OperationKey, OperationPolicy},
+    replay::{NewReplay, ReplayState, Selection},
 };
 use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
@@ -22,6 +24,7 @@ pub(crate) struct Roles {
     pub(crate) runtime: String,
     keeper: String,
     redactor: String,
+    pub(crate) operator: String,
 }
 
 impl Roles {
@@ -30,16 +33,18 @@ impl Roles {
         let id = Uuid::now_v7().simple();
         let role = |name| format!("{name}_{id}");
         let (producer, runtime) = (role("producer"), role("runtime"));
-        let roles = Self { producer, runtime, keeper: role("keeper"), redactor: role("redactor") };
+        let [keeper, redactor, operator] = ["keeper", "redactor", "operator"].map(role);
+        let roles = Self { producer, runtime, keeper, redactor, operator };
         let documented =
             GRANTS.split_once("```sql\n").and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
         assert!(documented.contains("shop_producer") && documented.contains("shop_runtime"), "{documented}");
-        let Self { producer, runtime, keeper, redactor } = &roles;
+        let Self { producer, runtime, keeper, redactor, operator } = &roles;
         let grants = documented.replace("shop_producer", producer).replace("shop_runtime", runtime);
         let grants = grants.replace("shop_keeper", keeper).replace("shop_redactor", redactor);
+        let grants = grants.replace("shop_operator", operator);
         let all = format!(
             "CREATE ROLE {producer} LOGIN; CREATE ROLE {runtime} LOGIN; CREATE ROLE {keeper} LOGIN;
-            CREATE ROLE {redactor} LOGIN; {grants};
+            CREATE ROLE {redactor} LOGIN; CREATE ROLE {operator} LOGIN; {grants};
             GRANT SELECT, INSERT ON {table} TO {producer}, {runtime}"
         );
         sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
@@ -48,10 +53,10 @@ impl Roles {
 
     /// Roles outlive the database.
     pub(crate) async fn drop(self, owner: &Store<Postgres>) {
-        let Self { producer, runtime, keeper, redactor } = self;
+        let Self { producer, runtime, keeper, redactor, operator } = self;
         let all = format!(
-            "DROP OWNED BY {producer}, {runtime}, {keeper}, {redactor};
-            DROP ROLE {producer}; DROP ROLE {runtime}; DROP ROLE {keeper}; DROP ROLE {redactor}"
+            "DROP OWNED BY {producer}, {runtime}, {keeper}, {redactor}, {operator};
+            DROP ROLE {producer}; DROP ROLE {runtime}; DROP ROLE {keeper}; DROP ROLE {redactor}; DROP ROLE {operator}"
         );
         sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
     }
@@ -143,6 +148,59 @@ async fn relay(store: &Store<Postgres>, messages: usize, settles: bool) {
     reader.close().await.unwrap();
 }
 
+/// Replays, letters, and holding back, as the tool does it; and what the runtime makes of it.
+async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgres>) {
+    let operator = store_of(world, &roles.operator).await;
+    operator.check().await.unwrap();
+    let plan = operator.plan_replay("consumer:tests.grants", &Selection::new().key(Some("0".into()))).await;
+    let new = NewReplay::reprocess("tests.grants", "ada");
+    let replay = operator.make_replay(&plan.unwrap(), new).await.unwrap();
+    operator.pause_replay(replay.id, "lunch").await.unwrap();
+    operator.resume_replay(replay.id).await.unwrap();
+    sqlx::raw_sql("DELETE FROM effects WHERE n = 0").execute(world.pool()).await.unwrap();
+    let rerun = || Consumer::new(runtime.clone(), ()).handler::<handle>();
+    let is_done = async || operator.replay(replay.id).await.unwrap().state == ReplayState::Done;
+    run_until(rerun(), is_done).await;
+    assert_eq!((world.rows("inbox_superseded").await, world.rows("consumers").await), (1, 1));
+    operator.cancel_replay(replay.id).await.unwrap();
+
+    let entry =
+        operator.begin_audit(&Intent { who: "ada", what: "x", target: "y", reason: None }).await.unwrap();
+    operator.end_audit(entry, 1).await.unwrap();
+    assert_eq!(operator.audited(10).await.unwrap().len(), 1);
+    operator.pause_consumer("tests.grants", "lunch").await.unwrap();
+    operator.resume_consumer("tests.grants").await.unwrap();
+    operator.open_breaker("relay", "lunch").await.unwrap();
+    operator.close_breaker("relay").await.unwrap();
+    assert_eq!(operator.unblock("relay", "0").await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(operator.skip("relay", "0").await.unwrap_err().kind(), ErrorKind::NotFound);
+    operator.trail("0").await.unwrap();
+    assert_eq!((operator.readers().await.unwrap().len(), operator.consumers().await.unwrap().len()), (2, 1));
+    let groups = operator.letter_groups(&LetterFilter::default()).await.unwrap();
+    let [letter] = [groups[0].newest.id.clone()];
+    assert_eq!(operator.redrive_letters(std::slice::from_ref(&letter), Duration::ZERO).await.unwrap(), 1);
+    let has_failed = "SELECT count(*) FROM twinbox.dead_letters WHERE attempts = 2";
+    run_until(rerun(), async || world.number(has_failed).await == 1).await;
+    let unknown = LetterId::Destination("relay".to_owned(), 1);
+    assert_eq!(operator.redrive_letters(std::slice::from_ref(&unknown), Duration::ZERO).await.unwrap(), 0);
+    assert_eq!(operator.discard_letters(&[unknown]).await.unwrap(), 0);
+    operator.retire("nothing").await.unwrap();
+    for sql in [
+        "UPDATE twinbox.audit SET who = 'eve'",
+        "DELETE FROM twinbox.audit",
+        "DELETE FROM twinbox.outbox",
+        "UPDATE twinbox.outbox SET payload = ''",
+        "DELETE FROM twinbox.inbox",
+        "UPDATE twinbox.dead_letters SET payload = ''",
+        "UPDATE twinbox.replays SET selection = '{}'",
+        "DELETE FROM twinbox.replays",
+        "SELECT * FROM effects",
+    ] {
+        forbidden(operator.pool(), sql).await;
+    }
+    operator.pool().close().await;
+}
+
 async fn the_documented_grants_are_enough_and_no_more() {
     let world = World::<Postgres>::new().await;
     let roles = Roles::create(&world, "effects").await;
@@ -192,6 +250,7 @@ async fn the_documented_grants_are_enough_and_no_more() {
     ] {
         forbidden(runtime.pool(), sql).await;
     }
+    operate(&world, &roles, &runtime).await;
     let redactor = store_of(&world, &roles.redactor).await;
     redactor.check().await.unwrap();
     delay(&runtime, 2).await;
