@@ -6,6 +6,7 @@ mod http;
 mod latency;
 mod log;
 mod nats;
+mod ops;
 mod orders;
 mod relay;
 mod spread;
@@ -33,8 +34,9 @@ fn main() -> Result<(), Failure> {
         "http" => on(2, http::run()),
         "latency" => on(1, latency::run()),
         "log" => on(1, log::run()),
+        "ops" => on(1, ops::run()),
         _ => {
-            let known = "relay, relay-backlog, relay-three, consumer, http, latency, log";
+            let known = "relay, relay-backlog, relay-three, consumer, http, latency, log, ops";
             Err(format!("no benchmark is called {name:?}: {known}").into())
         }
     }

@@ -67,7 +67,17 @@ fn bench(name: &str, extra: &[&str]) -> Result<bool> {
     let services = services::Services::start(&[])?;
     // Built together, so that the program is the one that is measured.
     let mut build = cargo();
-    build.args(["build", "--release", "-q", "-p", "twinbox-bench", "-p", "twinbox-relay"]);
+    build.args([
+        "build",
+        "--release",
+        "-q",
+        "-p",
+        "twinbox-bench",
+        "-p",
+        "twinbox-relay",
+        "-p",
+        "twinbox-cli",
+    ]);
     if !group::Group::spawn(&mut build)?.wait()?.success() {
         return Ok(false);
     }

@@ -13,6 +13,7 @@ mod producers;
 mod progress;
 mod rebase;
 mod repeated;
+mod replayed;
 mod restore;
 mod retention;
 mod start;
@@ -90,6 +91,13 @@ cases! {
     gone::who_has_settled_everything_is_not_behind
     rebase::a_log_that_was_not_restored_is_left_alone
     dead_letter::an_event_tells_of_it_in_the_same_transaction
+    replayed::what_is_not_settled_is_not_read_again
+    replayed::a_replay_goes_on_where_it_was
+    replayed::a_selection_selects_what_it_says
+    replayed::marks_of_a_producer_are_taken_away
+    replayed::the_log_is_kept_for_a_replay_until_it_ends
+    replayed::a_replay_is_held_with_its_destination
+    replayed::who_reads_for_a_replay_hears_that_it_was_cancelled
     status::a_backlog_is_counted
     status::a_lease_is_a_heartbeat
     status::what_is_parked_is_counted_by_state
@@ -100,6 +108,7 @@ cases! {
     late::late_commits_out_of_savepoints_are_not_skipped
     late::an_open_snapshot_holds_nothing_up
     late::empty_windows_are_no_messages
+    replayed::late_commits_are_read_again_once
     producers::an_invented_txid_is_refused
     restore::the_sentinel_survives_vacuum_and_migration
     restore::a_sequence_that_caches_is_refused

@@ -10,6 +10,7 @@ mod http;
 mod kill;
 mod log;
 mod nats;
+mod ops;
 mod publish;
 mod relay;
 mod schema;

@@ -44,7 +44,7 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
     Some(match package {
         "twinbox-core" | "twinbox-macros" => &[],
         "twinbox-aws" | "twinbox-nats" | "twinbox-sql" => &["twinbox-core"],
-        "twinbox-consumer" | "twinbox-http" => &["twinbox-core", "twinbox-sql"],
+        "twinbox-cli" | "twinbox-consumer" | "twinbox-http" => &["twinbox-core", "twinbox-sql"],
         // The brokers only for its program.
         "twinbox-relay" => &["twinbox-core", "twinbox-sql", "twinbox-aws", "twinbox-nats"],
         "twinbox-testkit" => &["twinbox-core", "twinbox-sql", "twinbox-consumer"],
@@ -58,8 +58,10 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
             "twinbox-relay",
             "twinbox-sql",
         ],
-        // twinbox-core and twinbox-relay only to turn features on.
-        "integration-tests" => &["twinbox", "twinbox-testkit", "twinbox-core", "twinbox-relay"],
+        // twinbox-core and twinbox-relay only to turn features on, twinbox-cli for its program.
+        "integration-tests" => {
+            &["twinbox", "twinbox-testkit", "twinbox-cli", "twinbox-core", "twinbox-relay"]
+        }
         "twinbox-bench" => &["twinbox", "twinbox-testkit"],
         "xtask" => &["twinbox-testkit"],
         _ => return None,

@@ -3,6 +3,7 @@ use super::{
     restore::{Other, address, tool},
     *,
 };
+use crate::ops::tool::Tool;
 use sqlx::{PgPool, Postgres};
 use twinbox::{ErrorKind, OwnedTx, log::Parked};
 use twinbox_testkit::{
@@ -144,6 +145,22 @@ async fn a_log_goes_on_in_another_database() {
     let other = Other::create(original.url(), "").await;
     tool("pg_restore", &["--exit-on-error", "-d", &other.url, &dump]);
     goes_on_where_it_was(&original, &other.store().await).await;
+    other.drop().await;
+}
+
+/// Which nobody else can work with.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tool_repairs_a_restored_log() {
+    let (original, _folder, dump) = dumped().await;
+    let other = Other::create(original.url(), "").await;
+    tool("pg_restore", &["--exit-on-error", "-d", &other.url, &dump]);
+    let twinbox = Tool::at::<Postgres>(&other.url);
+    let refused = twinbox.ends(4, &["status"]).await;
+    assert!(refused.contains("was restored from a dump"), "{refused}");
+    let told = twinbox.ok(&["destinations", "rebase", "--yes"]).await;
+    assert!(told.contains("11 messages rebased"), "{told}");
+    assert_eq!(twinbox.json(&["audit"]).await[0]["count"], 11);
+    other.store().await.check().await.unwrap();
     other.drop().await;
 }
 

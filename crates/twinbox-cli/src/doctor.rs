@@ -1,0 +1,143 @@
+//! Whether everything is set up so that nothing is lost.
+use crate::{
+    exit::Exit,
+    output::{Output, brief, duration, plain},
+};
+use serde::Serialize;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use twinbox_core::Timestamp;
+use twinbox_sql::{Dialect, Store};
+
+/// How far the clock of the database may be from that of this machine.
+const SKEW_MAX: Duration = Duration::from_secs(5);
+/// A log that is kept for longer than this for a replay.
+const REPLAY_MAX: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Serialize)]
+struct Finding {
+    what: String,
+    /// `ok`, `warning` or `wrong`.
+    verdict: &'static str,
+    found: String,
+}
+
+fn finding(what: &str, verdict: &'static str, found: impl Into<String>) -> Finding {
+    Finding { what: what.to_owned(), verdict, found: found.into() }
+}
+
+/// The tables, their owner, the sentinel, the sequence and a pooler were looked at when the store was opened.
+pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, output: &Output) -> Result<(), Exit> {
+    let version = store.schema_version().await?;
+    let mut findings = vec![
+        finding("tables", "ok", format!("version {version} of service {:?}", store.service())),
+        finding("log", "ok", "it was not restored from a dump, and its sequence caches nothing"),
+    ];
+    findings.extend(store.facts().await?.into_iter().map(|(name, value)| setting(&name, &value)));
+    findings.push(clock(store.now().await?));
+    let readers = store.readers().await?;
+    if readers.is_empty() {
+        findings.push(finding(
+            "destinations",
+            "warning",
+            "none has ever run here: what is published goes nowhere",
+        ));
+    }
+    for reader in &readers {
+        let name = format!("destination {}", reader.name);
+        findings.push(match reader {
+            reader if reader.detached => finding(&name, "wrong", "detached: retire it, and start it again"),
+            reader if reader.blocking > 0 => {
+                finding(&name, "wrong", "a dead letter blocks it: redrive it, or skip it")
+            }
+            reader if reader.lease.is_none() => finding(
+                &name,
+                "wrong",
+                format!("nobody has had it for {}, and the log is kept for it", duration(reader.unowned)),
+            ),
+            reader => match &reader.held {
+                Some(reason) => finding(&name, "warning", format!("held back: {}", brief(&plain(reason)))),
+                None => {
+                    finding(&name, "ok", format!("its oldest message waits for {}", duration(reader.oldest)))
+                }
+            },
+        });
+    }
+    for consumer in store.consumers().await? {
+        let name = format!("consumer {}", consumer.consumer);
+        findings.push(match &consumer.paused {
+            Some(reason) => finding(&name, "warning", format!("held back: {}", brief(&plain(reason)))),
+            None if consumer.silent > Duration::from_secs(60) => {
+                finding(&name, "warning", format!("not heard of for {}", duration(consumer.silent)))
+            }
+            None => finding(&name, "ok", format!("heard of {} ago", duration(consumer.silent))),
+        });
+    }
+    let now = store.now().await?;
+    for replay in store.replays(100).await?.iter().filter(|replay| !replay.state.has_ended()) {
+        let age =
+            Duration::from_micros(u64::try_from(now.as_micros() - replay.made_at.as_micros()).unwrap_or(0));
+        let verdict = if age > REPLAY_MAX { "warning" } else { "ok" };
+        let found = format!("{} for {}, and the log is kept for it", replay.state.as_str(), duration(age));
+        findings.push(finding(&format!("replay {}", replay.id), verdict, found));
+    }
+    for mark in store.purge_marks_since(Timestamp::from_micros(0)).await? {
+        let found = format!("it has forgotten messages up to {}", brief(&mark.time.to_string()));
+        findings.push(finding(&format!("inbox of {}", mark.consumer), "ok", found));
+    }
+    let columns = [("verdict", "verdict"), ("what", "what"), ("found", "found")];
+    output.list(&columns, &findings, "");
+    match findings.iter().filter(|finding| finding.verdict == "wrong").count() {
+        0 => Ok(()),
+        _ => Err(Exit::alarm()),
+    }
+}
+
+/// What is committed survives a power cut only so.
+fn setting(name: &str, value: &str) -> Finding {
+    let durable = match name {
+        "fsync" | "full_page_writes" => value == "on",
+        "synchronous_commit" => value != "off",
+        "journal_mode" => value == "wal",
+        // 2 is FULL, 3 is EXTRA.
+        "synchronous" => ["2", "3"].contains(&value),
+        _ => true,
+    };
+    match durable {
+        true => finding(name, "ok", value),
+        false => {
+            finding(name, "wrong", format!("{value}: what was committed can be lost when the power fails"))
+        }
+    }
+}
+
+fn clock(database: Timestamp) -> Finding {
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let here = i64::try_from(here.as_micros()).unwrap_or(i64::MAX);
+    let skew = Duration::from_micros(here.abs_diff(database.as_micros()));
+    match skew > SKEW_MAX {
+        true => finding("clock", "warning", format!("the database is {} from this machine", duration(skew))),
+        false => finding("clock", "ok", "that of the database and that of this machine agree"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_power_cut_would_lose_is_wrong() {
+        for (name, value, verdict) in [
+            ("fsync", "on", "ok"),
+            ("fsync", "off", "wrong"),
+            ("synchronous_commit", "off", "wrong"),
+            ("synchronous_commit", "local", "ok"),
+            ("journal_mode", "delete", "wrong"),
+            ("synchronous", "1", "wrong"),
+            ("synchronous", "2", "ok"),
+            ("server_version", "15.1", "ok"),
+        ] {
+            assert_eq!(setting(name, value).verdict, verdict, "{name} {value}");
+        }
+        assert_eq!(clock(Timestamp::from_micros(0)).verdict, "warning");
+    }
+}

@@ -1,0 +1,6 @@
+//! The program `twinbox`.
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    twinbox_cli::main()
+}

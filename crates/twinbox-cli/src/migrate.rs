@@ -1,0 +1,90 @@
+//! The tables.
+use crate::{
+    exit::Exit,
+    output::{Output, say},
+    place::{Connection, Place},
+};
+use clap::Subcommand;
+use serde::Serialize;
+use twinbox_sql::{Dialect, Store};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MigrateCommand {
+    /// Bring the tables up to this version, or make them. Needs the right to create tables.
+    Up {
+        /// The service that owns them. Needed when they are new.
+        #[arg(long, value_name = "NAME")]
+        service: Option<String>,
+    },
+    /// Which version the tables have, and which this tool brings.
+    Status,
+    /// Print what `up` runs on an empty database, for review or for another tool.
+    Sql {
+        /// The service that will own them.
+        #[arg(long, value_name = "NAME")]
+        service: String,
+    },
+}
+
+pub(crate) async fn run(command: MigrateCommand, place: &Place, output: &Output) -> Result<(), Exit> {
+    match place.connection()? {
+        Connection::Postgres(pool) => on(command, pool, place, output).await,
+        Connection::Sqlite(file) => {
+            if !file.exists() && matches!(command, MigrateCommand::Status) {
+                return Err(Exit::not_found(format!("there is no file {}", file.display())));
+            }
+            on(command, twinbox_sql::sqlite::open(file).await?, place, output).await
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Version {
+    service: Option<String>,
+    version: i64,
+    newest: i64,
+}
+
+async fn on<DB: Dialect>(
+    command: MigrateCommand,
+    pool: sqlx::Pool<DB>,
+    place: &Place,
+    output: &Output,
+) -> Result<(), Exit> {
+    match command {
+        MigrateCommand::Sql { service } => {
+            say(&Store::with_options(pool, &service, place.options())?.migrations_sql());
+            Ok(())
+        }
+        MigrateCommand::Up { service: Some(service) } => {
+            Store::with_options(pool, &service, place.options())?.migrate().await?;
+            say("The tables are up to date.");
+            Ok(())
+        }
+        MigrateCommand::Up { service: None } => {
+            Store::found(pool, place.options()).await?.migrate().await?;
+            say("The tables are up to date.");
+            Ok(())
+        }
+        MigrateCommand::Status => {
+            let store = Store::found(pool, place.options()).await?;
+            let version = store.schema_version().await?;
+            let found = Version {
+                service: Some(store.service().to_owned()),
+                version,
+                newest: Store::<DB>::NEWEST_SCHEMA,
+            };
+            output.one(&found, || {
+                let service = store.service();
+                match version < found.newest {
+                    true => format!(
+                        "The tables of {service:?} are at version {version}; this tool brings {}.",
+                        found.newest
+                    ),
+                    false => format!("The tables of {service:?} are at version {version}: up to date."),
+                }
+            });
+            Ok(())
+        }
+    }
+}

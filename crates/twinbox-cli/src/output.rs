@@ -1,0 +1,206 @@
+//! What is printed: tables for people, JSON for programs.
+use clap::{Args, ValueEnum};
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+use serde_json::Value;
+use std::{
+    io::{ErrorKind, IsTerminal as _, Write as _},
+    time::Duration,
+};
+use twinbox_core::Timestamp;
+
+#[derive(Debug, Args)]
+pub(crate) struct OutputArguments {
+    /// How to print what was found.
+    #[arg(short, long, global = true, value_enum, default_value = "table", env = "TWINBOX_OUTPUT")]
+    output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// One JSON value.
+    Json,
+    /// A JSON value a line.
+    Jsonl,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    format: Format,
+}
+
+/// Characters of a cell.
+const CELL_MAX: usize = 48;
+
+/// A column of a table: its title, and the field of the record. Fields that end in `_seconds` are printed as durations.
+pub(crate) type Column = (&'static str, &'static str);
+
+impl Output {
+    pub(crate) fn new(arguments: &OutputArguments) -> Self {
+        Self { format: arguments.output }
+    }
+
+    /// Whether a person reads it.
+    pub(crate) fn is_table(&self) -> bool {
+        self.format == Format::Table
+    }
+
+    /// Records of one sort.
+    pub(crate) fn list(&self, columns: &[Column], records: &[impl Serialize], none: &str) {
+        let values: Vec<Value> = records.iter().map(value).collect();
+        match self.format {
+            Format::Table if values.is_empty() => say(none),
+            Format::Table => say(&table(columns, &values)),
+            Format::Json => say(&pretty(&Value::Array(values))),
+            Format::Jsonl => values.iter().for_each(|value| say(&value.to_string())),
+        }
+    }
+
+    /// Records of one sort that are too wide for a table, and how each is told to a person.
+    pub(crate) fn blocks<T: Serialize>(&self, records: &[T], none: &str, told: impl Fn(&T) -> String) {
+        match self.format {
+            Format::Table if !records.is_empty() => {
+                say(&records.iter().map(told).collect::<Vec<_>>().join("\n\n"));
+            }
+            _ => self.list(&[], records, none),
+        }
+    }
+
+    /// One record, and how it is told to a person.
+    pub(crate) fn one(&self, record: &impl Serialize, told: impl FnOnce() -> String) {
+        match self.format {
+            Format::Table => say(&told()),
+            Format::Json => say(&pretty(&value(record))),
+            Format::Jsonl => say(&value(record).to_string()),
+        }
+    }
+}
+
+fn value(record: &impl Serialize) -> Value {
+    serde_json::to_value(record).unwrap_or(Value::Null)
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+/// A table of records, as wide as the terminal.
+pub(crate) fn table_of(columns: &[Column], records: &[impl Serialize]) -> String {
+    table(columns, &records.iter().map(value).collect::<Vec<_>>())
+}
+
+fn table(columns: &[Column], records: &[Value]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    if std::io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
+    table.set_header(columns.iter().map(|(title, _)| title.to_uppercase()));
+    for record in records {
+        table.add_row(columns.iter().map(|(_, field)| cell(field, &record[*field])));
+    }
+    let lines = table.to_string();
+    lines.lines().map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end()).collect::<Vec<_>>().join("\n")
+}
+
+fn cell(field: &str, value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => brief(&plain(text)),
+        Value::Bool(yes) => (if *yes { "yes" } else { "no" }).to_owned(),
+        Value::Number(number) if field.ends_with("_seconds") => {
+            duration(Duration::try_from_secs_f64(number.as_f64().unwrap_or_default()).unwrap_or_default())
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Without the fraction of a second of a time, and without line breaks and what is beyond the bound of a cell.
+pub(crate) fn brief(text: &str) -> String {
+    if Timestamp::parse(text).is_some()
+        && let Some((seconds, _)) = text.split_once('.')
+    {
+        return format!("{seconds}Z");
+    }
+    let line = text.replace('\n', " ");
+    let cut: String = line.chars().take(CELL_MAX).collect();
+    if cut.len() < line.len() { cut + "…" } else { cut }
+}
+
+/// The two largest units of a duration.
+pub(crate) fn duration(duration: Duration) -> String {
+    let whole = if duration < Duration::from_secs(1) {
+        Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    } else {
+        Duration::from_secs(duration.as_secs())
+    };
+    let text = humantime::format_duration(whole).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// Without what a terminal would take for a command: a message may say anything.
+pub(crate) fn plain(text: &str) -> String {
+    let hidden = |c: char| {
+        c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if hidden(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// To stdout. Whoever has read enough ends the program without a word.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = writeln!(out, "{text}") {
+        std::process::exit(if error.kind() == ErrorKind::BrokenPipe { 0 } else { 1 });
+    }
+}
+
+/// To stderr: what is about to happen, and what a person should know beside the data.
+pub(crate) fn note(text: &str) {
+    eprintln!("{}", plain(text));
+}
+
+/// `1 message`, `2 messages`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    let digits = count.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group));
+    let number = groups.collect::<Vec<_>>().join(",");
+    if count == 1 { format!("{number} {one}") } else { format!("{number} {one}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_no_commands() {
+        assert_eq!(plain("a\u{1b}[31mb\u{7}\r\nc\u{202e}d"), "a\\u{1b}[31mb\\u{7}\\r\nc\\u{202e}d");
+    }
+
+    #[test]
+    fn a_cell_is_brief() {
+        let told =
+            ["2026-11-22T14:57:39.909175Z", "2026-11-22T14:57:39Z", "a\nb", &"é".repeat(49)].map(brief);
+        let second = "2026-11-22T14:57:39Z";
+        assert_eq!(told, [second, second, "a b", &("é".repeat(48) + "…")]);
+    }
+
+    #[test]
+    fn numbers_and_durations_are_told_as_people_do() {
+        assert_eq!(
+            ["1 letter", "0 letters", "1,234,567 letters"],
+            [1, 0, 1_234_567].map(|n| counted(n, "letter"))
+        );
+        let told = [0, 250, 61_000, 90_061_000].map(|ms| duration(Duration::from_millis(ms)));
+        assert_eq!(told, ["0s", "250ms", "1m 1s", "1day 1h"]);
+    }
+
+    #[test]
+    fn a_table_says_what_its_records_say() {
+        let records =
+            [serde_json::json!({"name": "nats", "oldest_seconds": 61.2, "held": null, "alive": true})];
+        let columns = [("name", "name"), ("oldest", "oldest_seconds"), ("held", "held"), ("alive", "alive")];
+        assert_eq!(table_of(&columns, &records), "NAME  OLDEST  HELD  ALIVE\nnats  1m 1s   -     yes");
+    }
+}

@@ -1,0 +1,9 @@
+//! The operator's tool: only its program touches what it is about.
+mod book;
+mod changes;
+mod injection;
+mod killed;
+mod letters;
+mod replay;
+mod runbook;
+pub(crate) mod tool;

@@ -1,0 +1,67 @@
+//! The README of the tool, as steps that are taken.
+use super::tool::{Ran, Tool};
+use crate::consumer::support::{TestDb, World, soon};
+
+pub(super) const README: &str = include_str!("../../../../crates/twinbox-cli/README.md");
+
+/// The steps of an incident: commands, and what others have to do.
+fn incident(title: &str) -> Vec<&'static str> {
+    let section =
+        README.split("\n### ").find(|section| section.starts_with(title)).expect("it is in the README");
+    let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    block.lines().collect()
+}
+
+/// The words of a command as a shell takes them.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut quoted) = (vec![String::new()], false);
+    for c in line.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            c => words.last_mut().unwrap().push(c),
+        }
+    }
+    assert_eq!(words.remove(0), "twinbox", "{line}");
+    words
+}
+
+/// Goes through the steps of one incident.
+pub(super) struct Book {
+    tool: Tool,
+    steps: std::vec::IntoIter<&'static str>,
+    pub(super) folder: tempfile::TempDir,
+}
+
+impl Book {
+    pub(super) fn open<DB: TestDb>(world: &World<DB>, title: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { tool: Tool::of(world), steps: incident(title).into_iter(), folder }
+    }
+
+    /// Runs the next command.
+    pub(super) async fn ran(&mut self) -> Ran {
+        let line = self.steps.next().expect("there is another step");
+        let words = words(line);
+        let mut command = self.tool.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let ran = soon(command.current_dir(self.folder.path()).output()).await.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
+    }
+
+    /// The same; it ends well, and says this.
+    pub(super) async fn says(&mut self, what: &str) {
+        let ran = self.ran().await;
+        assert!(ran.code == 0 && format!("{}{}", ran.out, ran.err).contains(what), "{what:?}: {ran:?}");
+    }
+
+    /// The next step is somebody else's.
+    pub(super) fn others(&mut self, begins: &str) {
+        let line = self.steps.next().expect("there is another step");
+        assert!(line.starts_with(&format!("# {begins}")), "{line}");
+    }
+
+    pub(super) fn close(mut self) {
+        assert_eq!(self.steps.next(), None, "every step was taken");
+    }
+}

@@ -1,0 +1,245 @@
+//! Holding back, looking at one message, and how everything is told.
+use super::tool::Tool;
+use crate::consumer::{
+    running::{publish, run_until},
+    support::{Placed, TestDb, World, cases, effect, eventually, soon},
+};
+use serde_json::json;
+use std::time::Duration;
+use twinbox::{
+    CancellationToken, Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler,
+    log::{Parked, Reader, ReaderOptions},
+};
+use uuid::Uuid;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[event_handler(consumer = "billing.invoice")]
+async fn invoice<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    match order.n {
+        13 => Err(HandlerError::reject("unlucky")),
+        n => Ok(effect::<DB>(tx, n).await?),
+    }
+}
+
+fn consumer<DB: TestDb>(world: &World<DB>) -> Consumer<DB, ()> {
+    Consumer::new((**world).clone(), ()).handler::<invoice>()
+}
+
+/// The first act after a bad deployment. It holds over restarts.
+async fn a_paused_consumer_takes_nothing_until_it_is_resumed<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let tool = Tool::of(&world);
+    tool.ends(3, &["consumers", "pause", "billing.invoice", "--yes"]).await;
+    publish(&world, 0..1).await;
+    run_until(consumer(&world), async || world.effects().await.len() == 1).await;
+    tool.ok(&["consumers", "pause", "billing.invoice", "--yes", "--reason", "bad deploy"]).await;
+    publish(&world, 1..2).await;
+    let (starting, stop) = (consumer(&world), CancellationToken::new());
+    let status = starting.status();
+    let running = tokio::spawn(starting.run(stop.clone()));
+    let paused = |one: &twinbox::ConsumerStatus| one.state == twinbox::ConsumerState::Paused;
+    eventually(async || status.consumers().iter().any(paused).then_some(())).await;
+    assert!(status.is_ready());
+    let told = tool.json(&["consumers", "list"]).await;
+    assert_eq!((&told[0]["state"], &told[0]["paused"]), (&json!("held"), &json!("bad deploy")));
+    assert_eq!(world.effects().await.len(), 1);
+    tool.ok(&["consumers", "resume", "billing.invoice", "--yes"]).await;
+    eventually(async || (world.effects().await.len() == 2).then_some(())).await;
+    // And while it runs.
+    tool.ok(&["consumers", "pause", "billing.invoice", "--yes"]).await;
+    eventually(async || status.consumers().iter().any(paused).then_some(())).await;
+    stop.cancel();
+    soon(running).await.unwrap().unwrap();
+}
+
+/// What became of one message, by either of its ids.
+async fn a_message_is_followed_through_everything<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let tool = Tool::of(&world);
+    publish(&world, 13..15).await;
+    run_until(consumer(&world), async || world.rows("inbox").await == 2).await;
+    let published = world.published("orders.placed", 10).await.unwrap();
+    let (unlucky, fine) = (&published[0], &published[1]);
+    let by_message_id = fine.message_id().to_string();
+    for id in [&fine.id, &by_message_id] {
+        let shown = tool.json(&["message", "show", id]).await;
+        assert_eq!(shown["logged"][0]["event_id"], json!(fine.id));
+        let destination = &shown["logged"][0]["destinations"][0];
+        assert_eq!(destination, &json!({"destination": "consumer:billing.invoice", "state": "settled"}));
+        assert_eq!(shown["consumers"][0]["state"], "processed");
+    }
+    let shown = tool.json(&["message", "show", &unlucky.id]).await;
+    assert_eq!(
+        (&shown["consumers"][0]["state"], &shown["dead_letters"][0]["error"]),
+        (&json!("rejected"), &json!("unlucky"))
+    );
+    let told = tool.ok(&["message", "show", &unlucky.id]).await;
+    assert!(told.contains("billing.invoice: rejected at") && told.contains("\"n\": 13"), "{told}");
+    publish(&world, 20..21).await;
+    let pending = &world.published("orders.placed", 10).await.unwrap()[2];
+    let shown = tool.json(&["message", "show", &pending.id]).await;
+    assert_eq!(shown["logged"][0]["destinations"][0]["state"], "pending");
+    tool.ends(3, &["message", "show", "nothing"]).await;
+}
+
+async fn park<DB: TestDb>(world: &World<DB>, parked: Parked) {
+    let options = ReaderOptions::new().parking(true);
+    let mut reader = Reader::open(world, "nats", Uuid::now_v7(), options).await.unwrap().unwrap();
+    let mut left = 1;
+    while left > 0 {
+        for entry in soon(reader.next(1)).await.unwrap() {
+            reader.park(entry, parked, 3, "nats.10077");
+            left -= 1;
+        }
+    }
+    reader.close().await.unwrap();
+}
+
+/// One key is stuck behind a dead letter: it goes on, or the letter is tried again.
+async fn a_stuck_key_is_let_go_on<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let tool = Tool::of(&world);
+    publish(&world, 1..2).await;
+    park(&world, Parked::DeadHoldingKey).await;
+    let letters = tool.json(&["dead-letters", "list", "--each"]).await;
+    assert_eq!(
+        (&letters[0]["id"], &letters[0]["of"], &letters[0]["error"]),
+        (&json!("nats@1"), &json!("nats"), &json!("nats.10077"))
+    );
+    let shown = tool.json(&["dead-letters", "show", "nats@1"]).await;
+    assert_eq!(shown["payload"], json!({"n": 1}));
+    tool.ends(3, &["destinations", "unblock", "nats", "2", "--yes"]).await;
+    tool.ends(3, &["destinations", "unblock", "nuts", "1", "--yes"]).await;
+    tool.ok(&["destinations", "unblock", "nats", "1", "--yes"]).await;
+    tool.ends(3, &["destinations", "unblock", "nats", "1", "--yes"]).await;
+    let holding = format!("SELECT count(*) FROM {} WHERE holds = true", DB::table_of("parked"));
+    assert_eq!(world.number(&*holding).await, 0);
+    tool.ok(&["dead-letters", "redrive", "nats@1", "--yes"]).await;
+    let waiting =
+        format!("SELECT count(*) FROM {} WHERE state = 'waiting' AND attempts = 0", DB::table_of("parked"));
+    assert_eq!((world.number(waiting).await, world.number(&*holding).await), (1, 1));
+    let id = world.published("orders.placed", 1).await.unwrap()[0].id.clone();
+    tool.ok(&["destinations", "skip", "nats", &id, "--yes"]).await;
+    tool.ends(3, &["destinations", "skip", "nats", &id, "--yes"]).await;
+    assert_eq!(world.number(holding).await, 0);
+    tool.ok(&["dead-letters", "discard", "nats@1", "--yes", "--reason", "gone"]).await;
+    assert_eq!(world.rows("parked").await, 0);
+    tool.ok(&["destinations", "retire", "nats", "--yes"]).await;
+    assert_eq!(tool.json(&["destinations", "list"]).await, json!([]));
+}
+
+/// The names of all fields, which programs go by.
+async fn what_is_printed_as_json_has_these_fields<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let tool = Tool::of(&world);
+    publish(&world, 13..14).await;
+    run_until(consumer(&world), async || world.rows("inbox").await == 1).await;
+    tool.ok(&["destinations", "pause", "consumer:billing.invoice", "--yes"]).await;
+    tool.ok(&["replay", "resend", "run", "--to", "consumer:billing.invoice", "--no-wait", "--yes"]).await;
+    let fields = |value: &serde_json::Value| {
+        let record = value.as_array().map_or(value, |records| &records[0]);
+        record.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
+    };
+    let status = tool.json(&["status", "--max-unowned", "1h"]).await;
+    for (printed, expected) in [
+        (status.clone(), "alarms consumers destinations replays service"),
+        (
+            status["destinations"].clone(),
+            "backlog backlog_is_counted_to blocking dead held lease_seconds name oldest_seconds state waiting",
+        ),
+        (status["consumers"].clone(), "consumer dead_letters parked_deliveries paused silent_seconds state"),
+        (status["replays"].clone(), "done id selected state to"),
+        (
+            tool.json(&["replay", "status"]).await,
+            "consumer destination done ended_at id kind made_at made_by rate reason refused selected selection \
+             standing state to token",
+        ),
+        (
+            tool.json(&["replay", "resend", "plan", "--to", "consumer:billing.invoice"]).await,
+            "consumer destination forgotten kind sample selected selection types",
+        ),
+        (
+            tool.json(&["dead-letters", "list"]).await,
+            "by error event_type fingerprint first_died_at last_died_at letters newest of reason redriven",
+        ),
+        (
+            tool.json(&["dead-letters", "list", "--each"]).await,
+            "attempts by died_at error event_id event_type fingerprint id key message_id of reason redriven source time",
+        ),
+        (tool.json(&["audit"]).await, "at count id reason target what who"),
+        (tool.json(&["migrate", "status"]).await, "newest service version"),
+        (tool.json(&["config"]).await, "from name value"),
+    ] {
+        assert_eq!(fields(&printed), expected);
+    }
+    let lines = tool.ok(&["audit", "-o", "jsonl"]).await;
+    assert_eq!(lines.lines().count(), 2);
+}
+
+/// 7 tells a monitor that something is wrong, and what.
+async fn the_status_ends_with_an_alarm<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let tool = Tool::of(&world);
+    assert!(tool.ok(&["status"]).await.contains("Nothing is wrong"));
+    publish(&world, 0..1).await;
+    park(&world, Parked::Blocking).await;
+    let ran = tool.run(&["status", "--max-unowned", "0s"]).await;
+    assert_eq!(ran.code, 7, "{ran:?}");
+    assert!(
+        ran.out.contains("a dead letter blocks nats") && ran.out.contains("nobody has had nats"),
+        "{ran:?}"
+    );
+    assert!(!ran.out.contains('\u{1b}'), "no colours, no cursor: {ran:?}");
+}
+
+/// A doctor finds what is wrong before somebody loses something by it.
+async fn a_doctor_says_what_is_set_up_and_what_is_wrong<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let tool = Tool::of(&world);
+    publish(&world, 0..1).await;
+    park(&world, Parked::Blocking).await;
+    let ran = tool.run(&["doctor", "-o", "json"]).await;
+    assert_eq!(ran.code, 7, "{ran:?}");
+    let findings: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let verdict = |what: &str| {
+        let found = findings.as_array().unwrap().iter().find(|finding| finding["what"] == what);
+        found.unwrap_or_else(|| panic!("{what}: {findings}"))["verdict"].clone()
+    };
+    assert_eq!((verdict("tables"), verdict("clock")), (json!("ok"), json!("ok")));
+    assert_eq!(verdict("destination nats"), "wrong");
+    let durable = if DB::MODULE == "sqlite" { "synchronous" } else { "full_page_writes" };
+    assert!(["ok", "wrong"].contains(&verdict(durable).as_str().unwrap()));
+}
+
+/// What a consumer has put aside is told, and can be tried at once.
+async fn parked_deliveries_are_told_and_tried_at_once<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let tool = Tool::of(&world);
+    publish(&world, 0..1).await;
+    run_until(consumer(&world), async || world.effects().await.len() == 1).await;
+    world.create_places("billing.invoice", 1, &["orders.placed".to_owned()]).await.unwrap();
+    let taken = world.take_partition("billing.invoice", 0, Uuid::now_v7(), HOUR).await.unwrap();
+    let (fence, _) = taken.expect("nobody has it");
+    let message = crate::consumer::support::placed(7);
+    world.park_deliveries("billing.invoice", fence, &[(message.clone(), HOUR)]).await.unwrap();
+    let parked = tool.json(&["consumers", "parked", "billing.invoice"]).await;
+    assert_eq!((&parked[0]["event_id"], &parked[0]["key"]), (&json!(message.id), &json!("7")));
+    assert!(world.due_deliveries("billing.invoice", 0, 10).await.unwrap().is_empty());
+    tool.ok(&["consumers", "retry", "billing.invoice", "--key", "8", "--yes"]).await;
+    assert!(world.due_deliveries("billing.invoice", 0, 10).await.unwrap().is_empty());
+    tool.ok(&["consumers", "retry", "billing.invoice", "--yes"]).await;
+    assert_eq!(world.due_deliveries("billing.invoice", 0, 10).await.unwrap().len(), 1);
+}
+
+cases! {
+    both: [
+        a_doctor_says_what_is_set_up_and_what_is_wrong,
+        parked_deliveries_are_told_and_tried_at_once,
+        a_paused_consumer_takes_nothing_until_it_is_resumed,
+        a_message_is_followed_through_everything,
+        a_stuck_key_is_let_go_on,
+        what_is_printed_as_json_has_these_fields,
+        the_status_ends_with_an_alarm,
+    ]
+}

@@ -1,0 +1,96 @@
+//! What people type is data, wherever it goes.
+use super::tool::Tool;
+use crate::consumer::{
+    running::{publish, run_until},
+    support::{Placed, TestDb, World, cases, effect},
+};
+use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Tx, event_handler};
+
+#[event_handler(consumer = "billing.invoice")]
+async fn invoice<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    Ok(effect::<DB>(tx, order.n).await?)
+}
+
+const CORPUS: [&str; 16] = [
+    "'",
+    "''; DROP TABLE effects; --",
+    "' OR '1'='1",
+    "\" OR \"\"=\"",
+    "$1",
+    "?",
+    "{outbox}",
+    "%",
+    "_",
+    "\\",
+    "\u{1b}[31mred\u{7}",
+    "a\r\nb",
+    "\u{202e}olleh",
+    "*",
+    ">",
+    "é\u{1f600}",
+];
+
+/// PITFALLS row 48
+async fn row_48_nothing_typed_becomes_sql<DB: TestDb>() {
+    let (world, long) = (World::<DB>::new().await, "x".repeat(5000));
+    publish(&world, 0..3).await;
+    let consumer = Consumer::new((*world).clone(), ()).handler::<invoice>();
+    run_until(consumer, async || world.rows("inbox").await == 3).await;
+    let tool = Tool::of(&world);
+    let to = ["replay", "resend", "plan", "--to", "consumer:billing.invoice"];
+    for text in CORPUS.into_iter().chain([&*long]) {
+        for option in ["--key", "--id", "--source", "--correlation-id", "--since", "--until", "--type"] {
+            let ran = tool.run(&[&to[..], &[&format!("{option}={text}"), "-o", "json"]].concat()).await;
+            // What is no time and no pattern is used wrongly, what is too long is refused, the rest selects nothing.
+            let selects_all = option == "--type" && text == ">";
+            match ran.code {
+                0 => {
+                    let plan: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+                    assert_eq!(plan["selected"], if selects_all { 3 } else { 0 }, "{option} {text:?}");
+                }
+                2 => {
+                    assert!(["--since", "--until", "--type"].contains(&option), "{option} {text:?}: {ran:?}")
+                }
+                4 => assert_eq!(text, long, "{option} {text:?}: {ran:?}"),
+                _ => panic!("{option} {text:?}: {ran:?}"),
+            }
+        }
+        for arguments in [
+            &["replay", "resend", "plan", "--to", text][..],
+            &["destinations", "pause", text, "--yes"],
+            &["destinations", "unblock", "consumer:billing.invoice", text, "--yes"],
+            &["destinations", "skip", "consumer:billing.invoice", text, "--yes"],
+            &["destinations", "retire", text, "--yes"],
+            &["consumers", "pause", text, "--yes"],
+            &["message", "show", text],
+            &["dead-letters", "redrive", "--yes", "--key", text],
+            &["dead-letters", "redrive", "--yes", "--consumer", text],
+            &["dead-letters", "discard", "--yes", "--reason", text, "--group", text],
+        ] {
+            let ran = tool.run(arguments).await;
+            assert_eq!(ran.code, 3, "{arguments:?}: {ran:?}");
+            assert!(!ran.err.contains('\u{1b}') && !ran.err.contains('\u{202e}'), "{ran:?}");
+        }
+        let letter = tool.run(&["dead-letters", "show", text]).await;
+        assert_eq!(letter.code, 2, "{letter:?}");
+        // A name of tables is refused before it is one.
+        let namespace = tool.run(&["status", &format!("--namespace={text}")]).await;
+        assert_eq!(namespace.code, 4, "{text:?}: {namespace:?}");
+        // It comes back as it was typed, and harmless on a terminal.
+        let pause =
+            ["destinations", "pause", "consumer:billing.invoice", "--yes", "--reason", text, "--as", text];
+        tool.ok(&pause).await;
+        let told = tool.run(&["status"]).await;
+        assert!(!told.out.contains('\u{1b}') && !told.out.contains('\u{202e}'), "{told:?}");
+        if text != long {
+            let readers = tool.json(&["destinations", "list"]).await;
+            assert_eq!(readers[0]["held"].as_str(), Some(text));
+            assert_eq!(tool.json(&["audit"]).await[0]["who"].as_str(), Some(text));
+        }
+    }
+    assert_eq!((world.effects().await.len(), world.rows("outbox").await), (3, 3));
+}
+
+cases! {
+    both: [row_48_nothing_typed_becomes_sql]
+}

@@ -1,0 +1,166 @@
+//! `twinbox dead-letters`.
+use super::tool::Tool;
+use crate::consumer::{
+    running::{publish, run_until},
+    support::{Placed, TestDb, World, cases, effect, eventually, soon},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use twinbox::{
+    CancellationToken, Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler,
+    inbox::Claimed,
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A deployment that is broken or not.
+#[derive(Default)]
+struct Deployment {
+    mended: AtomicBool,
+}
+
+/// Broken, it rejects what is even in one way and what is odd in another.
+#[event_handler(consumer = "billing.invoice")]
+async fn invoice<DB: Dialect>(
+    deployed: &Arc<Deployment>,
+    tx: &mut Tx<'_, DB>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    match (deployed.mended.load(SeqCst), order.n % 2) {
+        (true, _) => Ok(effect::<DB>(tx, order.n).await?),
+        (false, 0) => Err(HandlerError::reject(format!("order {} has no customer", order.n))),
+        (false, _) => Err(HandlerError::reject("the printer is on fire")),
+    }
+}
+
+fn consumer<DB: TestDb>(world: &World<DB>, deployed: &Arc<Deployment>) -> Consumer<DB, Arc<Deployment>> {
+    Consumer::new((**world).clone(), deployed.clone()).handler::<invoice>()
+}
+
+/// A bad deployment has dead-lettered everything: the groups say what is wrong, and what was mended runs.
+async fn what_a_bad_deployment_gave_up_is_redriven<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    publish(&world, 0..30).await;
+    run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == 30).await;
+    let tool = Tool::of(&world);
+    let groups = tool.json(&["dead-letters", "list"]).await;
+    let groups = groups.as_array().unwrap();
+    assert_eq!(groups.len(), 2, "{groups:?}");
+    assert!(
+        groups.iter().all(|group| group["letters"] == 15 && group["of"] == "billing.invoice"),
+        "{groups:?}"
+    );
+    let customer = groups.iter().find(|group| group["error"].as_str().unwrap().contains("customer")).unwrap();
+    let fingerprint = customer["fingerprint"].as_str().unwrap();
+    let each = tool.json(&["dead-letters", "list", "--each", "--group", fingerprint]).await;
+    assert_eq!(each.as_array().unwrap().len(), 15);
+    let one = tool.json(&["dead-letters", "show", each[0]["id"].as_str().unwrap()]).await;
+    assert_eq!(one["reason"], "rejected");
+    assert_eq!(one["payload"]["n"].as_i64().map(|n| n % 2), Some(0));
+    tool.ends(2, &["dead-letters", "redrive", "--yes"]).await;
+    tool.ends(3, &["dead-letters", "redrive", "--yes", "--group", "ffffffffffff"]).await;
+
+    // While it is broken, they come back.
+    let redrive = ["dead-letters", "redrive", "--yes", "--group", fingerprint];
+    assert!(tool.ok(&redrive).await.contains("15 dead letters back at work"));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(consumer(&world, &deployed).run(stop.clone()));
+    let twice = format!(
+        "SELECT count(*) FROM {} WHERE attempts = 2 AND redrives_left = 0",
+        DB::table_of("dead_letters")
+    );
+    eventually(async || (world.number(&*twice).await == 15).then_some(())).await;
+    assert_eq!((world.effects().await.len(), world.rows("dead_letters").await), (0, 30));
+
+    deployed.mended.store(true, SeqCst);
+    tool.ok(&["dead-letters", "redrive", "--yes", "--consumer", "billing.invoice", "--rate", "200"]).await;
+    eventually(async || (world.rows("dead_letters").await == 0).then_some(())).await;
+    assert_eq!(world.effects().await, Vec::from_iter(0..30));
+    let processed = format!("SELECT count(*) FROM {} WHERE state = 'processed'", DB::table_of("inbox"));
+    assert_eq!(world.number(processed).await, 30);
+    stop.cancel();
+    soon(running).await.unwrap().unwrap();
+    assert_eq!(tool.json(&["audit"]).await[0]["count"], 30);
+}
+
+/// What is discarded does not run, also when a duplicate comes late.
+async fn what_is_discarded_never_runs<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    publish(&world, 0..4).await;
+    run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == 4).await;
+    let tool = Tool::of(&world);
+    tool.ends(2, &["dead-letters", "discard", "--yes", "--all"]).await;
+    let told = tool.ok(&["dead-letters", "discard", "--yes", "--all", "--reason", "test orders"]).await;
+    assert!(told.contains("4 dead letters discarded"), "{told}");
+    deployed.mended.store(true, SeqCst);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(consumer(&world, &deployed).run(stop.clone()));
+    tool.ok(&["replay", "resend", "run", "--to", "consumer:billing.invoice", "--yes"]).await;
+    stop.cancel();
+    soon(running).await.unwrap().unwrap();
+    assert_eq!((world.effects().await.len(), world.rows("dead_letters").await), (0, 0));
+    assert_eq!(tool.json(&["audit"]).await[1]["reason"], "test orders");
+}
+
+/// It was taken to be tried again, waits for its turn, and is discarded meanwhile.
+async fn what_is_discarded_before_its_turn_does_not_run<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    publish(&world, 0..1).await;
+    run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == 1).await;
+    let tool = Tool::of(&world);
+    tool.ok(&["dead-letters", "redrive", "--all", "--yes"]).await;
+    let taken = world.take_redriven("billing.invoice", 8, HOUR).await.unwrap();
+    assert_eq!((taken.len(), taken[0].attempts_left), (1, 2));
+    world.give_back(&taken[0], Duration::ZERO).await.unwrap();
+    let taken = world.take_redriven("billing.invoice", 8, HOUR).await.unwrap();
+    assert_eq!(taken[0].attempts_left, 2, "what was no try does not count");
+    tool.ok(&["dead-letters", "discard", "--all", "--yes", "--reason", "never mind"]).await;
+    let claimed = world.claim_letter("billing.invoice", &taken[0]).await.unwrap();
+    assert!(matches!(claimed, Claimed::Duplicate(earlier) if earlier.state == "rejected"));
+    assert_eq!((world.rows("inbox").await, world.effects().await.len()), (1, 0));
+}
+
+/// A payload is mended in a file, and comes back as a new message that names the old one; imported twice it is one.
+async fn what_is_exported_can_be_mended_and_imported<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    publish(&world, 7..8).await;
+    run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == 1).await;
+    let (tool, folder) = (Tool::of(&world), tempfile::tempdir().unwrap());
+    let file = folder.path().join("letters.jsonl");
+    let file = file.to_str().unwrap();
+    tool.ok(&["dead-letters", "export", "--all", "--file", file]).await;
+    tool.ends(1, &["dead-letters", "export", "--all", "--file", file]).await;
+    let text = std::fs::read_to_string(file).unwrap();
+    let old: serde_json::Value = serde_json::from_str(&text).unwrap();
+    std::fs::write(file, text.replace("{\"n\":7}", "{\"n\":70}")).unwrap();
+    deployed.mended.store(true, SeqCst);
+    for _ in 0..2 {
+        tool.ok(&["dead-letters", "import", file, "--yes"]).await;
+    }
+    run_until(consumer(&world, &deployed), async || !world.effects().await.is_empty()).await;
+    assert_eq!(world.effects().await, [70]);
+    let published = world.published("orders.placed", 10).await.unwrap();
+    assert_eq!((published.len(), &published[1].id), (3, &published[2].id));
+    assert_eq!(published[1].causation_id.as_deref(), old["message_id"].as_str());
+    for (bad, says) in
+        [("{", "line 1"), ("{\"x\":1}", "unknown field"), (&*text.replace("orders.placed", "a..b"), "type")]
+    {
+        std::fs::write(file, bad).unwrap();
+        let told = tool.ends(2, &["dead-letters", "import", file, "--yes"]).await;
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+cases! {
+    both: [
+        what_a_bad_deployment_gave_up_is_redriven,
+        what_is_discarded_never_runs,
+        what_is_discarded_before_its_turn_does_not_run,
+        what_is_exported_can_be_mended_and_imported,
+    ]
+}

@@ -1,0 +1,366 @@
+//! The incidents of the tool's README, each from its cause to its end. What is run is what stands there.
+use super::book::{Book, README};
+use crate::{
+    consumer::{
+        running::run_until,
+        support::{TestDb, World, effect, eventually, soon},
+    },
+    relay::rig::{Running, Target},
+};
+use serde::{Deserialize, Serialize};
+use sqlx::Postgres;
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
+use tokio::task::JoinHandle;
+use twinbox::{
+    CancellationToken, Consumer, Delivery, Dialect, Draft, Event, HandlerError, HandlerResult, Tx,
+    event_handler,
+    log::Start,
+    nats::Nats,
+    relay::{OnExhausted, Relay, RelayOptions},
+    replay::Selection,
+};
+use twinbox_testkit::servers::NatsServer;
+
+#[derive(Debug, Serialize, Deserialize, Event)]
+#[event(type = "orders.placed", version = 1)]
+struct Placed {
+    n: i64,
+}
+
+/// A deployment that is mended or not.
+#[derive(Default)]
+struct Deployment {
+    rejects: AtomicBool,
+    wrong: AtomicBool,
+}
+
+#[event_handler(consumer = "billing.invoice")]
+async fn invoice<DB: Dialect>(
+    deployed: &Arc<Deployment>,
+    tx: &mut Tx<'_, DB>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    if deployed.rejects.load(SeqCst) || order.n < 0 {
+        return Err(HandlerError::reject(format!("order {} has no customer", order.n)));
+    }
+    let wrong = if deployed.wrong.load(SeqCst) { 1_000_000 } else { 0 };
+    Ok(effect::<DB>(tx, order.n + wrong).await?)
+}
+
+/// Orders `order-N` of `customer-N`.
+async fn publish<DB: Dialect>(world: &World<DB>, numbers: std::ops::Range<i64>) {
+    publish_sized(world, numbers, 0).await;
+}
+
+async fn publish_sized<DB: Dialect>(world: &World<DB>, numbers: std::ops::Range<i64>, bytes: usize) {
+    let mut tx = world.begin().await.unwrap();
+    for n in numbers {
+        let payload = format!("{{\"n\":{n}}}{}", " ".repeat(bytes));
+        let draft = Draft::raw("orders.placed", 1, payload)
+            .id(format!("order-{n}"))
+            .key(format!("customer-{}", n.abs() % 100));
+        world.outbox().publish_draft(&mut tx, draft).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+}
+
+fn consumer<DB: TestDb>(world: &World<DB>, deployed: &Arc<Deployment>) -> Consumer<DB, Arc<Deployment>> {
+    Consumer::new((**world).clone(), deployed.clone()).handler::<invoice>()
+}
+
+struct Deployed {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), twinbox::ConsumerError>>,
+}
+
+impl Deployed {
+    fn start<DB: Dialect, S: Send + Sync + 'static>(consumer: Consumer<DB, S>) -> Self {
+        let stop = CancellationToken::new();
+        Self { task: tokio::spawn(consumer.run(stop.clone())), stop }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        soon(self.task).await.unwrap().unwrap();
+    }
+}
+
+fn relay(world: &World<Postgres>, target: &Target, options: RelayOptions) -> Running {
+    Running::run(Relay::with_options(
+        (**world).clone(),
+        Nats::with_options(target.existing()).unwrap(),
+        options,
+    ))
+}
+
+/// Waits until the destination has settled that many.
+async fn settled(world: &World<Postgres>, messages: u64) {
+    eventually(async || {
+        let plan = world.plan_replay("nats", &Selection::new()).await;
+        plan.ok().filter(|plan| plan.selected >= messages)
+    })
+    .await;
+}
+
+/// PITFALLS row 14: JetStream's store is wiped, and every consumer ends with one effect for each message.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_14_a_broker_lost_its_disk() {
+    let (world, mut server) = (World::<Postgres>::new().await, NatsServer::start().unwrap());
+    let (target, deployed) = (Target::at(server.url()), Arc::new(Deployment::default()));
+    publish(&world, 0..300).await;
+    let running = Running::start(&world, &target);
+    running.published(300).await;
+    settled(&world, 300).await;
+    // A consumer that has handled the first hundred of them.
+    let over_nats = || consumer(&world, &deployed).transport(target.destination());
+    let consuming = Deployed::start(over_nats());
+    eventually(async || (world.effects().await.len() >= 100).then_some(())).await;
+    consuming.stop().await;
+
+    server.kill().unwrap();
+    server.wipe_store().unwrap();
+    server.restart().unwrap();
+    publish(&world, 300..320).await;
+    running.published(320).await;
+    assert_eq!(target.count().await, 20, "the rest is lost");
+
+    let mut book = Book::open(&world, "A broker lost its disk");
+    book.says("320 messages to nats again").await;
+    book.says("is done: 320 messages").await;
+    let consuming = Deployed::start(over_nats());
+    eventually(async || (world.effects().await.len() == 320).then_some(())).await;
+    book.says("Nothing is wrong").await;
+    book.close();
+    consuming.stop().await;
+    running.stop().await;
+    assert_eq!(world.effects().await, Vec::from_iter(0..320));
+    assert_eq!(world.rows("dead_letters").await, 0);
+}
+
+async fn a_bad_deployment_gives_everything_up<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    deployed.rejects.store(true, SeqCst);
+    publish(&world, 0..4000).await;
+    let bad = Deployed::start(consumer(&world, &deployed));
+    eventually(async || (world.rows("dead_letters").await > 1000).then_some(())).await;
+    let mut book = Book::open(&world, "A bad deployment gives everything up");
+    book.says("It is held back").await;
+    eventually(async || {
+        let before = world.rows("dead_letters").await;
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        (world.rows("dead_letters").await == before).then_some(())
+    })
+    .await;
+    book.says("has no customer").await;
+    book.others("deploy the mended version");
+    bad.stop().await;
+    deployed.rejects.store(false, SeqCst);
+    let mended = Deployed::start(consumer(&world, &deployed));
+    book.says("It goes on").await;
+    book.says("back at work").await;
+    eventually(async || (world.effects().await.len() == 4000).then_some(())).await;
+    book.says("There are no dead letters").await;
+    book.close();
+    mended.stop().await;
+}
+
+async fn a_handler_wrote_wrong_rows_for_an_hour<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    deployed.wrong.store(true, SeqCst);
+    publish(&world, 0..50).await;
+    let bad = Deployed::start(consumer(&world, &deployed));
+    eventually(async || (world.effects().await.len() == 50).then_some(())).await;
+    let mut book = Book::open(&world, "A handler wrote wrong rows for an hour");
+    book.says("It is held back").await;
+    book.others("deploy the mended version, and take back");
+    bad.stop().await;
+    deployed.wrong.store(false, SeqCst);
+    world.execute("DELETE FROM effects WHERE n >= 1000000").await;
+    // Some more come before anybody goes on, and are right at once.
+    publish(&world, 50..60).await;
+    let mended = Deployed::start(consumer(&world, &deployed));
+    book.says("50 messages for billing.invoice to run again").await;
+    book.says("Replay 1 is made").await;
+    book.says("It goes on").await;
+    book.says("is done: 50 messages").await;
+    book.close();
+    eventually(async || (world.effects().await.len() == 60).then_some(())).await;
+    mended.stop().await;
+    assert_eq!(world.rows("inbox_superseded").await, 50);
+    assert_eq!(world.effects().await, Vec::from_iter(0..60));
+}
+
+/// A stream that takes no large message.
+async fn narrow() -> Target {
+    let target = Target::shared();
+    let config =
+        async_nats::jetstream::stream::Config { max_message_size: 1024, ..target.config(&["orders.placed"]) };
+    target.create(config).await;
+    target
+}
+
+async fn arrived(target: &Target, count: usize) -> HashSet<u64> {
+    target.messages(count).await.into_iter().map(|(.., sequence)| sequence).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_key_is_stuck() {
+    let (world, target) = (World::<Postgres>::new().await, narrow().await);
+    publish_sized(&world, 7..8, 4000).await;
+    publish(&world, 107..108).await;
+    publish(&world, 1..3).await;
+    let running = relay(&world, &target, RelayOptions::new().on_exhausted(OnExhausted::ParkKey));
+    running.published(2).await;
+    eventually(async || (world.rows("parked").await == 2).then_some(())).await;
+    let mut book = Book::open(&world, "One key is stuck");
+    book.says("customer-7").await;
+    book.says("1 dead letter held it").await;
+    running.published(3).await;
+    assert_eq!(arrived(&target, 3).await, HashSet::from([2, 3, 4]));
+    eventually(async || (world.rows("parked").await == 1).then_some(())).await;
+    book.says("Nothing is wrong").await;
+    book.close();
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_message_holds_a_whole_destination() {
+    let (world, target) = (World::<Postgres>::new().await, narrow().await);
+    publish_sized(&world, 13..14, 4000).await;
+    let running = relay(&world, &target, RelayOptions::new().on_exhausted(OnExhausted::Block));
+    eventually(async || (world.rows("parked").await == 1).then_some(())).await;
+    publish(&world, 1..3).await;
+    let mut book = Book::open(&world, "One message holds a whole destination");
+    let ran = book.ran().await;
+    assert!(ran.code == 7 && ran.out.contains("a dead letter blocks nats"), "{ran:?}");
+    book.says("It is skipped").await;
+    running.published(2).await;
+    book.says("Nothing is wrong").await;
+    book.close();
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_relays() {
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    publish(&world, 0..10).await;
+    let first = Running::start(&world, &target);
+    first.published(10).await;
+    first.stop().await;
+    publish(&world, 10..20).await;
+    let mut book = Book::open(&world, "Nobody relays");
+    eventually(async || {
+        let readers = world.readers().await.unwrap();
+        (readers[0].unowned > std::time::Duration::from_secs(1)).then_some(())
+    })
+    .await;
+    let ran = book.ran().await;
+    assert!(ran.code == 7 && ran.out.contains("nobody has had nats for"), "{ran:?}");
+    book.others("start the relay");
+    let second = Running::start(&world, &target);
+    second.published(10).await;
+    book.says("Nothing is wrong").await;
+    book.close();
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_has_to_be_left_alone() {
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    publish(&world, 0..10).await;
+    let running = Running::start(&world, &target);
+    running.published(10).await;
+    let mut book = Book::open(&world, "A destination has to be left alone");
+    book.says("It is held back").await;
+    running.stop().await;
+    publish(&world, 10..20).await;
+    let restarted = Running::start(&world, &target);
+    book.says("maintenance of the broker").await;
+    assert_eq!((restarted.counters.published(), target.count().await), (0, 10), "it holds over restarts");
+    book.others("the maintenance is over");
+    book.says("It goes on").await;
+    restarted.published(10).await;
+    book.close();
+    restarted.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_was_added_late() {
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    publish(&world, 0..50).await;
+    target.create(target.config(&["orders.placed"])).await;
+    let running = relay(&world, &target, RelayOptions::new().start(Start::Now));
+    eventually(async || (!world.readers().await.unwrap().is_empty()).then_some(())).await;
+    publish(&world, 50..60).await;
+    running.published(10).await;
+    let mut book = Book::open(&world, "A destination was added late");
+    book.says("is done: 50 messages").await;
+    book.close();
+    running.stop().await;
+    assert_eq!(arrived(&target, 60).await, HashSet::from_iter(1..=60));
+}
+
+async fn somebody_misses_a_message<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    publish(&world, 13..14).await;
+    run_until(consumer(&world, &deployed), async || world.effects().await.len() == 1).await;
+    let mut book = Book::open(&world, "Somebody misses a message");
+    book.says("billing.invoice: processed at").await;
+    book.close();
+}
+
+async fn messages_that_no_handler_will_ever_take<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    publish(&world, -3..1).await;
+    run_until(consumer(&world, &deployed), async || world.rows("inbox").await == 4).await;
+    assert_eq!(world.rows("dead_letters").await, 3);
+    let mut book = Book::open(&world, "Messages that no handler will ever take");
+    book.says("3 dead letters written").await;
+    book.others("mend the payloads in letters.jsonl");
+    let file = book.folder.path().join("letters.jsonl");
+    let mended = std::fs::read_to_string(&file).unwrap().replace("\"n\":-", "\"n\":10");
+    std::fs::write(&file, mended).unwrap();
+    book.says("3 messages published").await;
+    book.says("3 dead letters discarded").await;
+    book.close();
+    run_until(consumer(&world, &deployed), async || world.effects().await.len() == 4).await;
+    assert_eq!(world.effects().await, [0, 101, 102, 103]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_is_gone_for_good() {
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    publish(&world, 0..10).await;
+    let running = Running::start(&world, &target);
+    running.published(10).await;
+    running.stop().await;
+    let mut book = Book::open(&world, "A destination is gone for good");
+    book.says("It is forgotten").await;
+    book.close();
+    assert!(world.readers().await.unwrap().is_empty());
+}
+
+/// An incident that no test goes through would be a promise.
+#[test]
+fn every_incident_of_the_readme_has_a_test() {
+    let titles = README.split("\n### ").skip(1).map(|section| section.lines().next().unwrap());
+    let this = include_str!("runbook.rs");
+    let untested: Vec<_> =
+        titles.filter(|title| !this.contains(&format!("open(&world, \"{title}\")"))).collect();
+    assert!(untested.is_empty(), "{untested:?}");
+}
+
+crate::consumer::support::cases! {
+    both: [
+        a_bad_deployment_gives_everything_up,
+        a_handler_wrote_wrong_rows_for_an_hour,
+        somebody_misses_a_message,
+        messages_that_no_handler_will_ever_take,
+    ]
+}
