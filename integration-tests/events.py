@@ -18,6 +18,8 @@ from cloudevents.core.v1.event import CloudEvent
 
 BATCH = 10
 READERS = 3
+# Seconds, longer than any test.
+HIDDEN = 3600
 FORMAT = JSONFormat()
 
 
@@ -56,19 +58,18 @@ def sqs(url, name, count):
         sqs = client("sqs", url)
         queue = sqs.get_queue_url(QueueName=name)["QueueUrl"]
         while len(seen) < count:
-            received = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=BATCH, WaitTimeSeconds=1)
-            messages = received.get("Messages", [])
+            # Hidden and never deleted: moto loses what is sent while it deletes.
+            received = sqs.receive_message(
+                QueueUrl=queue, MaxNumberOfMessages=BATCH, WaitTimeSeconds=1, VisibilityTimeout=HIDDEN
+            )
             with lock:
-                for message in messages:
+                for message in received.get("Messages", []):
                     envelope = json.loads(message["Body"])
                     event = FORMAT.read(CloudEvent, json.dumps(envelope["detail"]))
                     assert envelope["source"] == event.get_source()
                     assert envelope["detail-type"] == event.get_type()
                     seen.add(event.get_id())
                     show(event)
-            if messages:
-                done = [{"Id": m["MessageId"], "ReceiptHandle": m["ReceiptHandle"]} for m in messages]
-                sqs.delete_message_batch(QueueUrl=queue, Entries=done)
 
     readers = [threading.Thread(target=read) for _ in range(READERS)]
     for reader in readers:
