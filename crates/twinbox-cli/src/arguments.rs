@@ -1,6 +1,6 @@
 //! What can be asked of the tool.
 use crate::{
-    audit, consumers, dead_letters, destinations, doctor,
+    audit, check, consumers, dead_letters, destinations, doctor,
     exit::{EXIT_CODES, Exit},
     message, migrate,
     output::{Output, OutputArguments},
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Message(message::MessageCommand),
     /// Whether everything is set up so that nothing is lost. Ends with 7 if not.
     Doctor,
+    /// Whether a build can read what waits for it, before it is deployed. Ends with 6 if not.
+    Check(check::CheckArguments),
     /// What was done with this tool, newest first.
     Audit(audit::AuditArguments),
     /// The tables.
@@ -71,6 +73,11 @@ impl Command {
         matches!(self, Self::Destinations(destinations::DestinationsCommand::Rebase { .. }))
     }
 
+    /// Where it is done.
+    pub(crate) fn place(&self, place: Place) -> Place {
+        if let Self::Check(arguments) = self { arguments.place(place) } else { place }
+    }
+
     pub(crate) async fn run<DB: Dialect>(
         self,
         store: &Store<DB>,
@@ -85,6 +92,7 @@ impl Command {
             Self::Consumers(command) => consumers::run(command, store, output).await,
             Self::Message(command) => message::run(command, store, output).await,
             Self::Doctor => doctor::run(store, output).await,
+            Self::Check(arguments) => check::run(arguments, store, output).await,
             Self::Audit(arguments) => audit::run(&arguments, store, output).await,
             Self::Migrate(_) | Self::Config | Self::Completions { .. } | Self::Man => {
                 unreachable!("they are done without a store")

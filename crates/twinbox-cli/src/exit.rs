@@ -10,6 +10,7 @@ Exit codes:
   3    there is nothing of that name or number
   4    refused: it would do harm, or does not fit what is there
   5    done in part
+  6    `check` found what the build cannot read
   7    `status` or `doctor` found something wrong
   130  interrupted";
 
@@ -43,6 +44,10 @@ impl Exit {
 
     pub(crate) fn partial(what: impl Into<String>) -> Self {
         Self::new(5, what)
+    }
+
+    pub(crate) fn unreadable(what: impl Into<String>) -> Self {
+        Self::new(6, what)
     }
 
     /// What is wrong was said already.

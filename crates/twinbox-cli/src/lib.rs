@@ -5,6 +5,7 @@
 mod arguments;
 mod ask;
 mod audit;
+mod check;
 mod consumers;
 mod dead_letters;
 mod destinations;
@@ -55,7 +56,7 @@ async fn run(arguments: Arguments) -> Result<(), Exit> {
             .map_err(|error| Exit::failure(error.to_string())),
         Command::Config => place.print(&output),
         Command::Migrate(command) => migrate::run(command, &place, &output).await,
-        command => match place.open(!command.repairs()).await? {
+        command => match command.place(place.clone()).open(!command.repairs()).await? {
             Opened::Postgres(store) => command.run(&store, &place, &output).await,
             Opened::Sqlite(store) => command.run(&store, &place, &output).await,
         },

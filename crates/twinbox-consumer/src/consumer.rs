@@ -6,7 +6,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{Message, Subscription, Transport, limits};
+use twinbox_core::{Manifest, Message, Subscription, Transport, limits};
 use twinbox_sql::{Dialect, HandlerError, HandlerResult, Store, inbox::Attempt};
 
 /// The default of [`Consumer::lease`].
@@ -72,6 +72,15 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     pub fn register(mut self, handler: Handler<DB, S>) -> Self {
         self.handlers.push(handler);
         self
+    }
+
+    /// What these consumers can read, for `twinbox check` in a pipeline that deploys them: have the program print it as
+    /// [JSON](Manifest::to_json). Does no I/O, and neither does a pool that connects lazily.
+    pub fn manifest(&self) -> Manifest {
+        let none = Manifest::new(self.store.codecs().map(str::to_owned));
+        self.handlers.iter().fold(none, |manifest, handler| {
+            manifest.reads(handler.policy.consumer, handler.event_type, handler.versions.clone())
+        })
     }
 
     /// What the consumers are doing, for the application's own probes: ask it while they [`run`](Self::run).

@@ -63,6 +63,7 @@ pub enum Run<DB: Dialect, S> {
 pub struct Handler<DB: Dialect, S> {
     pub(crate) policy: Policy,
     pub(crate) event_type: &'static str,
+    pub(crate) versions: Vec<u32>,
     pub(crate) run: Run<DB, S>,
 }
 
@@ -76,7 +77,11 @@ impl<DB: Dialect, S> Handler<DB, S> {
     where
         S: Provide<A>,
     {
-        Self { policy, event_type: I::Event::TYPE, run: I::erase(call) }
+        Self::erased::<I>(policy, I::erase(call))
+    }
+
+    fn erased<I: Input>(policy: Policy, run: Run<DB, S>) -> Self {
+        Self { policy, event_type: I::Event::TYPE, versions: I::Event::versions(), run }
     }
 }
 
@@ -99,11 +104,7 @@ where
     F: for<'a> HandlerFn<'a, DB, A, I>,
     I: Input,
 {
-    Handler {
-        policy,
-        event_type: I::Event::TYPE,
-        run: I::erase(move |app, tx, input| f.call(app, tx, input)),
-    }
+    Handler::erased::<I>(policy, I::erase(move |app, tx, input| f.call(app, tx, input)))
 }
 
 /// What [`handler_fn`] takes. The lifetime is a parameter of the trait because stable Rust has no way yet

@@ -21,6 +21,10 @@ pub trait Schema: Sized + Send + Sync + 'static {
     /// The payload does not have the shape of its version, the version is not known here, or an upcast
     /// refused it. None of these goes away by trying again.
     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError>;
+
+    /// The versions that [`decode`](Self::decode) reads, oldest first. It is what a build says of itself before it is
+    /// deployed, see [`Manifest`](crate::Manifest).
+    fn versions() -> Vec<u32>;
 }
 
 /// A fact that can be published and handled: the current version of its type.

@@ -28,6 +28,7 @@ pub mod event;
 pub mod fingerprint;
 pub mod id;
 pub mod limits;
+mod manifest;
 pub mod message;
 #[doc(hidden)]
 pub mod pace;
@@ -46,6 +47,7 @@ pub use draft::{Draft, InvalidDraft};
 pub use event::{DecodeError, Event, Schema};
 pub use fingerprint::{Fingerprint, FingerprintAlgorithm, Fingerprinted};
 pub use id::MessageId;
+pub use manifest::Manifest;
 pub use message::Message;
 pub use partitioned::{PartitionReader, PartitionedLog, Place, Sequenced};
 pub use pattern::{InvalidPattern, TypePattern};

@@ -63,6 +63,9 @@ fn schema(name: &Ident, kind: &LitStr, version: &LitInt, previous: Option<&Type>
                 .map_err(|e| ::twinbox::DecodeError::Upcast { from: <#previous as ::twinbox::Schema>::VERSION, source: e.into() })
         },
     };
+    let known =
+        previous.map(|previous| quote_spanned!(at(previous)=> <#previous as ::twinbox::Schema>::versions()));
+    let known = known.unwrap_or_else(|| quote!(::std::vec::Vec::new()));
     let check = previous.map(|previous| {
         quote_spanned! {at(previous)=>
             const _: () = {
@@ -82,6 +85,12 @@ fn schema(name: &Ident, kind: &LitStr, version: &LitInt, previous: Option<&Type>
                     older if older < #version => { #older }
                     found => ::core::result::Result::Err(::twinbox::DecodeError::Newer { found, known: #version }),
                 }
+            }
+
+            fn versions() -> ::std::vec::Vec<u32> {
+                let mut versions = #known;
+                versions.push(#version);
+                versions
             }
         }
         #check

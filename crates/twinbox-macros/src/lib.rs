@@ -103,6 +103,12 @@ pub fn event_handler(attr: TokenStream, item: TokenStream) -> TokenStream {
 ///             found => Err(twinbox::DecodeError::Newer { found, known: 2 }),
 ///         }
 ///     }
+///
+///     fn versions() -> Vec<u32> {
+///         let mut versions = OrderPlacedV1::versions();
+///         versions.push(2);
+///         versions
+///     }
 /// }
 ///
 /// impl twinbox::Event for OrderPlaced {

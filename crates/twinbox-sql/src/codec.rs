@@ -50,6 +50,11 @@ pub(crate) fn encode(codec: &dyn PayloadCodec, service: &str, fields: Fields) ->
 }
 
 impl<DB: Dialect> Store<DB> {
+    /// The names of the codecs that it decodes with.
+    pub fn codecs(&self) -> impl Iterator<Item = &str> {
+        self.statements().codecs.all().map(|codec| codec.name())
+    }
+
     /// The message as it was before its payload was encoded. One that was not is itself. The consumer runtime does
     /// it before it runs a handler; messages that the store gives out, dead letters among them, are as they are
     /// kept.

@@ -109,6 +109,9 @@ pub trait Dialect:
     /// The type of a message id.
     #[doc(hidden)]
     const UUID: &'static str;
+    /// The type of text as JSON.
+    #[doc(hidden)]
+    const JSON: &'static str;
     /// Whether a partition is still its owner's, and stays so until the transaction ends. Binds: consumer, partition,
     /// epoch, for how many milliseconds the transaction may stand still.
     #[doc(hidden)]

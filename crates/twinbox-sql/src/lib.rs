@@ -70,6 +70,7 @@ mod text;
 pub mod trail;
 mod transition;
 mod tx;
+mod unread;
 
 pub use audit::{Audited, Intent};
 pub use begin::{OwnedTx, begin};
@@ -94,3 +95,4 @@ pub use status::{BACKLOG_MAX, ReaderStatus};
 pub use store::{Store, StoreOptions};
 pub use transition::{StateColumn, Transition};
 pub use tx::{BatchTx, InTransaction, Tx};
+pub use unread::{Standing, Unread};

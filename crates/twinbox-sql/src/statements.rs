@@ -1,5 +1,5 @@
 //! Every statement that the databases share.
-use crate::{Dialect, codec::Codecs, replay::REPLAY, sql::Statement};
+use crate::{Dialect, codec::Codecs, replay::REPLAY, sql::Statement, unread};
 
 macro_rules! statements {
     ($($name:ident: $text:expr;)*) => {
@@ -364,6 +364,20 @@ statements! {
     audit_begin: "INSERT INTO {audit} (who, what, target, reason) VALUES (?, ?, ?, ?) RETURNING id";
     audit_end: "UPDATE {audit} SET count = ? WHERE id = ?";
     audited: "SELECT id, at, who, what, target, reason, count FROM {audit} ORDER BY id DESC LIMIT ?";
+
+    unread_cursors: "SELECT destination, p, w, position FROM {cursors} \
+        WHERE lease_until < {never} AND destination NOT LIKE 'replay:%' ORDER BY destination";
+    unread_pending: format!("{}{}", DB::SETTLED[0], unread::count("'pending'", "''", "id", &format!("{{outbox}} o, s \
+        WHERE NOT COALESCE({}, false) AND NOT EXISTS (SELECT 1 FROM {{parked}} k \
+        WHERE k.destination = ? AND k.position = o.position)", DB::SETTLED[1])));
+    unread_since: unread::count("'published'", "''", "id", "{outbox} o WHERE o.time >= ?");
+    unread_aside: [
+        unread::count("'delayed'", "''", "id", "{delayed} o WHERE true"),
+        unread::count("CASE p.state WHEN 'waiting' THEN 'parked' ELSE 'dead' END", "p.destination", "id",
+            "{parked} p JOIN {outbox} o ON o.position = p.position WHERE p.destination NOT LIKE 'replay:%'"),
+        unread::count("'parked'", "'consumer:' || o.consumer", "event_id", "{parked_deliveries} o WHERE true"),
+        unread::count("'dead'", "'consumer:' || o.consumer", "event_id", "{dead_letters} o WHERE true"),
+    ].join(" UNION ALL ");
 
     // By primary key, backwards.
     newest_types: "SELECT DISTINCT type FROM (SELECT type FROM {outbox} ORDER BY position DESC LIMIT ?) newest \

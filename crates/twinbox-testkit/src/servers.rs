@@ -27,6 +27,7 @@
 
 use std::{fmt, io};
 
+mod disk;
 pub mod find;
 mod moto;
 mod nats;
@@ -34,6 +35,7 @@ mod pgbouncer;
 mod postgres;
 mod sandbox;
 
+pub use disk::Disk;
 pub use moto::MotoServer;
 pub use nats::{NatsOptions, NatsServer};
 pub use pgbouncer::PgBouncer;

@@ -42,7 +42,7 @@ pub use twinbox_consumer::{
 };
 pub use twinbox_core::{
     BoxError, DecodeError, Draft, Encoded, Event, Fingerprint, FingerprintAlgorithm, Fingerprinted,
-    InvalidDraft, Message, MessageId, PayloadCodec, PayloadContext, RetryPolicy, Schema, Timestamp,
+    InvalidDraft, Manifest, Message, MessageId, PayloadCodec, PayloadContext, RetryPolicy, Schema, Timestamp,
     Transport, event, id, limits, message,
 };
 pub use twinbox_macros::{Event, Provide, event_handler};
@@ -52,7 +52,7 @@ pub use twinbox_sql::{
     Audited, BACKLOG_MAX, BatchTx, ConsumerRecord, Dialect, Disposition, Error, ErrorKind, HEARTBEAT,
     HandlerError, HandlerResult, InTransaction, Insert, Intent, Moved, Newer, OnMaxLag, Outbox, OwnedTx,
     PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Receipt, ReceiptId, Received, Redacted, Retention,
-    Retired, StateColumn, Store, StoreOptions, Transition, Tx, VersionColumn, begin, inbox,
+    Retired, Standing, StateColumn, Store, StoreOptions, Transition, Tx, Unread, VersionColumn, begin, inbox,
     insert_or_existing, letters, log, operation, replay, trail,
 };
 

@@ -1,9 +1,11 @@
 //! The operator's tool: only its program touches what it is about.
 mod book;
 mod changes;
+mod check;
 mod injection;
 mod killed;
 mod letters;
+mod power;
 mod replay;
 mod runbook;
 pub(crate) mod tool;

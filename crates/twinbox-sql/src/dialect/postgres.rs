@@ -63,6 +63,7 @@ impl Dialect for Postgres {
     const LOCK_ROW: &'static str = " FOR UPDATE";
     const PASS_BY_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
     const UUID: &'static str = "uuid";
+    const JSON: &'static str = "jsonb";
     const FENCE: &'static str = "SELECT {fence}(?, ?, ?, ?)";
     const FENCE_OUT: Option<&'static str> =
         Some("SELECT pg_advisory_xact_lock(hashtextextended('{places} ' || ?, ?)) WHERE {bounded}");

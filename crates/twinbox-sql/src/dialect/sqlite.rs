@@ -59,6 +59,7 @@ impl Dialect for Sqlite {
     const LOCK_ROW: &'static str = "";
     const PASS_BY_LOCKED: &'static str = "";
     const UUID: &'static str = "BLOB";
+    const JSON: &'static str = "TEXT";
     // Whoever has begun is the only writer.
     const FENCE: &'static str =
         "SELECT EXISTS (SELECT 1 FROM {places} WHERE consumer = ? AND partition = ? AND epoch = ?) AND ? > 0";

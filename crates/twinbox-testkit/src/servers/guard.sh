@@ -23,5 +23,8 @@ if alive "$1"; then
 	if alive "$1"; then kill -s KILL "$pid"; fi
 fi
 case "$1" in
-*/twinbox-*) rm -rf "$1" ;;
+*/twinbox-*)
+	[ ! -d "$1/disk" ] || umount -l "$1/disk"
+	rm -rf "$1"
+	;;
 esac

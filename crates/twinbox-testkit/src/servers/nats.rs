@@ -21,6 +21,7 @@ pub struct NatsOptions {
     binary: Option<PathBuf>,
     lines: Vec<String>,
     jetstream: Vec<String>,
+    store: Option<PathBuf>,
 }
 
 impl NatsOptions {
@@ -43,6 +44,12 @@ impl NatsOptions {
     /// A line the server does not understand makes the start fail.
     pub fn jetstream_line(mut self, line: impl Into<String>) -> Self {
         self.jetstream.push(line.into());
+        self
+    }
+
+    /// Keeps streams in this folder, which is not deleted with the server.
+    pub fn store(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.store = Some(folder.into());
         self
     }
 }
@@ -164,7 +171,7 @@ impl NatsServer {
     }
 
     fn store(&self) -> PathBuf {
-        self.sandbox.dir().join("store")
+        self.options.store.clone().unwrap_or_else(|| self.sandbox.dir().join("store"))
     }
 
     fn launch(&mut self) -> Result<(), ServerError> {

@@ -29,13 +29,13 @@ use twinbox_testkit::servers::NatsServer;
 
 #[derive(Debug, Serialize, Deserialize, Event)]
 #[event(type = "orders.placed", version = 1)]
-struct Placed {
-    n: i64,
+pub(super) struct Placed {
+    pub(super) n: i64,
 }
 
 /// A deployment that is mended or not.
 #[derive(Default)]
-struct Deployment {
+pub(super) struct Deployment {
     rejects: AtomicBool,
     wrong: AtomicBool,
 }
@@ -54,7 +54,7 @@ async fn invoice<DB: Dialect>(
 }
 
 /// Orders `order-N` of `customer-N`.
-async fn publish<DB: Dialect>(world: &World<DB>, numbers: std::ops::Range<i64>) {
+pub(super) async fn publish<DB: Dialect>(world: &World<DB>, numbers: std::ops::Range<i64>) {
     publish_sized(world, numbers, 0).await;
 }
 
@@ -70,22 +70,25 @@ async fn publish_sized<DB: Dialect>(world: &World<DB>, numbers: std::ops::Range<
     tx.commit().await.unwrap();
 }
 
-fn consumer<DB: TestDb>(world: &World<DB>, deployed: &Arc<Deployment>) -> Consumer<DB, Arc<Deployment>> {
+pub(super) fn consumer<DB: TestDb>(
+    world: &World<DB>,
+    deployed: &Arc<Deployment>,
+) -> Consumer<DB, Arc<Deployment>> {
     Consumer::new((**world).clone(), deployed.clone()).handler::<invoice>()
 }
 
-struct Deployed {
+pub(super) struct Deployed {
     stop: CancellationToken,
     task: JoinHandle<Result<(), twinbox::ConsumerError>>,
 }
 
 impl Deployed {
-    fn start<DB: Dialect, S: Send + Sync + 'static>(consumer: Consumer<DB, S>) -> Self {
+    pub(super) fn start<DB: Dialect, S: Send + Sync + 'static>(consumer: Consumer<DB, S>) -> Self {
         let stop = CancellationToken::new();
         Self { task: tokio::spawn(consumer.run(stop.clone())), stop }
     }
 
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         self.stop.cancel();
         soon(self.task).await.unwrap().unwrap();
     }
@@ -100,7 +103,7 @@ fn relay(world: &World<Postgres>, target: &Target, options: RelayOptions) -> Run
 }
 
 /// Waits until the destination has settled that many.
-async fn settled(world: &World<Postgres>, messages: u64) {
+pub(super) async fn settled(world: &World<Postgres>, messages: u64) {
     eventually(async || {
         let plan = world.plan_replay("nats", &Selection::new()).await;
         plan.ok().filter(|plan| plan.selected >= messages)

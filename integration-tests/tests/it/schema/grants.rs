@@ -175,6 +175,7 @@ async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgre
     assert_eq!(operator.unblock("relay", "0").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(operator.skip("relay", "0").await.unwrap_err().kind(), ErrorKind::NotFound);
     operator.trail("0").await.unwrap();
+    assert!(!operator.unread(Some(Timestamp::from_micros(0))).await.unwrap().is_empty());
     assert_eq!((operator.readers().await.unwrap().len(), operator.consumers().await.unwrap().len()), (2, 1));
     let groups = operator.letter_groups(&LetterFilter::default()).await.unwrap();
     let [letter] = [groups[0].newest.id.clone()];

@@ -1,0 +1,183 @@
+//! What a build says of itself, held against what waits for it.
+use super::{
+    runbook::{Deployment, Placed, consumer, publish},
+    tool::Tool,
+};
+use crate::consumer::{
+    running::run_until,
+    support::{TestDb, World, effect, soon},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sqlx::AssertSqlSafe;
+use std::{path::Path, process::Stdio, sync::Arc};
+use tokio::io::AsyncWriteExt as _;
+use twinbox::{
+    Consumer, Delivery, Dialect, Draft, Event, HandlerResult, Manifest, Timestamp, Tx, event_handler,
+    log::{Reader, ReaderOptions},
+};
+use uuid::Uuid;
+
+/// What the next build publishes.
+#[derive(Debug, Serialize, Deserialize, Event)]
+#[event(type = "orders.placed", version = 2, previous = Placed)]
+struct PlacedOnline {
+    n: i64,
+}
+
+impl From<Placed> for PlacedOnline {
+    fn from(old: Placed) -> Self {
+        Self { n: old.n }
+    }
+}
+
+#[event_handler(consumer = "billing.invoice")]
+async fn invoice_online<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<PlacedOnline>) -> HandlerResult {
+    Ok(effect::<DB>(tx, order.n).await?)
+}
+
+/// Of the next version, as another build has published it.
+fn newer(id: &str) -> Draft {
+    Draft::raw("orders.placed", 2, r#"{"n":7}"#).id(id).key("customer-7")
+}
+
+async fn publish_drafts<DB: Dialect>(world: &World<DB>, drafts: impl IntoIterator<Item = Draft>) {
+    let mut tx = world.begin().await.unwrap();
+    for draft in drafts {
+        world.outbox().publish_draft(&mut tx, draft).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+}
+
+fn written(folder: &Path, manifest: &Manifest) -> String {
+    let file = folder.join("manifest.json");
+    std::fs::write(&file, manifest.to_json()).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+async fn a_build_that_cannot_read_what_waits_is_not_deployed<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    // One that the running build has given up.
+    publish_drafts(&world, [newer("dead")]).await;
+    run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == 1).await;
+    let nats = Reader::open(&world, "nats", Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
+    nats.unwrap().close().await.unwrap();
+    // Those that wait: one that it can read, and one of another's type.
+    publish(&world, 0..1).await;
+    let later = newer("delayed").not_before(Timestamp::from_micros(i64::MAX / 2));
+    let others = Draft::raw("stock.counted", 9, "{}").id("other");
+    let redacted = newer("redacted").key("somebody");
+    publish_drafts(&world, [newer("pending"), newer("pending-too"), later, others, redacted]).await;
+    world.redact("somebody").await.unwrap();
+    let outbox = world.table("outbox");
+    let encoded =
+        format!("UPDATE {outbox} SET headers = '{{\"twinbox-codec\": \"aes\"}}' WHERE id = 'order-0'");
+    sqlx::raw_sql(AssertSqlSafe(encoded)).execute(world.pool()).await.unwrap();
+
+    let (folder, tool) = (tempfile::tempdir().unwrap(), Tool::of(&world));
+    let old = written(folder.path(), &consumer(&world, &deployed).manifest());
+    let ran = tool.run(&["check", &old, "-o", "json"]).await;
+    let found = |standing: &str, of: &str, messages: u64, example: &str| {
+        json!({
+            "standing": standing,
+            "of": of,
+            "consumer": "billing.invoice",
+            "event_type": "orders.placed",
+            "version": 2,
+            "codec": null,
+            "messages": messages,
+            "example": example,
+            "problem": "version 2 is newer than 1, the newest known here",
+        })
+    };
+    let encoded = |of: &str| {
+        let mut finding = found("pending", of, 1, "order-0");
+        finding["version"] = 1.into();
+        finding["codec"] = "aes".into();
+        finding["problem"] =
+            "the payload was encoded with \"aes\", which is not configured here: give it to the \
+            consumer's store with `StoreOptions::codec` or `StoreOptions::decoder`"
+                .into();
+        finding
+    };
+    let mut expected = vec![
+        found("delayed", "", 1, "delayed"),
+        found("dead", "consumer:billing.invoice", 1, "dead"),
+        found("pending", "consumer:billing.invoice", 2, "pending"),
+        encoded("consumer:billing.invoice"),
+        // The broker's consumers get the first one as well.
+        found("pending", "nats", 3, "dead"),
+        encoded("nats"),
+    ];
+    let mut findings: Vec<serde_json::Value> = serde_json::from_str(&ran.out).unwrap();
+    for list in [&mut expected, &mut findings] {
+        list.sort_by_key(ToString::to_string);
+    }
+    assert_eq!(ran.code, 6, "{ran:?}");
+    assert_eq!(findings, expected);
+    let told = tool.run(&["check", &old]).await;
+    assert!(
+        told.out.contains("2 messages of orders.placed version 2, pending at consumer:billing.invoice"),
+        "{told:?}"
+    );
+    assert!(told.err.contains("would give up what waits for it"), "{told:?}");
+
+    // The next build, with the codec.
+    let next = Consumer::new((*world).clone(), ()).handler::<invoice_online>().manifest();
+    assert_eq!(next, Manifest::new([]).reads("billing.invoice", "orders.placed", vec![1, 2]));
+    let with_codec = Manifest::new(["aes".to_owned()]).reads("billing.invoice", "orders.placed", vec![1, 2]);
+    let told = tool.ok(&["check", &written(folder.path(), &with_codec)]).await;
+    assert!(told.contains("Nothing waits that this build cannot read"), "{told}");
+
+    // A build without the consumer's handler: only what is its own already would be lost.
+    let other = Manifest::new([]).reads("billing.invoice", "stock.counted", vec![9]);
+    let ran = tool.run(&["check", &written(folder.path(), &other), "-o", "json"]).await;
+    let findings: Vec<serde_json::Value> = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((ran.code, findings.len()), (6, 1), "{ran:?}");
+    assert_eq!(findings[0]["problem"], "no handler for \"orders.placed\"");
+}
+
+async fn what_a_broker_may_still_keep_is_checked_if_asked<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    publish_drafts(&world, [newer("sent"), newer("long-ago").time(Timestamp::from_micros(0))]).await;
+    let (folder, tool) = (tempfile::tempdir().unwrap(), Tool::of(&world));
+    let manifest = Manifest::new([]).reads("billing.invoice", "orders.placed", vec![1]);
+    let manifest = written(folder.path(), &manifest);
+    // Nobody has run here, so it is pending for nobody.
+    tool.ok(&["check", &manifest]).await;
+    let ran = tool.run(&["check", &manifest, "--since", "1h"]).await;
+    assert!(
+        ran.code == 6 && ran.out.starts_with("1 message of orders.placed version 2, published\n"),
+        "{ran:?}"
+    );
+}
+
+/// As a pipeline does it: the program prints, and the tool reads.
+async fn a_manifest_comes_from_a_file_or_a_pipe<DB: TestDb>() {
+    let (world, folder) = (World::<DB>::new().await, tempfile::tempdir().unwrap());
+    let (tool, manifest) = (Tool::of(&world), Manifest::new([]).to_json());
+    let nowhere = Tool::at::<DB>("/nowhere");
+    let mut command = nowhere.command(&["check", "-", "--against", tool.url()]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(manifest.as_bytes()).await.unwrap();
+    assert!(soon(child.wait_with_output()).await.unwrap().status.success());
+
+    let missing = folder.path().join("missing.json");
+    for (text, expected) in
+        [(None, "No such file"), (Some("{"), "no manifest"), (Some("{}"), "twinbox_manifest")]
+    {
+        if let Some(text) = text {
+            std::fs::write(&missing, text).unwrap();
+        }
+        let told = tool.ends(2, &["check", missing.to_str().unwrap()]).await;
+        assert!(told.contains("missing.json") && told.contains(expected), "{told}");
+    }
+}
+
+crate::consumer::support::cases! {
+    both: [
+        a_build_that_cannot_read_what_waits_is_not_deployed,
+        what_a_broker_may_still_keep_is_checked_if_asked,
+        a_manifest_comes_from_a_file_or_a_pipe,
+    ]
+}
