@@ -3,11 +3,13 @@ mod classify;
 mod connect;
 mod destination;
 pub(crate) mod entry;
+mod facts;
 mod json;
 mod options;
 mod pack;
 mod request;
 
+pub use facts::BusFacts;
 pub use options::EventBridgeOptions;
 
 use crate::Error;

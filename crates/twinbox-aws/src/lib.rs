@@ -75,5 +75,5 @@ mod eventbridge;
 mod sqs;
 
 pub use error::{Error, ErrorKind};
-pub use eventbridge::{EventBridge, EventBridgeOptions};
+pub use eventbridge::{BusFacts, EventBridge, EventBridgeOptions};
 pub use sqs::{Sqs, SqsOptions};

@@ -48,7 +48,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Message(message::MessageCommand),
     /// Whether everything is set up so that nothing is lost. Ends with 7 if not.
-    Doctor,
+    Doctor(doctor::DoctorArguments),
     /// Whether a build can read what waits for it, before it is deployed. Ends with 6 if not.
     Check(check::CheckArguments),
     /// What was done with this tool, newest first.
@@ -91,7 +91,7 @@ impl Command {
             Self::Destinations(command) => destinations::run(command, store, output).await,
             Self::Consumers(command) => consumers::run(command, store, output).await,
             Self::Message(command) => message::run(command, store, output).await,
-            Self::Doctor => doctor::run(store, output).await,
+            Self::Doctor(arguments) => doctor::run(&arguments, store, output).await,
             Self::Check(arguments) => check::run(arguments, store, output).await,
             Self::Audit(arguments) => audit::run(&arguments, store, output).await,
             Self::Migrate(_) | Self::Config | Self::Completions { .. } | Self::Man => {

@@ -83,7 +83,7 @@ pub(crate) async fn run<DB: Dialect>(
         "Nothing waits that this build cannot read; {} it can, or leaves to others.",
         counted(readable, "message")
     );
-    output.blocks(&findings, &none, |finding| plain(&told(finding)));
+    output.told(&findings, &none, |finding| plain(&told(finding)));
     if findings.is_empty() {
         return Ok(());
     }

@@ -171,7 +171,7 @@ pub(crate) async fn run<DB: Dialect>(
         DeadLettersCommand::List { which, each: false, limit } => {
             let groups = store.letter_groups(&which.resolve(store).await?).await?;
             let rows: Vec<_> = groups.iter().take(limit).map(GroupRow::from).collect();
-            output.blocks(&rows, NONE, GroupRow::told);
+            output.told(&rows, NONE, GroupRow::told);
             more(groups.len(), limit);
             Ok(())
         }

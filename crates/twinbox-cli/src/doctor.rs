@@ -1,17 +1,44 @@
 //! Whether everything is set up so that nothing is lost.
+#[cfg(feature = "aws")]
+mod aws;
+#[cfg(feature = "nats")]
+mod nats;
+
 use crate::{
     exit::Exit,
     output::{Output, brief, duration, plain},
 };
+use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use twinbox_core::Timestamp;
-use twinbox_sql::{Dialect, Store};
+#[cfg(feature = "nats")]
+use twinbox_sql::replay::PurgeMark;
+use twinbox_sql::{Dialect, Role, Store};
 
 /// How far the clock of the database may be from that of this machine.
 const SKEW_MAX: Duration = Duration::from_secs(5);
 /// A log that is kept for longer than this for a replay.
 const REPLAY_MAX: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// Whether a database role has the rights that it needs: its name, and `producer`, `runtime`, `keeper`, `operator` or
+    /// `redactor`. May be given several times. Whoever asks is looked at as an operator.
+    #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = role)]
+    roles: Vec<(String, Role)>,
+    #[cfg(feature = "nats")]
+    #[command(flatten)]
+    nats: nats::NatsArguments,
+    #[cfg(feature = "aws")]
+    #[command(flatten)]
+    aws: aws::AwsArguments,
+}
+
+fn role(text: &str) -> Result<(String, Role), String> {
+    let (name, purpose) = text.rsplit_once('=').ok_or("write `NAME=PURPOSE`, like `billing=runtime`")?;
+    Ok((name.to_owned(), purpose.parse()?))
+}
 
 #[derive(Serialize)]
 struct Finding {
@@ -26,7 +53,11 @@ fn finding(what: &str, verdict: &'static str, found: impl Into<String>) -> Findi
 }
 
 /// The tables, their owner, the sentinel, the sequence and a pooler were looked at when the store was opened.
-pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, output: &Output) -> Result<(), Exit> {
+pub(crate) async fn run<DB: Dialect>(
+    arguments: &DoctorArguments,
+    store: &Store<DB>,
+    output: &Output,
+) -> Result<(), Exit> {
     let version = store.schema_version().await?;
     let mut findings = vec![
         finding("tables", "ok", format!("version {version} of service {:?}", store.service())),
@@ -34,6 +65,10 @@ pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, output: &Output) -> Resu
     ];
     findings.extend(store.facts().await?.into_iter().map(|(name, value)| setting(&name, &value)));
     findings.push(clock(store.now().await?));
+    findings.push(rights(store, None, Role::Operator).await?);
+    for (name, role) in &arguments.roles {
+        findings.push(rights(store, Some(name), *role).await?);
+    }
     let readers = store.readers().await?;
     if readers.is_empty() {
         findings.push(finding(
@@ -80,16 +115,43 @@ pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, output: &Output) -> Resu
         let found = format!("{} for {}, and the log is kept for it", replay.state.as_str(), duration(age));
         findings.push(finding(&format!("replay {}", replay.id), verdict, found));
     }
-    for mark in store.purge_marks_since(Timestamp::from_micros(0)).await? {
+    let forgotten = store.purge_marks_since(Timestamp::from_micros(0)).await?;
+    for mark in &forgotten {
         let found = format!("it has forgotten messages up to {}", brief(&mark.time.to_string()));
         findings.push(finding(&format!("inbox of {}", mark.consumer), "ok", found));
     }
-    let columns = [("verdict", "verdict"), ("what", "what"), ("found", "found")];
-    output.list(&columns, &findings, "");
+    #[cfg(feature = "nats")]
+    {
+        // Others read the log.
+        let of_brokers = |mark: &PurgeMark| {
+            let own = format!("consumer:{}", mark.consumer);
+            !readers.iter().any(|reader| reader.name == own)
+        };
+        let forgotten: Vec<_> = forgotten.into_iter().filter(of_brokers).collect();
+        findings.extend(arguments.nats.look(&forgotten, now).await);
+    }
+    #[cfg(feature = "aws")]
+    findings.extend(arguments.aws.look().await);
+    output.told(&findings, "", told);
     match findings.iter().filter(|finding| finding.verdict == "wrong").count() {
         0 => Ok(()),
         _ => Err(Exit::alarm()),
     }
+}
+
+fn told(finding: &Finding) -> String {
+    format!("{:8}{}: {}", finding.verdict, plain(&finding.what), plain(&finding.found))
+}
+
+async fn rights<DB: Dialect>(store: &Store<DB>, name: Option<&str>, role: Role) -> Result<Finding, Exit> {
+    let what = match name {
+        Some(name) => format!("rights of {name} as {}", role.as_str()),
+        None => format!("own rights as {}", role.as_str()),
+    };
+    Ok(match &*store.missing_rights(name, role).await? {
+        [] => finding(&what, "ok", "all that GRANTS.md says"),
+        missing => finding(&what, "wrong", format!("lacks {}", missing.join("; "))),
+    })
 }
 
 /// What is committed survives a power cut only so.

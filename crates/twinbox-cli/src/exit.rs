@@ -88,7 +88,7 @@ impl From<Error> for Exit {
     }
 }
 
-fn explain(error: &dyn std::error::Error) -> String {
+pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

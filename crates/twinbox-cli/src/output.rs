@@ -59,11 +59,9 @@ impl Output {
     }
 
     /// Records of one sort that are too wide for a table, and how each is told to a person.
-    pub(crate) fn blocks<T: Serialize>(&self, records: &[T], none: &str, told: impl Fn(&T) -> String) {
+    pub(crate) fn told<T: Serialize>(&self, records: &[T], none: &str, told: impl Fn(&T) -> String) {
         match self.format {
-            Format::Table if !records.is_empty() => {
-                say(&records.iter().map(told).collect::<Vec<_>>().join("\n\n"));
-            }
+            Format::Table if !records.is_empty() => records.iter().for_each(|record| say(&told(record))),
             _ => self.list(&[], records, none),
         }
     }

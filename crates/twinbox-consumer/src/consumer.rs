@@ -21,9 +21,9 @@ const LEASE: Duration = Duration::from_secs(5);
 ///
 /// Without [`transport`](Self::transport) it reads the log of its own store: no broker.
 pub struct Consumer<DB: Dialect, S> {
-    store: Store<DB>,
-    state: Arc<S>,
-    handlers: Vec<Handler<DB, S>>,
+    pub(crate) store: Store<DB>,
+    pub(crate) state: Arc<S>,
+    pub(crate) handlers: Vec<Handler<DB, S>>,
     transport: Arc<dyn Transport>,
     options: Options,
     status: Status,

@@ -35,6 +35,7 @@
 //! | [`Delivery`] | an event as it arrived |
 //! | [`Policy`] | attempts, concurrency, time-out |
 //! | [`InboxRetention`] | for how long it is remembered what was handled |
+//! | [`DryRun`] | what a replay would come to |
 //! | [`Status`] | what consumers are doing, for probes and metrics |
 //! | [`Provide`] | the state that handlers ask for |
 
@@ -42,6 +43,7 @@ mod attempt;
 mod batch;
 mod consumer;
 mod delivery;
+mod dry_run;
 mod error;
 mod handler;
 mod keep_alive;
@@ -59,6 +61,7 @@ mod worker;
 pub use attempt::Outcome;
 pub use consumer::{Consumer, deliver};
 pub use delivery::Delivery;
+pub use dry_run::{DryDelivery, DryOutcome, DryRun};
 pub use error::{Error, ErrorKind};
 pub use handler::{EventHandler, Handler, HandlerFn, Input, Provide, handler_fn};
 pub use memory::InboxRetention;

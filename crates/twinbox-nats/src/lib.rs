@@ -45,6 +45,7 @@ mod connect;
 mod consumer;
 mod destination;
 mod error;
+mod facts;
 mod options;
 mod partition;
 mod pull;
@@ -55,6 +56,7 @@ mod subject;
 mod wire;
 
 pub use error::{Error, ErrorKind};
+pub use facts::{StreamFacts, SyncFacts};
 pub use options::NatsOptions;
 pub use stream::StreamOptions;
 

@@ -190,6 +190,9 @@ pub trait Dialect:
     /// Whether the cursor `c` has yet to settle a message that is older than `?` microseconds.
     #[doc(hidden)]
     const BEHIND: &'static str;
+    /// Checks now what is otherwise checked when the transaction commits.
+    #[doc(hidden)]
+    const CHECK_DEFERRED: Option<&'static str>;
     /// The time that never comes: the end of the lease of a cursor that is detached.
     #[doc(hidden)]
     const NEVER: &'static str;
@@ -210,6 +213,10 @@ pub trait Dialect:
     /// Settings on which durability rests, as names and values. No binds.
     #[doc(hidden)]
     const FACTS: &'static str;
+    /// Whether a role, or who is connected, has a right on a table, a schema or a column; without an object, whether it is
+    /// there. Binds: role, object, privilege, column. None: there are no roles.
+    #[doc(hidden)]
+    const HAS_RIGHT: Option<&'static str>;
     /// Microseconds until a lease ends.
     #[doc(hidden)]
     const LEASE_LEFT: &'static str;

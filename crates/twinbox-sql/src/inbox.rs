@@ -4,6 +4,7 @@
 //! handler writes commits together with it or not at all. Failures are counted in a table of their own,
 //! because an inbox row that a failed attempt left behind would make the retry a duplicate.
 mod dead_letters;
+mod dry;
 mod purge;
 mod redrive;
 mod superseded;
@@ -120,6 +121,17 @@ impl<DB: Dialect> Attempt<DB> {
     }
 }
 
+/// What a claim is made for.
+#[derive(Clone, Copy)]
+enum How<'a> {
+    Delivered,
+    Redriven(&'a Redriven),
+    Dry {
+        /// Although it was handled.
+        again: bool,
+    },
+}
+
 /// A transaction that has tried to claim.
 enum Begun<DB: Dialect> {
     Open(Attempt<DB>),
@@ -155,7 +167,17 @@ impl<DB: Dialect> Store<DB> {
         redelivered: bool,
     ) -> Result<Claimed<DB>, Error> {
         let messages = std::slice::from_ref(message);
-        match self.begin_claims(fence, consumer, messages, redelivered, None).await? {
+        let begun = self.begin_claims(fence, consumer, messages, redelivered, How::Delivered).await?;
+        self.claimed(consumer, message, begun).await
+    }
+
+    async fn claimed(
+        &self,
+        consumer: &str,
+        message: &Message,
+        begun: Begun<DB>,
+    ) -> Result<Claimed<DB>, Error> {
+        match begun {
             Begun::Open(attempt) => Ok(Claimed::Open(attempt)),
             Begun::Known(mut tx) => {
                 let earlier = self.duplicate(tx.connection(), consumer, message).await?;
@@ -175,7 +197,7 @@ impl<DB: Dialect> Store<DB> {
         messages: &[Message],
         redelivered: bool,
     ) -> Result<ClaimedBatch<DB>, Error> {
-        let mut begun = self.begin_claims(None, consumer, messages, redelivered, None).await?;
+        let mut begun = self.begin_claims(None, consumer, messages, redelivered, How::Delivered).await?;
         let (new, conn) = match &mut begun {
             Begun::Open(attempt) => (attempt.claimed.as_slice(), attempt.tx.connection()),
             Begun::Known(tx) => (&[][..], tx.connection()),
@@ -200,16 +222,23 @@ impl<DB: Dialect> Store<DB> {
         consumer: &str,
         messages: &[Message],
         redelivered: bool,
-        letter: Option<&Redriven>,
+        how: How<'_>,
     ) -> Result<Begun<DB>, Error> {
         let mut tx = self.begin().await?;
         if let Some(fence) = fence {
             self.hold_fence(tx.connection(), consumer, fence).await?;
         }
-        if let Some(letter) = letter
-            && !self.unbury(tx.connection(), consumer, letter).await?
-        {
-            return Ok(Begun::Known(tx));
+        match how {
+            How::Redriven(letter) if !self.unbury(tx.connection(), consumer, letter).await? => {
+                return Ok(Begun::Known(tx));
+            }
+            How::Dry { again: true } => {
+                for message in messages {
+                    let ever = Timestamp::from_micros(i64::MAX / 2);
+                    self.take_back(tx.connection(), consumer, message, ever).await?;
+                }
+            }
+            _ => {}
         }
         let mut guard = None;
         let Claims { new: claimed, mark } =
@@ -230,7 +259,8 @@ impl<DB: Dialect> Store<DB> {
         }
         // What has failed was not handled, however old it is; and what is to run again may have been.
         let asked = |n: usize| {
-            letter.is_some() || messages[n].reprocess().is_some_and(|(for_whom, _)| for_whom == consumer)
+            matches!(how, How::Redriven(_) | How::Dry { again: true })
+                || messages[n].reprocess().is_some_and(|(for_whom, _)| for_whom == consumer)
         };
         let may_be_forgotten = |mark: Timestamp| {
             claimed.iter().any(|n| messages[*n].time <= mark && !failed.contains(n) && !asked(*n))
@@ -246,7 +276,8 @@ impl<DB: Dialect> Store<DB> {
         }
         // So that no two batches wait for each other.
         recorded.sort_unstable();
-        let scope = Scope::new(self.statements().clone(), consumer, Cause::of(&messages[*first]));
+        let mut scope = Scope::new(self.statements().clone(), consumer, Cause::of(&messages[*first]));
+        scope.is_dry_run = matches!(how, How::Dry { .. });
         let tx = Guarded::new(tx, guard, scope);
         Ok(Begun::Open(Attempt { tx, claimed, failures, recorded }))
     }

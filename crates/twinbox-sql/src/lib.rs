@@ -39,6 +39,7 @@ mod consumers;
 mod delayed;
 mod dialect;
 mod error;
+mod grants;
 mod guarded;
 mod handler_error;
 pub mod inbox;
@@ -80,6 +81,7 @@ pub use dialect::Dialect;
 #[cfg(feature = "sqlite")]
 pub use dialect::sqlite;
 pub use error::{Error, ErrorKind};
+pub use grants::Role;
 pub use handler_error::{Disposition, HandlerError, HandlerResult};
 pub use insert::{Insert, insert_or_existing};
 pub use newer::{Newer, VersionColumn};

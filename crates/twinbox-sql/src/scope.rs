@@ -22,8 +22,13 @@ impl Cause {
     }
 }
 
-/// How often each (cause, type, key) was published.
-pub(crate) type Counts = HashMap<(MessageId, String, Option<String>), u32>;
+/// What was published.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts {
+    /// How often each (cause, type, key) was without an id of its own.
+    same: HashMap<(MessageId, String, Option<String>), u32>,
+    all: u32,
+}
 
 /// Which ids are given to what is published without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +43,7 @@ pub struct Scope {
     pub(crate) statements: Arc<Statements>,
     pub(crate) cause: Cause,
     pub(crate) consumer: String,
+    pub(crate) is_dry_run: bool,
     ids: Ids,
     counts: Counts,
     depth: u32,
@@ -47,8 +53,16 @@ pub struct Scope {
 
 impl Scope {
     pub(crate) fn new(statements: Arc<Statements>, consumer: &str, cause: Cause) -> Self {
-        let (consumer, counts) = (consumer.to_owned(), HashMap::new());
-        Self { statements, cause, consumer, ids: Ids::Derived, counts, depth: 0, open: 0 }
+        Self {
+            statements,
+            cause,
+            consumer: consumer.to_owned(),
+            is_dry_run: false,
+            ids: Ids::Derived,
+            counts: Counts::default(),
+            depth: 0,
+            open: 0,
+        }
     }
 
     /// Of what nobody published, such as a request.
@@ -61,6 +75,7 @@ impl Scope {
     /// Fills in what the draft leaves open: the same id in every run that publishes the same, and the
     /// context of the handled message.
     pub(crate) fn inherit(&mut self, fields: &mut Fields) {
+        self.counts.all += 1;
         if self.ids == Ids::Derived {
             if fields.id.is_none() {
                 fields.id = Some(self.derive_id(&fields.event_type, fields.key.as_deref()));
@@ -73,9 +88,14 @@ impl Scope {
 
     fn derive_id(&mut self, event_type: &str, key: Option<&str>) -> String {
         let same = (self.cause.message, event_type.to_owned(), key.map(str::to_owned));
-        let nth = self.counts.entry(same).or_default();
+        let nth = self.counts.same.entry(same).or_default();
         *nth += 1;
         id::caused(&self.statements.service, self.cause.message, &self.consumer, event_type, key, *nth)
+    }
+
+    /// How many events were published so far.
+    pub(crate) fn published(&self) -> u32 {
+        self.counts.all
     }
 
     /// What was published so far, to go back to if what comes next is not.

@@ -79,6 +79,12 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
         self.scope.statements.clone()
     }
 
+    /// Whether all of this is rolled back whatever comes of it, see `Consumer::dry_run` of the runtime. A handler that
+    /// calls what is outside of the database asks before it does.
+    pub fn is_dry_run(&self) -> bool {
+        self.scope.is_dry_run
+    }
+
     /// The id of the message that is handled; of an operation, its
     /// [`domain_id`](crate::operation::OperationKey::domain_id).
     pub fn message_id(&self) -> MessageId {

@@ -36,9 +36,9 @@
 
 pub use tokio_util::sync::CancellationToken;
 pub use twinbox_consumer::{
-    Consumer, ConsumerState, ConsumerStatus, Delivery, Error as ConsumerError,
-    ErrorKind as ConsumerErrorKind, EventHandler, Handler, HandlerFn, InboxRetention, Input, Order, Outcome,
-    Policy, Provide, Status, handler_fn,
+    Consumer, ConsumerState, ConsumerStatus, Delivery, DryDelivery, DryOutcome, DryRun,
+    Error as ConsumerError, ErrorKind as ConsumerErrorKind, EventHandler, Handler, HandlerFn, InboxRetention,
+    Input, Order, Outcome, Policy, Provide, Status, handler_fn,
 };
 pub use twinbox_core::{
     BoxError, DecodeError, Draft, Encoded, Event, Fingerprint, FingerprintAlgorithm, Fingerprinted,
@@ -52,8 +52,8 @@ pub use twinbox_sql::{
     Audited, BACKLOG_MAX, BatchTx, ConsumerRecord, Dialect, Disposition, Error, ErrorKind, HEARTBEAT,
     HandlerError, HandlerResult, InTransaction, Insert, Intent, Moved, Newer, OnMaxLag, Outbox, OwnedTx,
     PUBLISH_ALL_MAX, Purged, ReaderStatus, Rebased, Receipt, ReceiptId, Received, Redacted, Retention,
-    Retired, Standing, StateColumn, Store, StoreOptions, Transition, Tx, Unread, VersionColumn, begin, inbox,
-    insert_or_existing, letters, log, operation, replay, trail,
+    Retired, Role, Standing, StateColumn, Store, StoreOptions, Transition, Tx, Unread, VersionColumn, begin,
+    inbox, insert_or_existing, letters, log, operation, replay, trail,
 };
 
 /// The seams for destinations and sources of one's own.

@@ -2,6 +2,8 @@
 mod book;
 mod changes;
 mod check;
+mod doctor;
+mod dry;
 mod injection;
 mod killed;
 mod letters;

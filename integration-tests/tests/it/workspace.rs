@@ -44,9 +44,9 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
     Some(match package {
         "twinbox-core" | "twinbox-macros" => &[],
         "twinbox-aws" | "twinbox-nats" | "twinbox-sql" => &["twinbox-core"],
-        "twinbox-cli" | "twinbox-consumer" | "twinbox-http" => &["twinbox-core", "twinbox-sql"],
-        // The brokers only for its program.
-        "twinbox-relay" => &["twinbox-core", "twinbox-sql", "twinbox-aws", "twinbox-nats"],
+        "twinbox-consumer" | "twinbox-http" => &["twinbox-core", "twinbox-sql"],
+        // The brokers only for their programs.
+        "twinbox-cli" | "twinbox-relay" => &["twinbox-core", "twinbox-sql", "twinbox-aws", "twinbox-nats"],
         "twinbox-testkit" => &["twinbox-core", "twinbox-sql", "twinbox-consumer"],
         "twinbox" => &[
             "twinbox-aws",

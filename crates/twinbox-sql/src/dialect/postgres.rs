@@ -64,6 +64,7 @@ impl Dialect for Postgres {
     const PASS_BY_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
     const UUID: &'static str = "uuid";
     const JSON: &'static str = "jsonb";
+    const CHECK_DEFERRED: Option<&'static str> = Some("SET CONSTRAINTS ALL IMMEDIATE");
     const FENCE: &'static str = "SELECT {fence}(?, ?, ?, ?)";
     const FENCE_OUT: Option<&'static str> =
         Some("SELECT pg_advisory_xact_lock(hashtextextended('{places} ' || ?, ?)) WHERE {bounded}");
@@ -166,6 +167,12 @@ impl Dialect for Postgres {
     const START_BEHIND: &'static str = replay::START_BEHIND;
     const FACTS: &'static str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', 'fsync', \
         'full_page_writes', 'synchronous_commit', 'track_commit_timestamp') ORDER BY name";
+    const HAS_RIGHT: Option<&'static str> = Some(
+        "SELECT CASE WHEN $2 = '' THEN $1 = '' OR EXISTS (SELECT FROM pg_roles WHERE rolname = $1) \
+            WHEN $4 <> '' THEN has_column_privilege(r, $2, $4, $3) \
+            WHEN strpos($2, '.') > 0 THEN has_table_privilege(r, $2, $3) ELSE has_schema_privilege(r, $2, $3) END \
+        FROM (SELECT COALESCE(NULLIF($1::text, ''), current_user::text)::name) who (r)",
+    );
     const LEASE_LEFT: &'static str =
         "(EXTRACT(epoch FROM lease_until - clock_timestamp()) * 1000000)::bigint";
 

@@ -60,6 +60,7 @@ impl Dialect for Sqlite {
     const PASS_BY_LOCKED: &'static str = "";
     const UUID: &'static str = "BLOB";
     const JSON: &'static str = "TEXT";
+    const CHECK_DEFERRED: Option<&'static str> = None;
     // Whoever has begun is the only writer.
     const FENCE: &'static str =
         "SELECT EXISTS (SELECT 1 FROM {places} WHERE consumer = ? AND partition = ? AND epoch = ?) AND ? > 0";
@@ -126,6 +127,7 @@ impl Dialect for Sqlite {
     const FACTS: &'static str = "SELECT 'journal_mode', journal_mode FROM pragma_journal_mode \
         UNION ALL SELECT 'server_version', sqlite_version() \
         UNION ALL SELECT 'synchronous', CAST(synchronous AS TEXT) FROM pragma_synchronous";
+    const HAS_RIGHT: Option<&'static str> = None;
     const LEASE_LEFT: &'static str = "lease_until - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
     fn table(namespace: &str, name: &str) -> String {

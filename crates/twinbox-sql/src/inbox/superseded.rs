@@ -35,7 +35,7 @@ impl<DB: Dialect> Store<DB> {
         let first = DB::rows_affected(&first.execute(tx.connection()).await?) > 0;
         let mut taken = false;
         if first {
-            taken = self.take_back(tx.connection(), consumer, message, replay).await?;
+            taken = self.take_back(tx.connection(), consumer, message, made_at(replay)).await?;
             let forget = query::<DB>(&statements.forget_failures).bind(consumer.to_owned()).bind(id);
             forget.execute(tx.connection()).await?;
         }
@@ -60,22 +60,23 @@ impl<DB: Dialect> Store<DB> {
         replay: Uuid,
     ) -> Result<bool, Error> {
         let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
-        let taken = self.take_back(tx.connection(), consumer, message, replay).await?;
+        let taken = self.take_back(tx.connection(), consumer, message, made_at(replay)).await?;
         tx.commit().await?;
         Ok(taken)
     }
 
-    async fn take_back(
+    /// Deletes a claim that was made before.
+    pub(super) async fn take_back(
         &self,
         conn: &mut DB::Connection,
         consumer: &str,
         message: &Message,
-        replay: Uuid,
+        before: Timestamp,
     ) -> Result<bool, Error> {
         let taken = query::<DB>(&self.statements().superseded)
             .bind(consumer.to_owned())
             .bind(message.message_id().as_uuid())
-            .bind(Micros(made_at(replay)))
+            .bind(Micros(before))
             .execute(conn)
             .await?;
         Ok(DB::rows_affected(&taken) > 0)

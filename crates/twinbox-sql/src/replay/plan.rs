@@ -11,7 +11,7 @@ use crate::{
     sql::{query, render, rows},
 };
 use sqlx::{Row as _, SqlStr};
-use twinbox_core::Timestamp;
+use twinbox_core::{Message, Timestamp};
 
 /// Messages that a plan shows.
 const SAMPLE: i64 = 5;
@@ -180,13 +180,7 @@ impl<DB: Dialect> Store<DB> {
     }
 
     async fn sample(&self, conn: &mut DB::Connection, plan: &ReplayPlan) -> Result<Vec<Sampled>, Error> {
-        let types = plan.types.iter().map(|one| Bound::Text(one.event_type.clone())).collect::<Vec<_>>();
-        let more = vec![
-            (format!("o.type IN ({})", vec!["?"; types.len()].join(", ")), types),
-            (format!("o.position >= {} AND o.position <= {}", plan.first, plan.last), Vec::new()),
-        ];
-        let end = format!("ORDER BY o.position LIMIT {SAMPLE}");
-        let rows = self.select(conn, plan, "o.position, o.id, o.type, o.key, o.time", more, &end).await?;
+        let rows = self.planned(conn, plan, "o.position, o.id, o.type, o.key, o.time", 0, SAMPLE).await?;
         let read = |row: DB::Row| {
             Ok(Sampled {
                 position: row.try_get(0)?,
@@ -197,6 +191,45 @@ impl<DB: Dialect> Store<DB> {
             })
         };
         rows.into_iter().map(read).collect()
+    }
+
+    /// The messages of a plan behind a place in the log, as a replay would send them but for its marks, in the order of the
+    /// log.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn planned_messages(
+        &self,
+        plan: &ReplayPlan,
+        after: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<Message>, Error> {
+        let after = after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
+        let mut conn = self.connection().await?;
+        let rows = self.planned(&mut conn, plan, "o.position, {message}", after, i64::from(limit)).await?;
+        conn.done().await?;
+        rows.iter().map(|row| crate::row::of_log::<DB>(row, 1, self.service(), row.try_get(0)?)).collect()
+    }
+
+    /// In the order of the log, what lies behind a position.
+    async fn planned(
+        &self,
+        conn: &mut DB::Connection,
+        plan: &ReplayPlan,
+        what: &str,
+        after: i64,
+        limit: i64,
+    ) -> Result<Vec<DB::Row>, Error> {
+        if plan.types.is_empty() {
+            return Ok(Vec::new());
+        }
+        let types = plan.types.iter().map(|one| Bound::Text(one.event_type.clone())).collect::<Vec<_>>();
+        let first = plan.first.max(after.saturating_add(1));
+        let more = vec![
+            (format!("o.type IN ({})", vec!["?"; types.len()].join(", ")), types),
+            (format!("o.position >= {first} AND o.position <= {}", plan.last), Vec::new()),
+        ];
+        self.select(conn, plan, what, more, &format!("ORDER BY o.position LIMIT {limit}")).await
     }
 
     /// What was asked of the messages that are selected, but for their types.

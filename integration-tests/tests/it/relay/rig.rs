@@ -114,7 +114,7 @@ impl Target {
         self.info(consumer).await.map_or(0, |info| info.ack_floor.stream_sequence)
     }
 
-    pub(super) async fn update(&self, config: stream::Config) {
+    pub(crate) async fn update(&self, config: stream::Config) {
         self.jetstream().await.update_stream(config).await.unwrap();
     }
 

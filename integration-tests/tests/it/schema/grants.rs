@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
     Consumer, Delivery, Draft, ErrorKind, Fingerprinted, HandlerError, HandlerResult, Intent, MessageId,
-    OnMaxLag, Receipt, Received, Retention, Store, Timestamp, Tx, event_handler,
+    OnMaxLag, Receipt, Received, Retention, Role, Store, Timestamp, Tx, event_handler,
     letters::{LetterFilter, LetterId},
     log::{Reader, ReaderOptions},
     operation::{Answer, Begun, OperationKey, OperationPolicy},
@@ -252,6 +252,16 @@ async fn the_documented_grants_are_enough_and_no_more() {
         forbidden(runtime.pool(), sql).await;
     }
     operate(&world, &roles, &runtime).await;
+    for (name, role) in [
+        (&roles.producer, Role::Producer),
+        (&roles.runtime, Role::Runtime),
+        (&roles.keeper, Role::Keeper),
+        (&roles.redactor, Role::Redactor),
+        (&roles.operator, Role::Operator),
+    ] {
+        assert_eq!(world.missing_rights(Some(name), role).await.unwrap(), [""; 0], "{role:?}");
+    }
+    assert_ne!(world.missing_rights(Some(&roles.producer), Role::Runtime).await.unwrap(), [""; 0]);
     let redactor = store_of(&world, &roles.redactor).await;
     redactor.check().await.unwrap();
     delay(&runtime, 2).await;

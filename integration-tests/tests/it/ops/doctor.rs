@@ -1,0 +1,198 @@
+//! What `doctor` finds at brokers, on real ones.
+use super::tool::{Ran, Tool};
+use crate::{
+    consumer::support::{TestDb, World, soon},
+    relay::rig::Target,
+    schema::grants::Roles,
+};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Postgres, Sqlite};
+use std::{process::Command, time::Duration};
+use twinbox_testkit::servers::{MotoServer, NatsOptions, NatsServer, find};
+
+/// The verdict on a thing, and what was found.
+fn findings(ran: &Ran, what: &str) -> Vec<(String, String)> {
+    let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let all = all.as_array().unwrap().iter().filter(|one| one["what"] == what);
+    all.map(|one| (text(&one["verdict"]), text(&one["found"]))).collect()
+}
+
+fn wrong<'a>(findings: &'a [(String, String)], verdict: &str) -> Vec<&'a str> {
+    findings.iter().filter(|(found, _)| found == verdict).map(|(_, text)| text.as_str()).collect()
+}
+
+async fn of_stream(tool: &Tool, target: &Target) -> Vec<(String, String)> {
+    let prefix = target.name.to_lowercase();
+    let ran = tool
+        .run(&[
+            "doctor",
+            "-o",
+            "json",
+            "--nats-url",
+            &target.url,
+            "--nats-stream",
+            &target.name,
+            "--nats-prefix",
+            &prefix,
+        ])
+        .await;
+    findings(&ran, &format!("stream {}", target.name))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_would_lose_messages_is_found() {
+    let world = World::<Sqlite>::new().await;
+    let tool = Tool::of(&world);
+    let missing = of_stream(&tool, &Target::shared()).await;
+    assert!(wrong(&missing, "wrong")[0].contains("does not exist"), "{missing:?}");
+
+    let made = async |change: fn(Config) -> Config| {
+        let target = Target::shared();
+        let config = Config { max_age: Duration::from_secs(3600), ..target.config(&["orders.placed"]) };
+        target.create(change(config)).await;
+        let found = of_stream(&tool, &target).await;
+        assert!(found[0].1.starts_with("0 messages, kept for 1h"), "{found:?}");
+        found
+    };
+    let good = made(|config| Config { discard: DiscardPolicy::New, ..config }).await;
+    assert_eq!(wrong(&good, "wrong"), [""; 0]);
+    assert!(wrong(&good, "warning")[0].contains("one copy"), "{good:?}");
+    let in_memory = made(|config| Config { storage: StorageType::Memory, ..config }).await;
+    assert!(wrong(&in_memory, "wrong")[0].contains("in memory"), "{in_memory:?}");
+    let bounded = made(|config| Config { max_messages: 10, discard: DiscardPolicy::Old, ..config }).await;
+    assert!(wrong(&bounded, "wrong")[0].contains("drops its oldest"), "{bounded:?}");
+    let queue = made(|config| Config { retention: RetentionPolicy::WorkQueue, ..config }).await;
+    assert!(wrong(&queue, "wrong")[0].contains("deletes what is acknowledged"), "{queue:?}");
+}
+
+/// A stream that delivers what an inbox has forgotten already.
+async fn retention_of_stream_and_inbox_are_held_against_each_other<DB: TestDb>() {
+    let (world, target) = (World::<DB>::new().await, Target::shared());
+    let tool = Tool::of(&world);
+    let config = target.config(&["orders.placed"]);
+    target.create(Config { max_age: Duration::from_secs(3600), ..config.clone() }).await;
+    let mark = async |ago: i64| {
+        let time = world.now().await.unwrap().as_micros() - ago * 1_000_000;
+        let time = if DB::MODULE == "sqlite" {
+            time.to_string()
+        } else {
+            format!("to_timestamp({time} / 1000000.0)")
+        };
+        let table = world.table("purge_marks");
+        let sql =
+            format!("DELETE FROM {table}; INSERT INTO {table} (consumer, time) VALUES ('search', {time})");
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(world.pool()).await.unwrap();
+    };
+    mark(7200).await;
+    let found = of_stream(&tool, &target).await;
+    assert_eq!(wrong(&found, "wrong"), [""; 0], "{found:?}");
+    mark(1800).await;
+    let found = of_stream(&tool, &target).await;
+    assert!(wrong(&found, "wrong")[0].contains("for 1h, and search has forgotten"), "{found:?}");
+    mark(7200).await;
+    target.update(Config { max_age: Duration::ZERO, ..config }).await;
+    let found = of_stream(&tool, &target).await;
+    assert!(wrong(&found, "wrong")[0].contains("for ever, and search has forgotten"), "{found:?}");
+}
+
+/// Only the system account is told; and no password is printed.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sync_settings_of_a_server_are_told() {
+    let world = World::<Sqlite>::new().await;
+    let accounts = "accounts { APP: { jetstream: enabled, users: [{ user: app, password: hush }] }, \
+        SYS: { users: [{ user: root, password: hush }] } }\nsystem_account: SYS";
+    for (line, verdict, expected) in [
+        ("sync_interval: always", "ok", "it syncs before it acknowledges"),
+        ("sync_interval: 30s", "warning", "it syncs every 30s"),
+        ("", "warning", "it syncs every 2m"),
+    ] {
+        let server =
+            NatsServer::start_with(NatsOptions::default().line(accounts).jetstream_line(line)).unwrap();
+        let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}:hush@"));
+        let mut command = Tool::of(&world).command(&["doctor"]);
+        command.env("NATS_URL", url("app")).env("NATS_SYSTEM_URL", url("root"));
+        let told = soon(command.output()).await.unwrap();
+        let printed =
+            format!("{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+        let line =
+            printed.lines().find(|line| line.contains("NATS sync of")).unwrap_or_else(|| panic!("{printed}"));
+        assert!(line.starts_with(verdict) && line.contains(expected), "{line}");
+        assert!(!printed.contains("hush"), "{printed}");
+    }
+    let server = NatsServer::start_with(NatsOptions::default().line(accounts)).unwrap();
+    let url = server.url().replace("nats://", "nats://app:hush@");
+    let ran = Tool::of(&world).run(&["doctor", "-o", "json", "--nats-system-url", &url]).await;
+    let found = findings(&ran, "NATS sync");
+    assert!(wrong(&found, "wrong")[0].contains("no user of the system account"), "{found:?}");
+    drop(server);
+    let ran = Tool::of(&world).run(&["doctor", "-o", "json", "--nats-url", &url]).await;
+    assert!(wrong(&findings(&ran, "stream EVENTS"), "wrong")[0].contains("cannot be reached"), "{ran:?}");
+    assert!(wrong(&findings(&ran, "NATS sync"), "warning")[0].contains("--nats-system-url"), "{ran:?}");
+    assert!(!format!("{ran:?}").contains("hush"), "{ran:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bus_that_drops_everything_is_found() {
+    let (world, moto) = (World::<Sqlite>::new().await, MotoServer::start().unwrap());
+    let of_bus = async |bus: &str| {
+        let mut command = Tool::of(&world).command(&["doctor", "-o", "json", "--event-bus", bus]);
+        command.env("AWS_ENDPOINT_URL", moto.url()).env("AWS_REGION", "eu-west-1");
+        command.env("AWS_ACCESS_KEY_ID", "any").env("AWS_SECRET_ACCESS_KEY", "hush");
+        let told = soon(command.output()).await.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let ran = Ran { code: told.status.code().unwrap(), out: text(told.stdout), err: text(told.stderr) };
+        assert!(!format!("{ran:?}").contains("hush"), "{ran:?}");
+        findings(&ran, &format!("bus {bus}"))
+    };
+    let missing = of_bus("missing").await;
+    assert!(wrong(&missing, "wrong")[0].contains("eventbridge."), "{missing:?}");
+    let without_rules = of_bus("default").await;
+    assert!(wrong(&without_rules, "wrong")[0].contains("accepts events and drops them"), "{without_rules:?}");
+    let mut script = Command::new(find::python().unwrap());
+    script.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/events.py")).args([
+        "bus",
+        &moto.url(),
+        "orders",
+        "billing",
+    ]);
+    assert!(script.status().unwrap().success());
+    let fed = of_bus("orders").await;
+    assert_eq!(fed, [("ok".to_owned(), "it is there, with 1 rule".to_owned())]);
+}
+
+/// The page is what rights are held against, and each that is missing is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_that_a_role_lacks_are_named() {
+    let world = World::<Postgres>::new().await;
+    let roles = Roles::create(&world, "effects").await;
+    let (runtime, producer) = (format!("{}=runtime", roles.runtime), format!("{}=producer", roles.producer));
+    let tool = Tool::of(&world);
+    let asked = ["doctor", "-o", "json", "--role", &runtime, "--role", &producer];
+    let of = |ran: &Ran, name: &str, purpose: &str| findings(ran, &format!("rights of {name} as {purpose}"));
+    let ran = tool.run(&asked).await;
+    let ok = [("ok".to_owned(), "all that GRANTS.md says".to_owned())];
+    assert_eq!(of(&ran, &roles.runtime, "runtime"), ok);
+    assert_eq!(of(&ran, &roles.producer, "producer"), ok);
+    assert_eq!(findings(&ran, "own rights as operator"), ok);
+
+    let revoke = format!(
+        "REVOKE DELETE ON twinbox.attempts FROM {0}; REVOKE UPDATE (seen_at) ON twinbox.consumers FROM {0}; \
+        REVOKE USAGE ON SCHEMA twinbox FROM {0}",
+        roles.runtime
+    );
+    sqlx::raw_sql(AssertSqlSafe(revoke)).execute(world.pool()).await.unwrap();
+    let ran = tool.run(&asked).await;
+    let lacks =
+        "lacks USAGE ON SCHEMA twinbox; UPDATE (seen_at) ON twinbox.consumers; DELETE ON twinbox.attempts";
+    assert_eq!(of(&ran, &roles.runtime, "runtime"), [("wrong".to_owned(), lacks.to_owned())]);
+    assert_eq!(ran.code, 7);
+    tool.ends(3, &["doctor", "--role", "nobody-of-that-name=keeper"]).await;
+    tool.ends(2, &["doctor", "--role", "x=king"]).await;
+    roles.drop(&world).await;
+}
+
+crate::consumer::support::cases! {
+    both: [retention_of_stream_and_inbox_are_held_against_each_other]
+}

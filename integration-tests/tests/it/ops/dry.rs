@@ -1,0 +1,176 @@
+//! A replay that is tried on the handlers before it is made.
+use crate::consumer::{
+    running::run_until,
+    support::{TestDb, World, effect, soon},
+};
+use serde::{Deserialize, Serialize};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+};
+use twinbox::{
+    Consumer, ConsumerErrorKind, Delivery, Draft, DryOutcome, Event, HandlerResult, Tx, event_handler,
+    log::{Reader, ReaderOptions},
+    replay::{NewReplay, Selection},
+};
+use uuid::Uuid;
+
+#[derive(Debug, Serialize, Deserialize, Event)]
+#[event(type = "tests.dry", version = 1)]
+struct Placed {
+    n: i64,
+}
+
+#[derive(Debug, Serialize, Deserialize, Event)]
+#[event(type = "tests.dry_mailed", version = 1)]
+struct Mailed {
+    n: i64,
+}
+
+#[derive(Default)]
+struct App {
+    is_broken: AtomicBool,
+    mails: AtomicU32,
+    dry_mails: AtomicU32,
+}
+
+const FAILS: i64 = 1;
+const PANICS: i64 = 2;
+const BREAKS_A_RULE_AT_THE_END: i64 = 3;
+
+#[event_handler(consumer = "tests.dry")]
+async fn handle<DB: TestDb>(app: &Arc<App>, tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    let n = order.n;
+    let mails = if tx.is_dry_run() { &app.dry_mails } else { &app.mails };
+    mails.fetch_add(1, SeqCst);
+    effect::<DB>(tx, n).await?;
+    tx.publish(&Mailed { n }).await?;
+    if !app.is_broken.load(SeqCst) {
+        return Ok(());
+    }
+    match n {
+        FAILS => Err("no customer".into()),
+        PANICS => panic!("out of paper"),
+        BREAKS_A_RULE_AT_THE_END => {
+            sqlx::raw_sql("INSERT INTO lines VALUES (-1)").execute(&mut **tx).await?;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a dry run must leave as it is.
+async fn everything<DB: TestDb>(world: &World<DB>) -> Vec<i64> {
+    let mut rows = world.effects().await;
+    for table in ["outbox", "inbox", "inbox_superseded", "attempts", "dead_letters", "replays"] {
+        rows.push(world.rows(table).await);
+    }
+    rows
+}
+
+async fn shop<DB: TestDb>() -> (World<DB>, Arc<App>) {
+    let world = World::<DB>::new().await;
+    world.execute("CREATE TABLE lines (n BIGINT REFERENCES effects (n) DEFERRABLE INITIALLY DEFERRED)").await;
+    (world, Arc::default())
+}
+
+fn consumer<DB: TestDb>(world: &World<DB>, app: &Arc<App>) -> Consumer<DB, Arc<App>> {
+    Consumer::new((**world).clone(), app.clone()).handler::<handle>()
+}
+
+async fn publish<DB: TestDb>(world: &World<DB>, drafts: impl IntoIterator<Item = Draft>) {
+    let mut tx = world.begin().await.unwrap();
+    for draft in drafts {
+        world.outbox().publish_draft(&mut tx, draft).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+}
+
+fn order(n: i64) -> Draft {
+    Draft::of(&Placed { n }).unwrap().id(format!("order-{n}"))
+}
+
+async fn a_replay_is_tried_and_leaves_nothing_behind<DB: TestDb>() {
+    let (world, app) = shop::<DB>().await;
+    let redacted = order(9).key("somebody");
+    let unreadable = Draft::raw("tests.dry", 1, "{}").id("unreadable");
+    publish(&world, [order(0), order(FAILS), order(PANICS), order(BREAKS_A_RULE_AT_THE_END), redacted]).await;
+    world.redact("somebody").await.unwrap();
+    run_until(consumer(&world, &app), async || world.rows("inbox").await == 4).await;
+    publish(&world, [unreadable]).await;
+    run_until(consumer(&world, &app), async || world.rows("dead_letters").await == 1).await;
+    world.execute("DELETE FROM effects").await;
+    let (before, mails) = (everything(&world).await, app.mails.load(SeqCst));
+
+    let plan = world.plan_replay("consumer:tests.dry", &Selection::new()).await.unwrap();
+    app.is_broken.store(true, SeqCst);
+    let mut seen = Vec::new();
+    let resend = NewReplay::resend("ada");
+    let counts = consumer(&world, &app).dry_run(&world, &plan, &resend, |one| seen.push(one)).await.unwrap();
+    assert_eq!((counts.would_run, counts.would_skip, counts.would_fail), (0, 6, 0), "{seen:?}");
+    assert_eq!(app.dry_mails.load(SeqCst), 0, "what was handled does not run");
+
+    seen.clear();
+    let again = NewReplay::reprocess("tests.dry", "ada");
+    let counts = consumer(&world, &app).dry_run(&world, &plan, &again, |one| seen.push(one)).await.unwrap();
+    let found: Vec<_> = seen.iter().map(|one| (&*one.event_id, one.consumer, &one.outcome)).collect();
+    let fails = |n: usize, error: &str| match found[n].2 {
+        DryOutcome::WouldFail { error: found } => assert!(found.contains(error), "{found}"),
+        other => panic!("{n}: {other:?}"),
+    };
+    assert_eq!(found[0], ("order-0", "tests.dry", &DryOutcome::WouldRun { published: 1 }));
+    fails(1, "no customer");
+    fails(2, "the handler panicked: out of paper");
+    // SQLite checks it with COMMIT alone.
+    match DB::MODULE {
+        "postgres" => fails(3, "23503"),
+        _ => assert_eq!(*found[3].2, DryOutcome::WouldRun { published: 1 }),
+    }
+    assert_eq!(*found[4].2, DryOutcome::WouldSkip { because: "its payload was redacted" });
+    fails(5, "missing field `n`");
+    assert_eq!(counts.would_run + counts.would_fail, 5);
+    assert_eq!(app.dry_mails.load(SeqCst), 4, "the handler knows");
+    assert_eq!((everything(&world).await, app.mails.load(SeqCst)), (before, mails));
+
+    // What was tried is what happens.
+    app.is_broken.store(false, SeqCst);
+    world.make_replay(&plan, again).await.unwrap();
+    run_until(consumer(&world, &app), async || world.rows("dead_letters").await == 2).await;
+    assert_eq!(world.effects().await, [0, 1, 2, 3]);
+}
+
+/// Of what nobody has handled yet, a resend would run; and several pages of it.
+async fn what_is_new_to_a_consumer_would_run<DB: TestDb>() {
+    let (world, app) = shop::<DB>().await;
+    publish(&world, (100..550).map(order)).await;
+    publish(&world, [Draft::raw("tests.dry_others", 1, "{}")]).await;
+    let reader = Reader::open(&world, "nats", Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
+    let mut reader = reader.expect("nobody else reads");
+    let mut settled = 0;
+    while settled < 451 {
+        for entry in soon(reader.next(100)).await.unwrap() {
+            reader.settle(entry.ticket);
+            settled += 1;
+        }
+    }
+    reader.close().await.unwrap();
+    let plan = world.plan_replay("nats", &Selection::new()).await.unwrap();
+    let (mut seen, dry) = (Vec::new(), consumer(&world, &app));
+    let counts =
+        dry.dry_run(&world, &plan, &NewReplay::resend("ada"), |one| seen.push(one.event_id)).await.unwrap();
+    assert_eq!((plan.selected, counts.would_run, counts.would_skip, counts.would_fail), (451, 450, 0, 0));
+    assert_eq!(seen, Vec::from_iter((100..550).map(|n| format!("order-{n}"))));
+    assert_eq!(everything(&world).await, [451, 0, 0, 0, 0, 0]);
+
+    let unknown = dry.dry_run(&world, &plan, &NewReplay::reprocess("tests.drry", "ada"), |_| ()).await;
+    let error = unknown.unwrap_err();
+    assert_eq!(error.kind(), ConsumerErrorKind::Configuration);
+    assert!(error.to_string().contains("tests.drry"), "{error}");
+}
+
+crate::consumer::support::cases! {
+    both: [
+        a_replay_is_tried_and_leaves_nothing_behind,
+        what_is_new_to_a_consumer_would_run,
+    ]
+}
