@@ -31,6 +31,20 @@ impl Change {
         named.or_else(user).unwrap_or_else(|| "unknown".to_owned())
     }
 
+    /// Says what is about to be done, and asks.
+    pub(crate) fn agrees(&self, about: &str) -> Result<bool, Exit> {
+        note(about);
+        if self.dry_run {
+            note("This was a dry run: nothing is changed.");
+            return Ok(false);
+        }
+        let agrees = self.yes || confirmed()?;
+        if !agrees {
+            note("Nothing is changed.");
+        }
+        Ok(agrees)
+    }
+
     /// Says what is about to be done, asks, puts it on record, does it, and puts on record to how many. None: it was not
     /// done, on purpose.
     pub(crate) async fn make<DB: Dialect, T>(
@@ -41,13 +55,7 @@ impl Change {
         about: &str,
         act: impl AsyncFnOnce() -> Result<(u64, T), Exit>,
     ) -> Result<Option<T>, Exit> {
-        note(about);
-        if self.dry_run {
-            note("This was a dry run: nothing is changed.");
-            return Ok(None);
-        }
-        if !self.yes && !confirmed()? {
-            note("Nothing is changed.");
+        if !self.agrees(about)? {
             return Ok(None);
         }
         let who = self.who();

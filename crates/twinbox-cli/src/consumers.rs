@@ -122,7 +122,7 @@ pub(crate) async fn run<DB: Dialect>(
         }
         ConsumersCommand::Retry { name, key, change } => {
             let it = known(store, &name).await?;
-            let parked = counted(it.parked_deliveries, "delivery").replace("deliverys", "deliveries");
+            let parked = counted(it.parked_deliveries, "message");
             let about = match &key {
                 Some(key) => {
                     format!("This will have {name} try what it has put aside of the key {key:?} at once.")

@@ -310,8 +310,8 @@ impl From<&LetterGroup> for GroupRow {
 
 fn by(id: &LetterId) -> &'static str {
     match id {
-        LetterId::Consumer(_) => "consumer",
-        LetterId::Destination(..) => "destination",
+        LetterId::OfConsumer(_) => "consumer",
+        LetterId::OfDestination(..) => "destination",
     }
 }
 

@@ -2,9 +2,8 @@
 use crate::{
     ask::Change,
     exit::Exit,
-    output::{Output, counted, note, say},
-    progress::{conclude, follow},
-    replay::changed,
+    output::{Output, counted, say},
+    replay::{How, changed, make},
     status::DestinationRow,
     time::{When, resolve},
 };
@@ -53,14 +52,8 @@ pub(crate) enum DestinationsCommand {
         /// Before this time. Without it: before the destination was new.
         #[arg(long, value_name = "TIME")]
         until: Option<When>,
-        /// Messages a second, at most.
-        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
-        rate: Option<u32>,
-        /// Do not stay until it has ended.
-        #[arg(long)]
-        no_wait: bool,
         #[command(flatten)]
-        change: Change,
+        how: How,
     },
     /// Forget one that is gone for good, with what it has put aside, so that the log is not kept for it.
     Retire(Named),
@@ -128,7 +121,7 @@ pub(crate) async fn run<DB: Dialect>(
             let target = format!("{name}: message {message}");
             changed(change.make(store, "destinations skip", &target, &about, act).await?, "It is skipped.")
         }
-        DestinationsCommand::Backfill { name, since, until, rate, no_wait, change } => {
+        DestinationsCommand::Backfill { name, since, until, how } => {
             let destination = known(store, &name).await?;
             let until = match (resolve(until, store).await?, destination.started_at) {
                 (Some(until), _) => until,
@@ -139,24 +132,10 @@ pub(crate) async fn run<DB: Dialect>(
             };
             let selection = Selection::new().since(resolve(since, store).await?).until(Some(until));
             let plan = store.plan_replay(&name, &selection).await?;
-            if plan.selected == 0 {
-                note(&format!("The log has nothing that {name} lacks: {selection}."));
-                return Ok(());
-            }
             let about =
                 format!("This will send {} to {name}: {selection}.", counted(plan.selected, "message"));
-            let new = NewReplay::resend(change.who()).rate(rate).reason(change.reason.clone());
-            let act = async || Ok((plan.selected, store.make_replay(&plan, new).await?));
-            let target = format!("{name}: {selection}");
-            let Some(replay) = change.make(store, "destinations backfill", &target, &about, act).await?
-            else {
-                return Ok(());
-            };
-            note(&format!("Replay {} is made. Leaving does not end it.", replay.id));
-            if !no_wait {
-                say(&conclude(&follow(store, replay.id).await?)?);
-            }
-            Ok(())
+            let new = NewReplay::resend(how.who());
+            make(store, output, how, &plan, new, "destinations backfill", &about).await
         }
         DestinationsCommand::Retire(Named { name, change }) => {
             let it = known(store, &name).await?;

@@ -1,12 +1,13 @@
 //! The tables.
 use crate::{
+    ask::Change,
     exit::Exit,
     output::{Output, say},
     place::{Connection, Place},
 };
 use clap::Subcommand;
 use serde::Serialize;
-use twinbox_sql::{Dialect, Store};
+use twinbox_sql::{Dialect, ErrorKind, Intent, Store};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MigrateCommand {
@@ -15,6 +16,8 @@ pub(crate) enum MigrateCommand {
         /// The service that owns them. Needed when they are new.
         #[arg(long, value_name = "NAME")]
         service: Option<String>,
+        #[command(flatten)]
+        change: Change,
     },
     /// Which version the tables have, and which this tool brings.
     Status,
@@ -56,15 +59,12 @@ async fn on<DB: Dialect>(
             say(&Store::with_options(pool, &service, place.options())?.migrations_sql());
             Ok(())
         }
-        MigrateCommand::Up { service: Some(service) } => {
-            Store::with_options(pool, &service, place.options())?.migrate().await?;
-            say("The tables are up to date.");
-            Ok(())
-        }
-        MigrateCommand::Up { service: None } => {
-            Store::found(pool, place.options()).await?.migrate().await?;
-            say("The tables are up to date.");
-            Ok(())
+        MigrateCommand::Up { service, change } => {
+            let store = match service {
+                Some(service) => Store::with_options(pool, &service, place.options())?,
+                None => Store::found(pool, place.options()).await?,
+            };
+            up(&store, &change).await
         }
         MigrateCommand::Status => {
             let store = Store::found(pool, place.options()).await?;
@@ -87,4 +87,30 @@ async fn on<DB: Dialect>(
             Ok(())
         }
     }
+}
+
+/// The audit comes with the tables, so this is put on record when it is done.
+async fn up<DB: Dialect>(store: &Store<DB>, change: &Change) -> Result<(), Exit> {
+    let (service, newest) = (store.service(), Store::<DB>::NEWEST_SCHEMA);
+    let found = match store.schema_version().await {
+        Err(error) if error.kind() == ErrorKind::Schema => 0,
+        found => found?,
+    };
+    let about = match found {
+        0 => format!("This will make the tables of {service:?}, version {newest}."),
+        _ => format!("This will bring the tables of {service:?} from version {found} to {newest}."),
+    };
+    if found < newest && !change.agrees(&about)? {
+        return Ok(());
+    }
+    store.migrate().await?;
+    if found < newest {
+        let (who, target) = (change.who(), format!("from version {found} to {newest}"));
+        let reason = change.reason.as_deref();
+        let entry =
+            store.begin_audit(&Intent { who: &who, what: "migrate up", target: &target, reason }).await?;
+        store.end_audit(entry, u64::try_from(newest - found).unwrap_or(0)).await?;
+    }
+    say("The tables are up to date.");
+    Ok(())
 }

@@ -124,6 +124,12 @@ pub(crate) struct How {
     change: Change,
 }
 
+impl How {
+    pub(crate) fn who(&self) -> String {
+        self.change.who()
+    }
+}
+
 pub(crate) async fn run<DB: Dialect>(
     command: ReplayCommand,
     store: &Store<DB>,
@@ -145,8 +151,13 @@ pub(crate) async fn run<DB: Dialect>(
                      letters, `in_doubt`. Choose a later --since, or say --force and --reason",
                 ));
             }
-            let who = how.change.who();
-            make(store, output, how, &plan, NewReplay::resend(who), &forgotten).await
+            let (messages, names) = (counted(plan.selected, "message"), names(&forgotten));
+            let about = format!(
+                "This will send {messages} to {} again: {}.{names}",
+                plan.destination, plan.selection
+            );
+            let new = NewReplay::resend(how.who());
+            make(store, output, how, &plan, new, "replay resend", &about).await
         }
         ReplayCommand::Reprocess(Reprocess::Plan(what)) => {
             let (plan, consumer) = plan_reprocess(what, store).await?;
@@ -155,8 +166,10 @@ pub(crate) async fn run<DB: Dialect>(
         }
         ReplayCommand::Reprocess(Reprocess::Run { what, how }) => {
             let (plan, consumer) = plan_reprocess(what, store).await?;
-            let new = NewReplay::reprocess(consumer, how.change.who());
-            make(store, output, how, &plan, new, &[]).await
+            let messages = counted(plan.selected, "message");
+            let about = format!("This will have {consumer} run {messages} again: {}.", plan.selection);
+            let new = NewReplay::reprocess(consumer, how.who());
+            make(store, output, how, &plan, new, "replay reprocess", &about).await
         }
         ReplayCommand::Status { id: None, .. } => {
             let replays: Vec<_> = store.replays(20).await?.iter().map(Told::from).collect();
@@ -188,6 +201,12 @@ pub(crate) async fn run<DB: Dialect>(
             changed(change.make(store, "replay cancel", &id.to_string(), &about, act).await?, "It has ended.")
         }
     }
+}
+
+/// Who has forgotten some of what is to be sent.
+fn names(forgotten: &[PurgeMark]) -> String {
+    let names = forgotten.iter().map(|mark| mark.consumer.as_str()).collect::<Vec<_>>().join(", ");
+    if names.is_empty() { names } else { format!(" Some are older than what is remembered by {names}.") }
 }
 
 /// Says that it was done, if it was.
@@ -270,46 +289,21 @@ async fn read_by<DB: Dialect>(store: &Store<DB>, consumer: &str) -> Result<Strin
     }
 }
 
-async fn make<DB: Dialect>(
+/// Asks, makes a replay of the plan, and stays until it has ended.
+pub(crate) async fn make<DB: Dialect>(
     store: &Store<DB>,
     output: &Output,
     how: How,
     plan: &ReplayPlan,
     new: NewReplay,
-    forgotten: &[PurgeMark],
+    what: &str,
+    about: &str,
 ) -> Result<(), Exit> {
     if plan.selected == 0 {
         note(&format!("Nothing that {} has settled is selected: {}.", plan.destination, plan.selection));
         return Ok(());
     }
-    let consumer = new.consumer().map(str::to_owned);
     let new = new.rate(how.rate).reason(how.change.reason.clone());
-    let (what, about) = match &consumer {
-        None => (
-            "replay resend",
-            format!(
-                "This will send {} to {} again: {}.",
-                counted(plan.selected, "message"),
-                plan.destination,
-                plan.selection
-            ),
-        ),
-        Some(consumer) => (
-            "replay reprocess",
-            format!(
-                "This will have {consumer} run {} again: {}.",
-                counted(plan.selected, "message"),
-                plan.selection
-            ),
-        ),
-    };
-    let about = match forgotten {
-        [] => about,
-        marks => {
-            let names = marks.iter().map(|mark| mark.consumer.as_str()).collect::<Vec<_>>().join(", ");
-            format!("{about} Some are older than what is remembered by {names}.")
-        }
-    };
     let target = format!("{}: {}", plan.destination, plan.selection);
     let act = async || match store.make_replay(plan, new).await {
         Ok(replay) => Ok((plan.selected, replay)),
@@ -318,7 +312,7 @@ async fn make<DB: Dialect>(
         }
         Err(error) => Err(error.into()),
     };
-    let Some(replay) = how.change.make(store, what, &target, &about, act).await? else { return Ok(()) };
+    let Some(replay) = how.change.make(store, what, &target, about, act).await? else { return Ok(()) };
     let id = replay.id;
     if how.no_wait {
         output.one(&Told::from(&replay), || {

@@ -103,12 +103,12 @@ fn privileges(text: &str) -> Vec<(&str, Option<&str>)> {
 
 impl<DB: Dialect> Store<DB> {
     /// What a database role lacks of the rights that `GRANTS.md` grants for a purpose, as the rest of a `GRANT`. Without a
-    /// name: the role that is connected. Nothing where a database has no roles.
+    /// name: the role that is connected. None: the database has no roles.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`]: there is no such role. The database refused or is away.
-    pub async fn missing_rights(&self, name: Option<&str>, role: Role) -> Result<Vec<String>, Error> {
-        let Some(has_right) = DB::HAS_RIGHT else { return Ok(Vec::new()) };
+    pub async fn missing_rights(&self, name: Option<&str>, role: Role) -> Result<Option<Vec<String>>, Error> {
+        let Some(has_right) = DB::HAS_RIGHT else { return Ok(None) };
         let has_right =
             Statement::new::<DB>(&self.statements().namespace, has_right, self.statements().named);
         let (mut conn, mut missing) = (self.connection().await?, Vec::new());
@@ -130,7 +130,7 @@ impl<DB: Dialect> Store<DB> {
             }
         }
         conn.done().await?;
-        Ok(missing)
+        Ok(Some(missing))
     }
 }
 

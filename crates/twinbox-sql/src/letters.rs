@@ -17,16 +17,16 @@ const CHANGED_AT_ONCE: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LetterId {
     /// Of a consumer. Written as a number.
-    Consumer(i64),
+    OfConsumer(i64),
     /// Of a destination, by the position of the message. Written `DESTINATION@POSITION`.
-    Destination(String, i64),
+    OfDestination(String, i64),
 }
 
 impl fmt::Display for LetterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Consumer(id) => write!(f, "{id}"),
-            Self::Destination(destination, position) => write!(f, "{destination}@{position}"),
+            Self::OfConsumer(id) => write!(f, "{id}"),
+            Self::OfDestination(destination, position) => write!(f, "{destination}@{position}"),
         }
     }
 }
@@ -37,9 +37,9 @@ impl FromStr for LetterId {
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = match text.rsplit_once('@') {
             Some((destination, position)) => {
-                position.parse().ok().map(|position| Self::Destination(destination.to_owned(), position))
+                position.parse().ok().map(|position| Self::OfDestination(destination.to_owned(), position))
             }
-            None => text.parse().ok().map(Self::Consumer),
+            None => text.parse().ok().map(Self::OfConsumer),
         };
         parsed.ok_or_else(|| format!("{text:?} is no dead letter: write `12`, or `nats@345`"))
     }
@@ -82,7 +82,7 @@ impl Letter {
     /// differs in numbers and ids at most. 12 hexadecimal digits.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new_with_prefix("letters/1");
-        let sort = if matches!(self.id, LetterId::Consumer(_)) { "consumer" } else { "destination" };
+        let sort = if matches!(self.id, LetterId::OfConsumer(_)) { "consumer" } else { "destination" };
         for part in [sort, &self.of, &self.event_type, &self.reason, &without_data(&self.error)] {
             hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
             hash.update(part);
@@ -150,7 +150,7 @@ pub struct LetterFilter {
 impl LetterFilter {
     /// Whether the letter is one of them.
     pub fn takes(&self, letter: &Letter) -> bool {
-        let is_consumers = matches!(letter.id, LetterId::Consumer(_));
+        let is_consumers = matches!(letter.id, LetterId::OfConsumer(_));
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         (self.consumer.is_none() || is_consumers && is(&self.consumer, &letter.of))
@@ -184,7 +184,7 @@ impl<DB: Dialect> Store<DB> {
             full = page.len() as i64 == PAGE;
             for row in &page {
                 after = row.try_get(0)?;
-                let letter = read::<DB>(row, LetterId::Consumer(after), row.try_get(1)?)?;
+                let letter = read::<DB>(row, LetterId::OfConsumer(after), row.try_get(1)?)?;
                 if filter.takes(&letter) {
                     see(letter);
                 }
@@ -201,7 +201,7 @@ impl<DB: Dialect> Store<DB> {
             full = page.len() as i64 == PAGE;
             for row in &page {
                 (destination, position) = (row.try_get(1)?, row.try_get(0)?);
-                let id = LetterId::Destination(destination.clone(), position);
+                let id = LetterId::OfDestination(destination.clone(), position);
                 let mut letter = read::<DB>(row, id, destination.clone())?;
                 if letter.source.is_empty() {
                     self.service().clone_into(&mut letter.source);
@@ -262,11 +262,11 @@ impl<DB: Dialect> Store<DB> {
             let mut tx = self.begin().await?;
             for (letter, delay) in some {
                 let redrive = match letter {
-                    LetterId::Consumer(id) => query::<DB>(&statements.letter_redrive)
+                    LetterId::OfConsumer(id) => query::<DB>(&statements.letter_redrive)
                         .bind(*delay)
                         .bind(i64::from(crate::inbox::REDRIVE_ATTEMPTS))
                         .bind(*id),
-                    LetterId::Destination(destination, position) => query::<DB>(&statements.parked_redrive)
+                    LetterId::OfDestination(destination, position) => query::<DB>(&statements.parked_redrive)
                         .bind(*delay)
                         .bind(destination.clone())
                         .bind(*position),
@@ -293,8 +293,8 @@ impl<DB: Dialect> Store<DB> {
             let mut tx = self.begin().await?;
             for letter in some {
                 let discard = match letter {
-                    LetterId::Consumer(id) => query::<DB>(&statements.letter_delete).bind(*id),
-                    LetterId::Destination(destination, position) => {
+                    LetterId::OfConsumer(id) => query::<DB>(&statements.letter_delete).bind(*id),
+                    LetterId::OfDestination(destination, position) => {
                         query::<DB>(&statements.parked_discard).bind(destination.clone()).bind(*position)
                     }
                 };
@@ -314,10 +314,10 @@ impl<DB: Dialect> Store<DB> {
         let statements = self.statements();
         let mut conn = self.connection().await?;
         let (row, sequence) = match id {
-            LetterId::Consumer(id) => {
+            LetterId::OfConsumer(id) => {
                 (query::<DB>(&statements.letter_message).bind(*id).fetch_optional(&mut *conn).await?, None)
             }
-            LetterId::Destination(destination, position) => {
+            LetterId::OfDestination(destination, position) => {
                 let given_up = query::<DB>(&statements.given_up_message).bind(*position);
                 let given_up = given_up.bind(destination.clone()).fetch_optional(&mut *conn).await?;
                 (given_up, Some(*position))
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn ids_are_read_as_they_were_written() {
-        for id in [LetterId::Consumer(7), LetterId::Destination("a@b".to_owned(), 9)] {
+        for id in [LetterId::OfConsumer(7), LetterId::OfDestination("a@b".to_owned(), 9)] {
             assert_eq!(id.to_string().parse(), Ok(id));
         }
         for bad in ["", "x", "nats@", "@x", "7.5", "--"] {

@@ -10,4 +10,5 @@ mod letters;
 mod power;
 mod replay;
 mod runbook;
+mod shop;
 pub(crate) mod tool;

@@ -1,5 +1,5 @@
 //! Holding back, looking at one message, and how everything is told.
-use super::tool::Tool;
+use super::{shop::Deployed, tool::Tool};
 use crate::consumer::{
     running::{publish, run_until},
     support::{Placed, TestDb, World, cases, effect, eventually, soon},
@@ -7,7 +7,7 @@ use crate::consumer::{
 use serde_json::json;
 use std::time::Duration;
 use twinbox::{
-    CancellationToken, Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler,
+    Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler,
     log::{Parked, Reader, ReaderOptions},
 };
 use uuid::Uuid;
@@ -35,9 +35,9 @@ async fn a_paused_consumer_takes_nothing_until_it_is_resumed<DB: TestDb>() {
     run_until(consumer(&world), async || world.effects().await.len() == 1).await;
     tool.ok(&["consumers", "pause", "billing.invoice", "--yes", "--reason", "bad deploy"]).await;
     publish(&world, 1..2).await;
-    let (starting, stop) = (consumer(&world), CancellationToken::new());
+    let starting = consumer(&world);
     let status = starting.status();
-    let running = tokio::spawn(starting.run(stop.clone()));
+    let running = Deployed::start(starting);
     let paused = |one: &twinbox::ConsumerStatus| one.state == twinbox::ConsumerState::Paused;
     eventually(async || status.consumers().iter().any(paused).then_some(())).await;
     assert!(status.is_ready());
@@ -49,8 +49,7 @@ async fn a_paused_consumer_takes_nothing_until_it_is_resumed<DB: TestDb>() {
     // And while it runs.
     tool.ok(&["consumers", "pause", "billing.invoice", "--yes"]).await;
     eventually(async || status.consumers().iter().any(paused).then_some(())).await;
-    stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    running.stop().await;
 }
 
 /// What became of one message, by either of its ids.
@@ -193,6 +192,29 @@ async fn the_status_ends_with_an_alarm<DB: TestDb>() {
     assert!(!ran.out.contains('\u{1b}'), "no colours, no cursor: {ran:?}");
 }
 
+/// Asked for, and on record as soon as there is a record.
+async fn tables_are_made_when_they_are_asked_for<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let tool = Tool::of(&world);
+    let up = ["--namespace", "other", "migrate", "up", "--service", "shop"];
+    let status = ["--namespace", "other", "migrate", "status"];
+    assert!(tool.ends(2, &up).await.contains("version 11"));
+    tool.ok(&[&up[..], &["--dry-run"]].concat()).await;
+    tool.ends(4, &status).await;
+    assert!(tool.ok(&[&up[..], &["--yes"]].concat()).await.contains("up to date"));
+    assert!(tool.ok(&status).await.contains("up to date"));
+    // With nothing to do there is nothing to ask.
+    tool.ok(&up[..4]).await;
+    let audit = tool.json(&["--namespace", "other", "audit"]).await;
+    let entry = json!({"what": "migrate up", "count": 11, "who": "ada", "target": "from version 0 to 11"});
+    assert_eq!(audit.as_array().unwrap().len(), 1, "{audit}");
+    for field in ["what", "count", "who", "target"] {
+        assert_eq!(audit[0][field], entry[field]);
+    }
+    let another = tool.ends(4, &[&up[..4], &["--service", "bank"]].concat()).await;
+    assert!(another.contains("belong to the service \"shop\""), "{another}");
+}
+
 /// A doctor finds what is wrong before somebody loses something by it.
 async fn a_doctor_says_what_is_set_up_and_what_is_wrong<DB: TestDb>() {
     let world = World::<DB>::new().await;
@@ -235,6 +257,7 @@ async fn parked_deliveries_are_told_and_tried_at_once<DB: TestDb>() {
 cases! {
     both: [
         a_doctor_says_what_is_set_up_and_what_is_wrong,
+        tables_are_made_when_they_are_asked_for,
         parked_deliveries_are_told_and_tried_at_once,
         a_paused_consumer_takes_nothing_until_it_is_resumed,
         a_message_is_followed_through_everything,

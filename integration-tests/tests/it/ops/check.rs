@@ -1,6 +1,6 @@
 //! What a build says of itself, held against what waits for it.
 use super::{
-    runbook::{Deployment, Placed, consumer, publish},
+    shop::{Deployment, Placed, consumer, publish},
     tool::Tool,
 };
 use crate::consumer::{

@@ -1,8 +1,8 @@
 //! `twinbox dead-letters`.
-use super::tool::Tool;
+use super::{shop::Deployed, tool::Tool};
 use crate::consumer::{
     running::{publish, run_until},
-    support::{Placed, TestDb, World, cases, effect, eventually, soon},
+    support::{Placed, TestDb, World, cases, effect, eventually},
 };
 use std::{
     sync::{
@@ -11,10 +11,7 @@ use std::{
     },
     time::Duration,
 };
-use twinbox::{
-    CancellationToken, Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler,
-    inbox::Claimed,
-};
+use twinbox::{Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler, inbox::Claimed};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -68,8 +65,7 @@ async fn what_a_bad_deployment_gave_up_is_redriven<DB: TestDb>() {
     // While it is broken, they come back.
     let redrive = ["dead-letters", "redrive", "--yes", "--group", fingerprint];
     assert!(tool.ok(&redrive).await.contains("15 dead letters back at work"));
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(consumer(&world, &deployed).run(stop.clone()));
+    let running = Deployed::start(consumer(&world, &deployed));
     let twice = format!(
         "SELECT count(*) FROM {} WHERE attempts = 2 AND redrives_left = 0",
         DB::table_of("dead_letters")
@@ -83,8 +79,7 @@ async fn what_a_bad_deployment_gave_up_is_redriven<DB: TestDb>() {
     assert_eq!(world.effects().await, Vec::from_iter(0..30));
     let processed = format!("SELECT count(*) FROM {} WHERE state = 'processed'", DB::table_of("inbox"));
     assert_eq!(world.number(processed).await, 30);
-    stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    running.stop().await;
     assert_eq!(tool.json(&["audit"]).await[0]["count"], 30);
 }
 
@@ -98,11 +93,9 @@ async fn what_is_discarded_never_runs<DB: TestDb>() {
     let told = tool.ok(&["dead-letters", "discard", "--yes", "--all", "--reason", "test orders"]).await;
     assert!(told.contains("4 dead letters discarded"), "{told}");
     deployed.mended.store(true, SeqCst);
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(consumer(&world, &deployed).run(stop.clone()));
+    let running = Deployed::start(consumer(&world, &deployed));
     tool.ok(&["replay", "resend", "run", "--to", "consumer:billing.invoice", "--yes"]).await;
-    stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    running.stop().await;
     assert_eq!((world.effects().await.len(), world.rows("dead_letters").await), (0, 0));
     assert_eq!(tool.json(&["audit"]).await[1]["reason"], "test orders");
 }

@@ -1,6 +1,6 @@
 //! A broker's machine loses power.
 use super::{
-    runbook::{Deployed, Deployment, consumer, publish, settled},
+    shop::{Deployed, Deployment, consumer, publish, settled},
     tool::Tool,
 };
 use crate::{

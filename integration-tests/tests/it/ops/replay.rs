@@ -1,15 +1,15 @@
 //! `twinbox replay`.
-use super::tool::Tool;
+use super::{shop::Deployed, tool::Tool};
 use crate::consumer::{
     running::{publish, run_until},
-    support::{Placed, TestDb, World, cases, effect, eventually, soon},
+    support::{Placed, TestDb, World, cases, effect, eventually},
 };
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
 };
 use std::time::Duration;
-use twinbox::{CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Tx, event_handler};
+use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Tx, event_handler};
 
 /// What two consumers have done, and whether the first is wrong.
 #[derive(Default)]
@@ -59,8 +59,7 @@ async fn a_mended_handler_runs_again_and_no_other<DB: TestDb>() {
     assert_eq!(world.rows("replays").await, 0);
 
     shop.wrong.store(false, SeqCst);
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(consumers(&world, &shop).run(stop.clone()));
+    let running = Deployed::start(consumers(&world, &shop));
     let why = ["--yes", "--reason", "wrong VAT"];
     let told = tool.ok(&[&["replay", "reprocess", "run"], &which[..], &why[..]].concat()).await;
     assert!(told.contains("is done: 20 messages"), "{told}");
@@ -68,8 +67,7 @@ async fn a_mended_handler_runs_again_and_no_other<DB: TestDb>() {
     assert_eq!(world.number(right).await, 20);
     assert_eq!(world.rows("inbox_superseded").await, 20);
     assert_eq!((world.rows("inbox").await, shop.mails.load(SeqCst)), (40, 20));
-    stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    running.stop().await;
 
     let replays = tool.json(&["replay", "status"]).await;
     let first = &replays[0];
@@ -89,14 +87,12 @@ async fn what_is_sent_again_does_nothing_twice<DB: TestDb>() {
     publish(&world, 0..10).await;
     run_until(consumers(&world, &shop), async || world.rows("inbox").await == 20).await;
     let tool = Tool::of(&world);
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(consumers(&world, &shop).run(stop.clone()));
+    let running = Deployed::start(consumers(&world, &shop));
     for _ in 0..2 {
         tool.ok(&["replay", "resend", "run", "--to", "consumer:mails.confirm", "--yes"]).await;
     }
     assert_eq!((world.effects().await.len(), shop.mails.load(SeqCst)), (10, 10));
-    stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    running.stop().await;
 }
 
 /// One at a second: it can be held, let go on, and left.
@@ -114,15 +110,13 @@ async fn a_replay_is_paced_held_and_cancelled<DB: TestDb>() {
         (status["state"].as_str(), status["standing"].as_str()),
         (Some("paused"), Some("paused (lunch)"))
     );
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(consumers(&world, &shop).run(stop.clone()));
+    let running = Deployed::start(consumers(&world, &shop));
     tool.ok(&["replay", "resume", "1", "--yes"]).await;
     eventually(async || (shop.mails.load(SeqCst) > 31).then_some(())).await;
     tool.ok(&["replay", "cancel", "1", "--yes"]).await;
     let ended = tool.json(&["replay", "status", "1"]).await;
     assert_eq!(ended["state"], "cancelled");
-    stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    running.stop().await;
     assert!(shop.mails.load(SeqCst) < 60, "it was paced");
 }
 

@@ -1,98 +1,26 @@
 //! The incidents of the tool's README, each from its cause to its end. What is run is what stands there.
-use super::book::{Book, README};
+use super::{
+    book::{Book, README},
+    shop::{Deployed, Deployment, consumer, publish, publish_sized, settled},
+};
 use crate::{
     consumer::{
         running::run_until,
-        support::{TestDb, World, effect, eventually, soon},
+        support::{TestDb, World, eventually},
     },
     relay::rig::{Running, Target},
 };
-use serde::{Deserialize, Serialize};
 use sqlx::Postgres;
 use std::{
     collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::{Arc, atomic::Ordering::SeqCst},
 };
-use tokio::task::JoinHandle;
 use twinbox::{
-    CancellationToken, Consumer, Delivery, Dialect, Draft, Event, HandlerError, HandlerResult, Tx,
-    event_handler,
     log::Start,
     nats::Nats,
     relay::{OnExhausted, Relay, RelayOptions},
-    replay::Selection,
 };
 use twinbox_testkit::servers::NatsServer;
-
-#[derive(Debug, Serialize, Deserialize, Event)]
-#[event(type = "orders.placed", version = 1)]
-pub(super) struct Placed {
-    pub(super) n: i64,
-}
-
-/// A deployment that is mended or not.
-#[derive(Default)]
-pub(super) struct Deployment {
-    rejects: AtomicBool,
-    wrong: AtomicBool,
-}
-
-#[event_handler(consumer = "billing.invoice")]
-async fn invoice<DB: Dialect>(
-    deployed: &Arc<Deployment>,
-    tx: &mut Tx<'_, DB>,
-    order: Delivery<Placed>,
-) -> HandlerResult {
-    if deployed.rejects.load(SeqCst) || order.n < 0 {
-        return Err(HandlerError::reject(format!("order {} has no customer", order.n)));
-    }
-    let wrong = if deployed.wrong.load(SeqCst) { 1_000_000 } else { 0 };
-    Ok(effect::<DB>(tx, order.n + wrong).await?)
-}
-
-/// Orders `order-N` of `customer-N`.
-pub(super) async fn publish<DB: Dialect>(world: &World<DB>, numbers: std::ops::Range<i64>) {
-    publish_sized(world, numbers, 0).await;
-}
-
-async fn publish_sized<DB: Dialect>(world: &World<DB>, numbers: std::ops::Range<i64>, bytes: usize) {
-    let mut tx = world.begin().await.unwrap();
-    for n in numbers {
-        let payload = format!("{{\"n\":{n}}}{}", " ".repeat(bytes));
-        let draft = Draft::raw("orders.placed", 1, payload)
-            .id(format!("order-{n}"))
-            .key(format!("customer-{}", n.abs() % 100));
-        world.outbox().publish_draft(&mut tx, draft).await.unwrap();
-    }
-    tx.commit().await.unwrap();
-}
-
-pub(super) fn consumer<DB: TestDb>(
-    world: &World<DB>,
-    deployed: &Arc<Deployment>,
-) -> Consumer<DB, Arc<Deployment>> {
-    Consumer::new((**world).clone(), deployed.clone()).handler::<invoice>()
-}
-
-pub(super) struct Deployed {
-    stop: CancellationToken,
-    task: JoinHandle<Result<(), twinbox::ConsumerError>>,
-}
-
-impl Deployed {
-    pub(super) fn start<DB: Dialect, S: Send + Sync + 'static>(consumer: Consumer<DB, S>) -> Self {
-        let stop = CancellationToken::new();
-        Self { task: tokio::spawn(consumer.run(stop.clone())), stop }
-    }
-
-    pub(super) async fn stop(self) {
-        self.stop.cancel();
-        soon(self.task).await.unwrap().unwrap();
-    }
-}
 
 fn relay(world: &World<Postgres>, target: &Target, options: RelayOptions) -> Running {
     Running::run(Relay::with_options(
@@ -100,15 +28,6 @@ fn relay(world: &World<Postgres>, target: &Target, options: RelayOptions) -> Run
         Nats::with_options(target.existing()).unwrap(),
         options,
     ))
-}
-
-/// Waits until the destination has settled that many.
-pub(super) async fn settled(world: &World<Postgres>, messages: u64) {
-    eventually(async || {
-        let plan = world.plan_replay("nats", &Selection::new()).await;
-        plan.ok().filter(|plan| plan.selected >= messages)
-    })
-    .await;
 }
 
 /// PITFALLS row 14: JetStream's store is wiped, and every consumer ends with one effect for each message.
