@@ -91,7 +91,7 @@ impl Command {
             Self::Destinations(command) => destinations::run(command, store, output).await,
             Self::Consumers(command) => consumers::run(command, store, output).await,
             Self::Message(command) => message::run(command, store, output).await,
-            Self::Doctor(arguments) => doctor::run(&arguments, store, output).await,
+            Self::Doctor(arguments) => doctor::run(&arguments, store, place, output).await,
             Self::Check(arguments) => check::run(arguments, store, output).await,
             Self::Audit(arguments) => audit::run(&arguments, store, output).await,
             Self::Migrate(_) | Self::Config | Self::Completions { .. } | Self::Man => {

@@ -7,6 +7,7 @@ mod nats;
 use crate::{
     exit::Exit,
     output::{Output, brief, duration, plain},
+    place::Place,
 };
 use clap::Args;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use twinbox_core::Timestamp;
 #[cfg(feature = "nats")]
 use twinbox_sql::replay::PurgeMark;
-use twinbox_sql::{Dialect, Role, Store};
+use twinbox_sql::{Dialect, ErrorKind, Role, Store};
 
 /// How far the clock of the database may be from that of this machine.
 const SKEW_MAX: Duration = Duration::from_secs(5);
@@ -56,6 +57,7 @@ fn finding(what: &str, verdict: &'static str, found: impl Into<String>) -> Findi
 pub(crate) async fn run<DB: Dialect>(
     arguments: &DoctorArguments,
     store: &Store<DB>,
+    place: &Place,
     output: &Output,
 ) -> Result<(), Exit> {
     let version = store.schema_version().await?;
@@ -64,6 +66,14 @@ pub(crate) async fn run<DB: Dialect>(
         finding("log", "ok", "it was not restored from a dump, and its sequence caches nothing"),
     ];
     findings.extend(store.facts().await?.into_iter().map(|(name, value)| setting(&name, &value)));
+    if !DB::ONE_WRITER {
+        findings.push(match place.has_pooler() {
+            true => {
+                finding("pooler", "ok", "every statement is unnamed and in a transaction, as --pooler asks")
+            }
+            false => finding("pooler", "ok", "none that shares connections was found; with one say --pooler"),
+        });
+    }
     findings.push(clock(store.now().await?));
     findings.push(rights(store, None, Role::Operator).await?);
     for (name, role) in &arguments.roles {
@@ -122,12 +132,15 @@ pub(crate) async fn run<DB: Dialect>(
     }
     #[cfg(feature = "nats")]
     {
-        // Others read the log.
-        let of_brokers = |mark: &PurgeMark| {
+        let reads_log = |mark: &PurgeMark| {
             let own = format!("consumer:{}", mark.consumer);
-            !readers.iter().any(|reader| reader.name == own)
+            readers.iter().any(|reader| reader.name == own)
         };
-        let forgotten: Vec<_> = forgotten.into_iter().filter(of_brokers).collect();
+        let forgotten = forgotten.into_iter().map(|mark| {
+            let reads_log = reads_log(&mark);
+            (mark, reads_log)
+        });
+        let forgotten = Vec::from_iter(forgotten);
         findings.extend(arguments.nats.look(&forgotten, now).await);
     }
     #[cfg(feature = "aws")]
@@ -148,7 +161,13 @@ async fn rights<DB: Dialect>(store: &Store<DB>, name: Option<&str>, role: Role) 
         Some(name) => format!("rights of {name} as {}", role.as_str()),
         None => format!("own rights as {}", role.as_str()),
     };
-    Ok(match store.missing_rights(name, role).await?.as_deref() {
+    let missing = match store.missing_rights(name, role).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok(finding(&what, "wrong", error.to_string()));
+        }
+        missing => missing?,
+    };
+    Ok(match missing.as_deref() {
         None => finding(&what, "ok", "this database has no roles"),
         Some([]) => finding(&what, "ok", "all that GRANTS.md says"),
         Some(missing) => finding(&what, "wrong", format!("lacks {}", missing.join("; "))),

@@ -64,6 +64,10 @@ impl Place {
         Ok((url.ok_or_else(missing)?, from))
     }
 
+    pub(crate) fn has_pooler(&self) -> bool {
+        self.pooler
+    }
+
     pub(crate) fn options(&self) -> StoreOptions {
         StoreOptions::new().namespace(&self.namespace).pooler(self.pooler)
     }

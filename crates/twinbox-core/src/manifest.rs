@@ -44,10 +44,15 @@ impl Manifest {
     /// # Errors
     /// Says what is wrong with it; a newer Twinbox may have written it.
     pub fn from_json(json: &str) -> Result<Self, String> {
-        let manifest: Self = serde_json::from_str(json).map_err(|error| format!("no manifest: {error}"))?;
-        match manifest.format {
-            FORMAT => Ok(manifest),
-            format => {
+        #[derive(Deserialize)]
+        struct Form {
+            #[serde(rename = "twinbox_manifest")]
+            format: u32,
+        }
+        let no = |error| format!("no manifest: {error}");
+        match serde_json::from_str(json).map_err(no)? {
+            Form { format: FORMAT } => serde_json::from_str(json).map_err(no),
+            Form { format } => {
                 Err(format!("a manifest of the form {format}, and this program reads the form {FORMAT}"))
             }
         }
@@ -132,7 +137,7 @@ mod tests {
         for (text, expected) in [
             ("", "no manifest"),
             ("{}", "twinbox_manifest"),
-            (r#"{"twinbox_manifest": 2, "codecs": [], "consumers": {}}"#, "the form 2"),
+            (r#"{"twinbox_manifest": 2, "consumers": []}"#, "the form 2"),
             (r#"{"twinbox_manifest": 1, "codecs": [], "consumers": {"a": {"b": [-1]}}}"#, "-1"),
         ] {
             let problem = Manifest::from_json(text).unwrap_err();

@@ -226,7 +226,7 @@ impl Message {
         Self {
             id,
             source,
-            event_type: "unknown".to_owned(),
+            event_type: UNKNOWN_TYPE.to_owned(),
             version: 1,
             key: None,
             subject: None,
@@ -241,6 +241,9 @@ impl Message {
         }
     }
 }
+
+/// The type of what does not say its own.
+pub const UNKNOWN_TYPE: &str = "unknown";
 
 /// The content type of events that serde wrote.
 pub const JSON: &str = "application/json";

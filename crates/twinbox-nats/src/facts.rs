@@ -2,6 +2,7 @@
 use crate::{
     Error, ErrorKind, Nats,
     connect::{Link, Use},
+    consumer::durable,
 };
 use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy, StorageType};
 use futures::StreamExt as _;
@@ -22,12 +23,21 @@ pub struct StreamFacts {
     pub replicas: usize,
     /// How long messages are kept. None: for ever.
     pub max_age: Option<Duration>,
-    /// Whether it is bounded in messages or bytes and drops the oldest when it is full, handled or not.
+    /// Whether it, or a subject of it, is bounded and drops the oldest message when it is full, handled or not.
     pub drops_oldest: bool,
     /// Whether a message is kept until it is too old, also when consumers have acknowledged it.
     pub keeps_acknowledged: bool,
     /// Messages that it holds.
     pub messages: u64,
+    durables: Vec<String>,
+}
+
+impl StreamFacts {
+    /// Whether a consumer reads from it without an order: it then has its place there. One that keeps the order of keys
+    /// has it in its own store.
+    pub fn is_read_by(&self, consumer: &str) -> bool {
+        self.durables.contains(&durable(consumer))
+    }
 }
 
 /// How soon what a server has acknowledged is on its disk.
@@ -48,6 +58,12 @@ const SERVERS_WAIT: Duration = Duration::from_secs(1);
 const JETSTREAM_OF_EACH: &str = "$SYS.REQ.SERVER.PING.JSZ";
 /// What a server waits for before it syncs if nobody says.
 const SYNC_INTERVAL: Duration = Duration::from_secs(120);
+
+/// The first 1024 of them.
+#[derive(Deserialize)]
+struct Names {
+    consumers: Option<Vec<String>>,
+}
 
 #[derive(Deserialize)]
 struct Told {
@@ -85,18 +101,23 @@ impl Nats {
     pub async fn stream_facts(&self) -> Result<StreamFacts, Error> {
         let link = Link::open(&self.options, Use::Provision).await?;
         let info = link.check_stream().await?;
+        let names = format!("CONSUMER.NAMES.{}", info.config.name);
+        let Names { consumers } = link.ask("the names of its consumers", names).await?;
         let config = info.config;
-        let is_bounded =
-            config.max_bytes > 0 || config.max_messages > 0 || config.max_messages_per_subject > 0;
+        let drops = config.discard == DiscardPolicy::Old;
+        let drops_all = (config.max_bytes > 0 || config.max_messages > 0) && drops;
+        let drops_of_subject =
+            config.max_messages_per_subject > 0 && (drops || !config.discard_new_per_subject);
         Ok(StreamFacts {
             name: config.name,
             server_version: link.client.server_info().version,
             in_files: config.storage == StorageType::File,
             replicas: config.num_replicas,
             max_age: Some(config.max_age).filter(|age| !age.is_zero()),
-            drops_oldest: is_bounded && config.discard == DiscardPolicy::Old,
+            drops_oldest: drops_all || drops_of_subject,
             keeps_acknowledged: config.retention == RetentionPolicy::Limits,
             messages: info.state.messages,
+            durables: consumers.unwrap_or_default(),
         })
     }
 
@@ -116,10 +137,11 @@ impl Nats {
         let asked =
             link.client.publish_with_reply(JETSTREAM_OF_EACH, inbox, "{\"config\":true}".into()).await;
         asked.map_err(|error| failed(error.into()))?;
-        let mut facts = Vec::new();
+        let (mut facts, mut is_told) = (Vec::new(), false);
         let deadline = tokio::time::Instant::now() + SERVERS_WAIT;
         while let Ok(Some(answer)) = tokio::time::timeout_at(deadline, answers.next()).await {
             let Ok(Told { server, data }) = serde_json::from_slice(&answer.payload) else { continue };
+            is_told = true;
             if data.disabled {
                 continue;
             }
@@ -131,7 +153,7 @@ impl Nats {
                 interval: interval.unwrap_or(SYNC_INTERVAL),
             });
         }
-        if facts.is_empty() {
+        if !is_told {
             let what = "no server tells how it syncs: this is no user of the system account";
             return Err(Error::new(ErrorKind::Refused, "nats.no_system_account", what));
         }

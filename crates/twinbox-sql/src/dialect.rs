@@ -200,9 +200,9 @@ pub trait Dialect:
     #[doc(hidden)]
     const BACKLOG: &'static str;
     /// What a look at the messages `o` that a cursor has settled begins with (binds: p, w), the condition that it has (bind:
-    /// its position), and what a replay of them begins behind.
+    /// its position), what a replay of them begins behind, and the condition that it has not.
     #[doc(hidden)]
-    const SETTLED: [&'static str; 3];
+    const SETTLED: [&'static str; 4];
     /// Keeps ticks from being thinned until the transaction ends.
     #[doc(hidden)]
     const KEEP_TICKS: Option<&'static str>;

@@ -121,17 +121,6 @@ impl<DB: Dialect> Attempt<DB> {
     }
 }
 
-/// What a claim is made for.
-#[derive(Clone, Copy)]
-enum How<'a> {
-    Delivered,
-    Redriven(&'a Redriven),
-    Dry {
-        /// Although it was handled.
-        again: bool,
-    },
-}
-
 /// A transaction that has tried to claim.
 enum Begun<DB: Dialect> {
     Open(Attempt<DB>),
@@ -167,7 +156,7 @@ impl<DB: Dialect> Store<DB> {
         redelivered: bool,
     ) -> Result<Claimed<DB>, Error> {
         let messages = std::slice::from_ref(message);
-        let begun = self.begin_claims(fence, consumer, messages, redelivered, How::Delivered).await?;
+        let begun = self.begin_claims(fence, consumer, messages, redelivered, None).await?;
         self.claimed(consumer, message, begun).await
     }
 
@@ -197,7 +186,7 @@ impl<DB: Dialect> Store<DB> {
         messages: &[Message],
         redelivered: bool,
     ) -> Result<ClaimedBatch<DB>, Error> {
-        let mut begun = self.begin_claims(None, consumer, messages, redelivered, How::Delivered).await?;
+        let mut begun = self.begin_claims(None, consumer, messages, redelivered, None).await?;
         let (new, conn) = match &mut begun {
             Begun::Open(attempt) => (attempt.claimed.as_slice(), attempt.tx.connection()),
             Begun::Known(tx) => (&[][..], tx.connection()),
@@ -222,23 +211,16 @@ impl<DB: Dialect> Store<DB> {
         consumer: &str,
         messages: &[Message],
         redelivered: bool,
-        how: How<'_>,
+        letter: Option<&Redriven>,
     ) -> Result<Begun<DB>, Error> {
         let mut tx = self.begin().await?;
         if let Some(fence) = fence {
             self.hold_fence(tx.connection(), consumer, fence).await?;
         }
-        match how {
-            How::Redriven(letter) if !self.unbury(tx.connection(), consumer, letter).await? => {
-                return Ok(Begun::Known(tx));
-            }
-            How::Dry { again: true } => {
-                for message in messages {
-                    let ever = Timestamp::from_micros(i64::MAX / 2);
-                    self.take_back(tx.connection(), consumer, message, ever).await?;
-                }
-            }
-            _ => {}
+        if let Some(letter) = letter
+            && !self.unbury(tx.connection(), consumer, letter).await?
+        {
+            return Ok(Begun::Known(tx));
         }
         let mut guard = None;
         let Claims { new: claimed, mark } =
@@ -259,8 +241,7 @@ impl<DB: Dialect> Store<DB> {
         }
         // What has failed was not handled, however old it is; and what is to run again may have been.
         let asked = |n: usize| {
-            matches!(how, How::Redriven(_) | How::Dry { again: true })
-                || messages[n].reprocess().is_some_and(|(for_whom, _)| for_whom == consumer)
+            letter.is_some() || messages[n].reprocess().is_some_and(|(for_whom, _)| for_whom == consumer)
         };
         let may_be_forgotten = |mark: Timestamp| {
             claimed.iter().any(|n| messages[*n].time <= mark && !failed.contains(n) && !asked(*n))
@@ -276,8 +257,7 @@ impl<DB: Dialect> Store<DB> {
         }
         // So that no two batches wait for each other.
         recorded.sort_unstable();
-        let mut scope = Scope::new(self.statements().clone(), consumer, Cause::of(&messages[*first]));
-        scope.is_dry_run = matches!(how, How::Dry { .. });
+        let scope = Scope::new(self.statements().clone(), consumer, Cause::of(&messages[*first]));
         let tx = Guarded::new(tx, guard, scope);
         Ok(Begun::Open(Attempt { tx, claimed, failures, recorded }))
     }

@@ -13,6 +13,7 @@ mod plan;
 mod selection;
 
 pub use plan::{PurgeMark, ReplayPlan, Sampled, TypeCount};
+pub(crate) use selection::bind;
 pub use selection::{IDS_MAX, Selection, TYPES_MAX};
 
 use crate::{

@@ -55,7 +55,7 @@ pub(crate) fn of_log<DB: Dialect>(
 /// SQLite keeps as text whatever bytes another program wrote as text. What is no UTF-8 gets replacement
 /// characters, because one such row must not stop the log. Unchecked, because the statement is ours, and the
 /// look at the type of every value is a third of the work.
-fn optional_text<DB: Dialect>(row: &DB::Row, at: usize) -> Result<Option<String>, Error> {
+pub(crate) fn optional_text<DB: Dialect>(row: &DB::Row, at: usize) -> Result<Option<String>, Error> {
     if let Ok(text) = row.try_get_unchecked(at) {
         return Ok(text);
     }

@@ -16,8 +16,8 @@ pub(crate) const PUBLISHED: &str = "id, type, version, key, subject, time, corre
 
 /// Renders a statement: `{table}` → where the table is, `{now}` → the database's time, `{after}` → the time
 /// that `?` microseconds from now will be, `{never}` → the time that does not come, `{behind}` → whether the cursor `c`
-/// has yet to settle a message that is older than `?` microseconds, `{uuid}` → the type of an id, `{json}` → what headers are read as, `{bounded}` → true, and locks are waited for 2 s at
-/// most from here on, `?` → the dialect's bind.
+/// has yet to settle a message that is older than `?` microseconds, `{uuid}` → the type of an id, `{json}` → what headers
+/// are read as, `{bounded}` → true, and locks are waited for 2 s at most from here on, `?` → the dialect's bind.
 pub(crate) fn render<DB: Dialect>(namespace: &str, text: &str) -> SqlStr {
     let text =
         text.replace("{bounded}", DB::BOUNDED).replace("{behind}", DB::BEHIND).replace("{never}", DB::NEVER);

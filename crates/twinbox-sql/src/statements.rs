@@ -365,18 +365,21 @@ statements! {
     audit_end: "UPDATE {audit} SET count = ? WHERE id = ?";
     audited: "SELECT id, at, who, what, target, reason, count FROM {audit} ORDER BY id DESC LIMIT ?";
 
-    unread_cursors: "SELECT destination, p, w, position FROM {cursors} \
+    unread_delayed: unread::count("false", "''", "id", "{delayed} o WHERE true");
+    unread_cursors: "SELECT destination FROM {cursors} \
         WHERE lease_until < {never} AND destination NOT LIKE 'replay:%' ORDER BY destination";
-    unread_pending: format!("{}{}", DB::SETTLED[0], unread::count("'pending'", "''", "id", &format!("{{outbox}} o, s \
-        WHERE NOT COALESCE({}, false) AND NOT EXISTS (SELECT 1 FROM {{parked}} k \
-        WHERE k.destination = ? AND k.position = o.position)", DB::SETTLED[1])));
-    unread_since: unread::count("'published'", "''", "id", "{outbox} o WHERE o.time >= ?");
+    // By outbox_txid_position.
+    unread_pending: format!("{}{}", DB::SETTLED[0], unread::count("false", "''", "id", &format!("{{outbox}} o, s \
+        WHERE {} AND NOT EXISTS (SELECT 1 FROM {{parked}} k \
+        WHERE k.destination = ? AND k.position = o.position)", DB::SETTLED[3])));
+    unread_since: unread::count("false", "''", "id", "{outbox} o WHERE o.time >= ?");
     unread_aside: [
-        unread::count("'delayed'", "''", "id", "{delayed} o WHERE true"),
-        unread::count("CASE p.state WHEN 'waiting' THEN 'parked' ELSE 'dead' END", "p.destination", "id",
+        unread::count("p.state <> 'waiting'", "p.destination", "id",
             "{parked} p JOIN {outbox} o ON o.position = p.position WHERE p.destination NOT LIKE 'replay:%'"),
-        unread::count("'parked'", "'consumer:' || o.consumer", "event_id", "{parked_deliveries} o WHERE true"),
-        unread::count("'dead'", "'consumer:' || o.consumer", "event_id", "{dead_letters} o WHERE true"),
+        unread::count("false", "'consumer:' || o.consumer", "event_id", "{parked_deliveries} o WHERE true"),
+        // What no build can read is given up for good.
+        unread::count("true", "'consumer:' || o.consumer", "event_id",
+            &format!("{{dead_letters}} o WHERE o.type <> '{}'", twinbox_core::message::UNKNOWN_TYPE)),
     ].join(" UNION ALL ");
 
     // By primary key, backwards.

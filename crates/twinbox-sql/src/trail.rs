@@ -134,7 +134,7 @@ impl<DB: Dialect> Store<DB> {
         let cursor = query::<DB>(&statements.replay_bound).bind(reader.to_owned());
         let Some(cursor) = cursor.fetch_optional(&mut *conn).await? else { return Ok(Stands::Pending) };
         let (p, w, at): (i64, i64, i64) = (cursor.try_get(0)?, cursor.try_get(1)?, cursor.try_get(2)?);
-        let [begin, settled, _] = DB::SETTLED;
+        let [begin, settled, ..] = DB::SETTLED;
         let text = format!("{begin}SELECT 1 FROM {{outbox}} o, s WHERE {settled} AND o.position = ?");
         let settled = sqlx::query(render::<DB>(&statements.namespace, &text)).persistent(false);
         let settled = settled.bind(p).bind(w).bind(at).bind(position).fetch_optional(conn).await?;

@@ -104,6 +104,11 @@ impl<'t, DB: Dialect> BatchTx<'t, DB> {
         Self { conn, scope }
     }
 
+    /// See [`Tx::is_dry_run`].
+    pub fn is_dry_run(&self) -> bool {
+        self.scope.is_dry_run
+    }
+
     /// This transaction, on behalf of one delivery of the batch. Ids come out as if it were handled alone.
     pub fn caused_by(&mut self, delivery: &impl AsRef<Message>) -> Tx<'_, DB> {
         self.scope.cause = Cause::of(delivery.as_ref());

@@ -1,6 +1,6 @@
 //! What there is at the bus, for whoever has to judge it.
 use super::{EventBridge, classify, connect::Link};
-use aws_sdk_eventbridge::types::RuleState;
+use aws_sdk_eventbridge::types::{Rule, RuleState};
 use std::time::SystemTime;
 use twinbox_core::{PublishError, PublishErrorKind};
 
@@ -8,15 +8,16 @@ use twinbox_core::{PublishError, PublishErrorKind};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BusFacts {
-    /// Rules that are enabled. Without any, the bus accepts events and drops them.
-    pub rules: usize,
+    /// Rules of the account's own that are enabled and have a pattern; whether it matches, and whether they have a target,
+    /// is not looked at. Without any, the bus accepts events and drops them. None: the rules may not be listed.
+    pub rules: Option<usize>,
 }
 
 /// Rules that are looked at.
 const RULES_MAX: usize = 1000;
 
 impl EventBridge {
-    /// Looks at the bus and its rules, which takes the rights to describe the one and list the other.
+    /// Looks at the bus, which takes the right to describe it, and at its rules.
     ///
     /// # Errors
     /// The service is away or refuses, or there is no such bus.
@@ -28,14 +29,28 @@ impl EventBridge {
             let page = tokio::time::timeout(self.options.request_timeout, asked.send()).await;
             let page =
                 page.map_err(|_| PublishError::new(PublishErrorKind::Unavailable, classify::TIMED_OUT.code))?;
-            let page = page
-                .map_err(|error| classify::of_look(&error, SystemTime::now()).error().with_source(error))?;
+            let page = match page {
+                Ok(page) => page,
+                Err(error) => match classify::of_look(&error, SystemTime::now()) {
+                    verdict if verdict.kind == PublishErrorKind::Misconfigured => {
+                        return Ok(BusFacts { rules: None });
+                    }
+                    verdict => return Err(verdict.error().with_source(error)),
+                },
+            };
             seen += page.rules().len();
-            rules += page.rules().iter().filter(|rule| rule.state() == Some(&RuleState::Enabled)).count();
+            rules += page.rules().iter().filter(|rule| takes_events(rule)).count();
             next = page.next_token;
             if next.is_none() || seen >= RULES_MAX {
-                return Ok(BusFacts { rules });
+                return Ok(BusFacts { rules: Some(rules) });
             }
         }
     }
+}
+
+/// Not those that go by the clock, or that AWS keeps for its archives.
+fn takes_events(rule: &Rule) -> bool {
+    let is_disabled = rule.state() == Some(&RuleState::Disabled);
+    let says = |text: Option<&str>| text.is_some_and(|text| !text.is_empty());
+    !is_disabled && says(rule.event_pattern()) && !says(rule.managed_by())
 }

@@ -21,12 +21,13 @@ impl AwsArguments {
             Err(error) => Err(error.to_string()),
         };
         Some(match facts {
-            Ok(facts) if facts.rules == 0 => {
-                finding(&what, "wrong", "no rule is enabled: it accepts events and drops them")
-            }
-            Ok(facts) => {
-                finding(&what, "ok", format!("it is there, with {}", counted(facts.rules as u64, "rule")))
-            }
+            Ok(facts) => match facts.rules {
+                None => finding(&what, "warning", "it is there, and its rules may not be looked at"),
+                Some(0) => finding(&what, "wrong", "no rule takes events: it accepts them and drops them"),
+                Some(rules) => {
+                    finding(&what, "ok", format!("it is there, with {}", counted(rules as u64, "rule")))
+                }
+            },
             Err(error) => finding(&what, "wrong", error),
         })
     }

@@ -28,12 +28,15 @@ pub(crate) struct NatsArguments {
     /// The same server for a user of its system account, who alone is told how it syncs.
     #[arg(long, value_name = "URL", env = "NATS_SYSTEM_URL", hide_env_values = true)]
     nats_system_url: Option<String>,
+    /// The credentials of that user.
+    #[arg(long, value_name = "FILE")]
+    nats_system_credentials: Option<PathBuf>,
 }
 
 impl NatsArguments {
-    fn at(&self, url: &str) -> Result<Nats, twinbox_nats::Error> {
+    fn at(&self, url: &str, credentials: Option<&PathBuf>) -> Result<Nats, twinbox_nats::Error> {
         let mut options = NatsOptions::new(url).stream(&self.nats_stream).prefix(&self.nats_prefix);
-        if let Some(file) = &self.nats_credentials {
+        if let Some(file) = credentials {
             options = options.credentials_file(file);
         }
         if let Some(file) = &self.nats_ca {
@@ -42,11 +45,11 @@ impl NatsArguments {
         Nats::with_options(options)
     }
 
-    /// `forgotten`: up to when consumers of brokers may have forgotten what they handled.
-    pub(super) async fn look(&self, forgotten: &[PurgeMark], now: Timestamp) -> Vec<Finding> {
+    /// `forgotten`: up to when consumers may have forgotten what they handled, and whether they read the log.
+    pub(super) async fn look(&self, forgotten: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
         let mut findings = Vec::new();
         if let Some(url) = &self.nats_url {
-            let facts = async { self.at(url)?.stream_facts().await };
+            let facts = async { self.at(url, self.nats_credentials.as_ref())?.stream_facts().await };
             match facts.await {
                 Ok(facts) => findings.extend(judge(&facts, forgotten, now)),
                 Err(error) => findings.push(finding(&self.title(), "wrong", error.to_string())),
@@ -54,8 +57,11 @@ impl NatsArguments {
         }
         match (&self.nats_system_url, &self.nats_url) {
             (Some(url), _) => {
-                let facts = async { self.at(url)?.sync_facts().await };
+                let facts = async { self.at(url, self.nats_system_credentials.as_ref())?.sync_facts().await };
                 match facts.await {
+                    Ok(servers) if servers.is_empty() => {
+                        findings.push(finding("NATS sync", "wrong", "no server that answers has JetStream"));
+                    }
                     Ok(servers) => findings.extend(servers.iter().map(synced)),
                     Err(error) => findings.push(finding("NATS sync", "wrong", error.to_string())),
                 }
@@ -86,7 +92,7 @@ fn synced(server: &SyncFacts) -> Finding {
     }
 }
 
-fn judge(facts: &StreamFacts, forgotten: &[PurgeMark], now: Timestamp) -> Vec<Finding> {
+fn judge(facts: &StreamFacts, forgotten: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
     let what = format!("stream {}", facts.name);
     let kept = facts.max_age.map_or("for ever".to_owned(), |age| format!("for {}", duration(age)));
     let mut findings = vec![finding(
@@ -94,35 +100,40 @@ fn judge(facts: &StreamFacts, forgotten: &[PurgeMark], now: Timestamp) -> Vec<Fi
         "ok",
         format!("{} messages, kept {kept}, on NATS {}", facts.messages, facts.server_version),
     )];
-    let mut wrong = |verdict, found: &str| findings.push(finding(&what, verdict, found));
+    let mut add = |verdict, found: &str| findings.push(finding(&what, verdict, found));
     if !facts.in_files {
-        wrong("wrong", "it is kept in memory: a restart of its server loses it");
+        add("wrong", "it is kept in memory: a restart of its server loses it");
     }
     if facts.drops_oldest {
-        wrong(
+        add(
             "wrong",
             "it is bounded and drops its oldest message when it is full, handled or not: `discard: new`",
         );
     }
     if !facts.keeps_acknowledged {
-        wrong("wrong", "it deletes what is acknowledged or wanted by nobody: `retention: limits`");
+        add("wrong", "it deletes what is acknowledged or wanted by nobody: `retention: limits`");
     }
     if facts.replicas == 1 {
-        wrong(
+        add(
             "warning",
             "there is one copy of it: with its disk it is gone, and `replay resend` brings it back",
         );
     }
-    for mark in forgotten {
+    for (mark, reads_log) in forgotten {
         let age = u64::try_from(now.as_micros().saturating_sub(mark.time.as_micros())).unwrap_or(0);
-        if facts.max_age.is_none_or(|max_age| Duration::from_micros(age) < max_age) {
-            let found = format!(
-                "it keeps messages {kept}, and {} has forgotten those up to {}: what is delivered again becomes \
-                 a dead letter, `in_doubt`",
-                mark.consumer,
-                brief(&mark.time.to_string())
-            );
-            wrong("wrong", &found);
+        if facts.max_age.is_some_and(|max_age| Duration::from_micros(age) >= max_age) {
+            continue;
+        }
+        let found = format!(
+            "it keeps messages {kept}, and {} has forgotten those up to {}: what is delivered again becomes a dead \
+             letter, `in_doubt`",
+            mark.consumer,
+            brief(&mark.time.to_string())
+        );
+        match (facts.is_read_by(&mark.consumer), reads_log) {
+            (true, _) => add("wrong", &found),
+            (false, false) => add("warning", &format!("{found}, if it reads this stream")),
+            (false, true) => {}
         }
     }
     findings

@@ -162,7 +162,7 @@ impl Dialect for Postgres {
     const BEHIND: &'static str = retention::BEHIND;
     const NEVER: &'static str = "'infinity'";
     const BACKLOG: &'static str = retention::BACKLOG;
-    const SETTLED: [&'static str; 3] = replay::SETTLED;
+    const SETTLED: [&'static str; 4] = replay::SETTLED;
     const KEEP_TICKS: Option<&'static str> = Some("LOCK TABLE {ticks} IN SHARE MODE");
     const START_BEHIND: &'static str = replay::START_BEHIND;
     const FACTS: &'static str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', 'fsync', \

@@ -120,8 +120,12 @@ impl Dialect for Sqlite {
     const BACKLOG: &'static str = "SELECT count(*), COALESCE(CAST(unixepoch('subsec') * 1000000 AS INTEGER) - min(time), 0) FROM (
             SELECT time FROM {outbox} WHERE position > (SELECT max(p, position) FROM {cursors} WHERE destination = ?1)
             ORDER BY position LIMIT ?2)";
-    const SETTLED: [&'static str; 3] =
-        ["WITH s AS (SELECT ? AS p, ? AS w) ", "o.position <= max(s.p, ?)", "min(o.position) - 1"];
+    const SETTLED: [&'static str; 4] = [
+        "WITH s AS (SELECT ? AS p, ? AS w) ",
+        "o.position <= max(s.p, ?)",
+        "min(o.position) - 1",
+        "o.position > max(s.p, ?)",
+    ];
     const KEEP_TICKS: Option<&'static str> = None;
     const START_BEHIND: &'static str = "SELECT min(?1, ?2) WHERE ?3 >= ?2";
     const FACTS: &'static str = "SELECT 'journal_mode', journal_mode FROM pragma_journal_mode \

@@ -1,13 +1,14 @@
 //! A delivery that leaves nothing behind.
-use super::{Attempt, Claimed, How};
+use super::{Attempt, Claimed};
 use crate::{Dialect, Error, Store};
 use twinbox_core::Message;
+use uuid::Uuid;
 
 impl<DB: Dialect> Store<DB> {
     /// [`Claims`](Self::claim) a message for a run that is to be [rolled back](Attempt::dry_end), and whose handler is
-    /// [told so](crate::Tx::is_dry_run). `again`: as if a claim on it had been taken back before.
+    /// [told so](crate::Tx::is_dry_run). `again`: although it was handled, and as the first attempt.
     ///
-    /// Another delivery of the message waits for it meanwhile, as for any attempt.
+    /// Without `again` another delivery of the message waits for it meanwhile, as for any attempt.
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
@@ -17,13 +18,13 @@ impl<DB: Dialect> Store<DB> {
         message: &Message,
         again: bool,
     ) -> Result<Claimed<DB>, Error> {
-        let one = std::slice::from_ref(message);
-        self.claimed(
-            consumer,
-            message,
-            self.begin_claims(None, consumer, one, true, How::Dry { again }).await?,
-        )
-        .await
+        // Nobody else has claims under that name, and nobody waits for this one.
+        let nobody = again.then(|| format!("dry run {}", Uuid::now_v7()));
+        let claimed = self.claim(nobody.as_deref().unwrap_or(consumer), message, !again).await?;
+        let Claimed::Open(mut attempt) = claimed else { return Ok(claimed) };
+        attempt.tx.scope.is_dry_run = true;
+        consumer.clone_into(&mut attempt.tx.scope.consumer);
+        Ok(Claimed::Open(attempt))
     }
 }
 

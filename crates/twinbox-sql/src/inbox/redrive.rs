@@ -1,5 +1,5 @@
 //! Dead letters of a consumer, back to work.
-use super::{Begun, Claimed, DeadLetter, How};
+use super::{Begun, Claimed, DeadLetter};
 use crate::{Dialect, Error, Store, row, sql::query, text::bounded};
 use sqlx::Row as _;
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl<DB: Dialect> Store<DB> {
     pub async fn claim_letter(&self, consumer: &str, letter: &Redriven) -> Result<Claimed<DB>, Error> {
         let message = &letter.letter.message;
         let one = std::slice::from_ref(message);
-        match self.begin_claims(None, consumer, one, false, How::Redriven(letter)).await? {
+        match self.begin_claims(None, consumer, one, false, Some(letter)).await? {
             Begun::Open(attempt) => Ok(Claimed::Open(attempt)),
             Begun::Known(mut tx) => {
                 // It has run since, or somebody else runs it: the letter tells of nothing any more.

@@ -66,7 +66,7 @@ impl<DB: Dialect> Store<DB> {
     }
 
     /// Deletes a claim that was made before.
-    pub(super) async fn take_back(
+    async fn take_back(
         &self,
         conn: &mut DB::Connection,
         consumer: &str,

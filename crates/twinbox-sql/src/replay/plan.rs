@@ -122,7 +122,7 @@ impl<DB: Dialect> Store<DB> {
             last: 0,
             behind: i64::MAX,
         };
-        let [_, _, behind] = DB::SETTLED;
+        let [_, _, behind, _] = DB::SETTLED;
         let counted = format!("{COUNTED}, {behind}");
         for row in self.select(&mut conn, &plan, &counted, Vec::new(), BY_TYPE).await? {
             let event_type: String = row.try_get(0)?;
@@ -194,10 +194,10 @@ impl<DB: Dialect> Store<DB> {
     }
 
     /// The messages of a plan behind a place in the log, as a replay would send them but for its marks, in the order of the
-    /// log.
+    /// log: those that were selected and are still there, and what was settled between them since.
     ///
     /// # Errors
-    /// The database refused or is away.
+    /// As [`plan_replay`](Self::plan_replay).
     pub async fn planned_messages(
         &self,
         plan: &ReplayPlan,
@@ -206,7 +206,10 @@ impl<DB: Dialect> Store<DB> {
     ) -> Result<Vec<Message>, Error> {
         let after = after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
         let mut conn = self.connection().await?;
-        let rows = self.planned(&mut conn, plan, "o.position, {message}", after, i64::from(limit)).await?;
+        // Ticks that nobody stands at do not stay.
+        let bound = self.settled_by(&mut conn, &plan.destination).await?;
+        let plan = ReplayPlan { bound, ..plan.clone() };
+        let rows = self.planned(&mut conn, &plan, "o.position, {message}", after, i64::from(limit)).await?;
         conn.done().await?;
         rows.iter().map(|row| crate::row::of_log::<DB>(row, 1, self.service(), row.try_get(0)?)).collect()
     }
@@ -252,7 +255,7 @@ impl<DB: Dialect> Store<DB> {
 
     /// All text is ours; what somebody typed is bound.
     fn selecting(&self, conditions: &[(String, Vec<Bound>)], what: &str, end: &str) -> SqlStr {
-        let [begin, settled, _] = DB::SETTLED;
+        let [begin, settled, ..] = DB::SETTLED;
         let texts = conditions.iter().map(|(text, _)| format!(" AND {text}")).collect::<String>();
         let text = format!(
             "{begin}SELECT {what} FROM {{outbox}} o, s WHERE {settled} AND NOT EXISTS ( \
@@ -264,7 +267,7 @@ impl<DB: Dialect> Store<DB> {
     /// What counts the messages of a selection by type. Binds: p, w, position, destination, and what the selection says.
     #[doc(hidden)]
     pub fn counting(&self, selection: &Selection) -> String {
-        let [_, _, behind] = DB::SETTLED;
+        let [_, _, behind, _] = DB::SETTLED;
         let what = format!("{COUNTED}, {behind}");
         self.selecting(&selection.conditions(self.service()), &what, BY_TYPE).as_str().to_owned()
     }

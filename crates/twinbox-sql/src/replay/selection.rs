@@ -25,7 +25,7 @@ pub struct Selection {
 }
 
 /// A value that a condition is bound to.
-pub(super) enum Bound {
+pub(crate) enum Bound {
     Time(Timestamp),
     Text(String),
 }
@@ -95,7 +95,7 @@ impl Selection {
     }
 
     /// Whether it is the type of one of them.
-    pub(super) fn takes(&self, event_type: &str) -> bool {
+    pub(crate) fn takes(&self, event_type: &str) -> bool {
         self.types.is_empty() || self.types.iter().any(|pattern| pattern.matches(event_type))
     }
 
@@ -114,7 +114,7 @@ impl Selection {
     }
 
     /// What holds for a row `o` of the log, but for its type: texts with `?`, each with what is bound to it.
-    pub(super) fn conditions(&self, service: &str) -> Vec<(String, Vec<Bound>)> {
+    pub(crate) fn conditions(&self, service: &str) -> Vec<(String, Vec<Bound>)> {
         let mut all = Vec::new();
         let mut add = |condition: &str, bound| all.push((condition.to_owned(), vec![bound]));
         if let Some(since) = self.since {
@@ -208,7 +208,7 @@ impl std::fmt::Display for Selection {
 }
 
 /// Binds in order.
-pub(super) fn bind<'q, DB: Dialect>(
+pub(crate) fn bind<'q, DB: Dialect>(
     query: Query<'q, DB, DB::Arguments>,
     bounds: impl IntoIterator<Item = Bound>,
 ) -> Query<'q, DB, DB::Arguments> {

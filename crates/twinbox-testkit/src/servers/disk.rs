@@ -32,6 +32,8 @@ impl Disk {
         fs::create_dir(&disk.path).map_err(|source| ServerError::io("cannot make a mount point", source))?;
         disk.sh("truncate -s 256M image && mkfs.ext4 -q -F image && perl -v")?;
         disk.mount()?;
+        disk.cut_power()?;
+        disk.restore_power()?;
         Ok(disk)
     }
 

@@ -56,7 +56,7 @@ impl NatsOptions {
 
 /// A NATS server of its own with JetStream on, its own port and its own empty store.
 ///
-/// Dropping it stops it and deletes the store.
+/// Dropping it stops it and deletes the store, unless that was [put](NatsOptions::store) elsewhere.
 #[derive(Debug)]
 pub struct NatsServer {
     sandbox: Sandbox,

@@ -10,11 +10,14 @@ use crate::consumer::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::AssertSqlSafe;
-use std::{path::Path, process::Stdio, sync::Arc};
+use std::{collections::BTreeSet, path::Path, process::Stdio, sync::Arc, time::Duration};
 use tokio::io::AsyncWriteExt as _;
 use twinbox::{
-    Consumer, Delivery, Dialect, Draft, Event, HandlerResult, Manifest, Timestamp, Tx, event_handler,
-    log::{Reader, ReaderOptions},
+    Consumer, Delivery, Dialect, Draft, Event, HandlerResult, Manifest, Message, Timestamp, Tx,
+    event_handler,
+    inbox::DeadReason,
+    log::{Parked, Reader, ReaderOptions},
+    replay::{NewReplay, Selection},
 };
 use uuid::Uuid;
 
@@ -38,7 +41,7 @@ async fn invoice_online<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed
 
 /// Of the next version, as another build has published it.
 fn newer(id: &str) -> Draft {
-    Draft::raw("orders.placed", 2, r#"{"n":7}"#).id(id).key("customer-7")
+    Draft::raw("orders.placed", 2, r#"{"n":7}"#).id(id).key(id)
 }
 
 async fn publish_drafts<DB: Dialect>(world: &World<DB>, drafts: impl IntoIterator<Item = Draft>) {
@@ -61,7 +64,7 @@ async fn a_build_that_cannot_read_what_waits_is_not_deployed<DB: TestDb>() {
     publish_drafts(&world, [newer("dead")]).await;
     run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == 1).await;
     let nats = Reader::open(&world, "nats", Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
-    nats.unwrap().close().await.unwrap();
+    nats.expect("nobody else reads").close().await.unwrap();
     // Those that wait: one that it can read, and one of another's type.
     publish(&world, 0..1).await;
     let later = newer("delayed").not_before(Timestamp::from_micros(i64::MAX / 2));
@@ -80,7 +83,7 @@ async fn a_build_that_cannot_read_what_waits_is_not_deployed<DB: TestDb>() {
     let found = |standing: &str, of: &str, messages: u64, example: &str| {
         json!({
             "standing": standing,
-            "of": of,
+            "of": (!of.is_empty()).then_some(of),
             "consumer": "billing.invoice",
             "event_type": "orders.placed",
             "version": 2,
@@ -174,8 +177,73 @@ async fn a_manifest_comes_from_a_file_or_a_pipe<DB: TestDb>() {
     }
 }
 
+/// Put aside by a relay and by a consumer, and on their way once more.
+async fn what_is_put_aside_or_replayed_waits_as_well<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    publish_drafts(&world, ["waiting", "dead", "blocking", "replayed"].map(newer)).await;
+    let nats =
+        Reader::open(&world, "nats", Uuid::now_v7(), ReaderOptions::new().parking(true)).await.unwrap();
+    let mut nats = nats.expect("nobody else reads");
+    let mut taken = Vec::new();
+    while taken.len() < 4 {
+        taken.extend(soon(nats.next(4)).await.unwrap());
+    }
+    let hour = Duration::from_secs(3600);
+    let states = [Some(Parked::Waiting(hour)), Some(Parked::Dead), Some(Parked::Blocking), None];
+    for (entry, state) in taken.into_iter().zip(states) {
+        match state {
+            Some(state) => nats.park(entry, state, 1, "no"),
+            None => nats.settle(entry.ticket),
+        }
+    }
+    nats.close().await.unwrap();
+    let plan = world.plan_replay("nats", &Selection::new()).await.unwrap();
+    assert_eq!(plan.selected, 1);
+    world.make_replay(&plan, NewReplay::reprocess("billing.invoice", "ada")).await.unwrap();
+    world.create_places("billing.invoice", 1, &["orders.placed".to_owned()]).await.unwrap();
+    let (fence, _) = world.take_partition("billing.invoice", 0, Uuid::now_v7(), hour).await.unwrap().unwrap();
+    let mut message = newer("in-order").into_message("another");
+    message.headers = vec![("a".to_owned(), "NUL \0, and \\u0000".to_owned())];
+    world.park_deliveries("billing.invoice", fence, &[(message, hour)]).await.unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = Manifest::new([]).reads("billing.invoice", "orders.placed", vec![1]);
+    let ran = Tool::of(&world).run(&["check", &written(folder.path(), &manifest), "-o", "json"]).await;
+    let found: Vec<serde_json::Value> = serde_json::from_str(&ran.out).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or("-").to_owned();
+    let found =
+        found.iter().map(|one| (text(&one["standing"]), text(&one["of"]), one["messages"].as_u64().unwrap()));
+    let expected = [
+        ("dead", "nats", 2),
+        ("parked", "consumer:billing.invoice", 1),
+        ("parked", "nats", 1),
+        ("replayed", "consumer:billing.invoice", 1),
+    ];
+    let expected = expected.map(|(standing, of, messages)| (standing.to_owned(), of.to_owned(), messages));
+    assert_eq!(BTreeSet::from_iter(found), BTreeSet::from(expected), "{ran:?}");
+}
+
+/// What no build can read stops no deployment, and who is not of the build is named.
+async fn what_is_nobodys_is_told_and_no_more<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let unreadable =
+        Message::unreadable("x".to_owned(), "queue".to_owned(), Timestamp::from_micros(0), "{".into());
+    world.dead_letter("billing.invoice", &unreadable, DeadReason::Undecodable, "no", 1).await.unwrap();
+    let other = newer("of-another").into_message("another");
+    world.dead_letter("billing.reminders", &other, DeadReason::Rejected, "no", 1).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = Manifest::new([]).reads("billing.invoice", "orders.placed", vec![1]);
+    let ran = Tool::of(&world).run(&["check", &written(folder.path(), &manifest)]).await;
+    assert!(
+        ran.code == 0 && ran.err.contains("Not of this build, and not looked at: billing.reminders."),
+        "{ran:?}"
+    );
+}
+
 crate::consumer::support::cases! {
     both: [
+        what_is_put_aside_or_replayed_waits_as_well,
+        what_is_nobodys_is_told_and_no_more,
         a_build_that_cannot_read_what_waits_is_not_deployed,
         what_a_broker_may_still_keep_is_checked_if_asked,
         a_manifest_comes_from_a_file_or_a_pipe,

@@ -4,6 +4,7 @@ use crate::consumer::{
     support::{TestDb, World, effect, soon},
 };
 use serde::{Deserialize, Serialize};
+use sqlx::AssertSqlSafe;
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
@@ -59,6 +60,11 @@ async fn handle<DB: TestDb>(app: &Arc<App>, tx: &mut Tx<'_, DB>, order: Delivery
     }
 }
 
+#[event_handler(consumer = "tests.dry_counts")]
+async fn count<DB: TestDb>(_: &mut Tx<'_, DB>, _: Delivery<Placed>) -> HandlerResult {
+    Ok(())
+}
+
 /// What a dry run must leave as it is.
 async fn everything<DB: TestDb>(world: &World<DB>) -> Vec<i64> {
     let mut rows = world.effects().await;
@@ -102,12 +108,15 @@ async fn a_replay_is_tried_and_leaves_nothing_behind<DB: TestDb>() {
     world.execute("DELETE FROM effects").await;
     let (before, mails) = (everything(&world).await, app.mails.load(SeqCst));
 
-    let plan = world.plan_replay("consumer:tests.dry", &Selection::new()).await.unwrap();
+    let orders = Selection::new().types(vec!["tests.dry".parse().unwrap()]);
+    let plan = world.plan_replay("consumer:tests.dry", &orders).await.unwrap();
     app.is_broken.store(true, SeqCst);
     let mut seen = Vec::new();
     let resend = NewReplay::resend("ada");
     let counts = consumer(&world, &app).dry_run(&world, &plan, &resend, |one| seen.push(one)).await.unwrap();
     assert_eq!((counts.would_run, counts.would_skip, counts.would_fail), (0, 6, 0), "{seen:?}");
+    assert_eq!(seen[0].outcome, DryOutcome::WouldSkip { because: "it was handled before" });
+    assert_eq!(seen[5].outcome, DryOutcome::WouldSkip { because: "it was given up before" });
     assert_eq!(app.dry_mails.load(SeqCst), 0, "what was handled does not run");
 
     seen.clear();
@@ -158,7 +167,8 @@ async fn what_is_new_to_a_consumer_would_run<DB: TestDb>() {
     let (mut seen, dry) = (Vec::new(), consumer(&world, &app));
     let counts =
         dry.dry_run(&world, &plan, &NewReplay::resend("ada"), |one| seen.push(one.event_id)).await.unwrap();
-    assert_eq!((plan.selected, counts.would_run, counts.would_skip, counts.would_fail), (451, 450, 0, 0));
+    assert_eq!((plan.selected, counts.messages, counts.unhandled), (451, 451, 1));
+    assert_eq!((counts.would_run, counts.would_skip, counts.would_fail), (450, 0, 0));
     assert_eq!(seen, Vec::from_iter((100..550).map(|n| format!("order-{n}"))));
     assert_eq!(everything(&world).await, [451, 0, 0, 0, 0, 0]);
 
@@ -166,11 +176,48 @@ async fn what_is_new_to_a_consumer_would_run<DB: TestDb>() {
     let error = unknown.unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Configuration);
     assert!(error.to_string().contains("tests.drry"), "{error}");
+    let purged = format!("DELETE FROM {} WHERE id = 'order-333'", world.table("outbox"));
+    sqlx::raw_sql(AssertSqlSafe(purged)).execute(world.pool()).await.unwrap();
+    let error = dry.dry_run(&world, &plan, &NewReplay::resend("ada"), |_| ()).await.unwrap_err();
+    assert!(
+        error.to_string().contains("of 451 messages that were planned 450 are still in the log"),
+        "{error}"
+    );
+}
+
+/// A replay to a consumer of the log reaches it and no other.
+async fn who_does_not_get_a_replay_is_not_tried<DB: TestDb>() {
+    let (world, app) = shop::<DB>().await;
+    publish(&world, [order(0)]).await;
+    let both = || consumer(&world, &app).handler::<count>();
+    run_until(both(), async || world.rows("inbox").await == 2).await;
+    // Not what the other has published.
+    let orders = Selection::new().types(vec!["tests.dry".parse().unwrap()]);
+    let plan = world.plan_replay("consumer:tests.dry_counts", &orders).await.unwrap();
+    let mut seen = Vec::new();
+    let resend = NewReplay::resend("ada");
+    let counts = both().dry_run(&world, &plan, &resend, |one| seen.push(one.consumer)).await.unwrap();
+    assert_eq!((seen, counts.would_skip), (vec!["tests.dry_counts"], 1));
+    let passed_by = NewReplay::reprocess("tests.dry", "ada");
+    let error = both().dry_run(&world, &plan, &passed_by, |_| ()).await.unwrap_err();
+    assert_eq!(error.kind(), ConsumerErrorKind::Configuration);
+    // Time passes: readers move on, and what the plan was bound by is thinned.
+    publish(&world, [order(1)]).await;
+    run_until(both(), async || world.rows("inbox").await == 4).await;
+    if DB::MODULE == "postgres" {
+        let thinned =
+            "DELETE FROM twinbox.ticks t WHERE NOT EXISTS (SELECT FROM twinbox.cursors WHERE t.id IN (p, w))";
+        sqlx::raw_sql(thinned).execute(world.pool()).await.unwrap();
+    }
+    let again = NewReplay::reprocess("tests.dry_counts", "ada");
+    let counts = both().dry_run(&world, &plan, &again, |_| ()).await.unwrap();
+    assert_eq!((counts.messages, counts.would_run), (1, 1));
 }
 
 crate::consumer::support::cases! {
     both: [
         a_replay_is_tried_and_leaves_nothing_behind,
         what_is_new_to_a_consumer_would_run,
+        who_does_not_get_a_replay_is_not_tried,
     ]
 }

@@ -63,7 +63,11 @@ async fn row_15_what_a_power_cut_took_is_sent_again() {
         Err(error) => return skipped(&format!("the power of a disk cannot be cut here: {error}")),
     };
     let survivors = survivors(&disk, "").await;
-    assert_eq!(survivors, HANDLED as u64, "the disk loses what was not synced, and nothing else");
+    let unsynced = HANDLED as u64..MESSAGES;
+    assert!(
+        unsynced.contains(&survivors),
+        "the disk loses what was not synced, and nothing else: {survivors}"
+    );
 }
 
 /// The setting that the documentation asks for.

@@ -175,6 +175,8 @@ async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgre
     assert_eq!(operator.unblock("relay", "0").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(operator.skip("relay", "0").await.unwrap_err().kind(), ErrorKind::NotFound);
     operator.trail("0").await.unwrap();
+    assert_eq!(operator.missing_rights(None, Role::Operator).await.unwrap(), Some(Vec::new()));
+    assert_ne!(operator.missing_rights(None, Role::Redactor).await.unwrap(), Some(Vec::new()));
     assert!(!operator.unread(Some(Timestamp::from_micros(0))).await.unwrap().is_empty());
     assert_eq!((operator.readers().await.unwrap().len(), operator.consumers().await.unwrap().len()), (2, 1));
     let groups = operator.letter_groups(&LetterFilter::default()).await.unwrap();
@@ -261,6 +263,7 @@ async fn the_documented_grants_are_enough_and_no_more() {
     ] {
         assert_eq!(world.missing_rights(Some(name), role).await.unwrap(), Some(Vec::new()), "{role:?}");
     }
+    assert_eq!(runtime.missing_rights(None, Role::Runtime).await.unwrap(), Some(Vec::new()));
     let missing = world.missing_rights(Some(&roles.producer), Role::Runtime).await.unwrap().unwrap();
     assert!(missing.contains(&"SELECT ON twinbox.outbox".to_owned()), "{missing:?}");
     let redactor = store_of(&world, &roles.redactor).await;
