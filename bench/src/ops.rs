@@ -8,7 +8,7 @@ use std::{
 };
 use tokio::process::Command;
 use twinbox::{
-    Dialect, Store,
+    Dialect, Manifest, Store,
     log::{Reader, ReaderOptions, Start},
 };
 use twinbox_testkit::database;
@@ -44,11 +44,15 @@ async fn measure<DB: Dialect>(store: &Store<DB>, url: String, raw: &'static str)
         reader.ok_or("somebody has the lease")?.close().await?;
     }
     let plan = ["replay", "resend", "plan", "--to", "nats"];
-    let commands: [(&str, Vec<&str>); 4] = [
+    let manifest = tempfile::NamedTempFile::new()?;
+    std::fs::write(manifest.path(), Manifest::new([]).to_json())?;
+    let manifest = manifest.path().to_str().ok_or("the path of the manifest is no text")?;
+    let commands: [(&str, Vec<&str>); 5] = [
         ("replay resend plan, everything", plan.to_vec()),
         ("replay resend plan, --since 10s", [&plan[..], &["--since", "10s"]].concat()),
         ("replay resend plan, --key o-7", [&plan[..], &["--key", "o-7"]].concat()),
         ("status, a destination a million behind", vec!["status", "--max-unowned", "1h", "--max-age", "1h"]),
+        ("check, a destination a million behind", vec!["check", manifest, "--since", "1s"]),
     ];
     let mut times = vec![Vec::new(); commands.len() + 1];
     for _ in 0..RUNS {

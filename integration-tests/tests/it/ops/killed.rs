@@ -82,8 +82,10 @@ async fn a_consumer_that_dies_while_it_redrives_does_it_once() {
     for at in ["consumer.before_redrive", "consumer.before_redrive_commit"] {
         let mut consumer = programs.start(Program::Consumer, Some(at));
         assert_eq!(soon(consumer.wait()).await.unwrap().signal(), Some(9), "at {at}");
-        let rows = (world.rows("dead_letters").await, world.number("SELECT count(*) FROM invoices").await);
-        assert_eq!(rows, (3, 0), "{at}");
+        // Another of them may have been committed while the process was dying.
+        let letters = world.rows("dead_letters").await;
+        let invoices = world.number("SELECT count(*) FROM invoices").await;
+        assert!(letters > 0 && letters + invoices == 3, "{at}: {letters} letters, {invoices} invoices");
         // Its lease is longer than a test: somebody's word that it is over.
         world.execute("UPDATE twinbox.dead_letters SET redrive_at = now()").await;
     }

@@ -50,6 +50,7 @@ async fn row_14_a_broker_lost_its_disk() {
     server.restart().unwrap();
     publish(&world, 300..320).await;
     running.published(320).await;
+    settled(&world, 320).await;
     assert_eq!(target.count().await, 20, "the rest is lost");
 
     let mut book = Book::open(&world, "A broker lost its disk");
