@@ -54,3 +54,22 @@ fn takes_events(rule: &Rule) -> bool {
     let says = |text: Option<&str>| text.is_some_and(|text| !text.is_empty());
     !is_disabled && says(rule.event_pattern()) && !says(rule.managed_by())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_takes_events_if_it_is_on_and_has_a_pattern_of_ones_own() {
+        let rule = || Rule::builder().state(RuleState::Enabled);
+        let pattern = "{\"source\":[\"shop\"]}";
+        assert!(takes_events(&rule().event_pattern(pattern).build()));
+        for other in [
+            rule().event_pattern(pattern).state(RuleState::Disabled),
+            rule().schedule_expression("rate(1 hour)"),
+            rule().event_pattern(pattern).managed_by("events.amazonaws.com"),
+        ] {
+            assert!(!takes_events(&other.build()));
+        }
+    }
+}
