@@ -13,12 +13,12 @@ use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use twinbox_core::Timestamp;
-#[cfg(feature = "nats")]
-use twinbox_sql::replay::PurgeMark;
-use twinbox_sql::{Dialect, ErrorKind, Role, Store};
+use twinbox_sql::{ConsumerRecord, Dialect, ErrorKind, ReaderStatus, Role, Store, replay::Replay};
 
 /// How far the clock of the database may be from that of this machine.
 const SKEW_MAX: Duration = Duration::from_secs(5);
+/// A consumer that was not heard of for longer than this.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// A log that is kept for longer than this for a replay.
 const REPLAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -87,44 +87,11 @@ pub(crate) async fn run<DB: Dialect>(
             "none has ever run here: what is published goes nowhere",
         ));
     }
-    for reader in &readers {
-        let name = format!("destination {}", reader.name);
-        findings.push(match reader {
-            reader if reader.detached => finding(&name, "wrong", "detached: retire it, and start it again"),
-            reader if reader.blocking > 0 => {
-                finding(&name, "wrong", "a dead letter blocks it: redrive it, or skip it")
-            }
-            reader if reader.lease.is_none() => finding(
-                &name,
-                "wrong",
-                format!("nobody has had it for {}, and the log is kept for it", duration(reader.unowned)),
-            ),
-            reader => match &reader.held {
-                Some(reason) => finding(&name, "warning", format!("held back: {}", brief(&plain(reason)))),
-                None => {
-                    finding(&name, "ok", format!("its oldest message waits for {}", duration(reader.oldest)))
-                }
-            },
-        });
-    }
-    for consumer in store.consumers().await? {
-        let name = format!("consumer {}", consumer.consumer);
-        findings.push(match &consumer.paused {
-            Some(reason) => finding(&name, "warning", format!("held back: {}", brief(&plain(reason)))),
-            None if consumer.silent > Duration::from_secs(60) => {
-                finding(&name, "warning", format!("not heard of for {}", duration(consumer.silent)))
-            }
-            None => finding(&name, "ok", format!("heard of {} ago", duration(consumer.silent))),
-        });
-    }
+    findings.extend(readers.iter().map(destination));
+    findings.extend(store.consumers().await?.iter().map(consumer));
     let now = store.now().await?;
-    for replay in store.replays(100).await?.iter().filter(|replay| !replay.state.has_ended()) {
-        let age =
-            Duration::from_micros(u64::try_from(now.as_micros() - replay.made_at.as_micros()).unwrap_or(0));
-        let verdict = if age > REPLAY_MAX { "warning" } else { "ok" };
-        let found = format!("{} for {}, and the log is kept for it", replay.state.as_str(), duration(age));
-        findings.push(finding(&format!("replay {}", replay.id), verdict, found));
-    }
+    let replays = store.replays(100).await?;
+    findings.extend(replays.iter().filter(|one| !one.state.has_ended()).map(|one| replay(one, now)));
     let forgotten = store.purge_marks_since(Timestamp::from_micros(0)).await?;
     for mark in &forgotten {
         let found = format!("it has forgotten messages up to {}", brief(&mark.time.to_string()));
@@ -132,12 +99,9 @@ pub(crate) async fn run<DB: Dialect>(
     }
     #[cfg(feature = "nats")]
     {
-        let reads_log = |mark: &PurgeMark| {
-            let own = format!("consumer:{}", mark.consumer);
-            readers.iter().any(|reader| reader.name == own)
-        };
         let forgotten = forgotten.into_iter().map(|mark| {
-            let reads_log = reads_log(&mark);
+            let own = format!("consumer:{}", mark.consumer);
+            let reads_log = readers.iter().any(|reader| reader.name == own);
             (mark, reads_log)
         });
         let forgotten = Vec::from_iter(forgotten);
@@ -154,6 +118,43 @@ pub(crate) async fn run<DB: Dialect>(
 
 fn told(finding: &Finding) -> String {
     format!("{:8}{}: {}", finding.verdict, plain(&finding.what), plain(&finding.found))
+}
+
+fn destination(reader: &ReaderStatus) -> Finding {
+    let name = format!("destination {}", reader.name);
+    match reader {
+        reader if reader.detached => finding(&name, "wrong", "detached: retire it, and start it again"),
+        reader if reader.blocking > 0 => {
+            finding(&name, "wrong", "a dead letter blocks it: redrive it, or skip it")
+        }
+        reader if reader.lease.is_none() => {
+            let unowned = duration(reader.unowned);
+            finding(&name, "wrong", format!("nobody has had it for {unowned}, and the log is kept for it"))
+        }
+        reader => match &reader.held {
+            Some(reason) => finding(&name, "warning", format!("held back: {}", brief(&plain(reason)))),
+            None => finding(&name, "ok", format!("its oldest message waits for {}", duration(reader.oldest))),
+        },
+    }
+}
+
+fn consumer(consumer: &ConsumerRecord) -> Finding {
+    let (name, silent) = (format!("consumer {}", consumer.consumer), duration(consumer.silent));
+    match &consumer.paused {
+        Some(reason) => finding(&name, "warning", format!("held back: {}", brief(&plain(reason)))),
+        None if consumer.silent > SILENCE_MAX => {
+            finding(&name, "warning", format!("not heard of for {silent}"))
+        }
+        None => finding(&name, "ok", format!("heard of {silent} ago")),
+    }
+}
+
+fn replay(replay: &Replay, now: Timestamp) -> Finding {
+    let age = now.as_micros().saturating_sub(replay.made_at.as_micros());
+    let age = Duration::from_micros(u64::try_from(age).unwrap_or(0));
+    let verdict = if age > REPLAY_MAX { "warning" } else { "ok" };
+    let found = format!("{} for {}, and the log is kept for it", replay.state.as_str(), duration(age));
+    finding(&format!("replay {}", replay.id), verdict, found)
 }
 
 async fn rights<DB: Dialect>(store: &Store<DB>, name: Option<&str>, role: Role) -> Result<Finding, Exit> {

@@ -37,10 +37,11 @@ pub(crate) async fn follow<DB: Dialect>(store: &Store<DB>, id: i64) -> Result<Re
         tokio::select! {
             () = tokio::time::sleep(LOOK_INTERVAL) => {}
             _ = tokio::signal::ctrl_c() => {
-                bar.abandon();
+                bar.finish_and_clear();
                 return Err(Exit::interrupted(format!(
-                    "left; the replay goes on: `twinbox replay status {id} --follow` comes back to it, and \
-                     `twinbox replay pause {id}` or `cancel {id}` stop it"
+                    "left at {} of {}; the replay goes on: `twinbox replay status {id} --follow` comes back to it, \
+                     and `twinbox replay pause {id}` or `cancel {id}` stop it",
+                    replay.done, replay.selected
                 )));
             }
         }

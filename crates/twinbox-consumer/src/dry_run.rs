@@ -89,7 +89,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// written, claimed, counted or acknowledged, and what it publishes with its `tx` goes nowhere.
     ///
     /// Each delivery is run by itself on the tables as they are: one that needs what an earlier one would have written
-    /// fails, and none waits behind one of its key. Constraints that are deferred to the end are checked on Postgres only.
+    /// fails, and none waits behind one of its key. An attempt may take what its policy says, whatever a lease says.
+    /// Constraints that are deferred to the end are checked on Postgres only.
     /// For a broker's destination every consumer here is taken to read from it. A handler that ends its process ends this
     /// one. A resend makes a delivery of the same message that comes meanwhile wait for its turn.
     ///

@@ -1,6 +1,6 @@
 //! Whether a stream keeps what it was given, for as long as it is needed and no longer.
 use super::{Finding, finding};
-use crate::output::{brief, duration};
+use crate::output::{brief, counted, duration};
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::Timestamp;
@@ -98,7 +98,7 @@ fn judge(facts: &StreamFacts, forgotten: &[(PurgeMark, bool)], now: Timestamp) -
     let mut findings = vec![finding(
         &what,
         "ok",
-        format!("{} messages, kept {kept}, on NATS {}", facts.messages, facts.server_version),
+        format!("{}, kept {kept}, on NATS {}", counted(facts.messages, "message"), facts.server_version),
     )];
     let mut add = |verdict, found: &str| findings.push(finding(&what, verdict, found));
     if !facts.in_files {
