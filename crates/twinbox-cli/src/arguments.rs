@@ -2,7 +2,7 @@
 use crate::{
     audit, check, consumers, dead_letters, destinations, doctor,
     exit::{EXIT_CODES, Exit},
-    message, migrate,
+    grants, keys, message, migrate,
     output::{Output, OutputArguments},
     place::Place,
     replay, status,
@@ -44,6 +44,9 @@ pub(crate) enum Command {
     /// Who handles messages on this database.
     #[command(subcommand)]
     Consumers(consumers::ConsumersCommand),
+    /// Idempotency keys of requests.
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
     /// One message, and what became of it.
     #[command(subcommand)]
     Message(message::MessageCommand),
@@ -56,6 +59,9 @@ pub(crate) enum Command {
     /// The tables.
     #[command(subcommand)]
     Migrate(migrate::MigrateCommand),
+    /// The rights that database roles need.
+    #[command(subcommand)]
+    Grants(grants::GrantsCommand),
     /// What the tool connects to, and where it has that from. Secrets are masked.
     Config,
     /// A script for completions, for a shell.
@@ -90,11 +96,12 @@ impl Command {
             Self::DeadLetters(command) => dead_letters::run(command, store, output).await,
             Self::Destinations(command) => destinations::run(command, store, output).await,
             Self::Consumers(command) => consumers::run(command, store, output).await,
+            Self::Keys(command) => keys::run(command, store, output).await,
             Self::Message(command) => message::run(command, store, output).await,
             Self::Doctor(arguments) => doctor::run(&arguments, store, place, output).await,
             Self::Check(arguments) => check::run(arguments, store, output).await,
             Self::Audit(arguments) => audit::run(&arguments, store, output).await,
-            Self::Migrate(_) | Self::Config | Self::Completions { .. } | Self::Man => {
+            Self::Migrate(_) | Self::Grants(_) | Self::Config | Self::Completions { .. } | Self::Man => {
                 unreachable!("they are done without a store")
             }
         }

@@ -6,7 +6,9 @@ mod nats;
 
 use crate::{
     exit::Exit,
-    output::{Output, brief, duration, plain},
+    grants::role,
+    keys::short,
+    output::{Output, brief, counted, duration, plain},
     place::Place,
 };
 use clap::Args;
@@ -22,6 +24,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// A log that is kept for longer than this for a replay.
 const REPLAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// A request that nobody has tried again for longer than this.
+const UNFINISHED_AGE_MAX: Duration = Duration::from_secs(3600);
+/// How many of those are named.
+const UNFINISHED_NAMED: u32 = 3;
+
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
     /// Whether a database role has the rights that it needs: its name, and `producer`, `runtime`, `keeper`, `operator` or
@@ -34,11 +41,6 @@ pub(crate) struct DoctorArguments {
     #[cfg(feature = "aws")]
     #[command(flatten)]
     aws: aws::AwsArguments,
-}
-
-fn role(text: &str) -> Result<(String, Role), String> {
-    let (name, purpose) = text.rsplit_once('=').ok_or("write `NAME=PURPOSE`, like `billing=runtime`")?;
-    Ok((name.to_owned(), purpose.parse()?))
 }
 
 #[derive(Serialize)]
@@ -92,6 +94,7 @@ pub(crate) async fn run<DB: Dialect>(
     let now = store.now().await?;
     let replays = store.replays(100).await?;
     findings.extend(replays.iter().filter(|one| !one.state.has_ended()).map(|one| replay(one, now)));
+    findings.push(keys(store, now).await?);
     let forgotten = store.purge_marks_since(Timestamp::from_micros(0)).await?;
     for mark in &forgotten {
         let found = format!("it has forgotten messages up to {}", brief(&mark.time.to_string()));
@@ -157,6 +160,29 @@ fn replay(replay: &Replay, now: Timestamp) -> Finding {
     finding(&format!("replay {}", replay.id), verdict, found)
 }
 
+/// Requests that called somebody, or may have, and never ended.
+async fn keys<DB: Dialect>(store: &Store<DB>, now: Timestamp) -> Result<Finding, Exit> {
+    const WHAT: &str = "unfinished keys";
+    let count = store.count_unfinished().await?;
+    let oldest = store.unfinished_operations(UNFINISHED_NAMED).await?;
+    let Some(first) = oldest.first() else { return Ok(finding(WHAT, "ok", "none")) };
+    let age = now.as_micros().saturating_sub(first.updated_at.as_micros());
+    let age = Duration::from_micros(u64::try_from(age).unwrap_or(0));
+    let names = Vec::from_iter(oldest.iter().map(|one| format!("{} of {}", short(&one.slot), one.scope)));
+    let found = format!(
+        "{}: what they did outside is not known. The oldest rests for {}: {}. See `twinbox keys list --unfinished`",
+        counted(count, "request"),
+        duration(age),
+        brief(&plain(&names.join(", "))),
+    );
+    let verdict = match oldest.iter().any(|one| one.has_expired) {
+        true => "wrong",
+        false if age > UNFINISHED_AGE_MAX => "warning",
+        false => "ok",
+    };
+    Ok(finding(WHAT, verdict, found))
+}
+
 async fn rights<DB: Dialect>(store: &Store<DB>, name: Option<&str>, role: Role) -> Result<Finding, Exit> {
     let what = match name {
         Some(name) => format!("rights of {name} as {}", role.as_str()),
@@ -177,6 +203,12 @@ async fn rights<DB: Dialect>(store: &Store<DB>, name: Option<&str>, role: Role) 
 
 /// What is committed survives a power cut only so.
 fn setting(name: &str, value: &str) -> Finding {
+    if name == "asynchronous_replicas" && value != "0" {
+        let found = format!(
+            "{value}: a failover to one forgets what it has not got, unless synchronous_standby_names says otherwise"
+        );
+        return finding(name, "warning", found);
+    }
     let durable = match name {
         "fsync" | "full_page_writes" => value == "on",
         "synchronous_commit" => value != "off",
@@ -218,6 +250,8 @@ mod tests {
             ("synchronous", "1", "wrong"),
             ("synchronous", "2", "ok"),
             ("server_version", "15.1", "ok"),
+            ("asynchronous_replicas", "0", "ok"),
+            ("asynchronous_replicas", "1", "warning"),
         ] {
             assert_eq!(setting(name, value).verdict, verdict, "{name} {value}");
         }

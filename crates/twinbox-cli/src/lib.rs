@@ -11,6 +11,8 @@ mod dead_letters;
 mod destinations;
 mod doctor;
 mod exit;
+mod grants;
+mod keys;
 mod letters_file;
 mod message;
 mod migrate;
@@ -55,6 +57,7 @@ async fn run(arguments: Arguments) -> Result<(), Exit> {
             .render(&mut io::stdout())
             .map_err(|error| Exit::failure(error.to_string())),
         Command::Config => place.print(&output),
+        Command::Grants(command) => grants::run(command, &place),
         Command::Migrate(command) => migrate::run(command, &place, &output).await,
         command => match command.place(place.clone()).open(!command.repairs()).await? {
             Opened::Postgres(store) => command.run(&store, &place, &output).await,

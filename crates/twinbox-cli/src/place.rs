@@ -68,6 +68,10 @@ impl Place {
         self.pooler
     }
 
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     pub(crate) fn options(&self) -> StoreOptions {
         StoreOptions::new().namespace(&self.namespace).pooler(self.pooler)
     }

@@ -1,5 +1,6 @@
 //! One delivery, from the claim to what is to become of it.
 use crate::{
+    conflict,
     handler::{Handler, Run},
     start::{Runtime, start},
 };
@@ -8,7 +9,7 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 use twinbox_core::{DecodeError, Message, crash, retry};
 use twinbox_sql::{
     Dialect, Disposition as D, Error, ErrorKind, HandlerError, Store,
-    inbox::{Attempt, Claimed, DeadReason, Duplicate},
+    inbox::{Attempt, Claimed, DeadReason},
 };
 
 /// What became of a delivery.
@@ -39,6 +40,8 @@ pub enum Outcome {
     },
     /// The database is away; nothing is known and nothing is counted.
     Unavailable,
+    /// Its partition is another process's by now, or the server started anew: nothing ran here, and the owner runs it.
+    NotOwned,
 }
 
 /// How often a deadlock, a serialization failure or a lost answer to COMMIT is tried again at once.
@@ -49,9 +52,6 @@ const REFUSED_DELAY: Duration = Duration::from_secs(10);
 
 /// The longest delay: a handler may ask for one that no clock can count.
 const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// How soon a message comes again whose partition is another's; by then its owner has heard of it.
-const LOST_DELAY: Duration = Duration::from_secs(1);
 
 /// Attempts at one message until there is something to tell its source.
 pub(crate) async fn process<DB: Dialect, S>(
@@ -73,7 +73,10 @@ pub(crate) async fn process<DB: Dialect, S>(
     let outcome = attempts(runtime, handler, message, redelivered, at_once_max).await;
     let untold = matches!(
         outcome,
-        Outcome::Duplicate | Outcome::Unavailable | Outcome::Retried { counted: false, .. }
+        Outcome::Duplicate
+            | Outcome::Unavailable
+            | Outcome::NotOwned
+            | Outcome::Retried { counted: false, .. }
     );
     if start.on_record {
         runtime.open.ended(&[message.message_id()]);
@@ -131,19 +134,6 @@ impl From<Outcome> for Once {
     }
 }
 
-/// Two producers may have chosen one id, or one has changed what it sent: somebody has to know.
-pub(crate) fn warn_of_another(consumer: &str, message: &Message, earlier: &Duplicate) {
-    if earlier.payload_differs {
-        tracing::error!(
-            consumer,
-            message_id = %message.message_id(),
-            source = message.source,
-            event_id = message.id,
-            "two messages with one id have different payloads; the second is ignored"
-        );
-    }
-}
-
 async fn once<DB: Dialect, S>(
     runtime: &Runtime<'_, DB, S>,
     handler: &Handler<DB, S>,
@@ -155,8 +145,7 @@ async fn once<DB: Dialect, S>(
     let mut attempt = match store.claim_behind(runtime.fence, consumer, message, redelivered).await {
         Ok(Claimed::Open(attempt)) => attempt,
         Ok(Claimed::Duplicate(earlier)) => {
-            warn_of_another(consumer, message, &earlier);
-            return Outcome::Duplicate.into();
+            return conflict::duplicate(runtime, consumer, message, &earlier).await;
         }
         Err(error) if error.kind() == ErrorKind::Forgotten => {
             return bury(store, consumer, message, DeadReason::InDoubt, &error.to_string(), 0).await;
@@ -219,7 +208,7 @@ pub(crate) async fn run<DB: Dialect, S>(
 ) -> Result<Result<(), HandlerError>, String> {
     let (store, state, number) = (runtime.store, runtime.state, attempt.number());
     // Its transaction would keep a successor out.
-    let timeout = handler.policy.timeout.min(runtime.fence.map_or(Duration::MAX, |fence| fence.lease));
+    let timeout = handler.policy.timeout.min(runtime.lease());
     let work = async {
         let plain = messages.iter().map(|message| store.decode(message)).collect::<Result<Vec<_>, _>>()?;
         match &handler.run {
@@ -231,7 +220,8 @@ pub(crate) async fn run<DB: Dialect, S>(
         }
     };
     // Decoding and reading the message is the application's code as well, so its panics are caught here too.
-    match tokio::time::timeout(timeout, AssertUnwindSafe(work).catch_unwind()).await {
+    let work = twinbox_sql::handled(AssertUnwindSafe(work).catch_unwind());
+    match tokio::time::timeout(timeout, work).await {
         Ok(Ok(result)) => result.map_err(|e: DecodeError| e.to_string()),
         Ok(Err(panic)) => Ok(Err(HandlerError::from(format!("the handler panicked: {}", words(&*panic))))),
         Err(_) => Ok(Err(HandlerError::from(format!("the handler took longer than {timeout:?}")))),
@@ -254,7 +244,7 @@ pub(crate) enum Unfinished {
 
 /// Commits or rolls back, and by the error of either says what has failed.
 pub(crate) async fn finish<DB: Dialect>(
-    attempt: Attempt<DB>,
+    mut attempt: Attempt<DB>,
     result: Result<(), HandlerError>,
 ) -> Result<(), Unfinished> {
     match result {
@@ -262,7 +252,11 @@ pub(crate) async fn finish<DB: Dialect>(
             ErrorKind::CommitUnknown => Unfinished::InDoubt(e.to_string()),
             _ => Unfinished::Failed(e.into()),
         }),
-        Err(error) => {
+        Err(mut error) => {
+            // Something else that the handler needs is away, perhaps for good.
+            if error.is_outage() && attempt.answers().await {
+                error = error.of_something_else();
+            }
             attempt.rollback().await;
             Err(Unfinished::Failed(error))
         }
@@ -280,8 +274,13 @@ async fn failure<DB: Dialect, S>(
     if error.is_contention() {
         return Once::AtOnce(text);
     }
-    if error.is_outage() {
+    if error.is_outage() && !store.answers().await {
         return Outcome::Unavailable.into();
+    }
+    if error.is_outage() {
+        // It lost its connection alone. That is no reason to let others wait.
+        let delay = policy.retry.delay(1, retry::random());
+        return Outcome::Retried { delay, counted: false, error: text }.into();
     }
     if error.disposition() == D::Reject {
         return bury(store, policy.consumer, message, DeadReason::Rejected, &text, number).await;
@@ -363,7 +362,7 @@ pub(crate) fn store_error(error: &Error) -> Once {
         return Once::AtOnce(error.to_string());
     }
     if error.kind() == ErrorKind::LeaseLost {
-        return Outcome::Retried { delay: LOST_DELAY, counted: false, error: error.to_string() }.into();
+        return Outcome::NotOwned.into();
     }
     if error.is_transient() {
         tracing::warn!(error = cause, "the database is away");

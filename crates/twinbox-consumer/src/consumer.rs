@@ -1,6 +1,5 @@
 use crate::{
     Error, ErrorKind, EventHandler, Handler, InboxRetention, Order, Outcome, Status, attempt,
-    handler::Run,
     start::{OpenStarts, Runtime},
     worker::{Common, Group, Options, Worker},
 };
@@ -216,19 +215,24 @@ fn groups<DB: Dialect, S>(handlers: Vec<Handler<DB, S>>) -> Result<Vec<Group<DB,
             let what = format!("the handlers of the consumer {:?} disagree on `order`", policy.consumer);
             return Err(Error::new(ErrorKind::Configuration, what));
         }
+        if subscription.ordered && !handler.has_key {
+            let what = format!(
+                "the consumer {:?} asks for the order of keys, and its event {:?} has none: write `key = FIELD` in its \
+                 `#[event(…)]`, or `order = \"none\"` at its handler",
+                policy.consumer, handler.event_type
+            );
+            return Err(Error::new(ErrorKind::Configuration, what));
+        }
         subscription.types.push(handler.event_type.to_owned());
         subscription.types.sort();
-        subscription.concurrency = subscription.concurrency.max(under_way(&handler));
+        // Each has its own, so that one that is slow leaves room for the others.
+        subscription.concurrency = match group.handlers.is_empty() {
+            true => handler.under_way(),
+            false => subscription.concurrency.saturating_add(handler.under_way()),
+        };
         group.handlers.push(handler);
     }
     Ok(groups.into_values().collect())
-}
-
-/// Deliveries of a handler that are in this process at most. Of single ones as many wait as run, so that none has
-/// to be asked for when another is done.
-fn under_way<DB: Dialect, S>(handler: &Handler<DB, S>) -> usize {
-    let each = if matches!(handler.run, Run::Batch(_)) { handler.policy.batch } else { 2 };
-    handler.policy.concurrency.max(1).saturating_mul(each)
 }
 
 impl<DB: Dialect, S> fmt::Debug for Consumer<DB, S> {

@@ -1,6 +1,6 @@
 //! Handlers: functions, the policy beside them, and the state they ask for.
-use crate::{Delivery, Policy};
-use std::fmt;
+use crate::{Delivery, Error, ErrorKind, Policy};
+use std::{fmt, time::Duration};
 use twinbox_core::{BoxFuture, DecodeError, Event, Message, Schema as _};
 use twinbox_sql::{BatchTx, Dialect, HandlerResult, Tx};
 
@@ -64,6 +64,7 @@ pub struct Handler<DB: Dialect, S> {
     pub(crate) policy: Policy,
     pub(crate) event_type: &'static str,
     pub(crate) versions: Vec<u32>,
+    pub(crate) has_key: bool,
     pub(crate) run: Run<DB, S>,
 }
 
@@ -81,7 +82,39 @@ impl<DB: Dialect, S> Handler<DB, S> {
     }
 
     fn erased<I: Input>(policy: Policy, run: Run<DB, S>) -> Self {
-        Self { policy, event_type: I::Event::TYPE, versions: I::Event::versions(), run }
+        let (event_type, versions) = (I::Event::TYPE, I::Event::versions());
+        Self { policy, event_type, versions, has_key: I::Event::HAS_KEY, run }
+    }
+}
+
+impl<DB: Dialect, S> Handler<DB, S> {
+    /// Deliveries that are in this process while there are others. Of single ones as many wait as run, so that none has to
+    /// be asked for when another is done.
+    pub(crate) fn under_way(&self) -> usize {
+        let each = if matches!(self.run, Run::Batch(_)) { self.policy.batch } else { 2 };
+        self.policy.concurrency.max(1).saturating_mul(each)
+    }
+
+    /// The option of a handler that a log shared by lease cannot give, and what to write instead.
+    pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        let Policy { consumer, timeout, has_timeout, .. } = self.policy;
+        let event_type = self.event_type;
+        let what = if matches!(self.run, Run::Batch(_)) {
+            format!(
+                "the consumer {consumer:?} asks for the order of keys and for batches of {event_type:?}, which would have one \
+                 message each: take `Delivery` without `batch = …`, or write `order = \"none\"`"
+            )
+        } else if has_timeout && timeout > lease {
+            format!(
+                "the consumer {consumer:?} keeps the order of keys by a lease of {lease:?}, which ends an attempt at \
+                 {event_type:?} before its `timeout` of {timeout:?}: write `.lease(Duration::from_millis({}))` at the \
+                 `Consumer`, or a shorter `timeout`",
+                timeout.as_millis()
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Configuration, what))
     }
 }
 

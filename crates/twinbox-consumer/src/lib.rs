@@ -41,6 +41,7 @@
 
 mod attempt;
 mod batch;
+mod conflict;
 mod consumer;
 mod delivery;
 mod dry_run;
@@ -56,6 +57,7 @@ mod shared;
 mod start;
 mod status;
 mod trace;
+mod under_way;
 mod worker;
 
 pub use attempt::Outcome;

@@ -10,7 +10,7 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{crash, retry};
+use twinbox_core::{PartitionedLog, crash, retry};
 use twinbox_sql::{
     Dialect, Disposition, HEARTBEAT, HandlerError,
     inbox::{Claimed, Redriven},
@@ -68,7 +68,15 @@ pub(crate) async fn redrive<DB: Dialect, S: Send + Sync + 'static>(
 ) {
     let mut running = JoinSet::new();
     while let Some(taken) = over.run_until_cancelled(take(shared)).await {
+        let log = shared.log();
         for redriven in taken {
+            if let Some(log) = &log {
+                if line_up(shared, &**log, &redriven).await {
+                    continue;
+                }
+                // The others come again with it, and nothing later of their keys before.
+                break;
+            }
             let shared = shared.clone();
             running.spawn(async move { one(&shared, redriven).await });
         }
@@ -82,6 +90,24 @@ pub(crate) async fn redrive<DB: Dialect, S: Send + Sync + 'static>(
     let _ = tokio::time::timeout(DRAIN_MAX, drained).await;
 }
 
+/// Parks a dead letter in the order of its key. False: the database refused or is away.
+async fn line_up<DB: Dialect, S>(
+    shared: &Shared<DB, S>,
+    log: &dyn PartitionedLog,
+    redriven: &Redriven,
+) -> bool {
+    let (consumer, message) = (&*shared.group.subscription.consumer, &redriven.letter.message);
+    let parked = shared.store.park_letter(consumer, redriven, log.partition_of(message)).await;
+    match &parked {
+        Ok(_) => tracing::info!(message_id = %message.message_id(), "a dead letter waits for its turn"),
+        Err(error) => {
+            let cause = error as &dyn std::error::Error;
+            tracing::warn!(error = cause, "a dead letter cannot be parked, its turn comes again");
+        }
+    }
+    parked.is_ok()
+}
+
 /// Waits for dead letters whose turn it is. While the database is away there are none.
 async fn take<DB: Dialect, S>(shared: &Shared<DB, S>) -> Vec<Redriven> {
     let consumer = &*shared.group.subscription.consumer;
@@ -91,8 +117,10 @@ async fn take<DB: Dialect, S>(shared: &Shared<DB, S>) -> Vec<Redriven> {
     loop {
         let held = *shared.paused.borrow();
         if !held && shared.store.has_redriven(consumer).await.unwrap_or(false) {
-            let taken =
-                shared.store.take_redriven(consumer, REDRIVEN_AT_ONCE, lease).await.unwrap_or_default();
+            let is_ordered = shared.group.subscription.ordered;
+            let taken = shared.store.take_redriven(consumer, is_ordered, REDRIVEN_AT_ONCE, lease).await;
+            let mut taken = taken.unwrap_or_default();
+            taken.sort_unstable_by_key(|redriven| redriven.letter.id);
             if !taken.is_empty() {
                 return taken;
             }
@@ -119,7 +147,7 @@ async fn one<DB: Dialect, S: Send + Sync + 'static>(shared: &Shared<DB, S>, redr
         found => {
             let error =
                 if found.is_some() { "its payload was redacted" } else { "there is no handler for its type" };
-            let _ = shared.store.letter_failed(redriven.letter.id, error, None).await;
+            let _ = shared.store.letter_failed(&redriven.letter, error, None).await;
             Outcome::DeadLettered { error: error.to_owned() }
         }
     };
@@ -160,7 +188,7 @@ async fn attempt<DB: Dialect, S>(
     let text = error.to_string();
     let tries = error.disposition() != Disposition::Reject && redriven.attempts_left > 0;
     let again = tries.then(|| policy.retry.delay(1, retry::random()));
-    match store.letter_failed(letter.id, &text, again).await {
+    match store.letter_failed(letter, &text, again).await {
         Ok(()) => Outcome::DeadLettered { error: text },
         Err(error) => store_error(&error).in_a_second(),
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 use std::{
     collections::HashMap,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, PoisonError},
     time::Duration,
 };
 use tokio::{task::JoinSet, time::Instant};
@@ -22,8 +22,8 @@ use uuid::Uuid;
 #[derive(Clone, Default)]
 struct Mine {
     tokens: Tokens,
-    /// Its epoch, and when it was known.
-    taken: Arc<OnceLock<(i64, Instant)>>,
+    /// Its fence, and when it was known.
+    taken: Arc<OnceLock<(Fence, Instant)>>,
 }
 
 struct Sharing<DB: Dialect, S> {
@@ -35,9 +35,35 @@ struct Sharing<DB: Dialect, S> {
     /// When the lease was last renewed for certain.
     renewed: Instant,
     is_prepared: bool,
-    /// Nothing is taken before: a takeover has failed.
-    rests_until: Instant,
+    /// Partitions that could not be taken or read, and are left alone for a while.
+    resting: HashMap<u32, Rest>,
+    /// Partitions are about to be free that were its own.
+    releases: bool,
 }
+
+/// How long a partition is left alone.
+struct Rest {
+    pause: Duration,
+    until: Instant,
+}
+
+/// The longest time that a partition is left alone which cannot be read.
+const REST_MAX: Duration = Duration::from_secs(30);
+
+impl Rest {
+    fn new(lease: Duration) -> Self {
+        Self { pause: lease / 8, until: Instant::now() }
+    }
+
+    /// Twice as long as the time before.
+    fn lengthen(&mut self) {
+        self.pause = self.pause.saturating_mul(2).min(REST_MAX);
+        self.until = Instant::now() + self.pause;
+    }
+}
+
+/// How soon it is looked again for a partition that was just released.
+const RELEASED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs as many partitions as are due to this process, until the session ends or the broker fails.
 pub(crate) async fn consume<DB: Dialect, S: Send + Sync + 'static>(
@@ -46,35 +72,38 @@ pub(crate) async fn consume<DB: Dialect, S: Send + Sync + 'static>(
     reconnect: &mut Reconnect,
     session: &CancellationToken,
 ) -> Result<(), SourceError> {
+    let log: Arc<dyn PartitionedLog> = log.into();
+    *shared.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log.clone());
     let mut sharing = Sharing {
         shared: shared.clone(),
-        log: log.into(),
+        log,
         member: Uuid::now_v7(),
         partitions: HashMap::new(),
         tasks: JoinSet::new(),
         renewed: Instant::now(),
         is_prepared: false,
-        rests_until: Instant::now(),
+        resting: HashMap::new(),
+        releases: false,
     };
     let failed = loop {
         if let Err(error) = sharing.round().await {
             break Some(error);
         }
-        let next = tokio::time::sleep(shared.lease / 4);
+        let pause = if sharing.releases { RELEASED_PAUSE } else { shared.lease / 4 };
+        let next = tokio::time::sleep(pause);
         tokio::select! {
             biased;
             () = session.cancelled() => break None,
             Some(ended) = sharing.tasks.join_next() => {
                 let (partition, ended) = ended.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
-                let mine = sharing.partitions.remove(&partition);
-                if mine.is_some_and(|mine| mine.taken.get().is_none()) {
-                    sharing.rests_until = Instant::now() + shared.lease / 4;
-                }
-                if let Ended::Failed(error) = ended {
+                if let Some(error) = sharing.ended(partition, ended) {
                     break Some(error);
                 }
             }
-            () = next => reconnect.reset(),
+            () = next => {
+                reconnect.reset();
+                sharing.recover();
+            }
         }
     };
     sharing.close().await;
@@ -124,16 +153,20 @@ impl<DB: Dialect, S: Send + Sync + 'static> Sharing<DB, S> {
     }
 
     fn follow(&mut self, share: &Share, asked: Instant) {
-        for (partition, mine) in &self.partitions {
+        for mine in self.partitions.values() {
             // One that was taken meanwhile could not be among them.
             let known = mine.taken.get().filter(|(_, known)| *known < asked);
-            if known.is_some_and(|(epoch, _)| !share.held.contains(&(*partition, *epoch))) {
+            if known.is_some_and(|(fence, _)| !share.holds(fence)) {
                 mine.tokens.lost.cancel();
             }
         }
-        // What could not be released is renewed with the rest.
+        self.releases = false;
+        // A partition that could not be released was renewed with the rest. One that was lost to another run of the
+        // server still has this process as its owner.
         for &(partition, epoch) in share.held.iter().filter(|(p, _)| !self.partitions.contains_key(p)) {
-            let (shared, fence) = (self.shared.clone(), Fence { partition, epoch, lease: self.shared.lease });
+            let (shared, fence) =
+                (self.shared.clone(), Fence { partition, epoch, run: share.run, lease: self.shared.lease });
+            self.releases = true;
             tokio::spawn(async move { release(&shared, fence).await });
         }
         let mut active = Vec::from_iter(
@@ -144,15 +177,45 @@ impl<DB: Dialect, S: Send + Sync + 'static> Sharing<DB, S> {
             tracing::debug!(partition, "letting a partition go to another process");
             self.partitions[partition].tokens.stop.cancel();
         }
-        let rests = Instant::now() < self.rests_until;
-        let due = if rests { 0 } else { share.fair.saturating_sub(active.len()) };
-        let free = share.free.iter().filter(|partition| !self.partitions.contains_key(partition));
+        let due = share.fair.saturating_sub(active.len());
+        let rests =
+            |partition: &u32| self.resting.get(partition).is_some_and(|rest| rest.until > Instant::now());
+        let free = share
+            .free
+            .iter()
+            .filter(|partition| !self.partitions.contains_key(partition) && !rests(partition));
         for partition in Vec::from_iter(free.copied().take(due)) {
             let mine = Mine::default();
             self.partitions.insert(partition, mine.clone());
             let (shared, log, member) = (self.shared.clone(), self.log.clone(), self.member);
             self.tasks.spawn(async move { (partition, run(shared, &*log, partition, member, mine).await) });
         }
+    }
+
+    /// Takes note of the end of a partition. An error: all of them have failed, and so the log has.
+    fn ended(&mut self, partition: u32, ended: Ended) -> Option<SourceError> {
+        let mine = self.partitions.remove(&partition);
+        let failed = match ended {
+            Ended::Failed(error) => Some(error),
+            _ if mine.is_some_and(|mine| mine.taken.get().is_none()) => None,
+            _ => return None,
+        };
+        let rest = self.resting.entry(partition).or_insert_with(|| Rest::new(self.shared.lease));
+        rest.lengthen();
+        let error = failed?;
+        if error.is_transient() && !self.partitions.is_empty() {
+            let cause = &error as &dyn std::error::Error;
+            tracing::warn!(partition, error = cause, "a partition cannot be read, the others go on");
+            return None;
+        }
+        Some(error)
+    }
+
+    /// Forgets the failures of partitions that are read again.
+    fn recover(&mut self) {
+        self.resting.retain(|partition, rest| {
+            !self.partitions.contains_key(partition) || rest.until.elapsed() < rest.pause
+        });
     }
 
     async fn close(mut self) {
@@ -187,7 +250,7 @@ async fn run<DB: Dialect, S: Send + Sync + 'static>(
             return Ended::Released;
         }
     };
-    let _ = mine.taken.set((fence.epoch, Instant::now()));
+    let _ = mine.taken.set((fence, Instant::now()));
     tracing::info!(
         consumer,
         partition,

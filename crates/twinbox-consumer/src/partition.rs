@@ -1,12 +1,10 @@
 //! One partition of a broker's log: keys beside each other, the messages of one key one after another.
 //!
-//! What is settled without a gap moves the place. A message that fails for longer than [`IN_PLACE_MAX`] is put aside in
-//! the database with those of its key behind it, so that the place goes on and other keys with it.
-mod parked;
-
+//! The place moves up to the first message that is not settled. A message that fails for longer than [`IN_PLACE_MAX`] is
+//! parked in the database, and the later messages of its key behind it. So the place moves on, and other keys with it.
 use crate::{Outcome, ordered::release, shared::Shared, start::given_back};
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -16,23 +14,29 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
-use twinbox_core::{Message, MessageId, PartitionReader, Place, Sequenced, SourceError};
-use twinbox_sql::{Dialect, Fence};
+use twinbox_core::{
+    Message, MessageId, PartitionReader, Place, Sequenced, SourceError,
+    lanes::{Entry, Item, Room},
+};
+use twinbox_sql::{
+    Dialect, Error, ErrorKind, Fence,
+    parking::{Owner, Parkable, Parked, Queue},
+};
 
 /// Messages of a partition that are received and not settled.
 const WINDOW_MAX: usize = 256;
 /// What the owner before may have settled and not written, settled at once, and received.
 const REDELIVERED_MAX: usize = 3 * WINDOW_MAX;
-/// Bytes of their payloads at which no more are received.
+/// Bytes of them at which no more are received.
 const WINDOW_BYTES: usize = 8 * 1024 * 1024;
 /// How long the last writes may take when the partition is let go.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(5);
-/// How long a message is tried again with its place held, before it is put aside.
+/// How long a message is tried again with its place held, before it is parked.
 const IN_PLACE_MAX: Duration = Duration::from_secs(2);
-/// How often the place is written, and what was put aside looked at.
+/// The same of a message that fails for what others do to it, such as a lock that they hold: that says little about it.
+const CONTENDED_MAX: Duration = Duration::from_secs(30);
+/// How often the place is written.
 const TICK: Duration = Duration::from_millis(250);
-/// Deliveries that are taken up together.
-const DUE_MAX: u32 = 64;
 /// How soon a message is tried again that was not handled because the database was away.
 const OUTAGE_DELAY: Duration = Duration::from_secs(1);
 /// How long handlers under way may take after the partition is to be let go.
@@ -57,42 +61,43 @@ pub(crate) struct Tokens {
     pub(crate) lost: CancellationToken,
 }
 
-/// What keeps its messages in order: a key, or nothing but the message itself.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Lane {
-    Key(String),
-    Alone(u64),
-}
-
 /// A message as it was received.
-struct Next {
-    sequence: u64,
-    message: Message,
+struct Delivered {
+    message: Box<Message>,
+    /// Why it cannot be read, if it cannot: a dead letter, which waits for none and holds none back.
     defect: Option<String>,
-    /// The owner before may have had it under way.
-    redelivered: bool,
 }
 
-/// What an attempt is at.
-enum Work {
-    Received { lane: Lane, next: Next },
-    Parked { id: i64, message: Message },
+impl Item for Delivered {
+    fn key(&self) -> Option<&str> {
+        if self.defect.is_none() { self.message.key.as_deref() } else { None }
+    }
+
+    fn bytes(&self) -> usize {
+        self.message.bytes()
+    }
 }
 
-impl Work {
+impl Parkable for Delivered {
     fn message(&self) -> &Message {
-        match self {
-            Self::Received { next, .. } => &next.message,
-            Self::Parked { message, .. } => message,
-        }
+        &self.message
+    }
+
+    fn resumed(message: Box<Message>) -> Self {
+        Self { message, defect: None }
     }
 }
 
 struct Ran {
-    work: Work,
+    entry: Entry<Delivered>,
     outcome: Outcome,
-    /// When it first failed, if it has.
-    failing_since: Option<Instant>,
+}
+
+/// Since when a message has not gone on, and whether that was its own fault.
+#[derive(Clone, Copy)]
+struct Failing {
+    since: Instant,
+    counted: bool,
 }
 
 pub(crate) struct Partition<DB: Dialect, S> {
@@ -100,20 +105,12 @@ pub(crate) struct Partition<DB: Dialect, S> {
     fence: Fence,
     reader: Box<dyn PartitionReader>,
     tokens: Tokens,
-    /// Received and not below the place: whether it is settled, and its bytes.
-    window: BTreeMap<u64, (bool, usize)>,
-    bytes: usize,
-    place: Place,
+    queue: Queue<DB, Delivered, u64>,
+    log: String,
     written: u64,
-    /// Settled since the place was written.
-    unwritten: usize,
-    /// Those that wait behind one that is under way.
-    lanes: HashMap<Lane, VecDeque<Next>>,
-    /// Keys with deliveries that are put aside, or about to be.
-    parked: HashSet<Option<String>>,
-    to_park: Vec<(u64, Message, Duration)>,
-    /// Those put aside that are under way.
-    taken_up: HashSet<i64>,
+    /// How many were settled when the place was written.
+    settled_then: u64,
+    failing: HashMap<MessageId, Failing>,
     under_way: HashSet<MessageId>,
     running: JoinSet<Ran>,
     received: usize,
@@ -126,21 +123,20 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         reader: Box<dyn PartitionReader>,
         tokens: Tokens,
     ) -> Self {
-        let place = Place { log: reader.log().to_owned(), sequence: reader.began_behind() };
+        shared.progress.opened(reader.was_overtaken());
+        let (log, written) = (reader.log().to_owned(), reader.began_behind());
+        let owner = Owner::Partition { consumer: shared.group.subscription.consumer.clone(), fence };
+        let queue = Queue::new(&shared.store, owner, written, true);
         Self {
             shared,
             fence,
             reader,
             tokens,
-            window: BTreeMap::new(),
-            bytes: 0,
-            written: place.sequence,
-            unwritten: 0,
-            place,
-            lanes: HashMap::new(),
-            parked: HashSet::new(),
-            to_park: Vec::new(),
-            taken_up: HashSet::new(),
+            queue,
+            log,
+            written,
+            settled_then: 0,
+            failing: HashMap::new(),
             under_way: HashSet::new(),
             running: JoinSet::new(),
             received: 0,
@@ -148,23 +144,17 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
     }
 
     pub(crate) async fn run(mut self) -> Ended {
-        // What is put aside comes before what is read again.
-        while let Err(error) = self.look_for_parked().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the database is away");
-            tokio::select! {
-                () = self.tokens.lost.cancelled() => return Ended::Lost,
-                () = self.tokens.stop.cancelled() => {
-                    release(&self.shared, self.fence).await;
-                    return Ended::Released;
-                }
-                () = tokio::time::sleep(OUTAGE_DELAY) => {}
-            }
+        if let Some(ended) = self.count_parked().await {
+            return ended;
         }
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let failed = loop {
-            let room =
-                if self.bytes < WINDOW_BYTES { WINDOW_MAX.saturating_sub(self.window.len()) } else { 0 };
+            let now = std::time::Instant::now();
+            self.queue.start(now);
+            let due = self.queue.due(now).unwrap_or(now + TICK);
+            self.start_ready();
+            let room = self.room();
             tokio::select! {
                 biased;
                 () = self.tokens.lost.cancelled() => return self.lost().await,
@@ -175,21 +165,27 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
                     }
                 }
                 Some(ran) = self.running.join_next() => {
-                    self.took(ran.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))).await;
-                    if self.unwritten >= WINDOW_MAX && !self.write_place().await {
+                    self.took(ran.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())));
+                    if self.unwritten() >= WINDOW_MAX && !self.write_place().await {
                         return self.lost().await;
                     }
                 }
+                parked = self.queue.finished() => match parked {
+                    Err(error) if error.kind() == ErrorKind::LeaseLost => return self.lost().await,
+                    Err(error) => unparkable(&error),
+                    Ok(()) => {}
+                },
                 received = self.reader.receive(room), if room > 0 => match received {
                     Ok(received) => received.into_iter().for_each(|next| self.accept(next)),
                     Err(error) => break Some(error),
-                }
+                },
+                () = tokio::time::sleep_until(due.into()) => {}
             }
         };
         self.tokens.stop.cancel();
         let drained = async {
             while let Some(ran) = self.running.join_next().await {
-                self.took(ran.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))).await;
+                self.took(ran.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())));
             }
         };
         tokio::select! {
@@ -201,6 +197,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         }
         let last_writes = async {
             self.abandon().await;
+            if let Err(error) = self.queue.finish().await {
+                unparkable(&error);
+            }
             let is_mine = self.tick().await;
             if is_mine {
                 release(&self.shared, self.fence).await;
@@ -216,138 +215,146 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         }
     }
 
+    /// How many bytes are parked is asked for once, and counted from then on.
+    async fn count_parked(&mut self) -> Option<Ended> {
+        loop {
+            let asked = self.shared.store.parked_bytes(self.consumer(), self.fence.partition);
+            match asked.await {
+                Ok(bytes) => {
+                    self.queue.holds_bytes(bytes);
+                    return None;
+                }
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "the database is away");
+                }
+            }
+            tokio::select! {
+                () = self.tokens.lost.cancelled() => return Some(Ended::Lost),
+                () = self.tokens.stop.cancelled() => {
+                    release(&self.shared, self.fence).await;
+                    return Some(Ended::Released);
+                }
+                () = tokio::time::sleep(OUTAGE_DELAY) => {}
+            }
+        }
+    }
+
+    /// How many more messages are received. None before the queue has looked at what is parked: that comes before what is
+    /// read again.
+    fn room(&self) -> usize {
+        match self.queue.open_bytes() < WINDOW_BYTES && self.queue.has_room() {
+            true => WINDOW_MAX.saturating_sub(self.queue.open()),
+            false => 0,
+        }
+    }
+
     fn consumer(&self) -> &str {
         &self.shared.group.subscription.consumer
     }
 
-    fn accept(&mut self, Sequenced { sequence, message, defect }: Sequenced) {
+    fn accept(&mut self, Sequenced { sequence, mut message, defect }: Sequenced) {
         self.received += 1;
-        self.bytes += message.payload.len();
-        self.window.insert(sequence, (false, message.payload.len()));
+        // As the database keeps it, by which those are told apart that wait behind others of their key.
+        if let Some(key) = message.key.as_mut().filter(|key| key.contains('\0')) {
+            *key = twinbox_sql::stored_text(key).into_owned();
+        }
         let redelivered = self.fence.epoch > 1 && self.received <= REDELIVERED_MAX;
-        let next = Next { sequence, message, defect, redelivered };
-        let lane = match next.message.key.clone() {
-            Some(key) if self.parked.contains(&Some(key.clone())) => {
-                return self.to_park.push((next.sequence, next.message, Duration::ZERO));
-            }
-            Some(key) => Lane::Key(key),
-            None => Lane::Alone(next.sequence),
-        };
-        match self.lanes.get_mut(&lane) {
-            Some(waiting) => waiting.push_back(next),
-            None => {
-                self.lanes.insert(lane.clone(), VecDeque::new());
-                self.start(Work::Received { lane, next }, Duration::ZERO, None);
-            }
+        let delivered = Delivered { message: Box::new(message), defect };
+        self.queue.push(delivered, sequence, redelivered);
+    }
+
+    /// Starts whatever may go.
+    fn start_ready(&mut self) {
+        for entry in self.queue.take(Room::messages(usize::MAX)) {
+            let (shared, stop, fence) = (self.shared.clone(), self.tokens.stop.clone(), self.fence);
+            self.under_way.insert(entry.message.message.message_id());
+            let span = shared.span(std::iter::once(&*entry.message.message));
+            let attempt = async move {
+                let Delivered { message, defect } = &entry.message;
+                let outcome = match stop.is_cancelled() {
+                    true => given_back(),
+                    false => {
+                        let again = entry.ticket.repeated;
+                        shared.outcome(&stop, Some(fence.into()), message, defect.clone(), again).await
+                    }
+                };
+                shared.note(message, &outcome);
+                Ran { entry, outcome }
+            };
+            self.running.spawn(attempt.instrument(span));
         }
     }
 
-    fn start(&mut self, work: Work, delay: Duration, failing_since: Option<Instant>) {
-        let (shared, stop, fence) = (self.shared.clone(), self.tokens.stop.clone(), self.fence);
-        let redelivered = failing_since.is_some()
-            || !matches!(work, Work::Received { next: Next { redelivered: false, .. }, .. });
-        self.under_way.insert(work.message().message_id());
-        let span = shared.span(std::iter::once(work.message()));
-        let attempt = async move {
-            let stopped = tokio::select! {
-                biased;
-                () = stop.cancelled() => true,
-                () = tokio::time::sleep(delay) => false,
-            };
-            let defect = if let Work::Received { next, .. } = &work { next.defect.clone() } else { None };
-            let outcome = match stopped {
-                true => given_back(),
-                false => shared.outcome(&stop, Some(fence), work.message(), defect, redelivered).await,
-            };
-            shared.note(work.message(), &outcome);
-            Ran { work, outcome, failing_since }
-        };
-        self.running.spawn(attempt.instrument(span));
-    }
-
-    async fn took(&mut self, Ran { work, outcome, failing_since }: Ran) {
-        self.under_way.remove(&work.message().message_id());
+    fn took(&mut self, Ran { entry, outcome }: Ran) {
+        let id = entry.message.message.message_id();
+        self.under_way.remove(&id);
         let (delay, counted) = match outcome {
             Outcome::Retried { delay, counted, .. } => (delay, counted),
             Outcome::Unavailable => (OUTAGE_DELAY, false),
-            _ => return self.done(work).await,
+            Outcome::NotOwned => return self.tokens.lost.cancel(),
+            _ => {
+                self.failing.remove(&id);
+                return self.queue.settle(entry.ticket);
+            }
         };
         if self.tokens.stop.is_cancelled() {
             return;
         }
-        let since = failing_since.unwrap_or_else(Instant::now);
-        match work {
-            Work::Received { lane, next }
-                if counted && since.elapsed().saturating_add(delay) > IN_PLACE_MAX =>
-            {
-                self.park(&lane, next, delay);
-            }
-            // A failure that is not counted says nothing about the message.
-            work @ Work::Received { .. } => {
-                self.start(work, delay, counted.then_some(since).or(failing_since))
-            }
-            Work::Parked { id, .. } => {
-                if let Err(error) = self.shared.store.delay_delivery(id, delay).await {
-                    tracing::debug!(%error, "a delivery that is put aside is due as before");
-                }
-                self.taken_up.remove(&id);
-            }
+        let fresh = Failing { since: Instant::now(), counted };
+        let failing = self.failing.entry(id).or_insert(fresh);
+        if counted && !failing.counted {
+            *failing = fresh;
+        }
+        let in_place = if failing.counted { IN_PLACE_MAX } else { CONTENDED_MAX };
+        // While the database is away nothing can be said of the message.
+        let goes_on = outcome != Outcome::Unavailable;
+        let is_parked = entry.ticket.parked().is_some();
+        if goes_on && (is_parked || failing.since.elapsed().saturating_add(delay) > in_place) {
+            self.failing.remove(&id);
+            self.park(entry, delay);
+        } else {
+            self.queue.retry(entry, delay, counted);
         }
     }
 
-    async fn done(&mut self, work: Work) {
-        match work {
-            Work::Received { lane, next } => {
-                self.settle(next.sequence);
-                match self.lanes.get_mut(&lane).and_then(VecDeque::pop_front) {
-                    Some(next) if !self.tokens.stop.is_cancelled() => {
-                        self.start(Work::Received { lane, next }, Duration::ZERO, None);
-                    }
-                    _ => drop(self.lanes.remove(&lane)),
-                }
-            }
-            Work::Parked { id, .. } => {
-                if let Err(error) = self.shared.store.unpark_delivery(id).await {
-                    tracing::debug!(%error, "a delivery that is done stays put aside, the inbox will know it");
-                }
-                self.taken_up.remove(&id);
-                self.take_up().await;
-            }
+    fn park(&mut self, entry: Entry<Delivered>, delay: Duration) {
+        if entry.ticket.parked().is_none() {
+            tracing::info!(
+                message_id = %entry.message.message.message_id(),
+                partition = self.fence.partition,
+                "the message keeps failing: it is parked with those of its key, and others go on"
+            );
         }
+        let attempts = entry.ticket.attempt;
+        self.queue.park(entry, Parked::Waiting(delay), attempts, "");
     }
 
-    fn settle(&mut self, sequence: u64) {
-        if let Some((settled, _)) = self.window.get_mut(&sequence) {
-            *settled = true;
-        }
-        while let Some(first) = self.window.first_entry().filter(|first| first.get().0) {
-            self.place.sequence = *first.key();
-            self.bytes -= first.remove().1;
-            self.unwritten += 1;
-        }
+    /// Messages that were settled since the place was written.
+    fn unwritten(&self) -> usize {
+        usize::try_from(self.queue.settles() - self.settled_then).unwrap_or(usize::MAX)
     }
 
     /// False: the partition is another's.
     async fn tick(&mut self) -> bool {
         self.shared.progress.set_lag(self.fence.partition, self.reader.lag());
-        self.write_parked().await;
-        if !self.parked.is_empty() && !self.tokens.stop.is_cancelled() {
-            self.take_up().await;
-            if let Err(error) = self.look_for_parked().await {
-                tracing::debug!(%error, "keys stay put aside");
-            }
-        }
         self.write_place().await
     }
 
     /// False: the partition is another's.
     async fn write_place(&mut self) -> bool {
-        if self.place.sequence == self.written {
+        if self.queue.open() == 0
+            && let Some(sequence) = self.reader.caught_up()
+        {
+            self.queue.end_window(sequence.max(*self.queue.settled()));
+        }
+        let sequence = *self.queue.settled();
+        if sequence == self.written {
             return true;
         }
-        match self.shared.store.settle_partition(self.consumer(), self.fence, &self.place).await {
+        let place = Place { log: self.log.clone(), sequence, message: self.reader.message_at(sequence) };
+        match self.shared.store.settle_partition(self.consumer(), self.fence, &place).await {
             Ok(true) => {
-                (self.written, self.unwritten) = (self.place.sequence, 0);
+                (self.written, self.settled_then) = (sequence, self.queue.settles());
                 self.reader.settled(self.written).await;
                 true
             }
@@ -374,4 +381,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
             self.shared.runtime(&self.tokens.stop, None).end(self.consumer(), open).await;
         }
     }
+}
+
+fn unparkable(error: &Error) {
+    tracing::warn!(error = error as &dyn std::error::Error, "nothing can be parked, nor taken up again");
 }

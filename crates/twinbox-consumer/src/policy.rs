@@ -6,8 +6,9 @@ use twinbox_core::RetryPolicy;
 pub enum Order {
     /// One delivery at a time for each key, in the order of publishing, across all processes. On the log of a store one
     /// process reads for all of them. On NATS they share the partitions of the stream: an attempt may take no longer
-    /// than [`Consumer::lease`](crate::Consumer::lease), batches have one message each, and a key that fails for longer
-    /// than 2 s is put aside in the database, where the rest of it waits. On SQS it is refused.
+    /// than [`Consumer::lease`](crate::Consumer::lease), and a key that fails for longer than 2 s is put aside in the
+    /// database, where the rest of it waits. There a longer [`Policy::timeout`] and batches are refused when it starts, and
+    /// everywhere an event without a [key](twinbox_core::Event::HAS_KEY). On SQS it is refused.
     Key,
     /// Whatever comes first. Compare [`Message::sequence`](twinbox_core::Message::sequence) where it
     /// matters.
@@ -27,6 +28,8 @@ pub struct Policy {
     pub(crate) batch: usize,
     pub(crate) concurrency: usize,
     pub(crate) timeout: Duration,
+    /// It was asked for.
+    pub(crate) has_timeout: bool,
     pub(crate) retry: RetryPolicy,
     pub(crate) crash_limit: u32,
 }
@@ -42,6 +45,7 @@ impl Policy {
             batch: 100,
             concurrency: 8,
             timeout: Duration::from_secs(30),
+            has_timeout: false,
             retry: RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(60)),
             crash_limit: 5,
         }
@@ -69,10 +73,11 @@ impl Policy {
         Self { concurrency, ..self }
     }
 
-    /// How long one attempt may take. It is then rolled back and counts as failed. A statement that waits in
+    /// How long one attempt may take: 30 s, and no longer than [`Consumer::lease`](crate::Consumer::lease) for the order of
+    /// keys on NATS. It is then rolled back and counts as failed. A statement that waits in
     /// the database ends there in its own time; the delivery does not wait for it.
     pub const fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
+        Self { timeout, has_timeout: true, ..self }
     }
 
     /// The delays between attempts, and after how many to give up where

@@ -12,16 +12,16 @@ use crate::{
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{Message, Received, Settle, crash};
+use twinbox_core::{Message, PartitionedLog, Received, Settle, crash};
 use twinbox_sql::{
-    Dialect, Fence, Store,
+    ClaimFence, Dialect, Store,
     inbox::{DeadReason, Superseded},
 };
 
@@ -37,6 +37,8 @@ pub(crate) struct Shared<DB: Dialect, S> {
     pub(crate) turns: HashMap<&'static str, Semaphore>,
     /// The last delivery found the database away.
     pub(crate) away: AtomicBool,
+    /// The server has started anew since the source was opened.
+    pub(crate) stale: AtomicBool,
     pub(crate) stop: CancellationToken,
     pub(crate) open: OpenStarts,
     pub(crate) lease: Duration,
@@ -44,6 +46,14 @@ pub(crate) struct Shared<DB: Dialect, S> {
     /// Whether somebody holds the consumer back.
     pub(crate) paused: watch::Sender<bool>,
     pub(crate) memory: Memory,
+    /// The log that it reads in partitions, if it does.
+    pub(crate) log: Mutex<Option<Arc<dyn PartitionedLog>>>,
+}
+
+impl<DB: Dialect, S> Shared<DB, S> {
+    pub(crate) fn log(&self) -> Option<Arc<dyn PartitionedLog>> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
@@ -58,17 +68,16 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
     pub(crate) fn runtime<'a>(
         &'a self,
         stop: &'a CancellationToken,
-        fence: Option<Fence>,
+        fence: Option<ClaimFence>,
     ) -> Runtime<'a, DB, S> {
         Runtime { store: &self.store, state: &self.state, stop, open: &self.open, fence }
     }
 
-    pub(crate) async fn each(&self, received: Received) -> usize {
+    pub(crate) async fn each(&self, fence: Option<ClaimFence>, received: Received) {
         let Received { message, defect, redelivered, settle } = received;
-        let outcome = self.outcome(&self.stop, None, &message, defect, redelivered);
+        let outcome = self.outcome(&self.stop, fence, &message, defect, redelivered);
         let outcome = keep_alive(&[&*settle], outcome).await;
         self.settle(settle, &message, outcome).await;
-        1
     }
 
     /// Waits until the handler of this type may run once more, and until there is a connection for it. None: it may not,
@@ -89,11 +98,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
         }
     }
 
-    /// What becomes of a delivery, when it is its turn. `fence`: of the partition that it is of.
+    /// Handles a delivery when it is its turn, and says what became of it. The claim is made behind the `fence`.
     pub(crate) async fn outcome(
         &self,
         stop: &CancellationToken,
-        fence: Option<Fence>,
+        fence: Option<ClaimFence>,
         message: &Message,
         defect: Option<String>,
         redelivered: bool,
@@ -127,7 +136,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
     async fn handle(
         &self,
         stop: &CancellationToken,
-        fence: Option<Fence>,
+        fence: Option<ClaimFence>,
         message: &Message,
         redelivered: bool,
     ) -> Outcome {
@@ -171,6 +180,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
                 settle.ack().await
             }
             Outcome::Retried { delay, .. } => settle.nak(delay).await,
+            // A delivery of a partition does not come here: its place settles it.
+            Outcome::NotOwned => {
+                self.stale.store(true, Relaxed);
+                settle.nak(OUTAGE_DELAY).await
+            }
             Outcome::Unavailable => {
                 self.away.store(true, Relaxed);
                 settle.nak(OUTAGE_DELAY).await

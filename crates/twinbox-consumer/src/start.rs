@@ -16,7 +16,7 @@ use std::{
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{Message, MessageId, crash, reconnect::Reconnect};
-use twinbox_sql::{Dialect, Error, Fence, Store, inbox::DeadReason};
+use twinbox_sql::{ClaimFence, Dialect, Error, Store, inbox::DeadReason};
 
 /// Starts that end in one transaction.
 const ENDED_AT_ONCE_MAX: usize = 200;
@@ -27,8 +27,8 @@ pub(crate) struct Runtime<'a, DB: Dialect, S> {
     pub(crate) state: &'a S,
     pub(crate) stop: &'a CancellationToken,
     pub(crate) open: &'a OpenStarts,
-    /// Of the partition that they are of, where a process owns one.
-    pub(crate) fence: Option<Fence>,
+    /// Claims are made behind it.
+    pub(crate) fence: Option<ClaimFence>,
 }
 
 /// The starts of this process that are or may be on record.
@@ -109,6 +109,14 @@ pub(crate) async fn start<'a, DB: Dialect, S>(
 }
 
 impl<DB: Dialect, S> Runtime<'_, DB, S> {
+    /// How long a handler may hold the fence.
+    pub(crate) fn lease(&self) -> Duration {
+        match self.fence {
+            Some(ClaimFence::Partition(fence)) => fence.lease,
+            Some(ClaimFence::Run(_)) | None => Duration::MAX,
+        }
+    }
+
     pub(crate) async fn unless_stopped<T>(&self, waited_for: impl Future<Output = T>) -> Result<T, Once> {
         tokio::select! {
             biased;

@@ -23,6 +23,9 @@ use twinbox_core::count::Count;
 /// | `twinbox.consumer.dedup.ratio` | their share of all that was done with, from 0 to 1 |
 /// | `twinbox.consumer.attempts.failed` | attempts that counted |
 /// | `twinbox.consumer.dead_letters` | messages that were given up |
+/// | `twinbox.consumer.overtaken` | partitions of which the broker had dropped messages before they were read |
+/// | `twinbox.consumer.batches.failed` | batches that failed, whose messages were handled one by one |
+/// | `twinbox.consumer.payload_conflicts` | messages with the id of another that was there before and another payload |
 /// | `twinbox.consumer.in_flight` | deliveries that handlers work on |
 /// | `twinbox.consumer.lag` | messages that the broker has and has not delivered, as it last said |
 /// | `twinbox.consumer.inbox.purged` | claims that were forgotten |
@@ -47,6 +50,14 @@ pub struct ConsumerStatus {
     pub failed: u64,
     /// Messages that were given up.
     pub dead_letters: u64,
+    /// How often the broker had dropped messages behind the place of a partition before they were read: they may never have
+    /// been handled.
+    pub overtaken: u64,
+    /// Batches that failed as a whole, so that each of their messages was handled by itself. A handler whose batches
+    /// always fail works, and as slowly as without batches.
+    pub failed_batches: u64,
+    /// What the last of them failed with.
+    pub batch_error: Option<String>,
     /// Messages that the broker has and has not delivered, if it said so. The log is told of by
     /// [`Store::readers`](twinbox_sql::Store::readers).
     pub lag: Option<u64>,
@@ -109,6 +120,9 @@ pub(crate) struct Progress {
     ratio: Gauge,
     failed: Count,
     dead_letters: Count,
+    overtaken: Count,
+    failed_batches: Count,
+    batch_error: Mutex<Option<String>>,
     purged: Counter,
     /// In the order of [`OUTCOMES`].
     outcomes: [(Counter, Histogram); OUTCOMES.len()],
@@ -136,6 +150,9 @@ impl Progress {
             ratio: gauge!("twinbox.consumer.dedup.ratio", "consumer" => label()),
             failed: Count::new(counter!("twinbox.consumer.attempts.failed", "consumer" => label())),
             dead_letters: Count::new(counter!("twinbox.consumer.dead_letters", "consumer" => label())),
+            overtaken: Count::new(counter!("twinbox.consumer.overtaken", "consumer" => label())),
+            failed_batches: Count::new(counter!("twinbox.consumer.batches.failed", "consumer" => label())),
+            batch_error: Mutex::default(),
             purged: counter!("twinbox.consumer.inbox.purged", "consumer" => label()),
             outcomes: OUTCOMES.map(|outcome| {
                 let labels = [("consumer", label()), ("outcome", outcome.to_owned())];
@@ -167,6 +184,9 @@ impl Progress {
             duplicates: self.duplicates.get(),
             failed: self.failed.get(),
             dead_letters: self.dead_letters.get(),
+            overtaken: self.overtaken.get(),
+            failed_batches: self.failed_batches.get(),
+            batch_error: self.batch_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             lag: (!lag.is_empty()).then(|| lag.values().sum()),
         }
     }
@@ -194,6 +214,16 @@ impl Progress {
             Outcome::Unavailable => ConsumerState::DatabaseAway,
             _ => ConsumerState::Consuming,
         });
+    }
+
+    /// A partition was.
+    pub(crate) fn opened(&self, overtaken: bool) {
+        self.overtaken.add(u64::from(overtaken));
+    }
+
+    pub(crate) fn batch_failed(&self, error: String) {
+        self.failed_batches.add(1);
+        *self.batch_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
     pub(crate) fn add_purged(&self, claims: u64) {
@@ -225,8 +255,17 @@ impl Drop for InFlight<'_> {
 }
 
 /// Outcomes as labels.
-const OUTCOMES: [&str; 8] =
-    ["handled", "duplicate", "failed", "put_off", "redacted", "dead_lettered", "unavailable", "passed_by"];
+const OUTCOMES: [&str; 9] = [
+    "handled",
+    "duplicate",
+    "failed",
+    "put_off",
+    "redacted",
+    "dead_lettered",
+    "unavailable",
+    "passed_by",
+    "not_owned",
+];
 
 /// The label of one.
 pub(crate) fn label(outcome: &Outcome) -> &'static str {
@@ -244,121 +283,9 @@ fn kind(outcome: &Outcome) -> usize {
         Outcome::DeadLettered { .. } => 5,
         Outcome::Unavailable => 6,
         Outcome::PassedBy => 7,
+        Outcome::NotOwned => 8,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use metrics::{HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder};
-    use std::{collections::BTreeMap, time::Duration};
-
-    /// Numbers by name and outcome; of histograms how many.
-    #[derive(Default)]
-    struct Recorded(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
-
-    struct Times(Arc<AtomicU64>);
-
-    impl HistogramFn for Times {
-        fn record(&self, _: f64) {
-            self.0.fetch_add(1, Relaxed);
-        }
-    }
-
-    impl Recorded {
-        fn number(&self, key: &Key) -> Arc<AtomicU64> {
-            assert!(
-                key.labels().any(|label| (label.key(), label.value()) == ("consumer", "billing")),
-                "{key}"
-            );
-            let outcome = key.labels().find(|label| label.key() == "outcome");
-            let name =
-                outcome.map_or(key.name().to_owned(), |label| format!("{} {}", key.name(), label.value()));
-            self.0.lock().unwrap().entry(name).or_default().clone()
-        }
-
-        fn get(&self, name: &str) -> u64 {
-            self.0.lock().unwrap()[name].load(Relaxed)
-        }
-    }
-
-    impl Recorder for Recorded {
-        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-            Counter::from_arc(self.number(key))
-        }
-
-        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-            Gauge::from_arc(self.number(key))
-        }
-
-        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-            Histogram::from_arc(Arc::new(Times(self.number(key))))
-        }
-    }
-
-    #[test]
-    fn what_becomes_of_deliveries_is_counted_and_recorded() {
-        let (recorded, status) = (Recorded::default(), Status::default());
-        assert!(!status.is_ready());
-        let progress = with_local_recorder(&recorded, || status.add("billing"));
-        assert_eq!(status.consumers()[0].state, ConsumerState::Waiting);
-        let failed = |counted| Outcome::Retried { delay: Duration::ZERO, counted, error: String::new() };
-        let dead = Outcome::DeadLettered { error: String::new() };
-        for outcome in [
-            Outcome::Handled,
-            Outcome::Handled,
-            Outcome::Handled,
-            Outcome::Duplicate,
-            failed(true),
-            failed(false),
-            Outcome::Redacted,
-            dead,
-        ] {
-            let running = progress.begin();
-            assert_eq!(
-                (status.consumers()[0].in_flight, status.is_ready()),
-                (1, progress.handled.load(Relaxed) > 0)
-            );
-            running.end(&outcome);
-            progress.note(&outcome);
-        }
-        progress.set_lag(3, Some(40));
-        progress.set_lag(4, Some(2));
-        progress.set_lag(3, None);
-        let expected = ConsumerStatus {
-            consumer: "billing".to_owned(),
-            state: ConsumerState::Consuming,
-            in_flight: 0,
-            handled: 3,
-            duplicates: 1,
-            failed: 1,
-            dead_letters: 1,
-            lag: Some(2),
-        };
-        assert_eq!(status.consumers(), [expected]);
-        progress.note(&Outcome::Unavailable);
-        assert_eq!((status.consumers()[0].state, status.is_ready()), (ConsumerState::DatabaseAway, false));
-
-        for (name, number) in [
-            ("messaging.client.consumed.messages handled", 3),
-            ("messaging.client.consumed.messages put_off", 1),
-            ("messaging.client.consumed.messages unavailable", 1),
-            ("messaging.process.duration handled", 3),
-            ("messaging.process.duration dead_lettered", 1),
-            ("messaging.process.duration unavailable", 0),
-            ("twinbox.consumer.dedup.hits", 1),
-            ("twinbox.consumer.attempts.failed", 1),
-            ("twinbox.consumer.dead_letters", 1),
-        ] {
-            assert_eq!(recorded.get(name), number, "{name}");
-        }
-        let gauge = |name| f64::from_bits(recorded.get(name));
-        assert!((gauge("twinbox.consumer.dedup.ratio") - 0.25).abs() < 1e-9);
-        assert!(gauge("twinbox.consumer.in_flight").abs() < 1e-9);
-        assert!((gauge("twinbox.consumer.lag") - 2.0).abs() < 1e-9);
-    }
-}
+mod tests;

@@ -7,10 +7,11 @@ use crate::{
     shared::Shared,
     start::OpenStarts,
     status::{ConsumerState, Progress},
+    under_way::{Taken, UnderWay},
 };
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -25,7 +26,7 @@ use twinbox_core::{
     Horizon, PartitionedLog, Received, Source, SourceError, SourceErrorKind, Subscription, Transport,
     reconnect::Reconnect,
 };
-use twinbox_sql::{Dialect, Store};
+use twinbox_sql::{ClaimFence, Dialect, Store};
 
 /// How long deliveries under way may take after `stop`; what is not done then comes again.
 pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(30);
@@ -45,14 +46,15 @@ pub(crate) struct Worker<DB: Dialect, S> {
 
 /// How a transport lets a consumer read.
 enum Opened {
-    Source(Box<dyn Source>),
+    /// And what the claims of its deliveries are behind.
+    Source(Box<dyn Source>, Option<ClaimFence>),
     Log(Box<dyn PartitionedLog>),
 }
 
 impl Opened {
     fn horizon(&self) -> Horizon {
         match self {
-            Self::Source(source) => source.horizon(),
+            Self::Source(source, _) => source.horizon(),
             Self::Log(log) => log.horizon(),
         }
     }
@@ -83,6 +85,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             state: common.state.clone(),
             turns: turns.collect(),
             away: AtomicBool::new(false),
+            stale: AtomicBool::new(false),
             stop: common.stop.clone(),
             open: OpenStarts::default(),
             lease: common.options.lease,
@@ -90,6 +93,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             group,
             progress,
             paused: watch::Sender::new(false),
+            log: Mutex::default(),
         };
         Self { shared: Arc::new(shared), transport: common.transport.clone() }
     }
@@ -117,6 +121,14 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
     }
 
     async fn until_stopped(&self) -> Result<(), Error> {
+        let mut running = UnderWay::new(&self.shared.group.handlers);
+        let ended = self.subscribe_again(&mut running).await;
+        self.drain(running.tasks).await;
+        ended
+    }
+
+    /// What was under way when a source failed lives on beside the next one.
+    async fn subscribe_again(&self, running: &mut UnderWay) -> Result<(), Error> {
         let (subscription, stop) = (&self.shared.group.subscription, &self.shared.stop);
         let mut reconnect = Reconnect::new();
         let mut paused = self.shared.paused.subscribe();
@@ -135,11 +147,17 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             };
             if let Ok(opened) = &opened {
                 self.shared.memory.reach(&subscription.consumer, opened.horizon())?;
+                if let Opened::Log(_) = opened {
+                    let mut handlers = self.shared.group.handlers.iter();
+                    handlers.try_for_each(|handler| handler.check_lease(self.shared.lease))?;
+                }
             }
             let session = stop.child_token();
             let consumed = async {
                 match opened {
-                    Ok(Opened::Source(source)) => self.consume(source, &mut reconnect, &session).await,
+                    Ok(Opened::Source(source, fence)) => {
+                        self.consume(source, fence, running, &mut reconnect, &session).await
+                    }
                     Ok(Opened::Log(log)) => {
                         ordered::consume(&self.shared, log, &mut reconnect, &session).await
                     }
@@ -183,28 +201,39 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         {
             return Ok(Opened::Log(log));
         }
-        Ok(Opened::Source(self.transport.subscribe(subscription).await?))
+        // Before anything of it is handled, and kept in order by what is remembered of that.
+        let fence = match subscription.ordered && DB::BEGIN_RUN.is_some() {
+            true => Some(ClaimFence::Run(self.shared.store.server_run().await?)),
+            false => None,
+        };
+        Ok(Opened::Source(self.transport.subscribe(subscription).await?, fence))
     }
 
     async fn consume(
         &self,
         mut source: Box<dyn Source>,
+        fence: Option<ClaimFence>,
+        running: &mut UnderWay,
         reconnect: &mut Reconnect,
         stop: &CancellationToken,
     ) -> Result<(), SourceError> {
         let limit = self.shared.group.subscription.concurrency;
         // Asking costs the source as much for one as for many.
-        let room = limit.div_ceil(4);
+        let room = running.least_share().div_ceil(4);
         self.shared.progress.is(ConsumerState::Consuming);
         tracing::info!(consumer = self.shared.group.subscription.consumer, "consuming");
-        let mut running: JoinSet<usize> = JoinSet::new();
-        let mut held = 0;
         let mut outage = Reconnect::new();
         let mut asking = true;
         let mut looks = tokio::time::interval(LAG_INTERVAL);
         let failed = loop {
             // Until there is no room at all: what was asked for may come at any time.
-            asking = held < limit && (asking || held <= limit - room);
+            let free = running.room(limit);
+            asking = free > 0 && (asking || free >= room);
+            if self.shared.stale.swap(false, Relaxed) {
+                let what =
+                    "the server started anew: what was handled may be forgotten, and is asked for again";
+                break Some(SourceError::new(SourceErrorKind::Unavailable, what));
+            }
             if self.shared.away.swap(false, Relaxed) {
                 let pause = outage.pause();
                 tracing::warn!(?pause, "the database is away, fetching pauses");
@@ -223,36 +252,38 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break None,
-                Some(done) = running.join_next() => {
-                    held -= done.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
+                Some(done) = running.tasks.join_next() => {
+                    running.done(&done.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())));
                     if !self.shared.away.load(Relaxed) {
                         outage.reset();
                     }
                 }
                 _ = looks.tick() => self.shared.progress.set_lag(0, source.lag()),
-                received = source.receive(limit.saturating_sub(held)), if asking => match received {
+                received = source.receive(free), if asking => match received {
                     Ok(received) => {
                         reconnect.reset();
-                        held += received.len();
-                        self.start(received, &mut running);
+                        self.start(received, fence, running);
                     }
                     Err(error) => break Some(error),
                 }
             }
         };
-        let closed = async {
-            match failed {
-                Some(error) => Err(error),
-                None => source.close().await,
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let mut closing = source.close();
+        tokio::select! {
+            biased;
+            closed = &mut closing => closed,
+            // At the same time, so that what is given back goes to another process.
+            () = self.shared.stop.cancelled() => {
+                tokio::join!(self.drain(std::mem::take(&mut running.tasks)), closing).1
             }
-        };
-        // At the same time, so that what is given back goes to another process.
-        let ((), closed) = tokio::join!(self.drain(running), closed);
-        closed
+        }
     }
 
     /// Lets finish what is under way.
-    async fn drain(&self, mut running: JoinSet<usize>) {
+    async fn drain(&self, mut running: JoinSet<Taken>) {
         let done = async { while running.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN_MAX, done).await.is_err() {
             tracing::warn!(deliveries = running.len(), "not done in time, they will come again");
@@ -266,7 +297,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
     }
 
     /// Spawns what was received: one task for each delivery, or for each batch.
-    fn start(&self, received: Vec<Received>, running: &mut JoinSet<usize>) {
+    fn start(&self, received: Vec<Received>, fence: Option<ClaimFence>, running: &mut UnderWay) {
         let shared = &self.shared;
         let (mut single, mut batches) = (Vec::new(), Vec::<(&str, Vec<Received>)>::new());
         for one in received {
@@ -287,11 +318,23 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         }
         for one in single {
             let (shared, span) = (shared.clone(), shared.span(std::iter::once(&one.message)));
-            running.spawn(async move { shared.each(one).await }.instrument(span));
+            let taken = Taken::of(&shared.group.handlers, std::slice::from_ref(&one));
+            running.took(&taken);
+            let each = async move {
+                shared.each(fence, one).await;
+                taken
+            };
+            running.tasks.spawn(each.instrument(span));
         }
         for (_, batch) in batches {
             let (shared, span) = (shared.clone(), shared.span(batch.iter().map(|one| &one.message)));
-            running.spawn(async move { shared.batch(batch).await }.instrument(span));
+            let taken = Taken::of(&shared.group.handlers, &batch);
+            running.took(&taken);
+            let batch = async move {
+                shared.batch(batch).await;
+                taken
+            };
+            running.tasks.spawn(batch.instrument(span));
         }
     }
 }

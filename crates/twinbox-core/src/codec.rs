@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// network holds it open.
 ///
 /// An encryption with a fresh nonce makes of one event other bytes each time. If a message is published twice
-/// under one id, the inbox handles the first and reports the second as another payload under the same id.
+/// under one id, the inbox handles the first and keeps the second as a dead letter, `conflicting_payload`.
 ///
 /// ```
 /// use twinbox_core::{BoxError, Encoded, PayloadCodec, PayloadContext};

@@ -37,12 +37,29 @@ impl Destination for std::sync::Arc<dyn Destination> {
     }
 }
 
+/// What a destination keeps of the order in which messages are sent to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Each message for itself: of a key one at a time is sent.
+    #[default]
+    PerMessage,
+    /// What was sent first is stored first, and behind the first that fails nothing is. Messages of a key may be sent one
+    /// after the other without waiting.
+    Ordered,
+}
+
 /// A connection to a destination.
 pub trait Publisher: Send {
+    /// What it keeps of the order of [`send`](Self::send). Does not change.
+    fn order(&self) -> Order {
+        Order::PerMessage
+    }
+
     /// Sends a batch, in order, and answers for each message with what will become of it. The
     /// acknowledgements may be awaited in any order, and beside those of later batches.
     ///
-    /// Never two messages of one key in a batch, nor a key of which an acknowledgement is outstanding.
+    /// Never two messages of one key in a batch, nor a key of which an acknowledgement is outstanding, unless
+    /// [`order`](Self::order) says otherwise.
     fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>>;
 
     /// How long a message that was sent can stay without an answer. Bounds how long before the end of a
@@ -72,8 +89,12 @@ pub enum PublishErrorKind {
     /// Too much is published there: the same is welcome after [`PublishError::retry_after`], or more slowly.
     /// Says nothing about the message.
     Throttled,
-    /// Sent, and no answer: it may or may not have arrived. Sending the same message again is safe.
+    /// Sent, and the connection was lost before the answer: it may or may not have arrived. Sending the same message again
+    /// is safe.
     InDoubt,
+    /// Sent, and no answer within the time-out on a connection that is there, or one that cannot be read: it may or may not
+    /// have arrived. Whether that is the message's affair is told by what becomes of others.
+    Unanswered,
     /// This message is refused now and may be taken later.
     RefusedForNow,
     /// This message will never be taken: too large, malformed, forbidden.
@@ -130,7 +151,7 @@ impl PublishError {
     /// Whether the same publish may work later without anybody's doing.
     pub fn is_transient(&self) -> bool {
         use PublishErrorKind as K;
-        matches!(self.kind, K::Unavailable | K::Throttled | K::InDoubt | K::RefusedForNow)
+        matches!(self.kind, K::Unavailable | K::Throttled | K::InDoubt | K::Unanswered | K::RefusedForNow)
     }
 }
 
@@ -140,7 +161,8 @@ impl fmt::Display for PublishError {
         let what = match self.kind {
             K::Unavailable => "the destination is unavailable",
             K::Throttled => "the destination takes no more for now",
-            K::InDoubt => "no answer, the message may have arrived",
+            K::InDoubt => "the connection was lost, the message may have arrived",
+            K::Unanswered => "no answer in time, the message may have arrived",
             K::RefusedForNow => "the message is refused for now",
             K::RefusedForGood => "the message is refused for good",
             K::NoHome => "the destination has no place for this type",

@@ -35,6 +35,9 @@ pub trait Schema: Sized + Send + Sync + 'static {
     note = "a version marked `retired` can be decoded, but neither published nor handled"
 )]
 pub trait Event: Schema + Serialize + DeserializeOwned {
+    /// Whether its events have a [`key`](Self::key). A handler that asks for the order of keys is refused without.
+    const HAS_KEY: bool = true;
+
     /// What orders this event against others: messages with one key arrive in the order in which they were
     /// published. None: no order.
     fn key(&self) -> Option<String>;

@@ -65,10 +65,10 @@ pub fn caused(
     derive("caused/1", &parts).to_string()
 }
 
-/// The id of what an operation makes, by its tenant, principal, scope and key: the primary key of a payment, so that its
-/// second insert is refused even after the key was forgotten.
-pub fn domain([tenant, principal, scope, key]: [&[u8]; 4]) -> Uuid {
-    derive("domain/1", &[tenant, principal, scope, key])
+/// The id of what an operation makes, by its service, tenant, principal, scope and key: the primary key of a payment, so
+/// that its second insert is refused even after the key was forgotten.
+pub fn domain([service, tenant, principal, scope, key]: [&[u8]; 5]) -> Uuid {
+    derive("domain/1", &[service, tenant, principal, scope, key])
 }
 
 /// The id with the time of a caller's UUIDv7 in its first 48 bits, for an index that grows at one end. As it was, if
@@ -120,8 +120,8 @@ mod tests {
         assert_eq!(event(Some(""), 1), "228fc301-4597-80e8-af39-324e02164b97");
         assert_eq!(event(Some("o-1"), 2), "7699ca2b-46a1-8d57-920e-630d095e1011");
         let payment =
-            domain([b"acme", b"u-1", b"POST_/v1/payments", b"8a7c1f30-5b62-4e19-9f4d-2f9d4ecf3a11"]);
-        assert_eq!(payment.to_string(), "1451092d-a898-8111-ab44-c9a69077c8b7");
+            domain([b"shop", b"acme", b"u-1", b"POST_/v1/payments", b"8a7c1f30-5b62-4e19-9f4d-2f9d4ecf3a11"]);
+        assert_eq!(payment.to_string(), "82cfc642-494e-83ad-ba87-14085f118d34");
         assert_eq!(partition(Some("o-1"), order, 16), 14);
         assert_eq!(partition(None, order, 16), 8);
     }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn an_ordered_id_has_the_time_of_its_key() {
         let key: Uuid = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
-        let id = domain([b"", b"", b"POST_/v1/payments", key.as_bytes()]);
+        let id = domain([b"shop", b"", b"", b"POST_/v1/payments", key.as_bytes()]);
         let day = 24 * 3600 * 1000;
         let at = |millis: i64| Timestamp::from_micros((0x0189_0a5d_ac96 + millis) * 1000);
         let ordered_id = ordered(id, key, at(0));

@@ -11,6 +11,7 @@
 //! | [`fingerprint`], [`canonical`] | whether two requests are the same |
 //! | [`destination`] | the seam to a broker that is published to, and its three outcomes |
 //! | [`source`] | the seam to a broker that is consumed from |
+//! | [`lanes`] | which message may go next, and how far all is settled: the order of relay and consumer |
 //! | [`retry`], [`reconnect`] | when to try again: a message, a connection |
 //!
 //! Everything is re-exported by the `twinbox` facade; depend on this crate to write a destination or a
@@ -27,6 +28,7 @@ pub mod draft;
 pub mod event;
 pub mod fingerprint;
 pub mod id;
+pub mod lanes;
 pub mod limits;
 mod manifest;
 pub mod message;

@@ -109,6 +109,16 @@ impl Message {
         self.payload.is_empty() && self.header(header::REDACTED) == Some("true")
     }
 
+    /// How many bytes its texts, headers and payload take together.
+    pub fn bytes(&self) -> usize {
+        let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let texts = self.id.len() + self.source.len() + self.event_type.len() + self.content_type.len();
+        let optionals =
+            [&self.key, &self.subject, &self.correlation_id, &self.causation_id, &self.traceparent];
+        texts + optionals.into_iter().map(optional).sum::<usize>() + headers + self.payload.len()
+    }
+
     /// The identity by which the inbox removes duplicates.
     pub fn message_id(&self) -> MessageId {
         MessageId::of(&self.source, &self.id)

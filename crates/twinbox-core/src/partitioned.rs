@@ -8,6 +8,9 @@ pub struct Place {
     pub log: String,
     /// Everything up to here is settled. 0: nothing is.
     pub sequence: u64,
+    /// Which message has that sequence, in the words of the log. A log that finds another message there has lost its end
+    /// since, and its sequences name other messages from then on.
+    pub message: String,
 }
 
 /// A log that consumers read with their places in their own database, so that a takeover reads again what was not
@@ -16,12 +19,16 @@ pub trait PartitionedLog: Send + Sync {
     /// How many partitions there are, counted from 0. A key is always in the same.
     fn partitions(&self) -> u32;
 
+    /// Which partition a message is in.
+    fn partition_of(&self, message: &Message) -> u32;
+
     /// How old what it delivers may be, as the broker has said when it was opened.
     fn horizon(&self) -> Horizon {
         Horizon::unknown()
     }
 
-    /// Reads one partition behind a place. From the beginning, if the place is of another log.
+    /// Reads one partition behind a place. From the beginning, if the place is of another log, or the log no longer has
+    /// the message that the place names: what was handled before is delivered again, and the inbox removes it.
     ///
     /// # Errors
     /// As [`Transport::subscribe`](crate::Transport::subscribe).
@@ -39,6 +46,21 @@ pub trait PartitionReader: Send {
 
     /// Where it began: behind this.
     fn began_behind(&self) -> u64;
+
+    /// Which message has a sequence, for [`Place::message`]. Answers for what was received and is not yet
+    /// [`settled`](Self::settled), and for where it has [caught up](Self::caught_up); empty for any other.
+    fn message_at(&self, sequence: u64) -> String;
+
+    /// A sequence of the log, of whatever partition, up to which all of this partition was received. The place of a
+    /// partition of which nothing comes moves there, so that it is not older than what the log keeps.
+    fn caught_up(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether the log had dropped messages behind the place before they were read.
+    fn was_overtaken(&self) -> bool {
+        false
+    }
 
     /// Waits for at least one message and answers with at most `max`. Cancel safe: what is not returned is not lost.
     ///

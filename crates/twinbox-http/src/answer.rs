@@ -45,7 +45,7 @@ impl<DB: Dialect> Call<DB> {
 
     pub(crate) async fn replay(&self, answer: Answer, asking: Option<Parts>) -> Response<Body> {
         let headers = stored::read_headers(&answer.headers);
-        let (Some(headers), Ok(status)) = (headers, StatusCode::from_u16(answer.code)) else {
+        let (Some(mut headers), Ok(status)) = (headers, StatusCode::from_u16(answer.code)) else {
             tracing::error!(scope = self.scope, "a stored answer cannot be read");
             return self.refused(Problem::Failed);
         };
@@ -55,27 +55,35 @@ impl<DB: Dialect> Call<DB> {
         let is_whole = matches!(answer.body, AnswerBody::Inline(_));
         let rendered = match (&answer.body, &self.settings.render, asking) {
             (AnswerBody::Reference(name), Some(render), Some(asking)) => {
-                Some(render(ResultRef(name.clone()), asking).await)
+                let rendering = render(ResultRef(name.clone()), asking);
+                match tokio::time::timeout(self.settings.time_limit, rendering).await {
+                    Ok(rendered) => Some(rendered),
+                    Err(_) => return self.refused(Problem::TimedOut),
+                }
             }
             _ => None,
         };
         let is_rendered = rendered.is_some();
-        let mut response = rendered.unwrap_or_else(|| {
-            let mut response = Response::new(match answer.body {
-                AnswerBody::Inline(body) => Body::from(body),
-                _ => Body::empty(),
-            });
-            *response.status_mut() = status;
-            *response.headers_mut() = headers;
-            response
-        });
-        if !is_whole && !is_rendered {
+        if !is_whole {
             // They are of the body that is gone.
             for gone in
                 [header::CONTENT_TYPE, header::CONTENT_LANGUAGE, header::CONTENT_ENCODING, header::ETAG]
             {
-                response.headers_mut().remove(gone);
+                headers.remove(gone);
             }
+        }
+        let mut response = rendered.unwrap_or_else(|| {
+            Response::new(match answer.body {
+                AnswerBody::Inline(body) => Body::from(body),
+                _ => Body::empty(),
+            })
+        });
+        *response.status_mut() = status;
+        let own = response.headers().clone();
+        for (name, value) in headers.iter().filter(|(name, _)| !own.contains_key(*name)) {
+            response.headers_mut().append(name, value.clone());
+        }
+        if !is_whole && !is_rendered {
             response.headers_mut().insert(BODY, HeaderValue::from_static("omitted"));
         }
         if self.settings.also_replayed {

@@ -13,7 +13,7 @@ pub enum Disposition {
     /// All of it is committed, and the answer is kept. Of `2xx` and `3xx`.
     Commit,
     /// Nothing that was written stays, but the answer is kept: the same request gets the same refusal again. Of `4xx` on
-    /// routes that [keep errors](crate::Idempotency::keep_errors).
+    /// routes that [keep errors](crate::Idempotency::keep_errors), if the handler decided it.
     RejectKeep,
     /// Nothing stays and the key is free: what was missing may be there at the next try. Of other `4xx`.
     Reject,

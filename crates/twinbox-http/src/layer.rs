@@ -19,8 +19,9 @@ use std::{
     panic::AssertUnwindSafe,
     sync::Arc,
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service, ServiceExt as _};
 use tracing::{Instrument as _, Span};
 use twinbox_core::{crash, message::is_traceparent};
@@ -99,7 +100,7 @@ impl<DB: Dialect> Settings<DB> {
             Ok(body) => body,
             Err(problem) => return call.refused(problem),
         };
-        let (asked, wording, tasks) = (Asked::new(&parts, body), self.wording, self.running.clone());
+        let (asked, wording, tasks) = (Asked::new(&parts, body), self.wording.clone(), self.running.clone());
         // A caller that leaves does not take the handler with it: what was begun ends, and is there when it asks again.
         let running = async move {
             let Some(key) = key else { return call.without_key(handler, asked, parts).await };
@@ -110,7 +111,7 @@ impl<DB: Dialect> Settings<DB> {
             call.keyed(handler, key, asked, digest, parts).instrument(span).await
         };
         let done = tasks.spawn(running.in_current_span()).await;
-        done.unwrap_or_else(|_| Problem::Failed.response(wording, None))
+        done.unwrap_or_else(|_| Problem::Failed.response(&wording, None))
     }
 
     fn key(&self, headers: &HeaderMap) -> Result<Option<String>, Problem> {
@@ -205,13 +206,17 @@ impl<DB: Dialect> Call<DB> {
         crash::point("request.before_handler");
         Span::current().record("attempt", work.attempt());
         let is_exhausted = work.failures_left(self.settings.attempts_max) == Some(0);
+        let ends_at = Instant::now() + self.settings.time_limit;
         let again = self.settings.render.is_some().then(|| parts.clone());
         let held = Held::new(work, traceparent(&parts.headers));
         parts.extensions.insert(held.clone());
-        let response =
-            if is_exhausted { Some(self.exhausted()) } else { guarded(handler, asked.request(parts)).await };
+        let response = if is_exhausted {
+            Ok(self.exhausted())
+        } else {
+            guarded(handler, asked.request(parts), ends_at).await
+        };
         crash::point("request.after_handler");
-        let response = self.settle(&key, &asked, held, response, again).await;
+        let response = self.settle(&key, &asked, held, response, again, ends_at).await;
         crash::point("request.before_answer");
         response
     }
@@ -223,7 +228,8 @@ impl<DB: Dialect> Call<DB> {
         };
         let held = Held::new(Work::of(operation), traceparent(&parts.headers));
         parts.extensions.insert(held.clone());
-        let response = guarded(handler, asked.request(parts)).await;
+        let ends_at = Instant::now() + self.settings.time_limit;
+        let response = guarded(handler, asked.request(parts), ends_at).await;
         self.settle_without_key(held, response).await
     }
 }
@@ -239,12 +245,19 @@ impl<S: Clone, DB: Dialect> Clone for IdempotencyService<S, DB> {
     }
 }
 
-/// None: it panicked.
-pub(crate) async fn guarded<S: Handles>(handler: S, request: Request<Body>) -> Option<Response<Body>> {
-    match AssertUnwindSafe(handler.oneshot(request)).catch_unwind().await {
-        Ok(Ok(response)) => Some(response),
-        Ok(Err(never)) => match never {},
-        Err(_) => None,
+/// # Errors
+/// It panicked, or has not answered in time and is dropped.
+pub(crate) async fn guarded<S: Handles>(
+    handler: S,
+    request: Request<Body>,
+    ends_at: Instant,
+) -> Result<Response<Body>, Problem> {
+    let running = AssertUnwindSafe(handler.oneshot(request)).catch_unwind();
+    match timeout_at(ends_at, running).await {
+        Ok(Ok(Ok(response))) => Ok(response),
+        Ok(Ok(Err(never))) => match never {},
+        Ok(Err(_)) => Err(Problem::Failed),
+        Err(_) => Err(Problem::TimedOut),
     }
 }
 

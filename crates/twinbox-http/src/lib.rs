@@ -20,11 +20,13 @@
 //! | `idempotent.fenced` | requests that stood still for longer than their lease |
 //! | `idempotent.exhausted` | requests that have failed as often as they may |
 //! | `idempotent.too_many_keys` | requests of callers that have as many keys as they may have |
+//! | `idempotent.timeout` | requests whose handler took longer than its time limit |
 //! | `idempotent.store_error` | requests that the database could not handle |
 //! | `idempotent.unused` | answers of handlers that wrote outside of their key |
 //! | `idempotent.wait_ms` | how long requests wait until they may run |
 //!
-//! and of webhooks, with a label `provider`, `webhook.received`, `webhook.duplicate`, `webhook.altered`, `webhook.refused`.
+//! and of webhooks, with a label `provider`, `webhook.received`, `webhook.duplicate`, `webhook.altered`,
+//! `webhook.refused`, and `webhook.without_id`: those that have no id where their scheme has it.
 //!
 //! Layers around a route: limits, traces, authentication and authorization, rates, then [`Idempotency`]. What an outer
 //! layer refuses never comes here, and a stored answer is given only to who may have it today.
@@ -41,6 +43,7 @@ mod rate;
 mod request;
 mod route;
 mod settings;
+mod signals;
 mod stored;
 mod tx;
 pub mod webhook;

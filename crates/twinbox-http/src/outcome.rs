@@ -11,6 +11,7 @@ use axum::{
     http::{HeaderName, HeaderValue, Response, StatusCode, header, request::Parts},
 };
 use std::{sync::Arc, time::Duration};
+use tokio::time::{Instant, timeout_at};
 use tracing::Span;
 use twinbox_core::crash;
 use twinbox_sql::{
@@ -52,8 +53,8 @@ pub(crate) struct Call<DB: Dialect> {
     path: String,
     pub(crate) scope: String,
     /// As logs have them.
-    key: String,
-    payload_hash: String,
+    pub(crate) key: String,
+    pub(crate) payload_hash: String,
 }
 
 impl<DB: Dialect> Call<DB> {
@@ -90,8 +91,9 @@ impl<DB: Dialect> Call<DB> {
         key: &OperationKey,
         asked: &Asked,
         held: Held<DB>,
-        response: Option<Response<Body>>,
+        response: Result<Response<Body>, Problem>,
         again: Option<Parts>,
+        ends_at: Instant,
     ) -> Response<Body> {
         let is_kept = held.is_kept();
         let work = held.take();
@@ -106,7 +108,9 @@ impl<DB: Dialect> Call<DB> {
             return self.fenced(key, asked, again).await;
         }
         let is_last = work.failures_left(self.settings.attempts_max).is_some_and(|left| left <= 1);
-        let (disposition, response) = self.judge(response, is_last);
+        // An extractor that refuses decides nothing, nor does a layer in between: it may be right the next time.
+        let errors_kept = self.settings.errors_kept && held.is_touched();
+        let (disposition, response) = self.judge(response, errors_kept, is_last);
         let why = match disposition {
             Disposition::Reject => Some(Why::Refused),
             Disposition::Fault if response.status() == StatusCode::SERVICE_UNAVAILABLE => Some(Why::Passing),
@@ -127,12 +131,13 @@ impl<DB: Dialect> Call<DB> {
                 return self.undone(work, Why::Failed, self.refused(Problem::NotUsed)).await;
             }
         }
-        let (answer, response) = match self.as_answer(response, disposition).await {
-            Ok(both) => both,
-            Err(error) => {
+        let (answer, response) = match timeout_at(ends_at, self.as_answer(response, disposition)).await {
+            Ok(Ok(both)) => both,
+            Ok(Err(error)) => {
                 tracing::error!(error = &*error, scope = self.scope, "the handler's answer broke off");
                 return self.undone(work, Why::Failed, self.refused(Problem::Failed)).await;
             }
+            Err(_) => return self.undone(work, Why::Failed, self.refused(Problem::TimedOut)).await,
         };
         let (begun, lease) = self.to_end(key, asked, work, answer.failed).await;
         let operation = match begun {
@@ -259,24 +264,39 @@ impl<DB: Dialect> Call<DB> {
     }
 
     /// What becomes of what a handler wrote, and what the caller is told.
-    fn judge(&self, response: Option<Response<Body>>, is_last: bool) -> (Disposition, Response<Body>) {
-        let (disposition, response) = self.told(response, self.settings.errors_kept);
+    fn judge(
+        &self,
+        response: Result<Response<Body>, Problem>,
+        errors_kept: bool,
+        is_last: bool,
+    ) -> (Disposition, Response<Body>) {
+        let (disposition, response) = self.told(response, errors_kept);
         let passes = response.status() == StatusCode::SERVICE_UNAVAILABLE;
         if disposition == Disposition::Fault && is_last && !passes {
-            return self.told(Some(self.exhausted()), true);
+            return self.told(Ok(self.exhausted()), true);
         }
         (disposition, response)
     }
 
-    /// What the handler said, in the words of the route. None: it panicked.
-    fn told(&self, response: Option<Response<Body>>, errors_kept: bool) -> (Disposition, Response<Body>) {
-        let words = |problem: Problem| problem.response(self.settings.wording, Some(&self.path)).into_body();
-        let mut response = response.unwrap_or_else(|| Problem::Failed.into_response());
+    /// What the handler said, or why it did not, in the words of the route.
+    fn told(
+        &self,
+        response: Result<Response<Body>, Problem>,
+        errors_kept: bool,
+    ) -> (Disposition, Response<Body>) {
+        if matches!(response, Err(Problem::TimedOut)) {
+            self.took_too_long();
+        }
+        let mut response = response.unwrap_or_else(Problem::into_response);
         if let Some(problem) = response.extensions_mut().remove::<Problem>()
             && !response.headers().contains_key(header::CONTENT_ENCODING)
         {
-            *response.body_mut() = words(problem);
+            let (words, body) = problem.response(&self.settings.wording, Some(&self.path)).into_parts();
+            *response.body_mut() = body;
             response.headers_mut().remove(header::CONTENT_LENGTH);
+            if let Some(link) = words.headers.get(header::LINK) {
+                response.headers_mut().append(header::LINK, link.clone());
+            }
         }
         let disposition = response.extensions_mut().remove::<Disposition>();
         (disposition.unwrap_or_else(|| Disposition::of(response.status(), errors_kept)), response)
@@ -285,7 +305,7 @@ impl<DB: Dialect> Call<DB> {
     pub(crate) async fn settle_without_key(
         self,
         held: Held<DB>,
-        response: Option<Response<Body>>,
+        response: Result<Response<Body>, Problem>,
     ) -> Response<Body> {
         let (disposition, mut response) = self.told(response, false);
         let Work { operation: Some(operation), .. } = held.take() else {
@@ -337,45 +357,12 @@ impl<DB: Dialect> Call<DB> {
             Problem::InProgress => self.count("idempotent.in_progress"),
             Problem::StoreAway => self.count("idempotent.store_error"),
             Problem::TooManyKeys => self.count("idempotent.too_many_keys"),
+            Problem::TimedOut => self.took_too_long(),
             _ => {}
         }
         let code = problem.code(self.settings.wording.codes);
-        let response = problem.response(self.settings.wording, Some(&self.path));
+        let response = problem.response(&self.settings.wording, Some(&self.path));
         self.say("refused", Some(response.status()), Some(code));
         response
-    }
-
-    pub(crate) fn say(
-        &self,
-        outcome: &'static str,
-        status: Option<StatusCode>,
-        error_code: Option<&'static str>,
-    ) {
-        let status = status.map(|status| status.as_u16());
-        let Self { scope, key, payload_hash, .. } = self;
-        tracing::info!(
-            idempotency_key = key,
-            scope,
-            payload_hash,
-            outcome,
-            status,
-            error_code,
-            "idempotent request"
-        );
-    }
-
-    pub(crate) fn waited(&self, wait: Duration) {
-        let millis = wait.as_secs_f64() * 1000.0;
-        metrics::histogram!("idempotent.wait_ms", "scope" => self.scope.clone()).record(millis);
-    }
-
-    pub(crate) fn count(&self, name: &'static str) {
-        let count = |name: &'static str| metrics::counter!(name, "scope" => self.scope.clone()).increment(1);
-        count(name);
-        match name {
-            "idempotent.replayed" if self.settings.alias_names => count("idempotent.replays"),
-            "idempotent.conflict" if self.settings.alias_names => count("idempotent.conflicts"),
-            _ => {}
-        }
     }
 }

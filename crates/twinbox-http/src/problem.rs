@@ -4,6 +4,7 @@ use axum::{
     http::{HeaderValue, Response, StatusCode, header},
 };
 use serde_json::json;
+use std::sync::Arc;
 
 /// Why a request was answered without running its handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(crate) enum Problem {
     /// The handler did not write in the transaction of the key.
     NotUsed,
     Failed,
+    /// The handler has not answered within the route's time limit.
+    TimedOut,
     /// For the last time.
     Exhausted,
     /// The caller has as many keys as it may have.
@@ -57,10 +60,12 @@ pub enum MismatchStatus {
 }
 
 /// How callers of a route are told.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Wording {
     pub(crate) codes: CodeStyle,
     pub(crate) mismatch: MismatchStatus,
+    /// The page that explains the problems, each under its name.
+    pub(crate) docs_url: Option<Arc<str>>,
 }
 
 impl Problem {
@@ -144,6 +149,13 @@ impl Problem {
                 "The request failed and changed nothing",
                 "Try again with the same key.",
             ),
+            Self::TimedOut => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "TRANSIENT.timeout",
+                "timed_out",
+                "The request took too long",
+                "Try again with the same key.",
+            ),
             Self::Exhausted => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "INTERNAL.idempotency.attempts_exhausted",
@@ -171,7 +183,7 @@ impl Problem {
     /// In whole seconds. None: trying again does not help.
     const fn retry_after(&self) -> Option<&'static str> {
         match self {
-            Self::InProgress | Self::StoreAway | Self::Failed => Some("1"),
+            Self::InProgress | Self::StoreAway | Self::Failed | Self::TimedOut => Some("1"),
             Self::TooManyKeys => Some("60"),
             _ => None,
         }
@@ -184,13 +196,13 @@ impl Problem {
 
     /// For the layer, which knows how its route says it.
     pub(crate) fn into_response(self) -> Response<Body> {
-        let mut response = self.response(Wording::default(), None);
+        let mut response = self.response(&Wording::default(), None);
         response.extensions_mut().insert(self);
         response
     }
 
     /// `path`: that of the request.
-    pub(crate) fn response(&self, wording: Wording, path: Option<&str>) -> Response<Body> {
+    pub(crate) fn response(&self, wording: &Wording, path: Option<&str>) -> Response<Body> {
         let (status, _, flat, title, detail) = self.parts();
         let status = match wording.mismatch {
             MismatchStatus::UnprocessableContent if *self == Self::Mismatch => {
@@ -199,20 +211,27 @@ impl Problem {
             MismatchStatus::BadRequest if *self == Self::Mismatch => StatusCode::BAD_REQUEST,
             _ => status,
         };
-        let body = json!({
-            "type": format!("urn:twinbox:problem:{flat}"),
+        let docs = wording.docs_url.as_ref().map(|url| format!("{url}#{flat}"));
+        let mut body = json!({
+            "type": docs.clone().unwrap_or_else(|| format!("urn:twinbox:problem:{flat}")),
             "title": title,
             "status": status.as_u16(),
             "detail": detail,
-            "instance": path,
             "error_code": self.code(wording.codes),
             "retryable": self.retry_after().is_some(),
         });
+        if let Some(path) = path {
+            body["instance"] = path.into();
+        }
         let mut response = Response::new(Body::from(body.to_string()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let link = docs.and_then(|docs| HeaderValue::try_from(format!("<{docs}>; rel=\"describedby\"")).ok());
+        if let Some(link) = link {
+            headers.insert(header::LINK, link);
+        }
         if let Some(seconds) = self.retry_after() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
         }

@@ -33,7 +33,7 @@ impl Asked {
             let (name, value) = parameter.split_at_checked(b"boundary=".len())?;
             let value = value.trim_ascii().trim_with(b'"');
             let is_one = name.eq_ignore_ascii_case(b"boundary=") && essence.starts_with(b"multipart/");
-            (is_one && value.len() <= BOUNDARY_BYTES_MAX).then(|| [b"--", value].concat())
+            (is_one && (1..=BOUNDARY_BYTES_MAX).contains(&value.len())).then(|| [b"--", value].concat())
         });
         let is_json = essence == b"application/json" || essence.ends_with(b"+json");
         let context = [
@@ -49,7 +49,7 @@ impl Asked {
     pub(crate) fn context(&self) -> Vec<&[u8]> {
         let mut context = Vec::from_iter(self.context.iter().map(Vec::as_slice));
         if let Some(boundary) = &self.boundary {
-            context.extend(split(&self.body, boundary));
+            context.extend(parts_of(&self.body, boundary));
         }
         context
     }
@@ -90,19 +90,34 @@ impl TrimWith for [u8] {
     }
 }
 
-/// What lies between the separators.
-fn split<'a>(body: &'a [u8], separator: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let mut rest = Some(body);
-    std::iter::from_fn(move || {
-        let body = rest?;
-        let found = body.windows(separator.len()).position(|window| window == separator);
-        let (part, after) = match found {
-            Some(at) => (&body[..at], Some(&body[at + separator.len()..])),
-            None => (body, None),
-        };
-        rest = after;
-        Some(part)
-    })
+/// The parts of a form as RFC 2046 has them, each behind what begins it, so that no two forms have the same. A boundary
+/// stands at the beginning of a line, and alone on it.
+fn parts_of<'a>(body: &'a [u8], dashed: &[u8]) -> Vec<&'a [u8]> {
+    let (mut pieces, mut begun, mut line) = (Vec::new(), 0, Some(0));
+    while let Some(start) = line {
+        line = line_after(body, start);
+        let Some(rest) = body[start..].strip_prefix(dashed) else { continue };
+        let (closes, rest) = rest.strip_prefix(b"--").map_or((false, rest), |rest| (true, rest));
+        let padding = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        let rest = &rest[padding..];
+        if !rest.is_empty() && !rest.starts_with(b"\r\n") {
+            continue;
+        }
+        // The line break before a boundary is the boundary's.
+        pieces.push(&body[begun..start.saturating_sub(2).max(begun)]);
+        pieces.push(if closes { b"end" } else { b"part" });
+        begun = body.len() - rest.len();
+        if closes {
+            break;
+        }
+    }
+    pieces.push(&body[begun..]);
+    pieces
+}
+
+/// Where the line begins that follows the one at `start`.
+fn line_after(body: &[u8], start: usize) -> Option<usize> {
+    body[start..].windows(2).position(|two| two == b"\r\n").map(|end| start + end + 2)
 }
 
 /// As the caller wrote it: a router that is nested in another sees a part of it.
@@ -177,6 +192,19 @@ mod tests {
         assert_eq!(form("one", "1"), form("other", "1"));
         assert_ne!(form("one", "1"), form("one", "2"));
         assert_ne!(form("one", "a\r\n--one\r\nb"), form("two", "a\r\n--one\r\nb"));
+        // Within a line it is what somebody wrote.
+        assert_ne!(form("one", "x--oney"), form("two", "x--twoy"));
+        assert_ne!(form("one", "x\r\n--oney"), form("two", "x\r\n--twoy"));
+        let cut = |end: &str| {
+            let media_type = "multipart/form-data; boundary=b";
+            asked(Request::post("/a").header("content-type", media_type), &format!("--b\r\n\r\na\r\n{end}"))
+        };
+        let ends =
+            [cut("--b--"), cut("--b"), cut("--b--\r\nend"), cut("--b\r\nend"), cut("--b\r\n--b--"), cut("")];
+        for (n, end) in ends.iter().enumerate() {
+            assert!(!ends[..n].contains(end), "{n}");
+        }
+        assert_eq!(cut("--b--"), cut("--b-- \t"));
         let [longest, too_long] = [70, 71].map(|bytes| ["a", "b"].map(|c| form(&c.repeat(bytes), "1")));
         assert!(longest[0] == longest[1] && too_long[0] != too_long[1]);
     }

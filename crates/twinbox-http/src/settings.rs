@@ -22,6 +22,8 @@ const KEEP_RANGE: (Duration, Duration) = (Duration::from_secs(3600), Duration::f
 const LEASE_MIN: Duration = Duration::from_secs(1);
 const BODY_MAX: usize = 1024 * 1024;
 const ANSWER_MAX: usize = 64 * 1024;
+/// For how long handlers run, unless somebody says otherwise.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a browser has to be allowed to read: for `Access-Control-Expose-Headers`.
 pub const EXPOSED_HEADERS: [HeaderName; 4] = [
@@ -41,7 +43,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// For a service with a single caller: whoever sends the key of another gets its answer.
+    /// For a service that only one program calls. Not with money of several people: whoever sends the key of another
+    /// gets its answer, and a key that two choose alike is a mismatch for the second.
     pub fn only_one(_: &Parts) -> Self {
         Self::default()
     }
@@ -68,6 +71,7 @@ pub(crate) struct Settings<DB: Dialect> {
     pub(crate) policy: OperationPolicy,
     /// The key is held without a transaction, for so long.
     pub(crate) lease: Option<Duration>,
+    pub(crate) time_limit: Duration,
     pub(crate) keys: KeyRule,
     pub(crate) required: bool,
     pub(crate) errors_kept: bool,
@@ -98,8 +102,8 @@ pub(crate) type Render = dyn Fn(ResultRef, Parts) -> BoxFuture<'static, Response
 impl<DB: Dialect> Idempotency<DB> {
     /// What was done stays known for 24 hours. Keys are of a method and a route as it is declared: `POST_/payments/{id}`.
     ///
-    /// `caller` says who asks, by what an outer layer has found out: a name that stays when credentials change. What one has
-    /// done, no other is told. [`Caller::only_one`] where there is one.
+    /// `caller` says who asks, by what an outer layer has found out: a name that stays when credentials change. What
+    /// one has done, no other is told. [`Caller::only_one`] where there is one.
     pub fn new(store: Store<DB>, caller: impl Fn(&Parts) -> Caller + Send + Sync + 'static) -> Self {
         let connections = usize::try_from(store.pool().options().get_max_connections()).unwrap_or(usize::MAX);
         let waiters = (connections / 4).clamp(1, Semaphore::MAX_PERMITS);
@@ -108,6 +112,7 @@ impl<DB: Dialect> Idempotency<DB> {
             scope: None,
             policy: OperationPolicy::default(),
             lease: None,
+            time_limit: TIME_LIMIT,
             keys: KeyRule::default(),
             required: true,
             errors_kept: false,
@@ -170,9 +175,21 @@ impl<DB: Dialect> Idempotency<DB> {
         self.with(|settings| settings.policy.wait = wait)
     }
 
+    /// For how long a handler may run until its answer is whole, as far as that is kept. Default: 60 s. What takes
+    /// longer is given up, as after any other fault: the caller gets `504`, nothing that was written stays, the key is
+    /// free for the same request, and on SQLite others may write. The same limit holds for [`render`](Self::render).
+    ///
+    /// A handler is given up where it awaits. One that blocks its thread goes on, and so does a task to which it has
+    /// given its [`IdemTx`](crate::IdemTx): that holds the key until it ends. So does a statement that waits in
+    /// Postgres: bound it there, by `statement_timeout` or `lock_timeout`.
+    #[must_use]
+    pub fn time_limit(self, limit: Duration) -> Self {
+        self.with(|settings| settings.time_limit = limit)
+    }
+
     /// The handler takes an [`IdemLease`](crate::IdemLease) and calls others half-way: its key is held for `lease` without
-    /// a transaction, and for longer while its process lives. Choose it longer than the route's time limit: after a crash
-    /// that long passes before somebody else may go on. Such a route needs keys, [`optional`](Self::optional) or not.
+    /// a transaction, and for longer while its process lives, up to 15 minutes. After a crash that long passes before
+    /// somebody else may go on. Such a route needs keys, [`optional`](Self::optional) or not.
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         self.with(|settings| settings.lease = Some(lease.max(LEASE_MIN)))
@@ -190,8 +207,13 @@ impl<DB: Dialect> Idempotency<DB> {
         self.with(|settings| settings.required = false)
     }
 
-    /// Errors of the caller (4xx) are final: what the handler wrote is undone, and the same error is given again. By default
-    /// they leave the key free, because what was missing may be there at the next try.
+    /// Errors of the caller (4xx) are final: what the handler wrote is undone, and the same error is given again. By
+    /// default they leave the key free, because what was missing may be there at the next try.
+    ///
+    /// Final is what the handler has decided with its [`IdemTx`](crate::IdemTx) or [`IdemLease`](crate::IdemLease), or
+    /// calls so with [`Disposition::RejectKeep`](crate::Disposition::RejectKeep). A refusal that looked at nothing but
+    /// the request, of an extractor, an inner layer, or of a handler before it has used those, is not kept: the next
+    /// release may read the same request.
     #[must_use]
     pub fn keep_errors(self) -> Self {
         self.with(|settings| settings.errors_kept = true)
@@ -217,7 +239,8 @@ impl<DB: Dialect> Idempotency<DB> {
         self.with(|settings| settings.policy.algorithm = algorithm)
     }
 
-    /// A member of JSON bodies that does not count, as a JSON pointer: `/sent_at`.
+    /// A member of JSON bodies that does not count, as a JSON pointer: `/sent_at`. What was stored before is compared
+    /// as it was then, so members can be added and taken away while keys are in use.
     #[must_use]
     pub fn exclude(self, pointer: impl Into<String>) -> Self {
         self.with(|settings| settings.excluded.push(pointer.into()))
@@ -229,8 +252,8 @@ impl<DB: Dialect> Idempotency<DB> {
         self.with(|settings| settings.body_max = bytes)
     }
 
-    /// Bytes of an answer that is kept whole. Default 64 KiB, at most 1 MiB. Of a larger one, and of one whose length is not
-    /// known beforehand, the status, the headers and its [`ResultRef`] are.
+    /// Bytes of an answer that is kept whole. Default 64 KiB, at most 1 MiB. Of a larger one, and of one whose length
+    /// is not known beforehand, the status, the headers and its [`ResultRef`] are.
     #[must_use]
     pub fn answer_max(self, bytes: usize) -> Self {
         self.with(|settings| settings.answer_max = bytes.min(BODY_MAX))
@@ -248,8 +271,9 @@ impl<DB: Dialect> Idempotency<DB> {
         self.with(|settings| settings.policy.keeps_text = false)
     }
 
-    /// Makes a body again that was not kept, from its [`ResultRef`] and the request that asks for it now. Without it such a
-    /// replay has no body, and `Idempotency-Body: omitted`.
+    /// Makes a body again that was not kept, from its [`ResultRef`] and the request that asks for it now. Without it
+    /// such a replay has no body, and `Idempotency-Body: omitted`. The status is the one that was kept, whatever it
+    /// renders, and so are the headers that it leaves out, such as `Location`.
     #[must_use]
     pub fn render<F, R>(self, render: F) -> Self
     where
@@ -261,8 +285,8 @@ impl<DB: Dialect> Idempotency<DB> {
         })
     }
 
-    /// A header of the application's that is kept with an answer. Of cookies, credentials, dates, rates and connections none
-    /// ever is.
+    /// A header of the application's that is kept with an answer. Of cookies, credentials, dates, rates and connections
+    /// none ever is.
     #[must_use]
     pub fn keep_header(self, name: HeaderName) -> Self {
         self.with(|settings| settings.also_kept.extend(Some(name).filter(may_be_kept)))
@@ -274,23 +298,39 @@ impl<DB: Dialect> Idempotency<DB> {
         self.with(|settings| settings.wording.codes = codes)
     }
 
+    /// A page of yours that explains the problems that callers are told: `https://developer.example.com/idempotency`. Each
+    /// problem is then named by its `type`, `URL#missing_idempotency_key` and so on, and by the header `Link` with
+    /// `rel="describedby"`. Without it a `type` is `urn:twinbox:problem:missing_idempotency_key`, which leads nowhere.
+    ///
+    /// # Panics
+    /// It has a character that no URL has, such as a space or `>`.
+    #[must_use]
+    pub fn docs_url(self, url: impl Into<String>) -> Self {
+        let url = url.into();
+        let is_fit = url.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"#".contains(&byte));
+        assert!(is_fit && !url.is_empty(), "{url:?} is not a URL, or has a fragment of its own");
+        self.with(|settings| settings.wording.docs_url = Some(url.into()))
+    }
+
     /// The status of a request whose key was used for another one.
     #[must_use]
     pub fn mismatch_status(self, status: MismatchStatus) -> Self {
         self.with(|settings| settings.wording.mismatch = status)
     }
 
-    /// How many keys of one caller may be remembered at a time. A request with one more is refused with `429`; what is known
-    /// is answered as ever. By default there may be any number. Keys of other routes count too, and each new key has all of
-    /// them counted, so choose no more than a caller ever needs in the time that answers are [kept](Self::keep).
+    /// How many keys of one caller may be remembered at a time. A request with one more is refused with `429`; what is
+    /// known is answered as ever. By default there may be any number. Keys of other routes count too, and each new key
+    /// has all of them counted, so choose no more than a caller ever needs in the time that answers are
+    /// [kept](Self::keep).
     #[must_use]
     pub fn live_keys_max(self, keys: u32) -> Self {
         self.with(|settings| settings.policy.live_max = Some(keys))
     }
 
-    /// With a [`lease`](Self::lease), how often a request is tried that fails or whose process dies. After the last time it
-    /// is answered with `500` and nothing runs any more: it may have done something at a vendor's that somebody has to look
-    /// at, so this is logged as an error. A `503` counts as no failure. By default it is tried for as long as it comes.
+    /// With a [`lease`](Self::lease), how often a request is tried that fails or whose process dies. After the last
+    /// time it is answered with `500` and nothing runs any more: it may have done something at a vendor's that somebody
+    /// has to look at, so this is logged as an error, and `twinbox keys list --unfinished` shows it. A `503` counts as
+    /// no failure. By default it is tried for as long as it comes.
     #[must_use]
     pub fn attempts_max(self, attempts: u32) -> Self {
         self.with(|settings| settings.attempts_max = Some(attempts.max(1)))
@@ -302,7 +342,8 @@ impl<DB: Dialect> Idempotency<DB> {
         self.with(|settings| settings.also_replayed = true)
     }
 
-    /// Logs and spans have the keys themselves, and not the first 8 digits of their digest. Keys may tell who paid for what.
+    /// Logs and spans have the keys themselves, and not the first 8 digits of their digest. Keys may tell who paid for
+    /// what.
     #[must_use]
     pub fn log_raw_keys(self) -> Self {
         self.with(|settings| settings.keys_logged = true)
@@ -331,6 +372,7 @@ impl<DB: Dialect> Clone for Settings<DB> {
             also_kept: self.also_kept.clone(),
             caller: self.caller.clone(),
             render: self.render.clone(),
+            wording: self.wording.clone(),
             flights: self.flights.clone(),
             rate: self.rate.clone(),
             running: self.running.clone(),

@@ -12,8 +12,8 @@ use std::{
             Ordering::{Acquire, Relaxed, Release},
         },
     },
+    time::Duration,
 };
-use twinbox_core::id;
 use twinbox_sql::{
     Dialect, Error, ErrorKind, Tx,
     operation::{Lease, Operation},
@@ -46,12 +46,21 @@ pub struct IdemTx<DB: Dialect> {
 /// ```
 /// # use axum::http::StatusCode;
 /// # use twinbox_http::{Fault, IdemLease};
-/// # use sqlx::Postgres;
+/// # use {sqlx::Postgres, std::time::Duration};
 /// # async fn charge(idempotency_key: &str) -> Result<String, std::io::Error> { Ok(idempotency_key.to_owned()) }
+/// # async fn charge_of(payment: &str) -> Result<Option<String>, std::io::Error> { Ok(None) }
+/// # const PAYMENT: &str = "";
+/// /// Stripe forgets keys after 24 hours. One hour is for the call, and for clocks that differ.
+/// const REMEMBERED: Duration = Duration::from_secs(23 * 3600);
+///
 /// async fn create_payment(mut lease: IdemLease<Postgres>) -> Result<StatusCode, Fault> {
 ///     let charge = match lease.recovery_point() {
 ///         Some(charge) => charge.to_owned(),
-///         None => charge(&lease.token("charge", 0)).await?,
+///         None => match lease.token_within("charge", 0, REMEMBERED).await? {
+///             Some(token) => charge(&token).await?,
+///             // Called or not, a day ago: ask the vendor, by what it was given beside the key.
+///             None => charge_of(PAYMENT).await?.ok_or("whether it was charged is not known: look")?,
+///         },
 ///     };
 ///     lease.save(&charge).await?;
 ///     let mut idem = lease.begin().await?;
@@ -70,6 +79,8 @@ pub(crate) struct Held<DB: Dialect>(Arc<Shared<DB>>);
 struct Shared<DB: Dialect> {
     work: Mutex<Work<DB>>,
     used: AtomicBool,
+    /// The handler itself has run, and not only its extractors.
+    touched: AtomicBool,
     /// Transactions that the handler has and has not given back.
     lent: AtomicUsize,
     /// Another has the key.
@@ -104,6 +115,7 @@ impl<DB: Dialect> Held<DB> {
         Self(Arc::new(Shared {
             work: Mutex::new(work),
             used: AtomicBool::new(false),
+            touched: AtomicBool::new(false),
             lent: AtomicUsize::new(0),
             fenced: AtomicBool::new(false),
             traceparent,
@@ -126,6 +138,15 @@ impl<DB: Dialect> Held<DB> {
 
     pub(crate) fn is_used(&self) -> bool {
         self.0.used.load(Relaxed)
+    }
+
+    fn touch(&self) {
+        self.0.touched.store(true, Relaxed);
+    }
+
+    /// Whether the handler has done something with what it was given.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.0.touched.load(Relaxed)
     }
 
     /// Whether the handler goes on with a transaction although it has answered.
@@ -193,12 +214,22 @@ impl<DB: Dialect, S: Sync> FromRequestParts<S> for IdemLease<DB> {
 impl<DB: Dialect> IdemTx<DB> {
     /// The transaction, as event handlers have it: it dereferences to the connection and publishes.
     pub fn tx(&mut self) -> Tx<'_, DB> {
+        self.held.touch();
         self.operation.as_mut().expect("it is there until it is dropped").tx()
+    }
+
+    /// Undoes what was written, instead of committing it with the answer. On a route with a lease the handler may
+    /// [begin](IdemLease::begin) another one; on others it has none any more, and what it answers then is `500`.
+    pub async fn roll_back(mut self) {
+        if let Some(operation) = self.operation.take() {
+            operation.abandon().await;
+        }
     }
 }
 
 impl<DB: Dialect> IdemLease<DB> {
     fn lease(&self) -> &Lease<DB> {
+        self.held.touch();
         self.lease.as_ref().expect("it is there until it is dropped")
     }
 
@@ -212,40 +243,55 @@ impl<DB: Dialect> IdemLease<DB> {
         self.lease().recovery_point()
     }
 
-    /// The idempotency key for a vendor: the same for each try of this request, another for each `kind` of call. Begin with
-    /// `generation` 0, and count up only after the vendor has said that it did not do it: many keep such an answer under
-    /// the key, and would give it again.
-    pub fn token(&self, kind: &str, generation: u32) -> String {
-        let id = self.lease().key().domain_id();
-        id::derive("token/1", &[id.as_bytes(), kind.as_bytes(), &generation.to_be_bytes()]).to_string()
-    }
-
-    /// What an `IdemTx` that was dropped has written.
-    async fn roll_back(&self) {
-        if let Some(operation) = self.held.with(|work| work.operation.take()) {
-            operation.abandon().await;
-        }
+    /// The idempotency key for a vendor that remembers its keys for `window`: the same for each try of this request,
+    /// another for each `kind` of call and each `generation`, of which the first is 0. A request that uses the
+    /// `Idempotency-Key` again after that has expired gets another one.
+    ///
+    /// None: it was given out `window` ago or earlier, by the clock of the database, and the vendor may have forgotten it.
+    /// **What became of the call is unknown**: with this token or a fresh one it might be done twice. Ask the vendor, by
+    /// what you gave it beside the key. Only if it says that nothing was done, go on with the next generation, which has a
+    /// window of its own. Count up as well after the vendor has refused: many keep such an answer under the key, and would
+    /// give it again.
+    ///
+    /// Stripe forgets keys when they are at least 24 hours old: a window of 23 hours leaves an hour for the call itself and
+    /// for clocks that differ. For a vendor that never forgets: [`Duration::MAX`].
+    ///
+    /// That it was given out is committed first. From then on the key belongs to this request, even if it fails, and does
+    /// not expire before the request has ended: `twinbox keys list --unfinished` shows those that never do.
+    ///
+    /// # Errors
+    /// Another has the key, because this one stood still for longer than the lease: call nobody. An `IdemTx` was begun, and
+    /// not [rolled back](IdemTx::roll_back). The kind has more than 255 bytes, or there are too many. Or the database
+    /// refused or is away.
+    pub async fn token_within(
+        &self,
+        kind: &str,
+        generation: u32,
+        window: Duration,
+    ) -> Result<Option<String>, Error> {
+        self.held.told(self.lease().token_within(kind, generation, window).await)
     }
 
     /// Commits how far the request has come, for whoever goes on after this one. From then on the key belongs to this
-    /// request, even if it fails. What an `IdemTx` has written that was begun and dropped is rolled back.
+    /// request, even if it fails, and does not expire before the request has ended. Save before [`begin`](Self::begin):
+    /// what was written in an `IdemTx` commits with the answer, and not before it.
     ///
     /// # Errors
-    /// Another has the key, because this one stood still for longer than the lease. An `IdemTx` of it is still alive. Or
-    /// the database refused or is away.
+    /// Another has the key, because this one stood still for longer than the lease. [`ErrorKind::Conflict`]: an `IdemTx`
+    /// was begun, and not [rolled back](IdemTx::roll_back), whether or not it was dropped; nothing is saved, and what it
+    /// wrote commits with the answer all the same. Or the database refused or is away.
     pub async fn save(&mut self, point: &str) -> Result<(), Error> {
-        self.roll_back().await;
+        self.held.touch();
         let saved = self.lease.as_mut().expect("it is there until it is dropped").save(point).await;
         self.held.told(saved)
     }
 
-    /// Begins the transaction that commits with the key when the handler has answered. What was written in one before, and
-    /// dropped, is rolled back.
+    /// Begins the transaction that commits with the key when the handler has answered: one, unless the one before was
+    /// [rolled back](IdemTx::roll_back).
     ///
     /// # Errors
     /// As [`save`](Self::save).
     pub async fn begin(&self) -> Result<IdemTx<DB>, Error> {
-        self.roll_back().await;
         let operation = self.held.told(self.lease().begin().await)?;
         Ok(self.held.clone().tx(operation))
     }
@@ -253,10 +299,9 @@ impl<DB: Dialect> IdemLease<DB> {
 
 impl<DB: Dialect> Drop for IdemTx<DB> {
     fn drop(&mut self) {
-        let operation = self.operation.take();
-        // A second one of a lease: what the first wrote is rolled back, not committed beside it.
-        let before = self.held.with(|work| std::mem::replace(&mut work.operation, operation));
-        drop(before);
+        if let Some(operation) = self.operation.take() {
+            self.held.with(|work| work.operation = Some(operation));
+        }
         self.held.0.lent.fetch_sub(1, Release);
     }
 }
@@ -276,6 +321,6 @@ impl<DB: Dialect> fmt::Debug for IdemTx<DB> {
 
 impl<DB: Dialect> fmt::Debug for IdemLease<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdemLease").field("key", self.lease().key()).finish_non_exhaustive()
+        f.debug_struct("IdemLease").field("key", &self.lease.as_ref().map(Lease::key)).finish_non_exhaustive()
     }
 }

@@ -107,6 +107,11 @@ fn event(input: &DeriveInput, options: &Options) -> Result<TokenStream> {
         return Ok(TokenStream::new());
     }
     let name = &input.ident;
+    let keyless = key.is_none().then(|| {
+        quote!(
+            const HAS_KEY: bool = false;
+        )
+    });
     let key = key.unwrap_or_else(|| quote!(::core::option::Option::None));
     let subject = subject.map(|subject| {
         quote! {
@@ -117,6 +122,7 @@ fn event(input: &DeriveInput, options: &Options) -> Result<TokenStream> {
         impl ::twinbox::Event for #name {
             fn key(&self) -> ::core::option::Option<::std::string::String> { #key }
             #subject
+            #keyless
         }
     })
 }
@@ -210,6 +216,7 @@ mod tests {
         assert!(written.contains(&format!("{to_string}order.id))")), "{written}");
         assert!(written.contains(&format!("{to_string}0))")), "{written}");
         assert!(written.contains("constVERSION:u32=1;"), "{written}");
+        assert!(!written.contains("HAS_KEY"), "{written}");
     }
 
     #[test]
@@ -220,6 +227,7 @@ mod tests {
         ));
         assert!(current.contains("::twinbox::EventforPlaced{fnkey("), "{current}");
         assert!(!current.contains("fnsubject"), "{current}");
+        assert!(current.contains("constHAS_KEY:bool=false;"), "{current}");
         let retired = written(&parse_quote!(
             #[event(type = "a", version = 1, retired)]
             struct PlacedV1;

@@ -66,8 +66,8 @@ pub(crate) fn unacknowledged(error: context::PublishError) -> PublishError {
         (_, Some(error)) => (verdict(error), code(error)),
         (E::StreamNotFound, None) => (K::NoHome, "nats.no_stream".to_owned()),
         (E::BrokenPipe, None) => (K::InDoubt, "nats.disconnected".to_owned()),
-        (E::TimedOut, None) => (K::InDoubt, "nats.timeout".to_owned()),
-        _ => (K::InDoubt, "nats.unreadable_ack".to_owned()),
+        (E::TimedOut, None) => (K::Unanswered, "nats.timeout".to_owned()),
+        _ => (K::Unanswered, "nats.unreadable_ack".to_owned()),
     };
     PublishError::new(kind, code).with_source(error)
 }
@@ -120,10 +120,10 @@ mod tests {
     #[test]
     fn what_the_client_says_after_sending() {
         let table = [
-            (E::TimedOut, K::InDoubt, "nats.timeout"),
+            (E::TimedOut, K::Unanswered, "nats.timeout"),
             (E::BrokenPipe, K::InDoubt, "nats.disconnected"),
             (E::StreamNotFound, K::NoHome, "nats.no_stream"),
-            (E::Other, K::InDoubt, "nats.unreadable_ack"),
+            (E::Other, K::Unanswered, "nats.unreadable_ack"),
         ];
         for (client, kind, code) in table {
             let error = unacknowledged(context::PublishError::new(client));

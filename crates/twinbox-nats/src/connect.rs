@@ -1,5 +1,5 @@
 //! One connection, and requests to JetStream over it.
-use crate::{Error, ErrorKind, NatsOptions, stream};
+use crate::{Error, ErrorKind, NatsOptions, denials::Denials, stream};
 use async_nats::{
     Client, ConnectErrorKind, ConnectOptions, Event, RequestErrorKind, ServerError,
     connection::State,
@@ -8,14 +8,7 @@ use async_nats::{
 };
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
-use std::{
-    error::Error as _,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{error::Error as _, sync::Arc, time::Duration};
 
 /// How long one server may take to let a client in.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,7 +37,7 @@ pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) jetstream: Context,
     pub(crate) options: Arc<NatsOptions>,
-    denials: Arc<AtomicUsize>,
+    pub(crate) denials: Arc<Denials>,
 }
 
 impl Link {
@@ -58,7 +51,7 @@ impl Link {
             Use::Publish => options.publish_timeout,
             Use::Consume | Use::Provision => options.request_timeout,
         };
-        let denials = Arc::new(AtomicUsize::new(0));
+        let denials = Arc::new(Denials::default());
         let connect =
             client_options(options, &denials).await?.max_reconnects(tries).request_timeout(Some(timeout));
         // Name resolution has no bound of its own.
@@ -86,12 +79,6 @@ impl Link {
 
     pub(crate) fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
-    }
-
-    /// Whether the server has said once more on this connection that something may not be published. It
-    /// does not say so in place of the acknowledgement, so that each denial explains one time-out.
-    pub(crate) fn take_denial(&self) -> bool {
-        self.denials.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
     }
 
     /// Asks JetStream. `what` says what for.
@@ -151,7 +138,7 @@ impl Link {
     }
 }
 
-async fn client_options(options: &NatsOptions, denials: &Arc<AtomicUsize>) -> Result<ConnectOptions, Error> {
+async fn client_options(options: &NatsOptions, denials: &Arc<Denials>) -> Result<ConnectOptions, Error> {
     let denials = denials.clone();
     let mut connect = ConnectOptions::new()
         .name("twinbox")
@@ -191,15 +178,13 @@ async fn client_options(options: &NatsOptions, denials: &Arc<AtomicUsize>) -> Re
     Ok(connect)
 }
 
-fn note(event: &Event, denials: &AtomicUsize) {
+fn note(event: &Event, denials: &Denials) {
     match event {
         Event::Disconnected => tracing::warn!("lost the connection to NATS"),
         Event::SlowConsumer(_) => tracing::warn!("NATS deliveries were dropped, they come again"),
         Event::ServerError(ServerError::Other(text)) => {
             tracing::warn!(error = text, "NATS reports an error");
-            if text.to_ascii_lowercase().contains("permissions violation for publish") {
-                denials.fetch_add(1, Ordering::Relaxed);
-            }
+            denials.note(text);
         }
         Event::ServerError(_) => tracing::warn!("NATS reports an error"),
         event => tracing::debug!(%event, "NATS"),

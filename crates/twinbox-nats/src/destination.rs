@@ -63,11 +63,12 @@ impl Publisher for StreamPublisher {
                 let answer = match (down, prepare(nats, message)) {
                     (_, Err(refused)) => Err(refused),
                     (true, Ok(_)) => Err(unavailable("nats.not_sent")),
+                    (false, Ok((subject, _))) if link.denials.denies(&subject) => Err(denied()),
                     (false, Ok(ready)) => start(link, ready, deadline).await,
                 };
                 down |= answer.as_ref().is_err_and(|e| e.kind() == PublishErrorKind::Unavailable);
                 answers.push(match answer {
-                    Ok(sent) => acknowledgement(Arc::downgrade(link), sent),
+                    Ok((subject, sent)) => acknowledgement(Arc::downgrade(link), subject, sent),
                     Err(error) => Box::pin(ready(Err(error))),
                 });
             }
@@ -112,40 +113,43 @@ async fn start(
     link: &Link,
     (subject, message): (String, PublishMessage),
     deadline: Instant,
-) -> Result<PublishAckFuture, PublishError> {
+) -> Result<(String, PublishAckFuture), PublishError> {
     if !link.is_connected() {
         return Err(unavailable("nats.disconnected"));
     }
-    match timeout_at(deadline, link.jetstream.send_publish(subject, message)).await {
-        Ok(sent) => sent.map_err(classify::unsent),
+    match timeout_at(deadline, link.jetstream.send_publish(subject.clone(), message)).await {
+        Ok(sent) => Ok((subject, sent.map_err(classify::unsent)?)),
         Err(_) => Err(unavailable("nats.stalled")),
     }
 }
 
 /// Its time-out runs from the first poll.
-fn acknowledgement(link: Weak<Link>, sent: PublishAckFuture) -> Acknowledgement {
+fn acknowledgement(link: Weak<Link>, subject: String, sent: PublishAckFuture) -> Acknowledgement {
     Box::pin(async move {
         match sent.await {
             Ok(ack) => Ok(Receipt { duplicate: ack.duplicate }),
-            Err(error) => Err(look_closer(&link, classify::unacknowledged(error)).await),
+            Err(error) => Err(look_closer(&link, &subject, classify::unacknowledged(error)).await),
         }
     })
 }
 
 /// Tells a subject without a stream from a stream that is gone, and a server that does not answer from one
 /// that does not let us publish.
-async fn look_closer(link: &Weak<Link>, error: PublishError) -> PublishError {
+async fn look_closer(link: &Weak<Link>, subject: &str, error: PublishError) -> PublishError {
     let Some(link) = link.upgrade() else { return error };
     match error.kind() {
         PublishErrorKind::NoHome => match link.check_stream().await {
             Ok(_) => error,
             Err(error) => error.into(),
         },
-        PublishErrorKind::InDoubt if link.take_denial() => {
-            PublishError::new(PublishErrorKind::Misconfigured, "nats.permission").with_source(error)
-        }
+        PublishErrorKind::Unanswered if link.denials.denies(subject) => denied().with_source(error),
         _ => error,
     }
+}
+
+/// The server said so. It says nothing about other subjects.
+fn denied() -> PublishError {
+    PublishError::new(PublishErrorKind::RefusedForGood, "nats.permission")
 }
 
 fn unavailable(code: &str) -> PublishError {

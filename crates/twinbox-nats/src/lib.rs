@@ -43,6 +43,7 @@
 mod classify;
 mod connect;
 mod consumer;
+mod denials;
 mod destination;
 mod error;
 mod facts;

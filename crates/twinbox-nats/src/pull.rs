@@ -1,5 +1,5 @@
 //! Asking a consumer of the server for messages.
-use crate::{Error, NatsOptions, connect::Link, consumer};
+use crate::{Error, NatsOptions, connect::Link, consumer, partition};
 use async_nats::{Message, StatusCode, Subject, Subscriber, jetstream::consumer::Info};
 use futures::{FutureExt as _, StreamExt as _};
 use std::{sync::Arc, time::Duration};
@@ -15,10 +15,22 @@ const PULL_EXPIRES: Duration = Duration::from_secs(10);
 const SILENCES_MAX: u32 = 2;
 /// Looks at a consumer that delivers nothing although there is something, before it is opened anew.
 const STALLS_MAX: u32 = 2;
+/// Looks at a consumer that has nothing to deliver from one look at the end of the stream to the next: once a minute.
+const LOOKS_OF_END: u32 = 6;
 /// The most messages that are asked for at a time.
 const PULL_MAX: usize = 1024;
 
 const ENDED: &str = "the connection to NATS has ended";
+
+/// What the server says of the consumer, and of the end of the stream if that was asked for.
+type Look = (Result<Info, Error>, Option<End>);
+
+/// The last message of a stream.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    pub(crate) sequence: u64,
+    pub(crate) message: String,
+}
 
 /// Asks for as many messages as it may return, one request at a time, so that none waits here while its
 /// time to be acknowledged runs.
@@ -39,7 +51,10 @@ pub(crate) struct Pull {
     /// Looks in a row at a consumer that delivers nothing although there is something.
     stalls: u32,
     /// A look at the consumer that is under way. Kept, because whoever waits may wait anew before it ends.
-    looking: Option<AbortOnDropHandle<Result<Info, Error>>>,
+    looking: Option<AbortOnDropHandle<Look>>,
+    looks: u32,
+    /// An end of the stream up to which all was delivered, where each delivery comes once.
+    pub(crate) caught_up: Option<End>,
     /// The number of the last delivery that came, where each comes once.
     pub(crate) last: Option<u64>,
     /// Messages that wait at the server, as far as it has said so.
@@ -62,6 +77,8 @@ impl Pull {
             silences: 0,
             stalls: 0,
             looking: None,
+            looks: 0,
+            caught_up: None,
             last: None,
             lag: None,
         })
@@ -72,9 +89,11 @@ impl Pull {
         let max = max.clamp(1, PULL_MAX);
         loop {
             if let Some(looking) = &mut self.looking {
-                let info = looking.await;
+                let looked = looking.await;
                 self.looking = None;
-                self.weigh(&info.map_err(|e| unavailable("a look at the consumer ended").with_source(e))?)?;
+                let (info, end) =
+                    looked.map_err(|e| unavailable("a look at the consumer ended").with_source(e))?;
+                self.weigh(&info, end)?;
             }
             if self.asked == 0 {
                 self.ask(max).await?;
@@ -128,14 +147,23 @@ impl Pull {
     /// Asks for the consumer.
     fn look(&mut self) {
         let (link, name) = (self.link.clone(), self.name.clone());
-        let looking = tokio::spawn(async move { consumer::info(&link, &name).await });
+        let is_due = self.last.is_some() && self.looks.is_multiple_of(LOOKS_OF_END);
+        self.looks = self.looks.wrapping_add(1);
+        let looking = tokio::spawn(async move {
+            // Before the consumer: it tells of all that the stream has by then.
+            let end = if is_due { partition::end(&link).await.ok().flatten() } else { None };
+            (consumer::info(&link, &name).await, end)
+        });
         self.looking = Some(AbortOnDropHandle::new(looking));
     }
 
     /// That nothing was delivered is right if there is nothing, and if others hold as many deliveries as the consumer
     /// may have.
-    fn weigh(&mut self, found: &Result<Info, Error>) -> Result<(), SourceError> {
+    fn weigh(&mut self, found: &Result<Info, Error>, end: Option<End>) -> Result<(), SourceError> {
         let info = found.as_ref().map_err(|e| unavailable(e.to_string()))?;
+        if info.num_pending == 0 && self.last == Some(info.delivered.consumer_sequence) {
+            self.caught_up = end.or(self.caught_up.take());
+        }
         self.lag = Some(info.num_pending);
         let most = info.config.max_ack_pending;
         let is_full = most > 0 && i64::try_from(info.num_ack_pending).is_ok_and(|n| n >= most);

@@ -14,8 +14,7 @@ use futures::StreamExt as _;
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 use twinbox_core::{
-    BoxError, BoxFuture, Horizon, PartitionedLog, Received, Source, SourceError, Subscription, Timestamp,
-    Transport,
+    BoxError, BoxFuture, Horizon, PartitionedLog, Received, Source, SourceError, Subscription, Transport,
 };
 
 impl Transport for Nats {
@@ -31,7 +30,7 @@ impl Transport for Nats {
             let stream = &self.options.stream;
             let horizon = match stream::info(&link, stream).await {
                 Ok(info) => stream::horizon(&info),
-                Err(_) if link.take_denial() => Horizon::Unlimited {
+                Err(_) if link.denials.any() => Horizon::Unlimited {
                     because: format!("its user may not ask how old the messages of `{stream}` may be"),
                 },
                 Err(error) => return Err(error.into()),
@@ -146,9 +145,7 @@ pub(crate) fn read(
     info: &jetstream::message::Info<'_>,
     consumer: &str,
 ) -> (twinbox_core::Message, Option<String>) {
-    let stored = i64::try_from(info.published.unix_timestamp_nanos() / 1000).unwrap_or_default();
-    let stored = Timestamp::from_micros(stored);
-    let place = Place { stream: info.stream, sequence: info.stream_sequence, stored };
+    let place = Place::of(info.stream, info.stream_sequence, info.published.unix_timestamp_nanos());
     let (decoded, defect) = wire::decode(message.headers.as_ref(), &message.payload, place);
     if let Some(defect) = &defect {
         tracing::warn!(consumer, sequence = place.sequence, defect, "unreadable message");

@@ -113,6 +113,13 @@ pub(crate) struct Place<'a> {
     pub(crate) stored: Timestamp,
 }
 
+impl<'a> Place<'a> {
+    pub(crate) fn of(stream: &'a str, sequence: u64, stored_nanos: i128) -> Self {
+        let stored = Timestamp::from_micros(i64::try_from(stored_nanos / 1000).unwrap_or_default());
+        Self { stream, sequence, stored }
+    }
+}
+
 /// The message, or as much of it as could be read and why not more.
 pub(crate) fn decode(
     headers: Option<&HeaderMap>,
@@ -160,7 +167,9 @@ fn own_headers(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 fn stand_in(headers: &HeaderMap, payload: &Bytes, place: Place<'_>) -> Message {
-    let (id, source) = (place.sequence.to_string(), format!("nats:{}", place.stream));
+    // A stream that is made again counts anew.
+    let id = format!("{}@{}", place.sequence, place.stored.as_micros());
+    let source = format!("nats:{}", place.stream);
     let mut message = Message::unreadable(id, source, place.stored, payload.clone());
     if let Some(event_type) = headers.get("ce-type").map(HeaderValue::as_str).filter(|t| subject::is_type(t))
     {

@@ -145,6 +145,9 @@ async fn look_at<DB: Dialect>(schema: &Schema<DB>, told_apart: bool) -> Result<(
             gauge!("twinbox.relay.parked", [&*labels, &[state]].concat()).set(count as f64);
         }
     }
+    let labels = told_apart.then(|| Label::new("schema", schema.name.clone()));
+    let unfinished = schema.store.count_unfinished().await?;
+    gauge!("twinbox.keys.unfinished", Vec::from_iter(labels)).set(unfinished as f64);
     Ok(())
 }
 
@@ -155,6 +158,9 @@ fn describe() {
     describe_gauge!("twinbox.relay.alive", "Whether some process relays to the destination");
     describe_gauge!("twinbox.relay.held", "Whether its breaker was opened by hand");
     describe_gauge!("twinbox.relay.parked", "Messages put aside, by state");
+    let unfinished =
+        "Idempotency keys whose request called somebody, or may have, and never ended, up to 10,000";
+    describe_gauge!("twinbox.keys.unfinished", unfinished);
     describe_gauge!("twinbox.relay.pool.wait", Unit::Seconds, "How long this look waited for a connection");
     describe_gauge!("twinbox.relay.database.up", "Whether the database answered this look");
 }

@@ -2,6 +2,7 @@
 use crate::Error;
 use metrics::{Gauge, gauge};
 use std::{
+    collections::HashSet,
     fmt,
     sync::{
         Arc,
@@ -11,9 +12,13 @@ use std::{
 };
 use twinbox_core::{PublishError, PublishErrorKind, reconnect::Reconnect};
 
-/// Messages that may be given up in [`STORM_WINDOW`]. More look like a fault of the destination, or of its
-/// configuration, that would bury a whole log.
+/// Messages that may be given up in [`STORM_WINDOW`] while no other type is taken. More look like a fault of the
+/// destination, or of its configuration, that would bury a whole log.
 const STORM_MAX: u32 = 100;
+/// Messages beyond that which are parked, in case it is their type only: what comes behind them tells.
+const STORM_PARKED_MAX: u32 = 1000;
+/// Types of which it is known that messages are given up.
+const STORM_TYPES_MAX: usize = 100;
 const STORM_WINDOW: Duration = Duration::from_secs(60);
 /// An outage is reported as often as this, however often the destination comes and goes.
 const ALERT_INTERVAL: Duration = Duration::from_secs(60);
@@ -159,23 +164,47 @@ impl Circuit {
 pub(crate) struct Storm {
     since: Option<Instant>,
     dead: u32,
+    /// Their types.
+    types: HashSet<String>,
+    /// Messages of another type were taken since: it is those types, and not the destination.
+    others_taken: bool,
+    parked: u32,
     /// One more was to be given up.
     exceeded: bool,
 }
 
 impl Storm {
     /// Whether one more may be given up.
-    pub(crate) fn note_dead(&mut self) -> Result<(), PublishError> {
+    pub(crate) fn note_dead(&mut self, event_type: &str) -> Result<(), PublishError> {
         let now = Instant::now();
         if self.since.is_none_or(|since| now - since >= STORM_WINDOW) {
             *self = Self { since: Some(now), ..Self::default() };
         }
+        if self.types.len() < STORM_TYPES_MAX && !self.types.contains(event_type) {
+            self.types.insert(event_type.to_owned());
+        }
+        if self.dead == STORM_MAX && self.others_taken {
+            return Ok(());
+        }
         if self.dead == STORM_MAX {
-            self.exceeded = true;
             return Err(PublishError::new(PublishErrorKind::Unavailable, "relay.storm"));
         }
         self.dead += 1;
         Ok(())
+    }
+
+    /// For how long one is parked that was not to be given up. None: it is the destination, which is not trusted.
+    pub(crate) fn park(&mut self) -> Option<Duration> {
+        self.exceeded = self.parked == STORM_PARKED_MAX;
+        self.parked += u32::from(!self.exceeded);
+        (!self.exceeded).then_some(STORM_WINDOW)
+    }
+
+    /// The destination took a message.
+    pub(crate) fn note_taken(&mut self, event_type: &str) {
+        if !self.types.is_empty() && !self.others_taken {
+            self.others_taken = !self.types.contains(event_type);
+        }
     }
 
     /// How long until another may be given up.
@@ -232,12 +261,26 @@ mod tests {
     fn a_storm_of_dead_letters_stops() {
         let mut storm = Storm::default();
         for _ in 0..STORM_MAX {
-            storm.note_dead().unwrap();
+            storm.note_dead("a").unwrap();
         }
-        assert_eq!(storm.note_dead().unwrap_err().code(), "relay.storm");
+        storm.note_taken("a");
+        assert_eq!(storm.note_dead("a").unwrap_err().code(), "relay.storm");
+        assert_eq!(storm.pause(), Duration::ZERO, "what comes behind them may be taken");
+        while storm.park().is_some() {}
+        assert_eq!(storm.parked, STORM_PARKED_MAX);
         assert!(storm.pause() > Duration::from_secs(59));
         storm.since = Instant::now().checked_sub(STORM_WINDOW);
         assert_eq!(storm.pause(), Duration::ZERO);
-        storm.note_dead().unwrap();
+        storm.note_dead("a").unwrap();
+    }
+
+    #[test]
+    fn a_type_that_is_given_up_beside_others_that_are_taken_is_no_storm() {
+        let mut storm = Storm::default();
+        for _ in 0..3 * STORM_MAX {
+            storm.note_dead("a").unwrap();
+            storm.note_taken("b");
+        }
+        assert_eq!(storm.pause(), Duration::ZERO);
     }
 }

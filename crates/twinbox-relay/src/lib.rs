@@ -34,6 +34,7 @@ mod gate;
 mod maintenance;
 mod mover;
 mod options;
+mod outcome;
 #[cfg(feature = "bin")]
 pub mod program;
 mod relay;
@@ -42,6 +43,7 @@ mod replays;
 mod schemas;
 #[cfg(feature = "bin")]
 mod setup;
+mod window;
 
 pub use breaker::{Breaker, BreakerState};
 pub use counters::Counters;

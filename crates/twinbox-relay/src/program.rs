@@ -293,7 +293,12 @@ async fn work<DB: Dialect>(pool: sqlx::Pool<DB>, config: &Config, task: Task) ->
     listen(stop.clone())?;
     if migrate {
         for schema in schemas.all() {
-            schema.store.migrate().await?;
+            let service = schema.store.service();
+            tracing::info!(schema = schema.name, service, "bringing the tables up to date");
+            let migrated = schema.store.migrate().await;
+            migrated.inspect_err(|_| {
+                tracing::error!(schema = schema.name, service, "the tables are not up to date")
+            })?;
         }
     }
     let broken = Broken::default();

@@ -1,7 +1,7 @@
 use crate::{
     Counters, Error, RelayOptions,
     breaker::{Breaker, Circuit},
-    flight::{Ended, Flight},
+    flight::Flight,
     gate::Gate,
     replays,
 };
@@ -11,19 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use twinbox_core::{Destination, PublishError, PublishErrorKind, Publisher, crash, retry};
+use twinbox_core::{Destination, Publisher, crash};
 use twinbox_sql::{
     Dialect, ErrorKind, Store,
-    log::{Entry, Parked, Reader, ReaderOptions},
+    log::{Entry, Reader, ReaderOptions, Room},
 };
 use uuid::Uuid;
 
-/// Delays up to this are waited for in place; for longer ones a message is put aside.
-const IN_PLACE_MAX: Duration = Duration::from_secs(1);
 /// A destination that nothing was sent to for this long is asked whether it is there.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a message waits for a place for its type.
-const NO_HOME_DELAY: Duration = Duration::from_secs(5);
 
 /// Moves the outbox of one store to one destination. Any number of processes may run the same relay: one
 /// owns the destination at a time, and another takes over when its lease ends.
@@ -43,9 +39,6 @@ pub struct Relay<DB: Dialect> {
     pub(crate) counters: Counters,
     pub(crate) breaker: Breaker,
 }
-
-/// The part of the messages in flight, as its denominator, that has to be free before more are sent.
-const SENT_TOGETHER: usize = 8;
 
 impl<DB: Dialect> Relay<DB> {
     /// A relay with the default options.
@@ -155,7 +148,8 @@ impl<DB: Dialect> Relay<DB> {
         }
         circuit.close(cursor);
         reader.hold(timeout);
-        let mut flight = Flight::default();
+        reader.order(publisher.order());
+        let mut flight = Flight::new(self.options.in_flight);
         let Err(error) = self.relay(&mut reader, &mut *publisher, &mut flight, stop, circuit, gate).await
         else {
             land(&mut reader, &mut flight, &self.counters).await;
@@ -190,26 +184,30 @@ impl<DB: Dialect> Relay<DB> {
                 wait = wait.max(until);
                 0
             });
-            let room = if wait.is_zero() { self.room(flight).min(allowed) } else { 0 };
+            let room = if wait.is_zero() { flight.window.room() } else { Room::NONE };
+            let room = Room { messages: room.messages.min(allowed), ..room };
             let quiet_until = answered_at + HEALTH_INTERVAL;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 Some(ended) = flight.next() => {
-                    let mut next = Some(ended);
-                    while let Some(ended) = next {
-                        self.settle(reader, ended, circuit, gate)?;
-                        next = flight.ready();
+                    let mut silent = Vec::new();
+                    for ended in flight.all(ended) {
+                        self.settle(reader, ended, flight, &mut silent, circuit, gate)?;
+                    }
+                    if !silent.is_empty() {
+                        self.ask(reader, publisher).await?;
+                        // The destination is there: it is these messages.
+                        for (entry, error) in silent {
+                            self.refuse(reader, entry, &error, circuit)?;
+                        }
                     }
                     circuit.delivered();
                     answered_at = Instant::now();
                 }
                 () = tokio::time::sleep(wait), if !wait.is_zero() => {}
                 () = tokio::time::sleep_until(quiet_until.into()), if flight.len() == 0 => {
-                    tokio::select! {
-                        health = publisher.health() => health?,
-                        kept = reader.next(0) => drop(kept?),
-                    }
+                    self.ask(reader, publisher).await?;
                     answered_at = Instant::now();
                 }
                 entries = reader.next(room) => {
@@ -223,6 +221,14 @@ impl<DB: Dialect> Relay<DB> {
             }
         }
         Ok(())
+    }
+
+    /// Asks the destination whether it is there, and keeps the lease meanwhile.
+    async fn ask(&self, reader: &mut Reader<DB>, publisher: &mut dyn Publisher) -> Result<(), Error> {
+        tokio::select! {
+            health = publisher.health() => Ok(health?),
+            kept = reader.next(Room::NONE) => kept.map(drop).map_err(Error::from),
+        }
     }
 
     /// Passes by what the destination does not take.
@@ -243,115 +249,6 @@ impl<DB: Dialect> Relay<DB> {
             reader.settle(entry.ticket);
         }
         entries
-    }
-
-    /// How many messages may go. None until a good part may: sent one by one, each costs a system call.
-    fn room(&self, flight: &Flight) -> usize {
-        let free = self.options.in_flight.saturating_sub(flight.len());
-        if free < self.options.in_flight / SENT_TOGETHER { 0 } else { free }
-    }
-
-    /// Takes note of an answer. An error says that the destination is down.
-    fn settle(
-        &self,
-        reader: &mut Reader<DB>,
-        ended: Ended,
-        circuit: &mut Circuit,
-        gate: &mut Gate,
-    ) -> Result<(), PublishError> {
-        use PublishErrorKind as K;
-        let (destination, Ended { entry, result }) = (self.destination.id(), ended);
-        let error = match result {
-            Ok(receipt) => {
-                crash::point("relay.after_ack");
-                self.counters.note_published(&entry.message, receipt.duplicate, entry.ticket.repeated);
-                if receipt.duplicate && !entry.ticket.repeated {
-                    tracing::warn!(
-                        destination,
-                        message_id = %entry.message.message_id(),
-                        event_id = entry.message.id,
-                        "a duplicate at its first sending: two messages have one id, or the log was restored"
-                    );
-                }
-                gate.opened();
-                reader.settle(entry.ticket);
-                return Ok(());
-            }
-            Err(error) => error,
-        };
-        self.counters.note_error(&error);
-        let attempt = entry.ticket.attempt;
-        if matches!(error.kind(), K::RefusedForNow | K::RefusedForGood | K::NoHome) {
-            self.counters.note_refused();
-        }
-        match error.kind() {
-            K::RefusedForGood => self.give_up(reader, entry, &error, circuit)?,
-            K::RefusedForNow => match self.options.retry.next(attempt, retry::random()) {
-                Some(delay) if delay <= IN_PLACE_MAX => reader.retry(entry, delay),
-                Some(delay) => self.park(reader, entry, Parked::Waiting(delay), attempt, &error),
-                None => self.give_up(reader, entry, &error, circuit)?,
-            },
-            K::NoHome => {
-                let event_type = &entry.message.event_type;
-                if gate.tells(event_type) {
-                    tracing::error!(
-                        destination,
-                        event_type,
-                        code = error.code(),
-                        "{error}: the type waits for one"
-                    );
-                }
-                self.park(reader, entry, Parked::Waiting(NO_HOME_DELAY), attempt.saturating_sub(1), &error);
-            }
-            K::Throttled => {
-                let wait = gate.close(error.retry_after(), Instant::now());
-                tracing::debug!(destination, ?wait, code = error.code(), "{error}");
-                // Not the message's fault, and so no attempt of it.
-                let mut entry = entry;
-                entry.ticket.attempt = attempt.saturating_sub(1);
-                reader.retry(entry, wait);
-            }
-            _ => return Err(error),
-        }
-        Ok(())
-    }
-
-    /// An error: so many are given up that the destination is not trusted.
-    fn give_up(
-        &self,
-        reader: &mut Reader<DB>,
-        entry: Entry,
-        error: &PublishError,
-        circuit: &mut Circuit,
-    ) -> Result<(), PublishError> {
-        circuit.storm.note_dead()?;
-        self.counters.note_dead();
-        let attempt = entry.ticket.attempt;
-        self.park(reader, entry, self.options.on_exhausted.parked(), attempt, error);
-        Ok(())
-    }
-
-    fn park(
-        &self,
-        reader: &mut Reader<DB>,
-        entry: Entry,
-        parked: Parked,
-        attempts: u32,
-        error: &PublishError,
-    ) {
-        self.counters.note_parked();
-        // One line for each dead letter; of waiting ones there may be thousands.
-        let (destination, message_id, code) =
-            (self.destination.id(), entry.message.message_id(), error.code());
-        if matches!(parked, Parked::Waiting(_)) {
-            tracing::debug!(destination, %message_id, code, attempts, "the message is put aside");
-        } else {
-            let event_type = &entry.message.event_type;
-            tracing::error!(
-                destination, %message_id, event_type, code, attempts, ?parked, "{error}; the message is given up"
-            );
-        }
-        reader.park(entry, parked, attempts, error.code());
     }
 }
 

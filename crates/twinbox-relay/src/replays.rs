@@ -53,8 +53,9 @@ async fn execute<DB: Dialect>(
         breaker: live.breaker.clone(),
     };
     let reading = relay.reader_options().replay(replay);
+    let run = live.store.server_run().await?;
     if relay.own(&replay.cursor(), &reading, stop, circuit, gate).await? {
-        live.store.finish_replay(replay.id).await?;
+        live.store.finish_replay(replay.id, run).await?;
         tracing::info!(destination, replay = replay.id, published = relay.counters.published(), "replayed");
     }
     Ok(())

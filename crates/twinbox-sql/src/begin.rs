@@ -86,7 +86,8 @@ impl<DB: Dialect> OwnedTx<DB> {
     /// wrote before doing it again. Every other error means that nothing was written.
     ///
     /// On Postgres a transaction in which a statement failed is rolled back by COMMIT without an error of
-    /// its own; this returns [`ErrorKind::TransactionAborted`] then, where sqlx's `commit` says `Ok`.
+    /// its own; this returns [`ErrorKind::TransactionAborted`] then, where sqlx's `commit` says `Ok`. So it does on SQLite
+    /// after SQLite ended the transaction by itself, on `RAISE(ROLLBACK)` or a full disk.
     pub async fn commit(mut self) -> Result<(), Error> {
         DB::ensure_whole(&mut self.tx).await?;
         self.tx.commit().await.map_err(in_doubt)?;
@@ -99,7 +100,12 @@ impl<DB: Dialect> OwnedTx<DB> {
     ///
     /// # Errors
     /// The connection broke; the database rolls back by itself.
-    pub async fn rollback(self) -> Result<(), Error> {
+    pub async fn rollback(mut self) -> Result<(), Error> {
+        if DB::ONE_WRITER && DB::TransactionManager::get_transaction_depth(&self.tx) > 0 {
+            // If SQLite did it by itself, there has to be something to roll back. Not if sqlx counts none: nobody would end
+            // what this begins.
+            let _ = DB::ensure_whole(&mut self.tx).await;
+        }
         Ok(self.tx.rollback().await?)
     }
 

@@ -5,24 +5,20 @@ mod migrations;
 pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod window;
 
 use migrations::migrations;
 
-pub(crate) use claim::{Claim, Claims, OperationClaim, OperationClaimed};
+pub(crate) use claim::{Claim, Claims, OperationBegun, OperationClaim, OperationClaimed};
+pub(crate) use window::window;
 
-use crate::{
-    Error,
-    log::Window,
-    micros::Micros,
-    migrate::Migration,
-    sql::{Statements, rows, scalar},
-};
+use crate::{Error, micros::Micros, migrate::Migration, sql::Statements};
 use sqlx::{
     ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Pool, Type, database::HasStatementCache,
 };
 use sqlx_core::transaction::TransactionManager as _;
-use std::{cmp::Ordering, time::Duration};
-use twinbox_core::draft::Fields;
+use std::{path::PathBuf, time::Duration};
+use twinbox_core::{Message, draft::Fields};
 use uuid::Uuid;
 
 /// `Self: Implied<T>` carries the bounds on `T` to every user of the trait that asks for it, so callers
@@ -89,9 +85,13 @@ pub trait Dialect:
     const BEGIN: &'static str;
     /// Begins a short transaction that others wait for: it holds a cursor, a partition, a claim. A process that is frozen
     /// in it must not keep its successor out, so the database ends it; nor must one that waits for somebody's open
-    /// transaction.
+    /// transaction. What it writes is acknowledged or built upon, so its commit is flushed.
     #[doc(hidden)]
     const BEGIN_PARK: &'static str;
+    /// Begins a transaction with one statement that may take ten minutes, and is not to go on for longer when nobody
+    /// waits for it. None: there is no such.
+    #[doc(hidden)]
+    const BEGIN_FAR: Option<&'static str>;
     #[doc(hidden)]
     const NUMBERED_BINDS: bool;
     /// One transaction of ours at a time in this process.
@@ -100,12 +100,18 @@ pub trait Dialect:
     /// True; where locks are waited for, the wait is bounded from here to the end of the transaction.
     #[doc(hidden)]
     const BOUNDED: &'static str;
+    /// True, and the commit is not waited for until it is flushed.
+    #[doc(hidden)]
+    const UNFLUSHED: &'static str;
     /// After a `SELECT` by key: nobody else changes the row until the transaction ends.
     #[doc(hidden)]
     const LOCK_ROW: &'static str;
     /// At the end of a `SELECT`: what somebody else is changing is passed by.
     #[doc(hidden)]
     const PASS_BY_LOCKED: &'static str;
+    /// Waits for its turn to lock many messages of the log, and keeps it until the transaction ends. True.
+    #[doc(hidden)]
+    const TURN: &'static str;
     /// The type of a message id.
     #[doc(hidden)]
     const UUID: &'static str;
@@ -113,12 +119,31 @@ pub trait Dialect:
     #[doc(hidden)]
     const JSON: &'static str;
     /// Whether a partition is still its owner's, and stays so until the transaction ends. Binds: consumer, partition,
-    /// epoch, for how many milliseconds the transaction may stand still.
+    /// epoch, run, for how many milliseconds the transaction may stand still.
     #[doc(hidden)]
     const FENCE: &'static str;
     /// Waits until no transaction of the owner before is open. Binds: consumer, partition.
     #[doc(hidden)]
     const FENCE_OUT: Option<&'static str>;
+    /// Which run of the server this is, a number; null when nobody has made it known yet. A crash or a promotion, after
+    /// which commits may be forgotten, begins another.
+    #[doc(hidden)]
+    const RUN: &'static str;
+    /// Makes the run known.
+    #[doc(hidden)]
+    const BEGIN_RUN: Option<&'static str>;
+    /// Whether it is still that run. Bind: its number.
+    #[doc(hidden)]
+    const IS_RUN: &'static str;
+    /// Behind a number: it is one of those in a JSON array. Bind: the array.
+    #[doc(hidden)]
+    const AMONG: &'static str;
+    /// Rows to park as `r`, out of a JSON array. Bind: the array.
+    #[doc(hidden)]
+    const PARKED_ROWS: &'static str;
+    /// Evaluated anywhere in a transaction: its commit is flushed before it is answered, whatever the server is set to.
+    #[doc(hidden)]
+    const FLUSHED: &'static str;
     #[doc(hidden)]
     const NOW: &'static str;
     /// The time that `?` microseconds from now will be.
@@ -126,6 +151,8 @@ pub trait Dialect:
     const AFTER: &'static str;
     #[doc(hidden)]
     const PUBLISH_ALL: &'static str;
+    #[doc(hidden)]
+    const PARK_DELIVERY: &'static str;
     /// What a claim of an operation begins with, inserts from, and returns: waits for who has the key.
     #[doc(hidden)]
     const CLAIM_OPERATION: [&'static str; 3];
@@ -141,7 +168,7 @@ pub trait Dialect:
     /// Deletes webhooks that have expired, the oldest first. Bind: how many at most.
     #[doc(hidden)]
     const PURGE_RECEIPTS: &'static str;
-    /// Deletes keys that have expired, the oldest first, and passes by those that somebody holds. Bind: how many at most.
+    /// Deletes keys that have expired, the oldest first, but none that is held or unfinished. Bind: how many at most.
     #[doc(hidden)]
     const PURGE_OPERATIONS: &'static str;
     /// Deletes claims, the oldest first. Binds: consumer, claimed up to when, of messages up to which
@@ -157,13 +184,15 @@ pub trait Dialect:
     #[doc(hidden)]
     const FORGET_MOVED: Option<&'static str>;
 
-    /// The newest tick, after making one if there is something beyond the last. No binds.
+    /// The newest tick, after making one if it is the asker's and there is something beyond it. The transaction is flushed,
+    /// and with it all that a window up to the tick holds: what is published is not forgotten. Bind: the asker's.
     #[doc(hidden)]
     const NEWEST: &'static str;
-    /// Between which positions the newcomers of a window lie, and the snapshots of its ticks. Binds: p, w.
+    /// Between which positions the newcomers of a window lie, the snapshots of its ticks, and whether nothing in it was
+    /// begun before the first. Binds: p, w.
     #[doc(hidden)]
     const BOUNDS: &'static str;
-    /// The next messages of a window, perhaps not in order. Binds: after, p, w, floor, ceiling, limit. Every
+    /// The next messages of a window, perhaps not in order. Binds: after, p, w, floor, ceiling, limit, run. Every
     /// row starts with whether the window can be read here at all; a row without a position says only that.
     #[doc(hidden)]
     const PAGE: &'static str;
@@ -175,13 +204,13 @@ pub trait Dialect:
     #[doc(hidden)]
     const START_AT: &'static str;
 
-    /// Deletes ticks that every reader is past: of those older than ten minutes one a minute is kept, for
-    /// finding a time in the log. No binds.
+    /// Deletes ticks that nobody will ask for: of those older than 10 s one a second is kept, of those older than an
+    /// hour one a minute, for finding a time in the log, and those that cursors name. No binds.
     #[doc(hidden)]
     const THIN: Option<&'static str>;
 
-    /// Deletes messages that every reader but the detached ones has settled, that are older than `?` microseconds and not put aside,
-    /// `?` at a time.
+    /// Deletes messages that every reader but the detached ones has settled, that are older than `?` microseconds and
+    /// not put aside, `?` at a time.
     #[doc(hidden)]
     const PURGE: &'static str;
     /// Deletes the ticks that only deleted messages lie before. Bind: the age.
@@ -199,8 +228,8 @@ pub trait Dialect:
     /// How many messages a reader has not settled, at most so many, and the age of the oldest in microseconds.
     #[doc(hidden)]
     const BACKLOG: &'static str;
-    /// What a look at the messages `o` that a cursor has settled begins with (binds: p, w), the condition that it has (bind:
-    /// its position), what a replay of them begins behind, and the condition that it has not.
+    /// What a look at the messages `o` that a cursor has settled begins with (binds: p, w), the condition that it has
+    /// (bind: its position), what a replay of them begins behind, and the condition that it has not.
     #[doc(hidden)]
     const SETTLED: [&'static str; 4];
     /// Keeps ticks from being thinned until the transaction ends.
@@ -248,6 +277,17 @@ pub trait Dialect:
         messages: Vec<Fields>,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// Parks deliveries of a partition in the order given, each to be tried not before its delay is over. One that is there
+    /// already stays as it is.
+    #[doc(hidden)]
+    fn park_deliveries(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        consumer: &str,
+        partition: u32,
+        deliveries: &[(&Message, Duration)],
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Holds a lock on a key until the transaction ends, where writers can overlap.
     #[doc(hidden)]
     fn lock_key(
@@ -256,7 +296,11 @@ pub trait Dialect:
         key: &str,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Fails where COMMIT would roll back and say nothing.
+    /// The file that a pool opens, if one is all there is to the database.
+    #[doc(hidden)]
+    fn file_of(pool: &sqlx::Pool<Self>) -> Option<PathBuf>;
+
+    /// Fails where COMMIT would roll back and say nothing, or has nothing to commit.
     #[doc(hidden)]
     fn ensure_whole(conn: &mut Self::Connection) -> impl Future<Output = Result<(), Error>> + Send;
 
@@ -281,8 +325,8 @@ pub trait Dialect:
         statements: &Statements,
         claim: &OperationClaim<'_>,
     ) -> impl Future<Output = Result<OperationClaimed<Self::Guard>, Error>> + Send;
-    /// Marks a transaction that has written as one that only Twinbox may commit, and that ends when its process says nothing
-    /// for so long.
+    /// Marks a transaction that has written as one that only Twinbox may commit, and that ends when its process says
+    /// nothing for so long.
     #[doc(hidden)]
     fn guard(
         conn: &mut Self::Connection,
@@ -351,47 +395,5 @@ pub(crate) fn transaction_ended() -> Error {
     Error::new(
         crate::ErrorKind::TransactionEnded,
         "the handler ran COMMIT or ROLLBACK, or put another connection in the place of its own",
-    )
-}
-
-/// The window after `p`, if there is one.
-pub(crate) async fn next_window<DB: Dialect>(
-    conn: &mut DB::Connection,
-    statements: &Statements,
-    p: i64,
-) -> Result<Option<Window>, Error> {
-    let newest: i64 = scalar::<DB, i64>(&statements.log_newest).fetch_one(&mut *conn).await?;
-    match newest.cmp(&p) {
-        Ordering::Less => Err(tick_lost()),
-        Ordering::Equal => Ok(None),
-        Ordering::Greater => window::<DB>(conn, statements, p, newest).await.map(Some),
-    }
-}
-
-/// The window between two ticks.
-pub(crate) async fn window<DB: Dialect>(
-    conn: &mut DB::Connection,
-    statements: &Statements,
-    p: i64,
-    w: i64,
-) -> Result<Window, Error> {
-    type Bounds = (Option<i64>, Option<i64>, Option<String>, Option<String>);
-    let bounds = rows::<DB, Bounds>(&statements.log_bounds);
-    // From the beginning everything is a newcomer, and there may be a lot of it.
-    let from_tick = if p == 0 { w } else { p };
-    let (floor, ceiling, from, to) = bounds.bind(from_tick).bind(w).fetch_one(conn).await?;
-    let (Some(from), Some(to)) = (from, to) else { return Err(tick_lost()) };
-    if p == 0 {
-        return Ok(Window { p, w, floor: 0, ceiling: i64::MAX, from, to });
-    }
-    Ok(Window { p, w, floor: floor.unwrap_or(i64::MAX), ceiling: ceiling.unwrap_or(0), from, to })
-}
-
-/// The database forgot what it had committed, as a standby can that was promoted: what comes next under the
-/// same id is another snapshot. Reading again from the cursor's row is right, whatever it says.
-pub(crate) fn tick_lost() -> Error {
-    Error::new(
-        crate::ErrorKind::LeaseLost,
-        "the database lost a tick that was read by: starting over from the cursor",
     )
 }

@@ -73,7 +73,9 @@ impl Error {
     /// that will be promoted.
     pub fn is_transient(&self) -> bool {
         match self.kind {
-            ErrorKind::Database => self.is_contention() || self.sql().is_some_and(is_outage),
+            ErrorKind::Database => {
+                self.is_contention() || self.sql().is_some_and(|e| is_outage(e) || is_passing(e))
+            }
             ErrorKind::Busy | ErrorKind::Standby | ErrorKind::LeaseLost | ErrorKind::CommitUnknown => true,
             _ => false,
         }
@@ -104,6 +106,12 @@ pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
                     || s.starts_with("57P")
                     || ["53100", "53300", "25006", "25P03"].contains(&s.as_ref()))
         })
+}
+
+/// Neither says that the database is away nor that the same will fail again: a statement that took too long or was
+/// cancelled, memory that was short, a transaction that the database ended because it took too long.
+fn is_passing(error: &sqlx::Error) -> bool {
+    sqlstate(error).is_some_and(|s| ["57014", "53200", "25P04"].contains(&s.as_ref()))
 }
 
 /// A proxy whose server is away takes a connection and closes it. sqlx 0.9 reads that end as an answer.

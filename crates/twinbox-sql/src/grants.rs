@@ -3,10 +3,13 @@ use crate::{
     Dialect, Error, ErrorKind, Store,
     connection::Connection,
     sql::{Statement, scalar},
+    store::check_namespace,
 };
 use std::str::FromStr;
 
 const PAGE: &str = include_str!("../GRANTS.md");
+/// Postgres cuts longer names.
+const ROLE_BYTES_MAX: usize = 63;
 
 /// What a role is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,12 +44,64 @@ impl FromStr for Role {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Producer, Self::Runtime, Self::Keeper, Self::Operator, Self::Redactor];
-        let found = all.into_iter().find(|role| role.as_str() == text);
+        let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
         found.ok_or_else(|| {
             format!("no role {text:?}: write `producer`, `runtime`, `keeper`, `operator` or `redactor`")
         })
     }
+}
+
+impl Role {
+    const ALL: [Self; 5] = [Self::Producer, Self::Runtime, Self::Keeper, Self::Operator, Self::Redactor];
+
+    /// Its name on the page.
+    fn documented(self) -> String {
+        format!("shop_{}", self.as_str())
+    }
+}
+
+/// The statements of the page.
+fn page() -> impl Iterator<Item = &'static str> {
+    let sql = PAGE.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
+    sql.split(';').filter(|statement| statement.contains("GRANT "))
+}
+
+/// The statements of `GRANTS.md` for a namespace and for database roles by name, each with what it is for. Without
+/// roles: all of the page, with the names that stand there. Whoever owns the tables runs them, after every migration.
+/// They create no role and take no right away.
+///
+/// # Errors
+/// [`ErrorKind::Configuration`]: the namespace is not a plain lower-case identifier, or the name of a role is empty,
+/// longer than Postgres takes, or has a NUL.
+pub fn grants_sql(namespace: &str, roles: &[(String, Role)]) -> Result<String, Error> {
+    check_namespace(namespace)?;
+    let documented;
+    let roles = if roles.is_empty() {
+        documented = Role::ALL.map(|role| (role.documented(), role));
+        &documented
+    } else {
+        roles
+    };
+    if let Some((name, _)) =
+        roles.iter().find(|(name, _)| name.is_empty() || name.len() > ROLE_BYTES_MAX || name.contains('\0'))
+    {
+        let what = format!("the role name {name:?} must have 1 to {ROLE_BYTES_MAX} bytes and no NUL");
+        return Err(Error::new(ErrorKind::Configuration, what));
+    }
+    let mut out = String::new();
+    for statement in page() {
+        let Some((what, granted)) = statement.rsplit_once("TO ") else { continue };
+        let granted = Vec::from_iter(granted.split(',').map(str::trim));
+        let to = roles.iter().filter(|(_, role)| granted.contains(&role.documented().as_str()));
+        let to = Vec::from_iter(to.map(|(name, _)| format!("\"{}\"", name.replace('"', "\"\""))));
+        if !to.is_empty() {
+            let schema = format!("\"{namespace}\"");
+            let what = what.replace("SCHEMA twinbox", &format!("SCHEMA {schema}"));
+            let what = what.replace("twinbox.", &format!("{schema}."));
+            out += &format!("{}TO {};\n", what.trim_start(), to.join(", "));
+        }
+    }
+    Ok(out)
 }
 
 /// One right on one object.
@@ -61,10 +116,9 @@ struct Right<'a> {
 
 /// The rights of a role, by the statements of the page.
 fn rights(role: Role) -> Vec<Right<'static>> {
-    let sql = PAGE.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
-    let name = format!("shop_{}", role.as_str());
+    let name = role.documented();
     let mut rights = Vec::new();
-    for statement in sql.split(';') {
+    for statement in page() {
         let Some((_, grant)) = statement.split_once("GRANT ") else { continue };
         let Some((what, rest)) = grant.split_once(" ON ") else { continue };
         let Some((objects, roles)) = rest.split_once("TO ") else { continue };
@@ -154,19 +208,40 @@ mod tests {
     #[test]
     fn the_page_is_read_as_it_stands() {
         let has = |role, privilege, column, table| rights(role).contains(&Right { privilege, column, table });
-        assert!(has(Role::Producer, "INSERT", None, Some("outbox")));
+        assert!(has(Role::Producer, "INSERT", Some("payload"), Some("outbox")));
+        for column in [None, Some("position"), Some("txid")] {
+            assert!(!has(Role::Producer, "INSERT", column, Some("outbox")), "{column:?}");
+        }
         assert!(has(Role::Producer, "SELECT", Some("message_id"), Some("delayed")));
         assert!(!has(Role::Producer, "SELECT", None, Some("outbox")));
         assert!(has(Role::Runtime, "UPDATE", Some("died_at"), Some("dead_letters")));
         assert!(has(Role::Operator, "SELECT", None, Some("delayed")));
         assert!(has(Role::Redactor, "UPDATE", Some("updated_at"), Some("idempotency_keys")));
-        let all = [Role::Producer, Role::Runtime, Role::Keeper, Role::Operator, Role::Redactor];
-        for role in all {
+        for role in Role::ALL {
             let rights = rights(role);
             assert!(rights.iter().any(|right| right.privilege == "USAGE"), "{role:?}");
             assert!(rights.len() > 5, "{role:?}: {rights:?}");
             let known = ["USAGE", "SELECT", "INSERT", "UPDATE", "DELETE"];
             assert!(rights.iter().all(|right| known.contains(&right.privilege)), "{rights:?}");
+        }
+    }
+
+    #[test]
+    fn grants_are_for_the_roles_and_the_namespace_that_are_named() {
+        let roles = [("web".to_owned(), Role::Producer), ("o\"dd".to_owned(), Role::Producer)];
+        let sql = grants_sql("my_events", &roles).unwrap();
+        assert!(sql.starts_with("GRANT USAGE ON SCHEMA \"my_events\" TO \"web\", \"o\"\"dd\";\n"), "{sql}");
+        assert!(
+            !sql.contains("shop_") && !sql.contains("twinbox.") && !sql.contains("\"my_events\".ticks"),
+            "{sql}"
+        );
+        let all = grants_sql("twinbox", &[]).unwrap();
+        assert_eq!(all.matches("GRANT ").count(), page().count());
+        for (namespace, role) in
+            [("My", "web"), ("a\"; DROP", "web"), ("twinbox", ""), ("twinbox", &"x".repeat(64))]
+        {
+            let refused = grants_sql(namespace, &[(role.to_owned(), Role::Keeper)]).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Configuration, "{namespace} {role}");
         }
     }
 }

@@ -1,7 +1,9 @@
 //! A transaction that the code in it cannot end.
-use crate::{BatchTx, Dialect, Error, OwnedTx, Tx, scope::Scope};
+use crate::{BatchTx, Dialect, Error, OwnedTx, Tx, error::is_outage, scope::Scope};
 use std::time::Duration;
 
+/// How long the database may take to say that it is there.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How long a rollback is waited for.
 const ROLLBACK_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -27,6 +29,15 @@ impl<DB: Dialect> Guarded<DB> {
 
     pub(crate) fn connection(&mut self) -> &mut DB::Connection {
         self.tx.connection()
+    }
+
+    pub(crate) async fn answers(&mut self) -> bool {
+        let asked = sqlx::raw_sql("SELECT 1").execute(&mut *self.tx);
+        match tokio::time::timeout(ANSWER_MAX, asked).await {
+            Ok(Err(error)) => error.as_database_error().is_some() && !is_outage(&error),
+            Ok(Ok(_)) => true,
+            Err(_) => false,
+        }
     }
 
     /// Before [`commit`](Self::commit), and after the last statement that is not the runtime's.

@@ -50,6 +50,12 @@ impl HandlerError {
         self.disposition == Disposition::Retry && self.sqlstate().is_some_and(is_contention)
     }
 
+    /// The same, knowing that the database of the transaction is there: what is away is another one.
+    #[doc(hidden)]
+    pub fn of_something_else(self) -> Self {
+        Self { outage: false, ..self }
+    }
+
     /// The database went away: says nothing about the message, so not counted.
     pub fn is_outage(&self) -> bool {
         self.disposition == Disposition::Retry && self.outage

@@ -14,9 +14,10 @@ pub use redrive::{REDRIVE_ATTEMPTS, Redriven};
 pub use superseded::Superseded;
 
 use crate::{
-    BatchTx, Dialect, Error, ErrorKind, Fence, OwnedTx, Store, Tx,
+    BatchTx, ClaimFence, Dialect, Error, ErrorKind, OwnedTx, Store, Tx,
     dialect::{Claim, Claims},
     guarded::Guarded,
+    handled,
     micros::Micros,
     scope::{Cause, Scope},
     sql::query,
@@ -78,11 +79,13 @@ impl<DB: Dialect> Attempt<DB> {
 
     /// The transaction as a handler gets it.
     pub fn tx(&mut self) -> Tx<'_, DB> {
+        handled::begin(self.tx.connection());
         self.tx.tx()
     }
 
     /// The transaction as a handler of batches gets it.
     pub fn batch_tx(&mut self) -> BatchTx<'_, DB> {
+        handled::begin(self.tx.connection());
         self.tx.batch_tx()
     }
 
@@ -111,6 +114,11 @@ impl<DB: Dialect> Attempt<DB> {
                 .await?;
         }
         Ok(())
+    }
+
+    /// Whether the database still answers in this transaction, be it with a refusal.
+    pub async fn answers(&mut self) -> bool {
+        self.tx.answers().await
     }
 
     /// Rolls back the claim and everything the handler wrote. Errors are left to the database, which rolls
@@ -144,13 +152,14 @@ impl<DB: Dialect> Store<DB> {
         self.claim_behind(None, consumer, message, redelivered).await
     }
 
-    /// The same behind the fence of a partition, if there is one: it stays this owner's until the transaction ends.
+    /// The same behind a fence, if there is one.
     ///
     /// # Errors
-    /// As [`claim`](Self::claim), and [`ErrorKind::LeaseLost`]: the partition is another's.
+    /// As [`claim`](Self::claim), and [`ErrorKind::LeaseLost`]: the partition is another's, or the server started
+    /// anew.
     pub async fn claim_behind(
         &self,
-        fence: Option<Fence>,
+        fence: Option<ClaimFence>,
         consumer: &str,
         message: &Message,
         redelivered: bool,
@@ -207,15 +216,17 @@ impl<DB: Dialect> Store<DB> {
 
     async fn begin_claims(
         &self,
-        fence: Option<Fence>,
+        fence: Option<ClaimFence>,
         consumer: &str,
         messages: &[Message],
         redelivered: bool,
         letter: Option<&Redriven>,
     ) -> Result<Begun<DB>, Error> {
         let mut tx = self.begin().await?;
-        if let Some(fence) = fence {
-            self.hold_fence(tx.connection(), consumer, fence).await?;
+        match fence {
+            Some(ClaimFence::Partition(fence)) => self.hold_fence(tx.connection(), consumer, fence).await?,
+            Some(ClaimFence::Run(run)) => self.check_run(tx.connection(), run).await?,
+            None => {}
         }
         if let Some(letter) = letter
             && !self.unbury(tx.connection(), consumer, letter).await?

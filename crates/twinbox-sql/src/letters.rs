@@ -1,7 +1,13 @@
 //! Dead letters of relays and consumers alike: what is there, by what it has in common, and what is to become of it.
 //!
 //! A consumer's letter is a message with its error, a relay's a message that its destination refused.
-use crate::{Dialect, Error, ErrorKind, Store, micros::Micros, replay::unsigned, sql::query, text::hex};
+use crate::{
+    Dialect, Error, ErrorKind, Store,
+    micros::{Micros, micros},
+    replay::unsigned,
+    sql::query,
+    text::hex,
+};
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
@@ -254,8 +260,7 @@ impl<DB: Dialect> Store<DB> {
     /// The database refused or is away.
     pub async fn redrive_letters(&self, letters: &[LetterId], spacing: Duration) -> Result<u64, Error> {
         let statements = self.statements();
-        let delays =
-            (0u32..).map(|n| i64::try_from(spacing.saturating_mul(n).as_micros()).unwrap_or(i64::MAX));
+        let delays = (0u32..).map(|n| micros(spacing.saturating_mul(n)));
         let delayed: Vec<_> = letters.iter().zip(delays).collect();
         let mut redriven = 0;
         for some in delayed.chunks(CHANGED_AT_ONCE) {

@@ -8,29 +8,30 @@
 //!
 //! [`Reader`] is the one engine: a relay puts a destination at its end, an embedded consumer
 //! ([`LogTransport`]) a handler.
-mod cursor;
-mod dead_letter;
+pub(crate) mod cursor;
+pub(crate) mod dead_letter;
 mod driver;
-mod lanes;
+pub(crate) mod look;
 mod page;
 mod parked;
-mod parking;
 #[doc(hidden)]
 pub mod plans;
 mod reader;
 mod replayed;
 mod replays;
 pub(crate) mod source;
-mod task;
+pub(crate) mod task;
 mod unblock;
+mod write;
 
+pub use crate::parking::{PARKED_MAX, Parked};
 pub use dead_letter::DEAD_LETTER;
-pub use lanes::{Entry, Ticket};
 pub use parked::ParkedMessage;
-pub use parking::{PARKED_MAX, Parked};
 pub use reader::Reader;
+pub(crate) use reader::lease_lost;
 pub use replays::REPLAY_LOOK_INTERVAL;
 pub use source::LogTransport;
+pub use twinbox_core::lanes::{Entry, Room, Ticket};
 
 use replayed::Replayed;
 use std::{sync::Arc, time::Duration};
@@ -46,9 +47,18 @@ pub struct Window {
     pub(crate) floor: i64,
     /// No newcomer has a higher one.
     pub(crate) ceiling: i64,
+    /// Nothing became visible that was begun before the first.
+    pub(crate) is_late_free: bool,
     /// The snapshots of the two ticks.
     pub(crate) from: String,
     pub(crate) to: String,
+}
+
+impl Window {
+    /// Whether there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_late_free && self.floor >= self.ceiling
+    }
 }
 
 /// Everything up to tick `p`, and between `p` and `w` everything up to `position`, is settled.
@@ -89,12 +99,12 @@ pub struct ReaderOptions {
 
 /// Messages that one page holds at most.
 pub const PAGE_MAX: usize = 2000;
-/// Bytes of payload after which pages become smaller.
+/// Bytes after which pages become smaller, headers included.
 pub const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Messages that are read and not yet handed out.
 pub const BUFFERED_MAX: usize = 10_000;
-/// Bytes of payload that are read and not yet handed out, give or take a page.
-pub const BUFFERED_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes that are read and not yet handed out, headers included, give or take a page.
+pub const BUFFERED_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Messages between the lowest unfinished one and the newest that was read.
 pub const READ_AHEAD_MAX: usize = 50_000;
 /// How often ticks that nobody will ask for are deleted.
@@ -136,7 +146,7 @@ impl ReaderOptions {
         Self { partitions, ..self }
     }
 
-    /// Whether messages can be put aside with [`Reader::park`], and those that are come back when they are due.
+    /// Whether messages can be parked with [`Reader::park`], and those that are come back when they are due.
     pub fn parking(self, parking: bool) -> Self {
         Self { parking, ..self }
     }

@@ -17,7 +17,8 @@ pub struct Migration {
 
 impl<DB: Dialect> Store<DB> {
     /// Brings the tables up to this program's version, in one transaction. Run twice, or by five processes
-    /// at once, it does the work once; killed half-way, it has done nothing.
+    /// at once, it does the work once; killed half-way, it has done nothing. Where nothing is to be done it only reads, and
+    /// waits for no writer.
     ///
     /// Needs the right to create tables. A service that must not have it prints
     /// [`migrations_sql`](Self::migrations_sql) for whoever does; what it needs to run is in `GRANTS.md`, beside
@@ -28,6 +29,9 @@ impl<DB: Dialect> Store<DB> {
     pub async fn migrate(&self) -> Result<(), Error> {
         let statements = self.statements();
         self.check_pooler().await?;
+        if self.is_up_to_date().await? {
+            return self.check().await;
+        }
         let mut tx = self.begin().await?;
         if let Some(lock) = DB::MIGRATION_LOCK {
             sqlx::raw_sql(lock).execute(&mut *tx).await?;
@@ -47,11 +51,26 @@ impl<DB: Dialect> Store<DB> {
                 .bind(migration.compatible_from)
                 .execute(&mut *tx)
                 .await?;
-            tracing::info!(version, name = migration.name, "migrated");
+            tracing::info!(schema = statements.namespace, version, name = migration.name, "migrated");
         }
         query::<DB>(&statements.set_service).bind(self.service().to_owned()).execute(&mut *tx).await?;
         tx.commit().await?;
         self.check().await
+    }
+
+    /// Asked first, so that a start neither waits for a writer nor needs the right to make a schema.
+    async fn is_up_to_date(&self) -> Result<bool, Error> {
+        let mut conn = self.connection().await?;
+        let found = self.version_found(&mut conn).await;
+        // Behind a pooler it is a transaction, which an error has ended.
+        if !found.as_ref().is_err_and(|error| error.kind() == ErrorKind::Schema) {
+            conn.done().await?;
+        }
+        match found {
+            Ok(found) => Ok(found.version >= Self::NEWEST_SCHEMA),
+            Err(error) if error.kind() == ErrorKind::Schema => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// What [`migrate`](Self::migrate) runs on an empty database, for review or for other tools.

@@ -5,6 +5,7 @@
 //! | [`Store::operation`] | runs a closure once for a key, and answers with what it returned ever after |
 //! | [`Store::begin_operation`] | the same in parts: an open transaction, or what became of the operation before |
 //! | [`Store::lease_operation`] | for what has to call others half-way: the key is held without a transaction |
+//! | [`Store::unfinished_operations`] | what has called somebody, or may have, and never ended |
 //! | [`Store::purge_operations`] | deletes what nobody needs to remember |
 //! | [`Store::erase_operations`] | blanks what is kept of a tenant or of one of its principals |
 //!
@@ -12,13 +13,18 @@
 //! operation that is dropped or given up leaves its key free.
 mod claim;
 mod codec;
+mod compare;
 mod erase;
 mod lease;
 mod purge;
 mod run;
+pub(crate) mod statements;
+mod token;
+mod unfinished;
 
 pub use lease::Lease;
 pub use run::{OperationError, Outcome};
+pub use unfinished::{UNFINISHED_MAX, Unfinished};
 
 use crate::{
     Dialect, Error, ErrorKind, Store, Tx,
@@ -29,10 +35,11 @@ use crate::{
     sql::query,
     text::{hex, text},
 };
+use compare::Comparison;
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 use std::{fmt, sync::Arc, time::Duration};
-use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted, id};
+use twinbox_core::{FingerprintAlgorithm, Fingerprinted, id};
 use uuid::Uuid;
 
 /// Whose key it is, and for what: keys of others and of other operations are other keys.
@@ -40,7 +47,7 @@ use uuid::Uuid;
 pub struct OperationKey {
     /// Whose data it is about. Empty where there is only one tenant.
     pub tenant: String,
-    /// Who asks: a name that stays when credentials change. Empty where it does not matter.
+    /// The caller, by a name that stays when credentials change. Empty where it does not matter.
     pub principal: String,
     /// All of a tenant share their keys. Whoever uses the key of another then gets [`Begun::Mismatch`].
     pub is_shared: bool,
@@ -66,10 +73,11 @@ impl OperationKey {
         hash.finalize().into()
     }
 
-    /// The id for what the operation makes, as [`id::domain`] derives it: as a primary key it is a second guard, which
-    /// holds longer than the key is remembered. See [`insert_or_existing`](crate::insert_or_existing).
-    pub fn domain_id(&self) -> Uuid {
-        id::domain(self.parts())
+    /// The id for what the operation makes at `service`, as [`id::domain`] derives it: as a primary key it is a second
+    /// guard, which holds longer than the key is remembered. See [`insert_or_existing`](crate::insert_or_existing).
+    pub fn domain_id(&self, service: &str) -> Uuid {
+        let [tenant, principal, scope, key] = self.parts();
+        id::domain([service.as_bytes(), tenant, principal, scope, key])
     }
 }
 
@@ -311,7 +319,7 @@ impl<DB: Dialect> Store<DB> {
 
 /// A row.
 struct Known {
-    algorithm: String,
+    compared: String,
     hash: Vec<u8>,
     principal: String,
     has_expired: bool,
@@ -336,18 +344,18 @@ impl Kept {
 }
 
 impl Known {
-    /// The algorithm of an earlier release counts, so that a deployment makes nobody's retry a mismatch.
-    fn algorithm(&self) -> Option<FingerprintAlgorithm> {
-        FingerprintAlgorithm::named(&self.algorithm)
+    /// That of an earlier release counts, so that a deployment makes nobody's retry a mismatch.
+    fn comparison(&self) -> Option<Comparison<'static>> {
+        Comparison::stored(&self.compared)
     }
 
     fn is_of(&self, key: &OperationKey, what: Fingerprinted<'_>) -> bool {
-        let asked = self.algorithm().map(|algorithm| Fingerprint::of(algorithm, what));
+        let asked = self.comparison().map(|comparison| comparison.of(what));
         // Of a key that is not shared the slot tells the principal, whose name may be erased.
         let is_erased = self.principal.is_empty() && !key.is_shared;
         (is_erased || text(&key.principal) == self.principal)
-            && asked.is_some_and(|asked| {
-                asked.algorithm().as_str() == self.algorithm && asked.digest()[..] == self.hash[..]
+            && asked.is_some_and(|(asked, compared)| {
+                compared == self.compared && asked.digest()[..] == self.hash[..]
             })
     }
 }
@@ -374,7 +382,7 @@ async fn find<DB: Dialect>(
     };
     Ok(Some(Known {
         hash: row.try_get(0)?,
-        algorithm: row.try_get(1)?,
+        compared: row.try_get(1)?,
         principal: row.try_get(2)?,
         has_expired: row.try_get(10)?,
         answer: (status != "pending").then_some(Kept { answer, codec_headers }),
@@ -384,5 +392,5 @@ async fn find<DB: Dialect>(
 /// What is published in the transaction of an operation has fresh ids: the same key may be used again when it has
 /// expired, and what is published then is not what was published before.
 fn scope(statements: &Arc<Statements>, key: &OperationKey) -> Scope {
-    Scope::of_operation(statements.clone(), key.domain_id())
+    Scope::of_operation(statements.clone(), key.domain_id(&statements.service))
 }

@@ -1,5 +1,5 @@
 use crate::{
-    Dialect, Error, InTransaction, Store, codec,
+    Dialect, Error, ErrorKind, InTransaction, Store, codec, handled,
     micros::Micros,
     row,
     scope::Scope,
@@ -44,6 +44,8 @@ impl<DB: Dialect> Outbox<DB> {
     ///
     /// # Errors
     /// The event breaks a bound or the codec refused it, and nothing was written; or the database refused.
+    /// [`ErrorKind::Configuration`]: a handler published by a [`BatchTx`](crate::BatchTx), or by a transaction of sqlx that
+    /// it has begun inside of its own; nothing was written, and the error says what to write.
     // Not `async fn`: with an opaque return type a pool in the place of `tx` is three errors, not one.
     pub fn publish<'a, E: Event>(
         &'a self,
@@ -81,6 +83,7 @@ impl<DB: Dialect> Outbox<DB> {
         let (conn, scope) = tx.parts();
         Box::pin(async move {
             let draft = Draft::of(event)?;
+            check_cause::<DB>(conn, scope.as_deref())?;
             if let Some(key) = &draft.fields.key {
                 DB::lock_key(conn, &self.statements, key).await?;
             }
@@ -100,6 +103,7 @@ impl<DB: Dialect> Outbox<DB> {
     ) -> BoxFuture<'a, Result<Vec<MessageId>, Error>> {
         let (conn, scope) = tx.parts();
         Box::pin(async move {
+            check_cause::<DB>(conn, scope.as_deref())?;
             let mut ids = Vec::with_capacity(drafts.len());
             let mut messages: Vec<Fields> = Vec::with_capacity(drafts.len());
             let mut delayed = Vec::new();
@@ -126,10 +130,27 @@ pub(crate) async fn insert<DB: Dialect>(
     statements: &Statements,
     draft: Draft,
 ) -> Result<MessageId, Error> {
+    check_cause::<DB>(conn, scope.as_deref())?;
     let fields = prepare(statements, scope, vec![draft])?.swap_remove(0);
     let id = message_id(statements, &fields);
     write::<DB>(conn, statements, fields).await?;
     Ok(id)
+}
+
+/// What a handler publishes needs a cause, from which its id follows: another run would publish it once more.
+fn check_cause<DB: Dialect>(conn: &DB::Connection, scope: Option<&Scope>) -> Result<(), Error> {
+    let what = match scope {
+        Some(scope) if scope.is_of_batch => {
+            "what is published in a batch is caused by one of its messages: write \
+             `tx.caused_by(&delivery).publish(&event)`, or `outbox.publish(&mut tx.caused_by(&delivery), &event)`"
+        }
+        None if handled::is_handled(conn) => {
+            "a transaction of sqlx that was begun inside of a handler's knows nothing of the delivery: write \
+             `tx.publish(&event)`, and `tx.savepoint(async |tx| …)` for what is to be undone by itself"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Configuration, what))
 }
 
 /// What is to be written: complete, encoded, and within its bounds. If one is not, none counts as published.

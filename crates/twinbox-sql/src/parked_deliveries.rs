@@ -2,23 +2,12 @@
 use crate::{
     Dialect, Error, Fence, Store,
     micros::Micros,
-    row,
     sql::{query, scalar},
     text::text,
 };
 use sqlx::Row as _;
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 use twinbox_core::{Message, MessageId, Timestamp};
-
-/// A delivery that was put aside.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ParkedDelivery {
-    /// Which row; within a key in the order of delivery.
-    pub id: i64,
-    /// The message, whole.
-    pub message: Message,
-}
 
 /// What is told of a delivery that was put aside without reading its message.
 #[derive(Debug, Clone)]
@@ -94,104 +83,23 @@ impl<DB: Dialect> Store<DB> {
         fence: Fence,
         deliveries: &[(Message, Duration)],
     ) -> Result<(), Error> {
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
         self.hold_fence(tx.connection(), consumer, fence).await?;
-        for (m, delay) in deliveries {
-            let plain = |s: &str| text(s).into_owned();
-            let optional = |s: &Option<String>| s.as_deref().map(plain);
-            query::<DB>(&self.statements().park_delivery)
-                .bind(consumer.to_owned())
-                .bind(i64::from(fence.partition))
-                .bind(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX))
-                .bind(m.message_id().as_uuid())
-                .bind(m.sequence.and_then(|n| i64::try_from(n).ok()))
-                .bind(plain(&m.id))
-                .bind(plain(&m.source))
-                .bind(plain(&m.event_type))
-                .bind(i64::from(m.version))
-                .bind(optional(&m.key))
-                .bind(optional(&m.subject))
-                .bind(Micros(m.time))
-                .bind(optional(&m.correlation_id))
-                .bind(optional(&m.causation_id))
-                .bind(optional(&m.traceparent))
-                .bind(plain(&m.content_type))
-                .bind(row::headers(&m.headers))
-                .bind(m.payload.to_vec())
-                .execute(tx.connection())
-                .await?;
-        }
+        let all = Vec::from_iter(deliveries.iter().map(|(message, delay)| (message, *delay)));
+        DB::park_deliveries(tx.connection(), self.statements(), consumer, fence.partition, &all).await?;
         tx.commit().await
     }
 
-    /// The keys of a partition that have deliveries put aside. None among them: deliveries without a key.
+    /// How many bytes of payload are parked of a partition.
     ///
     /// # Errors
     /// The database refused or is away.
-    pub async fn parked_delivery_keys(
-        &self,
-        consumer: &str,
-        partition: u32,
-    ) -> Result<HashSet<Option<String>>, Error> {
+    pub async fn parked_bytes(&self, consumer: &str, partition: u32) -> Result<usize, Error> {
         let mut conn = self.connection().await?;
-        let keys = scalar::<DB, Option<String>>(&self.statements().deliveries_keys)
-            .bind(consumer.to_owned())
-            .bind(i64::from(partition))
-            .fetch_all(&mut *conn)
-            .await?;
+        let bytes = scalar::<DB, i64>(&self.statements().deliveries_bytes);
+        let bytes = bytes.bind(consumer.to_owned()).bind(i64::from(partition)).fetch_one(&mut *conn).await?;
         conn.done().await?;
-        Ok(keys.into_iter().collect())
-    }
-
-    /// Deliveries of a partition that are due: of each key the first.
-    ///
-    /// # Errors
-    /// The database refused or is away.
-    pub async fn due_deliveries(
-        &self,
-        consumer: &str,
-        partition: u32,
-        limit: u32,
-    ) -> Result<Vec<ParkedDelivery>, Error> {
-        let mut conn = self.connection().await?;
-        let rows = query::<DB>(&self.statements().deliveries_due)
-            .bind(consumer.to_owned())
-            .bind(i64::from(partition))
-            .bind(i64::from(limit))
-            .fetch_all(&mut *conn)
-            .await?;
-        conn.done().await?;
-        let read = |row| {
-            let message = row::message::<DB>(row, 1, "", row.try_get(14)?)?;
-            Ok(ParkedDelivery { id: row.try_get(0)?, message })
-        };
-        rows.iter().map(read).collect()
-    }
-
-    /// Tries a delivery again, not before `delay`.
-    ///
-    /// # Errors
-    /// The database refused or is away: it is due as before.
-    pub async fn delay_delivery(&self, id: i64, delay: Duration) -> Result<(), Error> {
-        let _permit = self.write_permit().await?;
-        let mut conn = self.connection().await?;
-        query::<DB>(&self.statements().delivery_waits)
-            .bind(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX))
-            .bind(id)
-            .execute(&mut *conn)
-            .await?;
-        conn.done().await
-    }
-
-    /// A delivery is done with, and the next of its key due in its time.
-    ///
-    /// # Errors
-    /// The database refused or is away: it is tried again, and the inbox will know it.
-    pub async fn unpark_delivery(&self, id: i64) -> Result<(), Error> {
-        let _permit = self.write_permit().await?;
-        let mut conn = self.connection().await?;
-        query::<DB>(&self.statements().delivery_done).bind(id).execute(&mut *conn).await?;
-        conn.done().await
+        Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
     /// How many deliveries of a consumer are put aside.

@@ -5,6 +5,7 @@
 //! written. So of two processes that both believe to be the owner only the later one commits.
 use crate::{
     Dialect, Error, ErrorKind, Store,
+    micros::micros,
     sql::{query, scalar},
 };
 use sqlx::Row as _;
@@ -19,6 +20,8 @@ pub struct Fence {
     pub partition: u32,
     /// Grows with each takeover.
     pub epoch: i64,
+    /// The run of the server in which it was taken: what another one holds may have been forgotten since.
+    pub run: i64,
     /// For how long its owner may not be heard of, and a transaction of it stand still.
     pub lease: Duration,
 }
@@ -29,10 +32,34 @@ pub struct Fence {
 pub struct Share {
     /// Partitions and epochs that are still its own.
     pub held: Vec<(u32, i64)>,
+    /// The run of the server that says so. What was taken in another is to be taken anew.
+    pub run: i64,
     /// Partitions that nobody has.
     pub free: Vec<u32>,
     /// How many of them are its due. Those that cannot be shared evenly go to the first processes by id.
     pub fair: usize,
+}
+
+/// A condition of a claim: the message is claimed while it holds, or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimFence {
+    /// The partition is still its owner's, and stays so until the transaction ends.
+    Partition(Fence),
+    /// The server is in this [run](Store::server_run) still: messages that were handled before are not forgotten.
+    Run(i64),
+}
+
+impl From<Fence> for ClaimFence {
+    fn from(fence: Fence) -> Self {
+        Self::Partition(fence)
+    }
+}
+
+impl Share {
+    /// Whether a partition is still its own, and what its owner remembers of it true.
+    pub fn holds(&self, fence: &Fence) -> bool {
+        self.run == fence.run && self.held.contains(&(fence.partition, fence.epoch))
+    }
 }
 
 impl<DB: Dialect> Store<DB> {
@@ -54,6 +81,7 @@ impl<DB: Dialect> Store<DB> {
             .bind(consumer.to_owned())
             .bind(member)
             .bind(micros(lease))
+            .bind(micros(lease))
             .execute(tx.connection())
             .await?;
         let members = scalar::<DB, Uuid>(&statements.members).bind(consumer.to_owned());
@@ -68,10 +96,11 @@ impl<DB: Dialect> Store<DB> {
         let held = held.collect::<Result<_, Error>>()?;
         let free = query::<DB>(&statements.places_free).bind(consumer.to_owned());
         let free = free.fetch_all(tx.connection()).await?;
+        let run = self.run(tx.connection()).await?;
         let free = free.iter().map(|row| Ok(number(row.try_get(0)?))).collect::<Result<Vec<_>, Error>>()?;
         tx.commit().await?;
         let free = free.into_iter().filter(|partition| *partition < partitions).collect();
-        Ok(Share { held, free, fair: fair_share(partitions, &members, member) })
+        Ok(Share { held, run, free, fair: fair_share(partitions, &members, member) })
     }
 
     /// Makes the rows of the partitions that have none. `types`: what the consumer reads.
@@ -137,6 +166,7 @@ impl<DB: Dialect> Store<DB> {
         let taken = query::<DB>(&statements.place_take)
             .bind(member)
             .bind(micros(lease))
+            .bind(micros(lease))
             .bind(consumer.to_owned())
             .bind(i64::from(partition))
             .fetch_optional(tx.connection())
@@ -145,8 +175,10 @@ impl<DB: Dialect> Store<DB> {
             tx.rollback().await?;
             return Ok(None);
         };
-        let place = Place { log: row.try_get(1)?, sequence: sequence_number(row.try_get(2)?) };
-        let fence = Fence { partition, epoch: row.try_get(0)?, lease };
+        let sequence = sequence_number(row.try_get(2)?);
+        let place = Place { log: row.try_get(1)?, sequence, message: row.try_get(3)? };
+        let run = self.run(tx.connection()).await?;
+        let fence = Fence { partition, epoch: row.try_get(0)?, run, lease };
         tx.commit().await?;
         Ok(Some((fence, place)))
     }
@@ -161,9 +193,11 @@ impl<DB: Dialect> Store<DB> {
         let written = query::<DB>(&self.statements().place_settle)
             .bind(place.log.clone())
             .bind(i64::try_from(place.sequence).unwrap_or(i64::MAX))
+            .bind(place.message.clone())
             .bind(consumer.to_owned())
             .bind(i64::from(fence.partition))
             .bind(fence.epoch)
+            .bind(fence.run)
             .execute(&mut *conn)
             .await?;
         conn.done().await?;
@@ -181,6 +215,7 @@ impl<DB: Dialect> Store<DB> {
             .bind(consumer.to_owned())
             .bind(i64::from(fence.partition))
             .bind(fence.epoch)
+            .bind(fence.run)
             .execute(&mut *conn)
             .await?;
         conn.done().await
@@ -214,13 +249,17 @@ impl<DB: Dialect> Store<DB> {
             .bind(consumer.to_owned())
             .bind(i64::from(fence.partition))
             .bind(fence.epoch)
+            .bind(fence.run)
             .bind(idle)
             .fetch_one(conn)
             .await?;
         if holds {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::LeaseLost, "another process has taken the partition over"))
+        Err(Error::new(
+            ErrorKind::LeaseLost,
+            "another process has taken the partition over, or the server started anew",
+        ))
     }
 }
 
@@ -229,10 +268,6 @@ fn fair_share(partitions: u32, members: &[Uuid], member: Uuid) -> usize {
     let (each, left) = (partitions / members.len().max(1), partitions % members.len().max(1));
     let place = members.iter().position(|other| *other == member).unwrap_or(members.len());
     each + usize::from(place < left)
-}
-
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn partition_number(partition: i64) -> u32 {

@@ -2,6 +2,7 @@
 use crate::{
     Dialect, Error, Store,
     guarded::Guarded,
+    micros::micros,
     operation::{IDLE_MAX, Operation},
     scope::Scope,
     sql::query,
@@ -84,7 +85,7 @@ impl<DB: Dialect> Store<DB> {
             .bind(basis.to_owned())
             .bind(payload_hash.clone())
             .bind(i64::try_from(receipt.secret).unwrap_or(i64::MAX))
-            .bind(i64::try_from(keep.as_micros()).unwrap_or(i64::MAX / 2))
+            .bind(micros(keep))
             .fetch_optional(tx.connection())
             .await?;
         if new.is_some() {

@@ -191,6 +191,9 @@ impl<DB: Dialect> Store<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn next_replay(&self, destination: &str) -> Result<Option<Replay>, Error> {
+        if !self.may_have_replays(destination).await? {
+            return Ok(None);
+        }
         self.one_replay(&self.statements().replay_next, destination.to_owned()).await
     }
 
@@ -226,20 +229,25 @@ impl<DB: Dialect> Store<DB> {
     /// The database refused or is away.
     pub async fn cancel_replay(&self, id: i64) -> Result<bool, Error> {
         self.replay(id).await?;
-        self.end_replay(id, &ReplayState::Cancelled).await
+        self.end_replay(id, &ReplayState::Cancelled, None).await
     }
 
-    /// Notes that all of it is done. False: it had ended.
+    /// Notes that all of it is done. False: it had ended. `run`: the [run](Self::server_run) of the server in which all of
+    /// it was done.
     ///
     /// # Errors
-    /// The database refused or is away: whoever opens its cursor next finds it at the end.
-    pub async fn finish_replay(&self, id: i64) -> Result<bool, Error> {
-        self.end_replay(id, &ReplayState::Done).await
+    /// [`ErrorKind::LeaseLost`]: the server started anew, and may have forgotten some of it. The database refused or is
+    /// away. Whoever opens its cursor next goes on where that stands.
+    pub async fn finish_replay(&self, id: i64, run: i64) -> Result<bool, Error> {
+        self.end_replay(id, &ReplayState::Done, Some(run)).await
     }
 
-    async fn end_replay(&self, id: i64, state: &ReplayState) -> Result<bool, Error> {
+    async fn end_replay(&self, id: i64, state: &ReplayState, run: Option<i64>) -> Result<bool, Error> {
         let statements = self.statements();
         let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
+        if let Some(run) = run {
+            self.check_run(tx.connection(), run).await?;
+        }
         let ended = query::<DB>(&statements.replay_end).bind(state.as_str().to_owned()).bind(id);
         let ended = DB::rows_affected(&ended.execute(&mut *tx).await?) > 0;
         if ended {

@@ -1,6 +1,7 @@
 //! Deleting what nobody needs any more.
 use crate::{
     Dialect, Error, Store,
+    micros::micros,
     sql::{query, scalar},
 };
 use std::time::Duration;
@@ -132,8 +133,4 @@ impl<DB: Dialect> Store<DB> {
         lagging.sort();
         Ok(lagging)
     }
-}
-
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }

@@ -1,9 +1,5 @@
 //! Messages to and from rows.
-use crate::{
-    Dialect, Error,
-    inbox::{DeadLetter, DeadReason},
-    micros::Micros,
-};
+use crate::{Dialect, Error, inbox::DeadLetter, micros::Micros};
 use bytes::Bytes;
 use sqlx::{Row as _, query::Query};
 use twinbox_core::{Message, draft::Fields};
@@ -101,23 +97,16 @@ pub(crate) fn bind<'q, DB: Dialect>(
         .bind(f.payload.to_vec())
 }
 
-/// Binds the statement that buries a message.
-pub(crate) fn bind_letter<'q, DB: Dialect>(
+/// Binds a message as the tables of parked deliveries and of dead letters keep it.
+pub(crate) fn bind_message<'q, DB: Dialect>(
     query: Query<'q, DB, DB::Arguments>,
-    consumer: &str,
     m: &Message,
-    reason: DeadReason,
-    error: &str,
-    attempts: u32,
 ) -> Query<'q, DB, DB::Arguments> {
     let text = |s: &str| crate::text::text(s).into_owned();
     let optional = |s: &Option<String>| s.as_deref().map(text);
     query
-        .bind(consumer.to_owned())
         .bind(m.message_id().as_uuid())
-        .bind(reason.as_str().to_owned())
-        .bind(error.to_owned())
-        .bind(i64::from(attempts))
+        .bind(m.sequence.and_then(|n| i64::try_from(n).ok()))
         .bind(text(&m.id))
         .bind(text(&m.source))
         .bind(text(&m.event_type))
@@ -125,7 +114,6 @@ pub(crate) fn bind_letter<'q, DB: Dialect>(
         .bind(optional(&m.key))
         .bind(optional(&m.subject))
         .bind(Micros(m.time))
-        .bind(m.sequence.and_then(|n| i64::try_from(n).ok()))
         .bind(optional(&m.correlation_id))
         .bind(optional(&m.causation_id))
         .bind(optional(&m.traceparent))

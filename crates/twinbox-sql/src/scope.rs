@@ -45,6 +45,8 @@ pub struct Scope {
     pub(crate) consumer: String,
     pub(crate) is_dry_run: bool,
     ids: Ids,
+    /// The transaction of a batch: which of its messages causes what is published was not said.
+    pub(crate) is_of_batch: bool,
     counts: Counts,
     depth: u32,
     /// Savepoints entered and not left. Stays above zero when a savepoint's future is dropped.
@@ -59,6 +61,7 @@ impl Scope {
             consumer: consumer.to_owned(),
             is_dry_run: false,
             ids: Ids::Derived,
+            is_of_batch: false,
             counts: Counts::default(),
             depth: 0,
             open: 0,

@@ -17,10 +17,22 @@ pub(crate) const PUBLISHED: &str = "id, type, version, key, subject, time, corre
 /// Renders a statement: `{table}` → where the table is, `{now}` → the database's time, `{after}` → the time
 /// that `?` microseconds from now will be, `{never}` → the time that does not come, `{behind}` → whether the cursor `c`
 /// has yet to settle a message that is older than `?` microseconds, `{uuid}` → the type of an id, `{json}` → what headers
-/// are read as, `{bounded}` → true, and locks are waited for 2 s at most from here on, `?` → the dialect's bind.
+/// are read as, `{bounded}` → true, and locks are waited for 2 s at most from here on, `{turn}` → true, and nobody else
+/// locks many messages meanwhile, `{is_run}` → whether it is still the run `?` of the server, `{expired}` → whether the
+/// lease of the row has ended, `{flushed}` → the commit is flushed, `{unflushed}` → true, and it is not,
+/// `{among}` → is one of the numbers in the JSON array `?`, `?` → the dialect's bind.
 pub(crate) fn render<DB: Dialect>(namespace: &str, text: &str) -> SqlStr {
-    let text =
-        text.replace("{bounded}", DB::BOUNDED).replace("{behind}", DB::BEHIND).replace("{never}", DB::NEVER);
+    let text = text
+        .replace("{bounded}", DB::BOUNDED)
+        .replace("{turn}", DB::TURN)
+        .replace("{behind}", DB::BEHIND)
+        .replace("{expired}", &expired::<DB>());
+    let text = text.replace("{never}", DB::NEVER);
+    let text = text
+        .replace("{is_run}", DB::IS_RUN)
+        .replace("{flushed}", DB::FLUSHED)
+        .replace("{unflushed}", DB::UNFLUSHED)
+        .replace("{among}", DB::AMONG);
     let text = text
         .replace("{uuid}", DB::UUID)
         .replace("{json}", DB::JSON)
@@ -37,6 +49,12 @@ pub(crate) fn render<DB: Dialect>(namespace: &str, text: &str) -> SqlStr {
         out += &format!("${}{part}", n + 1);
     }
     AssertSqlSafe(out).into_sql_str()
+}
+
+/// A lease that ends later than twice its length from now was given before the clock of the database stepped back.
+fn expired<DB: Dialect>() -> String {
+    let beyond = DB::AFTER.replace('?', "2 * lease");
+    format!("(lease_until <= {{now}} OR (lease_until < {{never}} AND lease_until > {beyond}))")
 }
 
 /// Puts every `{name}` where the store keeps it.

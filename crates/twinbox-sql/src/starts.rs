@@ -11,7 +11,8 @@ impl<DB: Dialect> Store<DB> {
     /// is not known to have ended; nothing was written.
     ///
     /// A start ends with the handler's transaction, a recorded failure, a dead letter or
-    /// [`end_starts`](Self::end_starts). What a process that dies leaves on record is what this is for.
+    /// [`end_starts`](Self::end_starts). What a process that dies leaves on record is what this is for. The commit is not
+    /// flushed: if the server ends as well, the start may be forgotten, and then counts for nothing.
     ///
     /// # Errors
     /// The database refused or is away: a start may be on record. [`end_starts`](Self::end_starts) ends it; else the

@@ -1,5 +1,16 @@
 //! Every statement that the databases share.
-use crate::{Dialect, codec::Codecs, replay::REPLAY, sql::Statement, unread};
+use crate::{
+    Dialect,
+    codec::Codecs,
+    operation::statements as operation,
+    parking::{
+        self,
+        statements::{DELIVERIES, LOG},
+    },
+    replay::REPLAY,
+    sql::Statement,
+    unread,
+};
 
 macro_rules! statements {
     ($($name:ident: $text:expr;)*) => {
@@ -31,6 +42,9 @@ macro_rules! statements {
 
 statements! {
     now: "SELECT {now}";
+    run: DB::RUN;
+    is_run: "SELECT {is_run}";
+    begin_run: DB::BEGIN_RUN.unwrap_or_default();
     service_of: "SELECT service FROM {meta}";
     set_service: "INSERT INTO {meta} (singleton, service) VALUES (true, ?) ON CONFLICT DO NOTHING";
     schema_version: "SELECT version, compatible_from FROM {migrations} ORDER BY version DESC LIMIT 1";
@@ -53,13 +67,14 @@ statements! {
     cursor_create: "INSERT INTO {cursors} (destination, p, w, partitions, started_at) VALUES (?, ?, ?, ?, {now}) \
         ON CONFLICT DO NOTHING";
     cursor_exists: "SELECT partitions, lease_until = {never} FROM {cursors} WHERE destination = ?";
-    cursor_take: "UPDATE {cursors} SET epoch = epoch + 1, owner = ?, lease_until = {after} \
-        WHERE destination = ? AND (lease_until <= {now} OR owner = ?)";
+    cursor_take: "UPDATE {cursors} SET epoch = epoch + 1, owner = ?, lease_until = {after}, lease = ? \
+        WHERE destination = ? AND ({expired} OR owner = ?)";
     cursor_read: "SELECT p, w, position, epoch, held FROM {cursors} WHERE destination = ? AND owner = ?";
-    cursor_advance: "UPDATE {cursors} SET p = ?, w = ?, position = ?, lease_until = {after} \
-        WHERE destination = ? AND epoch = ? AND p = ? AND w = ? AND position = ? RETURNING held";
+    cursor_advance: "UPDATE {cursors} SET p = ?, w = ?, position = ?, ahead_p = ?, ahead_w = ?, lease_until = {after} \
+        WHERE destination = ? AND epoch = ? AND owner = ? AND p = ? AND w = ? AND position = ? AND {is_run} RETURNING held";
     cursor_hold: "UPDATE {cursors} SET held = ? WHERE destination = ?";
-    cursor_release: "UPDATE {cursors} SET lease_until = {now}, owner = NULL WHERE destination = ? AND epoch = ?";
+    cursor_release: "UPDATE {cursors} SET lease_until = {now}, owner = NULL \
+        WHERE destination = ? AND epoch = ? AND owner = ?";
     log_any: "SELECT 1 FROM {outbox} LIMIT 1";
     log_newest: DB::NEWEST;
     log_bounds: DB::BOUNDS;
@@ -78,7 +93,7 @@ statements! {
     detach: "UPDATE {cursors} AS c SET epoch = epoch + 1, owner = NULL, lease_until = {never} \
         WHERE lease_until < {never} AND destination NOT LIKE 'replay:%' AND {behind} RETURNING destination";
     // By primary key (destination), both.
-    retire_cursor: "DELETE FROM {cursors} WHERE destination = ? AND (owner IS NULL OR lease_until <= {now})";
+    retire_cursor: "DELETE FROM {cursors} WHERE destination = ? AND (owner IS NULL OR {expired})";
     retire_parked: "DELETE FROM {parked} WHERE destination = ?";
     readers: &format!("SELECT destination, CASE WHEN lease_until < {{never}} THEN {} ELSE 0 END, held, \
         lease_until = {{never}}, started_at FROM {{cursors}} WHERE destination NOT LIKE 'replay:%' ORDER BY destination", DB::LEASE_LEFT);
@@ -94,6 +109,7 @@ statements! {
     replay: format!("{REPLAY} WHERE r.id = ?");
     replays: format!("{REPLAY} ORDER BY r.id DESC LIMIT ?");
     // By replays_running.
+    replays_running: "SELECT DISTINCT destination FROM {replays} WHERE state = 'running'";
     replay_next: format!("{REPLAY} WHERE r.destination = ? AND r.state = 'running' AND c.held IS NULL \
         AND NOT EXISTS (SELECT 1 FROM {{cursors}} d WHERE d.destination = r.destination AND d.held IS NOT NULL) \
         ORDER BY r.id LIMIT 1");
@@ -123,27 +139,19 @@ statements! {
     parked_states: "SELECT state, count(*) FROM {parked} WHERE destination = ? GROUP BY state";
 
     // By primary key (destination), of cursors: nobody else owns the cursor until the transaction ends.
-    parked_fence: "UPDATE {cursors} SET epoch = epoch WHERE destination = ? AND epoch = ?";
-    // By primary key (destination, position).
-    park: "INSERT INTO {parked} (destination, position, key, type, state, holds, attempts, next_attempt_at, \
-        first_error, last_error) VALUES (?, ?, ?, ?, ?, ?, ?, {after}, ?, ?) \
-        ON CONFLICT (destination, position) DO UPDATE SET state = excluded.state, holds = excluded.holds, \
-        attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error";
-    unpark: "DELETE FROM {parked} WHERE destination = ? AND position = ?";
+    parked_fence: format!("SELECT 1 FROM {{cursors}} WHERE destination = ? AND epoch = ? AND owner = ? \
+        AND {{is_run}}{}", DB::LOCK_ROW);
+    park: parking::statements::park::<DB>();
     parked_among: "SELECT position FROM {parked} WHERE destination = ? AND position BETWEEN ? AND ?";
-    // By parked_key.
-    parked_keys: "SELECT DISTINCT key FROM {parked} WHERE destination = ? AND holds = true AND key IS NOT NULL";
-    // By parked_due and parked_blocking.
-    parked_counts: "SELECT (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'waiting'), \
-        (SELECT count(*) FROM {parked} WHERE destination = ? AND state = 'blocking')";
-    // By parked_due; of each key the lowest.
-    parked_due: "SELECT p.position, p.attempts FROM {parked} p \
-        WHERE p.destination = ? AND p.state = 'waiting' AND p.next_attempt_at <= (SELECT {now}) AND NOT EXISTS ( \
-            SELECT 1 FROM {parked} b WHERE b.destination = p.destination AND b.key = p.key \
-            AND b.position < p.position AND b.holds = true) \
-        ORDER BY p.next_attempt_at LIMIT ?";
+    parked_heads: LOG.heads::<DB>();
+    parked_keyless: LOG.keyless();
+    parked_next_keyless: LOG.next_keyless::<DB>();
+    parked_run: LOG.run();
+    parked_sizes: LOG.sizes();
+    parked_count: LOG.count();
+    unpark: LOG.delete();
     // By primary key (position).
-    message_at: "SELECT {message} FROM {outbox} WHERE position = ?";
+    messages_among: "SELECT position, {message} FROM {outbox} WHERE position {among}";
     parked: "SELECT p.position, p.state, p.attempts, p.first_error, p.last_error, o.* FROM {parked} p \
         JOIN (SELECT position AS at, {message} FROM {outbox}) o ON o.at = p.position \
         WHERE p.destination = ? ORDER BY p.position LIMIT ?";
@@ -176,33 +184,33 @@ statements! {
         ON CONFLICT (consumer, message_id) DO UPDATE SET failures = a.failures + 1, starts = 0, \
         last_error = excluded.last_error, last_failed_at = excluded.last_failed_at";
     start: "INSERT INTO {attempts} AS a (consumer, message_id, failures, last_error, starts) \
-        SELECT ?, ?, 0, '', 1 WHERE {bounded} \
+        SELECT ?, ?, 0, '', 1 WHERE {bounded} AND {unflushed} \
         AND NOT EXISTS (SELECT 1 FROM {inbox} WHERE consumer = ? AND message_id = ?) \
         ON CONFLICT (consumer, message_id) DO UPDATE SET starts = 1 WHERE a.starts = 0";
     start_alone: "UPDATE {attempts} SET starts = starts + 1 WHERE {bounded} AND consumer = ? AND message_id = ?";
     starts: "SELECT starts FROM {attempts} WHERE consumer = ? AND message_id = ?";
     forget_start: "DELETE FROM {attempts} WHERE {bounded} AND consumer = ? AND message_id = ? AND failures = 0";
     end_start: "UPDATE {attempts} SET starts = 0 WHERE {bounded} AND consumer = ? AND message_id = ?";
-    bury: "INSERT INTO {dead_letters} (consumer, message_id, reason, error, attempts, event_id, source, type, \
-        version, key, subject, time, sequence, correlation_id, causation_id, traceparent, content_type, headers, \
-        payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    bury: "INSERT INTO {dead_letters} (consumer, reason, error, attempts, message_id, sequence, event_id, source, type, \
+        version, key, subject, time, correlation_id, causation_id, traceparent, content_type, headers, payload) \
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     // By primary key, all of them but the purge. A key is free when it has expired, and for the request that it belongs
-    // to when the lease of who is at it has ended.
+    // to when the lease of who is at it has ended. What is unfinished does not expire: somebody may have been charged.
     claim_operation: format!("{}INSERT INTO {{idempotency_keys}} AS k (slot, tenant, principal, scope, key, request_hash, \
         hash_alg, owner, lease_until, expires_at) SELECT ?, ?, ?, ?, ?, ?, ?, ?, {{after}}, {{after}} {} \
         ON CONFLICT (slot) DO UPDATE SET principal = excluded.principal, key = excluded.key, request_hash = excluded.request_hash, \
         hash_alg = excluded.hash_alg, owner = excluded.owner, lease_until = excluded.lease_until, status = 'pending', \
         http_code = NULL, response_headers = NULL, response_body = NULL, body_kind = 'omitted', result_ref = NULL, \
-        codec_headers = NULL, attempts = CASE WHEN k.expires_at > {{now}} THEN k.attempts + 1 ELSE 1 END, \
-        uncounted = CASE WHEN k.expires_at > {{now}} THEN k.uncounted ELSE 0 END, \
-        recovery_point = CASE WHEN k.expires_at > {{now}} THEN k.recovery_point END, \
-        created_at = CASE WHEN k.expires_at > {{now}} THEN k.created_at ELSE {{now}} END, \
+        codec_headers = NULL, attempts = CASE WHEN k.unfinished OR k.expires_at > {{now}} THEN k.attempts + 1 ELSE 1 END, \
+        uncounted = CASE WHEN k.unfinished OR k.expires_at > {{now}} THEN k.uncounted ELSE 0 END, \
+        recovery_point = CASE WHEN k.unfinished THEN k.recovery_point END, \
+        tokens = CASE WHEN k.unfinished THEN k.tokens END, \
+        created_at = CASE WHEN k.unfinished OR k.expires_at > {{now}} THEN k.created_at ELSE {{now}} END, \
         updated_at = {{now}}, expires_at = excluded.expires_at \
-        WHERE (k.lease_until IS NULL OR k.lease_until <= {{now}}) AND (k.expires_at <= {{now}} OR (k.status = 'pending' \
-            AND k.request_hash = excluded.request_hash AND k.principal = excluded.principal)) \
-        RETURNING attempts, attempts - 1 - uncounted AS failures, recovery_point{}", DB::CLAIM_OPERATION[0], DB::CLAIM_OPERATION[1], DB::CLAIM_OPERATION[2]);
-    find_operation: "SELECT request_hash, hash_alg, principal, status, http_code, response_headers, response_body, \
-        body_kind, result_ref, codec_headers, expires_at <= {now} FROM {idempotency_keys} WHERE slot = ?";
+        WHERE (k.lease_until IS NULL OR k.lease_until <= {{now}}) AND ((NOT k.unfinished AND k.expires_at <= {{now}}) \
+            OR (k.status = 'pending' AND k.request_hash = excluded.request_hash AND k.principal = excluded.principal)) \
+        RETURNING attempts, attempts - 1 - uncounted AS failures, recovery_point, created_at, tokens{}", DB::CLAIM_OPERATION[0], DB::CLAIM_OPERATION[1], DB::CLAIM_OPERATION[2]);
+    find_operation: operation::FIND_OPERATION;
     // As an insert that always conflicts: it goes by the primary key even where the plan is from when the table was empty.
     answer_operation: format!("INSERT INTO {{idempotency_keys}} AS k (status, http_code, response_headers, response_body, \
         body_kind, result_ref, codec_headers, slot, tenant, principal, scope, key, request_hash, hash_alg, expires_at) \
@@ -210,26 +218,20 @@ statements! {
         status = excluded.status, http_code = excluded.http_code, response_headers = excluded.response_headers, \
         response_body = excluded.response_body, body_kind = excluded.body_kind, result_ref = excluded.result_ref, \
         codec_headers = excluded.codec_headers, lease_until = NULL, updated_at = {{now}} RETURNING hash_alg", DB::ANSWER_GUARDED[0], DB::ANSWER_GUARDED[1]);
-    enter_operation: "UPDATE {idempotency_keys} SET owner = NULL WHERE slot = ? AND owner = ? AND status = 'pending'";
-    save_operation: "UPDATE {idempotency_keys} SET recovery_point = ?, lease_until = {after}, updated_at = {now} \
-        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
+    enter_operation: operation::ENTER_OPERATION;
+    save_operation: operation::SAVE_OPERATION;
+    token_time: operation::TOKEN_TIME;
+    give_token: operation::GIVE_TOKEN;
     renew_operation: "UPDATE {idempotency_keys} SET lease_until = {after} \
         WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
-    // Nobody's any more, so that a renewal which is on its way finds nothing.
-    release_operation: "UPDATE {idempotency_keys} SET owner = ?, uncounted = uncounted + ?, lease_until = {now} \
-        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending'";
-    forget_operation: "DELETE FROM {idempotency_keys} \
-        WHERE {bounded} AND slot = ? AND owner = ? AND status = 'pending' AND recovery_point IS NULL AND attempts = 1";
-    // By idempotency_keys_principal.
-    live_operations: "SELECT count(*) FROM (SELECT 1 FROM {idempotency_keys} \
-        WHERE tenant = ? AND principal = ? AND expires_at > (SELECT {now}) LIMIT ?) AS live";
-    // By primary key, both.
-    erase_operations_page: "SELECT slot FROM (SELECT slot FROM {idempotency_keys} WHERE slot > ? ORDER BY slot LIMIT ?) \
-        AS page ORDER BY slot DESC LIMIT 1";
-    erase_operations: "UPDATE {idempotency_keys} SET principal = '', key = '', response_headers = NULL, \
-        response_body = NULL, body_kind = 'omitted', result_ref = NULL, codec_headers = NULL, recovery_point = NULL, \
-        updated_at = {now} WHERE slot > ? AND slot <= ? AND status <> 'pending' \
-        AND tenant = ? AND principal = coalesce(?, principal)";
+    release_operation: operation::RELEASE_OPERATION;
+    forget_operation: operation::FORGET_OPERATION;
+    unfinished_operations: operation::UNFINISHED_OPERATIONS;
+    count_unfinished: operation::COUNT_UNFINISHED;
+    forget_unfinished: operation::FORGET_UNFINISHED;
+    live_operations: operation::LIVE_OPERATIONS;
+    erase_operations_page: operation::ERASE_OPERATIONS_PAGE;
+    erase_operations: operation::ERASE_OPERATIONS;
     // By primary key, both.
     receive: format!("{}INSERT INTO {{webhook_receipts}} AS r (provider, endpoint, dedup_id, dedup_basis, payload_hash, \
         secret, expires_at) SELECT ?, ?, ?, ?, ?, ?, {{after}} {} ON CONFLICT (provider, endpoint, dedup_id) \
@@ -242,39 +244,40 @@ statements! {
     // By idempotency_keys_expires_at.
     purge_operations: DB::PURGE_OPERATIONS;
     // By primary key (consumer, member).
-    member_stays: "INSERT INTO {members} (consumer, member, lease_until) VALUES (?, ?, {after}) \
-        ON CONFLICT (consumer, member) DO UPDATE SET lease_until = excluded.lease_until";
-    members_gone: "DELETE FROM {members} WHERE consumer = ? AND lease_until <= {now}";
+    member_stays: "INSERT INTO {members} (consumer, member, lease_until, lease) VALUES (?, ?, {after}, ?) \
+        ON CONFLICT (consumer, member) DO UPDATE SET lease_until = excluded.lease_until, lease = excluded.lease";
+    members_gone: "DELETE FROM {members} WHERE consumer = ? AND {expired}";
     member_leaves: "DELETE FROM {members} WHERE consumer = ? AND member = ?";
     members: "SELECT member FROM {members} WHERE consumer = ? ORDER BY member";
     // By primary key (consumer, partition), of places.
     place_create: "INSERT INTO {places} (consumer, partition, types) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
     places_of_others: "SELECT types FROM {places} WHERE consumer = ? AND types <> ? LIMIT 1";
     places_renew: "UPDATE {places} SET lease_until = {after} WHERE consumer = ? AND owner = ? RETURNING partition, epoch";
-    places_free: "SELECT partition FROM {places} WHERE consumer = ? AND lease_until <= {now} ORDER BY partition";
-    place_take: "UPDATE {places} SET owner = ?, epoch = epoch + 1, lease_until = {after} \
-        WHERE consumer = ? AND partition = ? AND lease_until <= {now} RETURNING epoch, log, sequence";
-    place_settle: "UPDATE {places} SET log = ?, sequence = ? WHERE consumer = ? AND partition = ? AND epoch = ?";
+    places_free: "SELECT partition FROM {places} WHERE consumer = ? AND {expired} ORDER BY partition";
+    place_take: "UPDATE {places} SET owner = ?, epoch = epoch + 1, lease_until = {after}, lease = ? \
+        WHERE consumer = ? AND partition = ? AND {expired} RETURNING epoch, log, sequence, message";
+    place_settle: "UPDATE {places} SET log = ?, sequence = ?, message = ? \
+        WHERE consumer = ? AND partition = ? AND epoch = ? AND {is_run}";
     place_release: "UPDATE {places} SET owner = NULL, lease_until = {now} \
-        WHERE consumer = ? AND partition = ? AND epoch = ?";
+        WHERE consumer = ? AND partition = ? AND epoch = ? AND {is_run}";
     fence: DB::FENCE;
     fence_out: DB::FENCE_OUT.unwrap_or_default();
-    park_delivery: "INSERT INTO {parked_deliveries} (consumer, partition, next_attempt_at, message_id, \
-        message_sequence, event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
-        traceparent, content_type, headers, payload) \
-        VALUES (?, ?, {after}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING";
+    park_delivery: DB::PARK_DELIVERY;
     // By primary key.
-    delivery_waits: "UPDATE {parked_deliveries} SET next_attempt_at = {after} WHERE id = ?";
-    delivery_done: "DELETE FROM {parked_deliveries} WHERE id = ?";
-    // By parked_deliveries_key.
-    deliveries_keys: "SELECT DISTINCT key FROM {parked_deliveries} WHERE consumer = ? AND partition = ?";
-    // By parked_deliveries_due; of each key the first.
-    deliveries_due: "SELECT id, event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
-        traceparent, content_type, headers, payload, message_sequence FROM {parked_deliveries} d \
-        WHERE consumer = ? AND partition = ? AND next_attempt_at <= (SELECT {now}) AND NOT EXISTS ( \
-            SELECT 1 FROM {parked_deliveries} b WHERE b.consumer = d.consumer AND b.partition = d.partition \
-            AND b.key = d.key AND b.id < d.id) \
-        ORDER BY next_attempt_at LIMIT ?";
+    delivery_waits: "UPDATE {parked_deliveries} SET next_attempt_at = {after} WHERE consumer = ? AND partition = ? AND id = ?";
+    deliveries_among: "SELECT id, event_id, source, type, version, key, subject, time, correlation_id, causation_id, \
+        traceparent, content_type, headers, payload, message_sequence FROM {parked_deliveries} \
+        WHERE consumer = ? AND partition = ? AND id {among}";
+    deliveries_heads: DELIVERIES.heads::<DB>();
+    deliveries_keyless: DELIVERIES.keyless();
+    deliveries_next_keyless: DELIVERIES.next_keyless::<DB>();
+    deliveries_run: DELIVERIES.run();
+    deliveries_sizes: DELIVERIES.sizes();
+    deliveries_count: DELIVERIES.count();
+    // By parked_deliveries_key. When the partition is taken.
+    deliveries_bytes: "SELECT CAST(COALESCE(sum(length(payload)), 0) AS BIGINT) FROM {parked_deliveries} \
+        WHERE consumer = ? AND partition = ?";
+    unpark_deliveries: DELIVERIES.delete();
     // By parked_deliveries_key.
     deliveries_parked: "SELECT count(*) FROM {parked_deliveries} WHERE consumer = ?";
 
@@ -283,7 +286,8 @@ statements! {
     redact_delayed: "UPDATE {delayed} SET payload = ?, headers = ? WHERE key = ? AND nth > ? AND nth <= ?";
     redact_log_page: "SELECT max(position) FROM \
         (SELECT position FROM {outbox} WHERE position > ? ORDER BY position LIMIT ?) page";
-    redact_log: "UPDATE {outbox} SET payload = ?, headers = ? WHERE key = ? AND position > ? AND position <= ?";
+    // In turn with who purges, for each locks many rows and in another order.
+    redact_log: "UPDATE {outbox} SET payload = ?, headers = ? WHERE {turn} AND key = ? AND position > ? AND position <= ?";
     redact_parked_page: "SELECT max(id) FROM \
         (SELECT id FROM {parked_deliveries} WHERE id > ? ORDER BY id LIMIT ?) page";
     redact_parked: "UPDATE {parked_deliveries} SET payload = ?, headers = ? WHERE key = ? AND id > ? AND id <= ?";
@@ -296,18 +300,20 @@ statements! {
         WHERE consumer = ? ORDER BY id DESC LIMIT ?";
     // By dead_letters_redrive.
     letters_take: format!("UPDATE {{dead_letters}} SET redrive_at = {{after}}, redrives_left = redrives_left - 1 WHERE id IN ( \
-        SELECT id FROM {{dead_letters}} WHERE consumer = ? AND redrives_left > 0 AND redrive_at <= (SELECT {{now}}) \
+        SELECT id FROM {{dead_letters}} d WHERE consumer = ? AND redrives_left > 0 AND redrive_at <= (SELECT {{now}}) \
+        AND NOT (? AND EXISTS (SELECT 1 FROM {{dead_letters}} b WHERE b.consumer = d.consumer AND b.key = d.key \
+            AND b.id < d.id AND b.redrives_left > 0 AND b.redrive_at > (SELECT {{now}}))) \
         ORDER BY redrive_at LIMIT ?{}) RETURNING event_id, source, type, version, key, subject, time, correlation_id, \
         causation_id, traceparent, content_type, headers, payload, sequence, reason, error, attempts, id, redrives_left",
         DB::PASS_BY_LOCKED);
     letters_due: "SELECT 1 FROM {dead_letters} WHERE consumer = ? AND redrives_left > 0 AND redrive_at <= (SELECT {now}) LIMIT 1";
-    // By primary key (id), all of them.
+    // By primary key (id), all of them. A server that forgot may have given the id to another message.
     letter_redrive: "UPDATE {dead_letters} SET redrive_at = {after}, redrives_left = ? WHERE id = ? AND redrives_left = 0";
     letter_failed: "UPDATE {dead_letters} SET error = ?, attempts = attempts + 1, died_at = {now}, redrive_at = {after}, \
-        redrives_left = redrives_left * ? WHERE id = ?";
-    letter_claim: "DELETE FROM {dead_letters} WHERE id = ? AND redrives_left = ?";
+        redrives_left = redrives_left * ? WHERE id = ? AND message_id = ?";
+    letter_claim: "DELETE FROM {dead_letters} WHERE id = ? AND redrives_left = ? AND message_id = ?";
     letter_give_back: "UPDATE {dead_letters} SET redrives_left = redrives_left + 1, redrive_at = {after} \
-        WHERE id = ? AND redrives_left = ?";
+        WHERE id = ? AND redrives_left = ? AND message_id = ?";
     letter_delete: "DELETE FROM {dead_letters} WHERE id = ?";
     letter_message: "SELECT event_id, source, type, version, key, subject, time, correlation_id, causation_id, traceparent, \
         content_type, headers, payload, sequence FROM {dead_letters} WHERE id = ?";

@@ -1,8 +1,10 @@
 use crate::{
     Dialect, Error, ErrorKind, Outbox,
     codec::Codecs,
+    log::look::Look,
     micros::Micros,
     sql::{Statements, rows, scalar},
+    writer,
 };
 use sqlx::Pool;
 use std::{
@@ -13,6 +15,8 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch};
 use twinbox_core::{PayloadCodec, Timestamp, limits};
 
+/// How long the database may take to say that it is there.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How long a transaction waits for its turn to write on SQLite.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -80,8 +84,7 @@ const CONNECTIONS_LEFT: usize = 2;
 
 /// The database of one service: its outbox, its log, its inbox.
 ///
-/// Cheap to clone. On SQLite make one per process and clone it: the clones share the permit by which
-/// writers take turns.
+/// Cheap to clone. On SQLite all stores of one file in a process share the permit by which writers take turns.
 pub struct Store<DB: Dialect> {
     pool: Pool<DB>,
     statements: Arc<Statements>,
@@ -90,10 +93,11 @@ pub struct Store<DB: Dialect> {
     looked_for_pooler: Arc<AtomicBool>,
     alone: Arc<RwLock<()>>,
     handlers: Arc<Semaphore>,
+    look: Arc<Look>,
 }
 
 impl<DB: Dialect> Store<DB> {
-    /// The store of `service`, which is the CloudEvents `source` of all it publishes. Does no I/O.
+    /// The store of `service`, which is the CloudEvents `source` of all it publishes. Connects to nothing.
     ///
     /// # Errors
     /// The name is empty, too long, or holds a control character.
@@ -120,27 +124,22 @@ impl<DB: Dialect> Store<DB> {
         if pooler && DB::ONE_WRITER {
             return Err(Error::new(ErrorKind::Configuration, "SQLite has no pooler: leave `pooler` away"));
         }
-        if !is_identifier(&namespace) {
-            return Err(Error::new(
-                ErrorKind::Configuration,
-                format!(
-                    "the namespace {namespace:?} must be a lower-case letter and up to 39 of a-z, 0-9 and _"
-                ),
-            ));
-        }
+        check_namespace(&namespace)?;
         codecs.check()?;
         let mut statements = Statements::new::<DB>(&namespace, service, !pooler);
         statements.codecs = codecs;
         let connections = usize::try_from(pool.options().get_max_connections()).unwrap_or(usize::MAX);
         let handlers = connections.saturating_sub(CONNECTIONS_LEFT).clamp(1, Semaphore::MAX_PERMITS);
+        let writer = DB::ONE_WRITER.then(|| writer::of(DB::file_of(&pool)));
         Ok(Self {
             pool,
             statements: Arc::new(statements),
             committed: Arc::new(watch::Sender::new(())),
-            writer: DB::ONE_WRITER.then(|| Arc::new(Semaphore::new(1))),
+            writer,
             looked_for_pooler: Arc::default(),
             alone: Arc::default(),
             handlers: Arc::new(Semaphore::new(handlers)),
+            look: Arc::new(Look::new()),
         })
     }
 
@@ -181,6 +180,16 @@ impl<DB: Dialect> Store<DB> {
         let facts = rows::<DB, (String, String)>(&self.statements.facts).fetch_all(&mut *conn).await?;
         conn.done().await?;
         Ok(facts)
+    }
+
+    /// Whether the database answers, within 5 s.
+    pub async fn answers(&self) -> bool {
+        let asked = async {
+            let mut conn = self.connection().await?;
+            scalar::<DB, Micros>(&self.statements.now).fetch_one(&mut *conn).await?;
+            conn.done().await
+        };
+        tokio::time::timeout(ANSWER_MAX, asked).await.is_ok_and(|answer: Result<(), Error>| answer.is_ok())
     }
 
     /// The time of the database.
@@ -265,6 +274,10 @@ impl<DB: Dialect> Store<DB> {
         &self.handlers
     }
 
+    pub(crate) fn log_look(&self) -> &Look {
+        &self.look
+    }
+
     pub(crate) fn looked_for_pooler(&self) -> &AtomicBool {
         &self.looked_for_pooler
     }
@@ -281,6 +294,17 @@ impl<DB: Dialect> Store<DB> {
             )
         })?;
         Ok(turn.ok())
+    }
+}
+
+/// Refuses what is no plain lower-case identifier.
+pub(crate) fn check_namespace(namespace: &str) -> Result<(), Error> {
+    match is_identifier(namespace) {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Configuration,
+            format!("the namespace {namespace:?} must be a lower-case letter and up to 39 of a-z, 0-9 and _"),
+        )),
     }
 }
 
@@ -302,6 +326,7 @@ impl<DB: Dialect> Clone for Store<DB> {
             looked_for_pooler: self.looked_for_pooler.clone(),
             alone: self.alone.clone(),
             handlers: self.handlers.clone(),
+            look: self.look.clone(),
         }
     }
 }

@@ -2,8 +2,8 @@
 use std::borrow::Cow;
 use twinbox_core::limits;
 
-/// Postgres has no NUL.
-pub(crate) fn text(text: &str) -> Cow<'_, str> {
+/// A text as the database keeps it: Postgres has no NUL.
+pub fn text(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
 
@@ -20,11 +20,7 @@ pub(crate) fn bounded(error: &str) -> String {
 }
 
 fn cut(error: &str) -> &str {
-    let mut end = error.len().min(limits::ERROR_BYTES_MAX);
-    while !error.is_char_boundary(end) {
-        end -= 1;
-    }
-    &error[..end]
+    &error[..error.floor_char_boundary(limits::ERROR_BYTES_MAX)]
 }
 
 #[cfg(test)]

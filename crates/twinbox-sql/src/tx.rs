@@ -49,7 +49,8 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
     /// transaction.
     ///
     /// Do not drop the future half-way (`select!`, `timeout`): the attempt then fails as a whole. sqlx's own
-    /// savepoints (`tx.begin()`) work too, but dropped while they begin they roll the whole transaction back.
+    /// savepoints (`tx.begin()`) work too, but dropped while they begin they roll the whole transaction back, and nothing
+    /// can be published by them.
     ///
     /// # Errors
     /// What `f` returned, or what the database said to the savepoint.
@@ -93,7 +94,8 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
 }
 
 /// The transaction of a batch. It has no `publish` of its own, because an event published here is caused by
-/// one message of the batch: `tx.caused_by(&order).publish(&event)`.
+/// one message of the batch: `tx.caused_by(&order).publish(&event)`. [`Outbox::publish`](crate::Outbox::publish) refuses
+/// it for the same reason.
 pub struct BatchTx<'t, DB: Dialect> {
     conn: &'t mut DB::Connection,
     scope: &'t mut Scope,
@@ -112,6 +114,7 @@ impl<'t, DB: Dialect> BatchTx<'t, DB> {
     /// This transaction, on behalf of one delivery of the batch. Ids come out as if it were handled alone.
     pub fn caused_by(&mut self, delivery: &impl AsRef<Message>) -> Tx<'_, DB> {
         self.scope.cause = Cause::of(delivery.as_ref());
+        self.scope.is_of_batch = false;
         Tx::new(self.conn, self.scope)
     }
 }
@@ -152,7 +155,8 @@ pub(crate) mod sealed {
 
     impl<DB: Dialect> Parts<DB> for BatchTx<'_, DB> {
         fn parts(&mut self) -> (&mut DB::Connection, Option<&mut Scope>) {
-            (self.conn, None)
+            self.scope.is_of_batch = true;
+            (self.conn, Some(self.scope))
         }
     }
 }

@@ -1,4 +1,7 @@
 //! A TCP proxy that loses answers, goes silent and changes its mind about where it leads.
+mod link;
+
+use link::Link;
 use std::{
     io,
     net::SocketAddr,
@@ -42,6 +45,7 @@ struct Shared {
     cut_below: watch::Sender<u64>,
     connections: AtomicU64,
     delay: Mutex<Duration>,
+    link: Mutex<Option<Arc<Link>>>,
     dropped: Mutex<Option<Side>>,
     /// Bytes that may still come from the server.
     allowance: Mutex<Option<usize>>,
@@ -65,6 +69,7 @@ impl Proxy {
             cut_below: watch::Sender::new(0),
             connections: AtomicU64::new(0),
             delay: Mutex::default(),
+            link: Mutex::default(),
             dropped: Mutex::default(),
             allowance: Mutex::default(),
         });
@@ -138,6 +143,13 @@ impl Proxy {
         *self.shared.delay.lock().expect("no holder panics") = delay;
     }
 
+    /// New connections share a way on which each byte takes so long, in either direction, and which takes no more than so
+    /// many bits a second. Other faults than [`cut`](Self::cut) do not happen on them.
+    pub fn lead_over(&self, latency: Duration, bits_per_second: Option<u64>) {
+        let link = Arc::new(Link::new(latency, bits_per_second));
+        *self.shared.link.lock().expect("no holder panics") = Some(link);
+    }
+
     /// Throws away what one side sends, on every connection, while the other side goes on. What is thrown away does
     /// not come again: [`cut`](Self::cut) before it ends with None, unless the protocol can do without it.
     pub fn drop_what_comes_from(&self, sender: Option<Side>) {
@@ -161,7 +173,12 @@ impl Shared {
     async fn connect(&self, client: TcpStream, number: u64) -> io::Result<()> {
         let upstream = *self.upstream.lock().expect("no holder panics");
         self.heard(number).await;
-        self.relay(client, TcpStream::connect(upstream).await?, number).await
+        let link = self.link.lock().expect("no holder panics").clone();
+        let server = TcpStream::connect(upstream).await?;
+        match link {
+            Some(link) => link.relay(client, server).await,
+            None => self.relay(client, server, number).await,
+        }
     }
 
     /// Waits while the connection is silent.

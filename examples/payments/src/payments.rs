@@ -1,16 +1,16 @@
 //! Payments are made.
-use axum::{Json, http::StatusCode, response::IntoResponse};
+use axum::{Extension, Json, http::StatusCode, response::IntoResponse};
 use serde::{Deserialize, Serialize};
 use twinbox::{
     Dialect, Event, Insert, StateColumn,
-    http::{Fault, IdemTx},
+    http::{Caller, Fault, IdemTx},
     insert_or_existing,
 };
 use uuid::Uuid;
 
 pub(crate) const TABLE: &str =
-    "CREATE TABLE IF NOT EXISTS payments (payment_id TEXT PRIMARY KEY, cents BIGINT NOT NULL,
-    currency TEXT NOT NULL, state TEXT NOT NULL)";
+    "CREATE TABLE IF NOT EXISTS payments (payment_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, payer TEXT NOT NULL,
+    cents BIGINT NOT NULL, currency TEXT NOT NULL, state TEXT NOT NULL)";
 pub(crate) const STATE: StateColumn = StateColumn::new("payments", "payment_id", "state");
 
 #[derive(Debug, Deserialize)]
@@ -28,6 +28,7 @@ pub(crate) struct PaymentMade {
 }
 
 pub(crate) async fn create<DB: Dialect>(
+    Extension(caller): Extension<Caller>,
     mut idem: IdemTx<DB>,
     Json(NewPayment { cents, currency }): Json<NewPayment>,
 ) -> Result<impl IntoResponse, Fault> {
@@ -39,10 +40,15 @@ pub(crate) async fn create<DB: Dialect>(
     let made = PaymentMade { payment_id: tx.message_id().as_uuid(), cents, currency };
     let id = made.payment_id.to_string();
     let insert = sqlx::query::<DB>(
-        "INSERT INTO payments (payment_id, cents, currency, state) VALUES ($1, $2, $3, 'captured') \
-        ON CONFLICT (payment_id) DO NOTHING",
+        "INSERT INTO payments (payment_id, tenant, payer, cents, currency, state) \
+        VALUES ($1, $2, $3, $4, $5, 'captured') ON CONFLICT (payment_id) DO NOTHING",
     );
-    let insert = insert.bind(id.clone()).bind(made.cents).bind(made.currency.clone());
+    let insert = insert
+        .bind(id.clone())
+        .bind(caller.tenant)
+        .bind(caller.principal)
+        .bind(made.cents)
+        .bind(made.currency.clone());
     let existing =
         sqlx::query_as::<DB, (i64, String)>("SELECT cents, currency FROM payments WHERE payment_id = $1");
     match insert_or_existing(&mut tx, insert, existing.bind(id)).await? {

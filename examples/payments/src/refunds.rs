@@ -1,10 +1,10 @@
 //! Payments are given back, whole.
 use crate::payments::STATE;
-use axum::{Json, http::StatusCode, response::IntoResponse};
+use axum::{Extension, Json, http::StatusCode, response::IntoResponse};
 use serde::{Deserialize, Serialize};
 use twinbox::{
     Dialect, Event, Transition,
-    http::{Fault, IdemTx},
+    http::{Caller, Fault, IdemTx},
 };
 use uuid::Uuid;
 
@@ -24,13 +24,22 @@ pub(crate) struct RefundMade {
 }
 
 pub(crate) async fn create<DB: Dialect>(
+    Extension(caller): Extension<Caller>,
     mut idem: IdemTx<DB>,
     Json(NewRefund { payment_id }): Json<NewRefund>,
 ) -> Result<impl IntoResponse, Fault> {
     let mut tx = idem.tx();
+    // Only who has paid gets it back. Whoever asks for another's is told nothing about it.
+    let own = sqlx::query_scalar::<DB, i64>(
+        "SELECT count(*) FROM payments WHERE payment_id = $1 AND tenant = $2 AND payer = $3",
+    );
+    let own = own.bind(payment_id.to_string()).bind(caller.tenant).bind(caller.principal);
+    if own.fetch_one(&mut *tx).await? == 0 {
+        return Ok(Err((StatusCode::NOT_FOUND, "you have made no such payment")));
+    }
     match STATE.transition(&mut tx, payment_id.to_string(), &["captured"], "refunded").await? {
         Transition::Applied { .. } => {}
-        Transition::NotFound => return Ok(Err((StatusCode::NOT_FOUND, "there is no such payment"))),
+        Transition::NotFound => return Ok(Err((StatusCode::NOT_FOUND, "you have made no such payment"))),
         // Under another key: two who refund the same.
         _ => return Ok(Err((StatusCode::CONFLICT, "the payment was given back before"))),
     }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 use twinbox::{
-    Delivery, ErrorKind, HandlerResult, Outcome, Store, Tx, event_handler,
+    Delivery, ErrorKind, HandlerResult, Outcome, Store, StoreOptions, Tx, event_handler,
     log::{Reader, ReaderOptions},
 };
 use twinbox_testkit::{database::SERVICE, proxy::Proxy};
@@ -150,6 +150,76 @@ async fn handlers_that_write_all_the_time_do_not_starve_publishers() {
     assert!(handled <= HANDLERS * (PUBLISHED + 1), "{handled} handled beside {PUBLISHED} published");
 }
 
+/// SQLite rolls back by itself on `RAISE(ROLLBACK)`, and a program may miss that error.
+async fn a_transaction_that_sqlite_ended_is_not_committed_and_the_next_is() {
+    let world = World::<Sqlite>::new().await;
+    let one = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
+    let pool = one.connect_with((*world.pool().connect_options()).clone()).await.unwrap();
+    let store = Store::new(pool, SERVICE).unwrap();
+    let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON effects WHEN NEW.n = 13
+        BEGIN SELECT RAISE(ROLLBACK, 'thirteen'); END";
+    sqlx::raw_sql(trigger).execute(store.pool()).await.unwrap();
+    for commits in [true, false] {
+        let mut tx = store.begin().await.unwrap();
+        store.outbox().publish(&mut tx, &Placed { n: 1 }).await.unwrap();
+        effect::<Sqlite>(&mut tx, 1).await.unwrap();
+        effect::<Sqlite>(&mut tx, 13).await.unwrap_err();
+        if commits {
+            let error = tx.commit().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TransactionAborted, "{error:?}");
+            assert!(error.to_string().contains("RAISE(ROLLBACK)"), "{error}");
+        } else {
+            tx.rollback().await.unwrap();
+        }
+        assert_eq!(world.left_behind().await, (0, 0, 0));
+        // The one connection of the pool is as good as new, for programs that know only sqlx too.
+        let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
+        effect::<Sqlite>(&mut tx, 2).await.unwrap();
+        tx.rollback().await.unwrap();
+    }
+    let mut tx = store.begin().await.unwrap();
+    store.outbox().publish(&mut tx, &Placed { n: 3 }).await.unwrap();
+    effect::<Sqlite>(&mut tx, 3).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(world.effects().await, [3]);
+    assert_eq!(read(&world).await, ["3"]);
+}
+
+/// The file has one writer, however many services keep their tables in it.
+async fn stores_of_one_file_take_turns_to_write() {
+    let world = World::<Sqlite>::new().await;
+    // Refused at once when the file is busy.
+    let options = (*world.pool().connect_options()).clone().busy_timeout(Duration::ZERO);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().connect_with(options).await.unwrap();
+    let other = StoreOptions::new().namespace("billing");
+    let other = Store::with_options(pool, "billing", other).unwrap();
+    other.migrate().await.unwrap();
+    let tx = world.begin().await.unwrap();
+    let mut waiting = tokio::spawn({
+        let other = other.clone();
+        async move { other.begin().await?.commit().await }
+    });
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
+    assert!(early.is_err(), "it waits for its turn: {early:?}");
+    tx.commit().await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+}
+
+/// Slow handlers hold the permit nearly all the time, and a process that starts has nothing to write.
+async fn a_start_waits_for_no_writer_when_the_tables_are_there() {
+    let world = World::<Sqlite>::new().await;
+    let tx = world.begin().await.unwrap();
+    let started = async {
+        let pool = twinbox::sqlite::open(world.url()).await.unwrap();
+        let store = Store::new(pool, SERVICE).unwrap();
+        store.migrate().await.unwrap();
+        store.check().await.unwrap();
+    };
+    // Longer than that it would only wait for its turn.
+    tokio::time::timeout(Duration::from_secs(8), started).await.expect("it does not wait");
+    tx.commit().await.unwrap();
+}
+
 const HANDLERS: i64 = 4;
 const PUBLISHED: i64 = 12;
 
@@ -161,5 +231,10 @@ cases! {
     postgres: [
         a_lost_answer_to_commit_is_unknown_and_the_message_is_there,
     ]
-    sqlite: [handlers_that_write_all_the_time_do_not_starve_publishers]
+    sqlite: [
+        handlers_that_write_all_the_time_do_not_starve_publishers,
+        a_transaction_that_sqlite_ended_is_not_committed_and_the_next_is,
+        stores_of_one_file_take_turns_to_write,
+        a_start_waits_for_no_writer_when_the_tables_are_there,
+    ]
 }

@@ -2,6 +2,7 @@
 mod any_order;
 pub(crate) mod codec;
 mod contention;
+mod elsewhere;
 mod errors;
 mod faults;
 mod forget;
@@ -15,6 +16,7 @@ mod ordered;
 mod payloads;
 mod poison;
 mod redact;
+mod refused;
 mod registration;
 mod restart;
 mod retry;

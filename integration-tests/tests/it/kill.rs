@@ -1,4 +1,5 @@
 //! Relay and consumer as processes that are killed again and again while orders flow.
+mod forgetful;
 mod ordered;
 mod poison;
 

@@ -4,6 +4,7 @@
 //! Tests that need a server or a schema of their own stand in their modules.
 mod crash;
 mod dead_letter;
+mod decided;
 mod gone;
 mod hostile;
 mod late;
@@ -18,6 +19,7 @@ mod restore;
 mod retention;
 mod start;
 mod status;
+mod thinned;
 
 use sqlx::AssertSqlSafe;
 use std::{future::Future, time::Duration};
@@ -38,13 +40,15 @@ macro_rules! test {
 }
 
 macro_rules! cases {
-    (every database: [$($module:ident::$case:ident)+] only postgres: [$($late:ident::$postgres:ident)+]) => {
+    (every database: [$($module:ident::$case:ident)+] only postgres: [$($late:ident::$postgres:ident)+]
+     only sqlite: [$($other:ident::$sqlite:ident)+]) => {
         mod postgres {
             $(test!(postgres, $module, $case);)+
             $(test!(postgres, $late, $postgres);)+
         }
         mod sqlite {
             $(test!(sqlite, $module, $case);)+
+            $(test!(sqlite, $other, $sqlite);)+
         }
     };
 }
@@ -90,6 +94,10 @@ cases! {
     gone::a_reader_that_runs_is_detached_all_the_same
     gone::who_has_settled_everything_is_not_behind
     rebase::a_log_that_was_not_restored_is_left_alone
+    decided::a_message_that_is_skipped_while_it_is_tried_stays_given_up
+    decided::a_message_that_is_discarded_while_it_is_tried_does_not_come_back
+    decided::a_discarded_message_is_not_tried_by_the_next_reader
+    gone::an_owner_from_before_a_destination_was_retired_writes_nothing
     dead_letter::an_event_tells_of_it_in_the_same_transaction
     replayed::what_is_not_settled_is_not_read_again
     replayed::a_replay_goes_on_where_it_was
@@ -100,10 +108,13 @@ cases! {
     replayed::who_reads_for_a_replay_hears_that_it_was_cancelled
     status::a_backlog_is_counted
     status::a_lease_is_a_heartbeat
+    thinned::a_lease_from_the_future_has_ended
     status::what_is_parked_is_counted_by_state
     status::a_breaker_opened_by_hand_holds_everything
     ]
     only postgres: [
+    start::a_tick_that_a_new_cursor_starts_at_is_kept
+    retention::a_purge_and_a_redaction_take_turns
     late::a_late_commit_is_not_skipped
     late::late_commits_out_of_savepoints_are_not_skipped
     late::an_open_snapshot_holds_nothing_up
@@ -115,6 +126,9 @@ cases! {
     retention::a_late_commit_outlives_what_came_before_it
     gone::what_is_settled_of_a_window_is_not_behind
     ]
+    only sqlite: [
+    producers::a_position_below_the_first_is_refused
+    ]
 }
 
 /// What differs between databases in the SQL of the tests themselves.
@@ -123,6 +137,8 @@ trait Names: Dialect {
     const CURSORS: &'static str;
     /// The database's time in microseconds since 1970.
     const CLOCK: &'static str;
+    /// A time at which every lease has ended.
+    const LONG_AGO: &'static str;
     /// A text as the bytes of a payload.
     fn bytes(text: &str) -> String;
 }
@@ -131,6 +147,7 @@ impl Names for sqlx::Postgres {
     const OUTBOX: &'static str = "twinbox.outbox";
     const CURSORS: &'static str = "twinbox.cursors";
     const CLOCK: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    const LONG_AGO: &'static str = "'epoch'";
 
     fn bytes(text: &str) -> String {
         format!("'{text}'")
@@ -141,6 +158,7 @@ impl Names for sqlx::Sqlite {
     const OUTBOX: &'static str = "twinbox_outbox";
     const CURSORS: &'static str = "twinbox_cursors";
     const CLOCK: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+    const LONG_AGO: &'static str = "0";
 
     fn bytes(text: &str) -> String {
         format!("CAST('{text}' AS BLOB)")

@@ -6,6 +6,7 @@ mod consumer;
 mod eventbridge;
 mod events;
 mod faults;
+mod forgetful;
 mod http;
 mod kill;
 mod log;

@@ -4,6 +4,7 @@ mod changes;
 mod check;
 mod doctor;
 mod dry;
+mod grants;
 mod injection;
 mod killed;
 mod letters;

@@ -2,6 +2,7 @@
 mod batches;
 mod bounds;
 mod delayed;
+mod languages;
 
 use crate::consumer::support::{Confirmed, Placed, TestDb, World, cases, effect, soon};
 use sqlx::{Acquire as _, Postgres, Sqlite};

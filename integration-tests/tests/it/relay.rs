@@ -9,6 +9,7 @@ pub(crate) mod rig;
 mod routes;
 mod schemas;
 mod secure;
+mod slow;
 mod three;
 
 use async_nats::jetstream::{self, stream};

@@ -13,7 +13,8 @@ use std::{
 use twinbox_core::{
     PublishError,
     PublishErrorKind::{
-        self, InDoubt, Misconfigured, NoHome, RefusedForGood, RefusedForNow, Throttled, Unavailable,
+        self, InDoubt, Misconfigured, NoHome, RefusedForGood, RefusedForNow, Throttled, Unanswered,
+        Unavailable,
     },
     destination::Receipt,
 };
@@ -46,7 +47,7 @@ impl Verdict {
 }
 
 /// The request was given to the client and not answered in time.
-pub(crate) const TIMED_OUT: Verdict = Verdict::new(InDoubt, "eventbridge.timeout");
+pub(crate) const TIMED_OUT: Verdict = Verdict::new(Unanswered, "eventbridge.timeout");
 
 /// Codes of one event of a request that was taken as a whole, and what they say.
 const ENTRY_CODES: &[(&str, PublishErrorKind, &str)] = &[
@@ -96,7 +97,7 @@ const REQUEST_CODES: &[(&[&str], PublishErrorKind, &str)] = &[
         Unavailable,
         "eventbridge.internal",
     ),
-    (&["RequestTimeout", "RequestTimeoutException"], InDoubt, "eventbridge.timeout"),
+    (&["RequestTimeout", "RequestTimeoutException"], Unanswered, "eventbridge.timeout"),
     // Whoever issues them may already have issued others.
     (&["ExpiredToken", "ExpiredTokenException"], Unavailable, "eventbridge.credentials_expired"),
     (
@@ -146,7 +147,7 @@ const CLOCK_SKEW: &str = "eventbridge.clock_skew";
 /// What became of each of `sent` events of an answered request, in order.
 pub(crate) fn answers(sent: usize, results: &[PutEventsResultEntry]) -> Vec<Result<Receipt, Verdict>> {
     if results.len() != sent {
-        return vec![Err(Verdict::new(InDoubt, "eventbridge.answer_count")); sent];
+        return vec![Err(Verdict::new(Unanswered, "eventbridge.answer_count")); sent];
     }
     results.iter().map(answer).collect()
 }
@@ -155,7 +156,7 @@ fn answer(result: &PutEventsResultEntry) -> Result<Receipt, Verdict> {
     match (result.error_code(), result.event_id()) {
         (Some(code), _) => Err(of_entry(code)),
         (None, Some(id)) if !id.is_empty() => Ok(Receipt { duplicate: false }),
-        (None, _) => Err(Verdict::new(InDoubt, "eventbridge.empty_answer")),
+        (None, _) => Err(Verdict::new(Unanswered, "eventbridge.empty_answer")),
     }
 }
 
@@ -175,7 +176,7 @@ where
         SdkError::ConstructionFailure(_) => Verdict::new(RefusedForNow, "eventbridge.not_built"),
         SdkError::DispatchFailure(_) => of_dispatch(error),
         SdkError::ServiceError(e) => of_service(e.err().code(), e.raw(), now),
-        _ => Verdict::new(InDoubt, UNREADABLE),
+        _ => Verdict::new(Unanswered, UNREADABLE),
     }
 }
 
@@ -211,9 +212,9 @@ fn of_service(code: Option<&str>, response: &HttpResponse, now: SystemTime) -> V
 fn of_status(status: u16) -> (PublishErrorKind, &'static str) {
     match status {
         // A success with a body that the client cannot read: the events may have been taken.
-        200..=299 => (InDoubt, UNREADABLE),
+        200..=299 => (Unanswered, UNREADABLE),
         401 | 403 => (Misconfigured, "eventbridge.denied"),
-        408 => (InDoubt, "eventbridge.timeout"),
+        408 => (Unanswered, "eventbridge.timeout"),
         413 => (RefusedForGood, "eventbridge.too_large"),
         429 => (Throttled, "eventbridge.throttled"),
         300..=399 | 404 | 405 => (Misconfigured, "eventbridge.endpoint"),

@@ -1,7 +1,7 @@
 //! Publishing.
 use super::{
     EventBridge,
-    connect::Link,
+    connect::{Link, Seen},
     entry::{self, Prepared},
     pack::{self, Bounds, Item},
     request::{Batch, Parcel},
@@ -58,7 +58,7 @@ impl Publisher for BusPublisher {
             let deadline = Instant::now() + options.publish_timeout;
             while self.requests.try_join_next().is_some() {}
             let link = self.link.get_mut();
-            let seen = link.look_again(options, deadline).await;
+            let seen = link.look_again(options);
             let mut answers: Vec<Acknowledgement> = Vec::with_capacity(batch.len());
             let (mut parcels, mut items) = (Vec::new(), Vec::new());
             for message in batch {
@@ -66,11 +66,11 @@ impl Publisher for BusPublisher {
                 answers.push(match (prepared, &seen) {
                     (Err(refused), _) => Box::pin(ready(Err(refused))),
                     (Ok(_), Err(error)) => Box::pin(ready(Err(same(error)))),
-                    (Ok(Prepared { entry, bytes }), Ok(())) => {
+                    (Ok(Prepared { entry, bytes }), Ok(seen)) => {
                         let (answer, answered) = oneshot::channel();
                         parcels.push(Parcel { entry, answer });
                         items.push(Item { bytes, key: message.key.as_deref() });
-                        acknowledgement(answered)
+                        acknowledgement(answered, seen.clone(), deadline)
                     }
                 });
             }
@@ -107,10 +107,14 @@ impl Publisher for BusPublisher {
 
 fn acknowledgement(
     answered: oneshot::Receiver<Result<twinbox_core::destination::Receipt, PublishError>>,
+    seen: Seen,
+    deadline: Instant,
 ) -> Acknowledgement {
-    Box::pin(async {
+    Box::pin(async move {
         let aborted = || PublishError::new(PublishErrorKind::InDoubt, "eventbridge.aborted");
-        answered.await.unwrap_or_else(|_| Err(aborted()))
+        let receipt = answered.await.unwrap_or_else(|_| Err(aborted()))?;
+        seen.by(deadline).await?;
+        Ok(receipt)
     })
 }
 

@@ -7,11 +7,16 @@ use aws_sdk_sqs::{
     },
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::{
+    sync::{Semaphore, mpsc, oneshot},
+    time::Instant,
+};
 use twinbox_core::{BoxFuture, Settle, SourceError, SourceErrorKind};
 
 /// Entries that one request takes.
 const BATCH_MAX: usize = 10;
+/// The longest time of a request until SQS counts by it.
+const REQUEST_MARGIN: Duration = Duration::from_secs(5);
 /// Requests of one kind that are under way at a time.
 const REQUESTS_MAX: usize = 8;
 
@@ -19,6 +24,8 @@ type Settled = Result<(), SourceError>;
 
 struct Order {
     receipt: String,
+    /// No later than SQS gave it out, from when its own limit counts.
+    received_at: Instant,
     /// None: it is done with, and deleted.
     hidden_for: Option<Duration>,
     /// Nobody waits for that of a delivery that was dropped.
@@ -42,11 +49,16 @@ impl Desk {
         Arc::new(Self { deletions: start(), changes: start(), visibility })
     }
 
-    fn order(&self, receipt: String, hidden_for: Option<Duration>) -> oneshot::Receiver<Settled> {
+    fn order(
+        &self,
+        receipt: String,
+        received_at: Instant,
+        hidden_for: Option<Duration>,
+    ) -> oneshot::Receiver<Settled> {
         let (answer, answered) = oneshot::channel();
         let orders = if hidden_for.is_some() { &self.changes } else { &self.deletions };
         // Nobody there: the answer is dropped, which says so.
-        let _ = orders.send(Order { receipt, hidden_for, answer });
+        let _ = orders.send(Order { receipt, received_at, hidden_for, answer });
         answered
     }
 }
@@ -105,7 +117,10 @@ async fn change(client: &Client, queue_url: &str, batch: &[Order]) -> Result<Con
         let entry = ChangeMessageVisibilityBatchRequestEntry::builder()
             .id(n.to_string())
             .receipt_handle(&order.receipt)
-            .visibility_timeout(seconds(order.hidden_for.unwrap_or_default()));
+            .visibility_timeout(still_hidden(
+                order.hidden_for.unwrap_or_default(),
+                order.received_at.elapsed(),
+            ));
         entry.build().expect("it has all that is required")
     });
     let request =
@@ -125,6 +140,16 @@ fn confirmed<'a>(
     successful.map(|id| (id.clone(), Ok(()))).chain(failed).collect()
 }
 
+/// How long a delivery may be hidden from now on, in whole seconds. SQS counts its limit from the receive, and refuses
+/// whatever ends beyond it: the delivery would then be shown as soon as it was to be before.
+fn still_hidden(asked: Duration, since_receive: Duration) -> i32 {
+    let left = VISIBILITY_MAX.saturating_sub(since_receive).saturating_sub(REQUEST_MARGIN);
+    match seconds(asked) {
+        seconds if Duration::from_secs(seconds.unsigned_abs().into()) <= left => seconds,
+        _ => i32::try_from(left.as_secs()).unwrap_or(i32::MAX),
+    }
+}
+
 /// Whole seconds, never earlier.
 pub(crate) fn seconds(duration: Duration) -> i32 {
     let duration = duration.min(VISIBILITY_MAX);
@@ -141,15 +166,18 @@ pub(crate) struct Delivery {
     desk: Arc<Desk>,
     /// None: it is settled.
     receipt: Option<String>,
+    received_at: Instant,
 }
 
 impl Delivery {
-    pub(crate) fn new(desk: Arc<Desk>, receipt: String) -> Self {
-        Self { desk, receipt: Some(receipt) }
+    /// `received_at`: when it was asked for, or later, but not after SQS gave it out.
+    pub(crate) fn new(desk: Arc<Desk>, receipt: String, received_at: Instant) -> Self {
+        Self { desk, receipt: Some(receipt), received_at }
     }
 
     fn settle(&mut self, hidden_for: Option<Duration>) -> BoxFuture<'static, Settled> {
-        let ordered = self.receipt.take().map(|receipt| self.desk.order(receipt, hidden_for));
+        let ordered = self.receipt.take();
+        let ordered = ordered.map(|receipt| self.desk.order(receipt, self.received_at, hidden_for));
         Box::pin(answer(ordered))
     }
 }
@@ -172,7 +200,8 @@ impl Settle for Delivery {
 
     fn progress(&self) -> BoxFuture<'_, Settled> {
         let receipt = self.receipt.clone();
-        let ordered = receipt.map(|receipt| self.desk.order(receipt, Some(self.desk.visibility)));
+        let ordered =
+            receipt.map(|receipt| self.desk.order(receipt, self.received_at, Some(self.desk.visibility)));
         Box::pin(answer(ordered))
     }
 
@@ -195,6 +224,22 @@ mod tests {
     fn a_delay_is_rounded_up() {
         for (millis, expected) in [(0, 0), (1, 1), (999, 1), (1000, 1), (1001, 2), (u64::MAX, 43_200)] {
             assert_eq!(seconds(Duration::from_millis(millis)), expected);
+        }
+    }
+
+    #[test]
+    fn nothing_is_hidden_beyond_twelve_hours_from_the_receive() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        for (asked, since_receive, expected) in [
+            (Duration::from_millis(1), Duration::ZERO, 1),
+            (hours(1), hours(1), 3600),
+            (hours(12), Duration::ZERO, 43_195),
+            (hours(24), hours(2), 35_995),
+            (hours(1), hours(11), 3595),
+            (hours(1), hours(13), 0),
+            (Duration::ZERO, hours(13), 0),
+        ] {
+            assert_eq!(still_hidden(asked, since_receive), expected, "{asked:?} {since_receive:?}");
         }
     }
 }

@@ -12,7 +12,10 @@ use aws_sdk_sqs::{
     types::{Message, MessageSystemAttributeName as Attribute, QueueAttributeName},
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};
-use tokio::task::{JoinError, JoinSet};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
 use twinbox_core::{
     BoxFuture, Horizon, Received, Source, SourceError, SourceErrorKind, Subscription, Timestamp, Transport,
 };
@@ -204,13 +207,19 @@ impl Shared {
             .visibility_timeout(seconds(self.visibility))
             .message_system_attribute_names(Attribute::ApproximateReceiveCount)
             .message_system_attribute_names(Attribute::SentTimestamp);
+        let asked_at = Instant::now();
         let answer = asked.send().await;
         let answer = answer.map_err(|e| classify::of_request("receiving from the queue", e))?;
-        Ok(answer.messages.unwrap_or_default().into_iter().filter_map(|m| self.received(m)).collect())
+        Ok(answer
+            .messages
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|m| self.received(m, asked_at))
+            .collect())
     }
 
     /// A message without a receipt cannot be settled, and will be delivered again.
-    fn received(&self, message: Message) -> Option<Received> {
+    fn received(&self, message: Message, asked_at: Instant) -> Option<Received> {
         let number = |attribute| message.attributes()?.get(&attribute)?.parse::<i64>().ok();
         let sent = number(Attribute::SentTimestamp).unwrap_or_default().saturating_mul(1000);
         let place = Place {
@@ -226,7 +235,7 @@ impl Shared {
             message: decoded,
             defect,
             redelivered: number(Attribute::ApproximateReceiveCount) != Some(1),
-            settle: Box::new(Delivery::new(self.desk.clone(), message.receipt_handle?)),
+            settle: Box::new(Delivery::new(self.desk.clone(), message.receipt_handle?, asked_at)),
         })
     }
 }

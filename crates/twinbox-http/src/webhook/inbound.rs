@@ -5,6 +5,7 @@ use crate::{
     layer::{Handles, guarded},
     problem::{Problem, Wording},
     request::whole,
+    settings::TIME_LIMIT,
     tx::{Held, Work},
 };
 use axum::{
@@ -20,6 +21,7 @@ use std::{
     task::{Context, Poll},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+use tokio::time::Instant;
 use tower::{Layer, Service};
 use tracing::Instrument as _;
 use twinbox_core::crash;
@@ -35,10 +37,11 @@ const KEEP_MAX: Duration = Duration::from_secs(90 * 24 * 3600);
 
 /// Takes webhooks in once. A [`tower::Layer`] around a route of `POST`.
 ///
-/// What is not signed as the [`Verifier`] says is refused with `401`. Of the rest the handler gets the body as it came, and
-/// an [`IdemTx`](crate::IdemTx): what it writes and publishes commits together with the receipt, and `2xx` is sent after
-/// that. Store what came, answer, and do the work where the message is consumed. A handler that answers with an error, panics,
-/// or dies leaves no receipt, and the sender tries again. What comes again is answered with `200` and runs nothing.
+/// What is not signed as the [`Verifier`] says is refused with `401`. Of the rest the handler gets the body as it came,
+/// and an [`IdemTx`](crate::IdemTx): what it writes and publishes commits together with the receipt, and `2xx` is sent
+/// after that. Store what came, answer, and do the work where the message is consumed. A handler that answers with an
+/// error, panics, or dies leaves no receipt, and the sender tries again. What comes again is answered with `200` and
+/// runs nothing.
 ///
 /// The same id with another payload is logged as an error and counted as `webhook.altered`, and nothing runs.
 ///
@@ -53,7 +56,7 @@ const KEEP_MAX: Duration = Duration::from_secs(90 * 24 * 3600);
 /// }
 ///
 /// let secret = Secret::bytes("whsec_of_the_dashboard_0123456789")?;
-/// let stripe = Inbound::new(store, "stripe", Verifier::new(Scheme::Stripe, [secret])).id_in_body("/id");
+/// let stripe = Inbound::new(store, "stripe", "payments", Verifier::new(Scheme::Stripe, [secret]));
 /// let app = Router::new().route("/webhooks/stripe", post(from_stripe).layer(stripe));
 /// # Ok(app)
 /// # }
@@ -67,19 +70,31 @@ struct Settings<DB: Dialect> {
     verifier: Verifier,
     id_in_body: Option<String>,
     keep: Duration,
+    time_limit: Duration,
     body_max: usize,
 }
 
 impl<DB: Dialect> Inbound<DB> {
-    /// From `provider`, a name of your own for whoever sends.
-    pub fn new(store: Store<DB>, provider: impl Into<String>, verifier: Verifier) -> Self {
+    /// From `provider`, a name of your own for whoever sends, to `endpoint`, a name of your own for what is done with
+    /// it here.
+    ///
+    /// A webhook that one endpoint has received is still new to another: give each route its own name, or the second one of
+    /// two that get the same events does nothing. Both names are kept with receipts, so they stay when a route is renamed.
+    pub fn new(
+        store: Store<DB>,
+        provider: impl Into<String>,
+        endpoint: impl Into<String>,
+        verifier: Verifier,
+    ) -> Self {
+        let id_in_body = verifier.scheme.id_in_body().map(str::to_owned);
         Self(Arc::new(Settings {
             store,
             provider: provider.into(),
-            endpoint: String::new(),
+            endpoint: endpoint.into(),
             verifier,
-            id_in_body: None,
+            id_in_body,
             keep: KEEP,
+            time_limit: TIME_LIMIT,
             body_max: BODY_MAX,
         }))
     }
@@ -90,14 +105,12 @@ impl<DB: Dialect> Inbound<DB> {
         Self(Arc::new(settings))
     }
 
-    /// Which of the provider's endpoints it is, if it has several that give the same ids.
-    #[must_use]
-    pub fn endpoint(self, endpoint: impl Into<String>) -> Self {
-        self.with(|settings| settings.endpoint = endpoint.into())
-    }
-
-    /// Where the body has the id that tells webhooks apart, as a JSON pointer: `/id`. Without it the id that is signed in the
-    /// headers counts, or the digest of the body.
+    /// Where the body has the id that tells webhooks apart, as a JSON pointer. Of [`Scheme::Stripe`](super::Scheme::Stripe)
+    /// it is `/id` unless said otherwise; of others the id that is signed in the headers counts.
+    ///
+    /// A webhook that has none there is received all the same, and told apart by the id in its headers, or by the
+    /// digest of its body: a retry that differs in a byte is then new. It is logged as a warning, and counted as
+    /// `webhook.without_id`.
     #[must_use]
     pub fn id_in_body(self, pointer: impl Into<String>) -> Self {
         self.with(|settings| settings.id_in_body = Some(pointer.into()))
@@ -107,6 +120,14 @@ impl<DB: Dialect> Inbound<DB> {
     #[must_use]
     pub fn keep(self, keep: Duration) -> Self {
         self.with(|settings| settings.keep = keep.clamp(KEEP, KEEP_MAX))
+    }
+
+    /// For how long a handler may run. Default: 60 s. What takes longer is given up, as after any other fault: nothing that
+    /// was written stays, no receipt either, and the sender gets `504` and tries again. One that blocks its thread goes on,
+    /// and so does a task to which it has given its [`IdemTx`](crate::IdemTx).
+    #[must_use]
+    pub fn time_limit(self, limit: Duration) -> Self {
+        self.with(|settings| settings.time_limit = limit)
     }
 
     /// Bytes of a body. Default 1 MiB. More are refused with `413`.
@@ -150,6 +171,16 @@ impl<DB: Dialect> Settings<DB> {
         verified: Verified,
     ) -> Response<Body> {
         let in_body = self.id_in_body.as_ref().and_then(|pointer| id_at(&body, pointer));
+        if let (Some(pointer), None) = (&self.id_in_body, &in_body) {
+            self.count("webhook.without_id");
+            let Self { provider, endpoint, .. } = &*self;
+            tracing::warn!(
+                provider,
+                endpoint,
+                pointer,
+                "a webhook has no id where it should be, and may be handled again when its sender tries again"
+            );
+        }
         let id = match (&in_body, &verified.id) {
             (Some(id), _) => Some(ReceiptId::Body(id)),
             (None, id) => id.as_deref().map(ReceiptId::Header),
@@ -176,11 +207,23 @@ impl<DB: Dialect> Settings<DB> {
         let held = Held::new(Work::of(operation), None);
         parts.extensions.insert(held.clone());
         parts.extensions.insert(verified);
-        let response = guarded(handler, Request::from_parts(parts, Body::from(body))).await;
+        let ends_at = Instant::now() + self.time_limit;
+        let response = guarded(handler, Request::from_parts(parts, Body::from(body)), ends_at).await;
         crash::point("webhook.after_handler");
-        let (Some(mut response), Some(operation)) = (response, held.take().operation) else {
-            tracing::error!(provider, "the handler of a webhook panicked, or kept its transaction");
-            return told(&Problem::Failed);
+        let (mut response, operation) = match (response, held.take().operation) {
+            (Ok(response), Some(operation)) => (response, operation),
+            (ended, operation) => {
+                let why = ended.err().unwrap_or(Problem::Failed);
+                tracing::error!(
+                    provider,
+                    ?why,
+                    "the handler of a webhook gave no answer, or kept its transaction"
+                );
+                if let Some(operation) = operation {
+                    operation.abandon().await;
+                }
+                return told(&why);
+            }
         };
         let disposition = response.extensions_mut().remove::<Disposition>();
         match disposition.unwrap_or_else(|| Disposition::of(response.status(), false)) {
@@ -230,7 +273,7 @@ fn id_at(body: &[u8], pointer: &str) -> Option<String> {
 }
 
 fn told(problem: &Problem) -> Response<Body> {
-    problem.response(Wording::default(), None)
+    problem.response(&Wording::default(), None)
 }
 
 /// What [`Inbound`] puts before a handler.

@@ -74,6 +74,20 @@ fn copies_are_refused_when_their_time_is_over_and_before_it_has_come() {
     assert!(verify(&wider, &headers(ID, &at, SIGNATURE), BODY, AT + 3600).is_ok());
 }
 
+/// A body may be 1 MiB, and a stranger chooses how many signatures there are.
+#[test]
+fn a_body_is_digested_once_for_each_secret_and_never_out_of_time() {
+    let two = verifier(&["whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", SECRET]);
+    let (at, many) = (AT.to_string(), "v1,AAAA ".repeat(SIGNATURES_MAX - 1) + SIGNATURE);
+    let digested = |now| {
+        let before = secret::MACS.get();
+        let verified = verify(&two, &headers(ID, &at, &many), BODY, now).map(|verified| verified.secret);
+        (verified, secret::MACS.get() - before)
+    };
+    assert_eq!(digested(AT), (Ok(1), 2));
+    assert_eq!(digested(AT + 301), (Err(Refused::OutOfTime), 0));
+}
+
 #[test]
 fn while_secrets_change_either_fits_and_one_that_is_gone_does_not() {
     let other = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";

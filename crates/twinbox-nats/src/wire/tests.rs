@@ -34,7 +34,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 fn defect(headers: &HeaderMap, payload: &Bytes, why: &str) -> Message {
     let (message, defect) = decode(Some(headers), payload, PLACE);
     assert_eq!(defect.unwrap(), why);
-    assert_eq!((message.source.as_str(), message.id.as_str()), ("nats:EVENTS", "7"));
+    assert_eq!((message.source.as_str(), message.id.as_str()), ("nats:EVENTS", "7@5"));
     assert_eq!(message.time, PLACE.stored);
     message
 }

@@ -10,7 +10,8 @@ CREATE TABLE {meta} (
 CREATE TABLE {sentinel} (txid xid8 NOT NULL DEFAULT pg_current_xact_id());
 INSERT INTO {sentinel} DEFAULT VALUES;
 
--- The log. Append-only; a producer in any language may insert (type, payload, …).
+-- The log. Append-only; a producer in any language may call the function `publish`, or insert (type, payload, …) with bound
+-- parameters.
 CREATE TABLE {outbox} (
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     txid xid8 NOT NULL DEFAULT pg_current_xact_id(),
@@ -33,14 +34,58 @@ CREATE INDEX outbox_txid_position ON {outbox} (txid, position);
 -- For looking a message up by its event id. Not unique: the inbox removes duplicates.
 CREATE INDEX outbox_id ON {outbox} (id);
 
--- An invented transaction id would be delivered years later, or never.
-CREATE FUNCTION {refuse_txid}() RETURNS trigger LANGUAGE plpgsql AS $$
+-- An invented transaction id would be delivered years later, or never; a position that no reader begins before, never. No
+-- CHECK, which Postgres would parse anew in each INSERT.
+CREATE FUNCTION {refuse_place}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'twinbox: leave txid out of the INSERT; it is the id of the inserting transaction'
+    RAISE EXCEPTION 'twinbox: leave position and txid out of the INSERT; the log numbers its messages, and txid is the id of the inserting transaction'
         USING ERRCODE = 'TB002';
 END $$;
-CREATE TRIGGER refuse_txid BEFORE INSERT ON {outbox} FOR EACH ROW
-    WHEN (NEW.txid IS DISTINCT FROM pg_current_xact_id()) EXECUTE FUNCTION {refuse_txid}();
+CREATE TRIGGER refuse_place BEFORE INSERT ON {outbox} FOR EACH ROW
+    WHEN (NEW.txid IS DISTINCT FROM pg_current_xact_id() OR NEW.position <= 0) EXECUTE FUNCTION {refuse_place}();
+
+-- For producers in any language. A literal into bytea loses backslashes without a word, so the payload is text here and
+-- keeps its bytes; jsonb would change them, and so the hash of the payload. Runs with the rights of its caller, who needs
+-- those of the INSERT. Returns the id, which a producer has no right to read back.
+CREATE FUNCTION {publish}(type text, key text, payload text, id text DEFAULT NULL, version bigint DEFAULT 1,
+    subject text DEFAULT NULL, headers jsonb DEFAULT NULL, correlation_id text DEFAULT NULL,
+    causation_id text DEFAULT NULL, traceparent text DEFAULT NULL, event_time timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY INVOKER AS $$
+DECLARE
+    event_id text := COALESCE(id, gen_random_uuid()::text);
+    problem text;
+BEGIN
+    BEGIN
+        IF payload::json IS NULL THEN
+            RAISE EXCEPTION 'twinbox: the payload is NULL'
+                USING ERRCODE = 'null_value_not_allowed', HINT = 'The payload null is the text ''null''.';
+        END IF;
+    EXCEPTION WHEN invalid_text_representation THEN
+        GET STACKED DIAGNOSTICS problem = PG_EXCEPTION_DETAIL;
+        RAISE EXCEPTION 'twinbox: the payload is not JSON' USING ERRCODE = 'invalid_text_representation',
+            DETAIL = problem, HINT = 'publish_bytes(type, key, payload, content_type) takes anything else.';
+    END;
+    INSERT INTO {outbox} (id, type, version, key, subject, time, correlation_id, causation_id,
+        traceparent, content_type, headers, payload)
+    VALUES (event_id, type, version, key, subject, COALESCE(event_time, clock_timestamp()), correlation_id, causation_id,
+        traceparent, 'application/json', headers::text, convert_to(payload, 'UTF8'));
+    RETURN event_id;
+END $$;
+
+-- The same for a payload that is no JSON.
+CREATE FUNCTION {publish_bytes}(type text, key text, payload bytea, content_type text, id text DEFAULT NULL,
+    version bigint DEFAULT 1, subject text DEFAULT NULL, headers jsonb DEFAULT NULL, correlation_id text DEFAULT NULL,
+    causation_id text DEFAULT NULL, traceparent text DEFAULT NULL, event_time timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY INVOKER AS $$
+DECLARE
+    event_id text := COALESCE(id, gen_random_uuid()::text);
+BEGIN
+    INSERT INTO {outbox} (id, type, version, key, subject, time, correlation_id, causation_id,
+        traceparent, content_type, headers, payload)
+    VALUES (event_id, type, version, key, subject, COALESCE(event_time, clock_timestamp()), correlation_id, causation_id,
+        traceparent, content_type, headers::text, payload);
+    RETURN event_id;
+END $$;
 
 -- What was visible when. A window is what became visible between two of these.
 CREATE TABLE {ticks} (
@@ -60,8 +105,29 @@ CREATE TABLE {cursors} (
     owner uuid,
     lease_until timestamptz NOT NULL DEFAULT 'epoch',
     partitions bigint,
+    -- How long the lease is, in microseconds.
+    lease bigint NOT NULL DEFAULT 0,
+    -- The ticks that the reader reads between, which may be beyond what is settled.
+    ahead_p bigint NOT NULL DEFAULT 0,
+    ahead_w bigint NOT NULL DEFAULT 0,
     CHECK (p <= w)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Which run of the server this is. Crash recovery, also that of a single backend, and a promotion empty an unlogged table:
+-- commits may be forgotten then, and whoever goes on from memory would skip what they wrote.
+CREATE UNLOGGED TABLE {run} (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    id uuid NOT NULL DEFAULT gen_random_uuid()
+);
+-- A clean stop keeps the row, and its data folder may be put back from an older copy: a start is another run too. Null
+-- before the first reader of a run has made it known, and on a standby, where an unlogged table cannot be read.
+CREATE FUNCTION {run_id}() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT hashtextextended(id::text || extract(epoch FROM pg_postmaster_start_time()), 0) FROM {run});
+END $$;
 
 -- One row for each message that a consumer has done with.
 CREATE TABLE {inbox} (

@@ -15,7 +15,9 @@ CREATE TABLE {parked} (
     parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (destination, position)
 );
-CREATE INDEX parked_due ON {parked} (destination, next_attempt_at) WHERE state = 'waiting';
+CREATE INDEX parked_waiting ON {parked} (destination) WHERE state = 'waiting';
+-- For those that nothing orders.
+CREATE INDEX parked_keyless ON {parked} (destination, next_attempt_at) WHERE state = 'waiting' AND key IS NULL;
 -- For the lowest position of a key.
 CREATE INDEX parked_key ON {parked} (destination, key, position) WHERE holds = true;
 CREATE INDEX parked_blocking ON {parked} (destination) WHERE state = 'blocking';

@@ -8,9 +8,13 @@ CREATE TABLE {places} (
     -- Which log the sequence is of: another one of the same name begins anew.
     log text NOT NULL DEFAULT '',
     sequence bigint NOT NULL DEFAULT 0,
+    -- Which message is there. Another one: the log has lost its end since.
+    message text NOT NULL DEFAULT '',
     epoch bigint NOT NULL DEFAULT 0,
     owner uuid,
     lease_until timestamptz NOT NULL DEFAULT 'epoch',
+    -- How long that is, in microseconds.
+    lease bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (consumer, partition)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
@@ -19,18 +23,20 @@ CREATE TABLE {members} (
     consumer text NOT NULL,
     member uuid NOT NULL,
     lease_until timestamptz NOT NULL,
+    -- How long that is, in microseconds.
+    lease bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (consumer, member)
 );
 
 -- Whether a partition is still this owner's, until the transaction ends: a takeover waits for those who hold the lock,
 -- and whoever gets it later sees the new epoch, because each statement in here sees what is committed by then. A
--- process that stands still must not hold the lock for long.
-CREATE FUNCTION {fence}(of_consumer text, of_partition bigint, of_epoch bigint, idle_ms bigint)
+-- process that stands still must not hold the lock for long. An owner from before the server forgot is none.
+CREATE FUNCTION {fence}(of_consumer text, of_partition bigint, of_epoch bigint, of_run bigint, idle_ms bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('{places} ' || of_consumer, of_partition));
-    RETURN EXISTS (
+    RETURN {run_id}() IS NOT DISTINCT FROM of_run AND EXISTS (
         SELECT FROM {places} WHERE consumer = of_consumer AND partition = of_partition AND epoch = of_epoch);
 END $$;
 
@@ -61,4 +67,4 @@ CREATE TABLE {parked_deliveries} (
 );
 -- For the first of a key, and for the keys of a partition.
 CREATE INDEX parked_deliveries_key ON {parked_deliveries} (consumer, partition, key, id);
-CREATE INDEX parked_deliveries_due ON {parked_deliveries} (consumer, partition, next_attempt_at);
+CREATE INDEX parked_deliveries_keyless ON {parked_deliveries} (consumer, partition, next_attempt_at) WHERE key IS NULL;

@@ -7,6 +7,7 @@ CREATE TABLE {idempotency_keys} (
     scope text NOT NULL,
     key text NOT NULL,
     request_hash bytea NOT NULL,
+    -- The algorithm, and the members that it left out, so that later releases compare by the same.
     hash_alg text NOT NULL,
     -- 'failed': a failure that is final, and given again like a success.
     status text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'complete', 'failed')),
@@ -21,6 +22,12 @@ CREATE TABLE {idempotency_keys} (
     owner uuid,
     lease_until timestamptz,
     recovery_point text,
+    -- Which tokens for vendors were given out, and when: a JSON object of microseconds since 1970. NULL: none was.
+    tokens text,
+    -- Something may have been done outside, and no answer tells, or one that gave up. Such a row never expires.
+    unfinished boolean NOT NULL
+        GENERATED ALWAYS AS ((status = 'pending' OR status = 'failed' AND http_code >= 500)
+            AND (recovery_point IS NOT NULL OR tokens IS NOT NULL)) STORED,
     attempts bigint NOT NULL DEFAULT 1,
     -- Of these, those that nobody has failed in.
     uncounted bigint NOT NULL DEFAULT 0,
@@ -46,9 +53,11 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF owner ON {idempotency_keys}
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {refuse_commit_of_key}();
+-- For operators too. Rows enter it only when a vendor may have been called.
+CREATE INDEX idempotency_keys_unfinished ON {idempotency_keys} (updated_at) WHERE unfinished;
 -- What operators may see: no key, no answer.
 CREATE VIEW {idempotency_audit} AS
     SELECT left(encode(slot, 'hex'), 8) AS slot, tenant, principal, scope, hash_alg, status, http_code, body_kind,
-        octet_length(response_body) AS body_bytes, result_ref, owner, lease_until, recovery_point, attempts, created_at,
-        updated_at, expires_at
+        octet_length(response_body) AS body_bytes, result_ref, owner, lease_until, recovery_point, tokens, unfinished,
+        attempts, created_at, updated_at, expires_at
     FROM {idempotency_keys};

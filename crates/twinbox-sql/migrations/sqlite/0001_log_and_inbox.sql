@@ -4,10 +4,12 @@ CREATE TABLE {meta} (
     service TEXT NOT NULL CHECK (length(CAST(service AS BLOB)) BETWEEN 1 AND 255)
 ) STRICT;
 
--- The log. Append-only; a producer in any language may insert (type, payload, …). Times are microseconds
+-- The log. Append-only; a producer in any language may insert (type, payload, …) with bound
+-- parameters. Times are microseconds
 -- since 1970.
 CREATE TABLE {outbox} (
-    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    -- No reader begins before the first one.
+    position INTEGER PRIMARY KEY AUTOINCREMENT CHECK (position > 0),
     id TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))) CHECK (length(CAST(id AS BLOB)) BETWEEN 1 AND 255),
     source TEXT CHECK (length(CAST(source AS BLOB)) BETWEEN 1 AND 255),
     -- GLOB and length end at a NUL, the length in bytes does not.
@@ -17,12 +19,15 @@ CREATE TABLE {outbox} (
     version INTEGER NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
     key TEXT CHECK (length(CAST(key AS BLOB)) <= 255),
     subject TEXT CHECK (length(CAST(subject AS BLOB)) <= 1024),
-    time INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
+    -- In milliseconds, as a producer's SQLite from before 3.42 can tell them.
+    time INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
     correlation_id TEXT CHECK (length(CAST(correlation_id AS BLOB)) <= 255),
     causation_id TEXT CHECK (length(CAST(causation_id AS BLOB)) <= 255),
     traceparent TEXT CHECK (length(traceparent) <= 55),
     content_type TEXT NOT NULL DEFAULT 'application/json' CHECK (length(CAST(content_type AS BLOB)) <= 255),
-    headers TEXT CHECK (length(CAST(headers AS BLOB)) <= 65536 AND json_valid(headers) AND json_type(headers) = 'object'),
+    -- NULL is no valid JSON to SQLite before 3.42.
+    headers TEXT CHECK (headers IS NULL
+        OR length(CAST(headers AS BLOB)) <= 65536 AND json_valid(headers) AND json_type(headers) = 'object'),
     payload BLOB NOT NULL CHECK (length(payload) <= 983040)
 ) STRICT;
 -- For looking a message up by its event id. Not unique: the inbox removes duplicates.
@@ -39,6 +44,11 @@ CREATE TABLE {cursors} (
     owner BLOB,
     lease_until INTEGER NOT NULL DEFAULT 0,
     partitions INTEGER,
+    -- How long the lease is, in microseconds.
+    lease INTEGER NOT NULL DEFAULT 0,
+    -- The ticks that the reader reads between, which may be beyond what is settled.
+    ahead_p INTEGER NOT NULL DEFAULT 0,
+    ahead_w INTEGER NOT NULL DEFAULT 0,
     CHECK (p <= w)
 ) STRICT, WITHOUT ROWID;
 

@@ -18,7 +18,9 @@ CREATE TABLE {delayed} (
     causation_id TEXT CHECK (length(CAST(causation_id AS BLOB)) <= 255),
     traceparent TEXT CHECK (length(traceparent) <= 55),
     content_type TEXT NOT NULL DEFAULT 'application/json' CHECK (length(CAST(content_type AS BLOB)) <= 255),
-    headers TEXT CHECK (length(CAST(headers AS BLOB)) <= 65536 AND json_valid(headers) AND json_type(headers) = 'object'),
+    -- NULL is no valid JSON to SQLite before 3.42.
+    headers TEXT CHECK (headers IS NULL
+        OR length(CAST(headers AS BLOB)) <= 65536 AND json_valid(headers) AND json_type(headers) = 'object'),
     payload BLOB NOT NULL CHECK (length(payload) <= 983040)
 ) STRICT;
 CREATE INDEX {delayed_due} ON {delayed} (not_before, nth);

@@ -7,9 +7,13 @@ CREATE TABLE {places} (
     -- Which log the sequence is of: another one of the same name begins anew.
     log TEXT NOT NULL DEFAULT '',
     sequence INTEGER NOT NULL DEFAULT 0,
+    -- Which message is there. Another one: the log has lost its end since.
+    message TEXT NOT NULL DEFAULT '',
     epoch INTEGER NOT NULL DEFAULT 0,
     owner BLOB,
     lease_until INTEGER NOT NULL DEFAULT 0,
+    -- How long that is, in microseconds.
+    lease INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (consumer, partition)
 ) STRICT, WITHOUT ROWID;
 
@@ -18,6 +22,8 @@ CREATE TABLE {members} (
     consumer TEXT NOT NULL,
     member BLOB NOT NULL,
     lease_until INTEGER NOT NULL,
+    -- How long that is, in microseconds.
+    lease INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (consumer, member)
 ) STRICT, WITHOUT ROWID;
 
@@ -48,4 +54,4 @@ CREATE TABLE {parked_deliveries} (
 ) STRICT;
 -- For the first of a key, and for the keys of a partition.
 CREATE INDEX {parked_deliveries_key} ON {parked_deliveries} (consumer, partition, key, id);
-CREATE INDEX {parked_deliveries_due} ON {parked_deliveries} (consumer, partition, next_attempt_at);
+CREATE INDEX {parked_deliveries_keyless} ON {parked_deliveries} (consumer, partition, next_attempt_at) WHERE key IS NULL;

@@ -1,11 +1,11 @@
 //! What the claims of a database are told, and say.
 use crate::{
     Dialect,
-    micros::Micros,
+    micros::{Micros, micros},
     operation::{OperationKey, OperationPolicy},
     text::text,
 };
-use sqlx::query::Query;
+use sqlx::{ColumnIndex, Decode, Row, Type, query::Query};
 use std::{borrow::Cow, time::Duration};
 use twinbox_core::{Fingerprint, Timestamp};
 use uuid::Uuid;
@@ -30,6 +30,8 @@ pub struct OperationClaim<'a> {
     /// What those have in common who wait for each other.
     pub(crate) same: &'a Fingerprint,
     pub(crate) fingerprint: &'a Fingerprint,
+    /// How the fingerprint was made, and of what.
+    pub(crate) compared: &'a str,
     pub(crate) policy: &'a OperationPolicy,
     /// Who holds it beyond the transaction, and for how long.
     pub(crate) holder: Option<(Uuid, Duration)>,
@@ -42,7 +44,6 @@ impl OperationClaim<'_> {
         query: Query<'q, DB, DB::Arguments>,
     ) -> Query<'q, DB, DB::Arguments> {
         let plain = |s: &str| text(s).into_owned();
-        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX / 2);
         query
             .bind(self.slot.to_vec())
             .bind(plain(&self.key.tenant))
@@ -50,7 +51,7 @@ impl OperationClaim<'_> {
             .bind(plain(&self.key.scope))
             .bind(if self.policy.keeps_text { plain(&self.key.key) } else { String::new() })
             .bind(self.fingerprint.digest().to_vec())
-            .bind(self.fingerprint.algorithm().as_str().to_owned())
+            .bind(self.compared.to_owned())
             .bind(self.holder.map(|(owner, _)| owner))
             .bind(self.holder.map(|(_, lease)| micros(lease)))
             .bind(micros(self.policy.keep))
@@ -61,12 +62,45 @@ impl OperationClaim<'_> {
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum OperationClaimed<G> {
-    /// The key is this one's, in the transaction. Attempts are counted from 1; of those before, so many failed.
-    Open { attempt: i64, failures: i64, recovery_point: Option<String>, guard: G },
+    /// The key is this one's, in the transaction.
+    Open(OperationBegun, G),
     /// Who asks the same is at it.
     InFlight,
     /// Its row says by whom; without one, another request is at it.
     Taken,
+}
+
+/// What the row of an operation says of those who were at it before.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct OperationBegun {
+    /// Counted from 1.
+    pub(crate) attempt: i64,
+    /// Of those before, so many failed.
+    pub(crate) failures: i64,
+    pub(crate) recovery_point: Option<String>,
+    /// When the key was taken for what it is used for now: another time each time it is used again.
+    pub(crate) made_at: Timestamp,
+    pub(crate) tokens: Option<String>,
+}
+
+impl OperationBegun {
+    /// From the column `first` on, in the order of the statement.
+    pub(super) fn of<R: Row>(row: &R, first: usize) -> sqlx::Result<Self>
+    where
+        usize: ColumnIndex<R>,
+        for<'r> i64: Decode<'r, R::Database> + Type<R::Database>,
+        for<'r> Option<String>: Decode<'r, R::Database> + Type<R::Database>,
+        for<'r> Micros: Decode<'r, R::Database> + Type<R::Database>,
+    {
+        Ok(Self {
+            attempt: row.try_get(first)?,
+            failures: row.try_get(first + 1)?,
+            recovery_point: row.try_get(first + 2)?,
+            made_at: row.try_get::<Micros, _>(first + 3)?.0,
+            tokens: row.try_get(first + 4)?,
+        })
+    }
 }
 
 /// Which messages are new, and the newest among those of the consumer whose claims were deleted.

@@ -1,7 +1,11 @@
 mod claim;
+mod park;
+mod pooler;
 mod rebase;
 mod replay;
 mod retention;
+
+use pooler::{LOOKS, server, unnamed};
 
 use super::{
     Claim, Claims, Dialect, OperationClaim, OperationClaimed, exactly_one, migrations, transaction_aborted,
@@ -15,35 +19,22 @@ use crate::{
     row,
     sql::{Statements, query},
 };
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Row as _};
-use std::time::Duration;
-use twinbox_core::draft::Fields;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
+use std::{path::PathBuf, time::Duration};
+use twinbox_core::{Message, draft::Fields};
 use uuid::Uuid;
 
-/// How often two connections are asked whether they share a server connection. A pooler hands out the one that was
-/// used last, unless others are quicker.
-const LOOKS: usize = 3;
+/// Raised for this transaction alone, and stricter values are left: `local` flushes here and waits for no standby.
+macro_rules! flushed {
+    () => {
+        "CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') \
+            THEN set_config('synchronous_commit', 'on', true) END"
+    };
+}
 
 /// Before COMMIT: whether it is the transaction of the claim. Bind: its guard.
 pub(crate) const ALLOW_COMMIT: &str =
     "SELECT pg_current_xact_id_if_assigned()::text = $1 AND set_config('twinbox.commit', $1, true) = $1";
-
-/// A name that a handler gave to a statement may mean another's on the next server.
-pub(crate) async fn unnamed(conn: &mut PgConnection, statements: &Statements) -> Result<(), Error> {
-    if statements.named || conn.cached_statements_size() == 0 {
-        return Ok(());
-    }
-    conn.clear_cached_statements().await?;
-    Err(Error::new(
-        ErrorKind::Configuration,
-        "behind a pooler a statement must have no name: say `.persistent(false)` to each of the handler",
-    ))
-}
-
-async fn server(conn: &mut PgConnection) -> Result<i32, Error> {
-    // Without arguments and without a name: right behind a pooler too.
-    Ok(sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(conn).await?.try_get(0)?)
-}
 
 impl Dialect for Postgres {
     const MIGRATIONS: &'static [Migration] = migrations!("postgres");
@@ -54,20 +45,36 @@ impl Dialect for Postgres {
         Some("SELECT pg_advisory_xact_lock(hashtextextended('twinbox migrations', 0))");
 
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
-    const BEGIN_PARK: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+    const BEGIN_PARK: &'static str = concat!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; \
         SELECT set_config('idle_in_transaction_session_timeout', '2s', true), \
-        set_config('lock_timeout', '1s', true)";
+        set_config('lock_timeout', '1s', true), ",
+        flushed!()
+    );
+    const BEGIN_FAR: Option<&'static str> =
+        Some("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('statement_timeout', '600s', true)");
     const NUMBERED_BINDS: bool = true;
     const ONE_WRITER: bool = false;
     const BOUNDED: &'static str = "(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL";
+    const UNFLUSHED: &'static str = "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL";
     const LOCK_ROW: &'static str = " FOR UPDATE";
     const PASS_BY_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
+    const TURN: &'static str =
+        "(SELECT pg_advisory_xact_lock(hashtextextended('change {outbox}', 0))) IS NOT NULL";
     const UUID: &'static str = "uuid";
     const JSON: &'static str = "jsonb";
     const CHECK_DEFERRED: Option<&'static str> = Some("SET CONSTRAINTS ALL IMMEDIATE");
-    const FENCE: &'static str = "SELECT {fence}(?, ?, ?, ?)";
+    const FENCE: &'static str = "SELECT {fence}(?, ?, ?, ?, ?)";
     const FENCE_OUT: Option<&'static str> =
         Some("SELECT pg_advisory_xact_lock(hashtextextended('{places} ' || ?, ?)) WHERE {bounded}");
+    const RUN: &'static str = "SELECT {run_id}()";
+    const BEGIN_RUN: Option<&'static str> = Some("INSERT INTO {run} DEFAULT VALUES ON CONFLICT DO NOTHING");
+    const IS_RUN: &'static str = "(SELECT {run_id}()) = ?";
+    // An array, because a join could be planned over the whole table.
+    const AMONG: &'static str = "= ANY(ARRAY(SELECT n::bigint FROM jsonb_array_elements_text(?::jsonb) n))";
+    const PARKED_ROWS: &'static str = "jsonb_to_recordset(?::jsonb) AS r (position bigint, key text, type text, \
+        state text, holds boolean, attempts bigint, delay bigint, error text, again boolean)";
+    const FLUSHED: &'static str = flushed!();
     const NOW: &'static str = "clock_timestamp()";
     const AFTER: &'static str = "(clock_timestamp() + ? * interval '1 microsecond')";
     const PUBLISH_ALL: &'static str = "INSERT INTO {outbox} ({published}) \
@@ -76,6 +83,7 @@ impl Dialect for Postgres {
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::text[], \
         $8::text[], $9::text[], $10::text[], $11::text[], $12::bytea[]) WITH ORDINALITY \
         AS m ({published}, nth) ORDER BY nth";
+    const PARK_DELIVERY: &'static str = park::PARK_DELIVERY;
     const CLAIM: &'static str = claim::CLAIM;
     const CLAIM_ONE: Option<&'static str> = Some(claim::CLAIM_ONE);
     const CLAIM_OPERATION: [&'static str; 3] = claim::CLAIM_OPERATION;
@@ -88,7 +96,8 @@ impl Dialect for Postgres {
             AND consumer = $1 AND message_id = ANY(ARRAY(
                 SELECT message_id FROM {inbox}
                 WHERE consumer = $1 AND claimed_at <= $2 AND COALESCE(time, claimed_at) <= $3
-                ORDER BY claimed_at LIMIT $4))";
+                ORDER BY claimed_at LIMIT $4))
+            AND EXISTS (SELECT FROM {purge_marks} WHERE consumer = $1 AND time >= $3)";
 
     // By delayed_due. One mover at a time, so that messages of a key come in the order of their times whoever moves
     // them; what somebody is cancelling is passed by.
@@ -112,20 +121,25 @@ impl Dialect for Postgres {
     const NEWEST: &'static str = "WITH last AS MATERIALIZED (
             SELECT id, snapshot, at FROM {ticks} ORDER BY id DESC LIMIT 1
         ), made AS (
-            INSERT INTO {ticks} (id, snapshot) SELECT id + 1, pg_current_snapshot() FROM last
-            WHERE at < clock_timestamp() - interval '1 second'
+            INSERT INTO {ticks} (id, snapshot, at)
+            SELECT id + 1, pg_current_snapshot(), greatest(clock_timestamp(), at) FROM last
+            WHERE id <= ? AND (at < clock_timestamp() - interval '1 second'
                 OR (SELECT position FROM {outbox} WHERE txid >= pg_snapshot_xmax((SELECT snapshot FROM last))
                     ORDER BY txid, position LIMIT 1) IS NOT NULL
                 OR EXISTS (SELECT 1 FROM pg_snapshot_xip((SELECT snapshot FROM last)) late
                     WHERE pg_visible_in_snapshot(late, pg_current_snapshot())
                     AND (SELECT position FROM {outbox} WHERE txid >= late AND txid <= late
-                        ORDER BY txid, position LIMIT 1) IS NOT NULL)
+                        ORDER BY txid, position LIMIT 1) IS NOT NULL))
             ON CONFLICT DO NOTHING RETURNING id
-        ) SELECT COALESCE((SELECT id FROM made), (SELECT id FROM last))";
+        ) SELECT COALESCE((SELECT id FROM made), (SELECT id FROM last)), {flushed}";
 
     // By outbox_txid_position; OFFSET 0 keeps the planner from walking the primary key for min and max.
     const BOUNDS: &'static str = "SELECT min(position) - 1, max(position),
-            (SELECT snapshot::text FROM {ticks} WHERE id = $1), (SELECT snapshot::text FROM {ticks} WHERE id = $2)
+            (SELECT snapshot::text FROM {ticks} WHERE id = $1), (SELECT snapshot::text FROM {ticks} WHERE id = $2),
+            NOT EXISTS (SELECT FROM {ticks} t, pg_snapshot_xip(t.snapshot) late
+                WHERE t.id = $1
+                    AND pg_visible_in_snapshot(late, (SELECT snapshot FROM {ticks} WHERE id = $2))),
+            ({run_id}() = $3) IS TRUE
         FROM (
             SELECT position FROM {outbox}
             WHERE txid >= (SELECT pg_snapshot_xmax(snapshot) FROM {ticks} WHERE id = $1)
@@ -136,10 +150,10 @@ impl Dialect for Postgres {
     // the other index, where it would sort, and a range of one txid keeps it off the primary key, which it
     // would walk from end to end once a bulk transaction has made one txid common. The join keeps the
     // order in practice, and the reader sorts in case it does not: a second sort here cost a quarter of it
-    // all. A standby can lack rows that the tick promises.
+    // all. A standby can lack rows that the tick promises, and so can a server that forgot: neither is the run.
     const PAGE: &'static str = "WITH s AS MATERIALIZED (
             SELECT (SELECT snapshot FROM {ticks} WHERE id = $2) p, (SELECT snapshot FROM {ticks} WHERE id = $3) w
-        ) SELECT (s.p IS NOT NULL AND s.w IS NOT NULL AND NOT pg_is_in_recovery()) AS readable, u.*
+        ) SELECT (s.p IS NOT NULL AND s.w IS NOT NULL AND ({run_id}() = $7) IS TRUE) AS readable, u.*
         FROM s LEFT JOIN (SELECT * FROM (
             (SELECT l.* FROM (
                 SELECT x FROM s, pg_snapshot_xip(s.p) x WHERE pg_visible_in_snapshot(x, s.w)
@@ -152,8 +166,10 @@ impl Dialect for Postgres {
                 AND (txid >= (SELECT pg_snapshot_xmax(p) FROM s)) IS TRUE
                 AND pg_visible_in_snapshot(txid, (SELECT w FROM s)) ORDER BY position LIMIT $6)
         ) both_branches ORDER BY position LIMIT $6) u ON true";
-    const START_NOW: &'static str = "INSERT INTO {ticks} (id, snapshot) SELECT max(id) + 1, pg_current_snapshot() FROM {ticks} \
-        ON CONFLICT DO NOTHING RETURNING id";
+    const START_NOW: &'static str = "INSERT INTO {ticks} (id, snapshot, at) \
+        SELECT id + 1, pg_current_snapshot(), greatest(clock_timestamp(), at) \
+        FROM (SELECT id, at FROM {ticks} ORDER BY id DESC LIMIT 1) last \
+        ON CONFLICT DO NOTHING RETURNING id, {flushed}";
     const START_AT: &'static str = "SELECT max(id) FROM {ticks} WHERE at <= $1 OR id = 0";
 
     const THIN: Option<&'static str> = Some(retention::THIN);
@@ -166,7 +182,9 @@ impl Dialect for Postgres {
     const KEEP_TICKS: Option<&'static str> = Some("LOCK TABLE {ticks} IN SHARE MODE");
     const START_BEHIND: &'static str = replay::START_BEHIND;
     const FACTS: &'static str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', 'fsync', \
-        'full_page_writes', 'synchronous_commit', 'track_commit_timestamp') ORDER BY name";
+        'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', 'track_commit_timestamp') \
+        UNION ALL SELECT 'asynchronous_replicas', count(*)::text FROM pg_stat_replication \
+        WHERE sync_state = 'async' ORDER BY 1";
     const HAS_RIGHT: Option<&'static str> = Some(
         "SELECT CASE WHEN $2 = '' THEN $1 = '' OR EXISTS (SELECT FROM pg_roles WHERE rolname = $1) \
             WHEN $4 <> '' THEN has_column_privilege(r, $2, $4, $3) \
@@ -265,11 +283,25 @@ impl Dialect for Postgres {
         Ok(())
     }
 
+    async fn park_deliveries(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        consumer: &str,
+        partition: u32,
+        deliveries: &[(&Message, Duration)],
+    ) -> Result<(), Error> {
+        park::park_deliveries(conn, statements, consumer, partition, deliveries).await
+    }
+
     async fn lock_key(conn: &mut PgConnection, statements: &Statements, key: &str) -> Result<(), Error> {
         let name = format!("twinbox/{}/{key}", statements.namespace);
         let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))");
         lock.persistent(statements.named).bind(name).execute(conn).await?;
         Ok(())
+    }
+
+    fn file_of(_: &PgPool) -> Option<PathBuf> {
+        None
     }
 
     async fn ensure_whole(conn: &mut PgConnection) -> Result<(), Error> {

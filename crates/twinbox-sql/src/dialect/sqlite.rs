@@ -1,28 +1,28 @@
 //! SQLite: one writer, so positions follow commit order and a tick is a position.
 use super::{
-    Claim, Claims, Dialect, OperationClaim, OperationClaimed, exactly_one, migrations, transaction_ended,
-    unwind,
+    Claim, Claims, Dialect, OperationBegun, OperationClaim, OperationClaimed, exactly_one, migrations,
+    transaction_ended, unwind,
 };
 use crate::{
     Error, ErrorKind,
-    micros::Micros,
+    micros::{Micros, micros},
     migrate::Migration,
     row,
     sql::{Statements, query, scalar},
 };
 use sqlx::{
-    AssertSqlSafe, Row as _, Sqlite, SqliteConnection, SqlitePool,
+    AssertSqlSafe, Sqlite, SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering::SeqCst},
     },
     time::Duration,
 };
-use twinbox_core::draft::Fields;
+use twinbox_core::{Message, draft::Fields};
 use uuid::Uuid;
 
 /// Opens a database file, made if it is missing, with what a durable log needs: WAL, `synchronous = FULL`
@@ -53,22 +53,38 @@ impl Dialect for Sqlite {
     // time-out.
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
     const BEGIN_PARK: &'static str = Self::BEGIN;
+    const BEGIN_FAR: Option<&'static str> = None;
     const NUMBERED_BINDS: bool = false;
     const ONE_WRITER: bool = true;
     const BOUNDED: &'static str = "true";
+    const UNFLUSHED: &'static str = "true";
     const LOCK_ROW: &'static str = "";
     const PASS_BY_LOCKED: &'static str = "";
+    const TURN: &'static str = "true";
     const UUID: &'static str = "BLOB";
     const JSON: &'static str = "TEXT";
     const CHECK_DEFERRED: Option<&'static str> = None;
     // Whoever has begun is the only writer.
-    const FENCE: &'static str =
-        "SELECT EXISTS (SELECT 1 FROM {places} WHERE consumer = ? AND partition = ? AND epoch = ?) AND ? > 0";
+    const FENCE: &'static str = "SELECT EXISTS (SELECT 1 FROM {places} WHERE consumer = ? AND partition = ? AND epoch = ?) AND {is_run} AND ? > 0";
     const FENCE_OUT: Option<&'static str> = None;
+    // A file forgets nothing while a process has it open.
+    const RUN: &'static str = "SELECT 0";
+    const BEGIN_RUN: Option<&'static str> = None;
+    const IS_RUN: &'static str = "? IS NOT NULL";
+    const AMONG: &'static str = "IN (SELECT value FROM json_each(?))";
+    const PARKED_ROWS: &'static str = "(SELECT value ->> 'position' AS position, value ->> 'key' AS key, \
+        value ->> 'type' AS type, value ->> 'state' AS state, value ->> 'holds' AS holds, \
+        value ->> 'attempts' AS attempts, value ->> 'delay' AS delay, value ->> 'error' AS error, value ->> 'again' AS again \
+        FROM json_each(?)) AS r";
+    const FLUSHED: &'static str = "NULL";
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
     const AFTER: &'static str = "(CAST(unixepoch('subsec') * 1000000 AS INTEGER) + ?)";
     // Followed by as many rows as there are messages.
     const PUBLISH_ALL: &'static str = "INSERT INTO {outbox} ({published}) VALUES ";
+    const PARK_DELIVERY: &'static str = "INSERT INTO {parked_deliveries} (consumer, partition, next_attempt_at, \
+        message_id, message_sequence, event_id, source, type, version, key, subject, time, correlation_id, \
+        causation_id, traceparent, content_type, headers, payload) \
+        VALUES (?, ?, {after}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING";
     const CLAIM: &'static str = "INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, \
         time, claimed_at) VALUES (?1, ?2, ?3, ?4, ?5, 'processed', ?6, max({now}, ?6)) ON CONFLICT DO NOTHING";
     const CLAIM_ONE: Option<&'static str> = None;
@@ -78,13 +94,15 @@ impl Dialect for Sqlite {
             SELECT rowid FROM {webhook_receipts} WHERE expires_at <= (SELECT {now}) ORDER BY expires_at LIMIT ?)";
     const PURGE_OPERATIONS: &'static str = "DELETE FROM {idempotency_keys} WHERE slot IN (
             SELECT slot FROM {idempotency_keys}
-            WHERE expires_at <= (SELECT {now}) AND (lease_until IS NULL OR lease_until <= (SELECT {now}))
+            WHERE expires_at <= (SELECT {now}) AND NOT unfinished
+                AND (lease_until IS NULL OR lease_until <= (SELECT {now}))
             ORDER BY expires_at LIMIT ?)";
     // By inbox_claimed_at.
     const PURGE_CLAIMS: &'static str = "DELETE FROM {inbox} WHERE consumer = ?1 AND message_id IN (
             SELECT message_id FROM {inbox}
             WHERE consumer = ?1 AND claimed_at <= ?2 AND COALESCE(time, claimed_at) <= ?3
-            ORDER BY claimed_at LIMIT ?4)";
+            ORDER BY claimed_at LIMIT ?4)
+            AND EXISTS (SELECT 1 FROM {purge_marks} WHERE consumer = ?1 AND time >= ?3)";
 
     // By delayed_due, both.
     const MOVE_DUE: &'static str = "INSERT INTO {outbox} ({published})
@@ -95,9 +113,9 @@ impl Dialect for Sqlite {
         "DELETE FROM {delayed} WHERE nth IN (SELECT nth FROM {delayed} ORDER BY not_before, nth LIMIT ?)",
     );
 
-    const NEWEST: &'static str = "SELECT COALESCE(max(position), 0) FROM {outbox}";
-    const BOUNDS: &'static str = "SELECT ?1, ?2, '', ''";
-    const PAGE: &'static str = "SELECT true AS readable, position, {message} FROM {outbox} \
+    const NEWEST: &'static str = "SELECT COALESCE((SELECT max(position) FROM {outbox}), 0 * ?)";
+    const BOUNDS: &'static str = "SELECT ?1, ?2, '', '', true, ?3 IS NOT NULL";
+    const PAGE: &'static str = "SELECT ?7 IS NOT NULL AS readable, position, {message} FROM {outbox} \
         WHERE position > max(?1, ?2, ?4) AND position <= min(?3, ?5) ORDER BY position LIMIT ?6";
     const START_NOW: &'static str = "SELECT COALESCE(max(position), 0) FROM {outbox}";
     const START_AT: &'static str = "SELECT COALESCE((SELECT min(position) - 1 FROM {outbox} WHERE time >= ?1), \
@@ -176,12 +194,50 @@ impl Dialect for Sqlite {
         Ok(())
     }
 
+    async fn park_deliveries(
+        conn: &mut SqliteConnection,
+        statements: &Statements,
+        consumer: &str,
+        partition: u32,
+        deliveries: &[(&Message, Duration)],
+    ) -> Result<(), Error> {
+        for (message, delay) in deliveries {
+            let park = query::<Sqlite>(&statements.park_delivery)
+                .bind(consumer)
+                .bind(i64::from(partition))
+                .bind(micros(*delay));
+            row::bind_message(park, message).execute(&mut *conn).await?;
+        }
+        Ok(())
+    }
+
     async fn lock_key(_: &mut SqliteConnection, _: &Statements, _: &str) -> Result<(), Error> {
         Ok(())
     }
 
-    async fn ensure_whole(_: &mut SqliteConnection) -> Result<(), Error> {
-        Ok(())
+    /// SQLite ends a transaction by itself on `RAISE(ROLLBACK)`, or a full disk. It has none then, and a BEGIN, which the
+    /// rollback that follows ends, is no error.
+    async fn ensure_whole(conn: &mut SqliteConnection) -> Result<(), Error> {
+        match sqlx::raw_sql("BEGIN").execute(conn).await {
+            Ok(_) => Err(Error::new(
+                ErrorKind::TransactionAborted,
+                "SQLite rolled the transaction back by itself, on RAISE(ROLLBACK) or a full disk, and that error was \
+                 ignored: what came before it is undone, and each statement after it was written alone",
+            )),
+            Err(sqlx::Error::Database(error)) if error.message().contains("within a transaction") => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn file_of(pool: &SqlitePool) -> Option<PathBuf> {
+        let options = pool.connect_options();
+        let file = options.get_filename();
+        if file == Path::new(":memory:") {
+            return None;
+        }
+        // A file that is not made yet is in a folder that is.
+        let folder = || Some(file.parent()?.canonicalize().ok()?.join(file.file_name()?));
+        Some(file.canonicalize().ok().or_else(folder).unwrap_or_else(|| file.to_owned()))
     }
 
     type Guard = CommitGate;
@@ -222,9 +278,8 @@ impl Dialect for Sqlite {
         let claimed =
             claim.bind(query::<Sqlite>(&statements.claim_operation)).fetch_optional(&mut *conn).await?;
         let Some(row) = claimed else { return Ok(OperationClaimed::Taken) };
-        let (attempt, failures, recovery_point) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let guard = CommitGate::close(conn).await?;
-        Ok(OperationClaimed::Open { attempt, failures, recovery_point, guard })
+        let begun = OperationBegun::of(&row, 0)?;
+        Ok(OperationClaimed::Open(begun, CommitGate::close(conn).await?))
     }
 
     async fn guard(conn: &mut SqliteConnection, _: &Statements, _: Duration) -> Result<CommitGate, Error> {

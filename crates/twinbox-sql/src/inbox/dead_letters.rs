@@ -18,6 +18,8 @@ pub enum DeadReason {
     Crashed,
     /// It is as old as claims that were deleted, so nobody can tell whether it was handled.
     InDoubt,
+    /// Another message with its id and another payload was there before. It is kept under an id of its own.
+    ConflictingPayload,
 }
 
 impl DeadReason {
@@ -30,6 +32,7 @@ impl DeadReason {
             Self::NoHandler => "no_handler",
             Self::Crashed => "crashed",
             Self::InDoubt => "in_doubt",
+            Self::ConflictingPayload => "conflicting_payload",
         }
     }
 
@@ -83,16 +86,12 @@ impl<DB: Dialect> Store<DB> {
             .bind(id.as_uuid())
             .execute(tx.connection())
             .await?;
-        row::bind_letter::<DB>(
-            query::<DB>(&statements.bury),
-            consumer,
-            message,
-            reason,
-            &bounded(error),
-            attempts,
-        )
-        .execute(tx.connection())
-        .await?;
+        let bury = query::<DB>(&statements.bury)
+            .bind(consumer.to_owned())
+            .bind(reason.as_str().to_owned())
+            .bind(bounded(error))
+            .bind(i64::from(attempts));
+        row::bind_message(bury, message).execute(tx.connection()).await?;
         query::<DB>(&statements.forget_failures)
             .bind(consumer.to_owned())
             .bind(id.as_uuid())

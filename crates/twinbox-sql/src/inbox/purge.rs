@@ -2,7 +2,7 @@
 use crate::{
     Dialect, Error, Store,
     log::source::reads_as,
-    micros::Micros,
+    micros::{Micros, micros},
     sql::{query, rows, scalar},
 };
 use std::time::Duration;
@@ -14,8 +14,6 @@ const MARKED_AT_ONCE: u32 = 100_000;
 const BATCH: u32 = 1000;
 /// For how long a failed attempt is remembered whose message never came again.
 const ATTEMPTS_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
-/// Databases cannot count as far back as a duration can be long.
-const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl<DB: Dialect> Store<DB> {
     /// Deletes the claims that a consumer made longer ago than `keep`, in statements of 1,000 so that nobody waits for
@@ -123,5 +121,5 @@ impl<DB: Dialect> Store<DB> {
 
 /// Microseconds from now to a time that is past.
 fn ago(age: Duration) -> i64 {
-    -i64::try_from(age.min(AGE_MAX).as_micros()).unwrap_or(i64::MAX)
+    -micros(age)
 }

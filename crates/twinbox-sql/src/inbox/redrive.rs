@@ -1,6 +1,6 @@
 //! Dead letters of a consumer, back to work.
 use super::{Begun, Claimed, DeadLetter};
-use crate::{Dialect, Error, Store, row, sql::query, text::bounded};
+use crate::{Dialect, Error, Store, micros::micros, row, sql::query, text::bounded};
 use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_core::crash;
@@ -23,19 +23,23 @@ impl<DB: Dialect> Store<DB> {
     /// became of them, it is their turn again, [`REDRIVE_ATTEMPTS`] times at most. So one that ends the process does so as
     /// often and no more.
     ///
+    /// `is_ordered`: none whose turn comes after an earlier one of its key that was taken and is not done with.
+    ///
     /// # Errors
     /// The database refused or is away.
     pub async fn take_redriven(
         &self,
         consumer: &str,
+        is_ordered: bool,
         limit: u32,
         lease: Duration,
     ) -> Result<Vec<Redriven>, Error> {
         let _permit = self.write_permit().await?;
         let mut conn = self.connection().await?;
         let rows = query::<DB>(&self.statements().letters_take)
-            .bind(i64::try_from(lease.as_micros()).unwrap_or(i64::MAX))
+            .bind(micros(lease))
             .bind(consumer.to_owned())
+            .bind(is_ordered)
             .bind(i64::from(limit))
             .fetch_all(&mut *conn)
             .await?;
@@ -80,13 +84,45 @@ impl<DB: Dialect> Store<DB> {
         }
     }
 
+    /// Parks a redriven delivery with those of its partition, where it waits for its turn: behind what is parked of its
+    /// key, before what comes, and never beside any of it. The letter and the claim that buried its message are deleted
+    /// with it. False: the letter was discarded or taken by another meanwhile, and nothing was written.
+    ///
+    /// # Errors
+    /// The database refused or is away: it is tried again when its lease ends.
+    pub async fn park_letter(
+        &self,
+        consumer: &str,
+        redriven: &Redriven,
+        partition: u32,
+    ) -> Result<bool, Error> {
+        let message = &redriven.letter.message;
+        let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
+        if !self.unbury(tx.connection(), consumer, redriven).await? {
+            tx.rollback().await?;
+            return Ok(false);
+        }
+        // What has failed was not handled, however old it is.
+        query::<DB>(&self.statements().record_failure)
+            .bind(consumer.to_owned())
+            .bind(message.message_id().as_uuid())
+            .bind(bounded(&redriven.letter.error))
+            .execute(tx.connection())
+            .await?;
+        let parked = [(message, Duration::ZERO)];
+        DB::park_deliveries(tx.connection(), self.statements(), consumer, partition, &parked).await?;
+        tx.commit().await?;
+        crash::point("consumer.after_redrive_parked");
+        Ok(true)
+    }
+
     /// Puts on record that a redriven letter has failed. `again`: when it is tried once more.
     ///
     /// # Errors
     /// The database refused or is away: it is tried again when its lease ends.
     pub async fn letter_failed(
         &self,
-        letter: i64,
+        letter: &DeadLetter,
         error: &str,
         again: Option<Duration>,
     ) -> Result<(), Error> {
@@ -94,9 +130,10 @@ impl<DB: Dialect> Store<DB> {
         let mut conn = self.connection().await?;
         query::<DB>(&self.statements().letter_failed)
             .bind(bounded(error))
-            .bind(again.map(|delay| i64::try_from(delay.as_micros()).unwrap_or(i64::MAX)))
+            .bind(again.map(micros))
             .bind(i64::from(again.is_some()))
-            .bind(letter)
+            .bind(letter.id)
+            .bind(letter.message.message_id().as_uuid())
             .execute(&mut *conn)
             .await?;
         conn.done().await?;
@@ -112,9 +149,10 @@ impl<DB: Dialect> Store<DB> {
         let _permit = self.write_permit().await?;
         let mut conn = self.connection().await?;
         query::<DB>(&self.statements().letter_give_back)
-            .bind(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX))
+            .bind(micros(delay))
             .bind(letter.letter.id)
             .bind(i64::from(letter.attempts_left))
+            .bind(letter.letter.message.message_id().as_uuid())
             .execute(&mut *conn)
             .await?;
         conn.done().await
@@ -128,11 +166,12 @@ impl<DB: Dialect> Store<DB> {
         Redriven { letter, attempts_left }: &Redriven,
     ) -> Result<bool, Error> {
         let statements = self.statements();
+        let id = letter.message.message_id().as_uuid();
         let claim = query::<DB>(&statements.letter_claim).bind(letter.id).bind(i64::from(*attempts_left));
+        let claim = claim.bind(id);
         if DB::rows_affected(&claim.execute(&mut *conn).await?) == 0 {
             return Ok(false);
         }
-        let id = letter.message.message_id().as_uuid();
         query::<DB>(&statements.unbury).bind(consumer.to_owned()).bind(id).execute(conn).await?;
         Ok(true)
     }

@@ -2,20 +2,31 @@
 use super::{Cursor, ReaderOptions, Start};
 use crate::{
     Dialect, Error, ErrorKind, Store,
-    micros::Micros,
-    sql::{query, scalar},
+    micros::{Micros, micros},
+    sql::{query, scalar, tables},
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 use std::time::Duration;
-use twinbox_core::limits;
+use twinbox_core::{Timestamp, limits};
 use uuid::Uuid;
 
 /// An owned cursor.
 #[derive(Debug)]
 pub(crate) struct Owned {
     pub(crate) cursor: Cursor,
-    pub(crate) epoch: i64,
+    pub(crate) ownership: Ownership,
     pub(crate) held: Option<String>,
+}
+
+/// What an owner knows its cursor by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ownership {
+    /// Grows with each takeover.
+    pub(crate) epoch: i64,
+    /// Epochs begin anew when a destination is retired and made again.
+    pub(crate) owner: Uuid,
+    /// The run of the server in which it was taken: what was read in another may be forgotten.
+    pub(crate) run: i64,
 }
 
 /// What became of a write of the cursor.
@@ -41,14 +52,16 @@ impl<DB: Dialect> Store<DB> {
                 format!("the destination id {destination:?} must have 1 to {} bytes", limits::NAME_BYTES_MAX),
             ));
         }
-        let _permit = self.write_permit().await?;
-        let mut conn = self.connection().await?;
         // That of a replay was made with it, and is given up when it ends.
         if options.replay.is_none() {
-            self.ensure_cursor(&mut conn, destination, options).await?;
+            self.ensure_cursor(destination, options).await?;
         }
+        let _permit = self.write_permit().await?;
+        let mut conn = self.connection().await?;
+        let run = self.run(&mut conn).await?;
         let taken = query::<DB>(&self.statements().cursor_take)
             .bind(owner)
+            .bind(micros(options.lease))
             .bind(micros(options.lease))
             .bind(destination.to_owned())
             .bind(owner)
@@ -65,16 +78,14 @@ impl<DB: Dialect> Store<DB> {
             .await?;
         conn.done().await?;
         let cursor = Cursor { p: row.try_get(0)?, w: row.try_get(1)?, position: row.try_get(2)? };
-        Ok(Some(Owned { cursor, epoch: row.try_get(3)?, held: row.try_get(4)? }))
+        let ownership = Ownership { epoch: row.try_get(3)?, owner, run };
+        Ok(Some(Owned { cursor, ownership, held: row.try_get(4)? }))
     }
 
-    async fn ensure_cursor(
-        &self,
-        conn: &mut DB::Connection,
-        destination: &str,
-        options: &ReaderOptions,
-    ) -> Result<(), Error> {
+    async fn ensure_cursor(&self, destination: &str, options: &ReaderOptions) -> Result<(), Error> {
         let partitions = options.partitions.map(i64::from);
+        let permit = self.write_permit().await?;
+        let mut conn = self.connection().await?;
         let found = query::<DB>(&self.statements().cursor_exists)
             .bind(destination.to_owned())
             .fetch_optional(&mut *conn)
@@ -92,7 +103,7 @@ impl<DB: Dialect> Store<DB> {
             }
             let kept: Option<i64> = row.try_get(0)?;
             if kept == partitions {
-                return Ok(());
+                return conn.done().await;
             }
             return Err(Error::new(
                 ErrorKind::Configuration,
@@ -128,8 +139,9 @@ impl<DB: Dialect> Store<DB> {
                 }
             },
             Start::At(time) => {
-                let at = scalar::<DB, i64>(&statements.log_start_at).bind(Micros(time));
-                at.fetch_one(&mut *conn).await?
+                conn.done().await?;
+                drop(permit);
+                return self.create_cursor_at(destination, time, partitions).await;
             }
         };
         query::<DB>(&statements.cursor_create)
@@ -137,19 +149,52 @@ impl<DB: Dialect> Store<DB> {
             .bind(start)
             .bind(start)
             .bind(partitions)
-            .execute(conn)
+            .execute(&mut *conn)
             .await?;
+        conn.done().await
+    }
+
+    /// Finds the tick of a time and makes a cursor that names it. Ticks are kept meanwhile, for whoever thins or purges
+    /// them sees no cursor before the commit.
+    async fn create_cursor_at(
+        &self,
+        destination: &str,
+        time: Timestamp,
+        partitions: Option<i64>,
+    ) -> Result<(), Error> {
+        let statements = self.statements();
+        let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
+        self.keep_ticks(tx.connection()).await?;
+        let at = scalar::<DB, i64>(&statements.log_start_at).bind(Micros(time));
+        let at = at.fetch_one(&mut *tx).await?;
+        query::<DB>(&statements.cursor_create)
+            .bind(destination.to_owned())
+            .bind(at)
+            .bind(at)
+            .bind(partitions)
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await
+    }
+
+    /// Keeps ticks from being thinned and purged until the transaction ends.
+    pub(crate) async fn keep_ticks(&self, conn: &mut DB::Connection) -> Result<(), Error> {
+        if let Some(lock) = DB::KEEP_TICKS {
+            let lock = AssertSqlSafe(tables::<DB>(&self.statements().namespace, lock));
+            sqlx::raw_sql(lock).execute(conn).await?;
+        }
         Ok(())
     }
 
-    /// Writes the cursor and renews the lease. A replay is held with the destination that it is to.
+    /// Writes the cursor and renews the lease. `ahead`: the ticks that the reader reads between, which it needs. A
+    /// replay is held with the destination that it is to.
     pub(crate) async fn advance_cursor(
         &self,
         destination: &str,
         lease: Duration,
-        epoch: i64,
-        from: Cursor,
-        to: Cursor,
+        ownership: Ownership,
+        (from, to): (Cursor, Cursor),
+        ahead: (i64, i64),
         replayed: Option<&str>,
     ) -> Result<Advanced, Error> {
         let _permit = self.write_permit().await?;
@@ -158,12 +203,16 @@ impl<DB: Dialect> Store<DB> {
             .bind(to.p)
             .bind(to.w)
             .bind(to.position)
+            .bind(ahead.0)
+            .bind(ahead.1)
             .bind(micros(lease))
             .bind(destination.to_owned())
-            .bind(epoch)
+            .bind(ownership.epoch)
+            .bind(ownership.owner)
             .bind(from.p)
             .bind(from.w)
             .bind(from.position)
+            .bind(ownership.run)
             .fetch_optional(&mut *conn)
             .await?;
         let mut held = None;
@@ -180,18 +229,15 @@ impl<DB: Dialect> Store<DB> {
     }
 
     /// Ends the lease, so that another process can take over at once.
-    pub(crate) async fn release_cursor(&self, destination: &str, epoch: i64) -> Result<(), Error> {
+    pub(crate) async fn release_cursor(&self, destination: &str, ownership: Ownership) -> Result<(), Error> {
         let _permit = self.write_permit().await?;
         let mut conn = self.connection().await?;
         query::<DB>(&self.statements().cursor_release)
             .bind(destination.to_owned())
-            .bind(epoch)
+            .bind(ownership.epoch)
+            .bind(ownership.owner)
             .execute(&mut *conn)
             .await?;
         conn.done().await
     }
-}
-
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }

@@ -9,7 +9,7 @@ use twinbox_core::{Draft, Message};
 pub const DEAD_LETTER: &str = "twinbox.dead_letter";
 
 /// None for a dead letter that tells of another, which would go on for ever.
-pub(super) fn event(destination: &str, message: &Message, attempts: u32, error: &str) -> Option<Draft> {
+pub(crate) fn event(destination: &str, message: &Message, attempts: u32, error: &str) -> Option<Draft> {
     if message.event_type == DEAD_LETTER {
         return None;
     }

@@ -1,5 +1,5 @@
 //! From a reader to deliveries, and from their settlements back.
-use super::{Entry, Reader};
+use super::{Entry, Reader, Room};
 use crate::{Dialect, Error};
 use std::{
     collections::HashMap,
@@ -67,7 +67,7 @@ impl<DB: Dialect> Driver<DB> {
                     Some(answered) => self.take_in(answered),
                     None => break,
                 },
-                nothing = self.reader.next(0) => drop(nothing?),
+                nothing = self.reader.next(Room::NONE) => drop(nothing?),
             }
         }
         let ended = self.reader.has_ended();
@@ -99,7 +99,7 @@ impl<DB: Dialect> Driver<DB> {
         let Some(entry) = self.held.remove(&number) else { return };
         match again {
             None => self.reader.settle(entry.ticket),
-            Some(delay) => self.reader.retry(entry, delay),
+            Some(delay) => self.reader.retry(entry, delay, true),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Reading one page.
-use super::{Replayed, Window};
-use crate::{Dialect, Error, ErrorKind, Store, dialect, row, sql::query};
+use super::{Replayed, Window, task::in_time};
+use crate::{Dialect, Error, Store, dialect, row, run, sql::query};
 use futures::TryStreamExt as _;
 use sqlx::Row as _;
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 use twinbox_core::Message;
 
 /// How far pages are read.
@@ -13,6 +13,8 @@ pub(super) struct Reading {
     pub(super) window: Option<Window>,
     /// Everything up to this tick is read.
     pub(super) p: i64,
+    /// The run of the server in which the cursor was taken.
+    pub(super) run: i64,
     /// The snapshot of that tick, if this reader has read by it.
     pub(super) snapshot: Option<String>,
     /// A window up to here was being read by the reader before this one.
@@ -33,32 +35,90 @@ pub(super) struct Fetched {
     pub(super) ended: bool,
 }
 
+/// How long it may take to read a page. What is slow but answers ends before this; a connection whose other
+/// side is gone without a word would not end for as long as TCP is patient.
+const PAGE_READ_MAX: Duration = Duration::from_secs(30);
+/// A window over more ticks than this is that of a reader that fell far behind.
+pub(super) const FAR_TICKS: i64 = 1000;
+/// How long it may take to look for the bounds of such a window: an index is read over all of it, once.
+const BOUNDS_MAX: Duration = Duration::from_secs(600);
+
+/// `age`: how old what is known of the newest tick may be.
 pub(super) async fn fetch<DB: Dialect>(
     store: Store<DB>,
     mut reading: Reading,
-    thin: bool,
+    age: Duration,
     parked_of: Option<String>,
     replay: Option<Arc<Replayed>>,
 ) -> Result<Fetched, Error> {
-    let mut conn = store.connection().await?;
-    let statements = store.statements();
-    if thin && DB::THIN.is_some() {
-        query::<DB>(&statements.log_thin).execute(&mut *conn).await?;
-    }
     let window = match (reading.window.take(), &replay, reading.inherited) {
         (Some(window), ..) => Some(window),
-        (None, Some(replay), _) => replay.next_window::<DB>(&mut conn, statements, &reading).await?,
-        (None, None, Some(w)) => Some(dialect::window::<DB>(&mut conn, statements, reading.p, w).await?),
-        (None, None, None) => dialect::next_window::<DB>(&mut conn, statements, reading.p).await?,
+        (None, Some(replay), _) => in_time(PAGE_READ_MAX, next_of_replay(&store, replay, &reading)).await?,
+        (None, None, Some(w)) => Some(window(&store, reading.p, w, reading.run).await?),
+        (None, None, None) => match in_time(PAGE_READ_MAX, store.newest(reading.p, age)).await? {
+            newest if newest > reading.p => Some(store.shared_window(reading.p, newest, reading.run).await?),
+            newest if newest < reading.p => return Err(run::lost()),
+            _ => None,
+        },
     };
-    // A tick is there for other readers now, who wait for it.
+    in_time(PAGE_READ_MAX, read(&store, reading, window, parked_of, replay)).await
+}
+
+async fn next_of_replay<DB: Dialect>(
+    store: &Store<DB>,
+    replay: &Replayed,
+    reading: &Reading,
+) -> Result<Option<Window>, Error> {
+    let mut conn = store.connection().await?;
+    let next = replay.next_window::<DB>(&mut conn, store.statements(), reading).await?;
     conn.done().await?;
+    Ok(next)
+}
+
+/// The window between two ticks of this run of the server.
+pub(super) async fn window<DB: Dialect>(
+    store: &Store<DB>,
+    p: i64,
+    w: i64,
+    run: i64,
+) -> Result<Window, Error> {
+    let statements = store.statements();
+    let Some(begin) = DB::BEGIN_FAR.filter(|_| w - p > FAR_TICKS) else {
+        let near = async {
+            let mut conn = store.connection().await?;
+            let window = dialect::window::<DB>(&mut conn, statements, p, w, run).await?;
+            conn.done().await?;
+            Ok(window)
+        };
+        return in_time(PAGE_READ_MAX, near).await;
+    };
+    let far = async {
+        let mut tx = store.begin_with(begin).await?;
+        let window = dialect::window::<DB>(tx.connection(), statements, p, w, run).await?;
+        tx.commit().await?;
+        Ok(window)
+    };
+    in_time(BOUNDS_MAX, far).await
+}
+
+async fn read<DB: Dialect>(
+    store: &Store<DB>,
+    reading: Reading,
+    window: Option<Window>,
+    parked_of: Option<String>,
+    replay: Option<Arc<Replayed>>,
+) -> Result<Fetched, Error> {
+    let statements = store.statements();
     let Some(window) = window else {
         let (rows, parked) = (Vec::new(), HashSet::new());
         return Ok(Fetched { window: None, rows, parked, exhausted: false, ended: replay.is_some() });
     };
     if reading.snapshot.is_some_and(|snapshot| snapshot != window.from) {
-        return Err(dialect::tick_lost());
+        return Err(run::lost());
+    }
+    if window.is_empty() && replay.is_none() {
+        let (rows, parked) = (Vec::new(), HashSet::new());
+        return Ok(Fetched { window: Some(window), rows, parked, exhausted: true, ended: false });
     }
     let mut conn = store.connection().await?;
     let mut page = query::<DB>(&statements.log_page)
@@ -68,14 +128,12 @@ pub(super) async fn fetch<DB: Dialect>(
         .bind(window.floor)
         .bind(window.ceiling)
         .bind(i64::try_from(reading.limit).unwrap_or(i64::MAX))
+        .bind(reading.run)
         .fetch(&mut *conn);
     let mut rows = Vec::new();
     while let Some(row) = page.try_next().await? {
         if !row.try_get::<bool, _>(0)? {
-            return Err(Error::new(
-                ErrorKind::Configuration,
-                "a page was read from a standby, or its ticks are gone: read from the primary",
-            ));
+            return Err(run::lost());
         }
         if let Some(position) = row.try_get::<Option<i64>, _>(1)? {
             let message = row::of_log::<DB>(&row, 2, store.service(), position)?;

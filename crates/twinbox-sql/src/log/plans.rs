@@ -2,14 +2,15 @@
 //! for measurements.
 use crate::{Dialect, Store};
 
-/// The next messages of a window. Binds: after, p, w, floor, ceiling, limit.
+/// The next messages of a window. Binds: after, p, w, floor, ceiling, limit, run.
 pub fn page<DB: Dialect>(store: &Store<DB>) -> String {
     store.statements().log_page.as_str().to_owned()
 }
 
-/// The newest tick, made if there is something beyond the last. No binds.
+/// The newest tick, made if there is something beyond the last, as for a reader that has read all. No binds.
 pub fn newest<DB: Dialect>(store: &Store<DB>) -> String {
-    store.statements().log_newest.as_str().to_owned()
+    let bind = if DB::NUMBERED_BINDS { "$1" } else { "?" };
+    store.statements().log_newest.as_str().replace(bind, "9223372036854775807")
 }
 
 /// Between which positions the newcomers of a window lie. Binds: p, w.
@@ -35,6 +36,16 @@ pub fn lagging<DB: Dialect>(store: &Store<DB>) -> String {
 /// How many messages a reader has not settled. Binds: its name, how many are counted at most.
 pub fn backlog<DB: Dialect>(store: &Store<DB>) -> String {
     store.statements().backlog.as_str().to_owned()
+}
+
+/// The first parked message of each key, of a destination. Binds: the destination, twice.
+pub fn parked_heads<DB: Dialect>(store: &Store<DB>) -> String {
+    store.statements().parked_heads.as_str().to_owned()
+}
+
+/// The same of a consumer. Binds: consumer and partition, twice.
+pub fn deliveries_heads<DB: Dialect>(store: &Store<DB>) -> String {
+    store.statements().deliveries_heads.as_str().to_owned()
 }
 
 /// The replay that is to be executed. Bind: the destination.

@@ -1,13 +1,15 @@
 use super::{
     BUFFERED_BYTES_MAX, BUFFERED_MAX, CURSOR_INTERVAL, Cursor, Entry, PAGE_BYTES, POLL_BUSY, POLL_IDLE,
-    READ_AHEAD_MAX, ReaderOptions, THIN_INTERVAL, Ticket,
-    cursor::Advanced,
-    lanes::{Lanes, Place},
+    Parked, READ_AHEAD_MAX, ReaderOptions, Room, Ticket,
+    cursor::{Advanced, Ownership},
     page::{Fetched, Reading, fetch},
-    parking::{Parking, looked},
-    task::{Task, finished, in_time, joined},
+    task::{finished, in_time},
+    write::{Write, Written},
 };
-use crate::{Dialect, Error, ErrorKind, Store};
+use crate::{
+    Dialect, Error, ErrorKind, Store,
+    parking::{CursorOwner, Owner, Queue},
+};
 use futures::FutureExt as _;
 use std::{
     fmt,
@@ -15,6 +17,7 @@ use std::{
 };
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
+use twinbox_core::{Message, destination::Order};
 use uuid::Uuid;
 
 /// The engine that reads the log: it owns a cursor by lease, reads pages ahead, hands out messages so that
@@ -26,13 +29,15 @@ pub struct Reader<DB: Dialect> {
     pub(super) store: Store<DB>,
     pub(super) destination: String,
     pub(super) options: ReaderOptions,
-    pub(super) epoch: i64,
-    pub(super) lanes: Lanes,
+    pub(super) ownership: Ownership,
+    queue: Queue<DB, Box<Message>, Cursor>,
     reading: Reading,
     fetching: Option<AbortOnDropHandle<Result<Fetched, Error>>>,
     poll_at: Instant,
     flowed_at: Option<Instant>,
-    thin_at: Instant,
+    /// Somebody in this process has committed: what is known of the log is too old.
+    is_stale: bool,
+    found: watch::Receiver<i64>,
     committed: watch::Receiver<()>,
     recorded: Cursor,
     writing: Option<Write>,
@@ -41,24 +46,12 @@ pub struct Reader<DB: Dialect> {
     hold: Duration,
     /// Why somebody holds the destination back.
     held: Option<String>,
-    pub(super) parking: Option<Parking>,
     /// All that a replay has is read.
     ended: bool,
 }
 
-struct Write {
-    to: Cursor,
-    sent_at: Instant,
-    task: AbortOnDropHandle<Result<Advanced, Error>>,
-}
-
-type Written = (Cursor, Instant, Advanced);
-
 /// How long the database may take until a cursor is taken.
 const OPEN_MAX: Duration = Duration::from_secs(5);
-/// How long it may take to read a page. What is slow but answers ends before this; a connection whose other
-/// side is gone without a word would not end for as long as TCP is patient.
-const PAGE_READ_MAX: Duration = Duration::from_secs(30);
 /// The first page is small, because nothing is known of the messages' size.
 const FIRST_PAGE: usize = 200;
 
@@ -83,26 +76,34 @@ impl<DB: Dialect> Reader<DB> {
         let (sent_at, taken) = in_time(OPEN_MAX, taking).await?;
         let Some(owned) = taken else { return Ok(None) };
         let cursor = owned.cursor;
-        tracing::debug!(destination, epoch = owned.epoch, ?cursor, "took the cursor");
+        let ownership = owned.ownership;
+        tracing::debug!(destination, epoch = ownership.epoch, ?cursor, "took the cursor");
+        let owner = CursorOwner { destination: destination.to_owned(), ownership };
+        let mut queue = Queue::new(store, Owner::Cursor(owner), cursor, options.parking);
+        queue.announce(options.dead_letter_events);
+        // The row names one window, and the reader before this one may have been in the next.
+        let repeated = if ownership.epoch > 1 { 2 } else { 0 };
+        queue.is_reread(repeated > 0);
         let mut reader = Self {
             store: store.clone(),
             destination: destination.to_owned(),
-            epoch: owned.epoch,
-            lanes: Lanes::new(cursor),
+            ownership,
+            queue,
             reading: Reading {
                 window: None,
                 p: cursor.p,
+                run: ownership.run,
                 snapshot: None,
                 inherited: (cursor.w > cursor.p).then_some(cursor.w),
                 after: cursor.position,
                 limit: FIRST_PAGE.min(options.page),
-                // The row names one window, and the reader before this one may have been in the next.
-                repeated: if owned.epoch > 1 { 2 } else { 0 },
+                repeated,
             },
             fetching: None,
             poll_at: sent_at,
             flowed_at: None,
-            thin_at: sent_at,
+            is_stale: false,
+            found: store.log_look().found(),
             committed: store.committed().subscribe(),
             recorded: cursor,
             writing: None,
@@ -110,7 +111,6 @@ impl<DB: Dialect> Reader<DB> {
             lease_end: sent_at + options.lease,
             hold: Duration::ZERO,
             held: None,
-            parking: options.parking.then(|| Parking::new(sent_at)),
             ended: false,
             options,
         };
@@ -138,17 +138,24 @@ impl<DB: Dialect> Reader<DB> {
     /// Whether each message of the [replay](ReaderOptions::replay) that is read is done with: taken, or given up. Never
     /// with what is new.
     pub fn has_ended(&self) -> bool {
-        self.ended && self.lanes.open() == 0 && self.parking.as_ref().is_none_or(Parking::is_idle)
+        self.ended && self.queue.is_idle()
     }
 
-    /// Waits for messages that may go and hands out at most `room` of them, never two of a key. With no room
+    /// What the place at the end keeps of the order in which it is sent to. To be said before the first message is handed
+    /// out: an [ordered](Order::Ordered) one gets several of a key, one after the other.
+    pub fn order(&mut self, order: Order) {
+        self.queue.order(order);
+    }
+
+    /// Waits for messages that may go and hands out as many as there is room for. With no room
     /// it never returns a message and keeps lease and cursor fresh. None are handed out only when a replay
     /// [has ended](Self::has_ended). Cancel safe.
     ///
     /// # Errors
     /// [`ErrorKind::LeaseLost`]: stop everything that is under way. Any other error of the database, and a page
     /// that could not be read within 30 s: open another reader.
-    pub async fn next(&mut self, room: usize) -> Result<Vec<Entry>, Error> {
+    pub async fn next(&mut self, room: impl Into<Room>) -> Result<Vec<Entry>, Error> {
+        let room = room.into();
         loop {
             let now = Instant::now();
             // Before anything is handed out, so that the next page is read while this one is worked on.
@@ -158,36 +165,33 @@ impl<DB: Dialect> Reader<DB> {
             if let Some(written) = finished(&mut self.writing).now_or_never() {
                 self.written(written?)?;
             }
-            let stuck =
-                self.parking.as_ref().is_some_and(|parking| parking.is_stuck(now, self.options.lease));
-            if stuck || self.writing.as_ref().is_some_and(|write| now >= write.sent_at + self.options.lease) {
+            let asked_at =
+                self.writing.as_ref().map(|write| write.sent_at).into_iter().chain(self.queue.asked_at());
+            if asked_at.min().is_some_and(|at| now >= at + self.options.lease) {
                 return Err(Error::new(ErrorKind::LeaseLost, "the database did not answer within the lease"));
             }
-            if let Some(parking) = &mut self.parking
-                && let Some(looked) = finished(&mut parking.looking).now_or_never()
-            {
-                self.looked(looked?);
+            if let Some(finished) = self.queue.finished().now_or_never() {
+                finished?;
             }
-            self.start_looking(now);
+            self.queue.start(now);
             self.start_fetching(now);
             self.start_writing(now);
             if self.has_ended() {
                 return Ok(Vec::new());
             }
-            let wake_at = self.lanes.wake(now);
-            let open = self.held.is_none() && self.parking.as_ref().is_none_or(|parking| parking.open);
-            if room > 0 && open && now + self.hold < self.lease_end {
-                let entries = self.lanes.take(room);
+            let due = self.due(now);
+            if !room.is_none() && self.held.is_none() && now + self.hold < self.lease_end {
+                let entries = self.queue.take(room);
                 if !entries.is_empty() {
                     return Ok(entries);
                 }
             }
-            let due = self.due(wake_at);
             tokio::select! {
                 fetched = finished(&mut self.fetching) => self.take_in(fetched?),
                 written = finished(&mut self.writing) => self.written(written?)?,
-                looked = looked(&mut self.parking) => self.looked(looked?),
-                Ok(()) = self.committed.changed() => self.poll_at = now,
+                finished = self.queue.finished() => finished?,
+                Ok(()) = self.committed.changed() => (self.poll_at, self.is_stale) = (now, true),
+                Ok(()) = self.found.changed() => self.poll_at = now,
                 () = tokio::time::sleep_until(due.into()) => {}
             }
         }
@@ -195,22 +199,35 @@ impl<DB: Dialect> Reader<DB> {
 
     /// The message is done with.
     pub fn settle(&mut self, ticket: Ticket) {
-        match (ticket.place, &mut self.parking) {
-            (Place::Parked(position), Some(parking)) => {
-                parking.finish(position, self.reading.repeated > 0);
-            }
-            _ => self.lanes.settle(ticket),
-        }
+        self.queue.settle(ticket);
     }
 
-    /// Hands the message out again after `delay`; those of its key wait behind it.
-    pub fn retry(&mut self, entry: Entry, delay: Duration) {
-        self.lanes.retry(entry, Instant::now() + delay);
+    /// Hands the message out again after `delay`; those of its key wait behind it. `counted`: as another attempt.
+    pub fn retry(&mut self, entry: Entry, delay: Duration, counted: bool) {
+        self.queue.retry(entry, delay, counted);
+    }
+
+    /// Takes messages back that were not sent after all. They go again in order, before what comes later of their keys,
+    /// and it was no attempt.
+    pub fn give_back(&mut self, entries: Vec<Entry>) {
+        self.queue.give_back(entries);
+    }
+
+    /// Parks a message, for readers with [`parking`](ReaderOptions::parking). `attempts` is how
+    /// often it was tried, `error` a code that says why it failed. Nothing later of its key is handed out
+    /// before that is committed.
+    ///
+    /// After a crash before the commit the message is handed out again.
+    ///
+    /// # Panics
+    /// The reader was opened without parking.
+    pub fn park(&mut self, entry: Entry, parked: Parked, attempts: u32, error: &str) {
+        self.queue.park(entry, parked, attempts, error);
     }
 
     /// Messages that are read, handed out or settled, from the lowest unfinished one on.
     pub fn open_messages(&self) -> usize {
-        self.lanes.open()
+        self.queue.open()
     }
 
     /// Records how far everything is settled and gives the lease back.
@@ -225,53 +242,58 @@ impl<DB: Dialect> Reader<DB> {
     }
 
     async fn record_and_release(mut self) -> Result<(), Error> {
-        self.finish_parking().await?;
+        self.queue.finish().await?;
         if self.writing.is_some() {
             let written = finished(&mut self.writing).await?;
             self.written(written)?;
         }
-        let to = self.lanes.settled();
+        let to = *self.queue.settled();
         if to != self.recorded {
             let Advanced::Ours { .. } = self.write(to).await? else { return Err(lease_lost()) };
         }
-        self.store.release_cursor(&self.destination, self.epoch).await
+        self.store.release_cursor(&self.destination, self.ownership).await
     }
 
     /// When there is something to do next, unless something under way ends before.
-    fn due(&self, wake_at: Option<Instant>) -> Instant {
+    fn due(&mut self, now: Instant) -> Instant {
         let write_at = match &self.writing {
             None => self.wrote_at + self.write_interval(),
             Some(write) => write.sent_at + self.options.lease,
         };
         let poll_at = self.wants_more().then_some(self.poll_at);
-        let look_at = self.parking.as_ref().map(|parking| parking.look_due(self.options.lease));
-        [wake_at, poll_at, look_at].into_iter().flatten().fold(write_at, Instant::min)
+        let answer_at = self.queue.asked_at().map(|at| at + self.options.lease);
+        let queue_at = self.queue.due(now);
+        [queue_at, poll_at, answer_at].into_iter().flatten().fold(write_at, Instant::min)
     }
 
     fn wants_more(&self) -> bool {
-        let (messages, bytes) = self.lanes.buffered();
+        let (messages, bytes) = self.queue.buffered();
         self.fetching.is_none()
             && !self.ended
-            && self.lanes.ready() < self.options.page
+            && self.queue.ready() < self.options.page
             && messages < BUFFERED_MAX
             && bytes < BUFFERED_BYTES_MAX
-            && self.lanes.open() < READ_AHEAD_MAX
-            && self.parking.as_ref().is_none_or(Parking::has_room)
+            && self.queue.open() < READ_AHEAD_MAX
+            && self.queue.has_room()
     }
 
     fn start_fetching(&mut self, now: Instant) {
         if self.wants_more() && now >= self.poll_at {
-            let thin = now >= self.thin_at;
-            if thin {
-                self.thin_at = now + THIN_INTERVAL;
-            }
+            self.store.thin();
+            let age =
+                if std::mem::take(&mut self.is_stale) { Duration::ZERO } else { self.poll_interval(now) };
             let parked_of =
-                (self.parking.is_some() && self.reading.repeated > 0).then(|| self.destination.clone());
+                (self.options.parking && self.reading.repeated > 0).then(|| self.destination.clone());
             let replay = self.options.replay.clone();
-            let page = fetch(self.store.clone(), self.reading.clone(), thin, parked_of, replay);
-            let task = tokio::spawn(in_time(PAGE_READ_MAX, page));
+            let page = fetch(self.store.clone(), self.reading.clone(), age, parked_of, replay);
+            let task = tokio::spawn(page);
             self.fetching = Some(AbortOnDropHandle::new(task));
         }
+    }
+
+    fn poll_interval(&self, now: Instant) -> Duration {
+        let flows = self.flowed_at.is_some_and(|at| now - at < Duration::from_secs(1));
+        if flows { POLL_BUSY } else { POLL_IDLE }
     }
 
     fn take_in(&mut self, fetched: Fetched) {
@@ -279,11 +301,10 @@ impl<DB: Dialect> Reader<DB> {
         self.reading.inherited = None;
         self.ended |= fetched.ended;
         let Some(window) = fetched.window else {
-            let flowing = self.flowed_at.is_some_and(|at| now - at < Duration::from_secs(1));
-            self.poll_at = now + if flowing { POLL_BUSY } else { POLL_IDLE };
+            self.poll_at = now + self.poll_interval(now);
             return;
         };
-        let bytes: usize = fetched.rows.iter().map(|(_, message)| message.payload.len()).sum();
+        let bytes: usize = fetched.rows.iter().map(|(_, message)| message.bytes()).sum();
         if !fetched.rows.is_empty() {
             self.flowed_at = Some(now);
             let average = (bytes / fetched.rows.len()).max(1);
@@ -293,16 +314,15 @@ impl<DB: Dialect> Reader<DB> {
         for (position, message) in fetched.rows {
             self.reading.after = position;
             let after = Cursor { p: window.p, w: window.w, position };
-            let done = self.parking.as_ref().is_some_and(|parking| parking.done.contains(&position));
-            if done || fetched.parked.contains(&position) {
-                self.lanes.pass_by(after);
+            if self.queue.is_done(position) || fetched.parked.contains(&position) {
+                self.queue.pass_by(after);
             } else {
-                self.lanes.push(message, after, self.reading.repeated > 0);
+                self.queue.push(message, after, self.reading.repeated > 0);
             }
         }
         self.reading.window = Some(window.clone());
         if fetched.exhausted {
-            self.lanes.end_window(Cursor { p: window.w, w: window.w, position: 0 });
+            self.queue.end_window(Cursor { p: window.w, w: window.w, position: 0 });
             self.reading = Reading {
                 window: None,
                 p: window.w,
@@ -312,22 +332,18 @@ impl<DB: Dialect> Reader<DB> {
                 ..self.reading.clone()
             };
         }
-        if self.reading.repeated == 0
-            && let Some(parking) = &mut self.parking
-        {
-            parking.done.clear();
-        }
+        self.queue.is_reread(self.reading.repeated > 0);
         self.poll_at = if fetched.exhausted { now + POLL_BUSY } else { now };
     }
 
     /// A cursor that moved is written soon, one that did not in time for the lease.
     fn write_interval(&self) -> Duration {
-        if self.lanes.settled() == self.recorded { self.options.lease / 4 } else { CURSOR_INTERVAL }
+        if *self.queue.settled() == self.recorded { self.options.lease / 4 } else { CURSOR_INTERVAL }
     }
 
     fn start_writing(&mut self, now: Instant) {
         if self.writing.is_none() && now >= self.wrote_at + self.write_interval() {
-            let to = self.lanes.settled();
+            let to = *self.queue.settled();
             let task = AbortOnDropHandle::new(tokio::spawn(self.write(to)));
             self.wrote_at = now;
             self.writing = Some(Write { to, sent_at: now, task });
@@ -336,11 +352,13 @@ impl<DB: Dialect> Reader<DB> {
 
     fn write(&self, to: Cursor) -> impl Future<Output = Result<Advanced, Error>> + Send + 'static {
         let (store, destination) = (self.store.clone(), self.destination.clone());
-        let (lease, epoch, from) = (self.options.lease, self.epoch, self.recorded);
+        let (lease, ownership, from) = (self.options.lease, self.ownership, self.recorded);
         let replay = self.options.replay.clone();
+        let ahead = self.reading.window.as_ref().map_or(self.reading.p, |window| window.w);
+        let ahead = (self.reading.p, ahead);
         async move {
             let replayed = replay.as_ref().map(|replay| &*replay.destination);
-            store.advance_cursor(&destination, lease, epoch, from, to, replayed).await
+            store.advance_cursor(&destination, lease, ownership, (from, to), ahead, replayed).await
         }
     }
 
@@ -364,26 +382,17 @@ impl<DB: Dialect> Reader<DB> {
     }
 }
 
-pub(super) fn lease_lost() -> Error {
+pub(crate) fn lease_lost() -> Error {
     Error::new(ErrorKind::LeaseLost, "another process owns the cursor now")
-}
-
-impl Task for Write {
-    type Output = Written;
-
-    fn poll_task(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<Self::Output, Error>> {
-        let advanced = std::task::ready!(std::pin::Pin::new(&mut self.task).poll(cx));
-        std::task::Poll::Ready(joined(advanced).map(|advanced| (self.to, self.sent_at, advanced)))
-    }
 }
 
 impl<DB: Dialect> fmt::Debug for Reader<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader")
             .field("destination", &self.destination)
-            .field("epoch", &self.epoch)
-            .field("settled", &self.lanes.settled())
-            .field("open", &self.lanes.open())
+            .field("epoch", &self.ownership.epoch)
+            .field("settled", self.queue.settled())
+            .field("open", &self.queue.open())
             .finish_non_exhaustive()
     }
 }

@@ -62,9 +62,17 @@ impl Replayed {
             _ => return Ok(None),
         };
         // Its bounds are those of the selection: to look for those of the window would read an index over all of it.
-        let end = dialect::window::<DB>(conn, statements, next, next).await?;
+        let end = dialect::window::<DB>(conn, statements, next, next, reading.run).await?;
         let from = reading.snapshot.clone().unwrap_or_default();
-        Ok(Some(Window { p, w: next, floor: self.first - 1, ceiling: self.last, from, to: end.to }))
+        Ok(Some(Window {
+            p,
+            w: next,
+            floor: self.first - 1,
+            ceiling: self.last,
+            is_late_free: false,
+            from,
+            to: end.to,
+        }))
     }
 
     /// Leaves away what lies behind the last message. True: there was such.

@@ -42,13 +42,14 @@ impl<DB: Dialect> Replays<DB> {
 
     async fn execute(&self, replay: &Replay) -> Result<(), Error> {
         let options = self.options.clone().replay(replay);
+        let run = self.store.server_run().await?;
         let Some(reader) = Reader::open(&self.store, &replay.cursor(), self.owner, options).await? else {
             return Ok(());
         };
         tracing::info!(destination = self.destination, replay = replay.id, "replaying");
         let (types, deliveries, stop) = (self.types.clone(), self.deliveries.clone(), self.stop.clone());
         if Driver::new(reader, types, deliveries, replay.rate, stop).run().await? {
-            self.store.finish_replay(replay.id).await?;
+            self.store.finish_replay(replay.id, run).await?;
             tracing::info!(destination = self.destination, replay = replay.id, "replayed");
         }
         Ok(())

@@ -51,7 +51,7 @@ impl<DB: Dialect> Transport for LogTransport<DB> {
         Box::pin(async move {
             let destination = reads_as(&subscription.consumer);
             let opened = Reader::open(&self.store, &destination, self.owner, self.options.clone()).await;
-            let Some(reader) = opened.map_err(source_error)? else {
+            let Some(reader) = opened? else {
                 return Err(SourceError::new(
                     SourceErrorKind::OwnedByAnother,
                     format!("another process runs the consumer {:?}", subscription.consumer),
@@ -127,7 +127,7 @@ impl Source for LogSource {
             };
             self.task = None;
             Err(match ended {
-                Err(error) => source_error(error),
+                Err(error) => error.into(),
                 Ok(()) => SourceError::new(SourceErrorKind::Unavailable, "the log source is closed"),
             })
         })
@@ -146,7 +146,7 @@ impl Source for LogSource {
             while self.received.recv().await.is_some() {}
             while self.replayed.recv().await.is_some() {}
             match self.task.take() {
-                Some(task) => flatten(task.await).map_err(source_error),
+                Some(task) => flatten(task.await).map_err(SourceError::from),
                 None => Ok(()),
             }
         })
@@ -157,10 +157,12 @@ fn flatten(ended: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(
     ended.unwrap_or_else(|_| Err(sqlx::Error::WorkerCrashed.into()))
 }
 
-fn source_error(error: Error) -> SourceError {
-    let kind =
-        if error.is_transient() { SourceErrorKind::Unavailable } else { SourceErrorKind::Misconfigured };
-    SourceError::new(kind, format!("reading the log failed: {error}")).with_source(error)
+impl From<Error> for SourceError {
+    fn from(error: Error) -> Self {
+        let kind =
+            if error.is_transient() { SourceErrorKind::Unavailable } else { SourceErrorKind::Misconfigured };
+        Self::new(kind, format!("reading the store failed: {error}")).with_source(error)
+    }
 }
 
 impl<DB: Dialect> fmt::Debug for LogTransport<DB> {

@@ -4,13 +4,13 @@ use std::{io, time::Duration};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Work in a task of its own, so that the future that waits for it can be dropped.
-pub(super) trait Task {
+pub(crate) trait Task {
     type Output;
     fn poll_task(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<Self::Output, Error>>;
 }
 
 /// Waits for the task in the slot and empties it; for ever if there is none.
-pub(super) async fn finished<T: Task>(slot: &mut Option<T>) -> Result<T::Output, Error> {
+pub(crate) async fn finished<T: Task>(slot: &mut Option<T>) -> Result<T::Output, Error> {
     std::future::poll_fn(|cx| match slot {
         None => std::task::Poll::Pending,
         Some(task) => {

@@ -1,8 +1,8 @@
 //! Taking a key.
-use super::{Begun, Known, Operation, OperationKey, OperationPolicy, find, scope};
+use super::{Begun, Known, Operation, OperationKey, OperationPolicy, compare::Comparison, find, scope};
 use crate::{
     Dialect, Error, ErrorKind, OwnedTx, Store,
-    dialect::{OperationClaim, OperationClaimed},
+    dialect::{OperationBegun, OperationClaim, OperationClaimed},
     guarded::Guarded,
     sql::scalar,
     text::text,
@@ -11,17 +11,15 @@ use std::time::Duration;
 use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted, crash, limits};
 use uuid::Uuid;
 
-/// How often it is looked again who holds a key, and how long between: a rollback gives its locks up one by one.
-const LOOKS: u32 = 3;
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Between looks at who holds a key, the first time and the last, twice as long each time: 635 ms together. A server gives
+/// the locks of a transaction up one by one, and may be interrupted between two of them.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(320));
 
 /// The key is this one's, from the transaction on.
 pub(super) struct Taken<DB: Dialect> {
     pub(super) tx: OwnedTx<DB>,
     pub(super) guard: DB::Guard,
-    pub(super) attempt: i64,
-    pub(super) failures: i64,
-    pub(super) recovery_point: Option<String>,
+    pub(super) begun: OperationBegun,
 }
 
 /// Who holds the key beyond the transaction, and for how long.
@@ -66,20 +64,27 @@ impl<DB: Dialect> Store<DB> {
         let slot = key.slot();
         // One algorithm for what waits for each other, whatever a deployment compares by.
         let same = Fingerprint::of(FingerprintAlgorithm::ExactJson, request);
-        let mut algorithm = policy.algorithm;
-        let mut gone = 0;
+        let mut comparison = Comparison::new(policy.algorithm, request.excluded);
+        let mut pause = LOOK_AGAIN.0;
         loop {
-            let fingerprint = Fingerprint::of(algorithm, request);
-            let claim =
-                OperationClaim { key, slot: &slot, same: &same, fingerprint: &fingerprint, policy, holder };
+            let (fingerprint, compared) = comparison.of(request);
+            let claim = OperationClaim {
+                key,
+                slot: &slot,
+                same: &same,
+                fingerprint: &fingerprint,
+                compared: &compared,
+                policy,
+                holder,
+            };
             let mut tx = self.begin().await?;
             let is_busy = match DB::claim_operation(tx.connection(), self.statements(), &claim).await {
-                Ok(OperationClaimed::Open { attempt, failures, recovery_point, guard }) => {
-                    if attempt == 1 && self.has_too_many(tx.connection(), key, policy).await? {
+                Ok(OperationClaimed::Open(begun, guard)) => {
+                    if begun.attempt == 1 && self.has_too_many(tx.connection(), key, policy).await? {
                         Guarded::new(tx, guard, scope(self.statements(), key)).rollback().await;
                         return Ok(Begun::TooMany);
                     }
-                    return Ok(Begun::Open(Taken { tx, guard, attempt, failures, recovery_point }));
+                    return Ok(Begun::Open(Taken { tx, guard, begun }));
                 }
                 Ok(OperationClaimed::Taken) => false,
                 Ok(OperationClaimed::InFlight) => true,
@@ -99,16 +104,16 @@ impl<DB: Dialect> Store<DB> {
                     return Ok(Begun::Known(answer.open(self.statements(), &slot)?));
                 }
                 // Taken by an earlier release, and perhaps free.
-                Some(known) if !is_busy && known.algorithm != fingerprint.algorithm().as_str() => {
-                    algorithm = known.algorithm().unwrap_or(algorithm);
+                Some(known) if !is_busy && known.compared != compared => {
+                    comparison = known.comparison().unwrap_or(comparison);
                 }
                 Some(_) => return Ok(Begun::InFlight),
                 None if is_busy => return Ok(Begun::InFlight),
                 // Another request with the key holds it and has not committed, or whoever held it was just giving it up.
-                None if gone == LOOKS => return Ok(Begun::Mismatch),
+                None if pause > LOOK_AGAIN.1 => return Ok(Begun::Mismatch),
                 None => {
-                    gone += 1;
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
                 }
             }
         }

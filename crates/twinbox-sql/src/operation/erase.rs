@@ -12,10 +12,11 @@ impl<DB: Dialect> Store<DB> {
     /// [shares](super::OperationKey::is_shared) is then of a principal without a name, and others get
     /// [`Begun::Mismatch`](super::Begun::Mismatch).
     ///
-    /// **Out of reach:** operations that have not ended, whose recovery points are needed if they go on: they expire, or
-    /// end, and then run it again; the SHA-256 of a request, and of a key with its principal, by which somebody
-    /// who can guess them can tell; what operations wrote to tables of their own; the WAL, free space of the database's
-    /// files until it is vacuumed, replicas that lag, and backups.
+    /// **Out of reach:** operations that have not ended, or were given up half-way, whose recovery points are needed if
+    /// they go on: they expire, or end, or are [forgotten](Self::forget_unfinished), and then run it again; the SHA-256
+    /// of a request, and of a key with its principal, by which somebody who can guess them can tell; what operations
+    /// wrote to tables of their own; the WAL, free space of the database's files until it is vacuumed, replicas that
+    /// lag, and backups.
     ///
     /// Reads the table once, in transactions of 1,000 rows. Killed half-way, it has blanked some; run it again, which is
     /// safe at any time. Needs the rights that `GRANTS.md` names.

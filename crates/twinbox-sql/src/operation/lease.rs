@@ -1,8 +1,9 @@
 //! Operations that hold their key without a transaction, because they call others half-way.
-use super::{Begun, Operation, OperationKey, OperationPolicy, claim::Taken, scope};
+use super::{Begun, Operation, OperationKey, OperationPolicy, claim::Taken, scope, token::Tokens};
 use crate::{
     Dialect, Error, ErrorKind, Store,
     guarded::Guarded,
+    micros::micros,
     sql::{Statement, query},
     text::text,
 };
@@ -35,19 +36,20 @@ const HELD_MAX: Duration = Duration::from_secs(15 * 60);
 /// the [recovery point](Self::recovery_point). What a process that was thought dead still wants to write is refused.
 #[expect(missing_debug_implementations, reason = "holds a store")]
 pub struct Lease<DB: Dialect> {
-    held: Arc<Held<DB>>,
+    pub(super) held: Arc<Held<DB>>,
     key: OperationKey,
     attempt: u32,
     failures: u32,
     recovery_point: Option<String>,
+    pub(super) tokens: Tokens,
     idle_max: Duration,
     renewing: tokio::task::AbortHandle,
 }
 
-struct Held<DB: Dialect> {
-    store: Store<DB>,
-    slot: [u8; 32],
-    owner: Uuid,
+pub(super) struct Held<DB: Dialect> {
+    pub(super) store: Store<DB>,
+    pub(super) slot: [u8; 32],
+    pub(super) owner: Uuid,
     lease: Duration,
     /// While its transaction is open, which holds the row.
     entered: Arc<AtomicBool>,
@@ -98,8 +100,9 @@ impl<DB: Dialect> Store<DB> {
         owner: Uuid,
         lease: Duration,
     ) -> Result<Lease<DB>, Error> {
-        let Taken { tx, guard, attempt, failures, recovery_point } = taken;
+        let Taken { tx, guard, begun } = taken;
         drop(guard);
+        let tokens = Tokens::of(&begun, &key.domain_id(self.service()))?;
         let held = Held { store: self.clone(), slot: key.slot(), owner, lease, entered: Arc::default() };
         let held = Arc::new(held);
         match tx.commit_guarded().await {
@@ -109,9 +112,11 @@ impl<DB: Dialect> Store<DB> {
         }
         crash::point("operation.after_hold");
         let renewing = tokio::spawn(held.clone().keep()).abort_handle();
-        let [attempt, failures] = [attempt, failures].map(|n| u32::try_from(n.max(0)).unwrap_or(u32::MAX));
+        let recovery_point = begun.recovery_point;
+        let [attempt, failures] =
+            [begun.attempt, begun.failures].map(|n| u32::try_from(n.max(0)).unwrap_or(u32::MAX));
         let (key, idle_max) = (key.clone(), policy.idle_max);
-        Ok(Lease { held, key, attempt, failures, recovery_point, idle_max, renewing })
+        Ok(Lease { held, key, attempt, failures, recovery_point, tokens, idle_max, renewing })
     }
 }
 
@@ -141,13 +146,14 @@ impl<DB: Dialect> Lease<DB> {
     /// charge. From then on the key belongs to this request, even if it fails.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`]: another has the key. Or the database refused or is away.
+    /// [`ErrorKind::LeaseLost`]: another has the key. [`ErrorKind::Conflict`]: its transaction has begun, and not ended.
+    /// Or the database refused or is away.
     pub async fn save(&mut self, point: &str) -> Result<(), Error> {
         let point = text(point).into_owned();
         let held = &self.held;
         held.outside()?;
         let saved = held.update(&held.store.statements().save_operation, |save| {
-            save.bind(point.clone()).bind(held.micros())
+            save.bind(point.clone()).bind(micros(held.lease))
         });
         if !saved.await? {
             return Err(lost());
@@ -160,8 +166,8 @@ impl<DB: Dialect> Lease<DB> {
     /// Begins the transaction in which the operation ends. Until that ends nobody else can take the key.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`]: another has the key, or had it and is done. [`ErrorKind::Busy`]: the transaction before
-    /// has not ended. Or the database refused or is away.
+    /// [`ErrorKind::LeaseLost`]: another has the key, or had it and is done. [`ErrorKind::Conflict`]: the transaction
+    /// before has not ended. Or the database refused or is away.
     pub async fn begin(&self) -> Result<Operation<DB>, Error> {
         let Held { store, slot, owner, .. } = &*self.held;
         let entered = self.held.enter()?;
@@ -195,14 +201,16 @@ impl<DB: Dialect> Lease<DB> {
     }
 
     /// Gives up without having done anything: the key is free for any request. If a try before this one may have done
-    /// something, or something was saved, as [`postpone`](Self::postpone).
+    /// something, a [token](Self::token_within) was given out, or something was saved, as [`postpone`](Self::postpone).
     ///
     /// # Errors
     /// The database refused or is away: the key is free when the lease ends, for the same request.
     pub async fn forget(self) -> Result<(), Error> {
         let held = &self.held;
-        // What was saved, the row knows: an answer to `save` may have been lost.
-        let forgotten = held.update(&held.store.statements().forget_operation, |forget| forget).await?;
+        // The row is asked too: an answer to `save` may have been lost.
+        let did_nothing = self.recovery_point.is_none() && !self.tokens.are_given().await;
+        let forgotten =
+            did_nothing && held.update(&held.store.statements().forget_operation, |forget| forget).await?;
         if forgotten { Ok(()) } else { self.give_up(1).await }
     }
 
@@ -241,16 +249,12 @@ impl<DB: Dialect> Held<DB> {
 
     async fn renew(&self) -> Result<bool, Error> {
         let renewed =
-            self.update(&self.store.statements().renew_operation, |renew| renew.bind(self.micros()));
+            self.update(&self.store.statements().renew_operation, |renew| renew.bind(micros(self.lease)));
         renewed.await
     }
 
-    fn micros(&self) -> i64 {
-        i64::try_from(self.lease.as_micros()).unwrap_or(i64::MAX / 2)
-    }
-
     /// False: it is not this one's. Bounded, because a transaction of its own may hold the row.
-    async fn update<'q>(
+    pub(super) async fn update<'q>(
         &self,
         statement: &Statement,
         bind: impl FnOnce(Query<'q, DB, DB::Arguments>) -> Query<'q, DB, DB::Arguments> + Send,
@@ -265,22 +269,16 @@ impl<DB: Dialect> Held<DB> {
 
     /// # Errors
     /// Its transaction has not ended, and holds the row.
-    fn outside(&self) -> Result<(), Error> {
+    pub(super) fn outside(&self) -> Result<(), Error> {
         match self.entered.load(Acquire) {
             false => Ok(()),
-            true => Err(Error::new(
-                ErrorKind::Busy,
-                "the transaction in which the operation is to end is still open",
-            )),
+            true => Err(has_begun()),
         }
     }
 
     fn enter(&self) -> Result<Entered, Error> {
         if self.entered.swap(true, AcqRel) {
-            return Err(Error::new(
-                ErrorKind::Busy,
-                "the transaction in which the operation is to end is still open",
-            ));
+            return Err(has_begun());
         }
         Ok(Entered(self.entered.clone()))
     }
@@ -292,6 +290,14 @@ impl Drop for Entered {
     }
 }
 
-fn lost() -> Error {
+fn has_begun() -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        "the transaction in which the operation is to end was begun and is not rolled back: \
+         save, and ask for tokens, before you begin it",
+    )
+}
+
+pub(super) fn lost() -> Error {
     Error::new(ErrorKind::LeaseLost, "another has the key of the operation: its lease ran out")
 }

@@ -9,7 +9,7 @@ const AT_ONCE: u32 = 1000;
 
 impl<DB: Dialect> Store<DB> {
     /// Deletes keys that have expired, in statements of 1,000. Answers with how many are free again. What somebody works on
-    /// stays.
+    /// stays, and so does [what is unfinished](Self::unfinished_operations), however old it is.
     ///
     /// Killed or dropped half-way, it has deleted some of them.
     ///

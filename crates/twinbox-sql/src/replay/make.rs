@@ -2,10 +2,9 @@
 use super::{NewReplay, Replay, ReplayPlan, cursor};
 use crate::{
     Dialect, Error, ErrorKind, Store,
-    sql::{query, scalar, tables},
+    sql::{query, scalar},
     text::text,
 };
-use sqlx::AssertSqlSafe;
 use twinbox_core::{Timestamp, crash, limits};
 use uuid::Uuid;
 
@@ -31,10 +30,7 @@ impl<DB: Dialect> Store<DB> {
         let now = self.now().await?;
         let mut tx = self.begin_with(DB::BEGIN_PARK).await?;
         // Between finding its tick and having a cursor that names it.
-        if let Some(lock) = DB::KEEP_TICKS {
-            let lock = AssertSqlSafe(tables::<DB>(&statements.namespace, lock));
-            sqlx::raw_sql(lock).execute(&mut *tx).await?;
-        }
+        self.keep_ticks(tx.connection()).await?;
         let start = scalar::<DB, Option<i64>>(&statements.replay_start);
         let start = start.bind(plan.behind).bind(bound.p).bind(bound.w).fetch_optional(&mut *tx).await?;
         let Some(start) = start.flatten() else {

@@ -1,6 +1,7 @@
 //! EventBridge on loopback.
 use super::{Answer, FakeSqs, http, sqs::Queues};
 use serde_json::{Value, json};
+use std::time::Duration;
 use std::{
     collections::{BTreeSet, VecDeque},
     io,
@@ -39,6 +40,9 @@ pub struct FakeEventBridge {
 struct Service {
     state: Mutex<State>,
     calls: watch::Sender<usize>,
+    /// Entries a second that are taken, one request after another. None: all at once.
+    pace: Mutex<Option<f64>>,
+    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +65,13 @@ impl FakeEventBridge {
         let service = Arc::new(Service::default());
         service.state().buses.insert(bus.into());
         let serving = service.clone();
-        let answer = move |call: http::Call| std::future::ready(serving.answer(&call));
+        let answer = move |call: http::Call| {
+            let serving = serving.clone();
+            async move {
+                serving.take_time(&call).await;
+                serving.answer(&call)
+            }
+        };
         Ok(Self { server: http::Server::start(answer).await?, service })
     }
 
@@ -73,6 +83,11 @@ impl FakeEventBridge {
     /// The same as a URL.
     pub fn endpoint_url(&self) -> String {
         self.server.url()
+    }
+
+    /// Takes so many entries a second from now on, one request after another. None: all at once.
+    pub fn pace(&self, entries_per_second: Option<f64>) {
+        *self.service.pace.lock().expect("no holder panics") = entries_per_second;
     }
 
     /// How the next calls of `PutEvents` are answered, one after another.
@@ -123,6 +138,15 @@ impl FakeEventBridge {
 }
 
 impl Service {
+    async fn take_time(&self, call: &http::Call) {
+        let pace = *self.pace.lock().expect("no holder panics");
+        let Some(pace) = pace.filter(|_| call.target == "AWSEvents.PutEvents") else { return };
+        let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+        let entries = body["Entries"].as_array().map_or(0, Vec::len);
+        let _turn = self.turn.lock().await;
+        tokio::time::sleep(Duration::from_secs_f64(entries as f64 / pace)).await;
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
     }

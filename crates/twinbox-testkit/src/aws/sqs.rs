@@ -11,6 +11,8 @@ use tokio::{sync::watch, time::Instant};
 
 /// Entries that the service takes at a time, and messages that it gives.
 const BATCH_MAX: usize = 10;
+/// How long one delivery can be hidden, however often that is changed.
+const HIDDEN_MAX: Duration = Duration::from_secs(12 * 3600);
 /// What a queue says of how long it keeps messages; four days, as the service's own default.
 const RETENTION_SECONDS: &str = "345600";
 
@@ -50,6 +52,7 @@ struct Stored {
     delivered: u32,
     receipt: String,
     hidden_until: Instant,
+    delivered_at: Instant,
 }
 
 impl FakeSqs {
@@ -146,6 +149,7 @@ impl Queues {
                 delivered: 0,
                 receipt: String::new(),
                 hidden_until: now,
+                delivered_at: now,
             });
         }
         drop(state);
@@ -222,6 +226,7 @@ impl Service {
             stored.delivered += 1;
             stored.receipt = format!("receipt-{receipts}");
             stored.hidden_until = now + hidden_for;
+            stored.delivered_at = now;
             messages.push(json!({
                 "MessageId": stored.id,
                 "ReceiptHandle": stored.receipt,
@@ -267,7 +272,13 @@ impl Service {
         match entry["VisibilityTimeout"].as_u64() {
             None => drop(queue.remove(at)),
             Some(_) if queue[at].hidden_until <= now => return Some("MessageNotInflight"),
-            Some(seconds) => queue[at].hidden_until = now + Duration::from_secs(seconds),
+            Some(seconds) => {
+                let until = now + Duration::from_secs(seconds);
+                if until > queue[at].delivered_at + HIDDEN_MAX {
+                    return Some("InvalidParameterValue");
+                }
+                queue[at].hidden_until = until;
+            }
         }
         None
     }

@@ -122,6 +122,32 @@ pub fn python() -> Result<PathBuf, ServerError> {
     }
 }
 
+/// The folder with the package psycopg, for the `PYTHONPATH` of a Python on the `PATH`: in [`cache`].
+///
+/// # Errors
+///
+/// When there is none.
+pub fn python_driver() -> Result<PathBuf, ServerError> {
+    driver("python-driver", "psycopg")
+}
+
+/// The folder whose `node_modules` has the package pg, for a Node on the `PATH`: in [`cache`].
+///
+/// # Errors
+///
+/// When there is none.
+pub fn node_driver() -> Result<PathBuf, ServerError> {
+    driver("node-driver", "node_modules/pg")
+}
+
+fn driver(folder: &str, package: &str) -> Result<PathBuf, ServerError> {
+    let folder = cache()?.join(folder);
+    match folder.join(package).is_dir() {
+        true => Ok(folder),
+        false => Err(ServerError::new(format!("no {package} found; `cargo xtask services up` gets it"))),
+    }
+}
+
 /// PgBouncer: `TWINBOX_PGBOUNCER`, else on the `PATH`, else where `cargo xtask services` unpacks it.
 ///
 /// # Errors

@@ -94,12 +94,17 @@ async fn two_messages_with_one_id_and_different_payloads_are_an_alarm<DB: TestDb
     let (lines, recording) = Lines::record();
     let consumer = Consumer::new((*world).clone(), ()).handler::<confirm>().handler::<all>();
     let status = consumer.status();
-    let done = async || status.consumers().iter().map(|one| one.handled + one.duplicates).sum::<u64>() == 4;
+    let done = async || status.consumers().iter().map(|one| one.handled + one.dead_letters).sum::<u64>() == 4;
     run_until(consumer, done).await;
     drop(recording);
     let alarms = lines.saying("different payloads");
     let of = |consumer: &str| alarms.iter().filter(|line| line["fields"]["consumer"] == consumer).count();
     assert_eq!((of("tests.logs"), of("tests.logs-batch")), (1, 1), "{alarms:?}");
+    for consumer in ["tests.logs", "tests.logs-batch"] {
+        let letters = world.dead_letters(consumer, 10).await.unwrap();
+        assert_eq!(letters.len(), 1);
+        assert_eq!(letters[0].reason, "conflicting_payload");
+    }
     for line in &alarms {
         assert_eq!((&line["level"], &line["fields"]["event_id"]), (&"ERROR".into(), &"chosen".into()));
     }

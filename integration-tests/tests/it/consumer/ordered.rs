@@ -1,4 +1,7 @@
 //! `order = "key"` over a broker: processes share the partitions, and no key overtakes itself.
+mod lost_end;
+mod stuck;
+
 use super::{
     running::run_until,
     support::{Confirmed, TestDb, World, cases, eventually, soon},
@@ -20,6 +23,7 @@ use twinbox::{
     HandlerResult, Order, Policy, Tx, event_handler, handler_fn,
     inbox::Claimed,
     nats::{Nats, NatsOptions, StreamOptions},
+    relay::Relay,
 };
 use twinbox_testkit::proxy::{Proxy, Side};
 use uuid::Uuid;
@@ -38,12 +42,18 @@ struct Moved {
 struct Bank {
     /// This account cannot be moved now; 0: all can.
     frozen: AtomicI64,
+    /// Moves of this account fail with a serialization failure, in Postgres; 0: none do.
+    contended: AtomicI64,
 }
 
 #[event_handler(consumer = "tests.ordered", order = "key", retry = RETRY, max_attempts = 1000)]
 async fn book<DB: Dialect>(bank: &Arc<Bank>, tx: &mut Tx<'_, DB>, moved: Delivery<Moved>) -> HandlerResult {
     if bank.frozen.load(SeqCst) == moved.account {
         return Err("the account is frozen".into());
+    }
+    if bank.contended.load(SeqCst) == moved.account {
+        let fail = "DO $$ BEGIN RAISE EXCEPTION 'somebody was faster' USING ERRCODE = '40001'; END $$";
+        sqlx::query::<DB>(fail).execute(&mut **tx).await?;
     }
     sqlx::query::<DB>("INSERT INTO moves (account, nth) VALUES ($1, $2)")
         .bind(moved.account)
@@ -61,33 +71,43 @@ struct Rig<DB: Dialect> {
     target: Target,
     relay: Running,
     bank: Arc<Bank>,
+    partitions: u32,
 }
 
 impl<DB: TestDb> Rig<DB> {
     async fn new() -> Self {
-        let (world, target) = (World::<DB>::new().await, Target::shared());
+        Self::at(Target::shared(), 16).await
+    }
+
+    async fn at(target: Target, partitions: u32) -> Self {
+        let world = World::<DB>::new().await;
         let key = if DB::NAME == "SQLite" { "INTEGER PRIMARY KEY" } else { "bigserial PRIMARY KEY" };
         let mut conn = world.pool().acquire().await.unwrap();
         let table = format!("CREATE TABLE moves (id {key}, account BIGINT NOT NULL, nth BIGINT NOT NULL)");
         sqlx::raw_sql(AssertSqlSafe(table)).execute(&mut *conn).await.unwrap();
         drop(conn);
-        let relay = Running::start(&*world, &target);
-        Self { world, target, relay, bank: Arc::default() }
+        let destination = Nats::with_options(target.options().partitions(partitions)).unwrap();
+        let relay = Running::run(Relay::new((*world).clone(), destination));
+        Self { world, target, relay, bank: Arc::default(), partitions }
     }
 
     fn consumer(&self) -> Consumer<DB, Arc<Bank>> {
-        let nats = Nats::with_options(self.target.existing()).unwrap();
+        let nats = Nats::with_options(self.target.existing().partitions(self.partitions)).unwrap();
         Consumer::new((*self.world).clone(), self.bank.clone()).transport(nats).handler::<book>()
     }
 
     /// Commits the moves of these numbers of each account, and waits until they are in the stream.
     async fn publish(&self, accounts: std::ops::Range<i64>, numbers: std::ops::Range<i64>, all: u64) {
+        self.commit(accounts, numbers).await;
+        self.relay.published(all).await;
+    }
+
+    async fn commit(&self, accounts: std::ops::Range<i64>, numbers: std::ops::Range<i64>) {
         let mut tx = self.world.begin().await.unwrap();
         let drafts = numbers.flat_map(|nth| accounts.clone().map(move |account| Moved { account, nth }));
         let drafts = drafts.map(|moved| Draft::of(&moved).unwrap()).collect();
         self.world.outbox().publish_all(&mut tx, drafts).await.unwrap();
         tx.commit().await.unwrap();
-        self.relay.published(all).await;
     }
 
     async fn moves(&self) -> Vec<(i64, i64)> {
@@ -210,7 +230,8 @@ async fn a_partition_is_one_owners_until_its_transactions_end<DB: TestDb>() {
     assert_eq!((place.sequence, old.epoch), (0, 1));
     assert!(take(second).await.is_none());
     let message = super::placed(1);
-    let Claimed::Open(attempt) = world.claim_behind(Some(old), CONSUMER, &message, false).await.unwrap()
+    let Claimed::Open(attempt) =
+        world.claim_behind(Some(old.into()), CONSUMER, &message, false).await.unwrap()
     else {
         panic!("it is new")
     };
@@ -227,7 +248,8 @@ async fn a_partition_is_one_owners_until_its_transactions_end<DB: TestDb>() {
     };
     assert!((LEASE / 2..LEASE * 5).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     assert_eq!(new.epoch, 2);
-    let refused = world.claim_behind(Some(old), CONSUMER, &super::placed(2), false).await.err().unwrap();
+    let refused =
+        world.claim_behind(Some(old.into()), CONSUMER, &super::placed(2), false).await.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::LeaseLost);
     let refused = world.park_deliveries(CONSUMER, old, &[(super::placed(3), LEASE)]).await.unwrap_err();
     assert_eq!((refused.kind(), world.rows("parked_deliveries").await), (ErrorKind::LeaseLost, 0));

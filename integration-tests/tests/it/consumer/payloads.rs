@@ -1,8 +1,10 @@
 //! Payloads that are old, newer, broken, foreign, or not what their id stands for.
 use super::support::{TestDb, World, cases, placed};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use twinbox::{
     Delivery, Dialect, Event, HandlerResult, Message, MessageId, Outcome, Tx, event_handler, inbox::Claimed,
+    letters::LetterId,
 };
 
 #[derive(Debug, Clone, Serialize, Deserialize, Event)]
@@ -126,6 +128,11 @@ async fn the_same_id_with_another_payload_is_an_alarm<DB: TestDb>() {
     let first = priced(2, r#"{"n":1,"cents":1}"#);
     let second = Message { id: first.id.clone(), ..priced(2, r#"{"n":1,"cents":2}"#) };
     assert_eq!(world.deliver::<note>(&first).await, Outcome::Handled);
+    let outcome = world.deliver::<note>(&second).await;
+    assert!(
+        matches!(&outcome, Outcome::DeadLettered { error } if error.contains("another payload")),
+        "{outcome:?}"
+    );
     assert_eq!(world.deliver::<note>(&second).await, Outcome::Duplicate);
     assert_eq!(world.effects().await, [1]);
     for (message, differs) in [(&first, false), (&second, true)] {
@@ -134,6 +141,38 @@ async fn the_same_id_with_another_payload_is_an_alarm<DB: TestDb>() {
         };
         assert_eq!((earlier.payload_differs, earlier.state.as_str()), (differs, "processed"));
     }
+}
+
+/// It runs as a message of its own, and the first stays handled.
+async fn a_second_message_under_a_known_id_is_kept_once_and_can_be_redriven<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let first = priced(2, r#"{"n":1,"cents":1}"#);
+    let second = Message { id: first.id.clone(), ..priced(2, r#"{"n":1,"cents":2}"#) };
+    let third = Message { id: first.id.clone(), ..priced(2, r#"{"n":1,"cents":3}"#) };
+    let outcomes = [Outcome::Handled, Outcome::Duplicate];
+    assert_eq!(world.deliver::<note>(&first).await, outcomes[0]);
+    for another in [&second, &third] {
+        assert!(matches!(world.deliver::<note>(another).await, Outcome::DeadLettered { .. }));
+        assert_eq!(world.deliver::<note>(another).await, outcomes[1]);
+    }
+    assert_eq!(world.deliver::<note>(&first).await, outcomes[1]);
+    let letters = world.dead_letters(CONSUMER, 10).await.unwrap();
+    let kept = Vec::from_iter(letters.iter().rev().map(|letter| &letter.message.payload));
+    assert_eq!(kept, [&second.payload, &third.payload]);
+    for letter in &letters {
+        assert_eq!(letter.reason, "conflicting_payload");
+        assert!(
+            letter.error.contains(&format!("{:?} of \"test\" was processed before", first.id)),
+            "{letter:?}"
+        );
+        assert!(letter.message.id.starts_with(&format!("{}~", first.id)), "{letter:?}");
+    }
+    world.redrive_letters(&[LetterId::OfConsumer(letters[1].id)], Duration::ZERO).await.unwrap();
+    let redriven = world.take_redriven(CONSUMER, false, 10, Duration::from_secs(10)).await.unwrap();
+    let Claimed::Open(attempt) = world.claim_letter(CONSUMER, &redriven[0]).await.unwrap() else { panic!() };
+    attempt.commit().await.unwrap();
+    assert_eq!(world.deliver::<note>(&second).await, outcomes[1]);
+    assert_eq!((world.rows("dead_letters").await, world.rows("inbox").await), (1, 3));
 }
 
 /// Whether the earlier one was handled before or is in the same batch.
@@ -166,6 +205,7 @@ cases! {
         row_45_a_foreign_envelope_is_handled_and_buried_whatever_it_holds,
         the_same_id_of_another_source_is_another_message,
         the_same_id_with_another_payload_is_an_alarm,
+        a_second_message_under_a_known_id_is_kept_once_and_can_be_redriven,
         the_same_id_with_another_payload_in_a_batch_is_an_alarm,
     ]
 }

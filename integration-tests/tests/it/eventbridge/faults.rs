@@ -95,13 +95,13 @@ async fn a_request_that_is_too_large_is_refused_for_good_message_by_message() {
 /// PITFALLS row 30
 #[tokio::test]
 async fn an_answer_that_is_no_json_leaves_all_in_doubt() {
-    both_fail(Answer::Malformed, K::InDoubt, "eventbridge.unreadable_answer").await;
+    both_fail(Answer::Malformed, K::Unanswered, "eventbridge.unreadable_answer").await;
 }
 
 /// PITFALLS row 30
 #[tokio::test]
 async fn half_an_answer_leaves_all_in_doubt() {
-    both_fail(Answer::Truncated, K::InDoubt, "eventbridge.unreadable_answer").await;
+    both_fail(Answer::Truncated, K::Unanswered, "eventbridge.unreadable_answer").await;
 }
 
 /// PITFALLS row 30
@@ -113,13 +113,13 @@ async fn a_connection_that_is_cut_leaves_all_in_doubt() {
 /// PITFALLS row 30
 #[tokio::test]
 async fn a_wrong_number_of_results_leaves_all_in_doubt() {
-    both_fail(Answer::WrongCount, K::InDoubt, "eventbridge.answer_count").await;
+    both_fail(Answer::WrongCount, K::Unanswered, "eventbridge.answer_count").await;
 }
 
 /// PITFALLS rows 30, 54
 #[tokio::test]
 async fn a_service_that_hangs_leaves_all_in_doubt() {
-    both_fail(Answer::Hang, K::InDoubt, "eventbridge.timeout").await;
+    both_fail(Answer::Hang, K::Unanswered, "eventbridge.timeout").await;
 }
 
 /// PITFALLS row 30
@@ -134,7 +134,7 @@ async fn what_waits_behind_requests_that_hang_is_not_sent() {
     let answers = send(&mut *publisher, &messages).await;
     assert!(start.elapsed() < PUBLISH_TIMEOUT + GRACE);
     for answer in &answers[..320] {
-        failed(answer, K::InDoubt, "eventbridge.timeout");
+        failed(answer, K::Unanswered, "eventbridge.timeout");
     }
     for answer in &answers[320..] {
         let kind = answer.as_ref().unwrap_err().kind();
@@ -143,10 +143,39 @@ async fn what_waits_behind_requests_that_hang_is_not_sent() {
     assert_eq!(fake.requests().len(), 32);
 }
 
+/// What was published meanwhile is not torn down with it.
+#[tokio::test]
+async fn a_look_at_the_bus_that_is_slow_takes_no_time_of_what_is_published() {
+    let fake = fake().await;
+    let options = options(fake.endpoint_url()).publish_timeout(PUBLISH_TIMEOUT);
+    let interval = Duration::from_secs(6);
+    let mut publisher = connect(options.describe_interval(interval)).await.unwrap();
+    // By then it is time for another look, and not too late.
+    tokio::time::sleep(interval / 2).await;
+    fake.answer_next_look([Answer::Hang]);
+    let looks = fake.looks();
+    for n in 0..5 {
+        assert!(send(&mut *publisher, &[message(n)]).await[0].is_ok(), "{n}");
+    }
+    eventually(async || (fake.looks() > looks).then_some(())).await;
+}
+
+/// A bus that was not seen for the whole interval may be gone, and would take everything and keep nothing.
+#[tokio::test]
+async fn what_is_published_after_a_long_rest_counts_once_the_bus_was_seen() {
+    let fake = fake().await;
+    let options = options(fake.endpoint_url()).publish_timeout(PUBLISH_TIMEOUT);
+    let mut publisher = connect(options.describe_interval(Duration::from_millis(10))).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    fake.answer_next_look([Answer::Hang]);
+    failed(&send(&mut *publisher, &[message(1)]).await[0], K::Unavailable, "eventbridge.timeout");
+    assert_eq!(fake.requests().len(), 1);
+}
+
 /// PITFALLS row 30
 #[tokio::test]
 async fn an_answer_byte_by_byte_leaves_all_in_doubt() {
-    both_fail(Answer::Drip, K::InDoubt, "eventbridge.timeout").await;
+    both_fail(Answer::Drip, K::Unanswered, "eventbridge.timeout").await;
 }
 
 async fn cannot_connect(url: String, code: &str) {
@@ -197,7 +226,7 @@ async fn a_service_that_goes_away_is_unavailable_and_is_found_when_it_comes_back
     eventually(async || {
         let answer = send(&mut *publisher, &[message(2)]).await.pop().unwrap();
         let error = answer.unwrap_err();
-        assert!(matches!(error.kind(), K::Unavailable | K::InDoubt), "{error:?}");
+        assert!(matches!(error.kind(), K::Unavailable | K::InDoubt | K::Unanswered), "{error:?}");
         (error.code() == "eventbridge.connect").then_some(())
     })
     .await;

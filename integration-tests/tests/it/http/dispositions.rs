@@ -50,6 +50,20 @@ async fn t15_a_panic_leaves_its_key_free<DB: TestDb>() {
     }
 }
 
+/// R61: whoever mends its request may send it again with the key.
+async fn what_an_extractor_refuses_is_not_kept<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::with(strategy, |layer| layer.keep_errors()).await;
+        for (body, status) in [("{\"amount\":\"much\"}", 422), ("{", 400)] {
+            let refused = app.send(post("/refunds", "a").body(body.into()).unwrap()).await;
+            assert_eq!((refused.status.as_u16(), refused.says()), (status, None), "{strategy:?} {body}");
+        }
+        assert_eq!(app.rows("idempotency_keys").await, 0);
+        assert_eq!(app.refund("a", 1, Does::Answers).await.says(), Some("stored"));
+        assert_eq!(app.refund("b", 1, Declines).await.says(), Some("stored"), "the handler decides that");
+    }
+}
+
 /// REQUIREMENTS §5, 18: D7, D8, R61
 async fn t18_errors_that_are_final_are_given_again<DB: TestDb>() {
     for strategy in STRATEGIES {
@@ -119,14 +133,17 @@ async fn t20_whatever_an_answer_is_it_is_never_made_again<DB: TestDb>() {
 async fn t20_what_was_too_large_is_rendered_again<DB: TestDb>() {
     let app = Refunds::<DB>::with(Strategy::Tx, |layer| {
         layer.render(async |ResultRef(id), asking| {
-            (StatusCode::CREATED, format!("{id} {}", asking.uri.path())).into_response()
+            (StatusCode::OK, [("content-type", "text/html")], format!("{id} {}", asking.uri.path()))
+                .into_response()
         })
     })
     .await;
     let first = app.refund("a", 1, AnswersMuch).await;
     let again = app.refund("a", 1, AnswersMuch).await;
     let id = first.header("location").unwrap().strip_prefix("/refunds/").unwrap();
-    assert_eq!((again.says(), again.status), (Some("replayed"), first.status));
+    assert_eq!((again.says(), again.status.as_u16(), first.status.as_u16()), (Some("replayed"), 201, 201));
+    assert_eq!(again.header("location"), first.header("location"), "it was kept, and is not rendered");
+    assert_eq!(again.header("content-type"), Some("text/html"), "that of what is rendered");
     assert_eq!(again.body, format!("{id} /refunds").into_bytes());
     assert_eq!(app.shop.ran.load(SeqCst), 1);
 }
@@ -199,6 +216,7 @@ cases! {
         t15_a_panic_leaves_its_key_free,
         t18_what_is_refused_or_fails_leaves_its_key_free,
         t18_errors_that_are_final_are_given_again,
+        what_an_extractor_refuses_is_not_kept,
         t18_an_answer_may_say_that_it_is_final,
         t20_whatever_an_answer_is_it_is_never_made_again,
         t20_what_was_too_large_is_rendered_again,

@@ -1,4 +1,5 @@
 //! The example `payments`, asked as its page says.
+use super::shop::{post, send};
 use crate::consumer::support::{TestDb, World, cases, soon};
 use sqlx::AssertSqlSafe;
 use std::process::Command;
@@ -47,7 +48,7 @@ async fn the_page_says_what_happens<DB: TestDb>() {
     };
     assert_eq!(
         told(&answers),
-        [(201, true), (201, true), (409, false), (400, false), (201, true), (201, true)],
+        [(201, true), (201, true), (409, false), (400, false), (201, true), (201, true), (404, false)],
         "{printed}"
     );
     assert_eq!(
@@ -68,7 +69,7 @@ async fn the_page_says_what_happens<DB: TestDb>() {
     let later = self::answers(&printed);
     assert_eq!(
         told(&later),
-        [(201, true), (201, true), (409, false), (400, false), (409, false), (409, false)],
+        [(201, true), (201, true), (409, false), (400, false), (409, false), (409, false), (404, false)],
         "{printed}"
     );
     assert_eq!(later[0].2, answers[0].2);
@@ -79,4 +80,28 @@ async fn the_page_says_what_happens<DB: TestDb>() {
     assert_eq!(world.rows("outbox").await, 2);
 }
 
-cases! { both: [the_page_says_what_happens] }
+/// Before and after it was given back: whoever has not paid gets nothing, and learns nothing.
+async fn nobody_gets_anothers_money_back<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let app = payments::app((*world).clone()).await.unwrap();
+    let ask = async |token: &str, path: &str, key: &str, body: String| {
+        let request = post(path, key).header("authorization", format!("Bearer {token}"));
+        send(&app, request.body(body.into()).unwrap()).await
+    };
+    let paid = ask("alice-1", "/payments", "a", r#"{"cents":4200,"currency":"INR"}"#.to_owned()).await;
+    assert_eq!(paid.status, 201);
+    let refund = format!("{{\"payment_id\":{}}}", paid.json()["payment_id"]);
+    let nothing =
+        ask("bob-1", "/refunds", "b", format!("{{\"payment_id\":\"{}\"}}", uuid::Uuid::nil())).await;
+    let others = ask("bob-1", "/refunds", "b", refund.clone()).await;
+    assert_eq!((others.status.as_u16(), &others.body), (404, &nothing.body));
+    assert_eq!(
+        ask("alice-2", "/refunds", "a", refund.clone()).await.status,
+        201,
+        "she has another token by now"
+    );
+    assert_eq!(ask("bob-1", "/refunds", "b", refund).await.body, nothing.body);
+    assert_eq!(world.number("SELECT count(*) FROM refunds").await, 1);
+}
+
+cases! { both: [the_page_says_what_happens, nobody_gets_anothers_money_back] }

@@ -1,7 +1,10 @@
 //! Requests among failures of callers, processes, connections and clocks.
-use super::shop::{Refunds, STRATEGIES, Strategy, asked, post, send};
+use super::{
+    shop::{Refunds, STRATEGIES, Strategy, asked, post, send},
+    support::{asked as asked_for, key, open, policy},
+};
 use crate::{
-    consumer::support::{TestDb, cases, eventually, soon},
+    consumer::support::{TestDb, World, cases, eventually, soon},
     relay::faults::{postgres_address, through},
 };
 use axum::{body::Body, http::Request};
@@ -9,7 +12,7 @@ use integration_tests::refunds::Does::{Answers, PanicsFirst, Waits};
 use sqlx::{AssertSqlSafe, Postgres, Sqlite, postgres::PgPoolOptions};
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 use tower::ServiceExt as _;
-use twinbox::Store;
+use twinbox::{Store, operation::Begun};
 use twinbox_testkit::{database::SERVICE, proxy::Proxy};
 
 /// REQUIREMENTS §5, 11: R49. Whoever is at it fails, and one of those who waited succeeds.
@@ -237,6 +240,34 @@ async fn t09_many_who_wait_leave_the_pool_to_others() {
     assert_eq!(app.made().await, 2);
 }
 
+/// Advisory locks of this database.
+async fn locks(world: &World<Postgres>, body: &str) -> Vec<i64> {
+    let operation = open(world, &key("a"), body).await;
+    let locks = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' \
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let locks = sqlx::query_scalar(locks).fetch_all(world.pool()).await.unwrap();
+    operation.abandon().await;
+    locks
+}
+
+/// A server gives the locks of a transaction up one by one, and is interrupted between two: who asks the same has the first
+/// lock already.
+async fn a_key_that_is_being_let_go_is_no_mismatch() {
+    let world = World::<Postgres>::new().await;
+    let (one, other) = (locks(&world, "1").await, locks(&world, "2").await);
+    let both = Vec::from_iter(one.iter().filter(|lock| other.contains(lock)));
+    let [of_key] = both[..] else { panic!("{one:?} {other:?}") };
+    let mut lets_go = world.begin().await.unwrap();
+    sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(of_key).execute(&mut *lets_go).await.unwrap();
+    let (key, policy) = (key("a"), policy(Duration::ZERO));
+    let (begun, ()) = tokio::join!(world.begin_operation(&key, asked_for("1"), &policy), async {
+        // It waits outside the database: no signal tells that it has looked.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        lets_go.rollback().await.unwrap();
+    });
+    assert!(matches!(begun.unwrap(), Begun::Open(_)));
+}
+
 cases! {
     both: [
         t11_of_many_who_wait_for_one_that_fails_one_succeeds,
@@ -248,6 +279,7 @@ cases! {
         t19_without_the_store_nothing_runs,
     ]
     postgres: [
+        a_key_that_is_being_let_go_is_no_mismatch,
         t09_many_who_wait_leave_the_pool_to_others,
         t13_the_answer_to_commit_is_lost,
         t13_the_connection_is_cut_before_the_commit,

@@ -76,7 +76,7 @@ async fn the_text_of_a_key_need_not_be_kept<DB: TestDb>() {
     assert_eq!(all_with(&world, "key = ''").await, 2);
 }
 
-async fn expire<DB: TestDb>(world: &World<DB>) {
+pub(super) async fn expire<DB: TestDb>(world: &World<DB>) {
     let expired = format!("UPDATE {} SET expires_at = created_at", DB::table_of("idempotency_keys"));
     sqlx::raw_sql(AssertSqlSafe(expired)).execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
 }

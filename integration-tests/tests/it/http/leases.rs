@@ -9,25 +9,25 @@ use twinbox::{
 };
 
 /// Longer than anything takes.
-const LONG: Duration = Duration::from_secs(300);
+pub(super) const LONG: Duration = Duration::from_secs(300);
 
-async fn lease<DB: TestDb>(world: &World<DB>, key: &OperationKey, body: &str) -> Begun<Lease<DB>> {
+pub(super) async fn lease<DB: TestDb>(world: &World<DB>, key: &OperationKey, body: &str) -> Begun<Lease<DB>> {
     soon(world.lease_operation(key, asked(body), &policy(SHORT), LONG)).await.unwrap()
 }
 
-async fn open<DB: TestDb>(world: &World<DB>, key: &OperationKey, body: &str) -> Lease<DB> {
+pub(super) async fn open<DB: TestDb>(world: &World<DB>, key: &OperationKey, body: &str) -> Lease<DB> {
     let Begun::Open(lease) = lease(world, key, body).await else { panic!("{key:?} is taken") };
     lease
 }
 
-async fn end<DB: TestDb>(lease: &Lease<DB>, n: i64) {
+pub(super) async fn end<DB: TestDb>(lease: &Lease<DB>, n: i64) {
     let mut operation = lease.begin().await.unwrap();
     effect::<DB>(&mut operation.tx(), n).await.unwrap();
     operation.commit(&answer(&n.to_string())).await.unwrap();
 }
 
 /// The lease ends now, as if its owner had died or stood still.
-async fn runs_out<DB: TestDb>(world: &World<DB>) {
+pub(super) async fn runs_out<DB: TestDb>(world: &World<DB>) {
     let sql = format!(
         "UPDATE {} SET lease_until = created_at WHERE status = 'pending'",
         DB::table_of("idempotency_keys")
@@ -136,8 +136,8 @@ async fn a_lease_has_one_transaction<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let mut first = open(&world, &key("a"), "1").await;
     let operation = first.begin().await.unwrap();
-    assert_eq!(soon(first.begin()).await.err().unwrap().kind(), ErrorKind::Busy);
-    assert_eq!(soon(first.save("here")).await.unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(soon(first.begin()).await.err().unwrap().kind(), ErrorKind::Conflict);
+    assert_eq!(soon(first.save("here")).await.unwrap_err().kind(), ErrorKind::Conflict);
     operation.abandon().await;
     first.save("here").await.unwrap();
     end(&first, 1).await;

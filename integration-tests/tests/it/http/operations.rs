@@ -232,7 +232,7 @@ async fn what_is_published_has_fresh_ids_and_the_operation_as_its_correlation<DB
     let text = |row: usize, column: usize| rows[row].get::<Option<String>, _>(column);
     assert_eq!(rows.len(), 2);
     assert_ne!(text(0, 0), text(1, 0));
-    let id = key("a").domain_id().to_string();
+    let id = key("a").domain_id(world.service()).to_string();
     assert_eq!([text(0, 1), text(1, 1), text(0, 2)], [Some(id.clone()), Some(id), None]);
     assert!(text(0, 3).is_some_and(|trace| trace.contains("0af7651916cd43dd8448eb211c80319c")));
     assert_eq!(text(1, 3), None);

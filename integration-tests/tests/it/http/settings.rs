@@ -1,5 +1,5 @@
 //! What routes may be told about their keys.
-use super::shop::{Refunds, STRATEGIES, Strategy, asked, post};
+use super::shop::{Refunds, STRATEGIES, Strategy, asked, post, send};
 use crate::consumer::{
     logs::Lines,
     support::{TestDb, cases},
@@ -145,6 +145,51 @@ async fn the_route_says_how_codes_are_spelled<DB: TestDb>() {
     }
 }
 
+/// RFC 9457: a type that somebody can look up
+async fn a_problem_leads_to_its_page<DB: TestDb>() {
+    const PAGE: &str = "https://developer.example.com/idempotency";
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::with(strategy, |layer| layer.docs_url(PAGE)).await;
+        let problems = [(app.refund("", 1, Answers).await, "missing_idempotency_key")];
+        let faults = [(app.refund("a", 1, Fails).await, "internal_error")];
+        for (got, name) in problems.into_iter().chain(faults) {
+            assert_eq!(got.json()["type"], format!("{PAGE}#{name}"));
+            let link = format!("<{PAGE}#{name}>; rel=\"describedby\"");
+            assert_eq!(got.header("link"), Some(&*link), "{strategy:?}");
+        }
+        let without = Refunds::<DB>::new(strategy).await.refund("", 1, Answers).await;
+        assert_eq!(without.json()["type"], "urn:twinbox:problem:missing_idempotency_key");
+        assert_eq!(without.header("link"), None);
+    }
+}
+
+/// A deployment that leaves out more, or less, of what is compared
+async fn a_stored_request_is_compared_by_what_was_excluded_then<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::with(strategy, |layer| layer.exclude("/at").exclude("/note")).await;
+        let refund = async |router: &axum::Router, key: &str, body: &str| {
+            send(router, post("/refunds", key).body(body.to_owned().into()).unwrap()).await
+        };
+        let later = Refunds::another(&app.world, strategy, |layer| layer.exclude("/note"), app.shop.clone());
+        let first = refund(&app.router, "a", r#"{"amount":1,"at":1}"#).await;
+        refund(&later, "a", r#"{"amount":1,"at":1}"#).await.is_replayed(&first);
+        refund(&later, "a", r#"{"amount":1,"at":2,"note":"x"}"#).await.is_replayed(&first);
+        assert_eq!(refund(&later, "a", r#"{"amount":2,"at":1}"#).await.status.as_u16(), 409);
+        let second = refund(&later, "b", r#"{"amount":1,"at":1}"#).await;
+        refund(&app.router, "b", r#"{"amount":1,"at":1}"#).await.is_replayed(&second);
+        assert_eq!(refund(&app.router, "b", r#"{"amount":1,"at":2}"#).await.status.as_u16(), 409);
+        assert_eq!(app.made().await, 2);
+        if strategy == Strategy::Lease {
+            // One that has not ended goes on.
+            app.shop.has_funds.store(false, SeqCst);
+            assert_eq!(refund(&app.router, "c", r#"{"amount":1,"at":1,"does":"fails"}"#).await.status, 500);
+            app.shop.has_funds.store(true, SeqCst);
+            let ended = refund(&later, "c", r#"{"amount":1,"at":2,"does":"fails"}"#).await;
+            assert_eq!(ended.says(), Some("stored"));
+        }
+    }
+}
+
 /// A name that is too long, and an answer that nobody can read: trying again does not help.
 async fn what_only_the_service_can_mend_is_not_tried_again<DB: TestDb>() {
     for strategy in STRATEGIES {
@@ -173,6 +218,8 @@ cases! {
         what_dies_as_often_as_it_may_is_not_tried_again,
         an_outage_is_no_failure_of_a_request,
         the_route_says_how_codes_are_spelled,
+        a_problem_leads_to_its_page,
+        a_stored_request_is_compared_by_what_was_excluded_then,
         what_only_the_service_can_mend_is_not_tried_again,
     ]
     postgres: [a_commit_that_collides_is_no_failure_of_a_request]

@@ -3,7 +3,10 @@ use super::{
     shop::{Got, send},
     support::SHORT,
 };
-use crate::consumer::support::{Confirmed, TestDb, World, cases, effect, eventually};
+use crate::consumer::{
+    logs::Lines,
+    support::{Confirmed, TestDb, World, cases, effect, eventually},
+};
 use axum::{Router, extract::State, http::Request, routing::post};
 use sqlx::AssertSqlSafe;
 use std::{
@@ -23,11 +26,11 @@ use twinbox::{
 
 const STRIPE_EVENT: &str = r#"{"id":"evt_1","type":"refund.succeeded"}"#;
 
-fn secret(n: u8) -> Secret {
+pub(super) fn secret(n: u8) -> Secret {
     Secret::bytes([n; 32]).unwrap()
 }
 
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
@@ -53,15 +56,21 @@ impl<DB: TestDb> Hooks<DB> {
     async fn new(scheme: Scheme, set: impl FnOnce(Inbound<DB>) -> Inbound<DB>) -> Self {
         let world = World::<DB>::new().await;
         let verifier = Verifier::new(scheme, [secret(1), secret(2)]);
-        let layer = set(Inbound::new((*world).clone(), "tests", verifier));
         let fails = Arc::new(AtomicBool::new(false));
-        let router = Router::new().route("/hooks", post(note::<DB>).layer(layer)).with_state(fails.clone());
+        let layer = |endpoint| Inbound::new((*world).clone(), "tests", endpoint, verifier.clone());
+        let router = Router::new()
+            .route("/hooks", post(note::<DB>).layer(set(layer("hooks"))))
+            .route("/others", post(note::<DB>).layer(layer("others")))
+            .with_state(fails.clone());
         Self { world, router, fails }
     }
 
     async fn send(&self, headers: Vec<(&'static str, String)>, body: &str) -> Got {
-        let request =
-            headers.into_iter().fold(Request::post("/hooks"), |r, (name, value)| r.header(name, value));
+        self.send_to("/hooks", headers, body).await
+    }
+
+    async fn send_to(&self, path: &str, headers: Vec<(&'static str, String)>, body: &str) -> Got {
+        let request = headers.into_iter().fold(Request::post(path), |r, (name, value)| r.header(name, value));
         send(&self.router, request.body(body.to_owned().into()).unwrap()).await
     }
 
@@ -117,6 +126,7 @@ async fn t28_what_is_not_signed_is_refused<DB: TestDb>() {
     for headers in wrong {
         let got = hooks.send(headers.clone(), "a").await;
         assert_eq!(got.problem(), (401, "AUTH.webhook.not_signed".to_owned()), "{headers:?}");
+        assert!(!got.json().as_object().unwrap().contains_key("instance"), "RFC 9457 has no null there");
     }
     assert_eq!(hooks.send(signed("msg_1", now()), "b").await.status.as_u16(), 401);
     assert_eq!(hooks.standard("msg_1", &"a".repeat(1001)).await, 413);
@@ -125,23 +135,43 @@ async fn t28_what_is_not_signed_is_refused<DB: TestDb>() {
 
 /// Only what is signed tells webhooks apart: Stripe signs its body.
 async fn t28_an_id_may_be_in_the_body<DB: TestDb>() {
-    let hooks = Hooks::<DB>::new(Scheme::Stripe, |layer| layer.id_in_body("/id")).await;
+    let (lines, _recorded) = Lines::record();
+    let hooks = Hooks::<DB>::new(Scheme::Stripe, |layer| layer).await;
     let stripe = async |body: &str, at: u64| {
         hooks.send(secret(1).sign(Scheme::Stripe, "", at, body.as_bytes()), body).await.status.as_u16()
     };
     for at in [now(), now() - 100] {
         assert_eq!(stripe(STRIPE_EVENT, at).await, 200);
     }
+    // Tries of one event differ.
+    assert_eq!(stripe(r#"{"pending_webhooks":1,"id":"evt_1"}"#, now()).await, 200);
     assert_eq!(hooks.left().await, (1, 1, 1));
+    let without = || lines.saying("has no id where it should be").len();
+    assert_eq!(without(), 0);
     // Without an id it is told apart by what it says.
     for _ in 0..2 {
         assert_eq!(stripe("{}", now()).await, 200);
         assert_eq!(stripe("not json", now()).await, 200);
     }
+    assert_eq!(without(), 4, "whoever set it up is told");
     assert_eq!(hooks.left().await, (3, 3, 3));
     let basis = format!("SELECT count(*) FROM {} WHERE dedup_basis = ", DB::table_of("webhook_receipts"));
     assert_eq!(hooks.world.number(format!("{basis}'body'")).await, 1);
     assert_eq!(hooks.world.number(format!("{basis}'digest'")).await, 2);
+}
+
+async fn two_endpoints_of_one_provider_get_an_event_each<DB: TestDb>() {
+    for (scheme, id) in [(Scheme::Standard, "msg_1"), (Scheme::Stripe, "")] {
+        let hooks = Hooks::<DB>::new(scheme, |layer| layer).await;
+        for _ in 0..2 {
+            // What one has received is new to the other, whose handler does something else.
+            for (path, body) in [("/hooks", STRIPE_EVENT), ("/others", r#"{"id":"evt_1"}"#)] {
+                let headers = secret(1).sign(scheme, id, now(), body.as_bytes());
+                assert_eq!(hooks.send_to(path, headers, body).await.status.as_u16(), 200);
+            }
+        }
+        assert_eq!((hooks.world.rows("outbox").await, hooks.left().await.2), (2, 2));
+    }
 }
 
 async fn t28_what_failed_may_come_again<DB: TestDb>() {
@@ -206,6 +236,7 @@ cases! {
         t28_what_is_not_signed_is_refused,
         t28_an_id_may_be_in_the_body,
         t28_what_failed_may_come_again,
+        two_endpoints_of_one_provider_get_an_event_each,
         t28_of_many_at_once_one_is_received,
         receipts_expire_and_are_purged,
     ]

@@ -108,7 +108,7 @@ impl Group {
     }
 }
 
-async fn signal(process: &Child, signal: &str) {
+pub(super) async fn signal(process: &Child, signal: &str) {
     let pid = process.id().expect("it runs").to_string();
     let sent = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", signal, &pid]).status().await;
     assert!(sent.unwrap().success());

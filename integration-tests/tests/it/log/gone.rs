@@ -192,7 +192,9 @@ pub(super) async fn what_is_settled_of_a_window_is_not_behind(store: &Store<Post
     pass_an_hour(store).await;
     publish(store, None, &["c"]).await;
     run_tick(store).await;
-    let mut slow = open(store, "slow").await;
+    // In another process: this one need not look again so soon, and then begins with a window before that tick.
+    let elsewhere = Store::new(store.pool().clone(), store.service()).unwrap();
+    let mut slow = open(&elsewhere, "slow").await;
     let mut entries = take(&mut slow, 3).await.into_iter();
     slow.settle(entries.next().unwrap().ticket);
     run_until(store, &mut slow, "slow", |row| row.position > 0).await;
@@ -257,4 +259,29 @@ async fn the_program_looks_after_a_log_in_postgres() {
 async fn the_program_looks_after_a_log_in_sqlite() {
     let database = database::sqlite().await;
     the_program_looks_after_a_log(&database, &format!("sqlite:{}", database.url())).await;
+}
+
+/// The destination that is made anew counts its owners from the start again.
+pub(super) async fn an_owner_from_before_a_destination_was_retired_writes_nothing<DB: Names>(
+    store: &Store<DB>,
+) {
+    publish(store, None, &["a"]).await;
+    for parks in [true, false] {
+        let mut old = open_with(store, "d", ReaderOptions::new().parking(true)).await;
+        let entry = take(&mut old, 1).await.remove(0);
+        // It stands still, and its lease ends.
+        run(store, &format!("UPDATE {} SET lease_until = {}", DB::CURSORS, DB::LONG_AGO)).await.unwrap();
+        assert!(store.retire("d").await.unwrap().cursor);
+        let new = open_with(store, "d", ReaderOptions::new().parking(true)).await;
+        let before = row(store, "d").await;
+        match parks {
+            true => old.park(entry, Parked::Dead, 1, "test.refused"),
+            false => old.settle(entry.ticket),
+        }
+        assert_eq!(old.close().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+        assert_eq!(row(store, "d").await, before);
+        assert!(store.parked("d", 10).await.unwrap().is_empty(), "of another destination's life");
+        new.close().await.unwrap();
+        assert!(store.retire("d").await.unwrap().cursor);
+    }
 }

@@ -153,7 +153,7 @@ async fn live(reader: &mut Reader<Postgres>, ledger: &mut Ledger, dice: &mut Dic
         while !in_flight.is_empty() && dice.chance(if over { 100 } else { 80 }) {
             let entry = in_flight.swap_remove(dice.below(in_flight.len()));
             if dice.chance(5) {
-                reader.retry(entry, Duration::from_millis(dice.range(0, 20)));
+                reader.retry(entry, Duration::from_millis(dice.range(0, 20)), true);
             } else {
                 ledger.settle(position(&entry));
                 reader.settle(entry.ticket);

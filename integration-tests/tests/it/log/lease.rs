@@ -122,9 +122,10 @@ pub(super) async fn the_reader_before_a_takeover_cannot_close<DB: Names>(store: 
 /// The epoch is not enough: a write that was sent twice, or by a twin, must not move the cursor back.
 pub(super) async fn a_cursor_that_moved_is_not_overwritten<DB: Names>(store: &Store<DB>) {
     for moved in ["position = position + 1", "w = w + 1", "p = p - 1"] {
-        publish(store, None, &["a"]).await;
+        // All that there is, for what is read can be handed out once more.
+        publish(store, None, &[moved]).await;
         let mut reader = open(store, "d").await;
-        settle_until(&mut reader, "a").await;
+        settle_until(&mut reader, moved).await;
         run_until(store, &mut reader, "d", |row| row.p > 0).await;
         run(store, &format!("UPDATE {} SET {moved}", DB::CURSORS)).await.unwrap();
         let before = row(store, "d").await;

@@ -116,9 +116,40 @@ pub(super) async fn an_invented_txid_is_refused(store: &Store<Postgres>) {
         let found = refused.as_database_error().and_then(|e| e.code().map(|code| code.into_owned()));
         assert_eq!(found.as_deref(), Some(code), "{column} = {value}: {refused}");
     }
+    // A position that every reader begins behind would never be delivered, and nobody would be told.
+    for position in ["0", "-1", "-9223372036854775808"] {
+        let sql = format!(
+            "INSERT INTO twinbox.outbox (position, type, payload) OVERRIDING SYSTEM VALUE VALUES ({position}, 'a', '')"
+        );
+        let refused = run(store, &sql).await.unwrap_err();
+        let found = refused.as_database_error().and_then(|e| e.code().map(|code| code.into_owned()));
+        assert_eq!(found.as_deref(), Some("TB002"), "{position}: {refused}");
+        let refused =
+            copy(store, "position, type, payload", &format!("{position}\ta\tb\n")).await.unwrap_err();
+        let found = refused.as_database_error().and_then(|e| e.code().map(|code| code.into_owned()));
+        assert_eq!(found.as_deref(), Some("TB002"), "{position}: {refused}");
+    }
     // Its own is what the default would have written.
     let own = "INSERT INTO twinbox.outbox (type, payload, txid) VALUES ('a', 'own', pg_current_xact_id())";
     run(store, own).await.unwrap();
     let mut reader = open(store, "d").await;
     assert_eq!(settle_until(&mut reader, "own").await, ["own"]);
+}
+
+/// Writes rows as `COPY` does.
+async fn copy(store: &Store<Postgres>, columns: &str, rows: &str) -> Result<u64, sqlx::Error> {
+    let mut conn = store.pool().acquire().await.unwrap();
+    let sql = format!("COPY twinbox.outbox ({columns}) FROM STDIN");
+    let mut copying = conn.copy_in_raw(&sql).await?;
+    copying.send(rows.as_bytes()).await?;
+    copying.finish().await
+}
+
+pub(super) async fn a_position_below_the_first_is_refused(store: &Store<sqlx::Sqlite>) {
+    for position in ["0", "-1", "-9223372036854775808"] {
+        let sql =
+            format!("INSERT INTO twinbox_outbox (position, type, payload) VALUES ({position}, 'a', x'00')");
+        let refused = run(store, &sql).await.unwrap_err();
+        assert!(refused.to_string().contains("CHECK constraint failed: position > 0"), "{refused}");
+    }
 }

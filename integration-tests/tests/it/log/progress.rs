@@ -99,7 +99,7 @@ pub(super) async fn a_retried_message_holds_its_key_and_no_other<DB: Names>(stor
     let a1 = take(&mut reader, 1).await.remove(0);
     assert!(!a1.ticket.repeated && a1.ticket.attempt == 1);
     let begun = Instant::now();
-    reader.retry(a1, DELAY);
+    reader.retry(a1, DELAY, true);
     assert_eq!(texts(&take(&mut reader, 1).await), ["b1"]);
     let a1 = take(&mut reader, 1).await.remove(0);
     assert!(begun.elapsed() >= DELAY);

@@ -58,8 +58,13 @@ pub(super) async fn what_is_not_settled_is_not_read_again<DB: Names>(store: &Sto
     assert_eq!(read_out(&mut reader).await, ["2"]);
     assert_eq!(in_time(reader.next(10)).await.unwrap().len(), 0, "it waits for nothing");
     reader.close().await.unwrap();
-    assert!(store.finish_replay(replay.id).await.unwrap());
-    assert!(!store.finish_replay(replay.id).await.unwrap());
+    let run = store.server_run().await.unwrap();
+    if !DB::ONE_WRITER {
+        let other = store.finish_replay(replay.id, run ^ 1).await.unwrap_err();
+        assert_eq!(other.kind(), ErrorKind::LeaseLost, "it may be done in memory alone");
+    }
+    assert!(store.finish_replay(replay.id, run).await.unwrap());
+    assert!(!store.finish_replay(replay.id, run).await.unwrap());
     let replay = store.replay(replay.id).await.unwrap();
     assert_eq!((replay.state, replay.done), (ReplayState::Done, 3));
     assert_eq!(settle_until(&mut open(store, "d").await, "5").await, ["4", "5"], "it comes by itself");

@@ -89,3 +89,38 @@ pub(super) async fn all_of_many_goes<DB: Names>(store: &Store<DB>) {
     let kept = if DB::ONE_WRITER { 1 } else { 0 };
     assert_eq!(purged(store, Duration::ZERO).await.0, 2002 - kept);
 }
+
+/// Each locks many rows in one transaction, and rows lie in another order than their positions. Two that plan otherwise
+/// would wait for each other.
+pub(super) async fn a_purge_and_a_redaction_take_turns(store: &Store<sqlx::Postgres>) {
+    const MESSAGES: i64 = 20_000;
+    let sql = format!(
+        "INSERT INTO twinbox.outbox (position, type, key, payload) OVERRIDING SYSTEM VALUE
+        SELECT n, 'test.happened', 'k', 'x' FROM generate_series({MESSAGES}, 1, -1) n"
+    );
+    run(store, &sql).await.unwrap();
+    run(store, &format!("SELECT setval(pg_get_serial_sequence('twinbox.outbox', 'position'), {MESSAGES})"))
+        .await
+        .unwrap();
+    let mut reader = open_with(store, "d", ReaderOptions::new()).await;
+    let mut settled = 0;
+    while settled < MESSAGES {
+        for entry in in_time(reader.next(2000)).await.unwrap() {
+            reader.settle(entry.ticket);
+            settled += 1;
+        }
+    }
+    run_until(store, &mut reader, "d", |row| row.p > 0 && row.p == row.w).await;
+    reader.close().await.unwrap();
+    let planning = async |settings: [(&'static str, &'static str); 2]| {
+        let options = (*store.pool().connect_options()).clone().options(settings);
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_with(options).await.unwrap();
+        Store::new(pool, store.service()).unwrap()
+    };
+    let by_heap = planning([("enable_indexscan", "off"), ("enable_indexonlyscan", "off")]).await;
+    let by_index = planning([("enable_bitmapscan", "off"), ("enable_seqscan", "off")]).await;
+    let (purged, redacted) =
+        in_time(async { tokio::join!(by_heap.purge(Duration::ZERO), by_index.redact("k")) }).await;
+    redacted.unwrap();
+    assert_eq!(purged.unwrap().messages, u64::try_from(MESSAGES).unwrap());
+}

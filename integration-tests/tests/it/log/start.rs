@@ -1,5 +1,7 @@
 //! Where a cursor starts.
 use super::*;
+use crate::consumer::support::eventually;
+use sqlx::Postgres;
 use twinbox::{ErrorKind, Timestamp, log::Start};
 
 fn starting(start: Start) -> ReaderOptions {
@@ -86,4 +88,63 @@ pub(super) async fn a_destination_id_that_cannot_be_kept_is_refused<DB: Names>(s
         assert!(error.to_string().contains("destination id"), "{error}");
     }
     open(store, &long).await;
+}
+
+/// Ticks are thinned and purged at any time, also between finding the tick of a time and having a cursor that names it.
+pub(super) async fn a_tick_that_a_new_cursor_starts_at_is_kept(store: &Store<Postgres>) {
+    let mut first = open(store, "first").await;
+    publish(store, None, &["a"]).await;
+    settle_until(&mut first, "a").await;
+    run_until(store, &mut first, "first", |row| row.p > 0 && row.p == row.w).await;
+    run(store, "UPDATE twinbox.ticks SET at = at - interval '1 hour' WHERE id > 0").await.unwrap();
+    publish(store, None, &["b"]).await;
+    settle_until(&mut first, "b").await;
+    let reached = row(store, "first").await;
+    run_until(store, &mut first, "first", |row| row.p > reached.p && row.p == row.w).await;
+    first.close().await.unwrap();
+    let half_an_hour_ago = Timestamp::from_micros(now(store).await - 1_800_000_000);
+
+    // The cursor cannot be written yet.
+    let mut blocker = store.begin().await.unwrap();
+    sqlx::raw_sql("LOCK TABLE twinbox.cursors IN SHARE MODE").execute(&mut *blocker).await.unwrap();
+    let opening = tokio::spawn({
+        let store = (*store).clone();
+        async move {
+            // As a relay does: it tries again after a lock that it waited for too long.
+            loop {
+                let options = starting(Start::At(half_an_hour_ago));
+                match Reader::open(&store, "d", Uuid::now_v7(), options).await {
+                    Err(error) if error.is_transient() => {}
+                    opened => return opened.unwrap().expect("nobody has the lease"),
+                }
+            }
+        }
+    });
+    let waits = async |what: &str| {
+        let sql = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' \
+             AND query LIKE '{what}%'"
+        );
+        let count = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql)).fetch_one(store.pool()).await.unwrap();
+        (count > 0).then_some(())
+    };
+    eventually(async || waits("INSERT INTO \"twinbox\".cursors").await).await;
+    // As whoever thins them does.
+    let thin = "DELETE FROM twinbox.ticks t WHERE id > 0 AND id < (SELECT max(id) FROM twinbox.ticks) \
+        AND NOT EXISTS (SELECT FROM twinbox.cursors c WHERE t.id IN (c.p, c.w))";
+    let thinning = tokio::spawn({
+        let store = (*store).clone();
+        async move { run(&store, thin).await.unwrap() }
+    });
+    eventually(async || match thinning.is_finished() {
+        true => Some(()),
+        false => waits("DELETE FROM twinbox.ticks").await,
+    })
+    .await;
+    blocker.rollback().await.unwrap();
+    in_time(thinning).await.unwrap();
+    let mut reader = in_time(opening).await.unwrap();
+    publish(store, None, &["c"]).await;
+    let came = settle_until(&mut reader, "c").await;
+    assert!(came.ends_with(&["b".to_owned(), "c".to_owned()]), "{came:?}");
 }

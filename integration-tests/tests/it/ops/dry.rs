@@ -144,7 +144,8 @@ async fn a_replay_is_tried_and_leaves_nothing_behind<DB: TestDb>() {
     // What was tried is what happens.
     app.is_broken.store(false, SeqCst);
     world.make_replay(&plan, again).await.unwrap();
-    run_until(consumer(&world, &app), async || world.rows("dead_letters").await == 2).await;
+    let all_ran = async || world.rows("dead_letters").await == 2 && world.effects().await.len() == 4;
+    run_until(consumer(&world, &app), all_ran).await;
     assert_eq!(world.effects().await, [0, 1, 2, 3]);
 }
 

@@ -107,10 +107,10 @@ async fn what_is_discarded_before_its_turn_does_not_run<DB: TestDb>() {
     run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == 1).await;
     let tool = Tool::of(&world);
     tool.ok(&["dead-letters", "redrive", "--all", "--yes"]).await;
-    let taken = world.take_redriven("billing.invoice", 8, HOUR).await.unwrap();
+    let taken = world.take_redriven("billing.invoice", false, 8, HOUR).await.unwrap();
     assert_eq!((taken.len(), taken[0].attempts_left), (1, 2));
     world.give_back(&taken[0], Duration::ZERO).await.unwrap();
-    let taken = world.take_redriven("billing.invoice", 8, HOUR).await.unwrap();
+    let taken = world.take_redriven("billing.invoice", false, 8, HOUR).await.unwrap();
     assert_eq!(taken[0].attempts_left, 2, "what was no try does not count");
     tool.ok(&["dead-letters", "discard", "--all", "--yes", "--reason", "never mind"]).await;
     let claimed = world.claim_letter("billing.invoice", &taken[0]).await.unwrap();

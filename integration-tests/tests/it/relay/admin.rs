@@ -7,6 +7,7 @@ use tokio::{
     net::TcpStream,
     process::{Child, ChildStderr, Command},
 };
+use twinbox::operation::{Begun, OperationKey};
 use twinbox_testkit::database::TestDatabase;
 
 pub(super) struct Program {
@@ -106,6 +107,15 @@ pub(super) fn destination(id: &str, target: &Target, more: &str) -> String {
     )
 }
 
+/// A request that has charged somebody, and failed.
+async fn unfinished(store: &Store<Postgres>) {
+    let (key, policy) = (OperationKey { key: "a".into(), ..Default::default() }, Default::default());
+    let begun = store.lease_operation(&key, Default::default(), &policy, Duration::from_secs(60)).await;
+    let Begun::Open(mut lease) = begun.unwrap() else { panic!("it is free") };
+    lease.save("charged ch_1").await.unwrap();
+    lease.release().await.unwrap();
+}
+
 /// R33. What is counted and what the database tells is there to be scraped, and an outage of the broker shows.
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_and_metrics() {
@@ -120,6 +130,9 @@ async fn probes_and_metrics() {
     program.shows(&format!("twinbox_relay_backlog{of} 0")).await;
     program.shows(&format!("twinbox_relay_alive{of} 1")).await;
     program.shows("twinbox_relay_breaker{destination=\"events\",state=\"closed\"} 1").await;
+    program.shows("twinbox_keys_unfinished 0").await;
+    unfinished(&store).await;
+    program.shows("twinbox_keys_unfinished 1").await;
     assert_eq!(program.get("/livez").await, (200, "ok\n".to_owned()));
     assert_eq!(program.get("/readyz").await, (200, "ok\n".to_owned()));
 

@@ -1,5 +1,6 @@
 //! The fault matrix of the relay, a test for each row.
 mod broker;
+mod cancelled;
 mod data;
 pub(crate) mod database;
 mod eventbridge;

@@ -263,3 +263,24 @@ cases! {
     ]
     postgres: [a_storm_of_dead_letters_is_stopped]
 }
+
+/// Over a line on which each statement takes 20 ms, with a lease of 2 s: a statement a row would lose it for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_messages_are_parked_in_few_statements() {
+    let (store, target) = (database::postgres().await, homes(&["orders.placed"]).await);
+    let address = super::faults::postgres_address(store.url());
+    let proxy = twinbox_testkit::proxy::Proxy::start(address).await.unwrap();
+    proxy.lead_over(Duration::from_millis(10), None);
+    let far = super::faults::database::store_at(&super::faults::through(store.url(), &proxy)).await;
+    rig::publish_as(&store, 0..1000, |_| "orders.homeless").await;
+    let destination = Nats::with_options(target.existing()).unwrap();
+    let options = RelayOptions::new().lease(Duration::from_secs(3));
+    let running = Running::run(Relay::with_options(far, destination, options));
+    let parked = "SELECT count(*) FROM twinbox.parked WHERE state = 'waiting'";
+    eventually(async || {
+        let parked: i64 = sqlx::query_scalar(parked).fetch_one(store.pool()).await.unwrap();
+        (parked == 1000).then_some(())
+    })
+    .await;
+    assert_eq!(running.stop().await.lease_losses(), 0);
+}

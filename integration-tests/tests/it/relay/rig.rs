@@ -140,6 +140,15 @@ impl Target {
 
     /// Waits until the stream is there and holds that many, for a client that is let in by `options`.
     pub(super) async fn holds(&self, count: u64, options: async_nats::ConnectOptions) {
+        self.holds_within(PATIENCE, count, options).await;
+    }
+
+    pub(super) async fn holds_within(
+        &self,
+        limit: Duration,
+        count: u64,
+        options: async_nats::ConnectOptions,
+    ) {
         let jetstream = jetstream::new(options.connect(&self.url).await.unwrap());
         let held = async {
             loop {
@@ -151,7 +160,7 @@ impl Target {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, held).await.expect("everything arrives");
+        timeout(limit, held).await.expect("everything arrives");
     }
 
     pub(crate) async fn count(&self) -> u64 {

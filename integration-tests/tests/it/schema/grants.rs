@@ -81,6 +81,21 @@ async fn publish(store: &Store<Postgres>, range: std::ops::Range<i64>) {
     tx.commit().await.unwrap();
 }
 
+/// With the functions of the schema, and with an insert of one's own; none of it is committed.
+async fn publish_in_sql(store: &Store<Postgres>) {
+    let mut tx = store.begin().await.unwrap();
+    for sql in [
+        "SELECT twinbox.publish('a', 'k', '{}')",
+        "SELECT twinbox.publish_bytes('a', 'k', '', 'text/plain')",
+        "INSERT INTO twinbox.outbox (source, type, payload) VALUES ('b', 'a', $1)",
+    ] {
+        let query = sqlx::query(sql);
+        let query = if sql.contains("$1") { query.bind(vec![0_u8]) } else { query };
+        assert_eq!(query.execute(&mut *tx).await.unwrap().rows_affected(), 1, "{sql}");
+    }
+    tx.rollback().await.unwrap();
+}
+
 /// Due at once.
 async fn delay(store: &Store<Postgres>, n: i64) -> MessageId {
     let mut tx = store.begin().await.unwrap();
@@ -211,12 +226,18 @@ async fn the_documented_grants_are_enough_and_no_more() {
     let producer = store_of(&world, &roles.producer).await;
     producer.check().await.unwrap();
     publish(&producer, 0..3).await;
+    publish_in_sql(&producer).await;
     for sql in [
         "SELECT * FROM twinbox.outbox",
         "SELECT * FROM twinbox.inbox",
         "SELECT * FROM twinbox.dead_letters",
         "SELECT * FROM twinbox.cursors",
         "SELECT * FROM twinbox.delayed",
+        "INSERT INTO twinbox.outbox (position, type, payload) OVERRIDING SYSTEM VALUE VALUES (5, 'a', '')",
+        "INSERT INTO twinbox.outbox (txid, type, payload) VALUES (pg_current_xact_id(), 'a', '')",
+        "COPY twinbox.outbox (position, type, payload) FROM STDIN",
+        "COPY twinbox.outbox FROM STDIN",
+        "INSERT INTO twinbox.delayed (nth, type, payload, not_before) OVERRIDING SYSTEM VALUE VALUES (5, 'a', '', now())",
         "UPDATE twinbox.delayed SET payload = ''",
         "UPDATE twinbox.outbox SET payload = ''",
         "DELETE FROM twinbox.outbox",
@@ -283,6 +304,8 @@ async fn the_documented_grants_are_enough_and_no_more() {
         "DELETE FROM twinbox.outbox",
         "DELETE FROM twinbox.dead_letters",
         "INSERT INTO twinbox.outbox (type, payload) VALUES ('a', '')",
+        "SELECT twinbox.publish('a', 'k', '{}')",
+        "SELECT twinbox.publish_bytes('a', 'k', '', 'text/plain')",
         "SELECT * FROM twinbox.inbox",
         "SELECT * FROM effects",
         "SELECT key FROM twinbox.idempotency_keys",

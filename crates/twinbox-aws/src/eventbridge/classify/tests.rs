@@ -73,10 +73,10 @@ fn an_answer_counts_only_if_it_is_one() {
     let kinds = |sent, results: &[_]| -> Vec<_> {
         answers(sent, results).into_iter().map(|answer| answer.err().map(|v| v.kind)).collect()
     };
-    assert_eq!(kinds(2, &[taken(), empty()]), [None, Some(InDoubt)]);
-    assert_eq!(kinds(2, &[both, nameless]), [Some(RefusedForGood), Some(InDoubt)]);
+    assert_eq!(kinds(2, &[taken(), empty()]), [None, Some(Unanswered)]);
+    assert_eq!(kinds(2, &[both, nameless]), [Some(RefusedForGood), Some(Unanswered)]);
     for wrong in [vec![], vec![taken()], vec![taken(), taken(), taken()]] {
-        assert_eq!(kinds(2, &wrong), [Some(InDoubt); 2]);
+        assert_eq!(kinds(2, &wrong), [Some(Unanswered); 2]);
     }
 }
 
@@ -89,7 +89,7 @@ fn what_the_code_of_a_request_says() {
         (503, "ServiceUnavailable", Unavailable, "eventbridge.unavailable"),
         (500, "InternalException", Unavailable, "eventbridge.internal"),
         (500, "InternalFailure", Unavailable, "eventbridge.internal"),
-        (400, "RequestTimeout", InDoubt, "eventbridge.timeout"),
+        (400, "RequestTimeout", Unanswered, "eventbridge.timeout"),
         (400, "ExpiredTokenException", Unavailable, "eventbridge.credentials_expired"),
         (400, "AccessDeniedException", Misconfigured, "eventbridge.denied"),
         (400, "UnrecognizedClientException", Misconfigured, "eventbridge.credentials"),
@@ -119,13 +119,13 @@ fn what_the_code_of_a_request_says() {
 #[test]
 fn what_a_bare_status_says() {
     let table = [
-        (200, InDoubt, "eventbridge.unreadable_answer"),
+        (200, Unanswered, "eventbridge.unreadable_answer"),
         (302, Misconfigured, "eventbridge.endpoint"),
         (400, RefusedForNow, "eventbridge.refused"),
         (401, Misconfigured, "eventbridge.denied"),
         (403, Misconfigured, "eventbridge.denied"),
         (404, Misconfigured, "eventbridge.endpoint"),
-        (408, InDoubt, "eventbridge.timeout"),
+        (408, Unanswered, "eventbridge.timeout"),
         (413, RefusedForGood, "eventbridge.too_large"),
         (429, Throttled, "eventbridge.throttled"),
         (500, Unavailable, "eventbridge.internal"),
@@ -164,10 +164,10 @@ fn a_signature_refused_by_a_service_of_another_time_is_a_wrong_clock() {
 #[test]
 fn what_the_client_says() {
     let of = |error: Failed| of_request(&error, now());
-    says(of(Failed::timeout_error("secret")), InDoubt, "eventbridge.timeout");
+    says(of(Failed::timeout_error("secret")), Unanswered, "eventbridge.timeout");
     says(of(Failed::construction_failure("secret")), RefusedForNow, "eventbridge.not_built");
     let unread = Failed::response_error("secret", response(200, &[]));
-    says(of(unread), InDoubt, "eventbridge.unreadable_answer");
+    says(of(unread), Unanswered, "eventbridge.unreadable_answer");
     let dispatch = |source: Box<dyn Error + Send + Sync>| {
         of(Failed::dispatch_failure(ConnectorError::other(source, None)))
     };

@@ -1,4 +1,4 @@
-use super::super::{Claim, Claims, OperationClaim, OperationClaimed};
+use super::super::{Claim, Claims, OperationBegun, OperationClaim, OperationClaimed};
 use crate::{
     Error,
     micros::Micros,
@@ -10,9 +10,10 @@ use std::time::Duration;
 use uuid::Uuid;
 
 // The time-out holds for the claim and not for the handler: it is set before the first row is inserted, and put
-// back when the aggregate has read the last.
+// back when the aggregate has read the last. The commit is flushed before the message is acknowledged, unless the handler
+// says otherwise of its transaction.
 pub(super) const CLAIM: &str = "WITH old AS MATERIALIZED (
-        SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true)
+        SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true), {flushed}
     ), claimed AS (
         INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
         SELECT $1, message_id, source, event_id, payload_hash, 'processed', time, greatest(now(), time)
@@ -23,7 +24,7 @@ pub(super) const CLAIM: &str = "WITH old AS MATERIALIZED (
         {purge_mark}($1), set_config('lock_timeout', (SELECT lock_timeout FROM old), true) FROM claimed";
 // Arrays cost the server a third more.
 pub(super) const CLAIM_ONE: &str = "WITH old AS MATERIALIZED (
-        SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true)
+        SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true), {flushed}
     ) INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
     SELECT $1, $2, $3, $4, $5, 'processed', $6, greatest(now(), $6) FROM old
     ON CONFLICT DO NOTHING
@@ -34,7 +35,7 @@ pub(super) const CLAIM_ONE: &str = "WITH old AS MATERIALIZED (
 pub(super) const CLAIM_OPERATION: [&str; 3] = [
     "WITH old AS MATERIALIZED (
         SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', ?, true),
-            set_config('idle_in_transaction_session_timeout', ?, true)
+            set_config('idle_in_transaction_session_timeout', ?, true), {flushed}
     ), first AS MATERIALIZED (
         SELECT was, CASE WHEN ? THEN pg_advisory_xact_lock(?) IS NOT NULL
             ELSE pg_try_advisory_xact_lock(?) END AS is_first FROM old
@@ -43,20 +44,21 @@ pub(super) const CLAIM_OPERATION: [&str; 3] = [
     ), claimed AS (",
     "FROM locked WHERE is_mine",
     ", pg_current_xact_id()::text AS guard
-    ) SELECT is_first, guard, attempts, failures, recovery_point, set_config('lock_timeout', was, true)
+    ) SELECT is_first, guard, attempts, failures, recovery_point, created_at, tokens, set_config('lock_timeout', was, true)
     FROM locked LEFT JOIN claimed ON true",
 ];
 
 pub(super) const RECEIVE: [&str; 3] = [
     "WITH old AS MATERIALIZED (
-        SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', '2s', true)) ",
+        SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', '2s', true), {flushed}) ",
     "FROM old",
     "set_config('lock_timeout', (SELECT was FROM old), true) IS NOT NULL",
 ];
 
 pub(super) const PURGE_OPERATIONS: &str = "DELETE FROM {idempotency_keys} WHERE slot = ANY(ARRAY(
         SELECT slot FROM {idempotency_keys}
-        WHERE expires_at <= (SELECT {now}) AND (lease_until IS NULL OR lease_until <= (SELECT {now}))
+        WHERE expires_at <= (SELECT {now}) AND NOT unfinished
+            AND (lease_until IS NULL OR lease_until <= (SELECT {now}))
         ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED))";
 
 pub(super) const PURGE_RECEIPTS: &str = "WITH old AS MATERIALIZED (
@@ -124,8 +126,7 @@ pub(super) async fn claim_operation(
         return Ok(OperationClaimed::InFlight);
     }
     let Some(guard) = row.try_get(1)? else { return Ok(OperationClaimed::Taken) };
-    let (attempt, failures) = (row.try_get(2)?, row.try_get(3)?);
-    Ok(OperationClaimed::Open { attempt, failures, recovery_point: row.try_get(4)?, guard })
+    Ok(OperationClaimed::Open(OperationBegun::of(&row, 2)?, guard))
 }
 
 /// As the server takes it: 0 would be for ever.

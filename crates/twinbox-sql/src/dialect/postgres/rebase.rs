@@ -15,7 +15,7 @@ const LOCK: &str = "LOCK TABLE {sentinel}, {outbox}, {ticks}, {cursors} IN EXCLU
 const FACTS: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
         (SELECT count(*) FROM {ticks} t WHERE id > 0 AND EXISTS (
             SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < 'infinity')),
-        (SELECT age(xmin) FROM pg_trigger WHERE tgrelid = $1::regclass AND tgname = 'refuse_txid')";
+        (SELECT age(xmin) FROM pg_trigger WHERE tgrelid = $1::regclass AND tgname = 'refuse_place')";
 
 const NAMED: &str = "named AS MATERIALIZED (
         SELECT id, snapshot, row_number() OVER (ORDER BY id) AS class FROM {ticks} t
@@ -57,7 +57,7 @@ pub(super) async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u
         facts.bind(Postgres::table(namespace, "outbox")).fetch_one(&mut *conn).await?;
     let Some(trigger) = trigger else {
         return Err(refused(
-            "the outbox has lost its trigger `refuse_txid`, which tells old messages from new ones",
+            "the outbox has lost its trigger `refuse_place`, which tells old messages from new ones",
         ));
     };
     let unseen = named + 1;

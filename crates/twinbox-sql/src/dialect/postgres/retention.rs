@@ -1,25 +1,27 @@
 //! Statements that delete what nobody needs, and that tell who is behind.
 
-// Only below every cursor: a reader's memory is ahead of its row, and an id that were made anew would be
-// another snapshot under the same name. One reader at a time, so that no two wait for each other.
+// Whatever a reader's memory names that is older than a second, its row names too. Never the newest: an id that were made
+// anew would be another snapshot under the same name. One process at a time, so that no two wait for each other.
 pub(super) const THIN: &str = "DELETE FROM {ticks}
     WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('thin {ticks}', 0))) AND id = ANY(ARRAY(
         SELECT id FROM (
-            SELECT id, row_number() OVER (PARTITION BY date_trunc('minute', at) ORDER BY id) AS nth
-            FROM {ticks} WHERE id > 0 AND id < (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
-                AND at < clock_timestamp() - interval '10 minutes'
-        ) old WHERE nth > 1 LIMIT 10000))";
+            SELECT id, row_number() OVER (PARTITION BY date_trunc(
+                CASE WHEN at < clock_timestamp() - interval '1 hour' THEN 'minute' ELSE 'second' END, at) ORDER BY id) AS nth
+            FROM {ticks} t WHERE id > 0 AND at < clock_timestamp() - interval '10 seconds'
+                AND id < (SELECT max(id) FROM {ticks})
+                AND NOT EXISTS (SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w, c.ahead_p, c.ahead_w))
+        ) old WHERE nth > 1 LIMIT 100000))";
 
 // By age alone would lose what a reader has yet to see, so the bound is a tick: the newest that is old enough,
 // or that of the reader furthest behind. Without a reader there is none. (txid, position) is walked no
-// further than that tick reaches.
+// further than that tick reaches. In turn with who redacts, for each locks many rows and in another order.
 pub(super) const PURGE: &str = "WITH bound AS MATERIALIZED (
         SELECT snapshot FROM {ticks} WHERE id = (
             SELECT CASE WHEN min(p) FILTER (WHERE lease_until < {never}) < old.id
                 THEN min(p) FILTER (WHERE lease_until < {never}) ELSE old.id END FROM {cursors},
                 (SELECT max(id) AS id FROM {ticks} WHERE at <= clock_timestamp() - ? * interval '1 microsecond') old
             GROUP BY old.id))
-    DELETE FROM {outbox} WHERE position = ANY(ARRAY(
+    DELETE FROM {outbox} WHERE {turn} AND position = ANY(ARRAY(
         SELECT o.position FROM {outbox} o
         WHERE o.txid < (SELECT pg_snapshot_xmax(snapshot) FROM bound)
             AND pg_visible_in_snapshot(o.txid, (SELECT snapshot FROM bound))

@@ -198,6 +198,91 @@ async fn row_21_an_acknowledgement_to_a_consumer_that_is_gone() {
     relay.stop().await;
 }
 
+/// The new stream counts from 1 again.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_unreadable_message_is_kept_although_the_stream_was_made_anew() {
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    let nats = target.destination();
+    let jetstream = target.jetstream().await;
+    let subject = format!("{}.0.orders.placed", target.name.to_lowercase());
+    for (letters, garbage) in [(2, "first"), (4, "second")] {
+        nats.provision(&StreamOptions::default()).await.unwrap();
+        jetstream.publish(subject.clone(), garbage.into()).await.unwrap().await.unwrap();
+        let consumer = Consumer::new((*world).clone(), ()).transport(nats.clone());
+        let consumer = consumer.handler::<note>().handler::<in_order>();
+        run_until(consumer, async || world.rows("dead_letters").await == letters).await;
+        jetstream.delete_stream(&target.name).await.unwrap();
+    }
+    let letters = world.dead_letters(CONSUMER, 10).await.unwrap();
+    let kept = Vec::from_iter(letters.iter().map(|letter| &*letter.message.payload));
+    assert_eq!(kept, [b"second".as_slice(), b"first"]);
+}
+
+/// The source fails while a handler runs, and the handler is not what failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_lives_on_beside_the_source_that_comes_after_the_one_that_failed() {
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    let relay = Running::start(&*world, &target);
+    publish(&world, 1..2).await;
+    relay.published(1).await;
+    let (gate, mut entries) = Gate::new();
+    let nats = Nats::with_options(target.existing()).unwrap();
+    let (stop, consuming) =
+        running(Consumer::new((*world).clone(), gate.clone()).transport(nats).handler::<gated>());
+    assert_eq!(soon(entries.recv()).await, Some(1));
+    let stream = target.jetstream().await.get_stream(&target.name).await.unwrap();
+    stream.delete_consumer("tests_broker").await.unwrap();
+    publish(&world, 2..3).await;
+    assert_eq!(soon(entries.recv()).await, Some(2));
+    assert_eq!(world.rows("inbox").await, 0, "the first runs still");
+    gate.leave.add_permits(2);
+    eventually(async || (world.rows("inbox").await == 2).then_some(())).await;
+    eventually(async || (target.unsettled(CONSUMER).await == 0).then_some(())).await;
+    stop.cancel();
+    soon(consuming).await.unwrap().unwrap();
+    assert_eq!(world.effects().await, [1, 2]);
+    assert!(entries.try_recv().is_err(), "each ran once");
+    relay.stop().await;
+}
+
+#[event_handler(consumer = "tests.broker", concurrency = 1)]
+async fn stuck(gate: &Arc<Gate>, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<Postgres>(tx, order.n).await?;
+    gate.pass(order.n).await;
+    Ok(())
+}
+
+#[event_handler(consumer = "tests.broker", concurrency = 1)]
+async fn quick(_: &Arc<Gate>, tx: &mut Tx<'_, Postgres>, order: Delivery<Confirmed>) -> HandlerResult {
+    Ok(effect::<Postgres>(tx, 1000 + order.n).await?)
+}
+
+/// More of the slow one than may run or wait come first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_type_that_is_slow_holds_up_no_other_of_its_consumer() {
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    let relay = Running::start(&*world, &target);
+    publish(&world, 0..12).await;
+    let mut tx = world.begin().await.unwrap();
+    for n in 0..3 {
+        world.outbox().publish(&mut tx, &Confirmed { n }).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    relay.published(15).await;
+    let (gate, mut entries) = Gate::new();
+    let consumer = Consumer::new((*world).clone(), gate.clone());
+    let nats = Nats::with_options(target.existing()).unwrap();
+    let (stop, consuming) = running(consumer.transport(nats).handler::<stuck>().handler::<quick>());
+    soon(entries.recv()).await.unwrap();
+    eventually(async || (world.rows("inbox").await == 3).then_some(())).await;
+    assert_eq!(world.effects().await, [1000, 1001, 1002]);
+    gate.leave.add_permits(12);
+    eventually(async || (world.rows("inbox").await == 15).then_some(())).await;
+    stop.cancel();
+    soon(consuming).await.unwrap().unwrap();
+    relay.stop().await;
+}
+
 /// A message is worth more than its trace.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_49_a_trace_that_cannot_be_read_is_left_out() {

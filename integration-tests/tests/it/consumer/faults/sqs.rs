@@ -7,7 +7,8 @@ use serde_json::json;
 use sqlx::Postgres;
 use std::{sync::Arc, time::Duration};
 use twinbox::{
-    CancellationToken, Consumer, ConsumerErrorKind, Delivery, HandlerResult, Transport as _, Tx,
+    CancellationToken, Consumer, ConsumerErrorKind, Delivery, HandlerError, HandlerResult, Transport as _,
+    Tx,
     aws::{Sqs, SqsOptions},
     event_handler,
     seam::source::{SourceErrorKind, Subscription},
@@ -145,6 +146,23 @@ async fn row_33_a_handler_that_is_slower_than_the_visibility() {
     };
     tokio::join!(watch, run_until(consumer, async || rig.sqs.len(CONSUMER) == 0));
     assert_eq!((rig.sqs.deliveries(), rig.world.effects().await), (1, vec![1]));
+}
+
+#[event_handler(consumer = "tests.sqs")]
+async fn tomorrow(_: &(), _: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
+    Err(HandlerError::retry_after(Duration::from_secs(24 * 3600), "come back tomorrow"))
+}
+
+/// The service refuses what would be hidden beyond twelve hours from its receive, and shows it as if nobody had asked.
+#[tokio::test]
+async fn a_long_delay_is_as_long_as_sqs_allows() {
+    let rig = Rig::new().await;
+    rig.send(1);
+    let settled = async || !rig.sqs.calls("ChangeMessageVisibilityBatch").is_empty();
+    run_until(rig.consumer(()).handler::<tomorrow>(), settled).await;
+    let asked = &rig.sqs.calls("ChangeMessageVisibilityBatch")[0]["Entries"][0]["VisibilityTimeout"];
+    let asked = asked.as_u64().unwrap();
+    assert!((43_000..43_200).contains(&asked), "{asked}");
 }
 
 #[tokio::test]

@@ -1,0 +1,114 @@
+use super::*;
+use metrics::{HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder};
+use std::{collections::BTreeMap, time::Duration};
+
+/// Numbers by name and outcome; of histograms how many.
+#[derive(Default)]
+struct Recorded(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+
+struct Times(Arc<AtomicU64>);
+
+impl HistogramFn for Times {
+    fn record(&self, _: f64) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+impl Recorded {
+    fn number(&self, key: &Key) -> Arc<AtomicU64> {
+        assert!(key.labels().any(|label| (label.key(), label.value()) == ("consumer", "billing")), "{key}");
+        let outcome = key.labels().find(|label| label.key() == "outcome");
+        let name = outcome.map_or(key.name().to_owned(), |label| format!("{} {}", key.name(), label.value()));
+        self.0.lock().unwrap().entry(name).or_default().clone()
+    }
+
+    fn get(&self, name: &str) -> u64 {
+        self.0.lock().unwrap()[name].load(Relaxed)
+    }
+}
+
+impl Recorder for Recorded {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.number(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.number(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(Arc::new(Times(self.number(key))))
+    }
+}
+
+#[test]
+fn what_becomes_of_deliveries_is_counted_and_recorded() {
+    let (recorded, status) = (Recorded::default(), Status::default());
+    assert!(!status.is_ready());
+    let progress = with_local_recorder(&recorded, || status.add("billing"));
+    assert_eq!(status.consumers()[0].state, ConsumerState::Waiting);
+    let failed = |counted| Outcome::Retried { delay: Duration::ZERO, counted, error: String::new() };
+    let dead = Outcome::DeadLettered { error: String::new() };
+    for outcome in [
+        Outcome::Handled,
+        Outcome::Handled,
+        Outcome::Handled,
+        Outcome::Duplicate,
+        failed(true),
+        failed(false),
+        Outcome::Redacted,
+        dead,
+    ] {
+        let running = progress.begin();
+        assert_eq!(
+            (status.consumers()[0].in_flight, status.is_ready()),
+            (1, progress.handled.load(Relaxed) > 0)
+        );
+        running.end(&outcome);
+        progress.note(&outcome);
+    }
+    progress.opened(true);
+    progress.opened(false);
+    progress.batch_failed("no".to_owned());
+    progress.set_lag(3, Some(40));
+    progress.set_lag(4, Some(2));
+    progress.set_lag(3, None);
+    let expected = ConsumerStatus {
+        consumer: "billing".to_owned(),
+        state: ConsumerState::Consuming,
+        in_flight: 0,
+        handled: 3,
+        duplicates: 1,
+        failed: 1,
+        dead_letters: 1,
+        overtaken: 1,
+        failed_batches: 1,
+        batch_error: Some("no".to_owned()),
+        lag: Some(2),
+    };
+    assert_eq!(status.consumers(), [expected]);
+    progress.note(&Outcome::Unavailable);
+    assert_eq!((status.consumers()[0].state, status.is_ready()), (ConsumerState::DatabaseAway, false));
+
+    for (name, number) in [
+        ("messaging.client.consumed.messages handled", 3),
+        ("messaging.client.consumed.messages put_off", 1),
+        ("messaging.client.consumed.messages unavailable", 1),
+        ("messaging.process.duration handled", 3),
+        ("messaging.process.duration dead_lettered", 1),
+        ("messaging.process.duration unavailable", 0),
+        ("twinbox.consumer.dedup.hits", 1),
+        ("twinbox.consumer.attempts.failed", 1),
+        ("twinbox.consumer.dead_letters", 1),
+    ] {
+        assert_eq!(recorded.get(name), number, "{name}");
+    }
+    let gauge = |name| f64::from_bits(recorded.get(name));
+    assert!((gauge("twinbox.consumer.dedup.ratio") - 0.25).abs() < 1e-9);
+    assert!(gauge("twinbox.consumer.in_flight").abs() < 1e-9);
+    assert!((gauge("twinbox.consumer.lag") - 2.0).abs() < 1e-9);
+}

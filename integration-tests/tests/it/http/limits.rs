@@ -1,0 +1,108 @@
+//! Handlers and bodies that never end.
+use super::{
+    shop::{Refunds, STRATEGIES, asked, post, send},
+    webhooks::{now, secret},
+};
+use crate::consumer::support::{TestDb, World, cases, effect};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::{Request, Response, StatusCode},
+    routing,
+};
+use http_body_util::{BodyExt as _, Full};
+use integration_tests::refunds::Does::{Answers, Waits};
+use std::{convert::Infallible, future::pending, sync::atomic::Ordering::SeqCst, time::Duration};
+use twinbox::http::{
+    Caller, IdemTx, Idempotency,
+    webhook::{Inbound, Scheme, Verifier},
+};
+
+const LIMIT: Duration = Duration::from_millis(300);
+
+fn timed_out() -> (u16, String) {
+    (504, "TRANSIENT.timeout".to_owned())
+}
+
+async fn a_handler_that_hangs_holds_neither_its_key_nor_the_others<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::with(strategy, |layer| layer.time_limit(LIMIT)).await;
+        let request = || post("/refunds", "a").body(asked(1, Waits).into()).unwrap();
+        let (hung, other) = tokio::join!(app.send(request()), async {
+            app.shop.waiting.acquire().await.unwrap().forget();
+            // It waits for the permit of SQLite meanwhile, and gets it.
+            app.refund("b", 2, Answers).await
+        });
+        assert_eq!((hung.problem(), other.says()), (timed_out(), Some("stored")), "{strategy:?}");
+        assert_eq!(app.made().await, 1);
+        app.shop.may_go_on.add_permits(1);
+        assert_eq!(app.send(request()).await.says(), Some("stored"), "the same request may go on");
+        assert_eq!(app.made().await, 2);
+    }
+}
+
+async fn a_handler_without_a_key_is_given_up_too<DB: TestDb>() {
+    let app = Refunds::<DB>::with(STRATEGIES[0], |layer| layer.time_limit(LIMIT).optional()).await;
+    assert_eq!(app.refund("", 1, Waits).await.problem(), timed_out());
+    assert_eq!(app.refund("", 1, Answers).await.says(), Some("ignored"));
+    assert_eq!(app.made().await, 1);
+}
+
+/// It counts as a failure.
+async fn a_handler_that_hangs_as_often_as_it_may_is_not_tried_again<DB: TestDb>() {
+    let set = |layer: Idempotency<DB>| layer.time_limit(LIMIT).attempts_max(1);
+    let app = Refunds::<DB>::with(STRATEGIES[1], set).await;
+    let last = app.refund("a", 1, Waits).await;
+    assert_eq!(last.problem(), (500, "INTERNAL.idempotency.attempts_exhausted".to_owned()));
+    app.refund("a", 1, Waits).await.is_replayed(&last);
+    assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (0, 0));
+}
+
+/// Its trailers never come.
+async fn an_answer_that_never_ends_is_given_up<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let layer = Idempotency::new((*world).clone(), Caller::only_one).time_limit(LIMIT);
+    let route = routing::post(async |mut idem: IdemTx<DB>| {
+        effect::<DB>(&mut idem.tx(), 1).await.unwrap();
+        let body =
+            Full::new(Bytes::from_static(b"whole")).with_trailers(pending::<Option<Result<_, Infallible>>>());
+        Response::new(Body::new(body))
+    });
+    let app = Router::new().route("/pay", route.layer(layer));
+    for _ in 0..2 {
+        let got = send(&app, post("/pay", "a").body("{}".into()).unwrap()).await;
+        assert_eq!(got.problem(), timed_out());
+        assert_eq!(world.effects().await, [0; 0]);
+    }
+}
+
+async fn a_webhook_whose_handler_hangs_may_come_again<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let layer =
+        Inbound::new((*world).clone(), "tests", "hooks", Verifier::new(Scheme::Standard, [secret(1)]));
+    let route = routing::post(async |mut idem: IdemTx<DB>, body: String| {
+        effect::<DB>(&mut idem.tx(), 1).await.unwrap();
+        if body == "hangs" { pending().await } else { StatusCode::OK }
+    });
+    let app = Router::new().route("/hooks", route.layer(layer.time_limit(LIMIT)));
+    let hook = async |body: &'static str| {
+        let headers = secret(1).sign(Scheme::Standard, "msg_1", now(), body.as_bytes());
+        let request =
+            headers.into_iter().fold(Request::post("/hooks"), |r, (name, value)| r.header(name, value));
+        send(&app, request.body(body.into()).unwrap()).await
+    };
+    assert_eq!(hook("hangs").await.problem(), timed_out());
+    assert_eq!((world.effects().await.len(), world.rows("webhook_receipts").await), (0, 0));
+    assert_eq!(hook("goes on").await.status.as_u16(), 200);
+    assert_eq!((world.effects().await.len(), world.rows("webhook_receipts").await), (1, 1));
+}
+
+cases! {
+    both: [
+        a_handler_that_hangs_holds_neither_its_key_nor_the_others,
+        a_handler_without_a_key_is_given_up_too,
+        a_handler_that_hangs_as_often_as_it_may_is_not_tried_again,
+        an_answer_that_never_ends_is_given_up,
+        a_webhook_whose_handler_hangs_may_come_again,
+    ]
+}

@@ -1,0 +1,81 @@
+//! Ticks do not pile up while a destination is down, nor keep it from coming back.
+use super::*;
+use sqlx::Postgres;
+use twinbox_testkit::database;
+
+async fn number(store: &Store<Postgres>, sql: &'static str) -> i64 {
+    sqlx::query_scalar(sql).fetch_one(store.pool()).await.unwrap()
+}
+
+/// A day of ticks, as many a second as a destination makes under flow, of which the real ones are the last.
+#[tokio::test(flavor = "multi_thread")]
+async fn ticks_of_a_day_are_few_and_a_destination_that_was_down_goes_on() {
+    let store = database::postgres().await;
+    publish(&store, Some("k"), &["before"]).await;
+    let mut down = open(&store, "down").await;
+    settle_until(&mut down, "before").await;
+    super::run_until(&store, &mut down, "down", |row| row.p > 0 && row.p == row.w).await;
+    drop(down);
+    let named = number(&store, "SELECT p FROM twinbox.cursors WHERE destination = 'down'").await;
+    // 250 a second for ten minutes, and their ages those of a day.
+    for _ in 0..10 {
+        publish(&store, Some("k"), &["while it is down"]).await;
+        sqlx::raw_sql(
+            "INSERT INTO twinbox.ticks (id, snapshot, at)
+            SELECT newest + n, pg_current_snapshot(), clock_timestamp() - interval '1 second'
+            FROM (SELECT max(id) AS newest FROM twinbox.ticks) t, generate_series(1, 15000) n",
+        )
+        .execute(store.pool())
+        .await
+        .unwrap();
+    }
+    sqlx::raw_sql(
+        "UPDATE twinbox.ticks SET at = clock_timestamp() - (newest - id) * interval '576 milliseconds'
+        FROM (SELECT max(id) AS newest FROM twinbox.ticks) t WHERE id > 0",
+    )
+    .execute(store.pool())
+    .await
+    .unwrap();
+    assert!(number(&store, "SELECT count(*) FROM twinbox.ticks").await > 150_000);
+    // The real task, run by a healthy reader beside it.
+    let mut healthy = open(&store, "healthy").await;
+    settle_until(&mut healthy, "while it is down").await;
+    let few = async {
+        loop {
+            let _ = tokio::time::timeout(Duration::from_millis(20), healthy.next(10)).await;
+            if number(&store, "SELECT count(*) FROM twinbox.ticks").await < 10_000 {
+                return;
+            }
+        }
+    };
+    in_time(few).await;
+    let kept = sqlx::query_scalar::<_, i64>("SELECT id FROM twinbox.ticks WHERE id = $1").bind(named);
+    assert_eq!(kept.fetch_optional(store.pool()).await.unwrap(), Some(named), "a cursor names it");
+    publish(&store, Some("k"), &["last"]).await;
+    let start = std::time::Instant::now();
+    let came = loop {
+        if let Some(mut down) =
+            Reader::open(&store, "down", Uuid::now_v7(), ReaderOptions::new()).await.unwrap()
+        {
+            break settle_until(&mut down, "last").await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert_eq!(came.len(), 11, "{came:?}");
+}
+
+/// A lease that was given before the clock of the database stepped back.
+pub(super) async fn a_lease_from_the_future_has_ended<DB: Names>(store: &Store<DB>) {
+    publish(store, None, &["a"]).await;
+    let options = ReaderOptions::new().lease(Duration::from_secs(2));
+    let first = open_with(store, "d", options.clone()).await;
+    drop(first);
+    let hour = if DB::ONE_WRITER { "3600000000" } else { "interval '1 hour'" };
+    let mut conn = store.pool().acquire().await.unwrap();
+    let ahead = AssertSqlSafe(format!("UPDATE {} SET lease_until = lease_until + {hour}", DB::CURSORS));
+    sqlx::query(ahead).execute(&mut *conn).await.unwrap();
+    drop(conn);
+    let mut second = open_with(store, "d", options).await;
+    assert_eq!(settle_until(&mut second, "a").await, ["a"]);
+}

@@ -1,0 +1,61 @@
+//! The rights of roles, as the tool prints them.
+use super::tool::Tool;
+use crate::consumer::support::{World, cases};
+use sqlx::{AssertSqlSafe, Postgres};
+use twinbox::{Role, Store, StoreOptions};
+use twinbox_testkit::database::SERVICE;
+use uuid::Uuid;
+
+async fn the_printed_grants_are_enough_for_roles_and_a_schema_of_any_name() {
+    let world = World::<Postgres>::new().await;
+    let options = StoreOptions::new().namespace("user");
+    let store = Store::with_options(world.pool().clone(), SERVICE, options).unwrap();
+    store.migrate().await.unwrap();
+    let id = Uuid::now_v7().simple();
+    let roles = [
+        (Role::Producer, format!("Web shop {id}")),
+        (Role::Producer, format!("web_{id}")),
+        (Role::Runtime, format!("run\"time {id}")),
+        (Role::Operator, format!("operator_{id}")),
+    ];
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let named = Vec::from_iter(roles.iter().map(|(role, name)| format!("--role={name}={}", role.as_str())));
+    let mut arguments = vec!["grants", "print", "--namespace", "user"];
+    arguments.extend(named.iter().map(String::as_str));
+    // It connects to nothing.
+    let mut command = Tool::of(&world).command(&arguments);
+    let printed = command.env_remove("DATABASE_URL").output().await.unwrap();
+    assert!(printed.status.success(), "{printed:?}");
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert!(!printed.contains("shop_"), "{printed}");
+    let create = roles.iter().map(|(_, name)| format!("CREATE ROLE {};", quoted(name)));
+    let create = String::from_iter(create);
+    sqlx::raw_sql(AssertSqlSafe(format!("{create} {printed}"))).execute(world.pool()).await.unwrap();
+    for (role, name) in &roles {
+        assert_eq!(store.missing_rights(Some(name), *role).await.unwrap(), Some(Vec::new()), "{name}");
+        assert_ne!(world.missing_rights(Some(name), *role).await.unwrap(), Some(Vec::new()), "{name}");
+    }
+    let names = Vec::from_iter(roles.iter().map(|(_, name)| quoted(name))).join(", ");
+    let drop = format!("DROP OWNED BY {names}; DROP ROLE {names}");
+    sqlx::raw_sql(AssertSqlSafe(drop)).execute(world.pool()).await.unwrap();
+}
+
+async fn without_roles_the_documented_ones_are_printed() {
+    let tool = Tool::at::<Postgres>("");
+    let printed = tool.ok(&["grants", "print"]).await;
+    for role in ["producer", "runtime", "keeper", "operator", "redactor"] {
+        assert!(printed.contains(&format!("\"shop_{role}\"")), "{role}: {printed}");
+    }
+    assert!(printed.contains("-- What `Store::check` looks at."), "the page says why: {printed}");
+    let refused = tool.ends(2, &["grants", "print", "--role", "web=boss"]).await;
+    assert!(refused.contains("write `producer`, `runtime`"), "{refused}");
+    let refused = tool.ends(2, &["grants", "print", "--role", "web"]).await;
+    assert!(refused.contains("NAME=PURPOSE"), "{refused}");
+}
+
+cases! {
+    postgres: [
+        the_printed_grants_are_enough_for_roles_and_a_schema_of_any_name,
+        without_roles_the_documented_ones_are_printed,
+    ]
+}

@@ -1,0 +1,220 @@
+//! Destinations that are slow, far away, or behind a narrow line, and a type that they do not take: all else arrives, about
+//! once, and the breaker stays closed.
+use super::{
+    rig::{PATIENCE, Running, Target, publish},
+    *,
+};
+use crate::{
+    consumer::support::eventually,
+    kill::{Program, Programs},
+};
+use std::{process::Stdio, time::Instant};
+use tokio::io::AsyncReadExt as _;
+use twinbox::{
+    aws::{EventBridge, EventBridgeOptions},
+    nats::NatsOptions,
+    relay::BreakerState,
+};
+use twinbox_testkit::{
+    aws::FakeEventBridge,
+    proxy::Proxy,
+    servers::{MotoServer, NatsOptions as ServerOptions},
+};
+
+/// Waits until so many are published and says how long it took. The breaker never opens meanwhile.
+async fn unbroken(running: &Running, published: u64) -> Duration {
+    let start = Instant::now();
+    let all = async {
+        while running.counters.published() < published {
+            assert_ne!(running.breaker.state(), BreakerState::Open);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(3 * PATIENCE, all).await.expect("it follows");
+    start.elapsed()
+}
+
+fn bus(url: String) -> EventBridge {
+    let options = EventBridgeOptions::new("orders").region("eu-west-1").endpoint_url(url);
+    EventBridge::with_options(options.credentials("AKIDTEST", "secret", None)).unwrap()
+}
+
+/// A hundred entries a second, one request after another; then ten times as many.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_bus_is_kept_busy_and_not_overrun() {
+    let (store, fake) = (database::postgres().await, FakeEventBridge::start("orders").await.unwrap());
+    fake.pace(Some(100.0));
+    // One of a key is under way at a time, which would be another limit.
+    publish_keyless(&store, 3000).await;
+    let running = Running::run(Relay::new((*store).clone(), bus(fake.endpoint_url())));
+    let took = unbroken(&running, 3000).await;
+    println!("3,000 events in {took:?}, raw 30 s; sent {}", fake.taken().len());
+    assert!(fake.taken().len() < 3060, "{} of 3,000 events", fake.taken().len());
+    fake.pace(Some(1000.0));
+    publish_keyless(&store, 10_000).await;
+    let took = unbroken(&running, 13_000).await;
+    println!("10,000 events ten times as fast in {took:?}, raw 10 s");
+    assert!(fake.taken().len() < 13_260, "{} of 13,000 events", fake.taken().len());
+    running.stop().await;
+}
+
+/// The emulator at its own pace, whatever that is.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_emulator_is_not_overrun() {
+    const EVENTS: usize = 3000;
+    let (store, moto) = (database::postgres().await, tokio::task::spawn_blocking(MotoServer::start));
+    let moto = moto.await.unwrap().unwrap();
+    let options = EventBridgeOptions::new("default").region("eu-west-1").endpoint_url(moto.url());
+    let options = options.credentials("AKIDTEST", "secret", None);
+    publish_keyless(&store, EVENTS).await;
+    let running = Running::run(Relay::new((*store).clone(), EventBridge::with_options(options).unwrap()));
+    let took = unbroken(&running, EVENTS as u64).await;
+    println!("{EVENTS} events to moto in {took:?}, {:.0} a second", EVENTS as f64 / took.as_secs_f64());
+    let counters = running.stop().await;
+    assert_eq!((counters.published(), counters.parked(), counters.dead()), (EVENTS as u64, 0, 0));
+}
+
+async fn behind_a_proxy(latency: Duration, bits_per_second: Option<u64>) -> (Proxy, Target) {
+    let target = Target::shared();
+    let address = target.url.strip_prefix("nats://").unwrap().parse().unwrap();
+    let proxy = Proxy::start(address).await.unwrap();
+    proxy.lead_over(latency, bits_per_second);
+    (proxy, target)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_far_away_is_kept_busy() {
+    let (store, (proxy, target)) =
+        (database::postgres().await, behind_a_proxy(Duration::from_millis(300), None).await);
+    publish_keyless(&store, 20_000).await;
+    let options = NatsOptions::new(format!("nats://{}", proxy.address()));
+    let options = options.stream(&target.name).prefix(target.name.to_lowercase());
+    let far = Nats::with_options(options.create_stream(Default::default())).unwrap();
+    let running = Running::run(Relay::new((*store).clone(), far));
+    // Connecting takes several ways there and back, and so does the window until it is wide.
+    let before = unbroken(&running, 4000).await;
+    let took = unbroken(&running, 20_000).await;
+    println!("4,000 messages in {before:?}, the next 16,000 in {took:?}; 2,000 every 0.6 s would be 4.8 s");
+    assert!(target.count().await < 20_400);
+    running.stop().await;
+}
+
+async fn publish_keyless(store: &Store<Postgres>, count: usize) {
+    let insert =
+        "INSERT INTO twinbox.outbox (type, payload) SELECT 'orders.placed', '{}' FROM generate_series(1, $1)";
+    let count = i64::try_from(count).unwrap();
+    sqlx::query(insert).bind(count).execute(store.pool()).await.unwrap();
+}
+
+/// 200 KB each over 100 Mbit/s, by the program, to one destination and to three. It would tell of an outage as an error.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_messages_over_a_narrow_line_arrive() {
+    const MEMORY_KB_MAX: u64 = 200 * 1024;
+    // 3,000 of them take four minutes.
+    let count: u64 = std::env::var("TWINBOX_TEST_LARGE").map_or(150, |count| count.parse().unwrap());
+    for names in [&["KILL"][..], &["KILL", "SECOND", "THIRD"]] {
+        let (store, (proxy, target)) =
+            (database::postgres().await, behind_a_proxy(Duration::ZERO, Some(100_000_000)).await);
+        let insert = "INSERT INTO twinbox.outbox (type, key, payload) \
+            SELECT 'orders.placed', 'k' || n, convert_to(repeat('x', 200000), 'UTF8') FROM generate_series(1, $1) n";
+        sqlx::query(insert).bind(count.cast_signed()).execute(store.pool()).await.unwrap();
+        let mut programs = Programs::new(&store, "postgres");
+        programs.nats_url = format!("nats://{}", proxy.address());
+        let mut command = programs.command(Program::Relay);
+        let streams = Vec::from_iter(names.iter().map(|name| format!("{}_{name}", target.name)));
+        for (name, stream) in names.iter().zip(&streams) {
+            let prefix = stream.to_lowercase();
+            for (setting, value) in [
+                ("KIND", "nats"),
+                ("START", "beginning"),
+                ("URL", &programs.nats_url),
+                ("STREAM", stream),
+                ("PREFIX", &prefix),
+                ("CREATE_STREAM", "true"),
+            ] {
+                command.env(format!("TWINBOX_RELAY__DESTINATIONS__{name}__{setting}"), value);
+            }
+        }
+        let start = Instant::now();
+        let mut relay = command.stderr(Stdio::piped()).spawn().unwrap();
+        for stream in &streams {
+            let held = Target { name: stream.clone(), url: target.url.clone() };
+            let whole = held.holds_within(5 * PATIENCE, count, async_nats::ConnectOptions::new());
+            whole.await;
+            assert_eq!(held.count().await, count, "about once");
+        }
+        let raw = count as f64 * names.len() as f64 * 200_300.0 / 12_500_000.0;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", relay.id().unwrap())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim();
+        println!("{count} messages to {} in {:.1?}, raw {raw:.1} s; {peak}", names.len(), start.elapsed());
+        assert!(peak.trim_end_matches(" kB").parse::<u64>().unwrap() < MEMORY_KB_MAX, "{peak}");
+        relay.kill().await.unwrap();
+        let mut said = String::new();
+        relay.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, "");
+    }
+}
+
+/// One in twenty, and three hundred after each other. The server says so, not in place of the acknowledgement.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_type_that_may_not_be_published_stops_no_other() {
+    let options = ServerOptions::default().line(
+        "authorization { users: [ { user: admin, password: a }, \
+         { user: relay, password: r, permissions: { publish: { deny: \"*.*.orders.secret\" } } } ] }",
+    );
+    let server = tokio::task::spawn_blocking(|| NatsServer::start_with(options)).await.unwrap().unwrap();
+    let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}@"));
+    let (store, target) = (database::postgres().await, Target::at(url("admin:a")));
+    let is_secret = |n: u32| n.is_multiple_of(20) || (4000..4300).contains(&n);
+    rig::publish_as(&store, 0..10_000, |n| if is_secret(n) { "orders.secret" } else { "orders.placed" })
+        .await;
+    let secret = (0..10_000).filter(|n| is_secret(*n)).count();
+    Nats::with_options(target.options()).unwrap().provision(&Default::default()).await.unwrap();
+    let relay = Nats::with_options(target.by(url("relay:r")).existing()).unwrap();
+    let running = Running::run(Relay::new((*store).clone(), relay));
+    let took = unbroken(&running, (10_000 - secret) as u64).await;
+    println!("{} messages in {took:?} beside {secret} of a type that is denied", 10_000 - secret);
+    let dead = "SELECT count(*) FROM twinbox.parked WHERE state = 'dead' AND last_error = 'nats.permission'";
+    eventually(async || {
+        let dead: i64 = sqlx::query_scalar(dead).fetch_one(store.pool()).await.unwrap();
+        (dead == i64::try_from(secret).unwrap()).then_some(())
+    })
+    .await;
+    let admin = async_nats::ConnectOptions::with_user_and_password("admin".into(), "a".into());
+    let jetstream = jetstream::new(admin.connect(server.url()).await.unwrap());
+    let mut stream = jetstream.get_stream(&target.name).await.unwrap();
+    let stored = stream.info().await.unwrap().state.messages;
+    assert_eq!(stored, (10_000 - secret) as u64, "nothing is stored twice");
+    running.stop().await;
+}
+
+/// Ten idle destinations ask the database little more often than one.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_idle_destinations_share_a_look() {
+    let (store, target) = (database::postgres().await, Target::shared());
+    let running = Vec::from_iter((0..10).map(|n| {
+        let name = format!("{}_{n}", target.name);
+        let options = NatsOptions::new(&target.url).stream(&name).prefix(name.to_lowercase()).id(&name);
+        let options = options.create_stream(Default::default());
+        Running::run(Relay::new((*store).clone(), Nats::with_options(options).unwrap()))
+    }));
+    publish(&store, 0..1).await;
+    for one in &running {
+        one.published(1).await;
+    }
+    let transactions = async || -> i64 {
+        let count =
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        sqlx::query_scalar(count).fetch_one(store.pool()).await.unwrap()
+    };
+    // They flow for a second after the last message; statistics are told once a second.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (start, before) = (Instant::now(), transactions().await);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let a_second = (transactions().await - before) as f64 / start.elapsed().as_secs_f64();
+    println!("{a_second:.1} transactions a second");
+    assert!(a_second <= 60.0, "{a_second:.1} transactions a second");
+    for one in running {
+        one.stop().await;
+    }
+}
