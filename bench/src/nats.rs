@@ -9,7 +9,11 @@ use std::{
     future::IntoFuture as _,
     time::{Duration, Instant},
 };
-use twinbox::nats::{Nats, NatsOptions, StreamOptions};
+use twinbox::{
+    Timestamp,
+    nats::{Nats, NatsOptions, StreamOptions},
+};
+use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
 
 /// Messages without an acknowledgement, raw and relayed.
@@ -69,31 +73,43 @@ impl Server {
         Ok(())
     }
 
-    /// Messages per second that the bare client publishes to a fresh stream.
+    /// Messages per second that the bare client publishes to a fresh stream, which is like that of a relay. What is on
+    /// the wire is the same to the byte, but for the numbers in it.
     pub(crate) async fn raw(&self, count: usize) -> Result<f64, Failure> {
-        self.delete().await;
-        let config =
-            stream::Config { name: "BENCH".into(), subjects: vec!["bench.>".into()], ..Default::default() };
-        self.jetstream.create_stream(config).await?;
+        self.destination(0).await?;
         let messages: Vec<_> = (0..count).map(|n| (Uuid::now_v7(), orders::payload(n))).collect();
+        let (subject, now) =
+            (format!("bench.0.{}", orders::TYPE), Timestamp::from_micros(1_790_000_000_123_456).to_string());
         let started = Instant::now();
         let mut sent: VecDeque<PublishAckFuture> = VecDeque::with_capacity(IN_FLIGHT);
-        for (id, payload) in messages {
+        for (n, (id, payload)) in messages.into_iter().enumerate() {
+            let id = id.to_string();
             let mut headers = HeaderMap::new();
-            headers.insert("Nats-Msg-Id", id.to_string().as_str());
+            headers.insert("Nats-Msg-Id", id.as_str());
+            headers.insert("ce-specversion", "1.0");
+            headers.insert("ce-id", id);
+            headers.insert("ce-source", SERVICE);
             headers.insert("ce-type", orders::TYPE);
-            headers.insert("ce-source", "bench");
+            headers.insert("ce-time", now.as_str());
+            headers.insert("ce-sequence", format!("{n:019}"));
+            headers.insert("ce-partitionkey", orders::key(n));
+            headers.insert("ce-traceparent", orders::TRACEPARENT);
             if sent.len() >= IN_FLIGHT
                 && let Some(oldest) = sent.pop_front()
             {
                 oldest.into_future().await?;
             }
-            let subject = format!("bench.0.{}", orders::TYPE);
-            sent.push_back(self.jetstream.publish_with_headers(subject, headers, payload.into()).await?);
+            let sending = self.jetstream.publish_with_headers(subject.clone(), headers, payload.into());
+            sent.push_back(sending.await?);
         }
         for ack in sent {
             ack.into_future().await?;
         }
         Ok(count as f64 / started.elapsed().as_secs_f64())
+    }
+
+    /// Bytes of the stream for each of `count` messages.
+    pub(crate) async fn bytes_each(&self, count: usize) -> Result<f64, Failure> {
+        Ok(self.stream().await?.info().await?.state.bytes as f64 / count as f64)
     }
 }

@@ -7,8 +7,14 @@ use uuid::Uuid;
 
 /// The type of every message.
 pub(crate) const TYPE: &str = "orders.placed";
+/// The trace context of every message.
+pub(crate) const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 /// Keys that the messages are spread over.
 const KEYS: usize = 5000;
+
+pub(crate) fn key(n: usize) -> String {
+    format!("o-{}", n % KEYS)
+}
 
 pub(crate) fn payload(n: usize) -> Vec<u8> {
     let order = json!({
@@ -19,9 +25,7 @@ pub(crate) fn payload(n: usize) -> Vec<u8> {
 }
 
 pub(crate) fn draft(n: usize) -> Draft {
-    Draft::raw(TYPE, 1, payload(n))
-        .key(format!("o-{}", n % KEYS))
-        .traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    Draft::raw(TYPE, 1, payload(n)).key(key(n)).traceparent(TRACEPARENT)
 }
 
 /// Publishes `count` messages and brings the planner's statistics up to date.

@@ -12,7 +12,7 @@ use twinbox::{
 };
 use twinbox_testkit::database;
 
-const BACKLOG: usize = 50_000;
+const BACKLOG: usize = 400_000;
 const RUNS: usize = 5;
 
 pub(crate) async fn run() -> Result<(), Failure> {
@@ -24,6 +24,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
     let (mut raws, mut relays, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for run in 0..RUNS {
         let raw = server.raw(BACKLOG).await?;
+        let raw_bytes = server.bytes_each(BACKLOG).await?;
         let destination = server.destination(run).await?;
         let relay = Relay::with_options(store.clone(), destination, RelayOptions::new().in_flight(IN_FLIGHT));
         let (stop, counters) = (CancellationToken::new(), relay.counters());
@@ -35,6 +36,10 @@ pub(crate) async fn run() -> Result<(), Failure> {
         }
         let relayed = BACKLOG as f64 / started.elapsed().as_secs_f64();
         server.holds(BACKLOG).await?;
+        let bytes = server.bytes_each(BACKLOG).await?;
+        if (bytes - raw_bytes).abs() > raw_bytes / 100.0 {
+            return Err(format!("a message takes {bytes:.0} bytes, the raw one {raw_bytes:.0}").into());
+        }
         stop.cancel();
         running.await??;
         println!("  raw {raw:>9.0}/s   relay {relayed:>9.0}/s   ratio {:.2}", relayed / raw);

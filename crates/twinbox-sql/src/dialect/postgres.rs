@@ -152,8 +152,9 @@ impl Dialect for Postgres {
     // order in practice, and the reader sorts in case it does not: a second sort here cost a quarter of it
     // all. A standby can lack rows that the tick promises, and so can a server that forgot: neither is the run.
     const PAGE: &'static str = "WITH s AS MATERIALIZED (
-            SELECT (SELECT snapshot FROM {ticks} WHERE id = $2) p, (SELECT snapshot FROM {ticks} WHERE id = $3) w
-        ) SELECT (s.p IS NOT NULL AND s.w IS NOT NULL AND ({run_id}() = $7) IS TRUE) AS readable, u.*
+            SELECT (SELECT snapshot FROM {ticks} WHERE id = $2) p, (SELECT snapshot FROM {ticks} WHERE id = $3) w,
+                ({run_id}() = $7) IS TRUE is_run
+        ) SELECT (s.p IS NOT NULL AND s.w IS NOT NULL AND s.is_run) AS readable, u.*
         FROM s LEFT JOIN (SELECT * FROM (
             (SELECT l.* FROM (
                 SELECT x FROM s, pg_snapshot_xip(s.p) x WHERE pg_visible_in_snapshot(x, s.w)

@@ -184,6 +184,22 @@ async fn a_page_reads_what_it_returns() {
     assert_eq!(text(&take(&mut reader, 1).await[0]), "late");
 }
 
+/// It is a function that says which one it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_asks_for_the_run_of_the_server_once() {
+    let database = database().await;
+    run(&database, &fill(100)).await.unwrap();
+    let w = tick(&database).await;
+    let mut tx = database.pool().begin().await.unwrap();
+    sqlx::raw_sql("SET LOCAL track_functions = 'pl'").execute(&mut *tx).await.unwrap();
+    let page = sqlx::query(AssertSqlSafe(plans::page(&database)));
+    let page = [0, 0, w, 0, i64::MAX, 500, NO_RUN].into_iter().fold(page, sqlx::query::Query::bind);
+    assert_eq!(page.fetch_all(&mut *tx).await.unwrap().len(), 100);
+    let calls = sqlx::query_scalar("SELECT sum(calls)::bigint FROM pg_stat_xact_user_functions");
+    let calls: i64 = calls.fetch_one(&mut *tx).await.unwrap();
+    assert_eq!(calls, 1);
+}
+
 /// Somebody's bulk transaction is open for longer than a second. Nothing of it is visible, and its rows are
 /// not looked at again and again.
 #[tokio::test(flavor = "multi_thread")]
