@@ -83,19 +83,23 @@ impl Flight {
             all.push(ended);
         }
         let now = Instant::now();
-        let (mut landed, mut answered, mut last) = (Room::NONE, Room::NONE, None::<Sent>);
+        let (mut landed, mut answered) = (Room::NONE, Room::NONE);
+        let (mut last, mut taken_at) = (None, None);
         for Ended { entry, result, sent } in &all {
             landed += entry.ticket.room();
             if is_answer(result) {
                 answered += entry.ticket.room();
-                last = Some(last.filter(|last| last.number > sent.number).unwrap_or(*sent));
+                last = last.max(Some(sent.number));
+            }
+            if result.is_ok() {
+                taken_at = taken_at.max(Some(sent.at));
             }
         }
         self.window.landed(landed);
-        if let Some(last) = last {
-            self.answered = self.answered.max(Some(last.number));
+        if last.is_some() {
+            self.answered = self.answered.max(last);
             self.answered_at = Some(now);
-            self.window.answered(answered, last.at, now);
+            self.window.answered(answered, taken_at, now);
         }
         all
     }

@@ -1,8 +1,8 @@
 //! How much may be on its way to a destination: as much as it has shown that it takes.
 //!
 //! Grows with each answer, up to what was answered within [`HORIZON`], and falls when one does not come. So what is under
-//! way is answered in about half a second whatever the destination: a fixed number would fill a fast one too little and
-//! make a slow one answer nothing in time.
+//! way is answered in about half a second, or within four ways there and back to a destination far away: a fixed number
+//! would fill a fast one too little and make a slow one answer nothing in time.
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
@@ -13,8 +13,10 @@ use twinbox_sql::log::Room;
 const START: Room = Room { messages: 64, bytes: 1024 * 1024 };
 /// Bytes on their way at most.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
-/// What was answered within this time may be on its way. Longer where one answer takes half as long.
+/// What was answered within this time may be on its way.
 const HORIZON: Duration = Duration::from_millis(500);
+/// Or within so many ways there and back, if that is longer: with fewer it would grow little on each.
+const ROUND_TRIPS: u32 = 4;
 /// Answers are counted together for this long.
 const COUNTED_TOGETHER: Duration = Duration::from_millis(10);
 /// The part of the window, as its denominator, that has to be free before more are sent.
@@ -28,8 +30,9 @@ pub(crate) struct Window {
     /// What was answered lately, and how much that is.
     answers: VecDeque<(Instant, Room)>,
     answered: Room,
-    /// The quickest answer of late.
-    round_trip: Option<(Duration, Instant)>,
+    /// The quickest answer so far. It is not forgotten: once all that may be on its way is, every answer waits for those
+    /// before it, and what looks like a longer way would let more be sent, and so on.
+    round_trip: Option<Duration>,
     /// Since it fell. What was sent before says nothing new.
     fell_at: Option<Instant>,
 }
@@ -69,13 +72,11 @@ impl Window {
         self.out.bytes = self.out.bytes.saturating_sub(landed.bytes);
     }
 
-    /// The destination has answered for these, the last of which was sent at `sent_at`.
-    pub(crate) fn answered(&mut self, these: Room, sent_at: Instant, now: Instant) {
-        let took = now.saturating_duration_since(sent_at);
-        let horizon = self.horizon();
-        if self.round_trip.is_none_or(|(least, at)| took < least || now - at > 20 * horizon) {
-            self.round_trip = Some((took, now));
-        }
+    /// The destination has answered for these. `taken_at`: when the last was sent of those that it has taken, for what is
+    /// refused may not have been on its way at all.
+    pub(crate) fn answered(&mut self, these: Room, taken_at: Option<Instant>, now: Instant) {
+        let took = taken_at.map(|at| now.saturating_duration_since(at));
+        self.round_trip = self.round_trip.into_iter().chain(took).min();
         match self.answers.back_mut().filter(|(at, _)| now - *at < COUNTED_TOGETHER) {
             Some((_, last)) => *last += these,
             None => self.answers.push_back((now, these)),
@@ -106,7 +107,7 @@ impl Window {
     }
 
     fn horizon(&self) -> Duration {
-        self.round_trip.map_or(HORIZON, |(least, _)| HORIZON.max(least * 2))
+        self.round_trip.map_or(HORIZON, |least| HORIZON.max(least * ROUND_TRIPS))
     }
 
     fn forget(&mut self, now: Instant) {
@@ -149,7 +150,7 @@ mod tests {
             }
             while let Some((sent_at, _)) = sent.pop_front_if(|(_, at)| *at <= now) {
                 window.landed(ONE);
-                window.answered(Room { messages: 1, bytes: KB }, sent_at, now);
+                window.answered(ONE, Some(sent_at), now);
                 answered += 1;
             }
             now += Duration::from_millis(1);
@@ -169,6 +170,26 @@ mod tests {
         let (answered, _) = run(&mut window, now, Duration::from_secs(10), 100_000.0, Duration::ZERO);
         assert!(answered >= 500_000, "{answered}");
         assert_eq!(window.limit.messages, 2000);
+    }
+
+    #[test]
+    fn it_does_not_take_its_own_queue_for_a_long_way() {
+        for delay in [0, 100, 300] {
+            let mut window = Window::new(2000);
+            let delay = Duration::from_millis(delay);
+            let (answered, _) = run(&mut window, Instant::now(), Duration::from_secs(600), 100.0, delay);
+            assert!(answered >= 59_000, "{delay:?}: {answered}");
+            assert!(window.limit.messages <= 200, "two seconds of work at most: {window:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_at_once_does_not_tell_how_long_the_way_is() {
+        let (mut window, start) = (Window::new(2000), Instant::now());
+        window.answered(ONE, None, start);
+        let (answered, _) =
+            run(&mut window, start, Duration::from_secs(60), 1000.0, Duration::from_millis(1500));
+        assert!(answered >= 45_000, "{answered}");
     }
 
     #[test]

@@ -37,7 +37,7 @@ async fn publisher(fake: &FakeEventBridge) -> Box<dyn Publisher> {
 }
 
 /// Each of another key.
-fn message(n: usize) -> Message {
+pub(crate) fn message(n: usize) -> Message {
     Message {
         id: format!("{n}"),
         source: "shop".into(),
