@@ -62,7 +62,13 @@ async fn on<DB: Dialect>(
         MigrateCommand::Up { service, change } => {
             let store = match service {
                 Some(service) => Store::with_options(pool, &service, place.options())?,
-                None => Store::found(pool, place.options()).await?,
+                None => Store::found(pool, place.options()).await.map_err(|error| match error.kind() {
+                    ErrorKind::Schema => Exit::usage(
+                        "there are no Twinbox tables here, or no right to read them: to make them, say whose they are \
+                         to be, with `--service NAME`",
+                    ),
+                    _ => error.into(),
+                })?,
             };
             up(&store, &change).await
         }

@@ -198,6 +198,7 @@ async fn tables_are_made_when_they_are_asked_for<DB: TestDb>() {
     let tool = Tool::of(&world);
     let up = ["--namespace", "other", "migrate", "up", "--service", "shop"];
     let status = ["--namespace", "other", "migrate", "status"];
+    assert!(tool.ends(2, &up[..4]).await.contains("`--service NAME`"));
     assert!(tool.ends(2, &up).await.contains("version 11"));
     tool.ok(&[&up[..], &["--dry-run"]].concat()).await;
     tool.ends(4, &status).await;
