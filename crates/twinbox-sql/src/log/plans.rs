@@ -38,12 +38,12 @@ pub fn backlog<DB: Dialect>(store: &Store<DB>) -> String {
     store.statements().backlog.as_str().to_owned()
 }
 
-/// The first parked message of each key, of a destination. Binds: the destination, twice.
+/// The first parked message of each key, of a destination. Binds: the destination, three times.
 pub fn parked_heads<DB: Dialect>(store: &Store<DB>) -> String {
     store.statements().parked_heads.as_str().to_owned()
 }
 
-/// The same of a consumer. Binds: consumer and partition, twice.
+/// The same of a consumer. Binds: consumer and partition, three times.
 pub fn deliveries_heads<DB: Dialect>(store: &Store<DB>) -> String {
     store.statements().deliveries_heads.as_str().to_owned()
 }

@@ -47,17 +47,17 @@ pub(crate) const DELIVERIES: Table = Table {
 };
 
 impl Table {
-    /// Of each key that others wait behind: the key, its first row, whether that is to be tried again, in how many
-    /// microseconds, and after how many attempts. By parked_key or parked_deliveries_key, and the primary key. Binds: the
-    /// owner, twice.
+    /// Of each key that others wait behind: the key, its first row, in how many microseconds that is to be tried again if
+    /// it is, and after how many attempts. By parked_key or parked_deliveries_key, and the primary key: subqueries, because
+    /// a join may be planned over the rows of all owners. Binds: the owner, three times.
     pub(crate) fn heads<DB: Dialect>(&self) -> String {
         let Self { name, row, owner, holds, waits, attempts, .. } = self;
         let left = DB::LEASE_LEFT.replace("lease_until", "p.next_attempt_at");
+        let nth = format!("FROM {name} p WHERE {owner} AND p.{row} = first.nth");
         format!(
-            "SELECT first.key, p.{row}, {waits}, {left}, {attempts} FROM ( \
-                SELECT p.key, min(p.{row}) AS nth FROM {name} p \
-                WHERE {owner} AND {holds} AND p.key IS NOT NULL GROUP BY p.key) first \
-            JOIN {name} p ON p.{row} = first.nth WHERE {owner}"
+            "SELECT first.key, first.nth, (SELECT CASE WHEN {waits} THEN {left} END {nth}), (SELECT {attempts} {nth}) \
+            FROM (SELECT p.key, min(p.{row}) AS nth FROM {name} p \
+                WHERE {owner} AND {holds} AND p.key IS NOT NULL GROUP BY p.key) first"
         )
     }
 

@@ -153,23 +153,20 @@ impl<DB: Dialect> Store<DB> {
         if looked.waiting == 0 && !count.try_get::<bool, _>(1)? {
             return Ok(looked);
         }
-        let heads = owner.bind(owner.bind(query::<DB>(of.heads))).fetch_all(&mut *conn).await?;
+        let heads = owner.bind(owner.bind(owner.bind(query::<DB>(of.heads)))).fetch_all(&mut *conn).await?;
         let mut due = Vec::new();
         let mut next = None::<i64>;
         for head in heads {
-            let (key, row, waits, left, attempts) = (
+            let (key, row, left) = (
                 head.try_get::<String, _>(0)?,
                 head.try_get::<i64, _>(1)?,
-                head.try_get::<bool, _>(2)?,
-                head.try_get::<i64, _>(3)?,
-                head.try_get::<i64, _>(4)?,
+                head.try_get::<Option<i64>, _>(2)?,
             );
             let is_taken = want.as_ref().is_none_or(|want| want.taken.contains(&row));
-            if waits && !is_taken {
-                match left > 0 {
-                    true => next = Some(next.map_or(left, |next| next.min(left))),
-                    false => due.push((left, row, attempts, key.clone())),
-                }
+            match left.filter(|_| !is_taken) {
+                Some(left) if left > 0 => next = Some(next.map_or(left, |next| next.min(left))),
+                Some(left) => due.push((left, row, head.try_get::<i64, _>(3)?, key.clone())),
+                None => {}
             }
             looked.keys.push(key);
         }

@@ -1,5 +1,7 @@
 //! How many rows and blocks the statements that read the log touch, where naive ones touch all of them. The
 //! statements are prepared, as the program prepares them, and planned for their parameters and without.
+mod parked;
+
 use super::*;
 use serde_json::Value;
 use sqlx::{PgConnection, Postgres, Row as _};

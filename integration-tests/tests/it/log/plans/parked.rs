@@ -1,0 +1,37 @@
+//! What a look at parked messages reads.
+use super::*;
+
+/// Beside a hundred thousand that are parked for others, which are no concern of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_reads_what_is_parked_for_its_owner() {
+    let database = database().await;
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    // For the first owner 10,000 of one key, for another ten of each key.
+    for fill in [
+        "INSERT INTO twinbox.parked
+            (destination, position, key, type, state, holds, attempts, next_attempt_at, first_error, last_error)
+        SELECT CASE WHEN n <= 10000 THEN 'd' ELSE 'other' END, n,
+            CASE WHEN n <= 10000 THEN 'hot' ELSE 'k' || n % 10000 END,
+            't', 'waiting', true, 1, now() + interval '1 hour', 'e', 'e'
+        FROM generate_series(1, 110000) n",
+        "INSERT INTO twinbox.parked_deliveries
+            (consumer, partition, next_attempt_at, message_id, event_id, source, type, version, key, time,
+            content_type, payload)
+        SELECT CASE WHEN n <= 10000 THEN 'c' ELSE 'other' END, 0, now() + interval '1 hour', gen_random_uuid(), n,
+            's', 't', 1, CASE WHEN n <= 10000 THEN 'hot' ELSE 'k' || n % 10000 END, now(), 'a/b', '{}'
+        FROM generate_series(1, 110000) n",
+        "VACUUM ANALYZE twinbox.parked, twinbox.parked_deliveries",
+    ] {
+        sqlx::raw_sql(fill).execute(&mut *conn).await.unwrap();
+    }
+    let (d, c) = (["'d'".to_owned()], ["'c'".to_owned(), "0".to_owned()]);
+    for mode in MODES {
+        let heads = plans::parked_heads(&database);
+        let cost = explain_with(conn, mode, &heads, &["text"; 3], &[&d[..]; 3].concat()).await;
+        cost.assert_at_most(10_010.0, 200.0);
+        let heads = plans::deliveries_heads(&database);
+        let types = ["text", "bigint"].repeat(3);
+        let cost = explain_with(conn, mode, &heads, &types, &[&c[..]; 3].concat()).await;
+        cost.assert_at_most(10_010.0, 200.0);
+    }
+}
