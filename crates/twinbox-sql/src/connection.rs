@@ -41,6 +41,15 @@ impl<DB: Dialect> Connection<DB> {
             Self::Pooled(tx) => Ok(tx.commit().await?),
         }
     }
+
+    /// What was written is there for others from here on. None: behind a pooler that ends the connection. To be
+    /// [done](Self::done) with all the same.
+    pub(crate) async fn committed(self) -> Result<Option<Self>, Error> {
+        match self {
+            Self::Direct(_) => Ok(Some(self)),
+            Self::Pooled(_) => self.done().await.map(|()| None),
+        }
+    }
 }
 
 impl<DB: Dialect> Deref for Connection<DB> {
@@ -69,6 +78,17 @@ impl<DB: Dialect> Store<DB> {
             true => Connection::Direct(Direct { conn: self.pool().acquire().await?, done: false }),
             false => Connection::Pooled(begin(self.pool()).await?),
         })
+    }
+
+    /// The one that is at hand, or another: to get one costs a way there and back, because the pool asks it whether it lives.
+    pub(crate) async fn connection_or(
+        &self,
+        at_hand: Option<Connection<DB>>,
+    ) -> Result<Connection<DB>, Error> {
+        match at_hand {
+            Some(conn) => Ok(conn),
+            None => self.connection().await,
+        }
     }
 
     /// Refuses named statements where connections are shared between transactions. Looks once in a process.

@@ -188,8 +188,8 @@ pub trait Dialect:
     /// and with it all that a window up to the tick holds: what is published is not forgotten. Bind: the asker's.
     #[doc(hidden)]
     const NEWEST: &'static str;
-    /// Between which positions the newcomers of a window lie, the snapshots of its ticks, and whether nothing in it was
-    /// begun before the first. Binds: p, w.
+    /// Between which positions the newcomers of a window lie, the snapshots of its ticks, and if there are no newcomers
+    /// whether nothing in it was begun before the first, and whether it is this run of the server. Binds: p, w, the run.
     #[doc(hidden)]
     const BOUNDS: &'static str;
     /// The next messages of a window, perhaps not in order. Binds: after, p, w, floor, ceiling, limit, run. Every

@@ -47,7 +47,7 @@ pub struct Window {
     pub(crate) floor: i64,
     /// No newcomer has a higher one.
     pub(crate) ceiling: i64,
-    /// Nothing became visible that was begun before the first.
+    /// There are no newcomers, and nothing became visible that was begun before the first.
     pub(crate) is_late_free: bool,
     /// The snapshots of the two ticks.
     pub(crate) from: String,

@@ -2,11 +2,12 @@
 //! needed. Ten idle readers ask no more than one.
 use super::{
     THIN_INTERVAL, Window,
-    page::{FAR_TICKS, window},
+    page::{FAR_TICKS, near_window, window},
     task::in_time,
 };
 use crate::{
     Dialect, Error, Store,
+    connection::Connection,
     sql::{query, scalar},
 };
 use std::{
@@ -65,36 +66,57 @@ impl Look {
 
 impl<DB: Dialect> Store<DB> {
     /// The newest tick, as it was no longer ago than `age`. Makes one if it is `p`, all that the asker has read, and there
-    /// is something beyond it.
-    pub(super) async fn newest(&self, p: i64, age: Duration) -> Result<i64, Error> {
+    /// is something beyond it. With the connection by which it was asked for, to go on with.
+    pub(super) async fn newest(&self, p: i64, age: Duration) -> Result<(i64, Option<Connection<DB>>), Error> {
         let look = self.log_look();
         let mut newest = look.newest.lock().await;
         if newest.what >= p && newest.is_younger_than(age) {
-            return Ok(newest.what);
+            return Ok((newest.what, None));
         }
         newest.at = None;
         let at = Instant::now();
         let mut conn = self.connection().await?;
         let asked = scalar::<DB, i64>(&self.statements().log_newest).bind(p).fetch_one(&mut *conn).await?;
         // A tick is there for other readers now, who wait for it.
-        conn.done().await?;
+        let conn = conn.committed().await?;
         if asked != newest.what {
             look.found.send_replace(asked);
         }
         *newest = Seen { at: Some(at), what: asked };
-        Ok(asked)
+        Ok((asked, conn))
     }
 
     /// The window between two ticks of this run of the server.
-    pub(super) async fn shared_window(&self, p: i64, w: i64, run: i64) -> Result<Window, Error> {
+    pub(super) async fn shared_window(
+        &self,
+        p: i64,
+        w: i64,
+        run: i64,
+        conn: Option<Connection<DB>>,
+    ) -> Result<(Window, Option<Connection<DB>>), Error> {
+        let look = &self.log_look().window;
         // A look that takes long is not waited for by others.
-        if w - p > FAR_TICKS {
-            return window(self, p, w, run).await;
-        }
-        let mut last = self.log_look().window.lock().await;
+        let last = if w - p > FAR_TICKS { None } else { Some(look.try_lock()) };
+        let (mut last, conn) = match last {
+            Some(Ok(last)) => (last, conn),
+            // Nor does it keep a connection, which whoever is looking may be waiting for.
+            other => {
+                if let Some(conn) = conn {
+                    conn.done().await?;
+                }
+                if other.is_none() {
+                    return Ok((window(self, p, w, run).await?, None));
+                }
+                (look.lock().await, None)
+            }
+        };
         match &*last {
-            Some((of, window)) if (*of, window.p, window.w) == (run, p, w) => Ok(window.clone()),
-            _ => Ok(last.insert((run, window(self, p, w, run).await?)).1.clone()),
+            Some((of, window)) if (*of, window.p, window.w) == (run, p, w) => Ok((window.clone(), conn)),
+            _ => {
+                let (window, conn) = near_window(self, p, w, run, conn).await?;
+                *last = Some((run, window.clone()));
+                Ok((window, Some(conn)))
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reading one page.
 use super::{Replayed, Window, task::in_time};
-use crate::{Dialect, Error, Store, dialect, row, run, sql::query};
+use crate::{Dialect, Error, Store, connection::Connection, dialect, row, run, sql::query};
 use futures::TryStreamExt as _;
 use sqlx::Row as _;
 use std::{collections::HashSet, sync::Arc, time::Duration};
@@ -51,17 +51,32 @@ pub(super) async fn fetch<DB: Dialect>(
     parked_of: Option<String>,
     replay: Option<Arc<Replayed>>,
 ) -> Result<Fetched, Error> {
-    let window = match (reading.window.take(), &replay, reading.inherited) {
-        (Some(window), ..) => Some(window),
-        (None, Some(replay), _) => in_time(PAGE_READ_MAX, next_of_replay(&store, replay, &reading)).await?,
-        (None, None, Some(w)) => Some(window(&store, reading.p, w, reading.run).await?),
-        (None, None, None) => match in_time(PAGE_READ_MAX, store.newest(reading.p, age)).await? {
-            newest if newest > reading.p => Some(store.shared_window(reading.p, newest, reading.run).await?),
-            newest if newest < reading.p => return Err(run::lost()),
-            _ => None,
-        },
+    let (window, conn) = match (reading.window.take(), &replay, reading.inherited) {
+        (Some(window), ..) => (Some(window), None),
+        (None, Some(replay), _) => {
+            (in_time(PAGE_READ_MAX, next_of_replay(&store, replay, &reading)).await?, None)
+        }
+        (None, None, Some(w)) => (Some(window(&store, reading.p, w, reading.run).await?), None),
+        (None, None, None) => next(&store, &reading, age).await?,
     };
-    in_time(PAGE_READ_MAX, read(&store, reading, window, parked_of, replay)).await
+    in_time(PAGE_READ_MAX, read(&store, reading, window, conn, parked_of, replay)).await
+}
+
+/// What is new, if anything is, and a connection to read it by.
+async fn next<DB: Dialect>(
+    store: &Store<DB>,
+    reading: &Reading,
+    age: Duration,
+) -> Result<(Option<Window>, Option<Connection<DB>>), Error> {
+    let (newest, conn) = in_time(PAGE_READ_MAX, store.newest(reading.p, age)).await?;
+    if newest > reading.p {
+        let (window, conn) = store.shared_window(reading.p, newest, reading.run, conn).await?;
+        return Ok((Some(window), conn));
+    }
+    if let Some(conn) = conn {
+        conn.done().await?;
+    }
+    if newest < reading.p { Err(run::lost()) } else { Ok((None, None)) }
 }
 
 async fn next_of_replay<DB: Dialect>(
@@ -82,29 +97,40 @@ pub(super) async fn window<DB: Dialect>(
     w: i64,
     run: i64,
 ) -> Result<Window, Error> {
-    let statements = store.statements();
     let Some(begin) = DB::BEGIN_FAR.filter(|_| w - p > FAR_TICKS) else {
-        let near = async {
-            let mut conn = store.connection().await?;
-            let window = dialect::window::<DB>(&mut conn, statements, p, w, run).await?;
-            conn.done().await?;
-            Ok(window)
-        };
-        return in_time(PAGE_READ_MAX, near).await;
+        let (window, conn) = near_window(store, p, w, run, None).await?;
+        conn.done().await?;
+        return Ok(window);
     };
     let far = async {
         let mut tx = store.begin_with(begin).await?;
-        let window = dialect::window::<DB>(tx.connection(), statements, p, w, run).await?;
+        let window = dialect::window::<DB>(tx.connection(), store.statements(), p, w, run).await?;
         tx.commit().await?;
         Ok(window)
     };
     in_time(BOUNDS_MAX, far).await
 }
 
+pub(super) async fn near_window<DB: Dialect>(
+    store: &Store<DB>,
+    p: i64,
+    w: i64,
+    run: i64,
+    conn: Option<Connection<DB>>,
+) -> Result<(Window, Connection<DB>), Error> {
+    let near = async {
+        let mut conn = store.connection_or(conn).await?;
+        let window = dialect::window::<DB>(&mut conn, store.statements(), p, w, run).await?;
+        Ok((window, conn))
+    };
+    in_time(PAGE_READ_MAX, near).await
+}
+
 async fn read<DB: Dialect>(
     store: &Store<DB>,
     reading: Reading,
     window: Option<Window>,
+    conn: Option<Connection<DB>>,
     parked_of: Option<String>,
     replay: Option<Arc<Replayed>>,
 ) -> Result<Fetched, Error> {
@@ -117,10 +143,13 @@ async fn read<DB: Dialect>(
         return Err(run::lost());
     }
     if window.is_empty() && replay.is_none() {
+        if let Some(conn) = conn {
+            conn.done().await?;
+        }
         let (rows, parked) = (Vec::new(), HashSet::new());
         return Ok(Fetched { window: Some(window), rows, parked, exhausted: true, ended: false });
     }
-    let mut conn = store.connection().await?;
+    let mut conn = store.connection_or(conn).await?;
     let mut page = query::<DB>(&statements.log_page)
         .bind(reading.after)
         .bind(window.p)

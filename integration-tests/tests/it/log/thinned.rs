@@ -1,5 +1,6 @@
 //! Ticks do not pile up while a destination is down, nor keep it from coming back.
 use super::*;
+use crate::relay::faults::database::store_at;
 use sqlx::Postgres;
 use twinbox_testkit::database;
 
@@ -63,6 +64,45 @@ async fn ticks_of_a_day_are_few_and_a_destination_that_was_down_goes_on() {
     };
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert_eq!(came.len(), 11, "{came:?}");
+}
+
+/// To look for the bounds of all that it has missed takes longer than a statement of the application may.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_far_behind_begins_whatever_the_statement_timeout() {
+    let store = database::postgres().await;
+    publish(&store, Some("k"), &["a"]).await;
+    let mut down = open(&store, "down").await;
+    settle_until(&mut down, "a").await;
+    super::run_until(&store, &mut down, "down", |row| row.p > 0 && row.p == row.w).await;
+    drop(down);
+    publish(&store, Some("k"), &["b"]).await;
+    // It was about to read a window over more ticks than one that is not far behind has.
+    sqlx::raw_sql(
+        "INSERT INTO twinbox.ticks (id, snapshot, at)
+            SELECT max(id) + 5000, pg_current_snapshot(), clock_timestamp() FROM twinbox.ticks;
+        UPDATE twinbox.cursors SET w = (SELECT max(id) FROM twinbox.ticks), lease_until = now()
+            WHERE destination = 'down'",
+    )
+    .execute(store.pool())
+    .await
+    .unwrap();
+    let more = if store.url().contains('?') { '&' } else { '?' };
+    let impatient = store_at(&format!("{}{more}options[statement_timeout]=200ms", store.url())).await;
+    let mut down = open(&impatient, "down").await;
+    let mut lock = store.pool().begin().await.unwrap();
+    sqlx::raw_sql("LOCK TABLE twinbox.outbox").execute(&mut *lock).await.unwrap();
+    let looking = tokio::spawn(async move { settle_until(&mut down, "b").await });
+    let long = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND wait_event_type = 'Lock' AND query_start < clock_timestamp() - interval '600 milliseconds'";
+    in_time(async {
+        while number(&store, long).await == 0 {
+            assert!(!looking.is_finished(), "it has given up");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    lock.rollback().await.unwrap();
+    assert_eq!(in_time(looking).await.unwrap(), ["b"]);
 }
 
 /// A lease that was given before the clock of the database stepped back.
