@@ -52,6 +52,14 @@ impl<DB: Dialect> Connection<DB> {
     }
 }
 
+/// Gives back the one that is at hand, if one is.
+pub(crate) async fn done_with<DB: Dialect>(at_hand: Option<Connection<DB>>) -> Result<(), Error> {
+    match at_hand {
+        Some(conn) => conn.done().await,
+        None => Ok(()),
+    }
+}
+
 impl<DB: Dialect> Deref for Connection<DB> {
     type Target = DB::Connection;
 

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Dialect, Error, Store,
-    connection::Connection,
+    connection::{Connection, done_with},
     sql::{query, scalar},
 };
 use std::{
@@ -96,17 +96,15 @@ impl<DB: Dialect> Store<DB> {
     ) -> Result<(Window, Option<Connection<DB>>), Error> {
         let look = &self.log_look().window;
         // A look that takes long is not waited for by others.
-        let last = if w - p > FAR_TICKS { None } else { Some(look.try_lock()) };
-        let (mut last, conn) = match last {
-            Some(Ok(last)) => (last, conn),
-            // Nor does it keep a connection, which whoever is looking may be waiting for.
-            other => {
-                if let Some(conn) = conn {
-                    conn.done().await?;
-                }
-                if other.is_none() {
-                    return Ok((window(self, p, w, run).await?, None));
-                }
+        if w - p > FAR_TICKS {
+            done_with(conn).await?;
+            return Ok((window(self, p, w, run).await?, None));
+        }
+        let (mut last, conn) = match look.try_lock() {
+            Ok(last) => (last, conn),
+            // Whoever is looking may be waiting for this connection.
+            Err(_) => {
+                done_with(conn).await?;
                 (look.lock().await, None)
             }
         };

@@ -1,6 +1,11 @@
 //! Reading one page.
 use super::{Replayed, Window, task::in_time};
-use crate::{Dialect, Error, Store, connection::Connection, dialect, row, run, sql::query};
+use crate::{
+    Dialect, Error, Store,
+    connection::{Connection, done_with},
+    dialect, row, run,
+    sql::query,
+};
 use futures::TryStreamExt as _;
 use sqlx::Row as _;
 use std::{collections::HashSet, sync::Arc, time::Duration};
@@ -73,9 +78,7 @@ async fn next<DB: Dialect>(
         let (window, conn) = store.shared_window(reading.p, newest, reading.run, conn).await?;
         return Ok((Some(window), conn));
     }
-    if let Some(conn) = conn {
-        conn.done().await?;
-    }
+    done_with(conn).await?;
     if newest < reading.p { Err(run::lost()) } else { Ok((None, None)) }
 }
 
@@ -143,9 +146,7 @@ async fn read<DB: Dialect>(
         return Err(run::lost());
     }
     if window.is_empty() && replay.is_none() {
-        if let Some(conn) = conn {
-            conn.done().await?;
-        }
+        done_with(conn).await?;
         let (rows, parked) = (Vec::new(), HashSet::new());
         return Ok(Fetched { window: Some(window), rows, parked, exhausted: true, ended: false });
     }
