@@ -131,7 +131,7 @@ async fn look(
     let started = Instant::now();
     for _ in 0..LOOKS {
         let mut look = sqlx::query(AssertSqlSafe(sql.to_owned()));
-        for _ in 0..2 {
+        for _ in 0..3 {
             look = look.bind(owner.to_owned());
             if let Some(partition) = partition {
                 look = look.bind(partition);
