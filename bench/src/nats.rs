@@ -73,8 +73,8 @@ impl Server {
         Ok(())
     }
 
-    /// Messages per second that the bare client publishes to a fresh stream, which is like that of a relay. What is on
-    /// the wire is the same to the byte, but for the numbers in it.
+    /// Messages per second that the bare client publishes to a fresh stream, which is like that of a relay. The wire
+    /// carries the same bytes, but for the numbers in them.
     pub(crate) async fn raw(&self, count: usize) -> Result<f64, Failure> {
         self.destination(0).await?;
         let messages: Vec<_> = (0..count).map(|n| (Uuid::now_v7(), orders::payload(n))).collect();

@@ -14,8 +14,9 @@ use twinbox_sql::{
 /// The end of a conflicting message's id, which the first message has not: `~` and 32 digits.
 const SUFFIX_BYTES: usize = 33;
 
-/// What becomes of a message whose id is claimed. One with another payload than the first is kept as a dead letter, once,
-/// under an id of its own: redriven, it runs as a message of its own, and the claim of the first stays as it is.
+/// Ends the delivery of a message whose id is claimed. One with another payload than the first is kept as a dead
+/// letter, once, under an id of its own: redriven, it runs as a message of its own, and the claim of the first stays
+/// as it is.
 pub(crate) async fn duplicate<DB: Dialect, S>(
     runtime: &Runtime<'_, DB, S>,
     consumer: &'static str,

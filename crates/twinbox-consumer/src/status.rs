@@ -56,7 +56,7 @@ pub struct ConsumerStatus {
     /// Batches that failed as a whole, so that each of their messages was handled by itself. A handler whose batches
     /// always fail works, and as slowly as without batches.
     pub failed_batches: u64,
-    /// What the last of them failed with.
+    /// The error of the last of them.
     pub batch_error: Option<String>,
     /// Messages that the broker has and has not delivered, if it said so. The log is told of by
     /// [`Store::readers`](twinbox_sql::Store::readers).

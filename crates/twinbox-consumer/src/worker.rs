@@ -127,7 +127,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
         ended
     }
 
-    /// What was under way when a source failed lives on beside the next one.
+    /// Subscribes anew. Deliveries that were under way when a source failed live on beside those of the next one.
     async fn subscribe_again(&self, running: &mut UnderWay) -> Result<(), Error> {
         let (subscription, stop) = (&self.shared.group.subscription, &self.shared.stop);
         let mut reconnect = Reconnect::new();

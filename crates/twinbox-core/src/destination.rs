@@ -37,20 +37,20 @@ impl Destination for std::sync::Arc<dyn Destination> {
     }
 }
 
-/// What a destination keeps of the order in which messages are sent to it.
+/// The order in which a destination stores the messages that are sent to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Each message for itself: of a key one at a time is sent.
     #[default]
     PerMessage,
-    /// What was sent first is stored first, and behind the first that fails nothing is. Messages of a key may be sent one
-    /// after the other without waiting.
+    /// The order of sending: behind the first message that fails none is stored. Messages of a key may be sent one after
+    /// the other without waiting.
     Ordered,
 }
 
 /// A connection to a destination.
 pub trait Publisher: Send {
-    /// What it keeps of the order of [`send`](Self::send). Does not change.
+    /// The order in which the messages of [`send`](Self::send) are stored. Does not change.
     fn order(&self) -> Order {
         Order::PerMessage
     }

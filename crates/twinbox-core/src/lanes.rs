@@ -43,9 +43,9 @@ pub struct Lanes<M, C> {
     lanes: HashMap<u64, Lane<M>, BuildHasherDefault<Hashed>>,
     /// Keys of which a message is parked: what comes of them is parked behind it.
     parked: HashSet<u64, BuildHasherDefault<Hashed>>,
-    /// What is to be parked for that.
+    /// Messages that are to be parked for that.
     behind: Vec<Entry<M>>,
-    /// What is to be retried, by when.
+    /// Messages that are to be retried, by when.
     later: BTreeMap<(Instant, u64), Entry<M>>,
     retries: u64,
     buffered: usize,

@@ -30,8 +30,8 @@ pub(crate) struct Window {
     /// What was answered lately, and how much that is.
     answers: VecDeque<(Instant, Room)>,
     answered: Room,
-    /// The quickest answer so far. It is not forgotten: once all that may be on its way is, every answer waits for those
-    /// before it, and what looks like a longer way would let more be sent, and so on.
+    /// The quickest answer so far. It is not forgotten: once the window is full, each answer waits for those before it,
+    /// and what looks like a longer way would widen the window, and so on.
     round_trip: Option<Duration>,
     /// Since it fell. What was sent before says nothing new.
     fell_at: Option<Instant>,

@@ -1,10 +1,10 @@
-//! What lanes hold, and how much of it is handed out.
+//! The messages in lanes, and how many of them are handed out.
 use crate::Message;
 use std::ops::AddAssign;
 
-/// What lanes keep in order.
+/// A message that lanes keep in order.
 pub trait Item {
-    /// What orders it against others. None: nothing does.
+    /// The key that orders it against others. None: nothing does.
     fn key(&self) -> Option<&str>;
     /// How much memory it takes, give or take its fixed part.
     fn bytes(&self) -> usize;
