@@ -1,6 +1,6 @@
-//! A million rows behind: the pace as a ratio to 50,000 rows behind, and the memory of the program.
+//! A relay that is a million rows behind: its rate as a ratio to 50,000 rows behind, and its memory.
 use crate::{
-    Failure,
+    failure::Failure,
     log::bulk,
     nats::{IN_FLIGHT, Server},
     spread::Spread,
@@ -21,13 +21,15 @@ const RUNS: usize = 5;
 pub(crate) async fn run() -> Result<(), Failure> {
     let server = Server::connect().await?;
     let (few, many) = (filled(FEW).await?, filled(MANY).await?);
-    println!("\nthe first {FEW} of {MANY} rows behind, and of {FEW}, {RUNS} interleaved runs");
+    println!(
+        "\nthe first {FEW} rows of a backlog of {MANY}, and of a backlog of {FEW}, {RUNS} interleaved runs"
+    );
     relayed(&server, &few, usize::MAX).await?;
     let mut ratios = Vec::new();
     for run in 0..RUNS {
         let (of_few, of_many) =
             (relayed(&server, &few, 2 * run).await?, relayed(&server, &many, 2 * run + 1).await?);
-        println!("  few {of_few:>9.0}/s   many {of_many:>9.0}/s   ratio {:.2}", of_many / of_few);
+        println!("  short {of_few:>9.0}/s   long {of_many:>9.0}/s   ratio {:.2}", of_many / of_few);
         ratios.push(of_many / of_few);
     }
     println!("ratio  {:.2}", Spread::of(ratios));
@@ -41,7 +43,7 @@ async fn filled(rows: u32) -> Result<TestDatabase<Postgres>, Failure> {
     Ok(store)
 }
 
-/// Messages per second, of the first ones.
+/// Relays the first messages. Returns messages per second.
 async fn relayed(server: &Server, store: &Store<Postgres>, run: usize) -> Result<f64, Failure> {
     let options = RelayOptions::new().in_flight(IN_FLIGHT);
     let relay = Relay::with_options(store.clone(), server.destination(run).await?, options);
@@ -58,7 +60,7 @@ async fn relayed(server: &Server, store: &Store<Postgres>, run: usize) -> Result
     Ok(pace)
 }
 
-/// All of them, by the program.
+/// Relays all messages with the program `twinbox-relay`. Prints its rate and its memory.
 async fn program(server: &Server, store: &TestDatabase<Postgres>) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let config = folder.path().join("relay.toml");
@@ -89,7 +91,7 @@ async fn program(server: &Server, store: &TestDatabase<Postgres>) -> Result<(), 
     };
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id().ok_or("the program ended")?))?;
     let memory = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
-    println!("the program relays {MANY} at {pace:.0}/s with at most {} in memory", memory.trim());
+    println!("the program relays {MANY} messages at {pace:.0}/s, memory at most {}", memory.trim());
     child.kill().await?;
     server.delete().await;
     Ok(())

@@ -1,7 +1,9 @@
-//! Handlers fed by JetStream, as a ratio to a hand-written loop that does the same statements, and to one with the
-//! fewest that remove duplicates; and batches as a ratio to single deliveries.
+//! A consumer on JetStream, as a ratio to two hand-written loops, and batches as a ratio to single
+//! deliveries.
+//!
+//! One loop runs the same statements. The other runs the fewest statements that still remove duplicates.
 use crate::{
-    Failure,
+    failure::Failure,
     nats::{IN_FLIGHT, Server},
     orders,
     spread::Spread,
@@ -20,8 +22,9 @@ use std::{
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, Delivery, Event, Handler, HandlerResult, MessageId, Policy, Store,
-    Tx, handler_fn,
+    BatchTx, CancellationToken, Consumer, Delivery, Event, HandlerResult, MessageId, Policy, Store, Tx,
+    consumer::Handler,
+    handler_fn,
     log::plans,
     nats::Nats,
     relay::{Relay, RelayOptions},
@@ -41,7 +44,7 @@ struct Placed {
     n: i64,
 }
 
-/// The deliveries whose handler has run.
+/// The number of deliveries whose handler has run.
 type Handled = Arc<AtomicUsize>;
 
 const EFFECT: &str = "INSERT INTO effects (order_id, n) VALUES ($1, $2)";
@@ -86,7 +89,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
         let batched = handled(&store, &nats, handler_fn(policy, batch)).await?;
         println!(
             "  by hand {raw:>6.0}/s, fewest {least:>6.0}/s   handler {singly:>6.0}/s   ratio {:.2}, {:.2}   \
-             batches {batched:>6.0}/s   {:.1} times",
+             batches {batched:>6.0}/s   ratio {:.1}",
             singly / raw,
             singly / least,
             batched / singly
@@ -107,12 +110,12 @@ pub(crate) async fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The name of a consumer lives as long as the program.
+/// Returns the name of a consumer, which must live as long as the program.
 fn name(kind: &str, run: usize) -> &'static str {
     format!("bench.{kind}-{run}").leak()
 }
 
-/// A stream that holds the messages.
+/// Returns a stream that has the messages.
 async fn relayed(server: &Server, store: &Store<Postgres>) -> Result<Nats, Failure> {
     orders::fill(store, MESSAGES).await?;
     let nats = server.destination(0).await?;
@@ -125,7 +128,7 @@ async fn relayed(server: &Server, store: &Store<Postgres>) -> Result<Nats, Failu
     Ok(nats)
 }
 
-/// Deliveries per second until the last is acknowledged and the runtime has stopped.
+/// Returns deliveries per second, until the last one is acknowledged and the runtime has stopped.
 async fn handled(
     store: &Store<Postgres>,
     nats: &Nats,
@@ -146,9 +149,9 @@ async fn handled(
 /// The statements of a hand-written loop around the effect.
 #[derive(Clone)]
 enum Loop {
-    /// Those of Twinbox: the claim as text, and what is asked before COMMIT.
+    /// The statements of Twinbox: the claim as text, and the check before COMMIT.
     Same(Arc<str>),
-    /// A claim of two columns, and nothing before COMMIT.
+    /// A claim of two columns, and no check before COMMIT.
     Fewest,
 }
 
@@ -160,7 +163,7 @@ impl Loop {
     }
 }
 
-/// Deliveries per second with the bare clients: claim, effect, commit, confirmed acknowledgement.
+/// Returns deliveries per second with the bare clients: claim, effect, commit, confirmed acknowledgement.
 async fn by_hand(server: &Server, pool: &PgPool, statements: Loop, consumer: &str) -> Result<f64, Failure> {
     let config = pull::Config { durable_name: Some(consumer.to_owned()), ..Default::default() };
     let source = server.stream().await?.create_consumer(config).await?;

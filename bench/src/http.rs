@@ -1,6 +1,8 @@
-//! `POST` with an `Idempotency-Key`, as a ratio to the same handler that writes the same rows by hand in one transaction;
-//! and what a route beside it feels of requests that wait for their key.
-use crate::{Failure, spread::Spread};
+//! `POST` with an `Idempotency-Key`, as a ratio to a handler that writes the same rows by hand in one
+//! transaction.
+//!
+//! Also: the delay of other requests while requests wait for one key, and while keys are purged.
+use crate::{failure::Failure, spread::Spread};
 use axum::{
     Json, Router,
     extract::State,
@@ -22,7 +24,7 @@ use tokio::{
 };
 use twinbox::{
     Event, Store,
-    http::{Caller, Fault, IdemTx, Idempotency},
+    http::{Caller, IdemTx, Idempotency, ServerError},
 };
 use twinbox_testkit::database;
 use uuid::Uuid;
@@ -30,11 +32,12 @@ use uuid::Uuid;
 const CONNECTIONS: usize = 16;
 const REQUESTS: usize = 8_000;
 const RUNS: usize = 5;
-/// Requests with one key, of which one runs for so long.
+/// Requests with one key at the same time. One of them runs, the others wait.
 const COPIES: usize = 64;
+/// Run time of the handler of the request that runs.
 const RUNS_FOR: Duration = Duration::from_secs(2);
 const PINGS: usize = 200;
-/// Keys that one purge deletes.
+/// Keys that the purge deletes.
 const EXPIRED: i64 = 1_000_000;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,7 +54,7 @@ struct PaymentMade {
 
 const PAYMENT: &str = "INSERT INTO payments (payment_id, cents) VALUES ($1, $2)";
 
-type Answer = Result<(StatusCode, Json<PaymentMade>), Fault>;
+type Answer = Result<(StatusCode, Json<PaymentMade>), ServerError>;
 
 async fn pay(mut idem: IdemTx<Postgres>, Json(asked): Json<Asked>) -> Answer {
     let mut tx = idem.tx();
@@ -73,8 +76,9 @@ async fn pay_by_hand(
     sqlx::query(PAYMENT).bind(made.payment_id).bind(made.cents).execute(&mut *tx).await?;
     store.outbox().publish(&mut tx, &made).await?;
     sqlx::query(
-        "INSERT INTO by_hand (slot, tenant, principal, scope, key, request_hash, hash_alg, status, http_code, \
-        response_headers, response_body, body_kind, expires_at) VALUES ($1, '', '', 'POST_/by_hand', $2, $3, 'raw', \
+        "INSERT INTO by_hand (slot, tenant, principal, scope, key, request_hash, hash_alg, status, \
+        http_code, response_headers, response_body, body_kind, expires_at) \
+        VALUES ($1, '', '', 'POST_/by_hand', $2, $3, 'raw', \
         'complete', 201, '', $4, 'inline', now() + interval '1 day')",
     )
     .bind(slot)
@@ -87,13 +91,13 @@ async fn pay_by_hand(
     Ok((StatusCode::CREATED, Json(made)))
 }
 
-async fn slow(mut idem: IdemTx<Postgres>) -> Result<StatusCode, Fault> {
+async fn slow(mut idem: IdemTx<Postgres>) -> Result<StatusCode, ServerError> {
     tokio::time::sleep(RUNS_FOR).await;
     sqlx::query(PAYMENT).bind(Uuid::now_v7()).bind(0).execute(&mut *idem.tx()).await?;
     Ok(StatusCode::CREATED)
 }
 
-async fn ping(State(store): State<Store<Postgres>>) -> Result<&'static str, Fault> {
+async fn ping(State(store): State<Store<Postgres>>) -> Result<&'static str, ServerError> {
     sqlx::query("SELECT 1").execute(store.pool()).await?;
     Ok("pong")
 }
@@ -103,7 +107,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
     let tables = "CREATE TABLE payments (payment_id uuid PRIMARY KEY, cents bigint NOT NULL);
         CREATE TABLE by_hand (LIKE twinbox.idempotency_keys INCLUDING ALL)";
     sqlx::raw_sql(tables).execute(store.pool()).await?;
-    let layer = Idempotency::new((*store).clone(), Caller::only_one);
+    let layer = Idempotency::new((*store).clone(), Caller::single);
     let app = Router::new()
         .route("/payments", post(pay).layer(layer.clone()))
         .route("/slow", post(slow).layer(layer.wait(RUNS_FOR * 2)))
@@ -141,7 +145,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Requests per second, each with a key of its own.
+/// Returns requests per second. Each request has its own key.
 async fn throughput(address: SocketAddr, path: &'static str) -> Result<f64, Failure> {
     let started = Instant::now();
     let asking = (0..CONNECTIONS).map(async |_| {
@@ -149,7 +153,7 @@ async fn throughput(address: SocketAddr, path: &'static str) -> Result<f64, Fail
         for _ in 0..REQUESTS / CONNECTIONS {
             match client.post(path, &Uuid::now_v7().to_string()).await? {
                 201 => {}
-                other => return Err(Failure::from(format!("{path} answered with {other}"))),
+                other => return Err(Failure::from(format!("{path} responded with {other}"))),
             }
         }
         Ok(())
@@ -158,7 +162,7 @@ async fn throughput(address: SocketAddr, path: &'static str) -> Result<f64, Fail
     Ok(REQUESTS as f64 / started.elapsed().as_secs_f64())
 }
 
-/// How long a route beside them takes that asks the database on the same pool.
+/// Measures another route that uses the same connection pool, while requests wait for a key.
 async fn beside_waiters(address: SocketAddr) -> Result<(), Failure> {
     let mut client = Client::connect(address).await?;
     client.pings().await?;
@@ -168,9 +172,10 @@ async fn beside_waiters(address: SocketAddr) -> Result<(), Failure> {
         tokio::time::sleep(Duration::from_millis(200)).await;
         client.pings().await
     })?;
-    let told = statuses.iter().filter(|status| **status == 409).count();
+    let refused = statuses.iter().filter(|status| **status == 409).count();
     println!(
-        "a route beside {COPIES} requests with one key: {:.2} ms, idle {:.2} ms, ratio {:.2} ({told} were told to come again)",
+        "another route during {COPIES} requests with one key: {:.2} ms, idle {:.2} ms, ratio {:.2} \
+         ({refused} of them got status 409)",
         beside.as_secs_f64() * 1000.0,
         idle.as_secs_f64() * 1000.0,
         beside.as_secs_f64() / idle.as_secs_f64(),
@@ -178,13 +183,14 @@ async fn beside_waiters(address: SocketAddr) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How long requests with a key take while the keys of many others are purged.
+/// Measures requests with a key while many expired keys are purged.
 async fn beside_purge(address: SocketAddr, store: &Store<Postgres>) -> Result<(), Failure> {
     let mut made = store.begin().await?;
     sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *made).await?;
     sqlx::query(
-        "INSERT INTO twinbox.idempotency_keys (slot, tenant, principal, scope, key, request_hash, hash_alg, status, \
-        expires_at) SELECT sha256(n::text::bytea), '', '', 'POST_/old', n::text, '', 'raw-sha256/1', 'complete', now() \
+        "INSERT INTO twinbox.idempotency_keys \
+        (slot, tenant, principal, scope, key, request_hash, hash_alg, status, expires_at) \
+        SELECT sha256(n::text::bytea), '', '', 'POST_/old', n::text, '', 'raw-sha256/1', 'complete', now() \
         FROM generate_series(1, $1) AS n",
     )
     .bind(EXPIRED)
@@ -196,18 +202,18 @@ async fn beside_purge(address: SocketAddr, store: &Store<Postgres>) -> Result<()
     let started = Instant::now();
     let purging = tokio::spawn({
         let store = store.clone();
-        async move { store.purge_operations().await }
+        async move { store.idempotency_keys().purge().await }
     });
     let beside = client.payments(Some(&purging)).await?;
     let purged = purging.await??;
     println!(
-        "{purged} keys purged in {:.1} s; a request beside it, in ms: {beside:.2}, idle {idle:.2}",
+        "{purged} keys purged in {:.1} s; a request meanwhile takes {beside:.2} ms, idle {idle:.2} ms",
         started.elapsed().as_secs_f64(),
     );
     Ok(())
 }
 
-/// One connection that stays open.
+/// An HTTP client with one connection, which stays open.
 struct Client(BufReader<TcpStream>);
 
 impl Client {
@@ -220,14 +226,14 @@ impl Client {
     async fn post(&mut self, path: &str, key: &str) -> Result<u16, Failure> {
         let body = r#"{"cents":4200}"#;
         let request = format!(
-            "POST {path} HTTP/1.1\r\nhost: bench\r\nidempotency-key: {key}\r\ncontent-type: application/json\r\n\
-            content-length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nhost: bench\r\nidempotency-key: {key}\r\n\
+            content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         self.send(&request).await
     }
 
-    /// Milliseconds of payments one after another, until something has ended.
+    /// Sends payments one after another, until the task has ended. Returns milliseconds of each.
     async fn payments<T>(&mut self, until: Option<&JoinHandle<T>>) -> Result<Spread, Failure> {
         let mut took = Vec::with_capacity(PINGS);
         while until.map_or(took.len() < PINGS, |until| !until.is_finished()) {
@@ -238,7 +244,7 @@ impl Client {
         Ok(Spread::of(took))
     }
 
-    /// The median.
+    /// Sends pings one after another. Returns the median.
     async fn pings(&mut self) -> Result<Duration, Failure> {
         let mut took = Vec::with_capacity(PINGS);
         for _ in 0..PINGS {
@@ -250,7 +256,7 @@ impl Client {
         Ok(took[PINGS / 2])
     }
 
-    /// The status.
+    /// Sends a request and reads the response. Returns its status.
     async fn send(&mut self, request: &str) -> Result<u16, Failure> {
         self.0.get_mut().write_all(request.as_bytes()).await?;
         let (mut status, mut length) = (None, 0);

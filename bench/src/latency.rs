@@ -1,5 +1,5 @@
-//! From the commit of one order to its acknowledgement by JetStream, at a steady pace.
-use crate::{Failure, nats::Server, orders, spread::Spread};
+//! The time from the commit of an order to its acknowledgement by JetStream, at a steady rate.
+use crate::{failure::Failure, nats::Server, orders, spread::Spread};
 use futures::FutureExt as _;
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use twinbox_testkit::database;
 
 const PACE: Duration = Duration::from_millis(5);
 const ORDERS: usize = 4000;
-/// Orders before the clock counts.
+/// The first orders are not measured.
 const WARM_UP: usize = 200;
 
 type Stored = Arc<Mutex<HashMap<MessageId, Instant>>>;
@@ -49,14 +49,14 @@ pub(crate) async fn run() -> Result<(), Failure> {
         stored.get(id).map(|stored| stored.saturating_duration_since(*at).as_secs_f64() * 1000.0)
     });
     let latencies = Spread::of(latencies);
-    println!("commit to stored at {} orders/s, {ORDERS} orders:", 1000 / PACE.as_millis());
+    println!("from commit to acknowledgement at {} orders/s, {ORDERS} orders:", 1000 / PACE.as_millis());
     for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)] {
         println!("  {name} {:>7.2} ms", latencies.quantile(share));
     }
     Ok(())
 }
 
-/// Notes when each message was acknowledged.
+/// A destination that records the time of each acknowledgement.
 struct Timed {
     nats: Nats,
     stored: Stored,

@@ -1,6 +1,8 @@
-//! Reading the log where naive readers crawl: a late committer behind a million rows, and an idle look while
-//! somebody's bulk transaction is open.
-use crate::{Failure, orders, spread::Spread};
+//! Reads of the log that are slow with naive statements.
+//!
+//! One reads a late commit behind a million rows. The other looks for new messages while a bulk transaction
+//! is open.
+use crate::{failure::Failure, orders, spread::Spread};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 use std::time::{Duration, Instant};
 use twinbox::{Store, log::plans};
@@ -26,12 +28,12 @@ async fn late_committer() -> Result<(), Failure> {
     let (floor, ceiling): (i64, i64) =
         sqlx::query_as(AssertSqlSafe(plans::bounds(&store))).bind(p).bind(w).fetch_one(store.pool()).await?;
     let conn = &mut *store.pool().acquire().await?;
-    // Of no run of the server: the work is the same.
+    // The last parameter names no server run. The work is the same.
     let binds = [0, p, w, floor, ceiling, 500, 0];
     let times = time(conn, &plans::page(&store), &binds).await?;
-    println!("a page with a late committer behind {ROWS} rows: {times:.2} ms");
+    println!("a page with a late commit behind {ROWS} rows:    {times:.2} ms");
     let times = time(conn, &plans::bounds(&store), &[p, w]).await?;
-    println!("the bounds of its window:                        {times:.2} ms");
+    println!("the bounds of its window:                       {times:.2} ms");
     Ok(())
 }
 
@@ -40,7 +42,7 @@ async fn open_bulk_transaction() -> Result<(), Failure> {
     orders::fill(&store, 100).await?;
     let mut tx = store.begin().await?;
     sqlx::raw_sql(AssertSqlSafe(bulk(ROWS))).execute(&mut *tx).await?;
-    // The ticks that are made once a second.
+    // Readers make a tick once a second.
     for _ in 0..3 {
         newest(&store).await?;
         tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -48,15 +50,16 @@ async fn open_bulk_transaction() -> Result<(), Failure> {
     newest(&store).await?;
     let conn = &mut *store.pool().acquire().await?;
     let times = time(conn, &plans::newest(&store), &[]).await?;
-    println!("an idle look during a bulk transaction of {ROWS}: {times:.2} ms");
+    println!("an idle look during a bulk transaction of {ROWS} rows: {times:.2} ms");
     Ok(tx.rollback().await?)
 }
 
-/// A statement that publishes that many messages of about 0.5 KB.
+/// Returns a statement that publishes `rows` messages of about 0.5 KB.
 pub(crate) fn bulk(rows: u32) -> String {
     format!(
         "INSERT INTO twinbox.outbox (type, key, payload)
-        SELECT '{}', 'o-' || n % 5000, convert_to(repeat('x', 450), 'UTF8') FROM generate_series(1, {rows}) n",
+        SELECT '{}', 'o-' || n % 5000, convert_to(repeat('x', 450), 'UTF8')
+        FROM generate_series(1, {rows}) n",
         orders::TYPE
     )
 }
@@ -65,7 +68,7 @@ async fn newest(store: &Store<Postgres>) -> Result<i64, Failure> {
     Ok(sqlx::query_scalar(AssertSqlSafe(plans::newest(store))).fetch_one(store.pool()).await?)
 }
 
-/// Milliseconds that the statement takes, rows included.
+/// Returns the milliseconds of each run of the statement, with fetching the rows.
 async fn time(conn: &mut PgConnection, statement: &str, binds: &[i64]) -> Result<Spread, Failure> {
     let mut times = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {

@@ -1,7 +1,9 @@
-//! Measurements, each as a ratio to a raw limit in the same run or as plain times. `cargo xtask bench NAME`
-//! brings the servers up and runs one of them.
+//! Benchmarks. Each prints a ratio to a raw limit of the same run, or times.
+//!
+//! `cargo xtask bench NAME` starts the servers and runs one benchmark.
 mod backlog;
 mod consumer;
+mod failure;
 mod http;
 mod latency;
 mod log;
@@ -13,13 +15,12 @@ mod relay;
 mod spread;
 mod three;
 
+use failure::Failure;
 use tokio::runtime::Builder;
 
-/// As in the program `twinbox-relay`, for the raw limit and for what is held against it.
+/// The allocator of the program `twinbox-relay`, for the measured code and for the raw limit.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let name = std::env::args().nth(1).unwrap_or_default();
@@ -39,12 +40,12 @@ fn main() -> Result<(), Failure> {
         "parked" => on(2, parked::run()),
         _ => {
             let known = "relay, relay-backlog, relay-three, consumer, http, latency, log, ops, parked";
-            Err(format!("no benchmark is called {name:?}: {known}").into())
+            Err(format!("unknown benchmark {name:?}, use one of: {known}").into())
         }
     }
 }
 
-/// With as many threads as the program has for so many destinations.
+/// Runs a benchmark on as many threads as `twinbox-relay` has for this number of destinations.
 fn on(destinations: usize, bench: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let threads = destinations.min(std::thread::available_parallelism()?.get());
     Builder::new_multi_thread().worker_threads(threads).enable_all().build()?.block_on(bench)

@@ -1,5 +1,5 @@
-//! Streams, and the raw limit: ordered sends, acknowledgements awaited together.
-use crate::{Failure, orders};
+//! JetStream streams, and the raw limit: ordered sends whose acknowledgements are awaited together.
+use crate::{failure::Failure, orders};
 use async_nats::{
     HeaderMap,
     jetstream::{self, Context, context::PublishAckFuture, stream},
@@ -16,7 +16,7 @@ use twinbox::{
 use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
 
-/// Messages without an acknowledgement, raw and relayed.
+/// The most messages that wait for an acknowledgement, for the raw client and for the relay.
 pub(crate) const IN_FLIGHT: usize = 2000;
 
 pub(crate) struct Server {
@@ -35,7 +35,7 @@ impl Server {
         &self.url
     }
 
-    /// A destination with a fresh stream of its own name, which is reached through `url`.
+    /// Creates a stream `name` and returns a destination that reaches it through `url`.
     pub(crate) async fn named(&self, url: &str, name: &str) -> Result<Nats, Failure> {
         let _ = self.jetstream.delete_stream(name).await;
         let options = |url: &str| NatsOptions::new(url).id(name).stream(name).prefix(name);
@@ -47,7 +47,7 @@ impl Server {
         let _ = self.jetstream.delete_stream(name).await;
     }
 
-    /// A fresh stream and its destination; the stream of the last run is deleted.
+    /// Deletes the stream of the last run. Creates a stream and returns its destination.
     pub(crate) async fn destination(&self, run: usize) -> Result<Nats, Failure> {
         self.delete().await;
         let options = NatsOptions::new(&self.url).id(format!("bench-{run}")).stream("BENCH").prefix("bench");
@@ -64,7 +64,7 @@ impl Server {
         let _ = self.jetstream.delete_stream("BENCH").await;
     }
 
-    /// Waits until the stream holds `count` messages.
+    /// Waits until the stream has `count` messages.
     pub(crate) async fn holds(&self, count: usize) -> Result<(), Failure> {
         let mut stream = self.jetstream.get_stream("BENCH").await?;
         while stream.info().await?.state.messages < count as u64 {
@@ -73,8 +73,10 @@ impl Server {
         Ok(())
     }
 
-    /// Messages per second that the bare client publishes to a fresh stream, which is like that of a relay. The wire
-    /// carries the same bytes, but for the numbers in them.
+    /// Publishes `count` messages with the bare client to a new stream, as a relay does. Returns messages per
+    /// second.
+    ///
+    /// The client sends the same bytes as a relay, except for the ids and sequence numbers.
     pub(crate) async fn raw(&self, count: usize) -> Result<f64, Failure> {
         self.destination(0).await?;
         let messages: Vec<_> = (0..count).map(|n| (Uuid::now_v7(), orders::payload(n))).collect();
@@ -108,7 +110,7 @@ impl Server {
         Ok(count as f64 / started.elapsed().as_secs_f64())
     }
 
-    /// Bytes of the stream for each of `count` messages.
+    /// Returns the bytes of the stream per message.
     pub(crate) async fn bytes_each(&self, count: usize) -> Result<f64, Failure> {
         Ok(self.stream().await?.info().await?.state.bytes as f64 / count as f64)
     }

@@ -1,6 +1,7 @@
-//! The operator's tool on a log of a million messages, as times of the whole program, beside what it takes to read every
-//! row once.
-use crate::{Failure, log::bulk, spread::Spread};
+//! The operator's tool on a log of a million messages: the time from the start of the program to its end.
+//!
+//! For comparison, the first line is the time to read every row once.
+use crate::{failure::Failure, log::bulk, spread::Spread};
 use sqlx::{AssertSqlSafe, Sqlite};
 use std::{
     process::Stdio,
@@ -9,7 +10,7 @@ use std::{
 use tokio::process::Command;
 use twinbox::{
     Dialect, Manifest, Store,
-    log::{Reader, ReaderOptions, Start},
+    log::{Reader, ReaderOptions, StartPosition},
 };
 use twinbox_testkit::database;
 use uuid::Uuid;
@@ -38,21 +39,24 @@ pub(crate) async fn run() -> Result<(), Failure> {
 }
 
 async fn measure<DB: Dialect>(store: &Store<DB>, url: String, raw: &'static str) -> Result<(), Failure> {
-    let (now, beginning) = (ReaderOptions::new().start(Start::Now), ReaderOptions::new());
+    let (now, beginning) = (ReaderOptions::new().start(StartPosition::Now), ReaderOptions::new());
     for (name, options) in [("nats", now), ("late", beginning)] {
         let reader = Reader::open(store, name, Uuid::now_v7(), options).await?;
-        reader.ok_or("somebody has the lease")?.close().await?;
+        reader.ok_or("another process has the lease")?.close().await?;
     }
-    let plan = ["replay", "resend", "plan", "--to", "nats"];
+    let plan = ["replays", "plan", "resend", "--to", "nats"];
     let manifest = tempfile::NamedTempFile::new()?;
     std::fs::write(manifest.path(), Manifest::new([]).to_json())?;
     let manifest = manifest.path().to_str().ok_or("the path of the manifest is no text")?;
     let commands: [(&str, Vec<&str>); 5] = [
-        ("replay resend plan, everything", plan.to_vec()),
-        ("replay resend plan, --since 10s", [&plan[..], &["--since", "10s"]].concat()),
-        ("replay resend plan, --key o-7", [&plan[..], &["--key", "o-7"]].concat()),
+        ("replays plan resend, everything", plan.to_vec()),
+        ("replays plan resend, --since 10s", [&plan[..], &["--since", "10s"]].concat()),
+        ("replays plan resend, --key o-7", [&plan[..], &["--key", "o-7"]].concat()),
         ("status, a destination a million behind", vec!["status", "--max-unowned", "1h", "--max-age", "1h"]),
-        ("check, a destination a million behind", vec!["check", manifest, "--since", "1s"]),
+        (
+            "schemas check, a destination a million behind",
+            vec!["schemas", "check", manifest, "--since", "1s"],
+        ),
     ];
     let mut times = vec![Vec::new(); commands.len() + 1];
     for _ in 0..RUNS {
@@ -73,7 +77,7 @@ async fn measure<DB: Dialect>(store: &Store<DB>, url: String, raw: &'static str)
     Ok(())
 }
 
-/// From starting the program to its end.
+/// Runs the program. Returns the time from its start to its end.
 async fn timed(url: &str, arguments: &[&str]) -> Result<Duration, Failure> {
     let program = std::env::current_exe()?.with_file_name("twinbox");
     let started = Instant::now();

@@ -1,5 +1,5 @@
-//! Messages of about 0.5 KB.
-use crate::Failure;
+//! The messages of the benchmarks, of about 0.5 KB.
+use crate::failure::Failure;
 use serde_json::json;
 use sqlx::Postgres;
 use twinbox::{Draft, Store};
@@ -9,7 +9,7 @@ use uuid::Uuid;
 pub(crate) const TYPE: &str = "orders.placed";
 /// The trace context of every message.
 pub(crate) const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-/// Keys that the messages are spread over.
+/// The number of different keys.
 const KEYS: usize = 5000;
 
 pub(crate) fn key(n: usize) -> String {
@@ -28,9 +28,9 @@ pub(crate) fn draft(n: usize) -> Draft {
     Draft::raw(TYPE, 1, payload(n)).key(key(n)).traceparent(TRACEPARENT)
 }
 
-/// Publishes `count` messages and brings the planner's statistics up to date.
+/// Publishes `count` messages and updates the statistics of the planner.
 pub(crate) async fn fill(store: &Store<Postgres>, count: usize) -> Result<(), Failure> {
-    for page in (0..count).collect::<Vec<_>>().chunks(twinbox::PUBLISH_ALL_MAX) {
+    for page in (0..count).collect::<Vec<_>>().chunks(twinbox::limits::PUBLISH_ALL_MAX) {
         let mut tx = store.begin().await?;
         store.outbox().publish_all(&mut tx, page.iter().copied().map(draft).collect()).await?;
         tx.commit().await?;

@@ -1,6 +1,8 @@
-//! Ten thousand parked messages of one key: how long a look takes, and how fast the key drains beside others,
-//! on the relay and on a consumer that keeps the order of keys.
-use crate::{Failure, nats::Server};
+//! Ten thousand parked messages of one key: the time of one look at them, and the rate at which the key
+//! drains.
+//!
+//! Measured on the relay and on a consumer that keeps the order of keys, while messages of other keys arrive.
+use crate::{failure::Failure, nats::Server};
 use sqlx::{AssertSqlSafe, Postgres};
 use std::{
     sync::{
@@ -10,15 +12,17 @@ use std::{
     time::{Duration, Instant},
 };
 use twinbox::{
-    CancellationToken, Consumer, Delivery, Event, HandlerResult, Order, Policy, Store, Tx, handler_fn,
-    log::{Start, plans},
+    CancellationToken, Consumer, Delivery, Event, HandlerResult, Policy, Store, Tx,
+    consumer::Order,
+    handler_fn,
+    log::{StartPosition, plans},
     nats::{Nats, NatsOptions, StreamOptions},
     relay::{Relay, RelayOptions},
 };
 use twinbox_testkit::database;
 
 const PARKED: i64 = 10_000;
-/// Messages of other keys that come meanwhile.
+/// Messages of other keys that are published meanwhile.
 const OTHERS: i64 = 5_000;
 const LOOKS: u32 = 50;
 
@@ -42,17 +46,18 @@ async fn relay(server: &Server) -> Result<(), Failure> {
         "INSERT INTO twinbox.outbox (key, type, payload) SELECT 'hot', {ROW} FROM generate_series(1, $1) n"
     );
     sqlx::query(AssertSqlSafe(log)).bind(PARKED).execute(store.pool()).await?;
-    let parked = "INSERT INTO twinbox.parked (destination, position, key, type, state, holds, attempts, \
+    let parked = "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, \
+                  attempts, \
         next_attempt_at, first_error, last_error) \
         SELECT 'parked', position, key, type, 'waiting', true, 0, now(), '', '' FROM twinbox.outbox";
     sqlx::query(parked).execute(store.pool()).await?;
-    sqlx::raw_sql("ANALYZE twinbox.parked").execute(store.pool()).await?;
+    sqlx::raw_sql("ANALYZE twinbox.parked_messages").execute(store.pool()).await?;
     println!("relay, {PARKED} parked of one key");
     println!("  a look          {:.2} ms", look(&store, &plans::parked_heads(&store), "parked", None).await?);
     let nats = server.named(server.url(), "parked").await?;
     let stop = CancellationToken::new();
-    // Only what is parked, and what comes from now on.
-    let relay = Relay::with_options(store.clone(), nats, RelayOptions::new().start(Start::Now));
+    // The relay reads only parked messages, and messages that are published from now on.
+    let relay = Relay::with_options(store.clone(), nats, RelayOptions::new().start(StartPosition::Now));
     let counters = relay.counters();
     let running = tokio::spawn(relay.run(stop.clone()));
     let others = format!(
@@ -64,12 +69,15 @@ async fn relay(server: &Server) -> Result<(), Failure> {
     }
     let started = Instant::now();
     sqlx::query(AssertSqlSafe(others)).bind(OTHERS).execute(store.pool()).await?;
-    drained(&store, "SELECT count(*) FROM twinbox.parked").await?;
+    drained(&store, "SELECT count(*) FROM twinbox.parked_messages").await?;
     println!("  the key drains  {:.0}/s", PARKED as f64 / started.elapsed().as_secs_f64());
     while counters.published() < (PARKED + OTHERS).unsigned_abs() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    println!("  all             {:.2} s, {OTHERS} of other keys with it", started.elapsed().as_secs_f64());
+    println!(
+        "  all             {:.2} s, with {OTHERS} messages of other keys",
+        started.elapsed().as_secs_f64()
+    );
     stop.cancel();
     running.await??;
     server.delete_named("parked").await;
@@ -121,7 +129,7 @@ async fn consumer(server: &Server) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Milliseconds that the statement takes which looks at all keys.
+/// Returns the milliseconds of the statement that looks at the parked messages of all keys.
 async fn look(
     store: &Store<Postgres>,
     sql: &str,

@@ -1,6 +1,6 @@
-//! A backlog to JetStream, as a ratio to the bare client.
+//! A relay that sends a backlog to JetStream, as a ratio to the bare client.
 use crate::{
-    Failure,
+    failure::Failure,
     nats::{IN_FLIGHT, Server},
     orders,
     spread::Spread,
@@ -30,7 +30,8 @@ pub(crate) async fn run() -> Result<(), Failure> {
         let (stop, counters) = (CancellationToken::new(), relay.counters());
         let started = Instant::now();
         let running = tokio::spawn(relay.run(stop.clone()));
-        // Until the last acknowledgement, as for the raw limit. Asking the server meanwhile would cost it time.
+        // Until the last acknowledgement, as for the raw limit. Asking the server meanwhile would slow it
+        // down.
         while counters.published() < BACKLOG as u64 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -38,7 +39,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
         server.holds(BACKLOG).await?;
         let bytes = server.bytes_each(BACKLOG).await?;
         if (bytes - raw_bytes).abs() > raw_bytes / 100.0 {
-            return Err(format!("a message takes {bytes:.0} bytes, the raw one {raw_bytes:.0}").into());
+            return Err(format!("a relayed message has {bytes:.0} bytes, a raw one {raw_bytes:.0}").into());
         }
         stop.cancel();
         running.await??;

@@ -1,4 +1,4 @@
-//! Medians and their spread.
+//! The median, the minimum and the maximum of several runs.
 use std::fmt;
 
 pub(crate) struct Spread(Vec<f64>);
@@ -10,7 +10,7 @@ impl Spread {
         Self(values)
     }
 
-    /// The value below which that share of the values lies.
+    /// Returns the value below which this share of the values lies.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let at = (self.0.len() as f64 * share) as usize;
         self.0.get(at.min(self.0.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
@@ -21,7 +21,7 @@ impl Spread {
     }
 }
 
-/// The median, and the smallest and the largest value.
+/// Prints the median, and the smallest and the largest value.
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(2);

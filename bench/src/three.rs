@@ -1,9 +1,11 @@
-//! One of three destinations is down: what the other two notice, and how the third comes back.
-use crate::{Failure, nats::Server, orders, spread::Spread};
+//! Three destinations, of which one is down: the rate of the other two, and the time until the third has
+//! caught up.
+use crate::{failure::Failure, nats::Server, orders, spread::Spread};
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use twinbox::{
     CancellationToken, Store,
+    ops::Ops,
     relay::{Counters, Relay},
 };
 use twinbox_testkit::{database, proxy::Proxy};
@@ -12,15 +14,16 @@ const NAMES: [&str; 3] = ["bench_one", "bench_two", "bench_three"];
 const DOWN_SECONDS: u64 = 60;
 const BEFORE: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(25);
-/// Messages of one commit, one commit a tick: 3,000 a second.
+/// Messages of one commit. With one commit a tick this is 3,000 messages a second.
 const COMMIT: usize = 75;
 
-/// What became of one stretch of time.
+/// The measurements of one stretch of time.
 struct Stretch {
-    /// Messages a second, of the publisher and of the first two destinations.
+    /// Messages a second of the publisher.
     published: f64,
+    /// Messages a second of the first two destinations.
     relayed: [f64; 2],
-    /// How many messages the slower of the two was behind, at each commit.
+    /// The messages by which the slower of the two was behind, at each commit.
     behind: Spread,
 }
 
@@ -30,7 +33,7 @@ struct Rig<DB: twinbox::Dialect> {
     published: usize,
 }
 
-/// The seconds for which the third is down may be given.
+/// An argument of the program sets the seconds for which the third destination is down.
 pub(crate) async fn run() -> Result<(), Failure> {
     let seconds = std::env::args().nth(2).map_or(Ok(DOWN_SECONDS), |text| text.parse())?;
     let server = Server::connect().await?;
@@ -55,7 +58,10 @@ pub(crate) async fn run() -> Result<(), Failure> {
     print("down", &down);
     let third = &rig.counters[2];
     let behind = rig.published as u64 - third.published();
-    println!("  the third got {} meanwhile and is {behind} behind", third.published() - third_before);
+    println!(
+        "  the third relayed {} messages meanwhile and is {behind} behind",
+        third.published() - third_before
+    );
     for (name, (down, before)) in NAMES.iter().zip(down.relayed.iter().zip(before.relayed)) {
         println!("  ratio of {name}  {:.2}", down / before);
     }
@@ -72,7 +78,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
         third.refused(),
         third.parked(),
         third.dead(),
-        store.parked(NAMES[2], 10).await?.len()
+        Ops::new(&store).parked_messages(NAMES[2], 10).await?.len()
     );
     stop.cancel();
     for relay in running {
@@ -87,7 +93,8 @@ pub(crate) async fn run() -> Result<(), Failure> {
 fn print(name: &str, stretch: &Stretch) {
     let Stretch { published, relayed: [one, two], behind } = stretch;
     println!(
-        "  {name:<6} published {published:.0}/s, relayed {one:.0}/s and {two:.0}/s, behind p50 {:.0}, p99 {:.0}, max {:.0}",
+        "  {name:<6} published {published:.0}/s, relayed {one:.0}/s and {two:.0}/s, \
+         behind p50 {:.0}, p99 {:.0}, max {:.0}",
         behind.median(),
         behind.quantile(0.99),
         behind.quantile(1.0)

@@ -4,13 +4,13 @@
 const { readFileSync } = require("node:fs");
 const { Client } = require("pg");
 
-// README: this function
+// docs: this function
 async function publish(client, type, key, payload) {
   const { rows } = await client.query("SELECT twinbox.publish($1, $2, $3) AS id", [type, key, payload]);
   return rows[0].id;
 }
 
-// README: end
+// docs: end
 async function main() {
   const client = new Client({ connectionString: process.argv[2] });
   await client.connect();

@@ -9,13 +9,13 @@ import sys
 import psycopg
 
 
-# README: this function
+# docs: this function
 def publish(connection, event_type, key, payload):
     row = connection.execute("SELECT twinbox.publish(%s, %s, %s)", (event_type, key, payload)).fetchone()
     return row[0]
 
 
-# README: end
+# docs: end
 with psycopg.connect(sys.argv[1]) as connection:
     for payload in json.load(sys.stdin):
         print(publish(connection, "orders.placed", "order-7", payload))

@@ -9,7 +9,7 @@ import sys
 import uuid
 
 
-# README: this function
+# docs: this function
 def publish(connection, event_type, key, payload):
     event_id = str(uuid.uuid4())
     connection.execute(
@@ -19,7 +19,7 @@ def publish(connection, event_type, key, payload):
     return event_id
 
 
-# README: end
+# docs: end
 with sqlite3.connect(sys.argv[1]) as connection:
     for payload in json.load(sys.stdin):
         print(publish(connection, "orders.placed", "order-7", payload))

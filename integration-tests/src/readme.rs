@@ -1,3 +1,13 @@
+//! The Rust blocks of the documents, compiled as doctests.
+
 #[doc = include_str!("../../README.md")]
 #[cfg(doctest)]
 struct Readme;
+
+#[doc = include_str!("../../docs/src/handlers.md")]
+#[cfg(doctest)]
+struct Handlers;
+
+#[doc = include_str!("../../docs/src/http.md")]
+#[cfg(doctest)]
+struct Http;

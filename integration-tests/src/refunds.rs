@@ -18,12 +18,12 @@ use std::{
 };
 use tokio::sync::Semaphore;
 use twinbox::{
-    Dialect, Event, Insert, Tx,
+    Dialect, Event, Tx,
     http::{
-        Disposition, Fault, IdemLease, IdemTx, Idempotency, ResultRef,
+        Decision, IdemLease, IdemTx, Idempotency, ResultRef, ServerError,
         webhook::{Inbound, Scheme, Secret, Verifier},
     },
-    insert_or_existing,
+    transition::{RowInsert, insert_or_existing},
 };
 use twinbox_core::crash;
 
@@ -109,8 +109,8 @@ pub struct RefundMade {
 pub const TABLES: &str = "CREATE TABLE refunds (id TEXT PRIMARY KEY, amount BIGINT NOT NULL);
     CREATE TABLE ledger (refund TEXT NOT NULL, amount BIGINT NOT NULL);";
 
-/// `POST /refunds` writes with the key, as does `POST /charges/{id}/refunds`; `POST /unused` writes nothing with it.
-/// `GET /refunds` counts.
+/// `POST /refunds` writes with the key, as does `POST /charges/{id}/refunds`; `POST /unused` writes nothing
+/// with it. `GET /refunds` counts.
 pub fn router<DB: Dialect>(layer: Idempotency<DB>, shop: Arc<Shop>) -> Router {
     let both = || post(refund::<DB>).layer(layer.clone());
     Router::new()
@@ -134,7 +134,7 @@ pub fn leased_router<DB: Dialect>(layer: Idempotency<DB>, shop: Arc<Shop>) -> Ro
 pub fn ping<DB: Dialect>(store: twinbox::Store<DB>) -> Router {
     Router::new().route(
         "/ping",
-        get(async move || -> Result<&'static str, Fault> {
+        get(async move || -> Result<&'static str, ServerError> {
             let mut conn = store.pool().acquire().await?;
             sqlx::raw_sql(AssertSqlSafe("SELECT 1")).execute(&mut *conn).await?;
             Ok("pong")
@@ -147,7 +147,7 @@ pub const HOOK_SECRET: [u8; 32] = [7; 32];
 
 /// `POST /hooks` refunds what it is told by a webhook.
 pub fn hooks<DB: Dialect>(store: twinbox::Store<DB>) -> Router {
-    let secret = Secret::bytes(HOOK_SECRET).expect("it is long enough");
+    let secret = Secret::from_bytes(HOOK_SECRET).expect("it is long enough");
     let layer = Inbound::new(store, "tests", "hooks", Verifier::new(Scheme::Standard, [secret]));
     Router::new().route("/hooks", post(hook::<DB>).layer(layer)).with_state(Arc::new(Shop::default()))
 }
@@ -156,7 +156,7 @@ async fn hook<DB: Dialect>(
     State(shop): State<Arc<Shop>>,
     mut idem: IdemTx<DB>,
     Json(asked): Json<Asked>,
-) -> Result<(), Fault> {
+) -> Result<(), ServerError> {
     write(&mut idem.tx(), &asked, &shop).await
 }
 
@@ -164,7 +164,7 @@ async fn refund<DB: Dialect>(
     State(shop): State<Arc<Shop>>,
     mut idem: IdemTx<DB>,
     Json(asked): Json<Asked>,
-) -> Result<Response, Fault> {
+) -> Result<Response, ServerError> {
     write(&mut idem.tx(), &asked, &shop).await?;
     if asked.does == Does::Waits {
         wait(&shop).await;
@@ -176,7 +176,7 @@ async fn leased_refund<DB: Dialect>(
     State(shop): State<Arc<Shop>>,
     mut lease: IdemLease<DB>,
     Json(asked): Json<Asked>,
-) -> Result<Response, Fault> {
+) -> Result<Response, ServerError> {
     if lease.recovery_point().is_none() {
         shop.calls.fetch_add(1, SeqCst);
         crash::point("test.after_call");
@@ -196,7 +196,7 @@ async fn wait(shop: &Shop) {
     shop.may_go_on.acquire().await.expect("nobody closes it").forget();
 }
 
-async fn write<DB: Dialect>(tx: &mut Tx<'_, DB>, asked: &Asked, shop: &Shop) -> Result<(), Fault> {
+async fn write<DB: Dialect>(tx: &mut Tx<'_, DB>, asked: &Asked, shop: &Shop) -> Result<(), ServerError> {
     shop.ran.fetch_add(1, SeqCst);
     let id = tx.message_id().to_string();
     let insert = sqlx::query("INSERT INTO refunds (id, amount) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING");
@@ -206,7 +206,7 @@ async fn write<DB: Dialect>(tx: &mut Tx<'_, DB>, asked: &Asked, shop: &Shop) -> 
     if asked.does == Does::Works {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    if made == Insert::Inserted {
+    if made == RowInsert::Inserted {
         sqlx::query::<DB>("INSERT INTO ledger (refund, amount) VALUES ($1, $2)")
             .bind(id.clone())
             .bind(asked.amount)
@@ -218,14 +218,14 @@ async fn write<DB: Dialect>(tx: &mut Tx<'_, DB>, asked: &Asked, shop: &Shop) -> 
     Ok(())
 }
 
-async fn end<DB: Dialect>(mut idem: IdemTx<DB>, asked: &Asked, shop: &Shop) -> Result<Response, Fault> {
+async fn end<DB: Dialect>(mut idem: IdemTx<DB>, asked: &Asked, shop: &Shop) -> Result<Response, ServerError> {
     let id = idem.tx().message_id().to_string();
     let made = serde_json::json!({ "id": id, "amount": asked.amount });
     let much = || Json(vec!["refund"; 20_000]);
     Ok(match asked.does {
         Does::PanicsFirst if shop.ran.load(SeqCst) == 1 => panic!("it panics"),
         Does::LosesTheDatabase if !shop.has_funds.load(SeqCst) => {
-            return Err(Fault::from(sqlx::Error::PoolTimedOut));
+            return Err(ServerError::from(sqlx::Error::PoolTimedOut));
         }
         Does::Answers | Does::Waits | Does::Works | Does::PanicsFirst | Does::LosesTheDatabase => {
             (StatusCode::CREATED, [("location", format!("/refunds/{id}"))], Json(made)).into_response()
@@ -233,10 +233,10 @@ async fn end<DB: Dialect>(mut idem: IdemTx<DB>, asked: &Asked, shop: &Shop) -> R
         Does::Declines if shop.has_funds.load(SeqCst) => (StatusCode::CREATED, Json(made)).into_response(),
         Does::Declines => (StatusCode::PAYMENT_REQUIRED, "no funds").into_response(),
         Does::DeclinesForGood => {
-            (StatusCode::PAYMENT_REQUIRED, Disposition::RejectKeep, "never").into_response()
+            (StatusCode::PAYMENT_REQUIRED, Decision::RejectAndStore, "never").into_response()
         }
         Does::Fails if shop.has_funds.load(SeqCst) => (StatusCode::CREATED, Json(made)).into_response(),
-        Does::Fails => return Err(Fault::from("it does not work")),
+        Does::Fails => return Err(ServerError::from("it does not work")),
         Does::Panics if shop.has_funds.load(SeqCst) => (StatusCode::CREATED, Json(made)).into_response(),
         Does::Panics => panic!("it panics"),
         Does::AnswersMuch => {

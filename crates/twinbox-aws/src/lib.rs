@@ -1,8 +1,9 @@
-//! Amazon EventBridge as a destination for Twinbox, and SQS behind it as a source.
+//! Amazon EventBridge as a destination for Twinbox, and SQS queues behind it as a source.
 //!
-//! [`EventBridge`] is a [`Destination`](twinbox_core::Destination) for a relay: one classic event bus. [`Sqs`] is a
-//! [`Transport`](twinbox_core::Transport) for consumers: a queue for each. Neither does I/O by itself; every publisher
-//! and every subscription has a client, and so connections, of its own.
+//! [`EventBridge`] is a [`Destination`](twinbox_core::Destination) for relays: one classic event bus. [`Sqs`]
+//! is a [`Transport`](twinbox_core::Transport) for consumers, with one queue for each consumer. Both hold
+//! options and no connection: each publisher and each subscription has its own client with its own
+//! connections.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), twinbox_aws::Error> {
@@ -18,62 +19,68 @@
 //! # }
 //! ```
 //!
-//! # On the wire
+//! # Wire format
 //!
-//! - `Source` is the message's source, `DetailType` its type, `Time` its time: what rules match on.
-//! - `Detail` is a CloudEvent in JSON, structured mode. A payload whose content type is JSON is `data` as it
-//!   was written, byte for byte; any other is `data_base64`; an empty one is left out. The names of all
-//!   attributes are those of [`Message::attributes`](twinbox_core::Message::attributes), their values texts.
-//! - Headers of the application's own, and those that say how a payload was encoded, are the extension `twinboxheaders`: a text that holds a JSON list of
-//!   `[name, value]` pairs, because a CloudEvents attribute may neither be an object nor have a name with
-//!   `-`, `_` or capitals.
-//! - One event may have 1 MiB less 4 KiB. The longest message that the outbox takes fits if its payload is
-//!   JSON; as base64, which is a third longer, 760 KiB of payload do. What does not fit is refused for good.
-//! - `TraceHeader` is the trace of the producer in X-Ray's form, if it has one. `traceparent` travels too.
+//! - `Source` is the message's source, `DetailType` its type, `Time` its time. Rules match on these.
+//! - `Detail` is a CloudEvent in JSON, structured mode. A payload with a JSON content type becomes `data`,
+//!   byte for byte. Any other payload becomes `data_base64`. An empty payload is left out. The attributes
+//!   have the names of [`Message::attributes`](twinbox_core::Message::attributes); their values are strings.
+//! - The extension `twinboxheaders` holds the application's own headers, and the headers that tell how a
+//!   payload was encoded. It is a string with a JSON list of `[name, value]` pairs: a CloudEvents attribute
+//!   can be no object, and its name can have no `-`, no `_` and no capital letter.
+//! - The limit for one event is 1 MiB less 4 KiB. The longest message of the outbox fits if its payload is
+//!   JSON. Base64 is a third longer, so of other payloads 760 KiB fit. A message beyond the limit is refused
+//!   for good.
+//! - `TraceHeader` is the producer's trace in X-Ray's form, if the message has a trace. `traceparent` travels
+//!   too.
 //!
-//! # What EventBridge promises
+//! # Guarantees of EventBridge
 //!
-//! At least once and **in no order**, even of one key: consumers compare `sequence`. An event that was
-//! published twice has two EventBridge ids; consumers go by the CloudEvents id, as the inbox does.
+//! EventBridge delivers at least once and **in no order**, not even within a key; consumers compare
+//! `sequence`. An event that was published twice has two EventBridge ids. Consumers identify it by its
+//! CloudEvents id, as the inbox does.
 //!
-//! An acknowledged event is with EventBridge, not with a consumer. Without a dead-letter queue on each target
-//! of each rule EventBridge drops what it cannot deliver within a day, and without a matching rule it drops
-//! everything at once, both without a word.
+//! An acknowledgement comes from EventBridge, not from a consumer. EventBridge silently drops an event
+//! without a matching rule at once. It silently drops an event that it cannot deliver within a day, unless
+//! the target of the rule has a dead-letter queue.
 //!
-//! How many events a second an account may publish depends on the region, and is shared by all its programs.
-//! A publisher sends up to 32 requests at a time; what it could not send within the publish time-out, and what
-//! EventBridge throttles, fails as throttled. A relay should have no more messages in flight than the bus
-//! takes in that time.
+//! The number of events a second that an account may publish depends on the region, and all programs of the
+//! account share it. A publisher sends up to 32 requests at a time. Messages that EventBridge throttles, and
+//! messages that could not be sent within the publish time-out, fail as throttled. Limit a relay's messages
+//! in flight to the number that the bus accepts in that time.
 //!
-//! **An event for a bus that does not exist is acknowledged and dropped.** The publisher therefore asks for
-//! the bus when it connects and again every [`describe_interval`](EventBridgeOptions::describe_interval).
-//! What was sent between the deletion of a bus and the next look is lost; resend that range of the log.
+//! **EventBridge acknowledges and drops an event for a bus that does not exist.** The publisher therefore
+//! checks the bus when it connects and again every
+//! [`describe_interval`](EventBridgeOptions::describe_interval). Events between the deletion of a bus and the
+//! next check are lost; resend that range of the log.
 //!
 //! # Queues
 //!
-//! A rule sends events to the queue of a consumer, with all that EventBridge wraps around them, or with the input path
-//! `$.detail` the CloudEvent alone; both are read. An event that no Twinbox published has its envelope's `id`, `source`,
-//! `detail-type` and `time`, and its `detail` as payload; the `detail-type` has to be words joined by dots.
+//! A rule sends events to the queue of a consumer, with EventBridge's envelope around them. With the input
+//! path `$.detail` it sends the CloudEvent alone. Both forms are read. An event of another publisher takes
+//! `id`, `source`, `detail-type` and `time` from its envelope, and its `detail` as payload. The `detail-type`
+//! must be words joined by dots.
 //!
-//! Standard queues deliver at least once and in no order, and `order = "key"` is refused. A message of a type without a
-//! handler becomes a dead letter: let the rule match only what is handled. What a handler works on is hidden from others
-//! until it is done, for at most 12 h; a delivery is deleted after the commit, and if that fails it comes again and the
-//! inbox knows it.
+//! Standard queues deliver at least once and in no order; `order = "key"` is refused. A message of a type
+//! without a handler becomes a dead letter, so let the rule match only handled types. A delivery in progress
+//! stays hidden from other processes until it is settled, for at most 12 h. It is deleted after the commit.
+//! If the deletion fails, it is redelivered, and the inbox recognises it as a duplicate.
 //!
-//! Give the queue **no redrive policy**, or one that allows many deliveries: SQS counts deliveries while a database is away
-//! as well, and a consumer keeps its own dead letters. The retention of the queue, at most 14 days, has to be shorter
-//! than that of the inbox.
+//! Give the queue **no redrive policy**, or one that allows many deliveries. SQS also counts deliveries
+//! during an outage of the database, and a consumer keeps its own dead letters. The retention of the queue,
+//! at most 14 days, must be shorter than that of the inbox.
 //!
-//! # Rights
+//! # Permissions
 //!
 //! `events:PutEvents` and `events:DescribeEventBus` on the bus. `sqs:ReceiveMessage`, `sqs:DeleteMessage`,
 //! `sqs:ChangeMessageVisibility` and `sqs:GetQueueAttributes` on the queues.
 
-mod environment;
+mod client_settings;
+mod cloud_event;
 mod error;
 mod eventbridge;
 mod sqs;
 
 pub use error::{Error, ErrorKind};
-pub use eventbridge::{BusFacts, EventBridge, EventBridgeOptions};
+pub use eventbridge::{BusStatus, EventBridge, EventBridgeOptions};
 pub use sqs::{Sqs, SqsOptions};

@@ -1,27 +1,37 @@
-//! What can be asked of the tool.
+//! The commands of the tool.
 use crate::{
-    audit, check, consumers, dead_letters, destinations, doctor,
+    audit::{self, AuditCommand},
+    connection::ConnectionArguments,
+    consumers::{self, ConsumersCommand},
+    dead_letters::{self, DeadLettersCommand},
+    destinations::{self, DestinationsCommand},
+    doctor::{self, DoctorArguments},
     exit::{EXIT_CODES, Exit},
-    grants, keys, message, migrate,
-    output::{Output, OutputArguments},
-    place::Place,
-    replay, status,
+    grants::GrantsCommand,
+    keys::{self, KeysCommand},
+    messages::{self, MessagesCommand},
+    operations::{self, OperationsCommand},
+    output::OutputArguments,
+    replays::{self, ReplaysCommand},
+    schemas::SchemasCommand,
+    session::Session,
+    status::{self, StatusArguments},
 };
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
-use twinbox_sql::{Dialect, Store};
+use twinbox_sql::Dialect;
 
 #[derive(Debug, Parser)]
 #[command(
     name = "twinbox",
     version,
-    about = "Looks after the outbox, the inbox and what lies between them",
+    about = "Operates the outbox, the inbox and everything between them",
     after_help = EXIT_CODES,
     max_term_width = 120
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) connection: ConnectionArguments,
     #[command(flatten)]
     pub(crate) output: OutputArguments,
     #[command(subcommand)]
@@ -30,80 +40,83 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// How destinations, consumers and replays are doing. Ends with 7 if something is wrong.
-    Status(status::StatusArguments),
-    /// Past messages again: to a destination that lost them, or for a consumer to run again.
+    #[command(flatten)]
+    Store(Box<StoreCommand>),
+    /// The tables, and whether a build can read the messages in them.
     #[command(subcommand)]
-    Replay(replay::ReplayCommand),
-    /// What relays and consumers have given up.
+    Schemas(SchemasCommand),
+    /// The rights of database roles.
     #[command(subcommand)]
-    DeadLetters(dead_letters::DeadLettersCommand),
-    /// Where messages are published to.
+    Grants(GrantsCommand),
+    /// The settings of this tool.
     #[command(subcommand)]
-    Destinations(destinations::DestinationsCommand),
-    /// Who handles messages on this database.
-    #[command(subcommand)]
-    Consumers(consumers::ConsumersCommand),
-    /// Idempotency keys of requests.
-    #[command(subcommand)]
-    Keys(keys::KeysCommand),
-    /// One message, and what became of it.
-    #[command(subcommand)]
-    Message(message::MessageCommand),
-    /// Whether everything is set up so that nothing is lost. Ends with 7 if not.
-    Doctor(doctor::DoctorArguments),
-    /// Whether a build can read what waits for it, before it is deployed. Ends with 6 if not.
-    Check(check::CheckArguments),
-    /// What was done with this tool, newest first.
-    Audit(audit::AuditArguments),
-    /// The tables.
-    #[command(subcommand)]
-    Migrate(migrate::MigrateCommand),
-    /// The rights that database roles need.
-    #[command(subcommand)]
-    Grants(grants::GrantsCommand),
-    /// What the tool connects to, and where it has that from. Secrets are masked.
-    Config,
-    /// A script for completions, for a shell.
+    Config(ConfigCommand),
+    /// Print a completion script for a shell.
     Completions {
-        /// Which shell.
+        /// The shell.
         shell: Shell,
     },
-    /// The manual page, as roff.
+    /// Print the manual page, as roff.
     Man,
 }
 
-impl Command {
-    /// Whether it is for a database that is not fit to be worked with.
+/// Commands that work on the tables of a service.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Show destinations, consumers and running replays. Exit code 7 if something is wrong.
+    Status(StatusArguments),
+    /// Check the settings that protect messages from loss. Exit code 7 if one is wrong.
+    Doctor(DoctorArguments),
+    /// Destinations that messages are published to.
+    #[command(subcommand)]
+    Destinations(DestinationsCommand),
+    /// Consumers that handle messages on this database.
+    #[command(subcommand)]
+    Consumers(ConsumersCommand),
+    /// Single messages: their path, and parked ones.
+    #[command(subcommand)]
+    Messages(MessagesCommand),
+    /// Message keys: redact one, or unblock one.
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Messages that a relay or a consumer gave up.
+    #[command(subcommand)]
+    DeadLetters(DeadLettersCommand),
+    /// Past messages again: resend them to a destination, or reprocess them with one consumer.
+    #[command(subcommand)]
+    Replays(ReplaysCommand),
+    /// Idempotent requests that never finished.
+    #[command(subcommand)]
+    Operations(OperationsCommand),
+    /// Changes that operators made with this tool.
+    #[command(subcommand)]
+    Audit(AuditCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print the connection settings and their origin. Secrets are masked.
+    Print,
+}
+
+impl StoreCommand {
+    /// Whether the command is for a database that fails the usual checks.
     pub(crate) fn repairs(&self) -> bool {
-        matches!(self, Self::Destinations(destinations::DestinationsCommand::Rebase { .. }))
+        matches!(self, Self::Destinations(DestinationsCommand::Rebase { .. }))
     }
 
-    /// Where it is done.
-    pub(crate) fn place(&self, place: Place) -> Place {
-        if let Self::Check(arguments) = self { arguments.place(place) } else { place }
-    }
-
-    pub(crate) async fn run<DB: Dialect>(
-        self,
-        store: &Store<DB>,
-        place: &Place,
-        output: &Output,
-    ) -> Result<(), Exit> {
+    pub(crate) async fn run<DB: Dialect>(self, session: &Session<DB>) -> Result<(), Exit> {
         match self {
-            Self::Status(arguments) => status::run(arguments, store, output).await,
-            Self::Replay(command) => replay::run(command, store, place, output).await,
-            Self::DeadLetters(command) => dead_letters::run(command, store, output).await,
-            Self::Destinations(command) => destinations::run(command, store, output).await,
-            Self::Consumers(command) => consumers::run(command, store, output).await,
-            Self::Keys(command) => keys::run(command, store, output).await,
-            Self::Message(command) => message::run(command, store, output).await,
-            Self::Doctor(arguments) => doctor::run(&arguments, store, place, output).await,
-            Self::Check(arguments) => check::run(arguments, store, output).await,
-            Self::Audit(arguments) => audit::run(&arguments, store, output).await,
-            Self::Migrate(_) | Self::Grants(_) | Self::Config | Self::Completions { .. } | Self::Man => {
-                unreachable!("they are done without a store")
-            }
+            Self::Status(arguments) => status::run(&arguments, session).await,
+            Self::Doctor(arguments) => doctor::run(&arguments, session).await,
+            Self::Destinations(command) => destinations::run(command, session).await,
+            Self::Consumers(command) => consumers::run(command, session).await,
+            Self::Messages(command) => messages::run(command, session).await,
+            Self::Keys(command) => keys::run(command, session).await,
+            Self::DeadLetters(command) => dead_letters::run(command, session).await,
+            Self::Replays(command) => replays::run(command, session).await,
+            Self::Operations(command) => operations::run(command, session).await,
+            Self::Audit(command) => audit::run(command, session).await,
         }
     }
 }

@@ -1,394 +1,209 @@
-//! What relays and consumers have given up.
+//! `twinbox dead-letters`.
+mod export;
+mod file;
+mod filter;
+mod import;
+pub(crate) mod row;
+
 use crate::{
-    ask::Change,
+    change::{Change, ChangeArguments, Done, print_done},
     exit::Exit,
-    letters_file,
-    message::payload,
-    output::{Output, brief, counted, note, plain, say},
-    time::{When, resolve},
+    message_text::message_text,
+    output::{counted, note},
+    session::Session,
 };
-use clap::{Args, Subcommand};
-use serde::Serialize;
+use clap::Subcommand;
+use file::Line;
+use filter::FilterArguments;
+use row::{DeadLetterRow, GroupRow};
 use std::{path::PathBuf, time::Duration};
-use twinbox_core::TypePattern;
-use twinbox_sql::{
-    Dialect, Store,
-    letters::{Letter, LetterFilter, LetterGroup, LetterId},
-};
+use twinbox_ops::dead_letters::{DeadLetterFilter, DeadLetterId};
+use twinbox_sql::Dialect;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeadLettersCommand {
-    /// By what they have in common: whose, of which type, with which error.
+    /// List dead letters in groups with a common cause: owner, type and error.
     List {
         #[command(flatten)]
-        which: Which,
-        /// Each of them, oldest first.
+        filter: FilterArguments,
+        /// List each dead letter instead of the groups, oldest first.
         #[arg(long)]
         each: bool,
-        /// How many of each, at most.
+        /// The number of rows.
         #[arg(long, default_value_t = 200, value_name = "NUMBER")]
         limit: usize,
     },
-    /// One of them, whole.
+    /// Show one dead letter with its message.
     Show {
-        /// Which one: `12`, or `nats@345`.
-        id: LetterId,
+        /// Its id: `12`, or `nats@345`.
+        id: DeadLetterId,
     },
-    /// Try them again. They may arrive after later messages of their keys.
+    /// Retry dead letters. They may arrive after later messages of their keys.
     Redrive {
         #[command(flatten)]
-        which: Which,
-        /// How many a second.
+        filter: FilterArguments,
+        /// The number of dead letters a second.
         #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
         rate: Option<u32>,
         #[command(flatten)]
-        change: Change,
+        change: ChangeArguments,
     },
-    /// Delete them. Their messages will never run. Needs --reason.
+    /// Delete dead letters. Their messages never run. Requires --reason.
     Discard {
         #[command(flatten)]
-        which: Which,
+        filter: FilterArguments,
         #[command(flatten)]
-        change: Change,
+        change: ChangeArguments,
     },
-    /// Write them as JSON lines, with their messages, to be read, kept, or mended and imported.
+    /// Write dead letters with their messages as lines of JSON: to keep, or to mend and import.
     Export {
         #[command(flatten)]
-        which: Which,
-        /// The file. Without it: stdout.
+        filter: FilterArguments,
+        /// The new file. Default: stdout.
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Publish what was exported, mended perhaps, as new messages that name the old ones as their cause.
+    /// Give exported and mended messages to the consumers that gave them up, as new messages. A second import
+    /// of the same file adds nothing.
     Import {
         /// The file.
         file: PathBuf,
+        /// Publish the messages instead: every consumer of their types gets them, also one that has handled
+        /// the old ones.
+        #[arg(long)]
+        to_all_consumers: bool,
         #[command(flatten)]
-        change: Change,
+        change: ChangeArguments,
     },
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Which letters; all that is said has to hold")]
-pub(crate) struct Which {
-    /// These: `12`, or `nats@345`.
-    #[arg(value_name = "ID")]
-    ids: Vec<LetterId>,
-    /// Of this consumer.
-    #[arg(long, value_name = "NAME")]
-    consumer: Option<String>,
-    /// Of this destination.
-    #[arg(long, value_name = "NAME")]
-    destination: Option<String>,
-    /// Of this group, by its fingerprint or how that begins.
-    #[arg(long, value_name = "FINGERPRINT")]
-    group: Option<String>,
-    /// Of a type. May be given several times.
-    #[arg(long = "type", value_name = "PATTERN")]
-    types: Vec<TypePattern>,
-    /// Of this key.
-    #[arg(long)]
-    key: Option<String>,
-    /// Of the message with this event id or message id.
-    #[arg(long, value_name = "ID")]
-    message: Option<String>,
-    /// Given up from this time on: `2026-11-20T03:00:00Z`, or `2h` for two hours ago.
-    #[arg(long, value_name = "TIME")]
-    since: Option<When>,
-    /// Given up before this time.
-    #[arg(long, value_name = "TIME")]
-    until: Option<When>,
-    /// Those in a file that `export` has written.
-    #[arg(long, value_name = "FILE")]
-    listed_in: Option<PathBuf>,
-    /// All of them.
-    #[arg(long)]
-    all: bool,
-}
-
-impl Which {
-    async fn resolve<DB: Dialect>(&self, store: &Store<DB>) -> Result<LetterFilter, Exit> {
-        if self.group.as_ref().is_some_and(String::is_empty) {
-            return Err(Exit::usage("a fingerprint is not empty: `twinbox dead-letters list` shows them"));
-        }
-        Ok(LetterFilter {
-            consumer: self.consumer.clone(),
-            destination: self.destination.clone(),
-            ids: match &self.listed_in {
-                Some(file) => [&*self.ids, &letters_file::listed(file)?].concat(),
-                None => self.ids.clone(),
-            },
-            fingerprint: self.group.clone(),
-            types: self.types.clone(),
-            key: self.key.clone(),
-            message: self.message.clone(),
-            since: resolve(self.since, store).await?,
-            until: resolve(self.until, store).await?,
-        })
-    }
-
-    /// Those that something is to be done to: nobody does it to all of them by forgetting a filter.
-    async fn chosen<DB: Dialect>(&self, store: &Store<DB>) -> Result<(Vec<Letter>, String), Exit> {
-        let filter = self.resolve(store).await?;
-        if filter == LetterFilter::default() && !self.all {
-            return Err(Exit::usage("say which, by id, by --group or by another filter, or say --all"));
-        }
-        let mut letters = Vec::new();
-        store.each_letter(&filter, |letter| letters.push(letter)).await?;
-        if letters.is_empty() {
-            return Err(Exit::not_found("there is no such dead letter"));
-        }
-        Ok((letters, self.told()))
-    }
-
-    fn told(&self) -> String {
-        let mut parts = Vec::new();
-        let named = [
-            ("consumer", &self.consumer),
-            ("destination", &self.destination),
-            ("group", &self.group),
-            ("key", &self.key),
-            ("message", &self.message),
-        ];
-        parts.extend(named.iter().filter_map(|(name, text)| Some(format!("{name} {}", text.as_ref()?))));
-        parts.extend(self.types.iter().map(|pattern| format!("type {pattern}")));
-        parts.extend(self.since.map(|time| format!("since {time:?}")));
-        parts.extend(self.until.map(|time| format!("until {time:?}")));
-        parts.extend(
-            (!self.ids.is_empty())
-                .then(|| self.ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
-        );
-        if parts.is_empty() { "all".to_owned() } else { parts.join(", ") }
-    }
-}
-
-pub(crate) async fn run<DB: Dialect>(
-    command: DeadLettersCommand,
-    store: &Store<DB>,
-    output: &Output,
-) -> Result<(), Exit> {
-    match command {
-        DeadLettersCommand::List { which, each: false, limit } => {
-            let groups = store.letter_groups(&which.resolve(store).await?).await?;
-            let rows: Vec<_> = groups.iter().take(limit).map(GroupRow::from).collect();
-            output.told(&rows, NONE, GroupRow::told);
-            more(groups.len(), limit);
-            Ok(())
-        }
-        DeadLettersCommand::List { which, each: true, limit } => {
-            let (mut rows, mut count) = (Vec::new(), 0);
-            let filter = which.resolve(store).await?;
-            store
-                .each_letter(&filter, |letter| {
-                    count += 1;
-                    if count <= limit {
-                        rows.push(LetterRow::from(&letter));
-                    }
-                })
-                .await?;
-            output.list(&LETTERS, &rows, NONE);
-            more(count, limit);
-            Ok(())
-        }
-        DeadLettersCommand::Show { id } => show(store, &id, output).await,
-        DeadLettersCommand::Redrive { which, rate, change } => redrive(store, &which, rate, &change).await,
-        DeadLettersCommand::Discard { which, change } => discard(store, &which, &change).await,
-        DeadLettersCommand::Export { which, file } => {
-            let (letters, _) = which.chosen(store).await?;
-            letters_file::export(store, &letters, file.as_deref()).await
-        }
-        DeadLettersCommand::Import { file, change } => letters_file::import(store, &file, &change).await,
-    }
-}
-
-fn more(count: usize, limit: usize) {
-    if count > limit {
-        note(&format!("{} more: raise --limit, or filter.", count - limit));
-    }
-}
-
-async fn redrive<DB: Dialect>(
-    store: &Store<DB>,
-    which: &Which,
-    rate: Option<u32>,
-    change: &Change,
-) -> Result<(), Exit> {
-    let (letters, target) = which.chosen(store).await?;
-    let redriven = letters.iter().filter(|letter| letter.redriven).count();
-    let ids: Vec<_> = letters.into_iter().filter(|letter| !letter.redriven).map(|letter| letter.id).collect();
-    if ids.is_empty() {
-        note("All of them are being tried again already.");
-        return Ok(());
-    }
-    let mut about = format!("This will try {} again", counted(ids.len() as u64, "dead letter"));
-    if let Some(rate) = rate {
-        about += &format!(", {rate} a second");
-    }
-    if redriven > 0 {
-        about += &format!("; {redriven} more are being tried already");
-    }
-    let spacing = rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate);
-    let act = async || {
-        let done = store.redrive_letters(&ids, spacing).await?;
-        Ok((done, done))
-    };
-    if let Some(done) = change.make(store, "dead-letters redrive", &target, &(about + "."), act).await? {
-        say(&format!("{} back at work.", counted(done, "dead letter")));
-    }
-    Ok(())
-}
-
-async fn discard<DB: Dialect>(store: &Store<DB>, which: &Which, change: &Change) -> Result<(), Exit> {
-    if change.reason.is_none() {
-        return Err(Exit::usage("say why, with --reason: what is discarded never runs"));
-    }
-    let (letters, target) = which.chosen(store).await?;
-    let ids: Vec<_> = letters.into_iter().map(|letter| letter.id).collect();
-    let about = format!(
-        "This will delete {}: their messages will never run. `export` keeps a copy.",
-        counted(ids.len() as u64, "dead letter")
-    );
-    let act = async || {
-        let done = store.discard_letters(&ids).await?;
-        Ok((done, done))
-    };
-    if let Some(done) = change.make(store, "dead-letters discard", &target, &about, act).await? {
-        say(&format!("{} discarded.", counted(done, "dead letter")));
-    }
-    Ok(())
-}
-
-#[derive(Serialize)]
-struct GroupRow {
-    fingerprint: String,
-    of: String,
-    by: &'static str,
-    event_type: String,
-    reason: String,
-    error: String,
-    letters: u64,
-    redriven: u64,
-    first_died_at: String,
-    last_died_at: String,
-    newest: String,
-}
-
-impl GroupRow {
-    fn told(&self) -> String {
-        let letters = counted(self.letters, "letter");
-        let redriven = match self.redriven {
-            0 => String::new(),
-            some => format!(", {some} being tried again"),
-        };
-        let (of, error) = (plain(&self.of), brief(&plain(&self.error)));
-        let (first, last) = (brief(&self.first_died_at), brief(&self.last_died_at));
-        format!(
-            "{}  {letters} of the {} {of}{redriven}\n  {}, {}: {error}\n  {first} to {last}, the newest is {}",
-            self.fingerprint, self.by, self.event_type, self.reason, self.newest
-        )
-    }
-}
-
-impl From<&LetterGroup> for GroupRow {
-    fn from(group: &LetterGroup) -> Self {
-        let newest = &group.newest;
-        Self {
-            fingerprint: group.fingerprint.clone(),
-            of: newest.of.clone(),
-            by: by(&newest.id),
-            event_type: newest.event_type.clone(),
-            reason: newest.reason.clone(),
-            error: newest.error.clone(),
-            letters: group.letters,
-            redriven: group.redriven,
-            first_died_at: group.first_died_at.to_string(),
-            last_died_at: newest.died_at.to_string(),
-            newest: newest.id.to_string(),
-        }
-    }
-}
-
-fn by(id: &LetterId) -> &'static str {
-    match id {
-        LetterId::OfConsumer(_) => "consumer",
-        LetterId::OfDestination(..) => "destination",
-    }
 }
 
 const NONE: &str = "There are no dead letters.";
 
-const LETTERS: [(&str, &str); 6] = [
-    ("id", "id"),
-    ("of", "of"),
-    ("type", "event_type"),
-    ("key", "key"),
-    ("error", "error"),
-    ("died", "died_at"),
-];
-
-#[derive(Serialize)]
-pub(crate) struct LetterRow {
-    id: String,
-    of: String,
-    by: &'static str,
-    fingerprint: String,
-    message_id: String,
-    event_id: String,
-    source: String,
-    event_type: String,
-    key: Option<String>,
-    reason: String,
-    error: String,
-    attempts: u32,
-    time: String,
-    died_at: String,
-    redriven: bool,
-}
-
-impl From<&Letter> for LetterRow {
-    fn from(letter: &Letter) -> Self {
-        Self {
-            id: letter.id.to_string(),
-            of: letter.of.clone(),
-            by: by(&letter.id),
-            fingerprint: letter.fingerprint(),
-            message_id: letter.message_id.to_string(),
-            event_id: letter.event_id.clone(),
-            source: letter.source.clone(),
-            event_type: letter.event_type.clone(),
-            key: letter.key.clone(),
-            reason: letter.reason.clone(),
-            error: letter.error.clone(),
-            attempts: letter.attempts,
-            time: letter.time.to_string(),
-            died_at: letter.died_at.to_string(),
-            redriven: letter.redriven,
+pub(crate) async fn run<DB: Dialect>(command: DeadLettersCommand, session: &Session<DB>) -> Result<(), Exit> {
+    match command {
+        DeadLettersCommand::List { filter, each, limit } => {
+            let filter = filter.filter(session).await?;
+            if each { list_each(session, &filter, limit).await } else { list(session, &filter, limit).await }
+        }
+        DeadLettersCommand::Show { id } => show(session, &id).await,
+        DeadLettersCommand::Redrive { filter, rate, change } => {
+            redrive(session, &filter, rate, &change).await
+        }
+        DeadLettersCommand::Discard { filter, change } => discard(session, &filter, &change).await,
+        DeadLettersCommand::Export { filter, file } => {
+            let chosen = filter.choose(session).await?;
+            export::export(session, &chosen.dead_letters, file.as_deref()).await?;
+            chosen.require_complete()
+        }
+        DeadLettersCommand::Import { file, to_all_consumers: true, change } => {
+            import::publish_to_all(session, &file, &change).await
+        }
+        DeadLettersCommand::Import { file, to_all_consumers: false, change } => {
+            import::import_for_consumers(session, &file, &change).await
         }
     }
 }
 
-async fn show<DB: Dialect>(store: &Store<DB>, id: &LetterId, output: &Output) -> Result<(), Exit> {
-    let message = store.letter_message(id).await?;
-    let filter = LetterFilter { ids: vec![id.clone()], ..LetterFilter::default() };
-    let mut found = None;
-    store.each_letter(&filter, |letter| found = Some(letter)).await?;
-    let letter = found.ok_or_else(|| Exit::not_found(format!("there is no dead letter {id}")))?;
-    let whole = letters_file::Line::new(&letter, &message);
-    output.one(&whole, || {
-        let row = LetterRow::from(&letter);
-        format!(
-            "Dead letter {} of the {} {}, group {}\n{} after {}: {}\ngiven up at {}{}\n\n{}",
-            row.id,
-            row.by,
-            plain(&row.of),
-            row.fingerprint,
-            row.reason,
-            counted(u64::from(row.attempts), "attempt"),
-            plain(&row.error),
-            row.died_at,
-            if row.redriven { ", being tried again" } else { "" },
-            payload(&message)
-        )
-    });
+async fn list<DB: Dialect>(
+    session: &Session<DB>,
+    filter: &DeadLetterFilter,
+    limit: usize,
+) -> Result<(), Exit> {
+    let groups = session.ops.dead_letter_groups(filter).await?;
+    let rows: Vec<_> = groups.iter().take(limit).map(GroupRow::from).collect();
+    session.output.texts(&rows, NONE, GroupRow::render);
+    note_more(groups.len(), limit);
     Ok(())
+}
+
+async fn list_each<DB: Dialect>(
+    session: &Session<DB>,
+    filter: &DeadLetterFilter,
+    limit: usize,
+) -> Result<(), Exit> {
+    let (mut rows, mut count) = (Vec::new(), 0);
+    let see = |letter| {
+        count += 1;
+        if count <= limit {
+            rows.push(DeadLetterRow::from(&letter));
+        }
+    };
+    session.ops.each_dead_letter(filter, see).await?;
+    session.output.list(&DeadLetterRow::COLUMNS, &rows, NONE);
+    note_more(count, limit);
+    Ok(())
+}
+
+fn note_more(count: usize, limit: usize) {
+    if count > limit {
+        note(&format!("{} more are not shown: raise --limit, or add a condition.", count - limit));
+    }
+}
+
+async fn show<DB: Dialect>(session: &Session<DB>, id: &DeadLetterId) -> Result<(), Exit> {
+    let message = session.ops.dead_letter_message(id).await?;
+    let filter = DeadLetterFilter { ids: vec![id.clone()], ..DeadLetterFilter::default() };
+    let mut found = None;
+    session.ops.each_dead_letter(&filter, |letter| found = Some(letter)).await?;
+    let letter = found.ok_or_else(|| Exit::not_found(format!("dead letter {id} does not exist")))?;
+    let line = Line::new(session.store.service(), &session.database, &letter, &message);
+    session
+        .output
+        .one(&line, || format!("{}\n\n{}", DeadLetterRow::from(&letter).render(), message_text(&message)));
+    Ok(())
+}
+
+async fn redrive<DB: Dialect>(
+    session: &Session<DB>,
+    filter: &FilterArguments,
+    rate: Option<u32>,
+    change: &ChangeArguments,
+) -> Result<(), Exit> {
+    let chosen = filter.choose(session).await?;
+    let redriven = chosen.dead_letters.iter().filter(|letter| letter.is_redriven).count();
+    let ids = chosen.dead_letters.iter().filter(|letter| !letter.is_redriven).map(|letter| letter.id.clone());
+    let ids = Vec::from_iter(ids);
+    let mut effect = format!("This will retry {}", counted(ids.len() as u64, "dead letter"));
+    if let Some(rate) = rate {
+        effect += &format!(", {rate} a second");
+    }
+    if redriven > 0 {
+        effect += &format!("; {redriven} more are being retried already");
+    }
+    let effect = effect + ".";
+    let planned = Change { command: "dead-letters redrive", target: &chosen.target, effect };
+    if ids.is_empty() {
+        print_done(session, &planned, Done::new(0, "All of them are being retried already."));
+        return chosen.require_complete();
+    }
+    let spacing = rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate);
+    let act = async || {
+        let count = session.ops.redrive(&ids, spacing).await?;
+        Ok(Done::new(count, format!("{} being retried.", counted(count, "dead letter"))))
+    };
+    change.run(session, &planned, act).await?;
+    chosen.require_complete()
+}
+
+async fn discard<DB: Dialect>(
+    session: &Session<DB>,
+    filter: &FilterArguments,
+    change: &ChangeArguments,
+) -> Result<(), Exit> {
+    if change.reason.is_none() {
+        return Err(Exit::usage("discarded messages never run: give the reason with --reason"));
+    }
+    let chosen = filter.choose(session).await?;
+    let ids = Vec::from_iter(chosen.dead_letters.iter().map(|letter| letter.id.clone()));
+    let effect = format!(
+        "This will delete {}. Their messages never run. `twinbox dead-letters export` keeps a copy.",
+        counted(ids.len() as u64, "dead letter")
+    );
+    let act = async || {
+        let count = session.ops.discard(&ids).await?;
+        Ok(Done::new(count, format!("{} discarded.", counted(count, "dead letter"))))
+    };
+    let planned = Change { command: "dead-letters discard", target: &chosen.target, effect };
+    change.run(session, &planned, act).await?;
+    chosen.require_complete()
 }

@@ -1,192 +1,164 @@
-//! Where messages are published to.
+//! `twinbox destinations`.
+pub(crate) mod find;
+pub(crate) mod row;
+
 use crate::{
-    ask::Change,
+    change::{Change, ChangeArguments, Done},
     exit::Exit,
-    output::{Output, counted, say},
-    replay::{How, changed, make},
-    status::DestinationRow,
+    output::counted,
+    replays::run::{RunArguments, run_replay},
+    session::Session,
     time::{When, resolve},
 };
 use clap::{Args, Subcommand};
-use twinbox_sql::{
-    Dialect, ReaderStatus, Store,
-    replay::{NewReplay, Selection},
-};
+use find::find_destination;
+use row::DestinationRow;
+use twinbox_ops::replays::NewReplay;
+use twinbox_sql::{Dialect, Selection};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DestinationsCommand {
-    /// All of them, and the consumers that read the log.
+    /// List destinations, and consumers that read the log directly.
     List,
-    /// Send nothing more until it is resumed, over restarts too. Takes effect within a second.
-    Pause(Named),
+    /// Stop sending to a destination until `resume`, in every process and over restarts. Takes effect within
+    /// a second. No message is counted as failed.
+    Pause(NameArguments),
     /// Send again.
-    Resume(Named),
-    /// The breaker: `open` is `pause`, `close` is `resume`.
-    #[command(subcommand)]
-    Breaker(BreakerCommand),
-    /// Let the later messages of a key go on that wait behind its dead letters.
-    Unblock {
-        /// The destination.
-        name: String,
-        /// The key.
-        key: String,
-        #[command(flatten)]
-        change: Change,
-    },
-    /// Give a message up that is put aside, so that what waits behind it goes on. It stays as a dead letter.
-    Skip {
-        /// The destination.
-        name: String,
-        /// Its event id.
-        message: String,
-        #[command(flatten)]
-        change: Change,
-    },
-    /// Send what was published before the destination was added.
+    Resume(NameArguments),
+    /// Send the messages that were published before the destination was added.
     Backfill {
         /// The destination.
         name: String,
-        /// From this time on. Without it: from the beginning of what the log still has.
+        /// With a time from here on. Default: from the beginning of the log.
         #[arg(long, value_name = "TIME")]
         since: Option<When>,
-        /// Before this time. Without it: before the destination was new.
+        /// With a time before this one. Default: the time when the destination started first.
         #[arg(long, value_name = "TIME")]
         until: Option<When>,
         #[command(flatten)]
-        how: How,
+        run: RunArguments,
     },
-    /// Forget one that is gone for good, with what it has put aside, so that the log is not kept for it.
-    Retire(Named),
-    /// Make the log readable again after the database was restored from a dump. Runs as the owner of the tables.
+    /// Forget a destination that is gone for good, with its parked messages. The log is no longer kept for
+    /// it.
+    Retire(NameArguments),
+    /// Repair the log after the database was restored from a dump. Needs the owner of the tables.
     Rebase {
         #[command(flatten)]
-        change: Change,
+        change: ChangeArguments,
     },
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Named {
-    /// The destination; a consumer of the log is `consumer:NAME`.
+pub(crate) struct NameArguments {
+    /// The destination. A consumer that reads the log directly is `consumer:NAME`.
     name: String,
     #[command(flatten)]
-    change: Change,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum BreakerCommand {
-    /// Send nothing more.
-    Open(Named),
-    /// Send again.
-    Close(Named),
+    change: ChangeArguments,
 }
 
 pub(crate) async fn run<DB: Dialect>(
     command: DestinationsCommand,
-    store: &Store<DB>,
-    output: &Output,
+    session: &Session<DB>,
 ) -> Result<(), Exit> {
     match command {
         DestinationsCommand::List => {
-            let rows: Vec<_> = store.readers().await?.iter().map(DestinationRow::from).collect();
-            output.list(&DestinationRow::COLUMNS, &rows, "No destination has ever run here.");
+            let rows: Vec<_> = session.ops.readers().await?.iter().map(DestinationRow::from).collect();
+            session.output.list(&DestinationRow::COLUMNS, &rows, "No destination has ever run here.");
             Ok(())
         }
-        DestinationsCommand::Pause(named) | DestinationsCommand::Breaker(BreakerCommand::Open(named)) => {
-            pause(store, &named).await
+        DestinationsCommand::Pause(arguments) => pause(session, &arguments).await,
+        DestinationsCommand::Resume(arguments) => resume(session, &arguments).await,
+        DestinationsCommand::Backfill { name, since, until, run } => {
+            backfill(session, &name, since, until, run).await
         }
-        DestinationsCommand::Resume(named) | DestinationsCommand::Breaker(BreakerCommand::Close(named)) => {
-            resume(store, &named).await
-        }
-        DestinationsCommand::Unblock { name, key, change } => {
-            known(store, &name).await?;
-            let about = format!(
-                "This will let later messages of the key {key:?} go on to {name}; dead letters of it stay."
-            );
-            let act = async || {
-                let holding = store.unblock(&name, &key).await?;
-                Ok((holding, holding))
-            };
-            let target = format!("{name}: key {key}");
-            if let Some(count) = change.make(store, "destinations unblock", &target, &about, act).await? {
-                say(&format!("{} held it, and hold it no more.", counted(count, "dead letter")));
-            }
-            Ok(())
-        }
-        DestinationsCommand::Skip { name, message, change } => {
-            known(store, &name).await?;
-            let about = format!(
-                "This will give the message {message:?} up for {name}; what waits behind it goes on."
-            );
-            let act = async || Ok((store.skip(&name, &message).await?, ()));
-            let target = format!("{name}: message {message}");
-            changed(change.make(store, "destinations skip", &target, &about, act).await?, "It is skipped.")
-        }
-        DestinationsCommand::Backfill { name, since, until, how } => {
-            let destination = known(store, &name).await?;
-            let until = match (resolve(until, store).await?, destination.started_at) {
-                (Some(until), _) => until,
-                (None, Some(started_at)) => started_at,
-                (None, None) => {
-                    return Err(Exit::usage(format!("nobody knows when {name} was new: say --until")));
-                }
-            };
-            let selection = Selection::new().since(resolve(since, store).await?).until(Some(until));
-            let plan = store.plan_replay(&name, &selection).await?;
-            let about =
-                format!("This will send {} to {name}: {selection}.", counted(plan.selected, "message"));
-            let new = NewReplay::resend(how.who());
-            make(store, output, how, &plan, new, "destinations backfill", &about).await
-        }
-        DestinationsCommand::Retire(Named { name, change }) => {
-            let it = known(store, &name).await?;
-            let about = format!(
-                "This will forget {name}: {} that it has not settled, and {} that it has put aside.",
-                counted(it.backlog, "message"),
-                counted(it.waiting + it.dead + it.blocking, "message")
-            );
-            let act = async || {
-                let retired = store.retire(&name).await?;
-                Ok((u64::from(retired.cursor) + retired.parked, ()))
-            };
-            changed(change.make(store, "destinations retire", &name, &about, act).await?, "It is forgotten.")
-        }
-        DestinationsCommand::Rebase { change } => {
-            let about = "This will give the messages of the log transaction ids of this server; publishers wait meanwhile.";
-            let act = async || {
-                let rebased = store.rebase().await?.messages;
-                Ok((rebased, rebased))
-            };
-            if let Some(count) = change.make(store, "destinations rebase", "the log", about, act).await? {
-                say(&format!("{} rebased.", counted(count, "message")));
-            }
-            Ok(())
-        }
+        DestinationsCommand::Retire(arguments) => retire(session, &arguments).await,
+        DestinationsCommand::Rebase { change } => rebase(session, &change).await,
     }
 }
 
-async fn known<DB: Dialect>(store: &Store<DB>, name: &str) -> Result<ReaderStatus, Exit> {
-    let found = store.readers().await?.into_iter().find(|reader| reader.name == name);
-    found.ok_or_else(|| {
-        Exit::not_found(format!(
-            "no destination {name:?} has ever run here: `twinbox destinations list` shows which have"
-        ))
-    })
-}
-
-async fn pause<DB: Dialect>(store: &Store<DB>, Named { name, change }: &Named) -> Result<(), Exit> {
-    let it = known(store, name).await?;
-    let about = format!("This will hold {name} back; {} it has not settled.", counted(it.backlog, "message"));
-    let reason = change.reason.clone().unwrap_or_else(|| format!("by {}", change.who()));
-    let act = async || Ok((1, store.open_breaker(name, &reason).await?));
-    changed(change.make(store, "destinations pause", name, &about, act).await?, "It is held back.")
-}
-
-async fn resume<DB: Dialect>(store: &Store<DB>, Named { name, change }: &Named) -> Result<(), Exit> {
-    let it = known(store, name).await?;
-    let about = match &it.held {
-        Some(reason) => format!("This will let {name} go on, which was held back: {reason}."),
-        None => format!("{name} is not held back."),
+async fn pause<DB: Dialect>(session: &Session<DB>, arguments: &NameArguments) -> Result<(), Exit> {
+    let NameArguments { name, change } = arguments;
+    let destination = find_destination(&session.ops, name).await?;
+    // One way to pause a consumer: two would have to be resumed separately.
+    if let Some(consumer) = name.strip_prefix("consumer:") {
+        return Err(Exit::refused(format!("{name} is a consumer: use `twinbox consumers pause {consumer}`")));
+    }
+    let effect = format!(
+        "This will pause destination {name} in every process. Its backlog: {}.",
+        counted(destination.backlog, "message")
+    );
+    let reason = change.pause_reason();
+    let act = async || {
+        session.ops.pause_destination(name, &reason).await?;
+        Ok(Done::new(1, format!("Destination {name} is paused.")))
     };
-    let act = async || Ok((1, store.close_breaker(name).await?));
-    changed(change.make(store, "destinations resume", name, &about, act).await?, "It goes on.")
+    change.run(session, &Change { command: "destinations pause", target: name, effect }, act).await
+}
+
+async fn resume<DB: Dialect>(session: &Session<DB>, arguments: &NameArguments) -> Result<(), Exit> {
+    let NameArguments { name, change } = arguments;
+    let destination = find_destination(&session.ops, name).await?;
+    let effect = match &destination.pause_reason {
+        Some(reason) => format!("This will resume destination {name}, which is paused: {reason}."),
+        None => format!("Destination {name} is not paused."),
+    };
+    let act = async || {
+        session.ops.resume_destination(name).await?;
+        Ok(Done::new(1, format!("Destination {name} is resumed.")))
+    };
+    change.run(session, &Change { command: "destinations resume", target: name, effect }, act).await
+}
+
+async fn backfill<DB: Dialect>(
+    session: &Session<DB>,
+    name: &str,
+    since: Option<When>,
+    until: Option<When>,
+    arguments: RunArguments,
+) -> Result<(), Exit> {
+    let (store, ops) = (&session.store, &session.ops);
+    let destination = find_destination(ops, name).await?;
+    let until = match (resolve(until, store).await?, destination.started_at) {
+        (Some(until), _) => until,
+        (None, Some(started_at)) => started_at,
+        (None, None) => {
+            return Err(Exit::usage(format!("the first start of {name} is not known: use --until")));
+        }
+    };
+    let selection = Selection::new().since(resolve(since, store).await?).until(Some(until));
+    let plan = ops.plan_replay(name, &selection).await?;
+    let effect = format!("This will send {} to {name}: {selection}.", counted(plan.selected, "message"));
+    let new = NewReplay::resend(arguments.operator());
+    run_replay(session, arguments, &plan, new, "destinations backfill", effect).await
+}
+
+async fn retire<DB: Dialect>(session: &Session<DB>, arguments: &NameArguments) -> Result<(), Exit> {
+    let NameArguments { name, change } = arguments;
+    let destination = find_destination(&session.ops, name).await?;
+    let effect = format!(
+        "This will forget {name}, with a backlog of {} and {}.",
+        counted(destination.backlog, "message"),
+        counted(destination.waiting + destination.dead + destination.blocking, "parked message")
+    );
+    let act = async || {
+        let retired = session.ops.retire(name).await?;
+        let text = format!(
+            "{name} is forgotten, with {}. The log is no longer kept for it.",
+            counted(retired.parked, "parked message")
+        );
+        let done = Done::new(u64::from(retired.had_cursor) + retired.parked, text);
+        Ok(done.detail("parked", retired.parked))
+    };
+    change.run(session, &Change { command: "destinations retire", target: name, effect }, act).await
+}
+
+async fn rebase<DB: Dialect>(session: &Session<DB>, change: &ChangeArguments) -> Result<(), Exit> {
+    let effect =
+        "This will give all messages of the log transaction ids of this server. Publishers wait meanwhile.";
+    let act = async || {
+        let messages = session.ops.rebase().await?.messages;
+        Ok(Done::new(messages, format!("{} rebased.", counted(messages, "message"))))
+    };
+    let effect = effect.to_owned();
+    change.run(session, &Change { command: "destinations rebase", target: "the log", effect }, act).await
 }

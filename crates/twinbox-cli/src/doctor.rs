@@ -1,4 +1,4 @@
-//! Whether everything is set up so that nothing is lost.
+//! `twinbox doctor`.
 #[cfg(feature = "aws")]
 mod aws;
 #[cfg(feature = "nats")]
@@ -6,34 +6,34 @@ mod nats;
 
 use crate::{
     exit::Exit,
-    grants::role,
-    keys::short,
-    output::{Output, brief, counted, duration, plain},
-    place::Place,
+    finding::{self, Finding, ok, warning, wrong},
+    grants::{check_rights, parse_role},
+    operations::short,
+    output::{brief, counted, duration, plain},
+    session::Session,
 };
 use clap::Args;
-use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use twinbox_core::Timestamp;
-use twinbox_sql::{ConsumerRecord, Dialect, ErrorKind, ReaderStatus, Role, Store, replay::Replay};
+use twinbox_ops::{ConsumerInfo, ReaderStatus, Role};
+use twinbox_sql::{Dialect, Store, replay::Replay};
 
-/// How far the clock of the database may be from that of this machine.
+/// The clocks of the database and of this machine may differ by this.
 const SKEW_MAX: Duration = Duration::from_secs(5);
-/// A consumer that was not heard of for longer than this.
+/// A running consumer is seen more often than this.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// A log that is kept for longer than this for a replay.
-const REPLAY_MAX: Duration = Duration::from_secs(24 * 3600);
-
-/// A request that nobody has tried again for longer than this.
+/// The log is kept for an unfinished replay. After this time that is suspicious.
+const REPLAY_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A caller retries an unfinished request sooner than this.
 const UNFINISHED_AGE_MAX: Duration = Duration::from_secs(3600);
-/// How many of those are named.
+/// The number of unfinished requests that a finding names.
 const UNFINISHED_NAMED: u32 = 3;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// Whether a database role has the rights that it needs: its name, and `producer`, `runtime`, `keeper`, `operator` or
-    /// `redactor`. May be given several times. Whoever asks is looked at as an operator.
-    #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = role)]
+    /// Also check the rights of a database role: its name and `producer`, `runtime`, `keeper`, `operator` or
+    /// `redactor`. Repeatable. Your own rights are checked as `operator`.
+    #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role)]
     roles: Vec<(String, Role)>,
     #[cfg(feature = "nats")]
     #[command(flatten)]
@@ -43,173 +43,122 @@ pub(crate) struct DoctorArguments {
     aws: aws::AwsArguments,
 }
 
-#[derive(Serialize)]
-struct Finding {
-    what: String,
-    /// `ok`, `warning` or `wrong`.
-    verdict: &'static str,
-    found: String,
-}
-
-fn finding(what: &str, verdict: &'static str, found: impl Into<String>) -> Finding {
-    Finding { what: what.to_owned(), verdict, found: found.into() }
-}
-
-/// The tables, their owner, the sentinel, the sequence and a pooler were looked at when the store was opened.
-pub(crate) async fn run<DB: Dialect>(
-    arguments: &DoctorArguments,
-    store: &Store<DB>,
-    place: &Place,
-    output: &Output,
-) -> Result<(), Exit> {
+/// Opening the session has already checked the tables, their service, the sentinel, the sequence and the
+/// pooler.
+pub(crate) async fn run<DB: Dialect>(arguments: &DoctorArguments, session: &Session<DB>) -> Result<(), Exit> {
+    let (store, ops) = (&session.store, &session.ops);
     let version = store.schema_version().await?;
     let mut findings = vec![
-        finding("tables", "ok", format!("version {version} of service {:?}", store.service())),
-        finding("log", "ok", "it was not restored from a dump, and its sequence caches nothing"),
+        ok("tables", format!("version {version} of service {:?}", store.service())),
+        ok("log", "not restored from a dump, and its sequence has no cache"),
     ];
-    findings.extend(store.facts().await?.into_iter().map(|(name, value)| setting(&name, &value)));
+    findings.extend(ops.server_settings().await?.into_iter().map(|(name, value)| setting(&name, &value)));
     if !DB::ONE_WRITER {
-        findings.push(match place.has_pooler() {
-            true => {
-                finding("pooler", "ok", "every statement is unnamed and in a transaction, as --pooler asks")
-            }
-            false => finding("pooler", "ok", "none that shares connections was found; with one say --pooler"),
+        findings.push(match session.connection.has_pooler() {
+            true => ok("pooler", "every statement is unnamed and in a transaction, because of --pooler"),
+            false => ok("pooler", "no pooler in transaction mode was found; use --pooler if there is one"),
         });
     }
     findings.push(clock(store.now().await?));
-    findings.push(rights(store, None, Role::Operator).await?);
+    findings.push(check_rights(ops, None, Role::Operator).await?);
     for (name, role) in &arguments.roles {
-        findings.push(rights(store, Some(name), *role).await?);
+        findings.push(check_rights(ops, Some(name), *role).await?);
     }
-    let readers = store.readers().await?;
+    let readers = ops.readers().await?;
     if readers.is_empty() {
-        findings.push(finding(
-            "destinations",
-            "warning",
-            "none has ever run here: what is published goes nowhere",
-        ));
+        findings.push(warning("destinations", "none has ever run here: published messages go nowhere"));
     }
     findings.extend(readers.iter().map(destination));
-    findings.extend(store.consumers().await?.iter().map(consumer));
+    findings.extend(ops.consumers().await?.iter().map(consumer));
     let now = store.now().await?;
-    let replays = store.replays(100).await?;
+    let replays = ops.replays(100).await?;
     findings.extend(replays.iter().filter(|one| !one.state.has_ended()).map(|one| replay(one, now)));
-    findings.push(keys(store, now).await?);
-    let forgotten = store.purge_marks_since(Timestamp::from_micros(0)).await?;
-    for mark in &forgotten {
-        let found = format!("it has forgotten messages up to {}", brief(&mark.time.to_string()));
-        findings.push(finding(&format!("inbox of {}", mark.consumer), "ok", found));
+    findings.push(operations(store, now).await?);
+    let purge_marks = ops.purge_marks_since(Timestamp::from_micros(0)).await?;
+    for mark in &purge_marks {
+        let found = format!("purged up to messages of {}", brief(&mark.time.to_string()));
+        findings.push(ok(&format!("inbox of {}", mark.consumer), found));
     }
     #[cfg(feature = "nats")]
     {
-        let forgotten = forgotten.into_iter().map(|mark| {
+        let purge_marks = purge_marks.into_iter().map(|mark| {
             let own = format!("consumer:{}", mark.consumer);
             let reads_log = readers.iter().any(|reader| reader.name == own);
             (mark, reads_log)
         });
-        let forgotten = Vec::from_iter(forgotten);
-        findings.extend(arguments.nats.look(&forgotten, now).await);
+        findings.extend(arguments.nats.check(&Vec::from_iter(purge_marks), now).await);
     }
     #[cfg(feature = "aws")]
-    findings.extend(arguments.aws.look().await);
-    output.told(&findings, "", told);
-    match findings.iter().filter(|finding| finding.verdict == "wrong").count() {
-        0 => Ok(()),
-        _ => Err(Exit::alarm()),
-    }
-}
-
-fn told(finding: &Finding) -> String {
-    format!("{:8}{}: {}", finding.verdict, plain(&finding.what), plain(&finding.found))
+    findings.extend(arguments.aws.check().await);
+    finding::print(&findings, &session.output)
 }
 
 fn destination(reader: &ReaderStatus) -> Finding {
     let name = format!("destination {}", reader.name);
     match reader {
-        reader if reader.detached => finding(&name, "wrong", "detached: retire it, and start it again"),
-        reader if reader.blocking > 0 => {
-            finding(&name, "wrong", "a dead letter blocks it: redrive it, or skip it")
-        }
+        reader if reader.is_detached => wrong(&name, "detached: retire it, then start it again"),
+        reader if reader.blocking > 0 => wrong(&name, "blocked by a dead letter: redrive or skip it"),
         reader if reader.lease.is_none() => {
             let unowned = duration(reader.unowned);
-            finding(&name, "wrong", format!("nobody has had it for {unowned}, and the log is kept for it"))
+            wrong(&name, format!("no process has run it for {unowned}, and the log is kept for it"))
         }
-        reader => match &reader.held {
-            Some(reason) => finding(&name, "warning", format!("held back: {}", brief(&plain(reason)))),
-            None => finding(&name, "ok", format!("its oldest message waits for {}", duration(reader.oldest))),
+        reader => match &reader.pause_reason {
+            Some(reason) => warning(&name, format!("paused: {}", brief(&plain(reason)))),
+            None => ok(&name, format!("its oldest message has waited {}", duration(reader.oldest))),
         },
     }
 }
 
-fn consumer(consumer: &ConsumerRecord) -> Finding {
+fn consumer(consumer: &ConsumerInfo) -> Finding {
     let (name, silent) = (format!("consumer {}", consumer.consumer), duration(consumer.silent));
-    match &consumer.paused {
-        Some(reason) => finding(&name, "warning", format!("held back: {}", brief(&plain(reason)))),
-        None if consumer.silent > SILENCE_MAX => {
-            finding(&name, "warning", format!("not heard of for {silent}"))
-        }
-        None => finding(&name, "ok", format!("heard of {silent} ago")),
+    match &consumer.pause_reason {
+        Some(reason) => warning(&name, format!("paused: {}", brief(&plain(reason)))),
+        None if consumer.silent > SILENCE_MAX => warning(&name, format!("last seen {silent} ago")),
+        None => ok(&name, format!("last seen {silent} ago")),
     }
 }
 
 fn replay(replay: &Replay, now: Timestamp) -> Finding {
     let age = now.as_micros().saturating_sub(replay.made_at.as_micros());
     let age = Duration::from_micros(u64::try_from(age).unwrap_or(0));
-    let verdict = if age > REPLAY_MAX { "warning" } else { "ok" };
-    let found = format!("{} for {}, and the log is kept for it", replay.state.as_str(), duration(age));
-    finding(&format!("replay {}", replay.id), verdict, found)
+    let (state, what) = (replay.state.as_str(), format!("replay {}", replay.id));
+    let found = format!("{state}, made {} ago, and the log is kept for it", duration(age));
+    if age > REPLAY_AGE_MAX { warning(&what, found) } else { ok(&what, found) }
 }
 
-/// Requests that called somebody, or may have, and never ended.
-async fn keys<DB: Dialect>(store: &Store<DB>, now: Timestamp) -> Result<Finding, Exit> {
-    const WHAT: &str = "unfinished keys";
-    let count = store.count_unfinished().await?;
-    let oldest = store.unfinished_operations(UNFINISHED_NAMED).await?;
-    let Some(first) = oldest.first() else { return Ok(finding(WHAT, "ok", "none")) };
+/// Requests that called a vendor, or may have, and never finished.
+async fn operations<DB: Dialect>(store: &Store<DB>, now: Timestamp) -> Result<Finding, Exit> {
+    const WHAT: &str = "unfinished operations";
+    let count = store.idempotency_keys().count_unfinished().await?;
+    let oldest = store.idempotency_keys().unfinished(UNFINISHED_NAMED).await?;
+    let Some(first) = oldest.first() else { return Ok(ok(WHAT, "none")) };
     let age = now.as_micros().saturating_sub(first.updated_at.as_micros());
     let age = Duration::from_micros(u64::try_from(age).unwrap_or(0));
     let names = Vec::from_iter(oldest.iter().map(|one| format!("{} of {}", short(&one.slot), one.scope)));
     let found = format!(
-        "{}: what they did outside is not known. The oldest rests for {}: {}. See `twinbox keys list --unfinished`",
+        "{}: their effects outside are unknown. The oldest was tried {} ago: {}. See `twinbox operations \
+         list`",
         counted(count, "request"),
         duration(age),
         brief(&plain(&names.join(", "))),
     );
-    let verdict = match oldest.iter().any(|one| one.has_expired) {
-        true => "wrong",
-        false if age > UNFINISHED_AGE_MAX => "warning",
-        false => "ok",
-    };
-    Ok(finding(WHAT, verdict, found))
-}
-
-async fn rights<DB: Dialect>(store: &Store<DB>, name: Option<&str>, role: Role) -> Result<Finding, Exit> {
-    let what = match name {
-        Some(name) => format!("rights of {name} as {}", role.as_str()),
-        None => format!("own rights as {}", role.as_str()),
-    };
-    let missing = match store.missing_rights(name, role).await {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok(finding(&what, "wrong", error.to_string()));
-        }
-        missing => missing?,
-    };
-    Ok(match missing.as_deref() {
-        None => finding(&what, "ok", "this database has no roles"),
-        Some([]) => finding(&what, "ok", "all that GRANTS.md says"),
-        Some(missing) => finding(&what, "wrong", format!("lacks {}", missing.join("; "))),
+    Ok(match oldest.iter().any(|one| one.has_expired) {
+        true => wrong(WHAT, found),
+        false if age > UNFINISHED_AGE_MAX => warning(WHAT, found),
+        false => ok(WHAT, found),
     })
 }
 
-/// What is committed survives a power cut only so.
+/// A setting of the database. Commits survive a power cut only with the right ones.
 fn setting(name: &str, value: &str) -> Finding {
     if name == "asynchronous_replicas" && value != "0" {
         let found = format!(
-            "{value}: a failover to one forgets what it has not got, unless synchronous_standby_names says otherwise"
+            "{value}: a failover to one loses its missing commits, unless synchronous_standby_names prevents \
+             that"
         );
-        return finding(name, "warning", found);
+        return warning(name, found);
     }
-    let durable = match name {
+    let is_durable = match name {
         "fsync" | "full_page_writes" => value == "on",
         "synchronous_commit" => value != "off",
         "journal_mode" => value == "wal",
@@ -217,11 +166,9 @@ fn setting(name: &str, value: &str) -> Finding {
         "synchronous" => ["2", "3"].contains(&value),
         _ => true,
     };
-    match durable {
-        true => finding(name, "ok", value),
-        false => {
-            finding(name, "wrong", format!("{value}: what was committed can be lost when the power fails"))
-        }
+    match is_durable {
+        true => ok(name, value),
+        false => wrong(name, format!("{value}: a power cut can lose committed transactions")),
     }
 }
 
@@ -230,8 +177,11 @@ fn clock(database: Timestamp) -> Finding {
     let here = i64::try_from(here.as_micros()).unwrap_or(i64::MAX);
     let skew = Duration::from_micros(here.abs_diff(database.as_micros()));
     match skew > SKEW_MAX {
-        true => finding("clock", "warning", format!("the database is {} from this machine", duration(skew))),
-        false => finding("clock", "ok", "that of the database and that of this machine agree"),
+        true => warning(
+            "clock",
+            format!("the clocks of the database and this machine differ by {}", duration(skew)),
+        ),
+        false => ok("clock", "the clocks of the database and this machine agree"),
     }
 }
 
@@ -240,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_power_cut_would_lose_is_wrong() {
+    fn a_setting_that_loses_commits_in_a_power_cut_is_wrong() {
         for (name, value, verdict) in [
             ("fsync", "on", "ok"),
             ("fsync", "off", "wrong"),
@@ -253,8 +203,8 @@ mod tests {
             ("asynchronous_replicas", "0", "ok"),
             ("asynchronous_replicas", "1", "warning"),
         ] {
-            assert_eq!(setting(name, value).verdict, verdict, "{name} {value}");
+            assert_eq!(setting(name, value).verdict(), verdict, "{name} {value}");
         }
-        assert_eq!(clock(Timestamp::from_micros(0)).verdict, "warning");
+        assert_eq!(clock(Timestamp::from_micros(0)).verdict(), "warning");
     }
 }

@@ -1,79 +1,86 @@
-//! How the tool ends.
+//! Exit codes and error messages.
+use crate::output::note;
 use std::{fmt::Display, process::ExitCode};
 use twinbox_sql::{Error, ErrorKind};
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done, or nothing to do
-  1    failed: the database is away, or refused
-  2    used wrongly
-  3    there is nothing of that name or number
-  4    refused: it would do harm, or does not fit what is there
-  5    done in part
-  6    `check` found what the build cannot read
-  7    `status` or `doctor` found something wrong
+  1    failed: the database is unreachable, or reported an error
+  2    wrong usage
+  3    no such name or number
+  4    refused: the command would do harm, or does not fit this database
+  5    partly done
+  6    `schemas check` found messages that the build cannot read
+  7    `status`, `doctor` or `grants check` found something wrong
+  8    the question was answered with no: nothing is changed
   130  interrupted";
 
-/// Why the tool does not end with 0.
+/// The reason why the exit code is not 0.
 #[derive(Debug)]
 pub(crate) struct Exit {
     code: u8,
-    what: String,
+    message: String,
 }
 
 impl Exit {
-    fn new(code: u8, what: impl Into<String>) -> Self {
-        Self { code, what: what.into() }
+    fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
     }
 
-    pub(crate) fn failure(what: impl Into<String>) -> Self {
-        Self::new(1, what)
+    pub(crate) fn failure(message: impl Into<String>) -> Self {
+        Self::new(1, message)
     }
 
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
-        Self::new(2, what)
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(2, message)
     }
 
-    pub(crate) fn not_found(what: impl Into<String>) -> Self {
-        Self::new(3, what)
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(3, message)
     }
 
-    pub(crate) fn refused(what: impl Into<String>) -> Self {
-        Self::new(4, what)
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::new(4, message)
     }
 
-    pub(crate) fn partial(what: impl Into<String>) -> Self {
-        Self::new(5, what)
+    pub(crate) fn partial(message: impl Into<String>) -> Self {
+        Self::new(5, message)
     }
 
-    pub(crate) fn unreadable(what: impl Into<String>) -> Self {
-        Self::new(6, what)
+    pub(crate) fn unreadable(message: impl Into<String>) -> Self {
+        Self::new(6, message)
     }
 
-    /// What is wrong was said already.
+    /// The output already names the problem.
     pub(crate) fn alarm() -> Self {
         Self::new(7, "")
     }
 
-    pub(crate) fn interrupted(what: impl Into<String>) -> Self {
-        Self::new(130, what)
+    pub(crate) fn declined() -> Self {
+        Self::new(8, "the answer was no: nothing is changed")
     }
 
-    pub(crate) fn tell(self) -> ExitCode {
-        if !self.what.is_empty() {
-            eprintln!("twinbox: {}", crate::output::plain(&self.what));
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self::new(130, message)
+    }
+
+    /// Prints the message.
+    pub(crate) fn report(self) -> ExitCode {
+        if !self.message.is_empty() {
+            note(&format!("twinbox: {}", self.message));
         }
         ExitCode::from(self.code)
     }
 }
 
-/// With what the database says, which whoever may run this may know; never with the URL, which only sqlx has.
+/// Contains the database's error text, which an operator may know. Never contains the URL.
 impl From<Error> for Exit {
     fn from(error: Error) -> Self {
         use ErrorKind as K;
-        let what = explain(&error);
+        let message = explain(&error);
         match error.kind() {
-            K::NotFound => Self::not_found(what),
+            K::NotFound => Self::not_found(message),
             K::Conflict
             | K::Configuration
             | K::Schema
@@ -82,12 +89,13 @@ impl From<Error> for Exit {
             | K::Standby
             | K::Detached
             | K::LeaseHeld
-            | K::InvalidDraft => Self::refused(what),
-            _ => Self::failure(what),
+            | K::InvalidDraft => Self::refused(message),
+            _ => Self::failure(message),
         }
     }
 }
 
+/// The error with its sources.
 pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -101,7 +109,7 @@ pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Of what somebody typed.
-pub(crate) fn bad(what: &str, error: impl Display) -> Exit {
+/// An error in the operator's input.
+pub(crate) fn invalid(what: &str, error: impl Display) -> Exit {
     Exit::usage(format!("{what}: {error}"))
 }

@@ -1,28 +1,81 @@
-//! The rights that database roles need.
-use crate::{exit::Exit, output::say, place::Place};
+//! `twinbox grants`.
+use crate::{
+    connection::ConnectionArguments,
+    exit::Exit,
+    finding::{self, Finding, ok, wrong},
+    output::{Output, print_line},
+    session::{Opened, Session},
+};
 use clap::Subcommand;
-use twinbox_sql::Role;
+use twinbox_ops::{Ops, Role};
+use twinbox_sql::{Dialect, ErrorKind};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GrantsCommand {
-    /// Print the statements that give roles of Postgres the rights for a purpose. The owner of the tables runs them, after
-    /// every migration. Needs no database.
+    /// Print the GRANT statements for Postgres. The owner of the tables runs them after every migration.
+    /// Needs no database.
     Print {
-        /// The name of a database role, and `producer`, `runtime`, `keeper`, `operator` or `redactor`. May be given several
-        /// times. Without: one role for each purpose, `shop_producer` and so on.
-        #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = role)]
+        /// A database role and its purpose: `producer`, `runtime`, `keeper`, `operator` or `redactor`.
+        /// Repeatable. Default: one role for each purpose, such as `shop_producer`.
+        #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role)]
+        roles: Vec<(String, Role)>,
+    },
+    /// Check that database roles have the rights for their purpose. Exit code 7 if one is missing.
+    Check {
+        /// A database role and its purpose. Repeatable.
+        #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role, required = true)]
         roles: Vec<(String, Role)>,
     },
 }
 
-/// The name of a role and its purpose.
-pub(crate) fn role(text: &str) -> Result<(String, Role), String> {
+/// Parses a role and its purpose.
+pub(crate) fn parse_role(text: &str) -> Result<(String, Role), String> {
     let (name, purpose) = text.rsplit_once('=').ok_or("write `NAME=PURPOSE`, like `billing=runtime`")?;
     Ok((name.to_owned(), purpose.parse()?))
 }
 
-pub(crate) fn run(command: GrantsCommand, place: &Place) -> Result<(), Exit> {
-    let GrantsCommand::Print { roles } = command;
-    say(twinbox_sql::grants_sql(place.namespace(), &roles)?.trim_end());
-    Ok(())
+pub(crate) async fn run(
+    command: GrantsCommand,
+    connection: ConnectionArguments,
+    output: Output,
+) -> Result<(), Exit> {
+    match command {
+        GrantsCommand::Print { roles } => {
+            print_line(twinbox_ops::grants_sql(connection.namespace(), &roles)?.trim_end());
+            Ok(())
+        }
+        GrantsCommand::Check { roles } => match Opened::open(connection, output, true).await? {
+            Opened::Postgres(session) => check(&session, &roles).await,
+            Opened::Sqlite(session) => check(&session, &roles).await,
+        },
+    }
+}
+
+async fn check<DB: Dialect>(session: &Session<DB>, roles: &[(String, Role)]) -> Result<(), Exit> {
+    let mut findings = Vec::new();
+    for (name, role) in roles {
+        findings.push(check_rights(&session.ops, Some(name), *role).await?);
+    }
+    finding::print(&findings, &session.output)
+}
+
+/// Judges the rights of a database role for a purpose. `name`: None for the role of this connection.
+pub(crate) async fn check_rights<DB: Dialect>(
+    ops: &Ops<DB>,
+    name: Option<&str>,
+    role: Role,
+) -> Result<Finding, Exit> {
+    let what = match name {
+        Some(name) => format!("rights of {name} as {}", role.as_str()),
+        None => format!("own rights as {}", role.as_str()),
+    };
+    let missing = match ops.missing_rights(name, role).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(wrong(&what, error.to_string())),
+        missing => missing?,
+    };
+    Ok(match missing.as_deref() {
+        None => ok(&what, "this database has no roles"),
+        Some([]) => ok(&what, "complete as in GRANTS.md"),
+        Some(missing) => wrong(&what, format!("missing: {}", missing.join("; "))),
+    })
 }

@@ -1,168 +1,87 @@
-//! Idempotency keys of requests.
+//! `twinbox keys`.
 use crate::{
-    ask::Change,
+    change::{Change, ChangeArguments, Done},
+    destinations::find::find_destination,
     exit::Exit,
-    output::{Column, Output, counted, note, say},
+    output::counted,
+    session::Session,
 };
 use clap::Subcommand;
-use serde::Serialize;
-use std::collections::BTreeMap;
-use twinbox_sql::{
-    Dialect, Store,
-    operation::{UNFINISHED_MAX, Unfinished},
-};
-
-/// Digits of a slot that tell keys apart on a screen.
-const DIGITS: usize = 16;
-/// Fewer digits are too easily those of another key. Logs have as many.
-const DIGITS_MIN: usize = 8;
+use twinbox_sql::Dialect;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Requests that called somebody outside, or may have, and never ended. Those that rest longest come first.
-    List {
-        /// Those, and no others: keys of requests that have ended are nobody's work.
-        #[arg(long, required = true)]
-        unfinished: bool,
-        /// How many.
-        #[arg(long, default_value_t = 100, value_name = "NUMBER")]
-        limit: u32,
-    },
-    /// Forget the key of an unfinished request, so that it begins anew when it is asked for again. First find out what it
-    /// did outside, by its recovery point and the times of its tokens, and settle that by hand.
-    Forget {
-        /// The digits that `keys list` shows, or at least the first 8 of them.
-        slot: String,
+    /// Blank the payloads of all messages with a key: in the log, delayed, parked and dead ones. Cannot be
+    /// undone. Copies in brokers, backups and tables of handlers stay.
+    Redact {
+        /// The key. The key itself, ids, types and times stay.
+        key: String,
         #[command(flatten)]
-        change: Change,
+        change: ChangeArguments,
+    },
+    /// Send the later messages of a key that wait behind its dead letters. The dead letters stay.
+    Unblock {
+        /// The key.
+        key: String,
+        /// The destination that the messages wait for.
+        #[arg(long, value_name = "NAME")]
+        destination: String,
+        #[command(flatten)]
+        change: ChangeArguments,
     },
 }
 
-#[derive(Serialize)]
-struct KeyRow {
-    slot: String,
-    tenant: String,
-    principal: String,
-    scope: String,
-    key: String,
-    attempts: u32,
-    recovery_point: Option<String>,
-    /// When the vendor may have been called, by kind and generation.
-    tokens: BTreeMap<String, String>,
-    tokens_told: Option<String>,
-    created_at: String,
-    updated_at: String,
-    expires_at: String,
-    has_expired: bool,
-}
-
-const COLUMNS: [Column; 8] = [
-    ("slot", "slot"),
-    ("scope", "scope"),
-    ("tenant", "tenant"),
-    ("principal", "principal"),
-    ("recovery point", "recovery_point"),
-    ("tokens", "tokens_told"),
-    ("last tried", "updated_at"),
-    ("expired", "has_expired"),
-];
-
-/// As it is shown and typed.
-pub(crate) fn short(slot: &str) -> &str {
-    slot.get(..DIGITS).unwrap_or(slot)
-}
-
-impl From<Unfinished> for KeyRow {
-    fn from(one: Unfinished) -> Self {
-        let tokens = BTreeMap::from_iter(one.tokens.into_iter().map(|(kind, at)| (kind, at.to_string())));
-        let told = Vec::from_iter(tokens.keys().map(String::as_str)).join(", ");
-        Self {
-            slot: short(&one.slot).to_owned(),
-            tenant: one.tenant,
-            principal: one.principal,
-            scope: one.scope,
-            key: one.key,
-            attempts: one.attempts,
-            recovery_point: one.recovery_point,
-            tokens_told: Some(told).filter(|told| !told.is_empty()),
-            tokens,
-            created_at: one.created_at.to_string(),
-            updated_at: one.updated_at.to_string(),
-            expires_at: one.expires_at.to_string(),
-            has_expired: one.has_expired,
-        }
-    }
-}
-
-pub(crate) async fn run<DB: Dialect>(
-    command: KeysCommand,
-    store: &Store<DB>,
-    output: &Output,
-) -> Result<(), Exit> {
+pub(crate) async fn run<DB: Dialect>(command: KeysCommand, session: &Session<DB>) -> Result<(), Exit> {
     match command {
-        KeysCommand::List { limit, .. } => {
-            let rows: Vec<KeyRow> =
-                store.unfinished_operations(limit).await?.into_iter().map(KeyRow::from).collect();
-            output.list(&COLUMNS, &rows, "No request is unfinished.");
-            let all = store.count_unfinished().await?;
-            if output.is_table() && all > rows.len() as u64 {
-                note(&format!("There are {}: say --limit.", counted(all, "unfinished request")));
-            }
-            Ok(())
+        KeysCommand::Redact { key, change } => redact(session, &key, &change).await,
+        KeysCommand::Unblock { key, destination, change } => {
+            unblock(session, &key, &destination, &change).await
         }
-        KeysCommand::Forget { slot, change } => forget(store, &slot, &change).await,
     }
 }
 
-async fn forget<DB: Dialect>(store: &Store<DB>, digits: &str, change: &Change) -> Result<(), Exit> {
-    let digits = digits.to_ascii_lowercase();
-    if digits.len() < DIGITS_MIN || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(Exit::usage(format!(
-            "a slot is written with at least {DIGITS_MIN} hexadecimal digits, as `twinbox keys list --unfinished` shows it"
-        )));
-    }
-    let mut found = store.unfinished_operations(UNFINISHED_MAX).await?;
-    found.retain(|one| one.slot.starts_with(&digits));
-    let one = match &*found {
-        [one] => one,
-        [] => {
-            return Err(Exit::not_found(format!(
-                "no unfinished key begins with {digits}, or its request runs now"
-            )));
-        }
-        _ => return Err(Exit::usage(format!("{} keys begin with {digits}: write more digits", found.len()))),
-    };
-    let about = format!(
-        "This will forget the key {} of {} at service {:?}. It has {}. Asked for again, the request begins anew and calls \
-         its vendor with another token.",
-        short(&one.slot),
-        one.scope,
-        store.service(),
-        match &one.recovery_point {
-            Some(point) => format!("come to {point:?}"),
-            None => "saved nothing, and may have called its vendor".to_owned(),
-        }
+async fn redact<DB: Dialect>(session: &Session<DB>, key: &str, change: &ChangeArguments) -> Result<(), Exit> {
+    let effect = format!(
+        "This will blank the payloads of all messages with the key {key:?}, for good. Copies in brokers, \
+         backups and \
+         tables of handlers stay."
     );
     let act = async || {
-        let forgotten = store.forget_unfinished(&bytes(&one.slot)).await?;
-        Ok((u64::from(forgotten), forgotten))
+        let redacted = session.ops.redact(key).await?;
+        let text = format!(
+            "Blanked: {} of the log, {}, {}, {}.",
+            counted(redacted.outbox, "message"),
+            counted(redacted.delayed, "delayed message"),
+            counted(redacted.parked_deliveries, "parked message"),
+            counted(redacted.dead_letters, "dead letter")
+        );
+        let count = redacted.outbox + redacted.delayed + redacted.parked_deliveries + redacted.dead_letters;
+        Ok(Done::new(count, text)
+            .detail("log", redacted.outbox)
+            .detail("delayed", redacted.delayed)
+            .detail("parked", redacted.parked_deliveries)
+            .detail("dead_letters", redacted.dead_letters))
     };
-    match change.make(store, "keys forget", &one.slot, &about, act).await? {
-        Some(true) => say("The key is forgotten."),
-        Some(false) => {
-            return Err(Exit::refused("somebody works on it again, or it has ended: nothing is changed"));
-        }
-        None => {}
-    }
-    Ok(())
+    change.run(session, &Change { command: "keys redact", target: key, effect }, act).await
 }
 
-/// Of the 64 digits that the store wrote.
-fn bytes(slot: &str) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    for (byte, digits) in bytes.iter_mut().zip(slot.as_bytes().chunks(2)) {
-        let digit = |at: usize| char::from(digits[at]).to_digit(16).unwrap_or(0);
-        *byte = u8::try_from(digit(0) << 4 | digit(1)).unwrap_or(0);
-    }
-    bytes
+async fn unblock<DB: Dialect>(
+    session: &Session<DB>,
+    key: &str,
+    destination: &str,
+    change: &ChangeArguments,
+) -> Result<(), Exit> {
+    find_destination(&session.ops, destination).await?;
+    let effect = format!(
+        "This will send later messages of the key {key:?} to {destination}. The dead letters of the key stay."
+    );
+    let act = async || {
+        let blocking = session.ops.release_key(destination, key).await?;
+        Ok(Done::new(
+            blocking,
+            format!("The key is unblocked. It was blocked by {}.", counted(blocking, "dead letter")),
+        ))
+    };
+    let target = format!("{destination}: key {key}");
+    change.run(session, &Change { command: "keys unblock", target: &target, effect }, act).await
 }

@@ -1,67 +1,75 @@
-//! Twinbox's tool for operators. `README.md` beside the manifest is its runbook.
+//! The operator tool `twinbox`. `README.md` beside the manifest is its runbook.
 //!
-//! It writes to the database of the service that it is asked about, and to nothing else: relays and consumers execute what
-//! it asks for. What changes something says first how much, asks, and leaves an entry in the table `audit`.
+//! The tool writes only to the database that it connects to. Relays and consumers execute its requests. A
+//! command that changes something shows the change and the database, asks, and writes an entry to the table
+//! `audit`.
 mod arguments;
-mod ask;
 mod audit;
-mod check;
+mod change;
+mod connection;
 mod consumers;
 mod dead_letters;
 mod destinations;
 mod doctor;
 mod exit;
+mod finding;
 mod grants;
 mod keys;
-mod letters_file;
-mod message;
-mod migrate;
+mod message_text;
+mod messages;
+mod operations;
 mod output;
-mod place;
-mod progress;
-mod replay;
+mod replays;
+mod schemas;
 mod selection;
+mod session;
 mod status;
 mod time;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, ConfigCommand};
 use clap::{CommandFactory as _, Parser as _};
 use exit::Exit;
-use output::Output;
-use place::Opened;
-use std::{io, process::ExitCode};
+use output::{Output, print_line};
+use session::Opened;
+use std::process::ExitCode;
 
-/// Runs the tool on the process's arguments and environment.
+/// Runs the tool with the arguments and the environment of the process.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = match runtime {
+    let result = match runtime {
         Ok(runtime) => runtime.block_on(run(arguments)),
-        Err(error) => Err(Exit::failure(format!("no runtime: {error}"))),
+        Err(error) => Err(Exit::failure(format!("starting the runtime failed: {error}"))),
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(exit) => exit.tell(),
+        Err(exit) => exit.report(),
     }
 }
 
 async fn run(arguments: Arguments) -> Result<(), Exit> {
-    let Arguments { place, output, command } = arguments;
+    let Arguments { connection, output, command } = arguments;
     let output = Output::new(&output);
     match command {
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "twinbox", &mut io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "twinbox", &mut script);
+            print_line(String::from_utf8_lossy(&script).trim_end());
             Ok(())
         }
-        Command::Man => clap_mangen::Man::new(Arguments::command())
-            .render(&mut io::stdout())
-            .map_err(|error| Exit::failure(error.to_string())),
-        Command::Config => place.print(&output),
-        Command::Grants(command) => grants::run(command, &place),
-        Command::Migrate(command) => migrate::run(command, &place, &output).await,
-        command => match command.place(place.clone()).open(!command.repairs()).await? {
-            Opened::Postgres(store) => command.run(&store, &place, &output).await,
-            Opened::Sqlite(store) => command.run(&store, &place, &output).await,
+        Command::Man => {
+            let mut page = Vec::new();
+            let rendered = clap_mangen::Man::new(Arguments::command()).render(&mut page);
+            rendered.map_err(|error| Exit::failure(format!("writing the manual page failed: {error}")))?;
+            print_line(String::from_utf8_lossy(&page).trim_end());
+            Ok(())
+        }
+        Command::Config(ConfigCommand::Print) => connection.print(&output),
+        Command::Grants(command) => grants::run(command, connection, output).await,
+        Command::Schemas(command) => schemas::run(command, connection, output).await,
+        Command::Store(command) => match Opened::open(connection, output, !command.repairs()).await? {
+            Opened::Postgres(session) => command.run(&session).await,
+            Opened::Sqlite(session) => command.run(&session).await,
         },
     }
 }

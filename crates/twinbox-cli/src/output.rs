@@ -1,4 +1,4 @@
-//! What is printed: tables for people, JSON for programs.
+//! Output: tables for people, JSON for programs.
 use clap::{Args, ValueEnum};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use twinbox_core::Timestamp;
 
 #[derive(Debug, Args)]
 pub(crate) struct OutputArguments {
-    /// How to print what was found.
+    /// The format of the output.
     #[arg(short, long, global = true, value_enum, default_value = "table", env = "TWINBOX_OUTPUT")]
     output: Format,
 }
@@ -31,10 +31,11 @@ pub(crate) struct Output {
     format: Format,
 }
 
-/// Characters of a cell.
+/// The longest text of a cell, in characters.
 const CELL_MAX: usize = 48;
 
-/// A column of a table: its title, and the field of the record. Fields that end in `_seconds` are printed as durations.
+/// A column of a table: its title and the field of the record. A field that ends in `_seconds` is printed as
+/// a duration.
 pub(crate) type Column = (&'static str, &'static str);
 
 impl Output {
@@ -42,36 +43,38 @@ impl Output {
         Self { format: arguments.output }
     }
 
-    /// Whether a person reads it.
+    /// Whether the output is for a person.
     pub(crate) fn is_table(&self) -> bool {
         self.format == Format::Table
     }
 
-    /// Records of one sort.
+    /// Prints records as a table. `none`: the text for an empty table.
     pub(crate) fn list(&self, columns: &[Column], records: &[impl Serialize], none: &str) {
         let values: Vec<Value> = records.iter().map(value).collect();
         match self.format {
-            Format::Table if values.is_empty() => say(none),
-            Format::Table => say(&table(columns, &values)),
-            Format::Json => say(&pretty(&Value::Array(values))),
-            Format::Jsonl => values.iter().for_each(|value| say(&value.to_string())),
+            Format::Table if values.is_empty() => print_line(none),
+            Format::Table => print_line(&table(columns, &values)),
+            Format::Json => print_line(&pretty(&Value::Array(values))),
+            Format::Jsonl => values.iter().for_each(|value| print_line(&value.to_string())),
         }
     }
 
-    /// Records of one sort that are too wide for a table, and how each is told to a person.
-    pub(crate) fn told<T: Serialize>(&self, records: &[T], none: &str, told: impl Fn(&T) -> String) {
+    /// Prints records that are too wide for a table. `render`: the text of one.
+    pub(crate) fn texts<T: Serialize>(&self, records: &[T], none: &str, render: impl Fn(&T) -> String) {
         match self.format {
-            Format::Table if !records.is_empty() => records.iter().for_each(|record| say(&told(record))),
+            Format::Table if !records.is_empty() => {
+                records.iter().for_each(|record| print_line(&render(record)));
+            }
             _ => self.list(&[], records, none),
         }
     }
 
-    /// One record, and how it is told to a person.
-    pub(crate) fn one(&self, record: &impl Serialize, told: impl FnOnce() -> String) {
+    /// Prints one record. `render`: its text for a person.
+    pub(crate) fn one(&self, record: &impl Serialize, render: impl FnOnce() -> String) {
         match self.format {
-            Format::Table => say(&told()),
-            Format::Json => say(&pretty(&value(record))),
-            Format::Jsonl => say(&value(record).to_string()),
+            Format::Table => print_line(&render()),
+            Format::Json => print_line(&pretty(&value(record))),
+            Format::Jsonl => print_line(&value(record).to_string()),
         }
     }
 }
@@ -115,7 +118,7 @@ fn cell(field: &str, value: &Value) -> String {
     }
 }
 
-/// Without the fraction of a second of a time, and without line breaks and what is beyond the bound of a cell.
+/// Shortens a text for a cell: no fraction of a second, no line breaks, at most [`CELL_MAX`] characters.
 pub(crate) fn brief(text: &str) -> String {
     if Timestamp::parse(text).is_some()
         && let Some((seconds, _)) = text.split_once('.')
@@ -138,7 +141,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// Without what a terminal would take for a command: a message may say anything.
+/// Escapes control characters: a terminal would execute those of a message.
 pub(crate) fn plain(text: &str) -> String {
     let hidden = |c: char| {
         c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -146,17 +149,20 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if hidden(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
-/// To stdout. Whoever has read enough ends the program without a word.
-pub(crate) fn say(text: &str) {
-    let mut out = std::io::stdout().lock();
-    if let Err(error) = writeln!(out, "{text}") {
-        std::process::exit(if error.kind() == ErrorKind::BrokenPipe { 0 } else { 1 });
-    }
+/// Prints a line to stdout. Ends the program quietly when the reader, such as `head`, has closed the pipe.
+pub(crate) fn print_line(text: &str) {
+    let written = writeln!(std::io::stdout().lock(), "{text}");
+    written.unwrap_or_else(|error| exit_without_reader(&error));
 }
 
-/// To stderr: what is about to happen, and what a person should know beside the data.
+/// Ends the program after stdout failed: quietly and with 0 when the reader has closed the pipe.
+pub(crate) fn exit_without_reader(error: &std::io::Error) -> ! {
+    std::process::exit(if error.kind() == ErrorKind::BrokenPipe { 0 } else { 1 });
+}
+
+/// Prints a line for a person to stderr. A closed stderr is no error.
 pub(crate) fn note(text: &str) {
-    eprintln!("{}", plain(text));
+    let _ = writeln!(std::io::stderr().lock(), "{}", plain(text));
 }
 
 /// `1 message`, `2 messages`.
@@ -178,27 +184,28 @@ mod tests {
 
     #[test]
     fn a_cell_is_brief() {
-        let told =
+        let cells =
             ["2026-11-22T14:57:39.909175Z", "2026-11-22T14:57:39Z", "a\nb", &"é".repeat(49)].map(brief);
         let second = "2026-11-22T14:57:39Z";
-        assert_eq!(told, [second, second, "a b", &("é".repeat(48) + "…")]);
+        assert_eq!(cells, [second, second, "a b", &("é".repeat(48) + "…")]);
     }
 
     #[test]
-    fn numbers_and_durations_are_told_as_people_do() {
+    fn numbers_and_durations_are_written_for_people() {
         assert_eq!(
-            ["1 letter", "0 letters", "1,234,567 letters"],
-            [1, 0, 1_234_567].map(|n| counted(n, "letter"))
+            ["1 message", "0 messages", "1,234,567 messages"],
+            [1, 0, 1_234_567].map(|n| counted(n, "message"))
         );
-        let told = [0, 250, 61_000, 90_061_000].map(|ms| duration(Duration::from_millis(ms)));
-        assert_eq!(told, ["0s", "250ms", "1m 1s", "1day 1h"]);
+        let durations = [0, 250, 61_000, 90_061_000].map(|ms| duration(Duration::from_millis(ms)));
+        assert_eq!(durations, ["0s", "250ms", "1m 1s", "1day 1h"]);
     }
 
     #[test]
-    fn a_table_says_what_its_records_say() {
+    fn a_table_shows_the_fields_of_its_records() {
         let records =
-            [serde_json::json!({"name": "nats", "oldest_seconds": 61.2, "held": null, "alive": true})];
-        let columns = [("name", "name"), ("oldest", "oldest_seconds"), ("held", "held"), ("alive", "alive")];
-        assert_eq!(table_of(&columns, &records), "NAME  OLDEST  HELD  ALIVE\nnats  1m 1s   -     yes");
+            [serde_json::json!({"name": "nats", "oldest_seconds": 61.2, "paused": null, "alive": true})];
+        let columns =
+            [("name", "name"), ("oldest", "oldest_seconds"), ("paused", "paused"), ("alive", "alive")];
+        assert_eq!(table_of(&columns, &records), "NAME  OLDEST  PAUSED  ALIVE\nnats  1m 1s   -       yes");
     }
 }

@@ -1,129 +1,42 @@
-//! How everything is doing.
+//! `twinbox status`.
 use crate::{
+    consumers::row::ConsumerRow,
+    destinations::row::DestinationRow,
     exit::Exit,
-    output::{Column, Output, counted, duration, plain, say, table_of},
-    progress::standing,
+    output::{counted, duration, plain, print_line, table_of},
+    replays::row::state_text,
+    session::Session,
+    time::parse_duration,
 };
 use clap::Args;
 use serde::Serialize;
 use std::{io::IsTerminal as _, time::Duration};
-use twinbox_sql::{
-    BACKLOG_MAX, ConsumerRecord, Dialect, HEARTBEAT, ReaderStatus, Store, replay::ReplayState,
-};
+use twinbox_ops::{ConsumerInfo, ReaderStatus};
+use twinbox_sql::{Dialect, replay::ReplayState};
 
-/// How often it is looked with `--watch`.
+/// The interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
-/// Replays that are looked at.
-const REPLAYS: u32 = 100;
+/// The number of replays that are read.
+const REPLAYS_MAX: u32 = 100;
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
-    /// Look again every two seconds, until it is interrupted.
+    /// Print again every two seconds, until interrupted.
     #[arg(long)]
     watch: bool,
-    /// It is wrong if no process has had a destination for longer than this.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    /// Raise an alarm if no process has run a destination for longer.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     max_unowned: Duration,
-    /// It is wrong if a message waits for longer than this.
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = humantime::parse_duration)]
+    /// Raise an alarm if a message has waited for longer.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     max_age: Duration,
-    /// It is wrong if a consumer was not heard of for longer than this.
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    /// Raise an alarm if a consumer was not seen for longer.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     max_silence: Duration,
 }
 
 #[derive(Serialize)]
-pub(crate) struct DestinationRow {
-    name: String,
-    state: &'static str,
-    lease_seconds: Option<f64>,
-    backlog: u64,
-    backlog_is_counted_to: u32,
-    oldest_seconds: f64,
-    waiting: u64,
-    dead: u64,
-    blocking: u64,
-    held: Option<String>,
-}
-
-impl DestinationRow {
-    pub(crate) const COLUMNS: [Column; 8] = [
-        ("destination", "name"),
-        ("state", "state"),
-        ("backlog", "backlog"),
-        ("oldest", "oldest_seconds"),
-        ("put aside", "waiting"),
-        ("dead", "dead"),
-        ("blocking", "blocking"),
-        ("held back", "held"),
-    ];
-}
-
-impl From<&ReaderStatus> for DestinationRow {
-    fn from(reader: &ReaderStatus) -> Self {
-        let state = match reader {
-            ReaderStatus { detached: true, .. } => "detached",
-            ReaderStatus { held: Some(_), .. } => "held",
-            ReaderStatus { lease: None, .. } => "unowned",
-            ReaderStatus { blocking, .. } if *blocking > 0 => "blocked",
-            _ => "running",
-        };
-        Self {
-            name: reader.name.clone(),
-            state,
-            lease_seconds: reader.lease.map(|lease| lease.as_secs_f64()),
-            backlog: reader.backlog,
-            backlog_is_counted_to: BACKLOG_MAX,
-            oldest_seconds: reader.oldest.as_secs_f64(),
-            waiting: reader.waiting,
-            dead: reader.dead,
-            blocking: reader.blocking,
-            held: reader.held.clone(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-pub(crate) struct ConsumerRow {
-    consumer: String,
-    state: &'static str,
-    silent_seconds: f64,
-    dead_letters: u64,
-    parked_deliveries: u64,
-    paused: Option<String>,
-}
-
-impl ConsumerRow {
-    pub(crate) const COLUMNS: [Column; 6] = [
-        ("consumer", "consumer"),
-        ("state", "state"),
-        ("last heard", "silent_seconds"),
-        ("dead letters", "dead_letters"),
-        ("put aside", "parked_deliveries"),
-        ("held back", "paused"),
-    ];
-}
-
-impl From<&ConsumerRecord> for ConsumerRow {
-    fn from(record: &ConsumerRecord) -> Self {
-        let state = match record {
-            ConsumerRecord { paused: Some(_), .. } => "held",
-            ConsumerRecord { silent, .. } if *silent > HEARTBEAT * 3 => "silent",
-            _ => "running",
-        };
-        Self {
-            consumer: record.consumer.clone(),
-            state,
-            silent_seconds: record.silent.as_secs_f64(),
-            dead_letters: record.dead_letters,
-            parked_deliveries: record.parked_deliveries,
-            paused: record.paused.clone(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct ReplayRow {
+struct RunningReplay {
     id: i64,
     to: String,
     state: String,
@@ -134,30 +47,27 @@ struct ReplayRow {
 #[derive(Serialize)]
 struct Status {
     service: String,
+    database: String,
     destinations: Vec<DestinationRow>,
     consumers: Vec<ConsumerRow>,
-    replays: Vec<ReplayRow>,
+    replays: Vec<RunningReplay>,
     alarms: Vec<String>,
 }
 
-pub(crate) async fn run<DB: Dialect>(
-    arguments: StatusArguments,
-    store: &Store<DB>,
-    output: &Output,
-) -> Result<(), Exit> {
+pub(crate) async fn run<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -> Result<(), Exit> {
     if !arguments.watch {
-        let status = look(&arguments, store).await?;
-        output.one(&status, || told(&status));
+        let status = read(arguments, session).await?;
+        session.output.one(&status, || render(&status));
         return if status.alarms.is_empty() { Ok(()) } else { Err(Exit::alarm()) };
     }
     loop {
-        let status = look(&arguments, store).await?;
-        if output.is_table() && std::io::stdout().is_terminal() {
-            // From the top, each line to its end, and what is below away: no flicker.
-            let lines = told(&status).replace('\n', "\u{1b}[K\n");
-            say(&format!("\u{1b}[H{lines}\u{1b}[K\n\u{1b}[J"));
+        let status = read(arguments, session).await?;
+        if session.output.is_table() && std::io::stdout().is_terminal() {
+            // Cursor to the top, clear each line to its end, then clear the rest: no flicker.
+            let lines = render(&status).replace('\n', "\u{1b}[K\n");
+            print_line(&format!("\u{1b}[H{lines}\u{1b}[K\n\u{1b}[J"));
         } else {
-            output.one(&status, || told(&status));
+            session.output.one(&status, || render(&status));
         }
         tokio::select! {
             () = tokio::time::sleep(WATCH_INTERVAL) => {}
@@ -166,51 +76,56 @@ pub(crate) async fn run<DB: Dialect>(
     }
 }
 
-async fn look<DB: Dialect>(arguments: &StatusArguments, store: &Store<DB>) -> Result<Status, Exit> {
-    let (readers, consumers) = (store.readers().await?, store.consumers().await?);
-    let replays = store.replays(REPLAYS).await?.into_iter().filter(|replay| !replay.state.has_ended());
-    let replays: Vec<_> = replays.collect();
-    let mut alarms = Vec::new();
-    for reader in &readers {
-        let name = &reader.name;
-        if reader.detached {
-            alarms.push(format!("{name} is detached: retire it, and start it again"));
-        } else if reader.lease.is_none() && reader.unowned > arguments.max_unowned {
-            alarms.push(format!("nobody has had {name} for {}", duration(reader.unowned)));
-        }
-        if reader.oldest > arguments.max_age && !reader.detached {
-            alarms.push(format!("a message has waited for {name} for {}", duration(reader.oldest)));
-        }
-        if reader.blocking > 0 {
-            alarms.push(format!("a dead letter blocks {name}: redrive it, or skip it"));
-        }
-    }
-    for record in consumers.iter().filter(|record| record.silent > arguments.max_silence) {
-        alarms.push(format!("{} was not heard of for {}", record.consumer, duration(record.silent)));
-    }
+async fn read<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -> Result<Status, Exit> {
+    let (store, ops) = (&session.store, &session.ops);
+    let (readers, consumers) = (ops.readers().await?, ops.consumers().await?);
+    let replays = ops.replays(REPLAYS_MAX).await?;
+    let running = replays.iter().filter(|replay| !replay.state.has_ended());
     Ok(Status {
         service: store.service().to_owned(),
+        database: session.database.id(),
         destinations: readers.iter().map(DestinationRow::from).collect(),
         consumers: consumers.iter().map(ConsumerRow::from).collect(),
-        replays: replays
-            .iter()
-            .map(|replay| ReplayRow {
+        replays: running
+            .map(|replay| RunningReplay {
                 id: replay.id,
                 to: replay.consumer.clone().unwrap_or_else(|| replay.destination.clone()),
                 state: match &replay.state {
                     ReplayState::Paused { .. } => "paused".to_owned(),
-                    _ => standing(replay),
+                    _ => state_text(replay),
                 },
                 done: replay.done,
                 selected: replay.selected,
             })
             .collect(),
-        alarms,
+        alarms: alarms(arguments, &readers, &consumers),
     })
 }
 
-fn told(status: &Status) -> String {
-    let mut parts = vec![format!("Service {:?}", status.service)];
+fn alarms(arguments: &StatusArguments, readers: &[ReaderStatus], consumers: &[ConsumerInfo]) -> Vec<String> {
+    let mut alarms = Vec::new();
+    for reader in readers {
+        let name = &reader.name;
+        if reader.is_detached {
+            alarms.push(format!("{name} is detached: retire it, then start it again"));
+        } else if reader.lease.is_none() && reader.unowned > arguments.max_unowned {
+            alarms.push(format!("no process has run {name} for {}", duration(reader.unowned)));
+        }
+        if reader.oldest > arguments.max_age && !reader.is_detached {
+            alarms.push(format!("a message has waited for {name} for {}", duration(reader.oldest)));
+        }
+        if reader.blocking > 0 {
+            alarms.push(format!("a dead letter blocks {name}: redrive or skip it"));
+        }
+    }
+    for record in consumers.iter().filter(|record| record.silent > arguments.max_silence) {
+        alarms.push(format!("consumer {} was last seen {} ago", record.consumer, duration(record.silent)));
+    }
+    alarms
+}
+
+fn render(status: &Status) -> String {
+    let mut parts = vec![format!("Service {:?}, database {}", status.service, plain(&status.database))];
     if status.destinations.is_empty() {
         parts.push("No destination has ever run here.".to_owned());
     } else {

@@ -1,6 +1,6 @@
-//! Points in time as people type them.
+//! Times and durations as people type them.
 use crate::exit::Exit;
-use std::{str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 use twinbox_core::Timestamp;
 use twinbox_sql::{Dialect, Store};
 
@@ -18,12 +18,34 @@ impl FromStr for When {
         if let Some(at) = Timestamp::parse(text) {
             return Ok(Self::At(at));
         }
-        let ago = humantime::parse_duration(text).map(Self::Ago);
-        ago.map_err(|_| "write a time like `2026-11-20T03:00:00Z`, or how long ago, like `2h`".to_owned())
+        let ago = parse_duration(text).map(Self::Ago);
+        ago.map_err(|error| format!("write a time like `2026-11-20T03:00:00Z`, or how long ago: {error}"))
     }
 }
 
-/// The point in time, by the clock of the database.
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(at) => at.fmt(f),
+            Self::Ago(ago) => write!(f, "{} ago", humantime::format_duration(*ago)),
+        }
+    }
+}
+
+/// A duration such as `90s`, `30m`, `2h 30m`, `7d` or `2w`.
+///
+/// # Errors
+/// The text is not a duration, or has the unit `M`: months, which people write for minutes.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    const UNITS: &str = "`s` is seconds, `m` minutes, `h` hours, `d` days, `w` weeks";
+    let has_months = text.as_bytes().windows(2).any(|pair| pair[1] == b'M' && !pair[0].is_ascii_alphabetic());
+    if has_months {
+        return Err(format!("the unit `M` is ambiguous: {UNITS}; write `months` for months"));
+    }
+    humantime::parse_duration(text).map_err(|_| format!("write a duration like `30m` or `2h 30m`: {UNITS}"))
+}
+
+/// The point in time, on the clock of the database.
 pub(crate) async fn resolve<DB: Dialect>(
     when: Option<When>,
     store: &Store<DB>,
@@ -49,5 +71,15 @@ mod tests {
         for bad in ["", "yesterday", "2026-11-20", "-1h", "'; DROP TABLE x"] {
             assert!(bad.parse::<When>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn months_are_never_taken_for_minutes() {
+        for bad in ["30M", "30 M", "1h 30M"] {
+            let error = bad.parse::<When>().unwrap_err();
+            assert!(error.contains("`M` is ambiguous") && error.contains("`m` minutes"), "{bad}: {error}");
+        }
+        assert_eq!(parse_duration("30m"), Ok(Duration::from_secs(1800)));
+        assert!(parse_duration("1month").is_ok());
     }
 }

@@ -1,41 +1,41 @@
-//! Attempts at many messages in one transaction.
+//! Handlers of batches: many messages in one transaction.
+//!
+//! A batch that fails is rolled back, and its messages are handled one by one. So each gets the outcome that
+//! it would have had alone.
 use crate::{
-    Outcome,
-    attempt::{Unfinished, finish, run},
-    conflict,
+    attempt::{AttemptError, finish, run_handler},
+    context::Context,
+    duplicate::end_duplicate,
     handler::Handler,
     keep_alive::keep_alive,
-    shared::Shared,
-    start::{Runtime, given_back},
+    outcome::DeliveryOutcome,
+    runtime::Runtime,
 };
 use std::collections::{BTreeSet, HashSet};
-use twinbox_core::{Message, MessageId, Received};
-use twinbox_sql::{Dialect, inbox::ClaimedBatch};
+use twinbox_core::{Message, MessageId, ReceivedMessage};
+use twinbox_sql::{Dialect, Inbox, inbox::BatchClaim};
 
-impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
-    /// Handles them and settles each.
-    pub(crate) async fn batch(&self, received: Vec<Received>) {
+impl<DB: Dialect, S: Send + Sync + 'static> Runtime<DB, S> {
+    /// Processes the deliveries of a batch and settles each of them.
+    pub(crate) async fn process_and_settle_batch(&self, received: Vec<ReceivedMessage>) {
         let messages: Vec<Message> = received.iter().map(|one| one.message.clone()).collect();
         let settles: Vec<_> = received.iter().map(|one| &*one.settle).collect();
         let redelivered = received.iter().any(|one| one.redelivered);
-        let outcomes = keep_alive(&settles, self.batch_outcomes(&messages, redelivered)).await;
-        let settling = received.into_iter().zip(&messages).zip(outcomes);
-        let settling = settling.map(|((one, message), outcome)| self.settle(one.settle, message, outcome));
-        futures::future::join_all(settling).await;
+        let outcomes = keep_alive(&settles, self.process_batch(&messages, redelivered)).await;
+        let settled = received.into_iter().zip(&messages).zip(outcomes);
+        let settled = settled.map(|((one, message), outcome)| self.settle(one.settle, message, outcome));
+        futures::future::join_all(settled).await;
     }
 
-    /// In one transaction, or, if that fails, one by one.
-    async fn batch_outcomes(&self, messages: &[Message], redelivered: bool) -> Vec<Outcome> {
-        if let Some(handler) = self.handler(&messages[0].event_type) {
-            let Some(_turn) = self.turn(&self.stop, handler.event_type).await else {
-                return messages.iter().map(|_| given_back()).collect();
+    async fn process_batch(&self, messages: &[Message], redelivered: bool) -> Vec<DeliveryOutcome> {
+        if let Some(handler) = self.group.handler(&messages[0].event_type) {
+            let Some(_permits) = self.handler_permits(&self.stop, handler.event_type).await else {
+                return messages.iter().map(|_| DeliveryOutcome::shutdown()).collect();
             };
-            let outcomes =
-                process_batch(&self.runtime(&self.stop, None), handler, messages, redelivered).await;
-            match outcomes {
+            match attempt_batch(&self.context(&self.stop, None), handler, messages, redelivered).await {
                 Ok(outcomes) => return outcomes,
-                Err(Alone::NotTried) => {}
-                Err(Alone::Failed(error)) => {
+                Err(BatchError::Undecided) => {}
+                Err(BatchError::Failed(error)) => {
                     tracing::warn!(
                         consumer = handler.policy.consumer,
                         event_type = handler.event_type,
@@ -43,111 +43,106 @@ impl<DB: Dialect, S: Send + Sync + 'static> Shared<DB, S> {
                         error,
                         "the batch failed and is rolled back: its messages are handled one by one"
                     );
-                    self.progress.batch_failed(error);
+                    self.stats.count_failed_batch(error);
                 }
             }
         }
         let mut outcomes = Vec::with_capacity(messages.len());
         for message in messages {
-            outcomes.push(self.outcome(&self.stop, None, message, None, redelivered).await);
+            outcomes.push(self.process(&self.stop, None, message, None, redelivered).await);
         }
         outcomes
     }
 }
 
-/// Why the messages of a batch are to be handled one by one.
-enum Alone {
-    /// The handler did not run, or nobody knows what became of it: the store will tell of each.
-    NotTried,
-    /// The handler failed, or what it wrote could not be committed.
+/// The reason why the messages of a batch are handled one by one.
+enum BatchError {
+    /// The handler did not run, or its commit is in doubt. The inbox decides for each message.
+    Undecided,
+    /// The handler failed, or the database refused its transaction.
     Failed(String),
 }
 
-async fn process_batch<DB: Dialect, S>(
-    runtime: &Runtime<'_, DB, S>,
+/// Records the starts of redelivered messages and attempts the batch.
+async fn attempt_batch<DB: Dialect, S>(
+    context: &Context<'_, DB, S>,
     handler: &Handler<DB, S>,
     messages: &[Message],
     redelivered: bool,
-) -> Result<Vec<Outcome>, Alone> {
-    let (store, consumer) = (runtime.store, handler.policy.consumer);
-    let Ok(_beside_others) = runtime.unless_stopped(store.alone().read()).await else {
-        return Err(Alone::NotTried);
+) -> Result<Vec<DeliveryOutcome>, BatchError> {
+    let (inbox, handler_lock) = (context.inbox, context.store.engine().handler_lock());
+    let Ok(_shared) = context.unless_stopped(handler_lock.read()).await else {
+        return Err(BatchError::Undecided);
     };
     if !redelivered {
-        return together(runtime, handler, messages, redelivered).await;
+        return attempt_batch_once(context, handler, messages, redelivered).await;
     }
     let ids = Vec::from_iter(messages.iter().map(Message::message_id).collect::<BTreeSet<_>>());
-    let Ok(started) = store.record_starts(consumer, &ids).await else {
-        // Some may be on record although no answer came.
-        runtime.end_later(consumer, ids);
-        return Err(Alone::NotTried);
+    let Ok(started) = inbox.record_starts(&ids).await else {
+        // Some starts may be on record, although the response was lost.
+        context.starts.end_later(inbox, ids);
+        return Err(BatchError::Undecided);
     };
-    runtime.open.began(started.iter().copied());
-    let others = ids.iter().filter(|id| !started.contains(id));
-    let outcomes = match any_open(runtime, consumer, others).await {
-        true => Err(Alone::NotTried),
-        false => together(runtime, handler, messages, redelivered).await,
+    context.starts.add(started.iter().copied());
+    let not_started = ids.iter().filter(|id| !started.contains(id));
+    let outcomes = match has_open_start(inbox, not_started).await {
+        true => Err(BatchError::Undecided),
+        false => attempt_batch_once(context, handler, messages, redelivered).await,
     };
     let mut started = Vec::from_iter(started);
-    runtime.open.ended(&started);
+    context.starts.remove(&started);
     if let Ok(outcomes) = &outcomes {
-        let handled = messages.iter().zip(outcomes).filter(|(_, outcome)| **outcome == Outcome::Handled);
+        // The handler's transaction has ended their starts.
+        let handled =
+            messages.iter().zip(outcomes).filter(|(_, outcome)| **outcome == DeliveryOutcome::Handled);
         let handled = HashSet::<_>::from_iter(handled.map(|(message, _)| message.message_id()));
         started.retain(|id| !handled.contains(id));
     }
     if !started.is_empty() {
-        runtime.end(consumer, started).await;
+        context.starts.end(inbox, started).await;
     }
     outcomes
 }
 
-/// Whether one of them has a start on record that has not ended, and is to run alone. The others are done with.
-async fn any_open<DB: Dialect, S>(
-    runtime: &Runtime<'_, DB, S>,
-    consumer: &str,
-    messages: impl Iterator<Item = &MessageId>,
-) -> bool {
+/// Returns whether one of these messages has a start that has not ended, so that it must run alone.
+async fn has_open_start<DB: Dialect>(inbox: &Inbox<DB>, messages: impl Iterator<Item = &MessageId>) -> bool {
     for id in messages {
-        if runtime.store.open_starts(consumer, *id).await.is_ok_and(|open| open > 0) {
+        if inbox.open_starts(*id).await.is_ok_and(|open| open > 0) {
             return true;
         }
     }
     false
 }
 
-async fn together<DB: Dialect, S>(
-    runtime: &Runtime<'_, DB, S>,
+/// Claims the messages and runs the handler on the new ones, in one transaction.
+async fn attempt_batch_once<DB: Dialect, S>(
+    context: &Context<'_, DB, S>,
     handler: &Handler<DB, S>,
     messages: &[Message],
     redelivered: bool,
-) -> Result<Vec<Outcome>, Alone> {
-    let (store, consumer) = (runtime.store, handler.policy.consumer);
-    let claimed = store.claim_batch(consumer, messages, redelivered).await;
-    let ClaimedBatch { attempt, duplicates } = claimed.map_err(|_| Alone::NotTried)?;
-    let mut outcomes = vec![Outcome::Duplicate; messages.len()];
+) -> Result<Vec<DeliveryOutcome>, BatchError> {
+    let claimed = context.inbox.claim_batch(messages, redelivered).await;
+    let BatchClaim { attempt, duplicates } = claimed.map_err(|_| BatchError::Undecided)?;
+    let mut outcomes = vec![DeliveryOutcome::Duplicate; messages.len()];
     if let Some(mut attempt) = attempt {
         let claimed = attempt.claimed().to_vec();
-        let fresh: Vec<&Message> = claimed.iter().map(|&n| &messages[n]).collect();
-        let result = match run(runtime, handler, &mut attempt, &fresh).await {
-            Ok(result) => result,
-            Err(undecodable) => {
-                attempt.rollback().await;
-                return Err(Alone::Failed(undecodable));
-            }
-        };
+        let new: Vec<&Message> = claimed.iter().map(|&n| &messages[n]).collect();
+        let result = run_handler(context, handler, &mut attempt, &new).await;
         match finish(attempt, result).await {
             Ok(()) => {}
-            Err(Unfinished::Failed(error)) if !error.is_contention() && !error.is_outage() => {
-                return Err(Alone::Failed(error.to_string()));
+            Err(AttemptError::InDoubt(_)) => return Err(BatchError::Undecided),
+            Err(AttemptError::Handler(error)) if error.is_contention() || error.is_outage() => {
+                return Err(BatchError::Undecided);
             }
-            Err(_) => return Err(Alone::NotTried),
+            Err(error) => return Err(BatchError::Failed(error.into_handler_error().to_string())),
         }
         for n in claimed {
-            outcomes[n] = Outcome::Handled;
+            outcomes[n] = DeliveryOutcome::Handled;
         }
     }
     for (n, earlier) in duplicates {
-        outcomes[n] = conflict::duplicate(runtime, consumer, &messages[n], &earlier).await.in_a_second();
+        let outcome = end_duplicate(context, &messages[n], &earlier).await;
+        outcomes[n] = outcome.unwrap_or_else(DeliveryOutcome::from);
     }
     Ok(outcomes)
 }

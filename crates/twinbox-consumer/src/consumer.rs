@@ -1,24 +1,97 @@
+//! The public entry: handlers, their state and their source.
 use crate::{
-    Error, ErrorKind, EventHandler, Handler, InboxRetention, Order, Outcome, Status, attempt,
-    start::{OpenStarts, Runtime},
-    worker::{Common, Group, Options, Worker},
+    error::{Error, ErrorKind},
+    group::group_handlers,
+    handler::{EventHandler, Handler},
+    retention::InboxRetention,
+    runtime::{Common, Options, Runtime},
+    status::Status,
+    worker::Worker,
 };
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{Manifest, Message, Subscription, Transport, limits};
-use twinbox_sql::{Dialect, HandlerError, HandlerResult, Store, inbox::Attempt};
+use twinbox_core::{Manifest, Transport};
+use twinbox_log::LogTransport;
+use twinbox_sql::{Dialect, Store};
 
 /// The default of [`Consumer::lease`].
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Runs handlers. `S` is the state they share; each takes from it what it asks for.
+/// Runs event handlers on deliveries, each effect once in its transaction.
 ///
-/// ```text
-/// // `invoice` is a function marked with #[event_handler]; see the crate `twinbox`.
-/// Consumer::new(store, App { vat: 19 }).handler::<invoice>().run(stop).await?;
+/// It receives messages, claims each of them in the inbox of its store, and runs the handler in the
+/// transaction of the claim. So everything that the handler writes with its `tx` happens once, however often
+/// the message is delivered.
+///
+/// Handlers with the same consumer name share claims, order and progress. `S` is the state that all handlers
+/// share; each takes [a part of it](crate::Provide). Without [`transport`](Self::transport) the messages come
+/// from the log of the store itself, and no broker is needed.
+///
+/// # Examples
 /// ```
+/// use serde::{Deserialize, Serialize};
+/// use sqlx::Sqlite;
+/// use tokio_util::sync::CancellationToken;
+/// use twinbox_consumer::{Consumer, Delivery, Policy, handler_fn};
+/// use twinbox_sql::{HandlerResult, Store, Tx, sqlite};
 ///
-/// Without [`transport`](Self::transport) it reads the log of its own store: no broker.
+/// #[derive(Serialize, Deserialize)] // and `Event` of the crate `twinbox`
+/// struct OrderPlaced { order_id: i64 }
+/// # impl twinbox_core::Schema for OrderPlaced {
+/// #     const TYPE: &'static str = "orders.placed";
+/// #     const VERSION: u32 = 1;
+/// #     fn decode(_: u32, payload: &[u8]) -> Result<Self, twinbox_core::DecodeError> {
+/// #         Ok(serde_json::from_slice(payload)?)
+/// #     }
+/// #     fn versions() -> Vec<u32> { vec![Self::VERSION] }
+/// # }
+/// # impl twinbox_core::Event for OrderPlaced {
+/// #     fn key(&self) -> Option<String> { Some(self.order_id.to_string()) }
+/// # }
+///
+/// struct App { vat_percent: i64 }
+///
+/// async fn invoice(app: &App, tx: &mut Tx<'_, Sqlite>, order: Delivery<OrderPlaced>) -> HandlerResult {
+///     sqlx::query("INSERT INTO invoices (order_id, vat_percent) VALUES (?, ?)")
+///         .bind(order.order_id)
+///         .bind(app.vat_percent)
+///         .execute(&mut **tx)
+///         .await?; // an error rolls everything back, and the message comes again
+///     Ok(())
+/// }
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("shop.db");
+/// let store = Store::new(sqlite::open(path).await?, "shop")?;
+/// store.migrate().await?;
+/// # sqlx::query("CREATE TABLE invoices (order_id INTEGER PRIMARY KEY, vat_percent INTEGER)")
+/// #     .execute(store.pool()).await?;
+///
+/// let mut tx = store.begin().await?;
+/// store.outbox().publish(&mut tx, &OrderPlaced { order_id: 7 }).await?;
+/// tx.commit().await?;
+///
+/// let app = App { vat_percent: 19 };
+/// let consumer = Consumer::new(store.clone(), app)
+///     .register(handler_fn(Policy::new("billing.invoice").max_attempts(12), invoice));
+/// // With the crate `twinbox` and `#[event_handler]`: `.handler::<invoice>()`.
+/// let status = consumer.status();
+/// let stop = CancellationToken::new();
+/// let running = tokio::spawn(consumer.run(stop.clone()));
+/// # while status.consumers().iter().map(|one| one.handled).sum::<u64>() < 1 {
+/// #     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+/// # }
+/// # let invoices: i64 =
+/// #     sqlx::query_scalar("SELECT count(*) FROM invoices").fetch_one(store.pool()).await?;
+/// # assert_eq!(invoices, 1);
+///
+/// stop.cancel(); // for example at Ctrl-C
+/// running.await??;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Consumer<DB: Dialect, S> {
     pub(crate) store: Store<DB>,
     pub(crate) state: Arc<S>,
@@ -29,38 +102,41 @@ pub struct Consumer<DB: Dialect, S> {
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
-    /// A consumer whose claims are in `store`.
+    /// Makes a consumer without handlers. Its claims are in `store`, and it reads the log of `store`.
     pub fn new(store: Store<DB>, state: S) -> Self {
-        let transport = Arc::new(store.log());
+        let transport = Arc::new(LogTransport::new(&store));
         let (state, status) = (Arc::new(state), Status::default());
         let options = Options { lease: LEASE, inbox_retention: InboxRetention::Automatic };
         Self { store, state, handlers: Vec::new(), transport, options, status }
     }
 
-    /// Where messages come from. Default: the log of the store.
+    /// Sets the transport that delivers messages: such as a broker. Default: the log
+    /// of the store.
     #[must_use]
     pub fn transport(self, transport: impl Transport) -> Self {
         Self { transport: Arc::new(transport), ..self }
     }
 
-    /// For how long a process that is not heard of keeps its partitions of a broker's log, where `order = "key"` is asked
-    /// for. Also how long one attempt may take there, because its transaction keeps a successor out. At least 1 s.
-    /// Default 5 s.
+    /// Sets the lease on partitions of a broker's log, for handlers with `order = "key"`. At least 1 s;
+    /// default: 5 s.
+    ///
+    /// A process that does not respond for this long loses its partitions to another process. It is also the
+    /// longest time for one attempt, because the transaction of an attempt keeps the new owner waiting.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease.max(Duration::from_secs(1));
         self
     }
 
-    /// For how long the inbox remembers what was handled; what is older is deleted while the consumers
-    /// [`run`](Self::run). Default: [`InboxRetention::Automatic`].
+    /// Sets how long the inbox keeps the claims of handled messages. Older claims are deleted while the
+    /// consumer [runs](Self::run). Default: [`InboxRetention::Automatic`].
     #[must_use]
     pub fn inbox_retention(mut self, retention: InboxRetention) -> Self {
         self.options.inbox_retention = retention;
         self
     }
 
-    /// Adds a function marked with `#[event_handler]`: `.handler::<invoice>()`.
+    /// Adds a function that is marked with `#[event_handler]`: `.handler::<invoice>()`.
     #[must_use]
     pub fn handler<H: EventHandler<DB, S>>(self) -> Self {
         self.register(H::handler())
@@ -73,43 +149,45 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         self
     }
 
-    /// What these consumers can read, for `twinbox check` in a pipeline that deploys them: have the program print it as
-    /// [JSON](Manifest::to_json). Does no I/O, and neither does a pool that connects lazily.
+    /// Returns the types, versions and codecs that this build can read.
+    ///
+    /// Print it as [JSON](Manifest::to_json) and give it to `twinbox schemas check` before a deployment. It
+    /// does no I/O, so a pool that connects lazily is enough.
     pub fn manifest(&self) -> Manifest {
         let none = Manifest::new(self.store.codecs().map(str::to_owned));
         self.handlers.iter().fold(none, |manifest, handler| {
-            manifest.reads(handler.policy.consumer, handler.event_type, handler.versions.clone())
+            manifest.with_type(handler.policy.consumer, handler.event_type, handler.versions.clone())
         })
     }
 
-    /// What the consumers are doing, for the application's own probes: ask it while they [`run`](Self::run).
+    /// Returns a handle to the state and the counters of the consumers, for probes of the application.
     pub fn status(&self) -> Status {
         self.status.clone()
     }
 
-    /// Runs every consumer until `stop` is cancelled, then lets the handlers that run finish, for up to 30 s. What waited
-    /// for its turn is given back.
+    /// Runs all consumers until `stop` is cancelled. Then it waits up to 30 s for running handlers, and
+    /// returns waiting deliveries to their source.
     ///
-    /// Outages of database or transport are waited out; they count as nobody's attempt. A process that is
-    /// killed leaves nothing behind: what it had not committed is delivered again. Dropping this future in the middle is
-    /// like a death for the handlers that run, see [`Policy::crash_limit`](crate::Policy::crash_limit).
+    /// It waits for the end of every outage of database or transport, and counts no attempt for it. After a
+    /// crash the uncommitted messages are delivered again. Dropping this future counts as a crash for the
+    /// handlers that run, see [`Policy::crash_limit`](crate::Policy::crash_limit).
     ///
     /// # Errors
-    /// What needs a person: contradicting handlers, tables that are not fit, a transport that is not set up
-    /// as asked, an inbox that would forget too early. The other consumers are stopped as well.
+    /// Something that needs a person: handlers that contradict each other, unfit tables, a transport that is
+    /// not set up as asked, or an inbox retention that is too short. All consumers are stopped then.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let Self { store, state, handlers, transport, options, status } = self;
-        let groups = groups(handlers)?;
-        store.check().await?;
-        let stop = stop.child_token();
-        let at_once =
-            groups.iter().flat_map(|group| &group.handlers).map(|h| h.policy.concurrency.max(1)).sum();
-        check_room(&store, at_once);
-        let common = Common { store, state, transport, stop: stop.clone(), options };
+        let groups = group_handlers(handlers)?;
+        store.check().await.map_err(|error| {
+            Error::new(ErrorKind::Store, "the store cannot be used by a consumer").with_source(error)
+        })?;
+        let concurrency = groups.iter().flat_map(|group| &group.handlers);
+        warn_of_small_pool(&store, concurrency.map(|handler| handler.policy.concurrency.max(1)).sum());
+        let common = Common { store, state, stop: stop.child_token(), options };
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
-            let progress = status.add(&group.subscription.consumer);
-            workers.spawn(Worker::new(&common, group, progress).run());
+            let stats = status.add(&group.subscription.consumer);
+            workers.spawn(Worker::new(Runtime::new(&common, group, stats), transport.clone()).run());
         }
         let mut result = Ok(());
         while let Some(ended) = workers.join_next().await {
@@ -118,7 +196,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
                 Err(_) => Ok(()),
             });
             if ended.is_err() {
-                stop.cancel();
+                common.stop.cancel();
                 result = result.and(ended);
             }
         }
@@ -126,113 +204,19 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     }
 }
 
-/// Says so if handlers will wait for each other.
-fn check_room<DB: Dialect>(store: &Store<DB>, asked: usize) {
-    let room = store.handlers().available_permits();
-    // On SQLite they take turns anyway.
-    if asked > room && !DB::ONE_WRITER {
+/// Warns if handlers will wait for connections.
+fn warn_of_small_pool<DB: Dialect>(store: &Store<DB>, concurrency: usize) {
+    let permits = store.engine().handler_permits().available_permits();
+    // On SQLite transactions run one after another, whatever the pool.
+    if concurrency > permits && !DB::ONE_WRITER {
         let connections = store.pool().options().get_max_connections();
         tracing::warn!(
-            asked,
-            room,
+            concurrency,
+            permits,
             connections,
-            "fewer handlers run at a time than their policies say: give the pool more connections"
+            "the pool is smaller than the concurrency of the handlers: give it more connections"
         );
     }
-}
-
-/// One attempt at one message by the handler `H`, as [`Consumer::run`] makes it, without a transport: for
-/// tests and tools. Nobody is acknowledged. `redelivered`: it may have failed before.
-pub async fn deliver<DB: Dialect, S, H: EventHandler<DB, S>>(
-    store: &Store<DB>,
-    state: &S,
-    message: &Message,
-    redelivered: bool,
-) -> Outcome {
-    let (stop, open) = (CancellationToken::new(), OpenStarts::default());
-    let runtime = Runtime { store, state, stop: &stop, open: &open, fence: None };
-    attempt::process(&runtime, &H::handler(), message, redelivered).await
-}
-
-/// The transaction of `H` after its run and before COMMIT, for the harness.
-#[doc(hidden)]
-pub async fn unfinished<DB: Dialect, S, H: EventHandler<DB, S>>(
-    store: &Store<DB>,
-    state: &S,
-    message: &Message,
-) -> Result<Attempt<DB>, String> {
-    let (stop, open) = (CancellationToken::new(), OpenStarts::default());
-    let runtime = Runtime { store, state, stop: &stop, open: &open, fence: None };
-    attempt::unfinished(&runtime, &H::handler(), message).await
-}
-
-/// Runs `H` in a transaction that others run in as well, for the harness.
-#[doc(hidden)]
-pub async fn run_within<DB: Dialect, S, H: EventHandler<DB, S>>(
-    store: &Store<DB>,
-    state: &S,
-    attempt: &mut Attempt<DB>,
-    message: &Message,
-) -> HandlerResult {
-    let (stop, open) = (CancellationToken::new(), OpenStarts::default());
-    let runtime = Runtime { store, state, stop: &stop, open: &open, fence: None };
-    attempt::run(&runtime, &H::handler(), attempt, &[message])
-        .await
-        .unwrap_or_else(|e| Err(HandlerError::reject(e)))
-}
-
-/// Handlers by consumer: each has its own claims, order and progress.
-fn groups<DB: Dialect, S>(handlers: Vec<Handler<DB, S>>) -> Result<Vec<Group<DB, S>>, Error> {
-    let mut groups: BTreeMap<&'static str, Group<DB, S>> = BTreeMap::new();
-    if handlers.is_empty() {
-        return Err(Error::new(
-            ErrorKind::Configuration,
-            "no handler is registered: add one with `.handler::<…>()`",
-        ));
-    }
-    for handler in handlers {
-        let policy = handler.policy;
-        if policy.consumer.is_empty() || policy.consumer.len() > limits::NAME_BYTES_MAX {
-            let what = format!("the consumer name {:?} must have 1 to 120 bytes", policy.consumer);
-            return Err(Error::new(ErrorKind::Configuration, what));
-        }
-        let group = groups.entry(policy.consumer).or_insert_with(|| Group {
-            subscription: Subscription {
-                consumer: policy.consumer.to_owned(),
-                types: Vec::new(),
-                concurrency: 1,
-                ordered: policy.order == Order::Key,
-            },
-            handlers: Vec::new(),
-        });
-        let subscription = &mut group.subscription;
-        if subscription.types.iter().any(|t| t == handler.event_type) {
-            let what =
-                format!("two handlers of the consumer {:?} take {:?}", policy.consumer, handler.event_type);
-            return Err(Error::new(ErrorKind::Configuration, what));
-        }
-        if subscription.ordered != (policy.order == Order::Key) {
-            let what = format!("the handlers of the consumer {:?} disagree on `order`", policy.consumer);
-            return Err(Error::new(ErrorKind::Configuration, what));
-        }
-        if subscription.ordered && !handler.has_key {
-            let what = format!(
-                "the consumer {:?} asks for the order of keys, and its event {:?} has none: write `key = FIELD` in its \
-                 `#[event(…)]`, or `order = \"none\"` at its handler",
-                policy.consumer, handler.event_type
-            );
-            return Err(Error::new(ErrorKind::Configuration, what));
-        }
-        subscription.types.push(handler.event_type.to_owned());
-        subscription.types.sort();
-        // Each has its own, so that one that is slow leaves room for the others.
-        subscription.concurrency = match group.handlers.is_empty() {
-            true => handler.under_way(),
-            false => subscription.concurrency.saturating_add(handler.under_way()),
-        };
-        group.handlers.push(handler);
-    }
-    Ok(groups.into_values().collect())
 }
 
 impl<DB: Dialect, S> fmt::Debug for Consumer<DB, S> {

@@ -1,7 +1,22 @@
+//! The input of a handler.
 use std::ops::Deref;
 use twinbox_core::{DecodeError, Draft, Event, InvalidDraft, Message, MessageId};
 
-/// An event as it arrived. Dereferences to the event.
+/// An event as a handler gets it, with its message. Dereferences to the event.
+///
+/// A handler is a plain function, so a test calls it with [`Delivery::of`]:
+///
+/// ```
+/// use twinbox_consumer::Delivery;
+/// use twinbox_core::{Event, InvalidDraft};
+///
+/// fn first_delivery<E: Event>(event: E) -> Result<Delivery<E>, InvalidDraft> {
+///     let delivery = Delivery::of(event)?;
+///     assert_eq!(delivery.attempt(), 1);
+///     assert_eq!(delivery.message().event_type, E::TYPE);
+///     Ok(delivery)
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Delivery<E> {
     message: Message,
@@ -10,29 +25,29 @@ pub struct Delivery<E> {
 }
 
 impl<E> Delivery<E> {
-    /// The identity of the message: the same in every delivery of it.
+    /// Returns the message id, which is the same in every delivery of the message.
     pub fn id(&self) -> MessageId {
         self.message.message_id()
     }
 
-    /// Which attempt this is, counted from 1.
+    /// Returns the number of this attempt: one more than the failures on record.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The message with its envelope and its payload.
+    /// Returns the message: the envelope and the decoded payload.
     pub fn message(&self) -> &Message {
         &self.message
     }
 
-    /// The event alone.
+    /// Returns the event without its message.
     pub fn into_event(self) -> E {
         self.event
     }
 }
 
 impl<E: Event> Delivery<E> {
-    /// A first delivery of `event`, for calling a handler as the function that it is.
+    /// Makes a first delivery of `event`, for a test that calls a handler as a function.
     ///
     /// # Errors
     /// The event cannot be written as JSON.

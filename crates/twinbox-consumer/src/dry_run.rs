@@ -1,227 +1,256 @@
-//! What a replay would come to, without anything coming of it.
+//! Dry runs of replays: the handlers run, and everything is rolled back.
 use crate::{
-    Consumer, Error, ErrorKind, attempt,
+    attempt::run_handler,
+    consumer::Consumer,
+    context::NoConsumer,
+    error::{Error, ErrorKind},
     handler::Handler,
-    start::{OpenStarts, Runtime},
 };
-use tokio_util::sync::CancellationToken;
+use futures::{Stream, StreamExt as _};
 use twinbox_core::{Message, MessageId};
-use twinbox_sql::{
-    Dialect, HandlerError, Store,
-    inbox::Claimed,
-    replay::{NewReplay, ReplayPlan},
-};
+use twinbox_sql::{Dialect, HandlerError, ReaderName, inbox::InboxClaim};
 
-/// Messages that are read at a time.
-const PAGE: u32 = 200;
-/// Tries of a delivery that gets into another's way.
-const TRIES: u32 = 3;
+/// Attempts at a delivery that meets contention.
+const ATTEMPTS_MAX: u32 = 3;
 
-/// What a delivery would come to.
+/// The result that a delivery would have, as a dry run found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum DryOutcome {
-    /// Its handler runs, and its transaction can be committed.
+pub enum DryRunOutcome {
+    /// The handler runs, and its transaction could commit.
     WouldRun {
-        /// Events that it publishes with its `tx`.
+        /// Events that the handler publishes with its `tx`.
         published: u32,
     },
-    /// Nothing runs.
+    /// No handler would run.
     WouldSkip {
-        /// Why not.
+        /// The reason.
         because: &'static str,
     },
-    /// Its attempt fails: it comes again, or is given up.
+    /// The attempt would fail.
     WouldFail {
-        /// With this error.
+        /// The error with its causes.
         error: String,
     },
 }
 
-/// One delivery of a dry run.
+/// One delivery that a dry run tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct DryDelivery {
-    /// To whom.
+pub struct DryRunDelivery {
+    /// The consumer of the delivery.
     pub consumer: &'static str,
-    /// The message, as the inbox knows it.
+    /// The id of the message in the inbox.
     pub message_id: MessageId,
-    /// The message, as its source knows it.
+    /// The id of the event at its source.
     pub event_id: String,
-    /// Its type.
+    /// The type of the event.
     pub event_type: String,
-    /// What would come of it.
-    pub outcome: DryOutcome,
+    /// The result that the delivery would have.
+    pub outcome: DryRunOutcome,
 }
 
-/// What a dry run has come to.
+/// How many deliveries of a dry run would run, fail and be skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct DryRun {
+pub struct DryRunCounts {
     /// Messages of the plan.
     pub messages: u64,
-    /// Those among them that no handler takes.
+    /// Messages without a handler.
     pub unhandled: u64,
-    /// Handlers that would run.
+    /// Deliveries whose handler would run and commit.
     pub would_run: u64,
-    /// Deliveries that nothing would run for.
+    /// Deliveries for which no handler would run.
     pub would_skip: u64,
-    /// Attempts that would fail.
+    /// Deliveries whose attempt would fail.
     pub would_fail: u64,
 }
 
-impl DryRun {
-    fn count(&mut self, outcome: &DryOutcome) {
+impl DryRunCounts {
+    fn count(&mut self, outcome: &DryRunOutcome) {
         *match outcome {
-            DryOutcome::WouldRun { .. } => &mut self.would_run,
-            DryOutcome::WouldSkip { .. } => &mut self.would_skip,
-            DryOutcome::WouldFail { .. } => &mut self.would_fail,
+            DryRunOutcome::WouldRun { .. } => &mut self.would_run,
+            DryRunOutcome::WouldSkip { .. } => &mut self.would_skip,
+            DryRunOutcome::WouldFail { .. } => &mut self.would_fail,
         } += 1;
     }
 }
 
+/// A replay that an operator planned, for [`Consumer::dry_run`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedReplay {
+    /// The destination, as the log's reader is named: `nats`, or `consumer:NAME` for a consumer that reads
+    /// the log itself.
+    pub destination: String,
+    /// The one consumer that reprocesses the messages. None: a resend to every consumer.
+    pub consumer: Option<String>,
+    /// The number of planned messages.
+    pub messages: u64,
+}
+
 impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
-    /// Runs the handlers on what was planned in the log of `from`, as [`Store::make_replay`] would have them run, one
-    /// delivery after the other, each in a transaction that is rolled back. `see` is told of each as it comes to its end.
+    /// Runs the handlers on the messages of a planned replay, and rolls every transaction back.
     ///
-    /// **What a handler does outside of its `tx` happens**, mails and writes of another connection included, unless it
-    /// asks [`Tx::is_dry_run`](twinbox_sql::Tx::is_dry_run) before. Everything else leaves nothing behind: nothing is
-    /// written, claimed, counted or acknowledged, and what it publishes with its `tx` goes nowhere.
+    /// `messages` are the planned ones in the order of the log. Deliveries run one after the other. `report`
+    /// is called with each of them, as soon as its outcome is known.
     ///
-    /// Each delivery is run by itself on the tables as they are: one that needs what an earlier one would have written
-    /// fails, and none waits behind one of its key. An attempt may take what its policy says, whatever a lease says.
-    /// Constraints that are deferred to the end are checked on Postgres only.
-    /// For a broker's destination every consumer here is taken to read from it. A handler that ends its process ends this
-    /// one. A resend makes a delivery of the same message that comes meanwhile wait for its turn.
+    /// **Side effects outside of the `tx` happen**, such as mails and writes on another connection, unless
+    /// the handler checks [`Tx::is_dry_run`](twinbox_sql::Tx::is_dry_run) first. Everything else leaves
+    /// nothing behind: no row, no claim, no attempt, no ack, no published event.
+    ///
+    /// A dry run differs from the replay:
+    /// - Each delivery sees the tables as they are now. One that needs the writes of an earlier delivery
+    ///   fails.
+    /// - No delivery waits behind another one of its key.
+    /// - An attempt may take as long as its policy says, also if a lease is shorter.
+    /// - Constraints that are deferred to the commit are checked on Postgres only.
+    /// - For a destination at a broker, every consumer here is assumed to read from it.
+    /// - A handler that ends its process ends this process.
+    /// - During a resend's dry run, a real delivery of the same message waits.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`]: the replay is for a consumer that is not registered here, or that does not read what
-    /// was planned. [`ErrorKind::Store`]: a database refused or is away, or the log has lost some of the messages since
-    /// they were planned; what was seen before holds.
-    pub async fn dry_run<From: Dialect>(
+    /// [`ErrorKind::Configuration`]: the replay reaches no consumer that is registered here.
+    /// [`ErrorKind::Store`]: a database refused or is away, or messages were purged after they were planned.
+    /// Outcomes that were reported before stay valid.
+    ///
+    /// # Examples
+    /// Plan the replay with `twinbox_ops::Ops::plan_replay`, and read its messages with `planned_messages`:
+    ///
+    /// ```no_run
+    /// use futures::Stream;
+    /// use sqlx::Postgres;
+    /// use twinbox_consumer::{Consumer, DryRunOutcome, PlannedReplay};
+    /// use twinbox_core::Message;
+    ///
+    /// # async fn preview<S: Send + Sync + 'static>(
+    /// #     consumer: Consumer<Postgres, S>,
+    /// #     replay: PlannedReplay,
+    /// #     messages: impl Stream<Item = Result<Message, twinbox_sql::Error>>,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// let counts = consumer
+    ///     .dry_run(&replay, messages, |delivery| {
+    ///         if let DryRunOutcome::WouldFail { error } = delivery.outcome {
+    ///             println!("{}: {error}", delivery.event_id);
+    ///         }
+    ///     })
+    ///     .await?;
+    /// println!("{} of {} would run", counts.would_run, counts.messages);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn dry_run(
         &self,
-        from: &Store<From>,
-        plan: &ReplayPlan,
-        replay: &NewReplay,
-        mut see: impl FnMut(DryDelivery),
-    ) -> Result<DryRun, Error> {
-        let handlers = self.concerned(plan, replay)?;
-        let (mut run, mut after) = (DryRun::default(), None);
-        loop {
-            let page = from.planned_messages(plan, after, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = last.sequence;
-            for message in &page {
-                run.messages += 1;
-                let mut takers =
-                    handlers.iter().filter(|handler| handler.event_type == message.event_type).peekable();
-                run.unhandled += u64::from(takers.peek().is_none());
-                for handler in takers {
-                    let outcome = self.dry(handler, message, replay.consumer().is_some()).await?;
-                    run.count(&outcome);
-                    see(DryDelivery {
-                        consumer: handler.policy.consumer,
-                        message_id: message.message_id(),
-                        event_id: message.id.clone(),
-                        event_type: message.event_type.clone(),
-                        outcome,
-                    });
-                }
+        replay: &PlannedReplay,
+        messages: impl Stream<Item = Result<Message, twinbox_sql::Error>>,
+        mut report: impl FnMut(DryRunDelivery),
+    ) -> Result<DryRunCounts, Error> {
+        let handlers = self.handlers_reached(replay)?;
+        let reprocesses = replay.consumer.is_some();
+        let mut run = DryRunCounts::default();
+        let mut messages = std::pin::pin!(messages);
+        while let Some(message) = messages.next().await {
+            let message = message.map_err(|error| {
+                Error::new(ErrorKind::Store, "the planned messages cannot be read").with_source(error)
+            })?;
+            run.messages += 1;
+            let mut handlers =
+                handlers.iter().filter(|handler| handler.event_type == message.event_type).peekable();
+            run.unhandled += u64::from(handlers.peek().is_none());
+            for handler in handlers {
+                let outcome = self.dry_attempt(handler, &message, reprocesses).await?;
+                run.count(&outcome);
+                report(DryRunDelivery {
+                    consumer: handler.policy.consumer,
+                    message_id: message.message_id(),
+                    event_id: message.id.clone(),
+                    event_type: message.event_type.clone(),
+                    outcome,
+                });
             }
         }
-        if run.messages < plan.selected {
-            let (found, selected) = (run.messages, plan.selected);
-            let what =
-                format!("of {selected} messages that were planned {found} are still in the log: plan again");
-            return Err(Error::new(ErrorKind::Store, what));
+        if run.messages < replay.messages {
+            let (found, planned) = (run.messages, replay.messages);
+            let message =
+                format!("of {planned} planned messages only {found} are still in the log: plan again");
+            return Err(Error::new(ErrorKind::Store, message));
         }
         Ok(run)
     }
 
-    /// The handlers that the replay would reach.
-    fn concerned(&self, plan: &ReplayPlan, replay: &NewReplay) -> Result<Vec<&Handler<DB, S>>, Error> {
-        let reader = plan.destination.strip_prefix("consumer:");
-        let wanted = [reader, replay.consumer()];
-        let is_concerned = |handler: &&Handler<DB, S>| {
-            wanted.into_iter().flatten().all(|consumer| handler.policy.consumer == consumer)
+    /// Returns the handlers that the replay would reach.
+    fn handlers_reached(&self, replay: &PlannedReplay) -> Result<Vec<&Handler<DB, S>>, Error> {
+        let reader = match replay.destination.parse() {
+            Ok(ReaderName::Consumer(name)) => Some(name),
+            _ => None,
         };
-        let handlers: Vec<_> = self.handlers.iter().filter(is_concerned).collect();
+        let is_reached = |handler: &&Handler<DB, S>| {
+            [&reader, &replay.consumer].into_iter().flatten().all(|name| handler.policy.consumer == name)
+        };
+        let handlers: Vec<_> = self.handlers.iter().filter(is_reached).collect();
         if handlers.is_empty() {
-            let whom =
-                replay.consumer().map_or("everybody".to_owned(), |name| format!("the consumer {name:?}"));
-            let what = format!("a replay to {:?} for {whom} reaches no handler here", plan.destination);
-            return Err(Error::new(ErrorKind::Configuration, what));
+            let addressee = match &replay.consumer {
+                Some(name) => format!("the consumer {name:?}"),
+                None => "all consumers".to_owned(),
+            };
+            let message =
+                format!("a replay to {:?} for {addressee} reaches no handler here", replay.destination);
+            return Err(Error::new(ErrorKind::Configuration, message));
         }
         Ok(handlers)
     }
 
-    /// Contention is nobody's fault, and is tried again before it is told.
-    async fn dry(
+    /// Attempts a delivery, again after contention.
+    async fn dry_attempt(
         &self,
         handler: &Handler<DB, S>,
         message: &Message,
-        again: bool,
-    ) -> Result<DryOutcome, Error> {
-        for _ in 1..TRIES {
-            match self.dry_once(handler, message, again).await? {
-                Once::Contention(_) => {}
-                Once::Done(outcome) => return Ok(outcome),
+        reprocesses: bool,
+    ) -> Result<DryRunOutcome, Error> {
+        let mut attempts = 1;
+        loop {
+            match self.dry_attempt_once(handler, message, reprocesses).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(error) if error.is_contention() && attempts < ATTEMPTS_MAX => attempts += 1,
+                Err(error) if error.is_outage() && !error.is_contention() => {
+                    let message = "a database is not available, the dry run ends";
+                    return Err(Error::new(ErrorKind::Store, message).with_source(error.to_string()));
+                }
+                Err(error) => return Ok(DryRunOutcome::WouldFail { error: error.to_string() }),
             }
         }
-        Ok(match self.dry_once(handler, message, again).await? {
-            Once::Contention(error) => DryOutcome::WouldFail { error },
-            Once::Done(outcome) => outcome,
-        })
     }
 
-    async fn dry_once(
+    async fn dry_attempt_once(
         &self,
         handler: &Handler<DB, S>,
         message: &Message,
-        again: bool,
-    ) -> Result<Once, Error> {
-        let (skipped, failed) = (
-            |because| Ok(Once::Done(DryOutcome::WouldSkip { because })),
-            |error: HandlerError| match error {
-                error if error.is_contention() => Ok(Once::Contention(error.to_string())),
-                error if error.is_outage() => Err(Error::new(ErrorKind::Store, error.to_string())),
-                error => Ok(Once::Done(DryOutcome::WouldFail { error: error.to_string() })),
-            },
-        );
+        reprocesses: bool,
+    ) -> Result<DryRunOutcome, HandlerError> {
         if message.is_redacted() {
-            return skipped("its payload was redacted");
+            return Ok(DryRunOutcome::WouldSkip { because: "its payload was redacted" });
         }
-        let mut attempt = match self.store.claim_dry(handler.policy.consumer, message, again).await {
-            Ok(Claimed::Open(attempt)) => attempt,
-            Ok(Claimed::Duplicate(earlier)) if earlier.state == "processed" => {
-                return skipped("it was handled before");
+        let inbox = self.store.inbox(handler.policy.consumer);
+        let mut attempt = match inbox.claim_for_dry_run(message, reprocesses).await? {
+            InboxClaim::Open(attempt) => attempt,
+            InboxClaim::Duplicate(earlier) if earlier.state == "processed" => {
+                return Ok(DryRunOutcome::WouldSkip { because: "it was handled before" });
             }
-            Ok(Claimed::Duplicate(_)) => return skipped("it was given up before"),
-            Err(error) => return failed(error.into()),
+            InboxClaim::Duplicate(_) => {
+                return Ok(DryRunOutcome::WouldSkip { because: "it is a dead letter" });
+            }
         };
         if handler.policy.gives_up(attempt.number() - 1) {
             attempt.rollback().await;
-            return failed("its attempts ran out".into());
+            return Err("no attempts are left".into());
         }
-        let (stop, open) = (CancellationToken::new(), OpenStarts::default());
-        let runtime =
-            Runtime { store: &self.store, state: &*self.state, stop: &stop, open: &open, fence: None };
-        let error = match attempt::run(&runtime, handler, &mut attempt, &[message]).await {
-            Ok(Ok(())) => {
-                return match attempt.dry_end().await {
-                    Ok(published) => Ok(Once::Done(DryOutcome::WouldRun { published })),
-                    Err(error) => failed(error.into()),
-                };
+        let no_consumer = NoConsumer::default();
+        let context = no_consumer.context(&self.store, &inbox, &*self.state);
+        match run_handler(&context, handler, &mut attempt, &[message]).await {
+            Ok(()) => Ok(DryRunOutcome::WouldRun { published: attempt.end_dry_run().await? }),
+            Err(error) => {
+                attempt.rollback().await;
+                Err(error.into_handler_error())
             }
-            Ok(Err(error)) => error,
-            Err(undecodable) => undecodable.into(),
-        };
-        attempt.rollback().await;
-        failed(error)
+        }
     }
-}
-
-enum Once {
-    Done(DryOutcome),
-    Contention(String),
 }

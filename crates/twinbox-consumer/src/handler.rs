@@ -1,5 +1,9 @@
-//! Handlers: functions, the policy beside them, and the state they ask for.
-use crate::{Delivery, Error, ErrorKind, Policy};
+//! Handlers: async functions with a policy, and the state that they ask for.
+use crate::{
+    delivery::Delivery,
+    error::{Error, ErrorKind},
+    policy::Policy,
+};
 use std::{fmt, time::Duration};
 use twinbox_core::{BoxFuture, DecodeError, Event, Message, Schema as _};
 use twinbox_sql::{BatchTx, Dialect, HandlerResult, Tx};
@@ -7,15 +11,37 @@ use twinbox_sql::{BatchTx, Dialect, HandlerResult, Tx};
 #[doc(hidden)]
 pub type HandlerFuture<'a> = BoxFuture<'a, HandlerResult>;
 
-/// State of type `T` that can be had from the runtime's state. `#[derive(Provide)]` on the runtime's state
-/// gives out each of its fields.
+/// Gives handlers a part of the state that the consumer was made with, chosen by its type.
+///
+/// A handler names the type `T` of its first argument, and the consumer's state must provide it.
+/// `#[derive(Provide)]` of the crate `twinbox` writes one implementation per field. Every state provides
+/// itself.
+///
+/// ```
+/// use twinbox_consumer::Provide;
+///
+/// struct Vat { percent: u8 }
+/// struct App { vat: Vat }
+///
+/// // `#[derive(Provide)]` writes this:
+/// impl Provide<Vat> for App {
+///     fn provide(&self) -> &Vat {
+///         &self.vat
+///     }
+/// }
+///
+/// let app = App { vat: Vat { percent: 19 } };
+/// let vat: &Vat = app.provide();
+/// assert_eq!(vat.percent, 19);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a handler needs `{T}`, which the runtime's state `{Self}` does not provide",
     label = "does not provide `{T}`",
-    note = "put a field of type `{T}` in `{Self}` and `#[derive(Provide)]` on it, or write `impl Provide<{T}> for {Self}`"
+    note = "put a field of type `{T}` in `{Self}` and `#[derive(Provide)]` on it, or write \
+            `impl Provide<{T}> for {Self}`"
 )]
 pub trait Provide<T> {
-    /// The state.
+    /// Returns the part of the application's state that a handler asks for.
     fn provide(&self) -> &T;
 }
 
@@ -25,33 +51,28 @@ impl<T> Provide<T> for T {
     }
 }
 
-/// A function marked with `#[event_handler]`.
+/// A function marked with `#[event_handler]`. The macro implements this trait.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an event handler for database `{DB}` with state `{S}`",
     note = "`#[event_handler(consumer = \"…\")]` makes one of an async function"
 )]
 pub trait EventHandler<DB: Dialect, S> {
-    /// What stands beside the function.
+    /// The options of `#[event_handler(…)]`.
     const POLICY: Policy;
-    /// What it handles.
+    /// The event that the function handles.
     type Event: Event;
 
-    /// The handler, to be registered.
+    /// Returns the handler as [`Consumer::register`](crate::Consumer::register) takes it.
     fn handler() -> Handler<DB, S>;
 }
 
-type Each<DB, S> = dyn for<'a> Fn(&'a S, &'a mut Tx<'a, DB>, &'a Message, u32) -> Result<HandlerFuture<'a>, DecodeError>
-    + Send
-    + Sync;
-type Batch<DB, S> = dyn for<'a> Fn(
-        &'a S,
-        &'a mut BatchTx<'a, DB>,
-        &'a [&'a Message],
-        u32,
-    ) -> Result<HandlerFuture<'a>, DecodeError>
-    + Send
-    + Sync;
+/// The future of a handler, unless its input cannot be decoded.
+type Started<'a> = Result<HandlerFuture<'a>, DecodeError>;
+type Each<DB, S> = dyn for<'a> Fn(&'a S, &'a mut Tx<'a, DB>, &'a Message, u32) -> Started<'a> + Send + Sync;
+type Batch<DB, S> =
+    dyn for<'a> Fn(&'a S, &'a mut BatchTx<'a, DB>, &'a [&'a Message], u32) -> Started<'a> + Send + Sync;
 
+/// The function of a handler, without the type of its event.
 #[doc(hidden)]
 #[expect(missing_debug_implementations, reason = "only closures")]
 pub enum Run<DB: Dialect, S> {
@@ -59,7 +80,8 @@ pub enum Run<DB: Dialect, S> {
     Batch(Box<Batch<DB, S>>),
 }
 
-/// A handler as the runtime keeps it.
+/// A handler with its policy, for any type of event. Made by [`handler_fn`], [`EventHandler::handler`] or
+/// [`Handler::new`].
 pub struct Handler<DB: Dialect, S> {
     pub(crate) policy: Policy,
     pub(crate) event_type: &'static str,
@@ -69,8 +91,22 @@ pub struct Handler<DB: Dialect, S> {
 }
 
 impl<DB: Dialect, S> Handler<DB, S> {
-    /// A handler from a closure whose future is boxed. What `#[event_handler]` expands to, and the way for
-    /// closures that capture.
+    /// Makes a handler of a closure that returns a boxed future.
+    ///
+    /// `#[event_handler]` expands to this. Write it yourself for a closure that captures:
+    ///
+    /// ```
+    /// use twinbox_consumer::{Delivery, Handler, Policy};
+    /// use twinbox_core::Event;
+    /// use twinbox_sql::Dialect;
+    ///
+    /// fn audit<DB: Dialect, E: Event>(channel: std::sync::mpsc::SyncSender<String>) -> Handler<DB, ()> {
+    ///     Handler::new::<(), Delivery<E>>(Policy::new("audit"), move |_, _tx, event| {
+    ///         let channel = channel.clone();
+    ///         Box::pin(async move { Ok(channel.try_send(event.id().to_string())?) })
+    ///     })
+    /// }
+    /// ```
     pub fn new<A: 'static, I: Input>(
         policy: Policy,
         call: impl for<'a> Fn(&'a A, &'a mut I::Tx<'a, DB>, I) -> HandlerFuture<'a> + Send + Sync + 'static,
@@ -88,33 +124,34 @@ impl<DB: Dialect, S> Handler<DB, S> {
 }
 
 impl<DB: Dialect, S> Handler<DB, S> {
-    /// Deliveries that are in this process while there are others. Of single ones as many wait as run, so that none has to
-    /// be asked for when another is done.
-    pub(crate) fn under_way(&self) -> usize {
+    /// Returns how many deliveries may be in this process while other handlers have deliveries too. For each
+    /// single delivery that runs, another one waits here, so that the next can start without asking the
+    /// source.
+    pub(crate) fn in_flight_max(&self) -> usize {
         let each = if matches!(self.run, Run::Batch(_)) { self.policy.batch } else { 2 };
         self.policy.concurrency.max(1).saturating_mul(each)
     }
 
-    /// The option of a handler that a log shared by lease cannot give, and what to write instead.
+    /// Checks that the handler can run under a lease on partitions.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), Error> {
         let Policy { consumer, timeout, has_timeout, .. } = self.policy;
         let event_type = self.event_type;
-        let what = if matches!(self.run, Run::Batch(_)) {
+        let message = if matches!(self.run, Run::Batch(_)) {
             format!(
-                "the consumer {consumer:?} asks for the order of keys and for batches of {event_type:?}, which would have one \
-                 message each: take `Delivery` without `batch = …`, or write `order = \"none\"`"
+                "the consumer {consumer:?} needs the order of keys, so batches of {event_type:?} would have \
+                 one message each: take `Delivery` without `batch = …`, or write `order = \"none\"`"
             )
         } else if has_timeout && timeout > lease {
             format!(
-                "the consumer {consumer:?} keeps the order of keys by a lease of {lease:?}, which ends an attempt at \
-                 {event_type:?} before its `timeout` of {timeout:?}: write `.lease(Duration::from_millis({}))` at the \
-                 `Consumer`, or a shorter `timeout`",
+                "the consumer {consumer:?} keeps the order of keys with a lease of {lease:?}, which ends an \
+                 attempt at {event_type:?} before its `timeout` of {timeout:?}: write \
+                 `.lease(Duration::from_millis({}))` at the `Consumer`, or a shorter `timeout`",
                 timeout.as_millis()
             )
         } else {
             return Ok(());
         };
-        Err(Error::new(ErrorKind::Configuration, what))
+        Err(Error::new(ErrorKind::Configuration, message))
     }
 }
 
@@ -127,8 +164,28 @@ impl<DB: Dialect, S> fmt::Debug for Handler<DB, S> {
     }
 }
 
-/// A handler without the macro: an `async fn`, or `async |app: &App, tx: &mut Tx<'_, DB>, event: Delivery<E>| …`
-/// with its parameters annotated and nothing captured.
+/// Makes a handler of an `async fn`, without the macro.
+///
+/// The function takes `(&App, &mut Tx<'_, DB>, Delivery<E>)`, or `(&App, &mut BatchTx<'_, DB>,
+/// Vec<Delivery<E>>)` for batches. An `async` closure is accepted if it annotates its parameters and captures
+/// nothing; for one that captures use [`Handler::new`].
+///
+/// ```
+/// use sqlx::Postgres;
+/// use twinbox_consumer::{Delivery, Handler, Policy, handler_fn};
+/// use twinbox_core::Event;
+/// use twinbox_sql::{HandlerResult, Tx};
+///
+/// async fn log<E: Event>(_: &(), tx: &mut Tx<'_, Postgres>, event: Delivery<E>) -> HandlerResult {
+///     let event_id = &event.message().id;
+///     sqlx::query("INSERT INTO seen (event_id) VALUES ($1)").bind(event_id).execute(&mut **tx).await?;
+///     Ok(())
+/// }
+///
+/// fn handler<E: Event>() -> Handler<Postgres, ()> {
+///     handler_fn(Policy::new("audit.log").max_attempts(5), log::<E>)
+/// }
+/// ```
 pub fn handler_fn<DB, S, A, I, F>(policy: Policy, f: F) -> Handler<DB, S>
 where
     DB: Dialect,
@@ -140,11 +197,14 @@ where
     Handler::erased::<I>(policy, I::erase(move |app, tx, input| f.call(app, tx, input)))
 }
 
-/// What [`handler_fn`] takes. The lifetime is a parameter of the trait because stable Rust has no way yet
-/// to say that the future of an `AsyncFn` is `Send`.
+/// A function that [`handler_fn`] takes.
+///
+/// The lifetime is a parameter of the trait, because stable Rust cannot require the future of an `AsyncFn` to
+/// be `Send`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an event handler",
-    label = "expected `async fn(&App, &mut Tx<'_, DB>, Delivery<E>) -> HandlerResult`, or `BatchTx` with `Vec<Delivery<E>>`",
+    label = "expected `async fn(&App, &mut Tx<'_, DB>, Delivery<E>) -> HandlerResult`, or `BatchTx` with \
+             `Vec<Delivery<E>>`",
     note = "its future must be `Send`; `#[event_handler]` says which value is not"
 )]
 pub trait HandlerFn<'a, DB: Dialect, A: 'a, I: Input>: Send + Sync + 'static {
@@ -172,29 +232,30 @@ where
     }
 }
 
-/// What a handler is given: one delivery or a batch of them. Sealed.
+/// The input of a handler: [`Delivery<E>`](Delivery), or a `Vec` of them for batches. Sealed.
 #[diagnostic::on_unimplemented(
     message = "a handler takes `Delivery<E>` or `Vec<Delivery<E>>`, not `{Self}`",
     label = "not a delivery"
 )]
 pub trait Input: sealed::Sealed + Sized + Send + 'static {
-    /// The event inside.
+    /// The event that is delivered.
     type Event: Event;
     #[doc(hidden)]
     type Tx<'t, DB: Dialect>: 't;
     #[doc(hidden)]
-    fn erase<DB: Dialect, S: Provide<A>, A: 'static>(
-        f: impl for<'a> Fn(&'a A, &'a mut Self::Tx<'a, DB>, Self) -> HandlerFuture<'a> + Send + Sync + 'static,
-    ) -> Run<DB, S>;
+    fn erase<DB: Dialect, S: Provide<A>, A: 'static, F>(f: F) -> Run<DB, S>
+    where
+        F: for<'a> Fn(&'a A, &'a mut Self::Tx<'a, DB>, Self) -> HandlerFuture<'a> + Send + Sync + 'static;
 }
 
 impl<E: Event> Input for Delivery<E> {
     type Event = E;
     type Tx<'t, DB: Dialect> = Tx<'t, DB>;
 
-    fn erase<DB: Dialect, S: Provide<A>, A: 'static>(
-        f: impl for<'a> Fn(&'a A, &'a mut Tx<'a, DB>, Self) -> HandlerFuture<'a> + Send + Sync + 'static,
-    ) -> Run<DB, S> {
+    fn erase<DB: Dialect, S: Provide<A>, A: 'static, F>(f: F) -> Run<DB, S>
+    where
+        F: for<'a> Fn(&'a A, &'a mut Tx<'a, DB>, Self) -> HandlerFuture<'a> + Send + Sync + 'static,
+    {
         Run::Each(Box::new(move |state, tx, message, attempt| {
             Ok(f(state.provide(), tx, Delivery::decode(message, attempt)?))
         }))
@@ -205,9 +266,10 @@ impl<E: Event> Input for Vec<Delivery<E>> {
     type Event = E;
     type Tx<'t, DB: Dialect> = BatchTx<'t, DB>;
 
-    fn erase<DB: Dialect, S: Provide<A>, A: 'static>(
-        f: impl for<'a> Fn(&'a A, &'a mut BatchTx<'a, DB>, Self) -> HandlerFuture<'a> + Send + Sync + 'static,
-    ) -> Run<DB, S> {
+    fn erase<DB: Dialect, S: Provide<A>, A: 'static, F>(f: F) -> Run<DB, S>
+    where
+        F: for<'a> Fn(&'a A, &'a mut BatchTx<'a, DB>, Self) -> HandlerFuture<'a> + Send + Sync + 'static,
+    {
         Run::Batch(Box::new(move |state, tx, messages, attempt| {
             let batch = messages.iter().map(|m| Delivery::decode(m, attempt)).collect::<Result<_, _>>()?;
             Ok(f(state.provide(), tx, batch))
@@ -215,8 +277,8 @@ impl<E: Event> Input for Vec<Delivery<E>> {
     }
 }
 
-/// The transaction that a handler of `I` takes. It names the database, so that generated code sees through
-/// type aliases.
+/// The transaction that a handler of `I` takes. Its associated database lets generated code see through type
+/// aliases.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "a handler of `{I}` does not take `&mut {Self}`",

@@ -1,80 +1,100 @@
 //! The consumer runtime of Twinbox.
 //!
-//! For each delivery: begin, claim `(consumer, message_id)` in the inbox, run the handler in that
-//! transaction, commit, and only then acknowledge. A claim that exists is a duplicate: it is acknowledged
-//! and nothing runs. An error rolls everything back, the claim included. So each effect that a handler
-//! writes with its `tx` happens once, however often the message arrives.
+//! For each delivery a consumer begins a transaction, claims `(consumer, message_id)` in the inbox, runs the
+//! handler in the transaction, commits, and only then acknowledges. If a claim exists, the delivery is a
+//! duplicate: it is acknowledged without running the handler. An error rolls everything back, the claim
+//! included. So each effect that a handler writes with its `tx` happens once, however often the message is
+//! delivered.
 //!
-//! Failures are counted in the database. A message whose handler ends the process, by an abort or by all the memory there
-//! is, is found as well: it runs alone when it comes again, and is given up after [`Policy::crash_limit`] deaths.
+//! The database counts failed attempts. A message whose handler ends the process, by an abort or by using all
+//! memory, is found as well: its next attempt runs alone, and after [`Policy::crash_limit`] crashes it
+//! becomes a dead letter.
 //!
-//! With [`Order::Key`] a stream of NATS is read as a log, partition by partition, with the place in each kept in the store.
-//! A lease tells which process reads which; each handler's transaction holds its partition, so that an owner that was
-//! given up cannot commit. What the new one reads again, the inbox removes.
+//! With [`Order::Key`] on NATS the stream is read as a log, partition by partition. The store keeps the
+//! checkpoint in each partition. Processes share the partitions by lease, and each handler's transaction
+//! holds the fence of its partition. So a process that lost its lease cannot commit. A new owner reads some
+//! messages again, and the inbox removes them.
 //!
-//! What the store's codec encoded is decoded before it is read; the claim knows the payload as it came. A message
-//! that was [redacted](twinbox_sql::Store::redact) is acknowledged and nothing runs.
+//! A message that the store's codec encoded is decoded before the handler sees it; the claim has the hash of
+//! the encoded payload. A [redacted](twinbox_core::Message::is_redacted) message is acknowledged without
+//! running a handler.
 //!
-//! Each delivery runs in a span `process`, and what a handler logs has its fields:
+//! # Spans
 //!
-//! | field | what |
+//! Each delivery runs in a span `process`. Log lines of its handler have these fields:
+//!
+//! | field | meaning |
 //! |---|---|
-//! | `consumer` | whose delivery it is |
-//! | `message_id` | the id that the inbox knows, of a batch the first |
-//! | `event_type` | the type |
-//! | `correlation_id` | what the message belongs to, if it says so |
-//! | `messages` | how many are in the batch, if several |
+//! | `consumer` | the durable name of the consumer |
+//! | `message_id` | the message id in the inbox; of a batch, the first |
+//! | `event_type` | the type of the event |
+//! | `correlation_id` | the correlation of the message, if it has one |
+//! | `messages` | the number of messages, in a batch of several |
 //!
-//! With the feature `opentelemetry` the span also has the names of OpenTelemetry, and links to those that published
-//! the messages.
+//! With the feature `opentelemetry` the span also has the attributes of OpenTelemetry, and links to the spans
+//! that published the messages.
 //!
-//! | module | holds |
+//! # Contents
+//!
+//! | item | purpose |
 //! |---|---|
-//! | [`Consumer`] | handlers, their state, and where they get their messages |
+//! | [`Consumer`] | runs handlers; the place to start |
 //! | [`Handler`], [`EventHandler`], [`handler_fn`] | functions as handlers, with and without the macro |
-//! | [`Delivery`] | an event as it arrived |
-//! | [`Policy`] | attempts, concurrency, time-out |
-//! | [`InboxRetention`] | for how long it is remembered what was handled |
-//! | [`DryRun`] | what a replay would come to |
-//! | [`Status`] | what consumers are doing, for probes and metrics |
-//! | [`Provide`] | the state that handlers ask for |
+//! | [`Delivery`] | an event as a handler gets it |
+//! | [`Policy`] | attempts, order, concurrency and time-out of a handler |
+//! | [`Provide`] | the state that handlers take |
+//! | [`InboxRetention`] | how long the inbox keeps claims |
+//! | [`DeliveryOutcome`], [`deliver`] | the result of a delivery, and a single attempt for tests and tools |
+//! | [`DryRunCounts`] | the counts of a replay that is rolled back |
+//! | [`Status`] | the state and the counters of consumers, for probes and metrics |
 
 mod attempt;
 mod batch;
-mod conflict;
 mod consumer;
+mod context;
+mod control;
+mod crash_guard;
+mod dead_letter;
 mod delivery;
+mod direct;
 mod dry_run;
+mod duplicate;
 mod error;
+mod group;
 mod handler;
+mod in_flight;
+mod in_place;
 mod keep_alive;
-mod memory;
-mod operated;
-mod ordered;
+mod outcome;
 mod partition;
+mod partition_leases;
 mod policy;
-mod shared;
-mod start;
+mod process;
+mod redrive;
+mod retention;
+mod runtime;
+mod source_loop;
+mod starts;
 mod status;
 mod trace;
-mod under_way;
 mod worker;
 
-pub use attempt::Outcome;
-pub use consumer::{Consumer, deliver};
+pub use consumer::Consumer;
 pub use delivery::Delivery;
-pub use dry_run::{DryDelivery, DryOutcome, DryRun};
+pub use direct::deliver;
+pub use dry_run::{DryRunCounts, DryRunDelivery, DryRunOutcome, PlannedReplay};
 pub use error::{Error, ErrorKind};
 pub use handler::{EventHandler, Handler, HandlerFn, Input, Provide, handler_fn};
-pub use memory::InboxRetention;
+pub use outcome::DeliveryOutcome;
 pub use policy::{Order, Policy};
+pub use retention::InboxRetention;
 pub use status::{ConsumerState, ConsumerStatus, Status};
 
-/// What generated code names. Not part of the API.
+/// Items for the test harness and for generated code. Not part of the API.
 #[doc(hidden)]
 pub mod private {
     pub use crate::{
-        consumer::{run_within, unfinished},
+        direct::{run_within, unfinished},
         handler::{HandlerFuture, TxFor},
     };
 }

@@ -1,70 +1,67 @@
-//! One partition of a broker's log: keys beside each other, the messages of one key one after another.
+//! One partition of a broker's log: the messages of one key go one after another, keys go beside each other.
 //!
-//! The place moves up to the first message that is not settled. A message that fails for longer than [`IN_PLACE_MAX`] is
-//! parked in the database, and the later messages of its key behind it. So the place moves on, and other keys with it.
-use crate::{Outcome, ordered::release, shared::Shared, start::given_back};
+//! The checkpoint of a partition holds the sequence up to which all messages are settled. A message that
+//! fails for too long [in place](crate::in_place) is parked in the database with the later messages of its
+//! key. So the checkpoint moves on, and other keys continue.
+use crate::{
+    in_place::InPlace,
+    outcome::DeliveryOutcome,
+    runtime::{DRAIN_MAX, OUTAGE_DELAY, Runtime},
+    trace,
+};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use twinbox_core::{
-    Message, MessageId, PartitionReader, Place, Sequenced, SourceError,
-    lanes::{Entry, Item, Room},
+    Checkpoint, Message, MessageId, PartitionMessage, PartitionReader, SourceError,
+    lanes::{Budget, Entry, Item},
 };
-use twinbox_sql::{
-    Dialect, Error, ErrorKind, Fence,
-    parking::{Owner, Parkable, Parked, Queue},
-};
+use twinbox_log::parking::{Owner, Parkable, ParkedState, Queue};
+use twinbox_sql::{Dialect, Error, ErrorKind, Fence};
 
-/// Messages of a partition that are received and not settled.
+/// Messages that were received and are not settled.
 const WINDOW_MAX: usize = 256;
-/// What the owner before may have settled and not written, settled at once, and received.
+/// Messages after a takeover that may be redeliveries: the last owner can have settled and not written,
+/// settled out of order, and received one window each.
 const REDELIVERED_MAX: usize = 3 * WINDOW_MAX;
-/// Bytes of them at which no more are received.
+/// Bytes of messages that were received and are not settled, at which no more are received.
 const WINDOW_BYTES: usize = 8 * 1024 * 1024;
-/// How long the last writes may take when the partition is let go.
+/// How long the last writes may take when the partition is released.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(5);
-/// How long a message is tried again with its place held, before it is parked.
-const IN_PLACE_MAX: Duration = Duration::from_secs(2);
-/// The same of a message that fails for what others do to it, such as a lock that they hold: that says little about it.
-const CONTENDED_MAX: Duration = Duration::from_secs(30);
-/// How often the place is written.
+/// How often the checkpoint is written.
 const TICK: Duration = Duration::from_millis(250);
-/// How soon a message is tried again that was not handled because the database was away.
-const OUTAGE_DELAY: Duration = Duration::from_secs(1);
-/// How long handlers under way may take after the partition is to be let go.
-const DRAIN_MAX: Duration = Duration::from_secs(30);
 
-/// How a process stops to read a partition.
-pub(crate) enum Ended {
-    /// It was let go in good order, or never taken.
+/// How the reading of a partition ended.
+pub(crate) enum PartitionEnd {
+    /// The partition was released, or was not taken.
     Released,
-    /// It is another's: nothing is written any more.
+    /// Another process owns the partition. This process writes nothing more.
     Lost,
     /// The broker failed.
     Failed(SourceError),
 }
 
-/// How it is told to.
+/// Ends the reading of a partition.
 #[derive(Clone, Default)]
-pub(crate) struct Tokens {
-    /// Let it go in good order.
-    pub(crate) stop: CancellationToken,
-    /// It is another's.
+pub(crate) struct PartitionStop {
+    /// Drain, write the checkpoint, and release the partition.
+    pub(crate) release: CancellationToken,
+    /// Another process owns the partition: stop at once.
     pub(crate) lost: CancellationToken,
 }
 
-/// A message as it was received.
+/// A received message.
 struct Delivered {
     message: Box<Message>,
-    /// Why it cannot be read, if it cannot: a dead letter, which waits for none and holds none back.
+    /// Why the message cannot be read, if so. It becomes a dead letter, outside of the order of its key.
     defect: Option<String>,
 }
 
@@ -88,91 +85,88 @@ impl Parkable for Delivered {
     }
 }
 
-struct Ran {
+/// A processed message with its outcome.
+struct Processed {
     entry: Entry<Delivered>,
-    outcome: Outcome,
+    outcome: DeliveryOutcome,
 }
 
-/// Since when a message has not gone on, and whether that was its own fault.
-#[derive(Clone, Copy)]
-struct Failing {
-    since: Instant,
-    counted: bool,
-}
-
+/// The reading of one partition that this process owns.
 pub(crate) struct Partition<DB: Dialect, S> {
-    shared: Arc<Shared<DB, S>>,
+    runtime: Arc<Runtime<DB, S>>,
     fence: Fence,
     reader: Box<dyn PartitionReader>,
-    tokens: Tokens,
+    stop: PartitionStop,
     queue: Queue<DB, Delivered, u64>,
     log: String,
-    written: u64,
-    /// How many were settled when the place was written.
-    settled_then: u64,
-    failing: HashMap<MessageId, Failing>,
-    under_way: HashSet<MessageId>,
-    running: JoinSet<Ran>,
+    /// The sequence of the checkpoint in the database.
+    written_sequence: u64,
+    /// The number of settled messages when the checkpoint was written.
+    settles_written: u64,
+    in_place: InPlace,
+    in_flight: HashSet<MessageId>,
+    deliveries: JoinSet<Processed>,
     received: usize,
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
     pub(crate) fn new(
-        shared: Arc<Shared<DB, S>>,
+        runtime: Arc<Runtime<DB, S>>,
         fence: Fence,
         reader: Box<dyn PartitionReader>,
-        tokens: Tokens,
+        stop: PartitionStop,
     ) -> Self {
-        shared.progress.opened(reader.was_overtaken());
-        let (log, written) = (reader.log().to_owned(), reader.began_behind());
-        let owner = Owner::Partition { consumer: shared.group.subscription.consumer.clone(), fence };
-        let queue = Queue::new(&shared.store, owner, written, true);
+        runtime.stats.count_overtaken(reader.has_gap());
+        let (log, written_sequence) = (reader.log().to_owned(), reader.start_sequence());
+        let owner = Owner::Partition { consumer: runtime.consumer().to_owned(), fence };
+        let queue = Queue::new(&runtime.store, owner, written_sequence, true);
         Self {
-            shared,
+            runtime,
             fence,
             reader,
-            tokens,
+            stop,
             queue,
             log,
-            written,
-            settled_then: 0,
-            failing: HashMap::new(),
-            under_way: HashSet::new(),
-            running: JoinSet::new(),
+            written_sequence,
+            settles_written: 0,
+            in_place: InPlace::default(),
+            in_flight: HashSet::new(),
+            deliveries: JoinSet::new(),
             received: 0,
         }
     }
 
-    pub(crate) async fn run(mut self) -> Ended {
-        if let Some(ended) = self.count_parked().await {
-            return ended;
+    /// Reads and processes messages until the partition is released or lost, or the broker fails.
+    pub(crate) async fn run(mut self) -> PartitionEnd {
+        if let Some(end) = self.read_parked_bytes().await {
+            return end;
         }
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let failed = loop {
-            let now = std::time::Instant::now();
+            let now = Instant::now();
             self.queue.start(now);
             let due = self.queue.due(now).unwrap_or(now + TICK);
             self.start_ready();
             let room = self.room();
             tokio::select! {
                 biased;
-                () = self.tokens.lost.cancelled() => return self.lost().await,
-                () = self.tokens.stop.cancelled() => break None,
+                () = self.stop.lost.cancelled() => return self.end_lost().await,
+                () = self.stop.release.cancelled() => break None,
                 _ = tick.tick() => {
                     if !self.tick().await {
-                        return self.lost().await;
+                        return self.end_lost().await;
                     }
                 }
-                Some(ran) = self.running.join_next() => {
-                    self.took(ran.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())));
-                    if self.unwritten() >= WINDOW_MAX && !self.write_place().await {
-                        return self.lost().await;
+                Some(processed) = self.deliveries.join_next() => {
+                    self.settle(processed.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())));
+                    if self.unwritten() >= WINDOW_MAX && !self.write_checkpoint().await {
+                        return self.end_lost().await;
                     }
                 }
                 parked = self.queue.finished() => match parked {
-                    Err(error) if error.kind() == ErrorKind::LeaseLost => return self.lost().await,
-                    Err(error) => unparkable(&error),
+                    Err(error) if error.kind() == ErrorKind::LeaseLost => return self.end_lost().await,
+                    Err(error) => warn_not_parked(&error),
                     Ok(()) => {}
                 },
                 received = self.reader.receive(room), if room > 0 => match received {
@@ -182,65 +176,38 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
                 () = tokio::time::sleep_until(due.into()) => {}
             }
         };
-        self.tokens.stop.cancel();
-        let drained = async {
-            while let Some(ran) = self.running.join_next().await {
-                self.took(ran.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())));
-            }
-        };
-        tokio::select! {
-            biased;
-            () = drained => {}
-            () = tokio::time::sleep(DRAIN_MAX) => {
-                tracing::warn!(partition = self.fence.partition, "not done in time, the rest comes again");
-            }
-        }
-        let last_writes = async {
-            self.abandon().await;
-            if let Err(error) = self.queue.finish().await {
-                unparkable(&error);
-            }
-            let is_mine = self.tick().await;
-            if is_mine {
-                release(&self.shared, self.fence).await;
-            }
-            is_mine
-        };
-        let is_mine = tokio::time::timeout(LAST_WRITES_MAX, last_writes).await.unwrap_or(false);
-        self.shared.progress.set_lag(self.fence.partition, None);
+        self.stop.release.cancel();
+        let is_owner = self.drain_and_release().await;
         match failed {
-            Some(error) => Ended::Failed(error),
-            None if is_mine => Ended::Released,
-            None => Ended::Lost,
+            Some(error) => PartitionEnd::Failed(error),
+            None if is_owner => PartitionEnd::Released,
+            None => PartitionEnd::Lost,
         }
     }
 
-    /// How many bytes are parked is asked for once, and counted from then on.
-    async fn count_parked(&mut self) -> Option<Ended> {
+    /// Reads once how many bytes are parked; the queue counts from then on. Waits while the database is away.
+    async fn read_parked_bytes(&mut self) -> Option<PartitionEnd> {
         loop {
-            let asked = self.shared.store.parked_bytes(self.consumer(), self.fence.partition);
-            match asked.await {
-                Ok(bytes) => {
-                    self.queue.holds_bytes(bytes);
-                    return None;
-                }
+            match self.queue.load_bytes().await {
+                Ok(()) => return None,
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "the database is away");
+                    let cause = &error as &dyn std::error::Error;
+                    tracing::warn!(error = cause, "the parked messages of a partition cannot be read");
                 }
             }
             tokio::select! {
-                () = self.tokens.lost.cancelled() => return Some(Ended::Lost),
-                () = self.tokens.stop.cancelled() => {
-                    release(&self.shared, self.fence).await;
-                    return Some(Ended::Released);
+                () = self.stop.lost.cancelled() => return Some(PartitionEnd::Lost),
+                () = self.stop.release.cancelled() => {
+                    release(&self.runtime, self.fence).await;
+                    return Some(PartitionEnd::Released);
                 }
                 () = tokio::time::sleep(OUTAGE_DELAY) => {}
             }
         }
     }
 
-    /// How many more messages are received. None before the queue has looked at what is parked: that comes before what is
-    /// read again.
+    /// Returns how many more messages may be received. None before the queue has read the parked messages,
+    /// because those come before messages that are read again.
     fn room(&self) -> usize {
         match self.queue.open_bytes() < WINDOW_BYTES && self.queue.has_room() {
             true => WINDOW_MAX.saturating_sub(self.queue.open()),
@@ -248,13 +215,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         }
     }
 
-    fn consumer(&self) -> &str {
-        &self.shared.group.subscription.consumer
-    }
-
-    fn accept(&mut self, Sequenced { sequence, mut message, defect }: Sequenced) {
+    fn accept(&mut self, PartitionMessage { sequence, mut message, defect }: PartitionMessage) {
         self.received += 1;
-        // As the database keeps it, by which those are told apart that wait behind others of their key.
+        // The key as the database stores it: parked messages are compared by the stored key.
         if let Some(key) = message.key.as_mut().filter(|key| key.contains('\0')) {
             *key = twinbox_sql::stored_text(key).into_owned();
         }
@@ -263,54 +226,49 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         self.queue.push(delivered, sequence, redelivered);
     }
 
-    /// Starts whatever may go.
+    /// Starts every message whose turn it is.
     fn start_ready(&mut self) {
-        for entry in self.queue.take(Room::messages(usize::MAX)) {
-            let (shared, stop, fence) = (self.shared.clone(), self.tokens.stop.clone(), self.fence);
-            self.under_way.insert(entry.message.message.message_id());
-            let span = shared.span(std::iter::once(&*entry.message.message));
-            let attempt = async move {
+        for entry in self.queue.take(Budget::messages(usize::MAX)) {
+            let (runtime, stop, fence) = (self.runtime.clone(), self.stop.release.clone(), self.fence);
+            self.in_flight.insert(entry.message.message.message_id());
+            let span = trace::span(runtime.consumer(), std::iter::once(&*entry.message.message));
+            let delivery = async move {
                 let Delivered { message, defect } = &entry.message;
                 let outcome = match stop.is_cancelled() {
-                    true => given_back(),
+                    true => DeliveryOutcome::shutdown(),
                     false => {
-                        let again = entry.ticket.repeated;
-                        shared.outcome(&stop, Some(fence.into()), message, defect.clone(), again).await
+                        let redelivered = entry.ticket.may_be_repeated;
+                        runtime.process(&stop, Some(fence.into()), message, defect.clone(), redelivered).await
                     }
                 };
-                shared.note(message, &outcome);
-                Ran { entry, outcome }
+                runtime.report(message, &outcome);
+                Processed { entry, outcome }
             };
-            self.running.spawn(attempt.instrument(span));
+            self.deliveries.spawn(delivery.instrument(span));
         }
     }
 
-    fn took(&mut self, Ran { entry, outcome }: Ran) {
+    /// Settles, retries or parks a processed message.
+    fn settle(&mut self, Processed { entry, outcome }: Processed) {
         let id = entry.message.message.message_id();
-        self.under_way.remove(&id);
+        self.in_flight.remove(&id);
         let (delay, counted) = match outcome {
-            Outcome::Retried { delay, counted, .. } => (delay, counted),
-            Outcome::Unavailable => (OUTAGE_DELAY, false),
-            Outcome::NotOwned => return self.tokens.lost.cancel(),
+            DeliveryOutcome::Retried { delay, counted, .. } => (delay, counted),
+            DeliveryOutcome::Unavailable => (OUTAGE_DELAY, false),
+            DeliveryOutcome::NotOwned => return self.stop.lost.cancel(),
             _ => {
-                self.failing.remove(&id);
+                self.in_place.remove(&id);
                 return self.queue.settle(entry.ticket);
             }
         };
-        if self.tokens.stop.is_cancelled() {
+        if self.stop.release.is_cancelled() {
             return;
         }
-        let fresh = Failing { since: Instant::now(), counted };
-        let failing = self.failing.entry(id).or_insert(fresh);
-        if counted && !failing.counted {
-            *failing = fresh;
-        }
-        let in_place = if failing.counted { IN_PLACE_MAX } else { CONTENDED_MAX };
-        // While the database is away nothing can be said of the message.
-        let goes_on = outcome != Outcome::Unavailable;
+        let is_too_long = self.in_place.is_too_long(id, delay, counted, Instant::now());
         let is_parked = entry.ticket.parked().is_some();
-        if goes_on && (is_parked || failing.since.elapsed().saturating_add(delay) > in_place) {
-            self.failing.remove(&id);
+        // An outage of the database says nothing about the message, and nothing can be parked.
+        if outcome != DeliveryOutcome::Unavailable && (is_parked || is_too_long) {
+            self.in_place.remove(&id);
             self.park(entry, delay);
         } else {
             self.queue.retry(entry, delay, counted);
@@ -322,67 +280,110 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
             tracing::info!(
                 message_id = %entry.message.message.message_id(),
                 partition = self.fence.partition,
-                "the message keeps failing: it is parked with those of its key, and others go on"
+                "the message keeps failing and is parked with the later messages of its key"
             );
         }
         let attempts = entry.ticket.attempt;
-        self.queue.park(entry, Parked::Waiting(delay), attempts, "");
+        self.queue.park(entry, ParkedState::Waiting(delay), attempts, "");
     }
 
-    /// Messages that were settled since the place was written.
+    /// Returns how many messages were settled after the checkpoint was written.
     fn unwritten(&self) -> usize {
-        usize::try_from(self.queue.settles() - self.settled_then).unwrap_or(usize::MAX)
+        usize::try_from(self.queue.settle_count() - self.settles_written).unwrap_or(usize::MAX)
     }
 
-    /// False: the partition is another's.
+    /// Records the lag and writes the checkpoint. Returns false if another process owns the partition.
     async fn tick(&mut self) -> bool {
-        self.shared.progress.set_lag(self.fence.partition, self.reader.lag());
-        self.write_place().await
+        self.runtime.stats.set_lag(self.fence.partition, self.reader.lag());
+        self.write_checkpoint().await
     }
 
-    /// False: the partition is another's.
-    async fn write_place(&mut self) -> bool {
+    /// Writes the checkpoint if it has moved. Returns false if another process owns the partition.
+    async fn write_checkpoint(&mut self) -> bool {
         if self.queue.open() == 0
-            && let Some(sequence) = self.reader.caught_up()
+            && let Some(sequence) = self.reader.received_up_to()
         {
             self.queue.end_window(sequence.max(*self.queue.settled()));
         }
         let sequence = *self.queue.settled();
-        if sequence == self.written {
+        if sequence == self.written_sequence {
             return true;
         }
-        let place = Place { log: self.log.clone(), sequence, message: self.reader.message_at(sequence) };
-        match self.shared.store.settle_partition(self.consumer(), self.fence, &place).await {
+        let checkpoint =
+            Checkpoint { log: self.log.clone(), sequence, message: self.reader.message_at(sequence) };
+        match self.runtime.partition_leases.settle(self.fence, &checkpoint).await {
             Ok(true) => {
-                (self.written, self.settled_then) = (sequence, self.queue.settles());
-                self.reader.settled(self.written).await;
+                (self.written_sequence, self.settles_written) = (sequence, self.queue.settle_count());
+                self.reader.settled(sequence).await;
                 true
             }
             Ok(false) => false,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the place is not written");
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(error = cause, "the checkpoint of a partition was not written");
                 true
             }
         }
     }
 
-    async fn lost(mut self) -> Ended {
-        tracing::warn!(partition = self.fence.partition, "another process has taken the partition over");
-        let _ = tokio::time::timeout(LAST_WRITES_MAX, self.abandon()).await;
-        self.shared.progress.set_lag(self.fence.partition, None);
-        Ended::Lost
+    /// Waits for the deliveries in flight, writes the checkpoint and releases the partition. Returns false if
+    /// another process owns the partition, or the database did not respond in time.
+    async fn drain_and_release(&mut self) -> bool {
+        let drained = async {
+            while let Some(processed) = self.deliveries.join_next().await {
+                self.settle(processed.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())));
+            }
+        };
+        tokio::select! {
+            biased;
+            () = drained => {}
+            () = tokio::time::sleep(DRAIN_MAX) => {
+                let partition = self.fence.partition;
+                tracing::warn!(partition, "deliveries were not drained in time, they come again");
+            }
+        }
+        let last_writes = async {
+            self.abort_deliveries().await;
+            if let Err(error) = self.queue.finish().await {
+                warn_not_parked(&error);
+            }
+            let is_owner = self.tick().await;
+            if is_owner {
+                release(&self.runtime, self.fence).await;
+            }
+            is_owner
+        };
+        let is_owner = tokio::time::timeout(LAST_WRITES_MAX, last_writes).await.unwrap_or(false);
+        self.runtime.stats.set_lag(self.fence.partition, None);
+        is_owner
     }
 
-    /// Ends what is still under way. This process has survived it.
-    async fn abandon(&mut self) {
-        self.running.shutdown().await;
-        let open = self.shared.open.take_of(&self.under_way);
-        if !open.is_empty() {
-            self.shared.runtime(&self.tokens.stop, None).end(self.consumer(), open).await;
+    async fn end_lost(mut self) -> PartitionEnd {
+        tracing::warn!(partition = self.fence.partition, "another process has taken the partition over");
+        let _ = tokio::time::timeout(LAST_WRITES_MAX, self.abort_deliveries()).await;
+        self.runtime.stats.set_lag(self.fence.partition, None);
+        PartitionEnd::Lost
+    }
+
+    /// Aborts the deliveries in flight and ends their starts, because this process has survived them.
+    async fn abort_deliveries(&mut self) {
+        self.deliveries.shutdown().await;
+        let started = self.runtime.starts.take_of(&self.in_flight);
+        if !started.is_empty() {
+            self.runtime.starts.end(&self.runtime.inbox, started).await;
         }
     }
 }
 
-fn unparkable(error: &Error) {
-    tracing::warn!(error = error as &dyn std::error::Error, "nothing can be parked, nor taken up again");
+fn warn_not_parked(error: &Error) {
+    let cause = error as &dyn std::error::Error;
+    tracing::warn!(error = cause, "parked messages cannot be written or read");
+}
+
+/// Ends the lease on a partition, so that another process can take it at once.
+pub(crate) async fn release<DB: Dialect, S>(runtime: &Runtime<DB, S>, fence: Fence) {
+    if let Err(error) = runtime.partition_leases.release(fence).await {
+        let cause = &error as &dyn std::error::Error;
+        tracing::debug!(error = cause, "a partition was not released, its lease ends in its time");
+    }
 }

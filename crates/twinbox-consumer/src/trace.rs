@@ -1,9 +1,9 @@
-//! The span of a delivery, or of a batch of them.
-use crate::{Outcome, status::label};
+//! The span of a delivery or a batch.
+use crate::outcome::DeliveryOutcome;
 use tracing::{Span, field::Empty};
 use twinbox_core::Message;
 
-/// Around everything that is done with these messages. What a transition or a handler logs has its fields.
+/// Returns the span for all work on these messages. Log lines of handlers have its fields.
 pub(crate) fn span<'a>(consumer: &str, mut messages: impl ExactSizeIterator<Item = &'a Message>) -> Span {
     let count = messages.len();
     let Some(message) = messages.next() else { return Span::none() };
@@ -20,16 +20,16 @@ pub(crate) fn span<'a>(consumer: &str, mut messages: impl ExactSizeIterator<Item
         error.r#type = Empty,
     );
     #[cfg(feature = "opentelemetry")]
-    otel::complete(&span, consumer, message, count, messages);
+    otel::describe(&span, consumer, message, count, messages);
     span
 }
 
-/// Tells the current span what became of a delivery.
-pub(crate) fn ended(outcome: &Outcome) {
-    use Outcome::{DeadLettered, Retried, Unavailable};
+/// Records the outcome of a delivery in the current span.
+pub(crate) fn record_outcome(outcome: &DeliveryOutcome) {
+    use DeliveryOutcome::{DeadLettered, Retried, Unavailable};
     let is_error = matches!(outcome, Retried { counted: true, .. } | DeadLettered { .. } | Unavailable);
     if cfg!(feature = "opentelemetry") && is_error {
-        Span::current().record("otel.status_code", "ERROR").record("error.type", label(outcome));
+        Span::current().record("otel.status_code", "ERROR").record("error.type", outcome.label());
     }
 }
 
@@ -38,8 +38,8 @@ mod otel {
     use tracing::Span;
     use twinbox_core::{Message, trace};
 
-    /// The names of OpenTelemetry, and a link to the span that each message was published in.
-    pub(super) fn complete<'a>(
+    /// Sets the names of OpenTelemetry, and links the span to the span that published each message.
+    pub(super) fn describe<'a>(
         span: &Span,
         consumer: &str,
         first: &'a Message,

@@ -1,142 +1,98 @@
-//! The loop of one consumer: receive, handle beside each other, settle.
+//! The life of one consumer: open its source or log, read it, and open it again after a failure, until
+//! shutdown.
 use crate::{
-    Error, InboxRetention,
-    handler::{Handler, Run},
-    memory::Memory,
-    operated, ordered,
-    shared::Shared,
-    start::OpenStarts,
-    status::{ConsumerState, Progress},
-    under_way::{Taken, UnderWay},
+    control,
+    error::{Error, ErrorKind},
+    in_flight::InFlight,
+    partition_leases, redrive,
+    runtime::Runtime,
+    source_loop,
+    status::ConsumerState,
 };
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-use tokio::{
-    sync::{Semaphore, watch},
-    task::JoinSet,
-};
-use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
+use std::{sync::Arc, time::Duration};
 use twinbox_core::{
-    Horizon, PartitionedLog, Received, Source, SourceError, SourceErrorKind, Subscription, Transport,
-    reconnect::Reconnect,
+    MaxAge, PartitionedLog, Source, SourceError, SourceErrorKind, Transport, backoff::Backoff,
 };
-use twinbox_sql::{ClaimFence, Dialect, Store};
+use twinbox_log::Log;
+use twinbox_sql::{ClaimFence, Dialect};
 
-/// How long deliveries under way may take after `stop`; what is not done then comes again.
-pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// How often the lag is told.
-const LAG_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a database may take to say that it is back.
-const CHECK_MAX: Duration = Duration::from_secs(5);
-pub(crate) struct Group<DB: Dialect, S> {
-    pub(crate) subscription: Subscription,
-    pub(crate) handlers: Vec<Handler<DB, S>>,
-}
+/// The longest pause before a failed source is opened again.
+const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// One consumer and its transport.
 pub(crate) struct Worker<DB: Dialect, S> {
-    shared: Arc<Shared<DB, S>>,
+    runtime: Arc<Runtime<DB, S>>,
     transport: Arc<dyn Transport>,
 }
 
-/// How a transport lets a consumer read.
+/// The source or the log that a transport opened for a consumer.
 enum Opened {
-    /// And what the claims of its deliveries are behind.
+    /// A source, and the condition of the claims of its deliveries.
     Source(Box<dyn Source>, Option<ClaimFence>),
+    /// A log that is read by partition.
     Log(Box<dyn PartitionedLog>),
 }
 
 impl Opened {
-    fn horizon(&self) -> Horizon {
+    fn max_age(&self) -> MaxAge {
         match self {
-            Self::Source(source, _) => source.horizon(),
-            Self::Log(log) => log.horizon(),
+            Self::Source(source, _) => source.max_age(),
+            Self::Log(log) => log.max_age(),
         }
     }
 }
 
-/// What all consumers of a process are run with.
-#[derive(Clone, Copy)]
-pub(crate) struct Options {
-    pub(crate) lease: Duration,
-    pub(crate) inbox_retention: InboxRetention,
-}
-
-/// What all consumers of a process have in common.
-pub(crate) struct Common<DB: Dialect, S> {
-    pub(crate) store: Store<DB>,
-    pub(crate) state: Arc<S>,
-    pub(crate) transport: Arc<dyn Transport>,
-    pub(crate) stop: CancellationToken,
-    pub(crate) options: Options,
-}
-
 impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
-    pub(crate) fn new(common: &Common<DB, S>, group: Group<DB, S>, progress: Arc<Progress>) -> Self {
-        let turns =
-            group.handlers.iter().map(|h| (h.event_type, Semaphore::new(h.policy.concurrency.max(1))));
-        let shared = Shared {
-            store: common.store.clone(),
-            state: common.state.clone(),
-            turns: turns.collect(),
-            away: AtomicBool::new(false),
-            stale: AtomicBool::new(false),
-            stop: common.stop.clone(),
-            open: OpenStarts::default(),
-            lease: common.options.lease,
-            memory: Memory::new(common.options.inbox_retention),
-            group,
-            progress,
-            paused: watch::Sender::new(false),
-            log: Mutex::default(),
-        };
-        Self { shared: Arc::new(shared), transport: common.transport.clone() }
+    pub(crate) fn new(runtime: Runtime<DB, S>, transport: Arc<dyn Transport>) -> Self {
+        Self { runtime: Arc::new(runtime), transport }
     }
 
-    /// Subscribes again whenever the source fails, until `stop`.
+    /// Runs the consumer until shutdown.
+    ///
+    /// # Errors
+    /// Something that needs a person: the transport is not set up as asked, or the inbox retention is too
+    /// short.
     pub(crate) async fn run(self) -> Result<(), Error> {
-        let Shared { store, group, memory, progress, .. } = &*self.shared;
-        let forgetting = memory.forget(store, &group.subscription.consumer, progress);
-        let over = self.shared.stop.child_token();
+        let runtime = &self.runtime;
+        // Cancelled at the end of consuming, also if that failed.
+        let redrive_stop = runtime.stop.child_token();
         let consuming = async {
-            // Whether it is held back is known before the first delivery.
-            let _ = self.shared.stop.run_until_cancelled(operated::look(&self.shared)).await;
-            let ended = self.until_stopped().await;
-            over.cancel();
+            // A pause has to be known before the first delivery.
+            let _ = runtime.stop.run_until_cancelled(control::beat(runtime)).await;
+            let ended = self.consume().await;
+            redrive_stop.cancel();
             ended
         };
-        let consuming = async { tokio::join!(consuming, operated::redrive(&self.shared, &over)).0 };
+        let consuming = async { tokio::join!(consuming, redrive::run(runtime, &redrive_stop)).0 };
         let ended = tokio::select! {
             ended = consuming => ended,
-            () = forgetting => unreachable!("forgetting has no end"),
-            () = operated::keep_looking(&self.shared) => unreachable!("looking has no end"),
+            () = runtime.inbox_purge.run(&runtime.inbox, &runtime.stats) => {
+                unreachable!("the purge has no end")
+            }
+            () = control::keep_beating(runtime) => unreachable!("the heartbeat has no end"),
         };
-        progress.is(ConsumerState::Stopped);
+        runtime.stats.set_state(ConsumerState::Stopped);
         ended
     }
 
-    async fn until_stopped(&self) -> Result<(), Error> {
-        let mut running = UnderWay::new(&self.shared.group.handlers);
-        let ended = self.subscribe_again(&mut running).await;
-        self.drain(running.tasks).await;
+    async fn consume(&self) -> Result<(), Error> {
+        let mut in_flight = InFlight::new(&self.runtime.group.handlers);
+        let ended = self.consume_until_stopped(&mut in_flight).await;
+        source_loop::drain(&self.runtime, in_flight.tasks).await;
         ended
     }
 
-    /// Subscribes anew. Deliveries that were under way when a source failed live on beside those of the next one.
-    async fn subscribe_again(&self, running: &mut UnderWay) -> Result<(), Error> {
-        let (subscription, stop) = (&self.shared.group.subscription, &self.shared.stop);
-        let mut reconnect = Reconnect::new();
-        let mut paused = self.shared.paused.subscribe();
+    /// Opens the source again after each failure and each pause. Deliveries of a failed source stay in flight
+    /// beside those of the next one.
+    async fn consume_until_stopped(&self, in_flight: &mut InFlight) -> Result<(), Error> {
+        let (runtime, stop) = (&self.runtime, &self.runtime.stop);
+        let mut backoff = Backoff::new();
+        let mut is_paused = runtime.is_paused.subscribe();
         while !stop.is_cancelled() {
-            if *paused.borrow_and_update() {
-                self.shared.progress.is(ConsumerState::Paused);
+            if *is_paused.borrow_and_update() {
+                runtime.stats.set_state(ConsumerState::Paused);
                 tokio::select! {
-                    _ = paused.changed() => {}
+                    _ = is_paused.changed() => {}
                     () = stop.cancelled() => {}
                 }
                 continue;
@@ -146,195 +102,73 @@ impl<DB: Dialect, S: Send + Sync + 'static> Worker<DB, S> {
                 () = stop.cancelled() => break,
             };
             if let Ok(opened) = &opened {
-                self.shared.memory.reach(&subscription.consumer, opened.horizon())?;
+                runtime.inbox_purge.set_max_age(runtime.consumer(), opened.max_age())?;
                 if let Opened::Log(_) = opened {
-                    let mut handlers = self.shared.group.handlers.iter();
-                    handlers.try_for_each(|handler| handler.check_lease(self.shared.lease))?;
+                    runtime.group.check_lease(runtime.lease)?;
                 }
             }
             let session = stop.child_token();
-            let consumed = async {
-                match opened {
-                    Ok(Opened::Source(source, fence)) => {
-                        self.consume(source, fence, running, &mut reconnect, &session).await
+            let reading = async {
+                match opened? {
+                    Opened::Source(source, fence) => {
+                        source_loop::consume(runtime, source, fence, in_flight, &mut backoff, &session).await
                     }
-                    Ok(Opened::Log(log)) => {
-                        ordered::consume(&self.shared, log, &mut reconnect, &session).await
-                    }
-                    Err(error) => Err(error),
+                    Opened::Log(log) => partition_leases::consume(runtime, log, &mut backoff, &session).await,
                 }
             };
-            let held_back = async {
-                let _ = paused.wait_for(|paused| *paused).await;
+            let end_at_pause = async {
+                let _ = is_paused.wait_for(|is_paused| *is_paused).await;
                 session.cancel();
                 std::future::pending().await
             };
-            let consumed = tokio::select! {
-                consumed = consumed => consumed,
-                () = held_back => unreachable!("it only ends the session"),
+            let ended = tokio::select! {
+                ended = reading => ended,
+                () = end_at_pause => unreachable!("it only cancels the session"),
             };
-            let Err(error) = consumed else { continue };
-            if !error.is_transient() {
-                return Err(error.into());
-            }
-            let consumer = subscription.consumer.as_str();
-            if error.kind() == SourceErrorKind::OwnedByAnother {
-                self.shared.progress.is(ConsumerState::Standby);
-                tracing::debug!(consumer, "{error}");
-            } else {
-                self.shared.progress.is(ConsumerState::Waiting);
-                let cause = &error as &dyn std::error::Error;
-                tracing::warn!(consumer, error = cause, "the source failed, subscribing again");
-            }
+            let Err(error) = ended else { continue };
+            self.report_failure(error)?;
             tokio::select! {
-                () = tokio::time::sleep(reconnect.pause().min(Duration::from_secs(1))) => {}
+                () = tokio::time::sleep(backoff.pause().min(REOPEN_PAUSE_MAX)) => {}
                 () = stop.cancelled() => {}
             }
         }
         Ok(())
     }
 
+    /// Opens a log if the transport has one for the order of keys, else a source.
     async fn open(&self) -> Result<Opened, SourceError> {
-        let subscription = &self.shared.group.subscription;
-        if subscription.ordered
+        let subscription = &self.runtime.group.subscription;
+        if subscription.is_ordered
             && let Some(log) = self.transport.open_log(subscription).await?
         {
             return Ok(Opened::Log(log));
         }
-        // Before anything of it is handled, and kept in order by what is remembered of that.
-        let fence = match subscription.ordered && DB::BEGIN_RUN.is_some() {
-            true => Some(ClaimFence::Run(self.shared.store.server_run().await?)),
+        // The server run is read before the first delivery: the order rests on the commits of this run.
+        let fence = match subscription.is_ordered && self.runtime.store.engine().has_server_runs() {
+            true => Some(ClaimFence::ServerRun(Log::new(&self.runtime.store).server_run().await?)),
             false => None,
         };
         Ok(Opened::Source(self.transport.subscribe(subscription).await?, fence))
     }
 
-    async fn consume(
-        &self,
-        mut source: Box<dyn Source>,
-        fence: Option<ClaimFence>,
-        running: &mut UnderWay,
-        reconnect: &mut Reconnect,
-        stop: &CancellationToken,
-    ) -> Result<(), SourceError> {
-        let limit = self.shared.group.subscription.concurrency;
-        // Asking costs the source as much for one as for many.
-        let room = running.least_share().div_ceil(4);
-        self.shared.progress.is(ConsumerState::Consuming);
-        tracing::info!(consumer = self.shared.group.subscription.consumer, "consuming");
-        let mut outage = Reconnect::new();
-        let mut asking = true;
-        let mut looks = tokio::time::interval(LAG_INTERVAL);
-        let failed = loop {
-            // Until there is no room at all: what was asked for may come at any time.
-            let free = running.room(limit);
-            asking = free > 0 && (asking || free >= room);
-            if self.shared.stale.swap(false, Relaxed) {
-                let what =
-                    "the server started anew: what was handled may be forgotten, and is asked for again";
-                break Some(SourceError::new(SourceErrorKind::Unavailable, what));
-            }
-            if self.shared.away.swap(false, Relaxed) {
-                let pause = outage.pause();
-                tracing::warn!(?pause, "the database is away, fetching pauses");
-                let is_back = async {
-                    tokio::time::sleep(pause).await;
-                    tokio::time::timeout(CHECK_MAX, self.shared.store.check()).await
-                };
-                tokio::select! {
-                    back = is_back => match back {
-                        Ok(Ok(())) => self.shared.progress.is(ConsumerState::Consuming),
-                        _ => self.shared.away.store(true, Relaxed),
-                    },
-                    () = stop.cancelled() => {}
-                }
-            }
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break None,
-                Some(done) = running.tasks.join_next() => {
-                    running.done(&done.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())));
-                    if !self.shared.away.load(Relaxed) {
-                        outage.reset();
-                    }
-                }
-                _ = looks.tick() => self.shared.progress.set_lag(0, source.lag()),
-                received = source.receive(free), if asking => match received {
-                    Ok(received) => {
-                        reconnect.reset();
-                        self.start(received, fence, running);
-                    }
-                    Err(error) => break Some(error),
-                }
-            }
-        };
-        if let Some(error) = failed {
-            return Err(error);
+    /// Logs a failure of the source that can pass.
+    ///
+    /// # Errors
+    /// The failure needs a person.
+    fn report_failure(&self, error: SourceError) -> Result<(), Error> {
+        let consumer = self.runtime.consumer();
+        if !error.is_transient() {
+            let message = format!("the consumer {consumer:?} cannot read its messages");
+            return Err(Error::new(ErrorKind::Source, message).with_source(error));
         }
-        let mut closing = source.close();
-        tokio::select! {
-            biased;
-            closed = &mut closing => closed,
-            // At the same time, so that what is given back goes to another process.
-            () = self.shared.stop.cancelled() => {
-                tokio::join!(self.drain(std::mem::take(&mut running.tasks)), closing).1
-            }
+        let cause = &error as &dyn std::error::Error;
+        if error.kind() == SourceErrorKind::OwnedByAnother {
+            self.runtime.stats.set_state(ConsumerState::Standby);
+            tracing::debug!(consumer, error = cause, "another process reads for the consumer");
+        } else {
+            self.runtime.stats.set_state(ConsumerState::Waiting);
+            tracing::warn!(consumer, error = cause, "the source failed and is opened again");
         }
-    }
-
-    /// Lets finish what is under way.
-    async fn drain(&self, mut running: JoinSet<Taken>) {
-        let done = async { while running.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN_MAX, done).await.is_err() {
-            tracing::warn!(deliveries = running.len(), "not done in time, they will come again");
-            running.shutdown().await;
-            let open = self.shared.open.take();
-            self.shared
-                .runtime(&self.shared.stop, None)
-                .end(&self.shared.group.subscription.consumer, open)
-                .await;
-        }
-    }
-
-    /// Spawns what was received: one task for each delivery, or for each batch.
-    fn start(&self, received: Vec<Received>, fence: Option<ClaimFence>, running: &mut UnderWay) {
-        let shared = &self.shared;
-        let (mut single, mut batches) = (Vec::new(), Vec::<(&str, Vec<Received>)>::new());
-        for one in received {
-            match shared.handler(&one.message.event_type) {
-                Some(Handler { run: Run::Batch(_), event_type, policy, .. })
-                    if one.defect.is_none()
-                        && !one.message.is_redacted()
-                        && one.message.reprocess().is_none() =>
-                {
-                    match batches.iter_mut().find(|(t, batch)| t == event_type && batch.len() < policy.batch)
-                    {
-                        Some((_, batch)) => batch.push(one),
-                        None => batches.push((event_type, vec![one])),
-                    }
-                }
-                _ => single.push(one),
-            }
-        }
-        for one in single {
-            let (shared, span) = (shared.clone(), shared.span(std::iter::once(&one.message)));
-            let taken = Taken::of(&shared.group.handlers, std::slice::from_ref(&one));
-            running.took(&taken);
-            let each = async move {
-                shared.each(fence, one).await;
-                taken
-            };
-            running.tasks.spawn(each.instrument(span));
-        }
-        for (_, batch) in batches {
-            let (shared, span) = (shared.clone(), shared.span(batch.iter().map(|one| &one.message)));
-            let taken = Taken::of(&shared.group.handlers, &batch);
-            running.took(&taken);
-            let batch = async move {
-                shared.batch(batch).await;
-                taken
-            };
-            running.tasks.spawn(batch.instrument(span));
-        }
+        Ok(())
     }
 }

@@ -1,58 +1,78 @@
-//! JSON in one form, whatever order, spaces and spelling of numbers it came in.
+//! Canonical JSON: the same text for every order of members, every spacing and every spelling of numbers.
 //!
-//! Members are sorted and strings written as RFC 8785 (JCS) says. Numbers are not: JCS turns them into binary
-//! floating point, in which 2^53 and 2^53 + 1 are one number, and an amount may be either. Here a number is its
-//! exact decimal value, the digits without zeros around them and an exponent: `1`, `1.0` and `1e0` are `1`, and
-//! `1000` is `1e3`.
+//! Members are sorted and strings are written as in RFC 8785 (JCS). Numbers are not: JCS turns them into
+//! binary floating point, where 2^53 and 2^53 + 1 are the same number, and both can be amounts. Here a number
+//! keeps its exact decimal value: its digits without the zeros around them, and an exponent. `1`, `1.0` and
+//! `1e0` become `1`; `1000` becomes `1e3`.
+use std::{error::Error, fmt};
 
-/// Deeper JSON is refused, so that nobody can exhaust the stack.
+/// The bound of nested arrays and objects, so that no request can exhaust the stack.
 const DEPTH_MAX: usize = 128;
 
-/// Not JSON that has one meaning: garbage, a member twice, half of a surrogate pair, or too deep.
+/// The error for a text without a canonical form.
+///
+/// The text is not JSON, repeats a member, holds half of a surrogate pair, or has too many nested values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotCanonical;
 
-/// The canonical form of a text, without the members that a JSON pointer (RFC 6901) among `excluded` names.
+impl fmt::Display for NotCanonical {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the text has no canonical form: it is not JSON, repeats a member, or is nested too deep")
+    }
+}
+
+impl Error for NotCanonical {}
+
+/// Returns the canonical form of a JSON text, without the members that `excluded` names by JSON pointers
+/// (RFC 6901).
 ///
 /// # Errors
-/// [`NotCanonical`]
+/// The text has no canonical form, see [`NotCanonical`].
+///
+/// ```
+/// use twinbox_core::canonical::{NotCanonical, canonical};
+///
+/// let form = canonical(br#"{ "b": 1.50, "at": "now", "a": 1000 }"#, &["/at".to_owned()])?;
+/// assert_eq!(form, br#"{"a":1e3,"b":15e-1}"#);
+/// # Ok::<(), NotCanonical>(())
+/// ```
 pub fn canonical(json: &[u8], excluded: &[String]) -> Result<Vec<u8>, NotCanonical> {
     let text = std::str::from_utf8(json).map_err(|_| NotCanonical)?;
     let mut reader = Reader { rest: text.as_bytes(), excluded, pointer: String::new(), depth: 0 };
     let mut out = Vec::with_capacity(json.len());
     reader.value(&mut out)?;
-    reader.spaces();
+    reader.skip_spaces();
     if reader.rest.is_empty() { Ok(out) } else { Err(NotCanonical) }
 }
 
-/// Over bytes that are UTF-8.
+/// Reads a JSON text that is known to be UTF-8.
 struct Reader<'a> {
     rest: &'a [u8],
     excluded: &'a [String],
-    /// Where it is, if that matters.
+    /// The JSON pointer of the value that is read; empty if no member is excluded.
     pointer: String,
     depth: usize,
 }
 
 impl<'a> Reader<'a> {
     fn value(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
-        self.spaces();
+        self.skip_spaces();
         match self.rest.first().ok_or(NotCanonical)? {
-            b'{' => self.deeper(|reader| reader.object(out)),
-            b'[' => self.deeper(|reader| reader.array(out)),
+            b'{' => self.nested(|reader| reader.object(out)),
+            b'[' => self.nested(|reader| reader.array(out)),
             b'"' => {
                 let text = self.string()?;
                 write_string(&text, out);
                 Ok(())
             }
-            b't' => self.word(b"true", out),
-            b'f' => self.word(b"false", out),
-            b'n' => self.word(b"null", out),
+            b't' => self.literal(b"true", out),
+            b'f' => self.literal(b"false", out),
+            b'n' => self.literal(b"null", out),
             _ => self.number(out),
         }
     }
 
-    fn deeper(
+    fn nested(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<(), NotCanonical>,
     ) -> Result<(), NotCanonical> {
@@ -68,11 +88,11 @@ impl<'a> Reader<'a> {
     fn object(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
         self.take(b'{')?;
         let mut members = Vec::new();
-        if !self.ends(b'}') {
+        if !self.skip_end(b'}') {
             loop {
-                self.spaces();
+                self.skip_spaces();
                 let name = self.string()?;
-                self.spaces();
+                self.skip_spaces();
                 self.take(b':')?;
                 let mut value = Vec::new();
                 let outer = self.enter(&name);
@@ -80,7 +100,7 @@ impl<'a> Reader<'a> {
                 let is_excluded = !self.excluded.is_empty() && self.excluded.contains(&self.pointer);
                 self.pointer.truncate(outer);
                 members.push((Vec::from_iter(name.encode_utf16()), name, (!is_excluded).then_some(value)));
-                if self.ends(b'}') {
+                if self.skip_end(b'}') {
                     break;
                 }
                 self.take(b',')?;
@@ -107,12 +127,12 @@ impl<'a> Reader<'a> {
     fn array(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
         self.take(b'[')?;
         out.push(b'[');
-        if !self.ends(b']') {
+        if !self.skip_end(b']') {
             for n in 0.. {
                 let outer = self.enter(&n.to_string());
                 self.value(out)?;
                 self.pointer.truncate(outer);
-                if self.ends(b']') {
+                if self.skip_end(b']') {
                     break;
                 }
                 self.take(b',')?;
@@ -123,7 +143,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Answers with how long the pointer was.
+    /// Extends the pointer by a member or an index. Returns its length before.
     fn enter(&mut self, name: &str) -> usize {
         let outer = self.pointer.len();
         if !self.excluded.is_empty() {
@@ -143,7 +163,7 @@ impl<'a> Reader<'a> {
             match self.next()? {
                 b'"' => return String::from_utf8(text).map_err(|_| NotCanonical),
                 b'\\' => {
-                    let escaped = self.escaped()?;
+                    let escaped = self.escape()?;
                     text.extend_from_slice(escaped.encode_utf8(&mut [0; 4]).as_bytes());
                 }
                 _ => return Err(NotCanonical),
@@ -151,7 +171,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn escaped(&mut self) -> Result<char, NotCanonical> {
+    fn escape(&mut self) -> Result<char, NotCanonical> {
         Ok(match self.next()? {
             b'"' => '"',
             b'\\' => '\\',
@@ -162,11 +182,11 @@ impl<'a> Reader<'a> {
             b'r' => '\r',
             b't' => '\t',
             b'u' => {
-                let first = self.unit()?;
+                let first = self.utf16_unit()?;
                 if (0xD800..0xDC00).contains(&first) {
                     self.take(b'\\')?;
                     self.take(b'u')?;
-                    let second = self.unit()?;
+                    let second = self.utf16_unit()?;
                     let pair = char::decode_utf16([first, second]).next();
                     return pair.and_then(Result::ok).ok_or(NotCanonical);
                 }
@@ -176,8 +196,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Four hexadecimal digits.
-    fn unit(&mut self) -> Result<u16, NotCanonical> {
+    /// Reads four hexadecimal digits.
+    fn utf16_unit(&mut self) -> Result<u16, NotCanonical> {
         let (digits, rest) = self.rest.split_at_checked(4).ok_or(NotCanonical)?;
         if !digits.iter().all(u8::is_ascii_hexdigit) {
             return Err(NotCanonical);
@@ -196,13 +216,13 @@ impl<'a> Reader<'a> {
         let fraction = if self.skip(b'.') { self.digits()? } else { &[] };
         let mut exponent = 0;
         if self.skip(b'e') || self.skip(b'E') {
-            let is_small = self.skip(b'-');
-            if !is_small {
+            let is_negative_exponent = self.skip(b'-');
+            if !is_negative_exponent {
                 self.skip(b'+');
             }
             let digits = std::str::from_utf8(self.digits()?).map_err(|_| NotCanonical)?;
             let size: i64 = digits.parse().map_err(|_| NotCanonical)?;
-            exponent = if is_small { -size } else { size };
+            exponent = if is_negative_exponent { -size } else { size };
         }
         let digits = [whole, fraction].concat();
         let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
@@ -226,7 +246,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// One or more.
+    /// Reads one digit or more.
     fn digits(&mut self) -> Result<&'a [u8], NotCanonical> {
         let count = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, rest) = self.rest.split_at(count);
@@ -234,20 +254,20 @@ impl<'a> Reader<'a> {
         if digits.is_empty() { Err(NotCanonical) } else { Ok(digits) }
     }
 
-    fn word(&mut self, word: &[u8], out: &mut Vec<u8>) -> Result<(), NotCanonical> {
-        self.rest = self.rest.strip_prefix(word).ok_or(NotCanonical)?;
-        out.extend_from_slice(word);
+    fn literal(&mut self, literal: &[u8], out: &mut Vec<u8>) -> Result<(), NotCanonical> {
+        self.rest = self.rest.strip_prefix(literal).ok_or(NotCanonical)?;
+        out.extend_from_slice(literal);
         Ok(())
     }
 
-    fn spaces(&mut self) {
+    fn skip_spaces(&mut self) {
         let count = self.rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
         self.rest = &self.rest[count..];
     }
 
-    /// Whether what is read ends here.
-    fn ends(&mut self, end: u8) -> bool {
-        self.spaces();
+    /// Skips spaces and the end of an object or array, if it is here.
+    fn skip_end(&mut self, end: u8) -> bool {
+        self.skip_spaces();
         self.skip(end)
     }
 
@@ -272,7 +292,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// As RFC 8785 §3.2.2.2.
+/// Writes a string as in RFC 8785 §3.2.2.2.
 fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     for byte in text.bytes() {

@@ -1,28 +1,31 @@
-//! What stands between an event and the row that keeps it: encryption, compression.
-use crate::{BoxError, Message};
+//! Payload codecs: encryption or compression between an event and its row in the outbox.
+use crate::{boxed::BoxError, message::Message};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Changes payloads on their way into the outbox and back. Set on a store, where it encodes whatever is
-/// published; the consumer runtime decodes before an event is read. Relays and brokers carry what was encoded.
+/// Encodes payloads on their way into the outbox and decodes them before a handler reads them.
 ///
-/// A message that was encoded says so in the header [`header::CODEC`](crate::message::header::CODEC) and has the
-/// content type [`message::ENCODED`](crate::message::ENCODED); decoding brings its own back. One without that
-/// header, from a producer that writes SQL or from before the codec was set, passes as it is.
+/// A store has the codec. It encodes every payload that it publishes; the consumer runtime decodes. Relays
+/// and brokers carry encoded payloads.
 ///
-/// The bodies of answers to operations with a key are kept in the same way, and without it are not given out. Their headers
-/// are kept as they are.
+/// An encoded message names its codec in the header [`header::CODEC`](crate::message::header::CODEC) and has
+/// the content type [`message::ENCODED`](crate::message::ENCODED). Decoding restores the content type. A
+/// message without that header is not decoded: a producer wrote it with SQL, or before the store had a codec.
 ///
-/// Both functions run inside the transaction that publishes or handles, so have keys at hand: a call over the
-/// network holds it open.
+/// Stored responses of operations with a key are encoded too: their bodies, not their headers. Without the
+/// codec the store does not return them.
 ///
-/// An encryption with a fresh nonce makes of one event other bytes each time. If a message is published twice
-/// under one id, the inbox handles the first and keeps the second as a dead letter, `conflicting_payload`.
+/// Both functions run inside the transaction that publishes or handles. A call over the network would hold
+/// that transaction open, so have the encryption keys in memory.
+///
+/// An encryption with a fresh nonce turns one event into other bytes each time. If a message is published
+/// twice with one id, the inbox handles the first and keeps the second as a dead letter,
+/// `conflicting_payload`.
 ///
 /// ```
-/// use twinbox_core::{BoxError, Encoded, PayloadCodec, PayloadContext};
+/// use twinbox_core::{BoxError, EncodedPayload, PayloadCodec, PayloadContext};
 ///
-/// /// Stands for an encryption.
+/// /// Stands in for an encryption.
 /// struct Flip;
 ///
 /// impl PayloadCodec for Flip {
@@ -30,8 +33,9 @@ use std::sync::Arc;
 ///         "flip"
 ///     }
 ///
-///     fn encode(&self, _: &PayloadContext<'_>, payload: &[u8]) -> Result<Encoded, BoxError> {
-///         Ok(Encoded::new(payload.iter().map(|byte| !byte).collect::<Vec<_>>()).header("key-id", "2026-11"))
+///     fn encode(&self, _: &PayloadContext<'_>, payload: &[u8]) -> Result<EncodedPayload, BoxError> {
+///         let inverted: Vec<u8> = payload.iter().map(|byte| !byte).collect();
+///         Ok(EncodedPayload::new(inverted).header("key-id", "2026-11"))
 ///     }
 ///
 ///     fn decode(
@@ -49,20 +53,23 @@ use std::sync::Arc;
 /// }
 /// ```
 pub trait PayloadCodec: Send + Sync + 'static {
-    /// The stable name by which a message says how it was encoded: 1 to 120 visible ASCII characters.
+    /// Returns the stable name that an encoded message carries: 1 to 120 visible ASCII characters.
     fn name(&self) -> &str;
 
     /// Encodes a payload.
     ///
     /// # Errors
-    /// The publish fails and nothing is written.
-    fn encode(&self, context: &PayloadContext<'_>, payload: &[u8]) -> Result<Encoded, BoxError>;
+    /// On an error the publish fails and nothing is written.
+    fn encode(&self, context: &PayloadContext<'_>, payload: &[u8]) -> Result<EncodedPayload, BoxError>;
 
-    /// Brings back what [`encode`](Self::encode) was given. `headers` are those of the message, among them what
-    /// `encode` added. How far a payload may grow here is for the codec to bound.
+    /// Decodes a payload that [`encode`](Self::encode) encoded.
+    ///
+    /// `headers` are the headers of the message, with those that `encode` added. A codec that decompresses
+    /// sets its own bound for the size of the result.
     ///
     /// # Errors
-    /// The message becomes a dead letter at once, as one that cannot be read. The text is kept with it.
+    /// On an error the message becomes a dead letter at once, as undecodable. The text of the error is stored
+    /// with it.
     fn decode(
         &self,
         context: &PayloadContext<'_>,
@@ -76,7 +83,7 @@ impl PayloadCodec for Arc<dyn PayloadCodec> {
         (**self).name()
     }
 
-    fn encode(&self, context: &PayloadContext<'_>, payload: &[u8]) -> Result<Encoded, BoxError> {
+    fn encode(&self, context: &PayloadContext<'_>, payload: &[u8]) -> Result<EncodedPayload, BoxError> {
         (**self).encode(context, payload)
     }
 
@@ -90,12 +97,13 @@ impl PayloadCodec for Arc<dyn PayloadCodec> {
     }
 }
 
-/// Which message a payload belongs to. The same when it is encoded and when it is decoded, so that it can be
-/// bound to the payload as associated data.
+/// Identifies the message that a payload belongs to.
+///
+/// It is the same for encoding and decoding, so an encryption can use it as associated data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PayloadContext<'a> {
-    /// The service that publishes it.
+    /// The service that publishes the message.
     pub source: &'a str,
     /// The event's id.
     pub id: &'a str,
@@ -103,7 +111,7 @@ pub struct PayloadContext<'a> {
     pub event_type: &'a str,
     /// The version of the payload.
     pub version: u32,
-    /// The key, by which an encryption may choose its own.
+    /// The key of the message. An encryption can choose its own key by it.
     pub key: Option<&'a str>,
 }
 
@@ -126,23 +134,27 @@ impl<'a> From<&'a Message> for PayloadContext<'a> {
     }
 }
 
-/// An encoded payload.
+/// An encoded payload, with the headers that decoding needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
-pub struct Encoded {
+pub struct EncodedPayload {
     pub(crate) payload: Bytes,
     pub(crate) headers: Vec<(String, String)>,
 }
 
-impl Encoded {
-    /// These bytes. They are held against [`limits::PAYLOAD_BYTES_MAX`](crate::limits::PAYLOAD_BYTES_MAX); what was
-    /// encoded may have been longer.
+impl EncodedPayload {
+    /// Creates an encoded payload without headers.
+    ///
+    /// [`limits::PAYLOAD_BYTES_MAX`](crate::limits::PAYLOAD_BYTES_MAX) bounds these bytes. The payload before
+    /// encoding may be longer.
     pub fn new(payload: impl Into<Bytes>) -> Self {
         Self { payload: payload.into(), headers: Vec::new() }
     }
 
-    /// Adds a header to the message, such as the id of a key. It counts like the message's own, and the same
-    /// names are reserved.
+    /// Adds a header to the message, such as the id of an encryption key.
+    ///
+    /// It counts towards the limits of headers, and the names that are reserved for an application are
+    /// reserved here too.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self

@@ -1,31 +1,31 @@
-//! Numbers that are counted here and for a recorder.
+//! Counters that the program itself can read.
 use metrics::Counter;
 use std::{
     fmt,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// One number, here and for the recorder.
+/// A counter whose value the program can read, and which the metrics recorder counts too.
 pub struct Count {
-    here: AtomicU64,
+    total: AtomicU64,
     recorded: Counter,
 }
 
 impl Count {
-    /// Counts from 0.
+    /// Creates a counter that starts at 0 and also increments `recorded`.
     pub fn new(recorded: Counter) -> Self {
-        Self { here: AtomicU64::new(0), recorded }
+        Self { total: AtomicU64::new(0), recorded }
     }
 
-    /// Adds to it.
+    /// Adds `n` to this counter.
     pub fn add(&self, n: u64) {
-        self.here.fetch_add(n, Relaxed);
+        self.total.fetch_add(n, Relaxed);
         self.recorded.increment(n);
     }
 
-    /// What was counted here.
+    /// Returns the sum of all additions.
     pub fn get(&self) -> u64 {
-        self.here.load(Relaxed)
+        self.total.load(Relaxed)
     }
 }
 

@@ -1,8 +1,10 @@
-//! Places at which a test makes the process die or freeze, compiled in by the feature `crash-points`.
+//! Crash points: places in the code where a test can kill or stop the process.
 
-/// The process kills itself here (SIGKILL), without unwinding or flushing anything, when the environment
-/// variable `TWINBOX_CRASH_AT` is `name` or `name:n`, the n-th time that this place is passed. With
-/// `TWINBOX_FREEZE_AT` it stops (SIGSTOP) until somebody lets it go on.
+/// Kills or freezes the process at a named crash point if the environment asks for it.
+///
+/// Without the feature `crash-points` this does nothing. With it, the environment variable `TWINBOX_CRASH_AT`
+/// is `name` or `name:n`: on the n-th call with that name the process kills itself (SIGKILL) and neither
+/// unwinds nor flushes anything. `TWINBOX_FREEZE_AT` stops the process (SIGSTOP) until it gets a SIGCONT.
 #[inline]
 pub fn point(name: &str) {
     #[cfg(feature = "crash-points")]
@@ -20,9 +22,11 @@ mod armed {
         },
     };
 
+    /// The crash point that the environment names.
     struct Armed {
         name: String,
         nth: u64,
+        /// Whether the process stops instead of dying.
         freezes: bool,
     }
 
@@ -35,7 +39,7 @@ mod armed {
     });
     static PASSED: AtomicU64 = AtomicU64::new(0);
 
-    /// Ends when the process has stopped, which each of its threads does in its own time, or after a second.
+    /// Stops the process and returns when it has stopped, or after a second: its threads do not stop at once.
     const STOP: &str = r#"kill -STOP "$1"
         for _ in 1 2 3 4 5 6 7 8 9 10; do grep -q ') T ' "/proc/$1/stat" && exit; sleep 0.1; done"#;
 

@@ -1,17 +1,65 @@
-//! The seam to what is published to.
+//! Destinations: the brokers that a relay publishes to.
 //!
-//! A relay holds one [`Destination`] and, while it owns the destination's lease, one [`Publisher`] of it.
-//! When the lease is lost it drops the publisher, and with it whatever a client library still buffers.
-use crate::{BoxError, BoxFuture, Message};
-use std::{error::Error, fmt, time::Duration};
+//! A relay has one [`Destination`] and, while it owns the destination's lease, one [`Publisher`] of it. When
+//! it loses the lease, it drops the publisher with all messages that a client library still buffers.
+use crate::{
+    boxed::{BoxError, BoxFuture},
+    message::Message,
+};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 /// A named place to publish to.
+///
+/// This one stores messages in memory:
+///
+/// ```
+/// use std::{
+///     sync::{Arc, Mutex},
+///     time::Duration,
+/// };
+/// use twinbox_core::{
+///     BoxFuture, Destination, Message, PublishError, Publisher,
+///     destination::{Acknowledgement, Receipt},
+/// };
+///
+/// #[derive(Clone, Default)]
+/// struct Memory(Arc<Mutex<Vec<Message>>>);
+///
+/// impl Destination for Memory {
+///     fn id(&self) -> &str {
+///         "memory"
+///     }
+///
+///     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
+///         Box::pin(async { Ok(Box::new(self.clone()) as Box<dyn Publisher>) })
+///     }
+/// }
+///
+/// impl Publisher for Memory {
+///     fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>> {
+///         Box::pin(async move {
+///             self.0.lock().unwrap().extend(batch.iter().map(|message| Message::clone(message)));
+///             let stored = || Box::pin(async { Ok(Receipt { is_duplicate: false }) }) as Acknowledgement;
+///             batch.iter().map(|_| stored()).collect()
+///         })
+///     }
+///
+///     fn timeout(&self) -> Duration {
+///         Duration::from_secs(5)
+///     }
+///
+///     fn health(&self) -> BoxFuture<'_, Result<(), PublishError>> {
+///         Box::pin(async { Ok(()) })
+///     }
+/// }
+/// ```
 pub trait Destination: Send + Sync + 'static {
-    /// The stable id under which the cursor is kept. Another id starts another cursor.
+    /// Returns the stable id under which the cursor is stored. Another id starts another cursor.
     fn id(&self) -> &str;
 
-    /// Over how many partitions keys are spread, if the destination has partitions. Kept with the cursor,
-    /// because changing it moves keys between partitions and so breaks their order.
+    /// Returns the number of partitions that keys are spread over, if the destination has partitions.
+    ///
+    /// It is stored with the cursor: another number would move keys between partitions and break their order.
     fn partitions(&self) -> Option<u32> {
         None
     }
@@ -19,11 +67,11 @@ pub trait Destination: Send + Sync + 'static {
     /// Connects and checks that the destination can take messages.
     ///
     /// # Errors
-    /// [`PublishErrorKind::Unavailable`] is worth another try; every other kind needs a person.
+    /// After [`PublishErrorKind::Unavailable`] the relay tries again. Every other kind needs an operator.
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>>;
 }
 
-impl Destination for std::sync::Arc<dyn Destination> {
+impl Destination for Arc<dyn Destination> {
     fn id(&self) -> &str {
         (**self).id()
     }
@@ -39,76 +87,79 @@ impl Destination for std::sync::Arc<dyn Destination> {
 
 /// The order in which a destination stores the messages that are sent to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Order {
-    /// Each message for itself: of a key one at a time is sent.
+pub enum SendOrder {
+    /// Each message is stored independently of the others. So the relay sends one message of a key at a time.
     #[default]
     PerMessage,
-    /// The order of sending: behind the first message that fails none is stored. Messages of a key may be sent one after
-    /// the other without waiting.
+    /// Messages are stored in the order of sending: after the first one that fails, none is stored. So the
+    /// relay may send the messages of a key one after another, without waiting for acknowledgements.
     Ordered,
 }
 
 /// A connection to a destination.
 pub trait Publisher: Send {
-    /// The order in which the messages of [`send`](Self::send) are stored. Does not change.
-    fn order(&self) -> Order {
-        Order::PerMessage
+    /// Returns the order in which the destination stores the messages of [`send`](Self::send). It never
+    /// changes.
+    fn order(&self) -> SendOrder {
+        SendOrder::PerMessage
     }
 
-    /// Sends a batch, in order, and answers for each message with what will become of it. The
-    /// acknowledgements may be awaited in any order, and beside those of later batches.
+    /// Sends a batch in order and returns a future acknowledgement for each message.
     ///
-    /// Never two messages of one key in a batch, nor a key of which an acknowledgement is outstanding, unless
-    /// [`order`](Self::order) says otherwise.
+    /// The caller may await acknowledgements in any order, together with those of later batches. With
+    /// [`SendOrder::PerMessage`] a batch never has two messages of one key, nor a message of a key whose
+    /// acknowledgement is outstanding.
     fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>>;
 
-    /// How long a message that was sent can stay without an answer. Bounds how long before the end of a
-    /// lease the last message is sent.
+    /// Returns the time after which a message without an acknowledgement has failed.
+    ///
+    /// The relay sends no message later than this before the end of its lease.
     fn timeout(&self) -> Duration;
 
-    /// Asks the destination, and not some message, whether it is there.
+    /// Checks that the destination is available, without sending a message.
     fn health(&self) -> BoxFuture<'_, Result<(), PublishError>>;
 }
 
-/// What will become of a message that was sent.
+/// The future result of a message that was sent.
 pub type Acknowledgement = BoxFuture<'static, Result<Receipt, PublishError>>;
 
-/// The destination has the message.
+/// The proof that the destination stored a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// The destination had it before and kept one copy.
-    pub duplicate: bool,
+    /// The destination already had the message and kept one copy.
+    pub is_duplicate: bool,
 }
 
-/// What a failed publish says about the destination and about the message.
+/// The kind of a publish error: whether it concerns the destination or the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PublishErrorKind {
-    /// Nothing can be published there now: no connection, no credentials. Says nothing about the message.
+    /// The destination cannot be reached now: no connection, no valid credentials. The message is not the
+    /// cause.
     Unavailable,
-    /// Too much is published there: the same is welcome after [`PublishError::retry_after`], or more slowly.
-    /// Says nothing about the message.
+    /// The destination gets more messages than it allows and asks to slow down. It takes them after
+    /// [`PublishError::retry_after`], or at a lower rate. The message is not the cause.
     Throttled,
-    /// Sent, and the connection was lost before the answer: it may or may not have arrived. Sending the same message again
-    /// is safe.
+    /// The message was sent and the connection was lost before the acknowledgement. It may have arrived.
+    /// Sending it again is safe.
     InDoubt,
-    /// Sent, and no answer within the time-out on a connection that is there, or one that cannot be read: it may or may not
-    /// have arrived. Whether that is the message's affair is told by what becomes of others.
+    /// The message was sent over a connection that still works, but no readable acknowledgement came in time.
+    /// It may have arrived. If other messages are acknowledged, the message itself is the cause.
     Unanswered,
-    /// This message is refused now and may be taken later.
+    /// The destination refuses this message now and may take it later.
     RefusedForNow,
-    /// This message will never be taken: too large, malformed, forbidden.
+    /// The destination will never take this message: it is too large, malformed or forbidden.
     RefusedForGood,
-    /// The destination is there and has no place for this type.
-    NoHome,
-    /// The destination is not set up as it was asked for. Needs a person.
+    /// The destination is available, but takes no events of this type: no stream has the subject.
+    Unroutable,
+    /// The destination is not configured as its options require. An operator must change one of them.
     Misconfigured,
 }
 
-/// A publish that failed.
+/// The error of a publish or of a connection to a destination.
 ///
-/// Carries a code, never the words of a broker's error, which can hold credentials; those are in
-/// [`source`](Error::source) for a log that is trusted with them.
+/// Its text holds a code and never the text of a broker's error, which can contain credentials. That error is
+/// the [`source`](Error::source), for a log that may hold them.
 #[derive(Debug)]
 pub struct PublishError {
     kind: PublishErrorKind,
@@ -118,37 +169,37 @@ pub struct PublishError {
 }
 
 impl PublishError {
-    /// An error of `kind`; `code` is short, stable and free of data.
+    /// Creates an error of a kind. The code is short and stable and contains no data.
     pub fn new(kind: PublishErrorKind, code: impl Into<String>) -> Self {
         Self { kind, code: code.into(), retry_after: None, source: None }
     }
 
-    /// The same with what caused it.
+    /// Adds the error that caused this one.
     pub fn with_source(self, source: impl Into<BoxError>) -> Self {
         Self { source: Some(source.into()), ..self }
     }
 
-    /// The same with how long the destination asks to be left alone.
+    /// Adds the time that the destination asks to wait before the next message.
     pub fn with_retry_after(self, wait: Duration) -> Self {
         Self { retry_after: Some(wait), ..self }
     }
 
-    /// How long the destination asks to be left alone, if it does.
+    /// Returns the time that the destination asks to wait before the next message.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// What it says about destination and message.
+    /// Returns the kind of this error.
     pub fn kind(&self) -> PublishErrorKind {
         self.kind
     }
 
-    /// A short stable code, fit to be stored and counted.
+    /// Returns the short and stable code of this error, for tables and metrics.
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// Whether the same publish may work later without anybody's doing.
+    /// Returns whether the same publish may work later without a change by an operator.
     pub fn is_transient(&self) -> bool {
         use PublishErrorKind as K;
         matches!(self.kind, K::Unavailable | K::Throttled | K::InDoubt | K::Unanswered | K::RefusedForNow)
@@ -160,13 +211,13 @@ impl fmt::Display for PublishError {
         use PublishErrorKind as K;
         let what = match self.kind {
             K::Unavailable => "the destination is unavailable",
-            K::Throttled => "the destination takes no more for now",
-            K::InDoubt => "the connection was lost, the message may have arrived",
-            K::Unanswered => "no answer in time, the message may have arrived",
-            K::RefusedForNow => "the message is refused for now",
-            K::RefusedForGood => "the message is refused for good",
-            K::NoHome => "the destination has no place for this type",
-            K::Misconfigured => "the destination is not set up as asked",
+            K::Throttled => "the destination takes no more messages for now",
+            K::InDoubt => "the connection was lost, and the message may have arrived",
+            K::Unanswered => "no acknowledgement came in time, and the message may have arrived",
+            K::RefusedForNow => "the destination refuses the message for now",
+            K::RefusedForGood => "the destination refuses the message for good",
+            K::Unroutable => "the destination does not take this event type",
+            K::Misconfigured => "the destination is not configured as its options require",
         };
         write!(f, "{what} ({})", self.code)
     }

@@ -1,33 +1,73 @@
-//! Events, their versions, and the chain from an old version to the current one.
-use crate::BoxError;
+//! Events, and the conversion of their older versions to the current one.
+use crate::boxed::BoxError;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{error::Error, fmt};
 
-/// One version of a payload. `#[derive(Event)]` writes it.
+/// One version of an event's payload. `#[derive(Event)]` implements it.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no version of an event",
+    message = "`{Self}` is not a version of an event",
     label = "not a version of an event",
     note = "add `#[derive(Deserialize, Event)]` and `#[event(type = \"…\", version = 1, retired)]`"
 )]
 pub trait Schema: Sized + Send + Sync + 'static {
     /// The stable name of the type: words joined by dots, like `orders.placed`.
     const TYPE: &'static str;
-    /// Counted from 1.
+    /// The number of this version, counted from 1.
     const VERSION: u32;
 
-    /// Reads a payload written as `version`, through the older versions that this one names.
+    /// Reads a payload of any known version and converts it to this one.
     ///
     /// # Errors
-    /// The payload does not have the shape of its version, the version is not known here, or an upcast
-    /// refused it. None of these goes away by trying again.
+    /// The payload does not have the shape of its version, the version is unknown, or a conversion to the
+    /// next version failed. Another try does not help.
     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError>;
 
-    /// The versions that [`decode`](Self::decode) reads, oldest first. It is what a build says of itself before it is
-    /// deployed, see [`Manifest`](crate::Manifest).
+    /// Returns the versions that [`decode`](Self::decode) reads, oldest first.
+    ///
+    /// The [`Manifest`](crate::Manifest) of a build lists them.
     fn versions() -> Vec<u32>;
 }
 
-/// A fact that can be published and handled: the current version of its type.
+/// A fact that can be published and handled, in the current version of its type.
+///
+/// `#[derive(Event)]` writes code like this:
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use twinbox_core::{DecodeError, Event, Schema};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct OrderPlaced {
+///     order_id: i64,
+/// }
+///
+/// impl Schema for OrderPlaced {
+///     const TYPE: &'static str = "orders.placed";
+///     const VERSION: u32 = 1;
+///
+///     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
+///         match version {
+///             0 => Err(DecodeError::UnknownOlder { found: 0 }),
+///             1 => Ok(serde_json::from_slice(payload)?),
+///             found => Err(DecodeError::UnknownNewer { found, known: 1 }),
+///         }
+///     }
+///
+///     fn versions() -> Vec<u32> {
+///         vec![1]
+///     }
+/// }
+///
+/// impl Event for OrderPlaced {
+///     fn key(&self) -> Option<String> {
+///         Some(self.order_id.to_string())
+///     }
+/// }
+///
+/// let event = OrderPlaced::decode(1, br#"{"order_id":7}"#)?;
+/// assert_eq!(event.key().as_deref(), Some("7"));
+/// # Ok::<(), DecodeError>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an event",
     label = "not an event",
@@ -35,54 +75,57 @@ pub trait Schema: Sized + Send + Sync + 'static {
     note = "a version marked `retired` can be decoded, but neither published nor handled"
 )]
 pub trait Event: Schema + Serialize + DeserializeOwned {
-    /// Whether its events have a [`key`](Self::key). A handler that asks for the order of keys is refused without.
+    /// Whether events of this type have a [`key`](Self::key).
+    ///
+    /// A consumer refuses to start a handler with `order = "key"` if they have none.
     const HAS_KEY: bool = true;
 
-    /// What orders this event against others: messages with one key arrive in the order in which they were
-    /// published. None: no order.
+    /// Returns the key, which orders messages: those with the same key arrive in the order of publishing.
+    ///
+    /// `None`: the message has no order.
     fn key(&self) -> Option<String>;
 
-    /// The entity that the event is about, CloudEvents `subject`.
+    /// Returns the entity that the event is about: the CloudEvents attribute `subject`.
     fn subject(&self) -> Option<String> {
         None
     }
 }
 
-/// Why a payload could not be turned into an event.
+/// The reason why a payload cannot be turned into an event.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Written by a newer program than this one.
-    Newer {
+    /// The payload has a newer version than this program knows.
+    UnknownNewer {
         /// The version of the payload.
         found: u32,
-        /// The newest version known here.
+        /// The newest version that this program knows.
         known: u32,
     },
-    /// Older than the oldest version that this program names.
-    Forgotten {
+    /// The payload has an older version than this program knows.
+    UnknownOlder {
         /// The version of the payload.
         found: u32,
     },
-    /// Not JSON, or not of the shape that its version says.
+    /// The payload is not JSON, or not of the shape of its version.
     Payload(serde_json::Error),
-    /// Encoded with a codec that is not configured here.
+    /// The consumer's store does not have the codec that encoded the payload.
     UnknownCodec {
-        /// Its name.
+        /// The name of the codec.
         codec: String,
     },
-    /// The codec that encoded it cannot decode it.
+    /// The codec could not decode the payload.
     Codec {
-        /// Its name.
+        /// The name of the codec.
         codec: String,
-        /// What the codec said.
+        /// The error of the codec.
         source: BoxError,
     },
-    /// The conversion to the next version refused it.
+    /// The conversion to the next version failed.
     Upcast {
-        /// The version that was converted.
+        /// The version of the payload before this conversion.
         from: u32,
-        /// What the conversion said.
+        /// The error of the conversion.
         source: BoxError,
     },
 }
@@ -90,31 +133,40 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Newer { found, known } => {
+            Self::UnknownNewer { found, known } => {
                 write!(f, "version {found} is newer than {known}, the newest known here")
             }
-            Self::Forgotten { found } => {
-                write!(f, "no upcaster from {found}: name its type with `previous = …` on the next version")
+            Self::UnknownOlder { found } => {
+                write!(f, "there is no upcaster from version {found}: ")?;
+                f.write_str("name the type of that version with `previous = …` on the next version")
             }
-            Self::Payload(e) => write!(f, "the payload does not have the shape of its version: {e}"),
+            Self::Payload(_) => f.write_str("the payload does not have the shape of its version"),
             Self::UnknownCodec { codec } => write!(
                 f,
                 "the payload was encoded with {codec:?}, which is not configured here: \
                  give it to the consumer's store with `StoreOptions::codec` or `StoreOptions::decoder`"
             ),
-            Self::Codec { codec, source } => write!(
+            Self::Codec { codec, .. } => write!(
                 f,
-                "the codec {codec:?} cannot decode the payload: {source}; \
-                 does the consumer's store have the keys that the producer's has?"
+                "the codec {codec:?} cannot decode the payload; \
+                 check that the consumer's store has the keys of the producer's store"
             ),
-            Self::Upcast { from, source } => {
-                write!(f, "version {from} cannot become the next one: {source}")
+            Self::Upcast { from, .. } => {
+                write!(f, "the payload of version {from} cannot be converted to the next version")
             }
         }
     }
 }
 
-impl Error for DecodeError {}
+impl Error for DecodeError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::UnknownNewer { .. } | Self::UnknownOlder { .. } | Self::UnknownCodec { .. } => None,
+            Self::Payload(error) => Some(error),
+            Self::Codec { source, .. } | Self::Upcast { source, .. } => Some(source.as_ref()),
+        }
+    }
+}
 
 impl From<serde_json::Error> for DecodeError {
     fn from(e: serde_json::Error) -> Self {
@@ -122,7 +174,7 @@ impl From<serde_json::Error> for DecodeError {
     }
 }
 
-/// Ends every chain of versions.
+/// The version before the oldest one, for the code that `#[derive(Event)]` writes.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Oldest {}
@@ -130,11 +182,11 @@ pub enum Oldest {}
 impl Oldest {
     #[doc(hidden)]
     pub fn decode<T>(version: u32) -> Result<T, DecodeError> {
-        Err(DecodeError::Forgotten { found: version })
+        Err(DecodeError::UnknownOlder { found: version })
     }
 }
 
-/// `a == b` for a `const` block.
+/// Whether two strings are equal, in a `const` context.
 #[doc(hidden)]
 pub const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());

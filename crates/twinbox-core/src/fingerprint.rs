@@ -1,44 +1,47 @@
-//! What was asked for, as a digest: a key may be used again for the same request only.
+//! Fingerprints of requests: an idempotency key may be used again only for the same request.
 use crate::canonical::{NotCanonical, canonical};
 use sha2::{Digest as _, Sha256};
 
-/// How a body becomes bytes to digest. A stored fingerprint is compared by its own algorithm, so that a deployment which
-/// changes the algorithm makes nobody's retry a mismatch.
+/// The way in which the body of a request is turned into bytes for the digest.
+///
+/// A stored fingerprint is compared by the algorithm that made it. A deployment can change the algorithm, and
+/// retries of earlier requests still match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum FingerprintAlgorithm {
-    /// JSON whatever its order, spaces and spelling of numbers, which count exactly. What is not JSON, or has a member
-    /// twice, as [`Raw`](Self::Raw).
+    /// Compares canonical JSON with exact numbers, see [`canonical`]. Order of members, spaces and the
+    /// spelling of numbers do not matter. A body that is not JSON, or repeats a member, is taken as
+    /// [`Raw`](Self::Raw).
     #[default]
     ExactJson,
-    /// JSON as RFC 8785 (JCS) writes it, for those who have to reproduce it elsewhere. Its numbers are binary floating
-    /// point: amounts above 2^53 that differ by one are the same. What is not JSON, or has a member twice, as
-    /// [`Raw`](Self::Raw).
+    /// Compares the canonical JSON of RFC 8785 (JCS), which other languages can reproduce. Its numbers are
+    /// binary floating point: amounts above 2^53 that differ by one are the same. A body that is not JSON, or
+    /// repeats a member, is taken as [`Raw`](Self::Raw).
     StrictJson,
-    /// The bytes as they came.
+    /// Compares the bytes of the body as they were received.
     Raw,
 }
 
-/// The digest of a request.
+/// The digest of a request, which shows whether a repeated request is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     algorithm: FingerprintAlgorithm,
     digest: [u8; 32],
 }
 
-/// What a fingerprint is taken of.
+/// The parts of a request that its fingerprint covers.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Fingerprinted<'a> {
-    /// What the body is for, such as method, path, query and media type. Their order and number count.
+pub struct FingerprintInput<'a> {
+    /// The parts besides the body, such as method, path, query and media type. Their order and number matter.
     pub context: &'a [&'a [u8]],
     /// The body.
     pub body: &'a [u8],
-    /// JSON pointers to members of the body that do not count, such as a time.
+    /// JSON pointers to members of the body that do not matter, such as a time.
     pub excluded: &'a [String],
 }
 
 impl FingerprintAlgorithm {
-    /// Its name where fingerprints are stored.
+    /// Returns the name under which fingerprints of this algorithm are stored.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ExactJson => "jcsx-sha256/1",
@@ -47,15 +50,15 @@ impl FingerprintAlgorithm {
         }
     }
 
-    /// The algorithm of that name.
-    pub fn named(name: &str) -> Option<Self> {
+    /// Returns the algorithm with that name.
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::ExactJson, Self::StrictJson, Self::Raw].into_iter().find(|one| one.as_str() == name)
     }
 }
 
 impl Fingerprint {
-    /// The fingerprint by `algorithm`, or by [`FingerprintAlgorithm::Raw`] if the body is not fit for it.
-    pub fn of(algorithm: FingerprintAlgorithm, what: Fingerprinted<'_>) -> Self {
+    /// Computes a fingerprint by `algorithm`, or by [`FingerprintAlgorithm::Raw`] if the body is not JSON.
+    pub fn of(algorithm: FingerprintAlgorithm, what: FingerprintInput<'_>) -> Self {
         let body = match algorithm {
             FingerprintAlgorithm::ExactJson => canonical(what.body, what.excluded),
             FingerprintAlgorithm::StrictJson => {
@@ -72,18 +75,18 @@ impl Fingerprint {
         }
     }
 
-    /// How it was made.
+    /// Returns the algorithm that made this fingerprint.
     pub const fn algorithm(&self) -> FingerprintAlgorithm {
         self.algorithm
     }
 
-    /// SHA-256 over the algorithm's name and the length-prefixed parts.
+    /// Returns the SHA-256 digest of the algorithm's name and the length-prefixed parts.
     pub const fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 }
 
-/// RFC 8785 of what has one meaning.
+/// Rewrites JSON, whose members are known to be unique, as in RFC 8785.
 fn strict(json: &[u8]) -> Result<Vec<u8>, NotCanonical> {
     let json: serde_json::Value = serde_json::from_slice(json).map_err(|_| NotCanonical)?;
     serde_json_canonicalizer::to_vec(&json).map_err(|_| NotCanonical)
@@ -104,12 +107,11 @@ mod tests {
     use FingerprintAlgorithm::{ExactJson, Raw, StrictJson};
 
     fn of(algorithm: FingerprintAlgorithm, context: &[&[u8]], body: &str) -> Fingerprint {
-        Fingerprint::of(algorithm, Fingerprinted { context, body: body.as_bytes(), excluded: &[] })
+        Fingerprint::of(algorithm, FingerprintInput { context, body: body.as_bytes(), excluded: &[] })
     }
 
-    /// REQUIREMENTS §5, 5
     #[test]
-    fn a_request_that_is_spelled_otherwise_is_the_same() {
+    fn the_spelling_of_a_request_does_not_matter() {
         let post: &[&[u8]] = &[b"POST", b"/v1/payments"];
         let first = of(ExactJson, post, r#"{"amount":1,"currency":"INR"}"#);
         assert_eq!(first, of(ExactJson, post, r#"{ "currency": "INR", "amount": 1.0 }"#));
@@ -119,9 +121,8 @@ mod tests {
         assert_ne!(large(1 << 53), large((1 << 53) + 1));
     }
 
-    /// REQUIREMENTS §5, 5
     #[test]
-    fn what_is_no_plain_json_counts_byte_by_byte() {
+    fn a_body_that_is_not_json_is_compared_byte_by_byte() {
         for body in ["", "a=1", "{\"a\":1,\"a\":2}", &format!("{}{}", "[".repeat(200), "]".repeat(200))] {
             let found = of(ExactJson, &[], body);
             assert_eq!((found.algorithm(), found), (Raw, of(Raw, &[], body)));
@@ -131,22 +132,22 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_run_into_each_other() {
+    fn the_borders_between_parts_matter() {
         assert_ne!(of(Raw, &[b"ab", b"c"], ""), of(Raw, &[b"a", b"bc"], ""));
         assert_ne!(of(Raw, &[b"a"], "b"), of(Raw, &[], "ab"));
     }
 
     #[test]
     fn algorithms_are_found_by_their_names() {
-        assert_eq!(FingerprintAlgorithm::named("jcsx-sha256/1"), Some(ExactJson));
-        assert_eq!(FingerprintAlgorithm::named("jcs-sha256/1"), Some(StrictJson));
-        assert_eq!(FingerprintAlgorithm::named("raw-sha256/1"), Some(Raw));
-        assert_eq!(FingerprintAlgorithm::named("md5"), None);
+        assert_eq!(FingerprintAlgorithm::from_name("jcsx-sha256/1"), Some(ExactJson));
+        assert_eq!(FingerprintAlgorithm::from_name("jcs-sha256/1"), Some(StrictJson));
+        assert_eq!(FingerprintAlgorithm::from_name("raw-sha256/1"), Some(Raw));
+        assert_eq!(FingerprintAlgorithm::from_name("md5"), None);
     }
 
     /// The example of RFC 8785 §3.2.2 to §3.2.4, and numbers of its appendix B.
     #[test]
-    fn strict_json_is_that_of_the_rfc() {
+    fn strict_json_is_the_form_of_the_rfc() {
         let written = |json: &str| {
             let json = strict(&canonical(json.as_bytes(), &[]).unwrap()).unwrap();
             String::from_utf8(json).unwrap()
@@ -156,7 +157,10 @@ mod tests {
             "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
             "literals": [null, true, false]
         }"#;
-        let canonical = r#"{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"string":"€$\u000f\nA'B\"\\\\\"/"}"#;
+        let canonical = concat!(
+            r#"{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"#,
+            r#""string":"€$\u000f\nA'B\"\\\\\"/"}"#,
+        );
         assert_eq!(written(example), canonical);
         for (number, of_the_rfc) in [
             (0x0000_0000_0000_0000u64, "0"),

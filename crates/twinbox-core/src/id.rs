@@ -1,30 +1,31 @@
-//! Ids that follow from what they name, so that every retry lands on the same one.
+//! Message ids and derived ids: a retry derives the same id again.
 //!
-//! [`derive()`] is SHA-256 over a namespace and length-prefixed parts, printed as a UUID of version 8
-//! (RFC 9562 §5.8). Lengths keep `("ab", "c")` and `("a", "bc")` apart. The vectors in this module's tests
-//! are published: another language reproduces them with its own SHA-256.
-use crate::Timestamp;
+//! [`derive()`] is SHA-256 over a namespace and length-prefixed parts, written as a UUID of version 8 (RFC
+//! 9562 §5.8). The lengths keep `("ab", "c")` and `("a", "bc")` apart. The vectors in this module's tests are
+//! public: an implementation in another language must produce the same ids.
+use crate::timestamp::Timestamp;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use uuid::Uuid;
 
-/// The identity of a message: derived from the CloudEvents pair (source, id), for events of one's own and
-/// of others alike. The inbox removes duplicates by it.
+/// The identity of a message, by which the inbox removes duplicates.
+///
+/// It is derived from the CloudEvents attributes `source` and `id`, for events of this service and of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(Uuid);
 
 impl MessageId {
-    /// The message id of the event `id` of `source`.
+    /// Derives the message id of the event `id` of the service `source`.
     pub fn of(source: &str, id: &str) -> Self {
         Self(derive("message/1", &[source.as_bytes(), id.as_bytes()]))
     }
 
-    /// A message id read back from where it was stored.
+    /// Restores a message id from the UUID under which it was stored.
     pub const fn from_uuid(id: Uuid) -> Self {
         Self(id)
     }
 
-    /// The id as a UUID.
+    /// Returns the message id as a UUID.
     pub const fn as_uuid(self) -> Uuid {
         self.0
     }
@@ -36,22 +37,33 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// UUIDv8 of the first 16 bytes of SHA-256(`namespace` ‖ for each part: its length as a big-endian u32 ‖ the
-/// part). Not a secret: whoever knows the parts knows the id.
+/// Derives a UUID from a namespace and parts, always the same one from the same parts.
+///
+/// The id is a UUIDv8 of the first 16 bytes of SHA-256(`namespace` ‖ for each part: its length as a
+/// big-endian u32 ‖ the part). It is not a secret: the parts are enough to compute it.
+///
+/// ```
+/// use twinbox_core::id::derive;
+///
+/// let id = derive("invoice/1", &[b"shop", b"order-7"]);
+/// assert_eq!(id, derive("invoice/1", &[b"shop", b"order-7"]));
+/// assert_ne!(id, derive("invoice/1", &[b"shoporder-", b"7"]));
+/// ```
 pub fn derive(namespace: &str, parts: &[&[u8]]) -> Uuid {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest(namespace, parts)[..16]);
     Uuid::new_v8(bytes)
 }
 
-/// A fresh event id, for events that nothing caused: UUIDv7.
-pub fn fresh() -> String {
+/// Makes a new event id (UUIDv7), for an event that is published outside of a handler.
+pub fn new_event_id() -> String {
     Uuid::now_v7().to_string()
 }
 
-/// The id of an event published by `consumer` while it handles `parent`: the `nth` (counted from 1) of
-/// that type and key. A handler that runs again publishes the same ids.
-pub fn caused(
+/// Derives the id of an event that `consumer` publishes while it handles the message `parent`.
+///
+/// `nth` counts the events of that type and key, from 1. A handler that runs again publishes the same ids.
+pub fn derived_event_id(
     source: &str,
     parent: MessageId,
     consumer: &str,
@@ -65,15 +77,18 @@ pub fn caused(
     derive("caused/1", &parts).to_string()
 }
 
-/// The id of what an operation makes, by its service, tenant, principal, scope and key: the primary key of a payment, so
-/// that its second insert is refused even after the key was forgotten.
-pub fn domain([service, tenant, principal, scope, key]: [&[u8]; 5]) -> Uuid {
+/// Derives the id of the row that an operation inserts, from its service, tenant, principal, scope and key.
+///
+/// Used as a primary key, of a payment for example, it makes a second insert fail even after the key of the
+/// operation was purged.
+pub fn operation_row_id([service, tenant, principal, scope, key]: [&[u8]; 5]) -> Uuid {
     derive("domain/1", &[service, tenant, principal, scope, key])
 }
 
-/// The id with the time of a caller's UUIDv7 in its first 48 bits, for an index that grows at one end. As it was, if
-/// `key` is of another version, or not within a day of `now`.
-pub fn ordered(id: Uuid, key: Uuid, now: Timestamp) -> Uuid {
+/// Replaces the first 48 bits of `id` by the time of the UUIDv7 `key`, so that an index grows at one end.
+///
+/// Returns `id` unchanged if `key` has another version, or if its time is more than a day from `now`.
+pub fn with_time_of(id: Uuid, key: Uuid, now: Timestamp) -> Uuid {
     const DAY: u64 = 24 * 3600 * 1000;
     let time = key.as_u128() >> 80;
     let now = u64::try_from(now.as_micros() / 1000).unwrap_or_default();
@@ -84,7 +99,7 @@ pub fn ordered(id: Uuid, key: Uuid, now: Timestamp) -> Uuid {
     Uuid::from_u128(time << 80 | id.as_u128() & (u128::MAX >> 48))
 }
 
-/// The partition of a message: by its key, or by its id when it has none.
+/// Returns the partition of a message: by its key, or by its message id if it has none.
 pub fn partition(key: Option<&str>, id: MessageId, partitions: u32) -> u32 {
     let digest = match key {
         Some(key) => digest("partition/1", &[key.as_bytes()]),
@@ -109,18 +124,24 @@ fn digest(namespace: &str, parts: &[&[u8]]) -> [u8; 32] {
 mod tests {
     use super::*;
 
-    /// The published vectors. Changing one changes the identity of every stored message.
+    /// The public vectors. A change of one changes the identity of every stored message.
     #[test]
     fn vectors() {
         assert_eq!(derive("message/1", &[]).to_string(), "004065c3-b99b-860c-9bb2-7e89258ebf19");
         let order = MessageId::of("shop", "order-1");
         assert_eq!(order.to_string(), "992c554d-b0bd-8009-81ff-5941f658e6f1");
-        let event = |key, nth| caused("shop", order, "billing.invoice", "billing.invoice-issued", key, nth);
+        let event =
+            |key, nth| derived_event_id("shop", order, "billing.invoice", "billing.invoice-issued", key, nth);
         assert_eq!(event(None, 1), "c725f1fb-6f12-8612-8254-23afdf5af006");
         assert_eq!(event(Some(""), 1), "228fc301-4597-80e8-af39-324e02164b97");
         assert_eq!(event(Some("o-1"), 2), "7699ca2b-46a1-8d57-920e-630d095e1011");
-        let payment =
-            domain([b"shop", b"acme", b"u-1", b"POST_/v1/payments", b"8a7c1f30-5b62-4e19-9f4d-2f9d4ecf3a11"]);
+        let payment = operation_row_id([
+            b"shop",
+            b"acme",
+            b"u-1",
+            b"POST_/v1/payments",
+            b"8a7c1f30-5b62-4e19-9f4d-2f9d4ecf3a11",
+        ]);
         assert_eq!(payment.to_string(), "82cfc642-494e-83ad-ba87-14085f118d34");
         assert_eq!(partition(Some("o-1"), order, 16), 14);
         assert_eq!(partition(None, order, 16), 8);
@@ -130,15 +151,18 @@ mod tests {
     #[test]
     fn an_ordered_id_has_the_time_of_its_key() {
         let key: Uuid = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
-        let id = domain([b"shop", b"", b"", b"POST_/v1/payments", key.as_bytes()]);
+        let id = operation_row_id([b"shop", b"", b"", b"POST_/v1/payments", key.as_bytes()]);
         let day = 24 * 3600 * 1000;
         let at = |millis: i64| Timestamp::from_micros((0x0189_0a5d_ac96 + millis) * 1000);
-        let ordered_id = ordered(id, key, at(0));
+        let ordered_id = with_time_of(id, key, at(0));
         assert!(ordered_id.to_string().starts_with("01890a5d-ac96-8"));
         assert_eq!(ordered_id.as_bytes()[6..], id.as_bytes()[6..]);
-        assert_eq!((ordered(id, key, at(day)), ordered(id, key, at(-day))), (ordered_id, ordered_id));
-        assert_eq!((ordered(id, key, at(day + 1)), ordered(id, key, at(-day - 1))), (id, id));
-        assert_eq!(ordered(id, Uuid::from_u128(key.as_u128() ^ 3 << 76), at(0)), id);
+        assert_eq!(
+            (with_time_of(id, key, at(day)), with_time_of(id, key, at(-day))),
+            (ordered_id, ordered_id)
+        );
+        assert_eq!((with_time_of(id, key, at(day + 1)), with_time_of(id, key, at(-day - 1))), (id, id));
+        assert_eq!(with_time_of(id, Uuid::from_u128(key.as_u128() ^ 3 << 76), at(0)), id);
     }
 
     #[test]

@@ -1,15 +1,18 @@
-//! Which message may go next, and how far everything is settled. No I/O and no clock of its own.
+//! Order per key: which message may go next, and how far a log is settled.
 //!
-//! One engine for relay and consumer: messages of one key go in order, keys beside each other. A message that cannot go
-//! on is parked, and so is what comes later of its key; the rest continues.
+//! Relay and consumer use this engine. Messages of one key go one after another, and different keys go at the
+//! same time. A message that cannot go on is parked with the later messages of its key; other keys continue.
+//! The engine does no I/O and has no clock.
 mod entry;
 mod lane;
+mod marks;
 
-pub use entry::{Entry, Item, Room, Ticket};
+pub use entry::{Budget, Entry, Item, Ticket};
 
-use crate::destination::Order;
-use entry::Place;
-use lane::{Hashed, Lane};
+use crate::destination::SendOrder;
+use entry::Origin;
+use lane::{Lane, LaneHasher};
+use marks::Marks;
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map::Entry as MapEntry},
     hash::{BuildHasher as _, BuildHasherDefault, RandomState},
@@ -17,102 +20,80 @@ use std::{
     time::Instant,
 };
 
-/// One read message in the order of reading, and where the cursor stands once it is settled.
-#[derive(Debug)]
-struct Mark<C> {
-    after: C,
-    settled: bool,
-    bytes: usize,
-}
-
-/// The messages between a log and those who take them. `C` is the cursor of the log.
+/// Keeps the messages between a log and its reader in order by key. `C` is the cursor of the log.
 ///
-/// A key is known by its hash: two keys that share one wait for each other, which costs time and nothing else.
+/// A key is known by its hash. Two keys with the same hash wait for each other, which costs time only.
 #[derive(Debug)]
 pub struct Lanes<M, C> {
-    order: Order,
-    marks: VecDeque<Mark<C>>,
-    /// The number of `marks[0]`.
-    first: u64,
-    settled: C,
-    /// Of messages of the log that are not settled.
-    open_bytes: usize,
-    settles: u64,
+    order: SendOrder,
+    marks: Marks<C>,
     ready: VecDeque<Entry<M>>,
-    /// Of each key with a message that is ready, handed out or to be retried.
-    lanes: HashMap<u64, Lane<M>, BuildHasherDefault<Hashed>>,
-    /// Keys of which a message is parked: what comes of them is parked behind it.
-    parked: HashSet<u64, BuildHasherDefault<Hashed>>,
-    /// Messages that are to be parked for that.
-    behind: Vec<Entry<M>>,
-    /// Messages that are to be retried, by when.
-    later: BTreeMap<(Instant, u64), Entry<M>>,
-    retries: u64,
+    /// The lanes of keys with a message that is ready, handed out, or waiting for a retry.
+    lanes: HashMap<u64, Lane<M>, BuildHasherDefault<LaneHasher>>,
+    /// The keys with a parked message. New messages of these keys are parked too.
+    parked: HashSet<u64, BuildHasherDefault<LaneHasher>>,
+    /// The messages that must be parked because an earlier one of their key is.
+    to_park: Vec<Entry<M>>,
+    /// The messages that wait for a retry, by its time and a number that makes the time unique.
+    retries: BTreeMap<(Instant, u64), Entry<M>>,
+    retry_count: u64,
     buffered: usize,
-    bytes: usize,
+    buffered_bytes: usize,
     hasher: RandomState,
 }
 
 impl<M: Item, C: Clone> Lanes<M, C> {
-    /// Lanes of a log that is settled up to there.
+    /// Creates lanes of a log that is settled up to a cursor.
     pub fn new(settled: C) -> Self {
         Self {
-            order: Order::PerMessage,
-            marks: VecDeque::new(),
-            first: 0,
-            settled,
-            open_bytes: 0,
-            settles: 0,
+            order: SendOrder::PerMessage,
+            marks: Marks::new(settled),
             ready: VecDeque::new(),
             lanes: HashMap::default(),
             parked: HashSet::default(),
-            behind: Vec::new(),
-            later: BTreeMap::new(),
-            retries: 0,
+            to_park: Vec::new(),
+            retries: BTreeMap::new(),
+            retry_count: 0,
             buffered: 0,
-            bytes: 0,
+            buffered_bytes: 0,
             hasher: RandomState::new(),
         }
     }
 
-    /// Whether several messages of a key may be handed out before the first is answered. To be said before any is.
-    pub fn order(&mut self, order: Order) {
+    /// Sets whether several messages of a key may be in flight. Call this before any message is handed out.
+    pub fn order(&mut self, order: SendOrder) {
         self.order = order;
     }
 
-    /// Takes in the next message of the log. `after`: the cursor once this and all before it are settled.
-    pub fn push(&mut self, message: M, after: C, repeated: bool) {
-        let number = self.first + self.marks.len() as u64;
+    /// Adds the next message of the log. `after` is the cursor once this message and all before it are
+    /// settled.
+    pub fn push(&mut self, message: M, after: C, may_be_repeated: bool) {
         let (lane, bytes) = (message.key().map(|key| self.hasher.hash_one(key)), message.bytes());
-        self.marks.push_back(Mark { after, settled: false, bytes });
-        self.open_bytes += bytes;
-        let ticket = Ticket { place: Place::Log(number), lane, bytes, repeated, attempt: 1 };
-        self.keep(bytes);
-        self.line_up(Entry { ticket, message });
+        let origin = Origin::Log(self.marks.push(after, bytes));
+        self.enqueue(Entry { ticket: Ticket { origin, lane, bytes, may_be_repeated, attempt: 1 }, message });
     }
 
-    /// Takes in a message that is done with already.
-    pub fn pass_by(&mut self, after: C) {
-        self.marks.push_back(Mark { after, settled: true, bytes: 0 });
-        self.pass();
+    /// Adds the next message of the log, which is settled already.
+    pub fn push_settled(&mut self, after: C) {
+        self.marks.push_settled(after);
     }
 
-    /// Takes in a message that was parked, by its row, after that many attempts. Rows of a key come in their order.
+    /// Adds a parked message that is due for another attempt. Rows of a key must come in their order.
     pub fn resume(&mut self, row: i64, attempts: u32, message: M) {
         let lane = message.key().map(|key| self.hasher.hash_one(key));
         let (bytes, attempt) = (message.bytes(), attempts.saturating_add(1));
-        let ticket = Ticket { place: Place::Parked(row), lane, bytes, repeated: true, attempt };
-        self.keep(bytes);
-        self.line_up(Entry { ticket, message });
+        let ticket = Ticket { origin: Origin::Parked(row), lane, bytes, may_be_repeated: true, attempt };
+        self.enqueue(Entry { ticket, message });
     }
 
-    fn line_up(&mut self, entry: Entry<M>) {
+    fn enqueue(&mut self, entry: Entry<M>) {
+        self.add_buffered(entry.ticket.bytes);
         let Some(at) = entry.ticket.lane else { return self.ready.push_back(entry) };
-        let is_to_be_parked = self.is_to_be_parked(&entry.ticket);
+        let must_be_parked = self.must_be_parked(&entry.ticket);
         match self.lanes.entry(at) {
-            MapEntry::Occupied(mut lane) => lane.get_mut().behind.push_back(entry),
-            MapEntry::Vacant(_) if is_to_be_parked => return self.behind.push(entry),
-            // Nearly always: without a queue, which would have to be allocated.
+            MapEntry::Occupied(mut lane) => lane.get_mut().waiting.push_back(entry),
+            MapEntry::Vacant(_) if must_be_parked => return self.to_park.push(entry),
+            // The usual case. It allocates no queue.
             MapEntry::Vacant(lane) => {
                 lane.insert(Lane::ready(self.order));
                 return self.ready.push_back(entry);
@@ -121,29 +102,29 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         self.promote(at);
     }
 
-    /// Of a key with a parked message, only what was parked itself goes on.
-    fn is_to_be_parked(&self, ticket: &Ticket) -> bool {
+    /// Whether a message must be parked: it comes from the log, and its key has a parked message.
+    fn must_be_parked(&self, ticket: &Ticket) -> bool {
         ticket.parked().is_none() && ticket.lane.is_some_and(|lane| self.parked.contains(&lane))
     }
 
-    /// Makes the next message of a key ready, if it may go; forgets a key of which nothing is left.
+    /// Makes the next message of a key ready, if it may go. Removes the lane of a key without messages.
     fn promote(&mut self, at: u64) {
         let Some(lane) = self.lanes.get_mut(&at) else { return };
         let may_go = match self.order {
-            Order::PerMessage => lane.busy == 0,
-            Order::Ordered => !lane.is_ready,
+            SendOrder::PerMessage => lane.busy == 0,
+            SendOrder::Ordered => !lane.is_ready,
         };
         if lane.is_blocked || !may_go {
             return;
         }
-        let parked = self.parked.contains(&at);
-        while let Some(next) = lane.behind.pop_front() {
-            if parked && next.ticket.parked().is_none() {
-                self.behind.push(next);
+        let is_parked = self.parked.contains(&at);
+        while let Some(next) = lane.waiting.pop_front() {
+            if is_parked && next.ticket.parked().is_none() {
+                self.to_park.push(next);
                 continue;
             }
             lane.busy += 1;
-            lane.is_ready = self.order == Order::Ordered;
+            lane.is_ready = self.order == SendOrder::Ordered;
             return self.ready.push_back(next);
         }
         if lane.busy == 0 {
@@ -151,47 +132,47 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         }
     }
 
-    /// From now on these are the keys of which messages are parked, beside those that are about to be.
+    /// Replaces the set of keys whose messages must be parked because an earlier message of the key is. Keys
+    /// with a message that must still be parked stay.
     pub fn hold<'a>(&mut self, keys: impl IntoIterator<Item = &'a str>) {
-        let waiting = self.behind.iter().filter_map(|entry| entry.ticket.lane);
+        let waiting = self.to_park.iter().filter_map(|entry| entry.ticket.lane);
         self.parked = keys.into_iter().map(|key| self.hasher.hash_one(key)).chain(waiting).collect();
     }
 
-    /// Whether messages are to be parked behind others of their key.
-    pub fn has_behind(&self) -> bool {
-        !self.behind.is_empty()
+    /// Returns whether messages must be parked because an earlier one of their key is parked.
+    pub fn has_to_park(&self) -> bool {
+        !self.to_park.is_empty()
     }
 
-    /// At most `max` of what is to be parked behind others of its key, in order. Settle each when that is done.
-    pub fn take_behind(&mut self, max: usize) -> Vec<Entry<M>> {
-        let mut taken: Vec<_> = self.behind.drain(..max.min(self.behind.len())).collect();
+    /// Hands out at most `max` of the messages that must be parked, in order. Settle each one when it is
+    /// parked.
+    pub fn take_to_park(&mut self, max: usize) -> Vec<Entry<M>> {
+        let mut taken: Vec<_> = self.to_park.drain(..max.min(self.to_park.len())).collect();
         for entry in &mut taken {
-            self.release(entry.ticket.bytes);
-            // It was never handed out: its end makes no room for another of its key, of which one may be running.
+            self.remove_buffered(entry.ticket.bytes);
+            // It was never handed out, so its settle must not let the next message of its key go.
             entry.ticket.lane = None;
         }
         taken
     }
 
-    /// Notes that a window ends here: with all before it settled, the cursor is `after`.
+    /// Records that a window of the log ends after the last added message. Once all messages before are
+    /// settled, the cursor is `after`.
     pub fn end_window(&mut self, after: C) {
-        // No mark of its own: windows come every second also while a message is stuck, and would fill the queue.
-        match self.marks.back_mut() {
-            Some(last) => last.after = after,
-            None => self.settled = after,
-        }
+        self.marks.end_window(after);
     }
 
-    /// Hands messages out. Of a key one at a time, or to an ordered destination one after the other.
-    pub fn take(&mut self, room: Room) -> Vec<Entry<M>> {
+    /// Hands out ready messages. An ordered destination gets all messages of a key one after another, any
+    /// other reader gets one message of a key at a time.
+    pub fn take(&mut self, room: Budget) -> Vec<Entry<M>> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
         while taken.len() < room.messages
             && bytes < room.bytes
             && let Some(entry) = self.ready.pop_front()
         {
             bytes = bytes.saturating_add(entry.ticket.bytes);
-            self.release(entry.ticket.bytes);
-            if self.order == Order::Ordered
+            self.remove_buffered(entry.ticket.bytes);
+            if self.order == SendOrder::Ordered
                 && let Some(at) = entry.ticket.lane
             {
                 if let Some(lane) = self.lanes.get_mut(&at) {
@@ -204,23 +185,13 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         taken
     }
 
-    /// The message is done with; the next of its key may go.
+    /// Settles a message: it is finished, and the next message of its key may be handed out.
     pub fn settle(&mut self, ticket: Ticket) {
-        if let Place::Log(number) = ticket.place {
-            let at = number.checked_sub(self.first).and_then(|n| usize::try_from(n).ok());
-            let Some(mark) = at.and_then(|at| self.marks.get_mut(at)).filter(|mark| !mark.settled) else {
-                return;
-            };
-            mark.settled = true;
-            self.open_bytes -= mark.bytes;
-            self.settles += 1;
+        if let Origin::Log(number) = ticket.origin
+            && !self.marks.settle(number)
+        {
+            return;
         }
-        self.come_back(ticket);
-        self.pass();
-    }
-
-    /// One that was handed out is no more.
-    fn come_back(&mut self, ticket: Ticket) {
         let Some(at) = ticket.lane else { return };
         if let Some(lane) = self.lanes.get_mut(&at) {
             (lane.busy, lane.is_blocked) = (lane.busy.saturating_sub(1), false);
@@ -228,7 +199,7 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         self.promote(at);
     }
 
-    /// Hands out nothing more of the key of this one before it is settled.
+    /// Blocks the key of a message: no other message of the key is handed out before this one is settled.
     pub fn block(&mut self, ticket: Ticket) {
         self.withdraw(ticket.lane);
         if let Some(lane) = ticket.lane.and_then(|at| self.lanes.get_mut(&at)) {
@@ -236,22 +207,23 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         }
     }
 
-    /// The message goes again, not before `at`; those of its key wait behind it. `counted`: as another attempt.
+    /// Hands a message out again, not before `at`. Later messages of its key wait. `counted`: as another
+    /// attempt.
     pub fn retry(&mut self, mut entry: Entry<M>, at: Instant, counted: bool) {
-        entry.ticket.repeated = true;
+        entry.ticket.may_be_repeated = true;
         entry.ticket.attempt = entry.ticket.attempt.saturating_add(u32::from(counted));
         self.block(entry.ticket);
-        self.keep(entry.ticket.bytes);
-        self.retries += 1;
-        self.later.insert((at, self.retries), entry);
+        self.add_buffered(entry.ticket.bytes);
+        self.retry_count += 1;
+        self.retries.insert((at, self.retry_count), entry);
     }
 
-    /// Takes messages back that were not sent after all, or not all the way. They go again in order, before what comes
-    /// later of their keys, and it was no attempt.
+    /// Takes back messages that were not sent, or not completely. They go again before later messages of
+    /// their keys, and the attempt does not count.
     pub fn give_back(&mut self, entries: Vec<Entry<M>>) {
         for mut entry in entries {
-            entry.ticket.repeated = true;
-            self.keep(entry.ticket.bytes);
+            entry.ticket.may_be_repeated = true;
+            self.add_buffered(entry.ticket.bytes);
             let Some(at) = entry.ticket.lane else {
                 self.ready.push_front(entry);
                 continue;
@@ -259,96 +231,89 @@ impl<M: Item, C: Clone> Lanes<M, C> {
             self.withdraw(Some(at));
             if let Some(lane) = self.lanes.get_mut(&at) {
                 lane.busy = lane.busy.saturating_sub(1);
-                let place = entry.ticket.place;
-                let before = lane.behind.partition_point(|other| other.ticket.place < place);
-                lane.behind.insert(before, entry);
+                let origin = entry.ticket.origin;
+                let before = lane.waiting.partition_point(|other| other.ticket.origin < origin);
+                lane.waiting.insert(before, entry);
             }
             self.promote(at);
         }
     }
 
-    /// Takes back what is ready of a key that others may be given back before.
+    /// Moves the ready message of a key back to its lane, because an earlier one may be given back.
     fn withdraw(&mut self, lane: Option<u64>) {
         let Some((at, lane)) = lane.and_then(|at| Some((at, self.lanes.get_mut(&at)?))) else { return };
         if lane.is_ready
             && let Some(n) = self.ready.iter().position(|entry| entry.ticket.lane == Some(at))
         {
             (lane.is_ready, lane.busy) = (false, lane.busy.saturating_sub(1));
-            self.ready.remove(n).into_iter().for_each(|entry| lane.behind.push_front(entry));
+            self.ready.remove(n).into_iter().for_each(|entry| lane.waiting.push_front(entry));
         }
     }
 
-    /// Drops what was resumed of the key of this one and is not handed out. Answers with the rows.
+    /// Removes the parked messages of a key that are not handed out. Returns their rows.
     pub fn drop_resumed(&mut self, ticket: Ticket) -> Vec<i64> {
         self.withdraw(ticket.lane);
         let Some(lane) = ticket.lane.and_then(|at| self.lanes.get_mut(&at)) else { return Vec::new() };
         let (dropped, kept): (VecDeque<_>, _) =
-            mem::take(&mut lane.behind).into_iter().partition(|e| e.ticket.parked().is_some());
-        lane.behind = kept;
-        dropped.iter().for_each(|entry| self.release(entry.ticket.bytes));
+            mem::take(&mut lane.waiting).into_iter().partition(|e| e.ticket.parked().is_some());
+        lane.waiting = kept;
+        dropped.iter().for_each(|entry| self.remove_buffered(entry.ticket.bytes));
         dropped.iter().filter_map(|entry| entry.ticket.parked()).collect()
     }
 
-    /// Makes ready what was to go again by `now`, and answers with when the next will be.
+    /// Makes messages ready whose delay has passed by `now`. Returns the time of the next retry.
     pub fn wake(&mut self, now: Instant) -> Option<Instant> {
-        while let Some(first) = self.later.first_entry() {
+        while let Some(first) = self.retries.first_entry() {
             if first.key().0 > now {
                 return Some(first.key().0);
             }
             let entry = first.remove();
             if let Some(lane) = entry.ticket.lane.and_then(|at| self.lanes.get_mut(&at)) {
-                (lane.is_blocked, lane.is_ready) = (false, self.order == Order::Ordered);
+                (lane.is_blocked, lane.is_ready) = (false, self.order == SendOrder::Ordered);
             }
             self.ready.push_front(entry);
         }
         None
     }
 
-    fn pass(&mut self) {
-        while let Some(mark) = self.marks.pop_front_if(|mark| mark.settled) {
-            self.settled = mark.after;
-            self.first += 1;
-        }
-    }
-
-    fn keep(&mut self, bytes: usize) {
+    fn add_buffered(&mut self, bytes: usize) {
         self.buffered += 1;
-        self.bytes += bytes;
+        self.buffered_bytes += bytes;
     }
 
-    fn release(&mut self, bytes: usize) {
+    fn remove_buffered(&mut self, bytes: usize) {
         self.buffered -= 1;
-        self.bytes -= bytes;
+        self.buffered_bytes -= bytes;
     }
 
-    /// How far everything is settled.
+    /// Returns the cursor: all messages of the log up to it are settled.
     pub fn settled(&self) -> &C {
-        &self.settled
+        self.marks.cursor()
     }
 
-    /// Messages of the log from the lowest unfinished one on.
+    /// Returns the number of messages of the log from the first unsettled one on.
     pub fn open(&self) -> usize {
-        self.marks.len()
+        self.marks.open()
     }
 
-    /// The bytes of the messages of the log that are not settled, handed out or not.
+    /// Returns the bytes of unsettled messages of the log, handed out or not.
     pub fn open_bytes(&self) -> usize {
-        self.open_bytes
+        self.marks.open_bytes()
     }
 
-    /// Messages of the log that were settled so far.
-    pub fn settles(&self) -> u64 {
-        self.settles
+    /// Returns the number of messages of the log that were settled so far.
+    pub fn settle_count(&self) -> u64 {
+        self.marks.settle_count()
     }
 
-    /// Messages that may go now.
+    /// Returns the number of messages that may be handed out now.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// Messages in here, and their bytes. Those that are handed out are not.
+    /// Returns the number of messages that are not handed out, and their bytes.
     pub fn buffered(&self) -> (usize, usize) {
-        (self.buffered, self.bytes)
+        (self.buffered, self.buffered_bytes)
     }
 }
 

@@ -1,22 +1,26 @@
-//! The vocabulary of Twinbox, free of databases and brokers.
+//! The vocabulary of Twinbox: events, messages, ids, retry policies, and the traits that a broker implements.
+//! It contains no database and no broker.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`event`] | what an application publishes and handles: a serde type with a name, a version and a key |
-//! | [`codec`] | what changes a payload between the event and the row: encryption, compression |
-//! | [`draft`] | an event on its way into the outbox, validated before anything is written |
-//! | [`message`] | an event with its envelope, as every destination and source carries it |
+//! | [`event`] | [`Event`] and [`Schema`]: a serde type with a type name, a version and a key |
+//! | [`codec`] | [`PayloadCodec`]: encrypts or compresses payloads |
+//! | [`draft`] | [`Draft`]: a message before it is published |
+//! | [`message`] | [`Message`]: an event with its envelope |
 //! | [`id`] | message ids and derived ids |
-//! | [`limits`] | the named bounds of a message |
-//! | [`fingerprint`], [`canonical`] | whether two requests are the same |
-//! | [`destination`] | the seam to a broker that is published to, and its three outcomes |
-//! | [`source`] | the seam to a broker that is consumed from |
-//! | [`lanes`] | which message may go next, and how far all is settled: the order of relay and consumer |
-//! | [`retry`], [`reconnect`] | when to try again: a message, a connection |
+//! | [`limits`] | the bounds of a message |
+//! | [`canonical`], [`fingerprint`] | comparison of requests by a digest |
+//! | [`destination`] | the traits of a broker that a relay publishes to |
+//! | [`source`] | the traits of a broker that consumers read from |
+//! | [`lanes`] | the order of messages per key, for relay and consumer |
+//! | [`retry`] | delays between the attempts of one message |
+//! | [`backoff`] | pauses between tries to reach a server |
 //!
-//! Everything is re-exported by the `twinbox` facade; depend on this crate to write a destination or a
-//! source of your own.
+//! An application depends on the facade `twinbox`, which re-exports these items. Depend on `twinbox-core` to
+//! write a destination or a source for another broker.
 
+pub mod backoff;
+mod boxed;
 pub mod canonical;
 pub mod codec;
 #[doc(hidden)]
@@ -32,33 +36,30 @@ pub mod lanes;
 pub mod limits;
 mod manifest;
 pub mod message;
-#[doc(hidden)]
-pub mod pace;
-mod partitioned;
 mod pattern;
-pub mod reconnect;
+#[doc(hidden)]
+pub mod rate_limit;
 pub mod retry;
 pub mod source;
+#[doc(hidden)]
+pub mod test_signal;
 mod timestamp;
 #[doc(hidden)]
 pub mod trace;
 
-pub use codec::{Encoded, PayloadCodec, PayloadContext};
+pub use boxed::{BoxError, BoxFuture};
+pub use codec::{EncodedPayload, PayloadCodec, PayloadContext};
 pub use destination::{Destination, PublishError, PublishErrorKind, Publisher};
 pub use draft::{Draft, InvalidDraft};
 pub use event::{DecodeError, Event, Schema};
-pub use fingerprint::{Fingerprint, FingerprintAlgorithm, Fingerprinted};
+pub use fingerprint::{Fingerprint, FingerprintAlgorithm, FingerprintInput};
 pub use id::MessageId;
 pub use manifest::Manifest;
 pub use message::Message;
-pub use partitioned::{PartitionReader, PartitionedLog, Place, Sequenced};
 pub use pattern::{InvalidPattern, TypePattern};
 pub use retry::RetryPolicy;
-pub use source::{Horizon, Received, Settle, Source, SourceError, SourceErrorKind, Subscription, Transport};
+pub use source::{
+    Checkpoint, MaxAge, PartitionMessage, PartitionReader, PartitionedLog, ReceivedMessage, Settle, Source,
+    SourceError, SourceErrorKind, Subscription, Transport,
+};
 pub use timestamp::Timestamp;
-
-/// A boxed future that can be sent to another thread.
-pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// Any error, boxed.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

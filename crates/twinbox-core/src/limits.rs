@@ -1,31 +1,32 @@
-//! The bounds of a message. What breaks one is an error at publish, before anything is written.
+//! The bounds of a message.
 //!
-//! They are chosen so that whatever the outbox accepts fits a NATS server's defaults (1 MiB with headers,
-//! 64 KiB of headers) and one EventBridge entry.
+//! A message beyond a bound is an error at publish, before anything is written. With these bounds every
+//! message of the outbox fits into a NATS server's defaults (1 MiB with headers, 64 KiB of headers) and into
+//! one EventBridge entry.
 
-/// Bytes of a payload, as a codec leaves it if there is one: 1 MiB less room for headers and attributes.
+/// The most bytes of a payload, after a codec encoded it: 1 MiB less room for headers and attributes.
 pub const PAYLOAD_BYTES_MAX: usize = 960 * 1024;
-/// Bytes of an event type, the length that EventBridge takes as `DetailType`.
+/// The most bytes of an event type: the longest `DetailType` of EventBridge.
 pub const TYPE_BYTES_MAX: usize = 128;
-/// Bytes of an event id.
+/// The most bytes of an event id.
 pub const ID_BYTES_MAX: usize = 255;
-/// Bytes of a source, which is the name of the service that publishes.
+/// The most bytes of a source: the name of the service that publishes.
 pub const SOURCE_BYTES_MAX: usize = 255;
-/// Bytes of a key.
+/// The most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 255;
-/// Bytes of a subject, the entity that an event is about.
+/// The most bytes of a subject: the entity that an event is about.
 pub const SUBJECT_BYTES_MAX: usize = 1024;
-/// Bytes of a correlation id or a causation id.
+/// The most bytes of a correlation id or a causation id.
 pub const CORRELATION_BYTES_MAX: usize = 255;
-/// Bytes of a content type.
+/// The most bytes of a content type.
 pub const CONTENT_TYPE_BYTES_MAX: usize = 255;
-/// Number of headers of an application's own, with those that a codec adds.
+/// The most headers of a message: those of the application and those that a codec adds.
 pub const HEADERS_MAX: usize = 32;
-/// Bytes of one header name.
+/// The most bytes of one header name.
 pub const HEADER_NAME_BYTES_MAX: usize = 128;
-/// Bytes of all header names and values together.
+/// The most bytes of all header names and values together.
 pub const HEADERS_BYTES_MAX: usize = 16 * 1024;
-/// Bytes of an error text that is stored beside a message.
+/// The most bytes of an error text that is stored beside a message.
 pub const ERROR_BYTES_MAX: usize = 2 * 1024;
-/// Bytes of a consumer's or a destination's name.
+/// The most bytes of a consumer's or a destination's name.
 pub const NAME_BYTES_MAX: usize = 120;

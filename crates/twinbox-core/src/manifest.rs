@@ -1,13 +1,15 @@
-//! What a build of a service can read, for whoever deploys it.
-use crate::DecodeError;
+//! Manifests: the messages that a build of a service can read.
+use crate::event::DecodeError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The form that this version writes.
+/// The format that this version of Twinbox writes.
 const FORMAT: u32 = 1;
 
-/// What the consumers of one build can read. `Consumer::manifest` makes one, and `twinbox check` holds what waits in a
-/// database against it before the build is deployed. As JSON:
+/// The codecs, event types and versions that the consumers of one build can read.
+///
+/// `Consumer::manifest` returns it. Before the build is deployed, `twinbox schemas check` compares it with
+/// the messages that wait in a database. As JSON:
 ///
 /// ```json
 /// {
@@ -21,62 +23,63 @@ pub struct Manifest {
     #[serde(rename = "twinbox_manifest")]
     format: u32,
     codecs: Vec<String>,
-    /// Of each consumer its types, and of each type the versions that it reads.
+    /// Versions by consumer and event type.
     consumers: BTreeMap<String, BTreeMap<String, Vec<u32>>>,
 }
 
 impl Manifest {
-    /// Of a build with these codecs, and no consumer yet.
+    /// Creates the manifest of a build with these codecs and no consumer.
     pub fn new(codecs: impl IntoIterator<Item = String>) -> Self {
         Self { format: FORMAT, codecs: codecs.into_iter().collect(), consumers: BTreeMap::new() }
     }
 
-    /// Adds what a consumer reads of one type.
+    /// Adds the versions of one event type that a consumer reads.
     #[must_use]
-    pub fn reads(mut self, consumer: &str, event_type: &str, versions: Vec<u32>) -> Self {
+    pub fn with_type(mut self, consumer: &str, event_type: &str, versions: Vec<u32>) -> Self {
         let types = self.consumers.entry(consumer.to_owned()).or_default();
         types.insert(event_type.to_owned(), versions);
         self
     }
 
-    /// Reads what [`to_json`](Self::to_json) wrote.
+    /// Reads a manifest that [`to_json`](Self::to_json) wrote.
     ///
     /// # Errors
-    /// Says what is wrong with it; a newer Twinbox may have written it.
+    /// The text is not a manifest, or a newer Twinbox wrote it in another format.
     pub fn from_json(json: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
-        struct Form {
+        struct Header {
             #[serde(rename = "twinbox_manifest")]
             format: u32,
         }
-        let no = |error| format!("no manifest: {error}");
-        match serde_json::from_str(json).map_err(no)? {
-            Form { format: FORMAT } => serde_json::from_str(json).map_err(no),
-            Form { format } => {
-                Err(format!("a manifest of the form {format}, and this program reads the form {FORMAT}"))
-            }
+        let invalid = |error| format!("this is not a manifest: {error}");
+        match serde_json::from_str(json).map_err(invalid)? {
+            Header { format: FORMAT } => serde_json::from_str(json).map_err(invalid),
+            Header { format } => Err(format!(
+                "the manifest has format {format}, and this program reads format {FORMAT}: \
+                 use the version of Twinbox that wrote the manifest"
+            )),
         }
     }
 
-    /// As text, to be kept or handed on.
+    /// Writes this manifest as JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// Its consumers, by name.
+    /// Returns the names of the consumers, sorted.
     pub fn consumers(&self) -> impl Iterator<Item = &str> {
         self.consumers.keys().map(String::as_str)
     }
 
-    /// Whether the consumer has a handler for the type.
+    /// Returns whether the consumer has a handler for the event type.
     pub fn handles(&self, consumer: &str, event_type: &str) -> bool {
         self.consumers.get(consumer).is_some_and(|types| types.contains_key(event_type))
     }
 
-    /// Whether the consumer of this build can read such a message: the same as what it would find when it comes.
+    /// Checks that the consumer can read a message of this type, version and codec.
     ///
     /// # Errors
-    /// Says why not.
+    /// Returns the reason for which the consumer would make the message a dead letter.
     pub fn check(
         &self,
         consumer: &str,
@@ -94,8 +97,8 @@ impl Manifest {
         }
         let older = versions.iter().copied().filter(|known| *known < version).max();
         Err(match older {
-            Some(known) => DecodeError::Newer { found: version, known },
-            None => DecodeError::Forgotten { found: version },
+            Some(known) => DecodeError::UnknownNewer { found: version, known },
+            None => DecodeError::UnknownOlder { found: version },
         }
         .to_string())
     }
@@ -107,21 +110,25 @@ mod tests {
 
     fn manifest() -> Manifest {
         let manifest = Manifest::new(["flip".to_owned()]);
-        manifest.reads("billing", "orders.placed", vec![2, 4]).reads("search", "orders.placed", vec![1])
+        manifest.with_type("billing", "orders.placed", vec![2, 4]).with_type(
+            "search",
+            "orders.placed",
+            vec![1],
+        )
     }
 
     #[test]
-    fn each_message_is_read_or_says_why_not() {
-        let says = |version, codec| manifest().check("billing", "orders.placed", version, codec);
-        assert_eq!(says(2, None), Ok(()));
-        assert_eq!(says(4, Some("flip")), Ok(()));
+    fn a_message_is_readable_or_there_is_a_reason() {
+        let check = |version, codec| manifest().check("billing", "orders.placed", version, codec);
+        assert_eq!(check(2, None), Ok(()));
+        assert_eq!(check(4, Some("flip")), Ok(()));
         for (version, codec, expected) in [
-            (1, None, "no upcaster from 1"),
+            (1, None, "no upcaster from version 1"),
             (3, None, "version 3 is newer than 2"),
             (5, None, "version 5 is newer than 4"),
             (2, Some("aes"), "encoded with \"aes\""),
         ] {
-            let problem = says(version, codec).unwrap_err();
+            let problem = check(version, codec).unwrap_err();
             assert!(problem.contains(expected), "{problem}");
         }
         assert!(manifest().check("billing", "orders.sent", 1, None).unwrap_err().contains("no handler"));
@@ -132,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_survives_being_written_and_says_what_it_is_not() {
+    fn a_written_manifest_can_be_read_and_other_texts_cannot() {
         assert_eq!(Manifest::from_json(&manifest().to_json()), Ok(manifest()));
         for (text, expected) in [
-            ("", "no manifest"),
+            ("", "not a manifest"),
             ("{}", "twinbox_manifest"),
-            (r#"{"twinbox_manifest": 2, "consumers": []}"#, "the form 2"),
+            (r#"{"twinbox_manifest": 2, "consumers": []}"#, "has format 2"),
             (r#"{"twinbox_manifest": 1, "codecs": [], "consumers": {"a": {"b": [-1]}}}"#, "-1"),
         ] {
             let problem = Manifest::from_json(text).unwrap_err();

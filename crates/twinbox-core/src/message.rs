@@ -1,115 +1,95 @@
-//! An event with its envelope: CloudEvents 1.0 attributes with the `partitionkey` and `sequence` extensions.
-use crate::{MessageId, Timestamp, limits};
+//! Messages: events with their CloudEvents 1.0 envelope.
+pub mod attribute;
+pub mod header;
+
+use crate::{id::MessageId, limits, timestamp::Timestamp};
 use bytes::Bytes;
 use std::borrow::Cow;
 use uuid::Uuid;
 
-/// A message, as destinations publish it and sources deliver it.
+/// An event with its envelope, as destinations publish it and sources deliver it.
 ///
-/// Each field is a CloudEvents attribute of the same meaning; [`attributes`](Self::attributes) lists them
-/// under their CloudEvents names.
+/// The fields are CloudEvents attributes; [`attributes`](Self::attributes) lists them by their CloudEvents
+/// names.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use twinbox_core::{Draft, MessageId};
+///
+/// let draft = Draft::raw("orders.placed", 1, &br#"{"order":7}"#[..]).id("order-7").key("7");
+/// let message = draft.into_message("shop");
+/// assert_eq!(message.message_id(), MessageId::of("shop", "order-7"));
+///
+/// let attributes: HashMap<_, _> = message.attributes().collect();
+/// assert_eq!(attributes["type"], "orders.placed");
+/// assert_eq!(attributes["partitionkey"], "7");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// CloudEvents `id`, unique within its source.
+    /// The event's id, unique within its source. CloudEvents `id`.
     pub id: String,
-    /// CloudEvents `source`: the service that published it.
+    /// The service that published the message. CloudEvents `source`.
     pub source: String,
-    /// CloudEvents `type`.
+    /// The event type. CloudEvents `type`.
     pub event_type: String,
-    /// Version of the payload, extension `dataversion`.
+    /// The version of the payload. CloudEvents extension `dataversion`.
     pub version: u32,
-    /// What orders messages against each other, extension `partitionkey`.
+    /// The key, which orders messages against each other. CloudEvents extension `partitionkey`.
     pub key: Option<String>,
-    /// CloudEvents `subject`: the entity it is about.
+    /// The entity that the event is about. CloudEvents `subject`.
     pub subject: Option<String>,
-    /// CloudEvents `time`: when it was published.
+    /// The time at which the message was published. CloudEvents `time`.
     pub time: Timestamp,
-    /// Place in the log of its source, extension `sequence`: of two messages of one source and key the
-    /// later one has the larger. None for messages of other systems.
+    /// The position in the log of the source. CloudEvents extension `sequence`.
+    ///
+    /// Of two messages with the same source and key, the later one has the larger sequence. `None` for
+    /// messages of other systems.
     pub sequence: Option<u64>,
-    /// What one business operation has in common, extension `correlationid`. A message that says nothing
-    /// starts an operation, and its own id is what it has in common.
+    /// The id that all messages of one business operation share. CloudEvents extension `correlationid`.
+    ///
+    /// A message that arrives without one starts an operation: it gets its own event id here.
     pub correlation_id: Option<String>,
-    /// The message id of the message that caused this one, extension `causationid`.
+    /// The message id of the message that caused this one. CloudEvents extension `causationid`.
     pub causation_id: Option<String>,
-    /// W3C trace context of the producer, extension `traceparent`.
+    /// The W3C trace context of the producer. CloudEvents extension `traceparent`.
     pub traceparent: Option<String>,
-    /// CloudEvents `datacontenttype`.
+    /// The content type of the payload. CloudEvents `datacontenttype`.
     pub content_type: String,
-    /// Headers of the application's own.
+    /// The headers: those of the application and those in [`header`].
     pub headers: Vec<(String, String)>,
-    /// The payload, CloudEvents `data`.
+    /// The payload. CloudEvents `data`.
     pub payload: Bytes,
 }
 
-/// Names of the CloudEvents attributes that Twinbox reads and writes.
-pub mod attribute {
-    /// Always `1.0`.
-    pub const SPEC_VERSION: &str = "specversion";
-    /// [`Message::id`](super::Message::id)
-    pub const ID: &str = "id";
-    /// [`Message::source`](super::Message::source)
-    pub const SOURCE: &str = "source";
-    /// [`Message::event_type`](super::Message::event_type)
-    pub const TYPE: &str = "type";
-    /// [`Message::version`](super::Message::version)
-    pub const VERSION: &str = "dataversion";
-    /// [`Message::key`](super::Message::key)
-    pub const KEY: &str = "partitionkey";
-    /// [`Message::subject`](super::Message::subject)
-    pub const SUBJECT: &str = "subject";
-    /// [`Message::time`](super::Message::time)
-    pub const TIME: &str = "time";
-    /// [`Message::sequence`](super::Message::sequence), padded with zeros to 19 digits
-    pub const SEQUENCE: &str = "sequence";
-    /// [`Message::correlation_id`](super::Message::correlation_id)
-    pub const CORRELATION_ID: &str = "correlationid";
-    /// [`Message::causation_id`](super::Message::causation_id)
-    pub const CAUSATION_ID: &str = "causationid";
-    /// [`Message::traceparent`](super::Message::traceparent)
-    pub const TRACEPARENT: &str = "traceparent";
-    /// [`Message::content_type`](super::Message::content_type)
-    pub const CONTENT_TYPE: &str = "datacontenttype";
-}
-
-/// Reserved headers that travel with a message like the application's own.
-pub mod header {
-    /// The name of the [`PayloadCodec`](crate::PayloadCodec) that encoded the payload.
-    pub const CODEC: &str = "twinbox-codec";
-    /// The content type of what was encoded, if it is not JSON.
-    pub const CONTENT_TYPE: &str = "twinbox-content-type";
-    /// The replay that sends the message again, as 32 hexadecimal digits.
-    pub const REPLAY: &str = "twinbox-replay";
-    /// The one consumer that is to run it again; others pass it by.
-    pub const REPLAY_FOR: &str = "twinbox-replay-for";
-    /// `true`: the payload was blanked. See [`Message::is_redacted`](super::Message::is_redacted).
-    pub const REDACTED: &str = "twinbox-redacted";
-}
-
 impl Message {
-    /// The first header of that name.
+    /// Returns the value of the first header with that name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// The one consumer that is to run it although it may have, and for which replay. Others pass it by.
-    pub fn reprocess(&self) -> Option<(&str, Uuid)> {
+    /// Returns the one consumer that reprocesses this message, and the id of the replay.
+    ///
+    /// That consumer runs its handler although it may have handled the message before. Other consumers
+    /// acknowledge the message without running a handler.
+    pub fn reprocess_target(&self) -> Option<(&str, Uuid)> {
         Some((self.header(header::REPLAY_FOR)?, self.header(header::REPLAY)?.parse().ok()?))
     }
 
-    /// Takes the marks of a replay away: whoever reads the log sets them, and nobody who writes it.
+    /// Removes the headers of a replay. Only a reader of the log may set them, not a producer.
     #[doc(hidden)]
-    pub fn unmark(&mut self) {
+    pub fn remove_replay_headers(&mut self) {
         self.headers.retain(|(name, _)| ![header::REPLAY, header::REPLAY_FOR].contains(&name.as_str()));
     }
 
-    /// Whether its payload was blanked in the store of its source. It keeps its id, its key and its place in the
-    /// order; consumers acknowledge it without running a handler.
+    /// Returns whether the payload was redacted in the store of the source.
+    ///
+    /// The message keeps its id, its key and its position. Consumers acknowledge it without running a
+    /// handler.
     pub fn is_redacted(&self) -> bool {
         self.payload.is_empty() && self.header(header::REDACTED) == Some("true")
     }
 
-    /// How many bytes its texts, headers and payload take together.
+    /// Returns the bytes of all texts, headers and the payload together.
     pub fn bytes(&self) -> usize {
         let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -119,14 +99,15 @@ impl Message {
         texts + optionals.into_iter().map(optional).sum::<usize>() + headers + self.payload.len()
     }
 
-    /// The identity by which the inbox removes duplicates.
+    /// Returns the message id, by which the inbox removes duplicates.
     pub fn message_id(&self) -> MessageId {
         MessageId::of(&self.source, &self.id)
     }
 
-    /// The CloudEvents attributes that are set, by their CloudEvents names. What
-    /// [`from_attributes`](Self::from_attributes) assumes is left out: version 1, JSON, and a correlation id
-    /// that is the event's own id.
+    /// Lists the CloudEvents attributes that are set, by their CloudEvents names.
+    ///
+    /// The defaults of [`from_attributes`](Self::from_attributes) are left out: version 1, JSON, and a
+    /// correlation id that is the event's own id.
     pub fn attributes(&self) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
         use attribute as a;
         let always = [
@@ -152,11 +133,11 @@ impl Message {
         always.into_iter().chain(computed).chain(sometimes)
     }
 
-    /// The message that `get` spells out: it answers with the value of a CloudEvents attribute.
+    /// Builds a message from its CloudEvents attributes. `get` returns the value of an attribute.
     ///
     /// # Errors
-    /// Names the attribute that is missing or cannot be read. A trace context that cannot be read is left
-    /// out, because a message is worth more than its trace.
+    /// An attribute is missing or cannot be read. A trace context that cannot be read is left out instead,
+    /// because a message is worth more than its trace.
     pub fn from_attributes(
         get: impl Fn(&str) -> Option<String>,
         headers: Vec<(String, String)>,
@@ -187,15 +168,15 @@ impl Message {
         })
     }
 
-    /// Holds what others wrote against the bounds that the store sets its own messages; a source does so before it
+    /// Checks a message of another system against the bounds of [`limits`]. A source calls this before it
     /// delivers.
     ///
     /// # Errors
-    /// Says which attribute breaks which bound.
+    /// Names the attribute and its bound.
     pub fn check_limits(&self) -> Result<(), String> {
         use attribute as a;
         if self.event_type.len() > limits::TYPE_BYTES_MAX || !is_type_name(&self.event_type) {
-            return Err("the CloudEvents attribute `type` is no type name".to_owned());
+            return Err("the CloudEvents attribute `type` is not a type name".to_owned());
         }
         let texts = [
             (a::ID, Some(&self.id), limits::ID_BYTES_MAX),
@@ -216,12 +197,12 @@ impl Message {
             }
         }
         if self.payload.len() > limits::PAYLOAD_BYTES_MAX {
-            return Err(format!("its payload has more than {} bytes", limits::PAYLOAD_BYTES_MAX));
+            return Err(format!("the payload has more than {} bytes", limits::PAYLOAD_BYTES_MAX));
         }
         let bytes: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         if self.headers.len() > limits::HEADERS_MAX || bytes > limits::HEADERS_BYTES_MAX {
             return Err(format!(
-                "it has more than {} headers or {} bytes of them",
+                "the message has more than {} headers, or its headers have more than {} bytes",
                 limits::HEADERS_MAX,
                 limits::HEADERS_BYTES_MAX
             ));
@@ -229,9 +210,10 @@ impl Message {
         Ok(())
     }
 
-    /// What stands in for a message that cannot be read, under the id that its broker gave it: enough to keep and to
-    /// look at.
-    pub fn unreadable(id: String, source: String, time: Timestamp, mut payload: Bytes) -> Self {
+    /// Builds a message that stands in for an unreadable one, so that it can be stored and inspected.
+    ///
+    /// `id` is the id that the broker gave it. A longer payload is cut to its bound.
+    pub fn placeholder(id: String, source: String, time: Timestamp, mut payload: Bytes) -> Self {
         payload.truncate(limits::PAYLOAD_BYTES_MAX);
         Self {
             id,
@@ -252,16 +234,16 @@ impl Message {
     }
 }
 
-/// The type of what does not say its own.
+/// The event type that stands in for a missing one, so that a broken message can be stored.
 pub const UNKNOWN_TYPE: &str = "unknown";
 
-/// The content type of events that serde wrote.
+/// The content type of events that serde wrote as JSON.
 pub const JSON: &str = "application/json";
 
-/// The content type of a payload that a [`PayloadCodec`](crate::PayloadCodec) encoded, or that nothing is known of.
+/// The content type of a payload that a [`PayloadCodec`](crate::PayloadCodec) encoded, or of an unknown one.
 pub const ENCODED: &str = "application/octet-stream";
 
-/// An envelope that is not a CloudEvents 1.0 message of ours.
+/// The error for an envelope that is not a CloudEvents 1.0 message with Twinbox's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidEnvelope {
     attribute: &'static str,
@@ -276,7 +258,7 @@ impl std::fmt::Display for InvalidEnvelope {
 
 impl std::error::Error for InvalidEnvelope {}
 
-/// Whether this is a W3C trace parent, version 00.
+/// Returns whether the text is a W3C trace parent of version 00.
 pub fn is_traceparent(text: &str) -> bool {
     let parts: Vec<&str> = text.splitn(5, '-').collect();
     let hex = |s: &str| s.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
@@ -284,8 +266,10 @@ pub fn is_traceparent(text: &str) -> bool {
     lengths == [2, 32, 16, 2] && parts[0] == "00" && parts.iter().all(|p| hex(p))
 }
 
-/// Whether this can name an event type: words of letters, digits, `-` and `_`, joined by dots. Such a name
-/// is safe inside a NATS subject: no wildcard, no empty token.
+/// Returns whether the text can be the name of an event type: words of letters, digits, `-` and `_`, joined
+/// by dots.
+///
+/// Such a name is safe inside a NATS subject: it has no wildcard and no empty token.
 pub fn is_type_name(text: &str) -> bool {
     text.split('.').all(|word| {
         !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
@@ -326,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_come_back_as_they_went() {
+    fn a_message_survives_its_attributes() {
         let message = message();
         let mut attributes: HashMap<_, _> = message.attributes().collect();
         assert_eq!(attributes["sequence"], "0000000000000000042");
@@ -343,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn type_names_hold_no_wildcard() {
+    fn type_names_have_no_wildcard() {
         assert!(is_type_name("orders.placed") && is_type_name("billing.invoice-issued_2"));
         for bad in ["", ".", "a..b", "a.", "*", "a.>", "a b", "a\r\nb", "é"] {
             assert!(!is_type_name(bad), "{bad:?}");

@@ -1,16 +1,26 @@
-//! Which types something takes.
+//! Patterns of event types.
 use crate::message::is_type_name;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// A pattern of event types, as in NATS: words joined by dots, where `*` is any one word and a last `>` is one
-/// word or more. `>` alone is everything.
+/// A pattern of event types, as in NATS: words joined by dots.
+///
+/// `*` stands for any one word, and a last `>` for one word or more. `>` alone matches every type.
+///
+/// ```
+/// use twinbox_core::TypePattern;
+///
+/// let pattern: TypePattern = "orders.*".parse()?;
+/// assert!(pattern.matches("orders.placed"));
+/// assert!(!pattern.matches("orders.placed.eu"));
+/// # Ok::<(), twinbox_core::InvalidPattern>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TypePattern(String);
 
 impl TypePattern {
-    /// Whether `event_type` matches.
+    /// Returns whether the event type matches this pattern.
     pub fn matches(&self, event_type: &str) -> bool {
         let mut words = event_type.split('.');
         for token in self.0.split('.') {
@@ -56,7 +66,7 @@ impl fmt::Display for TypePattern {
     }
 }
 
-/// What is no pattern of types.
+/// The error for a text that is not a pattern of event types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidPattern(String);
 
@@ -64,8 +74,8 @@ impl fmt::Display for InvalidPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no pattern of types: write words joined by dots, `*` for any word, a last `>` for the rest, \
-             like `orders.*` or `>`",
+            "{:?} is not a pattern of event types: write words joined by dots, `*` for any word, \
+             a last `>` for the rest, like `orders.*` or `>`",
             self.0
         )
     }
@@ -78,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matching() {
+    fn wildcards_match_words() {
         let table = [
             (">", "orders", true),
             (">", "orders.placed", true),
@@ -99,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern() {
+    fn texts_that_are_not_patterns() {
         for bad in ["", ".", "a.", ".a", "a..b", "a.>.b", ">.a", "a*", "a b", "a.\n"] {
             assert!(bad.parse::<TypePattern>().is_err(), "{bad:?}");
         }

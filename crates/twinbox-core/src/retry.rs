@@ -1,16 +1,28 @@
-//! When to try a message again.
+//! Delays between the attempts of one message.
 use std::time::Duration;
 
-/// Delays between the attempts of one message, and after how many of them to give up.
+/// The delays between the attempts of one message, and when to give up.
+///
+/// ```
+/// use std::time::Duration;
+/// use twinbox_core::RetryPolicy;
+///
+/// const PATIENT: RetryPolicy =
+///     RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(60)).jitter(0.0).max_attempts(3);
+///
+/// assert_eq!(PATIENT.next(1, 0.0), Some(Duration::from_secs(1)));
+/// assert_eq!(PATIENT.next(2, 0.0), Some(Duration::from_secs(2)));
+/// assert_eq!(PATIENT.next(3, 0.0), None, "the third attempt is the last");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use]
 pub struct RetryPolicy {
     delays: Delays,
     jitter: f64,
-    /// No delay is longer than this, whatever the jitter.
+    /// Jitter makes no delay longer than this.
     ceiling: Duration,
     max_attempts: u32,
-    /// All delays together.
+    /// The bound of the sum of all delays.
     total: Duration,
 }
 
@@ -20,23 +32,24 @@ enum Delays {
     Listed(&'static [Duration]),
 }
 
-/// What [`RetryPolicy::vendor`] waits for.
 const VENDOR: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(30)];
 
 impl RetryPolicy {
-    /// Doubling delays from `base` to `max`, each spread over [1, 1.5) times itself, without end.
+    /// Returns a policy of doubling delays from `base` to `max`, without an end. Jitter adds up to half of a
+    /// delay.
     pub const fn exponential(base: Duration, max: Duration) -> Self {
         Self::new(Delays::Doubling { base, max }, 0.5)
     }
 
-    /// 500 ms, 2 s, 5 s, 30 s, each spread over [1, 1.25) times itself: for a service that needs time.
+    /// Returns the policy for a vendor's service that needs time to recover: 500 ms, 2 s, 5 s and 30 s, then
+    /// give up. Jitter adds up to a quarter of a delay.
     pub const fn vendor() -> Self {
         Self::new(Delays::Listed(&VENDOR), 0.25).max_attempts(VENDOR.len() as u32 + 1)
     }
 
-    /// Doubling delays from 100 ms, each spread over [1, 2) times itself and at most 2 s, at most 10 s
-    /// together: for somebody who waits.
+    /// Returns the policy for a caller that waits: doubling delays from 100 ms to 2 s, then give up after at
+    /// most 10 s of delays. Jitter may double a delay, but no delay is longer than 2 s.
     pub const fn client() -> Self {
         let max = Duration::from_secs(2);
         let policy = Self::new(Delays::Doubling { base: Duration::from_millis(100), max }, 1.0);
@@ -47,19 +60,19 @@ impl RetryPolicy {
         Self { delays, jitter, ceiling: Duration::MAX, max_attempts: u32::MAX, total: Duration::MAX }
     }
 
-    /// The share of a delay that may be added to it: 0 for none, 1 for up to twice the delay.
+    /// Sets the share of a delay that jitter may add to it: 0 for none, 1 for up to twice the delay.
     pub const fn jitter(self, jitter: f64) -> Self {
         Self { jitter, ..self }
     }
 
-    /// After how many attempts, the first included, there is none.
+    /// Sets the number of attempts, the first one included.
     pub const fn max_attempts(self, attempts: u32) -> Self {
         Self { max_attempts: attempts, ..self }
     }
 
-    /// The delay after the failure of `attempt`, counted from 1. `random` is in [0, 1).
+    /// Returns the delay after a failed attempt. `attempt` is counted from 1, `random` is in [0, 1).
     ///
-    /// Never shorter than the undisturbed delay, so that a policy is a promise to whoever is being retried.
+    /// Jitter only lengthens a delay: the service that is retried can rely on the delay of the policy.
     pub fn delay(&self, attempt: u32, random: f64) -> Duration {
         let delay = match self.delays {
             Delays::Doubling { base, max } => {
@@ -73,13 +86,15 @@ impl RetryPolicy {
         delay.mul_f64(1.0 + self.jitter.max(0.0) * random.clamp(0.0, 1.0)).min(self.ceiling.max(delay))
     }
 
-    /// Whether there is always another attempt.
+    /// Returns whether this policy never gives up.
     pub const fn is_endless(&self) -> bool {
         self.max_attempts == u32::MAX && self.total.as_nanos() == Duration::MAX.as_nanos()
     }
 
-    /// The delay after the failure of `attempt`, unless it was the last: because there are no more, or because its delay could make
-    /// all of them together too long.
+    /// Returns the delay after a failed attempt, or `None` after the last one.
+    ///
+    /// An attempt is the last one if it uses up [`max_attempts`](Self::max_attempts), or if the delay after
+    /// it could make the sum of all delays too long.
     pub fn next(&self, attempt: u32, random: f64) -> Option<Duration> {
         let too_long = || {
             let mut delays = (1..=attempt).map(|n| self.delay(n, 1.0));
@@ -91,17 +106,17 @@ impl RetryPolicy {
     }
 }
 
-/// 100 ms, 200 ms, … up to a minute.
+/// Doubling delays from 100 ms to one minute, without an end.
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self::exponential(Duration::from_millis(100), Duration::from_secs(60))
     }
 }
 
-/// A number in [0, 1) for [`RetryPolicy::delay`], good enough to spread retries: from a random UUID.
+/// Returns a random number in [0, 1) for [`RetryPolicy::delay`]. It spreads retries and is not fit for
+/// secrets.
 pub fn random() -> f64 {
-    let [a, b, c, d, ..] = uuid::Uuid::now_v7().as_bytes()[12..] else { return 0.0 };
-    f64::from(u32::from_be_bytes([a, b, c, d])) / (f64::from(u32::MAX) + 1.0)
+    fastrand::f64()
 }
 
 #[cfg(test)]

@@ -1,25 +1,109 @@
-//! The seam to what is consumed from.
-use crate::{BoxError, BoxFuture, Message, PartitionedLog};
-use std::{error::Error, fmt, time::Duration};
+//! Sources: the brokers, or the log, that consumers read from.
+mod error;
+mod max_age;
+mod partitioned;
 
-/// Where consumers get their messages: a broker, or the log itself.
+pub use error::{SourceError, SourceErrorKind};
+pub use max_age::MaxAge;
+pub use partitioned::{Checkpoint, PartitionMessage, PartitionReader, PartitionedLog};
+
+use crate::{boxed::BoxFuture, message::Message};
+use std::time::Duration;
+
+/// The broker, or the log, that delivers messages to consumers.
+///
+/// This one delivers messages from a list in memory:
+///
+/// ```
+/// use std::{
+///     collections::VecDeque,
+///     sync::{Arc, Mutex},
+///     time::Duration,
+/// };
+/// use twinbox_core::{
+///     BoxFuture, Message, ReceivedMessage, Settle, Source, SourceError, SourceErrorKind, Subscription,
+///     Transport,
+/// };
+///
+/// #[derive(Clone, Default)]
+/// struct Memory(Arc<Mutex<VecDeque<Message>>>);
+///
+/// impl Transport for Memory {
+///     fn subscribe<'a>(
+///         &'a self,
+///         subscription: &'a Subscription,
+///     ) -> BoxFuture<'a, Result<Box<dyn Source>, SourceError>> {
+///         Box::pin(async move {
+///             if subscription.is_ordered {
+///                 let what = "a list in memory has no order per key: set `order = \"none\"`";
+///                 return Err(SourceError::new(SourceErrorKind::Misconfigured, what));
+///             }
+///             Ok(Box::new(self.clone()) as Box<dyn Source>)
+///         })
+///     }
+/// }
+///
+/// impl Source for Memory {
+///     fn receive(&mut self, _max: usize) -> BoxFuture<'_, Result<Vec<ReceivedMessage>, SourceError>> {
+///         Box::pin(async move {
+///             let first = self.0.lock().unwrap().pop_front();
+///             let Some(message) = first else { return std::future::pending().await };
+///             let settle = Box::new(Delivered { list: self.clone(), message: message.clone() });
+///             Ok(vec![ReceivedMessage { message, defect: None, redelivered: false, settle }])
+///         })
+///     }
+///
+///     fn close(self: Box<Self>) -> BoxFuture<'static, Result<(), SourceError>> {
+///         Box::pin(async { Ok(()) })
+///     }
+/// }
+///
+/// /// One delivery. A real source also delivers it again when it is dropped.
+/// struct Delivered {
+///     list: Memory,
+///     message: Message,
+/// }
+///
+/// impl Settle for Delivered {
+///     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SourceError>> {
+///         Box::pin(async { Ok(()) })
+///     }
+///
+///     fn nak(self: Box<Self>, _delay: Duration) -> BoxFuture<'static, Result<(), SourceError>> {
+///         self.list.0.lock().unwrap().push_back(self.message);
+///         Box::pin(async { Ok(()) })
+///     }
+///
+///     fn progress(&self) -> BoxFuture<'_, Result<(), SourceError>> {
+///         Box::pin(async { Ok(()) })
+///     }
+///
+///     fn progress_interval(&self) -> Option<Duration> {
+///         None
+///     }
+/// }
+/// ```
 pub trait Transport: Send + Sync + 'static {
-    /// Opens the source of one consumer. Its progress is kept under [`Subscription::consumer`], so that a
-    /// process that comes back goes on where it was.
+    /// Opens the source of one consumer.
+    ///
+    /// The transport stores the progress under [`Subscription::consumer`]. A process that restarts continues
+    /// there.
     ///
     /// # Errors
-    /// [`SourceErrorKind::Unavailable`] is worth another try; [`SourceErrorKind::Misconfigured`] needs a
-    /// person.
+    /// After [`SourceErrorKind::Unavailable`] the consumer tries again. [`SourceErrorKind::Misconfigured`]
+    /// needs an operator.
     fn subscribe<'a>(
         &'a self,
         subscription: &'a Subscription,
     ) -> BoxFuture<'a, Result<Box<dyn Source>, SourceError>>;
 
-    /// Opens the log of a consumer that asks for the order of keys and keeps its place itself. None: this transport
-    /// keeps order and place in [`subscribe`](Self::subscribe), or refuses there.
+    /// Opens the broker's log for a consumer that needs order per key and stores its own checkpoints.
+    ///
+    /// Returns `None` if the transport has no such log. Then [`subscribe`](Self::subscribe) keeps the order,
+    /// or refuses the subscription.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// The same as of [`subscribe`](Self::subscribe).
     fn open_log<'a>(
         &'a self,
         subscription: &'a Subscription,
@@ -29,158 +113,81 @@ pub trait Transport: Send + Sync + 'static {
     }
 }
 
-/// What a consumer asks of a transport.
+/// The request of a consumer to a transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
-    /// The durable name.
+    /// The durable name of the consumer.
     pub consumer: String,
-    /// The event types that it handles, sorted.
+    /// The event types that the consumer handles, sorted.
     pub types: Vec<String>,
-    /// How many deliveries it may hold at a time.
+    /// The number of deliveries that may be in flight.
     pub concurrency: usize,
-    /// Whether messages of one key must arrive in order, across every process that runs the consumer. A
-    /// transport that cannot do so refuses.
-    pub ordered: bool,
+    /// Whether messages of one key must arrive in order, across all processes that run the consumer. A
+    /// transport that cannot do this refuses the subscription.
+    pub is_ordered: bool,
 }
 
-/// How long after it was published a message may still be delivered, be it again. An inbox has to remember for longer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Horizon {
-    /// What is settled never comes again.
-    Settled,
-    /// Not after this age.
-    Within {
-        /// Since it was published.
-        age: Duration,
-        /// What says so, for whoever has to change it.
-        because: String,
-    },
-    /// For ever, or nobody knows.
-    Unlimited {
-        /// What says so, or why nobody knows.
-        because: String,
-    },
-}
-
-impl Horizon {
-    pub(crate) fn unknown() -> Self {
-        Self::Unlimited { because: "its transport does not say how old a delivery may be".to_owned() }
-    }
-}
-
-/// Deliveries of one consumer.
+/// The stream of deliveries to one consumer.
 pub trait Source: Send {
-    /// Waits for at least one delivery and answers with at most `max`. Cancel safe: what is not returned is
-    /// not lost.
+    /// Waits for at least one delivery and returns at most `max`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no delivery is lost.
     ///
     /// # Errors
-    /// After an error the source is of no use; subscribe again. Deliveries that were not settled come again.
-    fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<Received>, SourceError>>;
+    /// After an error the source is unusable: subscribe again. Deliveries that were not settled come again.
+    fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<ReceivedMessage>, SourceError>>;
 
-    /// Messages that wait at the broker, as far as it has said so.
+    /// Returns the number of messages that wait at the broker, if the broker reported it.
     fn lag(&self) -> Option<u64> {
         None
     }
 
-    /// How old what it delivers may be, as the broker has said when it was subscribed.
-    fn horizon(&self) -> Horizon {
-        Horizon::unknown()
+    /// Returns the age up to which messages are delivered, as the broker reported at the subscription.
+    fn max_age(&self) -> MaxAge {
+        MaxAge::unknown()
     }
 
-    /// Lets go in good order: what is settled is recorded, and another process can take over at once.
-    /// Dropping the source instead loses nothing and costs the time of a lease.
+    /// Closes the source and records settled deliveries, so that another process can take over at once.
+    ///
+    /// Dropping the source instead loses nothing, but another process then waits until the lease ends.
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<(), SourceError>>;
 }
 
-/// One delivery of a message. Dropped without being settled, it comes again.
-#[expect(missing_debug_implementations, reason = "holds what settles it")]
-pub struct Received {
-    /// The message. Where [`defect`](Self::defect) is set it is as much of it as could be read.
+/// One delivery of a message. If it is dropped before it is settled, the message comes again.
+#[expect(missing_debug_implementations, reason = "`Settle` has no `Debug`")]
+pub struct ReceivedMessage {
+    /// The message. If [`defect`](Self::defect) is set, it holds only the readable parts.
     pub message: Message,
-    /// Why the message cannot be read, if it cannot. It will never be readable.
+    /// The reason why the message cannot be read, now or later.
     pub defect: Option<String>,
-    /// Whether it may have been delivered before.
+    /// Whether the message may have been delivered before.
     pub redelivered: bool,
-    /// How to settle it.
+    /// Settles the delivery.
     pub settle: Box<dyn Settle>,
 }
 
-/// Settles one delivery.
+/// Settles one delivery: with an ack, a nak, or a sign of progress.
 pub trait Settle: Send + Sync {
-    /// It is done. Resolves when the source has taken note.
+    /// Acknowledges the delivery: the message is done. Returns when the source confirmed it.
     ///
     /// # Errors
-    /// The acknowledgement was not confirmed: the message may come again, and the inbox will know it.
+    /// The source did not confirm it: the message may come again, and the inbox removes that duplicate.
     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SourceError>>;
 
-    /// Deliver it again, not before `delay`.
+    /// Asks the source to deliver the message again, not before `delay`.
     ///
     /// # Errors
-    /// Not confirmed: it comes again, perhaps earlier or later.
+    /// The source did not confirm it: the message comes again, perhaps earlier or later.
     fn nak(self: Box<Self>, delay: Duration) -> BoxFuture<'static, Result<(), SourceError>>;
 
-    /// It is still being worked on: do not deliver it again yet.
+    /// Extends the delivery while the handler runs, so that no copy is delivered yet.
     ///
     /// # Errors
-    /// Not confirmed: it may come again while it is worked on, and the inbox will hold the copy back.
+    /// The source did not confirm it: the message may come again while the handler runs, and the inbox keeps
+    /// that duplicate from running.
     fn progress(&self) -> BoxFuture<'_, Result<(), SourceError>>;
 
-    /// How often [`progress`](Self::progress) has to be called. None: never.
+    /// Returns the interval in which [`progress`](Self::progress) must be called. `None`: never.
     fn progress_interval(&self) -> Option<Duration>;
-}
-
-/// What went wrong with a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SourceErrorKind {
-    /// Not there now; try again.
-    Unavailable,
-    /// Another process owns what this one asked for; try again.
-    OwnedByAnother,
-    /// Not set up as it was asked for. Needs a person.
-    Misconfigured,
-    /// An acknowledgement was not confirmed.
-    NotConfirmed,
-}
-
-/// A source that failed.
-#[derive(Debug)]
-pub struct SourceError {
-    kind: SourceErrorKind,
-    what: String,
-    source: Option<BoxError>,
-}
-
-impl SourceError {
-    /// An error of `kind`; `what` says what was being done and, if a person is needed, what to change.
-    pub fn new(kind: SourceErrorKind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into(), source: None }
-    }
-
-    /// The same with what caused it.
-    pub fn with_source(self, source: impl Into<BoxError>) -> Self {
-        Self { source: Some(source.into()), ..self }
-    }
-
-    /// What went wrong.
-    pub fn kind(&self) -> SourceErrorKind {
-        self.kind
-    }
-
-    /// Whether subscribing again may help without anybody's doing.
-    pub fn is_transient(&self) -> bool {
-        self.kind != SourceErrorKind::Misconfigured
-    }
-}
-
-impl fmt::Display for SourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl Error for SourceError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|e| e as _)
-    }
 }

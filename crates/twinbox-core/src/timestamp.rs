@@ -1,30 +1,33 @@
+//! Points in time.
 use std::fmt;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// A point in time in UTC, in microseconds since 1970. Databases and brokers make them; Twinbox never
-/// orders or expires anything by the clock of the application.
+/// A point in time in UTC, with microseconds.
+///
+/// Timestamps come from databases and brokers. Twinbox never orders or expires messages by the clock of the
+/// application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The timestamp that many microseconds after 1970-01-01T00:00:00Z.
+    /// Returns the timestamp that many microseconds after 1970-01-01T00:00:00Z.
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// Microseconds since 1970-01-01T00:00:00Z.
+    /// Returns the microseconds since 1970-01-01T00:00:00Z.
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// Reads RFC 3339, as CloudEvents writes it. None for anything else.
+    /// Reads a time in the form of RFC 3339, as in CloudEvents. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let nanos = OffsetDateTime::parse(text, &Rfc3339).ok()?.unix_timestamp_nanos();
         i64::try_from(nanos.div_euclid(1000)).ok().map(Self)
     }
 }
 
-/// RFC 3339 in UTC. Years that RFC 3339 cannot write come out as microseconds.
+/// RFC 3339 in UTC, or a number of microseconds for a year that RFC 3339 cannot write.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1000)
@@ -42,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes() {
+    fn a_written_timestamp_can_be_read() {
         for micros in [0, 1, -1, 1_789_000_000_123_456, 999_999] {
             let at = Timestamp::from_micros(micros);
             assert_eq!(Timestamp::parse(&at.to_string()), Some(at));

@@ -1,6 +1,6 @@
-//! The trace that a message belongs to, where OpenTelemetry records spans: feature `opentelemetry`.
+//! Trace contexts of messages, for OpenTelemetry (feature `opentelemetry`).
 
-/// The W3C trace context of the current span, if it is recorded.
+/// Returns the W3C trace context of the current span, if the span is recorded.
 #[cfg(not(feature = "opentelemetry"))]
 pub fn current() -> Option<String> {
     None
@@ -16,20 +16,22 @@ mod recorded {
     use tracing::Span;
     use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-    /// The W3C trace context of the current span, if it is recorded.
+    /// Returns the W3C trace context of the current span, if the span is recorded.
     pub fn current() -> Option<String> {
         let context = Span::current().context();
         let span = context.span();
-        let of = span.span_context();
-        of.is_valid().then(|| format!("00-{}-{}-{:02x}", of.trace_id(), of.span_id(), of.trace_flags()))
+        let ids = span.span_context();
+        ids.is_valid().then(|| format!("00-{}-{}-{:02x}", ids.trace_id(), ids.span_id(), ids.trace_flags()))
     }
 
-    /// Adds what only OpenTelemetry is told.
+    /// Sets an attribute of an OpenTelemetry span without writing it to the log.
     pub fn attribute(span: &Span, name: &'static str, value: String) {
         span.set_attribute(name, value);
     }
 
-    /// Links a span to the one in which a message was published. It is no child: that one may have ended long ago.
+    /// Links a span to the span in which the message was published.
+    ///
+    /// It is a link and not a parent, because that span may have ended long ago.
     pub fn link(span: &Span, traceparent: &str) {
         if let Some(published_in) = parse(traceparent) {
             span.add_link(published_in);

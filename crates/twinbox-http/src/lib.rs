@@ -1,57 +1,85 @@
-//! The request path of Twinbox: a request that is sent again does nothing again.
+//! The request path of Twinbox: a repeated HTTP request has one effect and one response.
 //!
-//! | | |
+//! | Item | Purpose |
 //! |---|---|
-//! | [`Idempotency`] | the layer of a route: looks the `Idempotency-Key` up, waits for who is at it, gives stored answers again |
-//! | [`IdemTx`] | the handler's transaction, which commits with the key and the answer |
-//! | [`IdemLease`] | for handlers that call others half-way: the key is held without a transaction |
-//! | [`Disposition`] | what becomes of what the handler wrote, where its status does not say it |
-//! | [`KeyRule`] | which keys a route takes |
-//! | [`webhook`] | who has sent a webhook, and which one it is |
+//! | [`Idempotency`] | The layer of a route: runs a request once for its key, and replays its response. |
+//! | [`IdemTx`] | The handler's transaction. It commits together with the key and the response. |
+//! | [`IdemLease`] | For a handler that calls a vendor: it keeps the key without an open transaction. |
+//! | [`Decision`] | Whether the handler's writes commit and its response is stored. |
+//! | [`KeySyntax`] | Which keys a route accepts. |
+//! | [`ServerError`] | The error type of a handler: any error becomes a `500` or `503`. |
+//! | [`webhook`] | Verifies webhooks and receives each one once. |
 //!
-//! Through the `metrics` crate it tells, with a label `scope`:
+//! # Order of layers
 //!
-//! | | |
+//! From the outside in: size limits, traces, authentication and authorization, rate limits, [`Idempotency`],
+//! the handler. A request that an outer layer refuses never reaches the keys. Authorization runs again for a
+//! replay, so a caller that lost its permission does not get the stored response.
+//!
+//! # Metrics
+//!
+//! The crate counts through the `metrics` crate. Requests with a key have the label `scope`:
+//!
+//! | Metric | Counts |
 //! |---|---|
-//! | `idempotent.created`, `idempotent.replayed` | answers that were stored, and given again |
-//! | `idempotent.replay_rate` | replayed, of both, since the process began |
-//! | `idempotent.conflict` | keys that were used for another request |
-//! | `idempotent.in_progress` | requests that were told to come again, because one with their key is running |
-//! | `idempotent.fenced` | requests that stood still for longer than their lease |
-//! | `idempotent.exhausted` | requests that have failed as often as they may |
-//! | `idempotent.too_many_keys` | requests of callers that have as many keys as they may have |
-//! | `idempotent.timeout` | requests whose handler took longer than its time limit |
-//! | `idempotent.store_error` | requests that the database could not handle |
-//! | `idempotent.unused` | answers of handlers that wrote outside of their key |
-//! | `idempotent.wait_ms` | how long requests wait until they may run |
+//! | `twinbox_http_responses_stored_total` | Responses stored with their key. |
+//! | `twinbox_http_responses_replayed_total` | Stored responses sent again. |
+//! | `twinbox_http_key_mismatches_total` | Requests whose key was used for another request. |
+//! | `twinbox_http_in_progress_refusals_total` | Requests refused because one with their key was running. |
+//! | `twinbox_http_leases_lost_total` | Requests that ran longer than their lease. |
+//! | `twinbox_http_attempts_exhausted_total` | Requests that used all their attempts. |
+//! | `twinbox_http_key_limit_refusals_total` | Requests of callers that have too many keys. |
+//! | `twinbox_http_handler_timeouts_total` | Handlers that did not finish in time. |
+//! | `twinbox_http_store_errors_total` | Requests that the database could not handle. |
+//! | `twinbox_http_unused_transactions_total` | Successes of handlers that did not use their transaction. |
+//! | `twinbox_http_key_wait_seconds` | Histogram: how long a request waits before its handler may run. |
 //!
-//! and of webhooks, with a label `provider`, `webhook.received`, `webhook.duplicate`, `webhook.altered`,
-//! `webhook.refused`, and `webhook.without_id`: those that have no id where their scheme has it.
+//! Webhooks have the label `provider`:
 //!
-//! Layers around a route: limits, traces, authentication and authorization, rates, then [`Idempotency`]. What an outer
-//! layer refuses never comes here, and a stored answer is given only to who may have it today.
+//! | Metric | Counts |
+//! |---|---|
+//! | `twinbox_http_webhooks_received_total` | Webhooks received for the first time. |
+//! | `twinbox_http_webhook_duplicates_total` | Webhooks received before. |
+//! | `twinbox_http_webhook_mismatches_total` | Webhooks received before with another payload. |
+//! | `twinbox_http_webhooks_unverified_total` | Webhooks refused because of their signature. |
+//! | `twinbox_http_webhooks_without_id_total` | Webhooks without an id where the body should have one. |
+//!
+//! The replay rate is `replayed / (stored + replayed)`.
 
-mod answer;
-mod disposition;
-mod fault;
-mod flights;
+mod begin;
+mod call;
+mod caller;
+mod claim;
+mod decision;
+mod handler;
+mod handover;
+mod headers;
+mod idem_lease;
+mod idem_tx;
+mod idempotency;
 mod key;
 mod layer;
-mod outcome;
+mod metrics;
 mod problem;
-mod rate;
+mod render;
+mod replay;
 mod request;
-mod route;
+mod server_error;
 mod settings;
-mod signals;
-mod stored;
-mod tx;
+mod settle;
+#[cfg(test)]
+mod tests;
+mod turns;
 pub mod webhook;
 
-pub use disposition::Disposition;
-pub use fault::Fault;
-pub use key::{InvalidKey, KeyRule};
+pub use caller::Caller;
+pub use decision::Decision;
+pub use headers::EXPOSED_HEADERS;
+pub use idem_lease::IdemLease;
+pub use idem_tx::IdemTx;
+pub use idempotency::Idempotency;
+pub use key::{InvalidKey, KeySyntax};
 pub use layer::IdempotencyService;
 pub use problem::{CodeStyle, MismatchStatus};
-pub use settings::{Caller, EXPOSED_HEADERS, Idempotency, ResultRef};
-pub use tx::{IdemLease, IdemTx};
+pub use render::ResultRef;
+pub use server_error::ServerError;

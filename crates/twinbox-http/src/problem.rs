@@ -1,4 +1,4 @@
-//! What callers are told when nothing is done: problem details (RFC 9457) with a code and whether to try again.
+//! Problem responses (RFC 9457) with an error code and whether a retry can succeed.
 use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
@@ -6,85 +6,94 @@ use axum::{
 use serde_json::json;
 use std::sync::Arc;
 
-/// Why a request was answered without running its handler.
+/// Why a request failed or was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Problem {
     MissingKey,
-    /// What is wrong with it.
+    /// With the reason.
     InvalidKey(String),
+    /// The key was used for another request.
     Mismatch,
     InProgress,
     BodyTooLarge,
-    BodyBroken,
-    /// A webhook that nobody who may has signed. What is wrong with it is for the log alone.
-    NotSigned,
-    StoreAway,
-    /// A request without a key may be written, and cannot be asked again.
-    Unknown,
+    BodyIncomplete,
+    /// No secret matches the signature of a webhook. The details are only logged: a forger could use them.
+    WebhookUnverified,
+    StoreUnavailable,
+    /// The commit of a request without a key may have succeeded, and the request cannot be repeated.
+    UnknownOutcome,
     /// The handler did not write in the transaction of the key.
-    NotUsed,
+    TransactionUnused,
     Failed,
-    /// The handler has not answered within the route's time limit.
+    /// The handler did not respond before the route's time-out.
     TimedOut,
-    /// For the last time.
+    /// The request used all its attempts.
     Exhausted,
     /// The caller has as many keys as it may have.
     TooManyKeys,
-    /// The service is not set up to handle it, or to read what it answered before.
+    /// The service is not set up to handle the request or to read the stored response.
     Misconfigured,
 }
 
-/// How codes are spelled.
+/// Decides how the `error_code` of a problem response is spelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CodeStyle {
-    /// `CONFLICT.idempotency.payload_mismatch`
+    /// Like `CONFLICT.idempotency.payload_mismatch`.
     #[default]
     Taxonomy,
-    /// `idempotency_key_payload_mismatch`
+    /// Like `idempotency_key_payload_mismatch`.
     Flat,
 }
 
-/// The status of a request whose key was used for another one. Keys that are taken are conflicts to some, and requests that
-/// make no sense to others.
+/// The status of a request whose key was used for another request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MismatchStatus {
-    /// `409`
+    /// `409 Conflict`: the key is in use.
     #[default]
     Conflict,
-    /// `422`
+    /// `422 Unprocessable Content`: the request and its key do not belong together.
     UnprocessableContent,
-    /// `400`
+    /// `400 Bad Request`.
     BadRequest,
 }
 
-/// How callers of a route are told.
+/// How a route renders its problems.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wording {
+pub(crate) struct ProblemStyle {
     pub(crate) codes: CodeStyle,
     pub(crate) mismatch: MismatchStatus,
-    /// The page that explains the problems, each under its name.
+    /// A page that explains each problem under its flat code.
     pub(crate) docs_url: Option<Arc<str>>,
 }
 
+/// The fixed parts of a problem. Clients may depend on all of them.
+struct Template<'p> {
+    status: StatusCode,
+    taxonomy: &'static str,
+    flat: &'static str,
+    title: &'static str,
+    detail: &'p str,
+}
+
 impl Problem {
-    /// Status, code in both styles, title, what to do.
-    fn parts(&self) -> (StatusCode, &'static str, &'static str, &'static str, &str) {
-        match self {
+    fn template(&self) -> Template<'_> {
+        let (status, taxonomy, flat, title, detail) = match self {
             Self::MissingKey => (
                 StatusCode::BAD_REQUEST,
                 "VALIDATION.idempotency.missing_key",
                 "missing_idempotency_key",
                 "This request needs an Idempotency-Key",
-                "Send the header `Idempotency-Key` with a value of your own, the same on every retry of this request.",
+                "Send the header `Idempotency-Key` with a value of your own, the same on every retry of \
+                this request.",
             ),
             Self::InvalidKey(reason) => (
                 StatusCode::BAD_REQUEST,
                 "VALIDATION.idempotency.invalid_key",
                 "invalid_idempotency_key",
                 "The Idempotency-Key is not taken",
-                reason,
+                &**reason,
             ),
             Self::Mismatch => (
                 StatusCode::CONFLICT,
@@ -107,35 +116,36 @@ impl Problem {
                 "The request is too large",
                 "Send less at a time.",
             ),
-            Self::BodyBroken => (
+            Self::BodyIncomplete => (
                 StatusCode::BAD_REQUEST,
                 "VALIDATION.idempotency.body_broken",
                 "body_broken",
                 "The request broke off",
                 "Send it whole.",
             ),
-            Self::Unknown => (
+            Self::UnknownOutcome => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "INTERNAL.idempotency.unknown_outcome",
                 "unknown_outcome",
                 "Whether the request was done is not known",
-                "Look for what it makes before you send it again. With an Idempotency-Key it could be sent again at once.",
+                "Look for what it makes before you send it again. With an Idempotency-Key it could be sent \
+                again at once.",
             ),
-            Self::NotSigned => (
+            Self::WebhookUnverified => (
                 StatusCode::UNAUTHORIZED,
                 "AUTH.webhook.not_signed",
                 "webhook_not_signed",
                 "The webhook is not signed as it should be",
                 "Sign it with a secret that is in force, and with the time of now.",
             ),
-            Self::StoreAway => (
+            Self::StoreUnavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "DEPENDENCY.unavailable",
                 "service_unavailable",
                 "The request was not begun, or its outcome is not known yet",
                 "Try again with the same key.",
             ),
-            Self::NotUsed => (
+            Self::TransactionUnused => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "INTERNAL.idempotency.not_used",
                 "idempotency_not_used",
@@ -177,47 +187,49 @@ impl Problem {
                 "Too many requests with new Idempotency-Keys",
                 "Try again with the same key when earlier ones have expired.",
             ),
-        }
+        };
+        Template { status, taxonomy, flat, title, detail }
     }
 
-    /// In whole seconds. None: trying again does not help.
+    /// The header `Retry-After`, in seconds. `None` if a retry cannot succeed.
     const fn retry_after(&self) -> Option<&'static str> {
         match self {
-            Self::InProgress | Self::StoreAway | Self::Failed | Self::TimedOut => Some("1"),
+            Self::InProgress | Self::StoreUnavailable | Self::Failed | Self::TimedOut => Some("1"),
             Self::TooManyKeys => Some("60"),
             _ => None,
         }
     }
 
     pub(crate) fn code(&self, style: CodeStyle) -> &'static str {
-        let (_, taxonomy, flat, ..) = self.parts();
-        if style == CodeStyle::Taxonomy { taxonomy } else { flat }
+        let template = self.template();
+        if style == CodeStyle::Taxonomy { template.taxonomy } else { template.flat }
     }
 
-    /// For the layer, which knows how its route says it.
-    pub(crate) fn into_response(self) -> Response<Body> {
-        let mut response = self.response(&Wording::default(), None);
+    /// Renders the problem in the default style and attaches it, so that the layer can render it again in the
+    /// style of its route.
+    pub(crate) fn handler_response(self) -> Response<Body> {
+        let mut response = self.response(&ProblemStyle::default(), None);
         response.extensions_mut().insert(self);
         response
     }
 
-    /// `path`: that of the request.
-    pub(crate) fn response(&self, wording: &Wording, path: Option<&str>) -> Response<Body> {
-        let (status, _, flat, title, detail) = self.parts();
-        let status = match wording.mismatch {
+    /// Renders the problem. `path` is the request's.
+    pub(crate) fn response(&self, style: &ProblemStyle, path: Option<&str>) -> Response<Body> {
+        let Template { status, flat, title, detail, .. } = self.template();
+        let status = match style.mismatch {
             MismatchStatus::UnprocessableContent if *self == Self::Mismatch => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             MismatchStatus::BadRequest if *self == Self::Mismatch => StatusCode::BAD_REQUEST,
             _ => status,
         };
-        let docs = wording.docs_url.as_ref().map(|url| format!("{url}#{flat}"));
+        let docs = style.docs_url.as_ref().map(|url| format!("{url}#{flat}"));
         let mut body = json!({
             "type": docs.clone().unwrap_or_else(|| format!("urn:twinbox:problem:{flat}")),
             "title": title,
             "status": status.as_u16(),
             "detail": detail,
-            "error_code": self.code(wording.codes),
+            "error_code": self.code(style.codes),
             "retryable": self.retry_after().is_some(),
         });
         if let Some(path) = path {

@@ -1,4 +1,4 @@
-//! `#[derive(Event)]`
+//! The derive macro `#[derive(Event)]`.
 use crate::options::{self, at_least_one, both, dotted, flag, set};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -59,8 +59,13 @@ fn schema(name: &Ident, kind: &LitStr, version: &LitInt, previous: Option<&Type>
     let older = match previous {
         None => quote!(::twinbox::private::Oldest::decode(older)),
         Some(previous) => quote_spanned! {at(previous)=>
-            <Self as ::core::convert::TryFrom<#previous>>::try_from(<#previous as ::twinbox::Schema>::decode(older, payload)?)
-                .map_err(|e| ::twinbox::DecodeError::Upcast { from: <#previous as ::twinbox::Schema>::VERSION, source: e.into() })
+            <Self as ::core::convert::TryFrom<#previous>>::try_from(
+                <#previous as ::twinbox::Schema>::decode(older, payload)?
+            )
+            .map_err(|e| ::twinbox::DecodeError::Upcast {
+                from: <#previous as ::twinbox::Schema>::VERSION,
+                source: e.into(),
+            })
         },
     };
     let known =
@@ -69,8 +74,14 @@ fn schema(name: &Ident, kind: &LitStr, version: &LitInt, previous: Option<&Type>
     let check = previous.map(|previous| {
         quote_spanned! {at(previous)=>
             const _: () = {
-                assert!(::twinbox::private::same(<#previous as ::twinbox::Schema>::TYPE, #kind), "`previous` has another `type`");
-                assert!(<#previous as ::twinbox::Schema>::VERSION < #version, "`previous` is not an older `version`");
+                assert!(
+                    ::twinbox::private::same(<#previous as ::twinbox::Schema>::TYPE, #kind),
+                    "the `previous` version must have the same `type`"
+                );
+                assert!(
+                    <#previous as ::twinbox::Schema>::VERSION < #version,
+                    "the `previous` version must have a lower `version`"
+                );
             };
         }
     });
@@ -81,9 +92,13 @@ fn schema(name: &Ident, kind: &LitStr, version: &LitInt, previous: Option<&Type>
 
             fn decode(version: u32, payload: &[u8]) -> ::core::result::Result<Self, ::twinbox::DecodeError> {
                 match version {
-                    #version => ::core::result::Result::Ok(::twinbox::private::serde_json::from_slice(payload)?),
+                    #version => {
+                        ::core::result::Result::Ok(::twinbox::private::serde_json::from_slice(payload)?)
+                    }
                     older if older < #version => { #older }
-                    found => ::core::result::Result::Err(::twinbox::DecodeError::Newer { found, known: #version }),
+                    found => ::core::result::Result::Err(
+                        ::twinbox::DecodeError::UnknownNewer { found, known: #version }
+                    ),
                 }
             }
 
@@ -129,23 +144,28 @@ fn event(input: &DeriveInput, options: &Options) -> Result<TokenStream> {
 
 fn text(option: &str, path: &Fields, retired: bool, data: &Data) -> Result<TokenStream> {
     if retired {
-        let message = format!("a retired version is never published and has no use for a {option}");
+        let message = format!("remove `{option}`: a retired version is never published");
         return Err(Error::new_spanned(path, message));
     }
     if is_option(path, data) {
-        let message = format!("a {option} is always there, or never: it cannot come from an `Option`");
+        let message = format!("`{option}` cannot be an `Option`: name a field that always has a value");
         return Err(Error::new_spanned(path, message));
     }
     let to_string = quote_spanned!(at(path)=> ::std::string::ToString::to_string(&self.#path));
     Ok(quote!(::core::option::Option::Some(#to_string)))
 }
 
-/// Errors point at `written`; names are those of the derive, also when a `macro_rules` wrote the event.
+/// The span for code that belongs to an option: its errors point at the option.
+///
+/// Names are resolved at the derive, also if a `macro_rules` macro wrote the event.
 fn at(written: &impl Spanned) -> Span {
     written.span().resolved_at(Span::call_site())
 }
 
-/// By name and for a field of the event itself; deeper ones are left to the compiler.
+/// Whether the path is a field of type `Option`, by the name of the type.
+///
+/// Only fields of the event itself are checked. For deeper fields the compiler reports that `Option` has no
+/// `ToString`.
 fn is_option(path: &Fields, data: &Data) -> bool {
     let Data::Struct(data) = data else { return false };
     let mut fields = data.fields.members().zip(&data.fields);
@@ -161,7 +181,7 @@ fn kind(input: ParseStream) -> Result<LitStr> {
 }
 
 fn previous(input: ParseStream) -> Result<Type> {
-    input.parse().map_err(|e| Error::new(e.span(), "expected the type of the version before"))
+    input.parse().map_err(|e| Error::new(e.span(), "expected the type of the previous version"))
 }
 
 fn fields(input: ParseStream) -> Result<Fields> {
@@ -174,7 +194,8 @@ fn check_place(input: &DeriveInput) -> Result<()> {
     let generic = match params.is_empty() {
         true => Ok(()),
         false => {
-            Err(Error::new_spanned(params, "one type name stands for one type: an event is not generic"))
+            let message = "an event cannot be generic, because its type name stands for one Rust type";
+            Err(Error::new_spanned(params, message))
         }
     };
     let attr = match &input.data {
@@ -182,7 +203,10 @@ fn check_place(input: &DeriveInput) -> Result<()> {
         _ => None,
     };
     let misplaced = match attr {
-        Some(attr) => Err(Error::new_spanned(attr, "`#[event(…)]` goes on the struct: `key = order_id`")),
+        Some(attr) => {
+            let message = "write `#[event(…)]` on the struct and name the field: `key = order_id`";
+            Err(Error::new_spanned(attr, message))
+        }
         None => Ok(()),
     };
     both(generic, misplaced).map(drop)
@@ -237,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn previous_is_upcast_and_checked() {
+    fn the_previous_version_is_converted_and_checked() {
         let written = written(&parse_quote!(
             #[event(type = "a", version = 2, previous = v1::A)]
             struct A;
@@ -284,13 +308,13 @@ mod tests {
         assert_eq!(
             mistakes(&input),
             [
-                "one type name stands for one type: an event is not generic",
-                "`#[event(…)]` goes on the struct: `key = order_id`",
+                "an event cannot be generic, because its type name stands for one Rust type",
+                "write `#[event(…)]` on the struct and name the field: `key = order_id`",
                 "expected words of a-z, 0-9, `_` and `-` joined by dots, like `orders.placed`",
                 "expected a number from 1 to 4294967295",
                 "expected a field, like `order_id` or `order.id`",
                 "expected a field, like `order_id` or `order.id`",
-                "expected the type of the version before",
+                "expected the type of the previous version",
                 "unknown option, did you mean `retired`?",
                 "unknown option, expected `type`, `version`, `key`, `subject`, `previous`, `retired`",
             ]
@@ -304,11 +328,11 @@ mod tests {
             #[event(version = 2, retired)]
             struct Placed;
         };
-        assert_eq!(mistakes(&input), ["this option was given before", "this option was given before"]);
+        assert_eq!(mistakes(&input), ["this option is given twice", "this option is given twice"]);
     }
 
     #[test]
-    fn a_type_name_has_its_length() {
+    fn a_type_name_has_a_limit() {
         let named = |n| {
             let name = "a".repeat(n);
             expand(&parse_quote!(
@@ -317,11 +341,11 @@ mod tests {
             ))
         };
         assert!(named(128).is_ok());
-        assert_eq!(named(129).unwrap_err().to_string(), "129 bytes are too many: at most 128");
+        assert_eq!(named(129).unwrap_err().to_string(), "the name has 129 bytes, more than the limit of 128");
     }
 
     #[test]
-    fn key_and_subject_need_a_use_and_a_value() {
+    fn key_and_subject_need_a_current_version_and_a_value() {
         let retired = parse_quote!(
             #[event(type = "a", version = 1, retired, key = id, subject = id)]
             struct A {
@@ -331,14 +355,14 @@ mod tests {
         assert_eq!(
             mistakes(&retired),
             [
-                "a retired version is never published and has no use for a key",
-                "a retired version is never published and has no use for a subject",
+                "remove `key`: a retired version is never published",
+                "remove `subject`: a retired version is never published",
             ]
         );
         let absent = parse_quote! {
             #[event(type = "a", version = 1, key = id, subject = 0)]
             struct A { id: std::option::Option<i64> }
         };
-        assert_eq!(mistakes(&absent), ["a key is always there, or never: it cannot come from an `Option`"]);
+        assert_eq!(mistakes(&absent), ["`key` cannot be an `Option`: name a field that always has a value"]);
     }
 }

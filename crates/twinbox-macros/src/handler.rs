@@ -1,4 +1,4 @@
-//! `#[event_handler]`
+//! The attribute macro `#[event_handler]`.
 use crate::{options::both, policy::Policy};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -11,9 +11,10 @@ use syn::{
     visit_mut::VisitMut,
 };
 
-const SHAPE: &str = "a handler is `async fn(app: &App, tx: &mut Tx<'_, DB>, event: Delivery<E>) -> HandlerResult`; `app` may be left out";
+const SHAPE: &str = "write a handler as \
+    `async fn(app: &App, tx: &mut Tx<'_, DB>, event: Delivery<E>) -> HandlerResult`; `app` is optional";
 
-/// What stands beside the function `item`.
+/// Writes the type that registers the function `item` as a handler.
 pub(crate) fn expand(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let (policy, function) = both(Policy::parse(attr), Function::parse.parse2(item))?;
     check_pair(&function.tx, &function.input, policy.batch.as_ref())?;
@@ -22,10 +23,10 @@ pub(crate) fn expand(attr: TokenStream, item: TokenStream) -> Result<TokenStream
 
     let turbofish = generics.type_params().next().map(|_| quote!(::<#database>));
     let mut generics = generics.clone();
-    // Named so that it hides no type of the application.
+    // The underscores keep it apart from types of the application.
     generics.params.push(parse_quote!(__S));
     let bounds = generics.make_where_clause();
-    // Their own hygiene, because the function may be named like one of them.
+    // Mixed-site hygiene, because the function may have the name of an argument.
     let [app_arg, tx_arg, input_arg] = ["app", "tx", "input"].map(|arg| Ident::new(arg, Span::mixed_site()));
     let (state, parameter, argument) = match app {
         Some(app) => {
@@ -37,15 +38,16 @@ pub(crate) fn expand(attr: TokenStream, item: TokenStream) -> Result<TokenStream
     bounds.predicates.push(parse_quote!(__S: ::core::marker::Send + ::core::marker::Sync + 'static));
     let (generics, _, bounds) = generics.split_for_impl();
 
-    // Not `handler_fn`: here the compiler names the value that is not `Send`, at the function.
+    // `handler_fn` would do the same, but here the compiler names the value that is not `Send`, at the
+    // function.
     let call = quote_spanned! {name.span()=>
         ::std::boxed::Box::pin(#name #turbofish (#argument #tx_arg, #input_arg))
     };
-    let event = quote_spanned!(input.span()=> <#input as ::twinbox::Input>::Event);
-    // At the input, so that one that is no delivery is told once.
+    let event = quote_spanned!(input.span()=> <#input as ::twinbox::consumer::Input>::Event);
+    // The span of the input, so that an input which is not a delivery is one error and not two.
     let new = quote_spanned! {input.span()=>
-        ::twinbox::Handler::new::<#state, #input>(
-            <Self as ::twinbox::EventHandler<#database, __S>>::POLICY,
+        ::twinbox::consumer::Handler::new::<#state, #input>(
+            <Self as ::twinbox::consumer::EventHandler<#database, __S>>::POLICY,
             |#parameter, #tx_arg, #input_arg| #call,
         )
     };
@@ -58,20 +60,20 @@ pub(crate) fn expand(attr: TokenStream, item: TokenStream) -> Result<TokenStream
         #vis struct #name {}
 
         #(#conditions)*
-        impl #generics ::twinbox::EventHandler<#database, __S> for #name #bounds {
+        impl #generics ::twinbox::consumer::EventHandler<#database, __S> for #name #bounds {
             const POLICY: ::twinbox::Policy = #policy;
             type Event = #event;
 
-            fn handler() -> ::twinbox::Handler<#database, __S> {
+            fn handler() -> ::twinbox::consumer::Handler<#database, __S> {
                 #new
             }
         }
     })
 }
 
-/// What the macro has to know of a handler: not its body.
+/// The signature of a handler.
 struct Function {
-    /// Each `#[cfg(…)]`.
+    /// The `#[cfg(…)]` attributes.
     conditions: Vec<Attribute>,
     vis: Visibility,
     name: Ident,
@@ -92,7 +94,7 @@ impl Function {
             return Err(Error::new_spanned(signature.fn_token, SHAPE));
         }
         if let ReturnType::Default = signature.output {
-            return Err(Error::new_spanned(signature.ident, "a handler returns `HandlerResult`"));
+            return Err(Error::new_spanned(signature.ident, "a handler must return `HandlerResult`"));
         }
         let types = signature.inputs.iter().map(parameter).collect::<Result<Vec<_>>>()?;
         let (app, tx, input) = match &types[..] {
@@ -111,8 +113,9 @@ impl Function {
         })
     }
 
-    /// The database, as tokens that may stand in the head of an `impl`: what is between the brackets of
-    /// `Tx<'_, DB>`, or, where an alias hides it, a projection.
+    /// The type of the database, as tokens for the head of an `impl`.
+    ///
+    /// It is the type argument of `Tx<'_, DB>`. If an alias hides that argument, it is a projection.
     fn database(&self) -> Result<TokenStream> {
         let Self { generics, tx, input, .. } = self;
         let written = last_segment(tx).and_then(|segment| match &segment.arguments {
@@ -130,13 +133,13 @@ impl Function {
             (None, _, None) => {
                 Ok(quote_spanned!(tx.span()=> <#tx as ::twinbox::private::TxFor<#input>>::Database))
             }
-            // In a projection the parameter would not be constrained (E0207).
+            // A projection would leave the parameter unconstrained (E0207).
             (Some(GenericParam::Type(only)), None, Some(Type::Path(ty))) if ty.path.is_ident(&only.ident) => {
                 Ok(quote!(#ty))
             }
             _ => Err(Error::new_spanned(
                 generics,
-                "a handler may be generic over its database and nothing else: `<DB: Dialect>`",
+                "a handler can be generic only over its database: `<DB: Dialect>`",
             )),
         }
     }
@@ -146,12 +149,12 @@ fn parameter(argument: &FnArg) -> Result<Type> {
     match argument {
         FnArg::Typed(typed) => {
             let mut ty = (*typed.ty).clone();
-            EverythingStatic.visit_type_mut(&mut ty);
+            StaticLifetimes.visit_type_mut(&mut ty);
             Ok(ty)
         }
         FnArg::Receiver(receiver) => Err(Error::new_spanned(
             receiver,
-            "a handler is a free function: what would be `self` is its state",
+            "a handler cannot take `self`: take the state as the argument `app: &App`",
         )),
     }
 }
@@ -175,33 +178,34 @@ fn last_segment(ty: &Type) -> Option<&PathSegment> {
     }
 }
 
-/// Catches the usual mix-ups by name, because their type errors are long.
+/// Finds the usual wrong pairs of types by name, because the compiler's errors for them are long.
 fn check_pair(tx: &Type, input: &Type, batch: Option<&LitInt>) -> Result<()> {
     let is = |ty, name| last_segment(ty).is_some_and(|segment| segment.ident == name);
     let (one, many) = (is(input, "Delivery"), is(input, "Vec"));
     if is(tx, "Transaction") {
-        let message = "use `twinbox::Tx<'_, DB>` here: the runtime commits, together with the inbox row";
+        let message = "use `twinbox::Tx<'_, DB>` here: the runtime commits it together with the inbox row";
         return Err(Error::new_spanned(tx, message));
     }
     if is(tx, "Tx") && many {
-        return Err(Error::new_spanned(tx, "`Vec<Delivery<E>>` goes with `BatchTx<'_, DB>`"));
+        return Err(Error::new_spanned(tx, "use `BatchTx<'_, DB>` with `Vec<Delivery<E>>`"));
     }
     if is(tx, "BatchTx") && one {
-        return Err(Error::new_spanned(tx, "`Delivery<E>` goes with `Tx<'_, DB>`"));
+        return Err(Error::new_spanned(tx, "use `Tx<'_, DB>` with `Delivery<E>`"));
     }
     match batch {
         Some(n) if one => Err(Error::new_spanned(n, "`batch` needs a handler that takes `Vec<Delivery<E>>`")),
-        None if many => {
-            Err(Error::new_spanned(input, "say how many at most: `#[event_handler(…, batch = 200)]`"))
-        }
+        None if many => Err(Error::new_spanned(
+            input,
+            "a batch handler needs a limit: `#[event_handler(…, batch = 200)]`",
+        )),
         _ => Ok(()),
     }
 }
 
-/// Elided lifetimes cannot be written in the head of an `impl`.
-struct EverythingStatic;
+/// Replaces every lifetime by `'static`, because the head of an `impl` cannot have elided lifetimes.
+struct StaticLifetimes;
 
-impl VisitMut for EverythingStatic {
+impl VisitMut for StaticLifetimes {
     fn visit_lifetime_mut(&mut self, lifetime: &mut Lifetime) {
         *lifetime = Lifetime::new("'static", lifetime.span());
     }
@@ -225,20 +229,23 @@ mod tests {
     }
 
     #[test]
-    fn a_type_stands_beside_the_function() {
+    fn a_type_is_written_beside_the_function() {
         let written = written(quote! {
             #[cfg(unix)]
             #[inline]
-            pub(crate) async fn invoice(app: &App, tx: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
+            pub(crate) async fn invoice(
+                app: &App,
+                tx: &mut Tx<'_, Postgres>,
+                _: Delivery<Placed>,
+            ) -> HandlerResult {
                 Ok(())
             }
         });
         assert!(written.starts_with("#[cfg(unix)]#[doc="), "{written}");
         assert!(written.contains("pub(crate)structinvoice{}#[cfg(unix)]impl<__S>"), "{written}");
-        assert!(
-            written
-                .contains("::twinbox::EventHandler<Postgres,__S>forinvoicewhere__S:::twinbox::Provide<App>,")
-        );
+        assert!(written.contains(
+            "::twinbox::consumer::EventHandler<Postgres,__S>forinvoicewhere__S:::twinbox::Provide<App>,"
+        ));
         assert!(written.contains("|app,tx,input|::std::boxed::Box::pin(invoice(app,tx,input))"), "{written}");
         assert!(!written.contains("Ok(())") && !written.contains("inline"), "{written}");
     }
@@ -258,7 +265,7 @@ mod tests {
             async fn f<DB>(tx: &mut Tx<'_, DB>, _: Delivery<E>) -> HandlerResult where DB: Dialect {}
         });
         assert!(
-            generic.contains("impl<DB,__S>::twinbox::EventHandler<DB,__S>forfwhereDB:Dialect,"),
+            generic.contains("impl<DB,__S>::twinbox::consumer::EventHandler<DB,__S>forfwhereDB:Dialect,"),
             "{generic}"
         );
         assert!(generic.contains("f::<DB>(tx,input)"), "{generic}");
@@ -305,12 +312,15 @@ mod tests {
         let method = quote!(
             async fn f(&self, tx: &mut Tx<'_, DB>, _: Delivery<E>) -> HandlerResult {}
         );
-        assert_eq!(mistake(method), "a handler is a free function: what would be `self` is its state");
+        assert_eq!(
+            mistake(method),
+            "a handler cannot take `self`: take the state as the argument `app: &App`"
+        );
         let silent = quote!(
             async fn f(tx: &mut Tx<'_, DB>, _: Delivery<E>) {}
         );
-        assert_eq!(mistake(silent), "a handler returns `HandlerResult`");
-        let generic = "a handler may be generic over its database and nothing else: `<DB: Dialect>`";
+        assert_eq!(mistake(silent), "a handler must return `HandlerResult`");
+        let generic = "a handler can be generic only over its database: `<DB: Dialect>`";
         for item in [
             quote!(
                 async fn f<DB, E>(tx: &mut Tx<'_, DB>, _: Delivery<E>) -> HandlerResult {}
@@ -327,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn mix_ups_are_told_by_name() {
+    fn wrong_pairs_of_types_are_found_by_name() {
         let handler = |tx, input, batch: bool| {
             let (tx, input): (Type, Type) = (syn::parse_str(tx).unwrap(), syn::parse_str(input).unwrap());
             let batch = batch.then(|| quote!(, batch = 200));
@@ -344,11 +354,11 @@ mod tests {
                 "twinbox::Tx<'_, DB>",
                 "Vec<Delivery<E>>",
                 true,
-                "`Vec<Delivery<E>>` goes with `BatchTx<'_, DB>`",
+                "use `BatchTx<'_, DB>` with `Vec<Delivery<E>>`",
             ),
-            ("BatchTx<'_, DB>", "Delivery<E>", true, "`Delivery<E>` goes with `Tx<'_, DB>`"),
+            ("BatchTx<'_, DB>", "Delivery<E>", true, "use `Tx<'_, DB>` with `Delivery<E>`"),
             ("Tx<'_, DB>", "Delivery<E>", true, "`batch` needs a handler that takes `Vec<Delivery<E>>`"),
-            ("BatchTx<'_, DB>", "Vec<Delivery<E>>", false, "say how many at most"),
+            ("BatchTx<'_, DB>", "Vec<Delivery<E>>", false, "a batch handler needs a limit"),
         ] {
             let found = handler(tx, input, batch);
             assert!(

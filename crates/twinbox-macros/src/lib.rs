@@ -1,6 +1,7 @@
-//! `#[event_handler]`, `#[derive(Event)]` and `#[derive(Provide)]`, which the `twinbox` facade re-exports.
+//! The macros of Twinbox: `#[event_handler]`, `#[derive(Event)]` and `#[derive(Provide)]`.
 //!
-//! The written code names only the facade, so a program depends on `twinbox` and never on this crate.
+//! The facade `twinbox` re-exports them. The code that they write names only the facade, so a program depends
+//! on `twinbox` and not on this crate.
 use proc_macro::TokenStream;
 
 mod event;
@@ -9,27 +10,32 @@ mod options;
 mod policy;
 mod provide;
 
-/// Makes an async function an event handler, registered as `consumer.handler::<invoice>()`.
+/// Makes an async function an event handler, which is registered by `consumer.handler::<invoice>()`.
 ///
-/// A handler is `async fn(app: &App, tx: &mut Tx<'_, DB>, event: Delivery<E>) -> HandlerResult`. It may do
-/// without `app`, be generic over `DB: Dialect`, and take a batch: `&mut BatchTx<'_, DB>` with
-/// `Vec<Delivery<E>>`.
+/// A handler is `async fn(app: &App, tx: &mut Tx<'_, DB>, event: Delivery<E>) -> HandlerResult`. The argument
+/// `app` is optional. The handler can be generic over `DB: Dialect`. A batch handler takes
+/// `&mut BatchTx<'_, DB>` and `Vec<Delivery<E>>`.
 ///
-/// | option | |
-/// |---|---|
-/// | `consumer = "billing.invoice"` | required; names the handler in the inbox, for good: words of `a-z`, `0-9`, `_`, `-` joined by dots, at most 120 bytes |
-/// | `max_attempts = 12` | failed attempts until the delivery is dead |
-/// | `retry = "vendor"` | the delays between attempts, and when to give up unless `max_attempts` says: 500 ms, 2 s, 5 s, 30 s; `"client"`: 10 s in all; or a constant of type `RetryPolicy` |
-/// | `order = "key"` | deliveries of one key one after another; `"none"`: in any order |
-/// | `batch = 200` | deliveries in one transaction at most; needed by, and only for, a batch handler |
-/// | `concurrency = 8` | transactions beside each other |
-/// | `timeout = "30s"` | for one attempt: a number and `ms`, `s` or `m` |
-/// | `crash_limit = 5` | processes that may die with this handler running on a message alone, until the delivery is dead |
+/// # Options
 ///
-/// What is left out has the default of `twinbox::Policy`.
+/// - `consumer = "billing.invoice"`: required. The durable name of the consumer, which the inbox stores.
+///   Words of `a-z`, `0-9`, `_` and `-` joined by dots, at most 120 bytes.
+/// - `max_attempts = 12`: the number of failed attempts after which the message becomes a dead letter.
+/// - `retry = "vendor"`: the delays between attempts. `"vendor"` is 500 ms, 2 s, 5 s and 30 s, `"client"` is
+///   at most 10 s in all; anything else is a constant of type `RetryPolicy`. It also ends the attempts,
+///   unless `max_attempts` is set.
+/// - `order = "key"`: deliveries of one key are handled one after another. `"none"`: in any order.
+/// - `batch = 200`: the number of deliveries in one transaction. Required for a batch handler, and only for
+///   it.
+/// - `concurrency = 8`: the number of transactions at the same time.
+/// - `timeout = "30s"`: the time-out of one attempt, a number with `ms`, `s` or `m`.
+/// - `crash_limit = 5`: the number of crashes, while the handler runs this message alone, after which the
+///   message becomes a dead letter.
+///
+/// An option that is left out has the default of `twinbox::Policy`.
 ///
 /// # Example
-/// Ignored as a test, because this crate does not depend on the facade:
+/// (This crate does not depend on the facade, so the example is not compiled here.)
 /// ```text
 /// #[event_handler(consumer = "billing.invoice", max_attempts = 12, timeout = "30s")]
 /// async fn invoice(app: &App, tx: &mut Tx<'_, Postgres>, order: Delivery<OrderPlaced>) -> HandlerResult {
@@ -37,11 +43,11 @@ mod provide;
 ///     Ok(())
 /// }
 /// ```
-/// leaves the function as it stands, to be called by tests, and writes beside it
+/// The macro does not change the function, so tests can call it. It adds this code:
 /// ```text
 /// struct invoice {}
 ///
-/// impl<S> twinbox::EventHandler<Postgres, S> for invoice
+/// impl<S> twinbox::consumer::EventHandler<Postgres, S> for invoice
 /// where
 ///     S: twinbox::Provide<App> + Send + Sync + 'static,
 /// {
@@ -49,9 +55,9 @@ mod provide;
 ///         twinbox::Policy::new("billing.invoice").max_attempts(12).timeout(Duration::from_millis(30_000));
 ///     type Event = OrderPlaced;
 ///
-///     fn handler() -> twinbox::Handler<Postgres, S> {
-///         twinbox::Handler::new::<App, Delivery<OrderPlaced>>(
-///             <Self as twinbox::EventHandler<Postgres, S>>::POLICY,
+///     fn handler() -> twinbox::consumer::Handler<Postgres, S> {
+///         twinbox::consumer::Handler::new::<App, Delivery<OrderPlaced>>(
+///             <Self as twinbox::consumer::EventHandler<Postgres, S>>::POLICY,
 ///             |app, tx, input| Box::pin(invoice(app, tx, input)),
 ///         )
 ///     }
@@ -59,29 +65,32 @@ mod provide;
 /// ```
 #[proc_macro_attribute]
 pub fn event_handler(attr: TokenStream, item: TokenStream) -> TokenStream {
-    // The function stays whatever is wrong, so that one mistake is one error.
+    // The function is kept also after an error, or each of its callers would be an error too.
     let function = proc_macro2::TokenStream::from(item);
-    let beside =
+    let handler =
         handler::expand(attr.into(), function.clone()).unwrap_or_else(syn::Error::into_compile_error);
-    [function, beside].into_iter().collect::<proc_macro2::TokenStream>().into()
+    [function, handler].into_iter().collect::<proc_macro2::TokenStream>().into()
 }
 
-/// Names the type, the version and the key of an event, and reads older versions of it.
+/// Implements `Event` and `Schema`: the type name, the version and the key of an event, and the conversion of
+/// its older versions.
 ///
-/// | `#[event(…)]` | |
-/// |---|---|
-/// | `type = "orders.placed"` | required: words of `a-z`, `0-9`, `_`, `-` joined by dots, at most 128 bytes |
-/// | `version = 2` | required, counted from 1 |
-/// | `key = order_id` | the field, or path of fields like `order.id`, whose text orders events; without it there is no order |
-/// | `subject = order_id` | the field whose text is the CloudEvents subject |
-/// | `previous = OrderPlacedV1` | the version before, from which this one is made by `From` or `TryFrom` |
-/// | `retired` | can be decoded, but neither published nor handled |
+/// # Options of `#[event(…)]`
 ///
-/// A key or a subject is the `ToString` of its field. An `Option` has none and is refused: a key that is there
-/// only at times would order only some of the events.
+/// - `type = "orders.placed"`: required. Words of `a-z`, `0-9`, `_` and `-` joined by dots, at most 128
+///   bytes.
+/// - `version = 2`: required. The version of the payload, counted from 1.
+/// - `key = order_id`: the field whose text is the key, or a path of fields like `order.id`. Without it the
+///   events have no order.
+/// - `subject = order_id`: the field whose text is the CloudEvents subject.
+/// - `previous = OrderPlacedV1`: the previous version, which is converted to this one by `From` or `TryFrom`.
+/// - `retired`: this version can be decoded, but neither published nor handled.
+///
+/// A key or a subject is the text that `ToString` makes of the field. An `Option` is refused: a key that is
+/// sometimes missing would order only some of the events.
 ///
 /// # Example
-/// Ignored as a test, because this crate does not depend on the facade:
+/// (This crate does not depend on the facade, so the example is not compiled here.)
 /// ```text
 /// #[derive(Serialize, Deserialize, Event)]
 /// #[event(type = "orders.placed", version = 2, key = order_id, previous = OrderPlacedV1)]
@@ -89,7 +98,7 @@ pub fn event_handler(attr: TokenStream, item: TokenStream) -> TokenStream {
 ///     order_id: i64,
 /// }
 /// ```
-/// writes
+/// The macro adds this code:
 /// ```text
 /// impl twinbox::Schema for OrderPlaced {
 ///     const TYPE: &'static str = "orders.placed";
@@ -98,9 +107,10 @@ pub fn event_handler(attr: TokenStream, item: TokenStream) -> TokenStream {
 ///     fn decode(version: u32, payload: &[u8]) -> Result<Self, twinbox::DecodeError> {
 ///         match version {
 ///             2 => Ok(serde_json::from_slice(payload)?),
-///             older if older < 2 => Self::try_from(OrderPlacedV1::decode(older, payload)?)
-///                 .map_err(|e| twinbox::DecodeError::Upcast { from: OrderPlacedV1::VERSION, source: e.into() }),
-///             found => Err(twinbox::DecodeError::Newer { found, known: 2 }),
+///             older if older < 2 => Self::try_from(OrderPlacedV1::decode(older, payload)?).map_err(|e| {
+///                 twinbox::DecodeError::Upcast { from: OrderPlacedV1::VERSION, source: e.into() }
+///             }),
+///             found => Err(twinbox::DecodeError::UnknownNewer { found, known: 2 }),
 ///         }
 ///     }
 ///
@@ -117,18 +127,19 @@ pub fn event_handler(attr: TokenStream, item: TokenStream) -> TokenStream {
 ///     }
 /// }
 /// ```
-/// and checks, while compiling, that `OrderPlacedV1` has the same type name and an older version.
+/// The compiler then checks that `OrderPlacedV1` has the same type name and a lower version.
 #[proc_macro_derive(Event, attributes(event))]
 pub fn event(item: TokenStream) -> TokenStream {
     derive(item, event::expand)
 }
 
-/// Gives handlers each field of the runtime's state. `#[provide(skip)]` leaves a field out.
+/// Implements `Provide` for each field of the runtime's state, so that a handler can take the field as `app`.
 ///
-/// Two fields of one type need `skip` on one of them, or a type of its own: a handler asks by type.
+/// `#[provide(skip)]` leaves a field out. A field is found by its type. If two fields have the same type,
+/// skip one of them, or wrap one in its own type.
 ///
 /// # Example
-/// Ignored as a test, because this crate does not depend on the facade:
+/// (This crate does not depend on the facade, so the example is not compiled here.)
 /// ```text
 /// #[derive(Provide)]
 /// struct State {
@@ -137,7 +148,7 @@ pub fn event(item: TokenStream) -> TokenStream {
 ///     started: Instant,
 /// }
 /// ```
-/// writes
+/// The macro adds this code:
 /// ```text
 /// impl twinbox::Provide<billing::App> for State {
 ///     fn provide(&self) -> &billing::App {

@@ -1,4 +1,4 @@
-//! The options of an attribute: each at most once, and every mistake told at once.
+//! The options of an attribute, and the errors for them.
 use proc_macro2::TokenTree;
 use std::mem;
 use syn::{
@@ -7,7 +7,7 @@ use syn::{
     parse::{Parse, ParseStream},
 };
 
-/// Reads the options that `parse` finds. One with a mistake does not hide the mistake in the next.
+/// Reads options and reports all mistakes at once: a mistake in one option does not hide those in later ones.
 pub(crate) fn read(
     parse: impl FnOnce(&mut dyn FnMut(ParseNestedMeta) -> Result<()>) -> Result<()>,
     mut one: impl FnMut(&ParseNestedMeta) -> Result<()>,
@@ -22,7 +22,7 @@ pub(crate) fn read(
         Ok(())
     });
     let syntax = syntax.map_err(|e| match e.to_string().starts_with("unexpected literal") {
-        true => Error::new(e.span(), "an option has a name: `name = value`"),
+        true => Error::new(e.span(), "write an option as `name = value`"),
         false => e,
     });
     both(mistakes, syntax).map(drop)
@@ -35,7 +35,7 @@ fn skip_value(input: ParseStream) -> Result<()> {
     Ok(())
 }
 
-/// Both values, or the errors of both.
+/// Returns both values, or the errors of both.
 pub(crate) fn both<A, B>(a: Result<A>, b: Result<B>) -> Result<(A, B)> {
     match (a, b) {
         (Ok(a), Ok(b)) => Ok((a, b)),
@@ -47,19 +47,19 @@ pub(crate) fn both<A, B>(a: Result<A>, b: Result<B>) -> Result<(A, B)> {
     }
 }
 
-/// `option = value`
+/// Reads an option of the form `option = value`.
 pub(crate) fn set<T>(
     slot: &mut Option<T>,
     meta: &ParseNestedMeta,
     parse: impl FnOnce(ParseStream) -> Result<T>,
 ) -> Result<()> {
     let value = meta.value().map_err(|_| {
-        Error::new_spanned(&meta.path, format!("this option has a value: `{} = …`", name(meta)))
+        Error::new_spanned(&meta.path, format!("this option needs a value: `{} = …`", name(meta)))
     })?;
     once(slot, &meta.path, parse(value)?)
 }
 
-/// `option`
+/// Reads an option without a value.
 pub(crate) fn flag(slot: &mut Option<Path>, meta: &ParseNestedMeta) -> Result<()> {
     once(slot, &meta.path, meta.path.clone())
 }
@@ -67,7 +67,7 @@ pub(crate) fn flag(slot: &mut Option<Path>, meta: &ParseNestedMeta) -> Result<()
 fn once<T>(slot: &mut Option<T>, option: &Path, value: T) -> Result<()> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Error::new_spanned(option, "this option was given before")),
+        Some(_) => Err(Error::new_spanned(option, "this option is given twice")),
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn name(meta: &ParseNestedMeta) -> String {
     meta.path.get_ident().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The error for an option that is not among `known`.
+/// The error for an unknown option, which suggests one of the known options.
 pub(crate) fn unknown(meta: &ParseNestedMeta, known: &[&str]) -> Error {
     let name = name(meta);
     let near = known.iter().map(|option| (distance(&name, option), option)).min();
@@ -86,7 +86,7 @@ pub(crate) fn unknown(meta: &ParseNestedMeta, known: &[&str]) -> Error {
     Error::new_spanned(&meta.path, message)
 }
 
-/// How many letters to insert, remove or replace (Levenshtein).
+/// The number of letters to insert, remove or replace (Levenshtein distance).
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
@@ -100,7 +100,7 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// A literal, or the error that says what is expected in place of what is there.
+/// Parses a literal. The error is the text `expected`.
 pub(crate) fn literal<T: Parse>(input: ParseStream, expected: &str) -> Result<T> {
     input.parse().map_err(|e| Error::new(e.span(), expected))
 }
@@ -114,7 +114,9 @@ pub(crate) fn at_least_one(input: ParseStream) -> Result<LitInt> {
     }
 }
 
-/// Words joined by dots, because names become part of a subject: no wildcard, no empty token.
+/// Parses a name: words joined by dots.
+///
+/// A name becomes part of a NATS subject, so it must have no wildcard and no empty token.
 pub(crate) fn dotted(input: ParseStream, what: &str, bytes_max: usize) -> Result<LitStr> {
     let literal: LitStr =
         literal(input, &format!("expected text in quotes, like {}", what.replace('`', "\"")))?;
@@ -125,7 +127,7 @@ pub(crate) fn dotted(input: ParseStream, what: &str, bytes_max: usize) -> Result
         return Err(Error::new_spanned(literal, message));
     }
     if name.len() > bytes_max {
-        let message = format!("{} bytes are too many: at most {bytes_max}", name.len());
+        let message = format!("the name has {} bytes, more than the limit of {bytes_max}", name.len());
         return Err(Error::new_spanned(literal, message));
     }
     Ok(literal)
@@ -136,7 +138,7 @@ mod tests {
     use super::*;
     use syn::parse::Parser;
 
-    /// The messages of an attribute that knows `key`, `max_attempts` and `batch`, all numbers.
+    /// The errors of an attribute with the options `key`, `max_attempts` and `batch`, which are numbers.
     fn mistakes(attribute: &str) -> Vec<String> {
         let (mut key, mut max_attempts, mut batch) = (None, None, None);
         let tokens: proc_macro2::TokenStream = attribute.parse().unwrap();
@@ -153,23 +155,23 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_told() {
+    fn all_mistakes_are_reported() {
         assert!(mistakes("key = 1, max_attempts = 2,").is_empty());
         assert_eq!(
             mistakes("max_attempt = (1, 2), batch, key = \"a\", batch = 0, key = 1, key = 2, batch = 1 2"),
             [
                 "unknown option, did you mean `max_attempts`?",
-                "this option has a value: `batch = …`",
+                "this option needs a value: `batch = …`",
                 "expected a number from 1 to 4294967295",
                 "expected a number from 1 to 4294967295",
-                "this option was given before",
+                "this option is given twice",
                 "expected `,`",
             ]
         );
     }
 
     #[test]
-    fn what_is_not_close_gets_the_list() {
+    fn a_name_that_is_not_close_gets_the_list_of_options() {
         let list = ["unknown option, expected `key`, `max_attempts`, `batch`"];
         assert_eq!(mistakes("retries = 3"), list);
         assert_eq!(mistakes("key::batch = 3"), list);
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn distances() {
+    fn the_distance_counts_letters() {
         for (a, b, expected) in
             [("", "key", 3), ("key", "key", 0), ("keys", "key", 1), ("cosnumer", "consumer", 2)]
         {
@@ -207,6 +209,6 @@ mod tests {
             let message = "expected words of a-z, 0-9, `_` and `-` joined by dots, like `a.b`";
             assert_eq!(parse(name), Err(message.to_owned()), "{name}");
         }
-        assert_eq!(parse("aaaaaaaaa"), Err("9 bytes are too many: at most 8".to_owned()));
+        assert_eq!(parse("aaaaaaaaa"), Err("the name has 9 bytes, more than the limit of 8".to_owned()));
     }
 }

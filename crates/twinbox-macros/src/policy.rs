@@ -1,4 +1,4 @@
-//! The options of `#[event_handler]`.
+//! The options of `#[event_handler]`, and the policy that they make.
 use crate::options::{self, at_least_one, dotted, literal, set};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
@@ -40,10 +40,10 @@ impl Options {
     }
 }
 
-/// The expression that builds the policy.
+/// The policy of a handler, as an expression.
 pub(crate) struct Policy {
     tokens: TokenStream,
-    /// As written, for errors that point at it.
+    /// The literal of `batch`, for errors that point at it.
     pub(crate) batch: Option<LitInt>,
 }
 
@@ -52,7 +52,8 @@ impl Policy {
         let mut options = Options::default();
         options::read(|logic| syn::meta::parser(logic).parse2(attr), |meta| options.read(meta))?;
         let consumer = options.consumer.ok_or_else(|| {
-            let message = "`consumer = \"…\"` is required: it names the handler in the inbox, for good";
+            let message =
+                "`consumer = \"…\"` is required: the inbox stores this name, so it must never change";
             Error::new(Span::call_site(), message)
         })?;
         let (max_attempts, retry) = (options.max_attempts.iter(), options.retry.iter());
@@ -83,7 +84,7 @@ fn consumer(input: ParseStream) -> Result<LitStr> {
     dotted(input, "`billing.invoice`", CONSUMER_BYTES_MAX)
 }
 
-/// The name of a profile, or a constant.
+/// Parses the name of a profile, or the path of a constant.
 fn retry(input: ParseStream) -> Result<TokenStream> {
     if !input.peek(LitStr) {
         let expected = "expected \"vendor\", \"client\" or a constant of type `RetryPolicy`";
@@ -104,8 +105,8 @@ fn order(input: ParseStream) -> Result<TokenStream> {
     let expected = "expected \"key\" or \"none\"";
     let order: LitStr = literal(input, expected)?;
     match order.value().as_str() {
-        "key" => Ok(quote!(::twinbox::Order::Key)),
-        "none" => Ok(quote!(::twinbox::Order::None)),
+        "key" => Ok(quote!(::twinbox::consumer::Order::Key)),
+        "none" => Ok(quote!(::twinbox::consumer::Order::None)),
         _ => Err(Error::new_spanned(order, expected)),
     }
 }
@@ -143,10 +144,12 @@ mod tests {
     #[test]
     fn options_become_builder_calls() {
         assert_eq!(parse("consumer = \"a\"").unwrap(), "::twinbox::Policy::new(\"a\")");
-        let all = "consumer = \"billing.invoice\", crash_limit = 3, timeout = \"30s\", concurrency = 8, batch = 200, order = \"key\", max_attempts = 12";
+        let all = "consumer = \"billing.invoice\", crash_limit = 3, timeout = \"30s\", concurrency = 8, \
+            batch = 200, order = \"key\", max_attempts = 12";
         assert_eq!(
             parse(all).unwrap(),
-            "::twinbox::Policy::new(\"billing.invoice\").max_attempts(12).order(::twinbox::Order::Key).batch(200)\
+            "::twinbox::Policy::new(\"billing.invoice\").max_attempts(12)\
+             .order(::twinbox::consumer::Order::Key).batch(200)\
              .concurrency(8).timeout(::core::time::Duration::from_millis(30000u64)).crash_limit(3)"
         );
     }
@@ -167,7 +170,8 @@ mod tests {
 
     #[test]
     fn consumer_is_required() {
-        let required = ["`consumer = \"…\"` is required: it names the handler in the inbox, for good"];
+        let required =
+            ["`consumer = \"…\"` is required: the inbox stores this name, so it must never change"];
         assert_eq!(parse("").unwrap_err(), required);
         assert_eq!(parse("batch = 1").unwrap_err(), required);
     }
@@ -187,11 +191,11 @@ mod tests {
         );
         assert!(parse(&format!("consumer = {:?}", "a".repeat(120))).is_ok());
         let long = parse(&format!("consumer = {:?}", "a".repeat(121)));
-        assert_eq!(long.unwrap_err(), ["121 bytes are too many: at most 120"]);
+        assert_eq!(long.unwrap_err(), ["the name has 121 bytes, more than the limit of 120"]);
     }
 
     #[test]
-    fn durations() {
+    fn durations_have_a_unit() {
         for (written, expected) in [
             ("1ms", Some(1)),
             ("030s", Some(30_000)),

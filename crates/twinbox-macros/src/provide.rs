@@ -1,4 +1,4 @@
-//! `#[derive(Provide)]`
+//! The derive macro `#[derive(Provide)]`.
 use crate::options::{self, both, flag};
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -7,11 +7,11 @@ use syn::{Attribute, Data, DeriveInput, Error, Field, Result};
 
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Struct(data) = &input.data else {
-        return Err(Error::new_spanned(&input.ident, "the runtime's state is a struct"));
+        return Err(Error::new_spanned(&input.ident, "`Provide` can be derived only for a struct"));
     };
     let mut types = HashSet::new();
     let mut impls = match input.attrs.iter().find(|attr| is_provide(attr)) {
-        Some(attr) => Err(Error::new_spanned(attr, "`#[provide(…)]` goes on a field")),
+        Some(attr) => Err(Error::new_spanned(attr, "write `#[provide(…)]` on a field")),
         None => Ok(TokenStream::new()),
     };
     let (name, (generics, arguments, bounds)) = (&input.ident, input.generics.split_for_impl());
@@ -20,8 +20,8 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         let provided = skipped(field).and_then(|skipped| match skipped {
             true => Ok(TokenStream::new()),
             false if !types.insert(ty.to_token_stream().to_string()) => {
-                let message =
-                    "another field has this type: `#[provide(skip)]` one, or give it a type of its own";
+                let message = "another field has the same type: \
+                    write `#[provide(skip)]` on one of them, or wrap one in its own type";
                 Err(Error::new_spanned(ty, message))
             }
             false => Ok(quote! {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_is_provided_but_the_skipped() {
+    fn each_field_is_provided_except_skipped_ones() {
         let state = parse_quote! {
             struct State<T: Send> where T: Sync {
                 app: App<T>,
@@ -86,12 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn all_mistakes_are_reported() {
         assert_eq!(
             mistakes(&parse_quote!(
                 enum State {}
             )),
-            ["the runtime's state is a struct"]
+            ["`Provide` can be derived only for a struct"]
         );
         let twice = parse_quote! {
             #[provide(skip)]
@@ -107,9 +107,10 @@ mod tests {
         assert_eq!(
             mistakes(&twice),
             [
-                "`#[provide(…)]` goes on a field",
+                "write `#[provide(…)]` on a field",
                 "unknown option, did you mean `skip`?",
-                "another field has this type: `#[provide(skip)]` one, or give it a type of its own",
+                "another field has the same type: \
+                 write `#[provide(skip)]` on one of them, or wrap one in its own type",
             ]
         );
     }

@@ -1,23 +1,23 @@
-//! What a failed publish says about the server and about the message.
+//! Classifies failed publishes: whether the server or the message is at fault, and whether a retry may help.
 use async_nats::jetstream::{self, ErrorCode, context};
 use std::error::Error;
 use twinbox_core::{PublishError, PublishErrorKind};
 
-/// The code under which a JetStream error is stored and counted.
-pub(crate) fn code(error: &jetstream::Error) -> String {
+/// Returns the code under which a JetStream error is stored and counted.
+pub(crate) fn code_of(error: &jetstream::Error) -> String {
     match error.error_code() {
         ErrorCode(0) => format!("nats.{}", error.code()),
         ErrorCode(code) => format!("nats.{code}"),
     }
 }
 
-/// What a JetStream error says.
-pub(crate) fn verdict(error: &jetstream::Error) -> PublishErrorKind {
+/// Returns the kind of a JetStream error.
+pub(crate) fn kind_of(error: &jetstream::Error) -> PublishErrorKind {
     use ErrorCode as C;
     use PublishErrorKind as K;
     match error.error_code() {
         C::STREAM_MESSAGE_EXCEEDS_MAXIMUM | C::STREAM_HEADER_EXCEEDS_MAXIMUM => K::RefusedForGood,
-        // A full stream, disk, memory or account, a cluster without a leader: the next message fares alike.
+        // A full stream, disk, memory or account, or a cluster without a leader, affects every message.
         C::STREAM_STORE_FAILED
         | C::INSUFFICIENT_RESOURCES
         | C::STORAGE_RESOURCES_EXCEEDED
@@ -43,7 +43,7 @@ pub(crate) fn verdict(error: &jetstream::Error) -> PublishErrorKind {
     }
 }
 
-/// A publish that failed before anything was sent.
+/// Classifies a publish that failed before anything was sent.
 pub(crate) fn unsent(error: context::PublishError) -> PublishError {
     use PublishErrorKind as K;
     use context::PublishErrorKind as E;
@@ -51,20 +51,20 @@ pub(crate) fn unsent(error: context::PublishError) -> PublishError {
         E::MaxPayloadExceeded => (K::RefusedForGood, "nats.max_payload"),
         E::MaxAckPending => (K::Unavailable, "nats.in_flight"),
         E::TimedOut => (K::Unavailable, "nats.stalled"),
-        // The subject is valid, so what is left is a client whose connection has ended.
+        // The subject is valid, so the remaining cause is a client whose connection has ended.
         _ => (K::Unavailable, "nats.disconnected"),
     };
     PublishError::new(kind, code).with_source(error)
 }
 
-/// A publish that was sent and not acknowledged.
+/// Classifies a publish that was sent and not acknowledged.
 pub(crate) fn unacknowledged(error: context::PublishError) -> PublishError {
     use PublishErrorKind as K;
     use context::PublishErrorKind as E;
     let jetstream = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
     let (kind, code) = match (error.kind(), jetstream) {
-        (_, Some(error)) => (verdict(error), code(error)),
-        (E::StreamNotFound, None) => (K::NoHome, "nats.no_stream".to_owned()),
+        (_, Some(error)) => (kind_of(error), code_of(error)),
+        (E::StreamNotFound, None) => (K::Unroutable, "nats.no_stream".to_owned()),
         (E::BrokenPipe, None) => (K::InDoubt, "nats.disconnected".to_owned()),
         (E::TimedOut, None) => (K::Unanswered, "nats.timeout".to_owned()),
         _ => (K::Unanswered, "nats.unreadable_ack".to_owned()),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_jetstream_answers() {
+    fn jetstream_errors_are_classified() {
         let table = [
             (400, 10054, K::RefusedForGood),
             (400, 10097, K::RefusedForGood),
@@ -114,15 +114,15 @@ mod tests {
             assert_eq!((error.kind(), error.code()), (kind, format!("nats.{code}").as_str()));
             assert!(!error.to_string().contains("secret"));
         }
-        assert_eq!(super::code(&jetstream(503, 0)), "nats.503");
+        assert_eq!(code_of(&jetstream(503, 0)), "nats.503");
     }
 
     #[test]
-    fn what_the_client_says_after_sending() {
+    fn client_errors_after_sending_are_classified() {
         let table = [
             (E::TimedOut, K::Unanswered, "nats.timeout"),
             (E::BrokenPipe, K::InDoubt, "nats.disconnected"),
-            (E::StreamNotFound, K::NoHome, "nats.no_stream"),
+            (E::StreamNotFound, K::Unroutable, "nats.no_stream"),
             (E::Other, K::Unanswered, "nats.unreadable_ack"),
         ];
         for (client, kind, code) in table {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_client_says_before_sending() {
+    fn client_errors_before_sending_are_classified() {
         let table = [
             (E::MaxPayloadExceeded, K::RefusedForGood, "nats.max_payload"),
             (E::MaxAckPending, K::Unavailable, "nats.in_flight"),

@@ -1,64 +1,69 @@
-//! One connection, and requests to JetStream over it.
-use crate::{Error, ErrorKind, NatsOptions, denials::Denials, stream};
+//! Connections to the server, and requests to JetStream over them.
+use crate::{
+    denied::DeniedSubjects,
+    error::{Error, ErrorKind},
+    options::NatsOptions,
+};
 use async_nats::{
     Client, ConnectErrorKind, ConnectOptions, Event, RequestErrorKind, ServerError,
     connection::State,
-    jetstream::{Context, ContextBuilder, response::Response, stream::Info},
+    jetstream::{Context, ContextBuilder, response::Response},
     rustls,
 };
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{error::Error as _, sync::Arc, time::Duration};
 
-/// How long one server may take to let a client in.
+/// Time-out of the handshake with one server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Commands that wait in the client for the connection. What a client that lost its connection can still
-/// send late is at most this.
+/// Commands that the client buffers for its connection. A client that has lost its connection can send at
+/// most these late.
 const CLIENT_CAPACITY: usize = 1024;
-/// Publishes of one client without an acknowledgement.
+/// The most unacknowledged publishes of one client.
 const IN_FLIGHT_MAX: usize = 64 * 1024;
-
-/// What a connection is for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Use {
-    /// It tries each server once after a loss and then ends, so that nothing that its client still holds is
-    /// sent late.
-    Publish,
-    /// It rides out the restart of a server, so that acknowledgements get through.
-    Consume,
-    /// A few requests.
-    Provision,
-}
-
-/// Tries of a consumer's connection after a loss. They take about 8 s when a server refuses at once.
+/// Backoff attempts of a consumer's connection after a loss. When a server refuses at once they take about
+/// 8 s.
 const CONSUMER_RECONNECTS: usize = 12;
 
-pub(crate) struct Link {
+/// The purpose of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Purpose {
+    /// Publishing. After a loss the client tries each server once and then ends, so that it sends nothing of
+    /// its buffer late.
+    Publish,
+    /// Consuming. The connection survives the restart of a server, so that acks get through.
+    Consume,
+    /// A few requests, to provision or to inspect.
+    Administer,
+}
+
+/// A client with its JetStream context.
+pub(crate) struct Connection {
     pub(crate) client: Client,
     pub(crate) jetstream: Context,
     pub(crate) options: Arc<NatsOptions>,
-    pub(crate) denials: Arc<Denials>,
+    pub(crate) denied: Arc<DeniedSubjects>,
 }
 
-impl Link {
-    pub(crate) async fn open(options: &Arc<NatsOptions>, purpose: Use) -> Result<Self, Error> {
+impl Connection {
+    pub(crate) async fn open(options: &Arc<NatsOptions>, purpose: Purpose) -> Result<Self, Error> {
         let servers = options.servers()?;
-        let tries = match purpose {
-            Use::Publish | Use::Provision => servers.len(),
-            Use::Consume => servers.len().max(CONSUMER_RECONNECTS),
+        let reconnects = match purpose {
+            Purpose::Publish | Purpose::Administer => servers.len(),
+            Purpose::Consume => servers.len().max(CONSUMER_RECONNECTS),
         };
         let timeout = match purpose {
-            Use::Publish => options.publish_timeout,
-            Use::Consume | Use::Provision => options.request_timeout,
+            Purpose::Publish => options.publish_timeout,
+            Purpose::Consume | Purpose::Administer => options.request_timeout,
         };
-        let denials = Arc::new(Denials::default());
-        let connect =
-            client_options(options, &denials).await?.max_reconnects(tries).request_timeout(Some(timeout));
-        // Name resolution has no bound of its own.
+        let denied = Arc::new(DeniedSubjects::default());
+        let connect = client_options(options, &denied).await?;
+        let connect = connect.max_reconnects(reconnects).request_timeout(Some(timeout));
+        // The client library sets no time-out for name resolution.
         let limit = CONNECT_TIMEOUT * u32::try_from(servers.len() + 1).unwrap_or(u32::MAX);
         let client = match tokio::time::timeout(limit, connect.connect(servers)).await {
             Ok(Ok(client)) => client,
-            Ok(Err(error)) => return Err(refused(error)),
+            Ok(Err(error)) => return Err(connect_error(error)),
             Err(_) => {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
@@ -74,82 +79,65 @@ impl Link {
             .backpressure_on_inflight(false)
             .build(client.clone());
         tracing::info!(?purpose, server = client.server_info().server_name, "connected to NATS");
-        Ok(Self { client, jetstream, options: options.clone(), denials })
+        Ok(Self { client, jetstream, options: options.clone(), denied })
     }
 
     pub(crate) fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
     }
 
-    /// Asks JetStream. `what` says what for.
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, what: &str, subject: String) -> Result<T, Error> {
-        self.request(what, subject, Bytes::new()).await
+    /// Sends a request without a body to JetStream. Errors begin with `about`, such as "the stream `EVENTS`".
+    pub(crate) async fn request<T: DeserializeOwned>(&self, about: &str, api: String) -> Result<T, Error> {
+        self.send(about, api, Bytes::new()).await
     }
 
-    /// Orders JetStream.
-    pub(crate) async fn order<T: DeserializeOwned>(
+    /// Sends a request with a body to JetStream. Errors begin with `about`, such as "the stream `EVENTS`".
+    pub(crate) async fn request_with<T: DeserializeOwned>(
         &self,
-        what: &str,
-        subject: String,
+        about: &str,
+        api: String,
         body: &impl Serialize,
     ) -> Result<T, Error> {
         let body = serde_json::to_vec(body).map_err(|e| {
-            Error::new(ErrorKind::InvalidOptions, "nats.options", format!("{what} cannot be asked for"))
-                .with_source(e)
+            let text = format!("{about}: the request cannot be written as JSON");
+            Error::new(ErrorKind::InvalidOptions, "nats.options", text).with_source(e)
         })?;
-        self.request(what, subject, body.into()).await
+        self.send(about, api, body.into()).await
     }
 
-    async fn request<T: DeserializeOwned>(
-        &self,
-        what: &str,
-        subject: String,
-        body: Bytes,
-    ) -> Result<T, Error> {
-        let failed = |code, why| Error::new(ErrorKind::Unavailable, code, format!("{what}: {why}"));
-        let answer = self.client.request(format!("$JS.API.{subject}"), body).await.map_err(|error| {
-            let (code, why) = match error.kind() {
-                RequestErrorKind::NoResponders => ("nats.no_jetstream", "JetStream does not answer"),
-                RequestErrorKind::TimedOut => ("nats.timeout", "no answer in time"),
+    async fn send<T: DeserializeOwned>(&self, about: &str, api: String, body: Bytes) -> Result<T, Error> {
+        let failed = |code, problem| Error::new(ErrorKind::Unavailable, code, format!("{about}: {problem}"));
+        let response = self.client.request(format!("$JS.API.{api}"), body).await.map_err(|error| {
+            let (code, problem) = match error.kind() {
+                RequestErrorKind::NoResponders => ("nats.no_jetstream", "JetStream does not respond"),
+                RequestErrorKind::TimedOut => ("nats.timeout", "JetStream did not respond in time"),
                 _ => ("nats.request", "the request failed"),
             };
-            failed(code, why).with_source(error)
+            failed(code, problem).with_source(error)
         })?;
-        match serde_json::from_slice(&answer.payload) {
-            Ok(Response::Ok(answer)) => Ok(answer),
-            Ok(Response::Err { error }) => Err(Error::answered(what, error)),
-            Err(error) => Err(failed("nats.unreadable", "the answer cannot be read").with_source(error)),
-        }
-    }
-
-    /// Asks for the stream. Fails if it does not exist or takes no subject of ours.
-    pub(crate) async fn check_stream(&self) -> Result<Info, Error> {
-        let info = stream::info(self, &self.options.stream).await?;
-        stream::check_subjects(&info, &self.options)?;
-        Ok(info)
-    }
-
-    /// The same, and creates the stream if that was asked for.
-    pub(crate) async fn prepare_stream(&self) -> Result<(), Error> {
-        match &self.options.create_stream {
-            Some(asked) => stream::provision(self, &self.options, asked).await,
-            None => self.check_stream().await.map(drop),
+        match serde_json::from_slice(&response.payload) {
+            Ok(Response::Ok(content)) => Ok(content),
+            Ok(Response::Err { error }) => Err(Error::jetstream(about, error)),
+            Err(error) => Err(failed("nats.unreadable", "the response cannot be read").with_source(error)),
         }
     }
 }
 
-async fn client_options(options: &NatsOptions, denials: &Arc<Denials>) -> Result<ConnectOptions, Error> {
-    let denials = denials.clone();
+async fn client_options(
+    options: &NatsOptions,
+    denied: &Arc<DeniedSubjects>,
+) -> Result<ConnectOptions, Error> {
+    let denied = denied.clone();
     let mut connect = ConnectOptions::new()
         .name("twinbox")
         .connection_timeout(CONNECT_TIMEOUT)
         .ping_interval(options.ping_interval)
         .client_capacity(CLIENT_CAPACITY)
         .event_callback(move |event| {
-            note(&event, &denials);
+            handle_event(&event, &denied);
             std::future::ready(())
         });
-    // The client library takes no notice of what a URL holds.
+    // The client library ignores the login in a URL.
     if let Some((user, password)) = options.login()? {
         connect = match password {
             Some(password) => connect.user_and_password(user, password),
@@ -171,27 +159,27 @@ async fn client_options(options: &NatsOptions, denials: &Arc<Denials>) -> Result
     if let Some((certificate, key)) = &options.client_certificate {
         connect = connect.add_client_certificate(certificate.clone(), key.clone());
     }
-    // Without a provider, rustls panics in a program in which several are compiled.
+    // Without a default provider, rustls panics in a program that compiles several.
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     Ok(connect)
 }
 
-fn note(event: &Event, denials: &Denials) {
+fn handle_event(event: &Event, denied: &DeniedSubjects) {
     match event {
         Event::Disconnected => tracing::warn!("lost the connection to NATS"),
-        Event::SlowConsumer(_) => tracing::warn!("NATS deliveries were dropped, they come again"),
+        Event::SlowConsumer(_) => tracing::warn!("the client dropped deliveries; the server redelivers them"),
         Event::ServerError(ServerError::Other(text)) => {
             tracing::warn!(error = text, "NATS reports an error");
-            denials.note(text);
+            denied.record(text);
         }
         Event::ServerError(_) => tracing::warn!("NATS reports an error"),
         event => tracing::debug!(%event, "NATS"),
     }
 }
 
-fn refused(error: async_nats::ConnectError) -> Error {
+fn connect_error(error: async_nats::ConnectError) -> Error {
     use ConnectErrorKind as C;
     let (kind, code, what) = match error.kind() {
         C::ServerParse => (ErrorKind::InvalidOptions, "nats.url", "the NATS URL cannot be used"),
@@ -207,7 +195,7 @@ fn refused(error: async_nats::ConnectError) -> Error {
     Error::new(kind, code, what).with_source(error)
 }
 
-/// A handshake that fails counts as input and output for the client library: a wrong certificate on either side.
+/// Returns whether TLS failed: the client library reports a wrong certificate on either side as an I/O error.
 fn is_tls(error: &async_nats::ConnectError) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
     cause.and_then(std::io::Error::get_ref).is_some_and(|inner| inner.is::<rustls::Error>())

@@ -1,12 +1,17 @@
-//! Provisioning of durable consumers.
-use crate::{Error, ErrorKind, NatsOptions, connect::Link, stream, subject};
+//! Provisioning of consumers on the server.
+use crate::{
+    connect::Connection,
+    error::{Error, ErrorKind},
+    options::NatsOptions,
+    stream, subject,
+};
 use async_nats::jetstream::consumer::{AckPolicy, Config, DeliverPolicy, Info};
 use serde::Serialize;
 use std::time::Duration;
 use twinbox_core::Subscription;
 
-/// What has to agree, under the server's names.
-const FIELDS: [&str; 12] = [
+/// The fields of a durable consumer that are compared, under the server's names.
+const DURABLE_FIELDS: [&str; 12] = [
     "durable_name",
     "description",
     "deliver_policy",
@@ -21,7 +26,7 @@ const FIELDS: [&str; 12] = [
     "backoff",
 ];
 
-/// The same of a reader of a partition.
+/// The fields of a partition reader that are compared, under the server's names.
 const READER_FIELDS: [&str; 7] = [
     "deliver_policy",
     "opt_start_seq",
@@ -31,77 +36,84 @@ const READER_FIELDS: [&str; 7] = [
     "filter_subjects",
     "inactive_threshold",
 ];
-/// Longer than anything stays unsettled: a reader delivers each message once.
+/// The ack wait of a partition reader: longer than any message stays unacknowledged, so that none is
+/// redelivered.
 const READER_ACK_WAIT: Duration = Duration::from_secs(24 * 3600);
-/// How long the server keeps a reader that nobody asks.
+/// How long the server keeps a partition reader that receives no request.
 const READER_IDLE_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Serialize)]
-struct Create<'a> {
+struct CreateRequest<'a> {
     stream_name: &'a str,
     config: &'a Config,
-    /// Without it, a server from 2.10 on changes a consumer that somebody else created just before.
+    /// Without it, a server from 2.10 on changes a consumer that another process has just created.
     action: &'static str,
 }
 
-/// The durable name of a consumer, which may have no dots.
-pub(crate) fn durable(consumer: &str) -> String {
+/// Returns the durable name of a consumer. JetStream allows no dots in it.
+pub(crate) fn durable_name(consumer: &str) -> String {
     consumer.replace('.', "_")
 }
 
-/// Creates the durable consumer if it is missing and checks that it is as asked for.
-pub(crate) async fn provision(link: &Link, options: &NatsOptions, asked: &Subscription) -> Result<(), Error> {
-    let config = config(options, asked)?;
-    check_filters(link, &asked.consumer, &config)?;
-    let what = format!("the consumer `{}`", asked.consumer);
-    let (stream, durable) = (&options.stream, durable(&asked.consumer));
-    let found: Info = match link.ask(&what, format!("CONSUMER.INFO.{stream}.{durable}")).await {
+/// Creates the durable consumer if it is missing, and checks its configuration.
+pub(crate) async fn provision(connection: &Connection, subscription: &Subscription) -> Result<(), Error> {
+    let consumer = &subscription.consumer;
+    let expected = durable_config(&connection.options, subscription)?;
+    check_filter_support(connection, consumer, &expected)?;
+    let about = format!("the consumer `{consumer}`");
+    let (stream, durable) = (&connection.options.stream, durable_name(consumer));
+    let api = format!("CONSUMER.INFO.{stream}.{durable}");
+    let found: Info = match connection.request(&about, api).await {
         Err(error) if error.kind() == ErrorKind::Missing => {
-            let info = order(link, &what, &durable, &config).await?;
-            tracing::info!(consumer = asked.consumer, "created the consumer");
+            let info = create(connection, &about, &durable, &expected).await?;
+            tracing::info!(consumer, "created the consumer");
             info
         }
         found => found?,
     };
-    stream::compare(&what, &FIELDS, &config, &found.config)
+    stream::compare(&about, &DURABLE_FIELDS, &expected, &found.config)
 }
 
-/// A server that does not know several filters would deliver everything.
-fn check_filters(link: &Link, consumer: &str, config: &Config) -> Result<(), Error> {
-    if config.filter_subjects.len() > 1 && !link.client.is_server_compatible(2, 10, 0) {
+/// Refuses several filters on a server before 2.10, which would ignore them and deliver everything.
+fn check_filter_support(connection: &Connection, consumer: &str, config: &Config) -> Result<(), Error> {
+    if config.filter_subjects.len() > 1 && !connection.client.is_server_compatible(2, 10, 0) {
         return Err(Error::mismatch(format!(
-            "the consumer `{consumer}` handles several types, which needs NATS server 2.10 or newer, and this is {}",
-            link.client.server_info().version
+            "the consumer `{consumer}` handles several types, which needs NATS server 2.10 or newer, and \
+             this is {}",
+            connection.client.server_info().version
         )));
     }
     Ok(())
 }
 
-async fn order(link: &Link, what: &str, name: &str, config: &Config) -> Result<Info, Error> {
-    // A single filter is a part of the subject, by which servers grant permissions.
+async fn create(connection: &Connection, about: &str, name: &str, config: &Config) -> Result<Info, Error> {
+    // A single filter is a part of the API subject, because servers grant permissions by it.
     let filter = match config.filter_subject.as_str() {
         "" => String::new(),
         filter => format!(".{filter}"),
     };
-    let stream = &link.options.stream;
-    let create = Create { stream_name: stream, config, action: "create" };
-    link.order(what, format!("CONSUMER.CREATE.{stream}.{name}{filter}"), &create).await
+    let stream = &connection.options.stream;
+    let body = CreateRequest { stream_name: stream, config, action: "create" };
+    connection.request_with(about, format!("CONSUMER.CREATE.{stream}.{name}{filter}"), &body).await
 }
 
-/// Makes a consumer that reads one partition behind a sequence, and that the server forgets when nobody asks it any
-/// more. It is acknowledged so that an operator sees how far it is; nothing is delivered twice by it in practice.
+/// Creates an ephemeral consumer that reads one partition from the sequence after `behind`. Returns its name.
+///
+/// The server deletes it after a minute without requests. Acks only show an operator how far it has read; in
+/// practice no message is delivered twice.
 pub(crate) async fn create_reader(
-    link: &Link,
-    asked: &Subscription,
+    connection: &Connection,
+    subscription: &Subscription,
     partition: u32,
     behind: u64,
 ) -> Result<String, Error> {
-    // An inbox is called like nothing else.
-    let inbox = link.client.new_inbox();
+    // The last word of an inbox is unique.
+    let inbox = connection.client.new_inbox();
     let unique = inbox.rsplit('.').next().unwrap_or_default();
-    let name = format!("{}_{partition}_{unique}", durable(&asked.consumer));
-    let prefix = &link.options.prefix;
-    let filters = asked.types.iter().map(|text| subject::of_partition(prefix, partition, text)).collect();
+    let name = format!("{}_{partition}_{unique}", durable_name(&subscription.consumer));
+    let prefix = &connection.options.prefix;
+    let types = subscription.types.iter();
+    let filters = types.map(|text| subject::partition_filter(prefix, partition, text)).collect();
     let config = Config {
         name: Some(name.clone()),
         deliver_policy: match behind {
@@ -116,49 +128,49 @@ pub(crate) async fn create_reader(
         memory_storage: true,
         ..filtered(filters)
     };
-    check_filters(link, &asked.consumer, &config)?;
-    let what = format!("the reader of partition {partition} for the consumer `{}`", asked.consumer);
-    let found = order(link, &what, &name, &config).await?;
-    stream::compare(&what, &READER_FIELDS, &config, &found.config)?;
+    check_filter_support(connection, &subscription.consumer, &config)?;
+    let about = format!("the reader of partition {partition} for the consumer `{}`", subscription.consumer);
+    let found = create(connection, &about, &name, &config).await?;
+    stream::compare(&about, &READER_FIELDS, &config, &found.config)?;
     Ok(name)
 }
 
-/// One filter has a field that servers before 2.10 know.
+/// Sets the filters. A single filter uses the field that servers before 2.10 know.
 fn filtered(mut filters: Vec<String>) -> Config {
     let filter = if filters.len() == 1 { filters.remove(0) } else { String::new() };
     Config { filter_subject: filter, filter_subjects: filters, ..Config::default() }
 }
 
-/// Refuses names and types that cannot be a part of what the server is asked.
-pub(crate) fn check_names(asked: &Subscription) -> Result<(), Error> {
-    if !subject::is_prefix(&asked.consumer) {
-        let problem = "has to be words of letters, digits, `-` and `_` joined by dots, at most 120 bytes";
+/// Refuses names and types that cannot be part of a request to the server.
+pub(crate) fn check_names(subscription: &Subscription) -> Result<(), Error> {
+    if !subject::is_prefix(&subscription.consumer) {
+        let problem = "must be words of letters, digits, `-` and `_` joined by dots, at most 120 bytes";
         return Err(Error::invalid("consumer", problem));
     }
-    if asked.types.is_empty() || !asked.types.iter().all(|text| subject::is_type(text)) {
-        return Err(Error::invalid("types", "has to name at least one type, and only types"));
+    if subscription.types.is_empty() || !subscription.types.iter().all(|text| subject::is_type(text)) {
+        return Err(Error::invalid("types", "must name at least one type, and only types"));
     }
     Ok(())
 }
 
-/// Asks whether the consumer of this name on the server is still there.
-pub(crate) async fn info(link: &Link, name: &str) -> Result<Info, Error> {
-    let subject = format!("CONSUMER.INFO.{}.{name}", link.options.stream);
-    link.ask(&format!("the consumer `{name}`"), subject).await
+/// Returns the configuration and the state of the consumer with this name on the server.
+pub(crate) async fn info(connection: &Connection, name: &str) -> Result<Info, Error> {
+    let api = format!("CONSUMER.INFO.{}.{name}", connection.options.stream);
+    connection.request(&format!("the consumer `{name}`"), api).await
 }
 
-fn config(options: &NatsOptions, asked: &Subscription) -> Result<Config, Error> {
-    let (consumer, types) = (&asked.consumer, &asked.types);
-    check_names(asked)?;
-    if asked.ordered {
-        let problem = "asks for the order of keys, which a consumer that processes share does not keep";
+fn durable_config(options: &NatsOptions, subscription: &Subscription) -> Result<Config, Error> {
+    let (consumer, types) = (&subscription.consumer, &subscription.types);
+    check_names(subscription)?;
+    if subscription.is_ordered {
+        let problem = "needs the order of keys, which a consumer shared by several processes does not keep";
         return Err(Error::invalid("ordered", problem));
     }
-    let filters = types.iter().map(|text| subject::filter(&options.prefix, text)).collect();
+    let filters = types.iter().map(|text| subject::type_filter(&options.prefix, text)).collect();
     Ok(Config {
-        durable_name: Some(durable(consumer)),
-        name: Some(durable(consumer)),
-        // Tells `a.b` from `a_b`.
+        durable_name: Some(durable_name(consumer)),
+        name: Some(durable_name(consumer)),
+        // Distinguishes `a.b` from `a_b`, which have one durable name.
         description: Some(consumer.clone()),
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::Explicit,
@@ -173,47 +185,49 @@ fn config(options: &NatsOptions, asked: &Subscription) -> Result<Config, Error> 
 mod tests {
     use super::*;
 
-    fn asked(consumer: &str, types: &[&str]) -> Result<Config, Error> {
+    fn expected(consumer: &str, types: &[&str]) -> Result<Config, Error> {
         let types = types.iter().map(|&text| text.to_owned()).collect();
-        let subscription = Subscription { consumer: consumer.into(), types, concurrency: 1, ordered: false };
-        config(&NatsOptions::new("nats://localhost"), &subscription)
+        let subscription =
+            Subscription { consumer: consumer.into(), types, concurrency: 1, is_ordered: false };
+        durable_config(&NatsOptions::new("nats://localhost"), &subscription)
     }
 
     #[test]
     fn names_and_filters() {
-        let one = asked("billing.invoice", &["orders.placed"]).unwrap();
+        let one = expected("billing.invoice", &["orders.placed"]).unwrap();
         assert_eq!(one.durable_name.unwrap(), "billing_invoice");
         assert_eq!(one.description.unwrap(), "billing.invoice");
         assert_eq!(one.filter_subject, "events.*.orders.placed");
         assert!(one.filter_subjects.is_empty());
-        let two = asked("billing", &["a", "b"]).unwrap();
+        let two = expected("billing", &["a", "b"]).unwrap();
         assert_eq!(two.filter_subject, "");
         assert_eq!(two.filter_subjects, ["events.*.a", "events.*.b"]);
         for (consumer, types) in
             [("", &["a"][..]), ("a b", &["a"]), ("a.>", &["a"]), ("a", &[]), ("a", &["*"])]
         {
-            assert_eq!(asked(consumer, types).unwrap_err().kind(), ErrorKind::InvalidOptions);
+            assert_eq!(expected(consumer, types).unwrap_err().kind(), ErrorKind::InvalidOptions);
         }
     }
 
     #[test]
     fn the_order_of_keys_is_refused() {
         let types = vec!["a".to_owned()];
-        let ordered = Subscription { consumer: "a".into(), types, concurrency: 1, ordered: true };
-        let error = config(&NatsOptions::new("nats://localhost"), &ordered).unwrap_err();
+        let ordered = Subscription { consumer: "a".into(), types, concurrency: 1, is_ordered: true };
+        let error = durable_config(&NatsOptions::new("nats://localhost"), &ordered).unwrap_err();
         assert!(error.to_string().contains("`ordered`"), "{error}");
     }
 
     #[test]
     fn a_field_that_differs_is_named() {
-        let asked = asked("billing", &["a", "b"]).unwrap();
-        let found = Config { filter_subjects: Vec::new(), ..asked.clone() };
-        let error = stream::compare("the consumer `billing`", &FIELDS, &asked, &found).unwrap_err();
+        let expected = expected("billing", &["a", "b"]).unwrap();
+        let found = Config { filter_subjects: Vec::new(), ..expected.clone() };
+        let error =
+            stream::compare("the consumer `billing`", &DURABLE_FIELDS, &expected, &found).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the consumer `billing` has filter_subjects = null on the server and \
              [\"events.*.a\",\"events.*.b\"] was asked for; change one of them"
         );
-        stream::compare("", &FIELDS, &asked, &asked).unwrap();
+        stream::compare("", &DURABLE_FIELDS, &expected, &expected).unwrap();
     }
 }

@@ -1,95 +1,104 @@
-//! What can go wrong with a server, a stream or a consumer.
+//! The error of this crate, and its conversion to the errors of relays and consumers.
 use crate::classify;
 use async_nats::jetstream;
 use std::fmt;
 use twinbox_core::{BoxError, PublishError, PublishErrorKind, SourceError, SourceErrorKind};
 
-/// What went wrong.
+/// The category of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An option cannot be right. Nothing was sent.
+    /// An option has an invalid value. Nothing was sent.
     InvalidOptions,
-    /// No connection, no answer, or the server lacks resources now. Worth another try.
+    /// The server cannot be reached, does not respond, or lacks resources for now. A retry may succeed.
     Unavailable,
-    /// The stream or consumer does not exist.
+    /// The stream or the consumer does not exist.
     Missing,
-    /// The server is too old, or the stream or consumer is set up differently from what was asked for.
-    /// Nothing that existed was changed.
+    /// The server is too old, or the stream or the consumer on it is configured differently. Nothing that
+    /// existed was changed.
     Mismatch,
-    /// The server refused. The code says why.
+    /// The server refused the request. [`Error::code`] holds the reason.
     Refused,
 }
 
 /// An operation on NATS that failed.
 ///
-/// Neither its text nor its code contains words of a server or of the client library, which can hold
-/// credentials. Those are in [`source`](std::error::Error::source).
+/// Neither the text nor the code contains words of a server or of the client library, which can hold
+/// credentials. Those words are in [`source`](std::error::Error::source).
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     code: String,
-    what: String,
+    text: String,
     source: Option<BoxError>,
 }
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, code: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { kind, code: code.into(), what: what.into(), source: None }
+    pub(crate) fn new(kind: ErrorKind, code: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { kind, code: code.into(), text: text.into(), source: None }
     }
 
     pub(crate) fn invalid(option: &str, problem: &str) -> Self {
         Self::new(ErrorKind::InvalidOptions, "nats.options", format!("the option `{option}` {problem}"))
     }
 
-    pub(crate) fn mismatch(what: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Mismatch, "nats.mismatch", what)
+    pub(crate) fn mismatch(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Mismatch, "nats.mismatch", text)
     }
 
-    /// JetStream answered a request with an error.
-    pub(crate) fn answered(what: impl fmt::Display, error: jetstream::Error) -> Self {
+    /// Converts the error response of JetStream to a request about `subject`, such as "the stream `EVENTS`".
+    pub(crate) fn jetstream(subject: impl fmt::Display, error: jetstream::Error) -> Self {
         use jetstream::ErrorCode as C;
-        let kind = match (error.error_code(), classify::verdict(&error)) {
+        let kind = match (error.error_code(), classify::kind_of(&error)) {
             (C::STREAM_NOT_FOUND | C::CONSUMER_NOT_FOUND, _) => ErrorKind::Missing,
             (_, PublishErrorKind::Unavailable) => ErrorKind::Unavailable,
             _ => ErrorKind::Refused,
         };
-        let code = classify::code(&error);
-        let why = match error.error_code() {
+        let code = classify::code_of(&error);
+        let problem = match error.error_code() {
             C::STREAM_NOT_FOUND => "the stream does not exist",
             C::CONSUMER_NOT_FOUND => "the consumer does not exist",
-            _ => "JetStream refused",
+            _ => "JetStream refused the request",
         };
-        Self::new(kind, code.clone(), format!("{what}: {why} ({code})")).with_source(error)
+        Self::new(kind, code.clone(), format!("{subject}: {problem} ({code})")).with_source(error)
     }
 
     pub(crate) fn with_source(self, source: impl Into<BoxError>) -> Self {
         Self { source: Some(source.into()), ..self }
     }
 
-    /// What went wrong.
+    /// Returns the category.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// A short stable code, fit to be stored and counted: `nats.timeout`, or `nats.10059` for a JetStream
-    /// error of that number.
+    /// Returns a short stable code to store and to count, such as `nats.timeout`. JetStream's error 10059 has
+    /// the code `nats.10059`.
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// Whether the same may work later without anybody's doing.
+    /// Returns whether a retry may succeed without a change by a person.
     ///
-    /// A stream that is missing counts: whoever creates it may come up later, or create it again after the
-    /// server lost it.
+    /// A missing stream counts as transient: another program may create it later, or again after the server
+    /// lost it.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Missing)
+    }
+
+    /// Converts to a source error of `kind`, which takes over the text, so that a printed chain repeats none.
+    pub(crate) fn into_source_error(self, kind: SourceErrorKind) -> SourceError {
+        let error = SourceError::new(kind, self.text);
+        match self.source {
+            Some(source) => error.with_source(source),
+            None => error,
+        }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.text)
     }
 }
 
@@ -114,6 +123,31 @@ impl From<Error> for SourceError {
     fn from(error: Error) -> Self {
         let kind =
             if error.is_transient() { SourceErrorKind::Unavailable } else { SourceErrorKind::Misconfigured };
-        Self::new(kind, error.what.clone()).with_source(error)
+        error.into_source_error(kind)
+    }
+}
+
+/// A source error that a new subscription may cure.
+pub(crate) fn source_unavailable(text: impl Into<String>) -> SourceError {
+    SourceError::new(SourceErrorKind::Unavailable, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn a_source_error_repeats_no_text_in_its_chain() {
+        let error = Error::new(ErrorKind::Unavailable, "nats.io", "NATS cannot be reached");
+        let error = SourceError::from(error.with_source("connection refused"));
+        assert_eq!(error.kind(), SourceErrorKind::Unavailable);
+        let cause = error.source().unwrap();
+        assert_eq!(
+            (error.to_string(), cause.to_string()),
+            ("NATS cannot be reached".to_owned(), "connection refused".to_owned())
+        );
+        assert!(cause.source().is_none());
+        assert!(SourceError::from(Error::mismatch("x")).source().is_none());
     }
 }

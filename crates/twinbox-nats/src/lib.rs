@@ -1,8 +1,8 @@
 //! NATS JetStream as a destination and a source for Twinbox.
 //!
-//! [`Nats`] is both: a [`Destination`](twinbox_core::Destination) for a relay and a
-//! [`Transport`](twinbox_core::Transport) for consumers. It opens no connection by itself; every publisher
-//! and every subscription has one of its own.
+//! [`Nats`] is a [`Destination`](twinbox_core::Destination) for relays and a
+//! [`Transport`](twinbox_core::Transport) for consumers. It holds options and no connection: each publisher
+//! and each subscription opens its own.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), twinbox_nats::Error> {
@@ -14,78 +14,58 @@
 //! # }
 //! ```
 //!
-//! # On the wire
+//! # Wire format
 //!
-//! - Subject `<prefix>.<n>.<type>`, where n is the partition of the key: `events.3.>` is a partition,
-//!   `events.*.orders.placed` a type.
-//! - CloudEvents 1.0 in binary mode: each attribute in a header `ce-<name>`, percent-encoded; the payload is
-//!   the event's data. The trace of the producer is `ce-traceparent` alone: a server since 2.11 takes a plain
-//!   `traceparent` for its own message tracing and spends a fifth of its time on it. One that another system
-//!   sent is read.
-//! - `Nats-Msg-Id` is the message id, so that the server drops what a relay sends twice within the stream's
-//!   duplicate window; what a replay sends again has `.r` and the token of the replay behind it. The window only saves work: the consumer's inbox is what removes duplicates.
+//! - The subject is `<prefix>.<n>.<type>`, where n is the partition of the key. `events.3.>` selects a
+//!   partition, `events.*.orders.placed` selects a type.
+//! - A message is a CloudEvent 1.0 in binary mode. Each attribute is a percent-encoded header `ce-<name>`;
+//!   the payload is the event's data.
+//! - The producer's trace travels as `ce-traceparent` only. A server from 2.11 on uses a plain `traceparent`
+//!   for its own message tracing, which costs a fifth of its time. A plain `traceparent` of another system is
+//!   read.
+//! - `Nats-Msg-Id` is the message id, so that the server drops a message that a relay sends twice within the
+//!   stream's duplicate window. A resend appends `.r` and the token of the replay. The window only saves
+//!   work: the consumer's inbox removes duplicates.
 //!
-//! # What the server promises
+//! # Durability
 //!
-//! JetStream acknowledges before it syncs to disk. With `sync_interval: always` and three replicas an
-//! acknowledged message survives power loss; without, a lost message is sent again by resending a range of
-//! the log.
+//! JetStream acknowledges a message before it syncs the message to disk. With `sync_interval: always` and
+//! three replicas, an acknowledged message survives a power loss. Without them, resend a range of the log to
+//! restore lost messages.
 //!
-//! Server 2.9 or newer; a consumer of several types needs 2.10.
+//! # Server versions
 //!
-//! # What a foreign producer can break
+//! NATS server 2.9 or newer. A consumer of several types needs 2.10.
 //!
-//! A message that is no CloudEvent of ours is delivered with its defect. One whose header lines break the
-//! rules of NATS, such as a bare carriage return in a value, cannot be delivered at all: the client library
-//! ends the connection that reads it. The source then fails as unavailable, and again whenever the message
-//! comes back after the ack wait, until somebody deletes it from the stream.
+//! # Messages of other producers
+//!
+//! A message that is not a valid CloudEvent is delivered together with its defect.
+//!
+//! A message whose header lines break the rules of NATS, such as a bare carriage return in a value, cannot be
+//! delivered: the client library closes the connection that reads it. The source then fails as unavailable,
+//! and fails again each time the server redelivers the message. Delete the message from the stream.
 
+mod broker;
 mod classify;
 mod connect;
 mod consumer;
-mod denials;
+mod denied;
 mod destination;
 mod error;
-mod facts;
 mod options;
-mod partition;
+mod partitioned;
 mod pull;
 mod settle;
 mod source;
+mod status;
+mod stored;
 mod stream;
+mod stream_options;
 mod subject;
 mod wire;
 
+pub use broker::Nats;
 pub use error::{Error, ErrorKind};
-pub use facts::{StreamFacts, SyncFacts};
 pub use options::NatsOptions;
-pub use stream::StreamOptions;
-
-use std::sync::Arc;
-
-/// A NATS server or cluster and the stream in it. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Nats {
-    options: Arc<NatsOptions>,
-}
-
-impl Nats {
-    /// The server at `url` with the defaults of [`NatsOptions`].
-    ///
-    /// Does no I/O: a server that is down is no error here, and is retried by whoever uses it.
-    ///
-    /// # Errors
-    /// The URL cannot be read.
-    pub fn new(url: &str) -> Result<Self, Error> {
-        Self::with_options(NatsOptions::new(url))
-    }
-
-    /// The same with options.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidOptions`], naming the option.
-    pub fn with_options(options: NatsOptions) -> Result<Self, Error> {
-        options.validate()?;
-        Ok(Self { options: Arc::new(options) })
-    }
-}
+pub use status::{DiskSync, StreamStatus};
+pub use stream_options::StreamOptions;

@@ -1,18 +1,19 @@
-//! Where the server is and how it is used.
-use crate::{Error, StreamOptions, subject, wire};
+//! The servers, the login, and the use of the stream.
+use crate::{error::Error, stream_options::StreamOptions, subject};
 use async_nats::ServerAddr;
+use percent_encoding::percent_decode_str;
 use std::{fmt, path::PathBuf, time::Duration};
 use twinbox_core::limits;
 
-/// The longest time-out that can be set.
+/// The longest time-out that an option accepts.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
-/// The most partitions that can be set.
+/// The most partitions that the option accepts.
 const PARTITIONS_MAX: u32 = 4096;
 
-/// Where the server is, how to be let in, and how the stream is used.
+/// The servers, the login, and the use of the stream.
 ///
 /// Relays and consumers of one stream must agree on [`stream`](Self::stream), [`prefix`](Self::prefix) and
-/// [`partitions`](Self::partitions), and processes of one consumer on [`ack_wait`](Self::ack_wait) and
+/// [`partitions`](Self::partitions). Processes of one consumer must agree on [`ack_wait`](Self::ack_wait) and
 /// [`max_ack_pending`](Self::max_ack_pending).
 #[derive(Clone)]
 #[must_use]
@@ -35,8 +36,8 @@ pub struct NatsOptions {
 }
 
 impl NatsOptions {
-    /// The server at `url`, `nats://` or `tls://`. It may hold a user and a password, percent-encoded, or a
-    /// token in place of the user.
+    /// Creates options for the server at `url`, `nats://` or `tls://`. The URL may hold a percent-encoded
+    /// user and password, or a token in place of the user.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             urls: vec![url.into()],
@@ -57,7 +58,7 @@ impl NatsOptions {
         }
     }
 
-    /// Another server of the same cluster, tried when the first cannot be reached.
+    /// Adds a server of the same cluster, for when the first cannot be reached.
     pub fn server(mut self, url: impl Into<String>) -> Self {
         self.urls.push(url.into());
         self
@@ -69,79 +70,90 @@ impl NatsOptions {
         self
     }
 
-    /// Authenticates with a `.creds` file, read at every connection.
+    /// Authenticates with a `.creds` file. Each new connection reads the file again.
     pub fn credentials_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.credentials_file = Some(path.into());
         self
     }
 
-    /// Trusts the certificates in this PEM file instead of the system's.
+    /// Trusts the certificates in this PEM file instead of the certificates of the system.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(path.into());
         self
     }
 
-    /// Shows this certificate to the server, PEM files.
+    /// Authenticates with a client certificate. Both files are PEM.
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.client_certificate = Some((certificate.into(), key.into()));
         self
     }
 
-    /// The id of the destination, under which a relay keeps its cursor. Default `nats`.
+    /// Sets the id of the destination. A relay stores its cursor under this id. Default `nats`.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = id.into();
         self
     }
 
-    /// The stream. Letters, digits, `-` and `_`. Default `EVENTS`.
+    /// Sets the name of the stream: letters, digits, `-` and `_`. Default `EVENTS`.
     pub fn stream(mut self, name: impl Into<String>) -> Self {
         self.stream = name.into();
         self
     }
 
-    /// What every subject begins with: words of letters, digits, `-` and `_`, joined by dots. Default
-    /// `events`.
+    /// Sets the prefix of every subject: words of letters, digits, `-` and `_`, joined by dots.
+    /// Default `events`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Over how many partitions keys are spread. Changing it for a stream in use moves keys between
-    /// partitions and so breaks their order. Default 16, at most 4096.
+    /// Sets the number of partitions over which keys are spread. A change for a stream in use moves keys
+    /// between partitions and so breaks their order. Default 16, at most 4096.
     pub fn partitions(mut self, partitions: u32) -> Self {
         self.partitions = partitions;
         self
     }
 
-    /// How long a message may stay without an answer before it is in doubt. Default 2 s.
+    /// Sets the time-out for the acknowledgement of a message. An unacknowledged message may have arrived; a
+    /// relay sends it again. Default 2 s.
     pub fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.publish_timeout = timeout;
         self
     }
 
-    /// How long a request about streams and consumers may take, and the confirmation of an
-    /// acknowledgement. Default 5 s.
+    /// Sets the time-out of a request about a stream or a consumer, and of the confirmation of an ack.
+    /// Default 5 s.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// How often an idle connection is tried. A connection whose other end vanished is noticed after three
-    /// of them. Default 10 s.
+    /// Sets the interval of pings over an idle connection. The client detects a dead connection after three
+    /// intervals. Default 10 s.
     pub fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;
         self
     }
 
-    /// How long after a delivery, or the last sign of progress, the server delivers it again. Default 30 s.
+    /// Sets how long after a delivery, or after its last sign of progress, the server redelivers it.
+    /// Default 30 s.
     pub fn ack_wait(mut self, wait: Duration) -> Self {
         self.ack_wait = wait;
         self
     }
 
-    /// How many deliveries of one consumer may be unsettled at a time, over all its processes. Default 4096.
+    /// Sets how many deliveries of one consumer may be unacknowledged at a time, in all its processes
+    /// together. Default 4096.
     pub fn max_ack_pending(mut self, deliveries: u32) -> Self {
         self.max_ack_pending = deliveries;
+        self
+    }
+
+    /// Makes each connection create a missing stream, also after the server lost it, and refuse a stream that
+    /// is configured differently. Default: the stream must exist, see
+    /// [`Nats::provision`](crate::Nats::provision).
+    pub fn create_stream(mut self, stream: StreamOptions) -> Self {
+        self.create_stream = Some(stream);
         self
     }
 
@@ -150,18 +162,11 @@ impl NatsOptions {
         self.urls.iter().map(read).collect()
     }
 
-    /// Whoever connects creates the stream if it is missing, also after the server lost it, and refuses one
-    /// that differs. Default: the stream has to exist, see [`Nats::provision`](crate::Nats::provision).
-    pub fn create_stream(mut self, stream: StreamOptions) -> Self {
-        self.create_stream = Some(stream);
-        self
-    }
-
-    /// User and password, or a token alone, of the first URL that holds any.
+    /// Returns user and password, or a token alone, from the first URL that holds a login.
     pub(crate) fn login(&self) -> Result<Option<(String, Option<String>)>, Error> {
-        let decode = |text: &str| {
-            let decoded = wire::percent_decode(text);
-            decoded.ok_or_else(|| Error::invalid("url", "has a user or a password that is not UTF-8"))
+        let decode = |text: &str| match percent_decode_str(text).decode_utf8() {
+            Ok(decoded) => Ok(decoded.into_owned()),
+            Err(_) => Err(Error::invalid("url", "has a user or a password that is not UTF-8")),
         };
         for server in self.servers()? {
             if let Some(user) = server.username() {
@@ -174,20 +179,20 @@ impl NatsOptions {
     pub(crate) fn validate(&self) -> Result<(), Error> {
         self.login()?;
         if self.id.is_empty() || self.id.len() > limits::NAME_BYTES_MAX {
-            return Err(Error::invalid("id", "has to have 1 to 120 bytes"));
+            return Err(Error::invalid("id", "must have 1 to 120 bytes"));
         }
         if !subject::is_name(&self.stream) {
-            return Err(Error::invalid("stream", "has to be letters, digits, `-` and `_`, at most 120"));
+            return Err(Error::invalid("stream", "must be 1 to 120 letters, digits, `-` and `_`"));
         }
         if !subject::is_prefix(&self.prefix) {
-            let problem = "has to be words of letters, digits, `-` and `_` joined by dots, at most 120 bytes";
+            let problem = "must be words of letters, digits, `-` and `_` joined by dots, at most 120 bytes";
             return Err(Error::invalid("prefix", problem));
         }
         if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
-            return Err(Error::invalid("partitions", "has to be 1 to 4096"));
+            return Err(Error::invalid("partitions", "must be 1 to 4096"));
         }
         if self.max_ack_pending == 0 {
-            return Err(Error::invalid("max_ack_pending", "has to be at least 1"));
+            return Err(Error::invalid("max_ack_pending", "must be at least 1"));
         }
         let durations = [
             ("publish_timeout", self.publish_timeout),
@@ -197,14 +202,14 @@ impl NatsOptions {
         ];
         for (option, duration) in durations {
             if !(Duration::from_millis(10)..=TIMEOUT_MAX).contains(&duration) {
-                return Err(Error::invalid(option, "has to be 10 ms to 10 min"));
+                return Err(Error::invalid(option, "must be 10 ms to 10 min"));
             }
         }
         Ok(())
     }
 }
 
-/// Without URLs and secrets.
+/// Prints no URL and no secret.
 impl fmt::Debug for NatsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsOptions")
@@ -229,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_right_is_named() {
+    fn an_invalid_option_is_named() {
         let good = || NatsOptions::new("nats://me:secret@localhost:4222");
         Nats::with_options(good()).unwrap();
         refused(NatsOptions::new("ftp://me:secret@localhost"), "url");

@@ -1,5 +1,10 @@
-//! Asking a consumer of the server for messages.
-use crate::{Error, NatsOptions, connect::Link, consumer, partition};
+//! Pulling messages from a consumer on the server.
+use crate::{
+    connect::Connection,
+    consumer,
+    error::{Error, source_unavailable},
+    stored::{self, StoredMessage},
+};
 use async_nats::{Message, StatusCode, Subject, Subscriber, jetstream::consumer::Info};
 use futures::{FutureExt as _, StreamExt as _};
 use std::{sync::Arc, time::Duration};
@@ -7,220 +12,215 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use twinbox_core::{SourceError, SourceErrorKind};
 
-/// How often the server says that it still holds the request for messages.
+/// The interval at which the server confirms that it still holds a pull request.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// How long a request for messages stays with the server.
+/// How long the server holds a pull request.
 const PULL_EXPIRES: Duration = Duration::from_secs(10);
-/// Silences of two heartbeats after which the consumer is asked for.
+/// Silences of two heartbeats after which the consumer is checked.
 const SILENCES_MAX: u32 = 2;
-/// Looks at a consumer that delivers nothing although there is something, before it is opened anew.
+/// Checks in a row that find messages which the consumer does not deliver, after which the source fails.
 const STALLS_MAX: u32 = 2;
-/// Looks at a consumer that has nothing to deliver from one look at the end of the stream to the next: once a minute.
-const LOOKS_OF_END: u32 = 6;
-/// The most messages that are asked for at a time.
+/// One of so many checks of an idle consumer also reads the end of the stream: once a minute.
+const CHECKS_PER_END: u32 = 6;
+/// The most messages of one pull request.
 const PULL_MAX: usize = 1024;
 
-const ENDED: &str = "the connection to NATS has ended";
+const CONNECTION_ENDED: &str = "the connection to NATS has ended";
 
-/// What the server says of the consumer, and of the end of the stream if that was asked for.
-type Look = (Result<Info, Error>, Option<End>);
-
-/// The last message of a stream.
-#[derive(Debug, Clone)]
-pub(crate) struct End {
-    pub(crate) sequence: u64,
-    pub(crate) message: String,
+/// The state of the consumer, and the last message of the stream if that was read.
+struct ConsumerCheck {
+    info: Result<Info, Error>,
+    stream_end: Option<StoredMessage>,
 }
 
-/// Asks for as many messages as it may return, one request at a time, so that none waits here while its
-/// time to be acknowledged runs.
-pub(crate) struct Pull {
-    pub(crate) link: Arc<Link>,
+/// Pulls messages, with one request at a time for as many as the caller takes. So no message waits in this
+/// process while its ack wait runs.
+pub(crate) struct PullConsumer {
+    pub(crate) connection: Arc<Connection>,
     /// The name on the server.
     name: String,
-    /// What it is called here.
+    /// The name in logs and errors.
     pub(crate) label: String,
     inbox: Subject,
     pub(crate) deliveries: Subscriber,
-    /// What the server may still deliver to the last request.
-    asked: usize,
-    /// When the server was last heard or asked. Kept, because whoever waits may wait anew before silence shows.
-    heard_at: Instant,
-    /// Silences since it was last heard.
+    /// Messages that the server may still deliver for the last request. 0: the request has ended.
+    requested: usize,
+    /// When the server last sent something, or a request was sent. A field, because a caller may drop and
+    /// repeat its wait before a silence is detected.
+    last_activity: Instant,
+    /// Silences since the server last sent something.
     silences: u32,
-    /// Looks in a row at a consumer that delivers nothing although there is something.
+    /// Checks in a row that found messages which the consumer does not deliver.
     stalls: u32,
-    /// A look at the consumer that is under way. Kept, because whoever waits may wait anew before it ends.
-    looking: Option<AbortOnDropHandle<Look>>,
-    looks: u32,
-    /// An end of the stream up to which all was delivered, where each delivery comes once.
-    pub(crate) caught_up: Option<End>,
-    /// The number of the last delivery that came, where each comes once.
-    pub(crate) last: Option<u64>,
-    /// Messages that wait at the server, as far as it has said so.
+    /// The check in progress. A field, because a caller may drop and repeat its wait before the check ends.
+    check: Option<AbortOnDropHandle<ConsumerCheck>>,
+    checks: u32,
+    /// The end of the stream up to which everything was delivered, where each delivery comes once.
+    pub(crate) caught_up_to: Option<StoredMessage>,
+    /// The number of the last delivery that arrived, where each delivery comes once.
+    pub(crate) last_delivery: Option<u64>,
+    /// Messages that wait on the server, as last reported.
     pub(crate) lag: Option<u64>,
 }
 
-impl Pull {
-    pub(crate) async fn open(link: Arc<Link>, name: String, label: String) -> Result<Self, SourceError> {
-        let inbox = Subject::from(link.client.new_inbox());
-        let deliveries = link.client.subscribe(inbox.clone()).await;
-        let deliveries = deliveries.map_err(|e| unavailable(ENDED).with_source(e))?;
+impl PullConsumer {
+    pub(crate) async fn open(
+        connection: Arc<Connection>,
+        name: String,
+        label: String,
+    ) -> Result<Self, SourceError> {
+        let inbox = Subject::from(connection.client.new_inbox());
+        let deliveries = connection.client.subscribe(inbox.clone()).await;
+        let deliveries = deliveries.map_err(|e| source_unavailable(CONNECTION_ENDED).with_source(e))?;
         Ok(Self {
-            link,
+            connection,
             name,
             label,
             inbox,
             deliveries,
-            asked: 0,
-            heard_at: Instant::now(),
+            requested: 0,
+            last_activity: Instant::now(),
             silences: 0,
             stalls: 0,
-            looking: None,
-            looks: 0,
-            caught_up: None,
-            last: None,
+            check: None,
+            checks: 0,
+            caught_up_to: None,
+            last_delivery: None,
             lag: None,
         })
     }
 
-    /// Waits for at least one message and answers with at most `max`. Cancel safe.
+    /// Waits for at least one message and returns at most `max`. Cancel safe.
     pub(crate) async fn next(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
         let max = max.clamp(1, PULL_MAX);
         loop {
-            if let Some(looking) = &mut self.looking {
-                let looked = looking.await;
-                self.looking = None;
-                let (info, end) =
-                    looked.map_err(|e| unavailable("a look at the consumer ended").with_source(e))?;
-                self.weigh(&info, end)?;
+            if let Some(check) = &mut self.check {
+                let checked = check.await;
+                self.check = None;
+                let failed = |e| source_unavailable("the check of the consumer failed").with_source(e);
+                self.evaluate(checked.map_err(failed)?)?;
             }
-            if self.asked == 0 {
-                self.ask(max).await?;
+            if self.requested == 0 {
+                self.request(max).await?;
             }
-            let Ok(next) = timeout_at(self.heard_at + 2 * HEARTBEAT, self.deliveries.next()).await else {
-                self.silence();
+            let Ok(next) = timeout_at(self.last_activity + 2 * HEARTBEAT, self.deliveries.next()).await
+            else {
+                self.handle_silence();
                 continue;
             };
             let Some(message) = next else {
-                return Err(unavailable(ENDED));
+                return Err(source_unavailable(CONNECTION_ENDED));
             };
-            if let Some(first) = self.take(message)? {
+            if let Some(first) = self.accept(message)? {
                 self.stalls = 0;
-                return Ok(self.with_those_at_hand(first, max));
+                return Ok(self.with_buffered(first, max));
             }
-            if self.asked == 0 {
-                self.look();
+            if self.requested == 0 {
+                self.start_check();
             }
         }
     }
 
-    fn options(&self) -> &NatsOptions {
-        &self.link.options
-    }
-
-    async fn ask(&mut self, max: usize) -> Result<(), SourceError> {
-        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.options().stream, self.name);
+    async fn request(&mut self, max: usize) -> Result<(), SourceError> {
+        let stream = &self.connection.options.stream;
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{}", self.name);
         let request = format!(
             "{{\"batch\":{max},\"expires\":{},\"idle_heartbeat\":{}}}",
             PULL_EXPIRES.as_nanos(),
             HEARTBEAT.as_nanos()
         );
-        // Before the wait: a request that is dropped half-way looks like one that the server lost.
-        (self.asked, self.heard_at) = (max, Instant::now());
-        let sent = self.link.client.publish_with_reply(subject, self.inbox.clone(), request.into()).await;
-        sent.map_err(|e| unavailable(ENDED).with_source(e))
+        // Before the wait: a request that is dropped half-way then looks like one that the server lost.
+        (self.requested, self.last_activity) = (max, Instant::now());
+        let client = &self.connection.client;
+        let sent = client.publish_with_reply(subject, self.inbox.clone(), request.into()).await;
+        sent.map_err(|e| source_unavailable(CONNECTION_ENDED).with_source(e))
     }
 
-    /// Neither a message nor a heartbeat came. Once may be the network; then the consumer is asked for, and
-    /// if it is there the request is made again.
-    fn silence(&mut self) {
+    /// Handles a time without messages and heartbeats. The first silence may be the network. After the second
+    /// the consumer is checked; if it exists, the request is repeated.
+    fn handle_silence(&mut self) {
         self.silences += 1;
-        tracing::warn!(consumer = self.label, silences = self.silences, "NATS is silent");
+        tracing::warn!(consumer = self.label, silences = self.silences, "NATS sends no heartbeat");
         if self.silences >= SILENCES_MAX {
             self.silences = 0;
-            self.look();
+            self.start_check();
         }
-        self.asked = 0;
+        self.requested = 0;
     }
 
-    /// Asks for the consumer.
-    fn look(&mut self) {
-        let (link, name) = (self.link.clone(), self.name.clone());
-        let is_due = self.last.is_some() && self.looks.is_multiple_of(LOOKS_OF_END);
-        self.looks = self.looks.wrapping_add(1);
-        let looking = tokio::spawn(async move {
-            // Before the consumer: it tells of all that the stream has by then.
-            let end = if is_due { partition::end(&link).await.ok().flatten() } else { None };
-            (consumer::info(&link, &name).await, end)
+    fn start_check(&mut self) {
+        let (connection, name) = (self.connection.clone(), self.name.clone());
+        let reads_end = self.last_delivery.is_some() && self.checks.is_multiple_of(CHECKS_PER_END);
+        self.checks = self.checks.wrapping_add(1);
+        let check = tokio::spawn(async move {
+            // Before the state of the consumer, which then covers everything up to this end.
+            let stream_end = if reads_end { stored::last(&connection).await.ok().flatten() } else { None };
+            ConsumerCheck { info: consumer::info(&connection, &name).await, stream_end }
         });
-        self.looking = Some(AbortOnDropHandle::new(looking));
+        self.check = Some(AbortOnDropHandle::new(check));
     }
 
-    /// That nothing was delivered is right if there is nothing, and if others hold as many deliveries as the consumer
-    /// may have.
-    fn weigh(&mut self, found: &Result<Info, Error>, end: Option<End>) -> Result<(), SourceError> {
-        let info = found.as_ref().map_err(|e| unavailable(e.to_string()))?;
-        if info.num_pending == 0 && self.last == Some(info.delivered.consumer_sequence) {
-            self.caught_up = end.or(self.caught_up.take());
+    /// Fails if the consumer should have delivered something. An idle consumer is right if the stream holds
+    /// nothing for it, or if other processes hold as many deliveries as the consumer may have.
+    fn evaluate(&mut self, ConsumerCheck { info, stream_end }: ConsumerCheck) -> Result<(), SourceError> {
+        let info = info.map_err(|e| e.into_source_error(SourceErrorKind::Unavailable))?;
+        if info.num_pending == 0 && self.last_delivery == Some(info.delivered.consumer_sequence) {
+            self.caught_up_to = stream_end.or(self.caught_up_to.take());
         }
         self.lag = Some(info.num_pending);
         let most = info.config.max_ack_pending;
         let is_full = most > 0 && i64::try_from(info.num_ack_pending).is_ok_and(|n| n >= most);
-        let has_missed = self.last.is_some_and(|last| info.delivered.consumer_sequence > last);
+        let has_missed = self.last_delivery.is_some_and(|last| info.delivered.consumer_sequence > last);
         self.stalls = if has_missed || info.num_pending > 0 && !is_full { self.stalls + 1 } else { 0 };
         if self.stalls >= STALLS_MAX {
-            return Err(unavailable(format!(
-                "the consumer `{}` has {} messages and delivers none, or lost one on its way: it may be paused",
+            return Err(source_unavailable(format!(
+                "the consumer `{}` has {} messages and delivers none, or a delivery was lost on its way: \
+                 check whether the consumer is paused on the server",
                 self.label, info.num_pending
             )));
         }
         Ok(())
     }
 
-    /// A delivery, or nothing if the message is about the request itself.
-    fn take(&mut self, message: Message) -> Result<Option<Message>, SourceError> {
-        (self.heard_at, self.silences) = (Instant::now(), 0);
+    /// Returns a delivery, or None if the message is about the pull request itself.
+    fn accept(&mut self, message: Message) -> Result<Option<Message>, SourceError> {
+        (self.last_activity, self.silences) = (Instant::now(), 0);
         match message.status {
             None | Some(StatusCode::OK) => {
-                self.asked = self.asked.saturating_sub(1);
+                self.requested = self.requested.saturating_sub(1);
                 Ok(Some(message))
             }
             Some(StatusCode::IDLE_HEARTBEAT) => Ok(None),
             Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => {
-                self.asked = 0;
+                self.requested = 0;
                 Ok(None)
             }
             Some(status) => {
-                let why = match (status, message.description.as_deref()) {
+                let problem = match (status, message.description.as_deref()) {
                     (_, Some("Consumer Deleted")) => "was deleted".to_owned(),
-                    (StatusCode::NO_RESPONDERS, _) => "is not there".to_owned(),
+                    (StatusCode::NO_RESPONDERS, _) => "does not exist".to_owned(),
                     _ => format!("cannot deliver (status {})", status.as_u16()),
                 };
-                tracing::warn!(consumer = self.label, %why, "the consumer cannot go on");
-                Err(unavailable(format!("the consumer `{}` {why}", self.label)))
+                tracing::warn!(consumer = self.label, %problem, "the consumer delivers nothing more");
+                Err(source_unavailable(format!("the consumer `{}` {problem}", self.label)))
             }
         }
     }
 
-    /// No wait in here: what was taken is returned. A fault that shows behind it shows again when the next
-    /// call asks for more.
-    fn with_those_at_hand(&mut self, first: Message, max: usize) -> Vec<Message> {
+    /// Adds the messages that have already arrived, without a wait. A fault among them is ignored here: it
+    /// comes up again at the next request.
+    fn with_buffered(&mut self, first: Message, max: usize) -> Vec<Message> {
         let mut taken = vec![first];
         while taken.len() < max {
             let Some(Some(message)) = self.deliveries.next().now_or_never() else { break };
-            match self.take(message) {
+            match self.accept(message) {
                 Ok(more) => taken.extend(more),
                 Err(_) => {
-                    self.asked = 0;
+                    self.requested = 0;
                     break;
                 }
             }
         }
         taken
     }
-}
-
-pub(crate) fn unavailable(what: impl Into<String>) -> SourceError {
-    SourceError::new(SourceErrorKind::Unavailable, what)
 }

@@ -1,80 +1,88 @@
-//! Consuming.
+//! Consuming from the stream.
 use crate::{
-    Nats,
-    connect::{Link, Use},
+    broker::Nats,
+    connect::{Connection, Purpose},
     consumer,
-    partition::StreamLog,
-    pull::{Pull, unavailable},
-    settle::{self, Delivery},
-    stream,
-    wire::{self, Place},
+    error::source_unavailable,
+    partitioned::StreamLog,
+    pull::PullConsumer,
+    settle::{self, AckHandle},
+    stream, wire,
 };
 use async_nats::{Message, jetstream};
 use futures::StreamExt as _;
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 use twinbox_core::{
-    BoxError, BoxFuture, Horizon, PartitionedLog, Received, Source, SourceError, Subscription, Transport,
+    BoxError, BoxFuture, MaxAge, PartitionedLog, ReceivedMessage, Source, SourceError, Subscription,
+    Transport,
 };
 
 impl Transport for Nats {
-    /// Opens a connection of the subscription's own and creates its durable consumer if it is missing. A
-    /// consumer that exists is never changed. An ordered subscription is refused: see [`open_log`](Self::open_log).
+    /// Opens a connection for this subscription and creates its durable consumer if it is missing.
+    ///
+    /// An existing consumer is never changed. An ordered subscription is refused: see
+    /// [`open_log`](Self::open_log).
     fn subscribe<'a>(
         &'a self,
         subscription: &'a Subscription,
     ) -> BoxFuture<'a, Result<Box<dyn Source>, SourceError>> {
         Box::pin(async {
-            let link = self.consuming().await?;
-            consumer::provision(&link, &self.options, subscription).await?;
+            let connection = self.open_for_consumer().await?;
+            consumer::provision(&connection, subscription).await?;
             let stream = &self.options.stream;
-            let horizon = match stream::info(&link, stream).await {
-                Ok(info) => stream::horizon(&info),
-                Err(_) if link.denials.any() => Horizon::Unlimited {
-                    because: format!("its user may not ask how old the messages of `{stream}` may be"),
+            let max_age = match stream::info(&connection, stream).await {
+                Ok(info) => stream::delivery_age(&info),
+                Err(_) if connection.denied.any() => MaxAge::Unlimited {
+                    reason: format!(
+                        "the NATS user may not read how long the stream `{stream}` keeps messages"
+                    ),
                 },
                 Err(error) => return Err(error.into()),
             };
             let consumer = &subscription.consumer;
-            let pull = Pull::open(Arc::new(link), consumer::durable(consumer), consumer.clone()).await?;
+            let durable = consumer::durable_name(consumer);
+            let pull = PullConsumer::open(Arc::new(connection), durable, consumer.clone()).await?;
             tracing::info!(consumer, "subscribed");
-            Ok(Box::new(PullSource { pull, horizon }) as _)
+            Ok(Box::new(PullSource { pull, max_age }) as _)
         })
     }
 
-    /// Opens a connection of the consumer's own, for an ordered subscription. A stream with more partitions than
-    /// [`partitions`](crate::NatsOptions::partitions) says is refused, because nobody would read them.
+    /// Opens a connection for an ordered subscription.
+    ///
+    /// A stream with more partitions than [`partitions`](crate::NatsOptions::partitions) is refused: no
+    /// process would read the partitions beyond.
     fn open_log<'a>(
         &'a self,
         subscription: &'a Subscription,
     ) -> BoxFuture<'a, Result<Option<Box<dyn PartitionedLog>>, SourceError>> {
         Box::pin(async {
-            if !subscription.ordered {
+            if !subscription.is_ordered {
                 return Ok(None);
             }
-            let log = StreamLog::open(self.consuming().await?, subscription).await?;
+            let log = StreamLog::open(self.open_for_consumer().await?, subscription).await?;
             Ok(Some(Box::new(log) as _))
         })
     }
 }
 
 impl Nats {
-    async fn consuming(&self) -> Result<Link, SourceError> {
-        let link = Link::open(&self.options, Use::Consume).await?;
+    async fn open_for_consumer(&self) -> Result<Connection, SourceError> {
+        let connection = Connection::open(&self.options, Purpose::Consume).await?;
         if self.options.create_stream.is_some() {
-            link.prepare_stream().await?;
+            stream::prepare(&connection).await?;
         }
-        Ok(link)
+        Ok(connection)
     }
 }
 
 struct PullSource {
-    pull: Pull,
-    horizon: Horizon,
+    pull: PullConsumer,
+    max_age: MaxAge,
 }
 
 impl Source for PullSource {
-    fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<Received>, SourceError>> {
+    fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<ReceivedMessage>, SourceError>> {
         Box::pin(async move {
             loop {
                 let messages = self.pull.next(max).await?;
@@ -90,18 +98,22 @@ impl Source for PullSource {
         self.pull.lag
     }
 
-    fn horizon(&self) -> Horizon {
-        self.horizon.clone()
+    fn max_age(&self) -> MaxAge {
+        self.max_age.clone()
     }
 
-    /// What was delivered and not returned goes back at once.
+    /// Naks the deliveries that were not returned by `receive`, so that the server redelivers them at once.
     fn close(mut self: Box<Self>) -> BoxFuture<'static, Result<(), SourceError>> {
         Box::pin(async move {
-            let limit = self.pull.link.options.request_timeout;
+            let limit = self.pull.connection.options.request_timeout;
             match timeout(limit, self.give_back()).await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(unavailable("the connection to NATS has ended").with_source(error)),
-                Err(_) => Err(unavailable("NATS did not confirm in time that the consumer was let go")),
+                Ok(Err(error)) => {
+                    Err(source_unavailable("the connection to NATS has ended").with_source(error))
+                }
+                Err(_) => {
+                    Err(source_unavailable("closing the source: NATS did not confirm the last naks in time"))
+                }
             }
         })
     }
@@ -109,46 +121,33 @@ impl Source for PullSource {
 
 impl PullSource {
     async fn give_back(&mut self) -> Result<(), BoxError> {
-        let Pull { deliveries, link, .. } = &mut self.pull;
+        let PullConsumer { deliveries, connection, .. } = &mut self.pull;
         deliveries.unsubscribe().await?;
         while let Some(message) = deliveries.next().await {
             if let Some(reply) = message.reply {
-                link.client.publish(reply, settle::again(Duration::ZERO)).await?;
+                connection.client.publish(reply, settle::nak_body(Duration::ZERO)).await?;
             }
         }
-        Ok(link.client.flush().await?)
+        Ok(connection.client.flush().await?)
     }
 
-    /// A message without a place in JetStream was sent to our inbox by somebody else, and is none of ours.
-    fn received(&mut self, message: Message) -> Option<Received> {
-        let link = &self.pull.link;
-        let message = jetstream::Message { message, context: link.jetstream.clone() };
+    /// Returns a delivery. None: another client sent the message to the inbox, and it does not come from the
+    /// stream.
+    fn received(&mut self, message: Message) -> Option<ReceivedMessage> {
+        let connection = &self.pull.connection;
+        let message = jetstream::Message { message, context: connection.jetstream.clone() };
         let info = message.info().ok()?;
         self.pull.lag = Some(info.pending);
-        let (decoded, defect) = read(&message, &info, &self.pull.label);
-        Some(Received {
+        let (decoded, defect) = wire::decode_delivery(&message, &info, &self.pull.label);
+        Some(ReceivedMessage {
             message: decoded,
             defect,
             redelivered: info.delivered > 1,
-            settle: Box::new(Delivery {
-                link: link.clone(),
+            settle: Box::new(AckHandle {
+                connection: connection.clone(),
                 reply: message.reply.clone()?,
-                ack_wait: link.options.ack_wait,
+                ack_wait: connection.options.ack_wait,
             }),
         })
     }
-}
-
-/// The message of a delivery, or as much of it as could be read and why not more.
-pub(crate) fn read(
-    message: &jetstream::Message,
-    info: &jetstream::message::Info<'_>,
-    consumer: &str,
-) -> (twinbox_core::Message, Option<String>) {
-    let place = Place::of(info.stream, info.stream_sequence, info.published.unix_timestamp_nanos());
-    let (decoded, defect) = wire::decode(message.headers.as_ref(), &message.payload, place);
-    if let Some(defect) = &defect {
-        tracing::warn!(consumer, sequence = place.sequence, defect, "unreadable message");
-    }
-    (decoded, defect)
 }

@@ -1,105 +1,20 @@
-//! Provisioning of the stream.
+//! Provisioning and checking of the stream.
 use crate::{
-    Error, ErrorKind, Nats, NatsOptions,
-    connect::{Link, Use},
+    broker::Nats,
+    connect::{Connection, Purpose},
+    error::{Error, ErrorKind},
+    options::NatsOptions,
+    stream_options::StreamOptions,
     subject,
 };
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use serde::Serialize;
 use serde_json::Value;
-use std::time::Duration;
-use twinbox_core::Horizon;
+use twinbox_core::MaxAge;
 
-/// What the stream has to be like.
-///
-/// It stores in files, keeps messages until they are too old, and refuses new messages when it is full
-/// rather than drop old ones.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use]
-pub struct StreamOptions {
-    max_age: Duration,
-    duplicate_window: Duration,
-    max_message_bytes: u32,
-    max_bytes: Option<u64>,
-    max_messages: Option<u64>,
-    replicas: u8,
-}
-
-impl Default for StreamOptions {
-    fn default() -> Self {
-        Self {
-            max_age: Duration::from_secs(7 * 24 * 3600),
-            duplicate_window: Duration::from_secs(120),
-            max_message_bytes: 1024 * 1024,
-            max_bytes: None,
-            max_messages: None,
-            replicas: 1,
-        }
-    }
-}
-
-impl StreamOptions {
-    /// How long messages are kept. An inbox has to remember its messages for longer. Default 7 days.
-    pub fn max_age(mut self, age: Duration) -> Self {
-        self.max_age = age;
-        self
-    }
-
-    /// For how long the server remembers message ids and drops duplicates, in memory. At most the age.
-    /// Default 2 min.
-    pub fn duplicate_window(mut self, window: Duration) -> Self {
-        self.duplicate_window = window;
-        self
-    }
-
-    /// The largest message in bytes, with its headers. Default 1 MiB, which is also a server's own default.
-    pub fn max_message_bytes(mut self, bytes: u32) -> Self {
-        self.max_message_bytes = bytes;
-        self
-    }
-
-    /// How many bytes it holds before it refuses more. Default: no bound of its own.
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = Some(bytes);
-        self
-    }
-
-    /// How many messages it holds before it refuses more. Default: no bound of its own.
-    pub fn max_messages(mut self, messages: u64) -> Self {
-        self.max_messages = Some(messages);
-        self
-    }
-
-    /// How many servers keep a copy, 1 to 5. Default 1.
-    pub fn replicas(mut self, replicas: u8) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    fn config(&self, options: &NatsOptions) -> Config {
-        let limit = |n: Option<u64>| n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
-        Config {
-            name: options.stream.clone(),
-            subjects: vec![subject::all(&options.prefix)],
-            retention: RetentionPolicy::Limits,
-            storage: StorageType::File,
-            discard: DiscardPolicy::New,
-            max_age: self.max_age,
-            duplicate_window: self.duplicate_window,
-            max_message_size: i32::try_from(self.max_message_bytes).unwrap_or(i32::MAX),
-            max_bytes: limit(self.max_bytes),
-            max_messages: limit(self.max_messages),
-            max_messages_per_subject: -1,
-            max_consumers: -1,
-            num_replicas: usize::from(self.replicas),
-            ..Config::default()
-        }
-    }
-}
-
-/// What has to agree, under the server's names. An operator may set the rest: placement, compression,
-/// description, metadata, direct access.
-const FIELDS: [&str; 15] = [
+/// The fields of a stream that are compared, under the server's names. An operator may set the others:
+/// placement, compression, description, metadata, direct access.
+const COMPARED_FIELDS: [&str; 15] = [
     "subjects",
     "retention",
     "storage",
@@ -118,89 +33,120 @@ const FIELDS: [&str; 15] = [
 ];
 
 impl Nats {
-    /// Creates the stream if it is missing, with the subjects `<prefix>.>`, and checks that it is as asked
-    /// for. A stream that exists is never changed. Safe to repeat, and to run in several processes.
+    /// Creates the stream if it is missing, with the subjects `<prefix>.>`, and checks its configuration.
+    ///
+    /// An existing stream is never changed. Safe to repeat, and to run in several processes at once.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`] names the field, what was asked for and what the server has. After
-    /// [`ErrorKind::Unavailable`] the stream may or may not exist; run it again.
+    /// [`ErrorKind::Mismatch`]: the text names the field, the expected value and the server's value. After
+    /// [`ErrorKind::Unavailable`] the stream may or may not exist; call this again.
     pub async fn provision(&self, stream: &StreamOptions) -> Result<(), Error> {
-        let link = Link::open(&self.options, Use::Provision).await?;
-        provision(&link, &self.options, stream).await
+        let connection = Connection::open(&self.options, Purpose::Administer).await?;
+        provision(&connection, stream).await
     }
 }
 
-pub(crate) async fn provision(
-    link: &Link,
-    options: &NatsOptions,
-    stream: &StreamOptions,
-) -> Result<(), Error> {
-    let asked = stream.config(options);
-    let what = format!("the stream `{}`", asked.name);
-    let found = match info(link, &asked.name).await {
+async fn provision(connection: &Connection, stream: &StreamOptions) -> Result<(), Error> {
+    let expected = config(stream, &connection.options);
+    let about = format!("the stream `{}`", expected.name);
+    let found = match info(connection, &expected.name).await {
         Err(error) if error.kind() == ErrorKind::Missing => {
-            let info: Info = link.order(&what, format!("STREAM.CREATE.{}", asked.name), &asked).await?;
-            tracing::info!(stream = asked.name, "created the stream");
+            let api = format!("STREAM.CREATE.{}", expected.name);
+            let info: Info = connection.request_with(&about, api, &expected).await?;
+            tracing::info!(stream = expected.name, "created the stream");
             info
         }
         found => found?,
     };
-    compare(&what, &FIELDS, &asked, &found.config)
+    compare(&about, &COMPARED_FIELDS, &expected, &found.config)
 }
 
-pub(crate) async fn info(link: &Link, name: &str) -> Result<Info, Error> {
-    link.ask(&format!("the stream `{name}`"), format!("STREAM.INFO.{name}")).await
+fn config(stream: &StreamOptions, options: &NatsOptions) -> Config {
+    let limit = |n: Option<u64>| n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
+    Config {
+        name: options.stream.clone(),
+        subjects: vec![subject::all(&options.prefix)],
+        retention: RetentionPolicy::Limits,
+        storage: StorageType::File,
+        discard: DiscardPolicy::New,
+        max_age: stream.max_age,
+        duplicate_window: stream.duplicate_window,
+        max_message_size: i32::try_from(stream.max_message_bytes).unwrap_or(i32::MAX),
+        max_bytes: limit(stream.max_bytes),
+        max_messages: limit(stream.max_messages),
+        max_messages_per_subject: -1,
+        max_consumers: -1,
+        num_replicas: usize::from(stream.replicas),
+        ..Config::default()
+    }
 }
 
-pub(crate) fn check_subjects(info: &Info, options: &NatsOptions) -> Result<(), Error> {
+/// Returns the configuration and the state of a stream.
+pub(crate) async fn info(connection: &Connection, name: &str) -> Result<Info, Error> {
+    connection.request(&format!("the stream `{name}`"), format!("STREAM.INFO.{name}")).await
+}
+
+/// Fails if the stream does not exist or accepts no subject below the prefix.
+pub(crate) async fn check(connection: &Connection) -> Result<Info, Error> {
+    let options = &connection.options;
+    let info = info(connection, &options.stream).await?;
     let (name, subjects) = (&info.config.name, &info.config.subjects);
     if subjects.iter().any(|pattern| subject::overlaps(pattern, &options.prefix)) {
-        return Ok(());
+        return Ok(info);
     }
     let all = subject::all(&options.prefix);
-    Err(Error::mismatch(format!("the stream `{name}` takes {subjects:?} and nothing of `{all}`")))
+    Err(Error::mismatch(format!("the stream `{name}` accepts {subjects:?} and no subject of `{all}`")))
 }
 
-/// How old the messages of a stream can be when they are delivered.
-pub(crate) fn horizon(info: &Info) -> Horizon {
+/// Checks the stream. Creates it first if the option `create_stream` is set and it is missing.
+pub(crate) async fn prepare(connection: &Connection) -> Result<(), Error> {
+    match &connection.options.create_stream {
+        Some(stream) => provision(connection, stream).await,
+        None => check(connection).await.map(drop),
+    }
+}
+
+/// Returns how old a message of the stream can be when it is delivered.
+pub(crate) fn delivery_age(info: &Info) -> MaxAge {
     let Config { name, max_age, duplicate_window, .. } = &info.config;
     if max_age.is_zero() {
-        let because = format!("the stream `{name}` keeps messages for ever (it has no max_age)");
-        return Horizon::Unlimited { because };
+        let reason = format!("the stream `{name}` keeps messages for ever (it has no max_age)");
+        return MaxAge::Unlimited { reason };
     }
-    let because = format!(
-        "the stream `{name}` keeps messages for {max_age:?} (max_age), and drops copies for {duplicate_window:?} \
-         (duplicate_window)"
+    let reason = format!(
+        "the stream `{name}` keeps messages for {max_age:?} (max_age), and drops copies for \
+         {duplicate_window:?} (duplicate_window)"
     );
-    // No duplicate window is longer: servers refuse it.
-    Horizon::Within { age: *max_age, because }
+    // Servers refuse a duplicate window that is longer than max_age.
+    MaxAge::Within { age: *max_age, reason }
 }
 
-/// Compares what the server says with what was asked for: servers ignore silently what they do not know.
+/// Compares the server's configuration with the expected one: a server silently ignores fields that it does
+/// not know.
 pub(crate) fn compare(
-    what: &str,
+    about: &str,
     fields: &[&str],
-    asked: &impl Serialize,
+    expected: &impl Serialize,
     found: &impl Serialize,
 ) -> Result<(), Error> {
     let json = |config: Result<Value, _>| {
         config.map_err(|e| {
-            Error::mismatch(format!("{what} has a configuration that cannot be read")).with_source(e)
+            Error::mismatch(format!("{about} has a configuration that cannot be read")).with_source(e)
         })
     };
-    let (asked, found) = (json(serde_json::to_value(asked))?, json(serde_json::to_value(found))?);
+    let (expected, found) = (json(serde_json::to_value(expected))?, json(serde_json::to_value(found))?);
     for field in fields {
-        let (asked, found) = (field_of(&asked, field), field_of(&found, field));
-        if asked != found {
+        let (expected, found) = (field_of(&expected, field), field_of(&found, field));
+        if expected != found {
             return Err(Error::mismatch(format!(
-                "{what} has {field} = {found} on the server and {asked} was asked for; change one of them"
+                "{about} has {field} = {found} on the server and {expected} was asked for; change one of them"
             )));
         }
     }
     Ok(())
 }
 
-/// A field that is left out has its default.
+/// Returns the value of a field. An omitted field has its default.
 fn field_of(config: &Value, field: &str) -> Value {
     config.get(field).cloned().unwrap_or_default()
 }

@@ -2,24 +2,24 @@
 use std::fmt::Write as _;
 use twinbox_core::{Message, MessageId, id, limits, message};
 
-/// Whether this can name a stream or a consumer.
+/// Returns whether a stream can have this name.
 pub(crate) fn is_name(text: &str) -> bool {
     is_prefix(text) && !text.contains('.')
 }
 
-/// Whether subjects can begin with this.
+/// Returns whether subjects can begin with this text.
 pub(crate) fn is_prefix(text: &str) -> bool {
     text.len() <= limits::NAME_BYTES_MAX && message::is_type_name(text)
 }
 
-/// Whether this type can stand in a subject. The length matters too: a server closes the connection on
-/// which it reads a line of more than 4 KiB.
+/// Returns whether a subject can hold this type. The limit of its length matters: a server closes a
+/// connection that sends a line of more than 4 KiB.
 pub(crate) fn is_type(text: &str) -> bool {
     text.len() <= limits::TYPE_BYTES_MAX && message::is_type_name(text)
 }
 
-/// The subject of a message, unless its type cannot stand in one.
-pub(crate) fn of(prefix: &str, partitions: u32, message: &Message, id: MessageId) -> Option<String> {
+/// Returns the subject of a message, or None if a subject cannot hold its type.
+pub(crate) fn of_message(prefix: &str, partitions: u32, message: &Message, id: MessageId) -> Option<String> {
     if !is_type(&message.event_type) {
         return None;
     }
@@ -29,27 +29,27 @@ pub(crate) fn of(prefix: &str, partitions: u32, message: &Message, id: MessageId
     Some(subject)
 }
 
-/// What a consumer of `event_type` filters by: the type in every partition.
-pub(crate) fn filter(prefix: &str, event_type: &str) -> String {
+/// Returns the filter for a type in all partitions.
+pub(crate) fn type_filter(prefix: &str, event_type: &str) -> String {
     format!("{prefix}.*.{event_type}")
 }
 
-/// What a reader of one partition filters by.
-pub(crate) fn of_partition(prefix: &str, partition: u32, event_type: &str) -> String {
+/// Returns the filter for a type in one partition.
+pub(crate) fn partition_filter(prefix: &str, partition: u32, event_type: &str) -> String {
     format!("{prefix}.{partition}.{event_type}")
 }
 
-/// The partition of a subject below the prefix.
-pub(crate) fn partition(prefix: &str, subject: &str) -> Option<u32> {
+/// Returns the partition of a subject below the prefix.
+pub(crate) fn partition_of(prefix: &str, subject: &str) -> Option<u32> {
     subject.strip_prefix(prefix)?.strip_prefix('.')?.split('.').next()?.parse().ok()
 }
 
-/// Everything below the prefix.
+/// Returns the filter for everything below the prefix.
 pub(crate) fn all(prefix: &str) -> String {
     format!("{prefix}.>")
 }
 
-/// Whether some subject below `prefix` matches `pattern`.
+/// Returns whether a subject below `prefix` can match `pattern`.
 pub(crate) fn overlaps(pattern: &str, prefix: &str) -> bool {
     let mut tokens = pattern.split('.');
     for word in prefix.split('.') {
@@ -90,24 +90,24 @@ mod tests {
 
     fn subject(event_type: &str, key: Option<&str>) -> Option<String> {
         let message = message(event_type, key);
-        of("events", 16, &message, message.message_id())
+        of_message("events", 16, &message, message.message_id())
     }
 
     #[test]
-    fn the_key_and_else_the_id_choose_the_partition() {
+    fn the_key_or_else_the_id_selects_the_partition() {
         assert_eq!(subject("orders.placed", Some("o-1")).unwrap(), "events.14.orders.placed");
         assert_eq!(subject("orders.placed", None).unwrap(), "events.8.orders.placed");
     }
 
     #[test]
-    fn a_type_that_is_no_token_has_no_subject() {
+    fn an_invalid_type_has_no_subject() {
         for bad in ["", "*", ">", "a.>", "a b", "a..b", "a\r\nPUB x 0\r\n", &"a".repeat(129)] {
             assert_eq!(subject(bad, None), None, "{bad:?}");
         }
     }
 
     #[test]
-    fn overlapping() {
+    fn patterns_overlap_a_prefix() {
         for pattern in [">", "events.>", "events.*.>", "*.>", "events.3.orders.*", "events.*"] {
             assert!(overlaps(pattern, "events"), "{pattern}");
         }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a foreign producer writes into the row, a subject has no wildcard and is one line.
+        /// For any row of any producer, a subject has no wildcard and is one line.
         #[test]
         fn no_type_becomes_a_wildcard(event_type in any::<String>(), key in any::<Option<String>>()) {
             if let Some(subject) = subject(&event_type, key.as_deref()) {

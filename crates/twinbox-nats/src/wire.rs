@@ -1,16 +1,17 @@
-//! CloudEvents in binary mode: attributes in `ce-` headers, percent-encoded; the payload is the data.
-use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
+//! The wire format: a CloudEvent in binary mode. Attributes are percent-encoded `ce-` headers, the payload is
+//! the data.
+use crate::subject;
+use async_nats::{HeaderMap, HeaderName, HeaderValue, header, jetstream};
 use bytes::Bytes;
-use std::{borrow::Cow, collections::HashMap, fmt::Write as _, str::FromStr as _};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use std::{borrow::Cow, collections::HashMap, str::FromStr as _};
 use twinbox_core::{
     Message, MessageId, Timestamp, draft,
     message::{attribute as a, header as own},
 };
 
-use crate::subject;
-
-/// Known attributes, so that no name is built for each message.
-static NAMES: [(&str, HeaderName); 13] = [
+/// The header names of the known attributes, built once instead of for each message.
+static HEADER_NAMES: [(&str, HeaderName); 13] = [
     (a::SPEC_VERSION, HeaderName::from_static("ce-specversion")),
     (a::ID, HeaderName::from_static("ce-id")),
     (a::SOURCE, HeaderName::from_static("ce-source")),
@@ -26,30 +27,34 @@ static NAMES: [(&str, HeaderName); 13] = [
     (a::TRACEPARENT, HeaderName::from_static("ce-traceparent")),
 ];
 
-/// A header that cannot stand on the wire.
+/// The ASCII characters that are escaped in an attribute's header, as CloudEvents requires. Bytes beyond
+/// ASCII are always escaped.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
+
+/// A header that NATS cannot transport.
 #[derive(Debug, PartialEq)]
 pub(crate) struct InvalidHeader;
 
-/// The headers of a message. Reserved names among its own that do not travel, which only a producer that bypasses
-/// the store can have written, are left out.
+/// Returns the headers of a message. Its own headers with reserved names are left out, unless they travel:
+/// only a producer that bypasses the store can have written the others.
 pub(crate) fn encode(message: &Message, id: MessageId) -> Result<HeaderMap, InvalidHeader> {
     let mut headers = HeaderMap::new();
-    let msg_id = match message.header(own::REPLAY) {
-        Some(token) => value(&format!("{id}.r{token}"))?,
+    let nats_id = match message.header(own::REPLAY) {
+        Some(token) => value_from(&format!("{id}.r{token}"))?,
         None => HeaderValue::from(id.to_string()),
     };
-    headers.insert(header::NATS_MESSAGE_ID, msg_id);
+    headers.insert(header::NATS_MESSAGE_ID, nats_id);
     for (attribute, text) in message.attributes() {
-        headers.insert(name_of(attribute)?, HeaderValue::from(percent_encode(text)));
+        headers.insert(attribute_name(attribute)?, HeaderValue::from(percent_encode(text)));
     }
-    for (name, text) in message.headers.iter().filter(|(name, _)| draft::travels(name)) {
-        headers.append(name_from(name)?, value(text)?);
+    for (name, text) in message.headers.iter().filter(|(name, _)| draft::is_transported(name)) {
+        headers.append(name_from(name)?, value_from(text)?);
     }
     Ok(headers)
 }
 
-fn name_of(attribute: &str) -> Result<HeaderName, InvalidHeader> {
-    match NAMES.iter().find(|(known, _)| *known == attribute) {
+fn attribute_name(attribute: &str) -> Result<HeaderName, InvalidHeader> {
+    match HEADER_NAMES.iter().find(|(known, _)| *known == attribute) {
         Some((_, name)) => Ok(name.clone()),
         None => name_from(&format!("ce-{attribute}")),
     }
@@ -62,75 +67,61 @@ fn name_from(text: &str) -> Result<HeaderName, InvalidHeader> {
     HeaderName::from_str(text).map_err(|_| InvalidHeader)
 }
 
-fn value(text: &str) -> Result<HeaderValue, InvalidHeader> {
+fn value_from(text: &str) -> Result<HeaderValue, InvalidHeader> {
     HeaderValue::from_str(text).map_err(|_| InvalidHeader)
 }
 
-fn is_plain(byte: u8) -> bool {
-    matches!(byte, b'!'..=b'~') && byte != b'"' && byte != b'%'
-}
-
-/// What comes out has no line break, so that no header value can panic on it.
+/// Encodes an attribute. The result has no line break, on which `HeaderValue::from` would panic.
 fn percent_encode(text: Cow<'_, str>) -> String {
-    if text.bytes().fold(true, |plain, byte| plain & is_plain(byte)) {
-        return text.into_owned();
+    let encoded: Cow<'_, str> = utf8_percent_encode(&text, ESCAPED).into();
+    // Only an unchanged text keeps its length; a borrowed result may also be a single escape.
+    if encoded.len() != text.len() {
+        return encoded.into_owned();
     }
-    let mut encoded = String::with_capacity(text.len() * 3);
-    for byte in text.bytes() {
-        if is_plain(byte) {
-            encoded.push(char::from(byte));
-        } else {
-            write!(encoded, "%{byte:02X}").expect("a String takes whatever is written to it");
-        }
-    }
-    encoded
+    text.into_owned()
 }
 
-/// None for what is no UTF-8 once decoded. A `%` without two digits behind it stands for itself.
-pub(crate) fn percent_decode(text: &str) -> Option<String> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let byte = match rest {
-            [b'%', high, low, ..] => hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
-            _ => None,
-        };
-        decoded.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &rest[3..] } else { tail };
-    }
-    String::from_utf8(decoded).ok()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|n| u8::try_from(n).ok())
-}
-
-/// Where a message lies in JetStream.
+/// Where the stream stores a message: the identity of a message that cannot be read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Origin<'a> {
     pub(crate) stream: &'a str,
     pub(crate) sequence: u64,
-    pub(crate) stored: Timestamp,
+    pub(crate) stored_at: Timestamp,
 }
 
-impl<'a> Place<'a> {
-    pub(crate) fn of(stream: &'a str, sequence: u64, stored_nanos: i128) -> Self {
-        let stored = Timestamp::from_micros(i64::try_from(stored_nanos / 1000).unwrap_or_default());
-        Self { stream, sequence, stored }
+impl<'a> Origin<'a> {
+    pub(crate) fn new(stream: &'a str, sequence: u64, stored_nanos: i128) -> Self {
+        let stored_at = Timestamp::from_micros(i64::try_from(stored_nanos / 1000).unwrap_or_default());
+        Self { stream, sequence, stored_at }
     }
 }
 
-/// The message, or as much of it as could be read and why not more.
+/// Decodes a delivery to `consumer`. Logs and returns the defect of a message that cannot be read.
+pub(crate) fn decode_delivery(
+    message: &jetstream::Message,
+    info: &jetstream::message::Info<'_>,
+    consumer: &str,
+) -> (Message, Option<String>) {
+    let stored_nanos = info.published.unix_timestamp_nanos();
+    let origin = Origin::new(info.stream, info.stream_sequence, stored_nanos);
+    let (decoded, defect) = decode(message.headers.as_ref(), &message.payload, origin);
+    if let Some(defect) = &defect {
+        tracing::warn!(consumer, sequence = origin.sequence, defect, "unreadable message");
+    }
+    (decoded, defect)
+}
+
+/// Decodes a message. Returns with a defect the parts of a message that could be read.
 pub(crate) fn decode(
     headers: Option<&HeaderMap>,
     payload: &Bytes,
-    place: Place<'_>,
+    origin: Origin<'_>,
 ) -> (Message, Option<String>) {
     let none = HeaderMap::new();
     let headers = headers.unwrap_or(&none);
     match read(headers, payload.clone()) {
         Ok(message) => (message, None),
-        Err(defect) => (stand_in(headers, payload, place), Some(defect)),
+        Err(defect) => (unreadable(headers, payload, origin), Some(defect)),
     }
 }
 
@@ -139,9 +130,9 @@ fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
     for (name, values) in headers.iter() {
         let Some(attribute) = AsRef::<str>::as_ref(name).strip_prefix("ce-") else { continue };
         if let Some(value) = values.first() {
-            let value = percent_decode(value.as_str());
-            let value = value.ok_or_else(|| format!("the header `ce-{attribute}` is not UTF-8"))?;
-            attributes.insert(attribute, value);
+            let value = percent_decode_str(value.as_str()).decode_utf8();
+            let value = value.map_err(|_| format!("the header `ce-{attribute}` is not UTF-8"))?;
+            attributes.insert(attribute, value.into_owned());
         }
     }
     if let Some(traceparent) = headers.get(a::TRACEPARENT) {
@@ -154,25 +145,26 @@ fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
     Ok(message)
 }
 
-/// The headers that travel, sorted by name, because the client does not keep their order.
+/// Returns the headers that travel, sorted by name: the client does not keep their order.
 fn own_headers(headers: &HeaderMap) -> Vec<(String, String)> {
     let each = headers.iter().flat_map(|(name, values)| {
         let name: &str = name.as_ref();
         values.iter().map(move |value| (name, value.as_str()))
     });
-    let own = each.filter(|(name, _)| draft::travels(name));
+    let own = each.filter(|(name, _)| draft::is_transported(name));
     let mut own = Vec::from_iter(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
     own.sort_by(|x, y| x.0.cmp(&y.0));
     own
 }
 
-fn stand_in(headers: &HeaderMap, payload: &Bytes, place: Place<'_>) -> Message {
-    // A stream that is made again counts anew.
-    let id = format!("{}@{}", place.sequence, place.stored.as_micros());
-    let source = format!("nats:{}", place.stream);
-    let mut message = Message::unreadable(id, source, place.stored, payload.clone());
-    if let Some(event_type) = headers.get("ce-type").map(HeaderValue::as_str).filter(|t| subject::is_type(t))
-    {
+/// Returns a substitute for a message that cannot be read, with its type and headers if those are valid.
+fn unreadable(headers: &HeaderMap, payload: &Bytes, origin: Origin<'_>) -> Message {
+    // With the time, because a stream that is created again starts at sequence 1.
+    let id = format!("{}@{}", origin.sequence, origin.stored_at.as_micros());
+    let source = format!("nats:{}", origin.stream);
+    let mut message = Message::placeholder(id, source, origin.stored_at, payload.clone());
+    let event_type = headers.get("ce-type").map(HeaderValue::as_str);
+    if let Some(event_type) = event_type.filter(|text| subject::is_type(text)) {
         event_type.clone_into(&mut message.event_type);
     }
     message.headers = own_headers(headers);

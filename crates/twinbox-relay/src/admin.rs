@@ -1,12 +1,17 @@
-//! The program's listener for probes and metrics.
+//! The HTTP listener of the program: probes and metrics.
 use crate::{
-    Breaker, BreakerState, Error,
-    program::Failure,
+    circuit_breaker::{Breaker, BreakerState},
+    error::Error,
+    failure::Failure,
+    metrics::{
+        BACKLOG_MESSAGES, DATABASE_UP, LAG, LEASED, Metric, OLDEST_MESSAGE_AGE, PARKED_MESSAGES, PAUSED,
+        POOL_CONNECTIONS, POOL_WAIT, UNFINISHED_IDEMPOTENCY_KEYS,
+    },
     schemas::{Schema, Schemas},
 };
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use futures::future::join_all;
-use metrics::{Label, Unit, describe_gauge, describe_histogram, gauge};
+use metrics::{Label, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::{
     collections::BTreeMap,
@@ -16,32 +21,34 @@ use std::{
 };
 use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
+use twinbox_ops::Ops;
 use twinbox_sql::Dialect;
 
-/// How long the database may take to answer a probe.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the recorder empties what was recorded into its buckets, whether or not anybody asks.
-const UPKEEP: Duration = Duration::from_secs(5);
-/// Seconds.
+/// How long the database may take to respond to a probe.
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often the recorder moves new samples into its buckets. Without that they pile up while nobody scrapes.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// The buckets of the lag, in seconds.
 const LAG_BUCKETS: [f64; 13] =
     [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
 
-/// Destinations that were not set up as asked when they were tried last.
+/// Destinations whose last start failed because of their configuration.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Broken(Arc<Mutex<BTreeMap<String, (String, Breaker)>>>);
 
 impl Broken {
-    /// It is broken until the breaker of its next try closes.
-    pub(crate) fn add(&self, destination: &str, error: &Error, again: Breaker) {
+    /// Adds a destination. It counts as broken until `next_breaker`, the circuit breaker of its next start,
+    /// closes.
+    pub(crate) fn add(&self, destination: &str, error: &Error, next_breaker: Breaker) {
         let mut broken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        broken.insert(destination.to_owned(), (error.to_string(), again));
+        broken.insert(destination.to_owned(), (error.to_string(), next_breaker));
     }
 
-    /// A line for each.
+    /// One line for each destination.
     pub(crate) fn all(&self) -> Vec<String> {
         let mut broken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         broken.retain(|_, (_, breaker)| breaker.state() != BreakerState::Closed);
-        broken.iter().map(|(id, (why, _))| format!("destination {id}: {why}")).collect()
+        broken.iter().map(|(id, (error, _))| format!("destination {id}: {error}")).collect()
     }
 }
 
@@ -52,10 +59,11 @@ struct Admin<DB: Dialect> {
     recorded: PrometheusHandle,
 }
 
-/// Installs the recorder of metrics, which has to be there before the relays are, and serves until `stop`.
+/// Installs the recorder of metrics and serves until `stop`. Call it before the relays start: they record
+/// from then on.
 ///
 /// # Errors
-/// Nothing can listen at the address.
+/// The address cannot be bound.
 pub(crate) async fn serve<DB: Dialect>(
     address: SocketAddr,
     schemas: Arc<Schemas<DB>>,
@@ -63,10 +71,9 @@ pub(crate) async fn serve<DB: Dialect>(
     broken: Broken,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
-    let lag = Matcher::Full("twinbox.relay.lag".to_owned());
+    let lag = Matcher::Full(LAG.name.to_owned());
     let recorder = PrometheusBuilder::new().with_recommended_naming(true);
     let recorded = recorder.set_buckets_for_metric(lag, &LAG_BUCKETS)?.install_recorder()?;
-    describe();
     let listener = TcpListener::bind(address).await.map_err(|e| format!("`admin.listen` {address}: {e}"))?;
     tracing::info!(address = %listener.local_addr()?, "the admin listener is up");
     let admin = Arc::new(Admin { schemas, destinations, broken, recorded: recorded.clone() });
@@ -79,23 +86,25 @@ pub(crate) async fn serve<DB: Dialect>(
     tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
     tokio::spawn(stop.run_until_cancelled_owned(async move {
         loop {
-            tokio::time::sleep(UPKEEP).await;
+            tokio::time::sleep(UPKEEP_INTERVAL).await;
             recorded.run_upkeep();
         }
     }));
     Ok(())
 }
 
-/// Ready: the database answers, its tables fit in every schema, and at least one destination is set up as asked. A
-/// destination that is down makes nobody unready: no other relay would do better.
+/// Reports ready if the database responds, the tables of every schema fit, and the configuration of at least
+/// one destination is right. A destination that is down does not count: another relay could not reach it
+/// either.
 async fn readyz<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> (StatusCode, String) {
     let mut reasons = Vec::new();
-    let looks =
-        admin.schemas.all().iter().map(async |schema| match timeout(PATIENCE, schema.store.check()).await {
+    let looks = admin.schemas.all().iter().map(async |schema| {
+        match timeout(DATABASE_TIMEOUT, schema.store.check()).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(format!("{}: {error}", schema.title)),
-            Err(_) => Some(format!("{}: no answer", schema.title)),
-        });
+            Err(_) => Some(format!("{}: no response", schema.title)),
+        }
+    });
     reasons.extend(join_all(looks).await.into_iter().flatten());
     let broken = admin.broken.all();
     if reasons.is_empty() && broken.len() < admin.destinations {
@@ -105,62 +114,48 @@ async fn readyz<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> (StatusCode
     (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
 }
 
-/// What is counted here, and what the database tells, unless it is away.
+/// The recorded metrics, and those that are read from the database if it responds.
 async fn metrics<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> String {
-    let looked = timeout(PATIENCE, look(&admin.schemas)).await;
-    let up = matches!(looked, Ok(Ok(())));
-    gauge!("twinbox.relay.database.up").set(if up { 1.0 } else { 0.0 });
+    let read = timeout(DATABASE_TIMEOUT, read_database(&admin.schemas)).await;
+    let up = matches!(read, Ok(Ok(())));
+    gauge!(DATABASE_UP.name).set(if up { 1.0 } else { 0.0 });
     admin.recorded.render()
 }
 
-async fn look<DB: Dialect>(schemas: &Schemas<DB>) -> Result<(), twinbox_sql::Error> {
+async fn read_database<DB: Dialect>(schemas: &Schemas<DB>) -> Result<(), twinbox_sql::Error> {
     let pool = schemas.all()[0].store.pool();
-    let asked_at = Instant::now();
+    let started_at = Instant::now();
     drop(pool.acquire().await?);
-    gauge!("twinbox.relay.pool.wait").set(asked_at.elapsed());
+    gauge!(POOL_WAIT.name).set(started_at.elapsed());
     let idle = pool.num_idle();
-    gauge!("twinbox.relay.pool.connections", "state" => "idle").set(idle as f64);
-    gauge!("twinbox.relay.pool.connections", "state" => "used").set(f64::from(pool.size()) - idle as f64);
-    let mut looked = Ok(());
+    gauge!(POOL_CONNECTIONS.name, "state" => "idle").set(idle as f64);
+    gauge!(POOL_CONNECTIONS.name, "state" => "used").set(f64::from(pool.size()) - idle as f64);
+    let mut result = Ok(());
     for schema in schemas.all() {
-        looked = looked.and(look_at(schema, schemas.are_several()).await);
+        result = result.and(read_schema(schema, schemas.are_several()).await);
     }
-    looked
+    result
 }
 
-/// Two schemas may have readers of one name: with several they are told apart.
-async fn look_at<DB: Dialect>(schema: &Schema<DB>, told_apart: bool) -> Result<(), twinbox_sql::Error> {
-    for reader in schema.store.readers().await? {
+/// `with_label`: several schemas may have readers of one name, so each metric names its schema.
+async fn read_schema<DB: Dialect>(schema: &Schema<DB>, with_label: bool) -> Result<(), twinbox_sql::Error> {
+    for reader in Ops::new(&schema.store).readers().await? {
         let mut labels = vec![Label::new("destination", reader.name)];
-        labels.extend(told_apart.then(|| Label::new("schema", schema.name.clone())));
-        let gauge = |name: &'static str| gauge!(name, labels.clone());
-        gauge("twinbox.relay.backlog").set(reader.backlog as f64);
-        gauge("twinbox.relay.oldest").set(reader.oldest);
-        gauge("twinbox.relay.alive").set(if reader.lease.is_some() { 1.0 } else { 0.0 });
-        gauge("twinbox.relay.held").set(if reader.held.is_some() { 1.0 } else { 0.0 });
+        labels.extend(with_label.then(|| Label::new("schema", schema.name.clone())));
+        let gauge = |metric: Metric| gauge!(metric.name, labels.clone());
+        gauge(BACKLOG_MESSAGES).set(reader.backlog as f64);
+        gauge(OLDEST_MESSAGE_AGE).set(reader.oldest);
+        gauge(LEASED).set(if reader.lease.is_some() { 1.0 } else { 0.0 });
+        gauge(PAUSED).set(if reader.pause_reason.is_some() { 1.0 } else { 0.0 });
         for (state, count) in
             [("waiting", reader.waiting), ("dead", reader.dead), ("blocking", reader.blocking)]
         {
             let state = Label::new("state", state);
-            gauge!("twinbox.relay.parked", [&*labels, &[state]].concat()).set(count as f64);
+            gauge!(PARKED_MESSAGES.name, [&*labels, &[state]].concat()).set(count as f64);
         }
     }
-    let labels = told_apart.then(|| Label::new("schema", schema.name.clone()));
-    let unfinished = schema.store.count_unfinished().await?;
-    gauge!("twinbox.keys.unfinished", Vec::from_iter(labels)).set(unfinished as f64);
+    let labels = with_label.then(|| Label::new("schema", schema.name.clone()));
+    let unfinished = schema.store.idempotency_keys().count_unfinished().await?;
+    gauge!(UNFINISHED_IDEMPOTENCY_KEYS.name, Vec::from_iter(labels)).set(unfinished as f64);
     Ok(())
-}
-
-fn describe() {
-    describe_histogram!("twinbox.relay.lag", Unit::Seconds, "From publishing to the acknowledgement");
-    describe_gauge!("twinbox.relay.backlog", "Messages that are not settled, counted up to 10,000");
-    describe_gauge!("twinbox.relay.oldest", Unit::Seconds, "Age of the oldest message that is not settled");
-    describe_gauge!("twinbox.relay.alive", "Whether some process relays to the destination");
-    describe_gauge!("twinbox.relay.held", "Whether its breaker was opened by hand");
-    describe_gauge!("twinbox.relay.parked", "Messages put aside, by state");
-    let unfinished =
-        "Idempotency keys whose request called somebody, or may have, and never ended, up to 10,000";
-    describe_gauge!("twinbox.keys.unfinished", unfinished);
-    describe_gauge!("twinbox.relay.pool.wait", Unit::Seconds, "How long this look waited for a connection");
-    describe_gauge!("twinbox.relay.database.up", "Whether the database answered this look");
 }

@@ -1,62 +1,64 @@
-//! `twinbox-relay check`: the file is read; this looks at the world.
+//! The command `check`: checks the database, the destinations, and the route of each type.
 use crate::{
-    RelayOptions,
     config::Config,
-    program::Failure,
+    failure::Failure,
+    options::RelayOptions,
     schemas::Schemas,
     setup::{destination, options},
 };
+use twinbox_log::Log;
 use twinbox_sql::Dialect;
 
-/// Messages, the newest ones, whose types are looked at.
-const NEWEST: u32 = 10_000;
+/// The number of newest messages whose types are checked.
+const NEWEST_MESSAGES: u32 = 10_000;
 
-/// Prints what is found, a line each, and fails if anything has to change.
+/// Prints a line for each check. Fails if something has to change.
 pub(crate) async fn run<DB: Dialect>(schemas: &Schemas<DB>, config: &Config) -> Result<(), Failure> {
     let mut problems = 0;
-    let mut line = |what: String, found: Result<String, String>| {
-        let (mark, text) = match found {
+    let mut print = |subject: String, result: Result<String, String>| {
+        let (mark, text) = match result {
             Ok(text) => ("ok  ", text),
             Err(text) => {
                 problems += 1;
                 ("FAIL", text)
             }
         };
-        println!("{mark}  {what}: {text}");
+        println!("{mark}  {subject}: {text}");
     };
     for schema in schemas.all() {
-        let service = format!("service {:?}, namespace {:?}", schema.store.service(), schema.name);
-        line(schema.title.clone(), schema.store.check().await.map(|()| service).map_err(|e| explain(&e)));
+        let found = format!("service {:?}, namespace {:?}", schema.store.service(), schema.name);
+        let result = schema.store.check().await.map(|()| found);
+        print(schema.title.clone(), result.map_err(|error| chain(&error)));
     }
-    let mut takers = Vec::new();
+    let mut routes = Vec::new();
     for (id, configured) in &config.destinations {
-        let found = async {
+        let result = async {
             let destination = destination(id, configured)?;
-            takers.push((id.as_str(), config.namespace_of(id), options(config, id, false)?));
-            destination.connect().await.map_err(|error| explain(&error))?;
+            routes.push((id.as_str(), config.namespace_of(id), options(config, id, false)?));
+            destination.connect().await.map_err(|error| chain(&error))?;
             Ok::<_, Failure>("is there and takes messages".to_owned())
         };
-        line(format!("destination {id}"), found.await.map_err(|error| error.to_string()));
+        print(format!("destination {id}"), result.await.map_err(|error| error.to_string()));
     }
     for schema in schemas.all() {
         let of = if schemas.are_several() { format!(" of {}", schema.name) } else { String::new() };
-        let types = match schema.store.newest_types(NEWEST).await {
+        let types = match Log::new(&schema.store).recent_types(NEWEST_MESSAGES).await {
             Ok(types) => types,
             Err(error) => {
-                line(format!("types{of}"), Err(explain(&error)));
+                print(format!("types{of}"), Err(chain(&error)));
                 continue;
             }
         };
         for event_type in types {
-            let takes = |(_, of, options): &&(_, &str, RelayOptions)| {
-                *of == schema.name && options.takes(&event_type)
+            let takes = |(_, namespace, options): &&(_, &str, RelayOptions)| {
+                *namespace == schema.name && options.takes(&event_type)
             };
-            let ids: Vec<_> = takers.iter().filter(takes).map(|(id, ..)| *id).collect();
-            let found = match &*ids {
+            let ids: Vec<_> = routes.iter().filter(takes).map(|(id, ..)| *id).collect();
+            let result = match &*ids {
                 [] => Err("goes nowhere: add it to `types` of a destination".to_owned()),
                 ids => Ok(format!("goes to {}", ids.join(", "))),
             };
-            line(format!("type {event_type}{of}"), found);
+            print(format!("type {event_type}{of}"), result);
         }
     }
     match problems {
@@ -66,7 +68,8 @@ pub(crate) async fn run<DB: Dialect>(schemas: &Schemas<DB>, config: &Config) -> 
     }
 }
 
-fn explain(error: &dyn std::error::Error) -> String {
+/// The text of an error and of all its sources.
+fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

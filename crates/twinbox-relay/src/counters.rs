@@ -1,3 +1,6 @@
+use crate::metrics::{
+    DEAD_LETTERS, DUPLICATES, LAG, LEASE_LOSSES, Metric, PARKINGS, PUBLISH_RESULTS, UNROUTED_MESSAGES,
+};
 use metrics::{Counter, Histogram, counter, histogram};
 use std::{
     collections::HashSet,
@@ -8,21 +11,26 @@ use std::{
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use twinbox_core::{Message, PublishError, count::Count};
+use twinbox_core::{Message, PublishError, PublishErrorKind, count::Count};
 
-/// What a relay has counted since it was made. Cheap to clone; goes on counting with the relay.
+/// Error codes that get a label of their own. A destination may use any number of codes.
+const ERROR_CODES_MAX: usize = 50;
+
+/// Counts what a relay did since it was made. Cheap to clone; a clone counts on with the relay.
 ///
-/// The same goes to whatever recorder of the `metrics` crate was installed when the relay was made, with the
-/// label `destination`:
+/// The relay gives the same numbers to the recorder of the `metrics` crate that was installed when the relay
+/// was made. Each metric has the label `destination`:
 ///
-/// | metric | what |
+/// | metric | description |
 /// |---|---|
-/// | `messaging.client.sent.messages` | answers of the destination, by `error.type`, empty for what was taken |
-/// | `twinbox.relay.lag` | seconds from publishing to the destination's acknowledgement |
-/// | `twinbox.relay.duplicates` | messages that the destination had before |
-/// | `twinbox.relay.parkings`, `.dead_letters`, `.unrouted` | messages put aside, given up, taken by nobody |
-/// | `twinbox.relay.lease.losses` | how often another process took over, or the database was silent |
-/// | `twinbox.relay.breaker` | by `state`: 1 for the one that [`Breaker`](crate::Breaker) is in |
+/// | `twinbox_relay_publish_results_total` | publishes by `error_type`; empty: accepted |
+/// | `twinbox_relay_lag_seconds` | time from publishing a message to the destination's acknowledgement |
+/// | `twinbox_relay_duplicates_total` | accepted messages that the destination already had |
+/// | `twinbox_relay_parkings_total` | messages that were parked |
+/// | `twinbox_relay_dead_letters_total` | messages that became dead letters |
+/// | `twinbox_relay_unrouted_messages_total` | messages that no destination takes |
+/// | `twinbox_relay_lease_losses_total` | lost leases, see [`lease_losses`](Self::lease_losses) |
+/// | `twinbox_relay_circuit_breaker` | 1 for the current `state` of the circuit breaker, else 0 |
 #[derive(Debug, Clone)]
 pub struct Counters(Arc<Counts>);
 
@@ -37,66 +45,66 @@ struct Counts {
     unrouted: Count,
     lease_losses: Count,
     lag: Histogram,
-    errors: Mutex<HashSet<String>>,
+    error_codes: Mutex<HashSet<String>>,
 }
-
-/// Names of errors that metrics tell apart.
-const ERRORS_MAX: usize = 50;
 
 impl Counters {
     pub(crate) fn new(destination: &str) -> Self {
-        let count = |name: &'static str| Count::new(counter!(name, "destination" => destination.to_owned()));
+        let count =
+            |metric: Metric| Count::new(counter!(metric.name, "destination" => destination.to_owned()));
         Self(Arc::new(Counts {
-            published: Count::new(sent(destination, "")),
-            duplicates: count("twinbox.relay.duplicates"),
+            published: Count::new(publish_results(destination, "")),
+            duplicates: count(DUPLICATES),
             unexpected_duplicates: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            parked: count("twinbox.relay.parkings"),
-            dead: count("twinbox.relay.dead_letters"),
-            unrouted: count("twinbox.relay.unrouted"),
-            lease_losses: count("twinbox.relay.lease.losses"),
-            lag: histogram!("twinbox.relay.lag", "destination" => destination.to_owned()),
-            errors: Mutex::default(),
+            parked: count(PARKINGS),
+            dead: count(DEAD_LETTERS),
+            unrouted: count(UNROUTED_MESSAGES),
+            lease_losses: count(LEASE_LOSSES),
+            lag: histogram!(LAG.name, "destination" => destination.to_owned()),
+            error_codes: Mutex::default(),
             destination: destination.to_owned(),
         }))
     }
 
-    /// Messages that the destination has acknowledged.
+    /// Returns how many messages the destination acknowledged.
     pub fn published(&self) -> u64 {
         self.0.published.get()
     }
 
-    /// Of those, how many the destination had before.
+    /// Returns how many acknowledged messages the destination already had.
     pub fn duplicates(&self) -> u64 {
         self.0.duplicates.get()
     }
 
-    /// Of those, how many nobody had sent before: two messages have one id, or the log was restored.
+    /// Returns how many messages the destination already had although no relay had sent them before. Two
+    /// messages have one id, or the log was restored.
     pub fn unexpected_duplicates(&self) -> u64 {
         self.0.unexpected_duplicates.load(Relaxed)
     }
 
-    /// How often the destination refused a message.
+    /// Returns how often the destination refused a message.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Relaxed)
     }
 
-    /// How often a message was put aside.
+    /// Returns how often a message was parked.
     pub fn parked(&self) -> u64 {
         self.0.parked.get()
     }
 
-    /// Messages that were given up.
+    /// Returns how many messages became dead letters.
     pub fn dead(&self) -> u64 {
         self.0.dead.get()
     }
 
-    /// Messages that no destination takes, where that is looked for.
+    /// Returns how many messages no destination takes. Always 0 without
+    /// [`types_of_other_destinations`](crate::RelayOptions::types_of_other_destinations).
     pub fn unrouted(&self) -> u64 {
         self.0.unrouted.get()
     }
 
-    /// How often the lease was lost: to another process, or because the database was silent.
+    /// Returns how often the lease was lost. Another process took it, or the database did not respond.
     pub fn lease_losses(&self) -> u64 {
         self.0.lease_losses.get()
     }
@@ -110,16 +118,20 @@ impl Counters {
         }
     }
 
-    /// What a destination calls its errors has no bound either: of many names the later ones are one.
-    pub(crate) fn note_error(&self, error: &PublishError) {
-        let mut errors = self.0.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = errors.contains(error.code())
-            || (errors.len() < ERRORS_MAX && errors.insert(error.code().to_owned()));
-        sent(&self.0.destination, if known { error.code() } else { "other" }).increment(1);
+    pub(crate) fn note_failure(&self, error: &PublishError) {
+        use PublishErrorKind as K;
+        if matches!(error.kind(), K::RefusedForNow | K::RefusedForGood | K::Unroutable) {
+            self.0.refused.fetch_add(1, Relaxed);
+        }
+        publish_results(&self.0.destination, self.error_label(error.code())).increment(1);
     }
 
-    pub(crate) fn note_refused(&self) {
-        self.0.refused.fetch_add(1, Relaxed);
+    /// The code itself, or `other` once there are [`ERROR_CODES_MAX`] codes.
+    fn error_label<'e>(&self, code: &'e str) -> &'e str {
+        let mut codes = self.0.error_codes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known =
+            codes.contains(code) || (codes.len() < ERROR_CODES_MAX && codes.insert(code.to_owned()));
+        if is_known { code } else { "other" }
     }
 
     pub(crate) fn note_parked(&self) {
@@ -139,10 +151,10 @@ impl Counters {
     }
 }
 
-/// No type of an event is a label: their number has no bound.
-fn sent(destination: &str, error: &str) -> Counter {
-    let labels = [("destination", destination.to_owned()), ("error.type", error.to_owned())];
-    counter!("messaging.client.sent.messages", &labels)
+/// The event type is no label, because the number of types has no bound.
+fn publish_results(destination: &str, error: &str) -> Counter {
+    let labels = [("destination", destination.to_owned()), ("error_type", error.to_owned())];
+    counter!(PUBLISH_RESULTS.name, &labels)
 }
 
 fn age(message: &Message) -> Duration {
@@ -160,14 +172,15 @@ impl fmt::Debug for Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use twinbox_core::PublishErrorKind;
 
     #[test]
-    fn names_of_errors_are_bounded() {
+    fn the_number_of_error_labels_is_bounded() {
         let counters = Counters::new("d");
         for n in 0..1000 {
-            counters.note_error(&PublishError::new(PublishErrorKind::RefusedForNow, format!("test.{n}")));
+            counters.note_failure(&PublishError::new(PublishErrorKind::RefusedForNow, format!("test.{n}")));
         }
-        assert_eq!(counters.0.errors.lock().unwrap().len(), ERRORS_MAX);
+        assert_eq!(counters.0.error_codes.lock().unwrap().len(), ERROR_CODES_MAX);
+        assert_eq!((counters.error_label("test.0"), counters.error_label("test.999")), ("test.0", "other"));
+        assert_eq!(counters.refused(), 1000);
     }
 }

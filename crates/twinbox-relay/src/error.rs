@@ -2,7 +2,7 @@ use std::{fmt, time::Duration};
 use twinbox_core::PublishError;
 use twinbox_sql::ErrorKind;
 
-/// Why a relay stopped, or started over.
+/// The reason why a relay stopped or started over.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,17 +12,17 @@ pub enum Error {
     Store(twinbox_sql::Error),
     /// Another relay owns the destination.
     OwnedByAnother,
-    /// The lease is too short for what the destination may take for an answer: nothing could ever be sent.
+    /// The lease is too short for the destination's publish time-out. Nothing could ever be sent.
     LeaseTooShort {
         /// The lease.
         lease: Duration,
-        /// How long a message that was sent can stay without an answer.
+        /// How long a sent message may stay without a response.
         timeout: Duration,
     },
 }
 
 impl Error {
-    /// Whether starting over may help without anybody's doing.
+    /// Returns whether starting over may help without any change by a person.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Destination(e) => e.is_transient(),
@@ -35,25 +35,30 @@ impl Error {
     pub(crate) fn is_destination(&self) -> bool {
         matches!(self, Self::Destination(_))
     }
+
+    pub(crate) fn is_lease_lost(&self) -> bool {
+        matches!(self, Self::Store(e) if e.kind() == ErrorKind::LeaseLost)
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Destination(e) => e.fmt(f),
-            Self::Store(e) if e.kind() == ErrorKind::LeaseLost => write!(f, "the lease was lost: {e}"),
-            Self::Store(e) => write!(f, "the store failed: {e}"),
+            Self::Store(e) => e.fmt(f),
             Self::OwnedByAnother => f.write_str("another relay owns the destination"),
             Self::LeaseTooShort { lease, timeout } => write!(
                 f,
-                "a lease of {lease:?} is too short for a destination that may take {timeout:?} to answer: \
-                 make it {:?} or longer",
+                "a lease of {lease:?} is too short for a destination that may take {timeout:?} to respond: \
+                 make the lease {:?} or longer",
                 *timeout * 2
             ),
         }
     }
 }
 
+/// `Destination` and `Store` are transparent: their text is the text of the error inside, and so is their
+/// source.
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

@@ -1,53 +1,78 @@
-//! Twinbox's relay: moves the outbox of a store to a destination.
+//! The relay of Twinbox moves messages from the outbox of a store to a destination.
 //!
-//! It owns the destination's cursor by lease, keeps a bounded number of messages on their way, one at a time
-//! for each key, and records how far everything is settled. Killed at any point it goes on from there: at
-//! most what settled since the last record (100 ms) is sent again, under the same ids.
+//! A [`Relay`] owns the cursor of its destination by lease. It keeps a bounded number of messages in flight
+//! and records how far all messages are settled. One message of a key is in flight at a time, unless the
+//! destination stores messages in the order of sending.
 //!
-//! What a destination answers is one of three things:
+//! After a crash the relay continues from its record. It sends at most the messages of the last 100 ms again,
+//! under the same ids.
 //!
-//! - It is down: the cursor stays, no message is counted as failed, and the relay tries the connection until it
-//!   is back. A destination that asks for less is left alone for as long as it says.
-//! - It refuses a message for now: the message is tried again, in place at first, then put aside in a row of its
-//!   own, and later messages of its key are put aside behind it. All other keys go on. A type without a place
-//!   waits like that until it gets one.
-//! - It refuses a message for good, or too often: the message becomes a dead letter, see [`OnExhausted`]. Many
-//!   in a minute are taken for a fault of the destination, which is then left alone.
+//! # Failures of a destination
 //!
-//! The promise about order: first deliveries of a key are in order; a duplicate may come late, at any age; compare
-//! the sequence that every message carries. A message that is put aside is committed as such before a later one
-//! of its key is sent.
+//! - The destination is down. The cursor stays, no failure counts as an attempt, and the relay connects again
+//!   until the destination is back. If the destination throttles, the relay sends nothing for as long as the
+//!   destination asks.
+//! - The destination refuses a message for now. The relay retries a short delay in place. For a longer delay
+//!   it parks the message and the later messages of its key. Other keys continue. If the destination has no
+//!   home for a type, the messages of that type stay parked until there is one.
+//! - The destination refuses a message for good, or too often. The message becomes a dead letter, see
+//!   [`OnExhausted`]. Many dead letters in a minute count as a fault of the destination, and the relay stops
+//!   sending to it for a while.
+//!
+//! # Order
+//!
+//! First deliveries of a key are in order. A duplicate may come late, at any age: compare the sequence that
+//! every message carries. The relay commits a parked message before it sends a later message of the same key.
+//!
+//! # Delayed messages
+//!
+//! A message that was published for later waits outside the outbox. [`DelayedMessageMover`] writes it to the
+//! outbox when it is due.
+//!
+//! # The program
 //!
 //! The program `twinbox-relay` (feature `bin`) is this library with a configuration file.
 #[cfg(feature = "bin")]
 mod admin;
-mod breaker;
 #[cfg(feature = "bin")]
 mod check;
+mod circuit_breaker;
 #[cfg(feature = "bin")]
 pub mod config;
 mod counters;
+mod decision;
+mod delayed_messages;
+mod destination_state;
 mod error;
-mod flight;
-mod gate;
 #[cfg(feature = "bin")]
-mod maintenance;
-mod mover;
+mod failure;
+mod in_flight;
+mod in_flight_limit;
+mod link;
+mod metrics;
 mod options;
-mod outcome;
 #[cfg(feature = "bin")]
 pub mod program;
+#[cfg(feature = "bin")]
+mod purge;
 mod relay;
 mod replays;
 #[cfg(feature = "bin")]
+mod restarts;
+#[cfg(feature = "bin")]
 mod schemas;
+mod session;
 #[cfg(feature = "bin")]
 mod setup;
-mod window;
+mod storm_guard;
+#[cfg(feature = "bin")]
+mod supervisor;
+mod throttle;
+mod type_faults;
 
-pub use breaker::{Breaker, BreakerState};
+pub use circuit_breaker::{Breaker, BreakerState};
 pub use counters::Counters;
+pub use delayed_messages::DelayedMessageMover;
 pub use error::Error;
-pub use mover::Mover;
 pub use options::{OnExhausted, RelayOptions};
 pub use relay::Relay;

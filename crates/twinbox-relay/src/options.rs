@@ -1,12 +1,12 @@
 use std::time::Duration;
 use twinbox_core::{RetryPolicy, TypePattern};
-use twinbox_sql::log::{Parked, Start};
+use twinbox_log::{PAGE_MAX, StartPosition, parking::ParkedState};
 
-/// How a relay treats its destination.
+/// The options of a relay: lease, limits, retries and types of its destination.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct RelayOptions {
-    pub(crate) start: Start,
+    pub(crate) start: StartPosition,
     pub(crate) lease: Duration,
     pub(crate) in_flight: usize,
     pub(crate) page: usize,
@@ -14,89 +14,96 @@ pub struct RelayOptions {
     pub(crate) on_exhausted: OnExhausted,
     pub(crate) rate: Option<u32>,
     pub(crate) types: Vec<TypePattern>,
-    pub(crate) elsewhere: Option<Vec<TypePattern>>,
+    /// `None`: the relay does not look for messages that no destination takes.
+    pub(crate) types_of_other_destinations: Option<Vec<TypePattern>>,
     pub(crate) dead_letter_events: bool,
 }
 
 impl RelayOptions {
-    /// From the beginning of the log, a lease of 4 s, 2,000 messages on their way, [`RetryPolicy::vendor`] and
-    /// then a dead letter.
+    /// Returns the default options: start at the beginning of the log, a lease of 4 s, 2,000 messages in
+    /// flight, [`RetryPolicy::vendor`] and then a dead letter.
     pub fn new() -> Self {
         Self {
-            start: Start::Beginning,
+            start: StartPosition::Beginning,
             lease: Duration::from_secs(4),
             in_flight: 2000,
-            page: twinbox_sql::log::PAGE_MAX,
+            page: PAGE_MAX,
             retry: RetryPolicy::vendor(),
             on_exhausted: OnExhausted::DeadLetter,
             rate: None,
             types: Vec::new(),
-            elsewhere: None,
+            types_of_other_destinations: None,
             dead_letter_events: false,
         }
     }
 
-    /// Where a destination starts that was never published to.
-    pub fn start(self, start: Start) -> Self {
+    /// Sets where a new destination starts in the log. A destination that has a cursor ignores it.
+    pub fn start(self, start: StartPosition) -> Self {
         Self { start, ..self }
     }
 
-    /// For how long a relay that is not heard of keeps others out.
+    /// Sets how long a relay owns its destination without renewing the lease. Another relay takes over after
+    /// that.
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
-    /// Messages that are sent and not yet acknowledged, at most.
+    /// Sets how many messages may be in flight.
     pub fn in_flight(self, in_flight: usize) -> Self {
         Self { in_flight, ..self }
     }
 
-    /// When a message that the destination refuses for now is tried again, and after how many attempts it is
-    /// given up. Attempts that fail because the destination is down do not count.
+    /// Sets when a message is retried that the destination refuses for now, and after how many attempts it is
+    /// given up. Attempts do not count while the destination is down.
     pub fn retry(self, retry: RetryPolicy) -> Self {
         Self { retry, ..self }
     }
 
-    /// What becomes of a message that is given up.
+    /// Sets what happens to a message that is refused for good, or too often.
     pub fn on_exhausted(self, on_exhausted: OnExhausted) -> Self {
         Self { on_exhausted, ..self }
     }
 
-    /// Publishes an event [`DEAD_LETTER`](twinbox_sql::log::DEAD_LETTER) for each message that is given up, in the
-    /// transaction that puts it aside. It goes where its type is taken, like any other.
+    /// Sets whether each dead letter publishes an event [`DEAD_LETTER`](twinbox_log::DEAD_LETTER).
+    ///
+    /// The transaction that parks the dead letter publishes the event. The event goes to the destinations
+    /// that take its type, as any other event.
     pub fn dead_letter_events(self, dead_letter_events: bool) -> Self {
         Self { dead_letter_events, ..self }
     }
 
-    /// Messages a second, at most.
+    /// Limits the messages per second. At least 1.
     pub fn rate(self, rate: u32) -> Self {
         Self { rate: Some(rate.max(1)), ..self }
     }
 
-    /// The types that the destination takes; others are passed by. Default: all.
+    /// Sets the types that the destination takes. The relay skips messages of other types. Default: all
+    /// types.
     pub fn types(self, types: impl IntoIterator<Item = TypePattern>) -> Self {
         Self { types: types.into_iter().collect(), ..self }
     }
 
-    /// The types that other destinations of this log take. With it messages that nobody takes are counted and
-    /// reported: give it to one relay of a log.
-    pub fn elsewhere(self, types: impl IntoIterator<Item = TypePattern>) -> Self {
-        Self { elsewhere: Some(types.into_iter().collect()), ..self }
+    /// Sets the types that the other destinations of this log take.
+    ///
+    /// The relay then counts and reports messages that no destination takes. Call it for one relay of a log
+    /// only, because each relay counts by itself.
+    pub fn types_of_other_destinations(self, types: impl IntoIterator<Item = TypePattern>) -> Self {
+        Self { types_of_other_destinations: Some(types.into_iter().collect()), ..self }
+    }
+
+    /// Sets how many messages one statement reads, up to [`PAGE_MAX`].
+    pub fn page(self, page: usize) -> Self {
+        Self { page, ..self }
     }
 
     pub(crate) fn takes(&self, event_type: &str) -> bool {
         self.types.is_empty() || self.types.iter().any(|pattern| pattern.matches(event_type))
     }
 
-    /// Whether neither this destination nor another takes the type.
+    /// Whether no other destination takes a type. Ask only about a type that this destination does not take.
     pub(crate) fn is_unrouted(&self, event_type: &str) -> bool {
-        let elsewhere = self.elsewhere.as_ref();
-        elsewhere.is_some_and(|types| !types.iter().any(|pattern| pattern.matches(event_type)))
-    }
-
-    /// Messages that are read in one statement, at most.
-    pub fn page(self, page: usize) -> Self {
-        Self { page, ..self }
+        let others = self.types_of_other_destinations.as_ref();
+        others.is_some_and(|types| !types.iter().any(|pattern| pattern.matches(event_type)))
     }
 }
 
@@ -106,23 +113,25 @@ impl Default for RelayOptions {
     }
 }
 
-/// What becomes of a message that its destination refuses for good, or too often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// What happens to a message that its destination refuses for good, or too often.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "bin", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum OnExhausted {
-    /// It stays in the log as a dead letter, and later messages of its key go on.
+    /// It becomes a dead letter, and later messages of its key continue.
+    #[default]
     DeadLetter,
-    /// The same, and later messages of its key wait until somebody decides.
+    /// It becomes a dead letter, and later messages of its key wait for an operator.
     ParkKey,
-    /// The same, and the whole destination waits until somebody decides.
+    /// It becomes a dead letter, and the whole destination waits for an operator.
     Block,
 }
 
 impl OnExhausted {
-    pub(crate) fn parked(self) -> Parked {
+    pub(crate) fn parked(self) -> ParkedState {
         match self {
-            Self::DeadLetter => Parked::Dead,
-            Self::ParkKey => Parked::DeadHoldingKey,
-            Self::Block => Parked::Blocking,
+            Self::DeadLetter => ParkedState::Dead,
+            Self::ParkKey => ParkedState::DeadHoldingKey,
+            Self::Block => ParkedState::Blocking,
         }
     }
 }

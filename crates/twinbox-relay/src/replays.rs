@@ -1,50 +1,57 @@
-//! Replays to a destination, beside what is new.
+//! Runs the replays to a destination, beside its new messages.
 use crate::{
-    Counters, Error, OnExhausted, Relay, RelayOptions,
-    breaker::{Breaker, Circuit},
-    gate::Gate,
-    relay::pause_or_stop,
+    circuit_breaker::Breaker,
+    counters::Counters,
+    destination_state::DestinationState,
+    error::Error,
+    link::Link,
+    options::{OnExhausted, RelayOptions},
+    session::{Session, SessionEnd},
 };
 use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
-use twinbox_sql::{Dialect, ErrorKind, log::REPLAY_LOOK_INTERVAL, replay::Replay};
+use twinbox_log::{Log, REPLAY_LOOK_INTERVAL};
+use twinbox_sql::{Dialect, replay::Replay};
 
-/// The part of the messages in flight, and of the rate, as its denominator, that is for replays.
+/// The share of the messages in flight and of the rate that a replay gets, as its denominator.
 const SHARE: u32 = 4;
-/// How long the database may take to say whether there is one.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+/// How long the database may take to look for a replay.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Executes replays one after another until it is stopped. Whatever fails is tried again.
-pub(crate) async fn run<DB: Dialect>(live: Arc<Relay<DB>>, stop: CancellationToken) {
+/// Runs replays one after another until `stop` is cancelled. A replay that fails is tried again.
+pub(crate) async fn run<DB: Dialect>(live: Arc<Link<DB>>, stop: CancellationToken) {
     let destination = live.destination.id();
-    let (mut circuit, mut gate) = (Circuit::new(Breaker::unseen()), Gate::default());
+    let log = Log::new(&live.store);
+    let mut state = DestinationState::new(Breaker::without_metrics());
     while !stop.is_cancelled() {
-        let looked = tokio::time::timeout(LOOK_MAX, live.store.next_replay(destination)).await;
-        let executed = match looked {
-            Ok(Ok(Some(replay))) => execute(&live, &replay, &stop, &mut circuit, &mut gate).await,
+        let found = tokio::time::timeout(LOOK_TIMEOUT, log.next_replay(destination)).await;
+        let result = match found {
+            Ok(Ok(Some(replay))) => run_replay(&live, &replay, &stop, &mut state).await,
             Ok(Ok(None)) => Ok(()),
-            // Whoever relays what is new tells that the database is away.
+            // The relay of the new messages reports an outage of the database.
             Ok(Err(_)) | Err(_) => Ok(()),
         };
-        let pause = match executed {
+        let pause = match result {
             Ok(()) | Err(Error::OwnedByAnother) => REPLAY_LOOK_INTERVAL,
-            // It was cancelled, or another process executes it.
-            Err(Error::Store(error)) if error.kind() == ErrorKind::LeaseLost => REPLAY_LOOK_INTERVAL,
-            Err(error) => circuit.open(&format!("{destination}, replay"), &error).max(circuit.storm.pause()),
+            // The replay was cancelled, or another process runs it.
+            Err(error) if error.is_lease_lost() => REPLAY_LOOK_INTERVAL,
+            Err(error) => {
+                let pause = state.breaker.open(&format!("{destination}, replay"), &error);
+                pause.max(state.storm.pause())
+            }
         };
-        pause_or_stop(pause, &stop).await;
+        let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
     }
 }
 
-async fn execute<DB: Dialect>(
-    live: &Relay<DB>,
+async fn run_replay<DB: Dialect>(
+    live: &Link<DB>,
     replay: &Replay,
     stop: &CancellationToken,
-    circuit: &mut Circuit,
-    gate: &mut Gate,
+    state: &mut DestinationState,
 ) -> Result<(), Error> {
     let destination = live.destination.id();
-    let relay = Relay {
+    let link = Link {
         store: live.store.clone(),
         destination: live.destination.clone(),
         options: options(&live.options, replay.rate),
@@ -52,16 +59,22 @@ async fn execute<DB: Dialect>(
         counters: Counters::new(destination),
         breaker: live.breaker.clone(),
     };
-    let reading = relay.reader_options().replay(replay);
-    let run = live.store.server_run().await?;
-    if relay.own(&replay.cursor(), &reading, stop, circuit, gate).await? {
-        live.store.finish_replay(replay.id, run).await?;
-        tracing::info!(destination, replay = replay.id, published = relay.counters.published(), "replayed");
+    let reader_options = link.reader_options().replay(replay);
+    let log = Log::new(&live.store);
+    let server_run = log.server_run().await?;
+    let Some(session) = Session::open(&link, &replay.cursor(), &reader_options, state, stop).await? else {
+        return Ok(());
+    };
+    if session.run(stop).await? == SessionEnd::ReplayDone {
+        log.finish_replay(replay.id, server_run).await?;
+        let published = link.counters.published();
+        tracing::info!(destination, replay = replay.id, published, "the replay is done");
     }
     Ok(())
 }
 
-/// What is given up does not hold the destination: it had taken the message before.
+/// A dead letter of a replay never blocks its key or destination, because the destination had accepted the
+/// message before.
 fn options(live: &RelayOptions, rate: Option<u32>) -> RelayOptions {
     let share = live.rate.map(|rate| (rate / SHARE).max(1));
     RelayOptions {
@@ -69,7 +82,7 @@ fn options(live: &RelayOptions, rate: Option<u32>) -> RelayOptions {
         rate: [share, rate].into_iter().flatten().min(),
         on_exhausted: OnExhausted::DeadLetter,
         dead_letter_events: false,
-        elsewhere: None,
+        types_of_other_destinations: None,
         ..live.clone()
     }
 }
@@ -79,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replay_gets_a_quarter_and_no_more_than_was_asked_for() {
+    fn a_replay_gets_a_quarter_and_at_most_its_own_rate() {
         let live = RelayOptions::new().in_flight(2).rate(100).on_exhausted(OnExhausted::Block);
         let rates = [None, Some(10), Some(1000)].map(|rate| options(&live, rate).rate);
         assert_eq!(rates, [Some(25), Some(10), Some(25)]);

@@ -1,23 +1,25 @@
-//! From the configuration to relays and destinations.
+//! Makes relays and destinations from the configuration.
 use crate::{
-    Relay, RelayOptions,
     config::{self, Config, ConfigError, Destination, secret},
-    program::Failure,
+    failure::Failure,
+    options::RelayOptions,
+    relay::Relay,
     schemas::Schemas,
 };
 use std::sync::Arc;
 use twinbox_aws::{EventBridge, EventBridgeOptions};
+use twinbox_log::StartPosition;
 use twinbox_nats::{Nats, NatsOptions, StreamOptions};
-use twinbox_sql::{Dialect, log};
+use twinbox_sql::Dialect;
 
 pub(crate) fn relay<DB: Dialect>(
     schemas: &Schemas<DB>,
     config: &Config,
     id: &str,
 ) -> Result<Relay<DB>, Failure> {
-    // One of each schema looks out for what nobody takes.
-    let reports = beside(config, id).next().is_none_or(|first| id < first);
-    let options = options(config, id, reports)?;
+    // One relay of each schema reports the messages that no destination takes.
+    let reports_unrouted = other_destinations(config, id).next().is_none_or(|first| id < first);
+    let options = options(config, id, reports_unrouted)?;
     let store = schemas.named(config.namespace_of(id))?.store.clone();
     Ok(Relay::with_options(store, destination(id, &config.destinations[id])?, options))
 }
@@ -28,57 +30,60 @@ pub(crate) fn destination(
 ) -> Result<Arc<dyn twinbox_core::Destination>, Failure> {
     match configured {
         Destination::Nats(configured) => Ok(Arc::new(nats(id, configured)?)),
-        Destination::EventBridge(configured) => {
-            let mut options = EventBridgeOptions::new(&configured.bus).id(id);
-            if let Some(region) = &configured.region {
-                options = options.region(region);
-            }
-            if let Some(url) = &configured.endpoint_url {
-                options = options.endpoint_url(url);
-            }
-            if let Some(bytes) = configured.request_bytes {
-                options = options.request_bytes_max(bytes.0);
-            }
-            if let Some(entries) = configured.request_entries {
-                options = options.request_entries_max(entries);
-            }
-            if let Some(timeout) = configured.publish_timeout {
-                options = options.publish_timeout(timeout.0);
-            }
-            Ok(Arc::new(EventBridge::with_options(options)?))
-        }
+        Destination::EventBridge(configured) => Ok(Arc::new(event_bridge(id, configured)?)),
     }
 }
 
-pub(crate) fn options(config: &Config, id: &str, reports: bool) -> Result<RelayOptions, Failure> {
+pub(crate) fn options(config: &Config, id: &str, reports_unrouted: bool) -> Result<RelayOptions, Failure> {
     let common = config.destinations[id].common();
     let mut options = RelayOptions::new()
         .types(common.types.iter().cloned())
-        .start(common.start.map_or(log::Start::IfEmpty, |start| start.0))
+        .start(common.start.map_or(StartPosition::IfEmpty, |start| start.0))
         .in_flight(common.in_flight)
         .retry(config.retry_policy(id)?)
-        .on_exhausted(common.on_exhausted.into())
+        .on_exhausted(common.on_exhausted)
         .dead_letter_events(common.dead_letter_events)
         .lease(common.lease.0);
     if let Some(rate) = common.rate {
         options = options.rate(rate);
     }
-    if reports {
-        let everything = || vec![">".parse().expect("a pattern")];
-        let types = beside(config, id).flat_map(|other| match config.destinations[other].common().types {
-            [] => everything(),
+    if reports_unrouted {
+        let all_types = || vec![">".parse().expect("a valid pattern")];
+        let others = other_destinations(config, id);
+        let types = others.flat_map(|other| match config.destinations[other].common().types {
+            [] => all_types(),
             types => types.to_vec(),
         });
-        options = options.elsewhere(types);
+        options = options.types_of_other_destinations(types);
     }
     Ok(options)
 }
 
-/// The other destinations of the same schema, by name.
-fn beside<'c>(config: &'c Config, id: &str) -> impl Iterator<Item = &'c str> {
+/// Returns the ids of the other destinations of the same schema, in order.
+fn other_destinations<'c>(config: &'c Config, id: &str) -> impl Iterator<Item = &'c str> {
     let schema = config.namespace_of(id);
     let others = config.destinations.keys().filter(move |other| *other != id);
     others.filter(move |other| config.namespace_of(other) == schema).map(String::as_str)
+}
+
+fn event_bridge(id: &str, config: &config::EventBridge) -> Result<EventBridge, Failure> {
+    let mut options = EventBridgeOptions::new(&config.bus).id(id);
+    if let Some(region) = &config.region {
+        options = options.region(region);
+    }
+    if let Some(url) = &config.endpoint_url {
+        options = options.endpoint_url(url);
+    }
+    if let Some(bytes) = config.request_bytes {
+        options = options.request_bytes_max(bytes.0);
+    }
+    if let Some(entries) = config.request_entries {
+        options = options.request_entries_max(entries);
+    }
+    if let Some(timeout) = config.publish_timeout {
+        options = options.publish_timeout(timeout.0);
+    }
+    Ok(EventBridge::with_options(options)?)
 }
 
 fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
@@ -101,9 +106,10 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
         (Some(certificate), Some(key)) => options = options.client_certificate(certificate, key),
         (None, None) => {}
         _ => {
-            let what =
-                format!("destination {id:?}: `client_certificate_file` and `client_key_file` go together");
-            return Err(ConfigError(what).into());
+            let text = format!(
+                "destination {id:?} needs both or neither of `client_certificate_file` and `client_key_file`"
+            );
+            return Err(ConfigError::new(text).into());
         }
     }
     if let Some(file) = &config.token_file {
@@ -114,3 +120,6 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
     }
     Ok(Nats::with_options(options)?)
 }
+
+#[cfg(test)]
+mod tests;

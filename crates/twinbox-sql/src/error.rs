@@ -1,53 +1,55 @@
+//! The errors of the store.
 use std::{borrow::Cow, error::Error as StdError, fmt};
-use twinbox_core::{BoxError, InvalidDraft};
+use twinbox_core::{BoxError, InvalidDraft, SourceError, SourceErrorKind};
 
-/// What went wrong with the store.
+/// The kind of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The database refused or was not there; [`Error::is_transient`] tells which.
+    /// The database refused, or could not be reached; [`Error::is_transient`] tells which.
     Database,
-    /// Another transaction of this process would not end.
+    /// Another transaction of this process did not end in time.
     Busy,
     /// The draft breaks a bound. Nothing was written.
     InvalidDraft,
     /// The payload codec refused to encode. Nothing was written.
     Codec,
-    /// A name, an option or the database's setup has to change.
+    /// A name, an option or the setup of the database has to change.
     Configuration,
     /// The tables are missing, older than this program, or too new for it.
     Schema,
     /// The tables belong to another service.
     WrongService,
-    /// The database was restored from a dump: the log's transaction ids mean nothing here. Repaired by
-    /// [`Store::rebase`](crate::Store::rebase).
+    /// The database was restored from a dump: the log's transaction ids mean nothing here. `twinbox
+    /// destinations rebase` repairs it.
     Restored,
     /// The server is a standby, from which messages are never read.
     Standby,
-    /// Another process owns the cursor now, or this one's lease ran out.
+    /// Another process owns the lease now, or this one's lease ran out.
     LeaseLost,
-    /// The destination was detached from the log: it was too far behind. Retire it, and start it again.
+    /// The destination was detached from the log because it was too far behind. Retire it, and start it
+    /// again.
     Detached,
-    /// Another process reads for the destination.
+    /// Another process holds the lease of the destination.
     LeaseHeld,
-    /// There is nothing of that name or number.
+    /// Nothing has that name or number.
     NotFound,
-    /// What was asked for does not fit what is there by now.
+    /// The request contradicts the present state, such as resuming what is not paused.
     Conflict,
-    /// The connection broke during COMMIT: it may or may not have happened. Read what the transaction
-    /// wrote before doing it again.
+    /// The connection broke during COMMIT: it may or may not have happened. Read the rows of the transaction
+    /// before doing it again.
     CommitUnknown,
-    /// The handler ran COMMIT or ROLLBACK, or put another connection in the place of its own.
+    /// The handler ran COMMIT or ROLLBACK, or swapped its connection for another.
     TransactionEnded,
     /// A statement failed, its error was ignored, and the database will not commit.
     TransactionAborted,
     /// A savepoint was begun and never ended.
     SavepointAbandoned,
-    /// The message is as old as claims that were deleted: nobody can tell whether it was handled.
+    /// The message is as old as claims that were purged, so that nobody knows whether it was handled.
     Forgotten,
 }
 
-/// An error of the store.
+/// The error of every call on a [`Store`](crate::Store) and its handles.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -56,20 +58,55 @@ pub struct Error {
 }
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
+    /// An error of Twinbox's own crates.
+    #[doc(hidden)]
+    pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, what: what.into(), source: None }
     }
 
-    pub(crate) fn with_source(self, source: impl Into<BoxError>) -> Self {
+    /// The same with its cause.
+    #[doc(hidden)]
+    pub fn with_source(self, source: impl Into<BoxError>) -> Self {
         Self { source: Some(source.into()), ..self }
     }
 
-    /// What went wrong.
+    pub(crate) fn transaction_aborted() -> Self {
+        Self::new(
+            ErrorKind::TransactionAborted,
+            "a statement failed and its error was ignored, so nothing can be committed",
+        )
+    }
+
+    pub(crate) fn transaction_ended() -> Self {
+        Self::new(
+            ErrorKind::TransactionEnded,
+            "the handler ran COMMIT or ROLLBACK, or put another connection in the place of its own",
+        )
+    }
+
+    pub(crate) fn savepoint_abandoned() -> Self {
+        Self::new(
+            ErrorKind::SavepointAbandoned,
+            "a savepoint was begun and never ended: its future was dropped, or it was leaked",
+        )
+    }
+
+    /// The server may have forgotten commits, as a promoted standby can: the next message under the same id
+    /// is another one. Reading everything again is right, whatever the rows say.
+    #[doc(hidden)]
+    pub fn other_server_run() -> Self {
+        Self::new(
+            ErrorKind::LeaseLost,
+            "the server started anew, is another one, or has lost a tick: what was read is read again",
+        )
+    }
+
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the same may work later without anybody's doing: the database is away, busy, or a standby
+    /// Returns whether the same call may succeed later by itself: the database is away, busy, or a standby
     /// that will be promoted.
     pub fn is_transient(&self) -> bool {
         match self.kind {
@@ -81,7 +118,8 @@ impl Error {
         }
     }
 
-    /// Deadlock, serialization failure, lock time-out, busy: nobody's fault, and over in a moment.
+    /// Returns whether the cause is contention: a deadlock, a serialization failure, a lock time-out, or a
+    /// busy database. It passes by itself.
     pub fn is_contention(&self) -> bool {
         self.kind == ErrorKind::Busy || self.sql().and_then(sqlstate).is_some_and(|s| is_contention(&s))
     }
@@ -91,7 +129,7 @@ impl Error {
     }
 }
 
-/// The database is not there, or not there for writing.
+/// Whether the database cannot be reached, or not for writing.
 pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
     use sqlx::Error as E;
     matches!(
@@ -99,8 +137,8 @@ pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
         E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::BeginFailed
     ) || is_hang_up(error)
         || sqlstate(error).is_some_and(|s| {
-            // Connection lost, shutting down or starting, disk full, too many connections, standby, a session that
-            // was ended because its process stood still.
+            // Connection lost, shutting down or starting, disk full, too many connections, standby, a session
+            // that was ended because it was idle.
             s.len() == 5
                 && (s.starts_with("08")
                     || s.starts_with("57P")
@@ -108,18 +146,20 @@ pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
         })
 }
 
-/// Neither says that the database is away nor that the same will fail again: a statement that took too long or was
-/// cancelled, memory that was short, a transaction that the database ended because it took too long.
+/// Whether the same may succeed although the database is there: a statement was cancelled or took too long,
+/// memory was short, or the database ended a transaction that took too long.
 fn is_passing(error: &sqlx::Error) -> bool {
     sqlstate(error).is_some_and(|s| ["57014", "53200", "25P04"].contains(&s.as_ref()))
 }
 
-/// A proxy whose server is away takes a connection and closes it. sqlx 0.9 reads that end as an answer.
+/// Whether a proxy without a server accepted the connection and closed it. sqlx 0.9 reads that end as an
+/// answer.
 fn is_hang_up(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::Protocol(text) if text.starts_with("unexpected response from SSLRequest: 0x00"))
+    const HANG_UP: &str = "unexpected response from SSLRequest: 0x00";
+    matches!(error, sqlx::Error::Protocol(text) if text.starts_with(HANG_UP))
 }
 
-/// Deadlock, serialization failure, lock time-out; SQLite: busy or locked.
+/// Whether the code means a deadlock, a serialization failure or a lock time-out; on SQLite busy or locked.
 pub(crate) fn is_contention(sqlstate: &str) -> bool {
     ["40001", "40P01", "55P03", "5", "6", "261", "262", "517"].contains(&sqlstate)
 }
@@ -156,5 +196,13 @@ impl From<InvalidDraft> for Error {
     fn from(e: InvalidDraft) -> Self {
         let what = format!("the message cannot be published: {e}");
         Self { kind: ErrorKind::InvalidDraft, what: what.into(), source: Some(e.into()) }
+    }
+}
+
+impl From<Error> for SourceError {
+    fn from(error: Error) -> Self {
+        let kind =
+            if error.is_transient() { SourceErrorKind::Unavailable } else { SourceErrorKind::Misconfigured };
+        Self::new(kind, "reading the store failed").with_source(error)
     }
 }

@@ -1,13 +1,13 @@
-//! A transaction that the code in it cannot end.
+//! A transaction that the handler in it cannot end.
 use crate::{BatchTx, Dialect, Error, OwnedTx, Tx, error::is_outage, scope::Scope};
 use std::time::Duration;
 
-/// How long the database may take to say that it is there.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long the database may take to answer a ping.
+const PING_MAX: Duration = Duration::from_secs(5);
 /// How long a rollback is waited for.
 const ROLLBACK_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Commits only as the transaction that it began as, and whole. Dropped, it rolls back.
+/// A transaction that commits only if it is still the one that was begun, and whole. Dropped, it rolls back.
 pub(crate) struct Guarded<DB: Dialect> {
     tx: OwnedTx<DB>,
     guard: DB::Guard,
@@ -31,41 +31,44 @@ impl<DB: Dialect> Guarded<DB> {
         self.tx.connection()
     }
 
-    pub(crate) async fn answers(&mut self) -> bool {
-        let asked = sqlx::raw_sql("SELECT 1").execute(&mut *self.tx);
-        match tokio::time::timeout(ANSWER_MAX, asked).await {
+    /// Whether the database answers in this transaction, be it with a refusal.
+    pub(crate) async fn is_reachable(&mut self) -> bool {
+        let ping = sqlx::raw_sql("SELECT 1").execute(&mut *self.tx);
+        match tokio::time::timeout(PING_MAX, ping).await {
             Ok(Err(error)) => error.as_database_error().is_some() && !is_outage(&error),
             Ok(Ok(_)) => true,
             Err(_) => false,
         }
     }
 
-    /// Before [`commit`](Self::commit), and after the last statement that is not the runtime's.
+    /// Allows the commit. Called after the last statement of the handler, before [`commit`](Self::commit).
     ///
     /// # Errors
-    /// The transaction was ended, lost to an error that was ignored, or left a savepoint open: roll it back.
+    /// The handler ended the transaction, ignored an error that aborted it, or left a savepoint open: roll it
+    /// back.
     pub(crate) async fn allow_commit(&mut self) -> Result<(), Error> {
-        if self.scope.savepoint_abandoned() {
-            return Err(crate::tx::savepoint_abandoned());
+        if self.scope.has_abandoned_savepoint() {
+            return Err(Error::savepoint_abandoned());
         }
-        DB::allow_commit(self.tx.connection(), &self.scope.statements, &self.guard).await
+        DB::allow_commit(self.tx.connection(), &self.scope.catalog, &self.guard).await
     }
 
-    /// The same, by the statement that stores an answer: what that has to bind.
-    pub(crate) async fn allow_answer(&mut self) -> Result<String, Error> {
-        if self.scope.savepoint_abandoned() {
-            return Err(crate::tx::savepoint_abandoned());
+    /// The same, for the statement that stores a response: returns its last bind.
+    pub(crate) async fn allow_response(&mut self) -> Result<String, Error> {
+        if self.scope.has_abandoned_savepoint() {
+            return Err(Error::savepoint_abandoned());
         }
-        DB::answer_guard(self.tx.connection(), &self.scope.statements, &self.guard).await
+        DB::response_guard(self.tx.connection(), &self.scope.catalog, &self.guard).await
     }
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
         self.tx.commit_guarded().await?;
-        if DB::committed(&self.guard) { Ok(()) } else { Err(crate::dialect::transaction_ended()) }
+        if DB::has_committed(&self.guard) { Ok(()) } else { Err(Error::transaction_ended()) }
     }
 
-    /// Errors are left to the database, which rolls back what it loses the connection of. A statement that is still
-    /// running has to end first: after 5 s that goes on in the background, with its connection.
+    /// Rolls back. Errors are left to the database, which rolls back when it loses the connection. A
+    /// statement that still runs has to end first: after 5 s that goes on in the background, with the
+    /// connection.
     pub(crate) async fn rollback(mut self) {
         let rolling_back = tokio::spawn(async move {
             DB::prepare_rollback(self.tx.connection(), Some(&self.guard)).await;
@@ -77,7 +80,7 @@ impl<DB: Dialect> Guarded<DB> {
             }
         });
         if tokio::time::timeout(ROLLBACK_WAIT_MAX, rolling_back).await.is_err() {
-            tracing::warn!("a statement of a handler that was given up is still running");
+            tracing::warn!("a statement of a handler that was stopped is still running");
         }
     }
 }

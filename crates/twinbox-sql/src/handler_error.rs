@@ -1,15 +1,15 @@
+//! The error of a handler.
 use crate::error::{is_contention, is_outage, sqlstate};
 use std::{any::Any, error::Error as StdError, fmt, time::Duration};
 use twinbox_core::BoxError;
 
-/// What a handler returns.
+/// The result of a handler.
 pub type HandlerResult<T = ()> = Result<T, HandlerError>;
 
-/// Why a handler did not finish, and what to do about it. Every error converts with `?` and means
-/// "try again"; the exceptions are spelled out with [`reject`](Self::reject) and
-/// [`retry_after`](Self::retry_after).
+/// The error of a handler, and what to do with the message. Every error converts with `?` and means "try
+/// again". [`reject`](Self::reject) and [`retry_after`](Self::retry_after) mean something else.
 ///
-/// It is deliberately not a [`std::error::Error`]: that is what lets `?` take every error there is.
+/// It is deliberately not a [`std::error::Error`]: only so `?` can convert every error.
 pub struct HandlerError {
     disposition: Disposition,
     sqlstate: Option<String>,
@@ -17,7 +17,7 @@ pub struct HandlerError {
     source: BoxError,
 }
 
-/// What is to become of the message.
+/// What the runtime does with the message of a failed handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disposition {
@@ -30,43 +30,45 @@ pub enum Disposition {
 }
 
 impl HandlerError {
-    /// This message will never succeed: dead-letter it now.
+    /// Rejects the message: it will never succeed, so it is dead-lettered now.
     pub fn reject(reason: impl Into<BoxError> + 'static) -> Self {
         Self { disposition: Disposition::Reject, ..Self::from(reason) }
     }
 
-    /// Try again, not before `delay`.
+    /// Retries the message, not before `delay`.
     pub fn retry_after(delay: Duration, reason: impl Into<BoxError> + 'static) -> Self {
         Self { disposition: Disposition::RetryAfter(delay), ..Self::from(reason) }
     }
 
-    /// The database's error code, however deep it lies: SQLSTATE, or SQLite's extended result code.
+    /// Returns the error code of the database, from anywhere in the chain of sources: SQLSTATE, or SQLite's
+    /// extended result code.
     pub fn sqlstate(&self) -> Option<&str> {
         self.sqlstate.as_deref()
     }
 
-    /// Deadlock, serialization failure, lock time-out, busy: nobody's fault, so not counted.
+    /// Returns whether the cause is contention: a deadlock, a serialization failure, a lock time-out, or a
+    /// busy database. It is retried and not counted.
     pub fn is_contention(&self) -> bool {
         self.disposition == Disposition::Retry && self.sqlstate().is_some_and(is_contention)
     }
 
-    /// The same, knowing that the database of the transaction is there: what is away is another one.
+    /// The same error, not of an outage: the database of the transaction answers, so another one is away.
     #[doc(hidden)]
-    pub fn of_something_else(self) -> Self {
+    pub fn without_outage(self) -> Self {
         Self { outage: false, ..self }
     }
 
-    /// The database went away: says nothing about the message, so not counted.
+    /// Returns whether the database is unavailable. The message is retried and not counted.
     pub fn is_outage(&self) -> bool {
         self.disposition == Disposition::Retry && self.outage
     }
 
-    /// A key that exists already, in either database's words.
+    /// Returns whether an insert failed because a unique key exists already.
     pub fn is_unique_violation(&self) -> bool {
         matches!(self.sqlstate(), Some("23505" | "1555" | "2067"))
     }
 
-    /// What is to become of the message.
+    /// Returns what the runtime does with the message.
     pub fn disposition(&self) -> Disposition {
         self.disposition
     }
@@ -90,8 +92,7 @@ fn inspect<'a>(mut chain: impl Iterator<Item = &'a (dyn StdError + 'static)>) ->
     (found.and_then(sqlstate), found.is_some_and(is_outage))
 }
 
-/// An `anyhow::Error` turned into a `Box<dyn Error>` can no longer be downcast to the error it was made
-/// of, so it is asked before.
+/// Looks into an `anyhow::Error` before it becomes a `Box<dyn Error>`, which can no longer be downcast.
 fn inside_anyhow(error: &dyn Any) -> Option<(Option<String>, bool)> {
     #[cfg(feature = "anyhow")]
     if let Some(error) = error.downcast_ref::<anyhow::Error>() {
@@ -107,7 +108,7 @@ impl fmt::Debug for HandlerError {
     }
 }
 
-/// The error and what caused it, on one line.
+/// The error and its sources, on one line.
 impl fmt::Display for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, error) in chain(self.source.as_ref()).enumerate() {

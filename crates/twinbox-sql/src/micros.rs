@@ -1,17 +1,17 @@
-//! Times as both databases keep them.
+//! Times as columns hold them.
 use sqlx::{Decode, Encode, Type, encode::IsNull, error::BoxDynError};
 use std::time::Duration;
 use twinbox_core::Timestamp;
 
-/// `timestamptz` in Postgres, an integer of microseconds since 1970 in SQLite.
+/// Reads and binds timestamps: `timestamptz` in Postgres, an integer of microseconds since 1970 in SQLite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Micros(pub(crate) Timestamp);
+pub struct Micros(pub Timestamp);
 
 /// About 5,000 years: the longest time span that both databases add to their time and subtract from it.
 const SPAN_MAX: i64 = 5_000 * 365 * 24 * 3_600 * 1_000_000;
 
-/// A time span in microseconds, as statements bind it. A longer one is cut to the longest.
-pub(crate) fn micros(span: Duration) -> i64 {
+/// Converts a time span to microseconds for a statement, cut to the longest that the database takes.
+pub fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX).min(SPAN_MAX)
 }
 

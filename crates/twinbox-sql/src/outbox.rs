@@ -1,51 +1,73 @@
+//! Publishing events.
 use crate::{
-    Dialect, Error, ErrorKind, InTransaction, Store, codec, handled,
-    micros::Micros,
-    row,
-    scope::Scope,
-    sql::{Statements, query},
+    Dialect, Error, InTransaction,
+    catalog::Catalog,
+    engine::Engine,
+    publish::{self, check_cause, message_id, prepare, write},
 };
-use sqlx::Row as _;
 use std::{fmt, marker::PhantomData, sync::Arc};
-use twinbox_core::{BoxFuture, Draft, Event, Message, MessageId, draft::Fields, id, trace};
+use twinbox_core::{BoxFuture, Draft, Event, MessageId, draft::Fields};
 
-/// Messages that one statement of [`Outbox::publish_all`] writes at most. More become several statements of
+/// The most messages that one statement of [`Outbox::publish_all`] writes. More become several statements of
 /// the same transaction.
 pub const PUBLISH_ALL_MAX: usize = 1000;
 
-/// Where an application publishes. Cheap to clone; needs no running relay.
+/// Publishes events in the transactions of an application. Cheap to clone; needs no running relay.
 ///
-/// A message is published when, and only if, the transaction that it is given commits. Relay and embedded
-/// consumers see it after that.
+/// A message is published if and only if its transaction commits. The relay and embedded consumers see it
+/// after that.
 ///
-/// Order: messages of one key are delivered in the order in which they were published, provided that
-/// writers of one key take turns, as they do when each locks the row of its aggregate first (an `UPDATE` of
-/// it does). Without such a row use [`publish_ordered`](Self::publish_ordered).
+/// Order: messages of one key are delivered in the order in which they were published, provided that writers
+/// of one key take turns. They do when each locks the row of its aggregate first, as an `UPDATE` does.
+/// Without such a row use [`publish_ordered`](Self::publish_ordered).
 ///
 /// With a `sqlx::Transaction` of your own on Postgres: if a statement fails and you ignore its error,
-/// `commit()` returns `Ok` and Postgres rolls back, message included. [`Store::begin`](crate::Store::begin)
-/// gives a transaction whose commit says so.
+/// `commit()` returns `Ok` and Postgres rolls back, message included. The commit of
+/// [`Store::begin`](crate::Store::begin) fails then.
 pub struct Outbox<DB: Dialect> {
-    statements: Arc<Statements>,
+    catalog: Arc<Catalog>,
     database: PhantomData<fn() -> DB>,
 }
 
 impl<DB: Dialect> Outbox<DB> {
-    pub(crate) fn new(statements: Arc<Statements>) -> Self {
-        Self { statements, database: PhantomData }
+    pub(crate) fn new(catalog: Arc<Catalog>) -> Self {
+        Self { catalog, database: PhantomData }
     }
 
-    pub(crate) fn statements(&self) -> &Statements {
-        &self.statements
+    /// The outbox of an engine.
+    #[doc(hidden)]
+    pub fn of(engine: &Engine<DB>) -> Self {
+        Self::new(engine.catalog().clone())
     }
 
-    /// Writes the event in the caller's transaction. With a handler's transaction it is the same as
+    /// Publishes an event in the caller's transaction. With a handler's transaction it is the same as
     /// [`Tx::publish`](crate::Tx::publish).
     ///
     /// # Errors
     /// The event breaks a bound or the codec refused it, and nothing was written; or the database refused.
-    /// [`ErrorKind::Configuration`]: a handler published by a [`BatchTx`](crate::BatchTx), or by a transaction of sqlx that
-    /// it has begun inside of its own; nothing was written, and the error says what to write.
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration): a handler published with a
+    /// [`BatchTx`](crate::BatchTx), or with a transaction of sqlx that it began inside its own. Nothing was
+    /// written, and the error tells what to write.
+    ///
+    /// # Examples
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use twinbox_sql::{Store, sqlite};
+    /// # use twinbox_core::{Draft, Event, Schema, event::DecodeError};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = Store::new(sqlite::open(dir.path().join("shop.db")).await?, "shop")?;
+    /// # store.migrate().await?;
+    /// # sqlx::query("CREATE TABLE orders (id INTEGER, cents INTEGER)").execute(store.pool()).await?;
+    /// let mut tx = store.begin().await?;
+    /// sqlx::query("INSERT INTO orders VALUES (7, 4200)").execute(&mut *tx).await?;
+    /// let order_placed = Draft::raw("orders.placed", 1, r#"{"order_id":7}"#).key("7");
+    /// store.outbox().publish_draft(&mut tx, order_placed).await?;
+    /// tx.commit().await?; // the order and its event, or neither
+    /// # Ok(())
+    /// # }
+    /// ```
     // Not `async fn`: with an opaque return type a pool in the place of `tx` is three errors, not one.
     pub fn publish<'a, E: Event>(
         &'a self,
@@ -53,10 +75,10 @@ impl<DB: Dialect> Outbox<DB> {
         event: &'a E,
     ) -> BoxFuture<'a, Result<MessageId, Error>> {
         let (conn, scope) = tx.parts();
-        Box::pin(async move { insert::<DB>(conn, scope, &self.statements, Draft::of(event)?).await })
+        Box::pin(async move { publish::publish::<DB>(conn, scope, &self.catalog, Draft::of(event)?).await })
     }
 
-    /// Writes a draft: [`publish`](Self::publish) with an id, key, header or correlation of one's own, or for
+    /// Publishes a draft: an event with its own id, key, headers or correlation, or one for
     /// [later](Draft::not_before).
     ///
     /// # Errors
@@ -67,11 +89,11 @@ impl<DB: Dialect> Outbox<DB> {
         draft: Draft,
     ) -> BoxFuture<'a, Result<MessageId, Error>> {
         let (conn, scope) = tx.parts();
-        Box::pin(insert::<DB>(conn, scope, &self.statements, draft))
+        Box::pin(publish::publish::<DB>(conn, scope, &self.catalog, draft))
     }
 
-    /// Publishes with a lock on the key that is held until the transaction ends, for writers that have no
-    /// row of their own to lock: those of one key take turns from here on.
+    /// Publishes an event and locks its key until the transaction ends, for writers that have no row of their
+    /// own to lock. Writers of one key take turns from here on.
     ///
     /// # Errors
     /// As [`publish`](Self::publish), or the wait for the lock ran out of the session's `lock_timeout`.
@@ -85,14 +107,14 @@ impl<DB: Dialect> Outbox<DB> {
             let draft = Draft::of(event)?;
             check_cause::<DB>(conn, scope.as_deref())?;
             if let Some(key) = &draft.fields.key {
-                DB::lock_key(conn, &self.statements, key).await?;
+                DB::lock_key(conn, &self.catalog, key).await?;
             }
-            insert::<DB>(conn, scope, &self.statements, draft).await
+            publish::publish::<DB>(conn, scope, &self.catalog, draft).await
         })
     }
 
-    /// Writes many drafts, in order, in one statement for each [`PUBLISH_ALL_MAX`] of them; those that are for
-    /// [later](Draft::not_before) one at a time.
+    /// Publishes many drafts in order, with one statement for each [`PUBLISH_ALL_MAX`] of them. Drafts for
+    /// [later](Draft::not_before) take a statement each.
     ///
     /// # Errors
     /// A draft breaks a bound or the codec refused it, and nothing was written; or the database refused.
@@ -107,129 +129,48 @@ impl<DB: Dialect> Outbox<DB> {
             let mut ids = Vec::with_capacity(drafts.len());
             let mut messages: Vec<Fields> = Vec::with_capacity(drafts.len());
             let mut delayed = Vec::new();
-            for fields in prepare(&self.statements, scope, drafts)? {
-                ids.push(message_id(&self.statements, &fields));
+            for fields in prepare(&self.catalog, scope, drafts)? {
+                ids.push(message_id(&self.catalog, &fields));
                 if fields.not_before.is_some() { delayed.push(fields) } else { messages.push(fields) }
             }
             while !messages.is_empty() {
                 let rest = messages.split_off(messages.len().min(PUBLISH_ALL_MAX));
-                DB::publish_all(conn, &self.statements, messages).await?;
+                DB::publish_all(conn, &self.catalog, messages).await?;
                 messages = rest;
             }
             for fields in delayed {
-                write::<DB>(conn, &self.statements, fields).await?;
+                write::<DB>(conn, &self.catalog, fields).await?;
             }
             Ok(ids)
         })
     }
-}
 
-pub(crate) async fn insert<DB: Dialect>(
-    conn: &mut DB::Connection,
-    scope: Option<&mut Scope>,
-    statements: &Statements,
-    draft: Draft,
-) -> Result<MessageId, Error> {
-    check_cause::<DB>(conn, scope.as_deref())?;
-    let fields = prepare(statements, scope, vec![draft])?.swap_remove(0);
-    let id = message_id(statements, &fields);
-    write::<DB>(conn, statements, fields).await?;
-    Ok(id)
-}
-
-/// What a handler publishes needs a cause, from which its id follows: another run would publish it once more.
-fn check_cause<DB: Dialect>(conn: &DB::Connection, scope: Option<&Scope>) -> Result<(), Error> {
-    let what = match scope {
-        Some(scope) if scope.is_of_batch => {
-            "what is published in a batch is caused by one of its messages: write \
-             `tx.caused_by(&delivery).publish(&event)`, or `outbox.publish(&mut tx.caused_by(&delivery), &event)`"
-        }
-        None if handled::is_handled(conn) => {
-            "a transaction of sqlx that was begun inside of a handler's knows nothing of the delivery: write \
-             `tx.publish(&event)`, and `tx.savepoint(async |tx| …)` for what is to be undone by itself"
-        }
-        _ => return Ok(()),
-    };
-    Err(Error::new(ErrorKind::Configuration, what))
-}
-
-/// What is to be written: complete, encoded, and within its bounds. If one is not, none counts as published.
-fn prepare(
-    statements: &Statements,
-    mut scope: Option<&mut Scope>,
-    drafts: Vec<Draft>,
-) -> Result<Vec<Fields>, Error> {
-    let Some(codec) = &statements.codecs.encoder else {
-        drafts.iter().try_for_each(Draft::validate)?;
-        return Ok(drafts.into_iter().map(|draft| complete(draft, scope.as_deref_mut())).collect());
-    };
-    let counts = scope.as_deref().map(Scope::counts);
-    let encode = |draft| codec::encode(&**codec, &statements.service, complete(draft, scope.as_deref_mut()));
-    let prepared = drafts.into_iter().map(encode).collect();
-    if let (Err(_), Some(scope), Some(counts)) = (&prepared, scope, counts) {
-        scope.reset(counts);
+    /// Cancels a message that was published [for later](Draft::not_before), in the caller's transaction.
+    /// False: it is in the log, was cancelled before, or never waited. If several were published under one
+    /// id, all that wait are cancelled.
+    ///
+    /// Until the transaction ends the message is neither moved nor lost: after a rollback it waits on.
+    ///
+    /// # Errors
+    /// The database refused.
+    pub fn cancel<'a>(
+        &'a self,
+        tx: &'a mut impl InTransaction<DB>,
+        id: MessageId,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        let (conn, _) = tx.parts();
+        Box::pin(publish::cancel::<DB>(conn, &self.catalog, id))
     }
-    prepared
-}
-
-/// To the log, or to where messages wait for their time.
-async fn write<DB: Dialect>(
-    conn: &mut DB::Connection,
-    statements: &Statements,
-    fields: Fields,
-) -> Result<(), Error> {
-    let query = match fields.not_before {
-        None => row::bind::<DB>(query::<DB>(&statements.publish), fields),
-        Some(not_before) => {
-            let id = message_id(statements, &fields).as_uuid();
-            row::bind::<DB>(query::<DB>(&statements.delay), fields).bind(id).bind(Micros(not_before))
-        }
-    };
-    query.execute(conn).await?;
-    Ok(())
-}
-
-/// Fills in what the draft leaves open.
-fn complete(draft: Draft, scope: Option<&mut Scope>) -> Fields {
-    let mut fields = draft.fields;
-    fields.traceparent = fields.traceparent.take().or_else(trace::current);
-    if let Some(scope) = scope {
-        scope.inherit(&mut fields);
-    }
-    let id = fields.id.get_or_insert_with(id::fresh).clone();
-    fields.correlation_id.get_or_insert(id);
-    fields
-}
-
-fn message_id(statements: &Statements, fields: &Fields) -> MessageId {
-    MessageId::of(&statements.service, fields.id.as_deref().unwrap_or_default())
 }
 
 impl<DB: Dialect> Clone for Outbox<DB> {
     fn clone(&self) -> Self {
-        Self { statements: self.statements.clone(), database: self.database }
+        Self { catalog: self.catalog.clone(), database: self.database }
     }
 }
 
 impl<DB: Dialect> fmt::Debug for Outbox<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbox").field("service", &self.statements.service).finish_non_exhaustive()
-    }
-}
-
-impl<DB: Dialect> Store<DB> {
-    /// Messages of a type that are in the outbox, oldest first.
-    ///
-    /// # Errors
-    /// The database refused or is away.
-    pub async fn published(&self, event_type: &str, limit: u32) -> Result<Vec<Message>, Error> {
-        let mut conn = self.connection().await?;
-        let rows = query::<DB>(&self.statements().published)
-            .bind(event_type.to_owned())
-            .bind(i64::from(limit))
-            .fetch_all(&mut *conn)
-            .await?;
-        conn.done().await?;
-        rows.iter().map(|row| row::message::<DB>(row, 1, self.service(), Some(row.try_get(0)?))).collect()
+        f.debug_struct("Outbox").field("service", &self.catalog.service).finish_non_exhaustive()
     }
 }

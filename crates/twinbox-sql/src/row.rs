@@ -1,64 +1,142 @@
 //! Messages to and from rows.
-use crate::{Dialect, Error, inbox::DeadLetter, micros::Micros};
+use crate::{Dialect, Error, micros::Micros};
 use bytes::Bytes;
-use sqlx::{Row as _, query::Query};
+use sqlx::{ColumnIndex as _, Row as _, query::Query};
 use twinbox_core::{Message, draft::Fields};
 
-/// Reads a message whose columns, in the order of [`crate::sql::MESSAGE`], start at `at`.
+/// The indexes of a message's columns in the rows of one statement. They are looked up by name once, and not
+/// for each of a thousand rows.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageColumns {
+    event_id: usize,
+    source: usize,
+    event_type: usize,
+    version: usize,
+    key: usize,
+    subject: usize,
+    time: usize,
+    correlation_id: usize,
+    causation_id: usize,
+    traceparent: usize,
+    content_type: usize,
+    headers: usize,
+    payload: usize,
+}
+
+impl MessageColumns {
+    /// Finds the indexes of the columns in this row, which hold for all rows of its statement.
+    ///
+    /// # Errors
+    /// A column is missing.
+    pub fn of<DB: Dialect>(row: &DB::Row) -> Result<Self, Error> {
+        let place = |name: &'static str| Ok::<_, Error>(name.index(row)?);
+        Ok(Self {
+            event_id: place("event_id")?,
+            source: place("source")?,
+            event_type: place("type")?,
+            version: place("version")?,
+            key: place("key")?,
+            subject: place("subject")?,
+            time: place("time")?,
+            correlation_id: place("correlation_id")?,
+            causation_id: place("causation_id")?,
+            traceparent: place("traceparent")?,
+            content_type: place("content_type")?,
+            headers: place("headers")?,
+            payload: place("payload")?,
+        })
+    }
+
+    /// Reads a message that is kept outside the log.
+    ///
+    /// The headers of a row that another program wrote may be any JSON: a value that is no string is taken as
+    /// its JSON text.
+    ///
+    /// # Errors
+    /// A column has another type.
+    pub fn read<DB: Dialect>(
+        &self,
+        row: &DB::Row,
+        service: &str,
+        sequence: Option<i64>,
+    ) -> Result<Message, Error> {
+        let version: i64 = row.try_get(self.version)?;
+        let text = |place| text_at::<DB>(row, place);
+        let needed = |place| Ok::<_, Error>(text(place)?.unwrap_or_default());
+        let id = needed(self.event_id)?;
+        Ok(Message {
+            correlation_id: text(self.correlation_id)?.or_else(|| Some(id.clone())),
+            id,
+            source: text(self.source)?.unwrap_or_else(|| service.to_owned()),
+            event_type: needed(self.event_type)?,
+            version: u32::try_from(version).unwrap_or(u32::MAX),
+            key: text(self.key)?,
+            subject: text(self.subject)?,
+            time: row.try_get::<Micros, _>(self.time)?.0,
+            sequence: sequence.and_then(|n| u64::try_from(n).ok()),
+            causation_id: text(self.causation_id)?,
+            traceparent: text(self.traceparent)?,
+            content_type: needed(self.content_type)?,
+            headers: text(self.headers)?.as_deref().map(read_headers).unwrap_or_default(),
+            payload: Bytes::from(row.try_get::<Vec<u8>, _>(self.payload)?),
+        })
+    }
+
+    /// Reads a message of the log. Marks of a replay come from the reader alone: marks in the row are
+    /// dropped.
+    ///
+    /// # Errors
+    /// A column has another type.
+    pub fn read_log<DB: Dialect>(
+        &self,
+        row: &DB::Row,
+        service: &str,
+        position: i64,
+    ) -> Result<Message, Error> {
+        let mut message = self.read::<DB>(row, service, Some(position))?;
+        message.remove_replay_headers();
+        Ok(message)
+    }
+}
+
+/// Reads one message of the log, see [`MessageColumns::read_log`].
 ///
-/// The headers of a row that another program wrote may be anything that is JSON: what is no string is
-/// taken as its JSON text.
-pub(crate) fn message<DB: Dialect>(
-    row: &DB::Row,
-    at: usize,
-    service: &str,
-    sequence: Option<i64>,
-) -> Result<Message, Error> {
-    let version: i64 = row.try_get(at + 3)?;
-    let text = |n| optional_text::<DB>(row, at + n);
-    let needed = |n| Ok::<_, Error>(text(n)?.unwrap_or_default());
-    let id = needed(0)?;
-    Ok(Message {
-        correlation_id: text(7)?.or_else(|| Some(id.clone())),
-        id,
-        source: text(1)?.unwrap_or_else(|| service.to_owned()),
-        event_type: needed(2)?,
-        version: u32::try_from(version).unwrap_or(u32::MAX),
-        key: text(4)?,
-        subject: text(5)?,
-        time: row.try_get::<Micros, _>(at + 6)?.0,
-        sequence: sequence.and_then(|n| u64::try_from(n).ok()),
-        causation_id: text(8)?,
-        traceparent: text(9)?,
-        content_type: needed(10)?,
-        headers: text(11)?.as_deref().map(read_headers).unwrap_or_default(),
-        payload: Bytes::from(row.try_get::<Vec<u8>, _>(at + 12)?),
-    })
+/// # Errors
+/// A column is missing or has another type.
+pub fn log_message<DB: Dialect>(row: &DB::Row, service: &str, position: i64) -> Result<Message, Error> {
+    MessageColumns::of::<DB>(row)?.read_log::<DB>(row, service, position)
 }
 
-/// Reads a message of the log, whose place it is its own to say.
-pub(crate) fn of_log<DB: Dialect>(
-    row: &DB::Row,
-    at: usize,
-    service: &str,
-    position: i64,
-) -> Result<Message, Error> {
-    let mut message = message::<DB>(row, at, service, Some(position))?;
-    message.unmark();
-    Ok(message)
+/// Reads a text column by name, where `NULL` is `None`.
+///
+/// # Errors
+/// The column is missing.
+pub fn optional_text<DB: Dialect>(row: &DB::Row, name: &'static str) -> Result<Option<String>, Error> {
+    text_at::<DB>(row, name.index(row)?)
 }
 
-/// SQLite keeps as text whatever bytes another program wrote as text. What is no UTF-8 gets replacement
-/// characters, because one such row must not stop the log. Unchecked, because the statement is ours, and the
-/// look at the type of every value is a third of the work.
-pub(crate) fn optional_text<DB: Dialect>(row: &DB::Row, at: usize) -> Result<Option<String>, Error> {
-    if let Ok(text) = row.try_get_unchecked(at) {
+/// Reads a text column. SQLite keeps as text whatever bytes another program wrote as text. Bytes that are no
+/// UTF-8 get replacement characters, because one such row must not stop the log. Unchecked, because the
+/// statement is ours, and the check of every value's type is a third of the work.
+fn text_at<DB: Dialect>(row: &DB::Row, place: usize) -> Result<Option<String>, Error> {
+    if let Ok(text) = row.try_get_unchecked(place) {
         return Ok(text);
     }
-    let bytes: Option<Vec<u8>> = row.try_get_unchecked(at)?;
+    let bytes: Option<Vec<u8>> = row.try_get_unchecked(place)?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
+/// Converts a count of the database to `u64`. A negative one is zero.
+pub fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// Reads a small count, such as attempts, from a column.
+pub fn small_count(number: i64) -> u32 {
+    u32::try_from(count(number)).unwrap_or(u32::MAX)
+}
+
+/// Headers from a JSON object.
 pub(crate) fn read_headers(json: &str) -> Vec<(String, String)> {
     let headers: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json).unwrap_or_default();
     let text = |value: serde_json::Value| match value {
@@ -68,7 +146,7 @@ pub(crate) fn read_headers(json: &str) -> Vec<(String, String)> {
     headers.into_iter().map(|(name, value)| (name, text(value))).collect()
 }
 
-/// The headers as the outbox keeps them: a JSON object, or nothing.
+/// Headers as a JSON object, or nothing.
 pub(crate) fn headers(headers: &[(String, String)]) -> Option<String> {
     if headers.is_empty() {
         return None;
@@ -77,8 +155,8 @@ pub(crate) fn headers(headers: &[(String, String)]) -> Option<String> {
     Some(serde_json::Value::Object(object).to_string())
 }
 
-/// Binds [`crate::sql::PUBLISHED`].
-pub(crate) fn bind<'q, DB: Dialect>(
+/// Binds the columns of `{published}`.
+pub(crate) fn bind_fields<'q, DB: Dialect>(
     query: Query<'q, DB, DB::Arguments>,
     f: Fields,
 ) -> Query<'q, DB, DB::Arguments> {
@@ -97,8 +175,8 @@ pub(crate) fn bind<'q, DB: Dialect>(
         .bind(f.payload.to_vec())
 }
 
-/// Binds a message as the tables of parked deliveries and of dead letters keep it.
-pub(crate) fn bind_message<'q, DB: Dialect>(
+/// Binds the columns of the fragment `{stored_message}`.
+pub fn bind_message<'q, DB: Dialect>(
     query: Query<'q, DB, DB::Arguments>,
     m: &Message,
 ) -> Query<'q, DB, DB::Arguments> {
@@ -120,19 +198,4 @@ pub(crate) fn bind_message<'q, DB: Dialect>(
         .bind(text(&m.content_type))
         .bind(headers(&m.headers))
         .bind(m.payload.to_vec())
-}
-
-/// The columns that [`letter`] reads.
-pub(crate) const LETTER_COLUMNS: usize = 18;
-
-/// Reads a dead letter.
-pub(crate) fn letter<DB: Dialect>(row: &DB::Row) -> Result<DeadLetter, Error> {
-    let attempts: i64 = row.try_get(16)?;
-    Ok(DeadLetter {
-        message: message::<DB>(row, 0, "", row.try_get(13)?)?,
-        reason: row.try_get(14)?,
-        error: row.try_get(15)?,
-        attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
-        id: row.try_get(17)?,
-    })
 }

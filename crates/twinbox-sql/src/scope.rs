@@ -1,10 +1,10 @@
-//! What a handler's transaction knows about the delivery it runs for.
-use crate::sql::Statements;
+//! What a handler's transaction knows about its delivery.
+use crate::catalog::Catalog;
 use std::{collections::HashMap, sync::Arc};
 use twinbox_core::{Message, MessageId, draft::Fields, id};
 use uuid::Uuid;
 
-/// The message that caused what is published.
+/// The message that caused a published event.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
     pub(crate) message: MessageId,
@@ -22,30 +22,33 @@ impl Cause {
     }
 }
 
-/// What was published.
+/// How many events were published.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
-    /// How often each (cause, type, key) was without an id of its own.
+    /// Events without an id of their own, by cause, type and key.
     same: HashMap<(MessageId, String, Option<String>), u32>,
     all: u32,
 }
 
-/// Which ids are given to what is published without one.
+/// The ids of events that are published without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ids {
     /// The same in every run.
     Derived,
+    /// New in every run.
     Fresh,
 }
 
+/// The facts about a delivery that its handler's transaction needs to publish: its message, consumer and kind
+/// of run.
 #[derive(Debug)]
 pub struct Scope {
-    pub(crate) statements: Arc<Statements>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) cause: Cause,
     pub(crate) consumer: String,
     pub(crate) is_dry_run: bool,
     ids: Ids,
-    /// The transaction of a batch: which of its messages causes what is published was not said.
+    /// The transaction of a batch, without a message of it that causes what is published.
     pub(crate) is_of_batch: bool,
     counts: Counts,
     depth: u32,
@@ -54,9 +57,9 @@ pub struct Scope {
 }
 
 impl Scope {
-    pub(crate) fn new(statements: Arc<Statements>, consumer: &str, cause: Cause) -> Self {
+    pub(crate) fn new(catalog: Arc<Catalog>, consumer: &str, cause: Cause) -> Self {
         Self {
-            statements,
+            catalog,
             cause,
             consumer: consumer.to_owned(),
             is_dry_run: false,
@@ -68,15 +71,15 @@ impl Scope {
         }
     }
 
-    /// Of what nobody published, such as a request.
-    pub(crate) fn of_operation(statements: Arc<Statements>, id: Uuid) -> Self {
+    /// The scope of a cause that is no message, such as a request.
+    pub(crate) fn of_operation(catalog: Arc<Catalog>, id: Uuid) -> Self {
         let (message, correlation) = (MessageId::from_uuid(id), Some(id.to_string()));
         let cause = Cause { message, correlation, traceparent: None };
-        Self { ids: Ids::Fresh, ..Self::new(statements, "", cause) }
+        Self { ids: Ids::Fresh, ..Self::new(catalog, "", cause) }
     }
 
-    /// Fills in what the draft leaves open: the same id in every run that publishes the same, and the
-    /// context of the handled message.
+    /// Fills the gaps of a draft: the same id in every run that publishes the same, and the context of the
+    /// handled message.
     pub(crate) fn inherit(&mut self, fields: &mut Fields) {
         self.counts.all += 1;
         if self.ids == Ids::Derived {
@@ -93,19 +96,20 @@ impl Scope {
         let same = (self.cause.message, event_type.to_owned(), key.map(str::to_owned));
         let nth = self.counts.same.entry(same).or_default();
         *nth += 1;
-        id::caused(&self.statements.service, self.cause.message, &self.consumer, event_type, key, *nth)
+        id::derived_event_id(&self.catalog.service, self.cause.message, &self.consumer, event_type, key, *nth)
     }
 
-    /// How many events were published so far.
+    /// How many events were published.
     pub(crate) fn published(&self) -> u32 {
         self.counts.all
     }
 
-    /// What was published so far, to go back to if what comes next is not.
+    /// The present counts, for [`reset`](Self::reset).
     pub(crate) fn counts(&self) -> Counts {
         self.counts.clone()
     }
 
+    /// Goes back to earlier counts, because the events since were not published.
     pub(crate) fn reset(&mut self, counts: Counts) {
         self.counts = counts;
     }
@@ -117,19 +121,20 @@ impl Scope {
     }
 
     /// Events published inside a savepoint that was rolled back do not count.
-    pub(crate) fn leave(&mut self, nested: Nested, kept: bool) {
+    pub(crate) fn leave(&mut self, nested: Nested, is_kept: bool) {
         self.depth = nested.depth - 1;
         self.open -= 1;
-        if !kept {
+        if !is_kept {
             self.counts = nested.counts;
         }
     }
 
-    pub(crate) fn savepoint_abandoned(&self) -> bool {
+    pub(crate) fn has_abandoned_savepoint(&self) -> bool {
         self.open != 0
     }
 }
 
+/// A savepoint that was entered.
 pub(crate) struct Nested {
     pub(crate) depth: u32,
     counts: Counts,

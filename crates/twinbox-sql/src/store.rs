@@ -1,26 +1,22 @@
+//! The database of one service.
 use crate::{
-    Dialect, Error, ErrorKind, Outbox,
-    codec::Codecs,
-    log::look::Look,
+    Dialect, Error, ErrorKind, IdempotencyKeys, Inbox, Outbox, OwnedTx, PartitionLeases,
+    catalog::Catalog,
+    codecs::Codecs,
+    engine::Engine,
     micros::Micros,
-    sql::{Statements, rows, scalar},
-    writer,
+    row::log_message,
+    schema,
+    statement::{query, scalar},
 };
-use sqlx::Pool;
-use std::{
-    fmt,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
-use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch};
-use twinbox_core::{PayloadCodec, Timestamp, limits};
+use sqlx::{Pool, Row as _};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use twinbox_core::{DecodeError, Message, PayloadCodec, Timestamp, limits};
 
-/// How long the database may take to say that it is there.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How long a transaction waits for its turn to write on SQLite.
-const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long the database may take to answer a ping.
+const PING_MAX: Duration = Duration::from_secs(5);
 
-/// Where Twinbox keeps its tables, and how payloads lie in them.
+/// The place of Twinbox's tables, and how payloads are stored.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct StoreOptions {
@@ -30,43 +26,44 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
-    /// Tables in the schema `twinbox` (Postgres) or behind the prefix `twinbox_` (SQLite).
+    /// Returns the default options: tables in the schema `twinbox` (Postgres) or with the prefix `twinbox_`
+    /// (SQLite).
     pub fn new() -> Self {
         Self { namespace: "twinbox".to_owned(), pooler: false, codecs: Codecs::default() }
     }
 
-    /// Another schema, or another prefix (without its underscore). Several services share a database by
+    /// Uses another schema, or another prefix (without its underscore). Several services share a database by
     /// using one each.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), ..self }
     }
 
-    /// For a Postgres behind a pooler in transaction mode, such as PgBouncer: every statement of Twinbox runs
-    /// without a name and inside a transaction, which costs two round trips more where none was needed.
-    /// [`Store::check`] refuses such a pooler without this, because a named statement fails there or returns
+    /// Makes the store work behind a pooler in transaction mode, such as PgBouncer: every statement of
+    /// Twinbox runs without a name and inside a transaction, which costs two more round trips where none was
+    /// needed. [`Store::check`] refuses such a pooler without this: a named statement fails there or returns
     /// the rows of another one, and an unnamed one outside a transaction can do so too.
     ///
-    /// The same goes for your own statements: inside `tx` say `.persistent(false)` to sqlx. A handler that did
-    /// not is rolled back with an error that says so, as long as the pool caches statements, which it does by
-    /// default. Outside a transaction use only [`sqlx::raw_sql`].
+    /// The same goes for your own statements: inside `tx` say `.persistent(false)` to sqlx. A handler that
+    /// did not is rolled back with an error that says so, as long as the pool caches statements, which it
+    /// does by default. Outside a transaction use only [`sqlx::raw_sql`].
     ///
-    /// PgBouncer refuses sqlx's start-up parameter `extra_float_digits`: put it into `ignore_startup_parameters`,
-    /// or say `.extra_float_digits(None)` in the pool's options.
+    /// PgBouncer refuses sqlx's start-up parameter `extra_float_digits`: put it into
+    /// `ignore_startup_parameters`, or say `.extra_float_digits(None)` in the pool's options.
     pub fn pooler(self, pooler: bool) -> Self {
         Self { pooler, ..self }
     }
 
-    /// What encodes every payload that is published with this store, and decodes those that its consumers get.
-    /// Relays need none: they carry what was encoded.
+    /// Encodes every payload that is published with this store, and decodes payloads for its consumers.
+    /// Relays need no codec: they carry the encoded bytes.
     ///
-    /// Consumers first: one that lacks the codec buries what was encoded with it.
+    /// Deploy consumers first: a consumer without the codec dead-letters the messages that it encoded.
     pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
         self.codecs.encoder = Some(Arc::new(codec));
         self
     }
 
-    /// A codec that decodes only: one that encoded before, or that another service encodes with. May be called
-    /// several times; of one name, [`codec`](Self::codec) comes before it.
+    /// Adds a codec that only decodes: an earlier one, or that of another service. May be called several
+    /// times. Of one name, [`codec`](Self::codec) comes first.
     pub fn decoder(mut self, codec: impl PayloadCodec) -> Self {
         self.codecs.decoders.push(Arc::new(codec));
         self
@@ -79,25 +76,17 @@ impl Default for StoreOptions {
     }
 }
 
-/// Connections of a pool that handlers leave to others.
-const CONNECTIONS_LEFT: usize = 2;
-
 /// The database of one service: its outbox, its log, its inbox.
 ///
-/// Cheap to clone. On SQLite all stores of one file in a process share the permit by which writers take turns.
+/// Cheap to clone. On SQLite all stores of one file in a process share the permit by which writers take
+/// turns.
 pub struct Store<DB: Dialect> {
-    pool: Pool<DB>,
-    statements: Arc<Statements>,
-    committed: Arc<watch::Sender<()>>,
-    writer: Option<Arc<Semaphore>>,
-    looked_for_pooler: Arc<AtomicBool>,
-    alone: Arc<RwLock<()>>,
-    handlers: Arc<Semaphore>,
-    look: Arc<Look>,
+    engine: Engine<DB>,
 }
 
 impl<DB: Dialect> Store<DB> {
-    /// The store of `service`, which is the CloudEvents `source` of all it publishes. Connects to nothing.
+    /// Creates the store of `service`, which is the CloudEvents `source` of its messages. Connects to
+    /// nothing.
     ///
     /// # Errors
     /// The name is empty, too long, or holds a control character.
@@ -105,11 +94,11 @@ impl<DB: Dialect> Store<DB> {
         Self::with_options(pool, service, StoreOptions::new())
     }
 
-    /// The same with tables elsewhere.
+    /// Creates the store of `service` with other tables, codecs, or a pooler.
     ///
     /// # Errors
-    /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier, or a codec's name is not fit for
-    /// a header, or SQLite has a pooler.
+    /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier, or the name of a codec
+    /// is not fit for a header, or SQLite is given a pooler.
     pub fn with_options(pool: Pool<DB>, service: &str, options: StoreOptions) -> Result<Self, Error> {
         if service.is_empty()
             || service.len() > limits::SOURCE_BYTES_MAX
@@ -124,219 +113,202 @@ impl<DB: Dialect> Store<DB> {
         if pooler && DB::ONE_WRITER {
             return Err(Error::new(ErrorKind::Configuration, "SQLite has no pooler: leave `pooler` away"));
         }
-        check_namespace(&namespace)?;
+        schema::check_namespace(&namespace)?;
         codecs.check()?;
-        let mut statements = Statements::new::<DB>(&namespace, service, !pooler);
-        statements.codecs = codecs;
-        let connections = usize::try_from(pool.options().get_max_connections()).unwrap_or(usize::MAX);
-        let handlers = connections.saturating_sub(CONNECTIONS_LEFT).clamp(1, Semaphore::MAX_PERMITS);
-        let writer = DB::ONE_WRITER.then(|| writer::of(DB::file_of(&pool)));
-        Ok(Self {
-            pool,
-            statements: Arc::new(statements),
-            committed: Arc::new(watch::Sender::new(())),
-            writer,
-            looked_for_pooler: Arc::default(),
-            alone: Arc::default(),
-            handlers: Arc::new(Semaphore::new(handlers)),
-            look: Arc::new(Look::new()),
-        })
+        let catalog = Catalog::new::<DB>(&namespace, service, codecs, !pooler);
+        Ok(Self { engine: Engine::new(pool, catalog) })
     }
 
-    /// Looks for everything that would lose messages or break their order: missing or foreign tables, a
-    /// restored database, a standby, a cached sequence, a journal mode, a pooler. Readers do it before they start.
-    ///
-    /// # Errors
-    /// What is wrong, and what to do about it.
-    pub async fn check(&self) -> Result<(), Error> {
-        self.check_pooler().await?;
-        let mut conn = self.connection().await?;
-        self.check_version(&mut conn).await?;
-        self.check_owner(&mut conn).await?;
-        DB::check(&mut conn, &self.statements.namespace).await?;
-        conn.done().await
-    }
-
-    /// The store whose tables are there, whatever service owns them: for tools.
+    /// Opens the store of whichever service owns the tables, for tools.
     ///
     /// # Errors
     /// As [`with_options`](Self::with_options), or there are no tables.
-    pub async fn found(pool: Pool<DB>, options: StoreOptions) -> Result<Self, Error> {
-        let nobody = Self::with_options(pool.clone(), "unknown", options.clone())?;
-        nobody.check_pooler().await?;
-        let mut conn = nobody.connection().await?;
-        nobody.version_found(&mut conn).await?;
-        let owner = scalar::<DB, String>(&nobody.statements.service_of).fetch_optional(&mut *conn).await?;
+    pub async fn open_existing(pool: Pool<DB>, options: StoreOptions) -> Result<Self, Error> {
+        let unknown = Self::with_options(pool.clone(), "unknown", options.clone())?;
+        unknown.engine.check_pooler().await?;
+        let mut conn = unknown.engine.connection().await?;
+        schema::version_found::<DB>(&mut conn, unknown.engine.catalog()).await?;
+        let service = scalar::<DB, String>(&unknown.engine.sql().setup.service);
+        let service = service.fetch_optional(&mut *conn).await?;
         conn.done().await?;
-        Self::with_options(pool, &owner.unwrap_or_default(), options)
+        Self::with_options(pool, &service.unwrap_or_default(), options)
     }
 
-    /// Settings of the database on which durability rests, as names and values.
+    /// Refuses a setup that would lose messages or break their order: missing or foreign tables, a restored
+    /// database, a standby, a cached sequence, a journal mode, a pooler. Readers check before they start.
     ///
     /// # Errors
-    /// The database refused or is away.
-    pub async fn facts(&self) -> Result<Vec<(String, String)>, Error> {
-        let mut conn = self.connection().await?;
-        let facts = rows::<DB, (String, String)>(&self.statements.facts).fetch_all(&mut *conn).await?;
-        conn.done().await?;
-        Ok(facts)
+    /// Names the problem and what to do about it.
+    pub async fn check(&self) -> Result<(), Error> {
+        let catalog = self.engine.catalog();
+        self.engine.check_pooler().await?;
+        let mut conn = self.engine.connection().await?;
+        schema::check_tables::<DB>(&mut conn, catalog).await?;
+        DB::check(&mut conn, &catalog.namespace).await?;
+        conn.done().await
     }
 
-    /// Whether the database answers, within 5 s.
-    pub async fn answers(&self) -> bool {
-        let asked = async {
-            let mut conn = self.connection().await?;
-            scalar::<DB, Micros>(&self.statements.now).fetch_one(&mut *conn).await?;
-            conn.done().await
-        };
-        tokio::time::timeout(ANSWER_MAX, asked).await.is_ok_and(|answer: Result<(), Error>| answer.is_ok())
+    /// Returns whether the database answers within 5 s.
+    pub async fn is_reachable(&self) -> bool {
+        tokio::time::timeout(PING_MAX, self.now()).await.is_ok_and(|now| now.is_ok())
     }
 
-    /// The time of the database.
+    /// Reads the time of the database.
     ///
     /// # Errors
     /// The database refused or is away.
     pub async fn now(&self) -> Result<Timestamp, Error> {
-        let mut conn = self.connection().await?;
-        let now = scalar::<DB, Micros>(&self.statements.now).fetch_one(&mut *conn).await?;
+        let mut conn = self.engine.connection().await?;
+        let now = scalar::<DB, Micros>(&self.engine.sql().setup.now).fetch_one(&mut *conn).await?;
         conn.done().await?;
         Ok(now.0)
     }
 
-    /// The types among the newest `messages` of the log, by name.
+    /// Begins a transaction. On SQLite it holds the one write permit of the file until it ends, so that
+    /// writers take turns instead of finding the database busy.
+    ///
+    /// Cancel safe: dropped at any point, it leaves no transaction behind.
+    ///
+    /// # Errors
+    /// No connection within the pool's time-out, or the database refused.
+    ///
+    /// # Examples
+    /// ```
+    /// # use twinbox_sql::{Store, sqlite};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = Store::new(sqlite::open(dir.path().join("shop.db")).await?, "shop")?;
+    /// # sqlx::query("CREATE TABLE orders (id INTEGER)").execute(store.pool()).await?;
+    /// let mut tx = store.begin().await?;
+    /// sqlx::query("INSERT INTO orders VALUES (7)").execute(&mut *tx).await?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn begin(&self) -> Result<OwnedTx<DB>, Error> {
+        self.engine.begin().await
+    }
+
+    /// Returns a handle to the outbox, which publishes events.
+    pub fn outbox(&self) -> Outbox<DB> {
+        Outbox::new(self.engine.catalog().clone())
+    }
+
+    /// Returns a handle to the inbox of a consumer: its claims, attempts and dead letters.
+    pub fn inbox(&self, consumer: impl Into<String>) -> Inbox<DB> {
+        Inbox::new(self.engine.clone(), consumer.into())
+    }
+
+    /// Returns a handle to the leases on the partitions of a consumer.
+    pub fn partition_leases(&self, consumer: impl Into<String>) -> PartitionLeases<DB> {
+        PartitionLeases::new(self.engine.clone(), consumer.into())
+    }
+
+    /// Returns a handle to the idempotency keys of operations.
+    pub fn idempotency_keys(&self) -> IdempotencyKeys<DB> {
+        IdempotencyKeys::new(self.engine.clone())
+    }
+
+    /// Returns the connection pool that the store was created with.
+    pub fn pool(&self) -> &Pool<DB> {
+        self.engine.pool()
+    }
+
+    /// Returns the name of the service that owns the store.
+    pub fn service(&self) -> &str {
+        self.engine.service()
+    }
+
+    /// Returns the names of the codecs that decode.
+    pub fn codecs(&self) -> impl Iterator<Item = &str> {
+        self.engine.catalog().codecs.all().map(|codec| codec.name())
+    }
+
+    /// Returns the message with its payload decoded. A payload that was not encoded stays as it is.
+    ///
+    /// The consumer runtime decodes before it runs a handler. Messages that the store returns, dead letters
+    /// among them, are as they are stored.
+    ///
+    /// # Errors
+    /// This store has no codec of that name, or the codec cannot decode the payload. Trying again does not
+    /// help.
+    pub fn decode<'m>(&self, message: &'m Message) -> Result<Cow<'m, Message>, DecodeError> {
+        self.engine.catalog().codecs.decode(message)
+    }
+
+    /// Returns the messages of a type in the outbox, oldest first. For tests and tools.
     ///
     /// # Errors
     /// The database refused or is away.
-    pub async fn newest_types(&self, messages: u32) -> Result<Vec<String>, Error> {
-        let types = scalar::<DB, String>(&self.statements.newest_types);
-        let mut conn = self.connection().await?;
-        let types = types.bind(i64::from(messages)).fetch_all(&mut *conn).await?;
+    pub async fn published(&self, event_type: &str, limit: u32) -> Result<Vec<Message>, Error> {
+        let mut conn = self.engine.connection().await?;
+        let rows = query::<DB>(&self.engine.sql().outbox.published)
+            .bind(event_type.to_owned())
+            .bind(i64::from(limit))
+            .fetch_all(&mut *conn)
+            .await?;
         conn.done().await?;
-        Ok(types)
+        let read = |row: &DB::Row| log_message::<DB>(row, self.service(), row.try_get("position")?);
+        rows.iter().map(read).collect()
     }
 
-    pub(crate) async fn check_owner(&self, conn: &mut DB::Connection) -> Result<(), Error> {
-        let owner = scalar::<DB, String>(&self.statements.service_of);
-        match owner.fetch_optional(conn).await? {
-            Some(owner) if owner == self.service() => Ok(()),
-            owner => Err(Error::new(
-                ErrorKind::WrongService,
-                format!(
-                    "these tables belong to the service {:?} and this process is {:?}: \
-                     use the same name, or another namespace",
-                    owner.unwrap_or_default(),
-                    self.service()
-                ),
-            )),
-        }
+    /// The newest version of the schema that this program knows.
+    pub const NEWEST_SCHEMA: i64 = DB::MIGRATIONS.len() as i64;
+
+    /// Brings the tables up to this program's version, in one transaction. Run twice, or by five processes at
+    /// once, it does the work once; killed half-way, it has done nothing. On tables that are up to date it
+    /// only reads, and waits for no writer.
+    ///
+    /// Needs the right to create tables. A service without that right prints
+    /// [`migrations_sql`](Self::migrations_sql) for the owner of the database. The rights that it needs to
+    /// run are in `GRANTS.md`, beside this crate's manifest.
+    ///
+    /// # Errors
+    /// The tables are newer than this program can work with, or belong to another service.
+    pub async fn migrate(&self) -> Result<(), Error> {
+        self.engine.check_pooler().await?;
+        schema::migrate(&self.engine).await?;
+        self.check().await
     }
 
-    /// What to publish with.
-    pub fn outbox(&self) -> Outbox<DB> {
-        Outbox::new(self.statements.clone())
+    /// Returns the SQL that [`migrate`](Self::migrate) runs on an empty database, for review or for other
+    /// tools.
+    pub fn migrations_sql(&self) -> String {
+        schema::migrations_sql::<DB>(self.engine.catalog())
     }
 
-    /// The pool that the store was made with.
-    pub fn pool(&self) -> &Pool<DB> {
-        &self.pool
+    /// Reads the version of the tables.
+    ///
+    /// # Errors
+    /// There are none; or the database refused or is away.
+    pub async fn schema_version(&self) -> Result<i64, Error> {
+        let mut conn = self.engine.connection().await?;
+        let found = schema::version_found::<DB>(&mut conn, self.engine.catalog()).await?;
+        conn.done().await?;
+        Ok(found.version)
     }
 
-    /// The name of the service that owns the store.
-    pub fn service(&self) -> &str {
-        &self.statements.service
-    }
-
-    /// Where a table is, without quotes. The empty name: how all begin.
+    /// What the other crates of Twinbox share of the store. No part of the API.
     #[doc(hidden)]
-    pub fn table(&self, name: &str) -> String {
-        DB::table(&self.statements.namespace, name).replace('"', "")
+    pub fn engine(&self) -> &Engine<DB> {
+        &self.engine
     }
-
-    pub(crate) fn statements(&self) -> &Arc<Statements> {
-        &self.statements
-    }
-
-    /// Told after each commit of an [`OwnedTx`](crate::OwnedTx) or a handler.
-    pub(crate) fn committed(&self) -> Arc<watch::Sender<()>> {
-        self.committed.clone()
-    }
-
-    /// Read by every handler that runs on this store or a clone of it, and held by one that must run alone.
-    #[doc(hidden)]
-    pub fn alone(&self) -> &RwLock<()> {
-        &self.alone
-    }
-
-    /// As many as connections that handlers may have, of all consumers on this store or a clone of it. The others are for
-    /// leases, for what is put on record after an attempt, and for the application.
-    #[doc(hidden)]
-    pub fn handlers(&self) -> &Semaphore {
-        &self.handlers
-    }
-
-    pub(crate) fn log_look(&self) -> &Look {
-        &self.look
-    }
-
-    pub(crate) fn looked_for_pooler(&self) -> &AtomicBool {
-        &self.looked_for_pooler
-    }
-
-    /// Waits for this process's turn to write, where there is only one at a time.
-    pub(crate) async fn write_permit(&self) -> Result<Option<OwnedSemaphorePermit>, Error> {
-        let Some(writer) = &self.writer else { return Ok(None) };
-        let turn = tokio::time::timeout(WRITE_WAIT_MAX, writer.clone().acquire_owned()).await;
-        let turn = turn.map_err(|_| {
-            Error::new(
-                ErrorKind::Busy,
-                "another transaction of this process has held the write permit for 10 s: \
-                 inside a handler write with its own `tx`, and do not begin another transaction",
-            )
-        })?;
-        Ok(turn.ok())
-    }
-}
-
-/// Refuses what is no plain lower-case identifier.
-pub(crate) fn check_namespace(namespace: &str) -> Result<(), Error> {
-    match is_identifier(namespace) {
-        true => Ok(()),
-        false => Err(Error::new(
-            ErrorKind::Configuration,
-            format!("the namespace {namespace:?} must be a lower-case letter and up to 39 of a-z, 0-9 and _"),
-        )),
-    }
-}
-
-/// 40 bytes, so that the longest index name stays below Postgres's 63.
-fn is_identifier(name: &str) -> bool {
-    let mut bytes = name.bytes();
-    name.len() <= 40
-        && bytes.next().is_some_and(|b| b.is_ascii_lowercase())
-        && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
 impl<DB: Dialect> Clone for Store<DB> {
     fn clone(&self) -> Self {
-        Self {
-            pool: self.pool.clone(),
-            statements: self.statements.clone(),
-            committed: self.committed.clone(),
-            writer: self.writer.clone(),
-            looked_for_pooler: self.looked_for_pooler.clone(),
-            alone: self.alone.clone(),
-            handlers: self.handlers.clone(),
-            look: self.look.clone(),
-        }
+        Self { engine: self.engine.clone() }
     }
 }
 
 impl<DB: Dialect> fmt::Debug for Store<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let catalog = self.engine.catalog();
         f.debug_struct("Store")
             .field("database", &DB::NAME)
-            .field("namespace", &self.statements.namespace)
-            .field("service", &self.statements.service)
+            .field("namespace", &catalog.namespace)
+            .field("service", &catalog.service)
             .finish_non_exhaustive()
     }
 }

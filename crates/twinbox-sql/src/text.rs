@@ -1,20 +1,21 @@
-//! What a text column takes.
+//! Text as columns hold it.
 use std::borrow::Cow;
 use twinbox_core::limits;
 
-/// A text as the database keeps it: Postgres has no NUL.
+/// Removes NUL characters from a text, which Postgres does not store.
 pub fn text(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
 
-/// As digests are read.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+/// Writes bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An error text within its bound.
-pub(crate) fn bounded(error: &str) -> String {
-    // Cut twice: what stands for a NUL is longer, and the rest need not be searched for one.
+/// Cuts an error text to `ERROR_BYTES_MAX`.
+pub fn bounded(error: &str) -> String {
+    // Cut twice: the replacement of a NUL is longer than a NUL, and text beyond the bound need not be
+    // searched.
     let error = text(cut(error));
     cut(&error).to_owned()
 }

@@ -1,8 +1,9 @@
-//! The transaction a handler works in, and what else counts as one.
+//! The transactions of handlers, and all that publishing accepts as a transaction.
 use crate::{
-    Dialect, Error, ErrorKind, HandlerResult, OwnedTx, outbox,
+    Dialect, Error, HandlerResult, OwnedTx,
+    catalog::Catalog,
+    publish,
     scope::{Cause, Scope},
-    sql::Statements,
 };
 use sqlx::{AssertSqlSafe, Transaction};
 use std::{
@@ -12,10 +13,10 @@ use std::{
 };
 use twinbox_core::{Draft, Event, Message, MessageId};
 
-/// The transaction of one delivery.
+/// The transaction of one delivery, which the handler writes and publishes with.
 ///
-/// It dereferences to the connection: `sqlx::query(…).execute(&mut **tx)`. It borrows from the runtime,
-/// which alone owns the transaction, so there is nothing here to commit, roll back or swap.
+/// It dereferences to the connection: `sqlx::query(…).execute(&mut **tx)`. The runtime owns the transaction
+/// and lends it, so a handler cannot commit it, roll it back or swap it.
 pub struct Tx<'t, DB: Dialect> {
     conn: &'t mut DB::Connection,
     scope: &'t mut Scope,
@@ -26,8 +27,8 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
         Self { conn, scope }
     }
 
-    /// Publishes with this transaction. The id follows from the delivery, so a re-run publishes the same
-    /// message again and not another one; correlation and trace are inherited.
+    /// Publishes an event in this transaction. Its id is derived from the delivery, so a re-run publishes the
+    /// same message again and not another one. It inherits correlation and trace.
     ///
     /// # Errors
     /// The event breaks a bound, and nothing was written; or the database refused, and on Postgres the
@@ -36,24 +37,24 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
         self.publish_draft(Draft::of(event)?).await
     }
 
-    /// Publishes a draft: [`publish`](Self::publish) with an id, key or headers of one's own.
+    /// Publishes a draft: an event with its own id, key, headers or time.
     ///
     /// # Errors
     /// As [`publish`](Self::publish).
     pub async fn publish_draft(&mut self, draft: Draft) -> Result<MessageId, Error> {
-        let statements = self.statements();
-        outbox::insert::<DB>(self.conn, Some(self.scope), &statements, draft).await
+        let catalog = self.catalog();
+        publish::publish::<DB>(self.conn, Some(self.scope), &catalog, draft).await
     }
 
-    /// Runs `f` in a savepoint: an error undoes what `f` did, publishes included, and leaves the rest of the
-    /// transaction.
+    /// Runs `f` in a savepoint. An error undoes the work of `f`, published events included, and keeps the
+    /// rest of the transaction.
     ///
     /// Do not drop the future half-way (`select!`, `timeout`): the attempt then fails as a whole. sqlx's own
-    /// savepoints (`tx.begin()`) work too, but dropped while they begin they roll the whole transaction back, and nothing
-    /// can be published by them.
+    /// savepoints (`tx.begin()`) work too, but dropped while they begin they roll the whole transaction back,
+    /// and nothing can be published by them.
     ///
     /// # Errors
-    /// What `f` returned, or what the database said to the savepoint.
+    /// The error of `f`, or the database refused the savepoint.
     pub async fn savepoint<T, F>(&mut self, f: F) -> HandlerResult<T>
     where
         // One error type, so that a closure full of `?` needs no annotation.
@@ -76,26 +77,35 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
         Ok(())
     }
 
-    pub(crate) fn statements(&self) -> Arc<Statements> {
-        self.scope.statements.clone()
+    /// Cancels a message that was published [for later](Draft::not_before), see
+    /// [`Outbox::cancel`](crate::Outbox::cancel).
+    ///
+    /// # Errors
+    /// The database refused, and on Postgres the transaction is lost.
+    pub async fn cancel(&mut self, id: MessageId) -> Result<bool, Error> {
+        publish::cancel::<DB>(self.conn, &self.scope.catalog, id).await
     }
 
-    /// Whether all of this is rolled back whatever comes of it, see `Consumer::dry_run` of the runtime. A handler that
-    /// calls what is outside of the database asks before it does.
+    fn catalog(&self) -> Arc<Catalog> {
+        self.scope.catalog.clone()
+    }
+
+    /// Returns whether the transaction is rolled back in any case, because a dry run tries the handler. A
+    /// handler asks this before an act outside the database.
     pub fn is_dry_run(&self) -> bool {
         self.scope.is_dry_run
     }
 
-    /// The id of the message that is handled; of an operation, its
+    /// Returns the id of the handled message. In an operation it is its
     /// [`domain_id`](crate::operation::OperationKey::domain_id).
     pub fn message_id(&self) -> MessageId {
         self.scope.cause.message
     }
 }
 
-/// The transaction of a batch. It has no `publish` of its own, because an event published here is caused by
-/// one message of the batch: `tx.caused_by(&order).publish(&event)`. [`Outbox::publish`](crate::Outbox::publish) refuses
-/// it for the same reason.
+/// The transaction of a batch, which the handler writes with. It has no `publish`, because one message of the
+/// batch causes an event: `tx.caused_by(&order).publish(&event)`. [`Outbox::publish`](crate::Outbox::publish)
+/// refuses it for the same reason.
 pub struct BatchTx<'t, DB: Dialect> {
     conn: &'t mut DB::Connection,
     scope: &'t mut Scope,
@@ -106,12 +116,13 @@ impl<'t, DB: Dialect> BatchTx<'t, DB> {
         Self { conn, scope }
     }
 
-    /// See [`Tx::is_dry_run`].
+    /// Returns whether the transaction is rolled back in any case, see `Tx::is_dry_run`.
     pub fn is_dry_run(&self) -> bool {
         self.scope.is_dry_run
     }
 
-    /// This transaction, on behalf of one delivery of the batch. Ids come out as if it were handled alone.
+    /// Returns the transaction on behalf of one delivery of the batch, so that published events follow from
+    /// it. Published events get the ids that they would get if it were handled alone.
     pub fn caused_by(&mut self, delivery: &impl AsRef<Message>) -> Tx<'_, DB> {
         self.scope.cause = Cause::of(delivery.as_ref());
         self.scope.is_of_batch = false;
@@ -123,41 +134,41 @@ impl<'t, DB: Dialect> BatchTx<'t, DB> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an open `{DB}` transaction",
     label = "an event must be published in the transaction that writes what it reports",
-    note = "begin one and pass it: `let mut tx = store.begin().await?; outbox.publish(&mut tx, &event).await?;`",
+    note = "begin one: `let mut tx = store.begin().await?;`, and pass it: `outbox.publish(&mut tx, &event)`",
     note = "inside a handler pass the handler's own `tx`"
 )]
 pub trait InTransaction<DB: Dialect>: sealed::Parts<DB> + Send {}
 
 pub(crate) mod sealed {
-    use super::*;
+    use crate::{Dialect, scope::Scope};
 
     pub trait Parts<DB: Dialect> {
         fn parts(&mut self) -> (&mut DB::Connection, Option<&mut Scope>);
     }
+}
 
-    impl<DB: Dialect> Parts<DB> for OwnedTx<DB> {
-        fn parts(&mut self) -> (&mut DB::Connection, Option<&mut Scope>) {
-            (self.connection(), None)
-        }
+impl<DB: Dialect> sealed::Parts<DB> for OwnedTx<DB> {
+    fn parts(&mut self) -> (&mut DB::Connection, Option<&mut Scope>) {
+        (self.connection(), None)
     }
+}
 
-    impl<DB: Dialect> Parts<DB> for Transaction<'_, DB> {
-        fn parts(&mut self) -> (&mut DB::Connection, Option<&mut Scope>) {
-            (self, None)
-        }
+impl<DB: Dialect> sealed::Parts<DB> for Transaction<'_, DB> {
+    fn parts(&mut self) -> (&mut DB::Connection, Option<&mut Scope>) {
+        (self, None)
     }
+}
 
-    impl<DB: Dialect> Parts<DB> for Tx<'_, DB> {
-        fn parts(&mut self) -> (&mut DB::Connection, Option<&mut Scope>) {
-            (self.conn, Some(self.scope))
-        }
+impl<DB: Dialect> sealed::Parts<DB> for Tx<'_, DB> {
+    fn parts(&mut self) -> (&mut DB::Connection, Option<&mut Scope>) {
+        (self.conn, Some(self.scope))
     }
+}
 
-    impl<DB: Dialect> Parts<DB> for BatchTx<'_, DB> {
-        fn parts(&mut self) -> (&mut DB::Connection, Option<&mut Scope>) {
-            self.scope.is_of_batch = true;
-            (self.conn, Some(self.scope))
-        }
+impl<DB: Dialect> sealed::Parts<DB> for BatchTx<'_, DB> {
+    fn parts(&mut self) -> (&mut DB::Connection, Option<&mut Scope>) {
+        self.scope.is_of_batch = true;
+        (self.conn, Some(self.scope))
     }
 }
 
@@ -191,10 +202,3 @@ macro_rules! transaction_view {
 }
 transaction_view!(Tx);
 transaction_view!(BatchTx);
-
-pub(crate) fn savepoint_abandoned() -> Error {
-    Error::new(
-        ErrorKind::SavepointAbandoned,
-        "a savepoint was begun and never ended: its future was dropped, or it was leaked",
-    )
-}

@@ -1,7 +1,8 @@
-//! EventBridge and SQS on loopback that answer as a test says.
+//! Fakes of EventBridge and SQS on loopback, whose responses a test chooses.
 //!
-//! They speak the protocol of the AWS SDKs over plain HTTP. Point a client at their `endpoint_url`; any region and any
-//! credentials do. Without a script they behave as the services do, their surprises included.
+//! They speak the protocol of the AWS SDKs over plain HTTP. Set the endpoint URL of a client to their
+//! `endpoint_url`, with any region and any credentials. Calls without a chosen response behave as those of
+//! the service.
 //!
 //! ```no_run
 //! # async fn run() -> std::io::Result<()> {

@@ -1,6 +1,6 @@
-//! A fresh, migrated database for each test, gone with its guard.
+//! A new, migrated database for each test.
 //!
-//! Setup that fails panics with what to do about it: there is no test to go on with.
+//! A failed setup panics, and the message names what to change.
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool, Postgres, Sqlite,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -9,13 +9,13 @@ use std::{fmt, ops::Deref};
 use twinbox_sql::{Dialect, Store};
 use uuid::Uuid;
 
-/// The environment variable that names a Postgres server in which databases may be made and dropped.
+/// The environment variable with the URL of a Postgres server on which tests may create and drop databases.
 pub const POSTGRES_URL: &str = "TWINBOX_POSTGRES_URL";
 
-/// The service that owns the stores of tests.
+/// The service name of the stores that tests use.
 pub const SERVICE: &str = "test";
 
-/// A store on a database of its own. Dereferences to the [`Store`]; dropped, it drops the database.
+/// A store on its own database. It dereferences to the [`Store`]. Dropping it drops the database.
 pub struct TestDatabase<DB: Dialect> {
     store: Store<DB>,
     url: String,
@@ -23,7 +23,7 @@ pub struct TestDatabase<DB: Dialect> {
 }
 
 impl<DB: Dialect> TestDatabase<DB> {
-    /// Where the database is: a `postgres://` URL, or the path of a file.
+    /// Returns the `postgres://` URL of the database, or the path of its SQLite file.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -43,17 +43,17 @@ impl<DB: Dialect> fmt::Debug for TestDatabase<DB> {
     }
 }
 
-/// A fresh SQLite file.
+/// Creates a SQLite file with migrated tables.
 pub async fn sqlite() -> TestDatabase<Sqlite> {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let path = folder.path().join("twinbox.db");
     let pool = twinbox_sql::sqlite::open(&path).await.expect("a SQLite file can be made");
-    let store = Store::new(pool, SERVICE).expect("the service has a good name");
+    let store = Store::new(pool, SERVICE).expect("the service name is valid");
     store.migrate().await.expect("an empty database can be migrated");
     TestDatabase { store, url: path.display().to_string(), _cleanup: Cleanup::Folder { _folder: folder } }
 }
 
-/// A fresh Postgres database on the server that [`POSTGRES_URL`] names, copied from a migrated template.
+/// Creates a Postgres database on the server of [`POSTGRES_URL`], as a copy of a migrated template.
 pub async fn postgres() -> TestDatabase<Postgres> {
     let admin = admin_options();
     let template = template(&admin).await;
@@ -62,12 +62,12 @@ pub async fn postgres() -> TestDatabase<Postgres> {
     let options = admin.clone().database(&name);
     let url = options.to_url_lossy().to_string();
     let pool = PgPoolOptions::new().max_connections(20).connect_with(options).await;
-    let store = Store::new(pool.expect("a database just made takes connections"), SERVICE);
-    let store = store.expect("the service has a good name");
+    let store = Store::new(pool.expect("a new database accepts connections"), SERVICE);
+    let store = store.expect("the service name is valid");
     TestDatabase { store, url, _cleanup: Cleanup::Postgres { admin: Box::new(admin), name } }
 }
 
-/// A fresh Postgres database without any Twinbox tables.
+/// Creates a Postgres database without tables of Twinbox.
 pub async fn empty_postgres() -> TestDatabase<Postgres> {
     let database = postgres().await;
     let drop_schema = "DROP SCHEMA twinbox CASCADE";
@@ -77,15 +77,15 @@ pub async fn empty_postgres() -> TestDatabase<Postgres> {
 
 fn admin_options() -> PgConnectOptions {
     let url = std::env::var(POSTGRES_URL).unwrap_or_else(|_| {
-        panic!("{POSTGRES_URL} is not set: run the tests with `cargo xtask test`, or name a Postgres server")
+        panic!("{POSTGRES_URL} is not set: run `cargo xtask test`, or set it to the URL of a Postgres server")
     });
-    url.parse::<PgConnectOptions>().unwrap_or_else(|e| panic!("{POSTGRES_URL}={url} is no Postgres URL: {e}"))
+    url.parse().unwrap_or_else(|e| panic!("{POSTGRES_URL}={url} is not a Postgres URL: {e}"))
 }
 
-/// The name of the migrated database that every other is copied from, made by whoever comes first.
+/// Returns the name of the migrated template database. The first test creates it.
 async fn template(admin: &PgConnectOptions) -> String {
     let unused = PgPool::connect_lazy_with(admin.clone());
-    let store = Store::new(unused, SERVICE).expect("the service has a good name");
+    let store = Store::new(unused, SERVICE).expect("the service name is valid");
     let version = twinbox_core::id::derive("testkit/1", &[store.migrations_sql().as_bytes()]).simple();
     let name = format!("twinbox_template_{version}");
     let mut conn = connect(admin).await;
@@ -102,8 +102,8 @@ async fn template(admin: &PgConnectOptions) -> String {
         let half_made = format!("twinbox_half_{}", Uuid::now_v7().simple());
         run(admin, format!("CREATE DATABASE {half_made}")).await;
         let pool = PgPool::connect_with(admin.clone().database(&half_made)).await;
-        let pool = pool.expect("a database just made takes connections");
-        let store = Store::new(pool.clone(), SERVICE).expect("the service has a good name");
+        let pool = pool.expect("a new database accepts connections");
+        let store = Store::new(pool.clone(), SERVICE).expect("the service name is valid");
         store.migrate().await.expect("an empty database can be migrated");
         pool.close().await;
         run(admin, format!("ALTER DATABASE {half_made} RENAME TO {name}")).await;
@@ -112,7 +112,7 @@ async fn template(admin: &PgConnectOptions) -> String {
 }
 
 async fn connect(admin: &PgConnectOptions) -> PgConnection {
-    admin.connect().await.unwrap_or_else(|e| panic!("the server of {POSTGRES_URL} does not answer: {e}"))
+    admin.connect().await.unwrap_or_else(|e| panic!("cannot connect to the server of {POSTGRES_URL}: {e}"))
 }
 
 async fn run(admin: &PgConnectOptions, sql: String) {
@@ -129,8 +129,8 @@ impl Drop for Cleanup {
     fn drop(&mut self) {
         let Self::Postgres { admin, name } = self else { return };
         let (admin, drop) = (admin.clone(), format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
-        // A thread of its own, because the test's runtime may be ending. A server that is gone took the
-        // database with it.
+        // In another thread, because the runtime of the test may be ending. Errors are ignored: a server that
+        // is gone has taken the database with it.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.map(|runtime| {

@@ -1,14 +1,14 @@
-//! For tests with Twinbox: real databases, real servers, real faults.
+//! Tools for tests with Twinbox: real databases, real servers, real faults.
 //!
-//! | module | holds | feature |
+//! | module | contents | feature |
 //! |---|---|---|
-//! | [`database`] | a fresh, migrated database for each test | `harness` |
-//! | [`Harness`] | delivers events to a handler and says what became of them | `harness` |
-//! | [`proxy`] | a TCP proxy that loses answers and goes silent | `harness` |
-//! | [`aws`] | EventBridge and SQS on loopback that answer as a test says | `aws` |
-//! | [`conformance`] | what every source of deliveries promises, as tests for one of your own | `harness` |
-//! | [`servers`] | Postgres and NATS that can be killed and restarted, and moto | `servers` |
-//! | [`skipped`] | says why a test cannot run here | |
+//! | [`database`] | a new, migrated database for each test | `harness` |
+//! | [`Harness`] | delivers events to a handler and returns the outcomes | `harness` |
+//! | [`proxy`] | a TCP proxy that delays, cuts and freezes connections | `harness` |
+//! | [`aws`] | fakes of EventBridge and SQS, whose responses a test chooses | `aws` |
+//! | [`conformance`] | tests for a source of deliveries that you write | `harness` |
+//! | [`servers`] | Postgres and NATS that a test can kill and restart, and moto | `servers` |
+//! | [`skipped`] | reports that a test cannot run on this machine | |
 
 #[cfg(feature = "aws")]
 pub mod aws;
@@ -19,6 +19,8 @@ pub mod database;
 #[cfg(feature = "harness")]
 mod harness;
 #[cfg(feature = "harness")]
+mod parked;
+#[cfg(feature = "harness")]
 pub mod proxy;
 #[cfg(feature = "servers")]
 pub mod servers;
@@ -26,4 +28,7 @@ mod skip;
 
 #[cfg(feature = "harness")]
 pub use harness::{AnyOrder, Harness};
+#[cfg(feature = "harness")]
+#[doc(hidden)]
+pub use parked::park_deliveries;
 pub use skip::skipped;

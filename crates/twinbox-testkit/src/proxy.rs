@@ -1,4 +1,4 @@
-//! A TCP proxy that loses answers, goes silent and changes its mind about where it leads.
+//! A TCP proxy that delays, freezes, cuts and redirects connections.
 mod link;
 
 use link::Link;
@@ -18,7 +18,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// A proxy on loopback in front of one server. Dropped, it cuts every connection.
+/// A proxy on loopback in front of one server. Dropping it cuts every connection.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -26,51 +26,54 @@ pub struct Proxy {
     _accepting: JoinSet<()>,
 }
 
-/// Whose bytes.
+/// The sender of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// What clients ask.
+    /// The client.
     Client,
-    /// What the server answers.
+    /// The server.
     Server,
 }
 
 #[derive(Debug)]
 struct Shared {
     upstream: Mutex<SocketAddr>,
+    /// The proxy cuts the connection that sends these bytes.
     fault: Mutex<Option<Vec<u8>>>,
-    /// Connections are numbered; those below this are silent.
-    silent_below: watch::Sender<u64>,
-    /// Those below this are cut.
+    /// Connections have numbers. Those below this one are frozen.
+    frozen_below: watch::Sender<u64>,
+    /// Those below this one are cut.
     cut_below: watch::Sender<u64>,
     connections: AtomicU64,
     delay: Mutex<Duration>,
     link: Mutex<Option<Arc<Link>>>,
     dropped: Mutex<Option<Side>>,
-    /// Bytes that may still come from the server.
+    dropped_bytes: AtomicU64,
+    /// Bytes that the proxy still passes on from the server.
     allowance: Mutex<Option<usize>>,
 }
 
-/// Bytes that are passed on at a time.
+/// Bytes that the proxy reads at a time.
 const CHUNK: usize = 64 * 1024;
 
 impl Proxy {
-    /// Listens on a free port of loopback and passes everything on to `upstream`.
+    /// Starts a proxy on a free port of loopback, in front of `upstream`.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port is free.
     pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             upstream: Mutex::new(upstream),
             fault: Mutex::default(),
-            silent_below: watch::Sender::new(0),
+            frozen_below: watch::Sender::new(0),
             cut_below: watch::Sender::new(0),
             connections: AtomicU64::new(0),
             delay: Mutex::default(),
             link: Mutex::default(),
             dropped: Mutex::default(),
+            dropped_bytes: AtomicU64::new(0),
             allowance: Mutex::default(),
         });
         let mut accepting = JoinSet::new();
@@ -92,77 +95,85 @@ impl Proxy {
         Ok(Self { address, shared, _accepting: accepting })
     }
 
-    /// Where clients connect to.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connections that clients have opened so far.
+    /// Returns the number of connections that clients have opened so far.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Cuts the next connection on which a client sends `bytes`, after the server has answered and before the
-    /// client gets to know. One write of the client has to hold all of `bytes`.
+    /// Cuts the next connection on which a client sends `bytes`: the server responds, and the client gets no
+    /// response.
+    ///
+    /// One write of the client must contain all of `bytes`.
     pub fn lose_answer_to(&self, bytes: impl Into<Vec<u8>>) {
         *self.shared.fault.lock().expect("no holder panics") = Some(bytes.into());
     }
 
-    /// Whether that has happened.
+    /// Returns whether [`lose_answer_to`](Self::lose_answer_to) has cut a connection.
     pub fn has_lost(&self) -> bool {
         self.shared.fault.lock().expect("no holder panics").is_none()
     }
 
-    /// Cuts every connection, and each new one as soon as it is made, until [`restore`](Self::restore).
+    /// Cuts every connection, and each new one at once, until [`restore`](Self::restore).
     pub fn cut(&self) {
         self.shared.cut_below.send_replace(u64::MAX);
     }
 
-    /// Lets clients through again.
+    /// Accepts connections again after [`cut`](Self::cut).
     pub fn restore(&self) {
         self.shared.cut_below.send_replace(0);
     }
 
-    /// Passes nothing on any more, in either direction, and closes nothing; new connections too.
+    /// Freezes every connection, and each new one, until [`thaw`](Self::thaw).
+    ///
+    /// A frozen connection stays open and passes on no byte, in either direction.
     pub fn freeze(&self) {
-        self.shared.silent_below.send_replace(u64::MAX);
+        self.shared.frozen_below.send_replace(u64::MAX);
     }
 
-    /// The same for the connections of now; new ones work.
+    /// Freezes every open connection, until [`thaw`](Self::thaw). New ones work.
     pub fn freeze_open(&self) {
-        self.shared.silent_below.send_replace(self.connections());
+        self.shared.frozen_below.send_replace(self.connections());
     }
 
-    /// Passes on again, and what was held back first.
+    /// Continues frozen connections. No byte is lost.
     pub fn thaw(&self) {
-        self.shared.silent_below.send_replace(0);
+        self.shared.frozen_below.send_replace(0);
     }
 
-    /// Holds back each piece of what is sent, in either direction, for that long. Zero: no longer.
+    /// Delays each chunk of bytes, in either direction. Zero ends the delay.
     pub fn delay(&self, delay: Duration) {
         *self.shared.delay.lock().expect("no holder panics") = delay;
     }
 
-    /// New connections share a way on which each byte takes so long, in either direction, and which takes no more than so
-    /// many bits a second. Other faults than [`cut`](Self::cut) do not happen on them.
+    /// Leads new connections over one shared link with this latency and this bandwidth, in each direction.
+    ///
+    /// Of the other faults only [`cut`](Self::cut) affects these connections.
     pub fn lead_over(&self, latency: Duration, bits_per_second: Option<u64>) {
         let link = Arc::new(Link::new(latency, bits_per_second));
         *self.shared.link.lock().expect("no holder panics") = Some(link);
     }
 
-    /// Throws away what one side sends, on every connection, while the other side goes on. What is thrown away does
-    /// not come again: [`cut`](Self::cut) before it ends with None, unless the protocol can do without it.
+    /// Drops all bytes that `sender` sends, on every connection. `None` ends this.
+    ///
+    /// The dropped bytes do not arrive later. So [`cut`](Self::cut) the connections before `None`, unless the
+    /// protocol tolerates the loss.
     pub fn drop_what_comes_from(&self, sender: Option<Side>) {
         *self.shared.dropped.lock().expect("no holder panics") = sender;
     }
 
-    /// Lets that many more bytes of the server's answers through, of all connections together, and cuts the
-    /// connection that has the next one, in the middle of an answer if need be. Once.
+    /// Passes on this many more bytes from the server, then cuts the connection of the next byte, once.
+    ///
+    /// All connections count together. The cut can be in the middle of a response.
     pub fn cut_after(&self, bytes: usize) {
         *self.shared.allowance.lock().expect("no holder panics") = Some(bytes);
     }
 
-    /// Cuts every connection, and leads new ones to another server.
+    /// Cuts every connection and leads new ones to another server.
     pub fn lead_to(&self, upstream: SocketAddr) {
         *self.shared.upstream.lock().expect("no holder panics") = upstream;
         self.shared.cut_below.send_replace(self.connections());
@@ -172,7 +183,7 @@ impl Proxy {
 impl Shared {
     async fn connect(&self, client: TcpStream, number: u64) -> io::Result<()> {
         let upstream = *self.upstream.lock().expect("no holder panics");
-        self.heard(number).await;
+        self.thawed(number).await;
         let link = self.link.lock().expect("no holder panics").clone();
         let server = TcpStream::connect(upstream).await?;
         match link {
@@ -181,9 +192,9 @@ impl Shared {
         }
     }
 
-    /// Waits while the connection is silent.
-    async fn heard(&self, number: u64) {
-        let _ = self.silent_below.subscribe().wait_for(|below| number >= *below).await;
+    /// Waits while the connection is frozen.
+    async fn thawed(&self, number: u64) {
+        let _ = self.frozen_below.subscribe().wait_for(|below| number >= *below).await;
     }
 
     async fn relay(&self, mut client: TcpStream, mut server: TcpStream, number: u64) -> io::Result<()> {
@@ -192,30 +203,30 @@ impl Shared {
             tokio::select! {
                 read = client.read(&mut up) => {
                     let n = read?;
-                    self.heard(number).await;
+                    self.thawed(number).await;
                     if n == 0 {
                         return Ok(());
                     }
-                    if self.keeps(Side::Client).await {
+                    if self.keeps(Side::Client, n).await {
                         server.write_all(&up[..n]).await?;
                     }
-                    if self.takes(&up[..n]) {
-                        // The server's answer is its word that it has done what was asked.
+                    if self.is_hit(&up[..n]) {
+                        // The response shows that the server has done the work.
                         let _ = server.read(&mut down).await?;
                         return Ok(());
                     }
                 }
                 read = server.read(&mut down) => {
                     let n = read?;
-                    self.heard(number).await;
+                    self.thawed(number).await;
                     if n == 0 {
                         return Ok(());
                     }
-                    let (n, goes_on) = self.allows(n);
-                    if self.keeps(Side::Server).await {
+                    let (n, continues) = self.allows(n);
+                    if self.keeps(Side::Server, n).await {
                         client.write_all(&down[..n]).await?;
                     }
-                    if !goes_on {
+                    if !continues {
                         return Ok(());
                     }
                 }
@@ -223,16 +234,20 @@ impl Shared {
         }
     }
 
-    /// Whether what this side sent is passed on, when it is time to.
-    async fn keeps(&self, sender: Side) -> bool {
+    /// Waits for the delay. Returns whether the bytes of this sender are passed on.
+    async fn keeps(&self, sender: Side, bytes: usize) -> bool {
         let delay = *self.delay.lock().expect("no holder panics");
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        *self.dropped.lock().expect("no holder panics") != Some(sender)
+        let keeps = *self.dropped.lock().expect("no holder panics") != Some(sender);
+        if !keeps {
+            self.dropped_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        keeps
     }
 
-    /// How many of so many bytes come through, and whether the connection goes on.
+    /// Returns how many of these bytes are passed on, and whether the connection continues.
     fn allows(&self, bytes: usize) -> (usize, bool) {
         let mut allowance = self.allowance.lock().expect("no holder panics");
         match *allowance {
@@ -247,7 +262,8 @@ impl Shared {
         }
     }
 
-    fn takes(&self, chunk: &[u8]) -> bool {
+    /// Returns whether the client has sent the bytes whose response is to be lost.
+    fn is_hit(&self, chunk: &[u8]) -> bool {
         let mut armed = self.fault.lock().expect("no holder panics");
         let hit =
             armed.as_ref().is_some_and(|bytes| chunk.windows(bytes.len()).any(|window| window == bytes));
@@ -263,7 +279,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// A server that says everything twice.
+    /// Starts a server that sends every four bytes back twice.
     async fn proxied() -> (Proxy, TcpStream) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -302,14 +318,18 @@ mod tests {
     #[tokio::test]
     async fn one_direction_is_dropped() {
         let (proxy, mut client) = proxied().await;
-        for sender in [Side::Client, Side::Server] {
+        for (sender, dropped) in [(Side::Client, 4), (Side::Server, 4 + 8)] {
             proxy.drop_what_comes_from(Some(sender));
             client.write_all(b"lost").await.unwrap();
-            let nothing = tokio::time::timeout(Duration::from_millis(300), client.read_u8()).await;
-            assert!(nothing.is_err(), "{sender:?}: {nothing:?}");
+            let all = async {
+                while proxy.shared.dropped_bytes.load(Ordering::Relaxed) < dropped {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), all).await.expect("the proxy drops the bytes");
         }
         proxy.drop_what_comes_from(None);
-        assert_eq!(ask(&mut client).await, "pingping");
+        assert_eq!(ask(&mut client).await, "pingping", "these are the first bytes that arrive");
     }
 
     #[tokio::test]

@@ -1,10 +1,11 @@
 use std::{fs::OpenOptions, io::Write as _};
 
-/// Says why a test cannot run on this machine. `cargo xtask test` prints it and counts the test, which then
-/// returns, as skipped.
+/// Reports that a test cannot run on this machine. The test returns after the call.
+///
+/// `cargo xtask test` prints the reason and counts the test as skipped.
 ///
 /// # Panics
-/// The file that the reasons are collected in cannot be written.
+/// The file that collects the reasons cannot be written.
 pub fn skipped(reason: &str) {
     eprintln!("SKIPPED: {reason}");
     if let Some(path) = std::env::var_os("TWINBOX_SKIPPED") {

@@ -1,4 +1,5 @@
-//! One event on two paths: a warehouse hears of an order over NATS, a billing department over EventBridge and SQS.
+//! One event on two paths: a warehouse hears of an order over NATS, a billing department over EventBridge and
+//! SQS.
 mod aws;
 mod report;
 

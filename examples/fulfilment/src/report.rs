@@ -23,7 +23,8 @@ impl Report {
         sqlx::query_as(
             "SELECT (SELECT count(*) FROM orders) AS placed,
                 (SELECT count(*) FROM picks) AS picks, (SELECT count(DISTINCT order_id) FROM picks) AS picked,
-                (SELECT count(*) FROM bills) AS bills, (SELECT count(DISTINCT order_id) FROM bills) AS billed",
+                (SELECT count(*) FROM bills) AS bills, (SELECT count(DISTINCT order_id) FROM bills) AS \
+                billed",
         )
         .fetch_one(store.pool())
         .await

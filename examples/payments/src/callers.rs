@@ -1,4 +1,4 @@
-//! Who asks.
+//! Authenticates callers.
 use axum::{
     extract::Request,
     http::{StatusCode, header, request::Parts},
@@ -7,7 +7,7 @@ use axum::{
 };
 use twinbox::http::Caller;
 
-/// Tokens come and go; whom they stand for stays, and so do their keys.
+/// Each token with its principal. A principal keeps its idempotency keys when its token changes.
 const TOKENS: [(&str, &str); 3] = [("alice-1", "alice"), ("alice-2", "alice"), ("bob-1", "bob")];
 
 pub(crate) async fn authenticate(mut request: Request, next: Next) -> Response {
@@ -22,5 +22,5 @@ pub(crate) async fn authenticate(mut request: Request, next: Next) -> Response {
 }
 
 pub(crate) fn of(parts: &Parts) -> Caller {
-    parts.extensions.get().cloned().expect("whoever is not authenticated does not come here")
+    parts.extensions.get().cloned().expect("the authentication layer refuses requests without a caller")
 }

@@ -1,4 +1,4 @@
-//! A service that takes payments and gives them back.
+//! A service that makes payments and refunds.
 mod callers;
 mod payments;
 mod refunds;
@@ -11,10 +11,10 @@ use axum::{
 };
 use twinbox::{Dialect, Error, Store, http::Idempotency};
 
-/// What callers are promised.
+/// The description of the API for callers.
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
-/// The service, on tables that it makes where they are missing.
+/// Creates the service, and its tables where they are missing.
 pub async fn app<DB: Dialect>(store: Store<DB>) -> Result<Router, Error> {
     store.migrate().await?;
     for table in [payments::TABLE, refunds::TABLE] {
@@ -22,12 +22,12 @@ pub async fn app<DB: Dialect>(store: Store<DB>) -> Result<Router, Error> {
         sqlx::raw_sql(table).execute(&mut *tx).await?;
         tx.commit().await?;
     }
-    // What can be made can be undone, under the same rules.
+    // A refund moves money too, so it has the same settings.
     let once = Idempotency::new(store, callers::of).money();
     Ok(Router::new()
         .route("/payments", post(payments::create::<DB>).route_layer(once.clone()))
         .route("/refunds", post(refunds::create::<DB>).route_layer(once))
-        // Outside of the keys: who may not ask gets no stored answer.
+        // Outside of the idempotency layer: an unauthenticated caller gets no stored response.
         .layer(from_fn(callers::authenticate))
         .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI))))
 }

@@ -1,5 +1,5 @@
-//! `POST /payments` and `POST /refunds`, each once for an `Idempotency-Key`: `cargo run -p payments`. On SQLite, or on the
-//! Postgres that `DATABASE_URL` names.
+//! Serves `POST /payments` and `POST /refunds`, each once for an `Idempotency-Key`: `cargo run -p payments`.
+//! It uses SQLite, or the Postgres that `DATABASE_URL` names.
 use std::{env, error::Error};
 use tokio::net::TcpListener;
 use twinbox::{Store, sqlite};

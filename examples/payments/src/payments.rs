@@ -1,15 +1,15 @@
-//! Payments are made.
+//! Makes payments.
 use axum::{Extension, Json, http::StatusCode, response::IntoResponse};
 use serde::{Deserialize, Serialize};
 use twinbox::{
-    Dialect, Event, Insert, StateColumn,
-    http::{Caller, Fault, IdemTx},
-    insert_or_existing,
+    Dialect, Event,
+    http::{Caller, IdemTx, ServerError},
+    transition::{RowInsert, StateColumn, insert_or_existing},
 };
 use uuid::Uuid;
 
-pub(crate) const TABLE: &str =
-    "CREATE TABLE IF NOT EXISTS payments (payment_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, payer TEXT NOT NULL,
+pub(crate) const TABLE: &str = "CREATE TABLE IF NOT EXISTS payments (
+    payment_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, payer TEXT NOT NULL,
     cents BIGINT NOT NULL, currency TEXT NOT NULL, state TEXT NOT NULL)";
 pub(crate) const STATE: StateColumn = StateColumn::new("payments", "payment_id", "state");
 
@@ -31,12 +31,12 @@ pub(crate) async fn create<DB: Dialect>(
     Extension(caller): Extension<Caller>,
     mut idem: IdemTx<DB>,
     Json(NewPayment { cents, currency }): Json<NewPayment>,
-) -> Result<impl IntoResponse, Fault> {
+) -> Result<impl IntoResponse, ServerError> {
     if cents <= 0 {
         return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, "a payment has a positive number of cents")));
     }
     let mut tx = idem.tx();
-    // It follows from the key, so that the primary key guards it even when the key is forgotten.
+    // The id is derived from the key, so the primary key prevents a second payment after the key has expired.
     let made = PaymentMade { payment_id: tx.message_id().as_uuid(), cents, currency };
     let id = made.payment_id.to_string();
     let insert = sqlx::query::<DB>(
@@ -52,11 +52,11 @@ pub(crate) async fn create<DB: Dialect>(
     let existing =
         sqlx::query_as::<DB, (i64, String)>("SELECT cents, currency FROM payments WHERE payment_id = $1");
     match insert_or_existing(&mut tx, insert, existing.bind(id)).await? {
-        Insert::Inserted => {
+        RowInsert::Inserted => {
             tx.publish(&made).await?;
         }
-        Insert::Existing((cents, currency)) if (cents, &currency) == (made.cents, &made.currency) => {}
-        Insert::Existing(_) => {
+        RowInsert::Existing((cents, currency)) if (cents, &currency) == (made.cents, &made.currency) => {}
+        RowInsert::Existing(_) => {
             return Ok(Err((StatusCode::CONFLICT, "the key made another payment long ago")));
         }
     }

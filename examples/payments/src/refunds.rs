@@ -1,10 +1,11 @@
-//! Payments are given back, whole.
+//! Refunds payments in full.
 use crate::payments::STATE;
 use axum::{Extension, Json, http::StatusCode, response::IntoResponse};
 use serde::{Deserialize, Serialize};
 use twinbox::{
-    Dialect, Event, Transition,
-    http::{Caller, Fault, IdemTx},
+    Dialect, Event,
+    http::{Caller, IdemTx, ServerError},
+    transition::Transition,
 };
 use uuid::Uuid;
 
@@ -27,9 +28,10 @@ pub(crate) async fn create<DB: Dialect>(
     Extension(caller): Extension<Caller>,
     mut idem: IdemTx<DB>,
     Json(NewRefund { payment_id }): Json<NewRefund>,
-) -> Result<impl IntoResponse, Fault> {
+) -> Result<impl IntoResponse, ServerError> {
     let mut tx = idem.tx();
-    // Only who has paid gets it back. Whoever asks for another's is told nothing about it.
+    // Only the payer gets a refund. Another caller gets the same response as for a payment that does not
+    // exist.
     let own = sqlx::query_scalar::<DB, i64>(
         "SELECT count(*) FROM payments WHERE payment_id = $1 AND tenant = $2 AND payer = $3",
     );
@@ -40,7 +42,7 @@ pub(crate) async fn create<DB: Dialect>(
     match STATE.transition(&mut tx, payment_id.to_string(), &["captured"], "refunded").await? {
         Transition::Applied { .. } => {}
         Transition::NotFound => return Ok(Err((StatusCode::NOT_FOUND, "you have made no such payment"))),
-        // Under another key: two who refund the same.
+        // A request with another key has refunded the payment.
         _ => return Ok(Err((StatusCode::CONFLICT, "the payment was given back before"))),
     }
     let made = RefundMade { refund_id: tx.message_id().as_uuid(), payment_id };

@@ -4,14 +4,12 @@ mod report;
 mod shop;
 mod unreliable;
 
-use report::Report;
+use report::{FILE, Report};
 use shop::{Billing, place_orders};
 use std::{error::Error, time::Duration};
-use twinbox::{CancellationToken, Consumer, Store, sqlite};
+use twinbox::{CancellationToken, Consumer, Store, log::LogTransport, sqlite};
 use unreliable::Unreliable;
 
-/// Where everything is kept, in the folder that the program is run in.
-const FILE: &str = "quickstart.db";
 /// How long the consumer may take for what is placed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The consumer reads the log of the same file, through a transport that repeats every third delivery.
     let stop = CancellationToken::new();
     let billing = Billing::default();
-    let transport = Unreliable::new(store.log());
+    let transport = Unreliable::new(LogTransport::new(&store));
     let deliveries = transport.deliveries();
     let consumer =
         Consumer::new(store.clone(), billing.clone()).transport(transport).handler::<shop::invoice>();

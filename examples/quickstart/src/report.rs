@@ -1,8 +1,11 @@
 //! What the file says of all orders that were ever placed in it.
-use crate::{FILE, shop::Billing};
+use crate::shop::Billing;
 use sqlx::Sqlite;
 use std::time::Duration;
 use twinbox::Store;
+
+/// The SQLite file of the program, in the folder in which it runs.
+pub(crate) const FILE: &str = "quickstart.db";
 
 #[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
 pub(crate) struct Report {

@@ -6,12 +6,9 @@ use std::{
     },
     time::Duration,
 };
-use twinbox::{
-    Transport,
-    seam::{
-        BoxFuture,
-        source::{Received, Settle, Source, SourceError, Subscription},
-    },
+use twinbox::seam::{
+    BoxFuture, Transport,
+    source::{ReceivedMessage, Settle, Source, SourceError, Subscription},
 };
 
 pub(crate) struct Unreliable<T> {
@@ -57,7 +54,7 @@ struct Twice {
 }
 
 impl Source for Twice {
-    fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<Received>, SourceError>> {
+    fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<ReceivedMessage>, SourceError>> {
         Box::pin(async move {
             let mut received = Vec::new();
             for one in self.inner.receive(max).await? {
@@ -76,8 +73,8 @@ impl Source for Twice {
     }
 }
 
-fn copy(one: &Received) -> Received {
-    Received {
+fn copy(one: &ReceivedMessage) -> ReceivedMessage {
+    ReceivedMessage {
         message: one.message.clone(),
         defect: one.defect.clone(),
         redelivered: true,

@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn serve<DB: Dialect>(store: Store<DB>) -> Result<(), Box<dyn Error>> {
-    let layer = Idempotency::new(store.clone(), Caller::only_one);
+    let layer = Idempotency::new(store.clone(), Caller::single);
     let (shop, leased) = (Arc::new(Shop::default()), layer.clone().scope("leased").lease(LEASE));
     let app = Router::new()
         .nest("/leased", leased_router(leased, shop.clone()))

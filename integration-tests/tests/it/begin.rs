@@ -1,7 +1,11 @@
 //! Transactions may be dropped at any poll, their process may be killed, and their answer may be lost.
 mod dropped;
 
-use crate::consumer::support::{Placed, TestDb, World, cases, effect, placed, soon};
+use crate::support::{
+    cases::cases,
+    stores::{Placed, TestDb, World, effect, placed},
+    wait::{signal, soon},
+};
 use sqlx::{Postgres, Sqlite, postgres::PgPoolOptions};
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -9,7 +13,7 @@ use std::{
     time::Duration,
 };
 use twinbox::{
-    Delivery, ErrorKind, HandlerResult, Outcome, Store, StoreOptions, Tx, event_handler,
+    Delivery, DeliveryOutcome, ErrorKind, HandlerResult, Store, StoreOptions, Tx, event_handler,
     log::{Reader, ReaderOptions},
 };
 use twinbox_testkit::{database::SERVICE, proxy::Proxy};
@@ -45,7 +49,7 @@ async fn read<DB: TestDb>(store: &Store<DB>) -> Vec<String> {
     }
 }
 
-/// PITFALLS row 1
+/// Fault 1
 async fn a_producer_killed_before_commit_has_published_nothing<DB: TestDb>() {
     if let Ok(url) = std::env::var(PRODUCER) {
         let store = DB::open(&url).await;
@@ -63,7 +67,7 @@ async fn a_producer_killed_before_commit_has_published_nothing<DB: TestDb>() {
     assert!(world.effects().await.is_empty());
 }
 
-/// PITFALLS row 2
+/// Fault 2
 async fn a_producer_killed_after_commit_has_published<DB: TestDb>() {
     if let Ok(url) = std::env::var(PRODUCER) {
         let store = DB::open(&url).await;
@@ -91,7 +95,7 @@ async fn proxy(world: &World<Postgres>) -> Proxy {
     Proxy::start(format!("{}:{}", options.get_host(), options.get_port()).parse().unwrap()).await.unwrap()
 }
 
-/// PITFALLS rows 2 and 36
+/// Faults 2 and 36
 async fn a_lost_answer_to_commit_is_unknown_and_the_message_is_there() {
     let world = World::<Postgres>::new().await;
     let proxy = proxy(&world).await;
@@ -130,7 +134,7 @@ async fn handlers_that_write_all_the_time_do_not_starve_publishers() {
             let harness = twinbox_testkit::Harness::new(&store, ());
             for n in 0.. {
                 let outcome = harness.deliver::<slow>(&placed(worker * 1_000_000 + n)).await;
-                assert_eq!(outcome, Outcome::Handled);
+                assert_eq!(outcome, DeliveryOutcome::Handled);
             }
         });
     }
@@ -199,8 +203,10 @@ async fn stores_of_one_file_take_turns_to_write() {
         let other = other.clone();
         async move { other.begin().await?.commit().await }
     });
-    let early = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
-    assert!(early.is_err(), "it waits for its turn: {early:?}");
+    tokio::select! {
+        () = signal("store.waits_to_write") => {}
+        ended = &mut waiting => panic!("it does not wait for its turn: {ended:?}"),
+    }
     tx.commit().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
 }

@@ -1,6 +1,6 @@
 //! The consumer runtime: what becomes of a delivery, by the harness and by `Consumer::run` on the log.
 mod any_order;
-pub(crate) mod codec;
+mod codec;
 mod contention;
 mod elsewhere;
 mod errors;
@@ -10,7 +10,7 @@ mod fulfilment;
 mod guard;
 mod idempotent;
 mod ids;
-pub(crate) mod logs;
+mod logs;
 mod newer;
 mod ordered;
 mod payloads;
@@ -20,16 +20,18 @@ mod refused;
 mod registration;
 mod restart;
 mod retry;
-pub(crate) mod running;
+mod running;
 mod source;
 mod spans;
 mod status;
-pub(crate) mod support;
 mod transition;
 
+use crate::support::{
+    cases::cases,
+    stores::{Confirmed, Placed, TestDb, World, effect, failed, placed},
+};
 use std::time::Duration;
-use support::{Confirmed, Placed, TestDb, World, cases, effect, failed, placed};
-use twinbox::{Delivery, Dialect, HandlerError, HandlerResult, Message, Outcome, Tx, event_handler};
+use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerError, HandlerResult, Message, Tx, event_handler};
 
 const CHOOSE: &str = "tests.choose";
 
@@ -71,41 +73,42 @@ async fn recorded<DB: TestDb>(world: &World<DB>, message: &Message) -> Option<(i
     query.fetch_optional(&mut *world.pool().acquire().await.unwrap()).await.unwrap()
 }
 
-/// R67, PITFALLS row 26
+/// R67, fault 26
 async fn row_26_a_message_is_handled_once_and_its_duplicates_run_nothing<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(FINE);
-    assert_eq!(world.deliver::<choose>(&order).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&order).await, DeliveryOutcome::Handled);
     assert_eq!(world.left_behind().await, (1, 1, 1));
     for _ in 0..3 {
-        assert_eq!(world.deliver::<choose>(&order).await, Outcome::Duplicate);
+        assert_eq!(world.deliver::<choose>(&order).await, DeliveryOutcome::Duplicate);
     }
     assert_eq!(world.left_behind().await, (1, 1, 1));
 }
 
-/// PITFALLS row 26
+/// Fault 26
 async fn row_26_of_twenty_copies_at_once_one_is_handled<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(FINE);
     let copies = (0..20).map(|_| world.deliver::<choose>(&order));
     let mut outcomes = futures::future::join_all(copies).await;
-    outcomes.retain(|outcome| *outcome != Outcome::Duplicate);
-    assert_eq!(outcomes, [Outcome::Handled]);
+    outcomes.retain(|outcome| *outcome != DeliveryOutcome::Duplicate);
+    assert_eq!(outcomes, [DeliveryOutcome::Handled]);
     assert_eq!(world.left_behind().await, (1, 1, 1));
 }
 
-/// PITFALLS row 23
+/// Fault 23
 async fn row_23_an_error_rolls_everything_back_and_is_recorded<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(FAIL);
-    let Outcome::Retried { delay, counted: true, error } = world.deliver::<choose>(&order).await else {
+    let DeliveryOutcome::Retried { delay, counted: true, error } = world.deliver::<choose>(&order).await
+    else {
         panic!()
     };
     assert_eq!(error, "not today");
     assert!((100..=150).contains(&delay.as_millis()), "{delay:?}");
     assert_eq!(world.left_behind().await, (0, 0, 0));
     assert_eq!(recorded(&world, &order).await, Some((1, "not today".into())));
-    let Outcome::Retried { delay, .. } = world.deliver::<choose>(&order).await else { panic!() };
+    let DeliveryOutcome::Retried { delay, .. } = world.deliver::<choose>(&order).await else { panic!() };
     assert!((200..=300).contains(&delay.as_millis()), "{delay:?}");
     assert_eq!(recorded(&world, &order).await, Some((2, "not today".into())));
 }
@@ -120,7 +123,7 @@ async fn a_database_error_of_the_handlers_own_doing_is_counted<DB: TestDb>() {
 async fn a_delay_that_no_clock_can_count_is_cut<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let outcome = world.deliver::<choose>(&placed(NEVER)).await;
-    let Outcome::Retried { delay, counted: true, .. } = outcome else { panic!("{outcome:?}") };
+    let DeliveryOutcome::Retried { delay, counted: true, .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!(delay, Duration::from_secs(365 * 24 * 3600));
 }
 
@@ -128,10 +131,13 @@ async fn a_handler_may_say_when_to_try_again<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let outcome = world.deliver::<choose>(&placed(LATER)).await;
     let nine = Duration::from_secs(9);
-    assert_eq!(outcome, Outcome::Retried { delay: nine, counted: true, error: "come back later".into() });
+    assert_eq!(
+        outcome,
+        DeliveryOutcome::Retried { delay: nine, counted: true, error: "come back later".into() }
+    );
 }
 
-/// PITFALLS row 23
+/// Fault 23
 async fn row_23_a_panic_and_a_time_out_are_failed_attempts_like_any_other<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let panicked = placed(PANIC);
@@ -142,7 +148,7 @@ async fn row_23_a_panic_and_a_time_out_are_failed_attempts_like_any_other<DB: Te
     assert!(failed(&outcome, "the handler took longer than 3s"), "{outcome:?}");
     assert_eq!(world.left_behind().await, (0, 0, 0));
     for n in 0..20 {
-        assert_eq!(world.deliver::<choose>(&placed(FINE + n)).await, Outcome::Handled);
+        assert_eq!(world.deliver::<choose>(&placed(FINE + n)).await, DeliveryOutcome::Handled);
     }
 }
 
@@ -151,7 +157,7 @@ async fn the_attempt_is_counted_for_the_handler_and_forgotten_when_it_succeeds<D
     let order = placed(TWICE);
     assert!(failed(&world.deliver::<choose>(&order).await, "not yet"));
     assert!(failed(&world.deliver::<choose>(&order).await, "not yet"));
-    assert_eq!(world.deliver::<choose>(&order).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&order).await, DeliveryOutcome::Handled);
     assert_eq!(recorded(&world, &order).await, None);
     assert_eq!(world.left_behind().await, (1, 1, 1));
 }
@@ -172,16 +178,16 @@ fn full(n: i64) -> Message {
 async fn a_rejected_message_is_kept_whole_and_never_runs_again<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = full(REJECT);
-    let dead = Outcome::DeadLettered { error: "a bad order".into() };
+    let dead = DeliveryOutcome::DeadLettered { error: "a bad order".into() };
     assert_eq!(world.deliver::<choose>(&order).await, dead);
     assert_eq!(world.left_behind().await, (1, 0, 0), "only the claim, so that a late duplicate does not run");
-    let [letter] = &world.dead_letters(CHOOSE, 10).await.unwrap()[..] else { panic!("one letter") };
+    let [letter] = &world.inbox(CHOOSE).dead_letters(10).await.unwrap()[..] else { panic!("one letter") };
     assert_eq!(letter.message, order);
     assert_eq!(
         (letter.reason.as_str(), letter.error.as_str(), letter.attempts),
         ("rejected", "a bad order", 1)
     );
-    assert_eq!(world.deliver::<choose>(&order).await, Outcome::Duplicate);
+    assert_eq!(world.deliver::<choose>(&order).await, DeliveryOutcome::Duplicate);
     assert_eq!(world.rows("dead_letters").await, 1);
 }
 
@@ -190,20 +196,20 @@ async fn a_message_whose_attempts_run_out_is_kept_whole_and_never_runs_again<DB:
     let order = full(FAIL);
     assert!(failed(&world.deliver::<choose>(&order).await, "not today"));
     assert!(failed(&world.deliver::<choose>(&order).await, "not today"));
-    let dead = Outcome::DeadLettered { error: "not today".into() };
+    let dead = DeliveryOutcome::DeadLettered { error: "not today".into() };
     assert_eq!(world.deliver::<choose>(&order).await, dead);
     assert_eq!(world.left_behind().await, (1, 0, 0));
-    let [letter] = &world.dead_letters(CHOOSE, 10).await.unwrap()[..] else { panic!("one letter") };
+    let [letter] = &world.inbox(CHOOSE).dead_letters(10).await.unwrap()[..] else { panic!("one letter") };
     assert_eq!(letter.message, order);
     assert_eq!(
         (letter.reason.as_str(), letter.error.as_str(), letter.attempts),
         ("exhausted", "not today", 3)
     );
     assert_eq!(recorded(&world, &order).await, None);
-    assert_eq!(world.deliver::<choose>(&order).await, Outcome::Duplicate);
+    assert_eq!(world.deliver::<choose>(&order).await, DeliveryOutcome::Duplicate);
 }
 
-/// PITFALLS row 45
+/// Fault 45
 async fn row_45_an_error_text_is_bounded_and_free_of_nul<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(LONG);
@@ -230,10 +236,10 @@ async fn analytics<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) ->
 async fn two_handlers_of_one_event_have_claims_of_their_own<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(1);
-    assert_eq!(world.deliver::<commission>(&order).await, Outcome::Handled);
-    assert_eq!(world.deliver::<analytics>(&order).await, Outcome::Handled);
-    assert_eq!(world.deliver::<commission>(&order).await, Outcome::Duplicate);
-    assert_eq!(world.deliver::<analytics>(&order).await, Outcome::Duplicate);
+    assert_eq!(world.deliver::<commission>(&order).await, DeliveryOutcome::Handled);
+    assert_eq!(world.deliver::<analytics>(&order).await, DeliveryOutcome::Handled);
+    assert_eq!(world.deliver::<commission>(&order).await, DeliveryOutcome::Duplicate);
+    assert_eq!(world.deliver::<analytics>(&order).await, DeliveryOutcome::Duplicate);
     assert_eq!(world.effects().await, [-1, 1]);
     assert_eq!(world.rows("inbox").await, 2);
 }

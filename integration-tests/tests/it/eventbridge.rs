@@ -1,7 +1,7 @@
-//! EventBridge as a destination, against a fake that answers as a test says.
+//! EventBridge as a destination, against a fake with scripted responses.
 mod faults;
 
-use crate::consumer::support::eventually;
+use crate::support::wait::eventually;
 use futures::future::join_all;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
@@ -12,7 +12,7 @@ use twinbox_core::{
 };
 use twinbox_testkit::aws::{Answer, FakeEventBridge};
 
-/// Longer than anything here may take.
+/// The longest time of any step.
 const LIMIT: Duration = Duration::from_secs(60);
 
 async fn fake() -> FakeEventBridge {
@@ -36,7 +36,7 @@ async fn publisher(fake: &FakeEventBridge) -> Box<dyn Publisher> {
     connect(options(fake.endpoint_url())).await.unwrap()
 }
 
-/// Each of another key.
+/// A message with a key of its own.
 pub(crate) fn message(n: usize) -> Message {
     Message {
         id: format!("{n}"),
@@ -74,7 +74,7 @@ fn ids(entries: &[Value]) -> Vec<String> {
 fn failed(answer: &Result<Receipt, PublishError>, kind: K, code: &str) {
     let error = answer.as_ref().unwrap_err();
     assert_eq!((error.kind(), error.code()), (kind, code), "{error:?}");
-    assert!(!error.to_string().contains("as the test says"), "no words of the service");
+    assert!(!error.to_string().contains("as the test says"), "the text has no words of the service");
 }
 
 #[tokio::test]
@@ -84,9 +84,9 @@ async fn messages_arrive_as_cloud_events_ten_at_a_time() {
     let messages: Vec<_> = (0..25).map(message).collect();
     let batch: Vec<_> = messages.iter().collect();
     let answers = publisher.send(&batch).await;
-    // In whatever order they are awaited.
+    // Acknowledgements may be awaited in any order.
     for answer in answers.into_iter().rev() {
-        assert_eq!(timeout(LIMIT, answer).await.unwrap().unwrap(), Receipt { duplicate: false });
+        assert_eq!(timeout(LIMIT, answer).await.unwrap().unwrap(), Receipt { is_duplicate: false });
     }
     let mut requests = fake.requests();
     requests.sort_by_key(|request| ids(&request.entries)[0].parse::<usize>().unwrap());
@@ -152,7 +152,7 @@ async fn an_acknowledgement_may_be_dropped() {
 }
 
 #[tokio::test]
-async fn a_request_without_an_answer_holds_up_no_other() {
+async fn a_request_without_a_response_delays_no_other() {
     let fake = fake().await;
     let mut publisher = publisher(&fake).await;
     fake.answer_next([Answer::Hang]);
@@ -164,7 +164,7 @@ async fn a_request_without_an_answer_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn what_was_under_way_when_the_publisher_was_dropped_is_in_doubt() {
+async fn messages_in_flight_are_in_doubt_when_the_publisher_is_dropped() {
     let fake = fake().await;
     let mut publisher = publisher(&fake).await;
     fake.answer_next([Answer::Hang, Answer::Hang]);
@@ -180,7 +180,7 @@ async fn what_was_under_way_when_the_publisher_was_dropped_is_in_doubt() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_fails_alone() {
+async fn a_message_that_cannot_be_sent_fails_alone() {
     let fake = fake().await;
     let mut publisher = publisher(&fake).await;
     let bad = Message { source: "aws.shop".into(), ..message(2) };
@@ -191,7 +191,7 @@ async fn what_cannot_be_sent_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_as_a_whole_is_sent_message_by_message() {
+async fn a_refused_request_is_sent_message_by_message() {
     let fake = fake().await;
     let mut publisher = publisher(&fake).await;
     fake.answer_next([Answer::Error(400, "ValidationException"), Answer::Ok, Answer::Status(413)]);
@@ -202,7 +202,7 @@ async fn a_request_that_is_refused_as_a_whole_is_sent_message_by_message() {
 }
 
 #[tokio::test]
-async fn a_throttled_batch_is_not_sent_on() {
+async fn a_throttled_batch_stops() {
     let fake = fake().await;
     let mut publisher = publisher(&fake).await;
     fake.answer_next(vec![Answer::Throttle(Some(7)); 32]);
@@ -219,7 +219,7 @@ async fn a_throttled_batch_is_not_sent_on() {
 }
 
 #[tokio::test]
-async fn health_asks_for_the_bus_and_sends_nothing() {
+async fn health_checks_the_bus_and_sends_nothing() {
     let fake = fake().await;
     let mut publisher = publisher(&fake).await;
     publisher.health().await.unwrap();
@@ -236,9 +236,9 @@ async fn health_asks_for_the_bus_and_sends_nothing() {
     assert!(send(&mut *publisher, &[message(1)]).await[0].is_ok());
 }
 
-/// The service would acknowledge and drop.
+/// The service would acknowledge and drop the message.
 #[tokio::test]
-async fn a_bus_that_is_deleted_under_way_is_noticed() {
+async fn a_deleted_bus_is_detected() {
     let fake = fake().await;
     let options = options(fake.endpoint_url()).describe_interval(Duration::from_millis(10));
     let mut publisher = connect(options).await.unwrap();
@@ -252,7 +252,7 @@ async fn a_bus_that_is_deleted_under_way_is_noticed() {
 }
 
 #[tokio::test]
-async fn more_than_a_bus_takes_at_once_goes_one_by_one() {
+async fn a_request_beyond_the_limit_of_the_bus_is_sent_one_by_one() {
     let fake = fake().await;
     let mut publisher = connect(options(fake.endpoint_url()).request_entries_max(100)).await.unwrap();
     let messages: Vec<_> = (0..25).map(message).collect();

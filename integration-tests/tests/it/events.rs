@@ -1,4 +1,4 @@
-//! Events: names, versions, and the chain from the oldest to the current one.
+//! Events: names, versions, and the conversion of old versions to the current one.
 use serde::{Deserialize, Serialize};
 use twinbox::{DecodeError, Draft, Event, Schema};
 
@@ -59,26 +59,29 @@ fn every_known_version_becomes_the_current_one() {
 }
 
 #[test]
-fn every_other_version_says_what_is_wrong() {
+fn an_unknown_version_is_an_error_with_its_reason() {
     let newer = Placed::decode(5, b"{}").unwrap_err();
-    assert!(matches!(newer, DecodeError::Newer { found: 5, known: 4 }));
+    assert!(matches!(newer, DecodeError::UnknownNewer { found: 5, known: 4 }));
     assert_eq!(newer.to_string(), "version 5 is newer than 4, the newest known here");
     let skipped = Placed::decode(3, b"{}").unwrap_err();
-    assert!(matches!(skipped, DecodeError::Newer { found: 3, known: 2 }), "there was no version 3");
+    assert!(matches!(skipped, DecodeError::UnknownNewer { found: 3, known: 2 }), "there was no version 3");
     let forgotten = Placed::decode(0, b"{}").unwrap_err();
-    assert!(matches!(forgotten, DecodeError::Forgotten { found: 0 }));
-    let advice = "no upcaster from 0: name its type with `previous = …` on the next version";
+    assert!(matches!(forgotten, DecodeError::UnknownOlder { found: 0 }));
+    let advice = "there is no upcaster from version 0: \
+        name the type of that version with `previous = …` on the next version";
     assert_eq!(forgotten.to_string(), advice);
     let refused = Placed::decode(1, br#"{"id":7,"price":"dear"}"#).unwrap_err();
     assert!(matches!(refused, DecodeError::Upcast { from: 1, .. }));
-    assert_eq!(refused.to_string(), "version 1 cannot become the next one: invalid digit found in string");
+    assert_eq!(refused.to_string(), "the payload of version 1 cannot be converted to the next version");
+    assert_eq!(cause(&refused), "invalid digit found in string");
     let shape = Placed::decode(2, br#"{"id":7}"#).unwrap_err();
     assert!(matches!(shape, DecodeError::Payload(_)));
-    assert!(
-        shape
-            .to_string()
-            .starts_with("the payload does not have the shape of its version: missing field `cents`")
-    );
+    assert_eq!(shape.to_string(), "the payload does not have the shape of its version");
+    assert!(cause(&shape).starts_with("missing field `cents`"), "{}", cause(&shape));
+}
+
+fn cause(error: &dyn std::error::Error) -> String {
+    error.source().expect("the error has a cause").to_string()
 }
 
 #[test]
@@ -94,7 +97,7 @@ fn key_and_subject_are_the_text_of_fields() {
 }
 
 #[test]
-fn any_type_that_serde_takes_is_an_event() {
+fn every_serde_type_can_be_an_event() {
     #[derive(Debug, PartialEq, Serialize, Deserialize, Event)]
     #[event(type = "parcel.moved", version = 1)]
     enum Moved {
@@ -111,9 +114,8 @@ fn any_type_that_serde_takes_is_an_event() {
     assert_eq!((weighed.key(), weighed.subject()), (Some("p-1".into()), Some("12".into())));
 }
 
-/// An event that cannot be written is refused, never published half.
 #[test]
-fn an_event_that_is_no_json_is_refused_with_the_cause() {
+fn an_event_that_cannot_be_written_as_json_is_an_error_with_its_cause() {
     #[derive(Serialize, Deserialize, Event)]
     #[event(type = "parcel.weighed", version = 1)]
     struct Odd {
@@ -125,5 +127,5 @@ fn an_event_that_is_no_json_is_refused_with_the_cause() {
     }
     let error = Draft::of(&Odd { grams: 1 }).unwrap_err();
     assert_eq!(error.to_string(), "the event cannot be written as JSON");
-    assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "no scales");
+    assert_eq!(cause(&error), "no scales");
 }

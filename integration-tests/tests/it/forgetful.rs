@@ -1,11 +1,10 @@
-//! A database that forgets: with `synchronous_commit = off` the death of one backend takes the last commits with it,
-//! without a new postmaster, and everybody else lives on.
-use crate::{
-    consumer::support::{Placed, effect, eventually, soon},
-    relay::{
-        faults::database::store_at,
-        rig::{Running, Target},
-    },
+//! A database that forgets: with `synchronous_commit = off` the death of one backend takes the last commits
+//! with it, without a new postmaster, and everybody else lives on.
+use crate::support::{
+    postgres::store_at,
+    relay::{Running, Target},
+    stores::{Placed, effect},
+    wait::{eventually, soon},
 };
 use sqlx::Postgres;
 use std::{
@@ -21,10 +20,12 @@ use tokio::{
     task::JoinHandle,
 };
 use twinbox::{
-    CancellationToken, Consumer, Delivery, Draft, Fingerprinted, HandlerResult, Store, Tx, event_handler,
-    log::{Reader, ReaderOptions},
+    CancellationToken, Consumer, Delivery, Draft, HandlerResult, Store, Tx, event_handler,
+    log::{LogTransport, Reader, ReaderOptions},
     nats::Nats,
-    operation::{Answer, AnswerBody, Begun, OperationKey, OperationPolicy},
+    operation::{
+        FingerprintInput, OperationKey, OperationPolicy, OperationResponse, OperationStart, ResponseBody,
+    },
 };
 use twinbox_testkit::{
     database,
@@ -32,8 +33,8 @@ use twinbox_testkit::{
 };
 use uuid::Uuid;
 
-/// Commits are answered before they are flushed, and nobody flushes them on the side: whoever writes a page flushes what
-/// has changed it.
+/// Commits are answered before they are flushed, and nobody flushes them on the side: whoever writes a page
+/// flushes what has changed it.
 async fn forgetful() -> (PostgresServer, Store<Postgres>) {
     let options = PostgresOptions::default().set("synchronous_commit", "off").set("wal_writer_delay", "10s");
     let options = options.set("bgwriter_lru_maxpages", "0").set("autovacuum", "off");
@@ -125,7 +126,8 @@ async fn in_any_order(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> Han
 /// Runs of the handler below.
 static RUNS: AtomicUsize = AtomicUsize::new(0);
 
-/// Its transactions are not flushed because it says so: what a failover to a replica that lags does to any transaction.
+/// Its transactions are not flushed because it says so: what a failover to a replica that lags does to any
+/// transaction.
 #[event_handler(consumer = "tests.forgetful_in_order", order = "key")]
 async fn in_order(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
     RUNS.fetch_add(1, SeqCst);
@@ -144,7 +146,7 @@ async fn orders(range: std::ops::Range<i64>) -> (database::TestDatabase<Postgres
 
 struct Consuming {
     stop: CancellationToken,
-    task: JoinHandle<Result<(), twinbox::ConsumerError>>,
+    task: JoinHandle<Result<(), twinbox::consumer::Error>>,
 }
 
 impl Consuming {
@@ -174,7 +176,8 @@ async fn what_a_consumer_has_acknowledged_is_not_forgotten() {
     relay.stop().await;
 }
 
-/// The places, claims and effects of its last five messages are gone, and the process remembers them as settled.
+/// The places, claims and effects of its last five messages are gone, and the process remembers them as
+/// settled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_in_order_does_again_what_was_forgotten() {
     let ((source, target, relay), (_server, store)) = (orders(0..1).await, forgetful().await);
@@ -184,10 +187,10 @@ async fn a_consumer_in_order_does_again_what_was_forgotten() {
     let consumer = Consumer::new(store.clone(), ()).transport(nats).lease(lease).handler::<in_order>();
     let consuming = consume(consumer);
     // To take a partition flushes as well.
-    let taken = "SELECT count(owner) FROM twinbox.places";
+    let taken = "SELECT count(owner) FROM twinbox.partition_leases";
     eventually(async || (number(&store, taken).await == 16).then_some(())).await;
     publish(&source, 1..6).await;
-    let settled = "SELECT max(sequence) FROM twinbox.places";
+    let settled = "SELECT max(sequence) FROM twinbox.partition_leases";
     eventually(async || (number(&store, settled).await == 6).then_some(())).await;
     forget(&store).await;
     publish(&source, 6..7).await;
@@ -222,8 +225,8 @@ async fn one_at_a_time(
     Ok(effect::<Postgres>(tx, order.n).await?)
 }
 
-/// The first message of a key is handled and forgotten, and the second waits for its turn meanwhile. In one thread they
-/// wait for it in the order in which they come.
+/// The first message of a key is handled and forgotten, and the second waits for its turn meanwhile. In one
+/// thread they wait for it in the order in which they come.
 #[tokio::test]
 async fn a_consumer_of_the_log_in_order_handles_nothing_before_what_was_forgotten() {
     let (_server, store) = forgetful().await;
@@ -233,12 +236,12 @@ async fn a_consumer_of_the_log_in_order_handles_nothing_before_what_was_forgotte
     let mut reader = Reader::open(&store, "d", Uuid::now_v7(), ReaderOptions::new()).await.unwrap().unwrap();
     assert_eq!(soon(reader.next(3)).await.unwrap().len(), 2);
     drop(reader);
-    let later = "UPDATE twinbox.ticks SET at = at + interval '1 hour'";
+    let later = "UPDATE twinbox.ticks SET taken_at = taken_at + interval '1 hour'";
     sqlx::query(later).execute(store.pool()).await.unwrap();
     sqlx::raw_sql("CHECKPOINT").execute(store.pool()).await.unwrap();
 
     let gate = Arc::new(Gate { entered: Notify::new(), open: Semaphore::new(0) });
-    let consumer = Consumer::new(store.clone(), gate.clone()).transport(store.log());
+    let consumer = Consumer::new(store.clone(), gate.clone()).transport(LogTransport::new(&store));
     let consuming = consume(consumer.handler::<one_at_a_time>());
     soon(gate.entered.notified()).await;
     assert_eq!(number(&store, EFFECTS).await, 1);
@@ -257,10 +260,10 @@ async fn what_an_operation_has_told_is_not_forgotten() {
     let (_server, store) = forgetful().await;
     let lease = async |name: &str| {
         let key = OperationKey { key: name.into(), ..OperationKey::default() };
-        let asked = Fingerprinted { context: &[], body: b"", excluded: &[] };
+        let asked = FingerprintInput { context: &[], body: b"", excluded: &[] };
         let minute = Duration::from_secs(60);
-        let leased = store.lease_operation(&key, asked, &OperationPolicy::default(), minute).await;
-        let Begun::Open(lease) = leased.unwrap() else { panic!("{name} is taken") };
+        let leased = store.idempotency_keys().lease(&key, asked, &OperationPolicy::default(), minute).await;
+        let OperationStart::Open(lease) = leased.unwrap() else { panic!("{name} is taken") };
         lease
     };
     const SAVED: &str = "SELECT count(recovery_point) FROM twinbox.idempotency_keys";
@@ -278,7 +281,8 @@ async fn what_an_operation_has_told_is_not_forgotten() {
     let ended = lease("ended").await;
     let mut operation = ended.begin().await.unwrap();
     effect::<Postgres>(&mut operation.tx(), 1).await.unwrap();
-    let answer = Answer { code: 201, headers: Vec::new(), body: AnswerBody::Omitted, failed: false };
+    let answer =
+        OperationResponse { code: 201, headers: Vec::new(), body: ResponseBody::Omitted, is_failure: false };
     operation.commit(&answer).await.unwrap();
     forget(&store).await;
     assert_eq!(number(&store, EFFECTS).await, 1);

@@ -3,7 +3,10 @@ mod forgetful;
 mod ordered;
 mod poison;
 
-use crate::schema::grants::Roles;
+use crate::support::{
+    processes::{Program, Programs},
+    roles::Roles,
+};
 use integration_tests::{INVOICING, OrderPlaced};
 use sqlx::Postgres;
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};
@@ -54,7 +57,7 @@ const CONSUMER_DEATHS: [Option<&str>; 15] = [
     Some("consumer.after_ack:500"),
 ];
 
-/// PITFALLS rows 4, 5, 6, 20, 25: R67, R68. Both programs have the documented rights and no more.
+/// Faults 4, 5, 6, 20, 25: R67, R68. Both programs have the documented rights and no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
     let database = database::postgres().await;
@@ -98,7 +101,7 @@ async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
     assert_eq!(rows("SELECT count(*) FROM twinbox.dead_letters").await, 0);
     let jammed = "SELECT count(*) FROM invoices WHERE order_id % 50 = 0 AND attempt > 1";
     assert_eq!(rows(jammed).await, orders / 50);
-    let consumer = database.dead_letters(INVOICING, 1).await.unwrap();
+    let consumer = database.inbox(INVOICING).dead_letters(1).await.unwrap();
     assert!(consumer.is_empty());
     roles.drop(&database).await;
 }
@@ -132,71 +135,7 @@ async fn count(store: &Store<Postgres>, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(store.pool()).await.unwrap()
 }
 
-#[derive(Clone, Copy)]
-pub(crate) enum Program {
-    Relay,
-    Consumer,
-}
-
-#[derive(Clone)]
-pub(crate) struct Programs {
-    pub(crate) database_url: String,
-    pub(crate) nats_url: String,
-    pub(crate) stream: String,
-    /// Whether the relay creates the stream.
-    pub(crate) create_stream: bool,
-}
-
 impl Programs {
-    pub(crate) fn new(database: &TestDatabase<Postgres>, role: &str) -> Self {
-        let (_, server) = database.url().split_once('@').expect("a URL with a user");
-        Self::at(format!("postgres://{role}@{server}"))
-    }
-
-    pub(crate) fn at(database_url: String) -> Self {
-        let nats_url = std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL: run `cargo xtask test`");
-        let stream = format!("KILL_{}", uuid::Uuid::now_v7().simple());
-        Self { database_url, nats_url, stream, create_stream: true }
-    }
-
-    pub(crate) fn start(&self, program: Program, dies_at: Option<&str>) -> Child {
-        let mut command = self.command(program);
-        if let Some(dies_at) = dies_at {
-            command.env("TWINBOX_CRASH_AT", dies_at);
-        }
-        command.spawn().expect("a program just built starts")
-    }
-
-    pub(crate) fn command(&self, program: Program) -> Command {
-        let mut command = match program {
-            Program::Relay => {
-                let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
-                let destination = "TWINBOX_RELAY__DESTINATIONS__KILL__";
-                command
-                    .arg("run")
-                    .env("TWINBOX_RELAY__DATABASE__URL", &self.database_url)
-                    .env("TWINBOX_RELAY__DATABASE__SERVICE", database::SERVICE)
-                    .env(format!("{destination}KIND"), "nats")
-                    .env(format!("{destination}START"), "beginning")
-                    .env(format!("{destination}URL"), &self.nats_url)
-                    .env(format!("{destination}STREAM"), &self.stream)
-                    .env(format!("{destination}PREFIX"), self.stream.to_lowercase())
-                    .env(format!("{destination}CREATE_STREAM"), self.create_stream.to_string());
-                command
-            }
-            Program::Consumer => {
-                let mut command = Command::new(env!("CARGO_BIN_EXE_it-consumer"));
-                command
-                    .env("DATABASE_URL", &self.database_url)
-                    .env("NATS_URL", &self.nats_url)
-                    .env("STREAM", &self.stream);
-                command
-            }
-        };
-        command.env("RUST_LOG", "error").kill_on_drop(true);
-        command
-    }
-
     /// Starts the program once for each death, and then one that lives on, because the others need it.
     async fn die_often(&self, program: Program, deaths: &[Option<&'static str>], seed: u64) -> Child {
         let mut random = seed | 1;

@@ -15,5 +15,6 @@ mod ops;
 mod publish;
 mod relay;
 mod schema;
+mod support;
 mod ui;
 mod workspace;

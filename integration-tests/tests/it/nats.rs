@@ -1,17 +1,17 @@
 //! NATS JetStream as a destination and a source, on real servers.
 mod faults;
 
-use crate::consumer::support::eventually;
+use crate::support::wait::eventually;
 use async_nats::jetstream::consumer;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use twinbox::nats::{ErrorKind, Nats, NatsOptions, StreamOptions};
 use twinbox_core::{
-    Destination, Horizon, Message, PublishError, PublishErrorKind, Publisher, Received, Source,
+    Destination, MaxAge, Message, PublishError, PublishErrorKind, Publisher, ReceivedMessage, Source,
     SourceErrorKind, Subscription, Timestamp, Transport, destination::Receipt,
 };
 
-/// Longer than anything here may take.
+/// The longest time of any step.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn shared_server() -> String {
@@ -60,7 +60,7 @@ fn of_type(id: &str, event_type: &str) -> Message {
 
 fn subscription(types: &[&str]) -> Subscription {
     let types = types.iter().map(|&text| text.to_owned()).collect();
-    Subscription { consumer: "billing.invoice".into(), types, concurrency: 8, ordered: false }
+    Subscription { consumer: "billing.invoice".into(), types, concurrency: 8, is_ordered: false }
 }
 
 async fn publisher(nats: &Nats) -> Box<dyn Publisher> {
@@ -72,7 +72,7 @@ async fn send(publisher: &mut dyn Publisher, message: Message) -> Result<Receipt
     timeout(LIMIT, answers.remove(0)).await.unwrap()
 }
 
-async fn receive(source: &mut dyn Source) -> Received {
+async fn receive(source: &mut dyn Source) -> ReceivedMessage {
     let mut received = timeout(LIMIT, source.receive(1)).await.unwrap().unwrap();
     assert_eq!(received.len(), 1);
     received.remove(0)
@@ -84,19 +84,27 @@ fn refused(answer: Result<Receipt, PublishError>, kind: PublishErrorKind, code: 
     assert_eq!((error.kind(), error.code()), (kind, code), "{error:?}");
 }
 
-/// A client that takes part in no promise: it deletes, floods and forges.
+/// A client without the rules of Twinbox: it deletes, floods and forges.
 async fn outsider(url: &str) -> async_nats::jetstream::Context {
     async_nats::jetstream::new(async_nats::connect(url).await.unwrap())
 }
 
-/// Waits until the server says so of the consumer of [`subscription`].
-async fn consumer_is(nats: &Nats, url: &str, so: impl Fn(&consumer::Info) -> bool) {
+/// Waits until the consumer of [`subscription`] has this state on the server.
+async fn consumer_is(nats: &Nats, url: &str, state: impl Fn(&consumer::Info) -> bool) {
     let stream = outsider(url).await.get_stream(stream_of(nats)).await.unwrap();
     eventually(async || {
         let info = stream.consumer_info("billing_invoice").await.unwrap();
-        so(&info).then_some(())
+        state(&info).then_some(())
     })
     .await;
+}
+
+/// Waits for a message until `signal`, and drops that wait.
+async fn receive_until(source: &mut dyn Source, max: usize, signal: impl Future<Output = ()>) {
+    tokio::select! {
+        received = source.receive(max) => panic!("received {:?} messages", received.map(|all| all.len())),
+        () = signal => {}
+    }
 }
 
 fn stream_of(nats: &Nats) -> String {
@@ -105,11 +113,11 @@ fn stream_of(nats: &Nats) -> String {
 }
 
 #[tokio::test]
-async fn what_is_published_is_received_and_acknowledged() {
+async fn a_published_message_is_received_and_acknowledged() {
     let nats = stream("roundtrip").await;
     let mut publisher = publisher(&nats).await;
-    assert!(!send(&mut *publisher, message("1")).await.unwrap().duplicate);
-    assert!(send(&mut *publisher, message("1")).await.unwrap().duplicate);
+    assert!(!send(&mut *publisher, message("1")).await.unwrap().is_duplicate);
+    assert!(send(&mut *publisher, message("1")).await.unwrap().is_duplicate);
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     let first = receive(&mut *source).await;
     assert_eq!(first.message, message("1"));
@@ -120,15 +128,16 @@ async fn what_is_published_is_received_and_acknowledged() {
     let second = receive(&mut *source).await;
     assert!(second.redelivered && before.elapsed() >= Duration::from_millis(150));
     second.settle.ack().await.unwrap();
-    assert!(
-        timeout(Duration::from_secs(1), source.receive(1)).await.is_err(),
-        "acknowledged, and comes again"
-    );
+    // Below the ack floor the server redelivers nothing.
+    consumer_is(&nats, &shared_server(), |consumer| {
+        consumer.ack_floor.stream_sequence == 1 && consumer.num_ack_pending == 0
+    })
+    .await;
     source.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_batch_keeps_its_order_and_receive_its_bound() {
+async fn a_batch_keeps_its_order_and_receive_its_limit() {
     let nats = stream("order").await;
     let mut publisher = publisher(&nats).await;
     let batch: Vec<_> =
@@ -139,7 +148,7 @@ async fn a_batch_keeps_its_order_and_receive_its_bound() {
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     let mut ids = Vec::new();
     while ids.len() < 500 {
-        // A call that is dropped half-way loses nothing.
+        // Dropping the call half-way loses nothing.
         let Ok(received) = timeout(Duration::from_micros(300), source.receive(7)).await else { continue };
         let received = received.unwrap();
         assert!((1..=7).contains(&received.len()));
@@ -153,12 +162,13 @@ async fn a_batch_keeps_its_order_and_receive_its_bound() {
 }
 
 #[tokio::test]
-async fn what_was_not_returned_goes_back_when_the_source_closes() {
+async fn closing_a_source_returns_the_deliveries_that_were_not_received() {
     let nats = stream("close").await;
     let mut publisher = publisher(&nats).await;
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
-    // The request for eight messages is with the server when they arrive, and nobody fetches them here.
-    assert!(timeout(Duration::from_millis(300), source.receive(8)).await.is_err());
+    // The server has the request for eight messages when they arrive, and this process receives none of them.
+    receive_until(&mut *source, 8, consumer_is(&nats, &shared_server(), |consumer| consumer.num_waiting > 0))
+        .await;
     for id in ["1", "2"] {
         send(&mut *publisher, message(id)).await.unwrap();
     }
@@ -167,7 +177,7 @@ async fn what_was_not_returned_goes_back_when_the_source_closes() {
     let mut other = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     let before = Instant::now();
     assert!(receive(&mut *other).await.redelivered);
-    assert!(before.elapsed() < Duration::from_secs(3), "waited for the ack wait");
+    assert!(before.elapsed() < Duration::from_secs(3), "the delivery came only after the ack wait");
 }
 
 #[tokio::test]
@@ -243,7 +253,7 @@ async fn a_type_without_a_stream_has_no_home_while_the_stream_is_there() {
     send(&mut *publisher, message("1")).await.unwrap();
     refused(
         send(&mut *publisher, of_type("2", "billing.paid")).await,
-        PublishErrorKind::NoHome,
+        PublishErrorKind::Unroutable,
         "nats.no_stream",
     );
     js.delete_stream(&name).await.unwrap();
@@ -292,16 +302,16 @@ async fn a_deleted_consumer_ends_the_source_and_confirms_nothing() {
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     let delivery = receive(&mut *source).await;
     let delete = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        consumer_is(&nats, &shared_server(), |consumer| consumer.num_waiting > 0).await;
         let stream = js.get_stream(stream_of(&nats)).await.unwrap();
         stream.delete_consumer("billing_invoice").await.unwrap();
     };
-    let (received, ()) = tokio::join!(timeout(Duration::from_secs(5), source.receive(1)), delete);
+    let (received, ()) = tokio::join!(timeout(LIMIT, source.receive(1)), delete);
     let error = received.unwrap().err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Unavailable);
     assert!(error.to_string().contains("`billing.invoice` was deleted"), "{error}");
     assert_eq!(delivery.settle.ack().await.unwrap_err().kind(), SourceErrorKind::NotConfirmed);
-    // Subscribing again makes it again, from the beginning.
+    // A new subscription creates the consumer again, from the first message.
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     receive(&mut *source).await.settle.ack().await.unwrap();
 }
@@ -312,9 +322,9 @@ async fn a_deleted_stream_ends_the_source() {
     let js = outsider(&shared_server()).await;
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     let delete = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        consumer_is(&nats, &shared_server(), |consumer| consumer.num_waiting > 0).await;
         js.delete_stream(stream_of(&nats)).await.unwrap();
     };
-    let (received, ()) = tokio::join!(timeout(Duration::from_secs(15), source.receive(1)), delete);
+    let (received, ()) = tokio::join!(timeout(LIMIT, source.receive(1)), delete);
     assert_eq!(received.unwrap().err().unwrap().kind(), SourceErrorKind::Unavailable);
 }

@@ -1,9 +1,11 @@
-//! The operator's tool: only its program touches what it is about.
+//! The operator tool: the tests act through its program only.
 mod book;
 mod changes;
 mod check;
+mod confirmation;
 mod doctor;
 mod dry;
+mod files;
 mod grants;
 mod injection;
 mod killed;
@@ -11,5 +13,5 @@ mod letters;
 mod power;
 mod replay;
 mod runbook;
+mod selected;
 mod shop;
-pub(crate) mod tool;

@@ -4,7 +4,11 @@ mod bounds;
 mod delayed;
 mod languages;
 
-use crate::consumer::support::{Confirmed, Placed, TestDb, World, cases, effect, soon};
+use crate::support::{
+    cases::cases,
+    stores::{Confirmed, Placed, TestDb, World, effect},
+    wait::soon,
+};
 use sqlx::{Acquire as _, Postgres, Sqlite};
 use twinbox::{Draft, ErrorKind, MessageId, Timestamp};
 
@@ -118,7 +122,7 @@ async fn a_draft_comes_back_as_it_was_written<DB: TestDb>() {
     }
 }
 
-/// Garbage is left out and the message is published. PITFALLS row 49
+/// Garbage is left out and the message is published. Fault 49
 async fn a_trace_context_that_cannot_be_read_is_left_out<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let garbage = [
@@ -210,7 +214,7 @@ async fn ordered_publishers_of_one_key_take_turns() {
         store.outbox().publish_ordered(&mut second, &Placed { n: 7 }).await.unwrap();
         second.commit().await.unwrap();
     });
-    crate::consumer::support::eventually(async || {
+    crate::support::wait::eventually(async || {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'advisory'";
         let waits: i64 = sqlx::query_scalar(waits).bind(backend).fetch_one(world.pool()).await.unwrap();
         (waits == 1).then_some(())

@@ -1,19 +1,18 @@
 //! The relay between real databases and a real NATS.
 mod admin;
 mod crash;
-pub(crate) mod faults;
+mod faults;
 mod parking;
 mod pooler;
 mod replays;
-pub(crate) mod rig;
 mod routes;
 mod schemas;
 mod secure;
 mod slow;
 mod three;
 
+use crate::support::relay::{PATIENCE, Running, Target, assert_whole_and_ordered, n_payload, publish};
 use async_nats::jetstream::{self, stream};
-use rig::{PATIENCE, Running, Target, assert_whole_and_ordered, n_payload, publish};
 use sqlx::Postgres;
 use std::{collections::HashMap, time::Duration};
 use tokio::time::timeout;
@@ -138,7 +137,7 @@ async fn a_lease_that_leaves_no_time_to_publish_is_refused() {
     let options = RelayOptions::new().lease(Duration::from_secs(2));
     let relay = Relay::with_options((*store).clone(), target.destination(), options);
     let error = timeout(PATIENCE, relay.run(CancellationToken::new())).await.unwrap().unwrap_err();
-    assert!(!error.is_transient() && error.to_string().contains("make it 4s or longer"), "{error}");
+    assert!(!error.is_transient() && error.to_string().contains("make the lease 4s or longer"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,8 @@
 //! Rules about the tree itself: who imports whom, how long a file may be, what must not be in it.
+mod api;
+mod docs;
 mod files;
+mod modules;
 
 use serde_json::Value;
 use std::{
@@ -44,17 +47,22 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
     Some(match package {
         "twinbox-core" | "twinbox-macros" => &[],
         "twinbox-aws" | "twinbox-nats" | "twinbox-sql" => &["twinbox-core"],
-        "twinbox-consumer" | "twinbox-http" => &["twinbox-core", "twinbox-sql"],
-        // The brokers only for their programs.
-        "twinbox-cli" | "twinbox-relay" => &["twinbox-core", "twinbox-sql", "twinbox-aws", "twinbox-nats"],
-        "twinbox-testkit" => &["twinbox-core", "twinbox-sql", "twinbox-consumer"],
+        "twinbox-http" | "twinbox-log" | "twinbox-ops" => &["twinbox-core", "twinbox-sql"],
+        "twinbox-consumer" => &["twinbox-core", "twinbox-sql", "twinbox-log"],
+        // Brokers only for the programs; the relay's program reads the state of its destinations with `ops`.
+        "twinbox-cli" | "twinbox-relay" => {
+            &["twinbox-core", "twinbox-sql", "twinbox-log", "twinbox-ops", "twinbox-aws", "twinbox-nats"]
+        }
+        "twinbox-testkit" => &["twinbox-core", "twinbox-sql", "twinbox-log", "twinbox-consumer"],
         "twinbox" => &[
             "twinbox-aws",
             "twinbox-consumer",
             "twinbox-core",
             "twinbox-http",
+            "twinbox-log",
             "twinbox-macros",
             "twinbox-nats",
+            "twinbox-ops",
             "twinbox-relay",
             "twinbox-sql",
         ],
@@ -90,7 +98,7 @@ fn the_relay_imports_brokers_only_for_its_program() {
     let packages = packages();
     let relay = &packages["twinbox-relay"];
     let features = relay["features"].as_object().unwrap();
-    for broker in ["twinbox-aws", "twinbox-nats"] {
+    for broker in ["twinbox-aws", "twinbox-nats", "twinbox-ops"] {
         let found: Vec<_> = list(&relay["dependencies"]).iter().filter(|d| d["name"] == broker).collect();
         assert!(found.iter().all(|d| d["optional"] == true) && found.len() == 1, "{found:?}");
         for (feature, enables) in
@@ -129,7 +137,8 @@ fn no_library_turns_a_runtime_or_tls_of_sqlx_on() {
     for (name, package) in packages() {
         let library = ["twinbox", "twinbox-core", "twinbox-sql", "twinbox-consumer", "twinbox-http"]
             .contains(&name.as_str());
-        let sqlx = list(&package["dependencies"]).iter().filter(|d| text(&d["name"]).starts_with("sqlx"));
+        let sqlx = list(&package["dependencies"]).iter().filter(|d| d["kind"] != "dev");
+        let sqlx = sqlx.filter(|d| text(&d["name"]).starts_with("sqlx"));
         for dependency in sqlx.filter(|_| library) {
             let forced = list(&dependency["features"]).iter().map(text);
             let forced: Vec<_> =

@@ -1,4 +1,4 @@
-//! What a failed request, or a failed event of a request, says about the bus and about the message.
+//! Classifies failures of requests and of single events: whether the bus or the message is at fault.
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_eventbridge::{
     config::http::HttpResponse,
@@ -13,18 +13,19 @@ use std::{
 use twinbox_core::{
     PublishError,
     PublishErrorKind::{
-        self, InDoubt, Misconfigured, NoHome, RefusedForGood, RefusedForNow, Throttled, Unanswered,
-        Unavailable,
+        self, InDoubt, Misconfigured, RefusedForGood, RefusedForNow, Throttled, Unanswered, Unavailable,
+        Unroutable,
     },
     destination::Receipt,
 };
 
-/// How far apart the clocks may be for a signature to hold, less a minute of its way.
+/// The difference of clocks at which a refused signature counts as a wrong clock. AWS tolerates 5 min; a
+/// minute less leaves time for the way.
 const SKEW_MAX: Duration = Duration::from_secs(4 * 60);
-/// The longest that the service is left alone because it asks to be.
+/// The longest wait that is accepted from a `Retry-After` header.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// What an answer says, without the words of the service.
+/// The classification of a failure, without the words of the service.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) kind: PublishErrorKind,
@@ -46,12 +47,12 @@ impl Verdict {
     }
 }
 
-/// The request was given to the client and not answered in time.
+/// The request got no response in time.
 pub(crate) const TIMED_OUT: Verdict = Verdict::new(Unanswered, "eventbridge.timeout");
 
-/// Codes of one event of a request that was taken as a whole, and what they say.
+/// The error codes of one event in an accepted request, with their classifications.
 const ENTRY_CODES: &[(&str, PublishErrorKind, &str)] = &[
-    // Its neighbours may have been taken, so this is not the service being down.
+    // Other events of the request may have been accepted, so the service is not down.
     ("InternalFailure", RefusedForNow, "eventbridge.entry_internal"),
     ("InternalException", RefusedForNow, "eventbridge.entry_internal"),
     ("ServiceUnavailable", Unavailable, "eventbridge.unavailable"),
@@ -62,14 +63,14 @@ const ENTRY_CODES: &[(&str, PublishErrorKind, &str)] = &[
     ("ResourceNotFoundException", Misconfigured, "eventbridge.no_bus"),
     // All messages of an outbox have one source.
     ("NotAuthorizedForSourceException", Misconfigured, "eventbridge.source_denied"),
-    ("NotAuthorizedForDetailTypeException", NoHome, "eventbridge.detail_type_denied"),
+    ("NotAuthorizedForDetailTypeException", Unroutable, "eventbridge.detail_type_denied"),
     ("InvalidArgument", RefusedForGood, "eventbridge.invalid"),
     ("ValidationException", RefusedForGood, "eventbridge.invalid"),
     ("MalformedDetail", RefusedForGood, "eventbridge.malformed_detail"),
     ("RedactionFailure", RefusedForGood, "eventbridge.redaction"),
 ];
 
-/// Codes of a request that was refused as a whole, and what they say.
+/// The error codes of a refused request, with their classifications.
 const REQUEST_CODES: &[(&[&str], PublishErrorKind, &str)] = &[
     (
         &[
@@ -98,7 +99,7 @@ const REQUEST_CODES: &[(&[&str], PublishErrorKind, &str)] = &[
         "eventbridge.internal",
     ),
     (&["RequestTimeout", "RequestTimeoutException"], Unanswered, "eventbridge.timeout"),
-    // Whoever issues them may already have issued others.
+    // The issuer may already have issued new credentials.
     (&["ExpiredToken", "ExpiredTokenException"], Unavailable, "eventbridge.credentials_expired"),
     (
         &[
@@ -144,18 +145,18 @@ const UNREADABLE: &str = "eventbridge.unreadable_answer";
 const SIGNATURE: &str = "eventbridge.signature";
 const CLOCK_SKEW: &str = "eventbridge.clock_skew";
 
-/// What became of each of `sent` events of an answered request, in order.
-pub(crate) fn answers(sent: usize, results: &[PutEventsResultEntry]) -> Vec<Result<Receipt, Verdict>> {
-    if results.len() != sent {
+/// Returns the result of each of `sent` events of an accepted request, in order.
+pub(crate) fn results_of(sent: usize, entries: &[PutEventsResultEntry]) -> Vec<Result<Receipt, Verdict>> {
+    if entries.len() != sent {
         return vec![Err(Verdict::new(Unanswered, "eventbridge.answer_count")); sent];
     }
-    results.iter().map(answer).collect()
+    entries.iter().map(result_of).collect()
 }
 
-fn answer(result: &PutEventsResultEntry) -> Result<Receipt, Verdict> {
-    match (result.error_code(), result.event_id()) {
+fn result_of(entry: &PutEventsResultEntry) -> Result<Receipt, Verdict> {
+    match (entry.error_code(), entry.event_id()) {
         (Some(code), _) => Err(of_entry(code)),
-        (None, Some(id)) if !id.is_empty() => Ok(Receipt { duplicate: false }),
+        (None, Some(id)) if !id.is_empty() => Ok(Receipt { is_duplicate: false }),
         (None, _) => Err(Verdict::new(Unanswered, "eventbridge.empty_answer")),
     }
 }
@@ -166,7 +167,7 @@ fn of_entry(code: &str) -> Verdict {
         .map_or(Verdict::new(RefusedForNow, "eventbridge.entry"), |&(_, kind, code)| Verdict::new(kind, code))
 }
 
-/// What a request that failed as a whole says.
+/// Classifies a request that failed as a whole.
 pub(crate) fn of_request<E>(error: &SdkError<E, HttpResponse>, now: SystemTime) -> Verdict
 where
     E: ProvideErrorMetadata + Error + 'static,
@@ -211,7 +212,7 @@ fn of_service(code: Option<&str>, response: &HttpResponse, now: SystemTime) -> V
 
 fn of_status(status: u16) -> (PublishErrorKind, &'static str) {
     match status {
-        // A success with a body that the client cannot read: the events may have been taken.
+        // A success whose body the client cannot read: the events may have been accepted.
         200..=299 => (Unanswered, UNREADABLE),
         401 | 403 => (Misconfigured, "eventbridge.denied"),
         408 => (Unanswered, "eventbridge.timeout"),
@@ -226,11 +227,11 @@ fn of_status(status: u16) -> (PublishErrorKind, &'static str) {
 }
 
 fn is_skewed(response: &HttpResponse, now: SystemTime) -> bool {
-    let Some(theirs) = response.headers().get("date").and_then(http_date) else { return false };
-    theirs.duration_since(now).unwrap_or_else(|e| e.duration()) > SKEW_MAX
+    let Some(date) = response.headers().get("date").and_then(http_date) else { return false };
+    date.duration_since(now).unwrap_or_else(|e| e.duration()) > SKEW_MAX
 }
 
-/// Seconds, or a date.
+/// Reads the `Retry-After` header: seconds or a date.
 fn retry_after(response: &HttpResponse, now: SystemTime) -> Option<Duration> {
     let text = response.headers().get("retry-after")?;
     let seconds = text.parse().map(Duration::from_secs).ok();
@@ -242,14 +243,14 @@ fn http_date(text: &str) -> Option<SystemTime> {
     SystemTime::try_from(DateTime::from_str(text, DateTimeFormat::HttpDate).ok()?).ok()
 }
 
-/// What a failed look at the bus says: no message is concerned.
-pub(crate) fn of_look<E>(error: &SdkError<E, HttpResponse>, now: SystemTime) -> Verdict
+/// Classifies a failed check of the bus or its rules, which concerns no message.
+pub(crate) fn of_bus_check<E>(error: &SdkError<E, HttpResponse>, now: SystemTime) -> Verdict
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
     let verdict = of_request(error, now);
     let kind = match verdict.kind {
-        Misconfigured | RefusedForGood | NoHome => Misconfigured,
+        Misconfigured | RefusedForGood | Unroutable => Misconfigured,
         _ => Unavailable,
     };
     Verdict { kind, ..verdict }

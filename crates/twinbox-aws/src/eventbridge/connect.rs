@@ -1,7 +1,7 @@
-//! A client, and looks at the bus.
+//! A client, and checks that the bus exists.
 use super::{
-    EventBridgeOptions,
     classify::{self, Verdict},
+    options::EventBridgeOptions,
 };
 use aws_config::timeout::TimeoutConfig;
 use aws_sdk_eventbridge::{
@@ -16,58 +16,58 @@ use tokio::{
 };
 use twinbox_core::{BoxError, PublishError, PublishErrorKind};
 
-/// The result of a look; none yet.
-type Found = Option<Result<(), Verdict>>;
+/// The result of a check, or None while it is in progress.
+type CheckResult = Option<Result<(), Verdict>>;
 
 /// A client with connections of its own.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Connection {
     pub(crate) client: Client,
-    /// When the bus was there.
-    seen_at: Instant,
-    /// The error of the last look, if the bus was not there.
-    missed: Option<Verdict>,
-    /// A look beside what is published, and when it began.
-    looking: Option<(Instant, watch::Receiver<Found>)>,
+    /// The start of the last check that found the bus.
+    found_at: Instant,
+    /// The error of the last check, if it did not find the bus.
+    missing: Option<Verdict>,
+    /// The check in progress, with its start.
+    check: Option<(Instant, watch::Receiver<CheckResult>)>,
     task: JoinSet<()>,
 }
 
-/// Whether the bus was there when something was published.
+/// Whether the bus existed when a batch was sent.
 #[derive(Debug, Clone)]
-pub(crate) enum Seen {
-    /// Not long before.
-    Lately,
-    /// The look that is under way will say.
-    Pending(watch::Receiver<Found>),
+pub(crate) enum BusPresence {
+    /// A recent check has found the bus.
+    Confirmed,
+    /// The result of the check in progress decides.
+    Pending(watch::Receiver<CheckResult>),
 }
 
-impl Seen {
-    /// For what the service has taken: it would have dropped it without a word if the bus was gone.
-    pub(crate) async fn by(self, deadline: Instant) -> Result<(), PublishError> {
-        let Self::Pending(mut looking) = self else { return Ok(()) };
-        let found = timeout_at(deadline, looking.wait_for(Option::is_some)).await;
-        match found.ok().and_then(|found| found.ok().and_then(|found| *found)) {
+impl BusPresence {
+    /// Waits until the bus is known to have existed. Without it the service would have acknowledged and
+    /// dropped the events.
+    pub(crate) async fn confirm_by(self, deadline: Instant) -> Result<(), PublishError> {
+        let Self::Pending(mut check) = self else { return Ok(()) };
+        let result = timeout_at(deadline, check.wait_for(Option::is_some)).await;
+        match result.ok().and_then(|result| result.ok().and_then(|result| *result)) {
             Some(Ok(())) => Ok(()),
             Some(Err(verdict)) => Err(verdict.error()),
-            None => Err(UNSEEN.error()),
+            None => Err(CHECK_TIMED_OUT.error()),
         }
     }
 }
 
-/// A look took longer than what was published may.
-const UNSEEN: Verdict = Verdict { kind: PublishErrorKind::Unavailable, ..classify::TIMED_OUT };
+/// The check of the bus took too long.
+const CHECK_TIMED_OUT: Verdict = Verdict { kind: PublishErrorKind::Unavailable, ..classify::TIMED_OUT };
 
-impl Link {
-    /// Loads credentials and looks whether the bus is there.
+impl Connection {
+    /// Loads credentials and checks that the bus exists.
     pub(crate) async fn open(options: &EventBridgeOptions) -> Result<Self, PublishError> {
         let deadline = Instant::now() + options.request_timeout;
-        let timed_out = || PublishError::new(PublishErrorKind::Unavailable, classify::TIMED_OUT.code);
-        let client = timeout_at(deadline, client(options)).await.map_err(|_| timed_out())??;
-        let seen_at = Instant::now();
-        let (verdict, error) = match look(&client, options, deadline).await {
+        let client = timeout_at(deadline, client(options)).await.map_err(|_| CHECK_TIMED_OUT.error())??;
+        let found_at = Instant::now();
+        let (verdict, error) = match describe_bus(&client, options, deadline).await {
             Ok(()) => {
                 tracing::info!(bus = options.bus, "connected to EventBridge");
-                return Ok(Self { client, seen_at, missed: None, looking: None, task: JoinSet::new() });
+                return Ok(Self { client, found_at, missing: None, check: None, task: JoinSet::new() });
             }
             Err(failed) => failed,
         };
@@ -77,37 +77,39 @@ impl Link {
         })
     }
 
-    /// Looks again, beside what is published, once half of the interval is over: a look that is slow takes none of the
-    /// time of a batch. Nothing more is sent while the bus was not there at the last look.
-    pub(crate) fn look_again(&mut self, options: &EventBridgeOptions) -> Result<Seen, PublishError> {
-        let found = self.looking.as_ref().and_then(|(at, looking)| Some((*at, (*looking.borrow())?)));
-        if let Some((began_at, found)) = found {
-            match found {
-                Ok(()) => (self.seen_at, self.missed) = (began_at, None),
-                Err(verdict) => self.missed = Some(verdict),
+    /// Returns whether the bus exists, and starts a check once half of the interval is over.
+    ///
+    /// The check runs beside the batches, so a slow check takes none of their time. Fails while the last
+    /// check did not find the bus; nothing may be sent then.
+    pub(crate) fn bus_presence(&mut self, options: &EventBridgeOptions) -> Result<BusPresence, PublishError> {
+        let checked = self.check.as_ref().and_then(|(at, check)| Some((*at, (*check.borrow())?)));
+        if let Some((started_at, result)) = checked {
+            match result {
+                Ok(()) => (self.found_at, self.missing) = (started_at, None),
+                Err(verdict) => self.missing = Some(verdict),
             }
-            self.looking = None;
+            self.check = None;
         }
-        let seen = self.seen_at.elapsed();
-        if self.looking.is_none() && (self.missed.is_some() || seen >= options.describe_interval / 2) {
-            self.begin_look(options);
+        let age = self.found_at.elapsed();
+        if self.check.is_none() && (self.missing.is_some() || age >= options.describe_interval / 2) {
+            self.start_check(options);
         }
-        match (self.missed, &self.looking) {
+        match (self.missing, &self.check) {
             (Some(verdict), _) => Err(verdict.error()),
-            (None, Some((_, looking))) if seen >= options.describe_interval => {
-                Ok(Seen::Pending(looking.clone()))
+            (None, Some((_, check))) if age >= options.describe_interval => {
+                Ok(BusPresence::Pending(check.clone()))
             }
-            (None, _) => Ok(Seen::Lately),
+            (None, _) => Ok(BusPresence::Confirmed),
         }
     }
 
-    fn begin_look(&mut self, options: &EventBridgeOptions) {
-        let (client, options, (tell, looking)) = (self.client.clone(), options.clone(), watch::channel(None));
-        self.looking = Some((Instant::now(), looking));
+    fn start_check(&mut self, options: &EventBridgeOptions) {
+        let (client, options, (sender, check)) = (self.client.clone(), options.clone(), watch::channel(None));
+        self.check = Some((Instant::now(), check));
         while self.task.try_join_next().is_some() {}
         self.task.spawn(async move {
-            let found = look(&client, &options, Instant::now() + options.request_timeout).await;
-            tell.send_replace(Some(found.map_err(|(verdict, error)| {
+            let found = describe_bus(&client, &options, Instant::now() + options.request_timeout).await;
+            sender.send_replace(Some(found.map_err(|(verdict, error)| {
                 tracing::warn!(bus = options.bus, code = verdict.code, ?error, "the bus was not found");
                 verdict
             })));
@@ -115,29 +117,28 @@ impl Link {
     }
 }
 
-/// Whether the bus is there.
-async fn look(
+/// Fails if the bus does not exist or cannot be described.
+async fn describe_bus(
     client: &Client,
     options: &EventBridgeOptions,
     deadline: Instant,
 ) -> Result<(), (Verdict, Option<BoxError>)> {
-    let asked = client.describe_event_bus().name(&options.bus).customize();
-    let asked =
-        asked.config_override(Config::builder().timeout_config(timeouts(options, options.request_timeout)));
-    match timeout_at(deadline, asked.send()).await {
+    let timeouts = Config::builder().timeout_config(timeouts(options, options.request_timeout));
+    let request = client.describe_event_bus().name(&options.bus).customize().config_override(timeouts);
+    match timeout_at(deadline, request.send()).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err((classify::of_look(&error, SystemTime::now()), Some(error.into()))),
-        Err(_) => Err((UNSEEN, None)),
+        Ok(Err(error)) => Err((classify::of_bus_check(&error, SystemTime::now()), Some(error.into()))),
+        Err(_) => Err((CHECK_TIMED_OUT, None)),
     }
 }
 
 async fn client(options: &EventBridgeOptions) -> Result<Client, PublishError> {
-    let environment = options.environment.load(options.region_of_bus()).await;
-    if environment.region().is_none() {
+    let config = options.client.load(options.region_of_bus()).await;
+    if config.region().is_none() {
         return Err(PublishError::new(PublishErrorKind::Misconfigured, "eventbridge.no_region"));
     }
-    let config = aws_sdk_eventbridge::config::Builder::from(&environment)
-        // Whoever publishes decides when to send again, and has to be told when something was sent.
+    let config = aws_sdk_eventbridge::config::Builder::from(&config)
+        // The relay decides when to retry, and must know whether anything was sent.
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts(options, options.publish_timeout))
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());

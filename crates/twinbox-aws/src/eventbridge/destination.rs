@@ -1,10 +1,10 @@
-//! Publishing.
+//! Publishing to the bus.
 use super::{
-    EventBridge,
-    connect::{Link, Seen},
-    entry::{self, Prepared},
-    pack::{self, Bounds, Item},
-    request::{Batch, Parcel},
+    batching::{self, Item, Limits},
+    broker::EventBridge,
+    connect::{BusPresence, Connection},
+    request::{Batch, PendingEvent},
+    wire::{self, EncodedEntry},
 };
 use std::{
     future::ready,
@@ -17,10 +17,11 @@ use tokio::{
     time::Instant,
 };
 use twinbox_core::{
-    BoxFuture, Destination, Message, PublishError, PublishErrorKind, Publisher, destination::Acknowledgement,
+    BoxFuture, Destination, Message, PublishError, PublishErrorKind, Publisher,
+    destination::{Acknowledgement, Receipt},
 };
 
-/// Requests of one publisher that are under way at a time.
+/// The most requests of one publisher at a time.
 const REQUESTS_MAX: usize = 32;
 
 impl Destination for EventBridge {
@@ -28,14 +29,16 @@ impl Destination for EventBridge {
         &self.options.id
     }
 
-    /// Loads credentials and asks for the bus, within the request time-out. A bus that does not exist, and
-    /// credentials that may not ask for it, are a wrong setup: EventBridge would acknowledge and drop.
+    /// Loads credentials and checks the bus, within the request time-out.
+    ///
+    /// A missing bus, and credentials that may not describe the bus, are a wrong configuration: EventBridge
+    /// would acknowledge events and drop them.
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
         Box::pin(async {
-            let link = Link::open(&self.options).await?;
+            let connection = Connection::open(&self.options).await?;
             Ok(Box::new(BusPublisher {
-                bridge: self.clone(),
-                link: Mutex::new(link),
+                bus: self.clone(),
+                connection: Mutex::new(connection),
                 permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
                 requests: JoinSet::new(),
             }) as _)
@@ -43,10 +46,11 @@ impl Destination for EventBridge {
     }
 }
 
-/// Owns its client and the requests under way. Dropping it ends both; what was not answered is in doubt.
+/// Owns its client and its requests. Dropping the publisher ends both; messages without a response are in
+/// doubt.
 struct BusPublisher {
-    bridge: EventBridge,
-    link: Mutex<Link>,
+    bus: EventBridge,
+    connection: Mutex<Connection>,
     permits: Arc<Semaphore>,
     requests: JoinSet<()>,
 }
@@ -54,75 +58,75 @@ struct BusPublisher {
 impl Publisher for BusPublisher {
     fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>> {
         Box::pin(async move {
-            let options = &self.bridge.options;
+            let options = &self.bus.options;
             let deadline = Instant::now() + options.publish_timeout;
             while self.requests.try_join_next().is_some() {}
-            let link = self.link.get_mut();
-            let seen = link.look_again(options);
-            let mut answers: Vec<Acknowledgement> = Vec::with_capacity(batch.len());
-            let (mut parcels, mut items) = (Vec::new(), Vec::new());
+            let connection = self.connection.get_mut();
+            let presence = connection.bus_presence(options);
+            let mut acknowledgements: Vec<Acknowledgement> = Vec::with_capacity(batch.len());
+            let (mut events, mut items) = (Vec::new(), Vec::new());
             for message in batch {
-                let prepared = entry::prepare(&options.bus, options.request_bytes_max, message);
-                answers.push(match (prepared, &seen) {
+                let encoded = wire::encode(&options.bus, options.request_bytes_max, message);
+                acknowledgements.push(match (encoded, &presence) {
                     (Err(refused), _) => Box::pin(ready(Err(refused))),
-                    (Ok(_), Err(error)) => Box::pin(ready(Err(same(error)))),
-                    (Ok(Prepared { entry, bytes }), Ok(seen)) => {
-                        let (answer, answered) = oneshot::channel();
-                        parcels.push(Parcel { entry, answer });
+                    (Ok(_), Err(error)) => Box::pin(ready(Err(copy_of(error)))),
+                    (Ok(EncodedEntry { entry, bytes }), Ok(presence)) => {
+                        let (result, received) = oneshot::channel();
+                        events.push(PendingEvent { entry, result });
                         items.push(Item { bytes, key: message.key.as_deref() });
-                        acknowledgement(answered, seen.clone(), deadline)
+                        acknowledgement(received, presence.clone(), deadline)
                     }
                 });
             }
-            let bounds = Bounds { entries: options.request_entries_max, bytes: options.request_bytes_max };
+            let limits = Limits { entries: options.request_entries_max, bytes: options.request_bytes_max };
             let shared = Arc::new(Batch {
-                client: link.client.clone(),
+                client: connection.client.clone(),
                 deadline,
                 permits: self.permits.clone(),
-                halt: OnceLock::new(),
+                stopped: OnceLock::new(),
             });
-            let mut parcels = parcels.into_iter();
-            for run in pack::pack(&items, bounds) {
-                let request = parcels.by_ref().take(run.len()).collect();
-                self.requests.spawn(shared.clone().deliver(request));
+            let mut events = events.into_iter();
+            for range in batching::split(&items, limits) {
+                let request = events.by_ref().take(range.len()).collect();
+                self.requests.spawn(shared.clone().send(request));
             }
-            answers
+            acknowledgements
         })
     }
 
-    /// From the call of `send` to the last answer.
+    /// The time from the call of `send` to the last result.
     fn timeout(&self) -> Duration {
-        self.bridge.options.publish_timeout
+        self.bus.options.publish_timeout
     }
 
-    /// Loads credentials and asks for the bus over a connection of its own, which later messages take.
+    /// Loads credentials and checks the bus over a new connection, which replaces the present one.
     fn health(&self) -> BoxFuture<'_, Result<(), PublishError>> {
         Box::pin(async {
-            let fresh = Link::open(&self.bridge.options).await?;
-            *self.link.lock().await = fresh;
+            let fresh = Connection::open(&self.bus.options).await?;
+            *self.connection.lock().await = fresh;
             Ok(())
         })
     }
 }
 
 fn acknowledgement(
-    answered: oneshot::Receiver<Result<twinbox_core::destination::Receipt, PublishError>>,
-    seen: Seen,
+    received: oneshot::Receiver<Result<Receipt, PublishError>>,
+    presence: BusPresence,
     deadline: Instant,
 ) -> Acknowledgement {
     Box::pin(async move {
         let aborted = || PublishError::new(PublishErrorKind::InDoubt, "eventbridge.aborted");
-        let receipt = answered.await.unwrap_or_else(|_| Err(aborted()))?;
-        seen.by(deadline).await?;
+        let receipt = received.await.unwrap_or_else(|_| Err(aborted()))?;
+        presence.confirm_by(deadline).await?;
         Ok(receipt)
     })
 }
 
-/// One more of what a look at the bus said; what caused it stays with the first.
-fn same(error: &PublishError) -> PublishError {
-    let same = PublishError::new(error.kind(), error.code());
+/// Copies an error for another message, without its source, which cannot be cloned.
+fn copy_of(error: &PublishError) -> PublishError {
+    let copy = PublishError::new(error.kind(), error.code());
     match error.retry_after() {
-        Some(wait) => same.with_retry_after(wait),
-        None => same,
+        Some(wait) => copy.with_retry_after(wait),
+        None => copy,
     }
 }

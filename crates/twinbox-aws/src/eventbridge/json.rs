@@ -1,26 +1,26 @@
-//! Whether a payload can stand in the `Detail` of an event.
+//! Checks that the `Detail` of an event can hold a payload.
 //!
-//! EventBridge refuses JSON that other readers take, and refuses it event by event after it was sent. This
-//! reads without recursion, so that no payload is too deep to be looked at.
+//! EventBridge refuses some JSON that other readers accept, and reports it only after the event was sent.
+//! The check works without recursion, so that no nesting overflows the stack.
 use std::{error::Error, fmt};
 
-/// Why a payload cannot be sent, and where.
+/// The reason why a payload cannot be sent, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Defect {
     pub(crate) kind: DefectKind,
-    /// Bytes of the payload before it.
+    /// The bytes of the payload before the defect.
     pub(crate) at: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DefectKind {
     NotUtf8,
-    /// No JSON: `NaN`, a trailing comma, an unfinished value.
+    /// Invalid JSON: `NaN`, a trailing comma, an unfinished value.
     NotJson,
     TooDeep,
-    /// An integer beyond 64 bits with a sign.
+    /// An integer that a signed 64-bit integer cannot hold.
     Integer,
-    /// An escape that is half of a character.
+    /// An escape for half of a surrogate pair.
     LoneSurrogate,
 }
 
@@ -38,20 +38,21 @@ impl DefectKind {
 
 impl fmt::Display for Defect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.kind {
+        let problem = match self.kind {
             DefectKind::NotUtf8 => "is not UTF-8",
-            DefectKind::NotJson => "is not JSON",
+            DefectKind::NotJson => "is not valid JSON",
             DefectKind::TooDeep => "is nested too deep",
             DefectKind::Integer => "has an integer beyond 64 bits",
-            DefectKind::LoneSurrogate => "has half a character",
+            DefectKind::LoneSurrogate => "has half of a surrogate pair",
         };
-        write!(f, "the payload {what} at byte {}", self.at)
+        write!(f, "the payload {problem} at byte {}", self.at)
     }
 }
 
 impl Error for Defect {}
 
-/// The payload as text, if it is one JSON value of at most `depth_max` arrays and objects within each other.
+/// Returns the payload as text if it is one JSON value, with at most `depth_max` levels of arrays and
+/// objects.
 pub(crate) fn check(payload: &[u8], depth_max: usize) -> Result<&str, Defect> {
     let text = std::str::from_utf8(payload);
     let text = text.map_err(|e| Defect { kind: DefectKind::NotUtf8, at: e.valid_up_to() })?;
@@ -61,7 +62,7 @@ pub(crate) fn check(payload: &[u8], depth_max: usize) -> Result<&str, Defect> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Inside {
+enum Container {
     Array,
     Object,
 }
@@ -77,19 +78,19 @@ impl Scan<'_> {
         loop {
             self.space();
             let opened = match self.peek() {
-                Some(b'{') => Some(Inside::Object),
-                Some(b'[') => Some(Inside::Array),
+                Some(b'{') => Some(Container::Object),
+                Some(b'[') => Some(Container::Array),
                 _ => None,
             };
-            if let Some(inside) = opened {
+            if let Some(container) = opened {
                 if open.len() == depth_max {
                     return Err(DefectKind::TooDeep);
                 }
                 self.at += 1;
                 self.space();
-                if !self.eat(end_of(inside)) {
-                    open.push(inside);
-                    if inside == Inside::Object {
+                if !self.eat(end_of(container)) {
+                    open.push(container);
+                    if container == Container::Object {
                         self.name()?;
                     }
                     continue;
@@ -103,19 +104,20 @@ impl Scan<'_> {
         }
     }
 
-    /// Goes on after a value to where the next begins. False: the outermost one has ended.
-    fn next_value(&mut self, open: &mut Vec<Inside>) -> Result<bool, DefectKind> {
+    /// Moves from the end of a value to the start of the next. Returns false if the outermost value has
+    /// ended.
+    fn next_value(&mut self, open: &mut Vec<Container>) -> Result<bool, DefectKind> {
         loop {
             self.space();
-            let Some(&inside) = open.last() else { return Ok(false) };
+            let Some(&container) = open.last() else { return Ok(false) };
             if self.eat(b',') {
-                if inside == Inside::Object {
+                if container == Container::Object {
                     self.space();
                     self.name()?;
                 }
                 return Ok(true);
             }
-            if !self.eat(end_of(inside)) {
+            if !self.eat(end_of(container)) {
                 return Err(DefectKind::NotJson);
             }
             open.pop();
@@ -170,7 +172,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The `\uXXXX` that many bytes ahead.
+    /// Returns the UTF-16 unit of the escape `\uXXXX` at `ahead` bytes from here.
     fn unit(&self, ahead: usize) -> Result<u16, DefectKind> {
         let escape = self.rest().get(ahead..ahead + 6).filter(|e| e.starts_with(b"\\u"));
         let digits = escape.map(|e| &e[2..]).filter(|d| d.iter().all(u8::is_ascii_hexdigit));
@@ -184,18 +186,18 @@ impl Scan<'_> {
         if !self.eat(b'0') {
             self.digits()?;
         }
-        let mut integer = true;
+        let mut is_integer = true;
         if self.eat(b'.') {
-            integer = false;
+            is_integer = false;
             self.digits()?;
         }
         if self.eat(b'e') || self.eat(b'E') {
-            integer = false;
+            is_integer = false;
             let _ = self.eat(b'+') || self.eat(b'-');
             self.digits()?;
         }
         let text = std::str::from_utf8(&self.bytes[start..self.at]).unwrap_or_default();
-        if integer && text.parse::<i64>().is_err() {
+        if is_integer && text.parse::<i64>().is_err() {
             self.at = start;
             return Err(DefectKind::Integer);
         }
@@ -223,9 +225,9 @@ impl Scan<'_> {
     }
 
     fn eat(&mut self, byte: u8) -> bool {
-        let there = self.peek() == Some(byte);
-        self.at += usize::from(there);
-        there
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
     }
 
     fn need(&mut self, byte: u8) -> Result<(), DefectKind> {
@@ -233,10 +235,10 @@ impl Scan<'_> {
     }
 }
 
-fn end_of(inside: Inside) -> u8 {
-    match inside {
-        Inside::Array => b']',
-        Inside::Object => b'}',
+fn end_of(container: Container) -> u8 {
+    match container {
+        Container::Array => b']',
+        Container::Object => b'}',
     }
 }
 

@@ -1,33 +1,33 @@
-//! Which bus, how to reach it, and how it is used.
+//! The bus, the access to it, and the limits of publishing.
 use crate::{
-    Error,
-    environment::{Environment, environment_options, is_region, validate_timeouts},
+    client_settings::{ClientSettings, client_setting_methods, is_region, validate_timeouts},
+    error::Error,
 };
 use std::{fmt, time::Duration};
 use twinbox_core::limits;
 
-/// Entries of one request that every bus takes.
+/// Entries of one request that every bus accepts.
 const ENTRIES_DEFAULT: usize = 10;
-/// Entries that a request can be set to have, for a bus that takes more.
+/// The most entries of one request that the option accepts, for a bus that accepts more.
 const ENTRIES_MAX: usize = 100;
-/// Bytes of one request that EventBridge takes, by its own way of counting.
+/// The most bytes of one request, as EventBridge counts them.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
-/// What EventBridge wraps around an event on its way to a target, such as a queue, that itself takes 1 MiB.
+/// Bytes for the envelope that EventBridge adds to an event. A queue accepts 1 MiB with the envelope.
 const ENVELOPE_BYTES: usize = 4 * 1024;
-/// The smallest request limit that can be set.
+/// The smallest request limit that the option accepts.
 const REQUEST_BYTES_MIN: usize = 1024;
-/// Bytes of an ARN.
+/// The most bytes of an ARN.
 const ARN_BYTES_MAX: usize = 1600;
-/// Bytes of the name of a bus.
+/// The most bytes of the name of a bus.
 const BUS_BYTES_MAX: usize = 256;
 
-/// Which bus, how to reach it, and how it is used.
+/// The bus, the access to it, and the limits of publishing.
 #[derive(Clone)]
 #[must_use]
 pub struct EventBridgeOptions {
     pub(crate) bus: String,
     pub(crate) id: String,
-    pub(crate) environment: Environment,
+    pub(crate) client: ClientSettings,
     pub(crate) request_entries_max: usize,
     pub(crate) request_bytes_max: usize,
     pub(crate) publish_timeout: Duration,
@@ -37,12 +37,12 @@ pub struct EventBridgeOptions {
 }
 
 impl EventBridgeOptions {
-    /// The bus of this name or ARN.
+    /// Creates options for a bus, by name or ARN.
     pub fn new(bus: impl Into<String>) -> Self {
         Self {
             bus: bus.into(),
             id: "eventbridge".to_owned(),
-            environment: Environment::default(),
+            client: ClientSettings::default(),
             request_entries_max: ENTRIES_DEFAULT,
             request_bytes_max: REQUEST_BYTES_MAX - ENVELOPE_BYTES,
             publish_timeout: Duration::from_secs(2),
@@ -52,76 +52,83 @@ impl EventBridgeOptions {
         }
     }
 
-    /// The id of the destination, under which a relay keeps its cursor. Default `eventbridge`.
+    /// Sets the id of the destination. A relay stores its cursor under this id. Default `eventbridge`.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = id.into();
         self
     }
 
-    environment_options!();
+    client_setting_methods!();
 
-    /// Events of one request. Default 10, which every bus takes; at most 100, for a bus that takes more. What a bus
-    /// refuses together is sent one by one, so that more than it takes is slow.
+    /// Sets the maximum number of events in one request. Default 10, which every bus accepts; at most 100.
+    ///
+    /// A request that the bus refuses as a whole is repeated event by event, so a value beyond the limit of
+    /// the bus is slow.
     pub fn request_entries_max(mut self, entries: usize) -> Self {
         self.request_entries_max = entries;
         self
     }
 
-    /// Bytes of one request as EventBridge counts them. A message that is larger alone is refused for good.
-    /// Default 1 MiB less 4 KiB, so that what is taken also fits a queue behind a rule; at most 1 MiB.
-    /// Regions in China take 256 KiB.
+    /// Sets the maximum size of one request in bytes, as EventBridge counts them. A larger message is refused
+    /// for good.
+    ///
+    /// Default 1 MiB less 4 KiB, so that an accepted event also fits into a queue behind a rule.
+    /// At most 1 MiB. Regions in China accept 256 KiB.
     pub fn request_bytes_max(mut self, bytes: usize) -> Self {
         self.request_bytes_max = bytes;
         self
     }
 
-    /// How long it may take from handing a batch over to the last answer. By then a message without an answer
-    /// is in doubt, and one whose turn did not come counts as throttled. A relay's lease has to be longer. Default 2 s.
+    /// Sets the deadline for a batch. Messages without a response fail with `Unanswered`: they may have
+    /// arrived. Unsent messages fail with `Throttled`. A relay's lease must be longer. Default 2 s.
     pub fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.publish_timeout = timeout;
         self
     }
 
-    /// How long name resolution, TCP and TLS may take together. A service that cannot be reached in this time
-    /// is unavailable. Less than [`publish_timeout`](Self::publish_timeout), else what was never sent counts
-    /// as in doubt. Default 1 s.
+    /// Sets the time-out for name resolution, TCP and TLS together. A service that is not reached in this
+    /// time is unavailable. Default 1 s.
+    ///
+    /// Keep it below [`publish_timeout`](Self::publish_timeout): otherwise a message that was never sent
+    /// fails with `Unanswered`, as if it might have arrived.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long connecting may take, credentials and a look at the bus included. Default 5 s.
+    /// Sets the time-out for connecting, which includes loading credentials and checking the bus.
+    /// Default 5 s.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// How often the publisher asks whether the bus is still there. EventBridge acknowledges and drops what
-    /// is sent to a bus that is not. Default 60 s.
+    /// Sets the interval at which the publisher checks that the bus exists. EventBridge acknowledges and
+    /// drops an event for a deleted bus. Default 60 s.
     pub fn describe_interval(mut self, interval: Duration) -> Self {
         self.describe_interval = interval;
         self
     }
 
-    /// The region of the ARN.
+    /// Returns the region in the ARN of the bus.
     pub(crate) fn region_of_bus(&self) -> Option<&str> {
         arn_fields(&self.bus).map(|fields| fields[3])
     }
 
     pub(crate) fn validate(&self) -> Result<(), Error> {
         if !is_bus(&self.bus) {
-            let problem = "has to be a name of letters, digits, `.`, `-`, `_` and `/`, or the ARN of a bus";
+            let problem = "must be a name of letters, digits, `.`, `-`, `_` and `/`, or the ARN of a bus";
             return Err(Error::invalid("bus", problem));
         }
         if self.id.is_empty() || self.id.len() > limits::NAME_BYTES_MAX {
-            return Err(Error::invalid("id", "has to have 1 to 120 bytes"));
+            return Err(Error::invalid("id", "must have 1 to 120 bytes"));
         }
-        self.environment.validate()?;
+        self.client.validate()?;
         if !(1..=ENTRIES_MAX).contains(&self.request_entries_max) {
-            return Err(Error::invalid("request_entries_max", "has to be 1 to 100"));
+            return Err(Error::invalid("request_entries_max", "must be 1 to 100"));
         }
         if !(REQUEST_BYTES_MIN..=REQUEST_BYTES_MAX).contains(&self.request_bytes_max) {
-            return Err(Error::invalid("request_bytes_max", "has to be 1 KiB to 1 MiB"));
+            return Err(Error::invalid("request_bytes_max", "must be 1 KiB to 1 MiB"));
         }
         validate_timeouts(&[
             ("publish_timeout", self.publish_timeout),
@@ -146,20 +153,20 @@ fn is_bus(text: &str) -> bool {
     }
 }
 
-/// `arn`, partition, `events`, region, account, `event-bus/<name>`.
+/// Splits the ARN of a bus: `arn`, partition, `events`, region, account, `event-bus/<name>`.
 fn arn_fields(text: &str) -> Option<[&str; 6]> {
     let fields: Vec<&str> = text.split(':').collect();
     let fields: [&str; 6] = fields.try_into().ok()?;
     (fields[0] == "arn" && fields[1].starts_with("aws") && fields[2] == "events").then_some(fields)
 }
 
-/// Without secrets.
+/// Prints no secret.
 impl fmt::Debug for EventBridgeOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventBridgeOptions")
             .field("id", &self.id)
             .field("bus", &self.bus)
-            .field("region", &self.environment.region)
+            .field("region", &self.client.region)
             .finish_non_exhaustive()
     }
 }
@@ -179,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_right_is_named() {
+    fn an_invalid_option_is_named() {
         let good = || EventBridgeOptions::new("orders");
         for bus in ["default", "orders.v1_2-x", "aws.partner/example.com/1", ARN] {
             EventBridge::new(bus).unwrap();
@@ -205,12 +212,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_region_is_that_of_the_arn_unless_one_is_given() {
+    async fn the_region_comes_from_the_arn_unless_it_is_set() {
         for (options, region) in [
             (EventBridgeOptions::new(ARN), "eu-west-1"),
             (EventBridgeOptions::new(ARN).region("us-east-2"), "us-east-2"),
         ] {
-            let config = options.environment.load(options.region_of_bus()).await;
+            let config = options.client.load(options.region_of_bus()).await;
             assert_eq!(config.region().unwrap().as_ref(), region);
         }
         assert_eq!(EventBridgeOptions::new("orders").region_of_bus(), None);

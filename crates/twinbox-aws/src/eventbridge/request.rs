@@ -1,4 +1,4 @@
-//! One batch on its way, request by request.
+//! Sending a batch, request by request.
 use super::classify::{self, TIMED_OUT, Verdict};
 use aws_sdk_eventbridge::{Client, types::PutEventsRequestEntry};
 use std::{
@@ -12,34 +12,34 @@ use tokio::{
 };
 use twinbox_core::{PublishError, PublishErrorKind as K, destination::Receipt};
 
-/// An event and who waits for its answer. Nobody, if the acknowledgement was dropped.
-pub(crate) struct Parcel {
+type EventResult = Result<Receipt, PublishError>;
+
+/// An event and the channel for its result. The channel is closed if the acknowledgement was dropped.
+pub(crate) struct PendingEvent {
     pub(crate) entry: PutEventsRequestEntry,
-    pub(crate) answer: oneshot::Sender<Result<Receipt, PublishError>>,
+    pub(crate) result: oneshot::Sender<EventResult>,
 }
 
-/// What the requests of one batch share.
+/// The state that the requests of one batch share.
 pub(crate) struct Batch {
     pub(crate) client: Client,
     pub(crate) deadline: Instant,
-    /// One for each request that may be under way.
+    /// One permit for each request in flight.
     pub(crate) permits: Arc<Semaphore>,
-    /// Why no more requests are sent.
-    pub(crate) halt: OnceLock<Verdict>,
+    /// Set once no more requests may be sent.
+    pub(crate) stopped: OnceLock<Verdict>,
 }
 
-/// The requests before it took all the time: the service is there, and slower than it is given work.
+/// Earlier requests took all the time: the service works, but more slowly than the relay publishes.
 const BACKLOG: Verdict = Verdict::new(K::Throttled, "eventbridge.backlog");
 
-type Answer = Result<Receipt, PublishError>;
-
 /// A request that failed as a whole.
-struct Failed {
+struct RequestError {
     verdict: Verdict,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-impl Failed {
+impl RequestError {
     fn error(&self) -> PublishError {
         match &self.source {
             Some(source) => self.verdict.error().with_source(source.clone()),
@@ -49,66 +49,67 @@ impl Failed {
 }
 
 impl Batch {
-    /// Sends one request when it is its turn, and answers for each event in it.
-    pub(crate) async fn deliver(self: Arc<Self>, parcels: Vec<Parcel>) {
+    /// Waits for a permit, sends one request, and reports the result of each event in it.
+    pub(crate) async fn send(self: Arc<Self>, events: Vec<PendingEvent>) {
         let permit = timeout_at(self.deadline, self.permits.acquire()).await;
-        let (entries, waiting): (Vec<_>, Vec<_>) = parcels.into_iter().map(|p| (p.entry, p.answer)).unzip();
-        let answers = match permit {
-            // Not with the permit of one that has just run out of the same time.
+        let (entries, channels): (Vec<_>, Vec<_>) = events.into_iter().map(|e| (e.entry, e.result)).unzip();
+        let results = match permit {
+            // A request that has just timed out frees its permit at the deadline, which is too late to send.
             Ok(_permit) if Instant::now() < self.deadline => self.put(entries).await,
             _ => {
-                let verdict = self.halt.get().copied().unwrap_or(BACKLOG);
+                let verdict = self.stopped.get().copied().unwrap_or(BACKLOG);
                 entries.iter().map(|_| Err(verdict.error())).collect()
             }
         };
-        for (waiting, answer) in waiting.into_iter().zip(answers) {
-            let _ = waiting.send(answer);
+        for (channel, result) in channels.into_iter().zip(results) {
+            let _ = channel.send(result);
         }
     }
 
-    /// One by one what is refused together, so that one event is not refused for another's sake.
-    async fn put(&self, entries: Vec<PutEventsRequestEntry>) -> Vec<Answer> {
+    /// Sends events together, or one by one if they are refused together, so that each fails only for its own
+    /// fault.
+    async fn put(&self, entries: Vec<PutEventsRequestEntry>) -> Vec<EventResult> {
         let count = entries.len();
         match self.request(entries.clone()).await {
-            Ok(answers) => answers,
+            Ok(results) => results,
             Err(failed) if failed.verdict.kind == K::RefusedForGood && count > 1 => {
-                let mut answers = Vec::with_capacity(count);
+                let mut results = Vec::with_capacity(count);
                 for entry in entries {
                     match self.request(vec![entry]).await {
-                        Ok(answer) => answers.extend(answer),
-                        Err(failed) => answers.push(Err(failed.error())),
+                        Ok(result) => results.extend(result),
+                        Err(failed) => results.push(Err(failed.error())),
                     }
                 }
-                answers
+                results
             }
             Err(failed) => (0..count).map(|_| Err(failed.error())).collect(),
         }
     }
 
-    async fn request(&self, entries: Vec<PutEventsRequestEntry>) -> Result<Vec<Answer>, Failed> {
-        if let Some(halt) = self.halt.get() {
-            return Err(Failed { verdict: *halt, source: None });
+    async fn request(&self, entries: Vec<PutEventsRequestEntry>) -> Result<Vec<EventResult>, RequestError> {
+        if let Some(verdict) = self.stopped.get() {
+            return Err(RequestError { verdict: *verdict, source: None });
         }
         let count = entries.len();
         let sent = self.client.put_events().set_entries(Some(entries)).send();
-        let answered = match timeout_at(self.deadline, sent).await {
-            Ok(Ok(answered)) => answered,
+        let response = match timeout_at(self.deadline, sent).await {
+            Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 let verdict = classify::of_request(&error, SystemTime::now());
-                self.halt_on(verdict);
-                return Err(Failed { verdict, source: Some(Arc::new(error)) });
+                self.stop_after(verdict);
+                return Err(RequestError { verdict, source: Some(Arc::new(error)) });
             }
-            // Nothing is known of the others: a slow bus answers them later.
-            Err(_) => return Err(Failed { verdict: TIMED_OUT, source: None }),
+            // Other requests continue: a slow bus may still respond to them.
+            Err(_) => return Err(RequestError { verdict: TIMED_OUT, source: None }),
         };
-        let results = answered.entries();
-        let answers = classify::answers(count, results).into_iter().enumerate().map(|(at, answer)| {
-            answer.map_err(|verdict| {
+        let entries = response.entries();
+        let results = classify::results_of(count, entries).into_iter().enumerate().map(|(at, result)| {
+            result.map_err(|verdict| {
                 if verdict.kind == K::Throttled {
-                    self.halt_on(verdict);
+                    self.stop_after(verdict);
                 }
-                let words = results.get(at).and_then(|r| {
-                    Some(format!("{}: {}", r.error_code()?, r.error_message().unwrap_or_default()))
+                let words = entries.get(at).and_then(|entry| {
+                    Some(format!("{}: {}", entry.error_code()?, entry.error_message().unwrap_or_default()))
                 });
                 match words {
                     Some(words) => verdict.error().with_source(words),
@@ -116,17 +117,17 @@ impl Batch {
                 }
             })
         });
-        Ok(answers.collect())
+        Ok(results.collect())
     }
 
-    /// What says that the destination is down spares it the requests that still wait.
-    fn halt_on(&self, verdict: Verdict) {
+    /// Stops the waiting requests if the failure concerns the destination.
+    fn stop_after(&self, verdict: Verdict) {
         let kind = match verdict.kind {
             K::Unavailable | K::InDoubt => K::Unavailable,
             kind @ (K::Throttled | K::Misconfigured) => kind,
             _ => return,
         };
-        let _ = self.halt.set(Verdict { retry_after: verdict.retry_after, ..not_sent(kind) });
+        let _ = self.stopped.set(Verdict { retry_after: verdict.retry_after, ..not_sent(kind) });
     }
 }
 

@@ -1,23 +1,23 @@
-//! Which queues, how to reach them, and how they are used.
+//! The queues, the access to them, and the times of consuming.
 use crate::{
-    Error,
-    environment::{Environment, environment_options, is_region, is_url, validate_timeouts},
+    client_settings::{ClientSettings, client_setting_methods, is_region, is_url, validate_timeouts},
+    error::Error,
 };
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-/// The longest that SQS hides a delivery, and the longest that can be set.
+/// The longest time that SQS hides a delivery, and the longest that the option accepts.
 pub(crate) const VISIBILITY_MAX: Duration = Duration::from_secs(12 * 3600);
-/// The longest that SQS keeps a request for messages.
+/// The longest time that SQS holds a request for messages.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// Which queues, how to reach them, and how they are used.
+/// The queues, the access to them, and the times of consuming.
 #[derive(Clone)]
 #[must_use]
 pub struct SqsOptions {
     pub(crate) queues: BTreeMap<String, String>,
-    pub(crate) environment: Environment,
-    pub(crate) visibility: Duration,
-    pub(crate) wait: Duration,
+    pub(crate) client: ClientSettings,
+    pub(crate) visibility_timeout: Duration,
+    pub(crate) wait_time: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
 }
@@ -29,70 +29,75 @@ impl Default for SqsOptions {
 }
 
 impl SqsOptions {
-    /// No queue yet.
+    /// Creates options without a queue.
     pub fn new() -> Self {
         Self {
             queues: BTreeMap::new(),
-            environment: Environment::default(),
-            visibility: Duration::from_secs(30),
-            wait: Duration::from_secs(5),
+            client: ClientSettings::default(),
+            visibility_timeout: Duration::from_secs(30),
+            wait_time: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(1),
             request_timeout: Duration::from_secs(5),
         }
     }
 
-    /// The URL of the queue that holds the messages of one consumer. Two consumers of one queue would each see some of
-    /// its messages.
+    /// Adds the URL of one consumer's queue. Each consumer needs its own queue: two consumers of one queue
+    /// would each receive only a part of its messages.
     pub fn queue(mut self, consumer: impl Into<String>, url: impl Into<String>) -> Self {
         self.queues.insert(consumer.into(), url.into());
         self
     }
 
-    environment_options!();
+    client_setting_methods!();
 
-    /// How long after a delivery, or the last sign of progress, SQS delivers it again. Whole seconds, at most 12 h. What
-    /// a process that dies held comes again after this. Default 30 s.
+    /// Sets how long after a delivery, or after its last sign of progress, SQS redelivers it. The deliveries
+    /// of a crashed process come again after this time. Whole seconds, at most 12 h. Default 30 s.
     pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
-        self.visibility = timeout;
+        self.visibility_timeout = timeout;
         self
     }
 
-    /// How long a request for messages stays with SQS if there are none. Whole seconds, at most 20. Longer is cheaper;
-    /// closing waits as long, because what comes meanwhile would stay hidden. Default 5 s.
+    /// Sets how long SQS holds a request for messages while the queue is empty. Whole seconds, at most 20.
+    /// Default 5 s.
+    ///
+    /// A longer time is cheaper. Closing a source waits up to this time, because messages that arrive
+    /// meanwhile would otherwise stay hidden.
     pub fn wait_time(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.wait_time = wait;
         self
     }
 
-    /// How long name resolution, TCP and TLS may take together. Default 1 s.
+    /// Sets the time-out for name resolution, TCP and TLS together. Default 1 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long any request may take; one for messages has [`wait_time`](Self::wait_time) on top. Default 5 s.
+    /// Sets the time-out of each request. A request for messages has [`wait_time`](Self::wait_time) in
+    /// addition. Default 5 s.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
     pub(crate) fn validate(&self) -> Result<(), Error> {
-        self.environment.validate()?;
+        self.client.validate()?;
         if self.queues.is_empty() {
-            return Err(Error::invalid("queue", "has to name the queue of at least one consumer"));
+            return Err(Error::invalid("queue", "must name the queue of at least one consumer"));
         }
         for (consumer, url) in &self.queues {
-            if !is_url(url) || name_of(url).is_empty() {
-                let problem = format!("of {consumer:?} has to be a URL that ends with the queue's name");
+            if !is_url(url) || queue_name(url).is_empty() {
+                let problem = format!("of {consumer:?} must be a URL that ends with the name of the queue");
                 return Err(Error::invalid("queue", &problem));
             }
         }
         let whole = |duration: Duration| duration.subsec_nanos() == 0;
-        if !whole(self.visibility) || self.visibility.is_zero() || self.visibility > VISIBILITY_MAX {
-            return Err(Error::invalid("visibility_timeout", "has to be 1 s to 12 h, in whole seconds"));
+        let visibility = self.visibility_timeout;
+        if !whole(visibility) || visibility.is_zero() || visibility > VISIBILITY_MAX {
+            return Err(Error::invalid("visibility_timeout", "must be 1 s to 12 h, in whole seconds"));
         }
-        if !whole(self.wait) || self.wait > WAIT_MAX {
-            return Err(Error::invalid("wait_time", "has to be at most 20 s, in whole seconds"));
+        if !whole(self.wait_time) || self.wait_time > WAIT_MAX {
+            return Err(Error::invalid("wait_time", "must be at most 20 s, in whole seconds"));
         }
         validate_timeouts(&[
             ("connect_timeout", self.connect_timeout),
@@ -101,25 +106,25 @@ impl SqsOptions {
     }
 }
 
-/// The name at the end of a queue's URL. Empty if there is none.
-pub(crate) fn name_of(url: &str) -> &str {
+/// Returns the name at the end of a queue's URL, or an empty string.
+pub(crate) fn queue_name(url: &str) -> &str {
     let path = url.split_once("://").map_or(url, |(_, rest)| rest);
     path.split('/').skip(1).last().unwrap_or_default()
 }
 
-/// The region in the URL of a queue of AWS: `https://sqs.REGION.amazonaws.com/…`.
-pub(crate) fn region_of(url: &str) -> Option<&str> {
+/// Returns the region in the URL of an AWS queue: `https://sqs.REGION.amazonaws.com/…`.
+pub(crate) fn queue_region(url: &str) -> Option<&str> {
     let host = url.split_once("://")?.1.split('/').next()?;
     let (region, rest) = host.strip_prefix("sqs.")?.split_once('.')?;
     (rest.starts_with("amazonaws.com") && is_region(region)).then_some(region)
 }
 
-/// Without secrets.
+/// Prints no secret.
 impl fmt::Debug for SqsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqsOptions")
             .field("queues", &self.queues)
-            .field("region", &self.environment.region)
+            .field("region", &self.client.region)
             .finish_non_exhaustive()
     }
 }
@@ -139,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_right_is_named() {
+    fn an_invalid_option_is_named() {
         let good = || SqsOptions::new().queue("billing", URL);
         Sqs::with_options(good()).unwrap();
         Sqs::new("billing", "http://127.0.0.1:4566/123456789012/q").unwrap();
@@ -161,10 +166,10 @@ mod tests {
 
     #[test]
     fn names_and_regions_are_read_from_the_url() {
-        assert_eq!((name_of(URL), region_of(URL)), ("billing-invoice", Some("eu-west-1")));
+        assert_eq!((queue_name(URL), queue_region(URL)), ("billing-invoice", Some("eu-west-1")));
         let local = "http://localhost:4566/000000000000/q";
-        assert_eq!((name_of(local), region_of(local)), ("q", None));
-        assert_eq!(region_of("https://sqs.evil.example.com/1/q"), None);
+        assert_eq!((queue_name(local), queue_region(local)), ("q", None));
+        assert_eq!(queue_region("https://sqs.evil.example.com/1/q"), None);
     }
 
     #[test]

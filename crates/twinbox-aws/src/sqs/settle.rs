@@ -1,4 +1,4 @@
-//! Deletions and changes of visibility, in batches of what is at hand.
+//! Settling of deliveries: deletions and changes of visibility, in batches.
 use super::{classify, options::VISIBILITY_MAX};
 use aws_sdk_sqs::{
     Client,
@@ -13,206 +13,230 @@ use tokio::{
 };
 use twinbox_core::{BoxFuture, Settle, SourceError, SourceErrorKind};
 
-/// Entries that one request takes.
+/// The most entries of one request.
 const BATCH_MAX: usize = 10;
-/// The longest time of a request until SQS counts by it.
+/// The longest time from the computation of a visibility time-out until SQS applies it.
 const REQUEST_MARGIN: Duration = Duration::from_secs(5);
-/// Requests of one kind that are under way at a time.
+/// The most requests of one kind at a time.
 const REQUESTS_MAX: usize = 8;
 
-type Settled = Result<(), SourceError>;
+type SettleResult = Result<(), SourceError>;
 
-struct Order {
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Delete,
+    /// Hides the delivery for this time from now on. Zero: SQS redelivers it at once.
+    Hide(Duration),
+}
+
+struct SettleRequest {
     receipt: String,
-    /// No later than SQS gave it out, from when its own limit counts.
+    /// Not later than SQS returned the delivery, from when SQS counts its limit.
     received_at: Instant,
-    /// None: it is done with, and deleted.
-    hidden_for: Option<Duration>,
-    /// Nobody waits for that of a delivery that was dropped.
-    answer: oneshot::Sender<Settled>,
+    action: Action,
+    /// The channel is closed if the delivery was dropped.
+    result: oneshot::Sender<SettleResult>,
 }
 
-/// Where deliveries of one source are settled. What is ordered is sent although the source is gone.
-pub(crate) struct Desk {
-    deletions: mpsc::UnboundedSender<Order>,
-    changes: mpsc::UnboundedSender<Order>,
-    visibility: Duration,
+/// Sends the settle requests of one source. Requests are sent even after the source is gone.
+pub(crate) struct Settler {
+    deletions: mpsc::UnboundedSender<SettleRequest>,
+    changes: mpsc::UnboundedSender<SettleRequest>,
+    visibility_timeout: Duration,
 }
 
-impl Desk {
-    pub(crate) fn open(client: &Client, queue_url: &str, visibility: Duration) -> Arc<Self> {
+impl Settler {
+    pub(crate) fn start(client: &Client, queue_url: &str, visibility_timeout: Duration) -> Arc<Self> {
         let start = || {
-            let (orders, ordered) = mpsc::unbounded_channel();
-            tokio::spawn(carry_out(client.clone(), queue_url.to_owned(), ordered));
-            orders
+            let (sender, requests) = mpsc::unbounded_channel();
+            tokio::spawn(send_batches(client.clone(), queue_url.to_owned(), requests));
+            sender
         };
-        Arc::new(Self { deletions: start(), changes: start(), visibility })
+        Arc::new(Self { deletions: start(), changes: start(), visibility_timeout })
     }
 
-    fn order(
+    fn request(
         &self,
         receipt: String,
         received_at: Instant,
-        hidden_for: Option<Duration>,
-    ) -> oneshot::Receiver<Settled> {
-        let (answer, answered) = oneshot::channel();
-        let orders = if hidden_for.is_some() { &self.changes } else { &self.deletions };
-        // Nobody there: the answer is dropped, which says so.
-        let _ = orders.send(Order { receipt, received_at, hidden_for, answer });
-        answered
+        action: Action,
+    ) -> oneshot::Receiver<SettleResult> {
+        let (result, received) = oneshot::channel();
+        let requests = match action {
+            Action::Delete => &self.deletions,
+            Action::Hide(_) => &self.changes,
+        };
+        // A closed channel drops the request, and with it the sender of the result.
+        let _ = requests.send(SettleRequest { receipt, received_at, action, result });
+        received
     }
 }
 
-/// Ends with the last of those who order.
-async fn carry_out(client: Client, queue_url: String, mut ordered: mpsc::UnboundedReceiver<Order>) {
+/// Ends when every sender of the channel is gone.
+async fn send_batches(
+    client: Client,
+    queue_url: String,
+    mut requests: mpsc::UnboundedReceiver<SettleRequest>,
+) {
     let permits = Arc::new(Semaphore::new(REQUESTS_MAX));
     loop {
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         let mut batch = Vec::with_capacity(BATCH_MAX);
-        if ordered.recv_many(&mut batch, BATCH_MAX).await == 0 {
+        if requests.recv_many(&mut batch, BATCH_MAX).await == 0 {
             return;
         }
         let (client, queue_url) = (client.clone(), queue_url.clone());
         tokio::spawn(async move {
-            settle(&client, &queue_url, batch).await;
+            send_batch(&client, &queue_url, batch).await;
             drop(permit);
         });
     }
 }
 
-/// Each entry of a request that was taken as a whole succeeds or fails by itself.
-async fn settle(client: &Client, queue_url: &str, batch: Vec<Order>) {
-    let confirmed = if batch[0].hidden_for.is_some() {
-        change(client, queue_url, &batch).await
-    } else {
-        delete(client, queue_url, &batch).await
+/// Sends one batch and reports the result of each entry.
+async fn send_batch(client: &Client, queue_url: &str, batch: Vec<SettleRequest>) {
+    let confirmed = match batch[0].action {
+        Action::Delete => delete(client, queue_url, &batch).await,
+        Action::Hide(_) => change_visibility(client, queue_url, &batch).await,
     };
-    for (n, order) in batch.into_iter().enumerate() {
-        let answer = match &confirmed {
-            Ok(entries) => {
-                entries.get(&n.to_string()).cloned().unwrap_or(Err("nothing was said of it".into()))
+    match confirmed {
+        Ok(mut results) => {
+            for (n, request) in batch.into_iter().enumerate() {
+                let missing = || Err(not_confirmed().with_source("the response has no result for the entry"));
+                let _ = request.result.send(results.remove(&n.to_string()).unwrap_or_else(missing));
             }
-            Err(error) => Err(error.to_string()),
-        };
-        let _ = order.answer.send(answer.map_err(not_confirmed));
+        }
+        Err(error) => {
+            let error = Arc::new(error);
+            for request in batch {
+                let _ = request.result.send(Err(not_confirmed().with_source(error.clone())));
+            }
+        }
     }
 }
 
-/// What was said of each entry, by its id.
-type Confirmed = HashMap<String, Result<(), String>>;
+/// The result of each entry, by its id.
+type Results = HashMap<String, SettleResult>;
 
-async fn delete(client: &Client, queue_url: &str, batch: &[Order]) -> Result<Confirmed, SourceError> {
-    let entries = batch.iter().enumerate().map(|(n, order)| {
+async fn delete(client: &Client, queue_url: &str, batch: &[SettleRequest]) -> Result<Results, SourceError> {
+    let entries = batch.iter().enumerate().map(|(n, request)| {
         let entry =
-            DeleteMessageBatchRequestEntry::builder().id(n.to_string()).receipt_handle(&order.receipt);
-        entry.build().expect("it has all that is required")
+            DeleteMessageBatchRequestEntry::builder().id(n.to_string()).receipt_handle(&request.receipt);
+        entry.build().expect("every required field is set")
     });
     let request = client.delete_message_batch().queue_url(queue_url).set_entries(Some(entries.collect()));
-    let answer = request.send().await.map_err(|e| classify::of_request("deleting from the queue", e))?;
-    Ok(confirmed(answer.successful().iter().map(|entry| &entry.id), answer.failed()))
+    let response = request.send().await.map_err(|e| classify::of_request("deleting from the queue", e))?;
+    Ok(results(response.successful().iter().map(|entry| &entry.id), response.failed()))
 }
 
-async fn change(client: &Client, queue_url: &str, batch: &[Order]) -> Result<Confirmed, SourceError> {
-    let entries = batch.iter().enumerate().map(|(n, order)| {
+async fn change_visibility(
+    client: &Client,
+    queue_url: &str,
+    batch: &[SettleRequest],
+) -> Result<Results, SourceError> {
+    let entries = batch.iter().enumerate().map(|(n, request)| {
+        let hidden_for = match request.action {
+            Action::Delete => Duration::ZERO,
+            Action::Hide(time) => time,
+        };
         let entry = ChangeMessageVisibilityBatchRequestEntry::builder()
             .id(n.to_string())
-            .receipt_handle(&order.receipt)
-            .visibility_timeout(still_hidden(
-                order.hidden_for.unwrap_or_default(),
-                order.received_at.elapsed(),
-            ));
-        entry.build().expect("it has all that is required")
+            .receipt_handle(&request.receipt)
+            .visibility_timeout(visibility_seconds(hidden_for, request.received_at.elapsed()));
+        entry.build().expect("every required field is set")
     });
     let request =
         client.change_message_visibility_batch().queue_url(queue_url).set_entries(Some(entries.collect()));
-    let answer = request.send().await.map_err(|e| classify::of_request("hiding a delivery", e))?;
-    Ok(confirmed(answer.successful().iter().map(|entry| &entry.id), answer.failed()))
+    let response = request.send().await;
+    let response = response.map_err(|e| classify::of_request("changing the visibility of a delivery", e))?;
+    Ok(results(response.successful().iter().map(|entry| &entry.id), response.failed()))
 }
 
-fn confirmed<'a>(
-    successful: impl Iterator<Item = &'a String>,
-    failed: &[BatchResultErrorEntry],
-) -> Confirmed {
+fn results<'a>(successful: impl Iterator<Item = &'a String>, failed: &[BatchResultErrorEntry]) -> Results {
     let failed = failed.iter().map(|entry| {
-        let why = format!("{}: {}", entry.code, entry.message().unwrap_or_default());
-        (entry.id.clone(), Err(why))
+        let words = format!("{}: {}", entry.code, entry.message().unwrap_or_default());
+        (entry.id.clone(), Err(not_confirmed().with_source(words)))
     });
     successful.map(|id| (id.clone(), Ok(()))).chain(failed).collect()
 }
 
-/// How long a delivery may be hidden from now on, in whole seconds. SQS counts its limit from the receive, and refuses
-/// whatever ends beyond it: the delivery would then be shown as soon as it was to be before.
-fn still_hidden(asked: Duration, since_receive: Duration) -> i32 {
+/// Returns how long a delivery is hidden from now on, in whole seconds.
+///
+/// SQS counts its limit from the receive. It refuses a longer time, and the delivery would then become
+/// visible as early as before the change.
+fn visibility_seconds(hidden_for: Duration, since_receive: Duration) -> i32 {
     let left = VISIBILITY_MAX.saturating_sub(since_receive).saturating_sub(REQUEST_MARGIN);
-    match seconds(asked) {
+    match whole_seconds(hidden_for) {
         seconds if Duration::from_secs(seconds.unsigned_abs().into()) <= left => seconds,
         _ => i32::try_from(left.as_secs()).unwrap_or(i32::MAX),
     }
 }
 
-/// Whole seconds, never earlier.
-pub(crate) fn seconds(duration: Duration) -> i32 {
+/// Rounds up to whole seconds.
+pub(crate) fn whole_seconds(duration: Duration) -> i32 {
     let duration = duration.min(VISIBILITY_MAX);
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i32::try_from(seconds).unwrap_or(i32::MAX)
 }
 
-fn not_confirmed(why: impl Into<String>) -> SourceError {
-    SourceError::new(SourceErrorKind::NotConfirmed, format!("SQS did not confirm it: {}", why.into()))
+fn not_confirmed() -> SourceError {
+    SourceError::new(SourceErrorKind::NotConfirmed, "SQS did not confirm the settling of a delivery")
 }
 
-/// One delivery. Dropped without being settled, it is shown again at once.
-pub(crate) struct Delivery {
-    desk: Arc<Desk>,
-    /// None: it is settled.
+/// Acks or naks one delivery. Dropped before either, it makes the delivery visible again at once.
+pub(crate) struct AckHandle {
+    settler: Arc<Settler>,
+    /// None once the delivery is settled.
     receipt: Option<String>,
     received_at: Instant,
 }
 
-impl Delivery {
-    /// `received_at`: when it was asked for, or later, but not after SQS gave it out.
-    pub(crate) fn new(desk: Arc<Desk>, receipt: String, received_at: Instant) -> Self {
-        Self { desk, receipt: Some(receipt), received_at }
+impl AckHandle {
+    /// `received_at` is the time of the request for messages, or later, but not after SQS returned the
+    /// delivery.
+    pub(crate) fn new(settler: Arc<Settler>, receipt: String, received_at: Instant) -> Self {
+        Self { settler, receipt: Some(receipt), received_at }
     }
 
-    fn settle(&mut self, hidden_for: Option<Duration>) -> BoxFuture<'static, Settled> {
-        let ordered = self.receipt.take();
-        let ordered = ordered.map(|receipt| self.desk.order(receipt, self.received_at, hidden_for));
-        Box::pin(answer(ordered))
+    fn settle(&mut self, action: Action) -> BoxFuture<'static, SettleResult> {
+        let receipt = self.receipt.take();
+        let result = receipt.map(|receipt| self.settler.request(receipt, self.received_at, action));
+        Box::pin(wait_for(result))
     }
 }
 
-async fn answer(ordered: Option<oneshot::Receiver<Settled>>) -> Settled {
-    match ordered {
-        Some(ordered) => ordered.await.unwrap_or_else(|_| Err(not_confirmed("this process stops"))),
+async fn wait_for(result: Option<oneshot::Receiver<SettleResult>>) -> SettleResult {
+    let stopped = |_| Err(not_confirmed().with_source("the runtime stops"));
+    match result {
+        Some(result) => result.await.unwrap_or_else(stopped),
         None => Ok(()),
     }
 }
 
-impl Settle for Delivery {
-    fn ack(mut self: Box<Self>) -> BoxFuture<'static, Settled> {
-        self.settle(None)
+impl Settle for AckHandle {
+    fn ack(mut self: Box<Self>) -> BoxFuture<'static, SettleResult> {
+        self.settle(Action::Delete)
     }
 
-    fn nak(mut self: Box<Self>, delay: Duration) -> BoxFuture<'static, Settled> {
-        self.settle(Some(delay))
+    fn nak(mut self: Box<Self>, delay: Duration) -> BoxFuture<'static, SettleResult> {
+        self.settle(Action::Hide(delay))
     }
 
-    fn progress(&self) -> BoxFuture<'_, Settled> {
-        let receipt = self.receipt.clone();
-        let ordered =
-            receipt.map(|receipt| self.desk.order(receipt, self.received_at, Some(self.desk.visibility)));
-        Box::pin(answer(ordered))
+    fn progress(&self) -> BoxFuture<'_, SettleResult> {
+        let action = Action::Hide(self.settler.visibility_timeout);
+        let result =
+            self.receipt.clone().map(|receipt| self.settler.request(receipt, self.received_at, action));
+        Box::pin(wait_for(result))
     }
 
     fn progress_interval(&self) -> Option<Duration> {
-        Some(self.desk.visibility / 3)
+        Some(self.settler.visibility_timeout / 3)
     }
 }
 
-impl Drop for Delivery {
+impl Drop for AckHandle {
     fn drop(&mut self) {
-        drop(self.settle(Some(Duration::ZERO)));
+        drop(self.settle(Action::Hide(Duration::ZERO)));
     }
 }
 
@@ -223,14 +247,14 @@ mod tests {
     #[test]
     fn a_delay_is_rounded_up() {
         for (millis, expected) in [(0, 0), (1, 1), (999, 1), (1000, 1), (1001, 2), (u64::MAX, 43_200)] {
-            assert_eq!(seconds(Duration::from_millis(millis)), expected);
+            assert_eq!(whole_seconds(Duration::from_millis(millis)), expected);
         }
     }
 
     #[test]
-    fn nothing_is_hidden_beyond_twelve_hours_from_the_receive() {
+    fn no_delivery_is_hidden_beyond_twelve_hours_from_the_receive() {
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
-        for (asked, since_receive, expected) in [
+        for (hidden_for, since_receive, expected) in [
             (Duration::from_millis(1), Duration::ZERO, 1),
             (hours(1), hours(1), 3600),
             (hours(12), Duration::ZERO, 43_195),
@@ -239,7 +263,8 @@ mod tests {
             (hours(1), hours(13), 0),
             (Duration::ZERO, hours(13), 0),
         ] {
-            assert_eq!(still_hidden(asked, since_receive), expected, "{asked:?} {since_receive:?}");
+            let seconds = visibility_seconds(hidden_for, since_receive);
+            assert_eq!(seconds, expected, "{hidden_for:?} {since_receive:?}");
         }
     }
 }

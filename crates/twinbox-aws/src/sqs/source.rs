@@ -1,15 +1,14 @@
-//! Consuming.
+//! Consuming from a queue.
 use super::{
-    Sqs, SqsOptions, classify,
-    options::{name_of, region_of},
-    settle::{Delivery, Desk, seconds},
-    wire::{self, Place},
+    broker::Sqs,
+    classify, connect,
+    options::queue_name,
+    settle::{AckHandle, Settler, whole_seconds},
+    wire::{self, Origin},
 };
-use aws_config::timeout::TimeoutConfig;
 use aws_sdk_sqs::{
     Client,
-    config::{StalledStreamProtectionConfig, retry::RetryConfig},
-    types::{Message, MessageSystemAttributeName as Attribute, QueueAttributeName},
+    types::{Message, MessageSystemAttributeName as Attribute},
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{
@@ -17,31 +16,29 @@ use tokio::{
     time::Instant,
 };
 use twinbox_core::{
-    BoxFuture, Horizon, Received, Source, SourceError, SourceErrorKind, Subscription, Timestamp, Transport,
+    BoxFuture, MaxAge, ReceivedMessage, Source, SourceError, SourceErrorKind, Subscription, Timestamp,
+    Transport,
 };
 
-/// Messages of one request.
+/// The most messages of one request.
 const BATCH_MAX: usize = 10;
-/// Requests for messages that are under way at a time, when each brings all that it may.
+/// The most requests at a time, while each returns as many messages as it may.
 const REQUESTS_MAX: usize = 8;
-/// For how long EventBridge tries to bring an event to a queue, unless its rule says less.
-const DELIVERY_MAX: Duration = Duration::from_secs(24 * 3600);
-/// How often a request is sent again by the SDK. What it asked for twice is hidden, and comes again.
-const ATTEMPTS_MAX: u32 = 3;
 
 impl Transport for Sqs {
-    /// Asks for the queue of the consumer, with a client of the subscription's own. An ordered subscription is refused:
-    /// a standard queue keeps no order.
+    /// Checks the queue of the consumer, with a client for this subscription.
+    ///
+    /// An ordered subscription is refused: a standard queue keeps no order.
     fn subscribe<'a>(
         &'a self,
         subscription: &'a Subscription,
     ) -> BoxFuture<'a, Result<Box<dyn Source>, SourceError>> {
         Box::pin(async {
             let consumer = &subscription.consumer;
-            let misconfigured = |what| SourceError::new(SourceErrorKind::Misconfigured, what);
-            if subscription.ordered {
+            let misconfigured = |text| SourceError::new(SourceErrorKind::Misconfigured, text);
+            if subscription.is_ordered {
                 return Err(misconfigured(format!(
-                    "the consumer `{consumer}` asks for the order of keys, which SQS does not keep: write \
+                    "the consumer `{consumer}` needs the order of keys, which SQS does not keep: write \
                      `order = \"none\"` and compare `sequence`, or read from NATS or the log"
                 )));
             }
@@ -50,192 +47,143 @@ impl Transport for Sqs {
                     "the consumer `{consumer}` has no queue: name it with `SqsOptions::queue`"
                 )));
             };
-            let client = client(&self.options, url).await?;
-            let horizon = look(&client, consumer, url).await?;
-            let shared = Shared {
-                desk: Desk::open(&client, url, self.options.visibility),
+            let client = connect::client(&self.options, url).await?;
+            let max_age = connect::check_queue(&client, consumer, url).await?;
+            let visibility_timeout = self.options.visibility_timeout;
+            let queue = Queue {
+                settler: Settler::start(&client, url, visibility_timeout),
                 client,
-                queue_url: url.clone(),
-                visibility: self.options.visibility,
-                wait: self.options.wait,
+                url: url.clone(),
+                visibility_timeout,
+                wait_time: self.options.wait_time,
             };
             Ok(Box::new(QueueSource {
-                shared: Arc::new(shared),
-                horizon,
+                queue: Arc::new(queue),
+                max_age,
                 requests: JoinSet::new(),
-                asked: 0,
-                is_full: false,
-                at_hand: VecDeque::new(),
+                requested: 0,
+                has_more: false,
+                buffered: VecDeque::new(),
             }) as _)
         })
     }
 }
 
-async fn client(options: &SqsOptions, queue_url: &str) -> Result<Client, SourceError> {
-    let environment = options.environment.load(region_of(queue_url)).await;
-    if environment.region().is_none() {
-        let what = "no region is known: set `SqsOptions::region` or AWS_REGION";
-        return Err(SourceError::new(SourceErrorKind::Misconfigured, what));
-    }
-    let timeouts = TimeoutConfig::builder()
-        .connect_timeout(options.connect_timeout)
-        .operation_attempt_timeout(options.request_timeout + options.wait);
-    let config = aws_sdk_sqs::config::Builder::from(&environment)
-        .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS_MAX))
-        .timeout_config(timeouts.build())
-        .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-    Ok(Client::from_conf(config.build()))
-}
-
-/// Whether the queue is there, for how long it keeps messages, and whether it gives them up by itself.
-async fn look(client: &Client, consumer: &str, queue_url: &str) -> Result<Horizon, SourceError> {
-    let asked = client
-        .get_queue_attributes()
-        .queue_url(queue_url)
-        .attribute_names(QueueAttributeName::MessageRetentionPeriod)
-        .attribute_names(QueueAttributeName::RedrivePolicy);
-    let what = format!("asking for the queue of the consumer `{consumer}`, {queue_url}");
-    let found = asked.send().await.map_err(|e| classify::of_request(&what, e))?;
-    let attribute = |name| found.attributes().and_then(|found| found.get(&name));
-    if let Some(policy) = attribute(QueueAttributeName::RedrivePolicy) {
-        tracing::warn!(
-            consumer,
-            queue_url,
-            policy,
-            "the queue gives messages up by how often they were delivered, also while a database is away: let the \
-             consumer do so, or allow many"
-        );
-    }
-    tracing::info!(consumer, queue_url, "subscribed");
-    let kept = attribute(QueueAttributeName::MessageRetentionPeriod).and_then(|seconds| seconds.parse().ok());
-    let queue = name_of(queue_url);
-    let Some(kept) = kept.map(Duration::from_secs) else {
-        let because = format!("the queue `{queue}` does not say for how long it keeps messages");
-        return Ok(Horizon::Unlimited { because });
-    };
-    let because = format!(
-        "the queue `{queue}` keeps messages for {kept:?} (MessageRetentionPeriod), and EventBridge may take \
-         {DELIVERY_MAX:?} until one is there"
-    );
-    Ok(Horizon::Within { age: kept.saturating_add(DELIVERY_MAX), because })
-}
-
-struct Shared {
+/// A queue with its client, shared by the requests of one source.
+struct Queue {
     client: Client,
-    queue_url: String,
-    desk: Arc<Desk>,
-    visibility: Duration,
-    wait: Duration,
+    url: String,
+    settler: Arc<Settler>,
+    visibility_timeout: Duration,
+    wait_time: Duration,
 }
 
-type Answer = (usize, Result<Vec<Received>, SourceError>);
+/// The number of requested messages, and the result of the request.
+type Response = (usize, Result<Vec<ReceivedMessage>, SourceError>);
 
-/// Asks for no more messages than it may return, because those that wait are hidden from others.
+/// Requests no more messages than its caller takes, because a buffered message is hidden from other
+/// processes.
 struct QueueSource {
-    shared: Arc<Shared>,
-    horizon: Horizon,
-    requests: JoinSet<Answer>,
-    /// Messages that the requests under way may bring.
-    asked: usize,
-    /// The last request brought all that it might: there is more.
-    is_full: bool,
-    at_hand: VecDeque<Received>,
+    queue: Arc<Queue>,
+    max_age: MaxAge,
+    requests: JoinSet<Response>,
+    /// The most messages that the requests in flight can return.
+    requested: usize,
+    /// Whether the last request returned as many messages as it could, so that the queue holds more.
+    has_more: bool,
+    buffered: VecDeque<ReceivedMessage>,
 }
 
 impl Source for QueueSource {
-    fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<Received>, SourceError>> {
+    fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<ReceivedMessage>, SourceError>> {
         Box::pin(async move {
             let max = max.max(1);
-            while self.at_hand.is_empty() {
-                self.ask(max);
-                let answer = self.requests.join_next().await;
-                self.take(answer)?;
-                while let Some(answer) = self.requests.try_join_next() {
-                    self.take(Some(answer))?;
+            while self.buffered.is_empty() {
+                self.start_requests(max);
+                let response = self.requests.join_next().await;
+                self.accept(response)?;
+                while let Some(response) = self.requests.try_join_next() {
+                    self.accept(Some(response))?;
                 }
             }
-            Ok(self.at_hand.drain(..max.min(self.at_hand.len())).collect())
+            Ok(self.buffered.drain(..max.min(self.buffered.len())).collect())
         })
     }
 
-    fn horizon(&self) -> Horizon {
-        self.horizon.clone()
+    fn max_age(&self) -> MaxAge {
+        self.max_age.clone()
     }
 
-    /// Waits for the requests under way, and shows at once what they bring.
+    /// Waits for the requests in flight and naks their messages, so that the queue redelivers them at once.
     fn close(mut self: Box<Self>) -> BoxFuture<'static, Result<(), SourceError>> {
         Box::pin(async move {
-            while let Some(answer) = self.requests.join_next().await {
-                self.take(Some(answer))?;
+            while let Some(response) = self.requests.join_next().await {
+                self.accept(Some(response))?;
             }
-            let shown = self.at_hand.drain(..).map(|received| received.settle.nak(Duration::ZERO));
-            futures::future::try_join_all(shown).await.map(drop)
+            let naks = self.buffered.drain(..).map(|received| received.settle.nak(Duration::ZERO));
+            futures::future::try_join_all(naks).await.map(drop)
         })
     }
 }
 
 impl QueueSource {
-    fn ask(&mut self, max: usize) {
-        let requests_max = if self.is_full { REQUESTS_MAX } else { 1 };
-        while self.requests.len() < requests_max && self.asked < max {
-            let count = (max - self.asked).min(BATCH_MAX);
-            self.asked += count;
-            let shared = self.shared.clone();
-            self.requests.spawn(async move { (count, shared.receive(count).await) });
+    fn start_requests(&mut self, max: usize) {
+        let requests_max = if self.has_more { REQUESTS_MAX } else { 1 };
+        while self.requests.len() < requests_max && self.requested < max {
+            let count = (max - self.requested).min(BATCH_MAX);
+            self.requested += count;
+            let queue = self.queue.clone();
+            self.requests.spawn(async move { (count, queue.receive(count).await) });
         }
     }
 
-    fn take(&mut self, answer: Option<Result<Answer, JoinError>>) -> Result<(), SourceError> {
-        let Some(answer) = answer else { return Ok(()) };
-        let (count, came) = answer.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
-        self.asked -= count;
-        let came = came?;
-        self.is_full = came.len() == count;
-        self.at_hand.extend(came);
+    fn accept(&mut self, response: Option<Result<Response, JoinError>>) -> Result<(), SourceError> {
+        let Some(response) = response else { return Ok(()) };
+        let (count, received) = response.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
+        self.requested -= count;
+        let received = received?;
+        self.has_more = received.len() == count;
+        self.buffered.extend(received);
         Ok(())
     }
 }
 
-impl Shared {
-    async fn receive(&self, count: usize) -> Result<Vec<Received>, SourceError> {
-        let asked = self
+impl Queue {
+    async fn receive(&self, count: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
+        let request = self
             .client
             .receive_message()
-            .queue_url(&self.queue_url)
+            .queue_url(&self.url)
             .max_number_of_messages(i32::try_from(count).unwrap_or(i32::MAX))
-            .wait_time_seconds(seconds(self.wait))
-            .visibility_timeout(seconds(self.visibility))
+            .wait_time_seconds(whole_seconds(self.wait_time))
+            .visibility_timeout(whole_seconds(self.visibility_timeout))
             .message_system_attribute_names(Attribute::ApproximateReceiveCount)
             .message_system_attribute_names(Attribute::SentTimestamp);
-        let asked_at = Instant::now();
-        let answer = asked.send().await;
-        let answer = answer.map_err(|e| classify::of_request("receiving from the queue", e))?;
-        Ok(answer
-            .messages
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|m| self.received(m, asked_at))
-            .collect())
+        let requested_at = Instant::now();
+        let response = request.send().await;
+        let response = response.map_err(|e| classify::of_request("receiving from the queue", e))?;
+        let messages = response.messages.unwrap_or_default().into_iter();
+        Ok(messages.filter_map(|message| self.received(message, requested_at)).collect())
     }
 
-    /// A message without a receipt cannot be settled, and will be delivered again.
-    fn received(&self, message: Message, asked_at: Instant) -> Option<Received> {
+    /// Returns a delivery. None: the message has no receipt, so it cannot be settled and will be redelivered.
+    fn received(&self, message: Message, requested_at: Instant) -> Option<ReceivedMessage> {
         let number = |attribute| message.attributes()?.get(&attribute)?.parse::<i64>().ok();
-        let sent = number(Attribute::SentTimestamp).unwrap_or_default().saturating_mul(1000);
-        let place = Place {
-            queue: name_of(&self.queue_url),
+        let sent_at = number(Attribute::SentTimestamp).unwrap_or_default().saturating_mul(1000);
+        let origin = Origin {
+            queue: queue_name(&self.url),
             id: message.message_id().unwrap_or_default(),
-            sent: Timestamp::from_micros(sent),
+            sent_at: Timestamp::from_micros(sent_at),
         };
-        let (decoded, defect) = wire::decode(message.body().unwrap_or_default(), place);
+        let (decoded, defect) = wire::decode(message.body().unwrap_or_default(), origin);
         if let Some(defect) = &defect {
-            tracing::warn!(queue = place.queue, id = place.id, defect, "unreadable message");
+            tracing::warn!(queue = origin.queue, id = origin.id, defect, "unreadable message");
         }
-        Some(Received {
+        Some(ReceivedMessage {
             message: decoded,
             defect,
             redelivered: number(Attribute::ApproximateReceiveCount) != Some(1),
-            settle: Box::new(Delivery::new(self.desk.clone(), message.receipt_handle?, asked_at)),
+            settle: Box::new(AckHandle::new(self.settler.clone(), message.receipt_handle?, requested_at)),
         })
     }
 }

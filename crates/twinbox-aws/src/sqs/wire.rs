@@ -1,5 +1,5 @@
-//! What stands in a queue: an event of EventBridge as a rule sends it, or the CloudEvent alone.
-use crate::eventbridge::entry::{HEADERS, is_json};
+//! The wire format: an event of EventBridge as a rule sends it, or a CloudEvent in JSON alone.
+use crate::cloud_event::{HEADERS_EXTENSION, is_json};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -8,32 +8,32 @@ use twinbox_core::{Message, Timestamp, draft, message::attribute as a};
 
 type Members<'a> = HashMap<String, &'a RawValue>;
 
-/// Where a message lies in SQS.
+/// The message of SQS: the identity of a message that cannot be read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Origin<'a> {
     pub(crate) queue: &'a str,
     pub(crate) id: &'a str,
-    pub(crate) sent: Timestamp,
+    pub(crate) sent_at: Timestamp,
 }
 
-/// The message, or as much of it as could be read and why not more.
-pub(crate) fn decode(body: &str, place: Place<'_>) -> (Message, Option<String>) {
+/// Decodes a message. A message with a defect keeps the whole body as its payload.
+pub(crate) fn decode(body: &str, origin: Origin<'_>) -> (Message, Option<String>) {
     match read(body) {
         Ok(message) => (message, None),
         Err(defect) => {
-            let (id, source) = (place.id.to_owned(), format!("sqs:{}", place.queue));
+            let (id, source) = (origin.id.to_owned(), format!("sqs:{}", origin.queue));
             let body = Bytes::copy_from_slice(body.as_bytes());
-            (Message::unreadable(id, source, place.sent, body), Some(defect))
+            (Message::placeholder(id, source, origin.sent_at, body), Some(defect))
         }
     }
 }
 
 fn read(body: &str) -> Result<Message, String> {
-    let members = members(body).map_err(|e| format!("it is no JSON object: {e}"))?;
+    let members = members(body).map_err(|e| format!("the body is no JSON object: {e}"))?;
     let message = match (members.get("detail-type"), members.get("detail")) {
         (Some(_), Some(detail)) => match self::members(detail.get()) {
             Ok(event) if event.contains_key(a::SPEC_VERSION) => cloud_event(&event),
-            _ => foreign(&members, detail),
+            _ => foreign_event(&members, detail),
         },
         _ => cloud_event(&members),
     }?;
@@ -45,8 +45,8 @@ fn members(json: &str) -> Result<Members<'_>, serde_json::Error> {
     serde_json::from_str(json)
 }
 
-/// An event that no Twinbox published: the envelope says what it is, and its detail is the payload.
-fn foreign(envelope: &Members<'_>, detail: &RawValue) -> Result<Message, String> {
+/// Reads an event of another publisher: its attributes come from the envelope, and its detail is the payload.
+fn foreign_event(envelope: &Members<'_>, detail: &RawValue) -> Result<Message, String> {
     let get = |name: &str| match name {
         a::SPEC_VERSION => Some("1.0".to_owned()),
         a::TYPE => text(envelope.get("detail-type")?),
@@ -57,30 +57,30 @@ fn foreign(envelope: &Members<'_>, detail: &RawValue) -> Result<Message, String>
     Message::from_attributes(get, Vec::new(), payload).map_err(|e| e.to_string())
 }
 
-/// A CloudEvent in JSON, structured mode.
+/// Reads a CloudEvent in JSON, structured mode.
 fn cloud_event(event: &Members<'_>) -> Result<Message, String> {
-    let headers = match event.get(HEADERS) {
+    let headers = match event.get(HEADERS_EXTENSION) {
         Some(headers) => text(headers)
             .and_then(|pairs| serde_json::from_str::<Vec<(String, String)>>(&pairs).ok())
-            .ok_or_else(|| format!("its `{HEADERS}` are no list of pairs"))?,
+            .ok_or_else(|| format!("the attribute `{HEADERS_EXTENSION}` is no list of pairs"))?,
         None => Vec::new(),
     };
-    let headers = headers.into_iter().filter(|(name, _)| draft::travels(name)).collect();
+    let headers = headers.into_iter().filter(|(name, _)| draft::is_transported(name)).collect();
     let get = |name: &str| event.get(name).and_then(|value| text(value));
     Message::from_attributes(get, headers, payload(event)?).map_err(|e| e.to_string())
 }
 
 fn payload(event: &Members<'_>) -> Result<Bytes, String> {
     let data = match (event.get("data"), event.get("data_base64")) {
-        (Some(_), Some(_)) => return Err("it has both `data` and `data_base64`".to_owned()),
+        (Some(_), Some(_)) => return Err("the event has both `data` and `data_base64`".to_owned()),
         (None, None) => Vec::new(),
         (None, Some(encoded)) => text(encoded)
             .and_then(|encoded| STANDARD.decode(encoded).ok())
-            .ok_or("its `data_base64` is no base64")?,
+            .ok_or("the member `data_base64` is no base64")?,
         (Some(data), None) => {
             let content_type = event.get(a::CONTENT_TYPE).and_then(|value| text(value));
             let is_json = content_type.is_none_or(|content_type| is_json(&content_type));
-            // The specification writes what is no JSON as a JSON text.
+            // A CloudEvent holds data of another content type as a JSON string.
             let plain = if is_json { None } else { text(data) };
             plain.map_or_else(|| data.get().as_bytes().to_vec(), String::into_bytes)
         }
@@ -88,7 +88,7 @@ fn payload(event: &Members<'_>) -> Result<Bytes, String> {
     Ok(data.into())
 }
 
-/// A text, or a number or a boolean as text.
+/// Returns a JSON string, or a number or a boolean as text.
 fn text(value: &RawValue) -> Option<String> {
     match value.get().as_bytes().first()? {
         b'"' => serde_json::from_str(value.get()).ok(),

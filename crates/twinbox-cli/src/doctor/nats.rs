@@ -1,40 +1,42 @@
-//! Whether a stream keeps what it was given, for as long as it is needed and no longer.
-use super::{Finding, finding};
-use crate::output::{brief, counted, duration};
+//! Whether a JetStream stream keeps its messages as long as needed, and no longer.
+use crate::{
+    finding::{Finding, ok, warning, wrong},
+    output::{brief, counted, duration},
+};
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::Timestamp;
-use twinbox_nats::{Nats, NatsOptions, StreamFacts, SyncFacts};
-use twinbox_sql::replay::PurgeMark;
+use twinbox_nats::{DiskSync, Nats, NatsOptions, StreamStatus};
+use twinbox_ops::replays::PurgeMark;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "NATS")]
 pub(crate) struct NatsArguments {
-    /// The server whose stream is looked at, and its stream. A password is better kept in the environment.
+    /// The server of the stream to check. Keep a password in the environment.
     #[arg(long, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
     nats_url: Option<String>,
-    /// The credentials for it.
+    /// The credentials file for the server.
     #[arg(long, value_name = "FILE")]
     nats_credentials: Option<PathBuf>,
-    /// What its certificate is signed by.
+    /// The CA certificate of the server.
     #[arg(long, value_name = "FILE")]
     nats_ca: Option<PathBuf>,
     /// The name of the stream.
     #[arg(long, value_name = "NAME", default_value = "EVENTS")]
     nats_stream: String,
-    /// What its subjects begin with.
+    /// The prefix of its subjects.
     #[arg(long, value_name = "PREFIX", default_value = "events")]
     nats_prefix: String,
-    /// The same server for a user of its system account, who alone is told how it syncs.
+    /// The server with a user of its system account. Only that user can read the sync settings.
     #[arg(long, value_name = "URL", env = "NATS_SYSTEM_URL", hide_env_values = true)]
     nats_system_url: Option<String>,
-    /// The credentials of that user.
+    /// The credentials file of that user.
     #[arg(long, value_name = "FILE")]
     nats_system_credentials: Option<PathBuf>,
 }
 
 impl NatsArguments {
-    fn at(&self, url: &str, credentials: Option<&PathBuf>) -> Result<Nats, twinbox_nats::Error> {
+    fn connect(&self, url: &str, credentials: Option<&PathBuf>) -> Result<Nats, twinbox_nats::Error> {
         let mut options = NatsOptions::new(url).stream(&self.nats_stream).prefix(&self.nats_prefix);
         if let Some(file) = credentials {
             options = options.credentials_file(file);
@@ -45,94 +47,86 @@ impl NatsArguments {
         Nats::with_options(options)
     }
 
-    /// `forgotten`: up to when consumers may have forgotten what they handled, and whether they read the log.
-    pub(super) async fn look(&self, forgotten: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
+    /// `purge_marks`: the purge mark of each inbox, and whether that consumer reads the log instead of a
+    /// stream.
+    pub(super) async fn check(&self, purge_marks: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
         let mut findings = Vec::new();
         if let Some(url) = &self.nats_url {
-            let facts = async { self.at(url, self.nats_credentials.as_ref())?.stream_facts().await };
+            let facts = async { self.connect(url, self.nats_credentials.as_ref())?.stream_status().await };
             match facts.await {
-                Ok(facts) => findings.extend(judge(&facts, forgotten, now)),
-                Err(error) => findings.push(finding(&self.title(), "wrong", error.to_string())),
-            }
-        }
-        match (&self.nats_system_url, &self.nats_url) {
-            (Some(url), _) => {
-                let facts = async { self.at(url, self.nats_system_credentials.as_ref())?.sync_facts().await };
-                match facts.await {
-                    Ok(servers) if servers.is_empty() => {
-                        findings.push(finding("NATS sync", "wrong", "no server that answers has JetStream"));
-                    }
-                    Ok(servers) => findings.extend(servers.iter().map(synced)),
-                    Err(error) => findings.push(finding("NATS sync", "wrong", error.to_string())),
+                Ok(facts) => findings.extend(stream(&facts, purge_marks, now)),
+                Err(error) => {
+                    findings.push(wrong(&format!("stream {}", self.nats_stream), error.to_string()))
                 }
             }
-            (None, Some(_)) => findings.push(finding(
-                "NATS sync",
-                "warning",
-                format!("not to be seen without --nats-system-url: {LOST}"),
-            )),
-            (None, None) => {}
+        }
+        if let Some(url) = &self.nats_system_url {
+            let facts =
+                async { self.connect(url, self.nats_system_credentials.as_ref())?.disk_syncs().await };
+            match facts.await {
+                Ok(servers) if servers.is_empty() => {
+                    findings.push(wrong("NATS sync", "no server with JetStream has responded"));
+                }
+                Ok(servers) => findings.extend(servers.iter().map(sync)),
+                Err(error) => findings.push(wrong("NATS sync", error.to_string())),
+            }
+        } else if self.nats_url.is_some() {
+            let found = format!("unknown without --nats-system-url: {LOSS}");
+            findings.push(warning("NATS sync", found));
         }
         findings
     }
-
-    fn title(&self) -> String {
-        format!("stream {}", self.nats_stream)
-    }
 }
 
-const LOST: &str = "unless `sync_interval` is `always`, a power cut takes what was acknowledged, and `replay resend` \
-    brings it back";
+const LOSS: &str = "unless `sync_interval` is `always`, a power cut loses acknowledged messages, and \
+    `twinbox replays run resend` restores them";
 
-fn synced(server: &SyncFacts) -> Finding {
+fn sync(server: &DiskSync) -> Finding {
     let what = format!("NATS sync of {}", server.server);
-    match server.always {
-        true => finding(&what, "ok", "it syncs before it acknowledges"),
-        false => finding(&what, "warning", format!("it syncs every {}: {LOST}", duration(server.interval))),
+    match server.before_ack {
+        true => ok(&what, "it syncs before it acknowledges"),
+        false => warning(&what, format!("it syncs every {}: {LOSS}", duration(server.interval))),
     }
 }
 
-fn judge(facts: &StreamFacts, forgotten: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
+fn stream(facts: &StreamStatus, purge_marks: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
     let what = format!("stream {}", facts.name);
     let kept = facts.max_age.map_or("for ever".to_owned(), |age| format!("for {}", duration(age)));
-    let mut findings = vec![finding(
+    let mut findings = vec![ok(
         &what,
-        "ok",
         format!("{}, kept {kept}, on NATS {}", counted(facts.messages, "message"), facts.server_version),
     )];
-    let mut add = |verdict, found: &str| findings.push(finding(&what, verdict, found));
     if !facts.in_files {
-        add("wrong", "it is kept in memory: a restart of its server loses it");
+        findings.push(wrong(&what, "it is in memory: a restart of its server loses it"));
     }
     if facts.drops_oldest {
-        add(
-            "wrong",
-            "it is bounded and drops its oldest message when it is full, handled or not: `discard: new`",
-        );
+        let found =
+            "it has a limit and drops its oldest message when full, handled or not: set `discard: new`";
+        findings.push(wrong(&what, found));
     }
     if !facts.keeps_acknowledged {
-        add("wrong", "it deletes what is acknowledged or wanted by nobody: `retention: limits`");
+        let found = "it deletes messages that are acknowledged or have no consumer: set `retention: limits`";
+        findings.push(wrong(&what, found));
     }
     if facts.replicas == 1 {
-        add(
-            "warning",
-            "there is one copy of it: with its disk it is gone, and `replay resend` brings it back",
-        );
+        let found = "it has one copy: a lost disk loses it, and `twinbox replays run resend` restores it";
+        findings.push(warning(&what, found));
     }
-    for (mark, reads_log) in forgotten {
+    for (mark, reads_log) in purge_marks {
         let age = u64::try_from(now.as_micros().saturating_sub(mark.time.as_micros())).unwrap_or(0);
         if facts.max_age.is_some_and(|max_age| Duration::from_micros(age) >= max_age) {
             continue;
         }
         let found = format!(
-            "it keeps messages {kept}, and {} has forgotten those up to {}: what is delivered again becomes a dead \
-             letter, `in_doubt`",
+            "it keeps messages {kept}, but the inbox of {} is purged up to {}: a redelivery becomes a dead \
+             letter \
+             with the reason `in_doubt`",
             mark.consumer,
             brief(&mark.time.to_string())
         );
-        match (facts.is_read_by(&mark.consumer), reads_log) {
-            (true, _) => add("wrong", &found),
-            (false, false) => add("warning", &format!("{found}, if it reads this stream")),
+        match (facts.has_durable(&mark.consumer), reads_log) {
+            (true, _) => findings.push(wrong(&what, found)),
+            (false, false) => findings.push(warning(&what, format!("{found}, if it reads this stream"))),
             (false, true) => {}
         }
     }

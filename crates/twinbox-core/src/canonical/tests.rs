@@ -6,9 +6,8 @@ fn form(json: &str) -> Option<String> {
     canonical(json.as_bytes(), &[]).ok().map(|bytes| String::from_utf8(bytes).unwrap())
 }
 
-/// REQUIREMENTS §5, 5
 #[test]
-fn numbers_are_their_exact_values() {
+fn numbers_keep_their_exact_values() {
     for (same, form_of_all) in [
         (&["1", "1.0", "1e0", "10e-1", "0.1E+1", "1.000"][..], "1"),
         (&["0", "-0", "0.0", "0e9", "-0.00e-7"], "0"),
@@ -35,7 +34,7 @@ fn order_and_spaces_do_not_matter() {
 
 /// The example of RFC 8785 §3.2.3: member names by their UTF-16 units.
 #[test]
-fn names_are_sorted_as_the_rfc_says() {
+fn names_are_sorted_as_in_the_rfc() {
     let example = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh",
         "1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control",
         "\u00f6":"Latin Small Letter O With Diaeresis"}"#;
@@ -47,13 +46,13 @@ fn names_are_sorted_as_the_rfc_says() {
 
 /// The strings of the example of RFC 8785 §3.2.2.
 #[test]
-fn strings_are_written_as_the_rfc_says() {
+fn strings_are_written_as_in_the_rfc() {
     let form = form(r#""\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/""#).unwrap();
     assert_eq!(form, "\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"");
 }
 
 #[test]
-fn what_has_no_single_meaning_is_refused() {
+fn a_text_without_a_single_meaning_is_refused() {
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert!(form(&deep(128)).is_some());
     for refused in [
@@ -96,7 +95,7 @@ fn what_has_no_single_meaning_is_refused() {
 }
 
 #[test]
-fn what_is_excluded_is_left_out_wherever_it_points() {
+fn excluded_members_are_left_out_at_every_depth() {
     let excluded = ["/ts".to_owned(), "/a/0/b~1c".to_owned(), "/none".to_owned()];
     let form = |json: &str| canonical(json.as_bytes(), &excluded).unwrap();
     assert_eq!(form(r#"{"ts":1,"a":[{"b/c":2,"ts":3}]}"#), br#"{"a":[{"ts":3}]}"#);
@@ -119,21 +118,20 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// REQUIREMENTS §5, 32
     #[test]
-    fn the_form_of_the_form_is_the_form(value in any_json()) {
+    fn a_canonical_form_is_its_own_canonical_form(value in any_json()) {
         let once = canonical(value.to_string().as_bytes(), &[]).unwrap();
         prop_assert_eq!(canonical(&once, &[]).unwrap(), once);
     }
 
     #[test]
-    fn equal_values_and_only_those_have_equal_forms(one in any_json(), other in any_json()) {
+    fn two_values_are_equal_if_and_only_if_their_forms_are(one in any_json(), other in any_json()) {
         let form = |value: &Value| canonical(serde_json::to_string_pretty(value).unwrap().as_bytes(), &[]);
         prop_assert_eq!(form(&one).unwrap() == form(&other).unwrap(), one == other);
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = canonical(&bytes, &["/a".to_owned()]);
     }
 }

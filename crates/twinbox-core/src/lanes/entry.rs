@@ -1,12 +1,12 @@
-//! The messages in lanes, and how many of them are handed out.
-use crate::Message;
+//! The messages in lanes, and the room for messages that are handed out.
+use crate::message::Message;
 use std::ops::AddAssign;
 
 /// A message that lanes keep in order.
 pub trait Item {
-    /// The key that orders it against others. None: nothing does.
+    /// Returns the key, which orders this message against others. `None`: the message has no order.
     fn key(&self) -> Option<&str>;
-    /// How much memory it takes, give or take its fixed part.
+    /// Returns the memory that the message takes in bytes, without a small constant part.
     fn bytes(&self) -> usize;
 }
 
@@ -20,89 +20,90 @@ impl Item for Box<Message> {
     }
 }
 
-/// A message that is handed out. It is settled, retried, given back or parked, or comes again with the next reader.
+/// A message that is handed out.
+///
+/// It must be settled, retried, given back or parked. Otherwise the next reader of the log gets it again.
 #[derive(Debug)]
 pub struct Entry<M = Box<Message>> {
-    /// What it is settled by.
+    /// The handle by which the message is settled.
     pub ticket: Ticket,
-    /// The message. Boxed, because it is handed on several times.
+    /// The message. It is boxed because it is moved several times.
     pub message: M,
 }
 
-/// The place of a message that is handed out.
+/// The handle of a message that is handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    pub(super) place: Place,
+    pub(super) origin: Origin,
     pub(super) lane: Option<u64>,
-    /// How many bytes it counts for.
     pub(super) bytes: usize,
-    /// Whether it may have been handed out before: by this reader, or by one before it.
-    pub repeated: bool,
-    /// How often it was handed out, counted from 1: by this reader, or at all if it was parked.
+    /// Whether the message may have been handed out before, by this reader or an earlier one.
+    pub may_be_repeated: bool,
+    /// The number of this attempt, from 1. This reader counts it; for a parked message, all readers count it.
     pub attempt: u32,
 }
 
-/// Where a message comes from. Parked ones come first.
+/// The place that a message comes from. Parked messages are earlier than those of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
-    /// A row of what is parked: its number.
+pub(super) enum Origin {
+    /// The number of a row of parked messages.
     Parked(i64),
-    /// The log: the number of its mark.
+    /// The number of a mark of the log.
     Log(u64),
 }
 
 impl Ticket {
-    /// The number of the row, of a message that was parked.
+    /// Returns the number of the parked row, if the message was parked.
     pub fn parked(&self) -> Option<i64> {
-        match self.place {
-            Place::Parked(row) => Some(row),
-            Place::Log(_) => None,
+        match self.origin {
+            Origin::Parked(row) => Some(row),
+            Origin::Log(_) => None,
         }
     }
 
-    /// How many bytes it counts for.
+    /// Returns the bytes of the message.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The room that it takes.
-    pub fn room(&self) -> Room {
-        Room { messages: 1, bytes: self.bytes }
+    /// Returns the budget that the message takes.
+    pub fn room(&self) -> Budget {
+        Budget { messages: 1, bytes: self.bytes }
     }
 }
 
-/// How much may be handed out. The last message may exceed the bytes.
+/// The number of messages, and their bytes, that may be handed out. The last message may exceed the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
-    /// Messages.
+pub struct Budget {
+    /// The number of messages.
     pub messages: usize,
-    /// Bytes of them.
+    /// The bytes of all messages together.
     pub bytes: usize,
 }
 
-impl From<usize> for Room {
+impl From<usize> for Budget {
     fn from(messages: usize) -> Self {
         Self::messages(messages)
     }
 }
 
-impl AddAssign for Room {
+impl AddAssign for Budget {
     fn add_assign(&mut self, more: Self) {
         self.messages = self.messages.saturating_add(more.messages);
         self.bytes = self.bytes.saturating_add(more.bytes);
     }
 }
 
-impl Room {
-    /// Nothing is handed out.
+impl Budget {
+    /// A budget for no message.
     pub const NONE: Self = Self { messages: 0, bytes: 0 };
 
-    /// So many messages, of whatever size.
+    /// Creates a budget for a number of messages of any size.
     pub const fn messages(messages: usize) -> Self {
         Self { messages, bytes: usize::MAX }
     }
 
-    /// Whether nothing is handed out.
+    /// Returns whether the budget has room for no message.
     pub fn is_none(&self) -> bool {
         self.messages == 0 || self.bytes == 0
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Message, Timestamp};
+use crate::{message::Message, timestamp::Timestamp};
 use proptest::prelude::*;
 use std::{collections::HashSet, time::Duration};
 
@@ -24,16 +24,16 @@ fn message(n: i64, key: Option<u8>) -> Box<Message> {
     })
 }
 
-fn all() -> Room {
-    Room::messages(usize::MAX)
+fn all() -> Budget {
+    Budget::messages(usize::MAX)
 }
 
 fn ids(entries: &[Entry]) -> Vec<&str> {
     entries.iter().map(|entry| entry.message.id.as_str()).collect()
 }
 
-/// Messages of these keys, numbered from 1.
-fn filled(order: Order, keys: &[Option<u8>]) -> Queue {
+/// Lanes with one message for each key, numbered from 1.
+fn filled(order: SendOrder, keys: &[Option<u8>]) -> Queue {
     let mut lanes = Lanes::new(0);
     lanes.order(order);
     for (n, key) in (1..).zip(keys) {
@@ -43,8 +43,8 @@ fn filled(order: Order, keys: &[Option<u8>]) -> Queue {
 }
 
 #[test]
-fn one_hot_key_stops_nobody_and_holds_the_cursor() {
-    let mut lanes = filled(Order::PerMessage, &[Some(7), Some(7), None, None]);
+fn a_slow_key_stops_no_other_key_but_the_cursor() {
+    let mut lanes = filled(SendOrder::PerMessage, &[Some(7), Some(7), None, None]);
     let taken = lanes.take(all());
     assert_eq!(ids(&taken), ["1", "3", "4"]);
     lanes.settle(taken[1].ticket);
@@ -56,18 +56,18 @@ fn one_hot_key_stops_nobody_and_holds_the_cursor() {
 }
 
 #[test]
-fn an_ordered_destination_gets_a_key_one_after_the_other_at_once() {
-    let mut lanes = filled(Order::Ordered, &[Some(7), Some(8), Some(7), Some(7)]);
+fn an_ordered_destination_gets_all_messages_of_a_key_without_waiting() {
+    let mut lanes = filled(SendOrder::Ordered, &[Some(7), Some(8), Some(7), Some(7)]);
     assert_eq!(ids(&lanes.take(all())), ["1", "2", "3", "4"]);
 }
 
 #[test]
-fn what_was_given_back_goes_again_in_order_and_uncounted() {
-    let mut lanes = filled(Order::Ordered, &[Some(7), Some(7), None, Some(7), Some(7)]);
-    let mut taken = lanes.take(Room::messages(4));
+fn given_back_messages_go_again_in_order_and_are_not_counted() {
+    let mut lanes = filled(SendOrder::Ordered, &[Some(7), Some(7), None, Some(7), Some(7)]);
+    let mut taken = lanes.take(Budget::messages(4));
     assert_eq!(ids(&taken), ["1", "3", "2", "4"]);
     lanes.settle(taken.remove(0).ticket);
-    // Whatever the order in which they come back.
+    // The order of giving back does not matter.
     taken.reverse();
     lanes.give_back(taken);
     let again = lanes.take(all());
@@ -77,29 +77,29 @@ fn what_was_given_back_goes_again_in_order_and_uncounted() {
 }
 
 #[test]
-fn nothing_of_a_key_overtakes_one_that_is_retried_or_about_to_be_parked() {
-    for order in [Order::PerMessage, Order::Ordered] {
+fn no_message_overtakes_one_of_its_key_that_is_retried_or_being_parked() {
+    for order in [SendOrder::PerMessage, SendOrder::Ordered] {
         let (mut lanes, now) = (filled(order, &[Some(7), Some(7), Some(7)]), Instant::now());
         let later = now + Duration::from_secs(1);
-        let entry = lanes.take(Room::messages(1)).remove(0);
+        let entry = lanes.take(Budget::messages(1)).remove(0);
         lanes.retry(entry, later, true);
         assert_eq!(lanes.wake(now), Some(later));
         assert!(lanes.take(all()).is_empty());
         assert_eq!(lanes.wake(later), None);
-        let again = lanes.take(Room::messages(1)).remove(0);
-        assert_eq!((&*again.message.id, again.ticket.repeated, again.ticket.attempt), ("1", true, 2));
+        let again = lanes.take(Budget::messages(1)).remove(0);
+        assert_eq!((&*again.message.id, again.ticket.may_be_repeated, again.ticket.attempt), ("1", true, 2));
         lanes.block(again.ticket);
         assert!(lanes.take(all()).is_empty(), "{order:?}");
         lanes.hold(["7"]);
         lanes.settle(again.ticket);
         assert!(lanes.take(all()).is_empty());
-        assert_eq!(ids(&lanes.take_behind(9)), ["2", "3"]);
+        assert_eq!(ids(&lanes.take_to_park(9)), ["2", "3"]);
     }
 }
 
 #[test]
-fn a_run_of_parked_messages_goes_before_what_is_new_of_its_key() {
-    let mut lanes = filled(Order::PerMessage, &[]);
+fn parked_messages_go_before_new_ones_of_their_key() {
+    let mut lanes = filled(SendOrder::PerMessage, &[]);
     lanes.hold(["7"]);
     lanes.resume(11, 0, message(11, Some(7)));
     lanes.resume(12, 0, message(12, Some(7)));
@@ -111,20 +111,20 @@ fn a_run_of_parked_messages_goes_before_what_is_new_of_its_key() {
     lanes.settle(taken[0].ticket);
     let second = lanes.take(all()).remove(0);
     assert_eq!(second.message.id, "12");
-    // It fails: the rest of the run stays parked, and what is new is parked behind it.
+    // It fails: the later ones stay parked, and new messages are parked behind them.
     assert_eq!(lanes.drop_resumed(second.ticket), [13]);
     lanes.settle(second.ticket);
     assert!(lanes.take(all()).is_empty());
-    assert_eq!(ids(&lanes.take_behind(9)), ["14"]);
+    assert_eq!(ids(&lanes.take_to_park(9)), ["14"]);
 }
 
 #[test]
-fn a_message_that_is_parked_behind_a_run_starts_no_second_one_of_it() {
-    let mut lanes = filled(Order::PerMessage, &[]);
+fn settling_a_message_that_was_parked_behind_others_lets_none_of_its_key_go() {
+    let mut lanes = filled(SendOrder::PerMessage, &[]);
     lanes.hold(["7"]);
     lanes.push(message(14, Some(7)), 14, false);
-    let behind = lanes.take_behind(9).remove(0);
-    // A look that began before it was written takes the run up.
+    let behind = lanes.take_to_park(9).remove(0);
+    // A read of the parked rows that began before this row was written resumes the earlier ones.
     lanes.resume(11, 0, message(11, Some(7)));
     lanes.resume(12, 0, message(12, Some(7)));
     assert_eq!(ids(&lanes.take(all())), ["11"]);
@@ -133,40 +133,41 @@ fn a_message_that_is_parked_behind_a_run_starts_no_second_one_of_it() {
 }
 
 #[test]
-fn what_is_handed_out_is_bounded_in_bytes_too() {
-    let mut lanes = filled(Order::PerMessage, &[None; 5]);
+fn the_bytes_that_are_handed_out_are_bounded() {
+    let mut lanes = filled(SendOrder::PerMessage, &[None; 5]);
     let one = lanes.buffered().1 / 5;
-    assert_eq!(lanes.take(Room { messages: 9, bytes: 0 }).len(), 0);
-    assert_eq!(lanes.take(Room { messages: 9, bytes: 1 }).len(), 1, "one that is larger goes alone");
-    assert_eq!(lanes.take(Room { messages: 9, bytes: 2 * one }).len(), 2);
+    assert_eq!(lanes.take(Budget { messages: 9, bytes: 0 }).len(), 0);
+    assert_eq!(lanes.take(Budget { messages: 9, bytes: 1 }).len(), 1, "a larger message goes alone");
+    assert_eq!(lanes.take(Budget { messages: 9, bytes: 2 * one }).len(), 2);
 }
 
 #[test]
 fn an_empty_window_moves_the_cursor() {
-    let mut lanes = filled(Order::PerMessage, &[]);
+    let mut lanes = filled(SendOrder::PerMessage, &[]);
     lanes.end_window(7);
     assert_eq!(lanes.settled(), &7);
 }
 
 proptest! {
-    /// Whatever is settled, retried, given back, parked and taken in whatever order: every message goes out, those of a
-    /// key in order and, but for an ordered destination, one at a time; the cursor never passes one that is not settled.
+    /// Messages are settled, retried, given back, parked and taken in any order. Every message goes out.
+    /// Those of a key go in order and, except to an ordered destination, one at a time. The cursor never
+    /// passes an unsettled one.
     #[test]
     fn keys_in_order_and_the_cursor_behind(
         is_ordered: bool,
         keys in prop::collection::vec(prop::option::of(0u8..4), 1..60),
         choices in prop::collection::vec((0u8..4, 0usize..8), 1..400),
     ) {
-        let order = if is_ordered { Order::Ordered } else { Order::PerMessage };
+        let order = if is_ordered { SendOrder::Ordered } else { SendOrder::PerMessage };
         let (mut lanes, now) = (filled(order, &[]), Instant::now());
         let (mut pushed, mut out, mut done) = (0, Vec::<Entry>::new(), HashSet::new());
-        // Of each key the last that was done with; and rows that are parked, in the order of their numbers.
+        // The last finished message of each key, and the parked rows in the order of their numbers.
         let (mut last, mut parked) = (HashMap::<String, i64>::new(), BTreeMap::<i64, Option<u8>>::new());
         let end = std::iter::repeat_n([(0, 0), (1, 7), (2, 0), (3, 1)], 2000).flatten();
         let mut choices = choices.into_iter().chain(end);
         let key_of = |n: i64| keys[usize::try_from(n - 1).unwrap()];
         while done.len() < keys.len() {
-            match choices.next().expect("it comes to an end") {
+            match choices.next().expect("there are enough choices to finish") {
                 (0, _) if pushed < keys.len() => {
                     pushed += 1;
                     let n = i64::try_from(pushed).unwrap();
@@ -174,16 +175,17 @@ proptest! {
                 }
                 (1, n) => {
                     lanes.wake(now);
-                    let taken = lanes.take(Room::messages(n));
+                    let taken = lanes.take(Budget::messages(n));
                     prop_assert!(taken.len() <= n);
                     out.extend(taken);
                     let held: Vec<_> = out.iter().filter_map(|e| e.message.key.clone()).collect();
                     let distinct: HashSet<_> = held.iter().collect();
                     prop_assert!(is_ordered || held.len() == distinct.len());
                 }
-                // What the engine does with rows: all that is to be parked is written, and one run taken up.
+                // The queue in front of the lanes does this with rows: it parks messages, and resumes those
+                // of one key.
                 (3, n) => {
-                    for entry in lanes.take_behind(usize::MAX) {
+                    for entry in lanes.take_to_park(usize::MAX) {
                         let number: i64 = entry.message.id.parse().unwrap();
                         parked.insert(number, key_of(number));
                         lanes.settle(entry.ticket);
@@ -195,8 +197,8 @@ proptest! {
                     };
                     let idle = parked.iter().find(|(_, key)| !running(**key)).map(|(_, key)| *key);
                     if let Some(key) = idle && n > 0 && lanes.ready() == 0 {
-                        let run: Vec<_> = parked.iter().filter(|(_, k)| **k == key).map(|(n, _)| *n).take(n).collect();
-                        for row in run {
+                        let rows = parked.iter().filter(|(_, k)| **k == key).map(|(n, _)| *n);
+                        for row in rows.take(n).collect::<Vec<_>>() {
                             lanes.resume(row, 0, message(row, key));
                             out.extend(lanes.take(all()));
                             let entry = out.pop();
@@ -215,11 +217,11 @@ proptest! {
                     }
                 }
                 (_, n) if !out.is_empty() => {
-                    // An ordered destination answers in order.
+                    // An ordered destination acknowledges in order.
                     let entry = if is_ordered { out.remove(0) } else { out.swap_remove(n % out.len()) };
                     let number: i64 = entry.message.id.parse().unwrap();
                     match n % 8 {
-                        // At the first that fails its batch is over, and nothing behind it was stored.
+                        // The first failure ends the batch: no later message of it was stored.
                         5..=7 if is_ordered => {
                             lanes.retry(entry, now, false);
                             lanes.give_back(std::mem::take(&mut out));

@@ -1,296 +1,154 @@
-//! The layer of a route that webhooks come in on.
-use super::{Refused, Verified, Verifier};
-use crate::{
-    disposition::Disposition,
-    layer::{Handles, guarded},
-    problem::{Problem, Wording},
-    request::whole,
-    settings::TIME_LIMIT,
-    tx::{Held, Work},
+//! The layer of a route that receives webhooks.
+use super::{
+    endpoint::{Endpoint, RETENTION_MAX, RETENTION_MIN},
+    verifier::Verifier,
 };
+use crate::{handler::Handler, metrics};
 use axum::{
-    body::{Body, Bytes},
-    http::{Request, Response, request::Parts},
+    body::Body,
+    http::{Request, Response},
 };
 use futures::future::BoxFuture;
-use serde_json::Value;
 use std::{
     convert::Infallible,
     fmt,
     sync::Arc,
     task::{Context, Poll},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
-use tokio::time::Instant;
 use tower::{Layer, Service};
-use tracing::Instrument as _;
-use twinbox_core::crash;
-use twinbox_sql::{
-    Dialect, Receipt, ReceiptId, Received, Store,
-    operation::{Answer, Operation},
-};
+use twinbox_sql::{Dialect, Store};
 
-const BODY_MAX: usize = 1024 * 1024;
-/// For how long receipts are kept: longer than any sender tries again.
-const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
-const KEEP_MAX: Duration = Duration::from_secs(90 * 24 * 3600);
-
-/// Takes webhooks in once. A [`tower::Layer`] around a route of `POST`.
+/// Receives each webhook once. It is a [`tower::Layer`] for a `POST` route.
 ///
-/// What is not signed as the [`Verifier`] says is refused with `401`. Of the rest the handler gets the body as it came,
-/// and an [`IdemTx`](crate::IdemTx): what it writes and publishes commits together with the receipt, and `2xx` is sent
-/// after that. Store what came, answer, and do the work where the message is consumed. A handler that answers with an
-/// error, panics, or dies leaves no receipt, and the sender tries again. What comes again is answered with `200` and
-/// runs nothing.
+/// A webhook that the [`Verifier`] refuses gets `401`. For a new webhook the handler gets the body as it was
+/// received, an [`IdemTx`](crate::IdemTx), and the [`Signature`](super::Signature) as an `Extension`. Its
+/// writes and messages commit together with a receipt, and the `2xx` is sent after the commit. Store the
+/// event, respond, and do the work where the message is consumed.
 ///
-/// The same id with another payload is logged as an error and counted as `webhook.altered`, and nothing runs.
+/// A handler that fails, panics or crashes leaves no receipt, and the sender retries. A repeated webhook gets
+/// `200`, and the handler does not run. If its payload differs from the first one, an error is logged and
+/// `twinbox_http_webhook_mismatches_total` counts.
 ///
 /// ```
-/// # use axum::{Router, body::Bytes, routing::post};
-/// # use twinbox_http::{Fault, IdemTx, webhook::{Inbound, Scheme, Secret, Verifier, InvalidSecret}};
-/// # use sqlx::Postgres;
-/// # fn app(store: twinbox_sql::Store<Postgres>) -> Result<Router, InvalidSecret> {
-/// async fn from_stripe(mut idem: IdemTx<Postgres>, event: Bytes) -> Result<(), Fault> {
-///     sqlx::query("INSERT INTO stripe_events (event) VALUES ($1)").bind(&event[..]).execute(&mut *idem.tx()).await?;
+/// use axum::{Router, body::Body, body::Bytes, http::Request, routing::post};
+/// use sqlx::Sqlite;
+/// use tower::ServiceExt as _;
+/// use twinbox_http::{IdemTx, ServerError, webhook::{Inbound, Scheme, Secret, Verifier}};
+/// use twinbox_sql::{Store, sqlite};
+///
+/// async fn receive(mut idem: IdemTx<Sqlite>, event: Bytes) -> Result<(), ServerError> {
+///     let insert = sqlx::query("INSERT INTO stripe_events (event) VALUES (?)").bind(&event[..]);
+///     insert.execute(&mut *idem.tx()).await?;
 ///     Ok(())
 /// }
 ///
-/// let secret = Secret::bytes("whsec_of_the_dashboard_0123456789")?;
-/// let stripe = Inbound::new(store, "stripe", "payments", Verifier::new(Scheme::Stripe, [secret]));
-/// let app = Router::new().route("/webhooks/stripe", post(from_stripe).layer(stripe));
-/// # Ok(app)
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("shop.db");
+/// let store = Store::new(sqlite::open(path).await?, "shop")?;
+/// # store.migrate().await?;
+/// # sqlx::query("CREATE TABLE stripe_events (event BLOB NOT NULL)").execute(store.pool()).await?;
+/// let secret = Secret::from_bytes("whsec_of_the_dashboard_0123456789")?;
+/// let verifier = Verifier::new(Scheme::Stripe, [secret.clone()]);
+/// let inbound = Inbound::new(store.clone(), "stripe", "payments", verifier);
+/// let app = Router::new().route("/webhooks/stripe", post(receive).layer(inbound));
+///
+/// let event = r#"{"id":"evt_1","type":"refund.succeeded"}"#;
+/// let now_s = std::time::UNIX_EPOCH.elapsed()?.as_secs();
+/// for _ in 0..2 {
+///     let mut request = Request::post("/webhooks/stripe");
+///     for (name, value) in secret.sign(Scheme::Stripe, "", now_s, event.as_bytes()) {
+///         request = request.header(name, value);
+///     }
+///     let request = request.body(Body::from(event))?;
+///     assert_eq!(app.clone().oneshot(request).await?.status(), 200);
+/// }
+/// let count = sqlx::query_scalar("SELECT count(*) FROM stripe_events");
+/// let received: i64 = count.fetch_one(store.pool()).await?;
+/// assert_eq!(received, 1);
+/// # Ok(())
 /// # }
 /// ```
-pub struct Inbound<DB: Dialect>(Arc<Settings<DB>>);
-
-struct Settings<DB: Dialect> {
-    store: Store<DB>,
-    provider: String,
-    endpoint: String,
-    verifier: Verifier,
-    id_in_body: Option<String>,
-    keep: Duration,
-    time_limit: Duration,
-    body_max: usize,
-}
+pub struct Inbound<DB: Dialect>(Arc<Endpoint<DB>>);
 
 impl<DB: Dialect> Inbound<DB> {
-    /// From `provider`, a name of your own for whoever sends, to `endpoint`, a name of your own for what is done with
-    /// it here.
+    /// Creates the layer for webhooks from `provider` to `endpoint`; both are names that you choose.
     ///
-    /// A webhook that one endpoint has received is still new to another: give each route its own name, or the second one of
-    /// two that get the same events does nothing. Both names are kept with receipts, so they stay when a route is renamed.
+    /// Receipts are scoped to provider and endpoint, and both names are stored with them. Two routes that get
+    /// the same events need two endpoint names, else the second route finds only duplicates. Keep the names
+    /// when a route is renamed.
     pub fn new(
         store: Store<DB>,
         provider: impl Into<String>,
         endpoint: impl Into<String>,
         verifier: Verifier,
     ) -> Self {
-        let id_in_body = verifier.scheme.id_in_body().map(str::to_owned);
-        Self(Arc::new(Settings {
-            store,
-            provider: provider.into(),
-            endpoint: endpoint.into(),
-            verifier,
-            id_in_body,
-            keep: KEEP,
-            time_limit: TIME_LIMIT,
-            body_max: BODY_MAX,
-        }))
+        metrics::describe_webhooks();
+        Self(Arc::new(Endpoint::new(store, provider.into(), endpoint.into(), verifier)))
     }
 
-    fn with(self, change: impl FnOnce(&mut Settings<DB>)) -> Self {
-        let mut settings = Arc::unwrap_or_clone(self.0);
-        change(&mut settings);
-        Self(Arc::new(settings))
+    fn with(self, change: impl FnOnce(&mut Endpoint<DB>)) -> Self {
+        let mut endpoint = Arc::unwrap_or_clone(self.0);
+        change(&mut endpoint);
+        Self(Arc::new(endpoint))
     }
 
-    /// Where the body has the id that tells webhooks apart, as a JSON pointer. Of [`Scheme::Stripe`](super::Scheme::Stripe)
-    /// it is `/id` unless said otherwise; of others the id that is signed in the headers counts.
+    /// Sets where the body has the webhook's id, as a JSON pointer.
     ///
-    /// A webhook that has none there is received all the same, and told apart by the id in its headers, or by the
-    /// digest of its body: a retry that differs in a byte is then new. It is logged as a warning, and counted as
-    /// `webhook.without_id`.
+    /// The default is `/id` for [`Scheme::Stripe`](super::Scheme::Stripe), and the signed id in the headers
+    /// for other schemes.
+    ///
+    /// A webhook without an id at the pointer is received too. It is identified by the id in its headers,
+    /// else by the digest of its body: a retry that differs in one byte is then a new webhook. A warning is
+    /// logged and `twinbox_http_webhooks_without_id_total` counts.
     #[must_use]
     pub fn id_in_body(self, pointer: impl Into<String>) -> Self {
-        self.with(|settings| settings.id_in_body = Some(pointer.into()))
+        self.with(|endpoint| endpoint.id_in_body = Some(pointer.into()))
     }
 
-    /// For how long receipts are kept: 7 to 90 days, default 7. Longer than the sender tries again.
+    /// Sets how long receipts are kept: 7 to 90 days. The default is 7 days.
+    ///
+    /// Choose more than the time for which the sender retries. A shorter or longer time is replaced by the
+    /// nearest allowed one.
     #[must_use]
-    pub fn keep(self, keep: Duration) -> Self {
-        self.with(|settings| settings.keep = keep.clamp(KEEP, KEEP_MAX))
+    pub fn retention(self, retention: Duration) -> Self {
+        self.with(|endpoint| endpoint.retention = retention.clamp(RETENTION_MIN, RETENTION_MAX))
     }
 
-    /// For how long a handler may run. Default: 60 s. What takes longer is given up, as after any other fault: nothing that
-    /// was written stays, no receipt either, and the sender gets `504` and tries again. One that blocks its thread goes on,
-    /// and so does a task to which it has given its [`IdemTx`](crate::IdemTx).
+    /// Sets how long a handler may run. The default is 60 s.
+    ///
+    /// A handler that takes longer is dropped. Its writes and the receipt are rolled back, and the sender
+    /// gets `504` and retries. A handler that blocks its thread continues, and so does a spawned task that
+    /// has the [`IdemTx`](crate::IdemTx).
     #[must_use]
-    pub fn time_limit(self, limit: Duration) -> Self {
-        self.with(|settings| settings.time_limit = limit)
+    pub fn handler_timeout(self, timeout: Duration) -> Self {
+        self.with(|endpoint| endpoint.handler_timeout = timeout)
     }
 
-    /// Bytes of a body. Default 1 MiB. More are refused with `413`.
+    /// Sets the size of a body, in bytes, above which a webhook gets `413`. The default is 1 MiB.
     #[must_use]
-    pub fn body_max(self, bytes: usize) -> Self {
-        self.with(|settings| settings.body_max = bytes)
+    pub fn request_bytes_max(self, bytes: usize) -> Self {
+        self.with(|endpoint| endpoint.request_bytes_max = bytes)
     }
 }
 
-impl<DB: Dialect> Settings<DB> {
-    async fn answer<S: Handles>(self: Arc<Self>, handler: S, request: Request<Body>) -> Response<Body> {
-        let (parts, body) = request.into_parts();
-        let body = match whole(body, self.body_max).await {
-            Ok(body) => body,
-            Err(problem) => return told(&problem),
-        };
-        let verified = match self.verify(&parts, &body) {
-            Ok(verified) => verified,
-            Err(refused) => {
-                tracing::warn!(provider = self.provider, %refused, "a webhook was refused");
-                self.count("webhook.refused");
-                return told(&Problem::NotSigned);
-            }
-        };
-        // A sender that hangs up does not take the handler with it.
-        let running = self.receive(handler, parts, body, verified).in_current_span();
-        tokio::spawn(running).await.unwrap_or_else(|_| told(&Problem::Failed))
-    }
-
-    fn verify(&self, parts: &Parts, body: &[u8]) -> Result<Verified, Refused> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let header = |name: &str| parts.headers.get_all(name).iter().map(|value| value.as_bytes()).collect();
-        self.verifier.verify(header, body, now)
-    }
-
-    async fn receive<S: Handles>(
-        self: Arc<Self>,
-        handler: S,
-        mut parts: Parts,
-        body: Bytes,
-        verified: Verified,
-    ) -> Response<Body> {
-        let in_body = self.id_in_body.as_ref().and_then(|pointer| id_at(&body, pointer));
-        if let (Some(pointer), None) = (&self.id_in_body, &in_body) {
-            self.count("webhook.without_id");
-            let Self { provider, endpoint, .. } = &*self;
-            tracing::warn!(
-                provider,
-                endpoint,
-                pointer,
-                "a webhook has no id where it should be, and may be handled again when its sender tries again"
-            );
-        }
-        let id = match (&in_body, &verified.id) {
-            (Some(id), _) => Some(ReceiptId::Body(id)),
-            (None, id) => id.as_deref().map(ReceiptId::Header),
-        };
-        let Self { provider, endpoint, .. } = &*self;
-        let receipt = Receipt { provider, endpoint, id, payload: &body, secret: verified.secret };
-        let operation = match self.store.receive(&receipt, self.keep).await {
-            Ok(Received::Open(operation)) => operation,
-            Ok(Received::Duplicate { payload_differs }) => {
-                self.count(if payload_differs { "webhook.altered" } else { "webhook.duplicate" });
-                if payload_differs {
-                    tracing::error!(
-                        provider,
-                        endpoint,
-                        ?id,
-                        "two webhooks with different payloads have one id"
-                    );
-                }
-                return Response::new(Body::empty());
-            }
-            Err(error) => return self.away(&error),
-        };
-        crash::point("webhook.after_receipt");
-        let held = Held::new(Work::of(operation), None);
-        parts.extensions.insert(held.clone());
-        parts.extensions.insert(verified);
-        let ends_at = Instant::now() + self.time_limit;
-        let response = guarded(handler, Request::from_parts(parts, Body::from(body)), ends_at).await;
-        crash::point("webhook.after_handler");
-        let (mut response, operation) = match (response, held.take().operation) {
-            (Ok(response), Some(operation)) => (response, operation),
-            (ended, operation) => {
-                let why = ended.err().unwrap_or(Problem::Failed);
-                tracing::error!(
-                    provider,
-                    ?why,
-                    "the handler of a webhook gave no answer, or kept its transaction"
-                );
-                if let Some(operation) = operation {
-                    operation.abandon().await;
-                }
-                return told(&why);
-            }
-        };
-        let disposition = response.extensions_mut().remove::<Disposition>();
-        match disposition.unwrap_or_else(|| Disposition::of(response.status(), false)) {
-            Disposition::Commit => self.commit(operation, response).await,
-            _ => {
-                operation.abandon().await;
-                response
-            }
-        }
-    }
-
-    async fn commit(&self, operation: Operation<DB>, response: Response<Body>) -> Response<Body> {
-        match operation.commit(&Answer::default()).await {
-            Ok(()) => {
-                crash::point("webhook.after_commit");
-                self.count("webhook.received");
-                response
-            }
-            // Whether it committed, the next try tells.
-            Err(error) => self.away(&error),
-        }
-    }
-
-    fn away(&self, error: &twinbox_sql::Error) -> Response<Body> {
-        tracing::error!(
-            error = error as &dyn std::error::Error,
-            provider = self.provider,
-            "a webhook was not received"
-        );
-        told(&Problem::StoreAway)
-    }
-
-    fn count(&self, name: &'static str) {
-        metrics::counter!(name, "provider" => self.provider.clone()).increment(1);
-    }
-}
-
-/// A string that is not empty, or a number.
-fn id_at(body: &[u8], pointer: &str) -> Option<String> {
-    let body: Value = serde_json::from_slice(body).ok()?;
-    match body.pointer(pointer)? {
-        Value::String(id) if !id.is_empty() => Some(id.clone()),
-        // Of a larger one digits may be gone.
-        Value::Number(id) if id.is_u64() || id.is_i64() => Some(id.to_string()),
-        _ => None,
-    }
-}
-
-fn told(problem: &Problem) -> Response<Body> {
-    problem.response(&Wording::default(), None)
-}
-
-/// What [`Inbound`] puts before a handler.
+/// The service that [`Inbound`] puts around a handler.
 pub struct InboundService<S, DB: Dialect> {
     inner: S,
-    settings: Arc<Settings<DB>>,
+    endpoint: Arc<Endpoint<DB>>,
 }
 
 impl<S, DB: Dialect> Layer<S> for Inbound<DB> {
     type Service = InboundService<S, DB>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        InboundService { inner, settings: self.0.clone() }
+        InboundService { inner, endpoint: self.0.clone() }
     }
 }
 
-impl<S: Handles, DB: Dialect> Service<Request<Body>> for InboundService<S, DB> {
+impl<S: Handler, DB: Dialect> Service<Request<Body>> for InboundService<S, DB> {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
@@ -300,17 +158,17 @@ impl<S: Handles, DB: Dialect> Service<Request<Body>> for InboundService<S, DB> {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The clone may not be ready, so it stays here.
+        // Only `self.inner` was polled ready. It runs the request, and its clone stays here.
         let clone = self.inner.clone();
         let handler = std::mem::replace(&mut self.inner, clone);
-        let settings = self.settings.clone();
-        Box::pin(async move { Ok(settings.answer(handler, request).await) })
+        let endpoint = self.endpoint.clone();
+        Box::pin(async move { Ok(endpoint.respond(handler, request).await) })
     }
 }
 
 impl<S: Clone, DB: Dialect> Clone for InboundService<S, DB> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), settings: self.settings.clone() }
+        Self { inner: self.inner.clone(), endpoint: self.endpoint.clone() }
     }
 }
 
@@ -320,34 +178,21 @@ impl<DB: Dialect> Clone for Inbound<DB> {
     }
 }
 
-impl<DB: Dialect> Clone for Settings<DB> {
-    fn clone(&self) -> Self {
-        Self {
-            store: self.store.clone(),
-            provider: self.provider.clone(),
-            endpoint: self.endpoint.clone(),
-            verifier: self.verifier.clone(),
-            id_in_body: self.id_in_body.clone(),
-            ..*self
-        }
-    }
-}
-
 impl<DB: Dialect> fmt::Debug for Inbound<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { provider, endpoint, verifier, id_in_body, keep, .. } = &*self.0;
+        let Endpoint { provider, name, verifier, id_in_body, retention, .. } = &*self.0;
         f.debug_struct("Inbound")
             .field("provider", provider)
-            .field("endpoint", endpoint)
+            .field("endpoint", name)
             .field("verifier", verifier)
             .field("id_in_body", id_in_body)
-            .field("keep", keep)
+            .field("retention", retention)
             .finish_non_exhaustive()
     }
 }
 
 impl<S, DB: Dialect> fmt::Debug for InboundService<S, DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InboundService").field("provider", &self.settings.provider).finish_non_exhaustive()
+        f.debug_struct("InboundService").field("provider", &self.endpoint.provider).finish_non_exhaustive()
     }
 }

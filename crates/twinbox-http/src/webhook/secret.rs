@@ -1,85 +1,97 @@
-use super::Scheme;
+//! The secret that a sender and its receiver share.
+use super::scheme::Scheme;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{
     Hmac, KeyInit as _, Mac as _,
     digest::{CtOutput, Output},
 };
 use sha2::Sha256;
-use std::fmt;
+use std::{fmt, ops::RangeInclusive};
 
-/// What the standard allows: fewer can be guessed, more bring nothing.
-const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+/// The lengths that Standard Webhooks allows. Shorter secrets can be guessed.
+const BYTES: RangeInclusive<usize> = 24..=64;
 
-/// What a sender and its receiver know. Never printed.
+/// The secret that a sender and its receiver share. `Debug` does not print it.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
-/// The secret is empty, too short, too long, or not base64 behind `whsec_`.
+/// The secret does not have 24 to 64 bytes, or is not base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidSecret;
 
 impl Secret {
-    /// `whsec_` and base64, as Standard Webhooks writes it.
+    /// Decodes a secret from base64 with or without `whsec_` before it, the form of Standard Webhooks.
     ///
     /// # Errors
-    /// It is not base64 of 24 to 64 bytes.
-    pub fn encoded(secret: &str) -> Result<Self, InvalidSecret> {
+    /// The text is not base64 of 24 to 64 bytes.
+    pub fn from_base64(secret: &str) -> Result<Self, InvalidSecret> {
         let encoded = secret.strip_prefix("whsec_").unwrap_or(secret);
-        Self::bytes(STANDARD.decode(encoded).map_err(|_| InvalidSecret)?)
+        Self::from_bytes(STANDARD.decode(encoded).map_err(|_| InvalidSecret)?)
     }
 
-    /// The bytes themselves; of Stripe, those of the whole text `whsec_…`.
+    /// Takes the bytes of a secret as they are. For Stripe they are the whole text `whsec_…`.
     ///
     /// # Errors
-    /// There are not 24 to 64.
-    pub fn bytes(secret: impl Into<Vec<u8>>) -> Result<Self, InvalidSecret> {
+    /// The secret does not have 24 to 64 bytes.
+    pub fn from_bytes(secret: impl Into<Vec<u8>>) -> Result<Self, InvalidSecret> {
         let secret = secret.into();
         if BYTES.contains(&secret.len()) { Ok(Self(secret)) } else { Err(InvalidSecret) }
     }
 
-    fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
+    fn hmac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
         #[cfg(test)]
         MACS.with(|macs| macs.set(macs.get() + 1));
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC accepts keys of any length");
         parts.iter().for_each(|part| mac.update(part));
         mac
     }
 
-    /// The headers with which a sender signs `body` at a time in seconds since 1970: for tests of a route.
-    pub fn sign(&self, scheme: Scheme, id: &str, at: u64, body: &[u8]) -> Vec<(&'static str, String)> {
-        let mac = |prefix: String| self.mac(&[prefix.as_bytes(), body]).finalize().into_bytes();
+    /// Signs `body` as a sender does, for tests of a route. Returns the headers.
+    ///
+    /// `signed_at_s` is the time in seconds since 1970. [`Scheme::Stripe`] ignores `id`.
+    pub fn sign(
+        &self,
+        scheme: Scheme,
+        id: &str,
+        signed_at_s: u64,
+        body: &[u8],
+    ) -> Vec<(&'static str, String)> {
+        let mac = |prefix: String| self.hmac(&[prefix.as_bytes(), body]).finalize().into_bytes();
         match scheme {
             Scheme::Standard => {
-                let signature = STANDARD.encode(mac(format!("{id}.{at}.")));
-                let [id, at] = [("webhook-id", id.to_owned()), ("webhook-timestamp", at.to_string())];
-                vec![id, at, ("webhook-signature", format!("v1,{signature}"))]
+                let signature = STANDARD.encode(mac(format!("{id}.{signed_at_s}.")));
+                vec![
+                    ("webhook-id", id.to_owned()),
+                    ("webhook-timestamp", signed_at_s.to_string()),
+                    ("webhook-signature", format!("v1,{signature}")),
+                ]
             }
             Scheme::Stripe => {
-                let signature = mac(format!("{at}."));
+                let signature = mac(format!("{signed_at_s}."));
                 let signature = String::from_iter(signature.iter().map(|byte| format!("{byte:02x}")));
-                vec![("stripe-signature", format!("t={at},v1={signature}"))]
+                vec![("stripe-signature", format!("t={signed_at_s},v1={signature}"))]
             }
         }
     }
 
-    pub(super) fn signature(&self, parts: &[&[u8]]) -> Signature {
-        Signature(self.mac(parts).finalize())
+    pub(super) fn expected_mac(&self, parts: &[&[u8]]) -> ExpectedMac {
+        ExpectedMac(self.hmac(parts).finalize())
     }
 }
 
-/// What a sender who knows the secret signs with.
-pub(super) struct Signature(CtOutput<Hmac<Sha256>>);
+/// The signature that the owner of the secret makes.
+pub(super) struct ExpectedMac(CtOutput<Hmac<Sha256>>);
 
-impl Signature {
-    /// In a time that does not depend on where they differ.
-    pub(super) fn is(&self, other: &[u8]) -> bool {
-        Output::<Hmac<Sha256>>::try_from(other).is_ok_and(|other| self.0 == CtOutput::new(other))
+impl ExpectedMac {
+    /// Compares in constant time.
+    pub(super) fn matches(&self, signature: &[u8]) -> bool {
+        Output::<Hmac<Sha256>>::try_from(signature).is_ok_and(|other| self.0 == CtOutput::new(other))
     }
 }
 
 #[cfg(test)]
 thread_local! {
-    /// How often something was digested.
+    /// How many digests were computed.
     pub(super) static MACS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -91,12 +103,8 @@ impl fmt::Debug for Secret {
 
 impl fmt::Display for InvalidSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "a webhook secret has {} to {} bytes, in base64 behind `whsec_`",
-            BYTES.start(),
-            BYTES.end()
-        )
+        let (min, max) = (BYTES.start(), BYTES.end());
+        write!(f, "a webhook secret must have {min} to {max} bytes, in base64 after `whsec_`")
     }
 }
 

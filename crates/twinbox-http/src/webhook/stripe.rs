@@ -1,21 +1,27 @@
-use super::{Refused, SIGNATURES_MAX, Signed, seconds};
+//! The header of Stripe's webhooks.
+use super::signature::{SIGNATURES_MAX, SignatureHeaders, VerificationError, parse_seconds};
 
-pub(super) fn read<'h>(only: impl Fn(&str) -> Result<&'h str, Refused>) -> Result<Signed, Refused> {
+/// `header` returns the only value of a header.
+pub(super) fn parse<'h>(
+    header: impl Fn(&str) -> Result<&'h str, VerificationError>,
+) -> Result<SignatureHeaders, VerificationError> {
     let (mut timestamp, mut signatures) = (None, Vec::new());
-    for part in only("stripe-signature")?.split(',') {
-        match part.split_once('=').ok_or(Refused::Malformed)? {
+    for part in header("stripe-signature")?.split(',') {
+        match part.split_once('=').ok_or(VerificationError::Malformed)? {
             ("t", time) if timestamp.is_none() => timestamp = Some(time),
-            ("t", _) => return Err(Refused::Malformed),
-            ("v1", signature) if signatures.len() < SIGNATURES_MAX => signatures.extend(bytes(signature)),
+            ("t", _) => return Err(VerificationError::Malformed),
+            ("v1", signature) if signatures.len() < SIGNATURES_MAX => {
+                signatures.extend(decode_hex(signature));
+            }
             _ => {}
         }
     }
-    let timestamp = timestamp.ok_or(Refused::Malformed)?;
-    Ok(Signed { id: None, at: seconds(timestamp)?, prefix: format!("{timestamp}."), signatures })
+    let timestamp = timestamp.ok_or(VerificationError::Malformed)?;
+    let signed_at_s = parse_seconds(timestamp)?;
+    Ok(SignatureHeaders { id: None, signed_at_s, prefix: format!("{timestamp}."), signatures })
 }
 
-/// Of hexadecimal digits.
-fn bytes(digits: &str) -> Option<Vec<u8>> {
+fn decode_hex(digits: &str) -> Option<Vec<u8>> {
     let digits = digits.as_bytes();
     if digits.len() % 2 == 1 {
         return None;

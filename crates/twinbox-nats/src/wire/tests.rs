@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-const PLACE: Place<'_> = Place { stream: "EVENTS", sequence: 7, stored: Timestamp::from_micros(5) };
+const ORIGIN: Origin<'_> = Origin { stream: "EVENTS", sequence: 7, stored_at: Timestamp::from_micros(5) };
 
 fn message() -> Message {
     Message {
@@ -32,10 +32,10 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 
 #[track_caller]
 fn defect(headers: &HeaderMap, payload: &Bytes, why: &str) -> Message {
-    let (message, defect) = decode(Some(headers), payload, PLACE);
+    let (message, defect) = decode(Some(headers), payload, ORIGIN);
     assert_eq!(defect.unwrap(), why);
     assert_eq!((message.source.as_str(), message.id.as_str()), ("nats:EVENTS", "7@5"));
-    assert_eq!(message.time, PLACE.stored);
+    assert_eq!(message.time, ORIGIN.stored_at);
     message
 }
 
@@ -49,16 +49,16 @@ fn attributes_are_percent_encoded_headers() {
     assert_eq!(headers.get("traceparent"), None);
     assert_eq!(text(&headers, "region"), "eu, ü");
     assert!(headers.get("ce-subject").is_none());
-    assert_eq!(decode(Some(&headers), &message().payload, PLACE), (message(), None));
+    assert_eq!(decode(Some(&headers), &message().payload, ORIGIN), (message(), None));
 }
 
 #[test]
-fn a_trace_of_another_system_is_read_unless_the_event_has_one() {
+fn a_plain_traceparent_is_read_unless_the_event_has_one() {
     let ours = message().traceparent;
     let theirs = "00-11111111111111111111111111111111-2222222222222222-00";
     let mut headers = encoded(&message()).unwrap();
     headers.insert("traceparent", theirs);
-    let read = |headers: &HeaderMap| decode(Some(headers), &message().payload, PLACE).0.traceparent;
+    let read = |headers: &HeaderMap| decode(Some(headers), &message().payload, ORIGIN).0.traceparent;
     assert_eq!(read(&headers), ours);
     let mut headers = encoded(&Message { traceparent: None, ..message() }).unwrap();
     headers.insert("traceparent", theirs);
@@ -66,11 +66,11 @@ fn a_trace_of_another_system_is_read_unless_the_event_has_one() {
 }
 
 #[test]
-fn every_attribute_has_a_name_of_its_own() {
-    for (attribute, name) in &NAMES {
+fn every_attribute_has_a_header_name() {
+    for (attribute, name) in &HEADER_NAMES {
         assert_eq!(name.to_string(), format!("ce-{attribute}"));
     }
-    assert_eq!(name_of("other").unwrap().to_string(), "ce-other");
+    assert_eq!(attribute_name("other").unwrap().to_string(), "ce-other");
 }
 
 #[test]
@@ -90,12 +90,12 @@ fn a_header_never_becomes_a_second_line() {
 }
 
 #[test]
-fn what_is_no_cloud_event_is_a_defect() {
+fn an_invalid_cloud_event_has_a_defect() {
     let payload = Bytes::from_static(b"anything");
     let bare = HeaderMap::new();
     let message = defect(&bare, &payload, "the CloudEvents attribute `specversion` is missing");
     assert_eq!((message.event_type.as_str(), &message.payload), ("unknown", &payload));
-    assert!(decode(None, &payload, PLACE).1.is_some());
+    assert!(decode(None, &payload, ORIGIN).1.is_some());
 
     let with = |name: &str, value: &str| {
         let mut headers = encoded(&self::message()).unwrap();
@@ -112,17 +112,72 @@ fn what_is_no_cloud_event_is_a_defect() {
         "the CloudEvents attribute `id` has more than 255 bytes",
     );
     let message =
-        defect(&with("ce-type", "a.*"), &payload, "the CloudEvents attribute `type` is no type name");
+        defect(&with("ce-type", "a.*"), &payload, "the CloudEvents attribute `type` is not a type name");
     assert_eq!(message.event_type, "unknown");
-    defect(&with("big", &"a".repeat(16_384)), &payload, "it has more than 32 headers or 16384 bytes of them");
-    let message = defect(&with("x", ""), &vec![0; 983_041].into(), "its payload has more than 983040 bytes");
+    let problem = "the message has more than 32 headers, or its headers have more than 16384 bytes";
+    defect(&with("big", &"a".repeat(16_384)), &payload, problem);
+    let message = defect(&with("x", ""), &vec![0; 983_041].into(), "the payload has more than 983040 bytes");
     assert_eq!(message.payload.len(), 983_040);
 }
 
+/// The wire format of percent coding, spelled out: a library must agree with it byte for byte.
+mod reference {
+    use std::fmt::Write as _;
+
+    pub(super) fn percent_encode(text: &str) -> String {
+        let mut encoded = String::new();
+        for byte in text.bytes() {
+            if matches!(byte, b'!'..=b'~') && byte != b'"' && byte != b'%' {
+                encoded.push(char::from(byte));
+            } else {
+                write!(encoded, "%{byte:02X}").unwrap();
+            }
+        }
+        encoded
+    }
+
+    /// None if the decoded bytes are not UTF-8.
+    pub(super) fn percent_decode(text: &str) -> Option<String> {
+        let mut decoded = Vec::new();
+        let mut rest = text.as_bytes();
+        while let [first, tail @ ..] = rest {
+            let hex = |digit: u8| char::from(digit).to_digit(16).map(|n| n as u8);
+            let byte = match rest {
+                [b'%', high, low, ..] => hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
+                _ => None,
+            };
+            decoded.push(byte.unwrap_or(*first));
+            rest = if byte.is_some() { &rest[3..] } else { tail };
+        }
+        String::from_utf8(decoded).ok()
+    }
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
+}
+
 #[test]
-fn a_percent_sign_alone_stands_for_itself() {
-    for (text, decoded) in [("100%", "100%"), ("%zz", "%zz"), ("%4", "%4"), ("%41%c3%bc", "Aü"), ("", "")] {
+fn a_percent_sign_without_two_digits_is_kept() {
+    for (text, decoded) in [
+        ("100%", "100%"),
+        ("%zz", "%zz"),
+        ("%4", "%4"),
+        ("%4%41", "%4A"),
+        ("%%41", "%A"),
+        ("%41%c3%bc", "Aü"),
+        ("", ""),
+    ] {
         assert_eq!(percent_decode(text).as_deref(), Some(decoded));
+        assert_eq!(reference::percent_decode(text).as_deref(), Some(decoded));
+    }
+}
+
+#[test]
+fn every_ascii_character_is_encoded_as_the_wire_format_says() {
+    for byte in 0..=0x7F_u8 {
+        let text = char::from(byte).to_string();
+        assert_eq!(percent_encode(Cow::Borrowed(&text)), reference::percent_encode(&text), "{byte:#x}");
     }
 }
 
@@ -149,17 +204,28 @@ proptest! {
         for (_, values) in headers.iter() {
             prop_assert!(values.iter().all(|v| !v.as_str().contains(['\r', '\n', '\0'])));
         }
-        prop_assert_eq!(decode(Some(&headers), &message.payload, PLACE), (message, None));
+        prop_assert_eq!(decode(Some(&headers), &message.payload, ORIGIN), (message, None));
     }
 
-    /// Nothing that stands in a row makes encoding panic, and nothing in a header makes decoding panic.
     #[test]
-    fn garbage_is_an_answer(name in any::<String>(), value in any::<String>(), attribute in "ce-[a-z]{1,12}") {
+    fn percent_coding_is_the_wire_format(text in any::<String>(), encoded in "[%0-9a-fA-Fz\u{e9} ]{0,24}") {
+        prop_assert_eq!(percent_encode(Cow::Borrowed(&text)), reference::percent_encode(&text));
+        for text in [&text, &encoded] {
+            prop_assert_eq!(percent_decode(text), reference::percent_decode(text));
+        }
+    }
+
+    /// No row makes encoding panic, and no header makes decoding panic.
+    #[test]
+    fn garbage_makes_nothing_panic(
+        (name, value) in any::<(String, String)>(),
+        attribute in "ce-[a-z]{1,12}",
+    ) {
         let _ = encoded(&Message { id: value.clone(), headers: vec![(name, value.clone())], ..message() });
         let mut headers = encoded(&message()).unwrap();
         if let (Ok(name), Ok(value)) = (HeaderName::from_str(&attribute), HeaderValue::from_str(&value)) {
             headers.insert(name, value);
         }
-        let _ = decode(Some(&headers), &Bytes::new(), PLACE);
+        let _ = decode(Some(&headers), &Bytes::new(), ORIGIN);
     }
 }

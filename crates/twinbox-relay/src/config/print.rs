@@ -1,14 +1,16 @@
-//! The values in force, each with where it comes from.
-use super::{Config, ConfigError, ENVIRONMENT_PREFIX};
+//! Prints the values in force, each with its origin.
+use super::{error::ConfigError, file::Config, load::ENVIRONMENT_PREFIX};
 use std::{fmt::Write as _, fs, path::Path};
 use toml::{Table, Value};
 
 impl Config {
-    /// Every value as a line of TOML with its origin: the environment, the file, or the default. Secrets in
-    /// URLs are masked.
+    /// Returns every value as a line of TOML with its origin: the environment, the file, or the default.
+    ///
+    /// Secrets in URLs are masked.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    ///
+    /// The configuration cannot be [loaded](Self::load).
     pub fn print(
         path: Option<&Path>,
         environment: impl Iterator<Item = (String, String)>,
@@ -19,19 +21,19 @@ impl Config {
             .and_then(|path| fs::read_to_string(path).ok())
             .and_then(|text| toml::from_str(&text).ok())
             .unwrap_or_default();
-        let all = Table::try_from(&config).map_err(|e| ConfigError(e.to_string()))?;
+        let all = Table::try_from(&config).map_err(|e| ConfigError::new(e.to_string()))?;
         let mut out = String::new();
-        leaves(&all, &mut Vec::new(), &mut |path, value| {
+        for_each_value(&all, &mut Vec::new(), &mut |path, value| {
             let variable = format!("{ENVIRONMENT_PREFIX}{}", path.join("__").to_ascii_uppercase());
             let origin = if environment.iter().any(|(name, _)| name.eq_ignore_ascii_case(&variable)) {
                 variable
-            } else if has(&file, path) {
+            } else if contains(&file, path) {
                 "file".to_owned()
             } else {
                 "default".to_owned()
             };
-            let secret = path.last().is_some_and(|name| *name == "url");
-            let value = if secret {
+            let is_url = path.last().is_some_and(|name| *name == "url");
+            let value = if is_url {
                 Value::String(masked(value.as_str().unwrap_or_default()))
             } else {
                 value.clone()
@@ -42,26 +44,29 @@ impl Config {
     }
 }
 
-fn leaves<'t>(table: &'t Table, path: &mut Vec<&'t str>, see: &mut impl FnMut(&[&str], &Value)) {
+/// Calls `visit` with the path and value of every entry that is not a table.
+fn for_each_value<'t>(table: &'t Table, path: &mut Vec<&'t str>, visit: &mut impl FnMut(&[&str], &Value)) {
     for (name, value) in table {
         path.push(name);
         match value {
-            Value::Table(inner) => leaves(inner, path, see),
-            value => see(path, value),
+            Value::Table(inner) => for_each_value(inner, path, visit),
+            value => visit(path, value),
         }
         path.pop();
     }
 }
 
-fn has(table: &Table, path: &[&str]) -> bool {
+fn contains(table: &Table, path: &[&str]) -> bool {
     match path {
         [] => false,
         [name] => table.contains_key(*name),
-        [name, rest @ ..] => table.get(*name).and_then(Value::as_table).is_some_and(|inner| has(inner, rest)),
+        [name, rest @ ..] => {
+            table.get(*name).and_then(Value::as_table).is_some_and(|inner| contains(inner, rest))
+        }
     }
 }
 
-/// Without what stands between `//` and `@`, and without parameters.
+/// Masks the user and the password between `//` and `@`, and the parameters.
 fn masked(url: &str) -> String {
     let (scheme, rest) = url.split_once("//").unwrap_or(("", url));
     let rest = rest.rsplit_once('@').map_or(rest.to_owned(), |(_, host)| format!("***@{host}"));

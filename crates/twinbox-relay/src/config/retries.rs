@@ -1,7 +1,8 @@
-//! Which retries the destinations ask for.
+//! The retry policies of the destinations.
 use super::{
-    Config, ConfigError,
-    load::{line_of, meant},
+    error::ConfigError,
+    file::Config,
+    hint::{did_you_mean, line_of},
 };
 use twinbox_core::RetryPolicy;
 
@@ -13,23 +14,23 @@ impl Config {
             "client" => Ok(RetryPolicy::client()),
             _ => self.retry.get(name).map(|&retry| retry.into()).ok_or_else(|| {
                 let known = ["vendor", "client"].into_iter().chain(self.retry.keys().map(String::as_str));
-                ConfigError(format!(
-                    "destination {id:?} asks for the retries {name:?}: write `vendor`, `client`, or add a table \
-                     `[retry.{name}]`{}",
-                    meant(name, known)
+                ConfigError::new(format!(
+                    "destination {id:?} has the unknown retry policy {name:?}: write `vendor` or `client`, \
+                     or add a table `[retry.{name}]`{}",
+                    did_you_mean(name, known)
                 ))
             }),
         }
     }
 
-    /// Each destination asks for retries that are there.
-    pub(super) fn with_known_retries(self, file: &str, text: &str) -> Result<Self, ConfigError> {
+    /// Checks that the retry policy of each destination exists.
+    pub(super) fn check_retries(&self, file: &str, text: &str) -> Result<(), ConfigError> {
         for (id, destination) in &self.destinations {
-            if let Err(ConfigError(what)) = self.retry_policy(id) {
+            if let Err(error) = self.retry_policy(id) {
                 let line = line_of(text, &format!("destinations.{id}"), "retry", destination.common().retry);
-                return Err(ConfigError(format!("{file}:{line} {what}")));
+                return Err(ConfigError::new(format!("{file}:{line} {error}")));
             }
         }
-        Ok(self)
+        Ok(())
     }
 }

@@ -1,39 +1,41 @@
-//! Whose outboxes the file names.
+//! The schemas of the configuration file.
 use super::{
-    Config, ConfigError,
-    load::{line_of, meant},
+    error::ConfigError,
+    file::Config,
+    hint::{did_you_mean, line_of},
 };
 
 impl Config {
-    /// Each namespace with its service; that of `[database]` comes first.
+    /// Returns each namespace with its service. That of `[database]` comes first.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = (&str, &str)> {
         let main = (&*self.database.namespace, &*self.database.service);
         let others = self.schemas.iter().map(|(name, schema)| (&**name, &*schema.service));
         std::iter::once(main).chain(others)
     }
 
-    /// The namespace whose outbox goes to a destination of the file.
+    /// Returns the namespace of the outbox that a destination of the file reads.
     pub(crate) fn namespace_of(&self, id: &str) -> &str {
         self.destinations[id].common().schema.unwrap_or(&self.database.namespace)
     }
 
-    /// Each schema is there once with a service of its own, and each destination reads one of them.
-    pub(super) fn with_schemas_in_order(self, file: &str, text: &str) -> Result<Self, ConfigError> {
+    /// Checks that each schema is unique and has a service of its own, and that each destination reads one of
+    /// them.
+    pub(super) fn check_schemas(&self, file: &str, text: &str) -> Result<(), ConfigError> {
         let wrong = |table: &str, key: &str, value: &str, what: String| {
             let line = line_of(text, table, key, value);
-            Err(ConfigError(format!("{file}:{line} {what}")))
+            Err(ConfigError::new(format!("{file}:{line} {what}")))
         };
         for (n, (name, service)) in self.namespaces().enumerate().skip(1) {
             let table = format!("schemas.{name}");
             if name == self.database.namespace {
                 let what = format!(
-                    "`[{table}]` is the namespace of `[database]`, whose tables are served already: remove it, \
-                     or give one of them another name"
+                    "`[{table}]` is the namespace of `[database]`, which the relay serves already: \
+                     remove the table, or give one of them another name"
                 );
                 return wrong(&table, "", "", what);
             }
             if let Some((other, _)) = self.namespaces().take(n).find(|(_, other)| *other == service) {
-                // The service is the source of its messages, by which a broker tells those of one id apart.
+                // The service is the source of its messages. Two sources of one name would share message ids.
                 let what = format!(
                     "the schemas {other:?} and {name:?} both belong to the service {service:?}: give each a \
                      service of its own"
@@ -47,13 +49,13 @@ impl Config {
             if !known().any(|known| known == name) {
                 let all = known().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ");
                 let what = format!(
-                    "destination {id:?} reads the schema {name:?}, which is not in the file: write {all}, or add a \
-                     table `[schemas.{name}]`{}",
-                    meant(name, known())
+                    "destination {id:?} reads the schema {name:?}, which is not in the file: \
+                     write {all}, or add a table `[schemas.{name}]`{}",
+                    did_you_mean(name, known())
                 );
                 return wrong(&format!("destinations.{id}"), "schema", name, what);
             }
         }
-        Ok(self)
+        Ok(())
     }
 }

@@ -1,8 +1,7 @@
 use super::*;
-use crate::setup;
 use std::{fs, path::Path};
 use twinbox_core::RetryPolicy;
-use twinbox_sql::log;
+use twinbox_log::StartPosition;
 
 const FILE: &str = "
         [database]
@@ -22,7 +21,7 @@ fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
 }
 
 #[test]
-fn defaults_file_and_environment_in_this_order() {
+fn the_environment_overrides_the_file_and_the_file_the_defaults() {
     let config = load(FILE, &[]).unwrap();
     let Destination::Nats(nats) = &config.destinations["events"] else { panic!("it is NATS") };
     assert_eq!((nats.stream.as_str(), nats.partitions, nats.start), ("EVENTS", 16, None));
@@ -38,7 +37,7 @@ fn defaults_file_and_environment_in_this_order() {
 }
 
 #[test]
-fn what_is_not_known_is_named_with_its_line() {
+fn an_error_names_an_unknown_name_with_its_line() {
     let error = load(&FILE.replace("service =", "servise ="), &[]).unwrap_err();
     assert!(error.contains("line 4") && error.contains("servise") && error.contains("service"), "{error}");
     let error = load("[database", &[]).unwrap_err();
@@ -48,7 +47,7 @@ fn what_is_not_known_is_named_with_its_line() {
 }
 
 #[test]
-fn secrets_come_from_one_place_and_are_not_printed() {
+fn a_secret_has_one_origin_and_is_not_printed() {
     assert_eq!(secret("url", Some("a"), None).unwrap(), "a");
     let both = secret("url", Some("a"), Some(Path::new("b"))).unwrap_err();
     assert_eq!(both.to_string(), "set one of `url` and `url_file`");
@@ -81,21 +80,20 @@ attempts = 20
 "#;
 
 #[test]
-fn what_a_destination_can_be_told() {
+fn the_settings_of_a_destination_are_read() {
     let config = load(FULL, &[]).unwrap();
     let common = config.destinations["events"].common();
     assert_eq!(common.types.iter().map(ToString::to_string).collect::<Vec<_>>(), ["orders.*", "billing.>"]);
-    assert!(matches!(common.start, Some(Start(log::Start::At(_)))));
+    assert!(matches!(common.start, Some(Start(StartPosition::At(_)))));
     assert_eq!((common.rate, common.lease.0.as_secs()), (Some(500), 10));
-    assert_eq!(common.on_exhausted, Exhausted::ParkKey);
+    assert_eq!(common.on_exhausted, OnExhausted::ParkKey);
     let retry = RetryPolicy::from(config.retry["patient"]);
     let seconds: Vec<_> = (1..=20).map(|n| retry.next(n, 0.0).map(|delay| delay.as_secs())).collect();
     assert_eq!((seconds[0], seconds[2], seconds[18], seconds[19]), (Some(1), Some(4), Some(60), None));
-    assert!(setup::options(&config, "events", true).unwrap().takes("billing.invoice.issued"));
 }
 
 #[test]
-fn broken_files_are_told_their_line_and_the_fix() {
+fn an_error_names_the_line_and_the_fix() {
     let table = [
         ("service = ", "servise = ", "line 3:", "did you mean `service`?"),
         ("on_exhausted", "on_exausted", "line 11:", "did you mean `on_exhausted`?"),
@@ -135,33 +133,7 @@ fn every_value_is_printed_with_its_origin_and_no_secret() {
     assert!(!printed.contains("secret"), "{printed}");
 }
 
-#[test]
-fn a_bus_is_a_destination() {
-    let bus =
-        "[destinations.bus]\nkind = 'eventbridge'\nbus = 'orders'\nregion = 'eu-central-1'\nrate = 100\n";
-    let config = load(&(FILE.replace("\n        ", "\n") + bus), &[]).unwrap();
-    assert_eq!(config.destinations["bus"].common().rate, Some(100));
-    let destination = setup::destination("bus", &config.destinations["bus"]).unwrap();
-    assert_eq!(destination.id(), "bus");
-    for (wrong, says) in [
-        ("request_bytes = '2MiB'", "request_bytes_max"),
-        ("request_bytes = 'much'", "write it like 256KiB or 1MiB"),
-        ("request_entries = 101", "request_entries_max"),
-    ] {
-        let loaded = load(&(FILE.replace("\n        ", "\n") + bus + wrong), &[]);
-        let error = loaded.and_then(|config| match setup::destination("bus", &config.destinations["bus"]) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        });
-        let error = error.unwrap_err();
-        assert!(error.contains(says), "{wrong}: {error}");
-    }
-    let config = load(&(FILE.replace("\n        ", "\n") + bus + "request_bytes = '256KiB'"), &[]).unwrap();
-    let Destination::EventBridge(bus) = &config.destinations["bus"] else { panic!("it is a bus") };
-    assert_eq!(bus.request_bytes.unwrap().0, 256 * 1024);
-}
-
-const TWO: &str = r#"[database]
+const TWO_SCHEMAS: &str = r#"[database]
 url = "postgres://localhost/shop"
 service = "orders"
 
@@ -179,24 +151,16 @@ schema = "billing"
 
 #[test]
 fn each_destination_reads_the_outbox_of_its_schema() {
-    let config = load(TWO, &[]).unwrap();
+    let config = load(TWO_SCHEMAS, &[]).unwrap();
     let namespaces: Vec<_> = config.namespaces().collect();
     assert_eq!(namespaces, [("twinbox", "orders"), ("billing", "billing")]);
     assert_eq!((config.namespace_of("events"), config.namespace_of("invoices")), ("twinbox", "billing"));
-    let orders = setup::options(&config, "events", true).unwrap();
-    assert!(
-        orders.is_unrouted("stray.cat"),
-        "what another schema's destination takes goes there from its own"
-    );
-    let one = load(&TWO.replace("schema = \"billing\"", "schema = \"twinbox\""), &[]).unwrap();
-    assert_eq!(one.namespace_of("invoices"), "twinbox");
-    assert!(!setup::options(&one, "events", true).unwrap().is_unrouted("stray.cat"));
-    let set = load(TWO, &[("TWINBOX_RELAY__SCHEMAS__STOCK__SERVICE", "stock")]).unwrap();
+    let set = load(TWO_SCHEMAS, &[("TWINBOX_RELAY__SCHEMAS__STOCK__SERVICE", "stock")]).unwrap();
     assert_eq!(set.namespaces().nth(2), Some(("stock", "stock")));
 }
 
 #[test]
-fn schemas_that_cannot_be_meant_are_told_their_line_and_the_fix() {
+fn an_error_about_a_schema_names_the_line_and_the_fix() {
     let unknown = "write `twinbox`, `billing`, or add a table `[schemas.";
     let table = [
         ("schema = \"billing\"", "schema = \"biling\"", "line 14:", "did you mean `billing`?"),
@@ -206,10 +170,10 @@ fn schemas_that_cannot_be_meant_are_told_their_line_and_the_fix() {
         ("service = \"billing\"", "servise = \"billing\"", "line 6:", "did you mean `service`?"),
     ];
     for (right, wrong, line, fix) in table {
-        let error = load(&TWO.replace(right, wrong), &[]).unwrap_err();
+        let error = load(&TWO_SCHEMAS.replace(right, wrong), &[]).unwrap_err();
         assert!(error.contains(line) && error.contains(fix), "{wrong}: {error}");
     }
     let set = [("TWINBOX_RELAY__DESTINATIONS__EVENTS__SCHEMA", "stock")];
-    let error = load(TWO, &set).unwrap_err();
+    let error = load(TWO_SCHEMAS, &set).unwrap_err();
     assert!(error.contains("\"events\" reads the schema \"stock\"") && error.contains(unknown), "{error}");
 }

@@ -1,13 +1,11 @@
-//! Values with a notation of their own.
+//! Values of the configuration file that have a notation of their own.
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use twinbox_core::{RetryPolicy, Timestamp};
-use twinbox_sql::log;
+use twinbox_log::StartPosition;
 
-use crate::OnExhausted;
-
-/// A duration as people write it: `500ms`, `30s`, `1h 30m`.
+/// A duration as text: `500ms`, `30s`, `1h 30m`.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Duration(pub std::time::Duration);
@@ -17,7 +15,7 @@ impl TryFrom<String> for Duration {
 
     fn try_from(text: String) -> Result<Self, String> {
         let parsed = humantime::parse_duration(&text);
-        parsed.map(Self).map_err(|_| format!("{text:?} is no duration: write it like 500ms, 30s or 5m"))
+        parsed.map(Self).map_err(|_| format!("{text:?} is not a duration: write it like 500ms, 30s or 5m"))
     }
 }
 
@@ -33,7 +31,7 @@ impl fmt::Debug for Duration {
     }
 }
 
-/// A number of bytes as people write it: `256KiB`, `1MiB`.
+/// A number of bytes as text: `256KiB`, `1MiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Size(pub usize);
@@ -43,7 +41,7 @@ impl TryFrom<String> for Size {
 
     fn try_from(text: String) -> Result<Self, String> {
         let parsed = text.parse::<ByteSize>().ok().and_then(|size| usize::try_from(size.as_u64()).ok());
-        parsed.map(Self).ok_or_else(|| format!("{text:?} is no size: write it like 256KiB or 1MiB"))
+        parsed.map(Self).ok_or_else(|| format!("{text:?} is not a size: write it like 256KiB or 1MiB"))
     }
 }
 
@@ -53,21 +51,21 @@ impl From<Size> for String {
     }
 }
 
-/// Where a destination starts that was never published to: `beginning`, `now` or a time.
+/// Where a new destination starts in the log: `beginning`, `now` or a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Start(pub log::Start);
+pub struct Start(pub StartPosition);
 
 impl TryFrom<String> for Start {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         match (text.as_str(), Timestamp::parse(&text)) {
-            ("beginning", _) => Ok(Self(log::Start::Beginning)),
-            ("now", _) => Ok(Self(log::Start::Now)),
-            (_, Some(time)) => Ok(Self(log::Start::At(time))),
+            ("beginning", _) => Ok(Self(StartPosition::Beginning)),
+            ("now", _) => Ok(Self(StartPosition::Now)),
+            (_, Some(time)) => Ok(Self(StartPosition::At(time))),
             _ => Err(format!(
-                "{text:?} is no start: write beginning, now, or a time like 2026-01-31T12:00:00Z"
+                "{text:?} is not a start: write beginning, now, or a time like 2026-01-31T12:00:00Z"
             )),
         }
     }
@@ -76,52 +74,29 @@ impl TryFrom<String> for Start {
 impl From<Start> for String {
     fn from(start: Start) -> Self {
         match start.0 {
-            log::Start::Now => "now".to_owned(),
-            log::Start::At(time) => time.to_string(),
+            StartPosition::Now => "now".to_owned(),
+            StartPosition::At(time) => time.to_string(),
             _ => "beginning".to_owned(),
         }
     }
 }
 
-/// What becomes of a message that is given up.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Exhausted {
-    /// It stays in the log as a dead letter.
-    #[default]
-    DeadLetter,
-    /// Its key waits as well.
-    ParkKey,
-    /// The whole destination waits.
-    Block,
-}
-
-impl From<Exhausted> for OnExhausted {
-    fn from(exhausted: Exhausted) -> Self {
-        match exhausted {
-            Exhausted::DeadLetter => Self::DeadLetter,
-            Exhausted::ParkKey => Self::ParkKey,
-            Exhausted::Block => Self::Block,
-        }
-    }
-}
-
-/// When a message is tried again: doubling delays.
+/// A retry policy whose delays double.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
     /// The first delay.
     pub base: Duration,
-    /// The longest.
+    /// The longest delay.
     pub max: Duration,
-    /// After how many attempts a message is given up.
+    /// The number of attempts after which a message is given up.
     pub attempts: u32,
-    /// The share of a delay that may be added to it. Default 0.5.
-    #[serde(default = "jitter")]
+    /// The share of a delay that may be added to it at random. Default 0.5.
+    #[serde(default = "default_jitter")]
     pub jitter: f64,
 }
 
-fn jitter() -> f64 {
+fn default_jitter() -> f64 {
     0.5
 }
 

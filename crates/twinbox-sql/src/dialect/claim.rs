@@ -1,112 +1,118 @@
-//! What the claims of a database are told, and say.
-use crate::{
-    Dialect,
-    micros::{Micros, micros},
-    operation::{OperationKey, OperationPolicy},
-    text::text,
-};
-use sqlx::{ColumnIndex, Decode, Row, Type, query::Query};
+//! What a dialect is given to claim, and what it found.
+use super::Dialect;
+use crate::{Error, micros::Micros};
+use sqlx::{Row as _, query::Query};
 use std::{borrow::Cow, time::Duration};
-use twinbox_core::{Fingerprint, Timestamp};
+use twinbox_core::Timestamp;
 use uuid::Uuid;
 
-/// What a claim writes.
-#[doc(hidden)]
+/// The columns of a new inbox row.
 #[derive(Debug)]
 pub struct Claim<'a> {
-    pub(crate) message_id: Uuid,
-    pub(crate) source: Cow<'a, str>,
-    pub(crate) event_id: Cow<'a, str>,
-    pub(crate) payload_hash: Vec<u8>,
-    pub(crate) time: Micros,
+    /// The message.
+    pub message_id: Uuid,
+    /// Its CloudEvents source.
+    pub source: Cow<'a, str>,
+    /// Its CloudEvents id.
+    pub event_id: Cow<'a, str>,
+    /// SHA-256 of its payload.
+    pub payload_hash: Vec<u8>,
+    /// Its time.
+    pub time: Micros,
 }
 
-/// Who takes the key of an operation, and for what.
-#[doc(hidden)]
+/// The result of claiming several messages in one statement.
+#[derive(Debug)]
+pub struct Claims<T> {
+    /// The new messages.
+    pub new: Vec<T>,
+    /// The time of the newest message whose claim was purged.
+    pub purge_mark: Option<Timestamp>,
+}
+
+/// The columns of a new row of an idempotency key, and how long to wait for a running copy.
 #[derive(Debug)]
 pub struct OperationClaim<'a> {
-    pub(crate) key: &'a OperationKey,
-    pub(crate) slot: &'a [u8; 32],
-    /// What those have in common who wait for each other.
-    pub(crate) same: &'a Fingerprint,
-    pub(crate) fingerprint: &'a Fingerprint,
-    /// How the fingerprint was made, and of what.
-    pub(crate) compared: &'a str,
-    pub(crate) policy: &'a OperationPolicy,
-    /// Who holds it beyond the transaction, and for how long.
-    pub(crate) holder: Option<(Uuid, Duration)>,
+    /// The primary key.
+    pub slot: &'a [u8; 32],
+    /// The tenant.
+    pub tenant: String,
+    /// The caller.
+    pub principal: String,
+    /// The purpose.
+    pub scope: String,
+    /// The text of the key. Empty where it is not stored.
+    pub key: String,
+    /// Requests with the same digest wait for each other.
+    pub same: &'a [u8; 32],
+    /// The hash of the request.
+    pub request_hash: &'a [u8; 32],
+    /// How the hash was made, and of which parts of the request.
+    pub hash_alg: &'a str,
+    /// The holder of a lease beyond the transaction, and its length in microseconds.
+    pub holder: Option<(Uuid, i64)>,
+    /// How long the key is remembered, in microseconds.
+    pub keep: i64,
+    /// How long a copy of the request is waited for.
+    pub wait: Duration,
+    /// How long the transaction may be idle.
+    pub idle_max: Duration,
 }
 
 impl OperationClaim<'_> {
-    /// In the order of the statement.
+    /// Binds the columns in the order of the statement.
     pub(super) fn bind<'q, DB: Dialect>(
         &self,
         query: Query<'q, DB, DB::Arguments>,
     ) -> Query<'q, DB, DB::Arguments> {
-        let plain = |s: &str| text(s).into_owned();
         query
             .bind(self.slot.to_vec())
-            .bind(plain(&self.key.tenant))
-            .bind(plain(&self.key.principal))
-            .bind(plain(&self.key.scope))
-            .bind(if self.policy.keeps_text { plain(&self.key.key) } else { String::new() })
-            .bind(self.fingerprint.digest().to_vec())
-            .bind(self.compared.to_owned())
+            .bind(self.tenant.clone())
+            .bind(self.principal.clone())
+            .bind(self.scope.clone())
+            .bind(self.key.clone())
+            .bind(self.request_hash.to_vec())
+            .bind(self.hash_alg.to_owned())
             .bind(self.holder.map(|(owner, _)| owner))
-            .bind(self.holder.map(|(_, lease)| micros(lease)))
-            .bind(micros(self.policy.keep))
+            .bind(self.holder.map(|(_, lease)| lease))
+            .bind(self.keep)
     }
 }
 
-/// What became of the claim of an operation.
-#[doc(hidden)]
+/// The result of claiming an idempotency key.
 #[derive(Debug)]
 pub enum OperationClaimed<G> {
-    /// The key is this one's, in the transaction.
-    Open(OperationBegun, G),
-    /// Who asks the same is at it.
+    /// The key is claimed by this request, in the open transaction.
+    Open(OperationRow, G),
+    /// A copy of the request holds the key.
     InFlight,
-    /// Its row says by whom; without one, another request is at it.
+    /// The key is taken by the operation in its row. Without a row another request is at work.
     Taken,
 }
 
-/// What the row of an operation says of those who were at it before.
-#[doc(hidden)]
+/// The stored state of an idempotency key: its attempts, and the progress of earlier attempts.
 #[derive(Debug)]
-pub struct OperationBegun {
-    /// Counted from 1.
-    pub(crate) attempt: i64,
-    /// Of those before, so many failed.
-    pub(crate) failures: i64,
-    pub(crate) recovery_point: Option<String>,
-    /// When the key was taken for what it is used for now: another time each time it is used again.
-    pub(crate) made_at: Timestamp,
-    pub(crate) tokens: Option<String>,
+pub struct OperationRow {
+    /// This attempt, from 1.
+    pub attempt: i64,
+    /// The attempts before that failed.
+    pub failures: i64,
+    /// The last recovery point.
+    pub recovery_point: Option<String>,
+    /// When the key was taken for its present use: another time with each use.
+    pub created_at: Timestamp,
+    /// The vendor tokens that were given out, as JSON.
+    pub tokens: Option<String>,
 }
 
-impl OperationBegun {
-    /// From the column `first` on, in the order of the statement.
-    pub(super) fn of<R: Row>(row: &R, first: usize) -> sqlx::Result<Self>
-    where
-        usize: ColumnIndex<R>,
-        for<'r> i64: Decode<'r, R::Database> + Type<R::Database>,
-        for<'r> Option<String>: Decode<'r, R::Database> + Type<R::Database>,
-        for<'r> Micros: Decode<'r, R::Database> + Type<R::Database>,
-    {
+impl OperationRow {
+    pub(super) fn read<DB: Dialect>(row: &DB::Row) -> Result<Self, Error> {
         Ok(Self {
-            attempt: row.try_get(first)?,
-            failures: row.try_get(first + 1)?,
-            recovery_point: row.try_get(first + 2)?,
-            made_at: row.try_get::<Micros, _>(first + 3)?.0,
-            tokens: row.try_get(first + 4)?,
+            attempt: row.try_get("attempts")?,
+            failures: row.try_get("failures")?,
+            recovery_point: row.try_get("recovery_point")?,
+            created_at: row.try_get::<Micros, _>("created_at")?.0,
+            tokens: row.try_get("tokens")?,
         })
     }
-}
-
-/// Which messages are new, and the newest among those of the consumer whose claims were deleted.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Claims<T> {
-    pub(crate) new: Vec<T>,
-    pub(crate) mark: Option<Timestamp>,
 }

@@ -1,57 +1,66 @@
 //! Taking a key.
-use super::{Begun, Known, Operation, OperationKey, OperationPolicy, compare::Comparison, find, scope};
+use super::{
+    compare::Comparison,
+    handle::IdempotencyKeys,
+    key::{OperationKey, OperationPolicy},
+    start::OperationStart,
+    stored::{StoredKey, find},
+    transaction::{Operation, scope},
+};
 use crate::{
-    Dialect, Error, ErrorKind, OwnedTx, Store,
-    dialect::{OperationBegun, OperationClaim, OperationClaimed},
+    Dialect, Error, ErrorKind, OwnedTx,
+    dialect::{OperationClaim, OperationClaimed, OperationRow},
     guarded::Guarded,
-    sql::scalar,
+    micros::micros,
+    statement::scalar,
     text::text,
 };
 use std::time::Duration;
-use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted, crash, limits};
+use twinbox_core::{Fingerprint, FingerprintAlgorithm, FingerprintInput, crash, limits, test_signal};
 use uuid::Uuid;
 
-/// Between looks at who holds a key, the first time and the last, twice as long each time: 635 ms together. A server gives
-/// the locks of a transaction up one by one, and may be interrupted between two of them.
+/// The first and the last pause between looks at the holder of a key, twice as long each time: 635 ms
+/// together. A server releases the locks of a transaction one by one, and may be interrupted between two of
+/// them.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(320));
 
-/// The key is this one's, from the transaction on.
-pub(super) struct Taken<DB: Dialect> {
+/// A key that was taken in an open transaction.
+pub(super) struct TakenKey<DB: Dialect> {
     pub(super) tx: OwnedTx<DB>,
     pub(super) guard: DB::Guard,
-    pub(super) begun: OperationBegun,
+    pub(super) row: OperationRow,
 }
 
-/// Who holds the key beyond the transaction, and for how long.
+/// The holder of a key beyond the transaction, and for how long.
 pub(super) type Holder = (Uuid, Duration);
 
-impl<DB: Dialect> Store<DB> {
-    /// Begins an operation, or says what became of it before. Somebody who is at it is waited for, for at most
-    /// [`OperationPolicy::wait`].
+impl<DB: Dialect> IdempotencyKeys<DB> {
+    /// Begins an operation, or returns the result of an earlier one with the same key. Waits for a running
+    /// copy for at most [`OperationPolicy::wait`].
     ///
     /// # Errors
-    /// The database refused or is away, or on SQLite others write for too long: nothing was done.
-    pub async fn begin_operation(
+    /// The database refused or is away, or on SQLite other writers take too long: nothing was done.
+    pub async fn begin(
         &self,
         key: &OperationKey,
-        request: Fingerprinted<'_>,
+        request: FingerprintInput<'_>,
         policy: &OperationPolicy,
-    ) -> Result<Begun<Operation<DB>>, Error> {
-        let begun = self.take_operation(key, request, policy, None).await?;
+    ) -> Result<OperationStart<Operation<DB>>, Error> {
+        let start = self.take(key, request, policy, None).await?;
         crash::point("operation.after_claim");
-        Ok(begun.map(|Taken { tx, guard, .. }| {
-            let tx = Guarded::new(tx, guard, scope(self.statements(), key));
-            Operation { tx, slot: Some(key.slot()), entered: None }
+        Ok(start.map(|TakenKey { tx, guard, .. }| {
+            let tx = Guarded::new(tx, guard, scope(self.engine.catalog(), key));
+            Operation::with_key(tx, key.slot(), None)
         }))
     }
 
-    pub(super) async fn take_operation(
+    pub(super) async fn take(
         &self,
         key: &OperationKey,
-        request: Fingerprinted<'_>,
+        request: FingerprintInput<'_>,
         policy: &OperationPolicy,
         holder: Option<Holder>,
-    ) -> Result<Begun<Taken<DB>>, Error> {
+    ) -> Result<OperationStart<TakenKey<DB>>, Error> {
         if key
             .parts()
             .into_iter()
@@ -61,57 +70,65 @@ impl<DB: Dialect> Store<DB> {
             let what = "a key of an operation, its scope, tenant and principal have at most 255 bytes each";
             return Err(Error::new(ErrorKind::Configuration, what));
         }
-        let slot = key.slot();
-        // One algorithm for what waits for each other, whatever a deployment compares by.
+        let (catalog, slot) = (self.engine.catalog(), key.slot());
+        let plain = |s: &str| text(s).into_owned();
+        // Copies of a request wait for each other by one algorithm, whatever a deployment compares by.
         let same = Fingerprint::of(FingerprintAlgorithm::ExactJson, request);
         let mut comparison = Comparison::new(policy.algorithm, request.excluded);
         let mut pause = LOOK_AGAIN.0;
         loop {
             let (fingerprint, compared) = comparison.of(request);
             let claim = OperationClaim {
-                key,
                 slot: &slot,
-                same: &same,
-                fingerprint: &fingerprint,
-                compared: &compared,
-                policy,
-                holder,
+                tenant: plain(&key.tenant),
+                principal: plain(&key.principal),
+                scope: plain(&key.scope),
+                key: if policy.keeps_text { plain(&key.key) } else { String::new() },
+                same: same.digest(),
+                request_hash: fingerprint.digest(),
+                hash_alg: &compared,
+                holder: holder.map(|(owner, lease)| (owner, micros(lease))),
+                keep: micros(policy.keep),
+                wait: policy.wait,
+                idle_max: policy.idle_max,
             };
-            let mut tx = self.begin().await?;
-            let is_busy = match DB::claim_operation(tx.connection(), self.statements(), &claim).await {
-                Ok(OperationClaimed::Open(begun, guard)) => {
-                    if begun.attempt == 1 && self.has_too_many(tx.connection(), key, policy).await? {
-                        Guarded::new(tx, guard, scope(self.statements(), key)).rollback().await;
-                        return Ok(Begun::TooMany);
+            let mut tx = self.engine.begin().await?;
+            let is_busy = match DB::claim_operation(tx.connection(), catalog, &claim).await {
+                Ok(OperationClaimed::Open(row, guard)) => {
+                    if row.attempt == 1 && self.has_too_many(tx.connection(), key, policy).await? {
+                        Guarded::new(tx, guard, scope(catalog, key)).rollback().await;
+                        return Ok(OperationStart::TooMany);
                     }
-                    return Ok(Begun::Open(Taken { tx, guard, begun }));
+                    return Ok(OperationStart::Open(TakenKey { tx, guard, row }));
                 }
                 Ok(OperationClaimed::Taken) => false,
                 Ok(OperationClaimed::InFlight) => true,
                 Err(error) if error.is_contention() => {
                     tx.rollback().await?;
-                    tx = self.begin().await?;
+                    tx = self.engine.begin().await?;
                     true
                 }
                 Err(error) => return Err(error),
             };
-            let known = find::<DB>(tx.connection(), self.statements(), &slot).await?;
+            let stored = find::<DB>(tx.connection(), catalog, &slot).await?;
             tx.rollback().await?;
-            match known {
-                Some(known) if known.has_expired => return Ok(Begun::InFlight),
-                Some(known) if !known.is_of(key, request) => return Ok(Begun::Mismatch),
-                Some(Known { answer: Some(answer), .. }) => {
-                    return Ok(Begun::Known(answer.open(self.statements(), &slot)?));
+            match stored {
+                Some(stored) if stored.has_expired => return Ok(OperationStart::InFlight),
+                Some(stored) if !stored.is_of(key, request) => return Ok(OperationStart::Mismatch),
+                Some(StoredKey { response: Some(response), .. }) => {
+                    let response = response.decode(&catalog.codecs, &slot)?;
+                    return Ok(OperationStart::Completed(response));
                 }
-                // Taken by an earlier release, and perhaps free.
-                Some(known) if !is_busy && known.compared != compared => {
-                    comparison = known.comparison().unwrap_or(comparison);
+                // An earlier release took it, and it may be free.
+                Some(stored) if !is_busy && stored.hash_alg != compared => {
+                    comparison = stored.comparison().unwrap_or(comparison);
                 }
-                Some(_) => return Ok(Begun::InFlight),
-                None if is_busy => return Ok(Begun::InFlight),
-                // Another request with the key holds it and has not committed, or whoever held it was just giving it up.
-                None if pause > LOOK_AGAIN.1 => return Ok(Begun::Mismatch),
+                Some(_) => return Ok(OperationStart::InFlight),
+                None if is_busy => return Ok(OperationStart::InFlight),
+                // Another request holds the key and has not committed, or its holder was just releasing it.
+                None if pause > LOOK_AGAIN.1 => return Ok(OperationStart::Mismatch),
                 None => {
+                    test_signal::pass("operation.looks_again");
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
@@ -119,7 +136,7 @@ impl<DB: Dialect> Store<DB> {
         }
     }
 
-    /// With the key that is being taken.
+    /// Whether the principal has too many keys, with the one that is being taken.
     async fn has_too_many(
         &self,
         conn: &mut DB::Connection,
@@ -127,7 +144,7 @@ impl<DB: Dialect> Store<DB> {
         policy: &OperationPolicy,
     ) -> Result<bool, Error> {
         let Some(max) = policy.live_max else { return Ok(false) };
-        let live = scalar::<DB, i64>(&self.statements().live_operations)
+        let live = scalar::<DB, i64>(&self.engine.sql().operations.count_live)
             .bind(text(&key.tenant).into_owned())
             .bind(text(&key.principal).into_owned())
             .bind(i64::from(max) + 1);

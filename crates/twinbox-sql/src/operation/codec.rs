@@ -1,13 +1,13 @@
-//! Bodies of answers through the codecs of a store, which encode what it keeps.
-use crate::{Error, ErrorKind, codec::Codecs, row, text::hex};
+//! The bodies of responses, through the codecs of the store.
+use crate::{Error, ErrorKind, codecs::Codecs, row, text::hex};
 use twinbox_core::{BoxError, PayloadContext, message::header};
 
-/// What an answer belongs to, in place of a message.
+/// The context of a response, in the place of a message.
 fn context(slot: &str) -> PayloadContext<'_> {
     PayloadContext::new("idempotency", slot, "answer", 1, None)
 }
 
-/// The body as it is to be kept, and the headers that say how it was encoded.
+/// Encodes a body, and returns the headers that a codec needs to decode it.
 pub(super) fn encode(
     codecs: &Codecs,
     slot: &[u8; 32],
@@ -20,7 +20,7 @@ pub(super) fn encode(
     Ok((body.into(), row::headers(&headers)))
 }
 
-/// Brings back what [`encode`] was given.
+/// Decodes a body.
 pub(super) fn decode(
     codecs: &Codecs,
     slot: &[u8; 32],
@@ -37,6 +37,6 @@ pub(super) fn decode(
 }
 
 fn failed(what: &str, codec: &str, source: BoxError) -> Error {
-    let what = format!("the codec {codec:?} could not {what} the answer of an operation");
+    let what = format!("the codec {codec:?} could not {what} the response of an operation");
     Error::new(ErrorKind::Codec, what).with_source(source)
 }

@@ -1,12 +1,12 @@
-//! How requests with a key are compared, as it is kept with them.
+//! How requests with the same key are compared.
 use std::borrow::Cow;
-use twinbox_core::{Fingerprint, FingerprintAlgorithm, Fingerprinted};
+use twinbox_core::{Fingerprint, FingerprintAlgorithm, FingerprintInput};
 
-/// Between the name of an algorithm and the members that did not count.
+/// Stands between the name of an algorithm and the members that it leaves out.
 const WITHOUT: &str = " without ";
 
-/// An algorithm, and what it leaves out. It is kept whole, so that a deployment which changes either makes nobody's retry a
-/// mismatch.
+/// An algorithm and the members that it leaves out. Both are stored with the key, so that a deployment that
+/// changes either makes no retry a mismatch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Comparison<'a> {
     algorithm: FingerprintAlgorithm,
@@ -25,18 +25,18 @@ impl<'a> Comparison<'a> {
         Self { algorithm, excluded }
     }
 
-    /// None: no release has written it.
+    /// The comparison of a stored name. None: no release wrote it.
     pub(super) fn stored(name: &str) -> Option<Self> {
         let (algorithm, excluded) = match name.split_once(WITHOUT) {
             Some((algorithm, excluded)) => (algorithm, serde_json::from_str(excluded).ok()?),
             None => (name, Vec::new()),
         };
-        Some(Self { algorithm: FingerprintAlgorithm::named(algorithm)?, excluded: excluded.into() })
+        Some(Self { algorithm: FingerprintAlgorithm::from_name(algorithm)?, excluded: excluded.into() })
     }
 
-    /// The fingerprint of a request, and under what name it is kept.
-    pub(super) fn of(&self, request: Fingerprinted<'_>) -> (Fingerprint, String) {
-        let print = Fingerprint::of(self.algorithm, Fingerprinted { excluded: &self.excluded, ..request });
+    /// The fingerprint of a request, and the name of the comparison.
+    pub(super) fn of(&self, request: FingerprintInput<'_>) -> (Fingerprint, String) {
+        let print = Fingerprint::of(self.algorithm, FingerprintInput { excluded: &self.excluded, ..request });
         let name = print.algorithm().as_str();
         // Bytes have no members.
         if self.excluded.is_empty() || print.algorithm() == FingerprintAlgorithm::Raw {
@@ -53,9 +53,9 @@ mod tests {
     use FingerprintAlgorithm::{ExactJson, Raw};
 
     #[test]
-    fn what_is_kept_says_how_to_compare() {
+    fn the_stored_name_tells_how_to_compare() {
         let body = br#"{"a":1,"at":2}"#;
-        let request = Fingerprinted { context: &[b"POST"], body, excluded: &[] };
+        let request = FingerprintInput { context: &[b"POST"], body, excluded: &[] };
         let pointers = ["/b".to_owned(), "/at".to_owned(), "/b".to_owned()];
         let both = Comparison::new(ExactJson, &pointers);
         let (print, name) = both.of(request);

@@ -1,10 +1,19 @@
-//! Operations that hold their key without a transaction, because they call others half-way.
-use super::{Begun, Operation, OperationKey, OperationPolicy, claim::Taken, scope, token::Tokens};
+//! Operations that hold their key without a transaction, because they call vendors half-way.
+use super::{
+    claim::TakenKey,
+    handle::IdempotencyKeys,
+    key::{OperationKey, OperationPolicy},
+    start::OperationStart,
+    token::Tokens,
+    transaction::{LastTransaction, Operation, scope},
+};
 use crate::{
-    Dialect, Error, ErrorKind, Store,
+    Dialect, Error, ErrorKind,
+    engine::Engine,
     guarded::Guarded,
     micros::micros,
-    sql::{Statement, query},
+    row::small_count,
+    statement::{Statement, query},
     text::text,
 };
 use sqlx::query::Query;
@@ -13,30 +22,31 @@ use std::{
         Arc,
         atomic::{
             AtomicBool,
-            Ordering::{AcqRel, Acquire, Release},
+            Ordering::{AcqRel, Acquire},
         },
     },
     time::Duration,
 };
 use tokio::time::{Instant, sleep};
-use twinbox_core::{Fingerprinted, crash};
+use twinbox_core::{FingerprintInput, crash};
 use uuid::Uuid;
 
-/// Between two looks at a key that somebody holds.
+/// The shortest and the longest pause between two looks at a key that another process holds.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
-/// Between two renewals, however short a lease is.
+/// The shortest pause between two renewals, however short a lease is.
 const RENEWALS_MIN: Duration = Duration::from_millis(10);
-/// However often it is renewed: whoever hangs for longer has lost its key.
+/// How long a lease is renewed: a handler that hangs for longer loses its key.
 const HELD_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// A key that is held, beyond any transaction, until its lease ends. It is renewed while this lives, for 15 minutes at
-/// most.
+/// A lease on an idempotency key without an open transaction, for operations that call vendors. The lease is
+/// renewed while this lives, for 15 minutes at most.
 ///
-/// Dropped, or with its process gone, the key is another's when the lease has ended: that one asks the same and finds
-/// the [recovery point](Self::recovery_point). What a process that was thought dead still wants to write is refused.
+/// When this is dropped, or its process has crashed, another process can take the key after the lease has
+/// ended: it asks the same and finds the [recovery point](Self::recovery_point). A late write of the process
+/// before is refused.
 #[expect(missing_debug_implementations, reason = "holds a store")]
-pub struct Lease<DB: Dialect> {
-    pub(super) held: Arc<Held<DB>>,
+pub struct OperationLease<DB: Dialect> {
+    pub(super) held: Arc<HeldKey<DB>>,
     key: OperationKey,
     attempt: u32,
     failures: u32,
@@ -46,48 +56,46 @@ pub struct Lease<DB: Dialect> {
     renewing: tokio::task::AbortHandle,
 }
 
-pub(super) struct Held<DB: Dialect> {
-    pub(super) store: Store<DB>,
+/// A held key, shared with the task that renews it.
+pub(super) struct HeldKey<DB: Dialect> {
+    pub(super) engine: Engine<DB>,
     pub(super) slot: [u8; 32],
     pub(super) owner: Uuid,
     lease: Duration,
-    /// While its transaction is open, which holds the row.
-    entered: Arc<AtomicBool>,
+    /// Whether its last transaction is open, which holds the row.
+    is_ending: Arc<AtomicBool>,
 }
 
-/// Until it is dropped, the lease has a transaction.
-pub(super) struct Entered(Arc<AtomicBool>);
-
-impl<DB: Dialect> Store<DB> {
-    /// Takes the key of an operation for `lease` and commits that, or says what became of the operation before.
+impl<DB: Dialect> IdempotencyKeys<DB> {
+    /// Takes a lease on a key and commits that, or returns the result of an earlier operation with the key.
     ///
     /// # Errors
-    /// As [`begin_operation`](Self::begin_operation).
-    pub async fn lease_operation(
+    /// As [`begin`](Self::begin).
+    pub async fn lease(
         &self,
         key: &OperationKey,
-        request: Fingerprinted<'_>,
+        request: FingerprintInput<'_>,
         policy: &OperationPolicy,
         lease: Duration,
-    ) -> Result<Begun<Lease<DB>>, Error> {
+    ) -> Result<OperationStart<OperationLease<DB>>, Error> {
         let until = Instant::now() + policy.wait.min(HELD_MAX);
         let mut pause = LOOK_AGAIN.0;
         let owner = Uuid::now_v7();
         loop {
             let wait = until.saturating_duration_since(Instant::now()).min(LOOK_AGAIN.1);
             let looking = OperationPolicy { wait, ..*policy };
-            match self.take_operation(key, request, &looking, Some((owner, lease))).await? {
-                Begun::Open(taken) => {
-                    return Ok(Begun::Open(self.hold(key, policy, taken, owner, lease).await?));
+            match self.take(key, request, &looking, Some((owner, lease))).await? {
+                OperationStart::Open(taken) => {
+                    return Ok(OperationStart::Open(self.hold(key, policy, taken, owner, lease).await?));
                 }
-                Begun::Known(answer) => return Ok(Begun::Known(answer)),
-                Begun::Mismatch => return Ok(Begun::Mismatch),
-                Begun::InFlight if Instant::now() + pause < until => {
+                OperationStart::Completed(response) => return Ok(OperationStart::Completed(response)),
+                OperationStart::Mismatch => return Ok(OperationStart::Mismatch),
+                OperationStart::InFlight if Instant::now() + pause < until => {
                     sleep(pause).await;
                     pause = (pause * 2).min(LOOK_AGAIN.1);
                 }
-                Begun::InFlight => return Ok(Begun::InFlight),
-                Begun::TooMany => return Ok(Begun::TooMany),
+                OperationStart::InFlight => return Ok(OperationStart::InFlight),
+                OperationStart::TooMany => return Ok(OperationStart::TooMany),
             }
         }
     }
@@ -96,63 +104,69 @@ impl<DB: Dialect> Store<DB> {
         &self,
         key: &OperationKey,
         policy: &OperationPolicy,
-        taken: Taken<DB>,
+        taken: TakenKey<DB>,
         owner: Uuid,
         lease: Duration,
-    ) -> Result<Lease<DB>, Error> {
-        let Taken { tx, guard, begun } = taken;
+    ) -> Result<OperationLease<DB>, Error> {
+        let TakenKey { tx, guard, row } = taken;
         drop(guard);
-        let tokens = Tokens::of(&begun, &key.domain_id(self.service()))?;
-        let held = Held { store: self.clone(), slot: key.slot(), owner, lease, entered: Arc::default() };
+        let tokens = Tokens::of(&row, &key.domain_id(self.engine.service()))?;
+        let engine = self.engine.clone();
+        let held = HeldKey { engine, slot: key.slot(), owner, lease, is_ending: Arc::default() };
         let held = Arc::new(held);
         match tx.commit_guarded().await {
-            // It is committed or not; either way the key is this one's, or free.
+            // Committed or not: the key is this owner's, or free.
             Err(error) if error.kind() == ErrorKind::CommitUnknown && held.renew().await? => {}
             committed => committed?,
         }
         crash::point("operation.after_hold");
         let renewing = tokio::spawn(held.clone().keep()).abort_handle();
-        let recovery_point = begun.recovery_point;
-        let [attempt, failures] =
-            [begun.attempt, begun.failures].map(|n| u32::try_from(n.max(0)).unwrap_or(u32::MAX));
-        let (key, idle_max) = (key.clone(), policy.idle_max);
-        Ok(Lease { held, key, attempt, failures, recovery_point, tokens, idle_max, renewing })
+        Ok(OperationLease {
+            held,
+            key: key.clone(),
+            attempt: small_count(row.attempt),
+            failures: small_count(row.failures),
+            recovery_point: row.recovery_point,
+            tokens,
+            idle_max: policy.idle_max,
+            renewing,
+        })
     }
 }
 
-impl<DB: Dialect> Lease<DB> {
-    /// Which try this is, counted from 1.
+impl<DB: Dialect> OperationLease<DB> {
+    /// Returns the number of the attempt, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// How many tries before this one failed or died. Those that were [postponed](Self::postpone) or
-    /// [forgotten](Self::forget) did neither.
+    /// Returns how many attempts before this one failed or crashed. [Postponed](Self::postpone) and
+    /// [forgotten](Self::forget) attempts did neither.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// What the last try that came to [`save`](Self::save) has saved.
+    /// Returns the recovery point that an earlier attempt [saved](Self::save) last.
     pub fn recovery_point(&self) -> Option<&str> {
         self.recovery_point.as_deref()
     }
 
-    /// Whose key it is, and for what.
+    /// Returns the key.
     pub fn key(&self) -> &OperationKey {
         &self.key
     }
 
-    /// Commits how far it has come, for whoever goes on after this one: say what was done outside, such as the id of a
+    /// Commits a recovery point for later attempts: what was done outside the database, such as the id of a
     /// charge. From then on the key belongs to this request, even if it fails.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`]: another has the key. [`ErrorKind::Conflict`]: its transaction has begun, and not ended.
-    /// Or the database refused or is away.
+    /// [`ErrorKind::LeaseLost`]: another process has the key. [`ErrorKind::Conflict`]: the last transaction
+    /// is open. Or the database refused or is away.
     pub async fn save(&mut self, point: &str) -> Result<(), Error> {
         let point = text(point).into_owned();
         let held = &self.held;
-        held.outside()?;
-        let saved = held.update(&held.store.statements().save_operation, |save| {
+        held.check_not_ending()?;
+        let saved = held.update(&held.engine.sql().operations.save, |save| {
             save.bind(point.clone()).bind(micros(held.lease))
         });
         if !saved.await? {
@@ -163,27 +177,28 @@ impl<DB: Dialect> Lease<DB> {
         Ok(())
     }
 
-    /// Begins the transaction in which the operation ends. Until that ends nobody else can take the key.
+    /// Begins the last transaction of the operation, which commits its writes together with the response.
+    /// Until it ends no other process can take the key.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`]: another has the key, or had it and is done. [`ErrorKind::Conflict`]: the transaction
-    /// before has not ended. Or the database refused or is away.
+    /// [`ErrorKind::LeaseLost`]: another process has the key, or had it and has ended the operation.
+    /// [`ErrorKind::Conflict`]: an earlier last transaction is open. Or the database refused or is away.
     pub async fn begin(&self) -> Result<Operation<DB>, Error> {
-        let Held { store, slot, owner, .. } = &*self.held;
-        let entered = self.held.enter()?;
-        let mut tx = store.begin().await?;
-        let entering = query::<DB>(&store.statements().enter_operation).bind(slot.to_vec()).bind(*owner);
-        let entering = entering.execute(tx.connection()).await?;
-        if DB::rows_affected(&entering) != 1 {
+        let HeldKey { engine, slot, owner, .. } = &*self.held;
+        let last_transaction = self.held.begin_ending()?;
+        let mut tx = engine.begin().await?;
+        let enter = query::<DB>(&engine.sql().operations.enter).bind(slot.to_vec()).bind(*owner);
+        if DB::rows_affected(&enter.execute(tx.connection()).await?) != 1 {
             tx.rollback().await?;
             return Err(lost());
         }
-        let guard = DB::guard(tx.connection(), store.statements(), self.idle_max).await?;
-        let tx = Guarded::new(tx, guard, scope(store.statements(), &self.key));
-        Ok(Operation { tx, slot: Some(*slot), entered: Some(entered) })
+        let guard = DB::guard(tx.connection(), engine.catalog(), self.idle_max).await?;
+        let tx = Guarded::new(tx, guard, scope(engine.catalog(), &self.key));
+        Ok(Operation::with_key(tx, *slot, Some(last_transaction)))
     }
 
-    /// Gives up after a failure: whoever asks the same may try at once. Another request may not use the key.
+    /// Releases the key after a failure, so that the same request may try again at once. Another request may
+    /// not use the key.
     ///
     /// # Errors
     /// The database refused or is away: the key is free when the lease ends.
@@ -191,7 +206,7 @@ impl<DB: Dialect> Lease<DB> {
         self.give_up(0).await
     }
 
-    /// As [`release`](Self::release), after what is nobody's fault, such as a database that is away: it counts as no
+    /// Releases the key after a fault of something else, such as a database that is away, without counting a
     /// [failure](Self::failures).
     ///
     /// # Errors
@@ -200,17 +215,18 @@ impl<DB: Dialect> Lease<DB> {
         self.give_up(1).await
     }
 
-    /// Gives up without having done anything: the key is free for any request. If a try before this one may have done
-    /// something, a [token](Self::token_within) was given out, or something was saved, as [`postpone`](Self::postpone).
+    /// Releases the key of an operation that did nothing, so that any request may use it. If an earlier
+    /// attempt may have done something, or a [token](Self::token_within) was given out, or a recovery point
+    /// saved, this is [`postpone`](Self::postpone).
     ///
     /// # Errors
     /// The database refused or is away: the key is free when the lease ends, for the same request.
     pub async fn forget(self) -> Result<(), Error> {
         let held = &self.held;
-        // The row is asked too: an answer to `save` may have been lost.
+        // The statement checks the row too: the answer to a `save` may have been lost.
         let did_nothing = self.recovery_point.is_none() && !self.tokens.are_given().await;
         let forgotten =
-            did_nothing && held.update(&held.store.statements().forget_operation, |forget| forget).await?;
+            did_nothing && held.update(&held.engine.sql().operations.forget, |forget| forget).await?;
         if forgotten { Ok(()) } else { self.give_up(1).await }
     }
 
@@ -218,29 +234,29 @@ impl<DB: Dialect> Lease<DB> {
         let held = &self.held;
         let release =
             |release: Query<'static, DB, DB::Arguments>| release.bind(Uuid::now_v7()).bind(uncounted);
-        held.update(&held.store.statements().release_operation, release).await?;
+        held.update(&held.engine.sql().operations.release, release).await?;
         Ok(())
     }
 }
 
-impl<DB: Dialect> Drop for Lease<DB> {
+impl<DB: Dialect> Drop for OperationLease<DB> {
     fn drop(&mut self) {
         self.renewing.abort();
     }
 }
 
-impl<DB: Dialect> Held<DB> {
+impl<DB: Dialect> HeldKey<DB> {
     async fn keep(self: Arc<Self>) {
         let until = Instant::now() + HELD_MAX;
         while Instant::now() < until {
             sleep((self.lease / 3).max(RENEWALS_MIN)).await;
-            if self.outside().is_err() {
+            if self.check_not_ending().is_err() {
                 continue;
             }
             match self.renew().await {
                 Ok(true) => {}
                 Ok(false) => return,
-                // Its own transaction has it, and it cannot be lost then.
+                // Its own last transaction has the row, so it cannot be lost.
                 Err(error) if error.is_contention() => {}
                 Err(error) => tracing::warn!(%error, "the key of an operation could not be renewed"),
             }
@@ -248,56 +264,43 @@ impl<DB: Dialect> Held<DB> {
     }
 
     async fn renew(&self) -> Result<bool, Error> {
-        let renewed =
-            self.update(&self.store.statements().renew_operation, |renew| renew.bind(micros(self.lease)));
-        renewed.await
+        self.update(&self.engine.sql().operations.renew, |renew| renew.bind(micros(self.lease))).await
     }
 
-    /// False: it is not this one's. Bounded, because a transaction of its own may hold the row.
+    /// False: another process has the key. The wait is bounded, because its own last transaction may hold the
+    /// row.
     pub(super) async fn update<'q>(
         &self,
         statement: &Statement,
         bind: impl FnOnce(Query<'q, DB, DB::Arguments>) -> Query<'q, DB, DB::Arguments> + Send,
     ) -> Result<bool, Error> {
-        let _permit = self.store.write_permit().await?;
-        let mut conn = self.store.connection().await?;
-        let update = bind(query::<DB>(statement)).bind(self.slot.to_vec()).bind(self.owner);
-        let updated = update.execute(&mut *conn).await?;
-        conn.done().await?;
-        Ok(DB::rows_affected(&updated) == 1)
+        let bind = |query| bind(query).bind(self.slot.to_vec()).bind(self.owner);
+        Ok(self.engine.execute(statement, bind).await? == 1)
     }
 
-    /// # Errors
-    /// Its transaction has not ended, and holds the row.
-    pub(super) fn outside(&self) -> Result<(), Error> {
-        match self.entered.load(Acquire) {
+    /// Refuses while the last transaction is open, which holds the row.
+    pub(super) fn check_not_ending(&self) -> Result<(), Error> {
+        match self.is_ending.load(Acquire) {
             false => Ok(()),
-            true => Err(has_begun()),
+            true => Err(is_ending()),
         }
     }
 
-    fn enter(&self) -> Result<Entered, Error> {
-        if self.entered.swap(true, AcqRel) {
-            return Err(has_begun());
+    fn begin_ending(&self) -> Result<LastTransaction, Error> {
+        if self.is_ending.swap(true, AcqRel) {
+            return Err(is_ending());
         }
-        Ok(Entered(self.entered.clone()))
+        Ok(LastTransaction(self.is_ending.clone()))
     }
 }
 
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.0.store(false, Release);
-    }
-}
-
-fn has_begun() -> Error {
+fn is_ending() -> Error {
     Error::new(
         ErrorKind::Conflict,
-        "the transaction in which the operation is to end was begun and is not rolled back: \
-         save, and ask for tokens, before you begin it",
+        "the last transaction of the operation is open: save, and ask for tokens, before you begin it",
     )
 }
 
 pub(super) fn lost() -> Error {
-    Error::new(ErrorKind::LeaseLost, "another has the key of the operation: its lease ran out")
+    Error::new(ErrorKind::LeaseLost, "another process has the key of the operation: its lease ran out")
 }

@@ -1,38 +1,38 @@
-//! What a test says of the next calls.
+//! The responses that a test chooses.
 use super::http;
 
-/// How one call is answered.
+/// How a fake of an AWS service responds to one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// As the service would.
+    /// The fake responds as the service does.
     Ok,
-    /// Each entry that has a code here fails with it; the others are taken.
+    /// Each entry with a code fails with it. The others are taken.
     Entries(Vec<Option<&'static str>>),
-    /// Throttled, with the seconds of `Retry-After` if there are any. Nothing is taken.
+    /// The fake returns a throttling error, with `Retry-After` in seconds if it is given. No entry is taken.
     Throttle(Option<u64>),
-    /// This status with an empty body. Nothing is taken.
+    /// The fake responds with this status and an empty body. No entry is taken.
     Status(u16),
-    /// This status and this error code. Nothing is taken.
+    /// The fake responds with this status and this error code. No entry is taken.
     Error(u16, &'static str),
-    /// The signature is refused by a service whose clock shows another year. Nothing is taken.
+    /// The fake refuses the signature, with a `Date` of another year. No entry is taken.
     OtherClock,
-    /// No answer, until the client gives up. Nothing is taken.
+    /// The fake does not respond until the client gives up. No entry is taken.
     Hang,
-    /// The connection is closed without an answer. Everything is taken.
+    /// The connection closes without a response. All entries are taken.
     Cut,
-    /// Half an answer, and then the connection is closed. Everything is taken.
+    /// The connection closes after half of the response. All entries are taken.
     Truncated,
-    /// An answer that comes byte by byte and takes minutes. Everything is taken.
+    /// The response comes byte by byte and takes minutes. All entries are taken.
     Drip,
-    /// One result less than there were entries. Everything is taken.
+    /// The fake returns one result less than there were entries. All entries are taken.
     WrongCount,
-    /// Success, with a body that is no JSON. Everything is taken.
+    /// The fake reports success with a body that is not JSON. All entries are taken.
     Malformed,
 }
 
 impl Answer {
-    /// Whether what the call asks for is done.
+    /// Returns whether the call takes effect.
     pub(super) fn takes(&self) -> bool {
         match self {
             Self::Throttle(_) | Self::Status(_) | Self::Error(..) | Self::OtherClock | Self::Hang => false,
@@ -41,7 +41,7 @@ impl Answer {
         }
     }
 
-    /// Why this entry of the call fails.
+    /// Returns the error code of this entry, if it fails.
     pub(super) fn code(&self, at: usize) -> Option<&'static str> {
         match self {
             Self::Entries(codes) => codes.get(at).copied().flatten(),
@@ -49,7 +49,7 @@ impl Answer {
         }
     }
 
-    /// The answer to a call that would have been answered with `usual`.
+    /// Returns the response to send, where the service would send `usual`.
     pub(super) fn reply(&self, usual: http::Reply) -> http::Reply {
         match self {
             Self::Ok | Self::Entries(_) | Self::WrongCount => usual,

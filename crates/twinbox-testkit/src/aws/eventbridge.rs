@@ -1,5 +1,9 @@
-//! EventBridge on loopback.
-use super::{Answer, FakeSqs, http, sqs::Queues};
+//! A fake of EventBridge.
+use super::{
+    answer::Answer,
+    http,
+    sqs::{FakeSqs, Queues},
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 use std::{
@@ -10,26 +14,26 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// One call of `PutEvents`.
+/// A call of `PutEvents`.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PutEvents {
-    /// The events as they came: `Source`, `DetailType`, `Detail`, …
+    /// The entries of the request: `Source`, `DetailType`, `Detail`, …
     pub entries: Vec<Value>,
-    /// It had a signature of the version 4.
+    /// Whether the request has a signature of version 4.
     pub signed: bool,
 }
 
-/// Events that the service takes at a time.
+/// Entries of one call.
 const ENTRIES_MAX: usize = 10;
-/// Bytes of a type, beyond which the service drops an event.
+/// Bytes of a type. The service drops events with longer types.
 const DETAIL_TYPE_BYTES_MAX: usize = 128;
 
-/// EventBridge on loopback. Dropped, it cuts every connection.
+/// A fake of EventBridge on loopback. Dropping it cuts every connection.
 ///
-/// It knows two calls, `DescribeEventBus` and `PutEvents`. An event for a bus that does not exist, and one whose type is
-/// too long, are acknowledged and dropped, as by the service. What it cannot read, which is a `Detail` nested deeper
-/// than 128 too, is malformed to it.
+/// It knows the calls `DescribeEventBus` and `PutEvents`. As the service does, it acknowledges and drops
+/// events for an unknown bus and events whose type is too long. A `Detail` that it cannot parse is malformed,
+/// also one that is nested deeper than 128 levels.
 #[derive(Debug)]
 pub struct FakeEventBridge {
     server: http::Server,
@@ -40,7 +44,7 @@ pub struct FakeEventBridge {
 struct Service {
     state: Mutex<State>,
     calls: watch::Sender<usize>,
-    /// Entries a second that are taken, one request after another. None: all at once.
+    /// Entries per second, one request after another. `None`: no limit.
     pace: Mutex<Option<f64>>,
     turn: tokio::sync::Mutex<()>,
 }
@@ -57,10 +61,10 @@ struct State {
 }
 
 impl FakeEventBridge {
-    /// Listens on a free port of loopback, with this one bus.
+    /// Starts a fake with one bus on a free port of loopback.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port is free.
     pub async fn start(bus: impl Into<String>) -> io::Result<Self> {
         let service = Arc::new(Service::default());
         service.state().buses.insert(bus.into());
@@ -75,62 +79,62 @@ impl FakeEventBridge {
         Ok(Self { server: http::Server::start(answer).await?, service })
     }
 
-    /// Where clients connect to.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.server.address
     }
 
-    /// The same as a URL.
+    /// Returns the URL for clients.
     pub fn endpoint_url(&self) -> String {
         self.server.url()
     }
 
-    /// Takes so many entries a second from now on, one request after another. None: all at once.
+    /// Limits the entries per second from now on, one request after another. `None` ends the limit.
     pub fn pace(&self, entries_per_second: Option<f64>) {
         *self.service.pace.lock().expect("no holder panics") = entries_per_second;
     }
 
-    /// How the next calls of `PutEvents` are answered, one after another.
+    /// Chooses the responses to the next calls of `PutEvents`, one after another.
     pub fn answer_next(&self, answers: impl IntoIterator<Item = Answer>) {
         self.service.state().puts.extend(answers);
     }
 
-    /// How the next calls of `DescribeEventBus` are answered, one after another.
+    /// Chooses the responses to the next calls of `DescribeEventBus`, one after another.
     pub fn answer_next_look(&self, answers: impl IntoIterator<Item = Answer>) {
         self.service.state().looks.extend(answers);
     }
 
-    /// From now on there is a bus of this name.
+    /// Creates a bus.
     pub fn create_bus(&self, name: impl Into<String>) {
         self.service.state().buses.insert(name.into());
     }
 
-    /// From now on there is no bus of this name.
+    /// Deletes a bus.
     pub fn delete_bus(&self, name: &str) {
         self.service.state().buses.remove(name);
     }
 
-    /// From now on rules send every event that is taken to every queue of `sqs`.
+    /// Sends every event that is taken from now on to every queue of `sqs`, as a rule does.
     pub fn feed(&self, sqs: &FakeSqs) {
         self.service.state().fed = Some(sqs.queues());
     }
 
-    /// Every call of `PutEvents` that was read, answered or not.
+    /// Returns every call of `PutEvents`, also those without a response.
     pub fn requests(&self) -> Vec<PutEvents> {
         self.service.state().requests.clone()
     }
 
-    /// The events that a rule could match: acknowledged, or taken although the client was not told.
+    /// Returns the events that a rule could match, also those that were taken without a response.
     pub fn taken(&self) -> Vec<Value> {
         self.service.state().taken.clone()
     }
 
-    /// How many calls of `DescribeEventBus` were read.
+    /// Returns the number of calls of `DescribeEventBus`.
     pub fn looks(&self) -> usize {
         self.service.state().looked
     }
 
-    /// Waits until that many calls of `PutEvents` were read.
+    /// Waits until there were `count` calls of `PutEvents`.
     pub async fn wait_for_requests(&self, count: usize) {
         let mut calls = self.service.calls.subscribe();
         let _ = calls.wait_for(|calls| *calls >= count).await;
@@ -209,7 +213,7 @@ impl Service {
     }
 }
 
-/// What a rule sends of an event, its detail as it came.
+/// Returns the message that a rule sends for an event.
 fn delivered(entry: &Value, n: usize) -> String {
     format!(
         r#"{{"version":"0","id":"event-{n}","detail-type":{},"source":{},"account":"123456789012",
@@ -220,7 +224,7 @@ fn delivered(entry: &Value, n: usize) -> String {
     )
 }
 
-/// Why the service would refuse this event.
+/// Returns the error code with which the service refuses this event, if it does.
 fn refusal(entry: &Value) -> Option<&'static str> {
     let source = text(&entry["Source"]);
     if source.is_empty() || text(&entry["DetailType"]).is_empty() {

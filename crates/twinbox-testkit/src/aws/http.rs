@@ -1,4 +1,6 @@
-//! As much of an HTTP/1.1 server as the fakes need, so that they can also answer wrongly.
+//! A small HTTP/1.1 server that can send wrong responses.
+//!
+//! A library cannot send them: it closes no connection without a response, and sends no half of a head.
 use serde_json::{Value, json};
 use std::{fmt::Display, io, net::SocketAddr, time::Duration};
 use tokio::{
@@ -7,28 +9,32 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Bytes of the lines before a body, and of one of them.
+/// Bytes of the head of a request.
 const HEAD_BYTES_MAX: u64 = 64 * 1024;
-/// Bytes of a body. Events of 1 MiB grow when they are written as a JSON text within JSON.
+/// Bytes of a body. An event of 1 MiB grows when it is a JSON text within JSON.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Between two bytes of an answer that drips.
+/// Pause between two bytes of a response that comes byte by byte.
 const DRIP: Duration = Duration::from_millis(20);
 
-/// A call of the service.
+/// A call of a service.
 pub(super) struct Call {
-    /// Such as `AWSEvents.PutEvents`.
+    /// The header `X-Amz-Target`, such as `AWSEvents.PutEvents`.
     pub(super) target: String,
     pub(super) signed: bool,
     pub(super) body: Vec<u8>,
 }
 
-/// How an answer is sent.
+/// The way in which a response is sent.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Manner {
     Whole,
+    /// The connection closes after half of the body.
     Half,
+    /// Byte by byte, without an end.
     Drip,
+    /// The connection closes without a response.
     Cut,
+    /// No byte, until the client leaves.
     Never,
 }
 
@@ -74,7 +80,7 @@ impl Reply {
     }
 }
 
-/// Serves every client until it is dropped.
+/// A server on loopback. Dropping it closes all connections.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) address: SocketAddr,
@@ -82,7 +88,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Listens on a free port of loopback.
+    /// Starts a server on a free port of loopback.
     pub(super) async fn start<A, F>(answer: A) -> io::Result<Self>
     where
         A: Fn(Call) -> F + Clone + Send + 'static,
@@ -108,7 +114,7 @@ impl Server {
     }
 }
 
-/// Answers one call after another, until the client leaves or an answer ends the connection.
+/// Serves one call after another, until the client leaves or a response ends the connection.
 async fn serve<F: Future<Output = Reply>>(client: TcpStream, answer: impl Fn(Call) -> F) -> io::Result<()> {
     client.set_nodelay(true)?;
     let mut client = BufReader::new(client);
@@ -137,7 +143,7 @@ async fn serve<F: Future<Output = Reply>>(client: TcpStream, answer: impl Fn(Cal
     Ok(())
 }
 
-/// None: the client has left.
+/// Reads one call. Returns `None` if the client has left.
 async fn read(client: &mut BufReader<TcpStream>) -> io::Result<Option<Call>> {
     let mut head = client.take(HEAD_BYTES_MAX);
     let mut call = Call { target: String::new(), signed: false, body: Vec::new() };

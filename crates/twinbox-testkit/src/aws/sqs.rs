@@ -1,5 +1,5 @@
-//! SQS on loopback.
-use super::{Answer, http};
+//! A fake of SQS.
+use super::{answer::Answer, http};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -9,17 +9,18 @@ use std::{
 };
 use tokio::{sync::watch, time::Instant};
 
-/// Entries that the service takes at a time, and messages that it gives.
+/// Entries of one call, and messages of one response.
 const BATCH_MAX: usize = 10;
-/// How long one delivery can be hidden, however often that is changed.
+/// The longest time for which a delivery can be hidden, with all changes together.
 const HIDDEN_MAX: Duration = Duration::from_secs(12 * 3600);
-/// What a queue says of how long it keeps messages; four days, as the service's own default.
+/// The retention that a queue reports: four days, the default of the service.
 const RETENTION_SECONDS: &str = "345600";
 
-/// Standard queues of SQS on loopback, whose clock the test sets. Dropped, it cuts every connection.
+/// A fake of SQS with standard queues on loopback. The test can advance its clock. Dropping it cuts every
+/// connection.
 ///
-/// It knows `GetQueueAttributes`, `ReceiveMessage`, `DeleteMessageBatch` and `ChangeMessageVisibilityBatch`. A receipt
-/// holds until the message is delivered again.
+/// It knows `GetQueueAttributes`, `ReceiveMessage`, `DeleteMessageBatch` and `ChangeMessageVisibilityBatch`.
+/// A receipt is valid until the message is delivered again.
 #[derive(Debug)]
 pub struct FakeSqs {
     server: http::Server,
@@ -29,17 +30,17 @@ pub struct FakeSqs {
 #[derive(Debug, Default)]
 struct Service {
     state: Mutex<State>,
-    /// Something has changed that a call may wait for.
+    /// Wakes calls that wait for a change.
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     queues: BTreeMap<String, VecDeque<Stored>>,
-    /// By call.
+    /// The chosen responses, by the name of the call.
     answers: HashMap<String, VecDeque<Answer>>,
     calls: Vec<(String, Value)>,
-    /// How far the clock was set forward.
+    /// The time by which the clock was advanced.
     ahead: Duration,
     messages: u64,
     receipts: u64,
@@ -56,10 +57,10 @@ struct Stored {
 }
 
 impl FakeSqs {
-    /// Listens on a free port of loopback.
+    /// Starts a fake on a free port of loopback.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port is free.
     pub async fn start() -> io::Result<Self> {
         let service = Arc::new(Service::default());
         let serving = service.clone();
@@ -70,24 +71,24 @@ impl FakeSqs {
         Ok(Self { server: http::Server::start(answer).await?, service })
     }
 
-    /// Where clients connect to, as a URL.
+    /// Returns the URL for clients.
     pub fn endpoint_url(&self) -> String {
         self.server.url()
     }
 
-    /// Makes the queue if it is not there, and answers with its URL.
+    /// Creates the queue if it does not exist. Returns its URL.
     pub fn queue(&self, name: &str) -> String {
         self.service.state().queues.entry(name.to_owned()).or_default();
         format!("{}/123456789012/{name}", self.endpoint_url())
     }
 
-    /// From now on there is no queue of this name.
+    /// Deletes a queue.
     pub fn delete_queue(&self, name: &str) {
         self.service.state().queues.remove(name);
         self.service.changed.send_replace(());
     }
 
-    /// Puts a message into every queue, as rules would that match it.
+    /// Puts a message into every queue, as matching rules do.
     pub fn send(&self, body: impl Into<String>) {
         self.queues().send(body.into());
     }
@@ -96,34 +97,34 @@ impl FakeSqs {
         Queues(self.service.clone())
     }
 
-    /// How the next calls of this name, such as `DeleteMessageBatch`, are answered, one after another.
+    /// Chooses the responses to the next calls of this name, such as `DeleteMessageBatch`, one after another.
     pub fn answer_next(&self, call: &str, answers: impl IntoIterator<Item = Answer>) {
         self.service.state().answers.entry(call.to_owned()).or_default().extend(answers);
     }
 
-    /// Sets the clock of the queues forward, by which deliveries are hidden.
+    /// Advances the clock of the queues, which ends the time for which deliveries are hidden.
     pub fn advance(&self, by: Duration) {
         self.service.state().ahead += by;
         self.service.changed.send_replace(());
     }
 
-    /// How many messages a queue holds, those that are hidden too.
+    /// Returns the number of messages in a queue, with the hidden ones.
     pub fn len(&self, queue: &str) -> usize {
         self.service.state().queues.get(queue).map_or(0, VecDeque::len)
     }
 
-    /// How many messages were given to clients, those that were given again too.
+    /// Returns the number of deliveries, with redeliveries.
     pub fn deliveries(&self) -> u64 {
         self.service.state().receipts
     }
 
-    /// What the calls of this name have asked for, in order.
+    /// Returns the bodies of all calls of this name, in order.
     pub fn calls(&self, call: &str) -> Vec<Value> {
         let state = self.service.state();
         state.calls.iter().filter(|(name, _)| name == call).map(|(_, body)| body.clone()).collect()
     }
 
-    /// Waits until that many calls of this name were read.
+    /// Waits until there were `count` calls of this name.
     pub async fn wait_for_calls(&self, call: &str, count: usize) {
         let mut changed = self.service.changed.subscribe();
         while self.calls(call).len() < count {
@@ -132,7 +133,7 @@ impl FakeSqs {
     }
 }
 
-/// Where rules send to.
+/// The queues to which rules send.
 #[derive(Debug)]
 pub(super) struct Queues(Arc<Service>);
 
@@ -214,7 +215,7 @@ impl Service {
         }
     }
 
-    /// What can be seen, and else when the next message can. Hides it.
+    /// Delivers visible messages and hides them. Also returns when the next message becomes visible.
     fn visible(&self, queue: &str, max: usize, hidden_for: Duration) -> (Vec<Value>, Option<Instant>) {
         let mut state = self.state();
         let now = state.now();
@@ -260,7 +261,7 @@ impl Service {
         http::Reply::ok(&json!({"Successful": successful, "Failed": failed}))
     }
 
-    /// Why it cannot be done, if it cannot.
+    /// Deletes one message or changes its visibility. Returns the error code if it cannot.
     fn settle_one(&self, queue: &str, entry: &Value) -> Option<&'static str> {
         let mut state = self.state();
         let now = state.now();

@@ -1,24 +1,24 @@
-//! Delivers as a bad day does, and compares the database.
-use super::{Harness, snapshot::Snapshot};
-use twinbox_consumer::{EventHandler, Outcome, private::unfinished};
+//! Delivers a message with crashes and duplicates, and compares the database.
+use super::{delivery::Harness, snapshot::Snapshot};
+use twinbox_consumer::{DeliveryOutcome, EventHandler, private::unfinished};
 use twinbox_core::{Message, Schema as _};
 use twinbox_sql::{Dialect, inbox::Attempt};
 
 impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
-    /// Asserts that the handler `H` has the effect of one delivery of `event`, whatever happens to it:
+    /// Asserts that several deliveries of `event` have the same effect as one delivery.
     ///
-    /// 1. It runs, and its process dies before COMMIT: nothing may stay behind.
-    /// 2. Two copies are delivered at once: one is handled, and the other is a duplicate.
-    /// 3. Its acknowledgement is lost, and it is delivered twice more: nothing may change.
+    /// 1. The handler `H` runs, and its process dies before COMMIT. No row may stay behind.
+    /// 2. Two copies arrive at the same time. One must be handled, the other must be a duplicate.
+    /// 3. The acknowledgement is lost, and the message arrives twice more. No row may change.
     ///
-    /// After the first and the last the whole database is compared, and what is [watched](Self::watch); after the second
-    /// how many rows there are. In the database the inbox sees
-    /// to this for everything that is written with the handler's `tx`, so what is found was written by another
-    /// way, or done outside of the database. The event is handled when this returns.
+    /// After steps 1 and 3 it compares all rows of the database and the [watched](Self::watch) lines, after
+    /// step 2 the number of rows. The inbox protects all rows that the handler writes with its `tx`. So a
+    /// difference was written with another connection, or outside the database. The event is handled when
+    /// this returns.
     ///
     /// # Panics
-    /// With the rows that differ. The handler fails even without a fault; the event was handled before; the
-    /// database is away.
+    /// A row differs: the message lists the rows. Or the handler fails without a fault, the event was handled
+    /// before, or the database does not answer.
     pub async fn assert_idempotent<H: EventHandler<DB, S>>(&self, event: H::Event) {
         let handler = H::POLICY.consumer();
         let message = self.message(event);
@@ -30,12 +30,12 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
 
         let copies = (self.deliver::<H>(&message), self.deliver::<H>(&message));
         let (one, other) = tokio::join!(copies.0, copies.1);
-        let one_each = [&one, &other].map(|outcome| *outcome == Outcome::Handled);
+        let one_each = [&one, &other].map(|outcome| *outcome == DeliveryOutcome::Handled);
         let outcomes = format!("  {one:?}\n  {other:?}\n");
         assert!(
-            one_each[0] != one_each[1] && [&one, &other].contains(&&Outcome::Duplicate),
+            one_each[0] != one_each[1] && [&one, &other].contains(&&DeliveryOutcome::Duplicate),
             "{}",
-            report(handler, AT_ONCE, &outcomes, "One of them is to be handled, and the other a duplicate.")
+            report(handler, AT_ONCE, &outcomes, "One must be handled, the other must be a duplicate.")
         );
         let once = self.snapshot().await;
         if once.counts() != expected.counts() {
@@ -44,13 +44,13 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
 
         for _ in 0..2 {
             let again = self.deliver::<H>(&message).await;
-            assert_eq!(again, Outcome::Duplicate, "`{handler}` was handled, and is delivered again");
+            assert_eq!(again, DeliveryOutcome::Duplicate, "`{handler}` was handled, and is delivered again");
         }
         let changed = once.difference(&self.snapshot().await);
         assert!(changed.is_empty(), "{}", report(handler, AGAIN, &changed, ADVICE));
     }
 
-    /// Runs the handler, looks at what its transaction sees, and rolls back.
+    /// Runs the handler, takes a snapshot in its transaction, and rolls back.
     async fn crash_before_commit<H: EventHandler<DB, S>>(&self, message: &Message) -> Snapshot {
         let mut attempt = self.unfinished::<H>(message).await;
         let seen = Snapshot::of::<DB>(&mut attempt.tx()).await;
@@ -58,7 +58,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
         self.with_watched(seen.expect("the test's database is there"))
     }
 
-    /// The transaction of the handler before its COMMIT.
+    /// Runs the handler. Returns its transaction before COMMIT.
     pub(super) async fn unfinished<H: EventHandler<DB, S>>(&self, message: &Message) -> Attempt<DB> {
         let ran = unfinished::<DB, S, H>(&self.store, &self.state, message).await;
         ran.unwrap_or_else(|e| panic!("`{}` does not handle {}: {e}", H::POLICY.consumer(), H::Event::TYPE))
@@ -78,12 +78,13 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
 }
 
 const CRASHED: &str =
-    "It ran, and its process died before COMMIT. This stayed behind, and the retry does it again:";
-const AT_ONCE: &str = "Two copies of one message were delivered at once:";
+    "The handler ran, and its process died before COMMIT. This stayed behind, and the retry does it again:";
+const AT_ONCE: &str = "Two copies of one message were delivered at the same time:";
 pub(super) const AGAIN: &str =
-    "It was handled, its acknowledgement was lost, and it was delivered again. This changed:";
-pub(super) const ADVICE: &str = "Write what must happen once with the handler's `tx`. What leaves the database, a mail or a call,\n\
-     is written there as well, and done by whoever reads it.";
+    "The message was handled, its acknowledgement was lost, and it was delivered again. This changed:";
+pub(super) const ADVICE: &str = "Write rows with the `tx` of the handler. For a side effect, such as a mail \
+                                 or a call, publish an\n\
+     event with `tx`: a consumer of that event does the side effect.";
 
 pub(super) fn report(handler: &str, what: &str, found: &str, advice: &str) -> String {
     format!("`{handler}` is not idempotent\n\n{what}\n\n{found}\n{advice}")

@@ -1,6 +1,6 @@
-//! Delivers messages in every order, and compares what is there in the end.
+//! Delivers messages in every order and compares the rows at the end.
 use super::{
-    Harness,
+    delivery::Harness,
     snapshot::{Columns, Snapshot},
 };
 use std::{collections::BTreeSet, fmt};
@@ -8,12 +8,12 @@ use twinbox_consumer::{EventHandler, private::run_within};
 use twinbox_core::{BoxFuture, Message};
 use twinbox_sql::{
     Dialect, Disposition, HandlerError,
-    inbox::{Attempt, Claimed},
+    inbox::{Attempt, InboxClaim},
 };
 
-/// More would take too long in all their orders: 720 for six.
+/// Six events have 720 orders. More would take too long.
 const EVENTS_MAX: usize = 6;
-/// What is compared of the events that handlers published; the rest follows from when and why.
+/// The compared columns of published events. The others depend on the time and the cause.
 const PUBLISHED: [&str; 5] = ["type", "version", "key", "subject", "payload"];
 
 type Run<DB, S> = for<'a> fn(
@@ -22,7 +22,7 @@ type Run<DB, S> = for<'a> fn(
     &'a Message,
 ) -> BoxFuture<'a, Result<(), HandlerError>>;
 
-/// Events that are delivered in every order. Made by [`Harness::any_order`].
+/// Events to deliver in every order. Created by [`Harness::any_order`].
 #[must_use]
 pub struct AnyOrder<'h, DB: Dialect, S> {
     harness: &'h Harness<DB, S>,
@@ -37,7 +37,7 @@ struct Delivery<DB: Dialect, S> {
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
-    /// For asserting that handlers end in the same state whatever order events arrive in:
+    /// Starts a test that handlers write the same rows in every order of events.
     ///
     /// ```text
     /// harness.any_order().event::<track>(placed).event::<track>(paid).assert().await;
@@ -48,8 +48,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
-    /// The next event, for the handler `H`. Its message has the next
-    /// [`sequence`](twinbox_core::Message::sequence).
+    /// Adds an event for the handler `H`.
+    ///
+    /// Its message gets the next [`sequence`](twinbox_core::Message::sequence).
     pub fn event<H: EventHandler<DB, S> + 'static>(mut self, event: H::Event) -> Self {
         let sequence = u64::try_from(self.deliveries.len() + 1).ok();
         let message = Message { sequence, ..self.harness.message(event) };
@@ -58,29 +59,29 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         self
     }
 
-    /// A column that may depend on the order: `.leave_out("shop.orders.row_number")`, on SQLite
-    /// `.leave_out("orders.row_number")`.
+    /// Excludes a column that may depend on the order: `.leave_out("shop.orders.row_number")`.
+    ///
+    /// On SQLite the name has no schema: `.leave_out("orders.row_number")`.
     pub fn leave_out(mut self, column: impl Into<String>) -> Self {
         self.left_out.insert(column.into());
         self
     }
 
-    /// Asserts that every order leaves the same rows behind, and the same published events. As in a consumer, what fails
-    /// is rolled back and comes again after the others.
+    /// Asserts that every order of the events leaves the same rows and the same published events.
     ///
-    /// All of it happens in transactions that are rolled back. Columns that differ between runs in the order given, such
-    /// as times and ids of a sequence, are not compared. SQLite draws the same ids again after a rollback:
-    /// [leave them out](Self::leave_out).
+    /// As in a consumer, a failed delivery is rolled back and comes again after the others. All deliveries
+    /// run in transactions that are rolled back at the end.
+    ///
+    /// It does not compare columns that differ between two runs in the given order, such as times and ids of
+    /// a sequence. SQLite assigns the same ids again after a rollback: [leave out](Self::leave_out) these
+    /// columns.
     ///
     /// # Panics
-    /// With the order and the rows that differ; or a message is never handled in some order, or there are not 2 to 6
-    /// events, or the database is away.
+    /// Rows differ: the message lists the order and the rows. Or a message is never handled in some order,
+    /// there are not 2 to 6 events, or the database does not answer.
     pub async fn assert(self) {
         let count = self.deliveries.len();
-        assert!(
-            (2..=EVENTS_MAX).contains(&count),
-            "2 to {EVENTS_MAX} events have an order that can be tried"
-        );
+        assert!((2..=EVENTS_MAX).contains(&count), "a test of every order needs 2 to {EVENTS_MAX} events");
         let given = Vec::from_iter(0..count);
         let expected = self.play(&given).await;
         let mut varying = expected.varying(&self.play(&given).await);
@@ -89,7 +90,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
             if self.difference(&expected, &found, &varying).is_empty() {
                 continue;
             }
-            // Seconds may have passed since the first.
+            // Seconds may have passed since the first run: columns with times may differ now.
             varying.extend(expected.varying(&self.play(&given).await));
             let found = self.difference(&expected, &found, &varying);
             assert!(found.is_empty(), "{}", self.report(&order, DIFFERENT, &found));
@@ -104,13 +105,16 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         expected.only(compared).difference(&found.only(compared))
     }
 
-    /// What there is after the messages were delivered in this order.
+    /// Delivers the messages in this order. Returns the rows at the end.
     async fn play(&self, order: &[usize]) -> Snapshot {
         let store = &self.harness.store;
         let first = &self.deliveries[order[0]];
-        let claimed =
-            store.claim(first.consumer, &first.message, false).await.expect("the test's database is there");
-        let Claimed::Open(mut attempt) = claimed else {
+        let claimed = store
+            .inbox(first.consumer)
+            .claim(&first.message, false)
+            .await
+            .expect("the test's database is there");
+        let InboxClaim::Open(mut attempt) = claimed else {
             panic!("`{}` has handled its message before", first.consumer)
         };
         let mut left = order.to_vec();
@@ -128,13 +132,15 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
             }
             if let Some((n, error)) = failed.first().filter(|_| failed.len() == left.len()) {
                 let never = format!("  {} is never handled: {error}\n", self.named(*n));
-                panic!("{}", self.report(order, "not everything is handled", &never));
+                panic!("{}", self.report(order, "some messages are not handled", &never));
             }
             left = failed.into_iter().map(|(n, _)| n).collect();
         }
         let seen = Snapshot::of::<DB>(&mut attempt.tx()).await.expect("the test's database is there");
         attempt.rollback().await;
-        let (of_twinbox, published) = (store.table(""), ["outbox", "delayed"].map(|name| store.table(name)));
+        let engine = store.engine();
+        let (of_twinbox, published) =
+            (engine.table(""), ["outbox", "delayed_messages"].map(|name| engine.table(name)));
         let mut seen = seen.only(|table, column| {
             !table.starts_with(&of_twinbox)
                 || (published.iter().any(|name| name == table) && PUBLISHED.contains(&column))
@@ -143,7 +149,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         seen
     }
 
-    /// One attempt, within the transaction of all.
+    /// Runs one attempt, within the transaction of all messages.
     async fn deliver_within(&self, attempt: &mut Attempt<DB>, n: usize) -> Result<(), HandlerError> {
         let Delivery { message, run, .. } = &self.deliveries[n];
         execute(attempt, "SAVEPOINT any_order").await?;
@@ -157,7 +163,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         ran
     }
 
-    /// A message by its number.
+    /// Describes a message by its number, type and payload.
     fn named(&self, n: usize) -> String {
         let message = &self.deliveries[n].message;
         format!("{}. {} {}", n + 1, message.event_type, String::from_utf8_lossy(&message.payload))
@@ -170,15 +176,15 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         let events: String = (0..order.len()).map(|n| format!("  {}\n", self.named(n))).collect();
         let order = order.iter().map(|n| (n + 1).to_string()).collect::<Vec<_>>().join(", ");
         format!(
-            "the order of events matters to {consumers}\n\n{events}\n\
+            "the result of {consumers} depends on the order of events\n\n{events}\n\
              Delivered in the order {order}, {what}:\n\n{found}\n{ADVICE}"
         )
     }
 }
 
-const DIFFERENT: &str = "this is different from the order given";
-const ADVICE: &str = "Let a row change only if the event is newer (`VersionColumn`), or from a state that allows it \
-    (`StateColumn`);\nor read with `order = \"key\"`, if all of these have one key.";
+const DIFFERENT: &str = "this differs from the given order";
+const ADVICE: &str = "Change a row only if the event is newer (`VersionColumn`), or if its state allows it \
+    (`StateColumn`);\nor consume with `order = \"key\"`, if all these events have one key.";
 
 fn run<'a, DB: Dialect, S: Send + Sync + 'static, H: EventHandler<DB, S> + 'static>(
     harness: &'a Harness<DB, S>,
@@ -196,7 +202,7 @@ async fn execute<DB: Dialect>(
     Ok(())
 }
 
-/// Every order of so many, the given one first.
+/// Returns every order of `count` events, the given one first.
 fn orders(count: usize) -> impl Iterator<Item = Vec<usize>> {
     let mut orders = vec![Vec::new()];
     for _ in 0..count {

@@ -1,31 +1,32 @@
-//! Delivers while the database goes away and comes back.
+//! Delivers a message while the database restarts.
 use super::{
-    Harness,
+    delivery::Harness,
     idempotence::{ADVICE, AGAIN, report},
 };
 use std::time::Duration;
-use twinbox_consumer::{EventHandler, Outcome};
+use twinbox_consumer::{DeliveryOutcome, EventHandler};
 use twinbox_core::Message;
 use twinbox_sql::Dialect;
 
-/// How long the database may take until a delivery gets through again.
+/// Time-out for the first delivery after a restart.
 const BACK_WITHIN: Duration = Duration::from_secs(30);
-/// Between two deliveries that find it away.
+/// Pause between two deliveries while the database does not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
-    /// Asserts that the handler `H` has the effect of one delivery of `event` although the database goes away
+    /// Asserts that `event` has the effect of one delivery although the database restarts.
     ///
-    /// 1. before COMMIT: nothing may stay behind, and the message is handled when it comes again;
-    /// 2. after COMMIT, before anybody heard of it: nothing may change when it comes again.
+    /// 1. It restarts before the COMMIT of the handler `H`. No row may stay behind, and the redelivery is
+    ///    handled.
+    /// 2. It restarts after the COMMIT, before the result is known. The redelivery may change no row.
     ///
-    /// `restart` ends every connection and returns when the database can be reached again: kill and start a server of
-    /// the test's own, or `SELECT pg_terminate_backend(pid) FROM pg_stat_activity …` from a connection of another
-    /// database. On SQLite there is no server, and nothing to do.
+    /// `restart` must end every connection, and return when the database accepts connections again. It kills
+    /// and starts a server of the test, or runs `SELECT pg_terminate_backend(pid) FROM pg_stat_activity …` on
+    /// another database. On SQLite there is no server, and it does nothing.
     ///
     /// # Panics
-    /// With the rows that differ. The handler fails even without a fault; the event was handled before; the database
-    /// is not back within 30 s.
+    /// A row differs: the message lists the rows. Or the handler fails without a fault, the event was handled
+    /// before, or the database does not answer within 30 s.
     pub async fn assert_survives_restart<H: EventHandler<DB, S>>(
         &self,
         event: H::Event,
@@ -43,30 +44,30 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
 
         assert_eq!(
             self.deliver_until_back::<H>(&message).await,
-            Outcome::Handled,
-            "`{handler}`, after a restart"
+            DeliveryOutcome::Handled,
+            "`{handler}`, delivered after a restart"
         );
         let once = self.snapshot().await;
         restart().await;
         let again = self.deliver_until_back::<H>(&message).await;
-        assert_eq!(again, Outcome::Duplicate, "`{handler}` was handled before a restart");
+        assert_eq!(again, DeliveryOutcome::Duplicate, "`{handler}` was handled before the restart");
         let changed = once.difference(&self.snapshot().await);
         assert!(changed.is_empty(), "{}", report(handler, AGAIN, &changed, ADVICE));
     }
 
-    /// Connections that the restart ended are found out one by one.
-    async fn deliver_until_back<H: EventHandler<DB, S>>(&self, message: &Message) -> Outcome {
+    /// Delivers until the database answers. Each connection of the pool fails once after the restart.
+    async fn deliver_until_back<H: EventHandler<DB, S>>(&self, message: &Message) -> DeliveryOutcome {
         let delivered = async {
             loop {
                 match self.deliver::<H>(message).await {
-                    Outcome::Unavailable | Outcome::Retried { counted: false, .. } => {
+                    DeliveryOutcome::Unavailable | DeliveryOutcome::Retried { counted: false, .. } => {
                         tokio::time::sleep(PAUSE).await
                     }
                     outcome => return outcome,
                 }
             }
         };
-        tokio::time::timeout(BACK_WITHIN, delivered).await.expect("the database is back within 30 s")
+        tokio::time::timeout(BACK_WITHIN, delivered).await.expect("the database answers within 30 s")
     }
 
     async fn until_back(&self) {
@@ -75,9 +76,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        tokio::time::timeout(BACK_WITHIN, back).await.expect("the database is back within 30 s");
+        tokio::time::timeout(BACK_WITHIN, back).await.expect("the database answers within 30 s");
     }
 }
 
-const INTERRUPTED: &str =
-    "It ran, and the database went away before COMMIT. This stayed behind, and the retry does it again:";
+const INTERRUPTED: &str = "The handler ran, and the database restarted before COMMIT. This stayed behind, \
+                           and the retry does it \
+     again:";

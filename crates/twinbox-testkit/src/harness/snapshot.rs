@@ -1,4 +1,4 @@
-//! Every row of a database as text, and how two of them differ.
+//! All rows of a database as text, and the difference between two such snapshots.
 use sqlx::AssertSqlSafe;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,9 +6,9 @@ use std::{
 };
 use twinbox_sql::Dialect;
 
-/// Rows of one table that a report shows.
+/// Rows of one table that a report shows at most.
 const SHOWN_MAX: usize = 10;
-/// Between the columns of a row on its way here.
+/// Separates the columns of a row in the result of the query.
 const BETWEEN: char = '\u{1f}';
 
 /// The rows of each table.
@@ -17,7 +17,7 @@ pub(super) struct Snapshot(BTreeMap<String, Table>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Table {
-    /// None: a row is a line.
+    /// Empty: each row is one line.
     columns: Vec<String>,
     /// Sorted.
     rows: Vec<Vec<String>>,
@@ -27,7 +27,7 @@ struct Table {
 pub(super) type Columns = BTreeSet<(String, String)>;
 
 impl Snapshot {
-    /// What this connection sees, its own transaction included.
+    /// Takes a snapshot of the rows that this connection sees, within its transaction.
     pub(super) async fn of<DB: Dialect>(conn: &mut DB::Connection) -> sqlx::Result<Self> {
         let (columns, as_text, character) = match DB::NAME {
             "PostgreSQL" => (POSTGRES_COLUMNS, "COALESCE(to_json({})::text, 'null')", "chr"),
@@ -48,7 +48,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Rows that are lines.
+    /// Adds a table whose rows are lines.
     pub(super) fn put(&mut self, table: &str, lines: Vec<String>) {
         self.insert(table, Vec::new(), lines.into_iter().map(|line| vec![line]).collect());
     }
@@ -58,13 +58,13 @@ impl Snapshot {
         self.0.insert(table.replace('"', ""), Table { columns, rows });
     }
 
-    /// Rows of each table; those without are left out.
+    /// Returns the number of rows of each table, without empty tables.
     pub(super) fn counts(&self) -> BTreeMap<&str, usize> {
         let counts = self.0.iter().map(|(name, table)| (name.as_str(), table.rows.len()));
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Only the columns for which `keep` says so, of which it is told the table and the name.
+    /// Returns a snapshot with only the columns for which `keep(table, column)` is true.
     pub(super) fn only(&self, keep: impl Fn(&str, &str) -> bool) -> Self {
         let mut kept = Self::default();
         for (name, table) in &self.0 {
@@ -82,7 +82,7 @@ impl Snapshot {
         kept
     }
 
-    /// The columns that do not hold the same values in `other`, in whatever rows.
+    /// Returns the columns whose values differ from those in `other`, in any order of rows.
     pub(super) fn varying(&self, other: &Self) -> Columns {
         let mut varying = Columns::new();
         for (name, table) in &self.0 {
@@ -100,7 +100,8 @@ impl Snapshot {
         varying
     }
 
-    /// What is gone (`-`), what is new (`+`) and what has changed (`~`) in `later`, by table. Empty: nothing.
+    /// Reports the rows that are gone (`-`), new (`+`) or changed (`~`) in `later`, by table. Empty if there
+    /// are none.
     pub(super) fn difference(&self, later: &Self) -> String {
         let none = Table::default();
         let mut report = String::new();
@@ -132,7 +133,7 @@ const SQLITE_COLUMNS: &str =
     FROM sqlite_master m, pragma_table_info(m.name) c
     WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY m.name, c.cid";
 
-/// Bytes that are text, as text.
+/// Returns a value that is hex-encoded text as text, and other values unchanged.
 fn readable(value: &str) -> String {
     let hex = value.strip_prefix(r#""\\x"#).and_then(|hex| hex.strip_suffix('"'));
     let hex = hex.or_else(|| value.strip_prefix("X'").and_then(|hex| hex.strip_suffix('\'')));
@@ -144,7 +145,7 @@ fn readable(value: &str) -> String {
     }
 }
 
-/// The lines of a report.
+/// Returns the lines of a report about one table.
 fn changed(before: &Table, after: &Table) -> Vec<String> {
     let columns = if before.columns.is_empty() { &after.columns } else { &before.columns };
     let only_in = |one: &Table, other: &Table| {
@@ -161,7 +162,7 @@ fn changed(before: &Table, after: &Table) -> Vec<String> {
     let (gone, mut new) = (only_in(before, after), only_in(after, before));
     let mut lines = Vec::new();
     for row in gone {
-        // The first column is what a row goes by, as a rule.
+        // The first column is usually the id of the row.
         let same = new.iter().position(|other| columns.len() > 1 && other.first() == row.first());
         lines.push(match same.map(|n| new.remove(n)) {
             Some(other) => format!("~ {}", altered(columns, &row, &other)),
@@ -211,8 +212,9 @@ mod tests {
         before.put("mails", row(&["x", "y", "y"]));
         let mut after = orders(&[&["3", "paid", "c"], &["1", "paid", "a"], &["4", "paid", "d"]]);
         after.put("mails", row(&["y", "z"]));
-        let expected = "  mails\n    - x\n    - y\n    + z\n  orders\n    ~ id: 1, state: placed → paid\n    \
-            - id: 2, state: paid, at: b\n    + id: 3, state: paid, at: c\n";
+        let expected = "  mails\n    - x\n    - y\n    + z\n  \
+            orders\n    ~ id: 1, state: placed → paid\n    - id: 2, state: paid, at: b\n    + id: 3, state: \
+            paid, at: c\n";
         assert_eq!(before.difference(&after), expected);
         assert_eq!(before.difference(&before), "");
     }
@@ -233,7 +235,7 @@ mod tests {
         assert_eq!(varying, Columns::from([("orders".to_owned(), "at".to_owned())]));
         let keep = |table: &str, column: &str| !varying.contains(&(table.to_owned(), column.to_owned()));
         assert_eq!(one.only(keep).difference(&other.only(keep)), "");
-        // Not where they are, but which there are.
+        // The order of rows does not count.
         let (one, other) =
             (orders(&[&["1", "x", ""], &["2", "y", ""]]), orders(&[&["1", "y", ""], &["2", "x", ""]]));
         assert_eq!(one.varying(&other), Columns::new());

@@ -1,4 +1,4 @@
-//! A long or narrow way: what is sent arrives later and no faster, and in between more can be sent.
+//! A link with a latency and a bandwidth. More bytes can be sent before the first ones arrive.
 use std::{
     io,
     sync::{Arc, Mutex},
@@ -11,18 +11,18 @@ use tokio::{
     time::Instant,
 };
 
-/// Bytes that are passed on at a time.
+/// Bytes that the link reads at a time.
 const CHUNK: usize = 16 * 1024;
-/// Pieces that are on their way at most.
-const ON_THE_WAY_MAX: usize = 4096;
+/// Chunks that are on the link at most.
+const CHUNKS_MAX: usize = 4096;
 
-/// The way between client and server, which all connections share.
+/// A link between clients and server. All connections share its bandwidth.
 #[derive(Debug)]
 pub(super) struct Link {
     latency: Duration,
-    /// Bytes a second, in each direction.
+    /// Bytes per second, in each direction.
     rate: Option<f64>,
-    /// When each direction is free.
+    /// The time at which each direction has sent its last byte.
     free_at: [Mutex<Instant>; 2],
 }
 
@@ -32,7 +32,7 @@ impl Link {
         Self { latency, rate: bits_per_second.map(|bits| bits as f64 / 8.0), free_at }
     }
 
-    /// When so many bytes arrive that are sent now.
+    /// Returns when bytes arrive that are sent now.
     fn arrival(&self, direction: usize, bytes: usize) -> Instant {
         let mut free_at = self.free_at[direction].lock().expect("no holder panics");
         let begun = (*free_at).max(Instant::now());
@@ -55,7 +55,7 @@ impl Link {
         mut from: impl AsyncRead + Unpin,
         mut to: impl AsyncWrite + Unpin,
     ) -> io::Result<()> {
-        let (sent, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(ON_THE_WAY_MAX);
+        let (sent, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_MAX);
         let sending = async {
             loop {
                 let mut chunk = vec![0; CHUNK];
@@ -65,7 +65,7 @@ impl Link {
                 if n == 0 || sent.send((at, chunk)).await.is_err() {
                     return Ok(());
                 }
-                // What the way has no room for stays with the sender.
+                // The sender keeps the bytes for which the link has no bandwidth yet.
                 tokio::time::sleep_until(at - self.latency).await;
             }
         };

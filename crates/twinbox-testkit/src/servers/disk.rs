@@ -1,19 +1,19 @@
-//! A disk that can lose power.
+//! A disk whose power a test can cut.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::ServerError;
+use super::error::ServerError;
 use super::sandbox::Sandbox;
 
-/// `EXT4_IOC_SHUTDOWN` without a flush of the journal, through the one scripting language that every Debian has.
+/// Calls `EXT4_IOC_SHUTDOWN` without a flush of the journal. In Perl, because every Debian has it.
 const SHUTDOWN: &str = "perl -e 'open(my $disk, q(<), q(disk)) or die $!; \
     my $how = pack(q(L), 2); ioctl($disk, 0x8004587d, $how) or die $!'";
 
-/// An ext4 file system of its own, in a file behind a loop device: when its power is cut, what was not synced is gone.
+/// An ext4 file system in a file behind a loop device. A power cut loses all data that was not synced.
 ///
-/// Dropping it unmounts and deletes it. End what works on it first.
+/// Dropping it unmounts and deletes it. End the programs that use it before.
 #[derive(Debug)]
 pub struct Disk {
     sandbox: Sandbox,
@@ -21,11 +21,11 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk of 256 MB.
+    /// Creates and mounts a disk of 256 MB.
     ///
     /// # Errors
     ///
-    /// When this machine has none to give: it takes Linux, root, a free loop device, `mkfs.ext4` and `perl`.
+    /// This machine lacks one of: Linux, root, a free loop device, `mkfs.ext4`, `perl`.
     pub fn new() -> Result<Self, ServerError> {
         let sandbox = Sandbox::new(&std::env::temp_dir(), "disk", "KILL")?;
         let disk = Self { path: sandbox.dir().join("disk"), sandbox };
@@ -37,34 +37,34 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Where it is mounted.
+    /// Returns the folder where the disk is mounted.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was written so far will survive.
+    /// Syncs the disk: all data written so far survives a power cut.
     ///
     /// # Errors
     ///
-    /// When the disk is without power.
+    /// The disk has no power.
     pub fn sync(&self) -> Result<(), ServerError> {
         self.sh("sync -f disk")
     }
 
-    /// From now on nothing reaches it, and whoever tries is told of an error.
+    /// Cuts the power. From now on every write fails with an error.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn cut_power(&self) -> Result<(), ServerError> {
         self.sh(SHUTDOWN)
     }
 
-    /// Brings it back, with what had reached it.
+    /// Restores the power and mounts the disk with the data that was synced.
     ///
     /// # Errors
     ///
-    /// When somebody still works on it.
+    /// A process still uses the disk.
     pub fn restore_power(&self) -> Result<(), ServerError> {
         self.sh("umount disk")?;
         self.mount()

@@ -1,29 +1,29 @@
-//! Where the server binaries are.
+//! Finds the binaries of the servers.
 //!
-//! The first place that has one wins:
+//! They are searched in this order:
 //!
-//! | Looked at | Postgres | NATS |
+//! | place | Postgres | NATS |
 //! |---|---|---|
-//! | environment | `TWINBOX_PG_BIN`, a folder | `TWINBOX_NATS_SERVER` and `TWINBOX_NATS_SERVER_OLD` |
+//! | environment | `TWINBOX_PG_BIN`, the folder | `TWINBOX_NATS_SERVER` and `TWINBOX_NATS_SERVER_OLD` |
 //! | `PATH` | `initdb` and `postgres` side by side | `nats-server`, the newest; see below |
 //! | the system | `/usr/lib/postgresql/*/bin`, the highest version | `/usr/sbin`, `/usr/local/sbin` |
 //! | [`cache`] | | `nats-server-*/nats-server` |
 //!
-//! What the environment names is taken at its word. Otherwise all NATS servers found are asked for their
-//! version, because a distribution's own is often too old: [`nats_server`] takes the newest and wants 2.10 at
-//! least, [`nats_server_old`] wants one before 2.10, to test what such servers silently ignore.
+//! A binary that the environment names is used in any version. Otherwise the version of every NATS server is
+//! read, because that of a distribution is often too old. [`nats_server`] takes the newest one from 2.10 on.
+//! [`nats_server_old`] takes one before 2.10, for tests of the settings that such servers ignore.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fmt, fs};
 
-use super::ServerError;
+use super::error::ServerError;
 
 const OLDEST_NATS: Version = Version(2, 10, 0);
 const PYTHON: &str = "python/bin/python";
 
-/// A server's version, such as 2.15.1; later versions compare greater.
+/// The version of a server, such as 2.15.1. A later version is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(
     /// Major.
@@ -35,7 +35,7 @@ pub struct Version(
 );
 
 impl Version {
-    /// Reads the first `1.2.3` in a text, or `None` when there is none.
+    /// Returns the first `1.2.3` in a text, or `None` if there is none.
     pub fn parse(text: &str) -> Option<Self> {
         text.split(|c: char| !(c.is_ascii_digit() || c == '.')).find_map(|word| {
             let mut parts = word.split('.').map(|part| part.parse().ok());
@@ -50,21 +50,21 @@ impl fmt::Display for Version {
     }
 }
 
-/// The folder with `initdb` and `postgres`.
+/// Returns the folder with `initdb` and `postgres`.
 ///
 /// # Errors
 ///
-/// When there is none, or `TWINBOX_PG_BIN` names a folder without them.
+/// There is none, or `TWINBOX_PG_BIN` names a folder without them.
 pub fn postgres_bin() -> Result<PathBuf, ServerError> {
     if let Some(dir) = env::var_os("TWINBOX_PG_BIN").map(PathBuf::from) {
         return match has_postgres(&dir) {
             true => Ok(dir),
             false => {
-                Err(ServerError::new(format!("TWINBOX_PG_BIN: no initdb and postgres in {}", dir.display())))
+                Err(ServerError::new(format!("TWINBOX_PG_BIN: {} has no initdb and postgres", dir.display())))
             }
         };
     }
-    // On PATH they are often links, and Postgres finds its own files relative to the real binary.
+    // On PATH they are often links, but Postgres looks for its files relative to the real binary.
     let on_path = path_dirs().into_iter().filter_map(|dir| dir.join("initdb").canonicalize().ok());
     let system = subfolders(Path::new("/usr/lib/postgresql"))
         .into_iter()
@@ -78,39 +78,41 @@ pub fn postgres_bin() -> Result<PathBuf, ServerError> {
         .ok_or_else(|| missing("no Postgres (initdb) found", "TWINBOX_PG_BIN"))
 }
 
-/// The newest NATS server, 2.10 or later unless `TWINBOX_NATS_SERVER` says otherwise.
+/// Returns `TWINBOX_NATS_SERVER`, or else the newest NATS server from 2.10 on.
 ///
 /// # Errors
 ///
-/// When there is none, or the file that `TWINBOX_NATS_SERVER` names does not exist.
+/// There is none, or the file that `TWINBOX_NATS_SERVER` names does not exist.
 pub fn nats_server() -> Result<PathBuf, ServerError> {
     nats("TWINBOX_NATS_SERVER", &format!("no nats-server {OLDEST_NATS} or later found"), |version| {
         version >= OLDEST_NATS
     })
 }
 
-/// The newest NATS server before 2.10, unless `TWINBOX_NATS_SERVER_OLD` says otherwise.
+/// Returns `TWINBOX_NATS_SERVER_OLD`, or else the newest NATS server before 2.10.
 ///
 /// # Errors
 ///
-/// When there is none, or the file that `TWINBOX_NATS_SERVER_OLD` names does not exist.
+/// There is none, or the file that `TWINBOX_NATS_SERVER_OLD` names does not exist.
 pub fn nats_server_old() -> Result<PathBuf, ServerError> {
     nats("TWINBOX_NATS_SERVER_OLD", &format!("no nats-server before {OLDEST_NATS} found"), |version| {
         version < OLDEST_NATS
     })
 }
 
-/// What `--version` of a NATS server says; `None` when it does not run or says nothing of the kind.
+/// Returns the version that `nats-server --version` prints, or `None` if it prints none or does not run.
 pub fn nats_version(binary: &Path) -> Option<Version> {
     let output = Command::new(binary).arg("--version").output().ok()?;
     Version::parse(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// A Python with the packages moto, boto3, nats-py and cloudevents: `TWINBOX_PYTHON`, else the one in [`cache`].
+/// Returns `TWINBOX_PYTHON`, or else the Python in [`cache`].
+///
+/// It has the packages moto, boto3, nats-py and cloudevents.
 ///
 /// # Errors
 ///
-/// When there is none, or the file that `TWINBOX_PYTHON` names does not exist.
+/// There is none, or the file that `TWINBOX_PYTHON` names does not exist.
 pub fn python() -> Result<PathBuf, ServerError> {
     if let Some(named) = in_environment("TWINBOX_PYTHON") {
         return named;
@@ -122,20 +124,21 @@ pub fn python() -> Result<PathBuf, ServerError> {
     }
 }
 
-/// The folder with the package psycopg, for the `PYTHONPATH` of a Python on the `PATH`: in [`cache`].
+/// Returns the folder in [`cache`] with the package psycopg, for the `PYTHONPATH` of the Python on the
+/// `PATH`.
 ///
 /// # Errors
 ///
-/// When there is none.
+/// There is none.
 pub fn python_driver() -> Result<PathBuf, ServerError> {
     driver("python-driver", "psycopg")
 }
 
-/// The folder whose `node_modules` has the package pg, for a Node on the `PATH`: in [`cache`].
+/// Returns the folder in [`cache`] whose `node_modules` has the package pg, for the Node on the `PATH`.
 ///
 /// # Errors
 ///
-/// When there is none.
+/// There is none.
 pub fn node_driver() -> Result<PathBuf, ServerError> {
     driver("node-driver", "node_modules/pg")
 }
@@ -144,15 +147,15 @@ fn driver(folder: &str, package: &str) -> Result<PathBuf, ServerError> {
     let folder = cache()?.join(folder);
     match folder.join(package).is_dir() {
         true => Ok(folder),
-        false => Err(ServerError::new(format!("no {package} found; `cargo xtask services up` gets it"))),
+        false => Err(ServerError::new(format!("cannot find {package}: run `cargo xtask services up`"))),
     }
 }
 
-/// PgBouncer: `TWINBOX_PGBOUNCER`, else on the `PATH`, else where `cargo xtask services` unpacks it.
+/// Returns `TWINBOX_PGBOUNCER`, or else the PgBouncer on the `PATH`, in `/usr/sbin` or in [`cache`].
 ///
 /// # Errors
 ///
-/// When there is none, or the file that `TWINBOX_PGBOUNCER` names does not exist.
+/// There is none, or the file that `TWINBOX_PGBOUNCER` names does not exist.
 pub fn pgbouncer() -> Result<PathBuf, ServerError> {
     if let Some(named) = in_environment("TWINBOX_PGBOUNCER") {
         return named;
@@ -164,25 +167,28 @@ pub fn pgbouncer() -> Result<PathBuf, ServerError> {
     found.ok_or_else(|| missing("no PgBouncer found", "TWINBOX_PGBOUNCER"))
 }
 
-/// Where downloaded servers are kept: `TWINBOX_CACHE`, else `twinbox` below `XDG_CACHE_HOME` or `~/.cache`.
+/// Returns the folder of downloaded servers: `TWINBOX_CACHE`, or else `twinbox` below `XDG_CACHE_HOME` or
+/// `~/.cache`.
+///
+/// The folder need not exist.
 ///
 /// # Errors
 ///
-/// When none of the three variables (the last is `HOME`) is set. The folder itself need not exist.
+/// None of `TWINBOX_CACHE`, `XDG_CACHE_HOME` and `HOME` is set.
 pub fn cache() -> Result<PathBuf, ServerError> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("TWINBOX_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("twinbox")))
         .or_else(|| set("HOME").map(|dir| dir.join(".cache/twinbox")))
-        .ok_or_else(|| ServerError::new("no folder for downloaded servers; set TWINBOX_CACHE"))
+        .ok_or_else(|| ServerError::new("cannot find a folder for downloaded servers: set TWINBOX_CACHE"))
 }
 
-/// The file that a variable names, if it is set.
+/// Returns the file that a variable names, if the variable is set.
 fn in_environment(variable: &str) -> Option<Result<PathBuf, ServerError>> {
     let path = env::var_os(variable).map(PathBuf::from)?;
     Some(match path.is_file() {
         true => Ok(path),
-        false => Err(ServerError::new(format!("{variable}: no file {}", path.display()))),
+        false => Err(ServerError::new(format!("{variable}: there is no file {}", path.display()))),
     })
 }
 
@@ -223,5 +229,5 @@ fn named(dir: &Path, prefix: &str) -> bool {
 }
 
 fn missing(problem: &str, variable: &str) -> ServerError {
-    ServerError::new(format!("{problem}; run `cargo xtask services up`, or set {variable}"))
+    ServerError::new(format!("{problem}: run `cargo xtask services up`, or set {variable}"))
 }

@@ -1,13 +1,13 @@
-# Runs beside a server, in its own process group; $1 is the server's private folder.
-# Waits for its standard input to close, which happens when the test process ends, however it ends;
-# then stops the server and deletes the folder. A line on standard input means: leave both alone.
+# The guard of a server, in its own process group; $1 is the private folder of the server.
+# Waits until its standard input closes, which happens when the test process ends, even by SIGKILL.
+# Then stops the server and deletes the folder. A line on standard input means: leave both alone.
 trap '' HUP INT TERM
 read -r _ && exit 0
 
 pid= signal=
 [ -f "$1/pid" ] && read -r pid signal <"$1/pid"
 
-# A process id may have been given to another program, but that one would not name the folder.
+# Another program may have got the process id, but its command line does not name the folder.
 alive() {
 	[ -n "$pid" ] || return 1
 	{ tr '\0' ' ' <"/proc/$pid/cmdline" || ps -o command= -p "$pid"; } 2>/dev/null | grep -qF -- "$1"

@@ -1,5 +1,5 @@
-# moto, without what makes it take ten minutes for 5,000 messages: counting the whole queue three times, and
-# parsing eight JSON paths, for each message.
+# Starts moto without two slow steps: for each message it counts the whole queue three times and parses eight
+# JSON paths. With them it takes ten minutes for 5,000 messages.
 import functools
 import sys
 

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::ServerError;
+use super::error::ServerError;
 use super::find::{self, Version};
 use super::sandbox::{Detached, Sandbox, free_port, retry_port};
 
-/// How long the server may take to greet once it accepts a connection.
+/// Time-out for the greeting of the server after it has accepted a connection.
 const GREETING_MAX: Duration = Duration::from_secs(1);
 const GREETING_BYTES_MAX: u64 = 64 * 1024;
 
-/// How to run a [`NatsServer`].
+/// Options of a [`NatsServer`].
 #[derive(Debug, Clone, Default)]
 pub struct NatsOptions {
     binary: Option<PathBuf>,
@@ -25,38 +25,38 @@ pub struct NatsOptions {
 }
 
 impl NatsOptions {
-    /// Runs this program instead of [`find::nats_server`].
+    /// Sets the program to run, instead of [`find::nats_server`].
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
         self
     }
 
-    /// Adds a line to the server's configuration, as in `.line("max_payload: 8MB")`.
+    /// Adds a line to the configuration of the server, as in `.line("max_payload: 8MB")`.
     ///
-    /// A line the server does not understand makes the start fail.
+    /// The start fails if the server does not know the line.
     pub fn line(mut self, line: impl Into<String>) -> Self {
         self.lines.push(line.into());
         self
     }
 
-    /// Adds a line to the `jetstream` block, as in `.jetstream_line("sync_interval: always")`.
+    /// Adds a line to the block `jetstream`, as in `.jetstream_line("sync_interval: always")`.
     ///
-    /// A line the server does not understand makes the start fail.
+    /// The start fails if the server does not know the line.
     pub fn jetstream_line(mut self, line: impl Into<String>) -> Self {
         self.jetstream.push(line.into());
         self
     }
 
-    /// Keeps streams in this folder, which is not deleted with the server.
+    /// Sets the folder of the streams. It is not deleted with the server.
     pub fn store(mut self, folder: impl Into<PathBuf>) -> Self {
         self.store = Some(folder.into());
         self
     }
 }
 
-/// A NATS server of its own with JetStream on, its own port and its own empty store.
+/// A NATS server with JetStream, its own port and its own empty store.
 ///
-/// Dropping it stops it and deletes the store, unless that was [put](NatsOptions::store) elsewhere.
+/// Dropping it stops it and deletes the store, unless [`NatsOptions::store`] set a folder.
 #[derive(Debug)]
 pub struct NatsServer {
     sandbox: Sandbox,
@@ -67,16 +67,16 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// Starts the newest server found.
+    /// Starts the newest server that is found.
     ///
     /// # Errors
     ///
-    /// When no server is found, or it does not start; nothing is left behind.
+    /// No server is found, or it does not start. No file is left behind.
     pub fn start() -> Result<Self, ServerError> {
         Self::start_with(NatsOptions::default())
     }
 
-    /// Starts a server.
+    /// Starts a server with options.
     ///
     /// # Errors
     ///
@@ -92,80 +92,82 @@ impl NatsServer {
         Ok(server)
     }
 
-    /// What to connect to: `nats://127.0.0.1:PORT`. Stays the same over restarts.
+    /// Returns the URL: `nats://127.0.0.1:PORT`. It does not change with a restart.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// The TCP port on 127.0.0.1.
+    /// Returns the TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The server's private folder; its output is the file `log` in it.
+    /// Returns the private folder of the server. Its file `log` has the output of the server.
     pub fn dir(&self) -> &Path {
         self.sandbox.dir()
     }
 
-    /// The version the running server greeted with.
+    /// Returns the version from the greeting of the server.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Kills the process (`SIGKILL`), which leaves the store as a crash leaves it.
+    /// Kills the process with `SIGKILL`, as a crash does. Does nothing if it does not run.
     ///
     /// # Errors
     ///
-    /// When the process cannot be signalled. Killing a dead server does nothing.
+    /// The signal cannot be sent.
     pub fn kill(&mut self) -> Result<(), ServerError> {
         self.sandbox.stop("KILL")
     }
 
-    /// Kills the process if it runs and starts it on the same port and the same store.
+    /// Kills the process if it runs, and starts it again on the same port and the same store.
     ///
     /// # Errors
     ///
-    /// When it does not come up, which includes another program holding the port for two seconds.
+    /// It does not start, for example because another program keeps the port for two seconds.
     pub fn restart(&mut self) -> Result<(), ServerError> {
         self.kill()?;
         retry_port(|| self.launch())
     }
 
-    /// Kills the process if it runs and deletes all streams and consumers, as when a disk is lost;
-    /// [`restart`](Self::restart) brings up an empty server.
+    /// Kills the process if it runs, and deletes all streams and consumers, as the loss of a disk does.
+    ///
+    /// [`restart`](Self::restart) then starts an empty server.
     ///
     /// # Errors
     ///
-    /// When the store cannot be deleted.
+    /// The store cannot be deleted.
     pub fn wipe_store(&mut self) -> Result<(), ServerError> {
         self.kill()?;
         fs::remove_dir_all(self.store())
             .map_err(|source| ServerError::io("cannot delete the NATS store", source))
     }
 
-    /// Freezes the process (`SIGSTOP`): connections stay open, the kernel accepts new ones, nothing answers.
+    /// Freezes the process with `SIGSTOP`. Connections stay open, the kernel accepts new ones, and no
+    /// response comes.
     ///
     /// # Errors
     ///
-    /// When the server is not running.
+    /// The server does not run.
     pub fn pause(&self) -> Result<(), ServerError> {
         self.sandbox.pause()
     }
 
-    /// Lets a paused process go on.
+    /// Continues a paused process.
     ///
     /// # Errors
     ///
-    /// When the server is not running.
+    /// The server does not run.
     pub fn resume(&self) -> Result<(), ServerError> {
         self.sandbox.signal("CONT")
     }
 
-    /// Lets the server live on after this process.
+    /// Leaves the server running after this process has ended.
     ///
     /// # Errors
     ///
-    /// When it was killed; it is then cleaned up.
+    /// The server does not run. Its folder is deleted.
     pub fn leave_running(self) -> Result<Detached, ServerError> {
         self.sandbox.leave_running()
     }
@@ -179,7 +181,8 @@ impl NatsServer {
         let name = format!("twinbox-{port}-{}", std::process::id());
         let config = self.sandbox.dir().join("nats.conf");
         let text = format!(
-            "listen: \"127.0.0.1:{port}\"\nserver_name: \"{name}\"\n{}\njetstream {{\nstore_dir: {:?}\n{}\n}}\n",
+            "listen: \"127.0.0.1:{port}\"\nserver_name: \"{name}\"\n{}\n\
+             jetstream {{\nstore_dir: {:?}\n{}\n}}\n",
             self.options.lines.join("\n"),
             self.store(),
             self.options.jetstream.join("\n"),
@@ -188,7 +191,7 @@ impl NatsServer {
         let mut command = Command::new(&self.binary);
         command.arg("-c").arg(config);
         self.version = self.sandbox.launch(command, |_| {
-            // The name tells this server from one that took the port a moment earlier.
+            // The name distinguishes this server from another one that took the port a moment earlier.
             let greeting = greeting(port).filter(|greeting| greeting.contains(&name))?;
             Version::parse(greeting.split_once("\"version\":")?.1)
         })?;

@@ -1,15 +1,16 @@
-//! A private PgBouncer in front of a Postgres.
+//! A private PgBouncer.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use super::error::ServerError;
+use super::find;
 use super::sandbox::{Sandbox, free_port, retry_port};
-use super::{ServerError, find};
 
-/// A PgBouncer in transaction mode: one server connection serves many clients, a transaction at a time.
+/// A PgBouncer in transaction mode: several clients share a server connection, one transaction at a time.
 ///
-/// Dropping it stops it, and its connections with it.
+/// Dropping it stops it and closes its connections.
 #[derive(Debug)]
 pub struct PgBouncer {
     sandbox: Sandbox,
@@ -17,12 +18,14 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one in front of `upstream`, a libpq connection string without a database, such as
-    /// `host=127.0.0.1 port=5432 user=postgres`, with at most `connections` to each database.
+    /// Starts a PgBouncer for the server `upstream`, with at most `connections` to each database.
+    ///
+    /// `upstream` is a libpq connection string without a database, such as
+    /// `host=127.0.0.1 port=5432 user=postgres`.
     ///
     /// # Errors
     ///
-    /// When none is found, see [`find::pgbouncer`], or it does not start.
+    /// No PgBouncer is found, see [`find::pgbouncer`], or it does not start.
     pub fn start(upstream: &str, connections: u32) -> Result<Self, ServerError> {
         let binary = find::pgbouncer()?;
         let sandbox = Sandbox::new(&std::env::temp_dir(), "pgbouncer", "KILL")?;
@@ -30,17 +33,18 @@ impl PgBouncer {
         let mut server = Self { sandbox, port: 0 };
         retry_port(|| {
             server.port = free_port()?;
-            // `user` is whom it becomes when root starts it: it refuses to stay root.
+            // `user` is for a start by root: PgBouncer refuses to run as root.
             let text = format!(
                 "[databases]\n* = {upstream}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
-                 unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = {connections}\n\
+                 unix_socket_dir =\nauth_type = any\npool_mode = transaction\n\
+                 default_pool_size = {connections}\n\
                  max_client_conn = 1000\nignore_startup_parameters = extra_float_digits\nuser = nobody\n",
                 server.port
             );
             fs::write(&config, text)
                 .map_err(|source| ServerError::io("cannot configure PgBouncer", source))?;
             let mut command = Command::new(&binary);
-            // Where an unpacked one has its libraries.
+            // A PgBouncer in the cache has its libraries beside it.
             command.env("LD_LIBRARY_PATH", binary.parent().unwrap_or(Path::new("/"))).arg(&config);
             let running = |_| fs::read_to_string(&log).ok()?.contains("process up").then_some(());
             server.sandbox.launch(command, running)
@@ -48,7 +52,7 @@ impl PgBouncer {
         Ok(server)
     }
 
-    /// The TCP port on 127.0.0.1.
+    /// Returns the TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

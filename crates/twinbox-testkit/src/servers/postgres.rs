@@ -1,4 +1,4 @@
-//! A private Postgres.
+//! A private Postgres server.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,10 +7,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::error::ServerError;
+use super::find;
 use super::sandbox::{Detached, Sandbox, free_port, retry_port};
-use super::{ServerError, find};
 
-/// How to run a [`PostgresServer`].
+/// Options of a [`PostgresServer`].
 #[derive(Debug, Clone, Default)]
 pub struct PostgresOptions {
     bin: Option<PathBuf>,
@@ -18,25 +19,25 @@ pub struct PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// Uses the `initdb` and `postgres` in this folder instead of [`find::postgres_bin`].
+    /// Sets the folder of `initdb` and `postgres`, instead of [`find::postgres_bin`].
     pub fn bin(mut self, dir: impl Into<PathBuf>) -> Self {
         self.bin = Some(dir.into());
         self
     }
 
-    /// Sets a server setting, as in `.set("max_connections", "400")` or `.set("fsync", "off")`.
+    /// Sets a setting of the server, as in `.set("max_connections", "400")` or `.set("fsync", "off")`.
     ///
-    /// A setting the server does not know makes the start fail.
+    /// The start fails if the server does not know the setting.
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
     }
 }
 
-/// A Postgres of its own: fresh data, its own port, superuser `postgres` without password, `fsync` on.
+/// A Postgres server with new data, its own port, superuser `postgres` without password, and `fsync` on.
 ///
-/// Dropping it stops it and deletes the data. Root may start it too: Postgres refuses to run as root, so it
-/// then runs as another account of the machine.
+/// Dropping it stops it and deletes the data. Root can start it too: the server then runs as another account
+/// of the machine, because Postgres refuses to run as root.
 #[derive(Debug)]
 pub struct PostgresServer {
     sandbox: Sandbox,
@@ -47,23 +48,23 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Creates the data and starts with default options.
+    /// Creates the data and starts the server with default options.
     ///
     /// # Errors
     ///
-    /// When no Postgres is found, or it does not start; nothing is left behind.
+    /// No Postgres is found, or it does not start. No file is left behind.
     pub fn start() -> Result<Self, ServerError> {
         Self::start_with(PostgresOptions::default())
     }
 
-    /// Creates the data and starts.
+    /// Creates the data and starts the server with options.
     ///
     /// # Errors
     ///
     /// As [`start`](Self::start).
     pub fn start_with(options: PostgresOptions) -> Result<Self, ServerError> {
         let bin = options.bin.map_or_else(find::postgres_bin, Ok)?;
-        // A folder made by root belongs to root: how this process learns that it is.
+        // The owner of a new folder shows whether this process runs as root.
         let temp = std::env::temp_dir();
         let mut sandbox = Sandbox::new(&temp, "postgres", "QUIT")?;
         let account = match owner(sandbox.dir())? {
@@ -86,49 +87,51 @@ impl PostgresServer {
         Ok(server)
     }
 
-    /// What to connect to: `postgres://postgres@127.0.0.1:PORT/postgres`. Stays the same over restarts.
+    /// Returns the URL: `postgres://postgres@127.0.0.1:PORT/postgres`. It does not change with a restart.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// The TCP port on 127.0.0.1.
+    /// Returns the TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The server's private folder; its output is the file `log` in it.
+    /// Returns the private folder of the server. Its file `log` has the output of the server.
     pub fn dir(&self) -> &Path {
         self.sandbox.dir()
     }
 
-    /// The data directory.
+    /// Returns the data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.sandbox.dir().join("data")
     }
 
-    /// Stops as in a crash: no checkpoint, connections are cut, the next start recovers from the log.
+    /// Stops the server as a crash does: it writes no checkpoint and cuts connections. The next start
+    /// recovers from the log. Does nothing if it does not run.
     ///
     /// # Errors
     ///
-    /// When the process cannot be signalled. Stopping a stopped server does nothing.
+    /// The signal cannot be sent.
     pub fn stop_immediate(&mut self) -> Result<(), ServerError> {
         self.sandbox.stop("QUIT")
     }
 
-    /// Stops in order: open transactions are rolled back, connections closed, a checkpoint written.
+    /// Stops the server in order: it rolls back open transactions, closes connections and writes a
+    /// checkpoint. Does nothing if it does not run.
     ///
     /// # Errors
     ///
-    /// When the process cannot be signalled. Stopping a stopped server does nothing.
+    /// The signal cannot be sent.
     pub fn stop_fast(&mut self) -> Result<(), ServerError> {
         self.sandbox.stop("INT")
     }
 
-    /// Starts a stopped server on the same data and the same port; a running one is left alone.
+    /// Starts a stopped server on the same data and the same port. Does nothing if it runs.
     ///
     /// # Errors
     ///
-    /// When it does not come up, which includes another program holding the port for two seconds.
+    /// It does not start, for example because another program keeps the port for two seconds.
     pub fn start_again(&mut self) -> Result<(), ServerError> {
         if self.sandbox.is_running() {
             return Ok(());
@@ -136,11 +139,11 @@ impl PostgresServer {
         retry_port(|| self.launch())
     }
 
-    /// Lets the server live on after this process.
+    /// Leaves the server running after this process has ended.
     ///
     /// # Errors
     ///
-    /// When it is stopped; it is then cleaned up.
+    /// The server does not run. Its folder is deleted.
     pub fn leave_running(self) -> Result<Detached, ServerError> {
         self.sandbox.leave_running()
     }
@@ -173,7 +176,7 @@ impl PostgresServer {
             command.arg("-c").arg(format!("{name}={value}"));
         }
         self.sandbox.launch(command, |pid| {
-            // The eighth line of the lock file says `ready` since Postgres 10; `pg_ctl` relies on it too.
+            // Since Postgres 10 the eighth line of the lock file is `ready`; `pg_ctl` reads it too.
             let lock = fs::read_to_string(data.join("postmaster.pid")).ok()?;
             let lines: Vec<&str> = lock.lines().map(str::trim).collect();
             (lines.first() == Some(&pid.to_string().as_str()) && lines.get(7) == Some(&"ready")).then_some(())
@@ -182,7 +185,7 @@ impl PostgresServer {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
-        // The caller's settings for clients (PGPORT, PGDATA, PGOPTIONS) are not meant for this server.
+        // Settings of the caller for clients (PGPORT, PGDATA, PGOPTIONS) must not reach this server.
         for (name, _) in std::env::vars_os().filter(|(name, _)| starts_with_pg(name)) {
             command.env_remove(name);
         }
@@ -204,14 +207,13 @@ struct Account {
     gid: u32,
 }
 
-/// Postgres looks its own account up by name, so a bare number will not do.
+/// Chooses an account with a name, because Postgres looks up the name of its account.
 fn unprivileged_account() -> Result<Account, ServerError> {
     let passwd = fs::read_to_string("/etc/passwd").map_err(|source| {
         ServerError::io("cannot read /etc/passwd to run Postgres as another account", source)
     })?;
-    choose_account(&passwd).ok_or_else(|| {
-        ServerError::new("Postgres refuses to run as root, and no other account is in /etc/passwd")
-    })
+    choose_account(&passwd)
+        .ok_or_else(|| ServerError::new("cannot run Postgres as root, and /etc/passwd has no other account"))
 }
 
 fn choose_account(passwd: &str) -> Option<Account> {

@@ -1,4 +1,4 @@
-//! A private folder, the server that works in it, and the guard that cleans up after both.
+//! A private folder, the server in it, and the guard that deletes both.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -10,27 +10,27 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{mem, thread};
 
-use super::ServerError;
+use super::error::ServerError;
 
 const GUARD: &str = include_str!("guard.sh");
 const START_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 const LOG_TAIL_LINES: usize = 30;
-/// Below the ports the kernel hands to outgoing connections: a client that keeps reconnecting to a stopped
-/// server could otherwise be given that very port, connect to itself, and keep the server from coming back.
+/// Below the ports of outgoing connections. Otherwise a client that connects again and again to a stopped
+/// server could get the port of the server, connect to itself, and keep the server from starting again.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 const PORT_TRIES: u32 = 200;
-/// How often a server is started anew because someone else took its port first.
+/// Number of starts of a server whose port another program took first.
 pub(super) const START_TRIES: u32 = 10;
 
 #[derive(Debug)]
 pub(super) struct Sandbox {
     dir: PathBuf,
     server: Option<Child>,
-    /// How the server is told to go when nothing is to be kept.
+    /// The signal that stops the server when its data need not be kept.
     quit: &'static str,
-    /// `None` once the server was left running.
+    /// `None` after the server was left running.
     guard: Option<Child>,
 }
 
@@ -54,7 +54,7 @@ impl Sandbox {
         self.server.as_mut().is_some_and(|server| matches!(server.try_wait(), Ok(None)))
     }
 
-    /// Starts the server and waits until `ready` (given its process id) has an answer.
+    /// Starts the server and waits until `ready` returns a value for its process id.
     pub(super) fn launch<T>(
         &mut self,
         mut command: Command,
@@ -81,7 +81,7 @@ impl Sandbox {
         }
         let problem = match self.is_running() {
             true => format!("it was not ready within {} s", START_MAX.as_secs()),
-            false => "it ended at once".to_owned(),
+            false => "it ended before it was ready".to_owned(),
         };
         self.stop("KILL")?;
         let tail = tail(&log);
@@ -94,7 +94,7 @@ impl Sandbox {
         let Some(server) = &self.server else {
             return Err(ServerError::new(format!("cannot send SIG{signal}: the server is not running")));
         };
-        // The shell's own `kill`: small systems have no program of that name.
+        // `kill` of the shell, because small systems have no program of that name.
         let pid = server.id().to_string();
         let status = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", signal, &pid]).status();
         match status {
@@ -106,7 +106,8 @@ impl Sandbox {
         }
     }
 
-    /// Stops all threads. The signal alone returns while some of them may still be running.
+    /// Freezes the server and waits until all its threads have stopped, which they do after the signal was
+    /// sent.
     pub(super) fn pause(&self) -> Result<(), ServerError> {
         self.signal("STOP")?;
         let pid = self.server.as_ref().map(Child::id).expect("it was just sent a signal");
@@ -120,7 +121,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Sends the signal and waits for the end; a server that does not end in time is killed.
+    /// Sends the signal and waits until the server has ended. Kills it after [`STOP_MAX`].
     pub(super) fn stop(&mut self, signal: &str) -> Result<(), ServerError> {
         if self.is_running() {
             self.signal(signal)?;
@@ -132,14 +133,14 @@ impl Sandbox {
         let Some(mut server) = self.server.take() else { return Ok(()) };
         let ended = server.kill().and_then(|()| server.wait());
         ended.map_err(|source| ServerError::io(format!("cannot end process {}", server.id()), source))?;
-        // Gone already when the server never came so far.
+        // The file does not exist if the server did not start.
         let _ = fs::remove_file(self.dir.join("pid"));
         Ok(())
     }
 
     pub(super) fn leave_running(mut self) -> Result<Detached, ServerError> {
         let Some(server) = self.server.take() else {
-            return Err(ServerError::new("cannot leave a server running that is stopped"));
+            return Err(ServerError::new("cannot leave a stopped server running"));
         };
         let mut guard = self.guard.take().expect("only taken here, and this takes the sandbox");
         let told = guard.stdin.take().map(|mut stdin| stdin.write_all(b"leave\n"));
@@ -153,7 +154,7 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         let Some(mut guard) = self.guard.take() else { return };
-        // Should this fail, the guard tries the same.
+        // If this fails, the guard tries it too.
         let _ = self.stop(self.quit);
         drop(guard.stdin.take());
         let _ = guard.wait();
@@ -163,14 +164,14 @@ impl Drop for Sandbox {
 /// A server that outlives the process that started it.
 #[derive(Debug, Clone)]
 pub struct Detached {
-    /// Its private folder: data, configuration and `log`.
+    /// The private folder of the server: data, configuration and `log`.
     pub dir: PathBuf,
-    /// Its process id.
+    /// The process id of the server.
     pub pid: u32,
 }
 
 impl Detached {
-    /// Whether the process still runs and is this server, not a later program with the same id.
+    /// Returns whether the server runs. Another program with the same process id does not count.
     pub fn is_running(&self) -> bool {
         let command_line = fs::read(format!("/proc/{}/cmdline", self.pid)).or_else(|_| {
             let pid = self.pid.to_string();
@@ -180,11 +181,11 @@ impl Detached {
         command_line.is_ok_and(|line| String::from_utf8_lossy(&line).contains(&*dir))
     }
 
-    /// Stops the server, if it runs, and deletes its folder. Stopping it twice does no harm.
+    /// Stops the server, if it runs, and deletes its folder. Does nothing the second time.
     ///
     /// # Errors
     ///
-    /// When the folder is still there afterwards.
+    /// The folder cannot be deleted.
     pub fn stop(&self) -> Result<(), ServerError> {
         let ended = guard(&self.dir, Stdio::null())?.wait();
         let status = ended.map_err(|source| ServerError::io("cannot wait for the guard", source))?;
@@ -202,7 +203,7 @@ fn guard(dir: &Path, stdin: Stdio) -> Result<Child, ServerError> {
     spawned.map_err(|source| ServerError::io("cannot run sh", source))
 }
 
-/// A port that was free a moment ago; whoever binds it must be ready to lose the race.
+/// Returns a port that is free now. Another program may take it before the caller does.
 pub(super) fn free_port() -> Result<u16, ServerError> {
     let random = RandomState::new();
     let span = u64::from(PORTS.end - PORTS.start);
@@ -212,7 +213,7 @@ pub(super) fn free_port() -> Result<u16, ServerError> {
         .ok_or_else(|| ServerError::new(format!("no free port of 127.0.0.1 in {PORTS:?}")))
 }
 
-/// Runs `launch` again while someone else holds the port, a little later each time.
+/// Runs `launch` again, with a pause, while another program has the port.
 pub(super) fn retry_port<T>(mut launch: impl FnMut() -> Result<T, ServerError>) -> Result<T, ServerError> {
     for _ in 1..START_TRIES {
         match launch() {
@@ -223,7 +224,7 @@ pub(super) fn retry_port<T>(mut launch: impl FnMut() -> Result<T, ServerError>) 
     launch()
 }
 
-/// Only Linux tells; elsewhere the answer is yes.
+/// Returns whether all threads of the process have stopped. On other systems than Linux always true.
 fn all_threads_stopped(pid: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     // `pid (name) state …`, and the name may hold anything.

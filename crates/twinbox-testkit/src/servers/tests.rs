@@ -1,4 +1,4 @@
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -77,19 +77,21 @@ fn a_paused_nats_is_silent_and_then_goes_on() {
     assert!(greet(server.port()).is_err());
     server.resume().unwrap();
     assert!(greet(server.port()).unwrap().starts_with("INFO"));
-    server.pause().unwrap(); // and dropping a paused one does not hang
+    server.pause().unwrap(); // dropping a paused server does not hang
 }
 
 #[test]
 fn a_port_taken_for_a_moment_is_waited_for() {
     let mut nats = NatsServer::start().unwrap();
     nats.kill().unwrap();
-    hold_a_moment(nats.port());
+    let held = hold_until_missed(nats.port(), nats.dir());
     nats.restart().unwrap();
+    held.join().unwrap();
     let mut postgres = PostgresServer::start().unwrap();
     postgres.stop_fast().unwrap();
-    hold_a_moment(postgres.port());
+    let held = hold_until_missed(postgres.port(), postgres.dir());
     postgres.start_again().unwrap();
+    held.join().unwrap();
 }
 
 #[test]
@@ -112,7 +114,7 @@ fn a_stopped_server_cannot_be_left_running() {
     assert!(server.leave_running().is_err());
 }
 
-/// The process that starts servers is this test binary again, running the test below.
+/// Runs this test binary again, with the test below, as the process that starts servers.
 #[test]
 fn a_killed_process_leaves_no_server_behind() {
     let exe = std::env::current_exe().unwrap();
@@ -155,12 +157,17 @@ fn versions_are_read_and_compared() {
     assert!(Version(2, 9, 10) < Version(2, 10, 0));
 }
 
-fn hold_a_moment(port: u16) {
+/// Keeps the port until the server of this folder has logged that another program has it.
+fn hold_until_missed(port: u16, server: &Path) -> thread::JoinHandle<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let log = server.join("log");
     thread::spawn(move || {
-        thread::sleep(Duration::from_millis(300));
+        eventually(|| {
+            let log = std::fs::read_to_string(&log).ok()?.to_ascii_lowercase();
+            log.contains("address already in use").then_some(())
+        });
         drop(listener);
-    });
+    })
 }
 
 fn pid(dir: &Path) -> u32 {
@@ -176,7 +183,7 @@ fn eventually<T>(mut check: impl FnMut() -> Option<T>) -> T {
         }
         thread::sleep(Duration::from_millis(20));
     }
-    panic!("not so within 30 s");
+    panic!("it did not happen within 30 s");
 }
 
 fn psql(url: &str, sql: &str) -> String {
@@ -195,7 +202,7 @@ fn greet(port: u16) -> io::Result<String> {
     Ok(line)
 }
 
-/// One request to the JetStream API over a bare connection; the answer's JSON.
+/// Sends one request to the JetStream API over a bare connection. Returns the JSON of the response.
 fn jetstream(port: u16, api: &str, body: &str) -> String {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();

@@ -1,5 +1,8 @@
-//! `begin` and `commit` may be dropped at any poll; sqlx's `pool.begin()` may not. PITFALLS row 3
-use crate::consumer::support::{Placed, TestDb, World, cases, effect};
+//! `begin` and `commit` may be dropped at any poll; sqlx's `pool.begin()` may not. Fault 3
+use crate::support::{
+    cases::cases,
+    stores::{Placed, TestDb, World, effect},
+};
 use sqlx::{Pool, Postgres, Sqlite};
 use std::{
     collections::BTreeSet,

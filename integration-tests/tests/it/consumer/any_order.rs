@@ -1,12 +1,15 @@
 //! What `Harness::any_order` lets pass, and what it finds.
-use super::support::{TestDb, World, cases};
+use crate::support::{
+    cases::cases,
+    stores::{TestDb, World},
+};
 use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use sqlx::Postgres;
 use std::panic::AssertUnwindSafe;
 use twinbox::{
-    Delivery, Dialect, Draft, Event, HandlerError, HandlerResult, Newer, StateColumn, Timestamp, Transition,
-    Tx, VersionColumn, event_handler,
+    Delivery, Dialect, Draft, Event, HandlerError, HandlerResult, Timestamp, Tx, event_handler,
+    transition::{StateColumn, Transition, VersionColumn, VersionUpdate},
 };
 use twinbox_testkit::{AnyOrder, Harness};
 
@@ -51,7 +54,7 @@ async fn last_one_wins<DB: Dialect>(tx: &mut Tx<'_, DB>, event: Delivery<Moved>)
     place(tx, event.parcel, &event.place).await
 }
 
-/// PITFALLS row 28
+/// Fault 28
 async fn row_28_a_handler_that_believes_whatever_comes_last_is_found<DB: TestDb>() {
     let world = with_parcels::<DB>().await;
     let harness = Harness::new(&world, ());
@@ -60,13 +63,13 @@ async fn row_28_a_handler_that_believes_whatever_comes_last_is_found<DB: TestDb>
     let table = if DB::NAME == "PostgreSQL" { "public.parcels" } else { "parcels" };
     let quote = if DB::NAME == "PostgreSQL" { '"' } else { '\'' };
     let expected = format!(
-        "the order of events matters to `tests.last-one-wins`\n\n  \
+        "the result of `tests.last-one-wins` depends on the order of events\n\n  \
            1. parcels.moved {{\"parcel\":7,\"place\":\"depot\"}}\n  \
            2. parcels.moved {{\"parcel\":7,\"place\":\"van\"}}\n\n\
-         Delivered in the order 2, 1, this is different from the order given:\n\n  \
+         Delivered in the order 2, 1, this differs from the given order:\n\n  \
            {table}\n    \
              ~ parcel: 7, place: {quote}van{quote} → {quote}depot{quote}\n\n\
-         Let a row change only if the event is newer (`VersionColumn`)"
+         Change a row only if the event is newer (`VersionColumn`)"
     );
     assert!(report.starts_with(&expected), "{report}");
     assert_eq!(world.left_behind().await, (0, 0, 0), "all is rolled back");
@@ -77,7 +80,7 @@ const PLACE: VersionColumn = VersionColumn::new("parcels", "parcel", "seen");
 #[event_handler(consumer = "tests.newest-wins")]
 async fn newest_wins<DB: Dialect>(tx: &mut Tx<'_, DB>, event: Delivery<Moved>) -> HandlerResult {
     let sequence = event.message().sequence.ok_or("it has a place in the log")?;
-    if let Newer::Applied { .. } = PLACE.advance(tx, event.parcel, sequence).await? {
+    if let VersionUpdate::Applied { .. } = PLACE.advance(tx, event.parcel, sequence).await? {
         place(tx, event.parcel, &event.place).await?;
     }
     Ok(())
@@ -144,7 +147,7 @@ async fn a_handler_may_wait_for_its_turn<DB: TestDb>() {
     let report = found(never).await;
     let expected = "1. parcels.arrived {\"parcel\":7} is never handled: it is still in the depot\n";
     assert!(report.contains(expected), "{report}");
-    assert!(report.contains("to `tests.arrivals` and `tests.last-one-wins`"), "{report}");
+    assert!(report.contains("the result of `tests.arrivals` and `tests.last-one-wins`"), "{report}");
 }
 
 #[event_handler(consumer = "tests.rejecting")]
@@ -170,7 +173,7 @@ async fn a_rejection_in_one_order_only_is_found<DB: TestDb>() {
 #[event_handler(consumer = "tests.published")]
 async fn publishes_once<DB: Dialect>(tx: &mut Tx<'_, DB>, event: Delivery<Moved>) -> HandlerResult {
     let sequence = event.message().sequence.ok_or("it has a place in the log")?;
-    if let Newer::Applied { previous: None } = PLACE.advance(tx, event.parcel, sequence).await? {
+    if let VersionUpdate::Applied { previous: None } = PLACE.advance(tx, event.parcel, sequence).await? {
         tx.publish(&moved(&event.place)).await?;
     }
     Ok(())
@@ -179,7 +182,7 @@ async fn publishes_once<DB: Dialect>(tx: &mut Tx<'_, DB>, event: Delivery<Moved>
 #[event_handler(consumer = "tests.delayed")]
 async fn reminds_once<DB: Dialect>(tx: &mut Tx<'_, DB>, event: Delivery<Moved>) -> HandlerResult {
     let sequence = event.message().sequence.ok_or("it has a place in the log")?;
-    if let Newer::Applied { previous: None } = PLACE.advance(tx, event.parcel, sequence).await? {
+    if let VersionUpdate::Applied { previous: None } = PLACE.advance(tx, event.parcel, sequence).await? {
         let later = Timestamp::from_micros(4_000_000_000_000_000);
         tx.publish_draft(Draft::of(&moved(&event.place))?.not_before(later)).await?;
     }
@@ -191,7 +194,7 @@ async fn what_is_published_for_later_is_compared<DB: TestDb>() {
     let harness = Harness::new(&world, ());
     let two = harness.any_order().event::<reminds_once>(moved("depot")).event::<reminds_once>(moved("van"));
     let report = found(two).await;
-    assert!(report.contains("delayed\n    ~ type: "), "{report}");
+    assert!(report.contains("delayed_messages\n    ~ type: "), "{report}");
 }
 
 async fn what_handlers_publish_is_compared<DB: TestDb>() {

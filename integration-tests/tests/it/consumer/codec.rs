@@ -1,21 +1,24 @@
 //! Payloads that are encoded between the event and the row, and decoded before a handler sees them.
-use super::{
-    running::run_until,
-    support::{TestDb, World, cases, effect, placed, soon},
+use crate::support::{
+    cases::cases,
+    codec::{Cipher, ciphered, store_with},
+    consumer::run_until,
+    relay::{Running, Target},
+    stores::{TestDb, World, effect, placed},
+    wait::soon,
 };
-use crate::relay::rig::{Running, Target};
 use serde::{Deserialize, Serialize};
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU8, Ordering::Relaxed},
-};
+use std::sync::{Arc, Mutex};
 use twinbox::{
-    BatchTx, BoxError, Consumer, Delivery, Dialect, Draft, Encoded, ErrorKind, Event, HandlerResult, Message,
-    Outcome, PayloadCodec, PayloadContext, Store, StoreOptions, Timestamp, Tx,
+    BatchTx, Consumer, Delivery, DeliveryOutcome, Dialect, Draft, ErrorKind, Event, HandlerResult, Message,
+    Store, StoreOptions, Timestamp, Tx,
     aws::{EventBridge, EventBridgeOptions},
+    codec::{EncodedPayload, PayloadCodec, PayloadContext},
     event_handler,
-    inbox::Claimed,
+    inbox::InboxClaim,
     limits,
+    log::Log,
+    seam::BoxError,
 };
 use twinbox_core::Destination as _;
 use twinbox_testkit::{Harness, aws::FakeEventBridge, database::SERVICE};
@@ -33,58 +36,6 @@ fn moved(n: i64) -> Moved {
     Moved { n, name: NAME.to_owned() }
 }
 
-/// Stands for an encryption with a nonce and associated data.
-pub(crate) struct Cipher {
-    name: &'static str,
-    key: u8,
-    nonce: AtomicU8,
-}
-
-impl Cipher {
-    pub(crate) fn new(name: &'static str, key: u8) -> Self {
-        Self { name, key, nonce: AtomicU8::new(1) }
-    }
-
-    fn tag(context: &PayloadContext<'_>) -> u8 {
-        let PayloadContext { source, id, event_type, version, key, .. } = *context;
-        let all = format!("{source}/{id}/{event_type}/{version}/{key:?}");
-        all.bytes().fold(0, u8::wrapping_add)
-    }
-}
-
-impl PayloadCodec for Cipher {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn encode(&self, context: &PayloadContext<'_>, payload: &[u8]) -> Result<Encoded, BoxError> {
-        if payload.starts_with(b"refuse") {
-            return Err("the key is not there".into());
-        }
-        let nonce = self.nonce.fetch_add(1, Relaxed);
-        let bytes = payload.iter().map(|byte| byte ^ self.key ^ nonce);
-        let bytes: Vec<u8> = [nonce, Self::tag(context)].into_iter().chain(bytes).collect();
-        Ok(Encoded::new(bytes).header("key-id", self.key.to_string()))
-    }
-
-    fn decode(
-        &self,
-        context: &PayloadContext<'_>,
-        headers: &[(String, String)],
-        payload: &[u8],
-    ) -> Result<Vec<u8>, BoxError> {
-        let key = headers.iter().find(|(name, _)| name == "key-id").ok_or("no key id")?;
-        if key.1 != self.key.to_string() {
-            return Err(format!("no key {}", key.1).into());
-        }
-        let [nonce, tag, rest @ ..] = payload else { return Err("too short".into()) };
-        if *tag != Self::tag(context) {
-            return Err("another message's payload".into());
-        }
-        Ok(rest.iter().map(|byte| byte ^ self.key ^ nonce).collect())
-    }
-}
-
 /// What becomes of a payload's length.
 struct Scale(usize, usize);
 
@@ -93,21 +44,13 @@ impl PayloadCodec for Scale {
         "scale"
     }
 
-    fn encode(&self, _: &PayloadContext<'_>, payload: &[u8]) -> Result<Encoded, BoxError> {
-        Ok(Encoded::new(vec![0; payload.len() * self.0 / self.1]))
+    fn encode(&self, _: &PayloadContext<'_>, payload: &[u8]) -> Result<EncodedPayload, BoxError> {
+        Ok(EncodedPayload::new(vec![0; payload.len() * self.0 / self.1]))
     }
 
     fn decode(&self, _: &PayloadContext<'_>, _: &[(String, String)], _: &[u8]) -> Result<Vec<u8>, BoxError> {
         Err("nobody reads it".into())
     }
-}
-
-pub(crate) fn store<DB: TestDb>(world: &World<DB>, options: StoreOptions) -> Store<DB> {
-    Store::with_options(world.pool().clone(), SERVICE, options).unwrap()
-}
-
-pub(crate) fn ciphered<DB: TestDb>(world: &World<DB>) -> Store<DB> {
-    store(world, StoreOptions::new().codec(Cipher::new("cipher", 7)))
 }
 
 async fn publish<DB: Dialect>(store: &Store<DB>, drafts: Vec<Draft>) {
@@ -155,7 +98,7 @@ async fn what_is_published_is_unreadable_in_its_row_and_plain_to_its_handler<DB:
     let xml = Draft::of(&moved(2)).unwrap().content_type("text/json; v=1").header("region", "eu");
     let later = Draft::of(&moved(3)).unwrap().not_before(Timestamp::from_micros(0));
     publish(&store, vec![xml, later]).await;
-    assert_eq!(store.move_due(10).await.unwrap().messages, 1);
+    assert_eq!(Log::new(&store).move_due(10).await.unwrap().messages, 1);
     let harness = Harness::new(&store, ());
     harness.run(async |tx: &mut Tx<'_, DB>| Ok(tx.publish(&moved(4)).await.map(drop)?)).await.unwrap();
 
@@ -224,25 +167,30 @@ async fn what_cannot_be_decoded_is_dead_at_once_and_says_what_to_configure<DB: T
         (
             StoreOptions::new().codec(Cipher::new("other", 7)),
             &rows[0],
-            "the payload was encoded with \"cipher\", which is not configured here: give it to the consumer's \
+            "the payload was encoded with \"cipher\", which is not configured here: give it to the \
+             consumer's \
              store with `StoreOptions::codec` or `StoreOptions::decoder`",
         ),
         (
             another_key,
             &rows[1],
-            "the codec \"cipher\" cannot decode the payload: no key 7; does the consumer's",
+            "the codec \"cipher\" cannot decode the payload; check that the consumer's store has the keys of \
+             the \
+             producer's store: no key 7",
         ),
         (
             StoreOptions::new().codec(Cipher::new("cipher", 7)),
             &Message { id: "stolen".into(), ..rows[0].clone() },
-            "the codec \"cipher\" cannot decode the payload: another message's payload; ",
+            "the codec \"cipher\" cannot decode the payload; check that the consumer's store has the keys of \
+             the \
+             producer's store: another message's payload",
         ),
     ] {
-        let harness = Harness::new(&self::store(&world, options), Seen::default());
+        let harness = Harness::new(&store_with(&world, options), Seen::default());
         let outcome = harness.deliver::<note>(row).await;
-        let Outcome::DeadLettered { error } = outcome else { panic!("{outcome:?}") };
+        let DeliveryOutcome::DeadLettered { error } = outcome else { panic!("{outcome:?}") };
         assert!(error.starts_with(why), "{error}");
-        let letter = &world.dead_letters("tests.codec", 1).await.unwrap()[0];
+        let letter = &world.inbox("tests.codec").dead_letters(1).await.unwrap()[0];
         assert_eq!((&letter.message, letter.reason.as_str()), (row, "undecodable"));
     }
     assert!(world.effects().await.is_empty());
@@ -254,7 +202,7 @@ async fn older_rows_are_read_beside_a_new_codec<DB: TestDb>() {
     publish(&world, vec![Draft::of(&moved(1)).unwrap()]).await;
     publish(&ciphered(&world), vec![Draft::of(&moved(2)).unwrap()]).await;
     let options = StoreOptions::new().codec(Cipher::new("newer", 9)).decoder(Cipher::new("cipher", 7));
-    let store = store(&world, options);
+    let store = store_with(&world, options);
     publish(&store, vec![Draft::of(&moved(3)).unwrap()]).await;
     let consumer = Consumer::new(store, Seen::default()).handler::<note>();
     run_until(consumer, async || world.effects().await == [1, 2, 3]).await;
@@ -278,7 +226,8 @@ async fn a_codec_that_refuses_writes_nothing_and_shifts_no_id<DB: TestDb>() {
     let cause = placed(1);
     let mut ids = Vec::new();
     for refusals in [0, 2] {
-        let Claimed::Open(mut attempt) = store.claim("tests.ids", &cause, false).await.unwrap() else {
+        let InboxClaim::Open(mut attempt) = store.inbox("tests.ids").claim(&cause, false).await.unwrap()
+        else {
             panic!()
         };
         for _ in 0..refusals {
@@ -293,17 +242,17 @@ async fn a_codec_that_refuses_writes_nothing_and_shifts_no_id<DB: TestDb>() {
 async fn bounds_hold_for_what_was_encoded<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let long = || Draft::raw("people.moved", 1, vec![0; limits::PAYLOAD_BYTES_MAX]);
-    publish(&store(&world, StoreOptions::new().codec(Scale(1, 2))), vec![long()]).await;
+    publish(&store_with(&world, StoreOptions::new().codec(Scale(1, 2))), vec![long()]).await;
     let longer = Draft::raw("people.moved", 1, vec![0; 2 * limits::PAYLOAD_BYTES_MAX]);
-    publish(&store(&world, StoreOptions::new().codec(Scale(1, 2))), vec![longer]).await;
-    let stretched = store(&world, StoreOptions::new().codec(Scale(2, 1)));
+    publish(&store_with(&world, StoreOptions::new().codec(Scale(1, 2))), vec![longer]).await;
+    let stretched = store_with(&world, StoreOptions::new().codec(Scale(2, 1)));
     let mut tx = stretched.begin().await.unwrap();
     let error = stretched.outbox().publish_draft(&mut tx, long()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidDraft, "{error}");
     // 31 of its own and the codec's.
     let full = (0..32).fold(Draft::raw("people.moved", 1, "{}"), |d, n| d.header(format!("h{n}"), ""));
     let error = stretched.outbox().publish_draft(&mut tx, full).await.unwrap_err();
-    assert!(error.to_string().ends_with("33 headers, and there may be 32"), "{error}");
+    assert!(error.to_string().ends_with("the message has 33 headers, more than the limit of 32"), "{error}");
     tx.commit().await.unwrap();
     assert_eq!(world.rows("outbox").await, 2);
     for name in ["", "two words", "line\nbreak"] {
@@ -321,11 +270,12 @@ async fn with_a_fresh_nonce_the_same_message_twice_is_an_alarm<DB: TestDb>() {
     publish(&store, vec![draft(), draft()]).await;
     let rows = rows(&store).await;
     let harness = Harness::new(&store, Seen::default());
-    assert_eq!(harness.deliver::<note>(&rows[0]).await, Outcome::Handled);
+    assert_eq!(harness.deliver::<note>(&rows[0]).await, DeliveryOutcome::Handled);
     let outcome = harness.deliver::<note>(&rows[1]).await;
-    assert!(matches!(outcome, Outcome::DeadLettered { .. }), "{outcome:?}");
+    assert!(matches!(outcome, DeliveryOutcome::DeadLettered { .. }), "{outcome:?}");
     for (row, differs) in [(&rows[0], false), (&rows[1], true)] {
-        let Claimed::Duplicate(earlier) = store.claim("tests.codec", row, true).await.unwrap() else {
+        let InboxClaim::Duplicate(earlier) = store.inbox("tests.codec").claim(row, true).await.unwrap()
+        else {
             panic!()
         };
         assert_eq!(earlier.payload_differs, differs);

@@ -1,13 +1,17 @@
 //! Deadlocks, serialization failures, lock time-outs and outages are nobody's fault and count as nobody's
 //! attempt.
-use super::support::{Placed, World, cases, effect, eventually, placed, soon};
+use crate::support::{
+    cases::cases,
+    stores::{Placed, World, effect, placed},
+    wait::{eventually, soon},
+};
 use sqlx::{PgPool, Postgres};
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicU32, Ordering::SeqCst},
 };
 use tokio::sync::oneshot;
-use twinbox::{Delivery, HandlerResult, Outcome, Tx, event_handler};
+use twinbox::{Delivery, DeliveryOutcome, HandlerResult, Tx, event_handler};
 use twinbox_testkit::Harness;
 
 /// How often the handler ran.
@@ -32,10 +36,15 @@ async fn crosses(app: &Arc<Crossing>, tx: &mut Tx<'_, Postgres>, order: Delivery
     Ok(())
 }
 
-/// Two sessions, and the handler is the victim. PITFALLS row 37
+/// Two sessions, and the handler is the victim. Fault 37
 async fn row_37_a_deadlock_is_tried_again_at_once_and_not_counted() {
     let world = World::<Postgres>::new().await;
-    world.execute("CREATE TABLE accounts (id int PRIMARY KEY, cents int); INSERT INTO accounts VALUES (1, 0), (2, 0)").await;
+    world
+        .execute(
+            "CREATE TABLE accounts (id int PRIMARY KEY, cents int); INSERT INTO accounts VALUES (1, \
+                   0), (2, 0)",
+        )
+        .await;
     let (locked, has_locked) = oneshot::channel();
     let app = Arc::new(Crossing { runs: Runs::default(), locked: Mutex::new(Some(locked)) });
     // It finds no deadlock for an hour, so that the other does.
@@ -51,7 +60,7 @@ async fn row_37_a_deadlock_is_tried_again_at_once_and_not_counted() {
     soon(has_locked).await.unwrap();
     soon(sqlx::raw_sql("UPDATE accounts SET cents = 10 WHERE id = 1").execute(&mut *other)).await.unwrap();
     other.commit().await.unwrap();
-    assert_eq!(soon(delivered).await.unwrap(), Outcome::Handled);
+    assert_eq!(soon(delivered).await.unwrap(), DeliveryOutcome::Handled);
     assert_eq!(app.runs.0.load(SeqCst), 2);
     let cents: Vec<i32> =
         sqlx::query_scalar("SELECT cents FROM accounts").fetch_all(world.pool()).await.unwrap();
@@ -74,24 +83,24 @@ async fn contends(
     Ok(())
 }
 
-/// PITFALLS row 37
+/// Fault 37
 async fn row_37_contention_is_tried_again_at_once_and_not_counted() {
     let world = World::<Postgres>::new().await;
     for (n, code) in ["40001", "40P01", "55P03"].into_iter().enumerate() {
         let harness = Harness::new(&world, (Runs::default(), code));
         let order = placed(i64::try_from(n).unwrap() + 1);
-        assert_eq!(harness.deliver::<contends>(&order).await, Outcome::Handled, "{code}");
+        assert_eq!(harness.deliver::<contends>(&order).await, DeliveryOutcome::Handled, "{code}");
     }
     assert_eq!(world.effects().await, [1, 2, 3]);
     assert_eq!(world.rows("attempts").await, 0);
 }
 
-/// PITFALLS row 37
+/// Fault 37
 async fn row_37_contention_that_does_not_pass_is_left_for_later_and_not_counted() {
     let world = World::<Postgres>::new().await;
     let harness = Harness::new(&world, (Runs::default(), "40001"));
     let outcome = harness.deliver::<contends>(&placed(1_000)).await;
-    let Outcome::Retried { counted: false, error, .. } = outcome else { panic!("{outcome:?}") };
+    let DeliveryOutcome::Retried { counted: false, error, .. } = outcome else { panic!("{outcome:?}") };
     assert!(error.contains("contention"), "{error}");
     assert_eq!(harness.state().0.0.load(SeqCst), 6);
     assert_eq!(world.left_behind().await, (0, 0, 0));
@@ -105,7 +114,7 @@ async fn waits(runs: &Arc<Runs>, tx: &mut Tx<'_, Postgres>, order: Delivery<Plac
     Ok(effect::<Postgres>(tx, order.n).await?)
 }
 
-/// PITFALLS row 37
+/// Fault 37
 async fn row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted() {
     let world = World::<Postgres>::new().await;
     let mut other = world.pool().begin().await.unwrap();
@@ -115,7 +124,7 @@ async fn row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted() {
     let delivered = tokio::spawn(async move { harness.deliver::<waits>(&placed(1)).await });
     eventually(async || (runs.0.load(SeqCst) >= 2).then_some(())).await;
     other.rollback().await.unwrap();
-    assert_eq!(soon(delivered).await.unwrap(), Outcome::Handled);
+    assert_eq!(soon(delivered).await.unwrap(), DeliveryOutcome::Handled);
     assert_eq!(world.rows("attempts").await, 0);
 }
 
@@ -132,16 +141,16 @@ async fn loses_its_connection(
     Ok(())
 }
 
-/// PITFALLS row 34
+/// Fault 34
 async fn row_34_a_lost_connection_is_not_counted() {
     let world = World::<Postgres>::new().await;
     let harness = Harness::new(&world, Runs::default());
     let order = placed(1);
     let lost = harness.deliver::<loses_its_connection>(&order).await;
-    assert!(matches!(lost, Outcome::Retried { counted: false, .. }), "{lost:?}");
+    assert!(matches!(lost, DeliveryOutcome::Retried { counted: false, .. }), "{lost:?}");
     assert_eq!(world.left_behind().await, (0, 0, 0));
     assert_eq!(world.rows("attempts").await + world.rows("dead_letters").await, 0);
-    assert_eq!(harness.deliver::<loses_its_connection>(&order).await, Outcome::Handled);
+    assert_eq!(harness.deliver::<loses_its_connection>(&order).await, DeliveryOutcome::Handled);
 }
 
 #[event_handler(consumer = "tests.no-pool", max_attempts = 1)]
@@ -150,12 +159,12 @@ async fn needs_the_pool(pool: &PgPool, _: &mut Tx<'_, Postgres>, _: Delivery<Pla
     Ok(())
 }
 
-/// PITFALLS row 38
+/// Fault 38
 async fn row_38_a_pool_that_is_closed_is_an_outage() {
     let world = World::<Postgres>::new().await;
     let harness = Harness::new(&world, world.twin(1).await);
     world.pool().close().await;
-    assert_eq!(harness.deliver::<needs_the_pool>(&placed(1)).await, Outcome::Unavailable);
+    assert_eq!(harness.deliver::<needs_the_pool>(&placed(1)).await, DeliveryOutcome::Unavailable);
 }
 
 cases! {

@@ -1,8 +1,12 @@
-//! Something that a handler needs is away, and our database is not: that is the message's failure, and counts.
-use super::support::{Placed, TestDb, World, cases, failed, placed};
+//! Something that a handler needs is away, and our database is not: that is the message's failure, and
+//! counts.
+use crate::support::{
+    cases::cases,
+    stores::{Placed, TestDb, World, failed, placed},
+};
 use sqlx::{PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
-use twinbox::{Delivery, Dialect, HandlerResult, Outcome, Tx, event_handler};
+use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerResult, Tx, event_handler};
 use twinbox_testkit::Harness;
 
 #[event_handler(consumer = "tests.elsewhere", max_attempts = 2)]
@@ -25,7 +29,7 @@ async fn an_outage_of_another_database_counts_as_a_failure<DB: TestDb>() {
     let first = harness.deliver::<asks_another>(&message).await;
     assert!(failed(&first, ""), "{first:?}");
     let second = harness.deliver::<asks_another>(&message).await;
-    assert!(matches!(second, Outcome::DeadLettered { .. }), "{second:?}");
+    assert!(matches!(second, DeliveryOutcome::DeadLettered { .. }), "{second:?}");
 }
 
 cases! {

@@ -1,5 +1,8 @@
 //! `?` takes every error and keeps the database's code.
-use super::support::{TestDb, World, cases, effect};
+use crate::support::{
+    cases::cases,
+    stores::{TestDb, World, effect},
+};
 use sqlx::Postgres;
 use twinbox::{HandlerError, HandlerResult};
 

@@ -1,21 +1,27 @@
 //! What was handled long ago is forgotten, and what may be a copy of it is not run.
-use super::{
-    CHOOSE, FAIL, FINE, TWICE, analytics, choose,
-    running::run_until,
-    support::{Placed, TestDb, World, cases, effect, eventually, failed, placed, soon},
+use super::{CHOOSE, FAIL, FINE, TWICE, analytics, choose};
+use crate::support::{
+    cases::cases,
+    consumer::run_until,
+    postgres::waits_for_a_lock,
+    relay::Target,
+    stores::{Placed, TestDb, World, effect, failed, placed},
+    wait::{eventually, soon},
 };
-use crate::relay::rig::Target;
 use sqlx::Postgres;
 use std::time::Duration;
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, ConsumerErrorKind, Delivery, Dialect, Draft, ErrorKind,
-    HandlerResult, InboxRetention, Message, Order, Outcome, Policy, Timestamp, Transport, Tx,
+    BatchTx, CancellationToken, Consumer, Delivery, DeliveryOutcome, Dialect, Draft, ErrorKind,
+    HandlerResult, Message, Policy, Timestamp, Tx,
     aws::{Sqs, SqsOptions},
+    consumer::{ErrorKind as ConsumerErrorKind, InboxRetention, Order},
     event_handler, handler_fn,
-    inbox::Claimed,
+    inbox::InboxClaim,
     nats::Nats,
+    seam::Transport,
 };
 use twinbox_testkit::aws::FakeSqs;
+use twinbox_testkit::park_deliveries;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// No message of these tests is older.
@@ -31,7 +37,7 @@ fn at(seconds: i64, n: i64) -> Message {
 async fn purge<DB: TestDb>(world: &World<DB>, consumer: &str, claims: u64) {
     let mut gone = 0;
     eventually(async || {
-        gone += world.purge_inbox(consumer, Duration::ZERO).await.unwrap();
+        gone += world.inbox(consumer).purge(Duration::ZERO).await.unwrap();
         (gone >= claims).then_some(())
     })
     .await;
@@ -39,29 +45,31 @@ async fn purge<DB: TestDb>(world: &World<DB>, consumer: &str, claims: u64) {
 }
 
 async fn letters<DB: TestDb>(world: &World<DB>, consumer: &str) -> Vec<String> {
-    world.dead_letters(consumer, 100).await.unwrap().into_iter().map(|letter| letter.reason).collect()
+    world.inbox(consumer).dead_letters(100).await.unwrap().into_iter().map(|letter| letter.reason).collect()
 }
 
 async fn what_may_be_a_copy_of_something_forgotten_is_not_run<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let (old, newest, unseen, newer) = (at(1, FINE), at(3, FINE + 1), at(2, FINE + 2), at(4, FINE + 3));
     for message in [&old, &newest] {
-        assert_eq!(world.deliver::<choose>(message).await, Outcome::Handled);
+        assert_eq!(world.deliver::<choose>(message).await, DeliveryOutcome::Handled);
     }
-    assert_eq!(world.purge_inbox(CHOOSE, HOUR).await.unwrap(), 0);
+    assert_eq!(world.inbox(CHOOSE).purge(HOUR).await.unwrap(), 0);
     purge(&world, CHOOSE, 2).await;
     assert_eq!(world.rows("inbox").await, 0);
 
     for message in [&old, &newest, &unseen] {
-        let Outcome::DeadLettered { error } = world.deliver::<choose>(message).await else { panic!() };
+        let DeliveryOutcome::DeadLettered { error } = world.deliver::<choose>(message).await else {
+            panic!()
+        };
         assert!(error.contains("2023-11-14T22:13:23Z"), "{error}");
-        assert_eq!(world.deliver::<choose>(message).await, Outcome::Duplicate);
+        assert_eq!(world.deliver::<choose>(message).await, DeliveryOutcome::Duplicate);
     }
     assert_eq!(letters(&world, CHOOSE).await, ["in_doubt"; 3]);
-    assert_eq!(world.deliver::<choose>(&newer).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&newer).await, DeliveryOutcome::Handled);
     assert_eq!(world.effects().await, [FINE, FINE + 1, FINE + 3]);
     // Another consumer has forgotten nothing.
-    assert_eq!(world.deliver::<analytics>(&old).await, Outcome::Handled);
+    assert_eq!(world.deliver::<analytics>(&old).await, DeliveryOutcome::Handled);
 }
 
 /// It would push the mark to where no message gets past it.
@@ -69,25 +77,25 @@ async fn a_message_from_the_future_is_remembered_until_then<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let future = Message { time: Timestamp::from_micros(THE_FUTURE), ..placed(FINE) };
     for message in [&future, &at(1, FINE + 1)] {
-        assert_eq!(world.deliver::<choose>(message).await, Outcome::Handled);
+        assert_eq!(world.deliver::<choose>(message).await, DeliveryOutcome::Handled);
     }
     purge(&world, CHOOSE, 1).await;
-    assert_eq!(world.purge_inbox(CHOOSE, Duration::ZERO).await.unwrap(), 0);
-    assert_eq!(world.deliver::<choose>(&future).await, Outcome::Duplicate);
-    assert_eq!(world.deliver::<choose>(&at(2, FINE + 2)).await, Outcome::Handled);
+    assert_eq!(world.inbox(CHOOSE).purge(Duration::ZERO).await.unwrap(), 0);
+    assert_eq!(world.deliver::<choose>(&future).await, DeliveryOutcome::Duplicate);
+    assert_eq!(world.deliver::<choose>(&at(2, FINE + 2)).await, DeliveryOutcome::Handled);
 }
 
 /// Made before the inbox knew the times of its messages.
 async fn a_claim_without_a_time_counts_as_old_as_it_is<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    assert_eq!(world.deliver::<choose>(&at(1, FINE)).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&at(1, FINE)).await, DeliveryOutcome::Handled);
     let forget_times = format!("UPDATE {} SET time = NULL", DB::table_of("inbox"));
     world.execute(forget_times.leak()).await;
     purge(&world, CHOOSE, 1).await;
     let outcome = world.deliver::<choose>(&at(1_000, FINE + 1)).await;
-    assert!(matches!(outcome, Outcome::DeadLettered { .. }), "{outcome:?}");
+    assert!(matches!(outcome, DeliveryOutcome::DeadLettered { .. }), "{outcome:?}");
     let future = Message { time: Timestamp::from_micros(THE_FUTURE), ..placed(FINE + 2) };
-    assert_eq!(world.deliver::<choose>(&future).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&future).await, DeliveryOutcome::Handled);
 }
 
 /// Their message was dropped by the broker.
@@ -102,7 +110,7 @@ async fn attempts_that_nobody_will_finish_go_as_well<DB: TestDb>() {
         ("UPDATE {} SET starts = 0".to_owned(), 0),
     ] {
         world.execute(sql.replace("{}", &attempts).leak()).await;
-        assert_eq!(world.purge_inbox(CHOOSE, Duration::ZERO).await.unwrap(), 0);
+        assert_eq!(world.inbox(CHOOSE).purge(Duration::ZERO).await.unwrap(), 0);
         assert_eq!(world.rows("attempts").await, left, "{sql}");
     }
 }
@@ -112,10 +120,10 @@ async fn what_has_failed_is_tried_again_however_old_it_is<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = at(1, TWICE);
     assert!(failed(&world.deliver::<choose>(&order).await, "not yet"));
-    assert_eq!(world.deliver::<choose>(&at(2, FINE)).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&at(2, FINE)).await, DeliveryOutcome::Handled);
     purge(&world, CHOOSE, 1).await;
     assert!(failed(&world.deliver::<choose>(&order).await, "not yet"));
-    assert_eq!(world.deliver::<choose>(&order).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&order).await, DeliveryOutcome::Handled);
 }
 
 /// Its copy was handled, so that it failed proves nothing any more.
@@ -125,12 +133,12 @@ async fn what_has_failed_beside_a_copy_that_was_handled_is_in_doubt<DB: TestDb>(
     for _ in 0..2 {
         assert!(failed(&world.deliver::<choose>(&order).await, "not yet"));
     }
-    let Claimed::Open(copy) = world.claim(CHOOSE, &order, false).await.unwrap() else { panic!() };
+    let InboxClaim::Open(copy) = world.inbox(CHOOSE).claim(&order, false).await.unwrap() else { panic!() };
     copy.commit().await.unwrap();
     assert_eq!(world.rows("attempts").await, 1);
     purge(&world, CHOOSE, 1).await;
     let outcome = world.deliver::<choose>(&order).await;
-    assert!(matches!(outcome, Outcome::DeadLettered { .. }), "{outcome:?}");
+    assert!(matches!(outcome, DeliveryOutcome::DeadLettered { .. }), "{outcome:?}");
     assert_eq!(world.effects().await, [0; 0]);
 }
 
@@ -138,16 +146,16 @@ async fn what_has_failed_beside_a_copy_that_was_handled_is_in_doubt<DB: TestDb>(
 async fn claims_stay_that_are_newer_than_what_is_put_aside() {
     let world = World::<Postgres>::new().await;
     let (me, minute) = (uuid::Uuid::now_v7(), Duration::from_secs(60));
-    world.create_places(CHOOSE, 1, &["orders.placed".to_owned()]).await.unwrap();
-    let (fence, _) = world.take_partition(CHOOSE, 0, me, minute).await.unwrap().unwrap();
+    world.partition_leases(CHOOSE).create(1, &["orders.placed".to_owned()]).await.unwrap();
+    let (fence, _) = world.partition_leases(CHOOSE).take(0, me, minute).await.unwrap().unwrap();
     let aside = at(5, FINE + 9);
-    world.park_deliveries(CHOOSE, fence, &[(aside.clone(), Duration::ZERO)]).await.unwrap();
+    park_deliveries(&world, CHOOSE, fence, &[(aside.clone(), Duration::ZERO)]).await.unwrap();
     for n in [4, 5, 6] {
-        assert_eq!(world.deliver::<choose>(&at(n, FINE + n)).await, Outcome::Handled);
+        assert_eq!(world.deliver::<choose>(&at(n, FINE + n)).await, DeliveryOutcome::Handled);
     }
     purge(&world, CHOOSE, 1).await;
-    assert_eq!(world.purge_inbox(CHOOSE, Duration::ZERO).await.unwrap(), 0);
-    assert_eq!(world.deliver::<choose>(&aside).await, Outcome::Handled);
+    assert_eq!(world.inbox(CHOOSE).purge(Duration::ZERO).await.unwrap(), 0);
+    assert_eq!(world.deliver::<choose>(&aside).await, DeliveryOutcome::Handled);
     world.execute("DELETE FROM twinbox.parked_deliveries").await;
     purge(&world, CHOOSE, 3).await;
 }
@@ -157,37 +165,37 @@ async fn a_purge_moves_the_mark_on_and_never_back<DB: TestDb>() {
     let late = at(2, TWICE);
     assert!(failed(&world.deliver::<choose>(&late).await, "not yet"));
     for message in [at(1, FINE), at(5, FINE + 1)] {
-        assert_eq!(world.deliver::<choose>(&message).await, Outcome::Handled);
+        assert_eq!(world.deliver::<choose>(&message).await, DeliveryOutcome::Handled);
         purge(&world, CHOOSE, 1).await;
     }
     assert!(failed(&world.deliver::<choose>(&late).await, "not yet"));
-    assert_eq!(world.deliver::<choose>(&late).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&late).await, DeliveryOutcome::Handled);
     purge(&world, CHOOSE, 1).await;
     let outcome = world.deliver::<choose>(&at(5, FINE + 2)).await;
-    assert!(matches!(outcome, Outcome::DeadLettered { .. }), "{outcome:?}");
-    assert_eq!(world.deliver::<choose>(&at(6, FINE + 3)).await, Outcome::Handled);
+    assert!(matches!(outcome, DeliveryOutcome::DeadLettered { .. }), "{outcome:?}");
+    assert_eq!(world.deliver::<choose>(&at(6, FINE + 3)).await, DeliveryOutcome::Handled);
 }
 
 /// All claims of one transaction have one time.
 async fn many_go_in_several_statements<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let messages: Vec<Message> = (0..2_500).map(|n| at(n, n)).collect();
-    let attempt = world.claim_batch(CHOOSE, &messages, false).await.unwrap().attempt;
+    let attempt = world.inbox(CHOOSE).claim_batch(&messages, false).await.unwrap().attempt;
     attempt.expect("all are new").commit().await.unwrap();
     purge(&world, CHOOSE, 2_500).await;
     let outcome = world.deliver::<choose>(&at(2_499, FINE)).await;
-    assert!(matches!(outcome, Outcome::DeadLettered { .. }), "{outcome:?}");
+    assert!(matches!(outcome, DeliveryOutcome::DeadLettered { .. }), "{outcome:?}");
 }
 
 /// A claim that does not see the mark yet has to see the row.
 async fn the_mark_is_there_before_the_first_claim_goes() {
     let world = World::<Postgres>::new().await;
     let message = at(1, FINE);
-    assert_eq!(world.deliver::<choose>(&message).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&message).await, DeliveryOutcome::Handled);
     let mut held = world.begin().await.unwrap();
     sqlx::query("SELECT FROM twinbox.inbox FOR UPDATE").execute(&mut *held).await.unwrap();
     let store = (*world).clone();
-    let purging = tokio::spawn(async move { store.purge_inbox(CHOOSE, Duration::ZERO).await });
+    let purging = tokio::spawn(async move { store.inbox(CHOOSE).purge(Duration::ZERO).await });
     eventually(async || (world.rows("purge_marks").await == 1).then_some(())).await;
     assert_eq!(world.rows("inbox").await, 1);
     held.rollback().await.unwrap();
@@ -197,43 +205,32 @@ async fn the_mark_is_there_before_the_first_claim_goes() {
 /// Its transaction began before the last that is forgotten, and it is of a newer message.
 async fn a_claim_that_commits_behind_the_mark_stays() {
     let world = World::<Postgres>::new().await;
-    assert_eq!(world.deliver::<choose>(&at(1, FINE)).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&at(1, FINE)).await, DeliveryOutcome::Handled);
     purge(&world, CHOOSE, 1).await;
     let slow = at(9, FINE + 9);
-    let Claimed::Open(attempt) = world.claim(CHOOSE, &slow, false).await.unwrap() else { panic!() };
-    assert_eq!(world.deliver::<choose>(&at(2, FINE + 2)).await, Outcome::Handled);
+    let InboxClaim::Open(attempt) = world.inbox(CHOOSE).claim(&slow, false).await.unwrap() else { panic!() };
+    assert_eq!(world.deliver::<choose>(&at(2, FINE + 2)).await, DeliveryOutcome::Handled);
     let mut held = world.begin().await.unwrap();
     sqlx::query("SELECT FROM twinbox.purge_marks FOR UPDATE").execute(&mut *held).await.unwrap();
     let store = (*world).clone();
-    let purging = tokio::spawn(async move { store.purge_inbox(CHOOSE, Duration::ZERO).await });
-    waits_for_a_lock(&world).await;
+    let purging = tokio::spawn(async move { store.inbox(CHOOSE).purge(Duration::ZERO).await });
+    waits_for_a_lock(&world.twin(1).await).await;
     attempt.commit().await.unwrap();
     held.rollback().await.unwrap();
     assert_eq!(soon(purging).await.unwrap().unwrap(), 1);
-    assert_eq!(world.deliver::<choose>(&slow).await, Outcome::Duplicate);
-}
-
-async fn waits_for_a_lock(world: &World<Postgres>) {
-    let waiting = "SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    let mut conn = world.twin(1).await.acquire().await.unwrap();
-    eventually(async || {
-        let count: i64 = sqlx::query_scalar(waiting).fetch_one(&mut *conn).await.unwrap();
-        (count == 1).then_some(())
-    })
-    .await;
+    assert_eq!(world.deliver::<choose>(&slow).await, DeliveryOutcome::Duplicate);
 }
 
 /// It began before the mark, and waited for the row that is deleted.
 async fn a_copy_that_waits_while_its_claim_is_deleted_is_in_doubt() {
     let world = World::<Postgres>::new().await;
     let message = at(1, FINE);
-    assert_eq!(world.deliver::<choose>(&message).await, Outcome::Handled);
+    assert_eq!(world.deliver::<choose>(&message).await, DeliveryOutcome::Handled);
     let mut deleting = world.begin().await.unwrap();
     sqlx::query("DELETE FROM twinbox.inbox").execute(&mut *deleting).await.unwrap();
     let (store, copy) = ((*world).clone(), message.clone());
-    let claiming = tokio::spawn(async move { store.claim(CHOOSE, &copy, false).await.map(|_| ()) });
-    waits_for_a_lock(&world).await;
+    let claiming = tokio::spawn(async move { store.inbox(CHOOSE).claim(&copy, false).await.map(|_| ()) });
+    waits_for_a_lock(&world.twin(1).await).await;
     world.execute("INSERT INTO twinbox.purge_marks VALUES ('tests.choose', '2024-01-01')").await;
     deleting.commit().await.unwrap();
     assert_eq!(soon(claiming).await.unwrap().unwrap_err().kind(), ErrorKind::Forgotten);
@@ -310,9 +307,7 @@ async fn an_inbox_that_forgets_before_its_broker_does_is_refused() {
         assert!(error.contains(part), "{part}: {error}");
     }
 
-    for retention in
-        [InboxRetention::EvenIfShorter(HOUR), InboxRetention::For(7 * 24 * HOUR), InboxRetention::Automatic]
-    {
+    for retention in [InboxRetention::For(7 * 24 * HOUR), InboxRetention::Automatic] {
         let handler = async |(): &(), _: &mut Tx<'_, Postgres>, _: Delivery<Placed>| Ok(());
         let handler = handler_fn(Policy::new("tests.forget"), handler);
         let consumer = Consumer::new((*world).clone(), ()).transport(nats()).register(handler);

@@ -1,5 +1,5 @@
 //! The example with two paths, against NATS and moto.
-use super::support::cases;
+use crate::support::cases::cases;
 use ::fulfilment::{Aws, Places, Report, run};
 use twinbox_testkit::{
     database::empty_postgres,

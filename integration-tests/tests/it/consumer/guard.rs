@@ -3,10 +3,13 @@
 mod claims;
 mod savepoints;
 
-use crate::consumer::support::{Confirmed, Placed, TestDb, World, cases, effect, failed, placed};
+use crate::support::{
+    cases::cases,
+    stores::{Confirmed, Placed, TestDb, World, effect, failed, placed},
+};
 use sqlx::{Postgres, Sqlite};
 use std::time::Duration;
-use twinbox::{Delivery, Dialect, HandlerResult, Outcome, Tx, event_handler};
+use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerResult, Tx, event_handler};
 use twinbox_testkit::Harness;
 
 #[event_handler(consumer = "tests.harmless")]
@@ -20,7 +23,7 @@ async fn harmless<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> 
 async fn still_works<DB: TestDb>(world: &World<DB>) {
     let before = world.effects().await.len();
     for n in 0..20 {
-        assert_eq!(world.deliver::<harmless>(&placed(100 + n)).await, Outcome::Handled);
+        assert_eq!(world.deliver::<harmless>(&placed(100 + n)).await, DeliveryOutcome::Handled);
     }
     assert_eq!(world.effects().await.len(), before + 20);
 }
@@ -42,7 +45,7 @@ async fn a_swallowed_error_is_not_taken_for_success_on_postgres() {
 
 async fn a_swallowed_error_is_harmless_on_sqlite() {
     let world = World::<Sqlite>::new().await;
-    assert_eq!(world.deliver::<swallows>(&placed(1)).await, Outcome::Handled);
+    assert_eq!(world.deliver::<swallows>(&placed(1)).await, DeliveryOutcome::Handled);
     assert_eq!(world.left_behind().await, (1, 1, 0));
 }
 
@@ -56,14 +59,14 @@ async fn commits_at_first<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Plac
     Ok(())
 }
 
-/// A claim that the handler's own COMMIT left behind would make the redelivery a duplicate. PITFALLS row 24
+/// A claim that the handler's own COMMIT left behind would make the redelivery a duplicate. Fault 24
 async fn row_24_a_raw_commit_is_refused_and_the_redelivery_handled<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = placed(1);
     let outcome = world.deliver::<commits_at_first>(&order).await;
     assert!(failed(&outcome, ""), "{outcome:?}");
     assert_eq!(world.left_behind().await, (0, 0, 0));
-    assert_eq!(world.deliver::<commits_at_first>(&order).await, Outcome::Handled);
+    assert_eq!(world.deliver::<commits_at_first>(&order).await, DeliveryOutcome::Handled);
     assert_eq!(world.left_behind().await, (1, 2, 0));
     still_works(&world).await;
 }
@@ -77,7 +80,7 @@ async fn commits_and_begins<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Pl
     Ok(())
 }
 
-/// PITFALLS row 24
+/// Fault 24
 async fn row_24_a_raw_commit_and_begin_is_noticed<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let outcome = world.deliver::<commits_and_begins>(&placed(1)).await;
@@ -93,7 +96,7 @@ async fn rolls_back<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -
     Ok(())
 }
 
-/// PITFALLS row 24
+/// Fault 24
 async fn row_24_a_raw_rollback_is_noticed<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let outcome = world.deliver::<rolls_back>(&placed(1)).await;
@@ -178,11 +181,11 @@ async fn set_constraints_all_is_taken_for_a_commit_and_named_ones_are_not() {
     assert!(failed(&outcome, "must not COMMIT"), "{outcome:?}");
     let outcome = world.deliver::<checks_its_constraint>(&placed(0)).await;
     assert!(failed(&outcome, "not positive"), "{outcome:?}");
-    assert_eq!(world.deliver::<checks_its_constraint>(&placed(1)).await, Outcome::Handled);
+    assert_eq!(world.deliver::<checks_its_constraint>(&placed(1)).await, DeliveryOutcome::Handled);
     assert_eq!(world.left_behind().await, (1, 1, 0));
 }
 
-/// SQLite itself ends a transaction at times: `RAISE(ROLLBACK)`, a full disk. PITFALLS row 42
+/// SQLite itself ends a transaction at times: `RAISE(ROLLBACK)`, a full disk. Fault 42
 async fn a_rollback_by_sqlite_itself_spoils_no_connection() {
     let world = World::<Sqlite>::new().await;
     world.execute(UNLUCKY).await;
@@ -192,7 +195,7 @@ async fn a_rollback_by_sqlite_itself_spoils_no_connection() {
 }
 
 /// The same in a transaction of the application's own, which may be dropped, rolled back or committed.
-/// PITFALLS row 42
+/// Fault 42
 async fn a_rollback_by_sqlite_itself_spoils_no_connection_of_begin() {
     let world = World::<Sqlite>::new().await;
     world.execute(UNLUCKY).await;
@@ -212,7 +215,7 @@ async fn a_rollback_by_sqlite_itself_spoils_no_connection_of_begin() {
 const UNLUCKY: &str = "CREATE TRIGGER strict BEFORE INSERT ON effects WHEN NEW.n = 13
     BEGIN SELECT RAISE(ROLLBACK, 'unlucky'); END";
 
-/// PITFALLS row 3
+/// Fault 3
 async fn a_delivery_dropped_half_way_spoils_no_connection<DB: TestDb>() {
     let world = World::<DB>::new().await;
     for n in 0..50 {
@@ -230,7 +233,7 @@ async fn ends_and_hangs(tx: &mut Tx<'_, Sqlite>, order: Delivery<Placed>) -> Han
     std::future::pending().await
 }
 
-/// PITFALLS row 3
+/// Fault 3
 async fn a_delivery_dropped_after_its_transaction_ended_spoils_no_connection() {
     let world = World::<Sqlite>::new().await;
     for n in 0..10 {

@@ -1,9 +1,14 @@
 //! What `Harness::assert_idempotent` lets pass, and what it finds.
-use super::support::{Confirmed, Placed, TestDb, World, cases, effect};
+use crate::support::{
+    cases::cases,
+    stores::{Confirmed, Placed, TestDb, World, effect},
+};
 use futures::FutureExt as _;
 use sqlx::{PgPool, Postgres};
 use std::{panic::AssertUnwindSafe, sync::Mutex};
-use twinbox::{BatchTx, Delivery, Dialect, EventHandler, HandlerError, HandlerResult, Tx, event_handler};
+use twinbox::{
+    BatchTx, Delivery, Dialect, HandlerError, HandlerResult, Tx, consumer::EventHandler, event_handler,
+};
 use twinbox_testkit::Harness;
 
 /// What the fake of a mail server took.
@@ -57,10 +62,11 @@ async fn a_mail_that_is_sent_and_rolled_back_is_found<DB: TestDb>() {
     let harness = harness.watch("mails", |sent: &Mails| sent.0.lock().unwrap().clone());
     let report = found::<DB, _, mails>(&harness, 7).await;
     let expected = "`tests.mails` is not idempotent\n\n\
-        It ran, and its process died before COMMIT. This stayed behind, and the retry does it again:\n\n  \
+        The handler ran, and its process died before COMMIT. This stayed behind, and the retry does it \
+        again:\n\n  \
           mails\n    \
             + confirmation of 7\n\n\
-        Write what must happen once with the handler's `tx`.";
+        Write rows with the `tx` of the handler.";
     assert!(report.starts_with(expected), "{report}");
     assert_eq!(world.left_behind().await, (0, 0, 0));
 }
@@ -95,7 +101,7 @@ async fn remembers<DB: Dialect>(
 async fn an_effect_that_depends_on_an_earlier_run_is_found<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let report = found::<DB, _, remembers>(&Harness::new(&world, Mutex::new(0)), 7).await;
-    assert!(report.contains("were delivered at once"), "{report}");
+    assert!(report.contains("were delivered at the same time"), "{report}");
     assert!(report.contains("effects") && report.contains("+ ") && report.contains('1'), "{report}");
 }
 

@@ -1,13 +1,16 @@
 //! What a handler publishes: ids that every run lands on, and the context of what caused it.
-use super::support::{Confirmed, Placed, TestDb, World, cases, effect, failed, placed};
+use crate::support::{
+    cases::cases,
+    stores::{Confirmed, Placed, TestDb, World, effect, failed, placed},
+};
 use serde::{Deserialize, Serialize};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering::SeqCst},
 };
 use twinbox::{
-    BatchTx, Consumer, Delivery, Dialect, Draft, Event, HandlerResult, Message, MessageId, Outcome, Tx,
-    event_handler, id,
+    BatchTx, Consumer, Delivery, DeliveryOutcome, Dialect, Draft, Event, HandlerResult, Message, MessageId,
+    Tx, event_handler, id,
 };
 use twinbox_testkit::Harness;
 
@@ -52,14 +55,21 @@ async fn a_run_again_lands_on_the_same_ids<DB: TestDb>() {
         (World::<DB>::new().await, World::<DB>::new().await, World::<DB>::new().await);
     let order = placed(4);
     assert!(failed(&first.deliver::<confirm>(&order).await, "once more"));
-    assert_eq!(first.deliver::<confirm>(&order).await, Outcome::Handled);
-    assert_eq!(second.deliver::<confirm_and_audit>(&order).await, Outcome::Handled);
-    assert_eq!(third.deliver::<confirm_elsewhere>(&order).await, Outcome::Handled);
+    assert_eq!(first.deliver::<confirm>(&order).await, DeliveryOutcome::Handled);
+    assert_eq!(second.deliver::<confirm_and_audit>(&order).await, DeliveryOutcome::Handled);
+    assert_eq!(third.deliver::<confirm_elsewhere>(&order).await, DeliveryOutcome::Handled);
     let found = ids(&first).await;
     assert_eq!(found, ids(&second).await);
     let mut expected = [(41, 1), (41, 2), (42, 1)].map(|(key, nth)| {
         let key = Some(i64::to_string(&key));
-        id::caused("test", order.message_id(), "tests.confirm", "orders.confirmed", key.as_deref(), nth)
+        id::derived_event_id(
+            "test",
+            order.message_id(),
+            "tests.confirm",
+            "orders.confirmed",
+            key.as_deref(),
+            nth,
+        )
     });
     expected.sort();
     assert_eq!(found, expected);
@@ -77,7 +87,7 @@ async fn the_outbox_in_a_handler_publishes_as_the_handler_does<DB: TestDb>() {
             let third = outbox.publish_all(tx, vec![Draft::of(&Confirmed { n: 1 })?]).await?[0];
             let cause = tx.message_id();
             for (nth, found) in (1..).zip([first, second, third]) {
-                let id = id::caused("test", cause, "harness", "orders.confirmed", Some("1"), nth);
+                let id = id::derived_event_id("test", cause, "harness", "orders.confirmed", Some("1"), nth);
                 assert_eq!(found, MessageId::of("test", &id));
             }
             Ok(())
@@ -150,12 +160,12 @@ async fn a_batch_publishes_the_ids_and_the_context_of_single_deliveries<DB: Test
     let (single, batch) = (World::<DB>::new().await, World::<DB>::new().await);
     let orders = orders::<DB>().await;
     for order in &orders {
-        assert_eq!(single.deliver::<alone>(order).await, Outcome::Handled);
+        assert_eq!(single.deliver::<alone>(order).await, DeliveryOutcome::Handled);
     }
     copy(&batch, &orders).await;
     let seen = Arc::new(AtomicBool::new(false));
     let consumer = Consumer::new((*batch).clone(), seen.clone()).handler::<together>();
-    super::running::run_until(consumer, async || batch.rows("inbox").await == 2).await;
+    crate::support::consumer::run_until(consumer, async || batch.rows("inbox").await == 2).await;
     assert!(seen.load(SeqCst), "two deliveries came in one batch");
     assert_eq!(ids(&single).await.len(), 4);
     assert_eq!(ids(&single).await, ids(&batch).await);
@@ -179,7 +189,7 @@ async fn explicit<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> 
 async fn what_a_draft_says_is_not_inherited<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let order = orders::<DB>().await.remove(0);
-    assert_eq!(world.deliver::<explicit>(&order).await, Outcome::Handled);
+    assert_eq!(world.deliver::<explicit>(&order).await, DeliveryOutcome::Handled);
     let message = &world.published("orders.confirmed", 10).await.unwrap()[0];
     assert_eq!(message.id, "mine");
     assert_eq!(message.correlation_id.as_deref(), Some("c"));

@@ -1,47 +1,13 @@
 //! What is logged of a delivery.
-use super::{
-    running::run_until,
-    support::{Placed, TestDb, World, cases, effect, record},
+use crate::support::{
+    cases::cases,
+    consumer::run_until,
+    logged::Lines,
+    stores::{Placed, TestDb, World, effect},
 };
-use serde_json::Value;
-use std::{
-    io,
-    sync::{Arc, Mutex},
+use twinbox::{
+    BatchTx, Consumer, Delivery, Dialect, Draft, HandlerResult, Tx, event_handler, transition::StateColumn,
 };
-use tracing::subscriber::DefaultGuard;
-use twinbox::{BatchTx, Consumer, Delivery, Dialect, Draft, HandlerResult, StateColumn, Tx, event_handler};
-
-/// Lines of JSON.
-#[derive(Clone, Default)]
-pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    pub(crate) fn record() -> (Self, DefaultGuard) {
-        let lines = Self::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
-        (lines, record(subscriber))
-    }
-
-    /// Those that say this.
-    pub(crate) fn saying(&self, words: &str) -> Vec<Value> {
-        let bytes = self.0.lock().unwrap();
-        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let lines = lines.map(|line| serde_json::from_slice::<Value>(line).unwrap());
-        lines.filter(|line| line["fields"]["message"].as_str().unwrap().contains(words)).collect()
-    }
-}
 
 #[event_handler(consumer = "tests.logs")]
 async fn confirm<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
@@ -83,7 +49,7 @@ async fn a_line_of_a_handler_tells_whose_delivery_it_is_and_of_what<DB: TestDb>(
     assert_eq!(span["message_id"], id.to_string());
 }
 
-/// Singly and in a batch. R33, PITFALLS row 28
+/// Singly and in a batch. R33, fault 28
 async fn two_messages_with_one_id_and_different_payloads_are_an_alarm<DB: TestDb>() {
     let world = World::<DB>::new().await;
     world.execute("CREATE TABLE states (id bigint PRIMARY KEY, state text)").await;
@@ -101,7 +67,7 @@ async fn two_messages_with_one_id_and_different_payloads_are_an_alarm<DB: TestDb
     let of = |consumer: &str| alarms.iter().filter(|line| line["fields"]["consumer"] == consumer).count();
     assert_eq!((of("tests.logs"), of("tests.logs-batch")), (1, 1), "{alarms:?}");
     for consumer in ["tests.logs", "tests.logs-batch"] {
-        let letters = world.dead_letters(consumer, 10).await.unwrap();
+        let letters = world.inbox(consumer).dead_letters(10).await.unwrap();
         assert_eq!(letters.len(), 1);
         assert_eq!(letters[0].reason, "conflicting_payload");
     }

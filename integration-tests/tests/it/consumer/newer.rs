@@ -1,9 +1,12 @@
 //! What comes out of order is applied if it is newer than what the row has seen.
-use super::support::{Placed, TestDb, World, cases, placed};
+use crate::support::{
+    cases::cases,
+    stores::{Placed, TestDb, World, placed},
+};
 use sqlx::Postgres;
 use twinbox::{
-    Delivery, Dialect, ErrorKind, HandlerResult, Message, Newer, Outcome, Store, Tx, VersionColumn,
-    event_handler,
+    Delivery, DeliveryOutcome, Dialect, ErrorKind, HandlerResult, Message, Store, Tx, event_handler,
+    transition::{VersionColumn, VersionUpdate},
 };
 use twinbox_testkit::Harness;
 
@@ -16,7 +19,7 @@ async fn with_balances<DB: TestDb>() -> World<DB> {
     world
 }
 
-async fn once<DB: Dialect>(store: &Store<DB>, account: i64, version: u64) -> Newer {
+async fn once<DB: Dialect>(store: &Store<DB>, account: i64, version: u64) -> VersionUpdate {
     let mut tx = store.begin().await.unwrap();
     let became = BALANCE.advance(&mut tx, account, version).await.unwrap();
     tx.commit().await.unwrap();
@@ -25,12 +28,12 @@ async fn once<DB: Dialect>(store: &Store<DB>, account: i64, version: u64) -> New
 
 async fn only_a_newer_version_is_applied<DB: TestDb>() {
     let world = with_balances::<DB>().await;
-    assert_eq!(once(&world, 1, 0).await, Newer::Applied { previous: None });
-    assert_eq!(once(&world, 1, 7).await, Newer::Applied { previous: Some(0) });
-    assert_eq!(once(&world, 1, 7).await, Newer::Stale { current: 7 });
-    assert_eq!(once(&world, 1, 6).await, Newer::Stale { current: 7 });
-    assert_eq!(once(&world, 2, 6).await, Newer::Applied { previous: Some(5) });
-    assert_eq!(once(&world, 3, 1).await, Newer::NotFound);
+    assert_eq!(once(&world, 1, 0).await, VersionUpdate::Applied { previous: None });
+    assert_eq!(once(&world, 1, 7).await, VersionUpdate::Applied { previous: Some(0) });
+    assert_eq!(once(&world, 1, 7).await, VersionUpdate::Stale { current: 7 });
+    assert_eq!(once(&world, 1, 6).await, VersionUpdate::Stale { current: 7 });
+    assert_eq!(once(&world, 2, 6).await, VersionUpdate::Applied { previous: Some(5) });
+    assert_eq!(once(&world, 3, 1).await, VersionUpdate::NotFound);
     let mut tx = world.begin().await.unwrap();
     let error = BALANCE.advance(&mut tx, 1_i64, u64::MAX).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Configuration);
@@ -41,20 +44,23 @@ async fn of_two_at_once_the_newer_one_stays() {
     for round in 0..20 {
         let (low, high) = (round * 10 + 8, round * 10 + 9);
         let (older, newer) = tokio::join!(once(&world, 1, low), once(&world, 1, high));
-        assert!(matches!(newer, Newer::Applied { .. }), "{newer:?}");
+        assert!(matches!(newer, VersionUpdate::Applied { .. }), "{newer:?}");
         assert!(
-            matches!(older, Newer::Applied { .. })
-                || older == Newer::Stale { current: i64::try_from(high).unwrap() },
+            matches!(older, VersionUpdate::Applied { .. })
+                || older == VersionUpdate::Stale { current: i64::try_from(high).unwrap() },
             "{older:?}"
         );
-        assert_eq!(once(&world, 1, high).await, Newer::Stale { current: i64::try_from(high).unwrap() });
+        assert_eq!(
+            once(&world, 1, high).await,
+            VersionUpdate::Stale { current: i64::try_from(high).unwrap() }
+        );
     }
 }
 
 #[event_handler(consumer = "tests.newer")]
 async fn balance<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
     let sequence = order.message().sequence.ok_or("it has a place in the log")?;
-    if let Newer::Applied { .. } = BALANCE.advance(tx, 1_i64, sequence).await? {
+    if let VersionUpdate::Applied { .. } = BALANCE.advance(tx, 1_i64, sequence).await? {
         sqlx::query::<DB>("UPDATE balances SET cents = $1 WHERE account = 1")
             .bind(order.n)
             .execute(&mut **tx)
@@ -63,13 +69,13 @@ async fn balance<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> H
     Ok(())
 }
 
-/// By the sequence that each message has from its log. PITFALLS row 28
+/// By the sequence that each message has from its log. Fault 28
 async fn row_28_an_older_message_after_a_newer_one_changes_nothing<DB: TestDb>() {
     let world = with_balances::<DB>().await;
     let harness = Harness::new(&world, ());
     let message = |n, sequence| Message { sequence: Some(sequence), ..placed(n) };
     for (n, sequence) in [(10, 100), (30, 300), (20, 200), (30, 300), (40, 400), (5, 50)] {
-        assert_eq!(harness.deliver::<balance>(&message(n, sequence)).await, Outcome::Handled);
+        assert_eq!(harness.deliver::<balance>(&message(n, sequence)).await, DeliveryOutcome::Handled);
     }
     let mut conn = world.pool().acquire().await.unwrap();
     let row = sqlx::query_as::<DB, (i64, i64)>("SELECT seen, cents FROM balances WHERE account = 1");

@@ -1,12 +1,15 @@
 //! `order = "key"` over a broker: processes share the partitions, and no key overtakes itself.
 mod lost_end;
+mod refused;
 mod stuck;
 
-use super::{
-    running::run_until,
-    support::{Confirmed, TestDb, World, cases, eventually, soon},
+use crate::support::{
+    cases::cases,
+    consumer::run_until,
+    relay::{Running, Target},
+    stores::{Confirmed, TestDb, World, chain},
+    wait::{eventually, soon},
 };
-use crate::relay::rig::{Running, Target};
 use futures::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Postgres};
@@ -19,12 +22,14 @@ use std::{
     time::{Duration, Instant},
 };
 use twinbox::{
-    CancellationToken, Consumer, ConsumerErrorKind, Delivery, Dialect, Draft, ErrorKind, Event,
-    HandlerResult, Order, Policy, Tx, event_handler, handler_fn,
-    inbox::Claimed,
+    CancellationToken, Consumer, Delivery, Dialect, Draft, ErrorKind, Event, HandlerResult, Policy, Tx,
+    consumer::{ErrorKind as ConsumerErrorKind, Order},
+    event_handler, handler_fn,
+    inbox::InboxClaim,
     nats::{Nats, NatsOptions, StreamOptions},
     relay::Relay,
 };
+use twinbox_testkit::park_deliveries;
 use twinbox_testkit::proxy::{Proxy, Side};
 use uuid::Uuid;
 
@@ -125,14 +130,15 @@ impl<DB: TestDb> Rig<DB> {
     /// Up to where in the stream the partition that is furthest is settled.
     async fn place(&self) -> i64 {
         let mut conn = self.world.pool().acquire().await.unwrap();
-        let place = format!("SELECT max(sequence) FROM {}", DB::table_of("places"));
+        let place = format!("SELECT max(sequence) FROM {}", DB::table_of("partition_leases"));
         sqlx::query_scalar::<DB, i64>(AssertSqlSafe(place)).fetch_one(&mut *conn).await.unwrap()
     }
 
     /// Partitions of each process that has any.
     async fn owners(&self) -> HashMap<Uuid, usize> {
         let mut conn = self.world.pool().acquire().await.unwrap();
-        let owners = format!("SELECT owner FROM {} WHERE owner IS NOT NULL", DB::table_of("places"));
+        let owners =
+            format!("SELECT owner FROM {} WHERE owner IS NOT NULL", DB::table_of("partition_leases"));
         let owners =
             sqlx::query_scalar::<DB, Uuid>(AssertSqlSafe(owners)).fetch_all(&mut *conn).await.unwrap();
         owners.into_iter().fold(HashMap::new(), |mut all, owner| {
@@ -155,7 +161,7 @@ async fn each_key_in_its_order_and_on_from_its_place<DB: TestDb>() {
     rig.publish(1..21, 20..25, 500).await;
     run_until(rig.consumer(), async || rig.world.rows("inbox").await == 500).await;
     assert_eq!(rig.of_each().await, in_order(1..21, 0..25));
-    assert_eq!((rig.owners().await.len(), rig.world.rows("members").await), (0, 0));
+    assert_eq!((rig.owners().await.len(), rig.world.rows("partition_members").await), (0, 0));
     rig.relay.stop().await;
 }
 
@@ -170,7 +176,7 @@ async fn a_failing_key_is_put_aside_and_the_others_go_on<DB: TestDb>() {
     let running = CancellationToken::new();
     let consumer = tokio::spawn(rig.consumer().run(running.clone()));
     eventually(async || (rig.world.rows("inbox").await == 48 && aside().await == 12).then_some(())).await;
-    assert_eq!(rig.world.parked_deliveries(CONSUMER).await.unwrap(), 12);
+    assert_eq!(rig.world.inbox(CONSUMER).parked_deliveries().await.unwrap(), 12);
     rig.bank.frozen.store(0, SeqCst);
     // Before what is put aside is due.
     rig.publish(1..6, 12..14, 70).await;
@@ -224,14 +230,14 @@ async fn a_partition_is_one_owners_until_its_transactions_end<DB: TestDb>() {
     const LEASE: Duration = Duration::from_secs(1);
     let world = World::<DB>::new().await;
     let (first, second) = (Uuid::now_v7(), Uuid::now_v7());
-    world.create_places(CONSUMER, 1, &["accounts.moved".to_owned()]).await.unwrap();
-    let take = async |who| world.take_partition(CONSUMER, 0, who, LEASE).await.unwrap();
+    world.partition_leases(CONSUMER).create(1, &["accounts.moved".to_owned()]).await.unwrap();
+    let take = async |who| world.partition_leases(CONSUMER).take(0, who, LEASE).await.unwrap();
     let (old, place) = take(first).await.expect("nobody has it");
     assert_eq!((place.sequence, old.epoch), (0, 1));
     assert!(take(second).await.is_none());
     let message = super::placed(1);
-    let Claimed::Open(attempt) =
-        world.claim_behind(Some(old.into()), CONSUMER, &message, false).await.unwrap()
+    let InboxClaim::Open(attempt) =
+        world.inbox(CONSUMER).claim_fenced(Some(old.into()), &message, false).await.unwrap()
     else {
         panic!("it is new")
     };
@@ -249,17 +255,17 @@ async fn a_partition_is_one_owners_until_its_transactions_end<DB: TestDb>() {
     assert!((LEASE / 2..LEASE * 5).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     assert_eq!(new.epoch, 2);
     let refused =
-        world.claim_behind(Some(old.into()), CONSUMER, &super::placed(2), false).await.err().unwrap();
+        world.inbox(CONSUMER).claim_fenced(Some(old.into()), &super::placed(2), false).await.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::LeaseLost);
-    let refused = world.park_deliveries(CONSUMER, old, &[(super::placed(3), LEASE)]).await.unwrap_err();
+    let refused = park_deliveries(&world, CONSUMER, old, &[(super::placed(3), LEASE)]).await.unwrap_err();
     assert_eq!((refused.kind(), world.rows("parked_deliveries").await), (ErrorKind::LeaseLost, 0));
-    assert!(!world.settle_partition(CONSUMER, old, &place).await.unwrap());
-    assert!(world.settle_partition(CONSUMER, new, &place).await.unwrap());
-    world.release_partition(CONSUMER, old).await.unwrap();
+    assert!(!world.partition_leases(CONSUMER).settle(old, &place).await.unwrap());
+    assert!(world.partition_leases(CONSUMER).settle(new, &place).await.unwrap());
+    world.partition_leases(CONSUMER).release(old).await.unwrap();
     assert!(take(first).await.is_none(), "what it lost is not its to release");
-    let share = world.share_partitions(CONSUMER, second, 1, LEASE).await.unwrap();
-    assert_eq!((share.held, share.free, share.fair), (vec![(0, 2)], vec![], 1));
-    assert_eq!(world.share_partitions(CONSUMER, first, 1, LEASE).await.unwrap().held, []);
+    let share = world.partition_leases(CONSUMER).share(second, 1, LEASE).await.unwrap();
+    assert_eq!((share.owned, share.free, share.fair), (vec![(0, 2)], vec![], 1));
+    assert_eq!(world.partition_leases(CONSUMER).share(first, 1, LEASE).await.unwrap().owned, []);
 }
 
 /// Its transaction would keep a successor out.
@@ -275,7 +281,7 @@ async fn an_attempt_takes_no_longer_than_the_lease() {
     let consumer = Consumer::new((*rig.world).clone(), ()).transport(nats).handler::<slow>();
     let consumer = consumer.lease(Duration::from_secs(1));
     run_until(consumer, async || rig.world.rows("dead_letters").await == 1).await;
-    let letters = rig.world.dead_letters(CONSUMER, 10).await.unwrap();
+    let letters = rig.world.inbox(CONSUMER).dead_letters(10).await.unwrap();
     assert_eq!(letters[0].error, "the handler took longer than 1s");
     rig.relay.stop().await;
 }
@@ -290,38 +296,6 @@ async fn another_stream_is_read_from_its_beginning() {
     rig.publish(1..6, 10..12, 60).await;
     run_until(rig.consumer(), async || rig.world.rows("inbox").await == 60).await;
     assert_eq!(rig.of_each().await, in_order(1..6, 0..12));
-    rig.relay.stop().await;
-}
-
-async fn partitions_that_nobody_would_read_are_refused() {
-    let rig = Rig::<Postgres>::new().await;
-    rig.publish(1..40, 0..1, 39).await;
-    let nats = Nats::with_options(rig.target.existing().partitions(4)).unwrap();
-    let consumer = Consumer::new((*rig.world).clone(), rig.bank.clone()).transport(nats).handler::<book>();
-    let error = soon(consumer.run(CancellationToken::new())).await.unwrap_err();
-    assert_eq!(error.kind(), ConsumerErrorKind::Source);
-    assert!(error.to_string().contains("reads 4 partitions: set `NatsOptions::partitions`"), "{error}");
-    rig.relay.stop().await;
-}
-
-/// A place says nothing of types that were not read.
-async fn other_types_than_the_places_are_of_are_refused() {
-    async fn confirm(_: &Arc<Bank>, _: &mut Tx<'_, Postgres>, _: Delivery<Confirmed>) -> HandlerResult {
-        Ok(())
-    }
-    let policy = Policy::new(CONSUMER).order(Order::Key);
-    let rig = Rig::<Postgres>::new().await;
-    rig.publish(1..6, 0..1, 5).await;
-    run_until(rig.consumer(), async || rig.world.rows("inbox").await == 5).await;
-    let error = soon(rig.consumer().register(handler_fn(policy, confirm)).run(CancellationToken::new()))
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind(), ConsumerErrorKind::Source);
-    let says =
-        "keeps its places for the types `accounts.moved`, and is asked for `accounts.moved orders.confirmed`";
-    assert!(error.to_string().contains(says), "{error}");
-    rig.publish(1..6, 1..2, 10).await;
-    run_until(rig.consumer(), async || rig.world.rows("inbox").await == 10).await;
     rig.relay.stop().await;
 }
 
@@ -389,8 +363,6 @@ cases! {
         processes_share_the_partitions_evenly,
         an_attempt_takes_no_longer_than_the_lease,
         another_stream_is_read_from_its_beginning,
-        partitions_that_nobody_would_read_are_refused,
-        other_types_than_the_places_are_of_are_refused,
         a_message_that_was_lost_on_its_way_is_read_again,
         what_has_no_key_has_no_order,
     ]

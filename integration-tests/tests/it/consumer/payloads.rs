@@ -1,10 +1,14 @@
 //! Payloads that are old, newer, broken, foreign, or not what their id stands for.
-use super::support::{TestDb, World, cases, placed};
+use crate::support::{
+    cases::cases,
+    stores::{TestDb, World, placed},
+};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use twinbox::{
-    Delivery, Dialect, Event, HandlerResult, Message, MessageId, Outcome, Tx, event_handler, inbox::Claimed,
-    letters::LetterId,
+    Delivery, DeliveryOutcome, Dialect, Event, HandlerResult, Message, MessageId, Tx, event_handler,
+    inbox::InboxClaim,
+    ops::{Ops, dead_letters::DeadLetterId},
 };
 
 #[derive(Debug, Clone, Serialize, Deserialize, Event)]
@@ -33,7 +37,7 @@ const CONSUMER: &str = "tests.payloads";
 
 #[event_handler(consumer = "tests.payloads")]
 async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Priced>) -> HandlerResult {
-    super::support::effect::<DB>(tx, order.cents).await?;
+    crate::support::stores::effect::<DB>(tx, order.cents).await?;
     Ok(())
 }
 
@@ -50,21 +54,25 @@ fn priced(version: u32, payload: impl Into<Vec<u8>>) -> Message {
 async fn an_older_version_arrives_as_the_current_one<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let old = priced(1, r#"{"n":1,"price":"12.50"}"#);
-    assert_eq!(world.deliver::<note>(&old).await, Outcome::Handled);
-    assert_eq!(world.deliver::<note>(&priced(2, r#"{"n":1,"cents":7}"#)).await, Outcome::Handled);
+    assert_eq!(world.deliver::<note>(&old).await, DeliveryOutcome::Handled);
+    assert_eq!(world.deliver::<note>(&priced(2, r#"{"n":1,"cents":7}"#)).await, DeliveryOutcome::Handled);
     assert_eq!(world.effects().await, [7, 1250]);
 }
 
-/// Trying again would not help, so it is not tried. PITFALLS row 45
+/// Trying again would not help, so it is not tried. Fault 45
 async fn row_45_what_cannot_be_decoded_is_dead_at_once_with_the_reason<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let payload = "the payload does not have the shape of its version: ";
     let broken = [
         (priced(3, "{}"), "version 3 is newer than 2, the newest known here"),
-        (priced(0, "{}"), "no upcaster from 0: name its type with `previous = …` on the next version"),
+        (
+            priced(0, "{}"),
+            "there is no upcaster from version 0: \
+             name the type of that version with `previous = …` on the next version",
+        ),
         (
             priced(1, r#"{"n":1,"price":"dear"}"#),
-            "version 1 cannot become the next one: invalid digit found in string",
+            "the payload of version 1 cannot be converted to the next version: invalid digit found in string",
         ),
         (priced(2, ""), payload),
         (priced(2, "\0"), payload),
@@ -75,17 +83,17 @@ async fn row_45_what_cannot_be_decoded_is_dead_at_once_with_the_reason<DB: TestD
     ];
     for (message, why) in &broken {
         let outcome = world.deliver::<note>(message).await;
-        let Outcome::DeadLettered { error } = outcome else { panic!("{why}: {outcome:?}") };
+        let DeliveryOutcome::DeadLettered { error } = outcome else { panic!("{why}: {outcome:?}") };
         assert!(error.starts_with(why), "{error}");
-        let letter = &world.dead_letters(CONSUMER, 1).await.unwrap()[0];
+        let letter = &world.inbox(CONSUMER).dead_letters(1).await.unwrap()[0];
         assert_eq!(&letter.message, message);
         assert_eq!((letter.reason.as_str(), &letter.error, letter.attempts), ("undecodable", &error, 0));
-        assert_eq!(world.deliver::<note>(message).await, Outcome::Duplicate);
+        assert_eq!(world.deliver::<note>(message).await, DeliveryOutcome::Duplicate);
     }
     assert!(world.effects().await.is_empty());
 }
 
-/// Other systems are not bound by our limits. PITFALLS row 45
+/// Other systems are not bound by our limits. Fault 45
 async fn row_45_a_foreign_envelope_is_handled_and_buried_whatever_it_holds<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let foreign = |version, payload: &str| Message {
@@ -98,13 +106,13 @@ async fn row_45_a_foreign_envelope_is_handled_and_buried_whatever_it_holds<DB: T
         ..priced(version, payload)
     };
     let fine = foreign(2, r#"{"n":1,"cents":1}"#);
-    assert_eq!(world.deliver::<note>(&fine).await, Outcome::Handled);
-    assert_eq!(world.deliver::<note>(&fine).await, Outcome::Duplicate);
+    assert_eq!(world.deliver::<note>(&fine).await, DeliveryOutcome::Handled);
+    assert_eq!(world.deliver::<note>(&fine).await, DeliveryOutcome::Duplicate);
     let mut broken = foreign(9, "{}");
     broken.id.push('2');
     let outcome = world.deliver::<note>(&broken).await;
-    assert!(matches!(outcome, Outcome::DeadLettered { .. }), "{outcome:?}");
-    let letter = &world.dead_letters(CONSUMER, 1).await.unwrap()[0];
+    assert!(matches!(outcome, DeliveryOutcome::DeadLettered { .. }), "{outcome:?}");
+    let letter = &world.inbox(CONSUMER).dead_letters(1).await.unwrap()[0];
     assert_eq!(letter.message.headers, broken.headers);
     assert_eq!(letter.message.id, broken.id.replace('\0', "\u{fffd}"));
     assert_eq!(world.effects().await, [1]);
@@ -116,8 +124,8 @@ async fn the_same_id_of_another_source_is_another_message<DB: TestDb>() {
     let ours = priced(2, r#"{"n":1,"cents":1}"#);
     let theirs = Message { source: "elsewhere".into(), ..priced(2, r#"{"n":1,"cents":2}"#) };
     let theirs = Message { id: ours.id.clone(), ..theirs };
-    assert_eq!(world.deliver::<note>(&ours).await, Outcome::Handled);
-    assert_eq!(world.deliver::<note>(&theirs).await, Outcome::Handled);
+    assert_eq!(world.deliver::<note>(&ours).await, DeliveryOutcome::Handled);
+    assert_eq!(world.deliver::<note>(&theirs).await, DeliveryOutcome::Handled);
     assert_eq!(ours.message_id(), MessageId::of("test", &ours.id));
     assert_eq!(world.effects().await, [1, 2]);
 }
@@ -127,16 +135,16 @@ async fn the_same_id_with_another_payload_is_an_alarm<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let first = priced(2, r#"{"n":1,"cents":1}"#);
     let second = Message { id: first.id.clone(), ..priced(2, r#"{"n":1,"cents":2}"#) };
-    assert_eq!(world.deliver::<note>(&first).await, Outcome::Handled);
+    assert_eq!(world.deliver::<note>(&first).await, DeliveryOutcome::Handled);
     let outcome = world.deliver::<note>(&second).await;
     assert!(
-        matches!(&outcome, Outcome::DeadLettered { error } if error.contains("another payload")),
+        matches!(&outcome, DeliveryOutcome::DeadLettered { error } if error.contains("another payload")),
         "{outcome:?}"
     );
-    assert_eq!(world.deliver::<note>(&second).await, Outcome::Duplicate);
+    assert_eq!(world.deliver::<note>(&second).await, DeliveryOutcome::Duplicate);
     assert_eq!(world.effects().await, [1]);
     for (message, differs) in [(&first, false), (&second, true)] {
-        let Claimed::Duplicate(earlier) = world.claim(CONSUMER, message, true).await.unwrap() else {
+        let InboxClaim::Duplicate(earlier) = world.inbox(CONSUMER).claim(message, true).await.unwrap() else {
             panic!()
         };
         assert_eq!((earlier.payload_differs, earlier.state.as_str()), (differs, "processed"));
@@ -149,14 +157,14 @@ async fn a_second_message_under_a_known_id_is_kept_once_and_can_be_redriven<DB: 
     let first = priced(2, r#"{"n":1,"cents":1}"#);
     let second = Message { id: first.id.clone(), ..priced(2, r#"{"n":1,"cents":2}"#) };
     let third = Message { id: first.id.clone(), ..priced(2, r#"{"n":1,"cents":3}"#) };
-    let outcomes = [Outcome::Handled, Outcome::Duplicate];
+    let outcomes = [DeliveryOutcome::Handled, DeliveryOutcome::Duplicate];
     assert_eq!(world.deliver::<note>(&first).await, outcomes[0]);
     for another in [&second, &third] {
-        assert!(matches!(world.deliver::<note>(another).await, Outcome::DeadLettered { .. }));
+        assert!(matches!(world.deliver::<note>(another).await, DeliveryOutcome::DeadLettered { .. }));
         assert_eq!(world.deliver::<note>(another).await, outcomes[1]);
     }
     assert_eq!(world.deliver::<note>(&first).await, outcomes[1]);
-    let letters = world.dead_letters(CONSUMER, 10).await.unwrap();
+    let letters = world.inbox(CONSUMER).dead_letters(10).await.unwrap();
     let kept = Vec::from_iter(letters.iter().rev().map(|letter| &letter.message.payload));
     assert_eq!(kept, [&second.payload, &third.payload]);
     for letter in &letters {
@@ -167,9 +175,11 @@ async fn a_second_message_under_a_known_id_is_kept_once_and_can_be_redriven<DB: 
         );
         assert!(letter.message.id.starts_with(&format!("{}~", first.id)), "{letter:?}");
     }
-    world.redrive_letters(&[LetterId::OfConsumer(letters[1].id)], Duration::ZERO).await.unwrap();
-    let redriven = world.take_redriven(CONSUMER, false, 10, Duration::from_secs(10)).await.unwrap();
-    let Claimed::Open(attempt) = world.claim_letter(CONSUMER, &redriven[0]).await.unwrap() else { panic!() };
+    Ops::new(&world).redrive(&[DeadLetterId::OfConsumer(letters[1].id)], Duration::ZERO).await.unwrap();
+    let redriven = world.inbox(CONSUMER).take_redrives(false, 10, Duration::from_secs(10)).await.unwrap();
+    let InboxClaim::Open(attempt) = world.inbox(CONSUMER).claim_redrive(&redriven[0]).await.unwrap() else {
+        panic!()
+    };
     attempt.commit().await.unwrap();
     assert_eq!(world.deliver::<note>(&second).await, outcomes[1]);
     assert_eq!((world.rows("dead_letters").await, world.rows("inbox").await), (1, 3));
@@ -186,9 +196,9 @@ async fn the_same_id_with_another_payload_in_a_batch_is_an_alarm<DB: TestDb>() {
     for again in [false, true] {
         let messages = batch(priced(2, r#"{"n":1,"cents":1}"#));
         if again {
-            assert_eq!(world.deliver::<note>(&messages[0]).await, Outcome::Handled);
+            assert_eq!(world.deliver::<note>(&messages[0]).await, DeliveryOutcome::Handled);
         }
-        let claimed = world.claim_batch(CONSUMER, &messages, again).await.unwrap();
+        let claimed = world.inbox(CONSUMER).claim_batch(&messages, again).await.unwrap();
         let mut found: Vec<_> = claimed.duplicates.iter().map(|(n, d)| (*n, d.payload_differs)).collect();
         assert_eq!(claimed.attempt.is_none(), again);
         if again {

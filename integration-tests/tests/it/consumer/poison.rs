@@ -1,9 +1,11 @@
 //! Starts that are not known to have ended: their message runs alone, and not for ever.
-use super::{
-    running::{Gate, publish, run_until},
-    support::{Placed, TestDb, World, cases, effect, eventually, failed, placed, soon},
+use crate::support::{
+    cases::cases,
+    consumer::{Gate, publish, run_until},
+    postgres::{postgres_address, through},
+    stores::{Placed, TestDb, World, effect, failed, placed},
+    wait::{eventually, soon},
 };
-use crate::relay::faults::{postgres_address, through};
 use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::{
     sync::{
@@ -14,8 +16,8 @@ use std::{
 };
 use tokio::{sync::mpsc, task::JoinHandle};
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, ConsumerError, Delivery, Dialect, HandlerResult, Message, Outcome,
-    Store, Tx, event_handler,
+    BatchTx, CancellationToken, Consumer, Delivery, DeliveryOutcome, Dialect, HandlerResult, Message, Store,
+    Tx, consumer::Error as ConsumerError, event_handler,
 };
 use twinbox_testkit::{Harness, database::SERVICE, proxy::Proxy};
 
@@ -30,9 +32,9 @@ async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Hand
 
 /// What processes leave behind that die with the handler running, the first time beside others.
 async fn died<DB: TestDb>(world: &World<DB>, message: &Message, alone: u32) {
-    assert!(world.record_start(CONSUMER, message.message_id()).await.unwrap());
+    assert!(world.inbox(CONSUMER).record_start(message.message_id()).await.unwrap());
     for _ in 0..alone {
-        world.record_lone_start(CONSUMER, message.message_id()).await.unwrap();
+        world.inbox(CONSUMER).record_lone_start(message.message_id()).await.unwrap();
     }
 }
 
@@ -40,14 +42,14 @@ async fn crashes_are_counted_up_to_the_limit<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let (below, at) = (placed(1), placed(2));
     died(&world, &below, 2).await;
-    assert_eq!(world.deliver::<note>(&below).await, Outcome::Handled);
+    assert_eq!(world.deliver::<note>(&below).await, DeliveryOutcome::Handled);
     died(&world, &at, 3).await;
-    let error = "processes died 3 times while its handler ran, with nothing beside it".to_owned();
-    assert_eq!(world.deliver::<note>(&at).await, Outcome::DeadLettered { error });
+    let error = "the process crashed 3 times while the handler ran on this message alone".to_owned();
+    assert_eq!(world.deliver::<note>(&at).await, DeliveryOutcome::DeadLettered { error });
     assert_eq!(world.effects().await, [1], "the other did not run");
-    assert_eq!(world.dead_letters(CONSUMER, 10).await.unwrap()[0].reason, "crashed");
+    assert_eq!(world.inbox(CONSUMER).dead_letters(10).await.unwrap()[0].reason, "crashed");
     assert_eq!((world.rows("attempts").await, world.rows("inbox").await), (0, 2));
-    assert_eq!(world.deliver::<note>(&at).await, Outcome::Duplicate);
+    assert_eq!(world.deliver::<note>(&at).await, DeliveryOutcome::Duplicate);
     assert_eq!(world.rows("attempts").await, 0);
 }
 
@@ -56,9 +58,9 @@ async fn a_failure_is_an_end<DB: TestDb>() {
     let order = placed(FAIL);
     died(&world, &order, 3 - 1).await;
     assert!(failed(&world.deliver::<note>(&order).await, "no"));
-    assert_eq!(world.open_starts(CONSUMER, order.message_id()).await.unwrap(), 0);
+    assert_eq!(world.inbox(CONSUMER).open_starts(order.message_id()).await.unwrap(), 0);
     assert!(failed(&world.deliver::<note>(&order).await, "no"));
-    assert_eq!(world.open_starts(CONSUMER, order.message_id()).await.unwrap(), 0);
+    assert_eq!(world.inbox(CONSUMER).open_starts(order.message_id()).await.unwrap(), 0);
     assert_eq!(world.rows("attempts").await, 1);
 }
 
@@ -152,7 +154,7 @@ async fn a_suspect_is_in_no_batch<DB: TestDb>() {
     let messages = world.published("orders.placed", 100).await.unwrap();
     let harness = Harness::new(&world, largest.clone());
     for done in messages[10..].iter().step_by(2) {
-        assert_eq!(harness.deliver::<batch>(done).await, Outcome::Handled);
+        assert_eq!(harness.deliver::<batch>(done).await, DeliveryOutcome::Handled);
     }
     run_until(consumer(), async || world.rows("inbox").await == 30).await;
     assert!(largest.load(SeqCst) > 1);
@@ -206,7 +208,7 @@ async fn a_suspect_that_waits_is_given_back() {
     held.gate.leave.add_permits(2);
     soon(stopping).await.unwrap().unwrap();
     assert_eq!(held.world.effects().await, [0, 1]);
-    assert_eq!(held.world.open_starts(CONSUMER, suspect.message_id()).await.unwrap(), 1);
+    assert_eq!(held.world.inbox(CONSUMER).open_starts(suspect.message_id()).await.unwrap(), 1);
 }
 
 /// The drain ends before the handler does, and the process lives on.
@@ -228,9 +230,9 @@ async fn a_row_that_another_holds_is_not_waited_for() {
     sqlx::query("SELECT FROM twinbox.attempts FOR UPDATE").execute(&mut *other).await.unwrap();
     let delivered = tokio::time::timeout(Duration::from_secs(60), world.deliver::<note>(&order));
     let outcome = delivered.await.expect("it is not waited for until the other ends");
-    assert!(matches!(outcome, Outcome::Retried { counted: false, .. }), "{outcome:?}");
+    assert!(matches!(outcome, DeliveryOutcome::Retried { counted: false, .. }), "{outcome:?}");
     other.rollback().await.unwrap();
-    assert_eq!(world.deliver::<note>(&order).await, Outcome::Handled);
+    assert_eq!(world.deliver::<note>(&order).await, DeliveryOutcome::Handled);
     eventually(async || (world.rows("attempts").await == 0).then_some(())).await;
 }
 
@@ -248,8 +250,8 @@ async fn what_survives_an_outage_has_ended() {
     let pool = pool.connect(&through(world.url(), &proxy)).await.unwrap();
     let harness = Harness::new(&Store::new(pool, SERVICE).unwrap(), proxy.clone());
     let order = placed(1);
-    assert_eq!(harness.deliver::<goes_silent>(&order).await, Outcome::Unavailable);
-    assert_eq!(world.open_starts(CONSUMER, order.message_id()).await.unwrap(), 1);
+    assert_eq!(harness.deliver::<goes_silent>(&order).await, DeliveryOutcome::Unavailable);
+    assert_eq!(world.inbox(CONSUMER).open_starts(order.message_id()).await.unwrap(), 1);
     proxy.thaw();
     eventually(async || (world.rows("attempts").await == 0).then_some(())).await;
 }

@@ -1,20 +1,22 @@
 //! Messages of a key that are blanked: nobody handles them, and everything else goes on.
-use super::{
-    running::run_until,
-    support::{Placed, TestDb, World, cases, effect, failed, soon},
+use crate::support::{
+    cases::cases,
+    consumer::run_until,
+    relay::{Running, Target},
+    stores::{Placed, TestDb, World, effect, failed},
+    tool::Tool,
+    wait::soon,
 };
-use crate::relay::rig::{Running, Target};
 use std::{
     os::unix::process::ExitStatusExt as _,
-    process::Output,
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::process::Command;
 use twinbox::{
-    BatchTx, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Message, Outcome, Redacted,
+    BatchTx, Consumer, Delivery, DeliveryOutcome, Dialect, Draft, HandlerError, HandlerResult, Message,
     Store, Timestamp, Tx, event_handler,
-    log::{Entry, Parked, Reader, ReaderOptions},
+    log::{Entry, Log, Reader, ReaderOptions, parking::ParkedState},
+    ops::{Ops, RedactReport},
 };
 use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
@@ -66,7 +68,7 @@ async fn rows<DB: Dialect>(store: &Store<DB>) -> Vec<Message> {
 
 /// Log, waiting, dead letters.
 async fn redact<DB: Dialect>(store: &Store<DB>, key: &str) -> (u64, u64, u64) {
-    let Redacted { outbox, delayed, dead_letters, .. } = store.redact(key).await.unwrap();
+    let RedactReport { outbox, delayed, dead_letters, .. } = Ops::new(store).redact(key).await.unwrap();
     (outbox, delayed, dead_letters)
 }
 
@@ -103,16 +105,17 @@ async fn a_redacted_message_is_passed_by_and_other_keys_are_handled<DB: TestDb>(
     assert_eq!(redact(&world, "nobody").await, (0, 0, 0));
 }
 
-/// It was handled with its payload; the inbox, which knows that one, is not asked. One that failed is forgotten.
+/// It was handled with its payload; the inbox, which knows that one, is not asked. One that failed is
+/// forgotten.
 async fn a_redacted_copy_raises_no_alarm_and_forgets_failures<DB: TestDb>() {
     let world = World::<DB>::new().await;
     publish(&world, [1, FAIL].map(draft)).await;
     let [handled, failing] = &rows(&world).await[..] else { panic!("two") };
-    assert_eq!(world.deliver::<note>(handled).await, Outcome::Handled);
+    assert_eq!(world.deliver::<note>(handled).await, DeliveryOutcome::Handled);
     assert!(failed(&world.deliver::<note>(failing).await, "Ada's order"));
     assert_eq!((redact(&world, "1").await, redact(&world, "9").await), ((1, 0, 0), (1, 0, 0)));
     for blank in &rows(&world).await {
-        assert_eq!(world.deliver::<note>(blank).await, Outcome::Redacted);
+        assert_eq!(world.deliver::<note>(blank).await, DeliveryOutcome::Redacted);
     }
     assert_eq!((world.rows("attempts").await, world.rows("inbox").await), (0, 1));
     assert_eq!(world.effects().await, [1]);
@@ -128,10 +131,10 @@ async fn a_message_that_waits_and_a_dead_letter_are_blanked<DB: TestDb>() {
     publish(&world, [draft(REJECT).not_before(Timestamp::from_micros(0)), other]).await;
     assert_eq!(redact(&world, "8").await, (1, 1, 1));
 
-    let letter = &world.dead_letters(CONSUMER, 10).await.unwrap()[0];
+    let letter = &world.inbox(CONSUMER).dead_letters(10).await.unwrap()[0];
     assert_blank(&letter.message);
     assert_eq!((letter.reason.as_str(), letter.error.as_str()), ("rejected", "redacted"));
-    assert_eq!(world.move_due(10).await.unwrap().messages, 2);
+    assert_eq!(Log::new(&world).move_due(10).await.unwrap().messages, 2);
     let rows = rows(&world).await;
     assert_blank(&rows[2]);
     assert_eq!(rows[3].payload, draft(1).into_message("test").payload);
@@ -155,7 +158,7 @@ async fn a_parked_message_comes_back_blank_in_its_place<DB: TestDb>() {
     let mut reader = Reader::open(&world, "d", Uuid::now_v7(), options).await.unwrap().unwrap();
     let first = take(&mut reader).await;
     let sequence = first.message.sequence;
-    reader.park(first, Parked::Waiting(Duration::ZERO), 1, "test.refused");
+    reader.park(first, ParkedState::Waiting(Duration::ZERO), 1, "test.refused");
     reader.close().await.unwrap();
     assert_eq!(redact(&world, "1").await, (2, 0, 0));
     let options = ReaderOptions::new().parking(true);
@@ -189,24 +192,7 @@ async fn a_message_with_a_payload_is_handled_whatever_its_headers_say<DB: TestDb
     let world = World::<DB>::new().await;
     let mut forged = draft(1).into_message(SERVICE);
     forged.headers.push(("twinbox-redacted".into(), "true".into()));
-    assert_eq!(world.deliver::<note>(&forged).await, Outcome::Handled);
-}
-
-async fn program(url: &str, key: &str, dies_at: Option<&str>) -> Output {
-    let destination = "TWINBOX_RELAY__DESTINATIONS__D__";
-    let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
-    command
-        .args(["redact", key])
-        .env("TWINBOX_RELAY__DATABASE__URL", url)
-        .env("TWINBOX_RELAY__DATABASE__SERVICE", SERVICE)
-        .env(format!("{destination}KIND"), "nats")
-        .env(format!("{destination}URL"), "nats://127.0.0.1:1")
-        .env(format!("{destination}STREAM"), "S")
-        .kill_on_drop(true);
-    if let Some(dies_at) = dies_at {
-        command.env("TWINBOX_CRASH_AT", dies_at);
-    }
-    soon(command.output()).await.unwrap()
+    assert_eq!(world.deliver::<note>(&forged).await, DeliveryOutcome::Handled);
 }
 
 /// Some of it is blank then, and the next run does the rest.
@@ -214,14 +200,16 @@ async fn killed_half_way_it_is_run_again<DB: TestDb>() {
     let world = World::<DB>::new().await;
     publish(&world, (0..2_500).map(|_| draft(1))).await;
     publish(&world, [draft(2)]).await;
-    let url = if DB::MODULE == "sqlite" { format!("sqlite:{}", world.url()) } else { world.url().to_owned() };
-    let died = program(&url, "1", Some("redact.after_page:2")).await;
+    let (tool, redact) = (Tool::of(&world), ["keys", "redact", "1", "--yes"]);
+    let mut command = tool.command(&redact);
+    let died = soon(command.env("TWINBOX_CRASH_AT", "redact.after_page:2").output()).await.unwrap();
     assert_eq!(died.status.signal(), Some(9), "{died:?}");
     let blank = async || rows(&world).await.iter().filter(|row| row.is_redacted()).count();
     assert_eq!(blank().await, 2_000);
-    let done = program(&url, "1", None).await;
-    let said = String::from_utf8(done.stdout).unwrap();
-    assert!(done.status.success() && said.starts_with("2500 messages of the log are blank\n"), "{said}");
+    let printed = tool.ok(&redact).await;
+    assert!(printed.starts_with("Blanked: 2,500 messages of the log,"), "{printed}");
+    let audit = tool.json(&["audit", "list"]).await;
+    assert_eq!((&audit[0]["count"], &audit[1]["count"]), (&2_500.into(), &serde_json::Value::Null));
     assert_eq!(blank().await, 2_500);
     assert_eq!(rows(&world).await[2_500].header("name"), Some("Ada"));
 }

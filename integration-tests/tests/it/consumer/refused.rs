@@ -1,15 +1,19 @@
 //! What compiles and would do something else is refused, with what to write instead.
-use super::{
-    running::{publish, run_until},
-    support::{Confirmed, Placed, TestDb, World, cases, placed, soon},
+use crate::support::{
+    cases::cases,
+    consumer::{publish, run_until},
+    relay::Target,
+    stores::{Confirmed, Placed, TestDb, World, placed},
+    wait::soon,
 };
-use crate::relay::rig::Target;
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Postgres};
 use std::time::Duration;
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, ConsumerErrorKind, Delivery, Dialect, ErrorKind, Event,
-    HandlerResult, Outcome, Store, Tx, event_handler,
+    BatchTx, CancellationToken, Consumer, Delivery, DeliveryOutcome, Dialect, ErrorKind, Event,
+    HandlerResult, Store, Tx,
+    consumer::ErrorKind as ConsumerErrorKind,
+    event_handler,
     nats::{Nats, StreamOptions},
 };
 
@@ -29,7 +33,7 @@ async fn the_order_of_keys_is_refused_where_the_event_has_no_key<DB: TestDb>() {
     let consumer = Consumer::new((*world).clone(), ()).handler::<count>();
     let error = soon(consumer.run(CancellationToken::new())).await.unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Configuration);
-    let says = "its event \"orders.counted\" has none: write `key = FIELD` in its `#[event(…)]`";
+    let says = "its event \"orders.counted\" has no key: write `key = FIELD` in its `#[event(…)]`";
     assert!(error.to_string().contains(says), "{error}");
 }
 
@@ -63,7 +67,7 @@ async fn what_a_lease_of_partitions_cannot_give_is_refused() {
     refused(consumer().handler::<many>(), "one message each: take `Delivery` without `batch = …`").await;
     // Ends by itself only if it is refused.
     let enough = consumer().handler::<slow>().lease(Duration::from_secs(60));
-    run_until(enough, async || world.rows("places").await == 16).await;
+    run_until(enough, async || world.rows("partition_leases").await == 16).await;
 }
 
 #[event_handler(consumer = "tests.refused")]
@@ -102,11 +106,11 @@ async fn a_transaction_of_sqlx_in_a_handler_publishes_nothing<DB: TestDb>() {
     let harness = twinbox_testkit::Harness::new(&world, (*world).clone());
     for n in [1, -1] {
         let outcome = harness.deliver::<nested>(&placed(n)).await;
-        let Outcome::Retried { counted: true, error, .. } = &outcome else { panic!("{outcome:?}") };
+        let DeliveryOutcome::Retried { counted: true, error, .. } = &outcome else { panic!("{outcome:?}") };
         assert!(error.contains("write `tx.publish(&event)`"), "{error}");
     }
     assert_eq!(world.rows("outbox").await, 0);
-    assert_eq!(harness.deliver::<by_itself>(&placed(1)).await, Outcome::Handled);
+    assert_eq!(harness.deliver::<by_itself>(&placed(1)).await, DeliveryOutcome::Handled);
     assert_eq!(world.rows("outbox").await, 1);
     // Nobody handles anything here.
     let mut tx = world.begin().await.unwrap();
@@ -133,7 +137,7 @@ async fn a_handler_may_publish_in_another_transaction() {
     }
     let world = World::<Postgres>::new().await;
     let harness = twinbox_testkit::Harness::new(&world, (*world).clone());
-    assert_eq!(harness.deliver::<other>(&placed(1)).await, Outcome::Handled);
+    assert_eq!(harness.deliver::<other>(&placed(1)).await, DeliveryOutcome::Handled);
     assert_eq!(world.rows("outbox").await, 1);
 }
 

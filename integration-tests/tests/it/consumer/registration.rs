@@ -1,9 +1,15 @@
 //! Registration, state, and handlers without the macro.
-use super::support::{Confirmed, Placed, TestDb, World, cases, effect, placed, soon};
+use crate::support::{
+    cases::cases,
+    stores::{Confirmed, Placed, TestDb, World, effect, placed},
+    wait::soon,
+};
 use sqlx::{FromRow, PgConnection, Postgres, Sqlite};
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, ConsumerErrorKind, Delivery, Dialect, Error, EventHandler, Handler,
-    HandlerResult, InTransaction, Order, Outbox, Outcome, Policy, Provide, Tx, event_handler, handler_fn,
+    BatchTx, CancellationToken, Consumer, Delivery, DeliveryOutcome, Dialect, Error, HandlerResult,
+    InTransaction, Outbox, Policy, Provide, Tx,
+    consumer::{ErrorKind as ConsumerErrorKind, EventHandler, Handler, Order},
+    event_handler, handler_fn,
 };
 use twinbox_testkit::Harness;
 
@@ -47,8 +53,8 @@ async fn handlers_of_two_states_share_a_runtime<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let harness = Harness::new(&world, state());
     let order = placed(4);
-    assert_eq!(harness.deliver::<multiply>(&order).await, Outcome::Handled);
-    assert_eq!(harness.deliver::<greet>(&order).await, Outcome::Handled);
+    assert_eq!(harness.deliver::<multiply>(&order).await, DeliveryOutcome::Handled);
+    assert_eq!(harness.deliver::<greet>(&order).await, DeliveryOutcome::Handled);
     assert_eq!(world.left_behind().await, (2, 1, 1));
     assert_eq!(world.effects().await, [40]);
     assert_eq!(harness.published::<Confirmed>().await, [Confirmed { n: 4 }]);
@@ -97,8 +103,8 @@ async fn handlers_without_the_macro_run_as_well() {
                 Ok(())
             })
         }));
-    super::running::publish(&world, 3..5).await;
-    super::running::run_until(consumer, async || world.rows("inbox").await == 8).await;
+    crate::support::consumer::publish(&world, 3..5).await;
+    crate::support::consumer::run_until(consumer, async || world.rows("inbox").await == 8).await;
     assert_eq!(world.effects().await, [30, 40, 103, 104, 503, 504, 1003, 1004]);
 }
 
@@ -120,8 +126,8 @@ async fn both(state: &State, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>)
 async fn handlers_are_functions() {
     let world = World::<Postgres>::new().await;
     let harness = Harness::new(&world, state());
-    assert_eq!(harness.deliver::<aliased>(&placed(4)).await, Outcome::Handled);
-    assert_eq!(harness.deliver::<both>(&placed(4)).await, Outcome::Handled);
+    assert_eq!(harness.deliver::<aliased>(&placed(4)).await, DeliveryOutcome::Handled);
+    assert_eq!(harness.deliver::<both>(&placed(4)).await, DeliveryOutcome::Handled);
     let order = Delivery::of(Placed { n: 5 }).unwrap();
     assert_eq!((order.attempt(), order.n, order.id()), (1, 5, order.message().message_id()));
     harness.run(async |tx| both(harness.state(), tx, order).await).await.unwrap();
@@ -224,8 +230,8 @@ where
 async fn handlers_have_many_shapes() {
     let world = World::<Postgres>::new().await;
     let harness = Harness::new(&world, world.outbox());
-    assert_eq!(harness.deliver::<helpers>(&placed(0)).await, Outcome::Handled);
-    assert_eq!(harness.deliver::<bounds>(&placed(9)).await, Outcome::Handled);
+    assert_eq!(harness.deliver::<helpers>(&placed(0)).await, DeliveryOutcome::Handled);
+    assert_eq!(harness.deliver::<bounds>(&placed(9)).await, DeliveryOutcome::Handled);
     let confirmed = harness.published::<Confirmed>().await;
     assert_eq!(confirmed.iter().map(|c| c.n).collect::<Vec<_>>(), [1, 2, 3, 10]);
 }

@@ -1,6 +1,9 @@
 //! What `Harness::assert_survives_restart` lets pass, and what it finds.
-use super::support::{Placed, TestDb, World, cases, effect};
-use crate::relay::faults::database::own;
+use crate::support::{
+    cases::cases,
+    postgres::own,
+    stores::{Placed, TestDb, World, effect},
+};
 use futures::FutureExt as _;
 use sqlx::Postgres;
 use std::{panic::AssertUnwindSafe, sync::Mutex};
@@ -19,7 +22,7 @@ async fn end_connections(world: &World<Postgres>) {
     sqlx::raw_sql(ended).execute(&world.twin(1).await).await.unwrap();
 }
 
-/// PITFALLS row 34
+/// Fault 34
 async fn row_34_what_is_written_with_tx_survives_a_server_that_is_killed() {
     let (mut server, store) = own().await;
     sqlx::raw_sql("CREATE TABLE effects (n BIGINT NOT NULL UNIQUE)").execute(store.pool()).await.unwrap();
@@ -59,7 +62,8 @@ async fn a_mail_that_was_sent_before_the_database_went_away_is_found() {
         .assert_survives_restart::<mails_first>(Placed { n: 7 }, async || end_connections(&world).await);
     let panic = AssertUnwindSafe(asserting).catch_unwind().await.expect_err("it is found");
     let report = panic.downcast_ref::<String>().expect("it says what");
-    let expected = "`tests.mails-first` is not idempotent\n\nIt ran, and the database went away before COMMIT. \
+    let expected = "`tests.mails-first` is not idempotent\n\nThe handler ran, and the database restarted \
+                    before COMMIT. \
         This stayed behind, and the retry does it again:\n\n  mails\n    + confirmation of 7\n";
     assert!(report.starts_with(expected), "{report}");
 }

@@ -1,7 +1,12 @@
 //! The delays of a handler's policy, and when it gives a message up.
-use super::support::{Placed, TestDb, World, cases, placed};
+use crate::support::{
+    cases::cases,
+    stores::{Placed, TestDb, World, placed},
+};
 use std::time::Duration;
-use twinbox::{Delivery, Dialect, EventHandler, HandlerResult, Outcome, RetryPolicy, Tx, event_handler};
+use twinbox::{
+    Delivery, DeliveryOutcome, Dialect, HandlerResult, RetryPolicy, Tx, consumer::EventHandler, event_handler,
+};
 
 const STEADY: RetryPolicy =
     RetryPolicy::exponential(Duration::from_secs(3), Duration::from_secs(3)).jitter(0.0);
@@ -39,8 +44,8 @@ async fn delays<DB: TestDb, H: EventHandler<DB, ()>>() -> Vec<u128> {
     let mut delays = Vec::new();
     loop {
         match world.deliver::<H>(&order).await {
-            Outcome::Retried { delay, counted: true, .. } => delays.push(delay.as_millis()),
-            Outcome::DeadLettered { .. } => return delays,
+            DeliveryOutcome::Retried { delay, counted: true, .. } => delays.push(delay.as_millis()),
+            DeliveryOutcome::DeadLettered { .. } => return delays,
             other => panic!("{other:?}"),
         }
     }

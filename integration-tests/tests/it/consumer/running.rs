@@ -1,40 +1,21 @@
 //! `Consumer::run` on the log of its own store: no broker.
-use super::support::{Confirmed, Placed, TestDb, World, cases, effect, eventually, soon};
-use crate::relay::rig::{Running, Target};
+use crate::support::{
+    cases::cases,
+    consumer::{Gate, publish, run_until},
+    relay::{Running, Target},
+    stores::{Confirmed, Placed, TestDb, World, effect},
+    wait::soon,
+};
 use sqlx::Postgres;
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
+    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
     time::Duration,
 };
-use tokio::sync::{Semaphore, mpsc};
 use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Store, Tx,
     event_handler, nats::Nats,
 };
 use twinbox_testkit::database::SERVICE;
-
-/// Runs the consumer until `done`, and then lets it finish.
-pub(crate) async fn run_until<DB: Dialect, S: Send + Sync + 'static>(
-    consumer: Consumer<DB, S>,
-    mut done: impl AsyncFnMut() -> bool,
-) {
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(consumer.run(stop.clone()));
-    eventually(async || (done().await || running.is_finished()).then_some(())).await;
-    stop.cancel();
-    soon(running).await.unwrap().unwrap();
-}
-
-/// Commits `Placed { n }` for each n.
-pub(crate) async fn publish<DB: TestDb>(world: &World<DB>, range: std::ops::Range<i64>) {
-    let mut tx = world.begin().await.unwrap();
-    let drafts = range.map(|n| Draft::of(&Placed { n }).unwrap()).collect();
-    world.outbox().publish_all(&mut tx, drafts).await.unwrap();
-    tx.commit().await.unwrap();
-}
 
 /// Fails twice at 7, rejects 8, never manages 9, panics once at 10.
 #[event_handler(consumer = "tests.run", max_attempts = 3)]
@@ -54,7 +35,7 @@ async fn beside<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Ha
     Ok(effect::<DB>(tx, 1_000 + order.n).await?)
 }
 
-/// R10, R11, PITFALLS row 23
+/// R10, R11, fault 23
 async fn row_23_everything_in_the_log_is_handled_once_or_buried<DB: TestDb>() {
     let world = World::<DB>::new().await;
     publish(&world, 0..30).await;
@@ -63,7 +44,7 @@ async fn row_23_everything_in_the_log_is_handled_once_or_buried<DB: TestDb>() {
     let mut expected: Vec<i64> = (0..30).filter(|n| ![8, 9].contains(n)).chain(1_000..1_030).collect();
     assert_eq!(world.effects().await, expected);
     assert_eq!(world.rows("attempts").await, 0);
-    let mut letters = world.dead_letters("tests.run", 10).await.unwrap();
+    let mut letters = world.inbox("tests.run").dead_letters(10).await.unwrap();
     letters.sort_by_key(|letter| letter.message.sequence);
     let letters: Vec<_> = letters.iter().map(|l| (l.reason.as_str(), l.error.as_str(), l.attempts)).collect();
     assert_eq!(letters, [("rejected", "never", 1), ("exhausted", "not ever", 3)]);
@@ -73,29 +54,6 @@ async fn row_23_everything_in_the_log_is_handled_once_or_buried<DB: TestDb>() {
     expected.extend((30..40).chain(1_030..1_040));
     expected.sort_unstable();
     assert_eq!(world.effects().await, expected);
-}
-
-/// Lets handlers in and out one by one, and counts how many are inside.
-pub(super) struct Gate {
-    entered: mpsc::UnboundedSender<i64>,
-    pub(super) leave: Semaphore,
-    inside: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl Gate {
-    pub(super) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<i64>) {
-        let (entered, entries) = mpsc::unbounded_channel();
-        let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        (Arc::new(Self { entered, leave: Semaphore::new(0), inside, most }), entries)
-    }
-
-    pub(super) async fn pass(&self, n: i64) {
-        self.most.fetch_max(self.inside.fetch_add(1, SeqCst) + 1, SeqCst);
-        self.entered.send(n).unwrap();
-        self.leave.acquire().await.unwrap().forget();
-        self.inside.fetch_sub(1, SeqCst);
-    }
 }
 
 #[event_handler(consumer = "tests.gate", concurrency = 3)]
@@ -164,7 +122,7 @@ async fn row_38_handlers_leave_connections_to_leases() {
     assert_eq!(gate.most.load(SeqCst), 2);
 }
 
-/// PITFALLS row 52
+/// Fault 52
 async fn a_stop_lets_what_is_under_way_finish_and_starts_nothing_else<DB: TestDb>() {
     let world = World::<DB>::new().await;
     publish(&world, 0..3).await;
@@ -187,8 +145,8 @@ async fn a_stop_lets_what_is_under_way_finish_and_starts_nothing_else<DB: TestDb
     assert_eq!(world.effects().await, [0, 1, 2]);
 }
 
-/// Three run and the others wait, for longer than the broker does; the last comes when nobody is about to ask for one.
-/// PITFALLS row 22
+/// Three run and the others wait, for longer than the broker does; the last comes when nobody is about to ask
+/// for one. Fault 22
 async fn row_22_who_waits_for_a_turn_is_not_delivered_again() {
     let world = World::<Postgres>::new().await;
     let target = Target::shared();
@@ -205,8 +163,7 @@ async fn row_22_who_waits_for_a_turn_is_not_delivered_again() {
         }
         publish(&world, 5..6).await;
         relay.published(6).await;
-        // The broker's patience: no signal tells that it has lasted.
-        tokio::time::sleep(ack_wait * 2).await;
+        target.redelivers_after(ack_wait).await;
         gate.leave.add_permits(6);
     };
     let handled = run_until(consumer, async || world.rows("inbox").await == 6);
@@ -251,7 +208,7 @@ async fn a_batch_leaves_out_what_was_handled_before<DB: TestDb>() {
     let harness = twinbox_testkit::Harness::new(&world, seen.clone());
     let messages = world.published("orders.placed", 100).await.unwrap();
     for message in messages.iter().step_by(3) {
-        assert_eq!(harness.deliver::<single>(message).await, twinbox::Outcome::Handled);
+        assert_eq!(harness.deliver::<single>(message).await, twinbox::DeliveryOutcome::Handled);
     }
     let consumer = Consumer::new((*world).clone(), seen.clone()).handler::<batch>();
     run_until(consumer, async || world.rows("inbox").await == 20).await;
@@ -277,7 +234,7 @@ async fn a_batch_that_fails_is_handled_one_by_one<DB: TestDb>() {
     assert_eq!(world.effects().await, Vec::from_iter(100..110));
     assert_eq!(world.left_behind().await, (11, 10, 21));
     assert_eq!(world.rows("attempts").await, 0, "that they failed together says nothing about one");
-    let letter = &world.dead_letters("tests.batch", 10).await.unwrap()[0];
+    let letter = &world.inbox("tests.batch").dead_letters(10).await.unwrap()[0];
     assert_eq!((letter.reason.as_str(), letter.message.key.as_deref()), ("undecodable", Some("broken")));
 }
 
@@ -293,7 +250,7 @@ async fn in_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Confirmed>) 
     if order.attempt() == 1 && place % 7 == 0 { Err("once more".into()) } else { Ok(()) }
 }
 
-/// PITFALLS row 28
+/// Fault 28
 async fn row_28_the_messages_of_a_key_are_handled_in_order<DB: TestDb>() {
     let world = World::<DB>::new().await;
     match DB::MODULE {

@@ -7,10 +7,12 @@ use std::{
 };
 use tokio::sync::Mutex;
 use twinbox::{
-    Dialect, Draft, Transport,
+    Dialect, Draft,
     aws::{EventBridge, EventBridgeOptions, Sqs, SqsOptions},
+    log::LogTransport,
     nats::{Nats, NatsOptions, StreamOptions},
     seam::{
+        Transport,
         destination::{Destination as _, Publisher},
         source::SourceErrorKind,
     },
@@ -27,7 +29,8 @@ use uuid::Uuid;
 source_conformance! {
     log_sqlite: async { Log(database::sqlite().await) };
     log_postgres: async { Log(database::postgres().await) };
-    nats_2_15: JetStream::<{ usize::MAX }>::new(std::env::var("TWINBOX_NATS_URL").expect("it names a server"));
+    nats_2_15: JetStream::<{ usize::MAX }>::new(std::env::var("TWINBOX_NATS_URL").expect("it names a \
+        server"));
     nats_2_9: JetStream::<1>::new(OLD.url());
     sqs_fake: Queues::fake();
     sqs_moto: Queues::moto();
@@ -44,7 +47,7 @@ struct Log<DB: Dialect>(TestDatabase<DB>);
 
 impl<DB: Dialect> Bench for Log<DB> {
     fn transport(&self) -> impl Transport {
-        self.0.log().lease(Duration::from_millis(500))
+        LogTransport::new(&self.0).lease(Duration::from_millis(500))
     }
 
     async fn publish(&self, event_type: &str, key: Option<&str>, text: &str) {

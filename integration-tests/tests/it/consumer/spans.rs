@@ -1,17 +1,19 @@
 //! Spans of deliveries under the names of OpenTelemetry, and the trace that goes with a message.
-use super::{
-    running::{publish, run_until},
-    support::{Confirmed, Placed, TestDb, World, cases, effect, record},
+use crate::support::{
+    cases::cases,
+    consumer::{publish, run_until},
+    logged::record,
+    relay::{Running, Target},
+    stores::{Confirmed, Placed, TestDb, World, effect},
 };
-use crate::relay::rig::{Running, Target};
 use opentelemetry::trace::{SpanKind, Status, TracerProvider as _};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use sqlx::Postgres;
 use tracing::Instrument as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use twinbox::{
-    BatchTx, Consumer, Delivery, Dialect, Draft, HandlerResult, Message, Order, Policy, Tx, event_handler,
-    handler_fn, nats::Nats,
+    BatchTx, Consumer, Delivery, Dialect, Draft, HandlerResult, Message, Policy, Tx, consumer::Order,
+    event_handler, handler_fn, nats::Nats,
 };
 
 #[event_handler(consumer = "tests.spans", max_attempts = 1)]
@@ -41,7 +43,7 @@ async fn message<DB: TestDb>(world: &World<DB>, event_type: &str) -> Message {
     world.published(event_type, 10).await.unwrap().remove(0)
 }
 
-/// R39, R43, PITFALLS row 49
+/// R39, R43, fault 49
 async fn row_49_a_delivery_links_to_the_span_that_published_it<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let exporter = InMemorySpanExporter::default();

@@ -1,16 +1,18 @@
 //! What an application's own probes can ask while consumers run.
-use super::{
-    running::{Gate, publish},
-    support::{Placed, World, cases, effect, eventually, soon},
-};
-use crate::relay::{
-    faults::{postgres_address, through},
-    rig::{Running, Target},
+use crate::support::{
+    cases::cases,
+    consumer::{Gate, publish},
+    postgres::{postgres_address, through},
+    relay::{Running, Target},
+    stores::{Placed, World, effect},
+    wait::{eventually, soon},
 };
 use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::{sync::Arc, time::Duration};
 use twinbox::{
-    CancellationToken, Consumer, ConsumerState, Delivery, HandlerResult, Status, Store, Tx, event_handler,
+    CancellationToken, Consumer, Delivery, HandlerResult, Store, Tx,
+    consumer::{ConsumerState, Status},
+    event_handler,
     nats::Nats,
 };
 use twinbox_testkit::{database::SERVICE, proxy::Proxy};

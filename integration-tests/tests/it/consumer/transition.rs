@@ -1,9 +1,15 @@
-//! Guarded transitions: the effect of an event that came twice, late or out of order is planned once or not at all.
-use super::support::{Placed, TestDb, World, cases, effect, eventually, placed};
+//! Guarded transitions: the effect of an event that came twice, late or out of order is planned once or not
+//! at all.
+use crate::support::{
+    cases::cases,
+    postgres::waits_for_a_lock,
+    stores::{Placed, TestDb, World, effect, placed},
+};
 use sqlx::Postgres;
 use twinbox::{
-    Delivery, Dialect, ErrorKind, HandlerError, HandlerResult, InTransaction, Outcome, StateColumn, Store,
-    Transition, Tx, event_handler,
+    Delivery, DeliveryOutcome, Dialect, ErrorKind, HandlerError, HandlerResult, InTransaction, Store, Tx,
+    event_handler,
+    transition::{StateColumn, Transition},
 };
 
 const PAYMENT: StateColumn = StateColumn::new("payments", "id", "status");
@@ -38,7 +44,7 @@ async fn once<DB: Dialect>(store: &Store<DB>, id: i64, from: &[&str], to: &str) 
     became
 }
 
-/// REQUIREMENTS §4.7, §5 test 25
+/// R66, t25
 async fn every_state_to_every_state<DB: TestDb>() {
     for (current, _) in LIFECYCLE {
         for (to, from) in LIFECYCLE {
@@ -62,7 +68,7 @@ async fn a_row_that_is_not_there<DB: TestDb>() {
     assert_eq!(state(&world, 1).await, "created");
 }
 
-/// REQUIREMENTS §5 test 25
+/// t25
 async fn of_eight_captures_at_once_one_is_applied<DB: TestDb>() {
     let world = with_payments::<DB>(&["authorized"]).await;
     let captures = (0..8).map(|_| once(&world, 1, &["authorized"], "captured"));
@@ -79,9 +85,7 @@ async fn who_waits_for_the_row_finds_it_moved() {
     let became = PAYMENT.transition(&mut first, 1_i64, &["authorized"], "captured").await.unwrap();
     assert_eq!(became, Transition::Applied { previous: "authorized".into() });
     let commit = async {
-        let waits = "SELECT true FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        let waiting = async || sqlx::query_scalar(waits).fetch_optional(world.pool()).await.unwrap();
-        assert!(eventually(waiting).await);
+        waits_for_a_lock(world.pool()).await;
         first.commit().await.unwrap();
     };
     let (second, ()) = tokio::join!(once(&world, 1, &["authorized"], "captured"), commit);
@@ -97,15 +101,15 @@ async fn capture<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> H
     }
 }
 
-/// Two events with two ids, as a vendor sends them that tells the same thing twice. REQUIREMENTS §0.2
+/// Two events with two ids, as a vendor sends them that tells the same thing twice. D22
 async fn two_events_of_one_fact_have_one_effect<DB: TestDb>() {
     let world = with_payments::<DB>(&["authorized", "refunded"]).await;
-    assert_eq!(world.deliver::<capture>(&placed(1)).await, Outcome::Handled);
-    assert_eq!(world.deliver::<capture>(&placed(1)).await, Outcome::Handled);
+    assert_eq!(world.deliver::<capture>(&placed(1)).await, DeliveryOutcome::Handled);
+    assert_eq!(world.deliver::<capture>(&placed(1)).await, DeliveryOutcome::Handled);
     assert_eq!(world.effects().await, [1]);
     let late = world.deliver::<capture>(&placed(2)).await;
     let error = "cannot capture: Illegal { current: \"refunded\" }".to_owned();
-    assert_eq!(late, Outcome::DeadLettered { error });
+    assert_eq!(late, DeliveryOutcome::DeadLettered { error });
     assert_eq!(state(&world, 2).await, "refunded");
 }
 

@@ -1,14 +1,14 @@
-//! What the service, the network and the payload can do wrong.
+//! Faults of the service, of the network and of payloads.
 use super::*;
 use std::time::Instant;
 use tokio::net::TcpListener;
 
-/// How long a message may stay without an answer here.
+/// The publish time-out of these tests.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
-/// For the machine to be slow.
+/// The time that a slow machine may add.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Sends two messages at once and says what became of them within the time-out.
+/// Sends two messages at once and returns their results within the time-out.
 async fn two(
     fake: &FakeEventBridge,
     answers: impl IntoIterator<Item = Answer>,
@@ -27,10 +27,10 @@ async fn both_fail(answer: Answer, kind: K, code: &str) {
     for answer in two(&fake, [answer]).await {
         failed(&answer, kind, code);
     }
-    assert_eq!(fake.requests().len(), 1, "the client library sends nothing again");
+    assert_eq!(fake.requests().len(), 1, "the client library repeats no request");
 }
 
-/// PITFALLS row 29
+/// Fault 29
 #[tokio::test]
 async fn of_ten_messages_exactly_those_fail_that_eventbridge_refused() {
     const CODES: [(&str, K); 10] = [
@@ -42,7 +42,7 @@ async fn of_ten_messages_exactly_those_fail_that_eventbridge_refused() {
         ("MalformedDetail", K::RefusedForGood),
         ("RedactionFailure", K::RefusedForGood),
         ("NotAuthorizedForSourceException", K::Misconfigured),
-        ("NotAuthorizedForDetailTypeException", K::NoHome),
+        ("NotAuthorizedForDetailTypeException", K::Unroutable),
         ("SomethingNewException", K::RefusedForNow),
     ];
     let fake = fake().await;
@@ -61,9 +61,9 @@ async fn of_ten_messages_exactly_those_fail_that_eventbridge_refused() {
     assert_eq!((fake.requests().len(), fake.taken().len()), (1024, 1024 * 5));
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
-async fn throttling_says_when_to_come_back() {
+async fn throttling_has_the_requested_wait() {
     let fake = fake().await;
     for (seconds, wait) in [(None, None), (Some(3), Some(Duration::from_secs(3)))] {
         for answer in two(&fake, [Answer::Throttle(seconds)]).await {
@@ -74,7 +74,7 @@ async fn throttling_says_when_to_come_back() {
     both_fail(Answer::Status(429), K::Throttled, "eventbridge.throttled").await;
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
 async fn a_service_that_is_down_is_unavailable() {
     both_fail(Answer::Status(500), K::Unavailable, "eventbridge.internal").await;
@@ -82,7 +82,7 @@ async fn a_service_that_is_down_is_unavailable() {
     both_fail(Answer::Status(503), K::Unavailable, "eventbridge.unavailable").await;
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
 async fn a_request_that_is_too_large_is_refused_for_good_message_by_message() {
     let fake = fake().await;
@@ -92,39 +92,39 @@ async fn a_request_that_is_too_large_is_refused_for_good_message_by_message() {
     assert_eq!(fake.requests().len(), 3);
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
-async fn an_answer_that_is_no_json_leaves_all_in_doubt() {
+async fn a_response_that_is_no_json_leaves_all_in_doubt() {
     both_fail(Answer::Malformed, K::Unanswered, "eventbridge.unreadable_answer").await;
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
-async fn half_an_answer_leaves_all_in_doubt() {
+async fn half_a_response_leaves_all_in_doubt() {
     both_fail(Answer::Truncated, K::Unanswered, "eventbridge.unreadable_answer").await;
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
 async fn a_connection_that_is_cut_leaves_all_in_doubt() {
     both_fail(Answer::Cut, K::InDoubt, "eventbridge.disconnected").await;
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
 async fn a_wrong_number_of_results_leaves_all_in_doubt() {
     both_fail(Answer::WrongCount, K::Unanswered, "eventbridge.answer_count").await;
 }
 
-/// PITFALLS rows 30, 54
+/// Faults 30, 54
 #[tokio::test]
 async fn a_service_that_hangs_leaves_all_in_doubt() {
     both_fail(Answer::Hang, K::Unanswered, "eventbridge.timeout").await;
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
-async fn what_waits_behind_requests_that_hang_is_not_sent() {
+async fn messages_behind_requests_that_hang_are_not_sent() {
     let fake = fake().await;
     let options = options(fake.endpoint_url()).publish_timeout(PUBLISH_TIMEOUT);
     let mut publisher = connect(options).await.unwrap();
@@ -143,38 +143,41 @@ async fn what_waits_behind_requests_that_hang_is_not_sent() {
     assert_eq!(fake.requests().len(), 32);
 }
 
-/// What was published meanwhile is not torn down with it.
+/// A slow check of the bus does not delay messages that are published meanwhile.
 #[tokio::test]
-async fn a_look_at_the_bus_that_is_slow_takes_no_time_of_what_is_published() {
+async fn a_slow_check_of_the_bus_delays_no_message() {
     let fake = fake().await;
     let options = options(fake.endpoint_url()).publish_timeout(PUBLISH_TIMEOUT);
-    let interval = Duration::from_secs(6);
-    let mut publisher = connect(options.describe_interval(interval)).await.unwrap();
-    // By then it is time for another look, and not too late.
-    tokio::time::sleep(interval / 2).await;
+    let mut publisher = connect(options.describe_interval(Duration::from_secs(6))).await.unwrap();
     fake.answer_next_look([Answer::Hang]);
     let looks = fake.looks();
-    for n in 0..5 {
+    // After half of the interval a message starts the next check, which hangs.
+    eventually(async || {
+        assert!(send(&mut *publisher, &[message(0)]).await[0].is_ok());
+        (fake.looks() > looks).then_some(())
+    })
+    .await;
+    for n in 1..5 {
         assert!(send(&mut *publisher, &[message(n)]).await[0].is_ok(), "{n}");
     }
-    eventually(async || (fake.looks() > looks).then_some(())).await;
 }
 
-/// A bus that was not seen for the whole interval may be gone, and would take everything and keep nothing.
+/// A bus that was not checked for the whole interval may be gone, and would acknowledge and drop events.
 #[tokio::test]
-async fn what_is_published_after_a_long_rest_counts_once_the_bus_was_seen() {
+async fn a_message_after_a_long_pause_counts_once_the_bus_was_checked() {
     let fake = fake().await;
     let options = options(fake.endpoint_url()).publish_timeout(PUBLISH_TIMEOUT);
     let mut publisher = connect(options.describe_interval(Duration::from_millis(10))).await.unwrap();
+    // Only time makes the last check of the bus too old to confirm a message.
     tokio::time::sleep(Duration::from_millis(20)).await;
     fake.answer_next_look([Answer::Hang]);
     failed(&send(&mut *publisher, &[message(1)]).await[0], K::Unavailable, "eventbridge.timeout");
     assert_eq!(fake.requests().len(), 1);
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
-async fn an_answer_byte_by_byte_leaves_all_in_doubt() {
+async fn a_response_byte_by_byte_leaves_all_in_doubt() {
     both_fail(Answer::Drip, K::Unanswered, "eventbridge.timeout").await;
 }
 
@@ -187,34 +190,34 @@ async fn cannot_connect(url: String, code: &str) {
     assert_eq!((error.kind(), error.code()), (K::Unavailable, code), "{error:?}");
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
 async fn a_server_without_tls_is_unavailable() {
     let fake = fake().await;
     cannot_connect(format!("https://{}", fake.address()), "eventbridge.connect").await;
 }
 
-/// PITFALLS rows 30, 54
+/// Faults 30, 54
 #[tokio::test]
 async fn a_tls_handshake_that_hangs_is_unavailable() {
     let silent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     cannot_connect(format!("https://{}", silent.local_addr().unwrap()), "eventbridge.connect").await;
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
 async fn a_host_without_an_address_is_unavailable() {
     cannot_connect("http://nowhere.invalid".into(), "eventbridge.connect").await;
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
-async fn a_port_that_nobody_listens_on_is_unavailable() {
+async fn a_closed_port_is_unavailable() {
     let closed = TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap();
     cannot_connect(format!("http://{closed}"), "eventbridge.connect").await;
 }
 
-/// PITFALLS row 30
+/// Fault 30
 #[tokio::test]
 async fn a_service_that_goes_away_is_unavailable_and_is_found_when_it_comes_back() {
     let fake = fake().await;
@@ -222,7 +225,7 @@ async fn a_service_that_goes_away_is_unavailable_and_is_found_when_it_comes_back
     let mut publisher = connect(options(format!("http://{}", proxy.address()))).await.unwrap();
     assert!(send(&mut *publisher, &[message(1)]).await[0].is_ok());
     drop(proxy);
-    // The connection that was lost may still look alive to the first request.
+    // The lost connection may still look alive to the first request.
     eventually(async || {
         let answer = send(&mut *publisher, &[message(2)]).await.pop().unwrap();
         let error = answer.unwrap_err();
@@ -242,18 +245,18 @@ async fn refused_at_start(answer: Answer, kind: K, code: &str) {
     both_fail(answer, kind, code).await;
 }
 
-/// PITFALLS row 31
+/// Fault 31
 #[tokio::test]
-async fn a_missing_bus_is_a_wrong_setup() {
+async fn a_missing_bus_is_a_wrong_configuration() {
     let fake = FakeEventBridge::start("other").await.unwrap();
     let error = connect(options(fake.endpoint_url())).await.err().unwrap();
     assert_eq!((error.kind(), error.code()), (K::Misconfigured, "eventbridge.no_bus"));
     assert!(!error.is_transient());
 }
 
-/// PITFALLS row 31
+/// Fault 31
 #[tokio::test]
-async fn denied_credentials_are_a_wrong_setup() {
+async fn denied_credentials_are_a_wrong_configuration() {
     let denied = |code| Answer::Error(400, code);
     refused_at_start(denied("AccessDeniedException"), K::Misconfigured, "eventbridge.denied").await;
     refused_at_start(denied("UnrecognizedClientException"), K::Misconfigured, "eventbridge.credentials")
@@ -262,20 +265,20 @@ async fn denied_credentials_are_a_wrong_setup() {
     refused_at_start(signature, K::Misconfigured, "eventbridge.signature").await;
 }
 
-/// Others may have been issued already. PITFALLS row 31
+/// New credentials may have been issued already. Fault 31
 #[tokio::test]
-async fn expired_credentials_are_worth_another_try() {
+async fn expired_credentials_are_worth_a_retry() {
     let expired = Answer::Error(400, "ExpiredTokenException");
     refused_at_start(expired, K::Unavailable, "eventbridge.credentials_expired").await;
 }
 
-/// PITFALLS row 31
+/// Fault 31
 #[tokio::test]
 async fn a_clock_that_is_wrong_is_named() {
     refused_at_start(Answer::OtherClock, K::Misconfigured, "eventbridge.clock_skew").await;
 }
 
-/// PITFALLS row 32
+/// Fault 32
 #[tokio::test]
 async fn a_payload_that_eventbridge_would_refuse_is_never_sent() {
     let deep = |depth| ["[".repeat(depth), "]".repeat(depth)].concat();
@@ -295,7 +298,7 @@ async fn a_payload_that_eventbridge_would_refuse_is_never_sent() {
         failed(&send(&mut *publisher, &[bad]).await[0], K::RefusedForGood, code);
     }
     assert!(fake.requests().is_empty());
-    // What is no object itself becomes a member of one.
+    // A payload that is no object becomes a member of the detail.
     for payload in ["[1,2]", "7", "null"] {
         let good = Message { payload: payload.as_bytes().to_vec().into(), ..message(1) };
         assert!(send(&mut *publisher, &[good]).await[0].is_ok(), "{payload}");

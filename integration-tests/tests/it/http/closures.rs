@@ -1,12 +1,15 @@
 //! Operations in one call, for workers and services without HTTP.
-use super::support::{SHORT, key, policy};
-use crate::consumer::support::{Confirmed, Placed, TestDb, World, cases, effect};
+use crate::support::{
+    cases::cases,
+    operations::{SHORT, key, policy},
+    stores::{Confirmed, Placed, TestDb, World, effect},
+};
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 use twinbox::{
-    Delivery, Dialect, HandlerError, HandlerResult, Insert, StateColumn, Transition, Tx, event_handler,
-    insert_or_existing,
-    operation::{OperationError, Outcome},
+    Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler,
+    operation::{OperationError, OperationOutcome},
+    transition::{RowInsert, StateColumn, Transition, insert_or_existing},
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,7 +22,7 @@ async fn refund<DB: TestDb>(
     world: &World<DB>,
     name: &str,
     amount: u64,
-) -> Result<Outcome<Refund>, OperationError> {
+) -> Result<OperationOutcome<Refund>, OperationError> {
     world
         .operation(&key(name), &amount, &policy(SHORT), async |tx| {
             if amount == 0 {
@@ -36,18 +39,18 @@ async fn refund<DB: TestDb>(
 async fn it_runs_once_and_says_which_time_it_was<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let made = Refund { id: "rf_a".into(), amount: (1 << 53) + 1 };
-    assert_eq!(refund(&world, "a", made.amount).await.unwrap(), Outcome::Committed(made.clone()));
-    assert_eq!(refund(&world, "a", made.amount).await.unwrap(), Outcome::Duplicate(made.clone()));
+    assert_eq!(refund(&world, "a", made.amount).await.unwrap(), OperationOutcome::Committed(made.clone()));
+    assert_eq!(refund(&world, "a", made.amount).await.unwrap(), OperationOutcome::Duplicate(made.clone()));
     assert!(matches!(refund(&world, "a", 1 << 53).await, Err(OperationError::Mismatch)));
     assert_eq!((world.effects().await.len(), world.rows("outbox").await), (1, 1));
 }
 
-/// R50, D7, REQUIREMENTS §5, 18
+/// R50, D7, t18
 async fn what_was_declined_may_be_asked_for_again<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let Err(OperationError::Failed(error)) = refund(&world, "a", 0).await else { panic!("it was declined") };
     assert_eq!(error.to_string(), "declined");
-    assert!(matches!(refund(&world, "a", 5).await, Ok(Outcome::Committed(_))));
+    assert!(matches!(refund(&world, "a", 5).await, Ok(OperationOutcome::Committed(_))));
     assert!(matches!(refund(&world, "b", 5).await, Err(OperationError::Failed(_))));
     assert_eq!((world.effects().await, world.rows("idempotency_keys").await), (vec![5], 1));
 }
@@ -56,7 +59,7 @@ async fn what_was_declined_may_be_asked_for_again<DB: TestDb>() {
 async fn of_many_at_once_one_runs<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let all = futures::future::join_all((0..16).map(|_| refund(&world, "a", 7))).await;
-    let committed = all.iter().filter(|one| matches!(one, Ok(Outcome::Committed(_)))).count();
+    let committed = all.iter().filter(|one| matches!(one, Ok(OperationOutcome::Committed(_)))).count();
     let others = all.iter().all(|one| matches!(one, Ok(_) | Err(OperationError::InFlight)));
     assert!(committed == 1 && others, "{all:?}");
     assert_eq!(world.effects().await, [7]);
@@ -72,7 +75,7 @@ async fn note_confirmed<DB: Dialect>(tx: &mut Tx<'_, DB>, confirmed: Delivery<Co
     Ok(effect::<DB>(tx, confirmed.n + 100).await?)
 }
 
-/// REQUIREMENTS §5, 24: D22. Two events of one thing are two messages.
+/// t24: D22. Two events of one thing are two messages.
 async fn t24_both_events_of_one_payment_are_handled<DB: TestDb>() {
     let world = World::<DB>::new().await;
     for (name, captures) in [("create", false), ("capture", true)] {
@@ -82,7 +85,7 @@ async fn t24_both_events_of_one_payment_are_handled<DB: TestDb>() {
                 true => Ok(tx.publish(&Confirmed { n: 1 }).await.map(drop)?),
             })
             .await;
-        assert_eq!(made.unwrap(), Outcome::Committed(()));
+        assert_eq!(made.unwrap(), OperationOutcome::Committed(()));
     }
     let placed = world.published("orders.placed", 10).await.unwrap();
     let confirmed = world.published("orders.confirmed", 10).await.unwrap();
@@ -95,7 +98,7 @@ async fn t24_both_events_of_one_payment_are_handled<DB: TestDb>() {
 
 const PAYMENT: StateColumn = StateColumn::new("payments", "payment_id", "status");
 
-/// REQUIREMENTS §5, 25: R66. Eight who capture one payment under keys of their own.
+/// t25: R66. Eight who capture one payment under keys of their own.
 async fn t25_of_eight_captures_at_once_one_is_applied<DB: TestDb>() {
     let world = World::<DB>::new().await;
     world.execute("CREATE TABLE payments (payment_id BIGINT PRIMARY KEY, status TEXT NOT NULL)").await;
@@ -132,9 +135,9 @@ async fn a_row_is_made_once_and_read_ever_after<DB: TestDb>() {
         tx.commit().await.unwrap();
         made
     };
-    assert_eq!(make(1, 100).await, Insert::Inserted);
-    assert_eq!(make(1, 200).await, Insert::Existing((100,)));
-    assert_eq!(make(2, 200).await, Insert::Inserted);
+    assert_eq!(make(1, 100).await, RowInsert::Inserted);
+    assert_eq!(make(1, 200).await, RowInsert::Existing((100,)));
+    assert_eq!(make(2, 200).await, RowInsert::Inserted);
     let rows = sqlx::query::<DB>("SELECT cents FROM made ORDER BY id").fetch_all(world.pool()).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.get::<i64, _>(0)).collect::<Vec<_>>(), [100, 200]);
 }

@@ -1,6 +1,9 @@
 //! What becomes of what a handler wrote, by what it answers.
-use super::shop::{Refunds, STRATEGIES, Strategy, asked, post, send};
-use crate::consumer::support::{TestDb, cases};
+use crate::support::{
+    cases::cases,
+    refunds::{Refunds, STRATEGIES, Strategy, asked, post, send},
+    stores::TestDb,
+};
 use axum::{
     Router,
     body::Body,
@@ -16,7 +19,7 @@ use std::sync::{
 };
 use twinbox::http::ResultRef;
 
-/// REQUIREMENTS §5, 18: R50, R60, D7, D10
+/// t18: R50, R60, D7, D10
 async fn t18_what_is_refused_or_fails_leaves_its_key_free<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::new(strategy).await;
@@ -38,7 +41,7 @@ async fn t18_what_is_refused_or_fails_leaves_its_key_free<DB: TestDb>() {
     }
 }
 
-/// REQUIREMENTS §5, 15
+/// t15
 async fn t15_a_panic_leaves_its_key_free<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::new(strategy).await;
@@ -53,7 +56,7 @@ async fn t15_a_panic_leaves_its_key_free<DB: TestDb>() {
 /// R61: whoever mends its request may send it again with the key.
 async fn what_an_extractor_refuses_is_not_kept<DB: TestDb>() {
     for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.keep_errors()).await;
+        let app = Refunds::<DB>::with(strategy, |layer| layer.store_errors()).await;
         for (body, status) in [("{\"amount\":\"much\"}", 422), ("{", 400)] {
             let refused = app.send(post("/refunds", "a").body(body.into()).unwrap()).await;
             assert_eq!((refused.status.as_u16(), refused.says()), (status, None), "{strategy:?} {body}");
@@ -64,10 +67,10 @@ async fn what_an_extractor_refuses_is_not_kept<DB: TestDb>() {
     }
 }
 
-/// REQUIREMENTS §5, 18: D7, D8, R61
+/// t18: D7, D8, R61
 async fn t18_errors_that_are_final_are_given_again<DB: TestDb>() {
     for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.keep_errors()).await;
+        let app = Refunds::<DB>::with(strategy, |layer| layer.store_errors()).await;
         let first = app.refund("a", 1, Declines).await;
         assert_eq!((first.status.as_u16(), first.says()), (402, Some("stored")));
         app.shop.has_funds.store(true, SeqCst);
@@ -95,7 +98,7 @@ async fn t18_an_answer_may_say_that_it_is_final<DB: TestDb>() {
     }
 }
 
-/// REQUIREMENTS §5, 20: D13, §4.4
+/// t20: D13
 async fn t20_whatever_an_answer_is_it_is_never_made_again<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::new(strategy).await;
@@ -148,9 +151,9 @@ async fn t20_what_was_too_large_is_rendered_again<DB: TestDb>() {
     assert_eq!(app.shop.ran.load(SeqCst), 1);
 }
 
-/// REQUIREMENTS §4.12: no body of a route with secrets is kept
+/// D13: no body of a route with secrets is kept
 async fn t20_a_route_may_keep_no_bodies<DB: TestDb>() {
-    let app = Refunds::<DB>::with(Strategy::Tx, |layer| layer.keep_no_bodies()).await;
+    let app = Refunds::<DB>::with(Strategy::Tx, |layer| layer.omit_bodies()).await;
     app.refund("a", 1, Answers).await;
     let again = app.refund("a", 1, Answers).await;
     assert_eq!((again.header("idempotency-body"), again.status.as_u16()), (Some("omitted"), 201));
@@ -159,7 +162,7 @@ async fn t20_a_route_may_keep_no_bodies<DB: TestDb>() {
     assert_eq!(app.number(kept).await, 0);
 }
 
-/// R17, REQUIREMENTS §4.4: what is written outside of the key's transaction
+/// R17: what is written outside of the key's transaction
 async fn a_route_that_never_uses_its_transaction_fails<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::new(strategy).await;
@@ -189,7 +192,7 @@ async fn a_handler_that_keeps_or_ends_its_transaction_fails<DB: TestDb>() {
     }
 }
 
-/// REQUIREMENTS §5, 22: an outer layer decides each time who may
+/// t22: an outer layer decides each time who may
 async fn t22_who_may_no_longer_ask_gets_no_stored_answer<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::new(strategy).await;

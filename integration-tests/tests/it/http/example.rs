@@ -1,6 +1,10 @@
 //! The example `payments`, asked as its page says.
-use super::shop::{post, send};
-use crate::consumer::support::{TestDb, World, cases, soon};
+use crate::support::{
+    cases::cases,
+    refunds::{post, send},
+    stores::{TestDb, World},
+    wait::soon,
+};
 use sqlx::AssertSqlSafe;
 use std::process::Command;
 use tokio::net::TcpListener;

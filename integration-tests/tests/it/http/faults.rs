@@ -1,21 +1,21 @@
 //! Requests among failures of callers, processes, connections and clocks.
-use super::{
-    shop::{Refunds, STRATEGIES, Strategy, asked, post, send},
-    support::{asked as asked_for, key, open, policy},
-};
-use crate::{
-    consumer::support::{TestDb, World, cases, eventually, soon},
-    relay::faults::{postgres_address, through},
+use crate::support::{
+    cases::cases,
+    operations::{asked as asked_for, key, open, policy},
+    postgres::{postgres_address, through},
+    refunds::{Refunds, STRATEGIES, Strategy, asked, post, send},
+    stores::{TestDb, World},
+    wait::{eventually, signal, soon},
 };
 use axum::{body::Body, http::Request};
 use integration_tests::refunds::Does::{Answers, PanicsFirst, Waits};
 use sqlx::{AssertSqlSafe, Postgres, Sqlite, postgres::PgPoolOptions};
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 use tower::ServiceExt as _;
-use twinbox::{Store, operation::Begun};
+use twinbox::{Store, operation::OperationStart};
 use twinbox_testkit::{database::SERVICE, proxy::Proxy};
 
-/// REQUIREMENTS §5, 11: R49. Whoever is at it fails, and one of those who waited succeeds.
+/// t11: R49. Whoever is at it fails, and one of those who waited succeeds.
 async fn t11_of_many_who_wait_for_one_that_fails_one_succeeds<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::new(strategy).await;
@@ -35,7 +35,7 @@ async fn t11_of_many_who_wait_for_one_that_fails_one_succeeds<DB: TestDb>() {
     }
 }
 
-/// REQUIREMENTS §5, 14: R15. A caller that leaves does not take the request with it.
+/// t14: R15. A caller that leaves does not take the request with it.
 async fn t14_a_caller_that_leaves_finds_its_answer_later<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::new(strategy).await;
@@ -55,7 +55,7 @@ async fn t14_a_caller_that_leaves_finds_its_answer_later<DB: TestDb>() {
     }
 }
 
-/// REQUIREMENTS §4.3: and a server that stops waits for it.
+/// t14: and a server that stops waits for it.
 async fn t14_a_drain_waits_for_who_is_at_it<DB: TestDb>() {
     for strategy in STRATEGIES {
         let mut layer = None;
@@ -74,7 +74,7 @@ async fn t14_a_drain_waits_for_who_is_at_it<DB: TestDb>() {
     }
 }
 
-/// REQUIREMENTS §5, 14: before its handler runs it leaves nothing behind.
+/// t14: before its handler runs it leaves nothing behind.
 async fn t14_a_caller_that_leaves_early_leaves_nothing<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::new(strategy).await;
@@ -92,7 +92,7 @@ async fn t14_a_caller_that_leaves_early_leaves_nothing<DB: TestDb>() {
     }
 }
 
-/// REQUIREMENTS §5, 16: R42. Who stood still for longer than its lease writes nothing.
+/// t16: R42. Who stood still for longer than its lease writes nothing.
 async fn t16_who_was_too_slow_is_answered_with_what_the_other_did<DB: TestDb>() {
     let app = Refunds::<DB>::new(Strategy::Lease).await;
     let other = Refunds::another(&app.world, Strategy::Lease, |layer| layer, app.shop.clone());
@@ -119,7 +119,7 @@ async fn t16_who_was_too_slow_is_answered_with_what_the_other_did<DB: TestDb>() 
     assert_eq!(app.shop.calls.load(SeqCst), 1, "the recovery point tells that the vendor was called");
 }
 
-/// REQUIREMENTS §5, 19: fail closed
+/// t19: fail closed
 async fn t19_without_the_store_nothing_runs<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::with(strategy, |layer| layer.optional()).await;
@@ -135,7 +135,7 @@ async fn t19_without_the_store_nothing_runs<DB: TestDb>() {
     }
 }
 
-/// REQUIREMENTS §5, 13: R15. Whether it committed is asked again.
+/// t13: R15. Whether it committed is asked again.
 async fn t13_the_answer_to_commit_is_lost() {
     for strategy in STRATEGIES {
         let app = Refunds::<Postgres>::new(strategy).await;
@@ -156,7 +156,7 @@ async fn t13_the_answer_to_commit_is_lost() {
     }
 }
 
-/// REQUIREMENTS §5, 13: the commit did not come through, and the connection is gone.
+/// t13: the commit did not come through, and the connection is gone.
 async fn t13_the_connection_is_cut_before_the_commit() {
     for strategy in STRATEGIES {
         let app = Refunds::<Postgres>::new(strategy).await;
@@ -187,9 +187,9 @@ async fn t13_the_connection_is_cut_before_the_commit() {
     }
 }
 
-/// REQUIREMENTS §5, 17: time is the database's. That a process's own clock is asked by nothing: there is none to ask.
+/// t17: time is the database's. That a process's own clock is asked by nothing: there is none to ask.
 async fn t17_answers_expire_by_the_clock_of_the_database<DB: TestDb>() {
-    let app = Refunds::<DB>::with(Strategy::Tx, |layer| layer.keep(Duration::from_secs(3600))).await;
+    let app = Refunds::<DB>::with(Strategy::Tx, |layer| layer.retention(Duration::from_secs(3600))).await;
     let first = app.refund("a", 1, Answers).await;
     let table = DB::table_of("idempotency_keys");
     let (early, late) = match DB::MODULE {
@@ -213,7 +213,7 @@ async fn t17_answers_expire_by_the_clock_of_the_database<DB: TestDb>() {
     assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 2));
 }
 
-/// D3, REQUIREMENTS §4.2: those who wait take no connection from others.
+/// D3: those who wait take no connection from others.
 async fn t09_many_who_wait_leave_the_pool_to_others() {
     let app = Refunds::<Postgres>::new(Strategy::Tx).await;
     let pool = PgPoolOptions::new().max_connections(3).connect(app.url()).await.unwrap();
@@ -250,8 +250,8 @@ async fn locks(world: &World<Postgres>, body: &str) -> Vec<i64> {
     locks
 }
 
-/// A server gives the locks of a transaction up one by one, and is interrupted between two: who asks the same has the first
-/// lock already.
+/// A server gives the locks of a transaction up one by one, and is interrupted between two: who asks the same
+/// has the first lock already.
 async fn a_key_that_is_being_let_go_is_no_mismatch() {
     let world = World::<Postgres>::new().await;
     let (one, other) = (locks(&world, "1").await, locks(&world, "2").await);
@@ -260,12 +260,14 @@ async fn a_key_that_is_being_let_go_is_no_mismatch() {
     let mut lets_go = world.begin().await.unwrap();
     sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(of_key).execute(&mut *lets_go).await.unwrap();
     let (key, policy) = (key("a"), policy(Duration::ZERO));
-    let (begun, ()) = tokio::join!(world.begin_operation(&key, asked_for("1"), &policy), async {
-        // It waits outside the database: no signal tells that it has looked.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        lets_go.rollback().await.unwrap();
-    });
-    assert!(matches!(begun.unwrap(), Begun::Open(_)));
+    let keys = world.idempotency_keys();
+    let mut beginning = std::pin::pin!(keys.begin(&key, asked_for("1"), &policy));
+    tokio::select! {
+        () = signal("operation.looks_again") => {}
+        begun = &mut beginning => panic!("{:?}", begun.map(|_| "it does not look again")),
+    }
+    lets_go.rollback().await.unwrap();
+    assert!(matches!(beginning.await.unwrap(), OperationStart::Open(_)));
 }
 
 cases! {

@@ -1,14 +1,16 @@
-//! What is kept of keys and answers, for how many, and how it goes away. REQUIREMENTS §4.12
-use super::support::{SHORT, answer, asked, key, known, open, policy};
-use crate::consumer::{
-    codec::{Cipher, ciphered, store},
-    support::{TestDb, World, cases, effect, eventually, soon},
+//! What is kept of keys and answers, for how many, and how it goes away. R7, R23
+use crate::support::{
+    cases::cases,
+    codec::{Cipher, ciphered, store_with},
+    operations::{SHORT, answer, asked, expire, key, known, open, policy},
+    stores::{TestDb, World, effect},
+    wait::{eventually, soon},
 };
 use sqlx::{AssertSqlSafe, Postgres};
 use std::time::Duration;
 use twinbox::{
     ErrorKind, StoreOptions,
-    operation::{Answer, AnswerBody, Begun, OperationKey, OperationPolicy},
+    operation::{OperationKey, OperationPolicy, OperationResponse, OperationStart, ResponseBody},
 };
 
 fn of(tenant: &str, principal: &str, name: &str) -> OperationKey {
@@ -27,20 +29,26 @@ async fn all_with<DB: TestDb>(world: &World<DB>, condition: &str) -> i64 {
 async fn a_principal_has_so_many_keys<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let two = OperationPolicy { live_max: Some(2), ..policy(SHORT) };
-    let begin = async |key: &OperationKey| world.begin_operation(key, asked("1"), &two).await.unwrap();
+    let begin =
+        async |key: &OperationKey| world.idempotency_keys().begin(key, asked("1"), &two).await.unwrap();
     for name in ["a", "b"] {
-        let Begun::Open(operation) = begin(&of("t", "p", name)).await else { panic!("{name} is refused") };
+        let OperationStart::Open(operation) = begin(&of("t", "p", name)).await else {
+            panic!("{name} is refused")
+        };
         operation.commit(&answer(name)).await.unwrap();
     }
-    assert!(matches!(begin(&of("t", "p", "c")).await, Begun::TooMany));
-    let leased = world.lease_operation(&of("t", "p", "c"), asked("1"), &two, SHORT).await.unwrap();
-    assert!(matches!(leased, Begun::TooMany));
+    assert!(matches!(begin(&of("t", "p", "c")).await, OperationStart::TooMany));
+    let leased = world.idempotency_keys().lease(&of("t", "p", "c"), asked("1"), &two, SHORT).await.unwrap();
+    assert!(matches!(leased, OperationStart::TooMany));
     assert_eq!(known(begin(&of("t", "p", "a")).await), answer("a"));
     for (tenant, principal) in [("t", "other"), ("other", "p"), ("", "")] {
-        assert!(matches!(begin(&of(tenant, principal, "c")).await, Begun::Open(_)), "{tenant} {principal}");
+        assert!(
+            matches!(begin(&of(tenant, principal, "c")).await, OperationStart::Open(_)),
+            "{tenant} {principal}"
+        );
     }
     expire(&world).await;
-    assert!(matches!(begin(&of("t", "p", "c")).await, Begun::Open(_)));
+    assert!(matches!(begin(&of("t", "p", "c")).await, OperationStart::Open(_)));
 }
 
 /// D9: a key that is being worked on goes on, whatever the quota is now
@@ -48,37 +56,34 @@ async fn a_quota_does_not_stop_who_has_begun<DB: TestDb>() {
     let world = World::<DB>::new().await;
     done(&world, &of("t", "p", "a")).await;
     let long = Duration::from_secs(300);
-    let begun = world.lease_operation(&of("t", "p", "b"), asked("1"), &policy(SHORT), long).await.unwrap();
-    let Begun::Open(first) = begun else { panic!("it is free") };
+    let begun =
+        world.idempotency_keys().lease(&of("t", "p", "b"), asked("1"), &policy(SHORT), long).await.unwrap();
+    let OperationStart::Open(first) = begun else { panic!("it is free") };
     first.release().await.unwrap();
     let one = OperationPolicy { live_max: Some(1), ..policy(SHORT) };
-    let again = world.lease_operation(&of("t", "p", "b"), asked("1"), &one, long).await.unwrap();
-    assert!(matches!(again, Begun::Open(_)));
+    let again = world.idempotency_keys().lease(&of("t", "p", "b"), asked("1"), &one, long).await.unwrap();
+    assert!(matches!(again, OperationStart::Open(_)));
 }
 
 async fn the_text_of_a_key_need_not_be_kept<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let silent = OperationPolicy { keeps_text: false, ..policy(SHORT) };
-    let begun = world.begin_operation(&key("refund:ch_9ab"), asked("1"), &silent).await.unwrap();
-    let Begun::Open(operation) = begun else { panic!("it is free") };
+    let begun = world.idempotency_keys().begin(&key("refund:ch_9ab"), asked("1"), &silent).await.unwrap();
+    let OperationStart::Open(operation) = begun else { panic!("it is free") };
     operation.commit(&answer("1")).await.unwrap();
     assert_eq!(all_with(&world, "key = ''").await, 1);
-    let again = world.begin_operation(&key("refund:ch_9ab"), asked("1"), &silent).await.unwrap();
+    let again = world.idempotency_keys().begin(&key("refund:ch_9ab"), asked("1"), &silent).await.unwrap();
     assert_eq!(known(again), answer("1"));
     // One that was kept goes when the key is taken again.
     done(&world, &key("old")).await;
     expire(&world).await;
-    let Begun::Open(operation) = world.begin_operation(&key("old"), asked("1"), &silent).await.unwrap()
+    let OperationStart::Open(operation) =
+        world.idempotency_keys().begin(&key("old"), asked("1"), &silent).await.unwrap()
     else {
         panic!("it has expired")
     };
     operation.commit(&answer("1")).await.unwrap();
     assert_eq!(all_with(&world, "key = ''").await, 2);
-}
-
-pub(super) async fn expire<DB: TestDb>(world: &World<DB>) {
-    let expired = format!("UPDATE {} SET expires_at = created_at", DB::table_of("idempotency_keys"));
-    sqlx::raw_sql(AssertSqlSafe(expired)).execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
 }
 
 /// Nothing commits without its key.
@@ -99,42 +104,49 @@ async fn answers_are_kept_as_the_codec_of_the_store_makes_them<DB: TestDb>() {
     done(&world, &key("plain")).await;
     let ciphered = ciphered(&world);
     for name in ["a", "b"] {
-        let Begun::Open(operation) =
-            ciphered.begin_operation(&key(name), asked("1"), &policy(SHORT)).await.unwrap()
+        let OperationStart::Open(operation) =
+            ciphered.idempotency_keys().begin(&key(name), asked("1"), &policy(SHORT)).await.unwrap()
         else {
             panic!("{name} is free")
         };
         operation.commit(&answer(&format!("secret of {name}"))).await.unwrap();
-        let found = ciphered.find_operation(&key(name), asked("1")).await.unwrap();
+        let found = ciphered.idempotency_keys().find(&key(name), asked("1")).await.unwrap();
         assert_eq!(found, Some(answer(&format!("secret of {name}"))));
     }
-    assert_eq!(ciphered.find_operation(&key("plain"), asked("1")).await.unwrap(), Some(answer("secret")));
+    assert_eq!(
+        ciphered.idempotency_keys().find(&key("plain"), asked("1")).await.unwrap(),
+        Some(answer("secret"))
+    );
     let bodies = format!("SELECT response_body FROM {}", DB::table_of("idempotency_keys"));
     let mut conn = world.pool().acquire().await.unwrap();
     let bodies: Vec<Vec<u8>> = sqlx::query_scalar(AssertSqlSafe(bodies)).fetch_all(&mut *conn).await.unwrap();
     let plain = bodies.iter().filter(|body| body.windows(6).any(|bytes| bytes == b"secret"));
     assert_eq!((bodies.len(), plain.count()), (3, 1));
-    let unknown = world.find_operation(&key("a"), asked("1")).await.unwrap_err();
+    let unknown = world.idempotency_keys().find(&key("a"), asked("1")).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::Codec);
     assert!(unknown.to_string().contains("\"cipher\""), "{unknown}");
-    let another = store(&world, StoreOptions::new().codec(Cipher::new("cipher", 8)));
-    let again = async |body| another.begin_operation(&key("a"), asked(body), &policy(SHORT)).await;
+    let another = store_with(&world, StoreOptions::new().codec(Cipher::new("cipher", 8)));
+    let again = async |body| another.idempotency_keys().begin(&key("a"), asked(body), &policy(SHORT)).await;
     assert_eq!(again("1").await.err().unwrap().kind(), ErrorKind::Codec);
-    assert!(matches!(again("2").await.unwrap(), Begun::Mismatch));
+    assert!(matches!(again("2").await.unwrap(), OperationStart::Mismatch));
     let table = DB::table_of("idempotency_keys");
     let swapped = format!(
-        "UPDATE {table} SET response_body = (SELECT response_body FROM {table} WHERE key = 'a') WHERE key = 'b'"
+        "UPDATE {table} SET response_body = (SELECT response_body FROM {table} WHERE key = 'a') WHERE key = \
+         'b'"
     );
     sqlx::raw_sql(AssertSqlSafe(swapped)).execute(&mut *conn).await.unwrap();
-    assert_eq!(ciphered.find_operation(&key("b"), asked("1")).await.unwrap_err().kind(), ErrorKind::Codec);
+    assert_eq!(
+        ciphered.idempotency_keys().find(&key("b"), asked("1")).await.unwrap_err().kind(),
+        ErrorKind::Codec
+    );
 }
 
 /// What cannot be encoded is not kept in the clear: nothing is.
 async fn an_answer_that_cannot_be_encoded_undoes_the_operation<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let ciphered = ciphered(&world);
-    let begun = ciphered.begin_operation(&key("a"), asked("1"), &policy(SHORT)).await.unwrap();
-    let Begun::Open(operation) = begun else { panic!("it is free") };
+    let begun = ciphered.idempotency_keys().begin(&key("a"), asked("1"), &policy(SHORT)).await.unwrap();
+    let OperationStart::Open(operation) = begun else { panic!("it is free") };
     assert_eq!(operation.commit(&answer("refuse")).await.unwrap_err().kind(), ErrorKind::Codec);
     assert_eq!(world.rows("idempotency_keys").await, 0);
 }
@@ -148,29 +160,30 @@ async fn what_is_erased_is_not_done_again<DB: TestDb>() {
         done(&world, key).await;
     }
     let long = Duration::from_secs(300);
-    let held = world.lease_operation(&of("t", "p", "d"), asked("1"), &policy(SHORT), long).await.unwrap();
-    assert_eq!(world.erase_operations("t", Some("p")).await.unwrap(), 2);
-    let blank = Answer { code: 201, body: AnswerBody::Omitted, ..Answer::default() };
-    let find = async |key: &OperationKey| world.find_operation(key, asked("1")).await.unwrap();
+    let held =
+        world.idempotency_keys().lease(&of("t", "p", "d"), asked("1"), &policy(SHORT), long).await.unwrap();
+    assert_eq!(world.idempotency_keys().erase("t", Some("p")).await.unwrap(), 2);
+    let blank = OperationResponse { code: 201, body: ResponseBody::Omitted, ..OperationResponse::default() };
+    let find = async |key: &OperationKey| world.idempotency_keys().find(key, asked("1")).await.unwrap();
     assert_eq!(find(&all[0]).await, Some(blank.clone()));
-    let again = world.begin_operation(&all[0], asked("1"), &policy(SHORT)).await.unwrap();
+    let again = world.idempotency_keys().begin(&all[0], asked("1"), &policy(SHORT)).await.unwrap();
     assert_eq!(known(again), blank);
-    let other = world.begin_operation(&all[0], asked("2"), &policy(SHORT)).await.unwrap();
-    assert!(matches!(other, Begun::Mismatch));
+    let other = world.idempotency_keys().begin(&all[0], asked("2"), &policy(SHORT)).await.unwrap();
+    assert!(matches!(other, OperationStart::Mismatch));
     assert_eq!(find(&shared).await, None);
     assert!(matches!(
-        world.begin_operation(&shared, asked("1"), &policy(SHORT)).await.unwrap(),
-        Begun::Mismatch
+        world.idempotency_keys().begin(&shared, asked("1"), &policy(SHORT)).await.unwrap(),
+        OperationStart::Mismatch
     ));
     for kept in &all[1..3] {
         assert_eq!(find(kept).await, Some(answer("secret")));
     }
-    assert_eq!(world.erase_operations("t", Some("p")).await.unwrap(), 0);
+    assert_eq!(world.idempotency_keys().erase("t", Some("p")).await.unwrap(), 0);
     // Of the tenant, those that are blank are counted again; those under way stay.
-    assert_eq!(world.erase_operations("t", None).await.unwrap(), 3);
+    assert_eq!(world.idempotency_keys().erase("t", None).await.unwrap(), 3);
     assert_eq!((find(&all[1]).await, find(&all[2]).await), (Some(blank), Some(answer("secret"))));
     assert_eq!(all_with(&world, "key = '' AND principal = '' AND tenant = 't'").await, 3);
-    let Begun::Open(held) = held else { panic!("it is free") };
+    let OperationStart::Open(held) = held else { panic!("it is free") };
     held.begin().await.unwrap().commit(&answer("late")).await.unwrap();
     assert_eq!(find(&of("t", "p", "d")).await, Some(answer("late")));
 }
@@ -190,12 +203,13 @@ async fn an_erasure_that_is_given_up_goes_on_the_next_time() {
     let last = "SELECT 1 FROM twinbox.idempotency_keys ORDER BY slot DESC LIMIT 1 FOR UPDATE";
     sqlx::raw_sql(last).execute(&mut *holds).await.unwrap();
     let blank = async || all_with(&world, "key = ''").await;
+    let keys = world.idempotency_keys();
     tokio::select! {
-        _ = world.erase_operations("t", Some("p")) => panic!("a row of the last page is locked"),
+        _ = keys.erase("t", Some("p")) => panic!("a row of the last page is locked"),
         () = eventually(async || (blank().await == 2_000).then_some(())) => {}
     }
     holds.rollback().await.unwrap();
-    assert_eq!(soon(world.erase_operations("t", Some("p"))).await.unwrap(), 500);
+    assert_eq!(soon(world.idempotency_keys().erase("t", Some("p"))).await.unwrap(), 500);
     assert_eq!(blank().await, 2_500);
 }
 

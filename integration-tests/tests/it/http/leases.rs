@@ -1,64 +1,38 @@
 //! Operations that hold their key without a transaction.
-use super::support::{SHORT, answer, asked, key, known, policy};
-use crate::consumer::support::{TestDb, World, cases, effect, eventually, soon};
+use crate::support::{
+    cases::cases,
+    operations::{LONG, SHORT, answer, asked, end, key, known, lease, open_lease as open, policy, runs_out},
+    postgres::waits_for_a_lock,
+    stores::{TestDb, World, effect},
+    wait::{eventually, soon},
+};
 use sqlx::{AssertSqlSafe, Postgres};
 use std::time::Duration;
-use twinbox::{
-    ErrorKind,
-    operation::{Begun, Lease, OperationKey},
-};
-
-/// Longer than anything takes.
-pub(super) const LONG: Duration = Duration::from_secs(300);
-
-pub(super) async fn lease<DB: TestDb>(world: &World<DB>, key: &OperationKey, body: &str) -> Begun<Lease<DB>> {
-    soon(world.lease_operation(key, asked(body), &policy(SHORT), LONG)).await.unwrap()
-}
-
-pub(super) async fn open<DB: TestDb>(world: &World<DB>, key: &OperationKey, body: &str) -> Lease<DB> {
-    let Begun::Open(lease) = lease(world, key, body).await else { panic!("{key:?} is taken") };
-    lease
-}
-
-pub(super) async fn end<DB: TestDb>(lease: &Lease<DB>, n: i64) {
-    let mut operation = lease.begin().await.unwrap();
-    effect::<DB>(&mut operation.tx(), n).await.unwrap();
-    operation.commit(&answer(&n.to_string())).await.unwrap();
-}
-
-/// The lease ends now, as if its owner had died or stood still.
-pub(super) async fn runs_out<DB: TestDb>(world: &World<DB>) {
-    let sql = format!(
-        "UPDATE {} SET lease_until = created_at WHERE status = 'pending'",
-        DB::table_of("idempotency_keys")
-    );
-    let mut conn = world.pool().acquire().await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap();
-}
+use twinbox::{ErrorKind, operation::OperationStart};
 
 /// R34, D5
 async fn the_key_is_held_without_a_transaction<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let first = open(&world, &key("a"), "1").await;
-    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
-    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    assert!(matches!(lease(&world, &key("a"), "1").await, OperationStart::InFlight));
+    assert!(matches!(lease(&world, &key("a"), "2").await, OperationStart::Mismatch));
     assert!(matches!(
-        world.begin_operation(&key("a"), asked("1"), &policy(SHORT)).await.unwrap(),
-        Begun::InFlight
+        world.idempotency_keys().begin(&key("a"), asked("1"), &policy(SHORT)).await.unwrap(),
+        OperationStart::InFlight
     ));
     end(&first, 1).await;
     assert_eq!(known(lease(&world, &key("a"), "1").await), answer("1"));
-    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    assert!(matches!(lease(&world, &key("a"), "2").await, OperationStart::Mismatch));
     assert_eq!(world.effects().await, [1]);
 }
 
-/// R42, REQUIREMENTS §5, 16
+/// R42, t16
 async fn who_was_too_slow_is_fenced<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let mut slow = open(&world, &key("a"), "1").await;
     slow.save("charged:ch_1").await.unwrap();
     runs_out(&world).await;
-    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    assert!(matches!(lease(&world, &key("a"), "2").await, OperationStart::Mismatch));
     let second = open(&world, &key("a"), "1").await;
     assert_eq!((second.attempt(), second.recovery_point()), (2, Some("charged:ch_1")));
     for error in [slow.save("later").await.unwrap_err(), slow.begin().await.err().unwrap()] {
@@ -75,7 +49,7 @@ async fn who_was_too_slow_is_fenced<DB: TestDb>() {
 async fn who_gives_up_lets_the_same_request_try_at_once<DB: TestDb>() {
     let world = World::<DB>::new().await;
     open(&world, &key("a"), "1").await.release().await.unwrap();
-    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    assert!(matches!(lease(&world, &key("a"), "2").await, OperationStart::Mismatch));
     let second = open(&world, &key("a"), "1").await;
     assert_eq!((second.attempt(), second.failures()), (2, 1));
     second.postpone().await.unwrap();
@@ -95,7 +69,7 @@ async fn who_has_done_nothing_lets_any_request_try<DB: TestDb>() {
     assert_eq!(first.attempt(), 1);
     first.save("called").await.unwrap();
     first.forget().await.unwrap();
-    assert!(matches!(lease(&world, &key("a"), "3").await, Begun::Mismatch));
+    assert!(matches!(lease(&world, &key("a"), "3").await, OperationStart::Mismatch));
     let last = open(&world, &key("a"), "2").await;
     assert_eq!((last.attempt(), last.failures(), last.recovery_point()), (2, 0, Some("called")));
     end(&last, 1).await;
@@ -114,7 +88,7 @@ async fn who_has_done_nothing_does_not_speak_for_those_before<DB: TestDb>() {
             first.release().await.unwrap();
         }
         open(&world, &key, "1").await.forget().await.unwrap();
-        assert!(matches!(lease(&world, &key, "2").await, Begun::Mismatch));
+        assert!(matches!(lease(&world, &key, "2").await, OperationStart::Mismatch));
         let third = open(&world, &key, "1").await;
         assert_eq!((third.attempt(), third.failures()), (3, 1));
     }
@@ -126,7 +100,7 @@ async fn a_transaction_that_fails_leaves_the_key_held<DB: TestDb>() {
     let mut operation = first.begin().await.unwrap();
     effect::<DB>(&mut operation.tx(), 1).await.unwrap();
     operation.abandon().await;
-    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    assert!(matches!(lease(&world, &key("a"), "1").await, OperationStart::InFlight));
     end(&first, 2).await;
     assert_eq!(world.effects().await, [2]);
 }
@@ -147,12 +121,12 @@ async fn a_lease_has_one_transaction<DB: TestDb>() {
 async fn a_key_is_renewed_again_after_a_transaction_that_failed<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let brief = Duration::from_millis(300);
-    let begun = world.lease_operation(&key("a"), asked("1"), &policy(SHORT), brief).await.unwrap();
-    let Begun::Open(first) = begun else { panic!("it is free") };
+    let begun = world.idempotency_keys().lease(&key("a"), asked("1"), &policy(SHORT), brief).await.unwrap();
+    let OperationStart::Open(first) = begun else { panic!("it is free") };
     first.begin().await.unwrap().abandon().await;
     renewed(&world).await;
     renewed(&world).await;
-    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    assert!(matches!(lease(&world, &key("a"), "1").await, OperationStart::InFlight));
     end(&first, 1).await;
 }
 
@@ -163,7 +137,7 @@ async fn what_was_saved_is_not_forgotten_by_who_does_not_know<DB: TestDb>() {
     let saved = format!("UPDATE {} SET recovery_point = 'charged'", DB::table_of("idempotency_keys"));
     sqlx::raw_sql(AssertSqlSafe(saved)).execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
     first.forget().await.unwrap();
-    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    assert!(matches!(lease(&world, &key("a"), "2").await, OperationStart::Mismatch));
     assert_eq!(open(&world, &key("a"), "1").await.recovery_point(), Some("charged"));
 }
 
@@ -172,8 +146,8 @@ async fn a_mismatch_is_told_while_it_ends() {
     let world = World::<Postgres>::new().await;
     let first = open(&world, &key("a"), "1").await;
     let operation = first.begin().await.unwrap();
-    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
-    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    assert!(matches!(lease(&world, &key("a"), "2").await, OperationStart::Mismatch));
+    assert!(matches!(lease(&world, &key("a"), "1").await, OperationStart::InFlight));
     operation.commit(&answer("1")).await.unwrap();
 }
 
@@ -188,21 +162,22 @@ async fn renewed<DB: TestDb>(world: &World<DB>) {
     eventually(async || Some(until().await).filter(|now| *now != before)).await;
 }
 
-/// REQUIREMENTS §4.3: a heartbeat
+/// D5: a heartbeat
 async fn a_key_stays_held_for_as_long_as_it_is_worked_on<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let brief = Duration::from_millis(300);
-    let begun = world.lease_operation(&key("a"), asked("1"), &policy(SHORT), brief).await.unwrap();
-    let Begun::Open(first) = begun else { panic!("it is free") };
+    let begun = world.idempotency_keys().lease(&key("a"), asked("1"), &policy(SHORT), brief).await.unwrap();
+    let OperationStart::Open(first) = begun else { panic!("it is free") };
     for _ in 0..4 {
         renewed(&world).await;
     }
-    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    assert!(matches!(lease(&world, &key("a"), "1").await, OperationStart::InFlight));
     drop(first);
-    eventually(async || matches!(lease(&world, &key("a"), "1").await, Begun::Open(_)).then_some(())).await;
+    eventually(async || matches!(lease(&world, &key("a"), "1").await, OperationStart::Open(_)).then_some(()))
+        .await;
 }
 
-/// REQUIREMENTS §5, 21
+/// t21
 async fn a_purge_passes_by_what_is_held<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let first = open(&world, &key("a"), "1").await;
@@ -210,10 +185,10 @@ async fn a_purge_passes_by_what_is_held<DB: TestDb>() {
     let mut conn = world.pool().acquire().await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap();
     drop(conn);
-    assert_eq!(world.purge_operations().await.unwrap(), 0);
-    assert!(matches!(lease(&world, &key("a"), "1").await, Begun::InFlight));
+    assert_eq!(world.idempotency_keys().purge().await.unwrap(), 0);
+    assert!(matches!(lease(&world, &key("a"), "1").await, OperationStart::InFlight));
     runs_out(&world).await;
-    assert_eq!(world.purge_operations().await.unwrap(), 1);
+    assert_eq!(world.idempotency_keys().purge().await.unwrap(), 1);
     assert_eq!(first.begin().await.err().unwrap().kind(), ErrorKind::LeaseLost);
 }
 
@@ -224,16 +199,11 @@ async fn nobody_takes_over_while_it_ends() {
     let mut operation = first.begin().await.unwrap();
     effect::<Postgres>(&mut operation.tx(), 1).await.unwrap();
     let (again, waits) = (key("a"), policy(LONG));
-    let again = world.lease_operation(&again, asked("1"), &waits, LONG);
+    let keys = world.idempotency_keys();
+    let again = keys.lease(&again, asked("1"), &waits, LONG);
     let (ended, second) = tokio::join!(
         async {
-            eventually(async || {
-                let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
-                    AND datname = current_database()";
-                let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(world.pool()).await.unwrap();
-                (waiting > 0).then_some(())
-            })
-            .await;
+            waits_for_a_lock(world.pool()).await;
             operation.commit(&answer("1")).await
         },
         again,

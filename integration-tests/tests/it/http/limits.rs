@@ -1,9 +1,10 @@
 //! Handlers and bodies that never end.
-use super::{
-    shop::{Refunds, STRATEGIES, asked, post, send},
+use crate::support::{
+    cases::cases,
+    refunds::{Refunds, STRATEGIES, asked, post, send},
+    stores::{TestDb, World, effect},
     webhooks::{now, secret},
 };
-use crate::consumer::support::{TestDb, World, cases, effect};
 use axum::{
     Router,
     body::{Body, Bytes},
@@ -26,7 +27,7 @@ fn timed_out() -> (u16, String) {
 
 async fn a_handler_that_hangs_holds_neither_its_key_nor_the_others<DB: TestDb>() {
     for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.time_limit(LIMIT)).await;
+        let app = Refunds::<DB>::with(strategy, |layer| layer.handler_timeout(LIMIT)).await;
         let request = || post("/refunds", "a").body(asked(1, Waits).into()).unwrap();
         let (hung, other) = tokio::join!(app.send(request()), async {
             app.shop.waiting.acquire().await.unwrap().forget();
@@ -42,7 +43,7 @@ async fn a_handler_that_hangs_holds_neither_its_key_nor_the_others<DB: TestDb>()
 }
 
 async fn a_handler_without_a_key_is_given_up_too<DB: TestDb>() {
-    let app = Refunds::<DB>::with(STRATEGIES[0], |layer| layer.time_limit(LIMIT).optional()).await;
+    let app = Refunds::<DB>::with(STRATEGIES[0], |layer| layer.handler_timeout(LIMIT).optional()).await;
     assert_eq!(app.refund("", 1, Waits).await.problem(), timed_out());
     assert_eq!(app.refund("", 1, Answers).await.says(), Some("ignored"));
     assert_eq!(app.made().await, 1);
@@ -50,7 +51,7 @@ async fn a_handler_without_a_key_is_given_up_too<DB: TestDb>() {
 
 /// It counts as a failure.
 async fn a_handler_that_hangs_as_often_as_it_may_is_not_tried_again<DB: TestDb>() {
-    let set = |layer: Idempotency<DB>| layer.time_limit(LIMIT).attempts_max(1);
+    let set = |layer: Idempotency<DB>| layer.handler_timeout(LIMIT).attempts_max(1);
     let app = Refunds::<DB>::with(STRATEGIES[1], set).await;
     let last = app.refund("a", 1, Waits).await;
     assert_eq!(last.problem(), (500, "INTERNAL.idempotency.attempts_exhausted".to_owned()));
@@ -61,7 +62,7 @@ async fn a_handler_that_hangs_as_often_as_it_may_is_not_tried_again<DB: TestDb>(
 /// Its trailers never come.
 async fn an_answer_that_never_ends_is_given_up<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    let layer = Idempotency::new((*world).clone(), Caller::only_one).time_limit(LIMIT);
+    let layer = Idempotency::new((*world).clone(), Caller::single).handler_timeout(LIMIT);
     let route = routing::post(async |mut idem: IdemTx<DB>| {
         effect::<DB>(&mut idem.tx(), 1).await.unwrap();
         let body =
@@ -84,7 +85,7 @@ async fn a_webhook_whose_handler_hangs_may_come_again<DB: TestDb>() {
         effect::<DB>(&mut idem.tx(), 1).await.unwrap();
         if body == "hangs" { pending().await } else { StatusCode::OK }
     });
-    let app = Router::new().route("/hooks", route.layer(layer.time_limit(LIMIT)));
+    let app = Router::new().route("/hooks", route.layer(layer.handler_timeout(LIMIT)));
     let hook = async |body: &'static str| {
         let headers = secret(1).sign(Scheme::Standard, "msg_1", now(), body.as_bytes());
         let request =

@@ -1,6 +1,9 @@
-//! Operations at random, held against what they should do. REQUIREMENTS §5, 31
-use super::support::{answer, asked, key, policy};
-use crate::consumer::support::{TestDb, World, cases, effect};
+//! Operations at random, held against what they should do. t31
+use crate::support::{
+    cases::cases,
+    operations::{answer, asked, key, policy},
+    stores::{TestDb, World, effect},
+};
 use proptest::{
     prelude::*,
     strategy::ValueTree as _,
@@ -10,7 +13,7 @@ use sqlx::AssertSqlSafe;
 use std::{collections::HashMap, time::Duration};
 use twinbox::{
     ErrorKind,
-    operation::{Begun, Lease, Operation, OperationKey},
+    operation::{Operation, OperationKey, OperationLease, OperationStart},
 };
 
 const SEQUENCES: u64 = 24;
@@ -92,7 +95,7 @@ struct Run<'w, DB: TestDb> {
     names: [OperationKey; 2],
     should: [Key; 2],
     /// By key: everybody who has held it and not let go, the last at the end.
-    holders: HashMap<usize, Vec<(usize, Lease<DB>)>>,
+    holders: HashMap<usize, Vec<(usize, OperationLease<DB>)>>,
     /// Counts holders and effects.
     n: i64,
     effects: Vec<i64>,
@@ -156,28 +159,32 @@ impl<DB: TestDb> Run<'_, DB> {
         }
     }
 
-    fn check<T>(&self, key: usize, body: usize, begun: Begun<T>) -> Option<T> {
+    fn check<T>(&self, key: usize, body: usize, begun: OperationStart<T>) -> Option<T> {
         let told = self.told(key, body);
         match begun {
-            Begun::Open(open) => {
+            OperationStart::Open(open) => {
                 assert_eq!(told, None);
                 return Some(open);
             }
-            Begun::Known(known) => {
+            OperationStart::Completed(known) => {
                 let Key::Done { answer: n, .. } = self.should[key] else { panic!("{:?}", self.should[key]) };
                 assert_eq!((told, known), (Some("known"), answer(&n.to_string())));
             }
-            Begun::Mismatch => assert_eq!(told, Some("mismatch")),
-            Begun::InFlight => assert_eq!(told, Some("in flight")),
-            Begun::TooMany => panic!("there is no quota"),
+            OperationStart::Mismatch => assert_eq!(told, Some("mismatch")),
+            OperationStart::InFlight => assert_eq!(told, Some("in flight")),
+            OperationStart::TooMany => panic!("there is no quota"),
         }
         None
     }
 
     async fn transaction(&mut self, key: usize, body: usize, commits: bool) {
         let at_once = policy(Duration::ZERO);
-        let begun =
-            self.world.begin_operation(&self.names[key], asked(BODIES[body]), &at_once).await.unwrap();
+        let begun = self
+            .world
+            .idempotency_keys()
+            .begin(&self.names[key], asked(BODIES[body]), &at_once)
+            .await
+            .unwrap();
         let Some(operation) = self.check(key, body, begun) else { return };
         self.write(key, body, operation, commits).await;
     }
@@ -195,7 +202,8 @@ impl<DB: TestDb> Run<'_, DB> {
 
     async fn hold(&mut self, key: usize, body: usize) {
         let at_once = policy(Duration::ZERO);
-        let begun = self.world.lease_operation(&self.names[key], asked(BODIES[body]), &at_once, LONG).await;
+        let begun =
+            self.world.idempotency_keys().lease(&self.names[key], asked(BODIES[body]), &at_once, LONG).await;
         let Some(lease) = self.check(key, body, begun.unwrap()) else { return };
         let (before, saved) = match self.should[key] {
             Key::Held { attempt, saved, .. } => (attempt, saved),

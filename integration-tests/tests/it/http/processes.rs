@@ -1,6 +1,10 @@
 //! Servers that share a database, and die.
-use super::shop::{Got, asked};
-use crate::consumer::support::{TestDb, World, cases, eventually, soon};
+use crate::support::{
+    cases::cases,
+    refunds::{Got, asked},
+    stores::{TestDb, World},
+    wait::{eventually, soon},
+};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use integration_tests::refunds::{Does, HOOK_SECRET, TABLES};
 use std::{
@@ -52,12 +56,13 @@ async fn refund(address: SocketAddr, path: &str, key: &str, does: Does) -> io::R
     if path == HOOKS {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let id = key.replace('.', "-");
-        headers = Secret::bytes(HOOK_SECRET).unwrap().sign(Scheme::Standard, &id, at, body.as_bytes());
+        headers = Secret::from_bytes(HOOK_SECRET).unwrap().sign(Scheme::Standard, &id, at, body.as_bytes());
     }
     let headers = String::from_iter(headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")));
     let mut connection = TcpStream::connect(address).await?;
     let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}content-type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}content-type: \
+         application/json\r\n\
         content-length: {}\r\n\r\n{body}",
         body.len()
     );
@@ -88,7 +93,7 @@ async fn made<DB: TestDb>(world: &World<DB>) -> [i64; 3] {
     [refunds, world.number("SELECT count(*) FROM ledger").await, world.rows("outbox").await]
 }
 
-/// REQUIREMENTS §5, 9: R54
+/// t09: R54
 async fn t09_of_64_at_once_on_three_processes_one_refunds<DB: TestDb>() {
     let world = world::<DB>().await;
     let mut servers = Vec::new();
@@ -115,7 +120,7 @@ async fn t09_of_64_at_once_on_three_processes_one_refunds<DB: TestDb>() {
     assert_eq!(made(&world).await, [2; 3]);
 }
 
-/// REQUIREMENTS §5, 10: R15, R38, R51. Killed there, and asked again: one refund.
+/// t10: R15, R38, R51. Killed there, and asked again: one refund.
 async fn killed_at<DB: TestDb>(path: &str, points: &[(&str, &str)]) {
     let world = world::<DB>().await;
     let healthy = Server::start(world.url(), None).await;

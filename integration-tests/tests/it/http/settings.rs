@@ -1,8 +1,9 @@
 //! What routes may be told about their keys.
-use super::shop::{Refunds, STRATEGIES, Strategy, asked, post, send};
-use crate::consumer::{
-    logs::Lines,
-    support::{TestDb, cases},
+use crate::support::{
+    cases::cases,
+    logged::Lines,
+    refunds::{Refunds, STRATEGIES, Strategy, asked, post, send},
+    stores::TestDb,
 };
 use integration_tests::refunds::Does::*;
 use sqlx::{AssertSqlSafe, Postgres};
@@ -26,7 +27,7 @@ async fn t04_a_mismatch_has_the_status_that_the_route_says<DB: TestDb>() {
     }
 }
 
-/// REQUIREMENTS §4.12
+/// R17
 async fn a_caller_has_so_many_keys<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::with(strategy, |layer| layer.live_keys_max(2)).await;
@@ -47,7 +48,7 @@ async fn a_caller_has_so_many_keys<DB: TestDb>() {
 
 async fn no_key_need_be_kept<DB: TestDb>() {
     for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.keep_no_keys()).await;
+        let app = Refunds::<DB>::with(strategy, |layer| layer.omit_key_text()).await;
         let first = app.refund("refund:ch_9ab", 1, Answers).await;
         app.refund("refund:ch_9ab", 1, Answers).await.is_replayed(&first);
         let without = format!("SELECT count(*) FROM {} WHERE key = ''", DB::table_of("idempotency_keys"));
@@ -79,7 +80,7 @@ async fn what_fails_as_often_as_it_may_is_not_tried_again<DB: TestDb>() {
     }
     let failed = format!("SELECT count(*) FROM {} WHERE status = 'failed'", DB::table_of("idempotency_keys"));
     assert_eq!(app.number(failed).await, 2);
-    let alarms = || lines.saying("failed as often as it may").len();
+    let alarms = || lines.saying("has used all its attempts").len();
     assert_eq!(alarms(), 2);
     // A refusal is no failure, however often, nor an answer that is kept.
     app.shop.has_funds.store(false, SeqCst);
@@ -133,10 +134,10 @@ async fn a_commit_that_collides_is_no_failure_of_a_request() {
     assert_eq!((app.made().await, app.shop.calls.load(SeqCst)), (1, 1));
 }
 
-/// D2: what a handler says with `Fault`, too
+/// D2: what a handler says with `ServerError`, too
 async fn the_route_says_how_codes_are_spelled<DB: TestDb>() {
     for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.codes(CodeStyle::Flat)).await;
+        let app = Refunds::<DB>::with(strategy, |layer| layer.code_style(CodeStyle::Flat)).await;
         let failed = app.refund("a", 1, Fails).await;
         assert_eq!(failed.problem(), (500, "internal_error".to_owned()));
         assert_eq!(failed.json()["instance"], "/refunds");

@@ -1,8 +1,11 @@
-//! The tables of the playbook, row by row. REQUIREMENTS §5, 1: R46
-use super::shop::{Refunds, STRATEGIES, asked, post};
-use crate::consumer::support::{Placed, TestDb, World, cases, effect, placed};
+//! The tables of the playbook, row by row. t01: R46
+use crate::support::{
+    cases::cases,
+    refunds::{Refunds, STRATEGIES, asked, post},
+    stores::{Placed, TestDb, World, effect, placed},
+};
 use integration_tests::refunds::Does;
-use twinbox::{Delivery, Dialect, HandlerResult, Outcome, Tx, event_handler};
+use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerResult, Tx, event_handler};
 
 /// `200,201` in the third row says the outcome and its code.
 const CLIENT_RETRIES: &str = "attempt,delay_ms,status,code,notes
@@ -86,8 +89,8 @@ async fn t01_consumer_inbox<DB: TestDb>() {
     for row in rows(CONSUMER_INBOX) {
         let outcome = world.deliver::<note>(&message).await;
         match row[4] {
-            "ok" => assert_eq!(outcome, Outcome::Handled),
-            _ => assert_eq!(outcome, Outcome::Duplicate),
+            "ok" => assert_eq!(outcome, DeliveryOutcome::Handled),
+            _ => assert_eq!(outcome, DeliveryOutcome::Duplicate),
         }
     }
     assert_eq!((world.rows("inbox").await, world.effects().await), (1, vec![1]));

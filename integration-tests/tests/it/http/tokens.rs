@@ -1,11 +1,10 @@
 //! Idempotency keys for vendors, which forget them sooner than a request is forgotten.
-use super::{
-    keeping::expire,
-    leases::{LONG, end, lease, open, runs_out},
-    shop::{Got, post, send},
-    support::{SHORT, asked, key, known, policy},
+use crate::support::{
+    cases::cases,
+    operations::{LONG, SHORT, asked, end, expire, key, known, lease, open_lease as open, policy, runs_out},
+    refunds::{Got, post, send},
+    stores::{TestDb, World, effect},
 };
-use crate::consumer::support::{TestDb, World, cases, effect};
 use axum::{Router, extract::State, http::StatusCode, routing};
 use sqlx::AssertSqlSafe;
 use std::{
@@ -18,14 +17,14 @@ use std::{
 };
 use twinbox::{
     ErrorKind,
-    http::{Caller, Fault, IdemLease, Idempotency},
-    operation::{Begun, Lease},
+    http::{Caller, IdemLease, Idempotency, ServerError},
+    operation::{OperationLease, OperationStart},
 };
 
 /// A vendor remembers for an hour longer.
 const WINDOW: Duration = Duration::from_secs(23 * 3600);
 
-async fn token<DB: TestDb>(lease: &Lease<DB>, kind: &str, generation: u32) -> Option<String> {
+async fn token<DB: TestDb>(lease: &OperationLease<DB>, kind: &str, generation: u32) -> Option<String> {
     lease.token_within(kind, generation, WINDOW).await.unwrap()
 }
 
@@ -90,7 +89,7 @@ async fn a_key_whose_vendor_may_have_been_called_is_no_other_requests<DB: TestDb
     let first = open(&world, &key("a"), "1").await;
     let charge = token(&first, "charge", 0).await;
     first.forget().await.unwrap();
-    assert!(matches!(lease(&world, &key("a"), "2").await, Begun::Mismatch));
+    assert!(matches!(lease(&world, &key("a"), "2").await, OperationStart::Mismatch));
     let second = open(&world, &key("a"), "1").await;
     assert_eq!((second.attempt(), second.failures()), (2, 0));
     assert_eq!(token(&second, "charge", 0).await, charge);
@@ -154,7 +153,7 @@ impl Vendor {
 async fn pay<DB: TestDb>(
     State(vendor): State<Arc<Vendor>>,
     mut lease: IdemLease<DB>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, ServerError> {
     if lease.recovery_point().is_none() {
         let charge = match lease.token_within("charge", 0, WINDOW).await? {
             Some(token) => vendor.charge(&token),
@@ -174,7 +173,7 @@ async fn pay<DB: TestDb>(
 async fn a_request_that_is_tried_again_a_day_later_charges_once<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let vendor = Arc::new(Vendor { dies: true.into(), ..Vendor::default() });
-    let layer = Idempotency::new((*world).clone(), Caller::only_one).money().lease(LONG);
+    let layer = Idempotency::new((*world).clone(), Caller::single).money().lease(LONG);
     let app = Router::new().route("/pay", routing::post(pay::<DB>).layer(layer)).with_state(vendor.clone());
     let pay = async || -> Got { send(&app, post("/pay", "a").body("{}".into()).unwrap()).await };
     assert_eq!(pay().await.status.as_u16(), 500);
@@ -184,8 +183,8 @@ async fn a_request_that_is_tried_again_a_day_later_charges_once<DB: TestDb>() {
     assert_eq!(pay().await.says(), Some("stored"));
     let charges = vendor.charges.lock().unwrap().len();
     assert_eq!((charges, world.effects().await), (1, vec![1]));
-    let again = world.lease_operation(&key("a"), asked("1"), &policy(SHORT), LONG).await.unwrap();
-    assert!(matches!(again, Begun::Open(_)), "another scope is another key");
+    let again = world.idempotency_keys().lease(&key("a"), asked("1"), &policy(SHORT), LONG).await.unwrap();
+    assert!(matches!(again, OperationStart::Open(_)), "another scope is another key");
 }
 
 cases! {

@@ -1,21 +1,18 @@
 //! Requests that called somebody outside and never ended, and handlers that end half-way.
-use super::{
-    keeping::expire,
-    leases::{LONG, end, lease, open, runs_out},
-    shop::{Refunds, Strategy, post, send},
-    support::key,
-};
-use crate::{
-    consumer::support::{TestDb, World, cases, effect},
-    ops::tool::Tool,
+use crate::support::{
+    cases::cases,
+    operations::{LONG, end, expire, key, lease, open_lease as open, runs_out},
+    refunds::{Refunds, Strategy, post, send},
+    stores::{TestDb, World, effect},
+    tool::Tool,
 };
 use axum::{Router, extract::State, http::StatusCode, routing};
 use integration_tests::refunds::Does::{DeclinesForGood, Fails};
 use sqlx::AssertSqlSafe;
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 use twinbox::{
-    http::{Caller, Fault, IdemLease, Idempotency},
-    operation::Begun,
+    http::{Caller, IdemLease, Idempotency, ServerError},
+    operation::OperationStart,
 };
 
 /// It called somebody, and died: nothing forgets that.
@@ -29,48 +26,48 @@ async fn what_may_have_been_charged_is_never_purged<DB: TestDb>() {
     drop((saved, called, idle));
     runs_out(&world).await;
     expire(&world).await;
-    assert_eq!(world.purge_operations().await.unwrap(), 1);
+    assert_eq!(world.idempotency_keys().purge().await.unwrap(), 1);
     assert_eq!(world.rows("idempotency_keys").await, 2);
     // Nor by whoever uses the key next.
     for name in ["saved", "called"] {
-        assert!(matches!(lease(&world, &key(name), "2").await, Begun::Mismatch));
+        assert!(matches!(lease(&world, &key(name), "2").await, OperationStart::Mismatch));
     }
     let again = open(&world, &key("saved"), "1").await;
     assert_eq!((again.attempt(), again.recovery_point()), (2, Some("charged ch_1")));
     end(&again, 1).await;
     expire(&world).await;
-    assert_eq!(world.purge_operations().await.unwrap(), 1, "what has ended is forgotten");
+    assert_eq!(world.idempotency_keys().purge().await.unwrap(), 1, "what has ended is forgotten");
     assert_eq!(world.effects().await, [1]);
 }
 
 async fn what_never_ended_is_listed_counted_and_forgotten_by_hand<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let tool = Tool::of(&world);
-    let list = ["keys", "list", "--unfinished"];
+    let list = ["operations", "list"];
     assert_eq!(tool.ok(&list).await, "No request is unfinished.\n");
     let doctor = async || {
         let ran = tool.run(&["doctor"]).await;
-        let line = ran.out.lines().find(|line| line.contains("unfinished keys: ")).map(str::to_owned);
+        let line = ran.out.lines().find(|line| line.contains("unfinished operations: ")).map(str::to_owned);
         line.unwrap_or_else(|| panic!("{ran:?}"))
     };
-    assert_eq!(doctor().await, "ok      unfinished keys: none");
+    assert_eq!(doctor().await, "ok      unfinished operations: none");
     let mut first = open(&world, &key("a"), "1").await;
     first.token_within("charge", 0, Duration::MAX).await.unwrap();
     first.save("charged ch_1").await.unwrap();
     let idle = open(&world, &key("idle"), "1").await;
-    assert_eq!(world.count_unfinished().await.unwrap(), 0, "somebody works on it");
+    assert_eq!(world.idempotency_keys().count_unfinished().await.unwrap(), 0, "somebody works on it");
     let slot = key("a").slot().map(|byte| format!("{byte:02x}")).concat();
-    tool.ends(3, &["keys", "forget", &slot, "--yes"]).await;
+    tool.ends(3, &["operations", "forget", &slot, "--yes"]).await;
     drop((first, idle));
     runs_out(&world).await;
-    assert_eq!(world.count_unfinished().await.unwrap(), 1);
+    assert_eq!(world.idempotency_keys().count_unfinished().await.unwrap(), 1);
     let listed = tool.json(&list).await;
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
     let one = &listed[0];
     assert_eq!((&one["slot"], &one["scope"]), (&slot[..16].into(), &"POST_/refunds".into()));
     assert_eq!((&one["recovery_point"], &one["has_expired"]), (&"charged ch_1".into(), &false.into()));
     assert!(one["tokens"]["charge/0"].is_string(), "{one}");
-    assert!(doctor().await.starts_with("ok      unfinished keys: 1 request: "));
+    assert!(doctor().await.starts_with("ok      unfinished operations: 1 request: "));
     let table = DB::table_of("idempotency_keys");
     let mut conn = world.pool().acquire().await.unwrap();
     let long_ago = match DB::MODULE {
@@ -80,24 +77,31 @@ async fn what_never_ended_is_listed_counted_and_forgotten_by_hand<DB: TestDb>() 
     let rests = format!("UPDATE {table} SET updated_at = {long_ago}");
     sqlx::raw_sql(AssertSqlSafe(rests)).execute(&mut *conn).await.unwrap();
     drop(conn);
-    assert!(doctor().await.starts_with("warning unfinished keys: 1 request: "));
+    assert!(doctor().await.starts_with("warning unfinished operations: 1 request: "));
     expire(&world).await;
     let wrong = doctor().await;
-    assert!(wrong.starts_with("wrong   unfinished keys: 1 request: "), "{wrong}");
+    assert!(wrong.starts_with("wrong   unfinished operations: 1 request: "), "{wrong}");
     assert!(wrong.contains(&slot[..16]) && wrong.contains("POST_/refunds"), "{wrong}");
     assert_eq!(tool.run(&["doctor"]).await.code, 7);
 
     for (code, slot) in [(2, "abc"), (2, "not hexadecimal"), (3, "0000000000000000")] {
-        tool.ends(code, &["keys", "forget", slot, "--yes"]).await;
+        tool.ends(code, &["operations", "forget", slot, "--yes"]).await;
     }
-    tool.ends(2, &["keys", "forget", &slot[..16]]).await;
-    tool.ok(&["keys", "forget", &slot[..16], "--dry-run"]).await;
-    assert_eq!(world.count_unfinished().await.unwrap(), 1);
-    tool.ok(&["keys", "forget", &slot[..8], "--yes", "--reason", "ch_1 was refunded by hand"]).await;
-    assert_eq!((world.count_unfinished().await.unwrap(), world.rows("idempotency_keys").await), (0, 1));
-    let audit = tool.json(&["audit"]).await;
-    assert_eq!((&audit[0]["what"], &audit[0]["target"]), (&"keys forget".into(), &slot.into()), "{audit}");
-    assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&"ada".into(), &1.into()));
+    tool.ends(2, &["operations", "forget", &slot[..16]]).await;
+    tool.ok(&["operations", "forget", &slot[..16], "--dry-run"]).await;
+    assert_eq!(world.idempotency_keys().count_unfinished().await.unwrap(), 1);
+    tool.ok(&["operations", "forget", &slot[..8], "--yes", "--reason", "ch_1 was refunded by hand"]).await;
+    assert_eq!(
+        (world.idempotency_keys().count_unfinished().await.unwrap(), world.rows("idempotency_keys").await),
+        (0, 1)
+    );
+    let audit = tool.json(&["audit", "list"]).await;
+    assert_eq!(
+        (&audit[0]["command"], &audit[0]["target"]),
+        (&"operations forget".into(), &slot.into()),
+        "{audit}"
+    );
+    assert_eq!((&audit[0]["operator"], &audit[0]["count"]), (&"ada".into(), &1.into()));
     assert_eq!(open(&world, &key("a"), "2").await.attempt(), 1, "the key is free");
 }
 
@@ -108,13 +112,17 @@ async fn what_was_given_up_half_way_is_listed_too<DB: TestDb>() {
     assert_eq!(last.status, 500);
     app.refund("b", 1, DeclinesForGood).await;
     expire(&app.world).await;
-    assert_eq!(app.purge_operations().await.unwrap(), 1, "what the handler has decided is over");
+    assert_eq!(app.idempotency_keys().purge().await.unwrap(), 1, "what the handler has decided is over");
     app.refund("a", 1, Fails).await.is_replayed(&last);
-    let listed = app.unfinished_operations(10).await.unwrap();
+    let listed = app.idempotency_keys().unfinished(10).await.unwrap();
     assert_eq!((listed.len(), listed[0].has_expired), (1, true));
     assert!(listed[0].recovery_point.is_some() && listed[0].tokens.contains_key("refund/0"));
-    assert_eq!(app.erase_operations("", None).await.unwrap(), 0, "it is needed to find out what was done");
-    Tool::of(&app.world).ok(&["keys", "forget", &listed[0].slot, "--yes"]).await;
+    assert_eq!(
+        app.idempotency_keys().erase("", None).await.unwrap(),
+        0,
+        "it is needed to find out what was done"
+    );
+    Tool::of(&app.world).ok(&["operations", "forget", &listed[0].slot, "--yes"]).await;
     app.shop.has_funds.store(true, SeqCst);
     assert_eq!(app.refund("a", 1, Fails).await.says(), Some("stored"));
 }
@@ -131,7 +139,7 @@ enum Does {
 async fn ends_half_way<DB: TestDb>(
     State(does): State<Does>,
     mut lease: IdemLease<DB>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, ServerError> {
     let mut idem = lease.begin().await?;
     effect::<DB>(&mut idem.tx(), 1).await?;
     match does {
@@ -165,7 +173,7 @@ async fn what_was_written_is_never_thrown_away_behind_a_success<DB: TestDb>() {
         (Does::RollsBackAndBegins, 201, vec![2]),
     ] {
         let world = World::<DB>::new().await;
-        let layer = Idempotency::new((*world).clone(), Caller::only_one).lease(LONG);
+        let layer = Idempotency::new((*world).clone(), Caller::single).lease(LONG);
         let route = routing::post(ends_half_way::<DB>).layer(layer);
         let app = Router::new().route("/pay", route).with_state(does);
         let got = send(&app, post("/pay", "a").body("{}".into()).unwrap()).await;

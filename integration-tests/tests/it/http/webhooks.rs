@@ -1,11 +1,12 @@
-//! Webhooks that come in. REQUIREMENTS §5, 28: R52, D25, §4.9
-use super::{
-    shop::{Got, send},
-    support::SHORT,
-};
-use crate::consumer::{
-    logs::Lines,
-    support::{Confirmed, TestDb, World, cases, effect, eventually},
+//! Webhooks that come in. t28: R52, D25
+use crate::support::{
+    cases::cases,
+    logged::Lines,
+    operations::SHORT,
+    refunds::{Got, send},
+    stores::{Confirmed, TestDb, World, effect},
+    wait::eventually,
+    webhooks::{now, secret},
 };
 use axum::{Router, extract::State, http::Request, routing::post};
 use sqlx::AssertSqlSafe;
@@ -14,25 +15,17 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 use twinbox::{
-    Receipt, Received,
     http::{
-        Fault, IdemTx,
-        webhook::{Inbound, Scheme, Secret, Verifier},
+        IdemTx, ServerError,
+        webhook::{Inbound, Scheme, Verifier},
     },
+    webhook::{WebhookClaim, WebhookReceipt},
 };
 
 const STRIPE_EVENT: &str = r#"{"id":"evt_1","type":"refund.succeeded"}"#;
-
-pub(super) fn secret(n: u8) -> Secret {
-    Secret::bytes([n; 32]).unwrap()
-}
-
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
-}
 
 struct Hooks<DB: TestDb> {
     world: World<DB>,
@@ -45,7 +38,7 @@ async fn note<DB: TestDb>(
     State(fails): State<Arc<AtomicBool>>,
     mut idem: IdemTx<DB>,
     body: String,
-) -> Result<(), Fault> {
+) -> Result<(), ServerError> {
     let n = i64::try_from(body.len())?;
     effect::<DB>(&mut idem.tx(), n).await?;
     idem.tx().publish(&Confirmed { n }).await?;
@@ -101,7 +94,7 @@ async fn t28_what_comes_again_does_nothing_again<DB: TestDb>() {
 }
 
 async fn t28_what_is_not_signed_is_refused<DB: TestDb>() {
-    let hooks = Hooks::<DB>::new(Scheme::Standard, |layer| layer.body_max(1000)).await;
+    let hooks = Hooks::<DB>::new(Scheme::Standard, |layer| layer.request_bytes_max(1000)).await;
     let signed = |id: &str, at: u64| secret(1).sign(Scheme::Standard, id, at, b"a");
     let mut wrong = vec![
         vec![],
@@ -146,7 +139,7 @@ async fn t28_an_id_may_be_in_the_body<DB: TestDb>() {
     // Tries of one event differ.
     assert_eq!(stripe(r#"{"pending_webhooks":1,"id":"evt_1"}"#, now()).await, 200);
     assert_eq!(hooks.left().await, (1, 1, 1));
-    let without = || lines.saying("has no id where it should be").len();
+    let without = || lines.saying("has no id at this pointer").len();
     assert_eq!(without(), 0);
     // Without an id it is told apart by what it says.
     for _ in 0..2 {
@@ -195,7 +188,7 @@ async fn receipts_expire_and_are_purged<DB: TestDb>() {
     let hooks = Hooks::<DB>::new(Scheme::Standard, |layer| layer).await;
     assert_eq!(hooks.standard("msg_1", "a").await, 200);
     assert_eq!(hooks.standard("msg_2", "bb").await, 200);
-    assert_eq!(hooks.world.purge_receipts().await.unwrap(), 0);
+    assert_eq!(hooks.world.idempotency_keys().purge_webhooks().await.unwrap(), 0);
     let expires = format!(
         "UPDATE {} SET expires_at = received_at WHERE dedup_id = 'msg_1'",
         DB::table_of("webhook_receipts")
@@ -206,28 +199,33 @@ async fn receipts_expire_and_are_purged<DB: TestDb>() {
     // As good as purged.
     assert_eq!(hooks.standard("msg_1", "ccc").await, 200);
     assert_eq!(hooks.left().await, (3, 3, 2));
-    let receipt = Receipt { provider: "tests", endpoint: "", id: None, payload: b"once", secret: 0 };
-    let Received::Open(operation) = hooks.world.receive(&receipt, Duration::ZERO).await.unwrap() else {
+    let receipt =
+        WebhookReceipt { provider: "tests", endpoint: "", id: None, payload: b"once", secret_index: 0 };
+    let WebhookClaim::Open(operation) = hooks.world.receive_webhook(&receipt, Duration::ZERO).await.unwrap()
+    else {
         panic!("it is new");
     };
     operation.commit(&Default::default()).await.unwrap();
-    eventually(async || (hooks.world.purge_receipts().await.unwrap() == 1).then_some(())).await;
+    eventually(async || (hooks.world.idempotency_keys().purge_webhooks().await.unwrap() == 1).then_some(()))
+        .await;
     assert_eq!(hooks.left().await.2, 2);
 }
 
-/// Whoever receives the same for long is not waited for longer than a sender would, and nothing leaks into a handler.
+/// Whoever receives the same for long is not waited for longer than a sender would, and nothing leaks into a
+/// handler.
 async fn a_receipt_that_is_being_written_is_waited_for() {
     let world = World::<sqlx::Postgres>::new().await;
-    let receipt = Receipt { provider: "tests", endpoint: "", id: None, payload: b"a", secret: 0 };
-    let Received::Open(mut first) = world.receive(&receipt, SHORT).await.unwrap() else {
+    let receipt =
+        WebhookReceipt { provider: "tests", endpoint: "", id: None, payload: b"a", secret_index: 0 };
+    let WebhookClaim::Open(mut first) = world.receive_webhook(&receipt, SHORT).await.unwrap() else {
         panic!("it is new")
     };
     let left: String = sqlx::query_scalar("SHOW lock_timeout").fetch_one(&mut *first.tx()).await.unwrap();
     assert_eq!(left, "0");
-    let error = world.receive(&receipt, SHORT).await.err().unwrap();
+    let error = world.receive_webhook(&receipt, SHORT).await.err().unwrap();
     assert!(error.is_contention(), "{error:?}");
     drop(first);
-    assert!(matches!(world.receive(&receipt, SHORT).await.unwrap(), Received::Open(_)));
+    assert!(matches!(world.receive_webhook(&receipt, SHORT).await.unwrap(), WebhookClaim::Open(_)));
 }
 
 cases! {

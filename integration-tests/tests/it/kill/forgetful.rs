@@ -1,5 +1,5 @@
-//! A database that is crashed and forgets its last commits, a broker that is killed, and relays and consumers that are
-//! killed and frozen, while producers write plain SQL.
+//! A database that is crashed and forgets its last commits, a broker that is killed, and relays and consumers
+//! that are killed and frozen, while producers write plain SQL.
 use super::*;
 use sqlx::PgPool;
 use std::collections::HashMap;
@@ -139,7 +139,7 @@ async fn a_database_that_forgets_leaves_no_order_out_and_invents_none() {
         (PostgresServer::start_with(forgets).unwrap(), NatsServer::start().unwrap())
     });
     let (database, broker) = started.await.unwrap();
-    let store = crate::relay::faults::database::store_at(&database.url()).await;
+    let store = crate::support::postgres::store_at(&database.url()).await;
     store.migrate().await.unwrap();
     let tables = "CREATE TABLE customers (customer bigint PRIMARY KEY, orders bigint NOT NULL);
         INSERT INTO customers SELECT n, 0 FROM generate_series(0, 39) n;
@@ -198,7 +198,8 @@ async fn a_database_that_forgets_leaves_no_order_out_and_invents_none() {
         }
     }
     let published = sqlx::query_as::<_, (i64, i64)>(
-        "SELECT o.position, l.id FROM ledger l JOIN twinbox.outbox o ON o.id = 'order-' || l.order_id ORDER BY l.id",
+        "SELECT o.position, l.id FROM ledger l JOIN twinbox.outbox o ON o.id = 'order-' || l.order_id ORDER \
+         BY l.id",
     );
     let mut last = HashMap::<i64, i64>::new();
     let customers: Vec<i64> =

@@ -46,11 +46,13 @@ impl Group {
 
     /// Who has partitions now.
     async fn owners(&self) -> Vec<(Uuid, i64)> {
-        let owners = "SELECT owner, count(*) FROM twinbox.places WHERE lease_until > now() GROUP BY owner";
+        let owners =
+            "SELECT owner, count(*) FROM twinbox.partition_leases WHERE lease_until > now() GROUP BY owner";
         sqlx::query_as(owners).fetch_all(self.database.pool()).await.unwrap()
     }
 
-    /// Waits until as many processes have all partitions between them, evenly, and none of these is among them.
+    /// Waits until as many processes have all partitions between them, evenly, and none of these is among
+    /// them.
     async fn rebalanced(&self, begun: Instant, processes: usize, gone: &HashSet<Uuid>) -> HashSet<Uuid> {
         let fair = PARTITIONS.unsigned_abs().div_ceil(processes as u64);
         loop {
@@ -159,7 +161,8 @@ async fn keys_stay_in_order_while_processes_die_freeze_and_join() {
     let rows = |sql| count(&group.database, sql);
     assert_eq!(rows("SELECT count(*) FROM ledger").await, MESSAGES);
     assert_eq!(rows("SELECT count(DISTINCT order_id) FROM ledger").await, MESSAGES);
-    let overtaken = "SELECT count(*) FROM (SELECT order_id < max(order_id) OVER (PARTITION BY customer ORDER BY id) \
+    let overtaken = "SELECT count(*) FROM (SELECT order_id < max(order_id) OVER (PARTITION BY customer ORDER \
+                     BY id) \
         AS late FROM ledger) entries WHERE late";
     assert_eq!(rows(overtaken).await, 0);
     assert_eq!(rows("SELECT count(*) FROM twinbox.dead_letters").await, 0);

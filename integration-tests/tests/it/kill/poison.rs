@@ -7,7 +7,7 @@ const POISON: i64 = -1;
 /// On its first delivery, on its second beside others, and five times alone.
 const DEATHS: u32 = 7;
 
-/// PITFALLS row 23
+/// Fault 23
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_ends_its_process_is_given_up_and_takes_no_other_with_it() {
     let database = database::postgres().await;
@@ -42,8 +42,10 @@ async fn a_message_that_ends_its_process_is_given_up_and_takes_no_other_with_it(
     assert_eq!(deaths, DEATHS);
     assert_eq!(count(&database, "SELECT count(DISTINCT order_id) FROM invoices").await, ORDERS);
     assert_eq!(count(&database, "SELECT count(*) FROM invoices").await, ORDERS);
-    let [letter] = &database.dead_letters(INVOICING, 10).await.unwrap()[..] else { panic!("one letter") };
+    let [letter] = &database.inbox(INVOICING).dead_letters(10).await.unwrap()[..] else {
+        panic!("one letter")
+    };
     assert_eq!((letter.reason.as_str(), letter.message.key.as_deref()), ("crashed", Some("-1")));
-    assert_eq!(letter.error, "processes died 5 times while its handler ran, with nothing beside it");
+    assert_eq!(letter.error, "the process crashed 5 times while the handler ran on this message alone");
     assert_eq!(count(&database, "SELECT count(*) FROM twinbox.attempts").await, 0);
 }

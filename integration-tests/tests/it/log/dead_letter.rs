@@ -1,22 +1,30 @@
 //! The event that tells of a dead letter.
-use super::*;
-use twinbox::log::{DEAD_LETTER, Parked};
+use crate::support::{
+    cases::cases,
+    log::{Names, draft, open_with, publish, publish_all, take, text},
+};
+use std::time::Duration;
+use twinbox::{
+    Dialect, Store,
+    log::{DEAD_LETTER, Entry, Reader, ReaderOptions, parking::ParkedState},
+    ops::Ops,
+};
 
 async fn next<DB: Dialect>(reader: &mut Reader<DB>) -> Entry {
     take(reader, 1).await.remove(0)
 }
 
 /// It comes once, with what a person needs, and a dead letter that tells of another tells nothing.
-pub(super) async fn an_event_tells_of_it_in_the_same_transaction<DB: Names>(store: &Store<DB>) {
+async fn an_event_tells_of_it_in_the_same_transaction<DB: Names>(store: &Store<DB>) {
     let options = ReaderOptions::new().parking(true).dead_letter_events(true);
     let mut reader = open_with(store, "d", options).await;
     publish_all(store, vec![draft(Some("k"), "a").id("order-1").correlation_id("operation")]).await;
     let entry = next(&mut reader).await;
     let message_id = entry.message.message_id().to_string();
-    reader.park(entry, Parked::Waiting(Duration::ZERO), 1, "test.again");
+    reader.park(entry, ParkedState::Waiting(Duration::ZERO), 1, "test.again");
     let entry = next(&mut reader).await;
     assert_eq!((&*entry.message.id, entry.ticket.attempt), ("order-1", 2), "waiting is no news");
-    reader.park(entry, Parked::DeadHoldingKey, 2, "test.refused");
+    reader.park(entry, ParkedState::DeadHoldingKey, 2, "test.refused");
 
     let entry = next(&mut reader).await;
     assert_eq!(entry.message.event_type, DEAD_LETTER);
@@ -27,9 +35,16 @@ pub(super) async fn an_event_tells_of_it_in_the_same_transaction<DB: Names>(stor
         "event_type": "test.happened", "key": "k", "sequence": 1, "attempts": 2, "error": "test.refused",
     });
     assert_eq!(told, expected);
-    assert_eq!(store.parked("d", 10).await.unwrap()[0].state, "dead");
+    assert_eq!(Ops::new(store).parked_messages("d", 10).await.unwrap()[0].state, "dead");
 
-    reader.park(entry, Parked::Dead, 1, "test.refused");
+    reader.park(entry, ParkedState::Dead, 1, "test.refused");
     publish(store, None, &["b"]).await;
     assert_eq!(text(&next(&mut reader).await), "b");
+}
+
+cases! {
+    with a store:
+    both: [
+        an_event_tells_of_it_in_the_same_transaction,
+    ]
 }

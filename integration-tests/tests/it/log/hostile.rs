@@ -4,12 +4,15 @@
 mod ledger;
 mod writers;
 
-use super::*;
 use ledger::Ledger;
 use sqlx::Postgres;
-use std::time::Instant;
-use twinbox::CancellationToken;
+use std::time::{Duration, Instant};
+use twinbox::{
+    CancellationToken, Store,
+    log::{Entry, Reader, ReaderOptions},
+};
 use twinbox_testkit::database;
+use uuid::Uuid;
 use writers::{Dice, Writers};
 
 const DURATION: Duration = Duration::from_secs(10);

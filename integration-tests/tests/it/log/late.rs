@@ -1,9 +1,14 @@
 //! Transactions that commit late: what the windows are for.
-use super::*;
+use crate::support::{
+    cases::cases,
+    log::{draft, open, open_with, publish, publish_all, run_until, settle_until, take, text, texts},
+};
 use sqlx::{Connection as _, Postgres};
+use std::time::Duration;
+use twinbox::{Store, log::ReaderOptions};
 
 /// Fault matrix 40: an identity column's values do not follow commit order.
-pub(super) async fn a_late_commit_is_not_skipped(store: &Store<Postgres>) {
+async fn a_late_commit_is_not_skipped(store: &Store<Postgres>) {
     let mut reader = open(store, "d").await;
     let mut late = store.begin().await.unwrap();
     store.outbox().publish_draft(&mut late, draft(None, "late")).await.unwrap();
@@ -21,7 +26,7 @@ pub(super) async fn a_late_commit_is_not_skipped(store: &Store<Postgres>) {
 }
 
 /// More subtransactions than a snapshot lists (64), some rolled back, the transaction open across windows.
-pub(super) async fn late_commits_out_of_savepoints_are_not_skipped(store: &Store<Postgres>) {
+async fn late_commits_out_of_savepoints_are_not_skipped(store: &Store<Postgres>) {
     let mut reader = open(store, "d").await;
     let mut late = store.begin().await.unwrap();
     for n in 0..100 {
@@ -41,7 +46,7 @@ pub(super) async fn late_commits_out_of_savepoints_are_not_skipped(store: &Store
 
 /// Fault matrix 39: neither a snapshot that pins vacuum nor an open transaction with an id, which would
 /// hold back whoever waits for the oldest running transaction.
-pub(super) async fn an_open_snapshot_holds_nothing_up(store: &Store<Postgres>) {
+async fn an_open_snapshot_holds_nothing_up(store: &Store<Postgres>) {
     let mut snapshot = store.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
     let seen = "SELECT count(*) FROM twinbox.outbox";
     assert_eq!(sqlx::query_scalar::<_, i64>(seen).fetch_one(&mut *snapshot).await.unwrap(), 0);
@@ -59,17 +64,27 @@ pub(super) async fn an_open_snapshot_holds_nothing_up(store: &Store<Postgres>) {
 
 /// A reader whose lowest message is stuck sees a window each second, for hours, with nothing in it. They do
 /// not count towards how far it reads ahead.
-pub(super) async fn empty_windows_are_no_messages(store: &Store<Postgres>) {
+async fn empty_windows_are_no_messages(store: &Store<Postgres>) {
     publish(store, None, &["stuck"]).await;
     let mut reader = open(store, "d").await;
     take(&mut reader, 1).await;
     for n in 0..20 {
         // A reader that starts now makes a tick.
-        let now = ReaderOptions::new().start(twinbox::log::Start::Now);
+        let now = ReaderOptions::new().start(twinbox::log::StartPosition::Now);
         open_with(store, &format!("tick{n}"), now).await.close().await.unwrap();
         let _ = tokio::time::timeout(Duration::from_millis(60), reader.next(1)).await;
     }
     assert_eq!(reader.open_messages(), 1);
     publish(store, None, &["next"]).await;
     assert_eq!(texts(&take(&mut reader, 1).await), ["next"]);
+}
+
+cases! {
+    with a store:
+    postgres: [
+        a_late_commit_is_not_skipped,
+        late_commits_out_of_savepoints_are_not_skipped,
+        an_open_snapshot_holds_nothing_up,
+        empty_windows_are_no_messages,
+    ]
 }

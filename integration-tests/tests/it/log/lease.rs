@@ -1,7 +1,15 @@
 //! Who may read: leases, and writes of the cursor that come too late.
-use super::*;
-use std::time::Instant;
-use twinbox::ErrorKind;
+use crate::support::{
+    cases::cases,
+    log::{Names, open, open_with, publish, row, run, run_until, settle_until, take, take_over, texts},
+    wait::in_time,
+};
+use std::time::{Duration, Instant};
+use twinbox::{
+    Dialect, ErrorKind, Store,
+    log::{Reader, ReaderOptions},
+};
+use uuid::Uuid;
 
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -19,21 +27,7 @@ async fn try_open<DB: Dialect>(store: &Store<DB>) -> Option<Reader<DB>> {
     Reader::open(store, "d", Uuid::now_v7(), long()).await.unwrap()
 }
 
-/// Another process that asks until it gets the lease.
-async fn take_over<DB: Dialect>(store: &Store<DB>, options: ReaderOptions) -> Reader<DB> {
-    in_time(async {
-        loop {
-            let opened = Reader::open(store, "d", Uuid::now_v7(), options.clone()).await;
-            if let Some(reader) = opened.unwrap() {
-                return reader;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await
-}
-
-pub(super) async fn a_second_reader_gets_nothing<DB: Names>(store: &Store<DB>) {
+async fn a_second_reader_gets_nothing<DB: Names>(store: &Store<DB>) {
     let first = open_with(store, "d", long()).await;
     assert!(try_open(store).await.is_none());
     open(store, "another destination").await;
@@ -41,13 +35,13 @@ pub(super) async fn a_second_reader_gets_nothing<DB: Names>(store: &Store<DB>) {
     assert!(try_open(store).await.is_none(), "a dropped reader may still have a publish under way");
 }
 
-pub(super) async fn a_released_lease_is_taken_at_once<DB: Names>(store: &Store<DB>) {
+async fn a_released_lease_is_taken_at_once<DB: Names>(store: &Store<DB>) {
     let first = open_with(store, "d", long()).await;
     first.close().await.unwrap();
     assert!(try_open(store).await.is_some());
 }
 
-pub(super) async fn the_same_owner_takes_over_at_once<DB: Names>(store: &Store<DB>) {
+async fn the_same_owner_takes_over_at_once<DB: Names>(store: &Store<DB>) {
     let owner = Uuid::now_v7();
     publish(store, None, &["a"]).await;
     let mut first = Reader::open(store, "d", owner, short()).await.unwrap().unwrap();
@@ -58,7 +52,7 @@ pub(super) async fn the_same_owner_takes_over_at_once<DB: Names>(store: &Store<D
     assert_eq!(lost.kind(), ErrorKind::LeaseLost);
 }
 
-pub(super) async fn a_reader_that_runs_keeps_its_lease<DB: Names>(store: &Store<DB>) {
+async fn a_reader_that_runs_keeps_its_lease<DB: Names>(store: &Store<DB>) {
     let lease = Duration::from_millis(2400);
     let mut reader = open_with(store, "d", ReaderOptions::new().lease(lease)).await;
     let others = async {
@@ -76,13 +70,13 @@ pub(super) async fn a_reader_that_runs_keeps_its_lease<DB: Names>(store: &Store<
 
 /// The pieces of a fence: the old reader learns of it, its write changes nothing, and what it settled after
 /// it is handed out again.
-pub(super) async fn an_expired_lease_is_taken_over<DB: Names>(store: &Store<DB>) {
+async fn an_expired_lease_is_taken_over<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a", "b"]).await;
     let begun = Instant::now();
     let mut old = open_with(store, "d", short()).await;
     let entries = take(&mut old, 2).await;
 
-    let mut new = take_over(store, long()).await;
+    let mut new = take_over(store, "d", long()).await;
     assert!(begun.elapsed() >= SHORT, "a lease is not taken before its end");
     let taken = row(store, "d").await;
     assert_eq!(taken.epoch, 2);
@@ -97,21 +91,21 @@ pub(super) async fn an_expired_lease_is_taken_over<DB: Names>(store: &Store<DB>)
 
     let again = take(&mut new, 2).await;
     assert_eq!(texts(&again), ["a", "b"]);
-    assert!(again.iter().all(|entry| entry.ticket.repeated));
+    assert!(again.iter().all(|entry| entry.ticket.may_be_repeated));
 }
 
-pub(super) async fn the_reader_before_a_takeover_cannot_close<DB: Names>(store: &Store<DB>) {
+async fn the_reader_before_a_takeover_cannot_close<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a"]).await;
     let mut old = open_with(store, "d", short()).await;
     let entries = take(&mut old, 1).await;
-    let mut new = take_over(store, short()).await;
+    let mut new = take_over(store, "d", short()).await;
     let taken = row(store, "d").await;
     old.settle(entries[0].ticket);
     assert_eq!(old.close().await.unwrap_err().kind(), ErrorKind::LeaseLost);
     assert_eq!(row(store, "d").await, taken);
 
     // One that settled nothing has nothing to lose, and does not end a lease that is not its own.
-    let idle = take_over(store, long()).await;
+    let idle = take_over(store, "d", long()).await;
     let lost = in_time(new.next(0)).await.unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::LeaseLost);
     new.close().await.unwrap();
@@ -120,7 +114,7 @@ pub(super) async fn the_reader_before_a_takeover_cannot_close<DB: Names>(store: 
 }
 
 /// The epoch is not enough: a write that was sent twice, or by a twin, must not move the cursor back.
-pub(super) async fn a_cursor_that_moved_is_not_overwritten<DB: Names>(store: &Store<DB>) {
+async fn a_cursor_that_moved_is_not_overwritten<DB: Names>(store: &Store<DB>) {
     for moved in ["position = position + 1", "w = w + 1", "p = p - 1"] {
         // All that there is, for what is read can be handed out once more.
         publish(store, None, &[moved]).await;
@@ -136,13 +130,30 @@ pub(super) async fn a_cursor_that_moved_is_not_overwritten<DB: Names>(store: &St
     }
 }
 
-pub(super) async fn nothing_is_handed_out_in_the_time_held_back<DB: Names>(store: &Store<DB>) {
+async fn nothing_is_handed_out_in_the_time_held_back<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a"]).await;
     let lease = 10 * SHORT;
     let mut reader = open_with(store, "d", ReaderOptions::new().lease(lease)).await;
-    reader.hold(lease);
-    let held = tokio::time::timeout(2 * SHORT, reader.next(1)).await;
-    assert!(held.is_err(), "a publish could outlast the lease: {held:?}");
-    reader.hold(lease / 4);
+    reader.stop_before_lease_end(lease);
+    // It has been read and is not handed out.
+    while reader.open_messages() == 0 {
+        let held = tokio::time::timeout(SHORT, reader.next(1)).await;
+        assert!(held.is_err(), "a publish could outlast the lease: {held:?}");
+    }
+    reader.stop_before_lease_end(lease / 4);
     assert_eq!(texts(&take(&mut reader, 1).await), ["a"]);
+}
+
+cases! {
+    with a store:
+    both: [
+        a_second_reader_gets_nothing,
+        a_released_lease_is_taken_at_once,
+        the_same_owner_takes_over_at_once,
+        a_reader_that_runs_keeps_its_lease,
+        an_expired_lease_is_taken_over,
+        the_reader_before_a_takeover_cannot_close,
+        a_cursor_that_moved_is_not_overwritten,
+        nothing_is_handed_out_in_the_time_held_back,
+    ]
 }

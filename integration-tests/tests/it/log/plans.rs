@@ -2,10 +2,17 @@
 //! statements are prepared, as the program prepares them, and planned for their parameters and without.
 mod parked;
 
-use super::*;
+use crate::support::{
+    log::{draft, now, open, open_with, publish, row, run, take, text},
+    wait::eventually,
+};
 use serde_json::Value;
-use sqlx::{PgConnection, Postgres, Row as _};
-use twinbox::{log::plans, replay::Selection};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
+use twinbox::{
+    Store,
+    log::{Log, ReaderOptions, plans},
+    ops::{Ops, replays::Selection},
+};
 use twinbox_testkit::database::{self, TestDatabase};
 
 /// What one execution touched.
@@ -169,7 +176,7 @@ async fn a_page_reads_what_it_returns() {
     let p = tick(&database).await;
     silent.commit().await.unwrap();
     // No tick is due only because a second has passed.
-    run(&database, "UPDATE twinbox.ticks SET at = at + interval '1 hour'").await.unwrap();
+    run(&database, "UPDATE twinbox.ticks SET taken_at = taken_at + interval '1 hour'").await.unwrap();
     for mode in MODES {
         explain(conn, mode, &plans::newest(&database), &[]).await.assert_at_most(10.0, 40.0);
     }
@@ -213,16 +220,8 @@ async fn an_idle_look_does_not_read_an_open_bulk_transaction() {
     sqlx::query(AssertSqlSafe(fill(200_000))).execute(&mut *bulk).await.unwrap();
     // A tick is made once a second, with nothing to see. A snapshot ends behind the last transaction that is
     // complete: that of the first tick can still end before the bulk transaction, that of the second cannot.
-    let forced = in_time(async {
-        loop {
-            let newest = tick(&database).await;
-            if newest == before + 2 {
-                return newest;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    let forced =
+        eventually(async || Some(tick(&database).await).filter(|newest| *newest == before + 2)).await;
 
     let conn = &mut *database.pool().acquire().await.unwrap();
     let newest = plans::newest(&database);
@@ -234,21 +233,22 @@ async fn an_idle_look_does_not_read_an_open_bulk_transaction() {
     assert!(tick(&database).await > forced);
 }
 
-/// A hundred thousand wait, most of them for the same second, and what was moved before them was not vacuumed.
+/// A hundred thousand wait, most of them for the same second, and what was moved before them was not
+/// vacuumed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_at_what_waits_is_one_probe() {
     let database = database::postgres().await;
-    run(&database, "ALTER TABLE twinbox.delayed SET (autovacuum_enabled = off)").await.unwrap();
+    run(&database, "ALTER TABLE twinbox.delayed_messages SET (autovacuum_enabled = off)").await.unwrap();
     let wait = |rows: u32, from_now: &str| {
         format!(
-            "INSERT INTO twinbox.delayed (type, payload, not_before)
+            "INSERT INTO twinbox.delayed_messages (type, payload, not_before)
             SELECT 'a', '{{}}', now() + interval '{from_now}' FROM generate_series(1, {rows}) n"
         )
     };
     run(&database, &wait(100_000, "1 day")).await.unwrap();
     let conn = &mut *database.pool().acquire().await.unwrap();
     let (next, due) = (plans::delayed_next(&database), plans::move_due(&database));
-    for statistics in [None, Some("VACUUM ANALYZE twinbox.delayed")] {
+    for statistics in [None, Some("VACUUM ANALYZE twinbox.delayed_messages")] {
         if let Some(statistics) = statistics {
             sqlx::raw_sql(statistics).execute(&mut *conn).await.unwrap();
         }
@@ -256,13 +256,13 @@ async fn a_look_at_what_waits_is_one_probe() {
             println!("{mode}, {statistics:?}");
             let cost = explain(conn, mode, &next, &[]).await;
             cost.assert_at_most(1.0, 10.0);
-            assert_eq!(cost.indexes, ["delayed_due"], "{}", cost.plan);
+            assert_eq!(cost.indexes, ["delayed_messages_due"], "{}", cost.plan);
             explain(conn, mode, &due, &[500]).await.assert_at_most(0.0, 20.0);
             run(&database, &wait(20, "-1 day")).await.unwrap();
             let cost = explain(conn, mode, &due, &[10]).await;
             cost.assert_at_most(50.0, 500.0);
-            assert!(cost.indexes.iter().any(|index| index == "delayed_due"), "{}", cost.plan);
-            assert_eq!(database.move_due(500).await.unwrap().messages, 10);
+            assert!(cost.indexes.iter().any(|index| index == "delayed_messages_due"), "{}", cost.plan);
+            assert_eq!(Log::new(&database).move_due(500).await.unwrap().messages, 10);
         }
     }
 }
@@ -283,7 +283,9 @@ async fn who_is_behind_is_told_by_the_first_unsettled_message() {
         let cursor = format!("INSERT INTO twinbox.cursors (destination, p, w) VALUES ('d{n}', {p}, {p})");
         run(&database, &cursor).await.unwrap();
     }
-    run(&database, "UPDATE twinbox.ticks SET at = at - interval '1 hour' WHERE id > 0").await.unwrap();
+    run(&database, "UPDATE twinbox.ticks SET taken_at = taken_at - interval '1 hour' WHERE id > 0")
+        .await
+        .unwrap();
     let conn = &mut *database.pool().acquire().await.unwrap();
     let lagging = plans::lagging(&database);
     for statistics in [None, Some("VACUUM ANALYZE twinbox.outbox")] {
@@ -307,7 +309,8 @@ async fn old_claims_are_found_by_their_age() {
     let database = database::postgres().await;
     let fill = "ALTER TABLE twinbox.inbox DISABLE TRIGGER refuse_commit;
         INSERT INTO twinbox.inbox (consumer, message_id, source, event_id, payload_hash, state, claimed_at)
-        SELECT CASE WHEN n % 5 = 0 THEN 'old' ELSE 'other' END, gen_random_uuid(), 's', n::text, '', 'processed',
+        SELECT CASE WHEN n % 5 = 0 THEN 'old' ELSE 'other' END, gen_random_uuid(), 's', n::text, '', \
+        'processed',
             now() - interval '1 day' + n * interval '1 microsecond'
         FROM generate_series(1, 200000) n";
     sqlx::raw_sql(fill).execute(database.pool()).await.unwrap();
@@ -330,8 +333,8 @@ async fn old_claims_are_found_by_their_age() {
     }
 }
 
-/// A plan for what is new reads about what is new, and one for an id what has that id. It is never prepared by name, so
-/// it is planned for what it is asked.
+/// A plan for what is new reads about what is new, and one for an id what has that id. It is never prepared
+/// by name, so it is planned for what it is asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_of_a_replay_reads_what_it_is_about() {
     let database = database().await;
@@ -339,7 +342,7 @@ async fn a_plan_of_a_replay_reads_what_it_is_about() {
         fill(200_000).replace("(type,", "(time, type,").replace("SELECT", "SELECT now() - interval '1 day',");
     run(&database, &old).await.unwrap();
     run(&database, &fill(1000).replace("'x'", "'y' || n")).await.unwrap();
-    let now_on = ReaderOptions::new().start(twinbox::log::Start::Now);
+    let now_on = ReaderOptions::new().start(twinbox::log::StartPosition::Now);
     open_with(&database, "d", now_on).await.close().await.unwrap();
     let conn = &mut *database.pool().acquire().await.unwrap();
     for statistics in
@@ -357,11 +360,11 @@ async fn a_plan_of_a_replay_reads_what_it_is_about() {
         (one, "text", "'y7'".to_owned(), 1, 10.0, "outbox_id"),
     ] {
         let (types, values) = (["bigint", "bigint", "bigint", "text", of], [&cursor[..], &[value]].concat());
-        let counting = database.counting(&selection);
+        let counting = Ops::new(&database).counting_statement(&selection);
         let cost = explain_with(conn, "force_custom_plan", &counting, &types, &values).await;
         cost.assert_at_most(rows, 1000.0);
         assert!(cost.indexes.iter().any(|used| used == index), "{}", cost.plan);
-        assert_eq!(database.plan_replay("d", &selection).await.unwrap().selected, selected);
+        assert_eq!(Ops::new(&database).plan_replay("d", &selection).await.unwrap().selected, selected);
     }
 }
 
@@ -374,7 +377,7 @@ async fn a_backlog_is_counted_no_further_than_it_is_told() {
     let conn = &mut *database.pool().acquire().await.unwrap();
     sqlx::raw_sql("VACUUM ANALYZE twinbox.outbox").execute(&mut *conn).await.unwrap();
     for mode in MODES {
-        let values = ["'d'".to_owned(), twinbox::BACKLOG_MAX.to_string()];
+        let values = ["'d'".to_owned(), twinbox::ops::BACKLOG_MAX.to_string()];
         let backlog = plans::backlog(&database);
         let cost = explain_with(conn, mode, &backlog, &["text", "bigint"], &values).await;
         cost.assert_at_most(10_010.0, 1000.0);

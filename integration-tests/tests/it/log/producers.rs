@@ -1,8 +1,12 @@
 //! Producers that write rows: the contract of the outbox table, for any language.
-use super::*;
+use crate::support::{
+    cases::cases,
+    log::{Names, draft, now, open, publish, run, settle_until, take},
+};
 use sqlx::Postgres;
+use twinbox::Store;
 
-pub(super) async fn a_row_of_plain_sql_is_delivered<DB: Names>(store: &Store<DB>) {
+async fn a_row_of_plain_sql_is_delivered<DB: Names>(store: &Store<DB>) {
     let insert = format!(
         "INSERT INTO {} (type, key, payload) VALUES ('orders.placed', 'o-1', {})",
         DB::OUTBOX,
@@ -26,7 +30,7 @@ pub(super) async fn a_row_of_plain_sql_is_delivered<DB: Names>(store: &Store<DB>
     assert_eq!(first.correlation_id, Some(first.id), "it begins an operation");
 }
 
-pub(super) async fn what_breaks_a_bound_is_refused_by_the_database<DB: Names>(store: &Store<DB>) {
+async fn what_breaks_a_bound_is_refused_by_the_database<DB: Names>(store: &Store<DB>) {
     let long = |n| format!("'{}'", "x".repeat(n));
     let row = |column: &str, value: String| {
         let (mut names, mut values) = (vec!["type", "payload"], vec!["'a'".to_owned(), DB::bytes("{}")]);
@@ -86,7 +90,7 @@ pub(super) async fn what_breaks_a_bound_is_refused_by_the_database<DB: Names>(st
     assert_eq!(settle_until(&mut reader, "end").await.len(), taken + 1);
 }
 
-pub(super) async fn a_rolled_back_message_is_never_delivered<DB: Names>(store: &Store<DB>) {
+async fn a_rolled_back_message_is_never_delivered<DB: Names>(store: &Store<DB>) {
     let mut reader = open(store, "d").await;
     publish(store, None, &["a"]).await;
     for round in 0..10 {
@@ -103,7 +107,7 @@ pub(super) async fn a_rolled_back_message_is_never_delivered<DB: Names>(store: &
 
 /// A row with a transaction id of another transaction would be delivered years later, or never. The same
 /// goes for a position that no sequence gave.
-pub(super) async fn an_invented_txid_is_refused(store: &Store<Postgres>) {
+async fn an_invented_txid_is_refused(store: &Store<Postgres>) {
     for (column, value, code) in [
         ("txid", "'1'::xid8", "TB002"),
         ("txid", "'9999999999'::xid8", "TB002"),
@@ -119,7 +123,8 @@ pub(super) async fn an_invented_txid_is_refused(store: &Store<Postgres>) {
     // A position that every reader begins behind would never be delivered, and nobody would be told.
     for position in ["0", "-1", "-9223372036854775808"] {
         let sql = format!(
-            "INSERT INTO twinbox.outbox (position, type, payload) OVERRIDING SYSTEM VALUE VALUES ({position}, 'a', '')"
+            "INSERT INTO twinbox.outbox (position, type, payload) OVERRIDING SYSTEM VALUE VALUES \
+             ({position}, 'a', '')"
         );
         let refused = run(store, &sql).await.unwrap_err();
         let found = refused.as_database_error().and_then(|e| e.code().map(|code| code.into_owned()));
@@ -145,11 +150,26 @@ async fn copy(store: &Store<Postgres>, columns: &str, rows: &str) -> Result<u64,
     copying.finish().await
 }
 
-pub(super) async fn a_position_below_the_first_is_refused(store: &Store<sqlx::Sqlite>) {
+async fn a_position_below_the_first_is_refused(store: &Store<sqlx::Sqlite>) {
     for position in ["0", "-1", "-9223372036854775808"] {
         let sql =
             format!("INSERT INTO twinbox_outbox (position, type, payload) VALUES ({position}, 'a', x'00')");
         let refused = run(store, &sql).await.unwrap_err();
         assert!(refused.to_string().contains("CHECK constraint failed: position > 0"), "{refused}");
     }
+}
+
+cases! {
+    with a store:
+    both: [
+        a_row_of_plain_sql_is_delivered,
+        what_breaks_a_bound_is_refused_by_the_database,
+        a_rolled_back_message_is_never_delivered,
+    ]
+    postgres: [
+        an_invented_txid_is_refused,
+    ]
+    sqlite: [
+        a_position_below_the_first_is_refused,
+    ]
 }

@@ -1,9 +1,20 @@
 //! What goes next, and how far everything is settled.
-use super::*;
+use crate::support::{
+    cases::cases,
+    log::{
+        Names, draft, open, open_with, publish, publish_all, row, run_until, settle_until, take, take_over,
+        text, texts,
+    },
+    wait::in_time,
+};
 use futures::FutureExt as _;
-use std::{collections::BTreeSet, time::Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+use twinbox::{Store, log::ReaderOptions};
 
-pub(super) async fn the_lowest_unfinished_message_holds_the_cursor<DB: Names>(store: &Store<DB>) {
+async fn the_lowest_unfinished_message_holds_the_cursor<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a", "b", "c"]).await;
     let mut reader = open(store, "d").await;
     let entries = take(&mut reader, 3).await;
@@ -25,7 +36,7 @@ pub(super) async fn the_lowest_unfinished_message_holds_the_cursor<DB: Names>(st
 }
 
 /// Fault matrix 5 and 6: what settled since the last cursor write, and nothing else.
-pub(super) async fn a_crash_redelivers_exactly_what_was_not_recorded<DB: Names>(store: &Store<DB>) {
+async fn a_crash_redelivers_exactly_what_was_not_recorded<DB: Names>(store: &Store<DB>) {
     let names: Vec<_> = (0..10).map(|n| n.to_string()).collect();
     publish_all(store, names.iter().map(|name| draft(None, name)).collect()).await;
     let mut reader = open_with(store, "d", ReaderOptions::new().lease(Duration::from_secs(2))).await;
@@ -39,22 +50,13 @@ pub(super) async fn a_crash_redelivers_exactly_what_was_not_recorded<DB: Names>(
     reader.settle(entries[4].ticket);
     drop(reader);
 
-    let mut reader = in_time(async {
-        loop {
-            let opened = Reader::open(store, "d", Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
-            if let Some(reader) = opened {
-                return reader;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    let mut reader = take_over(store, "d", ReaderOptions::new()).await;
     publish(store, None, &["end"]).await;
     let again = settle_until(&mut reader, "end").await;
     assert_eq!(again, ["4", "5", "6", "7", "8", "9", "end"]);
 }
 
-pub(super) async fn messages_of_a_key_go_one_at_a_time_and_in_order<DB: Names>(store: &Store<DB>) {
+async fn messages_of_a_key_go_one_at_a_time_and_in_order<DB: Names>(store: &Store<DB>) {
     publish(store, Some("a"), &["a1", "a2"]).await;
     publish(store, Some("b"), &["b1"]).await;
     publish(store, Some("a"), &["a3"]).await;
@@ -71,7 +73,7 @@ pub(super) async fn messages_of_a_key_go_one_at_a_time_and_in_order<DB: Names>(s
     }
 }
 
-pub(super) async fn one_hot_key_does_not_stop_a_page<DB: Names>(store: &Store<DB>) {
+async fn one_hot_key_does_not_stop_a_page<DB: Names>(store: &Store<DB>) {
     let hot = (0..500).map(|n| draft(Some("hot"), &format!("hot{n}")));
     let cold = (0..50).map(|n| draft(Some(&format!("k{n}")), &n.to_string()));
     publish_all(store, hot.chain(cold).collect()).await;
@@ -91,25 +93,25 @@ pub(super) async fn one_hot_key_does_not_stop_a_page<DB: Names>(store: &Store<DB
     assert_eq!(settle_until(&mut reader, "hot499").await, rest);
 }
 
-pub(super) async fn a_retried_message_holds_its_key_and_no_other<DB: Names>(store: &Store<DB>) {
+async fn a_retried_message_holds_its_key_and_no_other<DB: Names>(store: &Store<DB>) {
     const DELAY: Duration = Duration::from_millis(200);
     publish(store, Some("a"), &["a1", "a2"]).await;
     publish(store, Some("b"), &["b1"]).await;
     let mut reader = open(store, "d").await;
     let a1 = take(&mut reader, 1).await.remove(0);
-    assert!(!a1.ticket.repeated && a1.ticket.attempt == 1);
+    assert!(!a1.ticket.may_be_repeated && a1.ticket.attempt == 1);
     let begun = Instant::now();
     reader.retry(a1, DELAY, true);
     assert_eq!(texts(&take(&mut reader, 1).await), ["b1"]);
     let a1 = take(&mut reader, 1).await.remove(0);
     assert!(begun.elapsed() >= DELAY);
-    assert_eq!((text(&a1).as_str(), a1.ticket.repeated, a1.ticket.attempt), ("a1", true, 2));
+    assert_eq!((text(&a1).as_str(), a1.ticket.may_be_repeated, a1.ticket.attempt), ("a1", true, 2));
     reader.settle(a1.ticket);
     assert_eq!(texts(&take(&mut reader, 1).await), ["a2"]);
 }
 
 /// Polled once and dropped, again and again, while messages come.
-pub(super) async fn next_is_cancel_safe<DB: Names>(store: &Store<DB>) {
+async fn next_is_cancel_safe<DB: Names>(store: &Store<DB>) {
     let names: Vec<_> = (0..300).map(|n| n.to_string()).collect();
     let mut reader = open_with(store, "d", ReaderOptions::new().page(3)).await;
     let publishing = async {
@@ -137,7 +139,7 @@ pub(super) async fn next_is_cancel_safe<DB: Names>(store: &Store<DB>) {
     assert_eq!(reader.open_messages(), 0);
 }
 
-pub(super) async fn destinations_know_nothing_of_each_other<DB: Names>(store: &Store<DB>) {
+async fn destinations_know_nothing_of_each_other<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a", "b"]).await;
     let (mut stuck, mut fast) = (open(store, "stuck").await, open(store, "fast").await);
     take(&mut stuck, 2).await;
@@ -146,4 +148,17 @@ pub(super) async fn destinations_know_nothing_of_each_other<DB: Names>(store: &S
     stuck.close().await.unwrap();
     let mut stuck = open(store, "stuck").await;
     assert_eq!(settle_until(&mut stuck, "b").await, ["a", "b"]);
+}
+
+cases! {
+    with a store:
+    both: [
+        the_lowest_unfinished_message_holds_the_cursor,
+        a_crash_redelivers_exactly_what_was_not_recorded,
+        messages_of_a_key_go_one_at_a_time_and_in_order,
+        one_hot_key_does_not_stop_a_page,
+        a_retried_message_holds_its_key_and_no_other,
+        next_is_cancel_safe,
+        destinations_know_nothing_of_each_other,
+    ]
 }

@@ -1,11 +1,19 @@
 //! A log that was restored from a dump goes on where it was.
-use super::{
-    restore::{Other, address, tool},
-    *,
+use super::restore::{Other, address, tool};
+use crate::support::{
+    cases::cases,
+    log::{Names, draft, open, open_with, publish, run_until, settle_until, take, text, texts},
+    postgres::waits_for_a_lock,
+    tool::Tool,
+    wait::in_time,
 };
-use crate::ops::tool::Tool;
 use sqlx::{PgPool, Postgres};
-use twinbox::{ErrorKind, OwnedTx, log::Parked};
+use std::time::Duration;
+use twinbox::{
+    ErrorKind, OwnedTx, Store,
+    log::{Log, ReaderOptions, parking::ParkedState},
+    ops::Ops,
+};
 use twinbox_testkit::{
     database::{self, SERVICE},
     servers::PostgresServer,
@@ -50,8 +58,8 @@ async fn fill(store: &Store<Postgres>) {
     let mut parker = open_with(store, "parker", ReaderOptions::new().parking(true)).await;
     for entry in take(&mut parker, 10).await {
         match text(&entry).as_str() {
-            "b" => parker.park(entry, Parked::Dead, 3, "test.refused"),
-            "c" => parker.park(entry, Parked::Waiting(Duration::from_secs(3600)), 1, "test.down"),
+            "b" => parker.park(entry, ParkedState::Dead, 3, "test.refused"),
+            "c" => parker.park(entry, ParkedState::Waiting(Duration::from_secs(3600)), 1, "test.down"),
             _ => parker.settle(entry.ticket),
         }
     }
@@ -76,11 +84,12 @@ async fn rest(store: &Store<Postgres>) -> Vec<(&'static str, Vec<String>)> {
 }
 
 async fn parked(store: &Store<Postgres>) -> Vec<(String, String)> {
-    let parked = store.parked("parker", 10).await.unwrap().into_iter();
+    let parked = Ops::new(store).parked_messages("parker", 10).await.unwrap().into_iter();
     parked.map(|p| (String::from_utf8(p.message.payload.to_vec()).unwrap(), p.state)).collect()
 }
 
-/// Writers do not look whether a database was restored: some were there before the repair, some are under way.
+/// Writers do not look whether a database was restored: some were there before the repair, some are under
+/// way.
 async fn publish_before_and_during_the_repair(restored: &Store<Postgres>) {
     publish(restored, None, &["new"]).await;
     let mut tx = restored.pool().begin().await.unwrap();
@@ -94,15 +103,8 @@ async fn publish_before_and_during_the_repair(restored: &Store<Postgres>) {
     sqlx::query("SELECT pg_current_xact_id()").execute(&mut *open).await.unwrap();
     let under_way = begin_publish(restored, "under way").await;
     let store = restored.clone();
-    let repair = tokio::spawn(async move { store.rebase().await });
-    in_time(async {
-        let waits =
-            "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'twinbox.outbox'::regclass";
-        while sqlx::query_scalar::<_, i64>(waits).fetch_one(restored.pool()).await.unwrap() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    let repair = tokio::spawn(async move { Ops::new(&store).rebase().await });
+    waits_for_a_lock(restored.pool()).await;
     under_way.commit().await.unwrap();
     let repaired = in_time(repair).await.unwrap().unwrap();
     assert_eq!(repaired.messages, 14);
@@ -114,7 +116,7 @@ async fn goes_on_where_it_was(original: &Store<Postgres>, restored: &Store<Postg
     assert_eq!(restored.check().await.unwrap_err().kind(), ErrorKind::Restored);
     publish_before_and_during_the_repair(restored).await;
     restored.check().await.unwrap();
-    let refused = restored.rebase().await.unwrap_err();
+    let refused = Ops::new(restored).rebase().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Configuration);
     assert!(refused.to_string().contains("nothing to rebase"), "{refused}");
 
@@ -127,7 +129,11 @@ async fn goes_on_where_it_was(original: &Store<Postgres>, restored: &Store<Postg
     assert_eq!(rest(restored).await, expected);
     assert_eq!(parked(restored).await, parked(original).await);
     assert_eq!(parked(restored).await, [("b", "dead"), ("c", "waiting")].map(|(a, b)| (a.into(), b.into())));
-    assert_eq!(restored.purge(Duration::ZERO).await.unwrap().messages, 14, "all but what is parked");
+    assert_eq!(
+        Log::new(restored).purge(Duration::ZERO).await.unwrap().messages,
+        14,
+        "all but what is parked"
+    );
 }
 
 async fn dumped() -> (database::TestDatabase<Postgres>, tempfile::TempDir, String) {
@@ -159,7 +165,7 @@ async fn the_tool_repairs_a_restored_log() {
     assert!(refused.contains("was restored from a dump"), "{refused}");
     let told = twinbox.ok(&["destinations", "rebase", "--yes"]).await;
     assert!(told.contains("11 messages rebased"), "{told}");
-    assert_eq!(twinbox.json(&["audit"]).await[0]["count"], 11);
+    assert_eq!(twinbox.json(&["audit", "list"]).await[0]["count"], 11);
     other.store().await.check().await.unwrap();
     other.drop().await;
 }
@@ -191,14 +197,21 @@ async fn a_log_comes_back_from_a_younger_server() {
     other.drop().await;
 }
 
-pub(super) async fn a_log_that_was_not_restored_is_left_alone<DB: Names>(store: &Store<DB>) {
+async fn a_log_that_was_not_restored_is_left_alone<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a"]).await;
     let mut reader = open(store, "d").await;
     settle_until(&mut reader, "a").await;
-    let refused = store.rebase().await.unwrap_err();
+    let refused = Ops::new(store).rebase().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Configuration);
     let says = if DB::ONE_WRITER { "SQLite needs no rebase" } else { "there is nothing to rebase" };
     assert!(refused.to_string().contains(says), "{refused}");
     publish(store, None, &["b"]).await;
     assert_eq!(settle_until(&mut reader, "b").await, ["b"]);
+}
+
+cases! {
+    with a store:
+    both: [
+        a_log_that_was_not_restored_is_left_alone,
+    ]
 }

@@ -1,11 +1,23 @@
 //! Reading again what a cursor has settled, and no more than that.
-use super::*;
-use sqlx::Postgres;
-use twinbox::{
-    ErrorKind, Retention, Timestamp,
-    message::header,
-    replay::{NewReplay, Replay, ReplayState, Selection},
+use crate::support::{
+    cases::cases,
+    log::{
+        Names, draft, open, open_with, publish, publish_all, run, run_until, settle_until, take, text, texts,
+    },
+    wait::in_time,
 };
+use sqlx::{AssertSqlSafe, Postgres};
+use std::time::Duration;
+use twinbox::{
+    Dialect, Draft, ErrorKind, Store, Timestamp,
+    log::{Log, Reader, ReaderOptions, Retention},
+    message::header,
+    ops::{
+        Ops,
+        replays::{NewReplay, Replay, ReplayState, Selection},
+    },
+};
+use uuid::Uuid;
 
 /// What the destination settles, up to this message and no further: its cursor may stand within a window.
 async fn settle<DB: Dialect>(store: &Store<DB>, destination: &str, messages: usize) {
@@ -18,8 +30,8 @@ async fn settle<DB: Dialect>(store: &Store<DB>, destination: &str, messages: usi
 }
 
 async fn make<DB: Dialect>(store: &Store<DB>, destination: &str, selection: &Selection) -> Replay {
-    let plan = store.plan_replay(destination, selection).await.unwrap();
-    let replay = store.make_replay(&plan, NewReplay::resend("a test")).await.unwrap();
+    let plan = Ops::new(store).plan_replay(destination, selection).await.unwrap();
+    let replay = Ops::new(store).make_replay(&plan, NewReplay::resend("a test")).await.unwrap();
     assert_eq!((replay.selected, replay.state.clone()), (plan.selected, ReplayState::Running));
     replay
 }
@@ -40,8 +52,8 @@ async fn read_out<DB: Dialect>(reader: &mut Reader<DB>) -> Vec<String> {
     came
 }
 
-/// PITFALLS I10
-pub(super) async fn what_is_not_settled_is_not_read_again<DB: Names>(store: &Store<DB>) {
+/// I10
+async fn what_is_not_settled_is_not_read_again<DB: Names>(store: &Store<DB>) {
     publish(store, Some("k"), &["1", "2"]).await;
     publish(store, None, &["3", "4", "5"]).await;
     settle(store, "d", 3).await;
@@ -58,20 +70,20 @@ pub(super) async fn what_is_not_settled_is_not_read_again<DB: Names>(store: &Sto
     assert_eq!(read_out(&mut reader).await, ["2"]);
     assert_eq!(in_time(reader.next(10)).await.unwrap().len(), 0, "it waits for nothing");
     reader.close().await.unwrap();
-    let run = store.server_run().await.unwrap();
+    let run = Log::new(store).server_run().await.unwrap();
     if !DB::ONE_WRITER {
-        let other = store.finish_replay(replay.id, run ^ 1).await.unwrap_err();
+        let other = Log::new(store).finish_replay(replay.id, run ^ 1).await.unwrap_err();
         assert_eq!(other.kind(), ErrorKind::LeaseLost, "it may be done in memory alone");
     }
-    assert!(store.finish_replay(replay.id, run).await.unwrap());
-    assert!(!store.finish_replay(replay.id, run).await.unwrap());
-    let replay = store.replay(replay.id).await.unwrap();
+    assert!(Log::new(store).finish_replay(replay.id, run).await.unwrap());
+    assert!(!Log::new(store).finish_replay(replay.id, run).await.unwrap());
+    let replay = Ops::new(store).replay(replay.id).await.unwrap();
     assert_eq!((replay.state, replay.done), (ReplayState::Done, 3));
     assert_eq!(settle_until(&mut open(store, "d").await, "5").await, ["4", "5"], "it comes by itself");
 }
 
 /// A reader that finds everything done, because the one before it died before it could say so.
-pub(super) async fn a_replay_goes_on_where_it_was<DB: Names>(store: &Store<DB>) {
+async fn a_replay_goes_on_where_it_was<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["1", "2", "3", "4"]).await;
     settle(store, "d", 3).await;
     let replay = make(store, "d", &Selection::new()).await;
@@ -85,7 +97,11 @@ pub(super) async fn a_replay_goes_on_where_it_was<DB: Names>(store: &Store<DB>) 
     let mut third = open_replay(store, &replay).await;
     assert_eq!(read_out(&mut third).await, Vec::<String>::new());
     third.close().await.unwrap();
-    assert_eq!(store.replay(replay.id).await.unwrap().state, ReplayState::Running, "nobody said so");
+    assert_eq!(
+        Ops::new(store).replay(replay.id).await.unwrap().state,
+        ReplayState::Running,
+        "nobody said so"
+    );
 }
 
 fn of(id: &str, event_type: &str, key: &str, millis: i64) -> Draft {
@@ -93,8 +109,8 @@ fn of(id: &str, event_type: &str, key: &str, millis: i64) -> Draft {
     Draft::raw(event_type, 1, id.to_owned()).id(id).key(key).correlation_id(format!("c-{key}")).time(time)
 }
 
-/// PITFALLS I10
-pub(super) async fn a_selection_selects_what_it_says<DB: Names>(store: &Store<DB>) {
+/// I10
+async fn a_selection_selects_what_it_says<DB: Names>(store: &Store<DB>) {
     let drafts = [
         of("1", "orders.placed", "a", 10),
         of("2", "orders.paid", "b", 20),
@@ -121,7 +137,7 @@ pub(super) async fn a_selection_selects_what_it_says<DB: Names>(store: &Store<DB
         (all().source(text(store.service())), vec!["1", "2", "4"]),
         (all().correlation_id(text("c-a")), vec!["1", "4"]),
     ] {
-        let plan = store.plan_replay("d", &selection).await.unwrap();
+        let plan = Ops::new(store).plan_replay("d", &selection).await.unwrap();
         let sample: Vec<_> = plan.sample.iter().map(|one| one.id.as_str()).collect();
         assert_eq!((plan.selected, sample), (expected.len() as u64, expected.clone()), "{selection}");
         let replay = make(store, "d", &selection).await;
@@ -129,22 +145,26 @@ pub(super) async fn a_selection_selects_what_it_says<DB: Names>(store: &Store<DB
         assert_eq!(read_out(&mut reader).await.len(), expected.len(), "{selection}");
         reader.close().await.unwrap();
     }
-    let none = store.plan_replay("d", &all().key(text("c"))).await.unwrap();
+    let none = Ops::new(store).plan_replay("d", &all().key(text("c"))).await.unwrap();
     assert_eq!(none.selected, 0);
-    let refused = store.make_replay(&none, NewReplay::resend("a test")).await.unwrap_err();
+    let refused = Ops::new(store).make_replay(&none, NewReplay::resend("a test")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
     for (selection, kind) in [
         (all().key(text("a\0")), ErrorKind::Configuration),
         (all().since(at(2)).until(at(2)), ErrorKind::Configuration),
         (all().ids(vec!["x".into(); 1001]), ErrorKind::Configuration),
     ] {
-        assert_eq!(store.plan_replay("d", &selection).await.unwrap_err().kind(), kind, "{selection}");
+        assert_eq!(
+            Ops::new(store).plan_replay("d", &selection).await.unwrap_err().kind(),
+            kind,
+            "{selection}"
+        );
     }
-    assert_eq!(store.plan_replay("e", &all()).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(Ops::new(store).plan_replay("e", &all()).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 /// Nobody who writes the log can mark a message as a replay's.
-pub(super) async fn marks_of_a_producer_are_taken_away<DB: Names>(store: &Store<DB>) {
+async fn marks_of_a_producer_are_taken_away<DB: Names>(store: &Store<DB>) {
     let sql = format!(
         "INSERT INTO {} (type, payload, headers) VALUES ('test.happened', {}, '{{\"twinbox-replay\": \"{}\", \
             \"twinbox-replay-for\": \"billing\", \"region\": \"eu\"}}')",
@@ -158,60 +178,60 @@ pub(super) async fn marks_of_a_producer_are_taken_away<DB: Names>(store: &Store<
 }
 
 /// Nothing that a replay needs is deleted, however old; when it has ended, everything is as before.
-pub(super) async fn the_log_is_kept_for_a_replay_until_it_ends<DB: Names>(store: &Store<DB>) {
+async fn the_log_is_kept_for_a_replay_until_it_ends<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["1", "2", "3"]).await;
     settle(store, "d", 3).await;
     let reader = open(store, "e").await;
     reader.close().await.unwrap();
-    store.retire("e").await.unwrap();
+    Ops::new(store).retire("e").await.unwrap();
     let replay = make(store, "d", &Selection::new()).await;
-    let retention = || Retention::new(Duration::ZERO).max_lag(Duration::ZERO, twinbox::OnMaxLag::Detach);
-    let purged = store.purge(retention()).await.unwrap();
+    let retention = || Retention::new(Duration::ZERO).max_lag(Duration::ZERO, twinbox::log::OnMaxLag::Detach);
+    let purged = Log::new(store).purge(retention()).await.unwrap();
     assert_eq!((purged.messages, purged.lagging.len()), (0, 0), "{purged:?}");
-    assert!(store.readers().await.unwrap().iter().all(|reader| reader.name == "d"));
-    store.pause_replay(replay.id, "lunch").await.unwrap();
-    assert_eq!(store.next_replay("d").await.unwrap(), None);
-    let paused = store.replay(replay.id).await.unwrap();
+    assert!(Ops::new(store).readers().await.unwrap().iter().all(|reader| reader.name == "d"));
+    Ops::new(store).pause_replay(replay.id, "lunch").await.unwrap();
+    assert_eq!(Log::new(store).next_replay("d").await.unwrap(), None);
+    let paused = Ops::new(store).replay(replay.id).await.unwrap();
     assert_eq!(paused.state, ReplayState::Paused { reason: "lunch".to_owned() });
-    store.resume_replay(replay.id).await.unwrap();
-    assert_eq!(store.next_replay("d").await.unwrap().unwrap().id, replay.id);
-    assert!(store.cancel_replay(replay.id).await.unwrap());
-    assert_eq!(store.next_replay("d").await.unwrap(), None);
-    let refused = store.resume_replay(replay.id).await.unwrap_err();
+    Ops::new(store).resume_replay(replay.id).await.unwrap();
+    assert_eq!(Log::new(store).next_replay("d").await.unwrap().unwrap().id, replay.id);
+    assert!(Ops::new(store).cancel_replay(replay.id).await.unwrap());
+    assert_eq!(Log::new(store).next_replay("d").await.unwrap(), None);
+    let refused = Ops::new(store).resume_replay(replay.id).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
-    store.purge(retention()).await.unwrap();
+    Log::new(store).purge(retention()).await.unwrap();
     let cursors = format!("SELECT count(*) FROM {} WHERE destination LIKE 'replay:%'", DB::CURSORS);
     let left = sqlx::query_scalar::<DB, i64>(AssertSqlSafe(cursors));
     assert_eq!(left.fetch_one(&mut *store.pool().acquire().await.unwrap()).await.unwrap(), 0);
 }
 
 /// Whoever holds a destination back means everything that is sent there.
-pub(super) async fn a_replay_is_held_with_its_destination<DB: Names>(store: &Store<DB>) {
+async fn a_replay_is_held_with_its_destination<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["1", "2", "3"]).await;
     settle(store, "d", 3).await;
     let replay = make(store, "d", &Selection::new()).await;
     let mut reader = open_replay(store, &replay).await;
     take(&mut reader, 1).await;
-    store.open_breaker("d", "maintenance").await.unwrap();
-    assert_eq!(store.next_replay("d").await.unwrap(), None);
+    Ops::new(store).pause_destination("d", "maintenance").await.unwrap();
+    assert_eq!(Log::new(store).next_replay("d").await.unwrap(), None);
     let held = async {
-        while reader.held().is_none() {
+        while reader.pause_reason().is_none() {
             let _ = tokio::time::timeout(Duration::from_millis(10), reader.next(0)).await;
         }
     };
     in_time(held).await;
-    assert_eq!(reader.held(), Some("maintenance"));
-    store.close_breaker("d").await.unwrap();
-    assert_eq!(store.next_replay("d").await.unwrap().unwrap().id, replay.id);
+    assert_eq!(reader.pause_reason(), Some("maintenance"));
+    Ops::new(store).resume_destination("d").await.unwrap();
+    assert_eq!(Log::new(store).next_replay("d").await.unwrap().unwrap().id, replay.id);
 }
 
-pub(super) async fn who_reads_for_a_replay_hears_that_it_was_cancelled<DB: Names>(store: &Store<DB>) {
+async fn who_reads_for_a_replay_hears_that_it_was_cancelled<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["1", "2", "3"]).await;
     settle(store, "d", 3).await;
     let replay = make(store, "d", &Selection::new()).await;
     let mut reader = open_replay(store, &replay).await;
     take(&mut reader, 1).await;
-    store.cancel_replay(replay.id).await.unwrap();
+    Ops::new(store).cancel_replay(replay.id).await.unwrap();
     let lost = in_time(async {
         loop {
             if let Err(error) = reader.next(0).await {
@@ -225,8 +245,9 @@ pub(super) async fn who_reads_for_a_replay_hears_that_it_was_cancelled<DB: Names
     assert!(Reader::open(store, &replay.cursor(), Uuid::now_v7(), options).await.unwrap().is_none());
 }
 
-/// What commits late has a lower position than what was settled before it; each is read again where it belongs.
-pub(super) async fn late_commits_are_read_again_once(store: &Store<Postgres>) {
+/// What commits late has a lower position than what was settled before it; each is read again where it
+/// belongs.
+async fn late_commits_are_read_again_once(store: &Store<Postgres>) {
     let mut reader = open(store, "d").await;
     let mut late = store.begin().await.unwrap();
     store.outbox().publish_draft(&mut late, draft(None, "late")).await.unwrap();
@@ -245,4 +266,20 @@ pub(super) async fn late_commits_are_read_again_once(store: &Store<Postgres>) {
     let mut came = read_out(&mut again).await;
     came.sort();
     assert_eq!(came, ["1", "2", "late"], "what was not settled then is not the replay's");
+}
+
+cases! {
+    with a store:
+    both: [
+        what_is_not_settled_is_not_read_again,
+        a_replay_goes_on_where_it_was,
+        a_selection_selects_what_it_says,
+        marks_of_a_producer_are_taken_away,
+        the_log_is_kept_for_a_replay_until_it_ends,
+        a_replay_is_held_with_its_destination,
+        who_reads_for_a_replay_hears_that_it_was_cancelled,
+    ]
+    postgres: [
+        late_commits_are_read_again_once,
+    ]
 }

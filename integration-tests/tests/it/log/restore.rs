@@ -1,11 +1,18 @@
 //! Transaction ids mean something only in the cluster that gave them.
-use super::*;
-use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
+use crate::support::{
+    cases::cases,
+    log::{open, publish, run, settle_until},
+};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
 use std::process::Command;
-use twinbox::ErrorKind;
+use twinbox::{
+    ErrorKind, Store,
+    log::{Reader, ReaderOptions},
+};
 use twinbox_testkit::{database, servers::find};
+use uuid::Uuid;
 
-pub(super) async fn the_sentinel_survives_vacuum_and_migration(store: &Store<Postgres>) {
+async fn the_sentinel_survives_vacuum_and_migration(store: &Store<Postgres>) {
     publish(store, None, &["a"]).await;
     let mut reader = open(store, "d").await;
     settle_until(&mut reader, "a").await;
@@ -22,7 +29,7 @@ pub(super) async fn the_sentinel_survives_vacuum_and_migration(store: &Store<Pos
 }
 
 /// Values that a session keeps for later break the order of keys between sessions.
-pub(super) async fn a_sequence_that_caches_is_refused(store: &Store<Postgres>) {
+async fn a_sequence_that_caches_is_refused(store: &Store<Postgres>) {
     run(store, "ALTER TABLE twinbox.outbox ALTER COLUMN position SET CACHE 50").await.unwrap();
     let error = store.check().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Configuration);
@@ -86,7 +93,7 @@ async fn a_restored_dump_is_refused() {
     let restored = other.store().await;
     let error = restored.check().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Restored);
-    assert!(error.to_string().contains("`twinbox-relay rebase`"), "{error}");
+    assert!(error.to_string().contains("`twinbox destinations rebase`"), "{error}");
     let refused = Reader::open(&restored, "d", Uuid::now_v7(), ReaderOptions::new()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Restored);
     assert_eq!(restored.migrate().await.unwrap_err().kind(), ErrorKind::Restored);
@@ -112,4 +119,12 @@ async fn a_template_copy_goes_on_where_the_original_was() {
     let mut reader = open(&store, "d").await;
     assert_eq!(settle_until(&mut reader, "c").await, ["b", "c"]);
     copy.drop().await;
+}
+
+cases! {
+    with a store:
+    postgres: [
+        the_sentinel_survives_vacuum_and_migration,
+        a_sequence_that_caches_is_refused,
+    ]
 }

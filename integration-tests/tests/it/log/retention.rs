@@ -1,7 +1,16 @@
 //! What is purged and what is kept.
-use super::*;
-use sqlx::Postgres;
-use twinbox::log::Parked;
+use crate::support::{
+    cases::cases,
+    log::{Names, draft, open, open_with, publish, publish_all, run, run_until, settle_until, take, text},
+    wait::in_time,
+};
+use sqlx::{AssertSqlSafe, Postgres};
+use std::time::Duration;
+use twinbox::{
+    Store,
+    log::{Log, ReaderOptions, parking::ParkedState},
+    ops::Ops,
+};
 
 async fn left<DB: Names>(store: &Store<DB>) -> i64 {
     let mut conn = store.pool().acquire().await.unwrap();
@@ -18,13 +27,13 @@ async fn settle<DB: Names>(store: &Store<DB>, destination: &str, last: &str) {
 }
 
 async fn purged<DB: Names>(store: &Store<DB>, keep: Duration) -> (u64, Option<String>) {
-    let purged = store.purge(keep).await.unwrap();
-    (purged.messages, purged.held_by)
+    let purged = Log::new(store).purge(keep).await.unwrap();
+    (purged.messages, purged.slowest_reader)
 }
 
 const NOTHING: (u64, Option<String>) = (0, None);
 
-pub(super) async fn only_what_is_old_and_settled_by_all_goes<DB: Names>(store: &Store<DB>) {
+async fn only_what_is_old_and_settled_by_all_goes<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a", "b"]).await;
     settle(store, "slow", "b").await;
     settle(store, "quick", "b").await;
@@ -44,18 +53,18 @@ pub(super) async fn only_what_is_old_and_settled_by_all_goes<DB: Names>(store: &
     assert_eq!(settle_until(&mut reader, "e").await, ["e"], "readers go on behind what is gone");
 }
 
-pub(super) async fn without_a_reader_nothing_goes<DB: Names>(store: &Store<DB>) {
+async fn without_a_reader_nothing_goes<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a", "b"]).await;
     assert_eq!(purged(store, Duration::ZERO).await, NOTHING);
     assert_eq!(left(store).await, 2);
 }
 
-pub(super) async fn what_is_parked_stays<DB: Names>(store: &Store<DB>) {
+async fn what_is_parked_stays<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a", "b", "c"]).await;
     let mut reader = open_with(store, "d", ReaderOptions::new().parking(true)).await;
     for entry in take(&mut reader, 3).await {
         match text(&entry).as_str() {
-            "b" => reader.park(entry, Parked::Dead, 1, "test.refused"),
+            "b" => reader.park(entry, ParkedState::Dead, 1, "test.refused"),
             _ => reader.settle(entry.ticket),
         }
     }
@@ -63,12 +72,12 @@ pub(super) async fn what_is_parked_stays<DB: Names>(store: &Store<DB>) {
     reader.close().await.unwrap();
     publish(store, None, &["newest"]).await;
     assert_eq!(purged(store, Duration::ZERO).await.0, 2);
-    let parked = store.parked("d", 10).await.unwrap();
+    let parked = Ops::new(store).parked_messages("d", 10).await.unwrap();
     assert_eq!(parked[0].message.payload, "b");
 }
 
 /// By age alone it would be lost: its position is the lowest, and its transaction the oldest.
-pub(super) async fn a_late_commit_outlives_what_came_before_it(store: &Store<Postgres>) {
+async fn a_late_commit_outlives_what_came_before_it(store: &Store<Postgres>) {
     let mut late = store.begin().await.unwrap();
     store.outbox().publish_draft(&mut late, draft(None, "late")).await.unwrap();
     publish(store, None, &["a", "b"]).await;
@@ -80,7 +89,7 @@ pub(super) async fn a_late_commit_outlives_what_came_before_it(store: &Store<Pos
 }
 
 /// More than one statement deletes.
-pub(super) async fn all_of_many_goes<DB: Names>(store: &Store<DB>) {
+async fn all_of_many_goes<DB: Names>(store: &Store<DB>) {
     let drafts: Vec<_> = (0..1000).map(|n| draft(None, &n.to_string())).collect();
     publish_all(store, drafts.clone()).await;
     publish_all(store, drafts).await;
@@ -90,9 +99,9 @@ pub(super) async fn all_of_many_goes<DB: Names>(store: &Store<DB>) {
     assert_eq!(purged(store, Duration::ZERO).await.0, 2002 - kept);
 }
 
-/// Each locks many rows in one transaction, and rows lie in another order than their positions. Two that plan otherwise
-/// would wait for each other.
-pub(super) async fn a_purge_and_a_redaction_take_turns(store: &Store<sqlx::Postgres>) {
+/// Each locks many rows in one transaction, and rows lie in another order than their positions. Two that plan
+/// otherwise would wait for each other.
+async fn a_purge_and_a_redaction_take_turns(store: &Store<sqlx::Postgres>) {
     const MESSAGES: i64 = 20_000;
     let sql = format!(
         "INSERT INTO twinbox.outbox (position, type, key, payload) OVERRIDING SYSTEM VALUE
@@ -119,8 +128,25 @@ pub(super) async fn a_purge_and_a_redaction_take_turns(store: &Store<sqlx::Postg
     };
     let by_heap = planning([("enable_indexscan", "off"), ("enable_indexonlyscan", "off")]).await;
     let by_index = planning([("enable_bitmapscan", "off"), ("enable_seqscan", "off")]).await;
-    let (purged, redacted) =
-        in_time(async { tokio::join!(by_heap.purge(Duration::ZERO), by_index.redact("k")) }).await;
+    let (purged, redacted) = in_time(async {
+        let (log, ops) = (Log::new(&by_heap), Ops::new(&by_index));
+        tokio::join!(log.purge(Duration::ZERO), ops.redact("k"))
+    })
+    .await;
     redacted.unwrap();
     assert_eq!(purged.unwrap().messages, u64::try_from(MESSAGES).unwrap());
+}
+
+cases! {
+    with a store:
+    both: [
+        only_what_is_old_and_settled_by_all_goes,
+        without_a_reader_nothing_goes,
+        what_is_parked_stays,
+        all_of_many_goes,
+    ]
+    postgres: [
+        a_purge_and_a_redaction_take_turns,
+        a_late_commit_outlives_what_came_before_it,
+    ]
 }

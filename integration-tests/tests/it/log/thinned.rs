@@ -1,7 +1,13 @@
 //! Ticks do not pile up while a destination is down, nor keep it from coming back.
-use super::*;
-use crate::relay::faults::database::store_at;
-use sqlx::Postgres;
+use crate::support::{
+    cases::cases,
+    log::{Names, open, open_with, publish, run_until, settle_until, take_over},
+    postgres::store_at,
+    wait::{eventually, in_time},
+};
+use sqlx::{AssertSqlSafe, Postgres};
+use std::time::Duration;
+use twinbox::{Store, log::ReaderOptions};
 use twinbox_testkit::database;
 
 async fn number(store: &Store<Postgres>, sql: &'static str) -> i64 {
@@ -15,14 +21,14 @@ async fn ticks_of_a_day_are_few_and_a_destination_that_was_down_goes_on() {
     publish(&store, Some("k"), &["before"]).await;
     let mut down = open(&store, "down").await;
     settle_until(&mut down, "before").await;
-    super::run_until(&store, &mut down, "down", |row| row.p > 0 && row.p == row.w).await;
+    run_until(&store, &mut down, "down", |row| row.p > 0 && row.p == row.w).await;
     drop(down);
     let named = number(&store, "SELECT p FROM twinbox.cursors WHERE destination = 'down'").await;
     // 250 a second for ten minutes, and their ages those of a day.
     for _ in 0..10 {
         publish(&store, Some("k"), &["while it is down"]).await;
         sqlx::raw_sql(
-            "INSERT INTO twinbox.ticks (id, snapshot, at)
+            "INSERT INTO twinbox.ticks (id, snapshot, taken_at)
             SELECT newest + n, pg_current_snapshot(), clock_timestamp() - interval '1 second'
             FROM (SELECT max(id) AS newest FROM twinbox.ticks) t, generate_series(1, 15000) n",
         )
@@ -31,7 +37,7 @@ async fn ticks_of_a_day_are_few_and_a_destination_that_was_down_goes_on() {
         .unwrap();
     }
     sqlx::raw_sql(
-        "UPDATE twinbox.ticks SET at = clock_timestamp() - (newest - id) * interval '576 milliseconds'
+        "UPDATE twinbox.ticks SET taken_at = clock_timestamp() - (newest - id) * interval '576 milliseconds'
         FROM (SELECT max(id) AS newest FROM twinbox.ticks) t WHERE id > 0",
     )
     .execute(store.pool())
@@ -54,14 +60,8 @@ async fn ticks_of_a_day_are_few_and_a_destination_that_was_down_goes_on() {
     assert_eq!(kept.fetch_optional(store.pool()).await.unwrap(), Some(named), "a cursor names it");
     publish(&store, Some("k"), &["last"]).await;
     let start = std::time::Instant::now();
-    let came = loop {
-        if let Some(mut down) =
-            Reader::open(&store, "down", Uuid::now_v7(), ReaderOptions::new()).await.unwrap()
-        {
-            break settle_until(&mut down, "last").await;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
+    let mut down = take_over(&store, "down", ReaderOptions::new()).await;
+    let came = settle_until(&mut down, "last").await;
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert_eq!(came.len(), 11, "{came:?}");
 }
@@ -73,12 +73,12 @@ async fn a_destination_far_behind_begins_whatever_the_statement_timeout() {
     publish(&store, Some("k"), &["a"]).await;
     let mut down = open(&store, "down").await;
     settle_until(&mut down, "a").await;
-    super::run_until(&store, &mut down, "down", |row| row.p > 0 && row.p == row.w).await;
+    run_until(&store, &mut down, "down", |row| row.p > 0 && row.p == row.w).await;
     drop(down);
     publish(&store, Some("k"), &["b"]).await;
     // It was about to read a window over more ticks than one that is not far behind has.
     sqlx::raw_sql(
-        "INSERT INTO twinbox.ticks (id, snapshot, at)
+        "INSERT INTO twinbox.ticks (id, snapshot, taken_at)
             SELECT max(id) + 5000, pg_current_snapshot(), clock_timestamp() FROM twinbox.ticks;
         UPDATE twinbox.cursors SET w = (SELECT max(id) FROM twinbox.ticks), lease_until = now()
             WHERE destination = 'down'",
@@ -94,11 +94,9 @@ async fn a_destination_far_behind_begins_whatever_the_statement_timeout() {
     let looking = tokio::spawn(async move { settle_until(&mut down, "b").await });
     let long = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND query_start < clock_timestamp() - interval '600 milliseconds'";
-    in_time(async {
-        while number(&store, long).await == 0 {
-            assert!(!looking.is_finished(), "it has given up");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    eventually(async || {
+        assert!(!looking.is_finished(), "it has given up");
+        (number(&store, long).await > 0).then_some(())
     })
     .await;
     lock.rollback().await.unwrap();
@@ -106,7 +104,7 @@ async fn a_destination_far_behind_begins_whatever_the_statement_timeout() {
 }
 
 /// A lease that was given before the clock of the database stepped back.
-pub(super) async fn a_lease_from_the_future_has_ended<DB: Names>(store: &Store<DB>) {
+async fn a_lease_from_the_future_has_ended<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a"]).await;
     let options = ReaderOptions::new().lease(Duration::from_secs(2));
     let first = open_with(store, "d", options.clone()).await;
@@ -118,4 +116,11 @@ pub(super) async fn a_lease_from_the_future_has_ended<DB: Names>(store: &Store<D
     drop(conn);
     let mut second = open_with(store, "d", options).await;
     assert_eq!(settle_until(&mut second, "a").await, ["a"]);
+}
+
+cases! {
+    with a store:
+    both: [
+        a_lease_from_the_future_has_ended,
+    ]
 }

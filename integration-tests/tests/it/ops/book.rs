@@ -1,6 +1,9 @@
 //! The README of the tool, as steps that are taken.
-use super::tool::{Ran, Tool};
-use crate::consumer::support::{TestDb, World, soon};
+use crate::support::{
+    stores::{TestDb, World},
+    tool::{Ran, Tool},
+    wait::soon,
+};
 
 pub(super) const README: &str = include_str!("../../../../crates/twinbox-cli/README.md");
 

@@ -1,15 +1,20 @@
-//! Holding back, looking at one message, and how everything is told.
-use super::{shop::Deployed, tool::Tool};
-use crate::consumer::{
-    running::{publish, run_until},
-    support::{Placed, TestDb, World, cases, effect, eventually, soon},
+//! Pausing, parked messages, the path of one message, and the output of the tool.
+use super::shop::Deployed;
+use crate::support::{
+    cases::cases,
+    consumer::{publish, run_until},
+    stores::{Placed, TestDb, World, effect},
+    tool::Tool,
+    wait::{eventually, soon},
 };
 use serde_json::json;
 use std::time::Duration;
 use twinbox::{
     Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler,
-    log::{Parked, Reader, ReaderOptions},
+    log::{Reader, ReaderOptions, parking::ParkedState},
+    ops::Ops,
 };
+use twinbox_testkit::park_deliveries;
 use uuid::Uuid;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -26,7 +31,7 @@ fn consumer<DB: TestDb>(world: &World<DB>) -> Consumer<DB, ()> {
     Consumer::new((**world).clone(), ()).handler::<invoice>()
 }
 
-/// The first act after a bad deployment. It holds over restarts.
+/// The first step after a bad deployment. The pause survives a restart.
 async fn a_paused_consumer_takes_nothing_until_it_is_resumed<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let tool = Tool::of(&world);
@@ -38,11 +43,12 @@ async fn a_paused_consumer_takes_nothing_until_it_is_resumed<DB: TestDb>() {
     let starting = consumer(&world);
     let status = starting.status();
     let running = Deployed::start(starting);
-    let paused = |one: &twinbox::ConsumerStatus| one.state == twinbox::ConsumerState::Paused;
+    let paused =
+        |one: &twinbox::consumer::ConsumerStatus| one.state == twinbox::consumer::ConsumerState::Paused;
     eventually(async || status.consumers().iter().any(paused).then_some(())).await;
     assert!(status.is_ready());
-    let told = tool.json(&["consumers", "list"]).await;
-    assert_eq!((&told[0]["state"], &told[0]["paused"]), (&json!("held"), &json!("bad deploy")));
+    let listed = tool.json(&["consumers", "list"]).await;
+    assert_eq!((&listed[0]["state"], &listed[0]["paused"]), (&json!("paused"), &json!("bad deploy")));
     assert_eq!(world.effects().await.len(), 1);
     tool.ok(&["consumers", "resume", "billing.invoice", "--yes"]).await;
     eventually(async || (world.effects().await.len() == 2).then_some(())).await;
@@ -62,27 +68,27 @@ async fn a_message_is_followed_through_everything<DB: TestDb>() {
     let (unlucky, fine) = (&published[0], &published[1]);
     let by_message_id = fine.message_id().to_string();
     for id in [&fine.id, &by_message_id] {
-        let shown = tool.json(&["message", "show", id]).await;
+        let shown = tool.json(&["messages", "show", id]).await;
         assert_eq!(shown["logged"][0]["event_id"], json!(fine.id));
         let destination = &shown["logged"][0]["destinations"][0];
         assert_eq!(destination, &json!({"destination": "consumer:billing.invoice", "state": "settled"}));
         assert_eq!(shown["consumers"][0]["state"], "processed");
     }
-    let shown = tool.json(&["message", "show", &unlucky.id]).await;
+    let shown = tool.json(&["messages", "show", &unlucky.id]).await;
     assert_eq!(
         (&shown["consumers"][0]["state"], &shown["dead_letters"][0]["error"]),
         (&json!("rejected"), &json!("unlucky"))
     );
-    let told = tool.ok(&["message", "show", &unlucky.id]).await;
+    let told = tool.ok(&["messages", "show", &unlucky.id]).await;
     assert!(told.contains("billing.invoice: rejected at") && told.contains("\"n\": 13"), "{told}");
     publish(&world, 20..21).await;
     let pending = &world.published("orders.placed", 10).await.unwrap()[2];
-    let shown = tool.json(&["message", "show", &pending.id]).await;
+    let shown = tool.json(&["messages", "show", &pending.id]).await;
     assert_eq!(shown["logged"][0]["destinations"][0]["state"], "pending");
-    tool.ends(3, &["message", "show", "nothing"]).await;
+    tool.ends(3, &["messages", "show", "nothing"]).await;
 }
 
-async fn park<DB: TestDb>(world: &World<DB>, parked: Parked) {
+async fn park<DB: TestDb>(world: &World<DB>, parked: ParkedState) {
     let options = ReaderOptions::new().parking(true);
     let mut reader = Reader::open(world, "nats", Uuid::now_v7(), options).await.unwrap().unwrap();
     let mut left = 1;
@@ -100,30 +106,33 @@ async fn a_stuck_key_is_let_go_on<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let tool = Tool::of(&world);
     publish(&world, 1..2).await;
-    park(&world, Parked::DeadHoldingKey).await;
+    park(&world, ParkedState::DeadHoldingKey).await;
     let letters = tool.json(&["dead-letters", "list", "--each"]).await;
     assert_eq!(
-        (&letters[0]["id"], &letters[0]["of"], &letters[0]["error"]),
+        (&letters[0]["id"], &letters[0]["owner"], &letters[0]["error"]),
         (&json!("nats@1"), &json!("nats"), &json!("nats.10077"))
     );
     let shown = tool.json(&["dead-letters", "show", "nats@1"]).await;
     assert_eq!(shown["payload"], json!({"n": 1}));
-    tool.ends(3, &["destinations", "unblock", "nats", "2", "--yes"]).await;
-    tool.ends(3, &["destinations", "unblock", "nuts", "1", "--yes"]).await;
-    tool.ok(&["destinations", "unblock", "nats", "1", "--yes"]).await;
-    tool.ends(3, &["destinations", "unblock", "nats", "1", "--yes"]).await;
-    let holding = format!("SELECT count(*) FROM {} WHERE holds = true", DB::table_of("parked"));
+    tool.ends(3, &["keys", "unblock", "2", "--destination", "nats", "--yes"]).await;
+    let unknown = tool.ends(3, &["keys", "unblock", "1", "--destination", "nuts", "--yes"]).await;
+    assert!(unknown.contains("known are nats"), "{unknown}");
+    tool.ok(&["keys", "unblock", "1", "--destination", "nats", "--yes"]).await;
+    tool.ends(3, &["keys", "unblock", "1", "--destination", "nats", "--yes"]).await;
+    let holding = format!("SELECT count(*) FROM {} WHERE blocks_key = true", DB::table_of("parked_messages"));
     assert_eq!(world.number(&*holding).await, 0);
     tool.ok(&["dead-letters", "redrive", "nats@1", "--yes"]).await;
-    let waiting =
-        format!("SELECT count(*) FROM {} WHERE state = 'waiting' AND attempts = 0", DB::table_of("parked"));
+    let waiting = format!(
+        "SELECT count(*) FROM {} WHERE state = 'waiting' AND attempts = 0",
+        DB::table_of("parked_messages")
+    );
     assert_eq!((world.number(waiting).await, world.number(&*holding).await), (1, 1));
     let id = world.published("orders.placed", 1).await.unwrap()[0].id.clone();
-    tool.ok(&["destinations", "skip", "nats", &id, "--yes"]).await;
-    tool.ends(3, &["destinations", "skip", "nats", &id, "--yes"]).await;
+    tool.ok(&["messages", "skip", &id, "--destination", "nats", "--yes"]).await;
+    tool.ends(3, &["messages", "skip", &id, "--destination", "nats", "--yes"]).await;
     assert_eq!(world.number(holding).await, 0);
     tool.ok(&["dead-letters", "discard", "nats@1", "--yes", "--reason", "gone"]).await;
-    assert_eq!(world.rows("parked").await, 0);
+    assert_eq!(world.rows("parked_messages").await, 0);
     tool.ok(&["destinations", "retire", "nats", "--yes"]).await;
     assert_eq!(tool.json(&["destinations", "list"]).await, json!([]));
 }
@@ -134,45 +143,60 @@ async fn what_is_printed_as_json_has_these_fields<DB: TestDb>() {
     let tool = Tool::of(&world);
     publish(&world, 13..14).await;
     run_until(consumer(&world), async || world.rows("inbox").await == 1).await;
-    tool.ok(&["destinations", "pause", "consumer:billing.invoice", "--yes"]).await;
-    tool.ok(&["replay", "resend", "run", "--to", "consumer:billing.invoice", "--no-wait", "--yes"]).await;
+    let run = ["replays", "run", "resend", "--to", "consumer:billing.invoice", "--all", "--no-wait"];
+    let change = "command count database dry_run service target";
     let fields = |value: &serde_json::Value| {
         let record = value.as_array().map_or(value, |records| &records[0]);
         record.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
     };
     let status = tool.json(&["status", "--max-unowned", "1h"]).await;
+    let replay = "consumer destination done ended_at id kind made_at made_by rate reason refusals refused \
+                  selected \
+        selection state state_text to token";
     for (printed, expected) in [
-        (status.clone(), "alarms consumers destinations replays service"),
+        (tool.json(&["consumers", "pause", "billing.invoice", "--yes"]).await, change),
+        (tool.json(&["destinations", "resume", "consumer:billing.invoice", "--dry-run"]).await, change),
+        (tool.json(&[&run[..], &["--yes"]].concat()).await, replay),
+        (tool.json(&["replays", "show", "1"]).await, replay),
+        (tool.json(&["dead-letters", "redrive", "--all", "--dry-run"]).await, change),
+        (tool.json(&["keys", "redact", "7", "--dry-run"]).await, change),
+        (status.clone(), "alarms consumers database destinations replays service"),
         (
             status["destinations"].clone(),
-            "backlog backlog_is_counted_to blocking dead held lease_seconds name oldest_seconds state waiting",
+            "backlog backlog_counted_to blocking dead_letters lease_seconds name oldest_seconds parked \
+             paused state",
         ),
-        (status["consumers"].clone(), "consumer dead_letters parked_deliveries paused silent_seconds state"),
-        (status["replays"].clone(), "done id selected state to"),
+        (status["consumers"].clone(), "consumer dead_letters parked paused silent_seconds state"),
         (
-            tool.json(&["replay", "status"]).await,
-            "consumer destination done ended_at id kind made_at made_by rate reason refused selected selection \
-             standing state to token",
+            tool.json(&["replays", "list"]).await,
+            "consumer destination done ended_at id kind made_at made_by rate reason refused selected \
+             selection \
+             state state_text to token",
         ),
         (
-            tool.json(&["replay", "resend", "plan", "--to", "consumer:billing.invoice"]).await,
-            "consumer destination forgotten kind sample selected selection types",
+            tool.json(&["replays", "plan", "resend", "--to", "consumer:billing.invoice"]).await,
+            "consumer destination kind purged sample selected selection types",
         ),
         (
             tool.json(&["dead-letters", "list"]).await,
-            "by error event_type fingerprint first_died_at last_died_at letters newest of reason redriven",
+            "dead_letters error event_type fingerprint first_given_up_at last_given_up_at newest owner \
+             owner_kind \
+             reason redriven",
         ),
         (
             tool.json(&["dead-letters", "list", "--each"]).await,
-            "attempts by died_at error event_id event_type fingerprint id key message_id of reason redriven source time",
+            "attempts error event_id event_type fingerprint given_up_at id key message_id owner owner_kind \
+             reason \
+             redriven source time",
         ),
-        (tool.json(&["audit"]).await, "at count id reason target what who"),
-        (tool.json(&["migrate", "status"]).await, "newest service version"),
-        (tool.json(&["config"]).await, "from name value"),
+        (tool.json(&["audit", "list"]).await, "at command count id operator reason target"),
+        (tool.json(&["schemas", "show"]).await, "newest service version"),
+        (tool.json(&["config", "print"]).await, "from name value"),
     ] {
         assert_eq!(fields(&printed), expected);
     }
-    let lines = tool.ok(&["audit", "-o", "jsonl"]).await;
+    assert_eq!(fields(&tool.json(&["status"]).await["replays"]), "done id selected state to");
+    let lines = tool.ok(&["audit", "list", "-o", "jsonl"]).await;
     assert_eq!(lines.lines().count(), 2);
 }
 
@@ -182,11 +206,11 @@ async fn the_status_ends_with_an_alarm<DB: TestDb>() {
     let tool = Tool::of(&world);
     assert!(tool.ok(&["status"]).await.contains("Nothing is wrong"));
     publish(&world, 0..1).await;
-    park(&world, Parked::Blocking).await;
+    park(&world, ParkedState::Blocking).await;
     let ran = tool.run(&["status", "--max-unowned", "0s"]).await;
     assert_eq!(ran.code, 7, "{ran:?}");
     assert!(
-        ran.out.contains("a dead letter blocks nats") && ran.out.contains("nobody has had nats"),
+        ran.out.contains("a dead letter blocks nats") && ran.out.contains("no process has run nats"),
         "{ran:?}"
     );
     assert!(!ran.out.contains('\u{1b}'), "no colours, no cursor: {ran:?}");
@@ -196,20 +220,21 @@ async fn the_status_ends_with_an_alarm<DB: TestDb>() {
 async fn tables_are_made_when_they_are_asked_for<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let tool = Tool::of(&world);
-    let up = ["--namespace", "other", "migrate", "up", "--service", "shop"];
-    let status = ["--namespace", "other", "migrate", "status"];
+    let up = ["--namespace", "other", "schemas", "migrate", "--service", "shop"];
+    let status = ["--namespace", "other", "schemas", "show"];
     assert!(tool.ends(2, &up[..4]).await.contains("`--service NAME`"));
-    assert!(tool.ends(2, &up).await.contains("version 11"));
+    assert!(tool.ends(2, &up).await.contains("version 3"));
     tool.ok(&[&up[..], &["--dry-run"]].concat()).await;
     tool.ends(4, &status).await;
     assert!(tool.ok(&[&up[..], &["--yes"]].concat()).await.contains("up to date"));
     assert!(tool.ok(&status).await.contains("up to date"));
     // With nothing to do there is nothing to ask.
     tool.ok(&up[..4]).await;
-    let audit = tool.json(&["--namespace", "other", "audit"]).await;
-    let entry = json!({"what": "migrate up", "count": 11, "who": "ada", "target": "from version 0 to 11"});
+    let audit = tool.json(&["--namespace", "other", "audit", "list"]).await;
+    let entry =
+        json!({"command": "schemas migrate", "count": 3, "operator": "ada", "target": "from version 0 to 3"});
     assert_eq!(audit.as_array().unwrap().len(), 1, "{audit}");
-    for field in ["what", "count", "who", "target"] {
+    for field in ["command", "count", "operator", "target"] {
         assert_eq!(audit[0][field], entry[field]);
     }
     let another = tool.ends(4, &[&up[..4], &["--service", "bank"]].concat()).await;
@@ -221,7 +246,7 @@ async fn a_doctor_says_what_is_set_up_and_what_is_wrong<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let tool = Tool::of(&world);
     publish(&world, 0..1).await;
-    park(&world, Parked::Blocking).await;
+    park(&world, ParkedState::Blocking).await;
     let ran = tool.run(&["doctor", "-o", "json"]).await;
     assert_eq!(ran.code, 7, "{ran:?}");
     let findings: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
@@ -241,21 +266,21 @@ async fn parked_deliveries_are_told_and_tried_at_once<DB: TestDb>() {
     let tool = Tool::of(&world);
     publish(&world, 0..1).await;
     run_until(consumer(&world), async || world.effects().await.len() == 1).await;
-    world.create_places("billing.invoice", 1, &["orders.placed".to_owned()]).await.unwrap();
-    let taken = world.take_partition("billing.invoice", 0, Uuid::now_v7(), HOUR).await.unwrap();
+    world.partition_leases("billing.invoice").create(1, &["orders.placed".to_owned()]).await.unwrap();
+    let taken = world.partition_leases("billing.invoice").take(0, Uuid::now_v7(), HOUR).await.unwrap();
     let (fence, _) = taken.expect("nobody has it");
-    let message = crate::consumer::support::placed(7);
-    world.park_deliveries("billing.invoice", fence, &[(message.clone(), HOUR)]).await.unwrap();
+    let message = crate::support::stores::placed(7);
+    park_deliveries(&world, "billing.invoice", fence, &[(message.clone(), HOUR)]).await.unwrap();
     let is_due = async || {
-        let parked = world.parked_heads("billing.invoice", 10).await.unwrap().remove(0);
+        let parked = Ops::new(&world).parked_deliveries("billing.invoice", 10).await.unwrap().remove(0);
         parked.next_attempt_at <= world.now().await.unwrap()
     };
-    let parked = tool.json(&["consumers", "parked", "billing.invoice"]).await;
+    let parked = tool.json(&["messages", "list", "--consumer", "billing.invoice"]).await;
     assert_eq!((&parked[0]["event_id"], &parked[0]["key"]), (&json!(message.id), &json!("7")));
     assert!(!is_due().await);
-    tool.ok(&["consumers", "retry", "billing.invoice", "--key", "8", "--yes"]).await;
+    tool.ok(&["messages", "retry", "--consumer", "billing.invoice", "--key", "8", "--yes"]).await;
     assert!(!is_due().await);
-    tool.ok(&["consumers", "retry", "billing.invoice", "--yes"]).await;
+    tool.ok(&["messages", "retry", "--consumer", "billing.invoice", "--yes"]).await;
     assert!(is_due().await);
 }
 

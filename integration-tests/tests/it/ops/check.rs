@@ -1,11 +1,10 @@
 //! What a build says of itself, held against what waits for it.
-use super::{
-    shop::{Deployment, Placed, consumer, publish},
+use super::{shop::Deployment, shop::Placed, shop::consumer, shop::publish};
+use crate::support::{
+    consumer::run_until,
+    stores::{TestDb, World, effect},
     tool::Tool,
-};
-use crate::consumer::{
-    running::run_until,
-    support::{TestDb, World, effect, soon},
+    wait::soon,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -16,9 +15,13 @@ use twinbox::{
     Consumer, Delivery, Dialect, Draft, Event, HandlerResult, Manifest, Message, Timestamp, Tx,
     event_handler,
     inbox::DeadReason,
-    log::{Parked, Reader, ReaderOptions},
-    replay::{NewReplay, Selection},
+    log::{Reader, ReaderOptions, parking::ParkedState},
+    ops::{
+        Ops,
+        replays::{NewReplay, Selection},
+    },
 };
+use twinbox_testkit::park_deliveries;
 use uuid::Uuid;
 
 /// What the next build publishes.
@@ -71,19 +74,19 @@ async fn a_build_that_cannot_read_what_waits_is_not_deployed<DB: TestDb>() {
     let others = Draft::raw("stock.counted", 9, "{}").id("other");
     let redacted = newer("redacted").key("somebody");
     publish_drafts(&world, [newer("pending"), newer("pending-too"), later, others, redacted]).await;
-    world.redact("somebody").await.unwrap();
-    let outbox = world.table("outbox");
+    Ops::new(&world).redact("somebody").await.unwrap();
+    let outbox = world.engine().table("outbox");
     let encoded =
         format!("UPDATE {outbox} SET headers = '{{\"twinbox-codec\": \"aes\"}}' WHERE id = 'order-0'");
     sqlx::raw_sql(AssertSqlSafe(encoded)).execute(world.pool()).await.unwrap();
 
     let (folder, tool) = (tempfile::tempdir().unwrap(), Tool::of(&world));
     let old = written(folder.path(), &consumer(&world, &deployed).manifest());
-    let ran = tool.run(&["check", &old, "-o", "json"]).await;
+    let ran = tool.run(&["schemas", "check", &old, "-o", "json"]).await;
     let found = |standing: &str, of: &str, messages: u64, example: &str| {
         json!({
-            "standing": standing,
-            "of": (!of.is_empty()).then_some(of),
+            "state": standing,
+            "reader": (!of.is_empty()).then_some(of),
             "consumer": "billing.invoice",
             "event_type": "orders.placed",
             "version": 2,
@@ -118,23 +121,24 @@ async fn a_build_that_cannot_read_what_waits_is_not_deployed<DB: TestDb>() {
     }
     assert_eq!(ran.code, 6, "{ran:?}");
     assert_eq!(findings, expected);
-    let told = tool.run(&["check", &old]).await;
+    let told = tool.run(&["schemas", "check", &old]).await;
     assert!(
         told.out.contains("2 messages of orders.placed version 2, pending at consumer:billing.invoice"),
         "{told:?}"
     );
-    assert!(told.err.contains("would give up what waits for it"), "{told:?}");
+    assert!(told.err.contains("would give up waiting messages"), "{told:?}");
 
     // The next build, with the codec.
     let next = Consumer::new((*world).clone(), ()).handler::<invoice_online>().manifest();
-    assert_eq!(next, Manifest::new([]).reads("billing.invoice", "orders.placed", vec![1, 2]));
-    let with_codec = Manifest::new(["aes".to_owned()]).reads("billing.invoice", "orders.placed", vec![1, 2]);
-    let told = tool.ok(&["check", &written(folder.path(), &with_codec)]).await;
-    assert!(told.contains("Nothing waits that this build cannot read"), "{told}");
+    assert_eq!(next, Manifest::new([]).with_type("billing.invoice", "orders.placed", vec![1, 2]));
+    let with_codec =
+        Manifest::new(["aes".to_owned()]).with_type("billing.invoice", "orders.placed", vec![1, 2]);
+    let told = tool.ok(&["schemas", "check", &written(folder.path(), &with_codec)]).await;
+    assert!(told.contains("The build can read all waiting messages"), "{told}");
 
     // A build without the consumer's handler: only what is its own already would be lost.
-    let other = Manifest::new([]).reads("billing.invoice", "stock.counted", vec![9]);
-    let ran = tool.run(&["check", &written(folder.path(), &other), "-o", "json"]).await;
+    let other = Manifest::new([]).with_type("billing.invoice", "stock.counted", vec![9]);
+    let ran = tool.run(&["schemas", "check", &written(folder.path(), &other), "-o", "json"]).await;
     let findings: Vec<serde_json::Value> = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((ran.code, findings.len()), (6, 1), "{ran:?}");
     assert_eq!(findings[0]["problem"], "no handler for \"orders.placed\"");
@@ -144,11 +148,11 @@ async fn what_a_broker_may_still_keep_is_checked_if_asked<DB: TestDb>() {
     let world = World::<DB>::new().await;
     publish_drafts(&world, [newer("sent"), newer("long-ago").time(Timestamp::from_micros(0))]).await;
     let (folder, tool) = (tempfile::tempdir().unwrap(), Tool::of(&world));
-    let manifest = Manifest::new([]).reads("billing.invoice", "orders.placed", vec![1]);
+    let manifest = Manifest::new([]).with_type("billing.invoice", "orders.placed", vec![1]);
     let manifest = written(folder.path(), &manifest);
     // Nobody has run here, so it is pending for nobody.
-    tool.ok(&["check", &manifest]).await;
-    let ran = tool.run(&["check", &manifest, "--since", "1h"]).await;
+    tool.ok(&["schemas", "check", &manifest]).await;
+    let ran = tool.run(&["schemas", "check", &manifest, "--since", "1h"]).await;
     assert!(
         ran.code == 6 && ran.out.starts_with("1 message of orders.placed version 2, published\n"),
         "{ran:?}"
@@ -160,19 +164,19 @@ async fn a_manifest_comes_from_a_file_or_a_pipe<DB: TestDb>() {
     let (world, folder) = (World::<DB>::new().await, tempfile::tempdir().unwrap());
     let (tool, manifest) = (Tool::of(&world), Manifest::new([]).to_json());
     let nowhere = Tool::at::<DB>("/nowhere");
-    let mut command = nowhere.command(&["check", "-", "--against", tool.url()]);
+    let mut command = nowhere.command(&["schemas", "check", "-", "--against", tool.url()]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(manifest.as_bytes()).await.unwrap();
     assert!(soon(child.wait_with_output()).await.unwrap().status.success());
 
     let missing = folder.path().join("missing.json");
     for (text, expected) in
-        [(None, "No such file"), (Some("{"), "no manifest"), (Some("{}"), "twinbox_manifest")]
+        [(None, "No such file"), (Some("{"), "not a manifest"), (Some("{}"), "twinbox_manifest")]
     {
         if let Some(text) = text {
             std::fs::write(&missing, text).unwrap();
         }
-        let told = tool.ends(2, &["check", missing.to_str().unwrap()]).await;
+        let told = tool.ends(2, &["schemas", "check", missing.to_str().unwrap()]).await;
         assert!(told.contains("missing.json") && told.contains(expected), "{told}");
     }
 }
@@ -189,7 +193,8 @@ async fn what_is_put_aside_or_replayed_waits_as_well<DB: TestDb>() {
         taken.extend(soon(nats.next(4)).await.unwrap());
     }
     let hour = Duration::from_secs(3600);
-    let states = [Some(Parked::Waiting(hour)), Some(Parked::Dead), Some(Parked::Blocking), None];
+    let states =
+        [Some(ParkedState::Waiting(hour)), Some(ParkedState::Dead), Some(ParkedState::Blocking), None];
     for (entry, state) in taken.into_iter().zip(states) {
         match state {
             Some(state) => nats.park(entry, state, 1, "no"),
@@ -197,22 +202,25 @@ async fn what_is_put_aside_or_replayed_waits_as_well<DB: TestDb>() {
         }
     }
     nats.close().await.unwrap();
-    let plan = world.plan_replay("nats", &Selection::new()).await.unwrap();
+    let plan = Ops::new(&world).plan_replay("nats", &Selection::new()).await.unwrap();
     assert_eq!(plan.selected, 1);
-    world.make_replay(&plan, NewReplay::reprocess("billing.invoice", "ada")).await.unwrap();
-    world.create_places("billing.invoice", 1, &["orders.placed".to_owned()]).await.unwrap();
-    let (fence, _) = world.take_partition("billing.invoice", 0, Uuid::now_v7(), hour).await.unwrap().unwrap();
+    Ops::new(&world).make_replay(&plan, NewReplay::reprocess("billing.invoice", "ada")).await.unwrap();
+    world.partition_leases("billing.invoice").create(1, &["orders.placed".to_owned()]).await.unwrap();
+    let (fence, _) =
+        world.partition_leases("billing.invoice").take(0, Uuid::now_v7(), hour).await.unwrap().unwrap();
     let mut message = newer("in-order").into_message("another");
     message.headers = vec![("a".to_owned(), "NUL \0, and \\u0000".to_owned())];
-    world.park_deliveries("billing.invoice", fence, &[(message, hour)]).await.unwrap();
+    park_deliveries(&world, "billing.invoice", fence, &[(message, hour)]).await.unwrap();
 
     let folder = tempfile::tempdir().unwrap();
-    let manifest = Manifest::new([]).reads("billing.invoice", "orders.placed", vec![1]);
-    let ran = Tool::of(&world).run(&["check", &written(folder.path(), &manifest), "-o", "json"]).await;
+    let manifest = Manifest::new([]).with_type("billing.invoice", "orders.placed", vec![1]);
+    let ran =
+        Tool::of(&world).run(&["schemas", "check", &written(folder.path(), &manifest), "-o", "json"]).await;
     let found: Vec<serde_json::Value> = serde_json::from_str(&ran.out).unwrap();
     let text = |value: &serde_json::Value| value.as_str().unwrap_or("-").to_owned();
-    let found =
-        found.iter().map(|one| (text(&one["standing"]), text(&one["of"]), one["messages"].as_u64().unwrap()));
+    let found = found
+        .iter()
+        .map(|one| (text(&one["state"]), text(&one["reader"]), one["messages"].as_u64().unwrap()));
     let expected = [
         ("dead", "nats", 2),
         ("parked", "consumer:billing.invoice", 1),
@@ -227,20 +235,21 @@ async fn what_is_put_aside_or_replayed_waits_as_well<DB: TestDb>() {
 async fn what_is_nobodys_is_told_and_no_more<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let unreadable =
-        Message::unreadable("x".to_owned(), "queue".to_owned(), Timestamp::from_micros(0), "{".into());
-    world.dead_letter("billing.invoice", &unreadable, DeadReason::Undecodable, "no", 1).await.unwrap();
+        Message::placeholder("x".to_owned(), "queue".to_owned(), Timestamp::from_micros(0), "{".into());
+    world.inbox("billing.invoice").dead_letter(&unreadable, DeadReason::Undecodable, "no", 1).await.unwrap();
     let other = newer("of-another").into_message("another");
-    world.dead_letter("billing.reminders", &other, DeadReason::Rejected, "no", 1).await.unwrap();
+    world.inbox("billing.reminders").dead_letter(&other, DeadReason::Rejected, "no", 1).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let manifest = Manifest::new([]).reads("billing.invoice", "orders.placed", vec![1]);
-    let ran = Tool::of(&world).run(&["check", &written(folder.path(), &manifest)]).await;
+    let manifest = Manifest::new([]).with_type("billing.invoice", "orders.placed", vec![1]);
+    let ran = Tool::of(&world).run(&["schemas", "check", &written(folder.path(), &manifest)]).await;
     assert!(
-        ran.code == 0 && ran.err.contains("Not of this build, and not looked at: billing.reminders."),
+        ran.code == 0
+            && ran.err.contains("Not checked, because the build does not have them: billing.reminders."),
         "{ran:?}"
     );
 }
 
-crate::consumer::support::cases! {
+crate::support::cases::cases! {
     both: [
         what_is_put_aside_or_replayed_waits_as_well,
         what_is_nobodys_is_told_and_no_more,

@@ -1,9 +1,10 @@
 //! What `doctor` finds at brokers, on real ones.
-use super::tool::{Ran, Tool};
-use crate::{
-    consumer::support::{TestDb, World, soon},
-    relay::rig::Target,
-    schema::grants::Roles,
+use crate::support::{
+    relay::Target,
+    roles::Roles,
+    stores::{TestDb, World},
+    tool::{Ran, Tool},
+    wait::soon,
 };
 use async_nats::jetstream::{
     consumer::pull,
@@ -71,7 +72,7 @@ async fn a_stream_that_would_lose_messages_is_found() {
     let per_subject = per_subject.await;
     assert!(those(&per_subject, "wrong")[0].contains("drops its oldest"), "{per_subject:?}");
     let queue = made(|config| Config { retention: RetentionPolicy::WorkQueue, ..config }).await;
-    assert!(those(&queue, "wrong")[0].contains("deletes what is acknowledged"), "{queue:?}");
+    assert!(those(&queue, "wrong")[0].contains("deletes messages that are acknowledged"), "{queue:?}");
 }
 
 /// A stream that delivers what an inbox has forgotten already.
@@ -87,7 +88,7 @@ async fn retention_of_stream_and_inbox_are_held_against_each_other<DB: TestDb>()
         } else {
             format!("to_timestamp({time} / 1000000.0)")
         };
-        let table = world.table("purge_marks");
+        let table = world.engine().table("purge_marks");
         let sql =
             format!("DELETE FROM {table}; INSERT INTO {table} (consumer, time) VALUES ('search', {time})");
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(world.pool()).await.unwrap();
@@ -104,11 +105,11 @@ async fn retention_of_stream_and_inbox_are_held_against_each_other<DB: TestDb>()
     let durable = pull::Config { durable_name: Some("search".to_owned()), ..Default::default() };
     stream.create_consumer(durable).await.unwrap();
     let found = of_stream(&tool, &target).await;
-    assert!(those(&found, "wrong")[0].contains("for 1h, and search has forgotten"), "{found:?}");
+    assert!(those(&found, "wrong")[0].contains("for 1h, but the inbox of search is purged"), "{found:?}");
     mark(7200).await;
     target.update(Config { max_age: Duration::ZERO, ..config }).await;
     let found = of_stream(&tool, &target).await;
-    assert!(those(&found, "wrong")[0].contains("for ever, and search has forgotten"), "{found:?}");
+    assert!(those(&found, "wrong")[0].contains("for ever, but the inbox of search is purged"), "{found:?}");
 }
 
 /// Only the system account is told; and no password is printed.
@@ -163,7 +164,7 @@ async fn a_bus_that_drops_everything_is_found() {
     let missing = of_bus("missing").await;
     assert!(those(&missing, "wrong")[0].contains("eventbridge."), "{missing:?}");
     let without_rules = of_bus("default").await;
-    assert!(those(&without_rules, "wrong")[0].contains("accepts them and drops them"), "{without_rules:?}");
+    assert!(those(&without_rules, "wrong")[0].contains("accepts events and drops them"), "{without_rules:?}");
     let mut script = Command::new(find::python().unwrap());
     script.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/events.py")).args([
         "bus",
@@ -173,7 +174,7 @@ async fn a_bus_that_drops_everything_is_found() {
     ]);
     assert!(script.status().unwrap().success());
     let fed = of_bus("orders").await;
-    assert_eq!(fed, [("ok".to_owned(), "it is there, with 1 rule".to_owned())]);
+    assert_eq!(fed, [("ok".to_owned(), "it exists, with 1 rule".to_owned())]);
 }
 
 /// The page is what rights are held against, and each that is missing is named.
@@ -186,7 +187,7 @@ async fn rights_that_a_role_lacks_are_named() {
     let asked = ["doctor", "-o", "json", "--role", &runtime, "--role", &producer];
     let of = |ran: &Ran, name: &str, purpose: &str| findings(ran, &format!("rights of {name} as {purpose}"));
     let ran = tool.run(&asked).await;
-    let ok = [("ok".to_owned(), "all that GRANTS.md says".to_owned())];
+    let ok = [("ok".to_owned(), "complete as in GRANTS.md".to_owned())];
     assert_eq!(of(&ran, &roles.runtime, "runtime"), ok);
     assert_eq!(of(&ran, &roles.producer, "producer"), ok);
     assert_eq!(findings(&ran, "own rights as operator"), ok);
@@ -198,17 +199,21 @@ async fn rights_that_a_role_lacks_are_named() {
     );
     sqlx::raw_sql(AssertSqlSafe(revoke)).execute(world.pool()).await.unwrap();
     let ran = tool.run(&asked).await;
-    let lacks =
-        "lacks USAGE ON SCHEMA twinbox; UPDATE (seen_at) ON twinbox.consumers; DELETE ON twinbox.attempts";
-    assert_eq!(of(&ran, &roles.runtime, "runtime"), [("wrong".to_owned(), lacks.to_owned())]);
+    let missing =
+        "missing: USAGE ON SCHEMA twinbox; UPDATE (seen_at) ON twinbox.consumers; DELETE ON twinbox.attempts";
+    assert_eq!(of(&ran, &roles.runtime, "runtime"), [("wrong".to_owned(), missing.to_owned())]);
     assert_eq!(ran.code, 7);
     let ran = tool.run(&["doctor", "-o", "json", "--role", "nobody=keeper"]).await;
     let unknown = [("wrong".to_owned(), "there is no database role \"nobody\"".to_owned())];
     assert_eq!((ran.code, of(&ran, "nobody", "keeper")), (7, unknown.to_vec()));
     tool.ends(2, &["doctor", "--role", "x=king"]).await;
+    let ran = tool.run(&["grants", "check", "-o", "json", "--role", &runtime, "--role", &producer]).await;
+    assert_eq!(of(&ran, &roles.runtime, "runtime"), [("wrong".to_owned(), missing.to_owned())]);
+    assert_eq!((ran.code, of(&ran, &roles.producer, "producer")), (7, ok.to_vec()));
+    tool.ok(&["grants", "check", "--role", &producer]).await;
     roles.drop(&world).await;
 }
 
-crate::consumer::support::cases! {
+crate::support::cases::cases! {
     both: [retention_of_stream_and_inbox_are_held_against_each_other]
 }

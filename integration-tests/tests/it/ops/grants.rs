@@ -1,8 +1,10 @@
 //! The rights of roles, as the tool prints them.
-use super::tool::Tool;
-use crate::consumer::support::{World, cases};
+use crate::support::{cases::cases, stores::World, tool::Tool};
 use sqlx::{AssertSqlSafe, Postgres};
-use twinbox::{Role, Store, StoreOptions};
+use twinbox::{
+    Store, StoreOptions,
+    ops::{Ops, Role},
+};
 use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
 
@@ -32,8 +34,16 @@ async fn the_printed_grants_are_enough_for_roles_and_a_schema_of_any_name() {
     let create = String::from_iter(create);
     sqlx::raw_sql(AssertSqlSafe(format!("{create} {printed}"))).execute(world.pool()).await.unwrap();
     for (role, name) in &roles {
-        assert_eq!(store.missing_rights(Some(name), *role).await.unwrap(), Some(Vec::new()), "{name}");
-        assert_ne!(world.missing_rights(Some(name), *role).await.unwrap(), Some(Vec::new()), "{name}");
+        assert_eq!(
+            Ops::new(&store).missing_rights(Some(name), *role).await.unwrap(),
+            Some(Vec::new()),
+            "{name}"
+        );
+        assert_ne!(
+            Ops::new(&world).missing_rights(Some(name), *role).await.unwrap(),
+            Some(Vec::new()),
+            "{name}"
+        );
     }
     let names = Vec::from_iter(roles.iter().map(|(_, name)| quoted(name))).join(", ");
     let drop = format!("DROP OWNED BY {names}; DROP ROLE {names}");
@@ -46,7 +56,7 @@ async fn without_roles_the_documented_ones_are_printed() {
     for role in ["producer", "runtime", "keeper", "operator", "redactor"] {
         assert!(printed.contains(&format!("\"shop_{role}\"")), "{role}: {printed}");
     }
-    assert!(printed.contains("-- What `Store::check` looks at."), "the page says why: {printed}");
+    assert!(printed.contains("-- `Store::check` reads these."), "the page says why: {printed}");
     let refused = tool.ends(2, &["grants", "print", "--role", "web=boss"]).await;
     assert!(refused.contains("write `producer`, `runtime`"), "{refused}");
     let refused = tool.ends(2, &["grants", "print", "--role", "web"]).await;

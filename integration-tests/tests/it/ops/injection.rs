@@ -1,8 +1,9 @@
 //! What people type is data, wherever it goes.
-use super::tool::Tool;
-use crate::consumer::{
-    running::{publish, run_until},
-    support::{Placed, TestDb, World, cases, effect},
+use crate::support::{
+    cases::cases,
+    consumer::{publish, run_until},
+    stores::{Placed, TestDb, World, effect},
+    tool::Tool,
 };
 use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Tx, event_handler};
 
@@ -30,18 +31,19 @@ const CORPUS: [&str; 16] = [
     "é\u{1f600}",
 ];
 
-/// PITFALLS row 48
+/// Fault 48
 async fn row_48_nothing_typed_becomes_sql<DB: TestDb>() {
     let (world, long) = (World::<DB>::new().await, "x".repeat(5000));
     publish(&world, 0..3).await;
     let consumer = Consumer::new((*world).clone(), ()).handler::<invoice>();
     run_until(consumer, async || world.rows("inbox").await == 3).await;
     let tool = Tool::of(&world);
-    let to = ["replay", "resend", "plan", "--to", "consumer:billing.invoice"];
+    let to = ["replays", "plan", "resend", "--to", "consumer:billing.invoice"];
     for text in CORPUS.into_iter().chain([&*long]) {
         for option in ["--key", "--id", "--source", "--correlation-id", "--since", "--until", "--type"] {
             let ran = tool.run(&[&to[..], &[&format!("{option}={text}"), "-o", "json"]].concat()).await;
-            // What is no time and no pattern is used wrongly, what is too long is refused, the rest selects nothing.
+            // What is no time and no pattern is used wrongly, what is too long is refused, the rest selects
+            // nothing.
             let selects_all = option == "--type" && text == ">";
             match ran.code {
                 0 => {
@@ -56,13 +58,13 @@ async fn row_48_nothing_typed_becomes_sql<DB: TestDb>() {
             }
         }
         for arguments in [
-            &["replay", "resend", "plan", "--to", text][..],
+            &["replays", "plan", "resend", "--to", text][..],
             &["destinations", "pause", text, "--yes"],
-            &["destinations", "unblock", "consumer:billing.invoice", text, "--yes"],
-            &["destinations", "skip", "consumer:billing.invoice", text, "--yes"],
+            &["keys", "unblock", text, "--destination=consumer:billing.invoice", "--yes"],
+            &["messages", "skip", text, "--destination=consumer:billing.invoice", "--yes"],
             &["destinations", "retire", text, "--yes"],
             &["consumers", "pause", text, "--yes"],
-            &["message", "show", text],
+            &["messages", "show", text],
             &["dead-letters", "redrive", "--yes", "--key", text],
             &["dead-letters", "redrive", "--yes", "--consumer", text],
             &["dead-letters", "discard", "--yes", "--reason", text, "--group", text],
@@ -77,15 +79,14 @@ async fn row_48_nothing_typed_becomes_sql<DB: TestDb>() {
         let namespace = tool.run(&["status", &format!("--namespace={text}")]).await;
         assert_eq!(namespace.code, 4, "{text:?}: {namespace:?}");
         // It comes back as it was typed, and harmless on a terminal.
-        let pause =
-            ["destinations", "pause", "consumer:billing.invoice", "--yes", "--reason", text, "--as", text];
+        let pause = ["consumers", "pause", "billing.invoice", "--yes", "--reason", text, "--as", text];
         tool.ok(&pause).await;
         let told = tool.run(&["status"]).await;
         assert!(!told.out.contains('\u{1b}') && !told.out.contains('\u{202e}'), "{told:?}");
         if text != long {
-            let readers = tool.json(&["destinations", "list"]).await;
-            assert_eq!(readers[0]["held"].as_str(), Some(text));
-            assert_eq!(tool.json(&["audit"]).await[0]["who"].as_str(), Some(text));
+            let consumers = tool.json(&["consumers", "list"]).await;
+            assert_eq!(consumers[0]["paused"].as_str(), Some(text));
+            assert_eq!(tool.json(&["audit", "list"]).await[0]["operator"].as_str(), Some(text));
         }
     }
     assert_eq!((world.effects().await.len(), world.rows("outbox").await), (3, 3));

@@ -1,9 +1,10 @@
 //! The tool dies, or who executes what it asked for: everything is done once.
-use super::tool::Tool;
-use crate::{
-    consumer::support::{World, eventually, soon},
-    kill::{Program, Programs},
-    relay::rig::{Running, Target},
+use crate::support::{
+    processes::{Program, Programs},
+    relay::{Running, Target},
+    stores::World,
+    tool::Tool,
+    wait::{eventually, soon},
 };
 use integration_tests::{INVOICING, OrderPlaced};
 use sqlx::Postgres;
@@ -20,7 +21,11 @@ async fn given_up(orders: i64) -> World<Postgres> {
         let message: Message =
             Draft::of(&OrderPlaced { order_id, customer: 1 }).unwrap().into_message("test");
         assert!(
-            world.dead_letter(INVOICING, &message, DeadReason::Rejected, "no customer", 1).await.unwrap()
+            world
+                .inbox(INVOICING)
+                .dead_letter(&message, DeadReason::Rejected, "no customer", 1)
+                .await
+                .unwrap()
         );
     }
     world
@@ -31,7 +36,7 @@ async fn dies(tool: &Tool, at: &str, arguments: &[&str]) {
     assert_eq!(ended.status.signal(), Some(9), "at {at}: {ended:?}");
 }
 
-/// PITFALLS row 50: of the tool itself.
+/// Fault 50: of the tool itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_50_a_tool_that_dies_has_made_a_replay_or_not() {
     let world = World::<Postgres>::new().await;
@@ -45,12 +50,12 @@ async fn row_50_a_tool_that_dies_has_made_a_replay_or_not() {
     reader.settle(entry.ticket);
     reader.close().await.unwrap();
     let tool = Tool::of(&world);
-    let run = ["replay", "resend", "run", "--to", "nats", "--yes", "--no-wait"];
+    let run = ["replays", "run", "resend", "--to", "nats", "--all", "--yes", "--no-wait"];
     for (at, replays, cursors) in [("replay.before_make", 0, 1), ("replay.after_make", 1, 2)] {
         dies(&tool, at, &run).await;
         assert_eq!((world.rows("replays").await, world.rows("cursors").await), (replays, cursors), "{at}");
     }
-    let audit = tool.json(&["audit"]).await;
+    let audit = tool.json(&["audit", "list"]).await;
     let unended = audit.as_array().unwrap().iter().filter(|entry| entry["count"].is_null()).count();
     assert_eq!(unended, 2, "it is on record that nobody knows: {audit}");
 }
@@ -61,10 +66,10 @@ async fn a_tool_that_dies_has_redriven_some_and_goes_on() {
     let tool = Tool::of(&world);
     let redrive = ["dead-letters", "redrive", "--all", "--yes"];
     dies(&tool, "letters.after_change", &redrive).await;
-    let redriven = "SELECT count(*) FROM twinbox.dead_letters WHERE redrives_left > 0";
+    let redriven = "SELECT count(*) FROM twinbox.dead_letters WHERE redrive_attempts_left > 0";
     assert_eq!(world.number(redriven).await, 200);
     let told = tool.ok(&redrive).await;
-    assert!(told.contains("250 dead letters back"), "{told}");
+    assert!(told.contains("250 dead letters being retried"), "{told}");
     assert_eq!(world.number(redriven).await, LETTERS);
 }
 
@@ -97,7 +102,7 @@ async fn a_consumer_that_dies_while_it_redrives_does_it_once() {
     assert_eq!(world.number("SELECT count(*) FROM twinbox.inbox WHERE state = 'processed'").await, 3);
 }
 
-/// PITFALLS row 50: whoever executes a reprocess dies at each of its steps, and each order is invoiced once more.
+/// Fault 50: whoever executes a reprocess dies at each of its steps, and each order is invoiced once more.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_50_a_reprocess_whose_consumer_dies_anywhere_runs_each_message_once_more() {
     let (world, target) = (given_up(0).await, Target::shared());
@@ -117,11 +122,11 @@ async fn row_50_a_reprocess_whose_consumer_dies_anywhere_runs_each_message_once_
 
     let tool = Tool::of(&world);
     eventually(async || {
-        let plan = tool.json(&["replay", "reprocess", "plan", "--consumer", INVOICING]).await;
+        let plan = tool.json(&["replays", "plan", "reprocess", "--consumer", INVOICING]).await;
         (plan["selected"] == 20).then_some(())
     })
     .await;
-    tool.ok(&["replay", "reprocess", "run", "--consumer", INVOICING, "--yes"]).await;
+    tool.ok(&["replays", "run", "reprocess", "--consumer", INVOICING, "--all", "--yes"]).await;
     for at in
         ["consumer.after_supersede", "consumer.before_commit", "consumer.after_commit", "consumer.before_ack"]
     {
@@ -134,5 +139,5 @@ async fn row_50_a_reprocess_whose_consumer_dies_anywhere_runs_each_message_once_
     last.kill().await.unwrap();
     relay.stop().await;
     assert_eq!(world.number("SELECT count(DISTINCT order_id) FROM invoices").await, 20);
-    assert_eq!((world.number(invoices).await, world.rows("inbox_superseded").await), (20, 20));
+    assert_eq!((world.number(invoices).await, world.rows("superseded_claims").await), (20, 20));
 }

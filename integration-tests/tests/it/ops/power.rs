@@ -1,11 +1,10 @@
 //! A broker's machine loses power.
-use super::{
-    shop::{Deployed, Deployment, consumer, publish, settled},
+use super::{shop::Deployed, shop::Deployment, shop::consumer, shop::publish, shop::settled};
+use crate::support::{
+    relay::{Running, Target},
+    stores::World,
     tool::Tool,
-};
-use crate::{
-    consumer::support::{World, eventually},
-    relay::rig::{Running, Target},
+    wait::eventually,
 };
 use sqlx::Postgres;
 use std::sync::Arc;
@@ -42,7 +41,7 @@ async fn survivors(disk: &Disk, jetstream_line: &str) -> u64 {
     server.restart().unwrap();
     let survivors = target.count().await;
 
-    let resend = ["replay", "resend", "run", "--to", "nats", "--since", "1h", "--yes"];
+    let resend = ["replays", "run", "resend", "--to", "nats", "--since", "1h", "--yes"];
     let told = Tool::of(&world).ok(&resend).await;
     assert!(told.contains("is done: 300 messages"), "{told}");
     assert_eq!(target.count().await, survivors + MESSAGES);
@@ -55,7 +54,7 @@ async fn survivors(disk: &Disk, jetstream_line: &str) -> u64 {
     survivors
 }
 
-/// PITFALLS row 15: JetStream acknowledges before it syncs. What the power cut took, a resend brings back.
+/// Fault 15: JetStream acknowledges before it syncs. What the power cut took, a resend brings back.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_15_what_a_power_cut_took_is_sent_again() {
     let disk = match Disk::new() {

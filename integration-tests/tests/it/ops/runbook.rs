@@ -3,12 +3,11 @@ use super::{
     book::{Book, README},
     shop::{Deployed, Deployment, consumer, publish, publish_sized, settled},
 };
-use crate::{
-    consumer::{
-        running::run_until,
-        support::{TestDb, World, eventually},
-    },
-    relay::rig::{Running, Target},
+use crate::support::{
+    consumer::run_until,
+    relay::{Running, Target},
+    stores::{TestDb, World},
+    wait::eventually,
 };
 use sqlx::Postgres;
 use std::{
@@ -16,8 +15,10 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 use twinbox::{
-    log::Start,
+    consumer::{ConsumerState, ConsumerStatus},
+    log::StartPosition,
     nats::Nats,
+    ops::Ops,
     relay::{OnExhausted, Relay, RelayOptions},
 };
 use twinbox_testkit::servers::NatsServer;
@@ -30,7 +31,7 @@ fn relay(world: &World<Postgres>, target: &Target, options: RelayOptions) -> Run
     ))
 }
 
-/// PITFALLS row 14: JetStream's store is wiped, and every consumer ends with one effect for each message.
+/// Fault 14: JetStream's store is wiped, and every consumer ends with one effect for each message.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_14_a_broker_lost_its_disk() {
     let (world, mut server) = (World::<Postgres>::new().await, NatsServer::start().unwrap());
@@ -54,7 +55,7 @@ async fn row_14_a_broker_lost_its_disk() {
     assert_eq!(target.count().await, 20, "the rest is lost");
 
     let mut book = Book::open(&world, "A broker lost its disk");
-    book.says("320 messages to nats again").await;
+    book.says("Resend 320 messages to nats").await;
     book.says("is done: 320 messages").await;
     let consuming = Deployed::start(over_nats());
     eventually(async || (world.effects().await.len() == 320).then_some(())).await;
@@ -66,27 +67,25 @@ async fn row_14_a_broker_lost_its_disk() {
     assert_eq!(world.rows("dead_letters").await, 0);
 }
 
-async fn a_bad_deployment_gives_everything_up<DB: TestDb>() {
+async fn a_bad_deployment_gives_up_many_messages<DB: TestDb>() {
     let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
     deployed.rejects.store(true, SeqCst);
     publish(&world, 0..4000).await;
-    let bad = Deployed::start(consumer(&world, &deployed));
+    let bad = consumer(&world, &deployed);
+    let status = bad.status();
+    let bad = Deployed::start(bad);
     eventually(async || (world.rows("dead_letters").await > 1000).then_some(())).await;
-    let mut book = Book::open(&world, "A bad deployment gives everything up");
-    book.says("It is held back").await;
-    eventually(async || {
-        let before = world.rows("dead_letters").await;
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        (world.rows("dead_letters").await == before).then_some(())
-    })
-    .await;
+    let mut book = Book::open(&world, "A bad deployment gives up many messages");
+    book.says("Consumer billing.invoice is paused").await;
+    let paused = |one: &ConsumerStatus| one.state == ConsumerState::Paused && one.in_flight == 0;
+    eventually(async || status.consumers().iter().all(paused).then_some(())).await;
     book.says("has no customer").await;
-    book.others("deploy the mended version");
+    book.others("deploy the fixed version");
     bad.stop().await;
     deployed.rejects.store(false, SeqCst);
     let mended = Deployed::start(consumer(&world, &deployed));
-    book.says("It goes on").await;
-    book.says("back at work").await;
+    book.says("Consumer billing.invoice is resumed").await;
+    book.says("being retried").await;
     eventually(async || (world.effects().await.len() == 4000).then_some(())).await;
     book.says("There are no dead letters").await;
     book.close();
@@ -100,22 +99,22 @@ async fn a_handler_wrote_wrong_rows_for_an_hour<DB: TestDb>() {
     let bad = Deployed::start(consumer(&world, &deployed));
     eventually(async || (world.effects().await.len() == 50).then_some(())).await;
     let mut book = Book::open(&world, "A handler wrote wrong rows for an hour");
-    book.says("It is held back").await;
-    book.others("deploy the mended version, and take back");
+    book.says("Consumer billing.invoice is paused").await;
+    book.others("deploy the fixed version, and remove");
     bad.stop().await;
     deployed.wrong.store(false, SeqCst);
     world.execute("DELETE FROM effects WHERE n >= 1000000").await;
     // Some more come before anybody goes on, and are right at once.
     publish(&world, 50..60).await;
     let mended = Deployed::start(consumer(&world, &deployed));
-    book.says("50 messages for billing.invoice to run again").await;
+    book.says("Reprocess 50 messages with billing.invoice").await;
     book.says("Replay 1 is made").await;
-    book.says("It goes on").await;
+    book.says("Consumer billing.invoice is resumed").await;
     book.says("is done: 50 messages").await;
     book.close();
     eventually(async || (world.effects().await.len() == 60).then_some(())).await;
     mended.stop().await;
-    assert_eq!(world.rows("inbox_superseded").await, 50);
+    assert_eq!(world.rows("superseded_claims").await, 50);
     assert_eq!(world.effects().await, Vec::from_iter(0..60));
 }
 
@@ -140,29 +139,29 @@ async fn one_key_is_stuck() {
     publish(&world, 1..3).await;
     let running = relay(&world, &target, RelayOptions::new().on_exhausted(OnExhausted::ParkKey));
     running.published(2).await;
-    eventually(async || (world.rows("parked").await == 2).then_some(())).await;
+    eventually(async || (world.rows("parked_messages").await == 2).then_some(())).await;
     let mut book = Book::open(&world, "One key is stuck");
     book.says("customer-7").await;
-    book.says("1 dead letter held it").await;
+    book.says("blocked by 1 dead letter").await;
     running.published(3).await;
     assert_eq!(arrived(&target, 3).await, HashSet::from([2, 3, 4]));
-    eventually(async || (world.rows("parked").await == 1).then_some(())).await;
+    eventually(async || (world.rows("parked_messages").await == 1).then_some(())).await;
     book.says("Nothing is wrong").await;
     book.close();
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_message_holds_a_whole_destination() {
+async fn one_message_blocks_a_whole_destination() {
     let (world, target) = (World::<Postgres>::new().await, narrow().await);
     publish_sized(&world, 13..14, 4000).await;
     let running = relay(&world, &target, RelayOptions::new().on_exhausted(OnExhausted::Block));
-    eventually(async || (world.rows("parked").await == 1).then_some(())).await;
+    eventually(async || (world.rows("parked_messages").await == 1).then_some(())).await;
     publish(&world, 1..3).await;
-    let mut book = Book::open(&world, "One message holds a whole destination");
+    let mut book = Book::open(&world, "One message blocks a whole destination");
     let ran = book.ran().await;
     assert!(ran.code == 7 && ran.out.contains("a dead letter blocks nats"), "{ran:?}");
-    book.says("It is skipped").await;
+    book.says("The message is skipped").await;
     running.published(2).await;
     book.says("Nothing is wrong").await;
     book.close();
@@ -170,21 +169,21 @@ async fn one_message_holds_a_whole_destination() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_relays() {
+async fn no_relay_is_running() {
     let (world, target) = (World::<Postgres>::new().await, Target::shared());
     publish(&world, 0..10).await;
     let first = Running::start(&world, &target);
     first.published(10).await;
     first.stop().await;
     publish(&world, 10..20).await;
-    let mut book = Book::open(&world, "Nobody relays");
+    let mut book = Book::open(&world, "No relay is running");
     eventually(async || {
-        let readers = world.readers().await.unwrap();
+        let readers = Ops::new(&world).readers().await.unwrap();
         (readers[0].unowned > std::time::Duration::from_secs(1)).then_some(())
     })
     .await;
     let ran = book.ran().await;
-    assert!(ran.code == 7 && ran.out.contains("nobody has had nats for"), "{ran:?}");
+    assert!(ran.code == 7 && ran.out.contains("no process has run nats for"), "{ran:?}");
     book.others("start the relay");
     let second = Running::start(&world, &target);
     second.published(10).await;
@@ -194,20 +193,20 @@ async fn nobody_relays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_destination_has_to_be_left_alone() {
+async fn a_destination_has_to_be_paused() {
     let (world, target) = (World::<Postgres>::new().await, Target::shared());
     publish(&world, 0..10).await;
     let running = Running::start(&world, &target);
     running.published(10).await;
-    let mut book = Book::open(&world, "A destination has to be left alone");
-    book.says("It is held back").await;
+    let mut book = Book::open(&world, "A destination has to be paused");
+    book.says("Destination nats is paused").await;
     running.stop().await;
     publish(&world, 10..20).await;
     let restarted = Running::start(&world, &target);
     book.says("maintenance of the broker").await;
     assert_eq!((restarted.counters.published(), target.count().await), (0, 10), "it holds over restarts");
     book.others("the maintenance is over");
-    book.says("It goes on").await;
+    book.says("Destination nats is resumed").await;
     restarted.published(10).await;
     book.close();
     restarted.stop().await;
@@ -218,8 +217,8 @@ async fn a_destination_was_added_late() {
     let (world, target) = (World::<Postgres>::new().await, Target::shared());
     publish(&world, 0..50).await;
     target.create(target.config(&["orders.placed"])).await;
-    let running = relay(&world, &target, RelayOptions::new().start(Start::Now));
-    eventually(async || (!world.readers().await.unwrap().is_empty()).then_some(())).await;
+    let running = relay(&world, &target, RelayOptions::new().start(StartPosition::Now));
+    eventually(async || (!Ops::new(&world).readers().await.unwrap().is_empty()).then_some(())).await;
     publish(&world, 50..60).await;
     running.published(10).await;
     let mut book = Book::open(&world, "A destination was added late");
@@ -229,27 +228,27 @@ async fn a_destination_was_added_late() {
     assert_eq!(arrived(&target, 60).await, HashSet::from_iter(1..=60));
 }
 
-async fn somebody_misses_a_message<DB: TestDb>() {
+async fn a_message_is_missing<DB: TestDb>() {
     let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
     publish(&world, 13..14).await;
     run_until(consumer(&world, &deployed), async || world.effects().await.len() == 1).await;
-    let mut book = Book::open(&world, "Somebody misses a message");
+    let mut book = Book::open(&world, "A message is missing");
     book.says("billing.invoice: processed at").await;
     book.close();
 }
 
-async fn messages_that_no_handler_will_ever_take<DB: TestDb>() {
+async fn no_handler_can_ever_take_some_messages<DB: TestDb>() {
     let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
     publish(&world, -3..1).await;
     run_until(consumer(&world, &deployed), async || world.rows("inbox").await == 4).await;
     assert_eq!(world.rows("dead_letters").await, 3);
-    let mut book = Book::open(&world, "Messages that no handler will ever take");
+    let mut book = Book::open(&world, "No handler can ever take some messages");
     book.says("3 dead letters written").await;
-    book.others("mend the payloads in letters.jsonl");
-    let file = book.folder.path().join("letters.jsonl");
+    book.others("mend the payloads in dead-letters.jsonl");
+    let file = book.folder.path().join("dead-letters.jsonl");
     let mended = std::fs::read_to_string(&file).unwrap().replace("\"n\":-", "\"n\":10");
     std::fs::write(&file, mended).unwrap();
-    book.says("3 messages published").await;
+    book.says("3 messages imported").await;
     book.says("3 dead letters discarded").await;
     book.close();
     run_until(consumer(&world, &deployed), async || world.effects().await.len() == 4).await;
@@ -264,9 +263,9 @@ async fn a_destination_is_gone_for_good() {
     running.published(10).await;
     running.stop().await;
     let mut book = Book::open(&world, "A destination is gone for good");
-    book.says("It is forgotten").await;
+    book.says("nats is forgotten").await;
     book.close();
-    assert!(world.readers().await.unwrap().is_empty());
+    assert!(Ops::new(&world).readers().await.unwrap().is_empty());
 }
 
 /// An incident that no test goes through would be a promise.
@@ -279,11 +278,11 @@ fn every_incident_of_the_readme_has_a_test() {
     assert!(untested.is_empty(), "{untested:?}");
 }
 
-crate::consumer::support::cases! {
+crate::support::cases::cases! {
     both: [
-        a_bad_deployment_gives_everything_up,
+        a_bad_deployment_gives_up_many_messages,
         a_handler_wrote_wrong_rows_for_an_hour,
-        somebody_misses_a_message,
-        messages_that_no_handler_will_ever_take,
+        a_message_is_missing,
+        no_handler_can_ever_take_some_messages,
     ]
 }

@@ -1,5 +1,8 @@
 //! A shop whose invoices are deployed well or badly.
-use crate::consumer::support::{TestDb, World, effect, eventually, soon};
+use crate::support::{
+    stores::{TestDb, World, effect},
+    wait::{eventually, soon},
+};
 use serde::{Deserialize, Serialize};
 use sqlx::Postgres;
 use std::sync::{
@@ -9,7 +12,8 @@ use std::sync::{
 use tokio::task::JoinHandle;
 use twinbox::{
     CancellationToken, Consumer, Delivery, Dialect, Draft, Event, HandlerError, HandlerResult, Tx,
-    event_handler, replay::Selection,
+    event_handler,
+    ops::{Ops, replays::Selection},
 };
 
 #[derive(Debug, Serialize, Deserialize, Event)]
@@ -68,7 +72,7 @@ pub(super) fn consumer<DB: TestDb>(
 
 pub(super) struct Deployed {
     stop: CancellationToken,
-    task: JoinHandle<Result<(), twinbox::ConsumerError>>,
+    task: JoinHandle<Result<(), twinbox::consumer::Error>>,
 }
 
 impl Deployed {
@@ -86,7 +90,7 @@ impl Deployed {
 /// Waits until the destination has settled that many.
 pub(super) async fn settled(world: &World<Postgres>, messages: u64) {
     eventually(async || {
-        let plan = world.plan_replay("nats", &Selection::new()).await;
+        let plan = Ops::new(world).plan_replay("nats", &Selection::new()).await;
         plan.ok().filter(|plan| plan.selected >= messages)
     })
     .await;

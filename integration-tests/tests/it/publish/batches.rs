@@ -1,7 +1,10 @@
 //! Many messages in few statements.
-use crate::consumer::support::{Placed, TestDb, World, cases};
+use crate::support::{
+    cases::cases,
+    stores::{Placed, TestDb, World},
+};
 use sqlx::Postgres;
-use twinbox::{Draft, PUBLISH_ALL_MAX};
+use twinbox::{Draft, limits::PUBLISH_ALL_MAX};
 
 fn drafts(range: std::ops::Range<i64>) -> Vec<Draft> {
     range.map(|n| Draft::of(&Placed { n }).unwrap()).collect()

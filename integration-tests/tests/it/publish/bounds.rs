@@ -1,5 +1,8 @@
 //! What breaks a bound is refused before anything is written, and names what to change.
-use crate::consumer::support::{TestDb, World, cases};
+use crate::support::{
+    cases::cases,
+    stores::{TestDb, World},
+};
 use twinbox::{Draft, ErrorKind, limits};
 
 fn draft() -> Draft {
@@ -31,11 +34,11 @@ fn bounds() -> Vec<(Draft, Draft, &'static str)> {
             Draft::raw("orders.placed", 1, vec![7; limits::PAYLOAD_BYTES_MAX + 1]),
             "`payload` has 983041 bytes",
         ),
-        (Draft::raw("a", u32::MAX, ""), Draft::raw("a", 0, ""), "`version` is counted from 1"),
+        (Draft::raw("a", u32::MAX, ""), Draft::raw("a", 0, ""), "`version` must be 1 or more"),
     ]
 }
 
-/// The database takes all that the bounds allow, in every field at once. PITFALLS rows 18 and 45
+/// The database takes all that the bounds allow, in every field at once. Faults 18 and 45
 async fn every_bound_can_be_reached_and_not_exceeded<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let outbox = world.outbox();
@@ -90,7 +93,7 @@ const POISON: &[&str] = &[
     "../../etc/passwd",
 ];
 
-/// PITFALLS row 47
+/// Fault 47
 async fn a_type_that_is_no_plain_name_is_refused<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let mut tx = world.begin().await.unwrap();
@@ -104,7 +107,7 @@ async fn a_type_that_is_no_plain_name_is_refused<DB: TestDb>() {
     assert_eq!(world.rows("outbox").await, 0);
 }
 
-/// The tables hold a producer in another language to the same names. PITFALLS row 47
+/// The tables hold a producer in another language to the same names. Fault 47
 async fn a_type_that_is_no_plain_name_is_refused_by_the_table<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let insert = format!("INSERT INTO {} (type, payload) VALUES ($1, $2)", DB::table_of("outbox"));
@@ -120,7 +123,7 @@ async fn a_type_that_is_no_plain_name_is_refused_by_the_table<DB: TestDb>() {
     assert_eq!(world.rows("outbox").await, 1);
 }
 
-/// PITFALLS row 46
+/// Fault 46
 async fn a_header_that_could_break_out_of_its_line_is_refused<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let mut tx = world.begin().await.unwrap();
@@ -148,7 +151,7 @@ async fn a_header_that_could_break_out_of_its_line_is_refused<DB: TestDb>() {
     }
 }
 
-/// Text that is no name is kept as it is, or refused whole; nothing of it becomes SQL. PITFALLS rows 45, 47
+/// Text that is no name is kept as it is, or refused whole; nothing of it becomes SQL. Faults 45, 47
 async fn poisonous_text_is_kept_as_it_is_or_refused<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let mut tx = world.begin().await.unwrap();
@@ -178,7 +181,7 @@ async fn poisonous_text_is_kept_as_it_is_or_refused<DB: TestDb>() {
     }
 }
 
-/// PITFALLS row 45
+/// Fault 45
 async fn any_bytes_are_a_payload<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let deep = "[".repeat(100_000).into_bytes();

@@ -1,12 +1,16 @@
 //! Messages that wait for their time.
 use super::*;
-use crate::{
-    consumer::support::eventually,
-    kill::{Program, Programs},
+use crate::support::{
+    processes::{Program, Programs},
+    wait::eventually,
 };
 use sqlx::AssertSqlSafe;
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};
-use twinbox::{CancellationToken, Dialect, Store, log::plans, relay::Mover};
+use twinbox::{
+    CancellationToken, Dialect, Store,
+    log::{Log, plans},
+    relay::DelayedMessageMover,
+};
 use twinbox_testkit::Harness;
 
 /// Where the relay dies while it moves messages.
@@ -42,7 +46,7 @@ async fn cancel<DB: TestDb>(world: &World<DB>, id: MessageId) -> bool {
 async fn move_all<DB: Dialect>(store: &Store<DB>, limit: u32) -> u64 {
     let mut messages = 0;
     loop {
-        let moved = store.move_due(limit).await.unwrap();
+        let moved = Log::new(store).move_due(limit).await.unwrap();
         messages += moved.messages;
         match moved.next_due {
             Some(Duration::ZERO) => {}
@@ -55,7 +59,7 @@ async fn move_all<DB: Dialect>(store: &Store<DB>, limit: u32) -> u64 {
 async fn a_message_is_in_the_log_within_a_second_of_its_time_and_not_before<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let stop = CancellationToken::new();
-    let mover = tokio::spawn(Mover::new((*world).clone()).run(stop.clone()));
+    let mover = tokio::spawn(DelayedMessageMover::new((*world).clone()).run(stop.clone()));
     for delay in [600, 0, 1300] {
         let due = after(now(&world).await, Duration::from_millis(delay));
         let count = world.rows("outbox").await;
@@ -69,7 +73,7 @@ async fn a_message_is_in_the_log_within_a_second_of_its_time_and_not_before<DB: 
         assert!(moved >= due && moved <= seen, "{moved} between {due} and {seen}");
         assert!(moved <= latest, "{delay} ms: moved at {moved}, due at {due}");
     }
-    assert_eq!(world.rows("delayed").await, 0);
+    assert_eq!(world.rows("delayed_messages").await, 0);
     stop.cancel();
     soon(mover).await.unwrap().unwrap();
 }
@@ -86,9 +90,9 @@ async fn what_waits_comes_out_as_it_was_published<DB: TestDb>() {
     tx.commit().await.unwrap();
     // The same id names the same message, as with any publish.
     assert_eq!((first, first), (second, third));
-    assert_eq!((world.rows("outbox").await, world.rows("delayed").await), (1, 2));
+    assert_eq!((world.rows("outbox").await, world.rows("delayed_messages").await), (1, 2));
     assert_eq!(move_all(&world, 100).await, 2);
-    assert_eq!((world.rows("outbox").await, world.rows("delayed").await), (3, 0));
+    assert_eq!((world.rows("outbox").await, world.rows("delayed_messages").await), (3, 0));
     let mut messages = world.published("orders.noted", 10).await.unwrap();
     assert_eq!(messages.len(), 3);
     for message in &mut messages {
@@ -100,15 +104,16 @@ async fn what_waits_comes_out_as_it_was_published<DB: TestDb>() {
 
 async fn messages_are_moved_in_the_order_of_their_times<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    assert_eq!(world.move_due(10).await.unwrap().next_due, None);
+    assert_eq!(Log::new(&world).move_due(10).await.unwrap().next_due, None);
     publish(&world, &[(5, 50), (1, 10), (4, 40), (2, 20), (3, 30), (9, 3_600_000)]).await;
     assert_eq!(keys(&world).await, [""; 0]);
     eventually(async || {
-        (world.move_due(2).await.unwrap().messages == 0 && world.rows("outbox").await == 5).then_some(())
+        (Log::new(&world).move_due(2).await.unwrap().messages == 0 && world.rows("outbox").await == 5)
+            .then_some(())
     })
     .await;
     assert_eq!(keys(&world).await, ["1", "2", "3", "4", "5"]);
-    let next_due = world.move_due(2).await.unwrap().next_due.unwrap();
+    let next_due = Log::new(&world).move_due(2).await.unwrap().next_due.unwrap();
     assert!(next_due > Duration::from_secs(3500) && next_due <= Duration::from_secs(3600), "{next_due:?}");
 }
 
@@ -133,7 +138,7 @@ async fn a_publish_that_is_rolled_back_leaves_nothing<DB: TestDb>() {
     let draft = placed(1).not_before(Timestamp::from_micros(0));
     world.outbox().publish_draft(&mut tx, draft).await.unwrap();
     tx.rollback().await.unwrap();
-    assert_eq!((world.rows("delayed").await, move_all(&world, 10).await), (0, 0));
+    assert_eq!((world.rows("delayed_messages").await, move_all(&world, 10).await), (0, 0));
 }
 
 async fn what_breaks_a_bound_is_refused_before_it_waits<DB: TestDb>() {
@@ -146,7 +151,7 @@ async fn what_breaks_a_bound_is_refused_before_it_waits<DB: TestDb>() {
     let refused = world.outbox().publish_draft(&mut tx, draft(largest + 1)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidDraft);
     tx.commit().await.unwrap();
-    assert_eq!(world.rows("delayed").await, 1);
+    assert_eq!(world.rows("delayed_messages").await, 1);
 }
 
 /// In a handler the ids are the same in every run, so a run again finds what to cancel.
@@ -183,7 +188,7 @@ async fn two_movers_at_once_move_each_once_and_in_order<DB: TestDb>() {
     let moved: u64 = soon(movers.join_all()).await.into_iter().sum();
     assert_eq!(moved, 300);
     assert_eq!(keys(&world).await, (0..MESSAGES).map(|n| n.to_string()).collect::<Vec<_>>());
-    assert_eq!(world.rows("delayed").await, 0);
+    assert_eq!(world.rows("delayed_messages").await, 0);
 }
 
 /// The mover that comes while another moves does not wait for it, nor for somebody who is cancelling.
@@ -192,7 +197,7 @@ async fn a_mover_waits_for_nobody() {
     let ids = publish(&world, &[(1, 0), (2, 0)]).await;
     let mut cancelling = world.begin().await.unwrap();
     assert!(world.outbox().cancel(&mut cancelling, ids[0]).await.unwrap());
-    assert_eq!(soon(world.move_due(10)).await.unwrap().messages, 1);
+    assert_eq!(soon(Log::new(&world).move_due(10)).await.unwrap().messages, 1);
     assert_eq!(keys(&world).await, ["2"]);
     cancelling.rollback().await.unwrap();
     assert_eq!(move_all(&world, 10).await, 1);
@@ -210,11 +215,11 @@ async fn a_mover_that_dies_loses_nothing_and_moves_nothing_twice<DB: TestDb>(
         let mut relay = programs.start(Program::Relay, Some(point));
         let ended = soon(relay.wait()).await.unwrap();
         assert_eq!(ended.signal(), Some(9), "killed, not ended, at {point}");
-        let (waiting, moved) = (world.rows("delayed").await, world.rows("outbox").await);
+        let (waiting, moved) = (world.rows("delayed_messages").await, world.rows("outbox").await);
         assert_eq!(waiting + moved, 2 * (n + 1), "{waiting} wait and {moved} are moved after {point}");
     }
     let mut relay = programs.start(Program::Relay, None);
-    eventually(async || (world.rows("delayed").await == 0).then_some(())).await;
+    eventually(async || (world.rows("delayed_messages").await == 0).then_some(())).await;
     relay.kill().await.unwrap();
     assert_eq!(keys(&world).await, ["0", "1", "10", "11", "20", "21"]);
 }
@@ -236,7 +241,7 @@ async fn a_hundred_thousand_waiting_messages_are_not_read_on_sqlite() {
         let plan = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", statement.replace('?', "10")));
         let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(plan).fetch_all(&mut *conn).await.unwrap();
         let plan: Vec<_> = plan.into_iter().map(|(.., step)| step).collect();
-        assert!(plan.iter().any(|step| step.contains("INDEX twinbox_delayed_due")), "{plan:?}");
+        assert!(plan.iter().any(|step| step.contains("INDEX twinbox_delayed_messages_due")), "{plan:?}");
         assert!(plan.iter().all(|step| !step.contains("TEMP B-TREE")), "{plan:?}");
     }
 }

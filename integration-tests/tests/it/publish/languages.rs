@@ -1,23 +1,28 @@
-//! Producers that are no Rust: the functions of the schema, bound parameters, and the programs that the README shows.
-use crate::consumer::support::{TestDb, World, cases};
+//! Producers that are no Rust: the functions of the schema, bound parameters, and the programs that a page
+//! shows.
+use crate::support::{
+    cases::cases,
+    stores::{TestDb, World},
+};
 use sqlx::{AssertSqlSafe, Postgres, Sqlite};
 use std::{path::Path, process::Stdio};
 use tokio::{io::AsyncWriteExt as _, process::Command};
 use twinbox::Timestamp;
 use twinbox_testkit::{servers::find, skipped};
 
-const README: &str = include_str!("../../../../README.md");
+const PAGE: &str = include_str!("../../../../docs/src/other-languages.md");
 const PRODUCERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/producers");
 
 /// JSON in which some layer between a program and a row might see more than bytes.
-const PAYLOADS: [&str; 12] = [
+const PAYLOADS: [&str; 13] = [
     r#"{"order_id": 7, "cents": 4200}"#,
     r#"{"name": "O'Brien", "said": "it''s"}"#,
     r#"{"said": "\"no\"", "path": "C:\\temp\\new", "tab": "\t", "lines": "a\nb\r\n"}"#,
     "{\n  \"on\": \"several\",\r\n\t\"lines\": [1,\n2]\n}\n",
     r#"{"name": "Zoë Łukasz 北京", "mood": "🦀👩‍👩‍👧", "escaped": "\u00e9\ud83e\udd80\u0000"}"#,
     r#"{"b": 1, "a": 2, "a": 3, "n": 1.50, "big": 12345678901234567890.0e10}"#,
-    r#"{"sql": "'); DROP TABLE twinbox.outbox; --", "dollar": "$1 $$ %s %(a)s :a ?", "backslash": "\\x41\\101"}"#,
+    r#"{"sql": "'); DROP TABLE twinbox.outbox; --", "dollar": "$1 $$ %s %(a)s :a ?"}"#,
+    r#"{"backslash": "\\x41\\101"}"#,
     r#""just a string with \\ and ' and \" ""#,
     "[]",
     "  null  ",
@@ -62,7 +67,8 @@ async fn a_text_that_is_published_in_sql_arrives_byte_for_byte() {
 
 async fn every_column_can_be_named_in_sql() {
     let world = World::<Postgres>::new().await;
-    let sql = r#"SELECT twinbox.publish('orders.placed', 'k', '{}', id => 'o-7', version => 3, subject => 'orders/7',
+    let sql = r#"SELECT twinbox.publish('orders.placed', 'k', '{}', id => 'o-7', version => 3,
+        subject => 'orders/7',
         headers => '{"region": "eu \"west\""}', correlation_id => 'c', causation_id => 'm',
         traceparent => '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
         event_time => '2026-01-02T03:04:05.000006Z')"#;
@@ -125,20 +131,19 @@ async fn a_publish_in_sql_belongs_to_its_transaction() {
     assert_eq!(world.rows("outbox").await, 0);
 }
 
-/// The part of a program that the README shows.
+/// The part of a program that the page shows.
 fn shown(program: &str) -> String {
     let text = std::fs::read_to_string(format!("{PRODUCERS}/{program}")).unwrap();
-    let shown =
-        text.split("README: this function\n").nth(1).and_then(|rest| rest.split("README: end").next());
+    let shown = text.split("docs: this function\n").nth(1).and_then(|rest| rest.split("docs: end").next());
     shown.unwrap().trim_end_matches(['#', '/', ' ']).trim().to_owned()
 }
 
 #[test]
-fn the_readme_shows_the_producers_as_they_are_tested() {
+fn the_page_shows_the_producers_as_they_are_tested() {
     for program in ["postgres.py", "postgres.js", "sqlite.py"] {
-        assert!(README.contains(&shown(program)), "{program}: put this into the README\n{}", shown(program));
+        assert!(PAGE.contains(&shown(program)), "{program}: put this into the page\n{}", shown(program));
     }
-    for page in [README, include_str!("../../../../crates/twinbox-sql/GRANTS.md")] {
+    for page in [PAGE, include_str!("../../../../crates/twinbox-ops/GRANTS.md")] {
         for block in page.split("```").skip(1).step_by(2) {
             let is_literal = block.contains("INSERT INTO twinbox.outbox") && block.contains("'{");
             assert!(!is_literal, "a bare literal into bytea loses backslashes: {block}");

@@ -1,5 +1,6 @@
 //! The program's admin listener, its logs, and a destination that is not set up as asked beside one that is.
 use super::*;
+use crate::support::{tool::Tool, wait::eventually};
 use std::process::{Output, Stdio};
 use tempfile::NamedTempFile;
 use tokio::{
@@ -7,7 +8,7 @@ use tokio::{
     net::TcpStream,
     process::{Child, ChildStderr, Command},
 };
-use twinbox::operation::{Begun, OperationKey};
+use twinbox::operation::{OperationKey, OperationStart};
 use twinbox_testkit::database::TestDatabase;
 
 pub(super) struct Program {
@@ -46,13 +47,7 @@ impl Program {
         Self { child, config, log, address: up["address"].as_str().unwrap().to_owned() }
     }
 
-    /// Another command with the same configuration.
-    async fn command(&self, arguments: &[&str]) {
-        let ended = self.output(arguments).await;
-        assert!(ended.status.success(), "{arguments:?}: {ended:?}");
-    }
-
-    /// What one says, whether or not it succeeds.
+    /// Runs another command with the same configuration, which may fail.
     pub(super) async fn output(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
         command.args(arguments).arg("--config").arg(self.config.path()).output().await.unwrap()
@@ -71,15 +66,10 @@ impl Program {
     /// Waits until the metrics have this line.
     pub(super) async fn shows(&self, line: &str) {
         let mut all = String::new();
-        let shown = async {
-            loop {
-                all = self.get("/metrics").await.1;
-                if all.lines().any(|other| other == line) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
+        let shown = eventually(async || {
+            all = self.get("/metrics").await.1;
+            all.lines().any(|other| other == line).then_some(())
+        });
         assert!(timeout(PATIENCE, shown).await.is_ok(), "no {line} in\n{all}");
     }
 }
@@ -100,7 +90,8 @@ pub(super) async fn logged(log: &mut Lines<BufReader<ChildStderr>>, message: &st
 
 pub(super) fn destination(id: &str, target: &Target, more: &str) -> String {
     format!(
-        "[destinations.{id}]\nkind = \"nats\"\nstart = \"beginning\"\nurl = {:?}\nstream = {:?}\nprefix = {:?}\n{more}\n",
+        "[destinations.{id}]\nkind = \"nats\"\nstart = \"beginning\"\nurl = {:?}\nstream = {:?}\nprefix = \
+         {:?}\n{more}\n",
         target.url,
         target.name,
         target.name.to_lowercase(),
@@ -110,13 +101,15 @@ pub(super) fn destination(id: &str, target: &Target, more: &str) -> String {
 /// A request that has charged somebody, and failed.
 async fn unfinished(store: &Store<Postgres>) {
     let (key, policy) = (OperationKey { key: "a".into(), ..Default::default() }, Default::default());
-    let begun = store.lease_operation(&key, Default::default(), &policy, Duration::from_secs(60)).await;
-    let Begun::Open(mut lease) = begun.unwrap() else { panic!("it is free") };
+    let begun =
+        store.idempotency_keys().lease(&key, Default::default(), &policy, Duration::from_secs(60)).await;
+    let OperationStart::Open(mut lease) = begun.unwrap() else { panic!("it is free") };
     lease.save("charged ch_1").await.unwrap();
     lease.release().await.unwrap();
 }
 
-/// R33. What is counted and what the database tells is there to be scraped, and an outage of the broker shows.
+/// R33. Counters and facts from the database can be scraped, an outage of the broker shows, and an operator
+/// can pause.
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_and_metrics() {
     let mut server = NatsServer::start().unwrap();
@@ -125,31 +118,32 @@ async fn probes_and_metrics() {
     publish(&store, 0..20).await;
     let mut program = Program::start(&store, &destination("events", &target, "create_stream = true")).await;
     let of = "{destination=\"events\"}";
-    program.shows("messaging_client_sent_messages_total{destination=\"events\",error_type=\"\"} 20").await;
+    program.shows("twinbox_relay_publish_results_total{destination=\"events\",error_type=\"\"} 20").await;
     program.shows(&format!("twinbox_relay_lag_seconds_count{of} 20")).await;
-    program.shows(&format!("twinbox_relay_backlog{of} 0")).await;
-    program.shows(&format!("twinbox_relay_alive{of} 1")).await;
-    program.shows("twinbox_relay_breaker{destination=\"events\",state=\"closed\"} 1").await;
-    program.shows("twinbox_keys_unfinished 0").await;
+    program.shows(&format!("twinbox_relay_backlog_messages{of} 0")).await;
+    program.shows(&format!("twinbox_relay_leased{of} 1")).await;
+    program.shows("twinbox_relay_circuit_breaker{destination=\"events\",state=\"closed\"} 1").await;
+    program.shows("twinbox_relay_unfinished_idempotency_keys 0").await;
     unfinished(&store).await;
-    program.shows("twinbox_keys_unfinished 1").await;
+    program.shows("twinbox_relay_unfinished_idempotency_keys 1").await;
     assert_eq!(program.get("/livez").await, (200, "ok\n".to_owned()));
     assert_eq!(program.get("/readyz").await, (200, "ok\n".to_owned()));
 
     server.kill().unwrap();
     publish(&store, 20..25).await;
-    program.shows("twinbox_relay_breaker{destination=\"events\",state=\"open\"} 1").await;
-    program.shows(&format!("twinbox_relay_backlog{of} 5")).await;
+    program.shows("twinbox_relay_circuit_breaker{destination=\"events\",state=\"open\"} 1").await;
+    program.shows(&format!("twinbox_relay_backlog_messages{of} 5")).await;
     assert_eq!(program.get("/readyz").await.0, 200, "no other relay would do better");
 
-    program.command(&["breaker", "open", "events", "--reason", "a bad deploy"]).await;
-    program.shows(&format!("twinbox_relay_held{of} 1")).await;
+    let tool = Tool::at::<Postgres>(store.url());
+    tool.ok(&["destinations", "pause", "events", "--yes", "--reason", "a bad deploy"]).await;
+    program.shows(&format!("twinbox_relay_paused{of} 1")).await;
     server.restart().unwrap();
-    let told = logged(&mut program.log, "opened by hand").await;
+    let told = logged(&mut program.log, "an operator paused the destination").await;
     assert_eq!(told["reason"], "a bad deploy");
-    assert_eq!(target.count().await, 20, "held, although the broker is back");
-    program.command(&["breaker", "close", "events"]).await;
-    program.shows(&format!("twinbox_relay_backlog{of} 0")).await;
+    assert_eq!(target.count().await, 20, "paused, although the broker is back");
+    tool.ok(&["destinations", "resume", "events", "--yes"]).await;
+    program.shows(&format!("twinbox_relay_backlog_messages{of} 0")).await;
     assert_eq!(target.count().await, 25);
 }
 
@@ -165,9 +159,9 @@ async fn a_destination_that_is_not_set_up_stops_no_other() {
     publish(&store, 0..20).await;
     let both = destination("good", &good, "create_stream = true") + &destination("bad", &bad, "");
     let mut program = Program::start(&store, &both).await;
-    let told = logged(&mut program.log, "the others go on").await;
+    let told = logged(&mut program.log, "other destinations continue").await;
     assert_eq!(told["destination"], "bad");
-    program.shows("messaging_client_sent_messages_total{destination=\"good\",error_type=\"\"} 20").await;
+    program.shows("twinbox_relay_publish_results_total{destination=\"good\",error_type=\"\"} 20").await;
     let (status, text) = program.get("/readyz").await;
     assert!(status == 200 && text.contains("destination bad: "), "{status} {text}");
 

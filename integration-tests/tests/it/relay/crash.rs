@@ -1,5 +1,5 @@
 //! The program dies while messages are put aside and tried again.
-use super::rig::{PATIENCE, Rig, publish_as};
+use crate::support::relay::{PATIENCE, Rig, publish_as};
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};
 use tokio::time::timeout;
 

@@ -2,16 +2,19 @@
 mod broker;
 mod cancelled;
 mod data;
-pub(crate) mod database;
+mod database;
 mod eventbridge;
 mod machine;
 mod process;
 
-use super::rig::{
-    LEASE, PATIENCE, PUBLISH_TIMEOUT, Rig, Running, Target, assert_whole_and_ordered, n_payload, publish,
-    publish_as,
+use crate::support::{
+    postgres::{own, postgres_address, proxied, standby_of, store_at, through, waits_for_a_lock},
+    relay::{
+        LEASE, PATIENCE, PUBLISH_TIMEOUT, Rig, Running, Target, assert_whole_and_ordered, n_payload, publish,
+        publish_as,
+    },
+    wait::eventually,
 };
-use crate::consumer::support::eventually;
 use sqlx::{AssertSqlSafe, PgPool, Postgres};
 use std::{
     net::SocketAddr,
@@ -81,18 +84,9 @@ async fn committed(store: &Store<Postgres>) -> usize {
 
 /// No message was blamed for the outage.
 async fn nothing_is_parked(store: &Store<Postgres>) {
-    assert_eq!(number(store.pool(), "SELECT count(*) FROM twinbox.parked").await, 0);
+    assert_eq!(number(store.pool(), "SELECT count(*) FROM twinbox.parked_messages").await, 0);
 }
 
 fn nats_address(url: &str) -> SocketAddr {
     url.strip_prefix("nats://").unwrap().parse().unwrap()
-}
-
-/// The address of the database, and its URL by way of a proxy.
-pub(crate) fn postgres_address(url: &str) -> SocketAddr {
-    url.split(['@', '/']).nth(3).expect("a URL with a user").parse().expect("an address with a port")
-}
-
-pub(crate) fn through(url: &str, proxy: &Proxy) -> String {
-    url.replace(&postgres_address(url).to_string(), &proxy.address().to_string())
 }

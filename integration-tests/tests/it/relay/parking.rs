@@ -1,10 +1,21 @@
 //! What a destination does not take is put aside, in the order of its key, and everything else goes on.
 use super::*;
-use crate::consumer::support::{TestDb, cases, eventually};
+use crate::support::{
+    cases::cases,
+    log::take_over,
+    postgres::{postgres_address, store_at, through},
+    relay::publish_as,
+    stores::TestDb,
+    wait::{eventually, signal},
+};
 use sqlx::AssertSqlSafe;
 use twinbox::{
     ErrorKind,
-    log::{PARKED_MAX, Parked, ParkedMessage, Reader, ReaderOptions},
+    log::{
+        Reader, ReaderOptions,
+        parking::{PARKED_MAX, ParkedState},
+    },
+    ops::{Ops, ParkedMessage},
     relay::OnExhausted,
 };
 use twinbox_testkit::database::TestDatabase;
@@ -42,7 +53,7 @@ async fn poison<DB: Dialect>(store: &Store<DB>, id: &str, key: &str) {
 }
 
 async fn execute<DB: TestDb>(store: &Store<DB>, sql: &str) {
-    let sql = sql.replace("parked", &DB::table_of("parked"));
+    let sql = sql.replace("parked", &DB::table_of("parked_messages"));
     let mut conn = store.pool().acquire().await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap();
 }
@@ -54,7 +65,7 @@ fn ids(parked: &[ParkedMessage]) -> Vec<(&str, &str)> {
 /// Waits until these are put aside, and answers with all of them.
 async fn parked_are<DB: TestDb>(store: &Store<DB>, expected: &[(&str, &str)]) -> Vec<ParkedMessage> {
     eventually(async || {
-        let parked = store.parked("nats", 1000).await.unwrap();
+        let parked = Ops::new(store).parked_messages("nats", 1000).await.unwrap();
         (ids(&parked) == expected).then_some(parked)
     })
     .await
@@ -133,9 +144,10 @@ async fn a_dead_letter_blocks_everything_where_that_was_asked_for<DB: TestDb>() 
     let running = relay(&homes, &store, OnExhausted::Block);
     parked_are(&store, &[("poison", "blocking")]).await;
     draft(&store, "b1", "orders.placed", "b").await;
-    // Long enough for a message to go out, if it could.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(running.counters.published(), 0);
+    tokio::select! {
+        () = signal("parking.keeps_back") => {}
+        () = running.published(1) => panic!("the message passed the one that blocks"),
+    }
     running.stop().await;
     let running = relay(&homes, &store, OnExhausted::Block);
     execute(&store, "DELETE FROM parked").await;
@@ -150,7 +162,8 @@ async fn at_a_limit_of_waiting_messages_nothing_more_is_read<DB: TestDb>() {
     // Rows of messages that the log does not have are never due.
     let all = format!(
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {PARKED_MAX})
-        INSERT INTO parked (destination, position, type, state, holds, attempts, next_attempt_at, first_error, last_error)
+        INSERT INTO parked (destination, position, type, state, blocks_key, attempts, next_attempt_at, \
+        first_error, last_error)
         SELECT 'nats', 1000000 + n, 'orders.paid', 'waiting', {}, 0, {}, 'x', 'x' FROM n",
         if DB::MODULE == "postgres" { "true" } else { "1" },
         if DB::MODULE == "postgres" { "now()" } else { "0" },
@@ -159,12 +172,13 @@ async fn at_a_limit_of_waiting_messages_nothing_more_is_read<DB: TestDb>() {
     let running = relay(&homes, &store, OnExhausted::DeadLetter);
     eventually(async || cursor_is_owned(&store).await.then_some(())).await;
     draft(&store, "b1", "orders.placed", "b").await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let early = running.counters.published();
+    tokio::select! {
+        () = signal("parking.is_full") => {}
+        () = running.published(1) => panic!("the message was read"),
+    }
     execute(&store, "DELETE FROM parked WHERE position < 1000100").await;
     running.published(1).await;
     running.stop().await;
-    assert_eq!(early, 0);
 }
 
 async fn cursor_is_owned<DB: TestDb>(store: &Store<DB>) -> bool {
@@ -183,7 +197,7 @@ async fn a_storm_of_dead_letters_is_stopped() {
     eventually(async || (running.counters.dead() == 100).then_some(())).await;
     let counters = running.stop().await;
     assert_eq!(counters.dead(), 100);
-    let parked = store.parked("nats", 1000).await.unwrap();
+    let parked = Ops::new(&store).parked_messages("nats", 1000).await.unwrap();
     assert_eq!(parked.iter().filter(|p| p.state == "dead").count(), 100);
 }
 
@@ -199,16 +213,10 @@ async fn a_reader_that_lost_its_lease_parks_nothing<DB: TestDb>() {
     draft(&store, "a1", "orders.placed", "a").await;
     let mut first = open(&store, Duration::from_secs(1)).await;
     let entry = first.next(1).await.unwrap().remove(0);
-    let mut second = loop {
-        let options = ReaderOptions::new().parking(true);
-        if let Some(reader) = Reader::open(&store, "nats", Uuid::now_v7(), options).await.unwrap() {
-            break reader;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
-    first.park(entry, Parked::Dead, 1, "late");
+    let mut second = take_over(&store, "nats", ReaderOptions::new().parking(true)).await;
+    first.park(entry, ParkedState::Dead, 1, "late");
     assert_eq!(first.close().await.unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert_eq!(store.parked("nats", 10).await.unwrap(), []);
+    assert_eq!(Ops::new(&store).parked_messages("nats", 10).await.unwrap(), []);
     assert_eq!(second.next(1).await.unwrap()[0].message.id, "a1");
 }
 
@@ -226,14 +234,14 @@ async fn what_is_parked_is_handed_out_by_its_row_alone<DB: TestDb>() {
     let b1 = entries.remove(1);
     let c1 = entries.remove(1);
     assert_eq!((b1.message.id.as_str(), c1.message.id.as_str()), ("b1", "c1"));
-    reader.park(b1, Parked::Waiting(Duration::from_secs(600)), 2, "later");
-    reader.park(c1, Parked::Waiting(Duration::ZERO), 1, "now");
+    reader.park(b1, ParkedState::Waiting(Duration::from_secs(600)), 2, "later");
+    reader.park(c1, ParkedState::Waiting(Duration::ZERO), 1, "now");
     // a1 is never settled, and holds the cursor.
     let again = reader.next(10).await.unwrap().remove(0);
     assert_eq!((again.message.id.as_str(), again.ticket.attempt), ("c1", 2));
     reader.close().await.unwrap();
     assert_eq!(
-        ids(&store.parked("nats", 10).await.unwrap()),
+        ids(&Ops::new(&store).parked_messages("nats", 10).await.unwrap()),
         [("b1", "waiting"), ("c1", "waiting"), ("b2", "waiting")]
     );
 
@@ -248,7 +256,10 @@ async fn what_is_parked_is_handed_out_by_its_row_alone<DB: TestDb>() {
     seen.sort();
     assert_eq!(seen, ["a1", "c1"]);
     reader.close().await.unwrap();
-    assert_eq!(ids(&store.parked("nats", 10).await.unwrap()), [("b1", "waiting"), ("b2", "waiting")]);
+    assert_eq!(
+        ids(&Ops::new(&store).parked_messages("nats", 10).await.unwrap()),
+        [("b1", "waiting"), ("b2", "waiting")]
+    );
 }
 
 cases! {
@@ -264,19 +275,20 @@ cases! {
     postgres: [a_storm_of_dead_letters_is_stopped]
 }
 
-/// Over a line on which each statement takes 20 ms, with a lease of 2 s: a statement a row would lose it for ever.
+/// Over a line on which each statement takes 20 ms, with a lease of 2 s: a statement a row would lose it for
+/// ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_messages_are_parked_in_few_statements() {
     let (store, target) = (database::postgres().await, homes(&["orders.placed"]).await);
-    let address = super::faults::postgres_address(store.url());
+    let address = postgres_address(store.url());
     let proxy = twinbox_testkit::proxy::Proxy::start(address).await.unwrap();
     proxy.lead_over(Duration::from_millis(10), None);
-    let far = super::faults::database::store_at(&super::faults::through(store.url(), &proxy)).await;
-    rig::publish_as(&store, 0..1000, |_| "orders.homeless").await;
+    let far = store_at(&through(store.url(), &proxy)).await;
+    publish_as(&store, 0..1000, |_| "orders.homeless").await;
     let destination = Nats::with_options(target.existing()).unwrap();
     let options = RelayOptions::new().lease(Duration::from_secs(3));
     let running = Running::run(Relay::with_options(far, destination, options));
-    let parked = "SELECT count(*) FROM twinbox.parked WHERE state = 'waiting'";
+    let parked = "SELECT count(*) FROM twinbox.parked_messages WHERE state = 'waiting'";
     eventually(async || {
         let parked: i64 = sqlx::query_scalar(parked).fetch_one(store.pool()).await.unwrap();
         (parked == 1000).then_some(())

@@ -1,11 +1,10 @@
 //! Through PgBouncer in transaction mode, of a version that knows no prepared statements.
-use super::{
-    rig::{PATIENCE, Rig, publish, publish_as},
-    *,
-};
-use crate::consumer::{
-    running::run_until,
-    support::{Placed, World, placed, soon},
+use super::*;
+use crate::support::{
+    consumer::run_until,
+    relay::{PATIENCE, Rig, publish, publish_as},
+    stores::{Placed, World, placed},
+    wait::soon,
 };
 use futures::future::join_all;
 use sqlx::{
@@ -13,7 +12,10 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use twinbox::{
-    Consumer, Delivery, ErrorKind, HandlerResult, Retention, StoreOptions, Tx, event_handler, inbox::Claimed,
+    Consumer, Delivery, ErrorKind, HandlerResult, StoreOptions, Tx, event_handler,
+    inbox::InboxClaim,
+    log::{Log, Retention},
+    ops::Ops,
 };
 use twinbox_testkit::{database::SERVICE, servers::PgBouncer};
 
@@ -128,7 +130,9 @@ async fn a_handler_that_names_a_statement_is_rolled_back() {
     let pooled = Pooled::new(&world);
     let store = pooled.store(true).await;
     for named in [true, false, true] {
-        let Claimed::Open(mut attempt) = store.claim("tests.named", &placed(1), false).await.unwrap() else {
+        let InboxClaim::Open(mut attempt) =
+            store.inbox("tests.named").claim(&placed(1), false).await.unwrap()
+        else {
             panic!("nobody has handled it")
         };
         let insert = sqlx::query("INSERT INTO effects VALUES ($1)").persistent(named).bind(1_i64);
@@ -164,9 +168,10 @@ async fn an_embedded_consumer_works_through_it() {
     let consumer = Consumer::new(store.clone(), ()).handler::<handle>();
     run_until(consumer, async || world.rows("inbox").await == 200).await;
     assert_eq!(world.effects().await, (0..200).filter(|n| *n != 7).collect::<Vec<_>>());
-    assert_eq!(store.dead_letters("tests.pooled", 10).await.unwrap().len(), 1);
+    assert_eq!(store.inbox("tests.pooled").dead_letters(10).await.unwrap().len(), 1);
     let handled = &store.published("orders.placed", 1).await.unwrap()[0];
-    let Claimed::Duplicate(seen) = soon(store.claim("tests.pooled", handled, true)).await.unwrap() else {
+    let InboxClaim::Duplicate(seen) = soon(store.inbox("tests.pooled").claim(handled, true)).await.unwrap()
+    else {
         panic!("it was handled")
     };
     assert_eq!(seen.state, "processed");
@@ -204,12 +209,12 @@ async fn the_relay_works_through_it() {
     tx.commit().await.unwrap();
     rig.target.update(rig.target.forgetful(&["orders.placed", "orders.paid"])).await;
     rig.target.whole(401).await;
-    let one = store.readers().await.unwrap();
+    let one = Ops::new(&store).readers().await.unwrap();
     assert_eq!(one.len(), 1);
-    store.open_breaker(&one[0].name, "to see it").await.unwrap();
-    assert!(store.readers().await.unwrap()[0].held.is_some());
-    store.close_breaker(&one[0].name).await.unwrap();
+    Ops::new(&store).pause_destination(&one[0].name, "to see it").await.unwrap();
+    assert!(Ops::new(&store).readers().await.unwrap()[0].pause_reason.is_some());
+    Ops::new(&store).resume_destination(&one[0].name).await.unwrap();
     relay.kill().await.unwrap();
-    store.purge(Retention::new(Duration::ZERO)).await.unwrap();
+    Log::new(&store).purge(Retention::new(Duration::ZERO)).await.unwrap();
     assert_eq!(pooled.names().await, 0);
 }

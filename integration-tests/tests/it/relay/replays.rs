@@ -1,11 +1,17 @@
 //! Past messages again over a real broker, whatever dies meanwhile.
 use super::*;
-use crate::{
-    consumer::support::eventually,
-    relay::rig::{Copy, Rig, publish_as},
+use crate::support::{
+    relay::{Copy, Rig, publish_as},
+    wait::eventually,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use twinbox::replay::{NewReplay, Replay, ReplayState, Selection};
+use twinbox::{
+    log::Log,
+    ops::{
+        Ops,
+        replays::{NewReplay, Replay, ReplayState, Selection},
+    },
+};
 
 const BOTH: &[&str] = &["orders.placed", "orders.paid"];
 
@@ -16,13 +22,13 @@ fn event_type(n: u32) -> &'static str {
 
 async fn plan_and_make<DB: Dialect>(store: &Store<DB>, destination: &str, types: &str) -> Replay {
     let selection = Selection::new().types(vec![types.parse().unwrap()]);
-    let plan = store.plan_replay(destination, &selection).await.unwrap();
-    store.make_replay(&plan, NewReplay::resend("a test")).await.unwrap()
+    let plan = Ops::new(store).plan_replay(destination, &selection).await.unwrap();
+    Ops::new(store).make_replay(&plan, NewReplay::resend("a test")).await.unwrap()
 }
 
 async fn ends<DB: Dialect>(store: &Store<DB>, replay: &Replay) -> Replay {
     eventually(async || {
-        Some(store.replay(replay.id).await.unwrap()).filter(|replay| replay.state.has_ended())
+        Some(Ops::new(store).replay(replay.id).await.unwrap()).filter(|replay| replay.state.has_ended())
     })
     .await
 }
@@ -61,7 +67,7 @@ async fn a_selection_and_nothing_else_is_sent_again<DB: Dialect>(store: &Store<D
     let running = Running::start(store, &target);
     running.published(400).await;
     eventually(async || {
-        let plan = store.plan_replay("nats", &Selection::new()).await.unwrap();
+        let plan = Ops::new(store).plan_replay("nats", &Selection::new()).await.unwrap();
         (plan.selected == 400).then_some(())
     })
     .await;
@@ -104,19 +110,25 @@ async fn what_is_refused_is_told_of_and_delays_nobody() {
     running.published(41).await;
     target.update(stream::Config { max_message_size: 1024, ..target.config(BOTH) }).await;
     eventually(async || {
-        (store.plan_replay("nats", &Selection::new()).await.unwrap().selected == 41).then_some(())
+        (Ops::new(&store).plan_replay("nats", &Selection::new()).await.unwrap().selected == 41).then_some(())
     })
     .await;
     let replay = plan_and_make(&store, "nats", ">").await;
     let replay = ends(&store, &replay).await;
     running.stop().await;
     assert_eq!((replay.state.clone(), replay.refused), (ReplayState::Done, 1));
-    let refused = store.replay_refused(replay.id, 10).await.unwrap();
+    let refused = Ops::new(&store).refused_messages(replay.id, 10).await.unwrap();
     assert_eq!((refused[0].message.id.as_str(), refused[0].last_error.as_str()), ("large", "nats.10054"));
     assert_eq!(sent_by(&copies(&target).await, &replay).len(), 40);
-    assert!(store.parked("nats", 10).await.unwrap().is_empty(), "the destination has taken it once");
-    store.purge(Duration::ZERO).await.unwrap();
-    assert!(store.replay_refused(replay.id, 10).await.unwrap().is_empty(), "it is forgotten with the log");
+    assert!(
+        Ops::new(&store).parked_messages("nats", 10).await.unwrap().is_empty(),
+        "the destination has taken it once"
+    );
+    Log::new(&store).purge(Duration::ZERO).await.unwrap();
+    assert!(
+        Ops::new(&store).refused_messages(replay.id, 10).await.unwrap().is_empty(),
+        "it is forgotten with the log"
+    );
 }
 
 /// What waits for a home is not sent by a replay as well.
@@ -131,7 +143,7 @@ async fn what_is_put_aside_is_not_sent_by_a_replay() {
     tx.commit().await.unwrap();
     let running = Running::run(Relay::new((*store).clone(), Nats::with_options(target.existing()).unwrap()));
     running.published(30).await;
-    let plan = async || store.plan_replay("nats", &Selection::new()).await.unwrap();
+    let plan = async || Ops::new(&store).plan_replay("nats", &Selection::new()).await.unwrap();
     eventually(async || (plan().await.selected == 30).then_some(())).await;
     let replay = plan_and_make(&store, "nats", ">").await;
     let replay = ends(&store, &replay).await;
@@ -139,7 +151,8 @@ async fn what_is_put_aside_is_not_sent_by_a_replay() {
     assert_sent(&copies(&target).await, &replay, |n| n % 4 != 3, 40);
 }
 
-/// PITFALLS row 50: published and not on record, on record and not told, told. Run twice it is two replays, each whole.
+/// Fault 50: published and not on record, on record and not told, told. Run twice it is two replays, each
+/// whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_50_a_replay_that_is_killed_anywhere_sends_each_message_and_no_other() {
     for points in [
@@ -152,7 +165,7 @@ async fn row_50_a_replay_that_is_killed_anywhere_sends_each_message_and_no_other
         let mut relay = rig.start();
         rig.target.whole(100).await;
         eventually(async || {
-            let plan = rig.database.plan_replay("kill", &Selection::new()).await;
+            let plan = Ops::new(&rig.database).plan_replay("kill", &Selection::new()).await;
             plan.ok().filter(|plan| plan.selected == 100)
         })
         .await;
@@ -164,7 +177,7 @@ async fn row_50_a_replay_that_is_killed_anywhere_sends_each_message_and_no_other
                 let mut doomed = rig.doomed(point);
                 let died = timeout(Duration::from_secs(6), doomed.wait()).await;
                 doomed.kill().await.unwrap();
-                let ended = rig.database.replay(replay.id).await.unwrap().state.has_ended();
+                let ended = Ops::new(&rig.database).replay(replay.id).await.unwrap().state.has_ended();
                 assert!(died.is_ok() || ended || point.contains(':'), "it passes {point}");
             }
             let mut relay = rig.start();
@@ -183,7 +196,7 @@ async fn of_two_relays_one_executes_a_replay() {
     publish_as(&store, 0..200, event_type).await;
     let (one, other) = (Running::start(&store, &target), Running::start(&store, &target));
     eventually(async || {
-        let plan = store.plan_replay("nats", &Selection::new()).await;
+        let plan = Ops::new(&store).plan_replay("nats", &Selection::new()).await;
         plan.ok().filter(|plan| plan.selected == 200)
     })
     .await;

@@ -2,7 +2,7 @@
 use super::*;
 use std::process::Output;
 use tokio::process::Command;
-use twinbox::log::Start;
+use twinbox::log::StartPosition;
 
 fn types(patterns: &[&str]) -> Vec<twinbox_core::TypePattern> {
     patterns.iter().map(|pattern| pattern.parse().unwrap()).collect()
@@ -24,7 +24,7 @@ async fn each_type_goes_where_its_route_leads_and_none_vanishes_unsaid() {
     let to_orders = Relay::with_options(
         (*store).clone(),
         Nats::with_options(orders.options().id("orders")).unwrap(),
-        RelayOptions::new().types(types(&["orders.*"])).elsewhere(types(&["billing.>"])),
+        RelayOptions::new().types(types(&["orders.*"])).types_of_other_destinations(types(&["billing.>"])),
     );
     let to_rest = Relay::with_options(
         (*store).clone(),
@@ -48,15 +48,15 @@ async fn a_new_destination_on_a_log_with_messages_has_to_say_where_it_starts() {
         Relay::with_options((*store).clone(), target.destination(), options)
     };
     publish(&store, 0..3).await;
-    let refused = relay(Start::IfEmpty).run(CancellationToken::new());
+    let refused = relay(StartPosition::IfEmpty).run(CancellationToken::new());
     let error = timeout(PATIENCE, refused).await.unwrap().unwrap_err().to_string();
-    assert!(error.contains("say where it starts") && error.contains("old name"), "{error}");
-    let running = Running::run(relay(Start::Beginning));
+    assert!(error.contains("set where it starts") && error.contains("old name"), "{error}");
+    let running = Running::run(relay(StartPosition::Beginning));
     running.published(3).await;
     running.stop().await;
     // It is not new any more.
     publish(&store, 3..4).await;
-    let running = Running::run(relay(Start::IfEmpty));
+    let running = Running::run(relay(StartPosition::IfEmpty));
     running.published(1).await;
     running.stop().await;
 }
@@ -87,7 +87,8 @@ async fn check_looks_at_the_file_and_at_the_world() {
     let (store, target) = (database::postgres().await, Target::shared());
     publish_types(&store, &["orders.placed", "stray.cat"]).await;
     let file = format!(
-        "[database]\nurl = '{}'\nservice = '{}'\n[destinations.orders]\nkind = 'nats'\nurl = '{}'\nstream = '{}'\n\
+        "[database]\nurl = '{}'\nservice = '{}'\n[destinations.orders]\nkind = 'nats'\nurl = '{}'\nstream = \
+         '{}'\n\
          prefix = '{}'\ntypes = ['orders.*']\n",
         store.url(),
         database::SERVICE,

@@ -3,6 +3,7 @@ use super::{
     admin::{Program, destination, logged},
     *,
 };
+use crate::support::tool::Tool;
 use std::{collections::HashSet, process::Output};
 use twinbox::{StoreOptions, Timestamp};
 use twinbox_testkit::database::TestDatabase;
@@ -52,10 +53,10 @@ async fn each_to_its_own<DB: Dialect>(database: &TestDatabase<DB>, url: &str) {
     publish_as(database, "stray.cat", 1).await;
     let told = logged(&mut program.log, "no destination takes this type").await;
     assert_eq!((&told["event_type"], &told["service"]), (&"stray.cat".into(), &database::SERVICE.into()));
-    program.shows("twinbox_relay_unrouted_total{destination=\"orders\"} 1").await;
-    program.shows("twinbox_relay_unrouted_total{destination=\"invoices\"} 0").await;
-    program.shows("twinbox_relay_backlog{destination=\"orders\",schema=\"twinbox\"} 0").await;
-    program.shows("twinbox_relay_backlog{destination=\"invoices\",schema=\"billing\"} 0").await;
+    program.shows("twinbox_relay_unrouted_messages_total{destination=\"orders\"} 1").await;
+    program.shows("twinbox_relay_unrouted_messages_total{destination=\"invoices\"} 0").await;
+    program.shows("twinbox_relay_backlog_messages{destination=\"orders\",schema=\"twinbox\"} 0").await;
+    program.shows("twinbox_relay_backlog_messages{destination=\"invoices\",schema=\"billing\"} 0").await;
     assert_eq!(program.get("/readyz").await, (200, "ok\n".to_owned()));
     assert_eq!((orders.count().await, invoices.count().await), (40, 30));
 }
@@ -73,7 +74,7 @@ async fn two_prefixes_of_sqlite_go_each_to_its_own_destination() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_find_the_schema_in_the_file_or_ask_for_it() {
+async fn commands_work_on_all_schemas_or_on_one() {
     let (database, target) = (database::postgres().await, Target::shared());
     let other = billing(&database);
     other.migrate().await.unwrap();
@@ -95,26 +96,17 @@ async fn commands_find_the_schema_in_the_file_or_ask_for_it() {
         assert!(said(&check).lines().any(|said| said.starts_with(line)), "{line}\nin\n{}", said(&check));
     }
 
-    assert!(program.output(&["breaker", "open", "invoices", "--reason", "a test"]).await.status.success());
-    program.shows("twinbox_relay_held{destination=\"invoices\",schema=\"billing\"} 1").await;
-    let retire = program.output(&["retire", "gone"]).await;
-    let says = said(&retire);
-    assert!(
-        !retire.status.success() && says.contains("`--schema`: the file has `twinbox`, `billing`"),
-        "{says}"
-    );
-    let retire = program.output(&["retire", "gone", "--schema", "billing"]).await;
-    assert!(retire.status.success() && said(&retire).contains("billing: there is no cursor of \"gone\""));
-    let retire = program.output(&["retire", "gone", "--schema", "stock"]).await;
-    assert!(!retire.status.success() && said(&retire).contains("there is no schema \"stock\" in the file"));
+    let tool = Tool::at::<Postgres>(database.url());
+    tool.ok(&["destinations", "pause", "invoices", "--namespace", "billing", "--yes"]).await;
+    program.shows("twinbox_relay_paused{destination=\"invoices\",schema=\"billing\"} 1").await;
 
     let purge = program.output(&["purge", "--keep", "0s"]).await;
     assert!(purge.status.success(), "{}", said(&purge));
     assert_eq!(said(&purge).lines().filter(|line| line.ends_with("messages deleted")).count(), 2);
     let purge = program.output(&["purge", "--schema", "twinbox"]).await;
     assert_eq!(said(&purge), "twinbox: 0 messages deleted\n");
-    let rebase = said(&program.output(&["rebase"]).await);
-    assert!(rebase.contains("twinbox: ") && rebase.contains("billing: "), "{rebase}");
+    let purge = program.output(&["purge", "--schema", "stock"]).await;
+    assert!(!purge.status.success() && said(&purge).contains("there is no schema \"stock\" in the file"));
 
     let stolen = "UPDATE billing.meta SET service = 'stock'";
     sqlx::raw_sql(stolen).execute(database.pool()).await.unwrap();

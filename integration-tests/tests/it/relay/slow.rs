@@ -1,13 +1,11 @@
-//! Destinations that are slow, far away, or behind a narrow line, and a type that they do not take: all else arrives, about
-//! once, and the breaker stays closed.
-use super::{
-    rig::{PATIENCE, Running, Target, publish},
-    *,
-};
-use crate::{
-    consumer::support::eventually,
-    eventbridge,
-    kill::{Program, Programs},
+//! Destinations that are slow, far away, or behind a narrow line, and a type that they do not take: all else
+//! arrives, about once, and the breaker stays closed.
+use super::*;
+use crate::eventbridge;
+use crate::support::{
+    processes::{Program, Programs},
+    relay::{PATIENCE, Running, Target, publish, publish_as},
+    wait::eventually,
 };
 use futures::future::join_all;
 use std::{process::Stdio, time::Instant};
@@ -116,7 +114,8 @@ async fn publish_keyless(store: &Store<Postgres>, count: usize) {
     sqlx::query(insert).bind(count).execute(store.pool()).await.unwrap();
 }
 
-/// 200 KB each over 100 Mbit/s, by the program, to one destination and to three. It would tell of an outage as an error.
+/// 200 KB each over 100 Mbit/s, by the program, to one destination and to three. It would tell of an outage
+/// as an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_messages_over_a_narrow_line_arrive() {
     const MEMORY_KB_MAX: u64 = 200 * 1024;
@@ -126,7 +125,8 @@ async fn large_messages_over_a_narrow_line_arrive() {
         let (store, (proxy, target)) =
             (database::postgres().await, behind_a_proxy(Duration::ZERO, Some(100_000_000)).await);
         let insert = "INSERT INTO twinbox.outbox (type, key, payload) \
-            SELECT 'orders.placed', 'k' || n, convert_to(repeat('x', 200000), 'UTF8') FROM generate_series(1, $1) n";
+            SELECT 'orders.placed', 'k' || n, convert_to(repeat('x', 200000), 'UTF8') FROM \
+            generate_series(1, $1) n";
         sqlx::query(insert).bind(count.cast_signed()).execute(store.pool()).await.unwrap();
         let mut programs = Programs::new(&store, "postgres");
         programs.nats_url = format!("nats://{}", proxy.address());
@@ -165,7 +165,8 @@ async fn large_messages_over_a_narrow_line_arrive() {
     }
 }
 
-/// One in twenty, and three hundred after each other. The server says so, not in place of the acknowledgement.
+/// One in twenty, and three hundred after each other. The server says so, not in place of the
+/// acknowledgement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_type_that_may_not_be_published_stops_no_other() {
     let options = ServerOptions::default().line(
@@ -176,15 +177,15 @@ async fn a_type_that_may_not_be_published_stops_no_other() {
     let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}@"));
     let (store, target) = (database::postgres().await, Target::at(url("admin:a")));
     let is_secret = |n: u32| n.is_multiple_of(20) || (4000..4300).contains(&n);
-    rig::publish_as(&store, 0..10_000, |n| if is_secret(n) { "orders.secret" } else { "orders.placed" })
-        .await;
+    publish_as(&store, 0..10_000, |n| if is_secret(n) { "orders.secret" } else { "orders.placed" }).await;
     let secret = (0..10_000).filter(|n| is_secret(*n)).count();
     Nats::with_options(target.options()).unwrap().provision(&Default::default()).await.unwrap();
     let relay = Nats::with_options(target.by(url("relay:r")).existing()).unwrap();
     let running = Running::run(Relay::new((*store).clone(), relay));
     let took = unbroken(&running, (10_000 - secret) as u64).await;
     println!("{} messages in {took:?} beside {secret} of a type that is denied", 10_000 - secret);
-    let dead = "SELECT count(*) FROM twinbox.parked WHERE state = 'dead' AND last_error = 'nats.permission'";
+    let dead = "SELECT count(*) FROM twinbox.parked_messages WHERE state = 'dead' AND last_error = \
+                'nats.permission'";
     eventually(async || {
         let dead: i64 = sqlx::query_scalar(dead).fetch_one(store.pool()).await.unwrap();
         (dead == i64::try_from(secret).unwrap()).then_some(())

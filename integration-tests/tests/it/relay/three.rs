@@ -116,7 +116,8 @@ async fn one_run_of_the_program_reaches_two_streams_and_a_bus() {
     };
     let toml = format!(
         "[database]\nurl = {:?}\nservice = {:?}\n{}{}[destinations.bus]\nkind = \"eventbridge\"\n\
-         bus = \"orders\"\nregion = \"eu-west-1\"\nendpoint_url = {:?}\nrate = {RATE}\nstart = \"beginning\"\n",
+         bus = \"orders\"\nregion = \"eu-west-1\"\nendpoint_url = {:?}\nrate = {RATE}\nstart = \
+         \"beginning\"\n",
         store.url(),
         database::SERVICE,
         stream("one", &one),

@@ -1,66 +1,27 @@
 //! The documented rights are enough to run with, and no more than that.
-use crate::consumer::{
-    running::run_until,
-    support::{Confirmed, Placed, World, cases, effect, soon},
+use crate::support::{
+    cases::cases,
+    consumer::run_until,
+    roles::Roles,
+    stores::{Confirmed, Placed, World, effect},
+    wait::soon,
 };
-use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
+use sqlx::{PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
-    Consumer, Delivery, Draft, ErrorKind, Fingerprinted, HandlerError, HandlerResult, Intent, MessageId,
-    OnMaxLag, Receipt, Received, Retention, Role, Store, Timestamp, Tx, event_handler,
-    letters::{LetterFilter, LetterId},
-    log::{Reader, ReaderOptions},
-    operation::{Answer, Begun, OperationKey, OperationPolicy},
-    replay::{NewReplay, ReplayState, Selection},
+    Consumer, Delivery, Draft, ErrorKind, HandlerError, HandlerResult, Message, MessageId, Store, Timestamp,
+    Tx, event_handler,
+    log::{Log, OnMaxLag, Reader, ReaderOptions, Retention},
+    operation::{FingerprintInput, OperationKey, OperationPolicy, OperationResponse, OperationStart},
+    ops::{
+        AuditIntent, Ops, Role,
+        dead_letters::{DeadLetterFilter, DeadLetterId},
+        replays::{NewReplay, ReplayState, Selection},
+    },
+    webhook::{WebhookClaim, WebhookReceipt},
 };
 use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
-
-const GRANTS: &str = include_str!("../../../../crates/twinbox-sql/GRANTS.md");
-
-/// The documented roles under names of one test's own.
-pub(crate) struct Roles {
-    pub(crate) producer: String,
-    pub(crate) runtime: String,
-    keeper: String,
-    redactor: String,
-    pub(crate) operator: String,
-}
-
-impl Roles {
-    /// Runs the statements of the page as they stand there, and lets both write to `table`.
-    pub(crate) async fn create(owner: &Store<Postgres>, table: &str) -> Self {
-        let id = Uuid::now_v7().simple();
-        let role = |name| format!("{name}_{id}");
-        let (producer, runtime) = (role("producer"), role("runtime"));
-        let [keeper, redactor, operator] = ["keeper", "redactor", "operator"].map(role);
-        let roles = Self { producer, runtime, keeper, redactor, operator };
-        let documented =
-            GRANTS.split_once("```sql\n").and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
-        assert!(documented.contains("shop_producer") && documented.contains("shop_runtime"), "{documented}");
-        let Self { producer, runtime, keeper, redactor, operator } = &roles;
-        let grants = documented.replace("shop_producer", producer).replace("shop_runtime", runtime);
-        let grants = grants.replace("shop_keeper", keeper).replace("shop_redactor", redactor);
-        let grants = grants.replace("shop_operator", operator);
-        let all = format!(
-            "CREATE ROLE {producer} LOGIN; CREATE ROLE {runtime} LOGIN; CREATE ROLE {keeper} LOGIN;
-            CREATE ROLE {redactor} LOGIN; CREATE ROLE {operator} LOGIN; {grants};
-            GRANT SELECT, INSERT ON {table} TO {producer}, {runtime}"
-        );
-        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
-        roles
-    }
-
-    /// Roles outlive the database.
-    pub(crate) async fn drop(self, owner: &Store<Postgres>) {
-        let Self { producer, runtime, keeper, redactor, operator } = self;
-        let all = format!(
-            "DROP OWNED BY {producer}, {runtime}, {keeper}, {redactor}, {operator};
-            DROP ROLE {producer}; DROP ROLE {runtime}; DROP ROLE {keeper}; DROP ROLE {redactor}; DROP ROLE {operator}"
-        );
-        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
-    }
-}
 
 async fn store_of(world: &World<Postgres>, role: &str) -> Store<Postgres> {
     let options = (*world.pool().connect_options()).clone().username(role);
@@ -118,21 +79,25 @@ async fn answer_requests(store: &Store<Postgres>) {
     let key = |key: &str| OperationKey { key: key.into(), ..OperationKey::default() };
     store.operation(&key("a"), &1, &policy, async |_| Ok(2)).await.unwrap();
     let held = async || {
-        let request = Fingerprinted::default();
-        let begun =
-            store.lease_operation(&key("b"), request, &policy, Duration::from_secs(60)).await.unwrap();
-        let Begun::Open(lease) = begun else { panic!("the key is free") };
+        let request = FingerprintInput::default();
+        let begun = store
+            .idempotency_keys()
+            .lease(&key("b"), request, &policy, Duration::from_secs(60))
+            .await
+            .unwrap();
+        let OperationStart::Open(lease) = begun else { panic!("the key is free") };
         lease
     };
     held().await.release().await.unwrap();
     held().await.forget().await.unwrap();
     let mut lease = held().await;
     lease.save("here").await.unwrap();
-    lease.begin().await.unwrap().commit(&Answer::default()).await.unwrap();
-    let receipt = Receipt { provider: "stripe", endpoint: "", id: None, payload: b"", secret: 0 };
-    let received = store.receive(&receipt, Duration::ZERO).await.unwrap();
-    let Received::Open(operation) = received else { panic!("it is new") };
-    operation.commit(&Answer::default()).await.unwrap();
+    lease.begin().await.unwrap().commit(&OperationResponse::default()).await.unwrap();
+    let receipt =
+        WebhookReceipt { provider: "stripe", endpoint: "", id: None, payload: b"", secret_index: 0 };
+    let received = store.receive_webhook(&receipt, Duration::ZERO).await.unwrap();
+    let WebhookClaim::Open(operation) = received else { panic!("it is new") };
+    operation.commit(&OperationResponse::default()).await.unwrap();
 }
 
 /// Uses every table: succeeds, fails, is rejected, publishes.
@@ -147,17 +112,19 @@ async fn handle(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerRe
     }
 }
 
-/// Reads that many messages, all of which are there.
-async fn relay(store: &Store<Postgres>, messages: usize, settles: bool) {
+/// Reads the log as the destination `relay` until it sees the order `last`. `settles`: settles what it reads.
+async fn relay(store: &Store<Postgres>, last: i64, settles: bool) {
     let opened = Reader::open(store, "relay", Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
     let mut reader = opened.expect("nobody else reads");
-    let mut read = 0;
-    while read < messages {
+    let last = last.to_string();
+    let mut is_seen = false;
+    while !is_seen {
         for entry in soon(reader.next(10)).await.unwrap() {
+            let Message { event_type, key, .. } = &*entry.message;
+            is_seen |= event_type == "orders.placed" && *key == Some(last.clone());
             if settles {
                 reader.settle(entry.ticket);
             }
-            read += 1;
         }
     }
     reader.close().await.unwrap();
@@ -167,44 +134,61 @@ async fn relay(store: &Store<Postgres>, messages: usize, settles: bool) {
 async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgres>) {
     let operator = store_of(world, &roles.operator).await;
     operator.check().await.unwrap();
-    let plan = operator.plan_replay("consumer:tests.grants", &Selection::new().key(Some("0".into()))).await;
+    let plan = Ops::new(&operator)
+        .plan_replay("consumer:tests.grants", &Selection::new().key(Some("0".into())))
+        .await;
     let new = NewReplay::reprocess("tests.grants", "ada");
-    let replay = operator.make_replay(&plan.unwrap(), new).await.unwrap();
-    operator.pause_replay(replay.id, "lunch").await.unwrap();
-    operator.resume_replay(replay.id).await.unwrap();
+    let replay = Ops::new(&operator).make_replay(&plan.unwrap(), new).await.unwrap();
+    Ops::new(&operator).pause_replay(replay.id, "lunch").await.unwrap();
+    Ops::new(&operator).resume_replay(replay.id).await.unwrap();
     sqlx::raw_sql("DELETE FROM effects WHERE n = 0").execute(world.pool()).await.unwrap();
     let rerun = || Consumer::new(runtime.clone(), ()).handler::<handle>();
-    let is_done = async || operator.replay(replay.id).await.unwrap().state == ReplayState::Done;
+    let is_done = async || Ops::new(&operator).replay(replay.id).await.unwrap().state == ReplayState::Done;
     run_until(rerun(), is_done).await;
-    assert_eq!((world.rows("inbox_superseded").await, world.rows("consumers").await), (1, 1));
-    operator.cancel_replay(replay.id).await.unwrap();
+    assert_eq!((world.rows("superseded_claims").await, world.rows("consumers").await), (1, 1));
+    Ops::new(&operator).cancel_replay(replay.id).await.unwrap();
 
-    let entry =
-        operator.begin_audit(&Intent { who: "ada", what: "x", target: "y", reason: None }).await.unwrap();
-    operator.end_audit(entry, 1).await.unwrap();
-    assert_eq!(operator.audited(10).await.unwrap().len(), 1);
-    operator.pause_consumer("tests.grants", "lunch").await.unwrap();
-    operator.resume_consumer("tests.grants").await.unwrap();
-    operator.open_breaker("relay", "lunch").await.unwrap();
-    operator.close_breaker("relay").await.unwrap();
-    assert_eq!(operator.unblock("relay", "0").await.unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(operator.skip("relay", "0").await.unwrap_err().kind(), ErrorKind::NotFound);
-    operator.trail("0").await.unwrap();
-    assert_eq!(operator.missing_rights(None, Role::Operator).await.unwrap(), Some(Vec::new()));
-    assert_ne!(operator.missing_rights(None, Role::Redactor).await.unwrap(), Some(Vec::new()));
-    assert!(!operator.unread(Some(Timestamp::from_micros(0))).await.unwrap().is_empty());
-    assert_eq!((operator.readers().await.unwrap().len(), operator.consumers().await.unwrap().len()), (2, 1));
-    let groups = operator.letter_groups(&LetterFilter::default()).await.unwrap();
+    let entry = Ops::new(&operator)
+        .begin_audit(&AuditIntent { operator: "ada", command: "x", target: "y", reason: None })
+        .await
+        .unwrap();
+    Ops::new(&operator).end_audit(entry, 1).await.unwrap();
+    assert_eq!(Ops::new(&operator).audit(10).await.unwrap().len(), 1);
+    Ops::new(&operator).pause_consumer("tests.grants", "lunch").await.unwrap();
+    Ops::new(&operator).resume_consumer("tests.grants").await.unwrap();
+    Ops::new(&operator).pause_destination("relay", "lunch").await.unwrap();
+    Ops::new(&operator).resume_destination("relay").await.unwrap();
+    assert_eq!(Ops::new(&operator).release_key("relay", "0").await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(Ops::new(&operator).skip_parked("relay", "0").await.unwrap_err().kind(), ErrorKind::NotFound);
+    Ops::new(&operator).trail("0").await.unwrap();
+    assert_eq!(Ops::new(&operator).missing_rights(None, Role::Operator).await.unwrap(), Some(Vec::new()));
+    assert_ne!(Ops::new(&operator).missing_rights(None, Role::Redactor).await.unwrap(), Some(Vec::new()));
+    assert!(!Ops::new(&operator).backlog(Some(Timestamp::from_micros(0))).await.unwrap().is_empty());
+    assert_eq!(
+        (
+            Ops::new(&operator).readers().await.unwrap().len(),
+            Ops::new(&operator).consumers().await.unwrap().len()
+        ),
+        (2, 1)
+    );
+    let groups = Ops::new(&operator).dead_letter_groups(&DeadLetterFilter::default()).await.unwrap();
     let [letter] = [groups[0].newest.id.clone()];
-    assert_eq!(operator.redrive_letters(std::slice::from_ref(&letter), Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(Ops::new(&operator).redrive(std::slice::from_ref(&letter), Duration::ZERO).await.unwrap(), 1);
     let has_failed = "SELECT count(*) FROM twinbox.dead_letters WHERE attempts = 2";
     run_until(rerun(), async || world.number(has_failed).await == 1).await;
-    let unknown = LetterId::OfDestination("relay".to_owned(), 1);
-    assert_eq!(operator.redrive_letters(std::slice::from_ref(&unknown), Duration::ZERO).await.unwrap(), 0);
-    assert_eq!(operator.discard_letters(&[unknown]).await.unwrap(), 0);
-    operator.retire("nothing").await.unwrap();
+    let unknown = DeadLetterId::OfDestination("relay".to_owned(), 1);
+    assert_eq!(Ops::new(&operator).redrive(std::slice::from_ref(&unknown), Duration::ZERO).await.unwrap(), 0);
+    assert_eq!(Ops::new(&operator).discard(&[unknown]).await.unwrap(), 0);
+    let mended = Draft::of(&Placed { n: 30 }).unwrap().into_message("shop");
+    assert_eq!(
+        Ops::new(&operator).import_dead_letters("tests.grants", std::slice::from_ref(&mended)).await.unwrap(),
+        1
+    );
+    assert_eq!(Ops::new(&operator).import_dead_letters("tests.grants", &[mended]).await.unwrap(), 0);
+    run_until(rerun(), async || world.effects().await.contains(&30)).await;
+    Ops::new(&operator).retire("nothing").await.unwrap();
     for sql in [
-        "UPDATE twinbox.audit SET who = 'eve'",
+        "UPDATE twinbox.audit SET operator = 'eve'",
         "DELETE FROM twinbox.audit",
         "DELETE FROM twinbox.outbox",
         "UPDATE twinbox.outbox SET payload = ''",
@@ -232,13 +216,15 @@ async fn the_documented_grants_are_enough_and_no_more() {
         "SELECT * FROM twinbox.inbox",
         "SELECT * FROM twinbox.dead_letters",
         "SELECT * FROM twinbox.cursors",
-        "SELECT * FROM twinbox.delayed",
+        "SELECT * FROM twinbox.delayed_messages",
         "INSERT INTO twinbox.outbox (position, type, payload) OVERRIDING SYSTEM VALUE VALUES (5, 'a', '')",
         "INSERT INTO twinbox.outbox (txid, type, payload) VALUES (pg_current_xact_id(), 'a', '')",
         "COPY twinbox.outbox (position, type, payload) FROM STDIN",
         "COPY twinbox.outbox FROM STDIN",
-        "INSERT INTO twinbox.delayed (nth, type, payload, not_before) OVERRIDING SYSTEM VALUE VALUES (5, 'a', '', now())",
-        "UPDATE twinbox.delayed SET payload = ''",
+        "INSERT INTO twinbox.delayed_messages (insert_order, type, payload, not_before) OVERRIDING SYSTEM \
+         VALUE VALUES (5, \
+         'a', '', now())",
+        "UPDATE twinbox.delayed_messages SET payload = ''",
         "UPDATE twinbox.outbox SET payload = ''",
         "DELETE FROM twinbox.outbox",
         "UPDATE twinbox.meta SET service = 'mine'",
@@ -254,13 +240,13 @@ async fn the_documented_grants_are_enough_and_no_more() {
     publish(&runtime, 3..5).await;
     delay_and_cancel(&runtime).await;
     delay(&runtime, 5).await;
-    assert_eq!(runtime.move_due(10).await.unwrap().messages, 1);
-    relay(&runtime, 6, true).await;
+    assert_eq!(Log::new(&runtime).move_due(10).await.unwrap().messages, 1);
+    relay(&runtime, 5, true).await;
     let consumer = Consumer::new(runtime.clone(), ()).handler::<handle>();
     run_until(consumer, async || world.rows("inbox").await == 6).await;
     assert_eq!(world.rows("dead_letters").await, 1);
     assert_eq!(world.rows("attempts").await, 0);
-    assert_eq!(runtime.purge_inbox("tests.grants", Duration::ZERO).await.unwrap(), 6);
+    assert_eq!(runtime.inbox("tests.grants").purge(Duration::ZERO).await.unwrap(), 6);
     assert_eq!(runtime.published("orders.confirmed", 10).await.unwrap().len(), 5);
     for sql in [
         "DELETE FROM twinbox.outbox",
@@ -282,24 +268,33 @@ async fn the_documented_grants_are_enough_and_no_more() {
         (&roles.redactor, Role::Redactor),
         (&roles.operator, Role::Operator),
     ] {
-        assert_eq!(world.missing_rights(Some(name), role).await.unwrap(), Some(Vec::new()), "{role:?}");
+        assert_eq!(
+            Ops::new(&world).missing_rights(Some(name), role).await.unwrap(),
+            Some(Vec::new()),
+            "{role:?}"
+        );
     }
-    assert_eq!(runtime.missing_rights(None, Role::Runtime).await.unwrap(), Some(Vec::new()));
-    let missing = world.missing_rights(Some(&roles.producer), Role::Runtime).await.unwrap().unwrap();
+    assert_eq!(Ops::new(&runtime).missing_rights(None, Role::Runtime).await.unwrap(), Some(Vec::new()));
+    let missing =
+        Ops::new(&world).missing_rights(Some(&roles.producer), Role::Runtime).await.unwrap().unwrap();
     assert!(missing.contains(&"SELECT ON twinbox.outbox".to_owned()), "{missing:?}");
     let redactor = store_of(&world, &roles.redactor).await;
     redactor.check().await.unwrap();
     delay(&runtime, 2).await;
     // Published, waiting and rejected; what its handler published was rolled back.
-    let redacted = redactor.redact("2").await.unwrap();
+    let intent = AuditIntent { operator: "ada", command: "keys redact", target: "2", reason: None };
+    let entry = Ops::new(&redactor).begin_audit(&intent).await.unwrap();
+    let redacted = Ops::new(&redactor).redact("2").await.unwrap();
+    Ops::new(&redactor).end_audit(entry, 3).await.unwrap();
     assert_eq!((redacted.outbox, redacted.delayed, redacted.dead_letters), (1, 1, 1));
-    assert_eq!(redactor.erase_operations("", None).await.unwrap(), 2);
+    assert_eq!(redactor.idempotency_keys().erase("", None).await.unwrap(), 2);
     for sql in [
         "SELECT payload FROM twinbox.outbox",
-        "SELECT headers FROM twinbox.delayed",
+        "SELECT target FROM twinbox.audit",
+        "SELECT headers FROM twinbox.delayed_messages",
         "SELECT * FROM twinbox.dead_letters",
         "UPDATE twinbox.outbox SET key = 'mine'",
-        "UPDATE twinbox.delayed SET not_before = now()",
+        "UPDATE twinbox.delayed_messages SET not_before = now()",
         "UPDATE twinbox.dead_letters SET consumer = 'mine'",
         "DELETE FROM twinbox.outbox",
         "DELETE FROM twinbox.dead_letters",
@@ -316,19 +311,32 @@ async fn the_documented_grants_are_enough_and_no_more() {
         forbidden(redactor.pool(), sql).await;
     }
     redactor.pool().close().await;
-    for sql in ["UPDATE twinbox.dead_letters SET payload = ''", "UPDATE twinbox.delayed SET payload = ''"] {
+    for sql in
+        ["UPDATE twinbox.dead_letters SET payload = ''", "UPDATE twinbox.delayed_messages SET payload = ''"]
+    {
         forbidden(runtime.pool(), sql).await;
     }
-    // What the consumer's handler published, and one that neither has settled.
+    // Messages of the consumer's handler, and one that neither has settled. The relay reads up to the last
+    // one, so that a tick is behind the consumer's place.
     publish(&runtime, 6..7).await;
     relay(&runtime, 6, false).await;
     let keeper = store_of(&world, &roles.keeper).await;
     keeper.check().await.unwrap();
-    assert_eq!(keeper.purge(Duration::ZERO).await.unwrap().messages, 6);
+    assert_eq!(Log::new(&keeper).purge(Duration::ZERO).await.unwrap().messages, 6);
     let retention = Retention::new(Duration::ZERO).max_lag(Duration::ZERO, OnMaxLag::Detach);
-    assert_eq!(keeper.purge(retention).await.unwrap().lagging, ["consumer:tests.grants", "relay"]);
-    assert!(keeper.retire("relay").await.unwrap().cursor);
-    assert_eq!((keeper.purge_operations().await.unwrap(), keeper.purge_receipts().await.unwrap()), (2, 1));
+    assert_eq!(Log::new(&keeper).purge(retention).await.unwrap().lagging, ["consumer:tests.grants", "relay"]);
+    let intent =
+        AuditIntent { operator: "ada", command: "destinations retire", target: "relay", reason: None };
+    let entry = Ops::new(&keeper).begin_audit(&intent).await.unwrap();
+    assert!(Ops::new(&keeper).retire("relay").await.unwrap().had_cursor);
+    Ops::new(&keeper).end_audit(entry, 1).await.unwrap();
+    assert_eq!(
+        (
+            keeper.idempotency_keys().purge().await.unwrap(),
+            keeper.idempotency_keys().purge_webhooks().await.unwrap()
+        ),
+        (2, 1)
+    );
     sqlx::query("SELECT * FROM twinbox.idempotency_audit").fetch_all(keeper.pool()).await.unwrap();
     for sql in [
         "DELETE FROM twinbox.inbox",

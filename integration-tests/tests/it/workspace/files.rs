@@ -8,6 +8,9 @@ use std::{
 /// Lines that a file may have.
 const LINES_MAX: usize = 400;
 
+/// Columns that a line of code or comment may have: those of rustfmt.
+const COLUMNS_MAX: usize = 110;
+
 /// Files that may be longer, and why.
 const LONGER: &[(&str, &str)] = &[("Cargo.lock", "written by cargo")];
 
@@ -52,7 +55,7 @@ pub(super) fn below(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 /// Text files with their content.
-fn texts() -> impl Iterator<Item = (String, String)> {
+pub(super) fn texts() -> impl Iterator<Item = (String, String)> {
     tree().into_iter().filter_map(|name| {
         let text = std::fs::read_to_string(root().join(&name)).ok()?;
         Some((name, text))
@@ -70,6 +73,17 @@ fn no_file_is_longer_than_it_may_be() {
     for (listed, reason) in LONGER {
         let text = std::fs::read_to_string(root().join(listed)).unwrap_or_default();
         assert!(text.lines().count() > LINES_MAX, "{listed} need not be listed any more ({reason})");
+    }
+}
+
+#[test]
+fn no_line_of_code_or_comment_is_longer_than_it_may_be() {
+    let is_code = |name: &str| [".rs", ".sql", ".py", ".sh"].iter().any(|end| name.ends_with(end));
+    // Inputs of the compiler's error messages, some of which have names that are too long.
+    let is_input = |name: &str| name.starts_with("integration-tests/tests/ui/");
+    for (name, text) in texts().filter(|(name, _)| is_code(name) && !is_input(name)) {
+        let at = text.lines().position(|line| line.chars().count() > COLUMNS_MAX).map(|n| n + 1);
+        assert!(at.is_none(), "{name}:{} has more than {COLUMNS_MAX} columns", at.unwrap_or_default());
     }
 }
 

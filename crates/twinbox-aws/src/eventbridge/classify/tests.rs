@@ -19,7 +19,7 @@ fn response(status: u16, headers: &[(&'static str, &'static str)]) -> HttpRespon
     response
 }
 
-fn answered(status: u16, code: Option<&str>, headers: &[(&'static str, &'static str)]) -> Verdict {
+fn refused_with(status: u16, code: Option<&str>, headers: &[(&'static str, &'static str)]) -> Verdict {
     let mut meta = ErrorMetadata::builder().message("user:secret@host");
     if let Some(code) = code {
         meta = meta.code(code);
@@ -29,15 +29,15 @@ fn answered(status: u16, code: Option<&str>, headers: &[(&'static str, &'static 
 }
 
 #[track_caller]
-fn says(verdict: Verdict, kind: PublishErrorKind, code: &str) {
+fn classified_as(verdict: Verdict, kind: PublishErrorKind, code: &str) {
     assert_eq!((verdict.kind, verdict.code), (kind, code));
     let error = verdict.error();
     assert!(!format!("{error} {error:?}").contains("secret"));
 }
 
 #[test]
-fn what_the_code_of_one_event_says() {
-    // The codes that the SDK lists, and what else was seen.
+fn codes_of_one_event_are_classified() {
+    // The codes that the SDK lists, and others that were observed.
     let table = [
         ("InternalFailure", RefusedForNow),
         ("ThrottlingException", Throttled),
@@ -47,7 +47,7 @@ fn what_the_code_of_one_event_says() {
         ("MalformedDetail", RefusedForGood),
         ("RedactionFailure", RefusedForGood),
         ("NotAuthorizedForSourceException", Misconfigured),
-        ("NotAuthorizedForDetailTypeException", NoHome),
+        ("NotAuthorizedForDetailTypeException", Unroutable),
         ("InternalException", RefusedForNow),
         ("ServiceUnavailable", Unavailable),
         ("LimitExceededException", Throttled),
@@ -58,20 +58,20 @@ fn what_the_code_of_one_event_says() {
     ];
     for (code, kind) in table {
         let result = PutEventsResultEntry::builder().error_code(code).error_message("secret").build();
-        let answers = answers(1, &[result]);
-        assert_eq!(answers[0].unwrap_err().kind, kind, "{code}");
+        let results = results_of(1, &[result]);
+        assert_eq!(results[0].unwrap_err().kind, kind, "{code}");
     }
     assert!(ENTRY_CODES.iter().all(|(code, kind, _)| table.contains(&(*code, *kind))));
 }
 
 #[test]
-fn an_answer_counts_only_if_it_is_one() {
+fn a_malformed_response_confirms_nothing() {
     let taken = || PutEventsResultEntry::builder().event_id("1").build();
     let empty = || PutEventsResultEntry::builder().build();
     let both = PutEventsResultEntry::builder().event_id("1").error_code("MalformedDetail").build();
     let nameless = PutEventsResultEntry::builder().event_id("").build();
     let kinds = |sent, results: &[_]| -> Vec<_> {
-        answers(sent, results).into_iter().map(|answer| answer.err().map(|v| v.kind)).collect()
+        results_of(sent, results).into_iter().map(|result| result.err().map(|v| v.kind)).collect()
     };
     assert_eq!(kinds(2, &[taken(), empty()]), [None, Some(Unanswered)]);
     assert_eq!(kinds(2, &[both, nameless]), [Some(RefusedForGood), Some(Unanswered)]);
@@ -81,7 +81,7 @@ fn an_answer_counts_only_if_it_is_one() {
 }
 
 #[test]
-fn what_the_code_of_a_request_says() {
+fn codes_of_a_request_are_classified() {
     let table = [
         (400, "ThrottlingException", Throttled, "eventbridge.throttled"),
         (400, "TooManyRequestsException", Throttled, "eventbridge.throttled"),
@@ -110,14 +110,14 @@ fn what_the_code_of_a_request_says() {
         (500, "SomethingNewException", Unavailable, "eventbridge.internal"),
     ];
     for (status, vendor, kind, code) in table {
-        says(answered(status, Some(vendor), &[]), kind, code);
+        classified_as(refused_with(status, Some(vendor), &[]), kind, code);
     }
     let codes: Vec<_> = REQUEST_CODES.iter().flat_map(|(codes, ..)| *codes).collect();
     assert!(codes.iter().enumerate().all(|(at, code)| !codes[..at].contains(code)), "each code once");
 }
 
 #[test]
-fn what_a_bare_status_says() {
+fn a_status_without_a_code_is_classified() {
     let table = [
         (200, Unanswered, "eventbridge.unreadable_answer"),
         (302, Misconfigured, "eventbridge.endpoint"),
@@ -135,26 +135,26 @@ fn what_a_bare_status_says() {
         (599, Unavailable, "eventbridge.internal"),
     ];
     for (status, kind, code) in table {
-        says(answered(status, None, &[]), kind, code);
+        classified_as(refused_with(status, None, &[]), kind, code);
     }
 }
 
 #[test]
-fn how_long_to_wait_is_what_the_service_asks_for_within_a_bound() {
-    let wait = |text| answered(429, None, &[("retry-after", text)]).retry_after;
-    assert_eq!(answered(429, None, &[]).retry_after, None);
+fn the_wait_is_the_requested_one_within_a_limit() {
+    let wait = |text| refused_with(429, None, &[("retry-after", text)]).retry_after;
+    assert_eq!(refused_with(429, None, &[]).retry_after, None);
     assert_eq!(wait("7"), Some(Duration::from_secs(7)));
     assert_eq!(wait("99999999999999"), Some(RETRY_AFTER_MAX));
     assert_eq!(wait("Thu, 10 Sep 2026 00:00:09 GMT"), Some(Duration::from_secs(9)));
     assert_eq!(wait("Wed, 09 Sep 2026 00:00:00 GMT"), None);
     assert_eq!(wait("soon"), None);
-    let error = answered(503, None, &[("retry-after", "7")]).error();
+    let error = refused_with(503, None, &[("retry-after", "7")]).error();
     assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
 }
 
 #[test]
-fn a_signature_refused_by_a_service_of_another_time_is_a_wrong_clock() {
-    let code = |date| answered(403, Some("SignatureDoesNotMatch"), &[("date", date)]).code;
+fn a_refused_signature_and_another_time_mean_a_wrong_clock() {
+    let code = |date| refused_with(403, Some("SignatureDoesNotMatch"), &[("date", date)]).code;
     assert_eq!(code("Thu, 10 Sep 2026 00:03:00 GMT"), SIGNATURE);
     assert_eq!(code("Thu, 10 Sep 2026 00:05:00 GMT"), CLOCK_SKEW);
     assert_eq!(code("Wed, 09 Sep 2026 23:55:00 GMT"), CLOCK_SKEW);
@@ -162,38 +162,38 @@ fn a_signature_refused_by_a_service_of_another_time_is_a_wrong_clock() {
 }
 
 #[test]
-fn what_the_client_says() {
+fn client_errors_are_classified() {
     let of = |error: Failed| of_request(&error, now());
-    says(of(Failed::timeout_error("secret")), Unanswered, "eventbridge.timeout");
-    says(of(Failed::construction_failure("secret")), RefusedForNow, "eventbridge.not_built");
+    classified_as(of(Failed::timeout_error("secret")), Unanswered, "eventbridge.timeout");
+    classified_as(of(Failed::construction_failure("secret")), RefusedForNow, "eventbridge.not_built");
     let unread = Failed::response_error("secret", response(200, &[]));
-    says(of(unread), Unanswered, "eventbridge.unreadable_answer");
+    classified_as(of(unread), Unanswered, "eventbridge.unreadable_answer");
     let dispatch = |source: Box<dyn Error + Send + Sync>| {
         of(Failed::dispatch_failure(ConnectorError::other(source, None)))
     };
-    says(dispatch("secret".into()), InDoubt, "eventbridge.disconnected");
+    classified_as(dispatch("secret".into()), InDoubt, "eventbridge.disconnected");
     let missing = CredentialsError::not_loaded("secret");
-    says(dispatch(missing.into()), Unavailable, "eventbridge.no_credentials");
+    classified_as(dispatch(missing.into()), Unavailable, "eventbridge.no_credentials");
     let slow = CredentialsError::provider_timed_out(Duration::from_secs(1));
-    says(dispatch(slow.into()), Unavailable, "eventbridge.no_credentials");
+    classified_as(dispatch(slow.into()), Unavailable, "eventbridge.no_credentials");
     let wrong = CredentialsError::invalid_configuration("secret");
-    says(dispatch(wrong.into()), Misconfigured, "eventbridge.profile");
+    classified_as(dispatch(wrong.into()), Misconfigured, "eventbridge.profile");
     let cut = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
     let cut = Failed::dispatch_failure(ConnectorError::io(cut.into()));
-    says(of(cut), InDoubt, "eventbridge.disconnected");
+    classified_as(of(cut), InDoubt, "eventbridge.disconnected");
 }
 
 #[test]
-fn a_look_at_the_bus_says_nothing_about_messages() {
-    let of = |error: Failed| of_look(&error, now());
-    says(of(Failed::timeout_error("secret")), Unavailable, "eventbridge.timeout");
+fn a_check_of_the_bus_concerns_no_message() {
+    let of = |error: Failed| of_bus_check(&error, now());
+    classified_as(of(Failed::timeout_error("secret")), Unavailable, "eventbridge.timeout");
     let coded = |status, code| {
         let meta = ErrorMetadata::builder().code(code).build();
         of(Failed::service_error(PutEventsError::generic(meta), response(status, &[("retry-after", "3")])))
     };
-    says(coded(400, "ResourceNotFoundException"), Misconfigured, "eventbridge.no_bus");
-    says(coded(400, "ValidationException"), Misconfigured, "eventbridge.invalid");
-    says(coded(400, "SomethingNew"), Unavailable, "eventbridge.refused");
-    says(coded(400, "ThrottlingException"), Unavailable, "eventbridge.throttled");
+    classified_as(coded(400, "ResourceNotFoundException"), Misconfigured, "eventbridge.no_bus");
+    classified_as(coded(400, "ValidationException"), Misconfigured, "eventbridge.invalid");
+    classified_as(coded(400, "SomethingNew"), Unavailable, "eventbridge.refused");
+    classified_as(coded(400, "ThrottlingException"), Unavailable, "eventbridge.throttled");
     assert_eq!(coded(429, "ThrottlingException").retry_after, Some(Duration::from_secs(3)));
 }

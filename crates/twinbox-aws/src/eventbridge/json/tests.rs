@@ -6,7 +6,7 @@ fn defect(payload: &[u8]) -> Option<DefectKind> {
 }
 
 #[test]
-fn what_is_json_passes() {
+fn valid_json_passes() {
     let good = [
         "{}",
         "[]",
@@ -28,7 +28,7 @@ fn what_is_json_passes() {
 }
 
 #[test]
-fn what_eventbridge_refuses_is_found() {
+fn a_payload_that_eventbridge_refuses_is_found() {
     let table: &[(&[u8], DefectKind)] = &[
         (b"", D::NotJson),
         (b"NaN", D::NotJson),
@@ -73,7 +73,7 @@ fn what_eventbridge_refuses_is_found() {
 }
 
 #[test]
-fn depth_is_bounded_and_a_million_brackets_overflow_nothing() {
+fn depth_is_bounded_and_a_million_brackets_overflow_no_stack() {
     let nested = |depth| [b"[".repeat(depth), b"]".repeat(depth)].concat();
     assert_eq!(defect(&nested(1000)), None);
     assert_eq!(defect(&nested(1001)), Some(D::TooDeep));
@@ -101,14 +101,14 @@ fn value() -> impl Strategy<Value = serde_json::Value> {
 
 proptest! {
     #[test]
-    fn what_serde_writes_passes(value in value()) {
+    fn output_of_serde_passes(value in value()) {
         prop_assert_eq!(defect(&serde_json::to_vec(&value).unwrap()), None);
         prop_assert_eq!(defect(&serde_json::to_vec_pretty(&value).unwrap()), None);
     }
 
-    /// Whatever passes is JSON to others too, and nothing makes it panic.
+    /// A payload that passes is JSON to others too.
     #[test]
-    fn what_passes_serde_reads(text in "[\\[\\]{}:,\"\\\\u0-9a-f.eE+\\- tru]{0,24}") {
+    fn serde_reads_a_payload_that_passes(text in "[\\[\\]{}:,\"\\\\u0-9a-f.eE+\\- tru]{0,24}") {
         let passes = check(text.as_bytes(), 1000).is_ok();
         let reads = serde_json::from_str::<serde_json::Value>(&text);
         // Others read large integers as floating point, and refuse floating point beyond the range.
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_makes_it_panic(bytes in any::<Vec<u8>>()) {
+    fn no_payload_makes_the_check_panic(bytes in any::<Vec<u8>>()) {
         let _ = check(&bytes, 1000);
     }
 }

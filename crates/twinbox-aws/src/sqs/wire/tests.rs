@@ -1,15 +1,15 @@
 use super::*;
-use crate::eventbridge::entry;
+use crate::eventbridge::wire;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const PLACE: Place<'static> =
-    Place { queue: "billing", id: "7", sent: Timestamp::from_micros(1_789_000_000_000_000) };
+const ORIGIN: Origin<'static> =
+    Origin { queue: "billing", id: "7", sent_at: Timestamp::from_micros(1_789_000_000_000_000) };
 
 fn message() -> Message {
     let time = Timestamp::from_micros(1_789_000_000_123_456);
     let message =
-        Message::unreadable("o-1".into(), "shop".into(), time, Bytes::from_static(b"{ \"n\": 1.0 }"));
+        Message::placeholder("o-1".into(), "shop".into(), time, Bytes::from_static(b"{ \"n\": 1.0 }"));
     Message {
         event_type: "orders.placed".into(),
         version: 2,
@@ -23,12 +23,12 @@ fn message() -> Message {
     }
 }
 
-/// As a rule sends what was published.
+/// The body that a rule sends for a published message.
 fn through_a_rule(message: &Message) -> String {
-    let entry = entry::prepare("orders", 1024 * 1024, message).unwrap().entry;
+    let entry = wire::encode("orders", 1024 * 1024, message).unwrap().entry;
     format!(
-        r#"{{"version":"0","id":"e-1","detail-type":{},"source":{},"account":"1","time":"2026-01-01T00:00:00Z",
-        "region":"eu-west-1","resources":[],"detail":{}}}"#,
+        r#"{{"version":"0","id":"e-1","detail-type":{},"source":{},"account":"1",
+        "time":"2026-01-01T00:00:00Z","region":"eu-west-1","resources":[],"detail":{}}}"#,
         json!(entry.detail_type()),
         json!(entry.source()),
         entry.detail().unwrap()
@@ -36,16 +36,16 @@ fn through_a_rule(message: &Message) -> String {
 }
 
 fn readable(body: &str) -> Message {
-    let (message, defect) = decode(body, PLACE);
+    let (message, defect) = decode(body, ORIGIN);
     assert_eq!(defect, None);
     message
 }
 
 #[test]
-fn what_was_published_comes_out_byte_for_byte() {
+fn a_published_message_arrives_byte_for_byte() {
     let sent = message();
     assert_eq!(readable(&through_a_rule(&sent)), sent);
-    let detail = entry::prepare("orders", 1024 * 1024, &sent).unwrap().entry.detail.unwrap();
+    let detail = wire::encode("orders", 1024 * 1024, &sent).unwrap().entry.detail.unwrap();
     assert_eq!(readable(&detail), sent, "a rule may send the detail alone");
     let redacted = Message {
         payload: Bytes::new(),
@@ -57,23 +57,24 @@ fn what_was_published_comes_out_byte_for_byte() {
 
 proptest! {
     #[test]
-    fn any_payload_comes_out_byte_for_byte(payload: Vec<u8>, text in "[a-z]{1,8}/[a-z+]{1,8}") {
+    fn any_payload_arrives_byte_for_byte(payload: Vec<u8>, text in "[a-z]{1,8}/[a-z+]{1,8}") {
         let sent = Message { payload: payload.into(), content_type: text, ..message() };
         prop_assume!(!is_json(&sent.content_type));
         prop_assert_eq!(readable(&through_a_rule(&sent)), sent);
     }
 
     #[test]
-    fn nothing_that_comes_panics(body: String) {
-        decode(&body, PLACE);
+    fn no_body_makes_decoding_panic(body: String) {
+        decode(&body, ORIGIN);
     }
 }
 
 #[test]
-fn an_event_of_somebody_else_is_read_by_its_envelope() {
+fn an_event_of_another_publisher_is_read_by_its_envelope() {
     let body = json!({
-        "version": "0", "id": "e-1", "detail-type": "orders.shipped", "source": "com.example.depot", "account": "1",
-        "time": "2026-01-01T00:00:00Z", "region": "eu-west-1", "resources": [], "detail": {"parcel": 7}
+        "version": "0", "id": "e-1", "detail-type": "orders.shipped", "source": "com.example.depot",
+        "account": "1", "time": "2026-01-01T00:00:00Z", "region": "eu-west-1", "resources": [],
+        "detail": {"parcel": 7}
     });
     let message = readable(&body.to_string());
     assert_eq!(
@@ -94,7 +95,7 @@ fn a_foreign_cloud_event_is_read_by_the_specification() {
 }
 
 #[test]
-fn what_cannot_be_read_is_kept_with_the_reason() {
+fn an_unreadable_message_is_kept_with_the_reason() {
     let with = |name: &str, value: Value| {
         let mut event = json!({
             "specversion": "1.0", "id": "1", "source": "s", "type": "a.b", "time": "2026-01-01T00:00:00Z"
@@ -107,17 +108,17 @@ fn what_cannot_be_read_is_kept_with_the_reason() {
         ("[]".to_owned(), "no JSON object"),
         ("{}".to_owned(), "`specversion` is missing"),
         (with("id", json!({})), "`id` is missing"),
-        (with("type", json!("EC2 Instance")), "`type` is no type name"),
+        (with("type", json!("EC2 Instance")), "`type` is not a type name"),
         (with("time", json!("now")), "`time` cannot be read"),
         (with("data_base64", json!("%")), "no base64"),
         (with("twinboxheaders", json!("[1]")), "no list of pairs"),
         (with("partitionkey", json!("k".repeat(300))), "`partitionkey` has more than 255 bytes"),
         (
             with("twinboxheaders", json!(format!("[[\"a\", {:?}]]", "v".repeat(20_000)))),
-            "16384 bytes of them",
+            "more than 16384 bytes",
         ),
     ] {
-        let (message, defect) = decode(&body, PLACE);
+        let (message, defect) = decode(&body, ORIGIN);
         let defect = defect.unwrap_or_else(|| panic!("{body}: {message:?}"));
         assert!(defect.contains(why), "{body}: {defect}");
         assert_eq!(

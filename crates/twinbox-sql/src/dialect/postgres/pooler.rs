@@ -1,14 +1,38 @@
-//! What a pooler in between takes away.
-use crate::{Error, ErrorKind, sql::Statements};
-use sqlx::{Connection as _, PgConnection, Row as _};
+//! Detecting a pooler, and statements that it would break.
+use crate::{Error, ErrorKind, catalog::Catalog};
+use sqlx::{Connection as _, PgConnection, PgPool, Row as _};
 
-/// How often two connections are asked whether they share a server connection. A pooler hands out the one that was
-/// used last, unless others are quicker.
-pub(super) const LOOKS: usize = 3;
+/// How often two connections are compared. A pooler hands out the server connection that was used last,
+/// unless another client is quicker.
+const LOOKS: usize = 3;
 
-/// A name that a handler gave to a statement may mean another's on the next server.
-pub(super) async fn unnamed(conn: &mut PgConnection, statements: &Statements) -> Result<(), Error> {
-    if statements.named || conn.cached_statements_size() == 0 {
+/// Whether a pooler between here and the server shares server connections between transactions.
+pub(super) async fn is_pooled(pool: &PgPool) -> Result<bool, Error> {
+    let mut ours = pool.acquire().await?;
+    // Not from the pool, which may have no other. Without a second connection nothing is found out.
+    let Ok(mut other) = PgConnection::connect_with(&pool.connect_options()).await else {
+        return Ok(false);
+    };
+    let mut seen = None;
+    for _ in 0..LOOKS {
+        let mine = backend(&mut ours).await?;
+        if seen.replace(mine).is_some_and(|before| before != mine) || backend(&mut other).await? == mine {
+            return Ok(true);
+        }
+    }
+    other.close().await?;
+    Ok(false)
+}
+
+async fn backend(conn: &mut PgConnection) -> Result<i32, Error> {
+    // Without binds and without a name: right behind a pooler too.
+    Ok(sqlx::raw_sql("SELECT pg_backend_pid() AS pid").fetch_one(conn).await?.try_get("pid")?)
+}
+
+/// Refuses a handler that gave names to statements behind a pooler: a name may mean another statement on the
+/// next server connection.
+pub(super) async fn refuse_named(conn: &mut PgConnection, catalog: &Catalog) -> Result<(), Error> {
+    if catalog.is_named || conn.cached_statements_size() == 0 {
         return Ok(());
     }
     conn.clear_cached_statements().await?;
@@ -16,9 +40,4 @@ pub(super) async fn unnamed(conn: &mut PgConnection, statements: &Statements) ->
         ErrorKind::Configuration,
         "behind a pooler a statement must have no name: say `.persistent(false)` to each of the handler",
     ))
-}
-
-pub(super) async fn server(conn: &mut PgConnection) -> Result<i32, Error> {
-    // Without arguments and without a name: right behind a pooler too.
-    Ok(sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(conn).await?.try_get(0)?)
 }

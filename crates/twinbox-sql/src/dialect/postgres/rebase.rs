@@ -1,51 +1,76 @@
-//! Transaction ids of another server, as a dump brings them, become some of this one.
+//! Gives a log that was restored from a dump transaction ids of this server.
 //!
-//! All that matters of them is which of the snapshots that cursors name see a message, and those snapshots are
-//! nested: each sees what the one before it sees. So there are as many classes of messages as snapshots, and one
-//! more for what none sees. Each class gets one transaction id and each snapshot the id that follows its last
-//! class, all of them older than every transaction that still runs.
-use super::super::Dialect as _;
-use crate::{Error, ErrorKind, sql::tables};
+//! All that matters of the old ids is which of the snapshots that cursors name see a message, and those
+//! snapshots are nested: each sees what the one before it sees. So there are as many classes of messages as
+//! snapshots, and one more for messages that no snapshot sees. Each class gets one transaction id, and each
+//! snapshot the id that follows its last class. All of them are older than every running transaction.
+use super::log;
+use crate::{Dialect as _, Error, ErrorKind};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, SqlSafeStr as _, SqlStr};
 
 const LOCK: &str = "LOCK TABLE {sentinel}, {outbox}, {ticks}, {cursors} IN EXCLUSIVE MODE";
 
-/// No transaction that still runs is older than the first of these. Then how many snapshots cursors name, and the
-/// age of the trigger, which a restore makes after it has brought the messages: what is younger was published here.
-const FACTS: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-        (SELECT count(*) FROM {ticks} t WHERE id > 0 AND EXISTS (
-            SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < 'infinity')),
-        (SELECT age(xmin) FROM pg_trigger WHERE tgrelid = $1::regclass AND tgname = 'refuse_place')";
+/// The oldest transaction that still runs, how many snapshots cursors name, and the age of the trigger. A
+/// restore makes the trigger after it has brought the messages: younger messages were published here.
+const FACTS: &str = "
+    SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+        (
+            SELECT count(*)
+            FROM {ticks} t
+            WHERE id > 0
+                AND EXISTS (SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < 'infinity')
+        ),
+        (SELECT age(xmin) FROM pg_trigger WHERE tgrelid = $1::regclass AND tgname = 'refuse_position')";
 
-const NAMED: &str = "named AS MATERIALIZED (
-        SELECT id, snapshot, row_number() OVER (ORDER BY id) AS class FROM {ticks} t
-        WHERE id > 0 AND EXISTS (
-            SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < 'infinity'))";
+/// The snapshots that cursors name, numbered in order.
+macro_rules! named_ticks {
+    () => {
+        "
+    WITH named AS MATERIALIZED (
+        SELECT id, snapshot, row_number() OVER (ORDER BY id) AS class
+        FROM {ticks} t
+        WHERE id > 0
+            AND EXISTS (SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < 'infinity')
+    )"
+    };
+}
 
 /// Binds: the id before the first class, the class that no snapshot sees, the age of the trigger.
-const MESSAGES: &str = "WITH {NAMED} UPDATE {outbox} SET txid = ($1 + CASE
+const MESSAGES: &str = concat!(
+    named_ticks!(),
+    "
+    UPDATE {outbox}
+    SET txid = ($1 + CASE
             WHEN age(xmin) < $3 THEN $2
             ELSE COALESCE((SELECT min(class) FROM named WHERE pg_visible_in_snapshot(txid, snapshot)), $2)
-        END)::text::xid8";
+        END)::text::xid8"
+);
 
-const TICKS: &str = "WITH {NAMED} UPDATE {ticks} t
-        SET snapshot = format('%s:%s:', $1 + class + 1, $1 + class + 1)::pg_snapshot
-        FROM named WHERE t.id = named.id";
+const TICKS: &str = concat!(
+    named_ticks!(),
+    "
+    UPDATE {ticks} t
+    SET snapshot = format('%s:%s:', $1 + class + 1, $1 + class + 1)::pg_snapshot
+    FROM named
+    WHERE t.id = named.id"
+);
 
-/// What else happens, in this order. The ticks that no cursor names tell of times only.
-const REST: &str = "DELETE FROM {ticks} t WHERE id > 0 AND NOT EXISTS (
-            SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < 'infinity');
-        UPDATE {cursors} SET epoch = epoch + 1, owner = NULL, lease_until = 'epoch' WHERE lease_until < 'infinity';
-        DELETE FROM {sentinel};
-        INSERT INTO {sentinel} DEFAULT VALUES";
+/// The rest, in this order. Ticks that no cursor names tell of times only.
+const REST: &str = "
+    DELETE FROM {ticks} t
+    WHERE id > 0
+        AND NOT EXISTS (SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < 'infinity');
+    UPDATE {cursors}
+    SET epoch = epoch + 1, owner = NULL, lease_until = 'epoch'
+    WHERE lease_until < 'infinity';
+    DELETE FROM {sentinel};
+    INSERT INTO {sentinel}
+    DEFAULT VALUES";
 
 pub(super) async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u64, Error> {
-    let render = |text: &str| -> SqlStr {
-        let text = text.replace("{NAMED}", NAMED);
-        AssertSqlSafe(tables::<Postgres>(namespace, &text)).into_sql_str()
-    };
+    let render = |text: &str| -> SqlStr { AssertSqlSafe(tables(namespace, text)).into_sql_str() };
     sqlx::raw_sql(render(LOCK)).execute(&mut *conn).await?;
-    match Postgres::check(conn, namespace).await {
+    match log::check(conn, namespace).await {
         Err(error) if error.kind() == ErrorKind::Restored => {}
         Err(error) => return Err(error),
         Ok(()) => {
@@ -57,7 +82,7 @@ pub(super) async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u
         facts.bind(Postgres::table(namespace, "outbox")).fetch_one(&mut *conn).await?;
     let Some(trigger) = trigger else {
         return Err(refused(
-            "the outbox has lost its trigger `refuse_place`, which tells old messages from new ones",
+            "the outbox has lost its trigger `refuse_position`, which tells old messages from new ones",
         ));
     };
     let unseen = named + 1;
@@ -71,6 +96,13 @@ pub(super) async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u
     sqlx::query(render(TICKS)).persistent(false).bind(before).execute(&mut *conn).await?;
     sqlx::raw_sql(render(REST)).execute(conn).await?;
     Ok(messages)
+}
+
+/// The text with the places of these tables.
+fn tables(namespace: &str, text: &str) -> String {
+    ["sentinel", "outbox", "ticks", "cursors"].iter().fold(text.to_owned(), |text, name| {
+        text.replace(&format!("{{{name}}}"), &Postgres::table(namespace, name))
+    })
 }
 
 fn refused(why: &'static str) -> Error {

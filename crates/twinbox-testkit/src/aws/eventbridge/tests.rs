@@ -4,7 +4,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// What comes back for one call over a connection of its own.
+/// Sends one call over a new connection. Returns the response.
 async fn call(fake: &FakeEventBridge, operation: &str, body: &Value) -> String {
     let mut client = TcpStream::connect(fake.address()).await.unwrap();
     let body = body.to_string();

@@ -1,16 +1,17 @@
 //! NATS delivers late, forgets consumers, loses acknowledgements, and is old.
-use crate::{
-    consumer::{
-        running::{Gate, publish, run_until},
-        support::{Confirmed, Placed, World, effect, eventually, placed, soon},
-    },
-    relay::rig::{Running, Target},
+use crate::support::{
+    consumer::{Gate, publish, run_until},
+    relay::{Running, Target},
+    stores::{Confirmed, Placed, World, chain, effect, placed},
+    wait::{eventually, soon},
 };
 use async_nats::{HeaderMap, jetstream};
 use sqlx::Postgres;
 use std::{sync::Arc, time::Duration};
 use twinbox::{
-    CancellationToken, Consumer, ConsumerErrorKind, Delivery, HandlerResult, Message, Tx, event_handler,
+    CancellationToken, Consumer, Delivery, HandlerResult, Message, Tx,
+    consumer::ErrorKind as ConsumerErrorKind,
+    event_handler,
     nats::{Nats, NatsOptions, StreamOptions},
     seam::destination::Destination as _,
 };
@@ -52,7 +53,7 @@ async fn send(nats: &Nats, messages: &[&Message]) {
 
 fn running<S: Send + Sync + 'static>(
     consumer: Consumer<Postgres, S>,
-) -> (CancellationToken, tokio::task::JoinHandle<Result<(), twinbox::ConsumerError>>) {
+) -> (CancellationToken, tokio::task::JoinHandle<Result<(), twinbox::consumer::Error>>) {
     let stop = CancellationToken::new();
     (stop.clone(), tokio::spawn(consumer.run(stop)))
 }
@@ -110,7 +111,8 @@ async fn row_16_a_consumer_that_is_deleted_is_made_again_and_one_that_was_change
     stream.create_consumer(config).await.unwrap();
     let error = soon(consumer().run(CancellationToken::new())).await.unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Source);
-    assert!(error.to_string().contains("max_deliver = 3 on the server and -1 was asked for"), "{error}");
+    let error = chain(&error);
+    assert!(error.contains("max_deliver = 3 on the server and -1 was asked for"), "{error}");
     relay.stop().await;
 }
 
@@ -130,7 +132,8 @@ async fn row_19_an_old_server_is_used_for_what_it_can_and_refused_for_what_it_wo
     let two_types = consumer().handler::<note>().handler::<confirm>();
     let error = soon(two_types.run(CancellationToken::new())).await.unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Source);
-    assert!(error.to_string().contains("needs NATS server 2.10 or newer, and this is 2.9"), "{error}");
+    let error = chain(&error);
+    assert!(error.contains("needs NATS server 2.10 or newer, and this is 2.9"), "{error}");
     relay.stop().await;
 }
 
@@ -213,7 +216,7 @@ async fn each_unreadable_message_is_kept_although_the_stream_was_made_anew() {
         run_until(consumer, async || world.rows("dead_letters").await == letters).await;
         jetstream.delete_stream(&target.name).await.unwrap();
     }
-    let letters = world.dead_letters(CONSUMER, 10).await.unwrap();
+    let letters = world.inbox(CONSUMER).dead_letters(10).await.unwrap();
     let kept = Vec::from_iter(letters.iter().map(|letter| &*letter.message.payload));
     assert_eq!(kept, [b"second".as_slice(), b"first"]);
 }

@@ -1,21 +1,16 @@
 //! The database is away, read-only, loses its answer, or has no connection to spare.
-use crate::{
-    consumer::{
-        running::{publish, run_until},
-        support::{Placed, World, effect, eventually, placed, soon},
-    },
-    relay::{
-        faults::{
-            database::{own, standby_of, store_at},
-            postgres_address, through,
-        },
-        rig::{Running, Target},
-    },
+use crate::support::{
+    consumer::{publish, run_until},
+    postgres::{own, postgres_address, standby_of, store_at, through},
+    relay::{Running, Target},
+    stores::{Placed, World, effect, placed},
+    wait::{eventually, soon},
 };
 use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
-    CancellationToken, Consumer, Delivery, HandlerResult, Outcome, Store, Tx, event_handler, nats::Nats,
+    CancellationToken, Consumer, Delivery, DeliveryOutcome, HandlerResult, Store, Tx, event_handler,
+    nats::Nats,
 };
 use twinbox_testkit::{Harness, database::SERVICE, proxy::Proxy};
 
@@ -80,7 +75,8 @@ async fn row_34_the_database_is_stopped_for_half_a_minute_under_load() {
     relay.stop().await;
 }
 
-/// The tail that the standby lacks is delivered again by the broker or is a duplicate there: nothing is counted.
+/// The tail that the standby lacks is delivered again by the broker or is a duplicate there: nothing is
+/// counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_35_failover_to_a_standby() {
     let (world, target) = (World::<Postgres>::new().await, Target::shared());
@@ -125,7 +121,7 @@ async fn row_36_the_answer_to_a_handlers_commit_is_lost() {
     let harness = Harness::new(&Store::new(pool, SERVICE).unwrap(), ());
     let order = placed(1);
     proxy.lose_answer_to(b"COMMIT\0"); // and not BEGIN … READ COMMITTED
-    assert_eq!(harness.deliver::<note>(&order).await, Outcome::Duplicate);
+    assert_eq!(harness.deliver::<note>(&order).await, DeliveryOutcome::Duplicate);
     assert!(proxy.has_lost());
     assert_eq!(world.left_behind().await, (1, 1, 0));
     assert_eq!((world.rows("attempts").await, world.rows("dead_letters").await), (0, 0));

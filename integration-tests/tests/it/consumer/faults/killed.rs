@@ -1,14 +1,19 @@
-//! A consumer that is killed at each step of a delivery. PITFALLS row 25
-use crate::consumer::{
-    running::{publish, run_until},
-    support::{Placed, TestDb, World, cases, effect, soon},
+//! A consumer that is killed at each step of a delivery. Fault 25
+use crate::support::{
+    cases::cases,
+    consumer::{publish, run_until},
+    stores::{Placed, TestDb, World, effect},
+    wait::soon,
 };
 use std::{
     os::unix::process::ExitStatusExt as _,
     process::{Command, Stdio},
     time::Duration,
 };
-use twinbox::{CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Store, Tx, event_handler};
+use twinbox::{
+    CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Store, Tx, event_handler,
+    log::LogTransport,
+};
 use twinbox_core::crash;
 
 /// Set in the process that is to consume from the database of this name and die.
@@ -25,7 +30,7 @@ async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Hand
 }
 
 fn consumer<DB: Dialect>(store: Store<DB>) -> Consumer<DB, ()> {
-    let log = store.log().lease(LEASE);
+    let log = LogTransport::new(&store).lease(LEASE);
     Consumer::new(store, ()).transport(log).handler::<note>()
 }
 

@@ -1,17 +1,21 @@
-//! SQS delivers twice, forgets, refuses, and loses its patience. PITFALLS row 33
-use crate::consumer::{
-    running::{Gate, run_until},
-    support::{Placed, World, effect, eventually, soon},
+//! SQS delivers twice, forgets, refuses, and loses its patience. Fault 33
+use crate::support::{
+    consumer::{Gate, run_until},
+    stores::{Placed, World, chain, effect},
+    wait::{eventually, soon},
 };
 use serde_json::json;
 use sqlx::Postgres;
 use std::{sync::Arc, time::Duration};
 use twinbox::{
-    CancellationToken, Consumer, ConsumerErrorKind, Delivery, HandlerError, HandlerResult, Transport as _,
-    Tx,
+    CancellationToken, Consumer, Delivery, HandlerError, HandlerResult, Tx,
     aws::{Sqs, SqsOptions},
+    consumer::ErrorKind as ConsumerErrorKind,
     event_handler,
-    seam::source::{SourceErrorKind, Subscription},
+    seam::{
+        Transport as _,
+        source::{SourceErrorKind, Subscription},
+    },
 };
 use twinbox_testkit::aws::{Answer, FakeSqs};
 
@@ -65,7 +69,8 @@ impl Rig {
         self.sqs.send(event.to_string());
     }
 
-    /// Runs until the queue is empty. After each call of this name the time passes that deliveries are hidden for.
+    /// Runs until the queue is empty. After each call of this name the time passes that deliveries are hidden
+    /// for.
     async fn until_empty(&self, call: &str) {
         let mut seen = 0;
         let done = async || {
@@ -131,7 +136,7 @@ async fn row_33_two_messages_with_one_event() {
     assert_eq!(rig.world.effects().await, [1, 2]);
 }
 
-/// Also PITFALLS row 22
+/// Also fault 22
 #[tokio::test]
 async fn row_33_a_handler_that_is_slower_than_the_visibility() {
     let rig = Rig::new().await;
@@ -153,7 +158,8 @@ async fn tomorrow(_: &(), _: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> Hand
     Err(HandlerError::retry_after(Duration::from_secs(24 * 3600), "come back tomorrow"))
 }
 
-/// The service refuses what would be hidden beyond twelve hours from its receive, and shows it as if nobody had asked.
+/// The service refuses what would be hidden beyond twelve hours from its receive, and shows it as if nobody
+/// had asked.
 #[tokio::test]
 async fn a_long_delay_is_as_long_as_sqs_allows() {
     let rig = Rig::new().await;
@@ -191,7 +197,7 @@ async fn what_a_closing_source_receives_goes_to_the_next() {
         consumer: CONSUMER.into(),
         types: vec!["orders.placed".into()],
         concurrency: 8,
-        ordered: false,
+        is_ordered: false,
     };
     let mut source = transport.subscribe(&to).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(50), source.receive(8)).await.is_err());
@@ -213,7 +219,7 @@ async fn what_cannot_be_consumed_is_said() {
         consumer: consumer.into(),
         types: vec!["orders.placed".into()],
         concurrency: 8,
-        ordered,
+        is_ordered: ordered,
     };
     let gone = rig.options().queue("gone", rig.sqs.queue(CONSUMER).replace(CONSUMER, "gone"));
     let transport = Sqs::with_options(gone).unwrap();
@@ -243,6 +249,7 @@ async fn a_queue_that_is_deleted_ends_the_consumer() {
     rig.sqs.delete_queue(CONSUMER);
     let error = soon(running).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Source);
-    assert!(error.to_string().contains("QueueDoesNotExist"), "{error}");
+    let error = chain(&error);
+    assert!(error.contains("QueueDoesNotExist"), "{error}");
     assert_eq!(rig.world.effects().await, [1]);
 }

@@ -1,10 +1,9 @@
-//! A storm of copies beside a slow handler. PITFALLS row 27
-use crate::{
-    consumer::{
-        running::run_until,
-        support::{Confirmed, Placed, World, effect, eventually, placed},
-    },
-    relay::rig::Target,
+//! A storm of copies beside a slow handler. Fault 27
+use crate::support::{
+    consumer::run_until,
+    relay::Target,
+    stores::{Confirmed, Placed, World, effect, placed},
+    wait::eventually,
 };
 use async_nats::jetstream;
 use serde::{Deserialize, Serialize};
@@ -59,7 +58,8 @@ async fn bystander(seen: &Arc<Seen>, _: &mut Tx<'_, Postgres>, order: Delivery<C
     Ok(())
 }
 
-/// Publishes what the stream holds of these messages again and again, without an id that the broker would know.
+/// Publishes what the stream holds of these messages again and again, without an id that the broker would
+/// know.
 async fn copy(target: &Target) {
     let jetstream = target.jetstream().await;
     let stream = jetstream.get_stream(&target.name).await.unwrap();

@@ -1,8 +1,12 @@
 //! The claim is a bounded wait, and the bound is not the handler's.
-use crate::consumer::support::{World, cases, placed, soon};
+use crate::support::{
+    cases::cases,
+    stores::{World, placed},
+    wait::soon,
+};
 use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::time::{Duration, Instant};
-use twinbox::{Store, Tx, inbox::Claimed};
+use twinbox::{Store, Tx, inbox::InboxClaim};
 use twinbox_testkit::{Harness, database::SERVICE};
 
 const CONSUMER: &str = "tests.claims";
@@ -29,12 +33,14 @@ async fn the_claims_lock_timeout_is_not_the_handlers() {
         harness.run(same).await.unwrap();
 
         let (known, new) = (placed(1), placed(2));
-        let Claimed::Open(first) = store.claim(CONSUMER, &known, false).await.unwrap() else { panic!() };
+        let InboxClaim::Open(first) = store.inbox(CONSUMER).claim(&known, false).await.unwrap() else {
+            panic!()
+        };
         first.commit().await.unwrap();
         // Whichever of the two comes last.
         let mut batch = [known, placed(3), new];
         batch.sort_by_key(|m| m.message_id());
-        let mut attempt = store.claim_batch(CONSUMER, &batch, false).await.unwrap().attempt.unwrap();
+        let mut attempt = store.inbox(CONSUMER).claim_batch(&batch, false).await.unwrap().attempt.unwrap();
         assert_eq!(attempt.claimed().len(), 2);
         assert_eq!(shown(&mut attempt.tx()).await.unwrap(), own);
         attempt.rollback().await;
@@ -43,36 +49,41 @@ async fn the_claims_lock_timeout_is_not_the_handlers() {
     }
 }
 
-/// Not waited for until the other copy's handler ends, which would hold a connection. PITFALLS row 22
+/// Not waited for until the other copy's handler ends, which would hold a connection. Fault 22
 async fn row_22_a_claim_that_another_copy_holds_is_given_up_as_contention() {
     let world = World::<Postgres>::new().await;
     let order = placed(1);
-    let Claimed::Open(held) = world.claim(CONSUMER, &order, false).await.unwrap() else { panic!() };
+    let InboxClaim::Open(held) = world.inbox(CONSUMER).claim(&order, false).await.unwrap() else { panic!() };
     let asked = Instant::now();
-    let refused = soon(world.claim(CONSUMER, &order, true)).await.err().expect("it is held");
+    let refused = soon(world.inbox(CONSUMER).claim(&order, true)).await.err().expect("it is held");
     assert!(refused.is_contention() && refused.is_transient(), "{refused:?}");
     assert!((1_900..10_000).contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
 
     let waits = tokio::spawn({
         let (store, order) = ((*world).clone(), order.clone());
-        async move { store.claim(CONSUMER, &order, true).await.map(|c| matches!(c, Claimed::Duplicate(_))) }
+        async move {
+            store.inbox(CONSUMER).claim(&order, true).await.map(|c| matches!(c, InboxClaim::Duplicate(_)))
+        }
     });
     held.commit().await.unwrap();
     assert!(soon(waits).await.unwrap().unwrap(), "one that ends in time makes the copy a duplicate");
 }
 
-/// The bound holds for each message of a batch, not only for the first. PITFALLS row 22
+/// The bound holds for each message of a batch, not only for the first. Fault 22
 async fn row_22_a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well() {
     let world = World::<Postgres>::new().await;
     let mut orders = [placed(1), placed(2), placed(3)];
     orders.sort_by_key(|m| m.message_id());
-    let Claimed::Open(held) = world.claim(CONSUMER, &orders[1], false).await.unwrap() else { panic!() };
-    let batch = tokio::time::timeout(Duration::from_secs(10), world.claim_batch(CONSUMER, &orders, false));
+    let InboxClaim::Open(held) = world.inbox(CONSUMER).claim(&orders[1], false).await.unwrap() else {
+        panic!()
+    };
+    let inbox = world.inbox(CONSUMER);
+    let batch = tokio::time::timeout(Duration::from_secs(10), inbox.claim_batch(&orders, false));
     let refused =
         batch.await.expect("it is not waited for until the handler ends").err().expect("it is held");
     assert!(refused.is_contention(), "{refused:?}");
     held.rollback().await;
-    let all = world.claim_batch(CONSUMER, &orders, false).await.unwrap().attempt.unwrap();
+    let all = world.inbox(CONSUMER).claim_batch(&orders, false).await.unwrap().attempt.unwrap();
     assert_eq!(all.claimed(), [0, 1, 2]);
 }
 

@@ -1,9 +1,12 @@
 //! Savepoints, ours and sqlx's, finished, failed, dropped and leaked.
 use super::still_works;
-use crate::consumer::support::{Confirmed, Placed, TestDb, World, cases, effect, failed, placed};
+use crate::support::{
+    cases::cases,
+    stores::{Confirmed, Placed, TestDb, World, effect, failed, placed},
+};
 use sqlx::{Connection, Postgres};
 use std::time::Duration;
-use twinbox::{Delivery, Dialect, HandlerResult, Outcome, Tx, event_handler};
+use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerResult, Tx, event_handler};
 
 /// Tries twice in savepoints; the first try fails when told to.
 #[event_handler(consumer = "tests.savepoint")]
@@ -35,8 +38,8 @@ async fn a_failed_savepoint_undoes_only_itself<DB: TestDb>() {
     let (smooth, rough) = (World::<DB>::new().await, World::<DB>::new().await);
     let (first, mut again) = (placed(0), placed(1));
     again.id = first.id.clone();
-    assert_eq!(smooth.deliver::<second_try>(&first).await, Outcome::Handled);
-    assert_eq!(rough.deliver::<second_try>(&again).await, Outcome::Handled);
+    assert_eq!(smooth.deliver::<second_try>(&first).await, DeliveryOutcome::Handled);
+    assert_eq!(rough.deliver::<second_try>(&again).await, DeliveryOutcome::Handled);
     assert_eq!(rough.left_behind().await, (1, 1, 2));
     let ids = async |world: &World<DB>| -> Vec<String> {
         world.published("orders.confirmed", 10).await.unwrap().into_iter().map(|m| m.id).collect()
@@ -68,7 +71,7 @@ async fn nests<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Han
 
 async fn savepoints_nest<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    assert_eq!(world.deliver::<nests>(&placed(10)).await, Outcome::Handled);
+    assert_eq!(world.deliver::<nests>(&placed(10)).await, DeliveryOutcome::Handled);
     assert_eq!(world.effects().await, [10, 13, 14]);
 }
 
@@ -116,7 +119,7 @@ async fn a_savepoint_dropped_at_any_time_lets_nothing_escape<DB: TestDb>() {
         let harness = twinbox_testkit::Harness::new(&world, Duration::from_micros(u64::from(n) * 20));
         let outcome = harness.deliver::<drops_a_savepoint_in_time>(&placed(n.into())).await;
         match &outcome {
-            Outcome::DeadLettered { error } => assert_eq!(error, "too late to drop it"),
+            DeliveryOutcome::DeadLettered { error } => assert_eq!(error, "too late to drop it"),
             outcome => assert!(failed(outcome, ""), "{outcome:?}"),
         }
     }
@@ -142,7 +145,7 @@ async fn an_sqlx_savepoint_dropped_while_it_begins_is_noticed() {
     for n in 0..100 {
         match world.deliver::<drops_sqlx_savepoint>(&placed(n)).await {
             // The server was fast and the savepoint had begun when it was dropped.
-            Outcome::Handled => {}
+            DeliveryOutcome::Handled => {}
             outcome => {
                 assert!(failed(&outcome, "COMMIT or ROLLBACK"), "{outcome:?}");
                 assert_eq!(world.rows("inbox").await, n, "no claim is left behind");
@@ -182,7 +185,7 @@ async fn uses_sqlx_savepoints(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>
 
 async fn sqlx_savepoints_work_inside() {
     let world = World::<Postgres>::new().await;
-    assert_eq!(world.deliver::<uses_sqlx_savepoints>(&placed(1)).await, Outcome::Handled);
+    assert_eq!(world.deliver::<uses_sqlx_savepoints>(&placed(1)).await, DeliveryOutcome::Handled);
     assert_eq!(world.effects().await, [1]);
 }
 

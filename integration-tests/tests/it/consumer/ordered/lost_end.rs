@@ -104,14 +104,18 @@ async fn a_message_that_was_sent_again_to_the_same_sequence_is_not_the_one_that_
     rig.publish(1..2, 0..3, 3).await;
     run_until(rig.consumer(), async || rig.world.rows("inbox").await == 3).await;
     let place = async || {
-        let place = "SELECT message FROM twinbox.places WHERE sequence > 0";
+        let place = "SELECT last_message FROM twinbox.partition_leases WHERE sequence > 0";
         sqlx::query_scalar::<_, String>(place).fetch_one(rig.world.pool()).await.unwrap()
     };
     let before = place().await;
     let stream = jetstream.get_stream(&rig.target.name).await.unwrap();
     let kept = stream.get_raw_message(3).await.unwrap();
     assert!(before.ends_with(&format!("@{}", kept.time.unix_timestamp_nanos())), "{before}");
-    rig.world.execute("UPDATE twinbox.places SET message = split_part(message, '@', 1) || '@1'").await;
+    rig.world
+        .execute(
+            "UPDATE twinbox.partition_leases SET last_message = split_part(last_message, '@', 1) || '@1'",
+        )
+        .await;
     rig.world.execute("DELETE FROM twinbox.inbox; DELETE FROM moves").await;
     run_until(rig.consumer(), async || rig.world.rows("inbox").await == 3).await;
     assert_eq!((rig.of_each().await, place().await), (in_order(1..2, 0..3), before));
@@ -164,7 +168,7 @@ async fn a_partition_of_which_nothing_comes_is_not_overtaken() {
     let rig = Rig::<Postgres>::new().await;
     let jetstream = rig.target.jetstream().await;
     rig.publish(1..2, 0..2, 2).await;
-    let least = async || rig.world.number("SELECT min(sequence) FROM twinbox.places").await;
+    let least = async || rig.world.number("SELECT min(sequence) FROM twinbox.partition_leases").await;
     run_until(rig.consumer(), async || rig.world.rows("inbox").await == 2).await;
     rig.publish(2..20, 0..2, 38).await;
     run_until(rig.consumer(), async || rig.world.rows("inbox").await == 38 && least().await == 38).await;

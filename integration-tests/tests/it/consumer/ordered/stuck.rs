@@ -1,14 +1,17 @@
-//! What cannot go on stops nobody else: a partition that cannot be taken or read, a key with more parked than there is room
-//! for, a dead letter that comes back.
+//! What cannot go on stops nobody else: a partition that cannot be taken or read, a key with more parked than
+//! there is room for, a dead letter that comes back.
 use super::*;
-use twinbox::log::PARKED_MAX;
+use crate::support::wait::signal;
+use twinbox::{log::parking::PARKED_MAX, ops::Ops};
+use twinbox_testkit::park_deliveries;
 
 /// Somebody's transaction holds the fence of a partition.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_that_cannot_be_taken_keeps_no_other_waiting() {
     let rig = Rig::<Postgres>::new().await;
     let mut held = rig.world.pool().begin().await.unwrap();
-    let fence = "SELECT pg_advisory_xact_lock_shared(hashtextextended('\"twinbox\".places ' || $1, n)) \
+    let fence = "\
+        SELECT pg_advisory_xact_lock_shared(hashtextextended('\"twinbox\".partition_leases ' || $1, n)) \
         FROM generate_series(0, 3) n";
     sqlx::query(fence).bind(CONSUMER).fetch_all(&mut *held).await.unwrap();
     rig.publish(1..65, 0..1, 64).await;
@@ -30,7 +33,7 @@ async fn a_partition_that_cannot_be_read_starts_no_other_anew() {
     let running = tokio::spawn(rig.consumer().run(stop.clone()));
     eventually(async || (rig.moves().await.len() == 64).then_some(())).await;
     let epochs = async || -> Vec<i64> {
-        let epochs = "SELECT epoch FROM twinbox.places ORDER BY partition";
+        let epochs = "SELECT epoch FROM twinbox.partition_leases ORDER BY partition";
         sqlx::query_scalar(epochs).fetch_all(rig.world.pool()).await.unwrap()
     };
     let before = epochs().await;
@@ -59,11 +62,11 @@ async fn a_message_that_never_gets_its_locks_keeps_no_other_key_waiting() {
     let running = tokio::spawn(rig.consumer().run(stop.clone()));
     eventually(async || (rig.moves().await.len() == 600).then_some(())).await;
     assert_eq!(rig.of_each().await, in_order(1..7, 0..100));
-    assert_eq!(rig.world.parked_deliveries(CONSUMER).await.unwrap(), 1);
+    assert_eq!(rig.world.inbox(CONSUMER).parked_deliveries().await.unwrap(), 1);
     rig.bank.contended.store(0, SeqCst);
     eventually(async || (rig.moves().await.len() == 601).then_some(())).await;
     assert_eq!(rig.world.rows("attempts").await, 0, "it was nobody's fault");
-    assert!(rig.world.dead_letters(CONSUMER, 1).await.unwrap().is_empty());
+    assert!(rig.world.inbox(CONSUMER).dead_letters(1).await.unwrap().is_empty());
     stop.cancel();
     soon(running).await.unwrap().unwrap();
 }
@@ -71,9 +74,9 @@ async fn a_message_that_never_gets_its_locks_keeps_no_other_key_waiting() {
 /// With as many deliveries parked as there may be, no more are received, and none is lost.
 async fn too_many_parked_deliveries_stop_what_comes<DB: TestDb>() {
     let rig = Rig::<DB>::at(Target::shared(), 1).await;
-    rig.world.create_places(CONSUMER, 1, &["accounts.moved".to_owned()]).await.unwrap();
+    rig.world.partition_leases(CONSUMER).create(1, &["accounts.moved".to_owned()]).await.unwrap();
     let minute = Duration::from_secs(60);
-    let taken = rig.world.take_partition(CONSUMER, 0, Uuid::now_v7(), minute).await.unwrap();
+    let taken = rig.world.partition_leases(CONSUMER).take(0, Uuid::now_v7(), minute).await.unwrap();
     let (fence, _) = taken.expect("nobody has it");
     let parked = |nth: usize| {
         let moved = Moved { account: 7, nth: i64::try_from(nth).unwrap() };
@@ -81,17 +84,20 @@ async fn too_many_parked_deliveries_stop_what_comes<DB: TestDb>() {
     };
     let all = Vec::from_iter((0..PARKED_MAX).map(parked));
     for some in all.chunks(1000) {
-        rig.world.park_deliveries(CONSUMER, fence, some).await.unwrap();
+        park_deliveries(&rig.world, CONSUMER, fence, some).await.unwrap();
     }
-    rig.world.release_partition(CONSUMER, fence).await.unwrap();
+    rig.world.partition_leases(CONSUMER).release(fence).await.unwrap();
     rig.publish(1..4, 0..1, 3).await;
     let stop = CancellationToken::new();
     let running = tokio::spawn(rig.consumer().run(stop.clone()));
     eventually(async || (rig.owners().await.len() == 1).then_some(())).await;
-    // Longer than a look takes, and receiving. No signal tells that nothing comes.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::select! {
+        () = signal("parking.is_full") => {}
+        () = eventually(async || (!rig.moves().await.is_empty()).then_some(())) => panic!("more was \
+            received"),
+    }
     assert_eq!(rig.moves().await, []);
-    let one = rig.world.parked_heads(CONSUMER, 1).await.unwrap().remove(0);
+    let one = Ops::new(&rig.world).parked_deliveries(CONSUMER, 1).await.unwrap().remove(0);
     let mut conn = rig.world.pool().acquire().await.unwrap();
     let forget = format!("DELETE FROM {} WHERE id > {}", DB::table_of("parked_deliveries"), one.id);
     sqlx::raw_sql(AssertSqlSafe(forget)).execute(&mut *conn).await.unwrap();
@@ -107,31 +113,31 @@ async fn redriven_messages_of_a_key_go_in_its_order<DB: TestDb>() {
     let stop = CancellationToken::new();
     for nth in 0..20 {
         let message = Delivery::of(Moved { account: 7, nth }).unwrap().message().clone();
-        let buried = rig.world.dead_letter(
-            CONSUMER,
-            &message,
-            twinbox::inbox::DeadReason::Exhausted,
-            "it was tried",
-            3,
-        );
+        let inbox = rig.world.inbox(CONSUMER);
+        let buried = inbox.dead_letter(&message, twinbox::inbox::DeadReason::Exhausted, "it was tried", 3);
         assert!(buried.await.unwrap());
     }
     rig.bank.frozen.store(7, SeqCst);
     let running = tokio::spawn(rig.consumer().run(stop.clone()));
     eventually(async || (rig.owners().await.len() == 1).then_some(())).await;
-    let letters = rig.world.dead_letters(CONSUMER, 100).await.unwrap();
+    let letters = rig.world.inbox(CONSUMER).dead_letters(100).await.unwrap();
     let mut conn = rig.world.pool().acquire().await.unwrap();
-    let due = format!("UPDATE {} SET redrives_left = 3, redrive_at = died_at", DB::table_of("dead_letters"));
+    let due = format!(
+        "UPDATE {} SET redrive_attempts_left = 3, redrive_at = died_at",
+        DB::table_of("dead_letters")
+    );
     sqlx::raw_sql(AssertSqlSafe(due)).execute(&mut *conn).await.unwrap();
     drop(conn);
     assert_eq!(letters.len(), 20);
-    eventually(async || (rig.world.parked_deliveries(CONSUMER).await.unwrap() == 20).then_some(())).await;
+    eventually(async || (rig.world.inbox(CONSUMER).parked_deliveries().await.unwrap() == 20).then_some(()))
+        .await;
     rig.publish(7..8, 20..22, 2).await;
-    eventually(async || (rig.world.parked_deliveries(CONSUMER).await.unwrap() == 22).then_some(())).await;
+    eventually(async || (rig.world.inbox(CONSUMER).parked_deliveries().await.unwrap() == 22).then_some(()))
+        .await;
     rig.bank.frozen.store(0, SeqCst);
     eventually(async || (rig.moves().await.len() == 22).then_some(())).await;
     assert_eq!(rig.of_each().await[&7], Vec::from_iter(0..22));
-    assert!(rig.world.dead_letters(CONSUMER, 1).await.unwrap().is_empty());
+    assert!(rig.world.inbox(CONSUMER).dead_letters(1).await.unwrap().is_empty());
     stop.cancel();
     soon(running).await.unwrap().unwrap();
 }

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fmt,
 };
+use twinbox::Store;
 
 pub(super) struct Ledger {
     pub(super) name: &'static str,

@@ -1,9 +1,10 @@
 //! Transactions that overlap in every way: ids taken early, locks late, savepoints, rollbacks, long pauses.
 use super::*;
+use crate::support::{log::draft, wait::in_time};
 use sqlx::{Connection as _, PgConnection, postgres::PgPoolOptions};
-use std::{collections::BTreeSet, ops::DerefMut};
+use std::{collections::BTreeSet, ops::DerefMut, time::Duration};
 use tokio::task::JoinSet;
-use twinbox::{Error, InTransaction};
+use twinbox::{Error, InTransaction, Store};
 use twinbox_testkit::database::TestDatabase;
 
 const WRITERS: u32 = 16;

@@ -8,8 +8,9 @@ async fn a_look_reads_what_is_parked_for_its_owner() {
     let conn = &mut *database.pool().acquire().await.unwrap();
     // For the first owner 10,000 of one key, for another ten of each key.
     for fill in [
-        "INSERT INTO twinbox.parked
-            (destination, position, key, type, state, holds, attempts, next_attempt_at, first_error, last_error)
+        "INSERT INTO twinbox.parked_messages
+            (destination, position, key, type, state, blocks_key, attempts, next_attempt_at, first_error, \
+            last_error)
         SELECT CASE WHEN n <= 10000 THEN 'd' ELSE 'other' END, n,
             CASE WHEN n <= 10000 THEN 'hot' ELSE 'k' || n % 10000 END,
             't', 'waiting', true, 1, now() + interval '1 hour', 'e', 'e'
@@ -17,10 +18,11 @@ async fn a_look_reads_what_is_parked_for_its_owner() {
         "INSERT INTO twinbox.parked_deliveries
             (consumer, partition, next_attempt_at, message_id, event_id, source, type, version, key, time,
             content_type, payload)
-        SELECT CASE WHEN n <= 10000 THEN 'c' ELSE 'other' END, 0, now() + interval '1 hour', gen_random_uuid(), n,
+        SELECT CASE WHEN n <= 10000 THEN 'c' ELSE 'other' END, 0, now() + interval '1 hour', \
+        gen_random_uuid(), n,
             's', 't', 1, CASE WHEN n <= 10000 THEN 'hot' ELSE 'k' || n % 10000 END, now(), 'a/b', '{}'
         FROM generate_series(1, 110000) n",
-        "VACUUM ANALYZE twinbox.parked, twinbox.parked_deliveries",
+        "VACUUM ANALYZE twinbox.parked_messages, twinbox.parked_deliveries",
     ] {
         sqlx::raw_sql(fill).execute(&mut *conn).await.unwrap();
     }

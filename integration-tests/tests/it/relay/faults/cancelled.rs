@@ -1,5 +1,6 @@
 //! Statements that the database gives up.
-use super::{database::store_at, *};
+use super::*;
+use crate::support::postgres::store_at;
 use std::collections::HashSet;
 
 /// A statement that takes too long, is cancelled, or finds no memory, says nothing about the next.
@@ -15,7 +16,7 @@ async fn a_statement_that_takes_too_long_does_not_end_the_relay() {
     let mut tx = store.pool().begin().await.unwrap();
     sqlx::raw_sql("LOCK TABLE twinbox.outbox, twinbox.cursors").execute(&mut *tx).await.unwrap();
     let waiting = "SELECT DISTINCT query_start::text FROM pg_stat_activity \
-        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        WHERE datname = current_database() AND wait_event_type = 'Lock' AND query_start IS NOT NULL";
     let mut begun = HashSet::new();
     eventually(async || {
         begun.extend(sqlx::query_scalar::<_, String>(waiting).fetch_all(store.pool()).await.unwrap());

@@ -1,6 +1,7 @@
 //! Messages that no broker should get.
 use super::*;
 use async_nats::jetstream::stream;
+use twinbox::ops::Ops;
 use twinbox_testkit::servers::NatsOptions as ServerOptions;
 
 const KB: usize = 1024;
@@ -21,7 +22,7 @@ async fn insert(
 /// Waits for the dead letters, and answers with their ids and errors.
 async fn dead(store: &Store<Postgres>, count: usize) -> Vec<(String, String)> {
     eventually(async || {
-        let parked = store.parked("nats", 1000).await.unwrap();
+        let parked = Ops::new(store).parked_messages("nats", 1000).await.unwrap();
         let dead: Vec<_> = parked.into_iter().filter(|parked| parked.state == "dead").collect();
         (dead.len() == count)
             .then(|| dead.into_iter().map(|d| (d.message.id.clone(), d.first_error)).collect())

@@ -1,34 +1,10 @@
 //! Postgres goes away, is replaced, answers late or not at all, and holds old snapshots.
 use super::*;
-use crate::kill::{Program, Programs};
+use crate::support::processes::{Program, Programs};
 use async_nats::jetstream::stream;
 use sqlx::postgres::PgPoolOptions;
-use std::{os::unix::process::CommandExt as _, process::Command};
-use twinbox::relay::BreakerState;
-use twinbox_testkit::servers::{PostgresServer, find};
-
-/// A store that is reached by another way than the test's own.
-pub(crate) async fn store_at(url: &str) -> Store<Postgres> {
-    // sqlx asks a connection whether it lives before it gives it away, and waits 30 s for a dead one.
-    let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(Duration::from_secs(5));
-    let pool = pool.connect(url).await.unwrap();
-    Store::new(pool, SERVICE).unwrap()
-}
-
-/// The same database by way of a proxy.
-async fn proxied(url: &str) -> (Proxy, Store<Postgres>) {
-    let proxy = Proxy::start(postgres_address(url)).await.unwrap();
-    let store = store_at(&through(url, &proxy)).await;
-    (proxy, store)
-}
-
-/// A server of the test's own.
-pub(crate) async fn own() -> (PostgresServer, Store<Postgres>) {
-    let server = tokio::task::spawn_blocking(PostgresServer::start).await.unwrap().unwrap();
-    let store = store_at(&server.url()).await;
-    store.migrate().await.unwrap();
-    (server, store)
-}
+use std::process::Command;
+use twinbox::{ops::Ops, relay::BreakerState};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn row_08_the_lease_cannot_be_renewed_while_publishing_works() {
@@ -98,7 +74,8 @@ async fn row_34_database_crashes_restarts_and_loses_a_session() {
     running.published(down + 100).await;
     // One session dies of SIGKILL, and the server starts all over.
     let pid = eventually(async || {
-        let pid = "SELECT pid::bigint FROM pg_stat_activity WHERE query LIKE '%cursors%' AND pid <> pg_backend_pid()";
+        let pid = "SELECT pid::bigint FROM pg_stat_activity WHERE query LIKE '%cursors%' AND pid <> \
+                   pg_backend_pid()";
         sqlx::query_scalar::<_, i64>(pid).fetch_optional(store.pool()).await.ok().flatten()
     })
     .await;
@@ -121,21 +98,6 @@ async fn row_34_database_crashes_restarts_and_loses_a_session() {
     .await;
 }
 
-/// A standby of `primary` that is up to date and has stopped.
-pub(crate) fn standby_of(primary: &PostgresServer) -> PostgresServer {
-    let mut standby = PostgresServer::start().unwrap();
-    standby.stop_fast().unwrap();
-    let data = standby.data_dir();
-    std::fs::remove_dir_all(&data).unwrap();
-    let owner = std::fs::metadata(standby.dir()).unwrap();
-    let mut copy = Command::new(find::postgres_bin().unwrap().join("pg_basebackup"));
-    let port = primary.port().to_string();
-    copy.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &port, "-R", "-c", "fast", "-X", "stream", "-D"]);
-    copy.arg(&data).uid(std::os::unix::fs::MetadataExt::uid(&owner)).current_dir("/");
-    assert!(copy.status().unwrap().success());
-    standby
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn row_35_failover_to_a_standby_that_lacks_the_tail() {
     let (mut primary, store) = own().await;
@@ -153,7 +115,8 @@ async fn row_35_failover_to_a_standby_that_lacks_the_tail() {
     proxy.lead_to(postgres_address(&standby.url()));
     let after = store_at(&standby.url()).await;
     // It can be read, and not be written to.
-    let looks = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_is_in_recovery(),%' AND pid <> pg_backend_pid()";
+    let looks = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_is_in_recovery(),%' AND pid <> \
+                 pg_backend_pid()";
     eventually(async || (number(after.pool(), looks).await > 0).then_some(())).await;
     assert!(!running.task.is_finished());
     let promoted = sqlx::query_scalar::<_, bool>("SELECT pg_promote()").fetch_one(after.pool()).await;
@@ -188,14 +151,14 @@ async fn row_36_the_answer_to_a_commit_is_lost() {
         running.published(u64::from(n + 1) * 20).await;
         proxy.lose_answer_to("COMMIT");
         publish_poison(&store, &format!("poison-{n}")).await;
-        let dead = "SELECT count(*) FROM twinbox.parked WHERE state = 'dead'";
+        let dead = "SELECT count(*) FROM twinbox.parked_messages WHERE state = 'dead'";
         eventually(async || (number(store.pool(), dead).await == i64::from(n) + 1).then_some(())).await;
         eventually(async || proxy.has_lost().then_some(())).await;
     }
     publish(&store, 80..100).await;
     target.whole(100).await;
     running.stop().await;
-    let parked = store.parked("nats", 10).await.unwrap();
+    let parked = Ops::new(&store).parked_messages("nats", 10).await.unwrap();
     assert!(
         parked.iter().all(|parked| (parked.attempts, parked.state.as_str()) == (1, "dead")),
         "{parked:?}"
@@ -203,7 +166,8 @@ async fn row_36_the_answer_to_a_commit_is_lost() {
     assert_eq!((parked.len(), target.count().await), (4, 100));
 }
 
-/// The fastest of some messages, so that a slow machine is not the database; each published when the one before has arrived.
+/// The fastest of some messages, so that a slow machine is not the database; each published when the one
+/// before has arrived.
 async fn latency(store: &Store<Postgres>, running: &Running, first: u32) -> Duration {
     let mut fastest = Duration::MAX;
     for n in first..first + 10 {
@@ -346,7 +310,7 @@ async fn row_54_half_open_as_often_as_the_pool_has_connections() {
         // A statement that waits is under way for sure, and what waits for it is dropped.
         let mut locked = store.pool().begin().await.unwrap();
         sqlx::query("LOCK TABLE twinbox.cursors").execute(&mut *locked).await.unwrap();
-        waiting_for_a_lock(&store).await;
+        waits_for_a_lock(store.pool()).await;
         proxy.freeze_open();
         locked.rollback().await.unwrap();
     }
@@ -355,12 +319,6 @@ async fn row_54_half_open_as_often_as_the_pool_has_connections() {
     target.whole(last as usize + 20).await;
     running.stop().await;
     nothing_is_parked(&store).await;
-}
-
-/// The process of the server that waits for a lock of this test.
-async fn waiting_for_a_lock(store: &Store<Postgres>) -> i64 {
-    let waiting = "SELECT pid::bigint FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually(async || sqlx::query_scalar(waiting).fetch_optional(store.pool()).await.unwrap()).await
 }
 
 /// Everything else works, the renewal of the lease too.
@@ -372,7 +330,7 @@ async fn row_54_one_page_is_never_answered() {
     running.published(50).await;
     let mut locked = store.begin().await.unwrap();
     sqlx::query("LOCK TABLE twinbox.outbox").execute(&mut *locked).await.unwrap();
-    let pid = waiting_for_a_lock(&store).await;
+    let pid = waits_for_a_lock(store.pool()).await;
     let signal = |name: &str| {
         assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
     };

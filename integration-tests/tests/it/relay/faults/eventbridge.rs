@@ -1,10 +1,11 @@
-//! EventBridge answers with parts, with errors, wrongly, slowly, not at all.
+//! EventBridge responds partly, with errors, wrongly, slowly, or not at all.
 use super::*;
 use std::collections::{HashMap, HashSet};
 use tokio::net::TcpListener;
 use twinbox::{
     RetryPolicy,
     aws::{EventBridge, EventBridgeOptions},
+    ops::Ops,
     relay::{BreakerState, Error},
 };
 use twinbox_testkit::aws::{Answer, FakeEventBridge};
@@ -20,7 +21,7 @@ fn options(url: String) -> EventBridgeOptions {
         .request_timeout(PUBLISH_TIMEOUT)
 }
 
-/// Tries again soon and for ever.
+/// Retries soon and without end.
 fn relay(store: &Store<Postgres>, options: EventBridgeOptions, lease: Duration) -> Relay<Postgres> {
     let retry = RetryPolicy::exponential(Duration::from_millis(10), Duration::from_millis(50));
     let relay = RelayOptions::new().lease(lease).retry(retry);
@@ -36,7 +37,8 @@ fn attribute(entry: &serde_json::Value, name: &str) -> String {
     detail[name].as_str().unwrap().to_owned()
 }
 
-/// Waits until the bus has taken that many messages, and asserts that first copies of a key came in order.
+/// Waits until the bus has accepted that many messages, and asserts that the first copies of a key came in
+/// order.
 async fn whole(fake: &FakeEventBridge, count: usize) {
     let distinct = || fake.taken().iter().map(|entry| attribute(entry, "id")).collect::<HashSet<_>>().len();
     let waited = timeout(PATIENCE, async {
@@ -67,7 +69,7 @@ async fn row_29_every_subset_of_ten_fails() {
     let insert = "INSERT INTO twinbox.outbox (type, key, payload)
         SELECT 'orders.placed', 'k-' || n % 400, '{}' FROM generate_series(1, $1) n";
     sqlx::query(insert).bind(MESSAGES as i64).execute(store.pool()).await.unwrap();
-    // Nothing may be in doubt because the machine is slow.
+    // Long, so that no message is in doubt on a slow machine.
     let options = options(fake.endpoint_url()).publish_timeout(PATIENCE / 2);
     let running = Running::run(relay(&store, options, PATIENCE));
     running.published(MESSAGES as u64).await;
@@ -82,7 +84,7 @@ async fn row_29_every_subset_of_ten_fails() {
                 i32::from(number < 1024 && fails(number, at));
         }
     }
-    assert!(sent == failed, "what failed is sent again, and nothing else");
+    assert!(sent == failed, "only failed messages are sent again");
     assert!(fake.requests().len() > 500);
     assert_eq!(fake.taken().len(), MESSAGES);
     whole(&fake, MESSAGES).await;
@@ -111,7 +113,7 @@ async fn row_30_wrong_slow_and_missing_answers() {
         Answer::Status(413),
     ];
     for (n, answer) in (0..).zip(answers) {
-        // One fault at a time, with others of the key behind it.
+        // One fault at a time, with later messages of the key behind it.
         fake.answer_next([answer]);
         publish(&store, n * 20..(n + 1) * 20).await;
     }
@@ -126,8 +128,11 @@ async fn waited_out(fake: &FakeEventBridge, url: String) {
     let store = postgres().await;
     publish(&store, 0..10).await;
     let running = Running::run(relay(&store, options(url), LEASE));
-    tokio::time::sleep(2 * PUBLISH_TIMEOUT).await;
-    assert!(!running.task.is_finished(), "an outage is waited out");
+    eventually(async || {
+        assert!(!running.task.is_finished(), "the relay ended in an outage");
+        (running.breaker.state() == BreakerState::Open).then_some(())
+    })
+    .await;
     running.stop().await;
     nothing_is_parked(&store).await;
     let running = Running::run(relay(&store, options(fake.endpoint_url()), LEASE));
@@ -150,9 +155,9 @@ async fn row_30_no_tls_no_address_and_nobody_there() {
     assert_eq!(fake.taken().len(), 40);
 }
 
-/// Runs a relay that is expected to end, and answers with its code.
+/// Runs a relay that must end, and returns the code of its error.
 async fn refused(relay: Relay<Postgres>) -> String {
-    let ended = timeout(PATIENCE, relay.run(CancellationToken::new())).await.expect("it ends");
+    let ended = timeout(PATIENCE, relay.run(CancellationToken::new())).await.expect("the relay ends");
     let Err(Error::Destination(error)) = ended else { panic!("{ended:?}") };
     error.code().to_owned()
 }
@@ -174,16 +179,18 @@ async fn row_31_the_bus_or_the_credentials_are_wrong() {
     }
     assert_eq!(fake.requests().len(), 0);
 
-    // Others may have been issued: expired ones are waited out.
+    // New credentials may have been issued: the relay waits while the old ones are expired.
     fake.answer_next_look(vec![Answer::Error(400, "ExpiredTokenException"); 2]);
-    let options = options(fake.endpoint_url()).describe_interval(Duration::from_millis(100));
+    let describe_interval = Duration::from_millis(100);
+    let options = options(fake.endpoint_url()).describe_interval(describe_interval);
     let running = Running::run(relay(&store, options, LEASE));
     running.published(50).await;
-    // While it runs, each of them stops it before a message is blamed.
+    // In a running relay each of these errors opens the circuit breaker, and no message fails.
     fake.answer_next(vec![Answer::Error(400, "ExpiredTokenException"); 3]);
     publish(&store, 50..100).await;
     running.published(100).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Only time makes the last check of the bus too old to confirm a message; a longer sleep changes nothing.
+    tokio::time::sleep(describe_interval).await;
     fake.delete_bus("orders");
     publish(&store, 100..150).await;
     eventually(async || (running.breaker.state() == BreakerState::Open).then_some(())).await;
@@ -219,7 +226,7 @@ async fn row_32_details_that_no_bus_takes() {
     let running = Running::run(relay(&store, options(fake.endpoint_url()), LEASE));
     running.published(bad.len() as u64).await;
     let parked = eventually(async || {
-        let parked = store.parked("bus", 100).await.unwrap();
+        let parked = Ops::new(&store).parked_messages("bus", 100).await.unwrap();
         (parked.len() == bad.len()).then_some(parked)
     })
     .await;

@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
+use twinbox::relay::BreakerState;
 use twinbox_testkit::{
     servers::{NatsOptions as ServerOptions, PostgresServer, find},
     skipped,
@@ -91,6 +92,8 @@ async fn row_42_the_disk_of_the_database_is_full() {
     let pool = PgPool::connect_with(options.database("small")).await.unwrap();
     let store = Store::new(pool.clone(), SERVICE).unwrap();
     store.migrate().await.unwrap();
+    // So that ticks need another page soon.
+    sqlx::raw_sql("ALTER TABLE twinbox.ticks SET (fillfactor = 10)").execute(&pool).await.unwrap();
     let target = Target::shared();
     let running = Running::run(target.quick(&store));
     publish(&store, 0..50).await;
@@ -105,6 +108,11 @@ async fn row_42_the_disk_of_the_database_is_full() {
         let written = store.outbox().publish_all(&mut tx, drafts.collect()).await.is_ok();
         written && tx.commit().await.is_ok()
     };
+    let small = async |n: u32| {
+        let mut tx = store.begin().await.unwrap();
+        let draft = Draft::raw("orders.placed", 1, "{}").key(format!("k-{}", n % 7));
+        store.outbox().publish_draft(&mut tx, draft).await.is_ok() && tx.commit().await.is_ok()
+    };
     let insert = "INSERT INTO ballast SELECT repeat('x', 7000) FROM generate_series(1, $1)";
     for rows in [256, 32, 4, 1] {
         while sqlx::query(insert).bind(rows).execute(&pool).await.is_ok() {}
@@ -114,8 +122,13 @@ async fn row_42_the_disk_of_the_database_is_full() {
     while published(n).await {
         n += 10;
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(!running.task.is_finished(), "what is committed waits for a tick that can be written");
+    // Small messages still fit into free space of pages. The relay has to wait for the ticks that they need.
+    eventually(async || {
+        small(n).await;
+        assert!(!running.task.is_finished(), "the relay waits for a tick that can be written");
+        (running.breaker.state() == BreakerState::Open).then_some(())
+    })
+    .await;
     sqlx::raw_sql("DROP TABLE ballast").execute(&pool).await.unwrap();
     assert!(published(n).await);
     let count = committed(&store).await;

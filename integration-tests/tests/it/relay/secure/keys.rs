@@ -54,10 +54,11 @@ impl Operator {
     pub(super) fn new() -> Self {
         let (operator, account, system) =
             (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account());
-        let all = json!({"subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true,
-            "conn": -1, "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1});
-        let none = json!({"subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true,
-            "conn": -1, "leaf": -1});
+        let all = json!({"subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1,
+            "wildcards": true, "conn": -1, "leaf": -1,
+            "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1});
+        let none = json!({"subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1,
+            "wildcards": true, "conn": -1, "leaf": -1});
         let limits = |limits: Value| json!({"type": "account", "version": 2, "limits": limits});
         let lines = [
             format!("operator: {}", token(&operator, &operator, json!({"type": "operator", "version": 2}))),

@@ -1,0 +1,259 @@
+//! The database that the tool connects to.
+use crate::{
+    exit::{Exit, invalid},
+    output::Output,
+};
+use clap::Args;
+use serde::Serialize;
+use sqlx::{
+    postgres::{PgConnectOptions, PgPoolOptions},
+    sqlite::SqliteConnectOptions,
+};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use twinbox_sql::StoreOptions;
+
+/// How long a connection may take.
+const CONNECTION_MAX: Duration = Duration::from_secs(5);
+const NAMESPACE: &str = "twinbox";
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct ConnectionArguments {
+    /// The database: `postgres://…` or `sqlite:FILE`. Keep a password in the environment or in a file. The
+    /// command line wins over the environment. [env: DATABASE_URL]
+    #[arg(long, global = true, value_name = "URL")]
+    database_url: Option<String>,
+    /// A file that contains the URL. [env: DATABASE_URL_FILE]
+    #[arg(long, global = true, value_name = "FILE")]
+    database_url_file: Option<PathBuf>,
+    /// The schema of the tables on Postgres, their prefix on SQLite.
+    #[arg(long, global = true, env = "TWINBOX_NAMESPACE", value_name = "NAME", default_value = NAMESPACE)]
+    namespace: String,
+    /// Work through a connection pooler in transaction mode, such as PgBouncer.
+    #[arg(long, global = true, env = "TWINBOX_POOLER")]
+    pooler: bool,
+}
+
+/// A connection that is not open yet.
+pub(crate) enum Connection {
+    Postgres(sqlx::PgPool),
+    Sqlite(PathBuf),
+}
+
+/// Identifies a database for a person, without credentials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DatabaseName {
+    host: String,
+    database: String,
+    namespace: String,
+}
+
+impl DatabaseName {
+    /// Identifies the database in a record: `db.example.org:5432/shop`.
+    pub(crate) fn id(&self) -> String {
+        let Self { host, database, namespace } = self;
+        let path = if database.starts_with('/') { database.clone() } else { format!("{host}/{database}") };
+        if namespace == NAMESPACE { path } else { format!("{path} ({namespace})") }
+    }
+}
+
+impl fmt::Display for DatabaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {}, database {}", self.host, self.database)?;
+        if self.namespace == NAMESPACE { Ok(()) } else { write!(f, ", namespace {}", self.namespace) }
+    }
+}
+
+impl ConnectionArguments {
+    /// The same namespace of another database.
+    pub(crate) fn with_url(&self, url: &str) -> Self {
+        Self { database_url: Some(url.to_owned()), database_url_file: None, ..self.clone() }
+    }
+
+    /// The URL and its origin. The command line wins over the environment.
+    fn url(&self) -> Result<(String, &'static str), Exit> {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        match (&self.database_url, &self.database_url_file) {
+            (Some(_), Some(_)) => {
+                return Err(Exit::usage("use either --database-url or --database-url-file, not both"));
+            }
+            (Some(url), None) => return Ok((url.clone(), "--database-url")),
+            (None, Some(file)) => return Ok((read(file)?, "--database-url-file")),
+            (None, None) => {}
+        }
+        if let Some(url) = variable("DATABASE_URL") {
+            return Ok((url, "DATABASE_URL"));
+        }
+        match variable("DATABASE_URL_FILE") {
+            Some(file) => Ok((read(Path::new(&file))?, "DATABASE_URL_FILE")),
+            None => Err(Exit::usage(
+                "no database is given: use --database-url, --database-url-file, DATABASE_URL or \
+                 DATABASE_URL_FILE",
+            )),
+        }
+    }
+
+    pub(crate) fn has_pooler(&self) -> bool {
+        self.pooler
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub(crate) fn store_options(&self) -> StoreOptions {
+        StoreOptions::new().namespace(&self.namespace).pooler(self.pooler)
+    }
+
+    /// Prepares a connection. Connects to nothing yet.
+    pub(crate) fn prepare(&self) -> Result<(Connection, DatabaseName), Exit> {
+        let (url, _) = self.url()?;
+        let name = |host, database| DatabaseName { host, database, namespace: self.namespace.clone() };
+        match url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("postgres" | "postgresql") => {
+                // Without sqlx's error text, which repeats parts of the URL.
+                let options = url.parse::<PgConnectOptions>();
+                let mut options =
+                    options.map_err(|_| Exit::usage("the URL of the database cannot be parsed"))?;
+                if self.pooler {
+                    options = options.extra_float_digits(None);
+                }
+                let name = name(host(&options), database(&options));
+                let pool = PgPoolOptions::new().max_connections(4).acquire_timeout(CONNECTION_MAX);
+                let pool = pool.connect_lazy_with(options.application_name("twinbox"));
+                Ok((Connection::Postgres(pool), name))
+            }
+            Some("sqlite") => {
+                let options = url.parse::<SqliteConnectOptions>();
+                let options = options.map_err(|error| invalid("the URL of the database", error))?;
+                let file = options.get_filename();
+                let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+                // The same file has the same name, whatever link leads to it.
+                let path = absolute.canonicalize().unwrap_or(absolute);
+                let name = name("this machine".to_owned(), path.display().to_string());
+                Ok((Connection::Sqlite(file.to_owned()), name))
+            }
+            _ => Err(Exit::usage("the URL of the database must start with `postgres:` or `sqlite:`")),
+        }
+    }
+
+    /// Prints each setting and its origin.
+    pub(crate) fn print(&self, output: &Output) -> Result<(), Exit> {
+        #[derive(Serialize)]
+        struct Setting {
+            name: &'static str,
+            value: String,
+            from: &'static str,
+        }
+        let (url, url_from) = self.url()?;
+        let from = |name: &str, is_default: bool| match std::env::var_os(name) {
+            Some(_) => "the environment",
+            None if is_default => "the default",
+            None => "an option",
+        };
+        let settings = [
+            Setting { name: "database_url", value: masked(&url), from: url_from },
+            Setting {
+                name: "namespace",
+                value: self.namespace.clone(),
+                from: from("TWINBOX_NAMESPACE", self.namespace == NAMESPACE),
+            },
+            Setting {
+                name: "pooler",
+                value: self.pooler.to_string(),
+                from: from("TWINBOX_POOLER", !self.pooler),
+            },
+        ];
+        output.list(&[("name", "name"), ("value", "value"), ("from", "from")], &settings, "");
+        Ok(())
+    }
+}
+
+fn read(file: &Path) -> Result<String, Exit> {
+    let read = std::fs::read_to_string(file);
+    let url = read.map_err(|error| invalid(&format!("the file {}", file.display()), error))?;
+    Ok(url.trim().to_owned())
+}
+
+fn host(options: &PgConnectOptions) -> String {
+    match options.get_socket() {
+        Some(socket) => format!("{}:{}", socket.display(), options.get_port()),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    }
+}
+
+/// Without a name, Postgres takes the name of the user.
+fn database(options: &PgConnectOptions) -> String {
+    options.get_database().unwrap_or(options.get_username()).to_owned()
+}
+
+/// The URL without its password. Nothing of a URL that cannot be parsed.
+fn masked(url: &str) -> String {
+    if url.starts_with("sqlite:") {
+        return url.split('?').next().unwrap_or_default().to_owned();
+    }
+    match url.parse::<PgConnectOptions>() {
+        Ok(options) if url.starts_with("postgres") => format!(
+            "postgres://{}:***@{}:{}/{}",
+            options.get_username(),
+            options.get_host(),
+            options.get_port(),
+            options.get_database().unwrap_or_default()
+        ),
+        _ => "***".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(url: &str) -> ConnectionArguments {
+        ConnectionArguments {
+            database_url: Some(url.to_owned()),
+            database_url_file: None,
+            namespace: NAMESPACE.to_owned(),
+            pooler: false,
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_printed() {
+        for (url, expected) in [
+            ("postgres://me:hush@host/db?password=hush", "postgres://me:***@host:5432/db"),
+            ("postgres://me:hu%23sh@host:5/db", "postgres://me:***@host:5/db"),
+            ("postgres://me@host/db", "postgres://me:***@host:5432/db"),
+            ("host=db user=me password=hush", "***"),
+            ("sqlite:shop.db?mode=ro", "sqlite:shop.db"),
+        ] {
+            assert_eq!(masked(url), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_database_is_named_without_credentials() {
+        for (url, id, text) in [
+            ("postgres://me:hush@host:5/shop", "host:5/shop", "host host:5, database shop"),
+            ("postgres://me:hush@host", "host:5432/me", "host host:5432, database me"),
+            (
+                "postgres:///shop?host=/run/pg&user=me",
+                "/run/pg:5432/shop",
+                "host /run/pg:5432, database shop",
+            ),
+            ("sqlite:/no/shop.db", "/no/shop.db", "host this machine, database /no/shop.db"),
+        ] {
+            let (_, name) = arguments(url).prepare().unwrap();
+            assert_eq!((name.id(), name.to_string()), (id.to_owned(), text.to_owned()));
+        }
+        let (_, name) =
+            ConnectionArguments { namespace: "billing".to_owned(), ..arguments("postgres://me@host/shop") }
+                .prepare()
+                .unwrap();
+        assert_eq!(name.id(), "host:5432/shop (billing)");
+        assert!(name.to_string().ends_with("database shop, namespace billing"));
+    }
+}

@@ -1,0 +1,138 @@
+//! Dead letters in the output.
+use crate::output::{Column, brief, counted, plain};
+use serde::Serialize;
+use twinbox_ops::dead_letters::{DeadLetter, DeadLetterGroup, DeadLetterId};
+
+/// Dead letters with a common cause.
+#[derive(Serialize)]
+pub(crate) struct GroupRow {
+    fingerprint: String,
+    /// The consumer or the destination.
+    owner: String,
+    owner_kind: &'static str,
+    event_type: String,
+    reason: String,
+    error: String,
+    dead_letters: u64,
+    redriven: u64,
+    first_given_up_at: String,
+    last_given_up_at: String,
+    newest: String,
+}
+
+impl GroupRow {
+    pub(crate) fn render(&self) -> String {
+        let redriven = match self.redriven {
+            0 => String::new(),
+            count => format!(", {count} being retried"),
+        };
+        format!(
+            "{}  {} of the {} {}{redriven}\n  {}, {}: {}\n  {} to {}, the newest is {}",
+            self.fingerprint,
+            counted(self.dead_letters, "dead letter"),
+            self.owner_kind,
+            plain(&self.owner),
+            self.event_type,
+            self.reason,
+            brief(&plain(&self.error)),
+            brief(&self.first_given_up_at),
+            brief(&self.last_given_up_at),
+            self.newest
+        )
+    }
+}
+
+impl From<&DeadLetterGroup> for GroupRow {
+    fn from(group: &DeadLetterGroup) -> Self {
+        let newest = &group.newest;
+        Self {
+            fingerprint: group.fingerprint.clone(),
+            owner: newest.owner.clone(),
+            owner_kind: owner_kind(&newest.id),
+            event_type: newest.event_type.clone(),
+            reason: newest.reason.clone(),
+            error: newest.error.clone(),
+            dead_letters: group.dead_letters,
+            redriven: group.redriven,
+            first_given_up_at: group.first_died_at.to_string(),
+            last_given_up_at: newest.died_at.to_string(),
+            newest: newest.id.to_string(),
+        }
+    }
+}
+
+fn owner_kind(id: &DeadLetterId) -> &'static str {
+    match id {
+        DeadLetterId::OfConsumer(_) => "consumer",
+        DeadLetterId::OfDestination(..) => "destination",
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct DeadLetterRow {
+    id: String,
+    /// The consumer or the destination.
+    owner: String,
+    owner_kind: &'static str,
+    fingerprint: String,
+    message_id: String,
+    event_id: String,
+    source: String,
+    event_type: String,
+    key: Option<String>,
+    reason: String,
+    error: String,
+    attempts: u32,
+    time: String,
+    given_up_at: String,
+    redriven: bool,
+}
+
+impl DeadLetterRow {
+    pub(crate) const COLUMNS: [Column; 6] = [
+        ("id", "id"),
+        ("owner", "owner"),
+        ("type", "event_type"),
+        ("key", "key"),
+        ("error", "error"),
+        ("given up", "given_up_at"),
+    ];
+
+    /// A few lines for a person.
+    pub(crate) fn render(&self) -> String {
+        format!(
+            "Dead letter {} of the {} {}, group {}\n{} after {}: {}\ngiven up at {}{}",
+            self.id,
+            self.owner_kind,
+            plain(&self.owner),
+            self.fingerprint,
+            self.reason,
+            counted(u64::from(self.attempts), "attempt"),
+            plain(&self.error),
+            self.given_up_at,
+            if self.redriven { ", being retried" } else { "" },
+        )
+    }
+}
+
+impl From<&DeadLetter> for DeadLetterRow {
+    fn from(letter: &DeadLetter) -> Self {
+        Self {
+            id: letter.id.to_string(),
+            owner: letter.owner.clone(),
+            owner_kind: owner_kind(&letter.id),
+            fingerprint: letter.fingerprint(),
+            message_id: letter.message_id.to_string(),
+            event_id: letter.event_id.clone(),
+            source: letter.source.clone(),
+            event_type: letter.event_type.clone(),
+            key: letter.key.clone(),
+            reason: letter.reason.clone(),
+            error: letter.error.clone(),
+            attempts: letter.attempts,
+            time: letter.time.to_string(),
+            given_up_at: letter.died_at.to_string(),
+            redriven: letter.is_redriven,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! A message as text.
+use crate::output::plain;
+use serde_json::Value;
+use twinbox_core::Message;
+
+/// The longest payload that is shown, in characters.
+const PAYLOAD_MAX: usize = 4000;
+
+/// The envelope and the payload of a message, for a person.
+pub(crate) fn message_text(message: &Message) -> String {
+    let mut text = String::new();
+    for (name, value) in message.attributes() {
+        text += &format!("  {name}: {}\n", plain(&value).replace('\n', " "));
+    }
+    text += &format!("  messageid: {}\n", message.message_id());
+    for (name, value) in &message.headers {
+        text += &format!("  header {}: {}\n", plain(name), plain(value));
+    }
+    let json: Option<Value> = serde_json::from_slice(&message.payload).ok();
+    let payload = match (json, std::str::from_utf8(&message.payload)) {
+        (Some(json), _) => serde_json::to_string_pretty(&json).unwrap_or_default(),
+        (None, Ok(text)) => text.to_owned(),
+        (None, Err(_)) => format!("({} bytes of binary data)", message.payload.len()),
+    };
+    let cut: String = payload.chars().take(PAYLOAD_MAX).collect();
+    let more = if cut.len() < payload.len() { "\n…" } else { "" };
+    text + &plain(&cut) + more
+}

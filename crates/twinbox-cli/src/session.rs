@@ -1,0 +1,54 @@
+//! An open store, and what commands need beside it.
+use crate::{
+    connection::{Connection, ConnectionArguments, DatabaseName},
+    exit::Exit,
+    output::Output,
+};
+use sqlx::{Postgres, Sqlite};
+use twinbox_ops::Ops;
+use twinbox_sql::{Dialect, Store};
+
+pub(crate) struct Session<DB: Dialect> {
+    pub(crate) store: Store<DB>,
+    pub(crate) ops: Ops<DB>,
+    pub(crate) database: DatabaseName,
+    pub(crate) connection: ConnectionArguments,
+    pub(crate) output: Output,
+}
+
+/// A session on either database.
+pub(crate) enum Opened {
+    Postgres(Session<Postgres>),
+    Sqlite(Session<Sqlite>),
+}
+
+impl Opened {
+    /// Opens the existing store. `is_checked`: refuses one that needs a repair.
+    pub(crate) async fn open(
+        connection: ConnectionArguments,
+        output: Output,
+        is_checked: bool,
+    ) -> Result<Self, Exit> {
+        let (prepared, database) = connection.prepare()?;
+        Ok(match prepared {
+            Connection::Postgres(pool) => {
+                let store = Store::open_existing(pool, connection.store_options()).await?;
+                if is_checked {
+                    store.check().await?;
+                }
+                let ops = Ops::new(&store);
+                Self::Postgres(Session { store, ops, database, connection, output })
+            }
+            Connection::Sqlite(file) => {
+                if !file.exists() {
+                    return Err(Exit::not_found(format!("the file {} does not exist", file.display())));
+                }
+                let pool = twinbox_sql::sqlite::open(file).await?;
+                let store = Store::open_existing(pool, connection.store_options()).await?;
+                store.check().await?;
+                let ops = Ops::new(&store);
+                Self::Sqlite(Session { store, ops, database, connection, output })
+            }
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! The parts of a consumer that an attempt uses.
+use crate::{outcome::DeliveryOutcome, starts::Starts};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use twinbox_sql::{ClaimFence, Dialect, Inbox, Store};
+
+/// The parts of a consumer that an attempt uses.
+pub(crate) struct Context<'a, DB: Dialect, S> {
+    pub(crate) store: &'a Store<DB>,
+    /// The inbox of the consumer.
+    pub(crate) inbox: &'a Inbox<DB>,
+    pub(crate) state: &'a S,
+    /// Ends the wait for a turn.
+    pub(crate) stop: &'a CancellationToken,
+    pub(crate) starts: &'a Starts,
+    /// The condition of each claim.
+    pub(crate) fence: Option<ClaimFence>,
+}
+
+impl<DB: Dialect, S> Context<'_, DB, S> {
+    /// Returns how long a handler may hold the fence of its partition. Without a partition there is no limit.
+    pub(crate) fn lease(&self) -> Duration {
+        match self.fence {
+            Some(ClaimFence::Partition(fence)) => fence.lease,
+            Some(ClaimFence::ServerRun(_)) | None => Duration::MAX,
+        }
+    }
+
+    /// Waits for `turn`.
+    ///
+    /// # Errors
+    /// The outcome of the delivery, if the process begins to shut down before.
+    pub(crate) async fn unless_stopped<T>(
+        &self,
+        turn: impl Future<Output = T>,
+    ) -> Result<T, DeliveryOutcome> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(DeliveryOutcome::shutdown()),
+            turn = turn => Ok(turn),
+        }
+    }
+}
+
+/// Stands in for a running consumer, for single attempts by tests and tools.
+#[derive(Default)]
+pub(crate) struct NoConsumer {
+    stop: CancellationToken,
+    starts: Starts,
+}
+
+impl NoConsumer {
+    pub(crate) fn context<'a, DB: Dialect, S>(
+        &'a self,
+        store: &'a Store<DB>,
+        inbox: &'a Inbox<DB>,
+        state: &'a S,
+    ) -> Context<'a, DB, S> {
+        Context { store, inbox, state, stop: &self.stop, starts: &self.starts, fence: None }
+    }
+}

@@ -1,0 +1,14 @@
+//! Names of Twinbox's own headers, which travel with a message like those of the application.
+
+/// The header with the name of the `PayloadCodec` that encoded the payload.
+pub const CODEC: &str = "twinbox-codec";
+/// The header with the content type of the payload before it was encoded, if it is not JSON.
+pub const CONTENT_TYPE: &str = "twinbox-content-type";
+/// The header with the id of the replay that sends the message again, as 32 hexadecimal digits.
+pub const REPLAY: &str = "twinbox-replay";
+/// The header with the one consumer that reprocesses the message. Other consumers acknowledge it without
+/// running a handler.
+pub const REPLAY_FOR: &str = "twinbox-replay-for";
+/// The header that is `true` if the payload was redacted. See
+/// [`Message::is_redacted`](super::Message::is_redacted).
+pub const REDACTED: &str = "twinbox-redacted";

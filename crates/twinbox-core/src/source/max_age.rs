@@ -1,0 +1,29 @@
+//! The max_age of a source: how old a delivery may be.
+use std::time::Duration;
+
+/// The age up to which a source may deliver a message, for the first time or again.
+///
+/// The retention of the inbox must be longer, or a late duplicate runs again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MaxAge {
+    /// A settled message is never delivered again.
+    Settled,
+    /// No message is delivered after this age.
+    Within {
+        /// The time since the publish.
+        age: Duration,
+        /// The setting of the broker that gives the age, for the operator who has to change it.
+        reason: String,
+    },
+    /// Messages are delivered at any age, or the age is unknown.
+    Unlimited {
+        /// The setting of the broker that gives no limit, or the reason why the age is unknown.
+        reason: String,
+    },
+}
+
+impl MaxAge {
+    pub(super) fn unknown() -> Self {
+        Self::Unlimited { reason: "its transport gives no limit for the age of a delivery".to_owned() }
+    }
+}

@@ -1,0 +1,97 @@
+//! Converts responses to their stored form, and replays them.
+use crate::{call::Call, decision::Decision, headers, metrics, problem::Problem, render::ResultRef};
+use axum::{
+    BoxError,
+    body::{Body, HttpBody as _, to_bytes},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header, request::Parts},
+};
+use tokio::time::timeout;
+use twinbox_sql::{
+    Dialect,
+    operation::{OperationResponse, ResponseBody},
+};
+
+impl<DB: Dialect> Call<DB> {
+    /// Returns the stored form of a response, and the response itself.
+    ///
+    /// # Errors
+    /// The body ended with an error.
+    pub(crate) async fn to_stored(
+        &self,
+        response: Response<Body>,
+        decision: Decision,
+    ) -> Result<(OperationResponse, Response<Body>), BoxError> {
+        let (parts, body) = response.into_parts();
+        let bytes_max = self.settings.response_bytes_max;
+        let upper = body.size_hint().upper();
+        let is_stored = self.settings.stores_bodies && upper.is_some_and(|bytes| bytes <= bytes_max as u64);
+        let (stored_body, body) = if is_stored || upper == Some(0) {
+            let bytes = to_bytes(body, bytes_max).await?;
+            (ResponseBody::Inline(bytes.to_vec()), Body::from(bytes))
+        } else {
+            let reference = parts.extensions.get::<ResultRef>().map(|ResultRef(name)| name.clone());
+            (reference.map_or(ResponseBody::Omitted, ResponseBody::Reference), body)
+        };
+        let headers = headers::encode(&parts.headers, &self.settings.added_headers);
+        let is_failure = decision == Decision::RejectAndStore;
+        let stored =
+            OperationResponse { code: parts.status.as_u16(), headers, body: stored_body, is_failure };
+        Ok((stored, Response::from_parts(parts, body)))
+    }
+
+    /// Replays a stored response. `parts` is the repeated request, for rendering a body that was not stored.
+    pub(crate) async fn replay(&self, stored: OperationResponse, parts: Option<Parts>) -> Response<Body> {
+        let headers = headers::decode(&stored.headers);
+        let (Some(headers), Ok(status)) = (headers, StatusCode::from_u16(stored.code)) else {
+            tracing::error!(scope = self.scope, "a stored response cannot be decoded");
+            return self.refuse(&Problem::Failed);
+        };
+        self.count(&metrics::RESPONSES_REPLAYED);
+        self.log_outcome("replayed", status, None);
+        let mut response = match stored.body {
+            ResponseBody::Inline(body) => with_headers(Response::new(Body::from(body)), &headers),
+            ResponseBody::Reference(name) => match self.render_result(ResultRef(name), parts).await {
+                Some(Ok(rendered)) => with_headers(rendered, &without_body_headers(headers)),
+                Some(Err(problem)) => return self.refuse(&problem),
+                None => omitted(headers),
+            },
+            _ => omitted(headers),
+        };
+        *response.status_mut() = status;
+        response.headers_mut().insert(headers::STATUS, HeaderValue::from_static("replayed"));
+        response
+    }
+
+    async fn render_result(
+        &self,
+        name: ResultRef,
+        parts: Option<Parts>,
+    ) -> Option<Result<Response<Body>, Problem>> {
+        let rendering = (self.settings.render.as_ref()?)(name, parts?);
+        let rendered = timeout(self.settings.handler_timeout, rendering).await;
+        Some(rendered.map_err(|_| Problem::TimedOut))
+    }
+}
+
+/// Adds the stored headers that the response does not have.
+fn with_headers(mut response: Response<Body>, stored: &HeaderMap) -> Response<Body> {
+    let own = response.headers().clone();
+    for (name, value) in stored.iter().filter(|(name, _)| !own.contains_key(*name)) {
+        response.headers_mut().append(name, value.clone());
+    }
+    response
+}
+
+fn omitted(headers: HeaderMap) -> Response<Body> {
+    let mut response = with_headers(Response::new(Body::empty()), &without_body_headers(headers));
+    response.headers_mut().insert(headers::BODY, HeaderValue::from_static("omitted"));
+    response
+}
+
+/// Removes the headers that describe the body, for a body that is not the stored one.
+fn without_body_headers(mut headers: HeaderMap) -> HeaderMap {
+    for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE, header::CONTENT_ENCODING, header::ETAG] {
+        headers.remove(name);
+    }
+    headers
+}

@@ -1,0 +1,226 @@
+//! Taking, writing and releasing the cursor of a reader.
+use crate::{
+    options::{ReaderOptions, StartPosition},
+    owned_cursor::{CursorWrite, OwnedCursor, Ownership},
+};
+use sqlx::Row as _;
+use std::time::Duration;
+use twinbox_core::{Timestamp, limits};
+use twinbox_sql::{
+    Dialect, Error, ErrorKind,
+    engine::{Cursor, Engine, Micros, micros, query, scalar},
+};
+use uuid::Uuid;
+
+/// Takes the lease of a cursor, after making the cursor if it does not exist. None: another process has the
+/// lease.
+pub(crate) async fn take<DB: Dialect>(
+    engine: &Engine<DB>,
+    destination: &str,
+    owner: Uuid,
+    options: &ReaderOptions,
+) -> Result<Option<OwnedCursor>, Error> {
+    if destination.is_empty() || destination.len() > limits::NAME_BYTES_MAX {
+        return Err(Error::new(
+            ErrorKind::Configuration,
+            format!("the destination id {destination:?} must have 1 to {} bytes", limits::NAME_BYTES_MAX),
+        ));
+    }
+    // The cursor of a replay was made with it, and is detached when it ends.
+    if options.replay.is_none() {
+        ensure(engine, destination, options).await?;
+    }
+    let _permit = engine.write_permit().await?;
+    let mut conn = engine.connection().await?;
+    let server_run = engine.server_run(&mut conn).await?;
+    let taken = query::<DB>(&engine.sql().cursors.take)
+        .bind(owner)
+        .bind(micros(options.lease))
+        .bind(micros(options.lease))
+        .bind(destination.to_owned())
+        .bind(owner)
+        .execute(&mut *conn)
+        .await?;
+    if DB::rows_affected(&taken) == 0 {
+        conn.done().await?;
+        return Ok(None);
+    }
+    let row = query::<DB>(&engine.sql().cursors.read)
+        .bind(destination.to_owned())
+        .bind(owner)
+        .fetch_one(&mut *conn)
+        .await?;
+    conn.done().await?;
+    let cursor = Cursor { p: row.try_get("p")?, w: row.try_get("w")?, position: row.try_get("position")? };
+    let ownership = Ownership { epoch: row.try_get("epoch")?, owner, server_run };
+    Ok(Some(OwnedCursor { cursor, ownership, pause_reason: row.try_get("pause_reason")? }))
+}
+
+/// Makes a cursor that does not exist, and checks one that does.
+async fn ensure<DB: Dialect>(
+    engine: &Engine<DB>,
+    destination: &str,
+    options: &ReaderOptions,
+) -> Result<(), Error> {
+    let partitions = options.partitions.map(i64::from);
+    let permit = engine.write_permit().await?;
+    let mut conn = engine.connection().await?;
+    let found = query::<DB>(&engine.sql().cursors.settings)
+        .bind(destination.to_owned())
+        .fetch_optional(&mut *conn)
+        .await?;
+    if let Some(row) = found {
+        if row.try_get("is_detached")? {
+            return Err(Error::new(
+                ErrorKind::Detached,
+                format!(
+                    "destination {destination:?} was detached: it was so far behind that messages which it \
+                     had \
+                     not settled may be gone. Retire it (`twinbox destinations retire {destination}`), start \
+                     it \
+                     again at the beginning of the log, now, or at a time, and backfill the messages that \
+                     are \
+                     gone"
+                ),
+            ));
+        }
+        let kept: Option<i64> = row.try_get("partitions")?;
+        if kept == partitions {
+            return conn.done().await;
+        }
+        return Err(Error::new(
+            ErrorKind::Configuration,
+            format!(
+                "destination {destination:?} spreads its keys over {} partitions and is asked for {}: that \
+                 would break the order of keys. Drain it, stop every consumer that reads it in order, and \
+                 start a destination with another id and another subject prefix",
+                kept.map_or("no".to_owned(), |n| n.to_string()),
+                partitions.map_or("none".to_owned(), |n| n.to_string()),
+            ),
+        ));
+    }
+    let start = match options.start {
+        StartPosition::Beginning => 0,
+        StartPosition::IfEmpty => {
+            if query::<DB>(&engine.sql().log.any).fetch_optional(&mut *conn).await?.is_some() {
+                return Err(Error::new(
+                    ErrorKind::Configuration,
+                    format!(
+                        "destination {destination:?} is new, and the log has messages: set where it starts, \
+                         at \
+                         the beginning, now, or at a time. If it is an old one with a new name, give it its \
+                         old \
+                         name back"
+                    ),
+                ));
+            }
+            0
+        }
+        StartPosition::Now => loop {
+            let now = scalar::<DB, i64>(&engine.sql().log.tick_now);
+            if let Some(now) = now.fetch_optional(&mut *conn).await? {
+                break now;
+            }
+        },
+        StartPosition::At(time) => {
+            conn.done().await?;
+            drop(permit);
+            return create_at(engine, destination, time, partitions).await;
+        }
+    };
+    query::<DB>(&engine.sql().cursors.create)
+        .bind(destination.to_owned())
+        .bind(start)
+        .bind(start)
+        .bind(partitions)
+        .execute(&mut *conn)
+        .await?;
+    conn.done().await
+}
+
+/// Finds the tick of a time and makes a cursor that names it. Ticks are locked meanwhile: a task that thins
+/// or purges them sees no cursor before the commit.
+async fn create_at<DB: Dialect>(
+    engine: &Engine<DB>,
+    destination: &str,
+    time: Timestamp,
+    partitions: Option<i64>,
+) -> Result<(), Error> {
+    let sql = engine.sql();
+    let mut tx = engine.begin_short().await?;
+    if !sql.log.lock_ticks.is_absent() {
+        query::<DB>(&sql.log.lock_ticks).execute(&mut *tx).await?;
+    }
+    let at = scalar::<DB, i64>(&sql.log.tick_at).bind(Micros(time));
+    let at = at.fetch_one(&mut *tx).await?;
+    query::<DB>(&sql.cursors.create)
+        .bind(destination.to_owned())
+        .bind(at)
+        .bind(at)
+        .bind(partitions)
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await
+}
+
+/// Writes the cursor and renews the lease. `ahead`: the ticks of the window that the reader reads, which it
+/// needs. `replayed`: the destination of a replay, which is paused with it.
+pub(crate) async fn advance<DB: Dialect>(
+    engine: &Engine<DB>,
+    destination: &str,
+    lease: Duration,
+    ownership: Ownership,
+    (from, to): (Cursor, Cursor),
+    ahead: (i64, i64),
+    replayed: Option<&str>,
+) -> Result<CursorWrite, Error> {
+    let _permit = engine.write_permit().await?;
+    let mut conn = engine.connection().await?;
+    let written = query::<DB>(&engine.sql().cursors.advance)
+        .bind(to.p)
+        .bind(to.w)
+        .bind(to.position)
+        .bind(ahead.0)
+        .bind(ahead.1)
+        .bind(micros(lease))
+        .bind(destination.to_owned())
+        .bind(ownership.epoch)
+        .bind(ownership.owner)
+        .bind(from.p)
+        .bind(from.w)
+        .bind(from.position)
+        .bind(ownership.server_run)
+        .fetch_optional(&mut *conn)
+        .await?;
+    let mut of_destination = None;
+    if let (Some(destination), Some(_)) = (replayed, &written) {
+        let reason = scalar::<DB, Option<String>>(&engine.sql().cursors.pause_reason);
+        let reason = reason.bind(destination.to_owned()).fetch_optional(&mut *conn).await?;
+        of_destination = reason.flatten();
+    }
+    conn.done().await?;
+    Ok(match written {
+        Some(row) => {
+            let reason: Option<String> = row.try_get("pause_reason")?;
+            CursorWrite::Written { pause_reason: reason.or(of_destination) }
+        }
+        None => CursorWrite::Lost,
+    })
+}
+
+/// Returns the lease, so that another process can take over at once.
+pub(crate) async fn release<DB: Dialect>(
+    engine: &Engine<DB>,
+    destination: &str,
+    ownership: Ownership,
+) -> Result<(), Error> {
+    let _permit = engine.write_permit().await?;
+    let mut conn = engine.connection().await?;
+    query::<DB>(&engine.sql().cursors.release)
+        .bind(destination.to_owned())
+        .bind(ownership.epoch)
+        .bind(ownership.owner)
+        .execute(&mut *conn)
+        .await?;
+    conn.done().await
+}

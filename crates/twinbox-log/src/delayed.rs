@@ -1,0 +1,59 @@
+//! Moving messages to the log when their time has come.
+use crate::Log;
+use sqlx::Row as _;
+use std::time::Duration;
+use twinbox_core::crash;
+use twinbox_sql::{
+    Dialect, Error,
+    engine::{Micros, count, query},
+};
+
+/// The result of [`Log::move_due`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MoveReport {
+    /// Messages that were moved to the log.
+    pub messages: u64,
+    /// The time until the next message is due, by the clock of the database: zero if one is due. None: no
+    /// message waits.
+    pub next_due: Option<Duration>,
+}
+
+impl<DB: Dialect> Log<DB> {
+    /// Moves due messages to the log, at most `limit` of them, in the order of their times and in one
+    /// transaction. While none is due it costs one look at an index.
+    ///
+    /// They keep id, key, headers, correlation and trace context. Their time is that of the move, unless the
+    /// draft set one. Of several processes one moves at a time. A process that crashes has moved a message or
+    /// not: run it again.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn move_due(&self, limit: u32) -> Result<MoveReport, Error> {
+        let sql = &self.engine.sql().delayed;
+        let next_due = self.next_due().await?;
+        if next_due.is_none_or(|due| !due.is_zero()) {
+            return Ok(MoveReport { messages: 0, next_due });
+        }
+        let mut tx = self.engine.begin_short().await?;
+        let moved = query::<DB>(&sql.move_due).bind(i64::from(limit)).execute(&mut *tx).await?;
+        let messages = DB::rows_affected(&moved);
+        crash::point("log.before_forget_moved");
+        if !sql.delete_moved.is_absent() && messages > 0 {
+            let moved = i64::try_from(messages).unwrap_or(i64::MAX);
+            query::<DB>(&sql.delete_moved).bind(moved).execute(&mut *tx).await?;
+        }
+        crash::point("log.before_move");
+        tx.commit().await?;
+        crash::point("log.after_move");
+        Ok(MoveReport { messages, next_due: self.next_due().await? })
+    }
+
+    async fn next_due(&self) -> Result<Option<Duration>, Error> {
+        let row = self.engine.fetch_optional(&self.engine.sql().delayed.next, |query| query).await?;
+        let Some(row) = row else { return Ok(None) };
+        let (due, now): (Micros, Micros) = (row.try_get("not_before")?, row.try_get("now")?);
+        let micros = due.0.as_micros().saturating_sub(now.0.as_micros());
+        Ok(Some(Duration::from_micros(count(micros))))
+    }
+}

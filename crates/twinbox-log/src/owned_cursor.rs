@@ -1,0 +1,32 @@
+//! A cursor that this process owns.
+use twinbox_sql::engine::Cursor;
+use uuid::Uuid;
+
+/// A cursor that this process took.
+#[derive(Debug)]
+pub(crate) struct OwnedCursor {
+    pub(crate) cursor: Cursor,
+    pub(crate) ownership: Ownership,
+    /// Why an operator paused the destination.
+    pub(crate) pause_reason: Option<String>,
+}
+
+/// The proof of owning a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ownership {
+    /// Grows with each takeover.
+    pub(crate) epoch: i64,
+    /// Epochs begin anew when a destination is retired and made again, so the owner counts too.
+    pub(crate) owner: Uuid,
+    /// The server run in which the cursor was taken. Commits of another run may be forgotten.
+    pub(crate) server_run: i64,
+}
+
+/// The result of writing a cursor.
+#[derive(Debug)]
+pub(crate) enum CursorWrite {
+    /// It is written. The reason, if an operator paused the destination.
+    Written { pause_reason: Option<String> },
+    /// Another process owns the cursor.
+    Lost,
+}

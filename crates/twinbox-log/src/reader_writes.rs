@@ -1,0 +1,72 @@
+//! Writing the cursor of a reader.
+use crate::{
+    Reader, cursor,
+    log::lease_lost,
+    options::CURSOR_INTERVAL,
+    owned_cursor::CursorWrite,
+    task::finished,
+    write_task::{FinishedWrite, WriteTask},
+};
+use std::time::{Duration, Instant};
+use tokio_util::task::AbortOnDropHandle;
+use twinbox_sql::{Dialect, Error, engine::Cursor};
+
+impl<DB: Dialect> Reader<DB> {
+    pub(super) async fn record_and_release(mut self) -> Result<(), Error> {
+        self.queue.finish().await?;
+        if self.writing.is_some() {
+            let written = finished(&mut self.writing).await?;
+            self.written(written)?;
+        }
+        let to = *self.queue.settled();
+        if to != self.recorded {
+            let CursorWrite::Written { .. } = self.write(to).await? else { return Err(lease_lost()) };
+        }
+        cursor::release(&self.engine, &self.destination, self.ownership).await
+    }
+
+    /// A cursor that moved is written soon, another one in time for the lease.
+    pub(super) fn write_interval(&self) -> Duration {
+        if *self.queue.settled() == self.recorded { self.options.lease / 4 } else { CURSOR_INTERVAL }
+    }
+
+    pub(super) fn start_writing(&mut self, now: Instant) {
+        if self.writing.is_none() && now >= self.wrote_at + self.write_interval() {
+            let to = *self.queue.settled();
+            let task = AbortOnDropHandle::new(tokio::spawn(self.write(to)));
+            self.wrote_at = now;
+            self.writing = Some(WriteTask { to, sent_at: now, task });
+        }
+    }
+
+    fn write(&self, to: Cursor) -> impl Future<Output = Result<CursorWrite, Error>> + Send + 'static {
+        let (engine, destination) = (self.engine.clone(), self.destination.clone());
+        let (lease, ownership, from) = (self.options.lease, self.ownership, self.recorded);
+        let replay = self.options.replay.clone();
+        let ahead = self.reading.window.as_ref().map_or(self.reading.p, |window| window.w);
+        let ahead = (self.reading.p, ahead);
+        async move {
+            let replayed = replay.as_ref().map(|replay| &*replay.destination);
+            cursor::advance(&engine, &destination, lease, ownership, (from, to), ahead, replayed).await
+        }
+    }
+
+    pub(super) fn note_pause(&mut self, pause_reason: Option<String>) {
+        if pause_reason != self.pause_reason {
+            let destination = &*self.destination;
+            match &pause_reason {
+                Some(reason) => tracing::warn!(destination, reason, "an operator paused the destination"),
+                None => tracing::info!(destination, "an operator resumed the destination"),
+            }
+            self.pause_reason = pause_reason;
+        }
+    }
+
+    pub(super) fn written(&mut self, (to, sent_at, write): FinishedWrite) -> Result<(), Error> {
+        let CursorWrite::Written { pause_reason } = write else { return Err(lease_lost()) };
+        self.note_pause(pause_reason);
+        self.recorded = to;
+        self.lease_end = sent_at + self.options.lease;
+        Ok(())
+    }
+}

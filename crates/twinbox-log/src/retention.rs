@@ -1,0 +1,125 @@
+//! Purging the log.
+use crate::Log;
+use std::time::Duration;
+use twinbox_sql::{
+    Dialect, Error,
+    engine::{micros, query, scalar},
+};
+
+/// Messages that one statement deletes.
+const BATCH: u32 = 1000;
+
+/// How long [`Log::purge`] keeps messages, and for whom. A bare [`Duration`] is `Retention::new` of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Retention {
+    keep: Duration,
+    max_lag: Option<(Duration, OnMaxLag)>,
+}
+
+/// What happens to a destination that is too far behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OnMaxLag {
+    /// It is reported, and every message that it has not settled is kept.
+    Block,
+    /// It is detached, and its unsettled messages are deleted like the rest. Its reader then fails with
+    /// [`ErrorKind::Detached`](twinbox_sql::ErrorKind::Detached) until an operator retires the destination
+    /// and starts it again.
+    Detach,
+}
+
+impl Retention {
+    /// Keeps messages that are younger than `keep`, and unsettled ones of any age.
+    pub fn new(keep: Duration) -> Self {
+        Self { keep, max_lag: None }
+    }
+
+    /// Sets the age of an unsettled message from which its destination lags too far behind. No destination is
+    /// detached for messages that are kept anyway. Default: every destination is waited for.
+    pub fn max_lag(self, max_lag: Duration, on_max_lag: OnMaxLag) -> Self {
+        Self { max_lag: Some((max_lag, on_max_lag)), ..self }
+    }
+}
+
+impl From<Duration> for Retention {
+    fn from(keep: Duration) -> Self {
+        Self::new(keep)
+    }
+}
+
+/// The result of [`Log::purge`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PurgeReport {
+    /// Messages that were deleted.
+    pub messages: u64,
+    /// The reader that is furthest behind, if it keeps messages that are old enough to go.
+    pub slowest_reader: Option<String>,
+    /// Readers that are further behind than [`Retention::max_lag`]. With [`OnMaxLag::Detach`] they are
+    /// detached now; earlier detached ones are not among them.
+    pub lagging: Vec<String>,
+}
+
+impl<DB: Dialect> Log<DB> {
+    /// Deletes messages that are older than the retention, that every destination and every consumer of the
+    /// log has settled, and that are not parked. Without any reader it deletes nothing. It deletes in
+    /// statements of 1,000 messages, so that nothing waits for it.
+    ///
+    /// A message that is kept for a week at 100 a second and 1 KB costs about 60 GB with its indexes.
+    ///
+    /// Killed half-way, it has deleted some of them; run it again. Readers are detached before the first
+    /// message that they need is deleted. The age of a message is the time since its commit, as far as the
+    /// ticks of the readers tell; on SQLite it goes by the time of the message.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn purge(&self, retention: impl Into<Retention>) -> Result<PurgeReport, Error> {
+        let Retention { keep, max_lag } = retention.into();
+        let lagging = match max_lag {
+            Some((max_lag, on_max_lag)) => self.lagging(max_lag, keep, on_max_lag).await?,
+            None => Vec::new(),
+        };
+        let (age, sql) = (micros(keep), self.engine.sql());
+        let mut messages = 0;
+        loop {
+            let purge = &sql.retention.purge;
+            let some = self.engine.execute(purge, |query| query.bind(age).bind(i64::from(BATCH))).await?;
+            messages += some;
+            if some < u64::from(BATCH) {
+                break;
+            }
+        }
+        self.engine.execute(&sql.replays.delete_cursors, |query| query).await?;
+        let before = age.saturating_neg();
+        self.engine.execute(&sql.replays.delete_parked, |query| query.bind(before)).await?;
+        let mut conn = self.engine.connection().await?;
+        if !sql.retention.purge_ticks.is_absent() {
+            query::<DB>(&sql.retention.purge_ticks).bind(age).execute(&mut *conn).await?;
+        }
+        let slowest_reader = scalar::<DB, String>(&sql.retention.slowest_reader).bind(age);
+        let slowest_reader = slowest_reader.fetch_optional(&mut *conn).await?;
+        conn.done().await?;
+        Ok(PurgeReport { messages, slowest_reader, lagging })
+    }
+
+    /// Destinations that are too far behind, after detaching them if they are to be.
+    async fn lagging(
+        &self,
+        max_lag: Duration,
+        keep: Duration,
+        on_max_lag: OnMaxLag,
+    ) -> Result<Vec<String>, Error> {
+        let sql = &self.engine.sql().retention;
+        let (statement, age) = match on_max_lag {
+            OnMaxLag::Block => (&sql.lagging, max_lag),
+            OnMaxLag::Detach => (&sql.detach, max_lag.max(keep)),
+        };
+        let _permit = self.engine.write_permit().await?;
+        let mut conn = self.engine.connection().await?;
+        let lagging = scalar::<DB, String>(statement).bind(micros(age));
+        let mut lagging = lagging.fetch_all(&mut *conn).await?;
+        conn.done().await?;
+        lagging.sort();
+        Ok(lagging)
+    }
+}

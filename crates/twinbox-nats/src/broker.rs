@@ -1,0 +1,43 @@
+//! The broker: a server or cluster, and a stream on it.
+use crate::{error::Error, options::NatsOptions};
+use std::sync::Arc;
+
+/// A NATS server or cluster and the stream on it. Cheap to clone.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// use twinbox_core::Destination as _;
+/// use twinbox_nats::{Nats, StreamOptions};
+///
+/// let nats = Nats::new("nats://localhost:4222")?;
+/// nats.provision(&StreamOptions::default()).await?; // once, before the first relay or consumer starts
+/// let publisher = nats.connect().await?; // a relay does this by itself
+/// publisher.health().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Nats {
+    pub(crate) options: Arc<NatsOptions>,
+}
+
+impl Nats {
+    /// Creates the broker for the server at `url`, with the defaults of [`NatsOptions`].
+    ///
+    /// Does no I/O. A server that is down causes no error here; relays and consumers retry.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOptions`](crate::ErrorKind::InvalidOptions): the URL is invalid.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Self::with_options(NatsOptions::new(url))
+    }
+
+    /// Creates the broker for the servers and the stream of `options`. Does no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOptions`](crate::ErrorKind::InvalidOptions); the text names the option.
+    pub fn with_options(options: NatsOptions) -> Result<Self, Error> {
+        options.validate()?;
+        Ok(Self { options: Arc::new(options) })
+    }
+}

@@ -1,0 +1,285 @@
+//! The stream as a partitioned log, for consumers that store their own checkpoints.
+use crate::{
+    connect::Connection,
+    consumer,
+    error::{Error, source_unavailable},
+    pull::PullConsumer,
+    stored::{self, StoredMessage, identity},
+    stream, subject, wire,
+};
+use async_nats::{
+    Message, Subject,
+    jetstream::{
+        self,
+        stream::{Info, RetentionPolicy},
+    },
+};
+use bytes::Bytes;
+use serde::Deserialize;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+use twinbox_core::{
+    BoxFuture, Checkpoint, MaxAge, PartitionMessage, PartitionReader, PartitionedLog, SourceError,
+    Subscription, id,
+};
+
+/// A stream over one connection, for all partitions that this process reads.
+pub(crate) struct StreamLog {
+    connection: Arc<Connection>,
+    subscription: Subscription,
+    max_age: MaxAge,
+}
+
+/// The part of the stream's state that lists its subjects.
+#[derive(Deserialize)]
+struct SubjectsResponse {
+    state: SubjectsState,
+}
+
+#[derive(Deserialize)]
+struct SubjectsState {
+    #[serde(default)]
+    subjects: HashMap<String, u64>,
+}
+
+impl StreamLog {
+    pub(crate) async fn open(connection: Connection, subscription: &Subscription) -> Result<Self, Error> {
+        consumer::check_names(subscription)?;
+        let max_age = stream::delivery_age(&stream::check(&connection).await?);
+        let log = Self { connection: Arc::new(connection), subscription: subscription.clone(), max_age };
+        log.check_partitions().await?;
+        Ok(log)
+    }
+
+    /// Fails if the stream holds messages in a partition beyond the configured number, which no process would
+    /// read.
+    async fn check_partitions(&self) -> Result<(), Error> {
+        let options = &self.connection.options;
+        let about = format!("the subjects of the stream `{}`", options.stream);
+        let body = serde_json::json!({ "subjects_filter": subject::all(&options.prefix) });
+        let api = format!("STREAM.INFO.{}", options.stream);
+        let response: SubjectsResponse = self.connection.request_with(&about, api, &body).await?;
+        let subjects = response.state.subjects.keys();
+        match subjects.filter_map(|s| subject::partition_of(&options.prefix, s)).max() {
+            Some(last) if last >= options.partitions => Err(Error::mismatch(format!(
+                "the stream `{}` has messages in partition {last}, and the consumer `{}` reads {} \
+                 partitions: set `NatsOptions::partitions` to the value of the relay",
+                options.stream, self.subscription.consumer, options.partitions
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns why the stream does not continue from `checkpoint`, or None if it does.
+    ///
+    /// A server that lost its newest messages, or was restored from an earlier copy, assigns their sequences
+    /// to other messages.
+    async fn discontinuity(
+        &self,
+        checkpoint: &Checkpoint,
+        info: &Info,
+        log: &str,
+    ) -> Result<Option<&'static str>, Error> {
+        if checkpoint.log != log {
+            return Ok(Some("it is another stream of the same name"));
+        }
+        if checkpoint.sequence > info.state.last_sequence {
+            return Ok(Some("the stream ends before the checkpoint"));
+        }
+        Ok(match stored::identity_at(&self.connection, checkpoint.sequence).await? {
+            None => Some("the message at the checkpoint is gone"),
+            Some(identity) if identity != checkpoint.message => Some("another message is at the checkpoint"),
+            Some(_) => None,
+        })
+    }
+}
+
+impl PartitionedLog for StreamLog {
+    fn partitions(&self) -> u32 {
+        self.connection.options.partitions
+    }
+
+    fn partition_of(&self, message: &twinbox_core::Message) -> u32 {
+        id::partition(message.key.as_deref(), message.message_id(), self.connection.options.partitions)
+    }
+
+    fn max_age(&self) -> MaxAge {
+        self.max_age.clone()
+    }
+
+    fn read<'a>(
+        &'a self,
+        partition: u32,
+        behind: &'a Checkpoint,
+    ) -> BoxFuture<'a, Result<Box<dyn PartitionReader>, SourceError>> {
+        Box::pin(async move {
+            let (connection, consumer) = (&self.connection, &self.subscription.consumer);
+            let mut began = behind.sequence;
+            // Before the stream's state: a server that loses its newest messages later than that state loses
+            // this reader as well.
+            let mut name = consumer::create_reader(connection, &self.subscription, partition, began).await?;
+            let info = stream::info(connection, &connection.options.stream).await?;
+            // With the time, because a stream that is created again starts at sequence 1.
+            let log = format!("{}@{}", info.config.name, info.created.unix_timestamp_nanos());
+            // A stream that removes acknowledged messages has lost none: all that are missing were
+            // acknowledged.
+            let keeps_acknowledged = info.config.retention == RetentionPolicy::Limits;
+            let missing = info.state.first_sequence.saturating_sub(behind.sequence + 1);
+            let overtaken = began > 0 && behind.log == log && missing > 0 && keeps_acknowledged;
+            if overtaken {
+                tracing::warn!(
+                    consumer,
+                    partition,
+                    sequence = behind.sequence,
+                    first = info.state.first_sequence,
+                    missing,
+                    "the stream has dropped messages behind the checkpoint, and the consumer never handled \
+                     those of this partition: check the limits of the stream, and send the messages again \
+                     with `twinbox replays run resend`"
+                );
+            }
+            if began > 0
+                && let Some(reason) = self.discontinuity(behind, &info, &log).await?
+            {
+                tracing::warn!(
+                    consumer,
+                    partition,
+                    reason,
+                    before = behind.log,
+                    sequence = behind.sequence,
+                    now = log,
+                    first = info.state.first_sequence,
+                    last = info.state.last_sequence,
+                    "the consumer reads the stream from its first message; the inbox removes duplicates"
+                );
+                began = 0;
+                name = consumer::create_reader(connection, &self.subscription, partition, began).await?;
+            }
+            let label = format!("{consumer}, partition {partition}");
+            let mut pull = PullConsumer::open(self.connection.clone(), name, label).await?;
+            pull.last_delivery = Some(0);
+            tracing::debug!(consumer, partition, began, "reading a partition");
+            Ok(Box::new(StreamReader {
+                pull,
+                log,
+                began,
+                overtaken,
+                last_sequence: began,
+                next_delivery: 1,
+                unsettled: VecDeque::new(),
+            }) as _)
+        })
+    }
+}
+
+struct StreamReader {
+    pull: PullConsumer,
+    log: String,
+    began: u64,
+    overtaken: bool,
+    /// The sequence of the last message.
+    last_sequence: u64,
+    /// The number that the server assigns to the next delivery. A gap means that a delivery was lost.
+    next_delivery: u64,
+    /// Messages that were received and are not settled, in order.
+    unsettled: VecDeque<Unsettled>,
+}
+
+struct Unsettled {
+    message: StoredMessage,
+    /// The subject for its ack.
+    reply: Option<Subject>,
+}
+
+impl PartitionReader for StreamReader {
+    fn log(&self) -> &str {
+        &self.log
+    }
+
+    fn start_sequence(&self) -> u64 {
+        self.began
+    }
+
+    fn message_at(&self, sequence: u64) -> String {
+        let found = self.unsettled.binary_search_by_key(&sequence, |unsettled| unsettled.message.sequence);
+        let message = match found {
+            Ok(n) => Some(&self.unsettled[n].message),
+            Err(_) => self.pull.caught_up_to.as_ref().filter(|end| end.sequence == sequence),
+        };
+        message.map(|message| message.identity.clone()).unwrap_or_default()
+    }
+
+    fn received_up_to(&self) -> Option<u64> {
+        self.pull.caught_up_to.as_ref().map(|end| end.sequence)
+    }
+
+    fn has_gap(&self) -> bool {
+        self.overtaken
+    }
+
+    fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<PartitionMessage>, SourceError>> {
+        Box::pin(async move {
+            loop {
+                let messages = self.pull.next(max).await?;
+                let mut sequenced = Vec::with_capacity(messages.len());
+                for message in messages {
+                    sequenced.extend(self.sequenced(message)?);
+                }
+                if !sequenced.is_empty() {
+                    return Ok(sequenced);
+                }
+            }
+        })
+    }
+
+    fn lag(&self) -> Option<u64> {
+        self.pull.lag
+    }
+
+    fn settled(&mut self, sequence: u64) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let mut last = None;
+            while self.unsettled.front().is_some_and(|unsettled| unsettled.message.sequence <= sequence) {
+                last = self.unsettled.pop_front();
+            }
+            if let Some(reply) = last.and_then(|unsettled| unsettled.reply) {
+                let client = &self.pull.connection.client;
+                if let Err(error) = client.publish(reply, Bytes::from_static(b"+ACK")).await {
+                    tracing::debug!(%error, "the ack for a partition was not sent");
+                }
+            }
+        })
+    }
+}
+
+impl StreamReader {
+    /// Returns the message with its sequence. None: it does not come from the stream, or it is a duplicate.
+    fn sequenced(&mut self, message: Message) -> Result<Option<PartitionMessage>, SourceError> {
+        let context = self.pull.connection.jetstream.clone();
+        let message = jetstream::Message { message, context };
+        let Ok(info) = message.info() else { return Ok(None) };
+        if info.stream_sequence <= self.last_sequence {
+            return Ok(None);
+        }
+        if info.consumer_sequence != self.next_delivery {
+            return Err(source_unavailable(format!(
+                "the reader `{}` has missed a message: expected delivery {}, received {}",
+                self.pull.label, self.next_delivery, info.consumer_sequence
+            )));
+        }
+        self.pull.lag = Some(info.pending);
+        let stored_nanos = info.published.unix_timestamp_nanos();
+        let (decoded, defect) = wire::decode_delivery(&message, &info, &self.pull.label);
+        let sequence = info.stream_sequence;
+        self.pull.last_delivery = Some(self.next_delivery);
+        (self.next_delivery, self.last_sequence) = (self.next_delivery + 1, sequence);
+        let identity = identity(decoded.message_id(), stored_nanos);
+        self.unsettled.push_back(Unsettled {
+            message: StoredMessage { sequence, identity },
+            reply: message.reply.clone(),
+        });
+        Ok(Some(PartitionMessage { sequence, message: decoded, defect }))
+    }
+}

@@ -1,0 +1,51 @@
+//! Messages as the stream stores them, and their identities.
+use crate::{connect::Connection, error::Error, stream, wire};
+use async_nats::jetstream::{message::StreamMessage, stream::RawMessage};
+use serde::Deserialize;
+use twinbox_core::MessageId;
+
+/// The code of JetStream's error "no message found".
+const NO_MESSAGE: &str = "nats.10037";
+
+/// A message of the stream.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredMessage {
+    pub(crate) sequence: u64,
+    /// See [`identity`].
+    pub(crate) identity: String,
+}
+
+#[derive(Deserialize)]
+struct GetResponse {
+    message: RawMessage,
+}
+
+/// Returns the last message of the stream, if the stream still has it.
+pub(crate) async fn last(connection: &Connection) -> Result<Option<StoredMessage>, Error> {
+    let sequence = stream::info(connection, &connection.options.stream).await?.state.last_sequence;
+    let identity = identity_at(connection, sequence).await?;
+    Ok(identity.map(|identity| StoredMessage { sequence, identity }))
+}
+
+/// Returns the identity of the message at `sequence`, or None if the stream has no message there.
+pub(crate) async fn identity_at(connection: &Connection, sequence: u64) -> Result<Option<String>, Error> {
+    let stream = &connection.options.stream;
+    let about = format!("message {sequence} of the stream `{stream}`");
+    let body = serde_json::json!({ "seq": sequence });
+    let response = connection.request_with(&about, format!("STREAM.MSG.GET.{stream}"), &body).await;
+    let stored: GetResponse = match response {
+        Err(error) if error.code() == NO_MESSAGE => return Ok(None),
+        response => response?,
+    };
+    let stored_nanos = stored.message.time.unix_timestamp_nanos();
+    // Unreadable headers: not a message of Twinbox, so it has no identity.
+    let Ok(message) = StreamMessage::try_from(stored.message) else { return Ok(Some(String::new())) };
+    let origin = wire::Origin::new(stream, sequence, stored_nanos);
+    let (message, _) = wire::decode(Some(&message.headers), &message.payload, origin);
+    Ok(Some(identity(message.message_id(), stored_nanos)))
+}
+
+/// Returns the identity of a stored message. A resend keeps the message id and has another time of storage.
+pub(crate) fn identity(id: MessageId, stored_nanos: i128) -> String {
+    format!("{id}@{stored_nanos}")
+}

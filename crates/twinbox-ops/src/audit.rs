@@ -1,0 +1,94 @@
+//! The audit: the acts of operators.
+use crate::Ops;
+use sqlx::Row as _;
+use twinbox_core::Timestamp;
+use twinbox_sql::{
+    Dialect, Error,
+    engine::{Micros, bounded, scalar},
+};
+
+/// What an operator's command is about to do, for its entry in the audit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditIntent<'a> {
+    /// The operator.
+    pub operator: &'a str,
+    /// The act, as the command that does it.
+    pub command: &'a str,
+    /// The objects of the act.
+    pub target: &'a str,
+    /// The reason.
+    pub reason: Option<&'a str>,
+}
+
+/// An entry of the audit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuditEntry {
+    /// Its number in this database.
+    pub id: i64,
+    /// When the act was begun.
+    pub at: Timestamp,
+    /// The operator.
+    pub operator: String,
+    /// The act, as the command that did it.
+    pub command: String,
+    /// The objects of the act.
+    pub target: String,
+    /// The reason.
+    pub reason: Option<String>,
+    /// How many objects were changed. None: the end of the act is not recorded.
+    pub count: Option<u64>,
+}
+
+impl<DB: Dialect> Ops<DB> {
+    /// Records in the audit that a command begins, and returns the number of the entry. After a crash `count`
+    /// of the entry is NULL: whether the act was done is unknown.
+    ///
+    /// # Errors
+    /// The database refused or is away: do not begin.
+    pub async fn begin_audit(&self, intent: &AuditIntent<'_>) -> Result<i64, Error> {
+        let _permit = self.engine.write_permit().await?;
+        let mut conn = self.engine.connection().await?;
+        let id = scalar::<DB, i64>(&self.engine.sql().audit.begin)
+            .bind(bounded(intent.operator))
+            .bind(bounded(intent.command))
+            .bind(bounded(intent.target))
+            .bind(intent.reason.map(bounded))
+            .fetch_one(&mut *conn)
+            .await?;
+        conn.done().await?;
+        Ok(id)
+    }
+
+    /// Records in the audit that a command has ended, and how many objects it changed.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn end_audit(&self, id: i64, count: u64) -> Result<(), Error> {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.engine.execute(&self.engine.sql().audit.end, |query| query.bind(count).bind(id)).await?;
+        Ok(())
+    }
+
+    /// Returns the newest entries of the audit, newest first.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn audit(&self, limit: u32) -> Result<Vec<AuditEntry>, Error> {
+        let list = &self.engine.sql().audit.list;
+        let rows = self.engine.fetch_all(list, |query| query.bind(i64::from(limit))).await?;
+        let read = |row: &DB::Row| {
+            let count: Option<i64> = row.try_get("count")?;
+            Ok(AuditEntry {
+                id: row.try_get("id")?,
+                at: row.try_get::<Micros, _>("at")?.0,
+                operator: row.try_get("operator")?,
+                command: row.try_get("command")?,
+                target: row.try_get("target")?,
+                reason: row.try_get("reason")?,
+                count: count.and_then(|count| u64::try_from(count).ok()),
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+}

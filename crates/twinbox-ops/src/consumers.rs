@@ -1,0 +1,90 @@
+//! Consumers that have run, and pausing them.
+use crate::Ops;
+use sqlx::Row as _;
+use std::time::Duration;
+use twinbox_core::Timestamp;
+use twinbox_sql::{
+    Dialect, Error, ErrorKind,
+    engine::{Micros, bounded, count},
+};
+
+/// A consumer that has run on this database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConsumerInfo {
+    /// Its name.
+    pub consumer: String,
+    /// Its last heartbeat, recorded every [`HEARTBEAT`](twinbox_sql::inbox::HEARTBEAT) by each process that
+    /// runs it.
+    pub seen_at: Timestamp,
+    /// The time since the last heartbeat.
+    pub silent: Duration,
+    /// Why an operator paused it.
+    pub pause_reason: Option<String>,
+    /// Its dead letters.
+    pub dead_letters: u64,
+    /// Its parked deliveries.
+    pub parked_deliveries: u64,
+}
+
+impl<DB: Dialect> Ops<DB> {
+    /// Pauses a consumer in every process that runs it, within two seconds. It takes no more deliveries;
+    /// those in flight finish. It stays paused over restarts until
+    /// [`resume_consumer`](Self::resume_consumer).
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`]: it has never run here. Or the database refused or is away.
+    pub async fn pause_consumer(&self, consumer: &str, reason: &str) -> Result<(), Error> {
+        self.set_consumer_pause(consumer, Some(bounded(reason))).await
+    }
+
+    /// Resumes a paused consumer.
+    ///
+    /// # Errors
+    /// As [`pause_consumer`](Self::pause_consumer).
+    pub async fn resume_consumer(&self, consumer: &str) -> Result<(), Error> {
+        self.set_consumer_pause(consumer, None).await
+    }
+
+    async fn set_consumer_pause(&self, consumer: &str, reason: Option<String>) -> Result<(), Error> {
+        let set = &self.engine.sql().consumers.set_pause;
+        match self.engine.execute(set, |query| query.bind(reason).bind(consumer.to_owned())).await? {
+            1 => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("no consumer {consumer:?} has ever run on this database"),
+            )),
+        }
+    }
+
+    /// Deletes the record that a consumer has run here. It comes back if the consumer runs again. Its claims
+    /// and dead letters stay. False: there is no record.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn forget_consumer(&self, consumer: &str) -> Result<bool, Error> {
+        let forget = &self.engine.sql().consumers.forget;
+        Ok(self.engine.execute(forget, |query| query.bind(consumer.to_owned())).await? > 0)
+    }
+
+    /// Returns the consumers that have run on this database, by name.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn consumers(&self) -> Result<Vec<ConsumerInfo>, Error> {
+        let rows = self.engine.fetch_all(&self.engine.sql().consumers.list, |query| query).await?;
+        let read = |row: &DB::Row| {
+            let (seen_at, now): (Micros, Micros) = (row.try_get("seen_at")?, row.try_get("now")?);
+            let silent = now.0.as_micros().saturating_sub(seen_at.0.as_micros());
+            Ok(ConsumerInfo {
+                consumer: row.try_get("consumer")?,
+                seen_at: seen_at.0,
+                silent: Duration::from_micros(count(silent)),
+                pause_reason: row.try_get("pause_reason")?,
+                dead_letters: count(row.try_get("dead_letters")?),
+                parked_deliveries: count(row.try_get("parked_deliveries")?),
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+}

@@ -1,0 +1,247 @@
+//! The rights that database roles need, as `GRANTS.md` grants them.
+use crate::Ops;
+use std::str::FromStr;
+use twinbox_sql::{
+    Dialect, Error, ErrorKind,
+    engine::{Connection, Statement, check_namespace, scalar},
+};
+
+const PAGE: &str = include_str!("../GRANTS.md");
+/// Postgres cuts longer names.
+const ROLE_BYTES_MAX: usize = 63;
+
+/// The purpose of a database role, from which its rights follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Role {
+    /// A role that publishes only.
+    Producer,
+    /// A role that relays and consumes.
+    Runtime,
+    /// A role that purges and retires.
+    Keeper,
+    /// A role that runs the program `twinbox`.
+    Operator,
+    /// A role that blanks payloads.
+    Redactor,
+}
+
+impl Role {
+    /// Returns the word for this role.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Producer => "producer",
+            Self::Runtime => "runtime",
+            Self::Keeper => "keeper",
+            Self::Operator => "operator",
+            Self::Redactor => "redactor",
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
+        found.ok_or_else(|| {
+            format!("no role {text:?}: write `producer`, `runtime`, `keeper`, `operator` or `redactor`")
+        })
+    }
+}
+
+impl Role {
+    const ALL: [Self; 5] = [Self::Producer, Self::Runtime, Self::Keeper, Self::Operator, Self::Redactor];
+
+    /// The name of the role on the page.
+    fn documented(self) -> String {
+        format!("shop_{}", self.as_str())
+    }
+}
+
+/// The statements of the page.
+fn page() -> impl Iterator<Item = &'static str> {
+    let sql = PAGE.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
+    sql.split(';').filter(|statement| statement.contains("GRANT "))
+}
+
+/// Returns the SQL of `GRANTS.md` for a namespace and for database roles with their purposes. Without roles:
+/// the whole page with its names. The owner of the tables runs them after every migration. They create no
+/// role and revoke no right.
+///
+/// # Errors
+/// [`ErrorKind::Configuration`]: the namespace is not a plain lower-case identifier, or the name of a role is
+/// empty, longer than Postgres takes, or has a NUL.
+pub fn grants_sql(namespace: &str, roles: &[(String, Role)]) -> Result<String, Error> {
+    check_namespace(namespace)?;
+    let documented;
+    let roles = if roles.is_empty() {
+        documented = Role::ALL.map(|role| (role.documented(), role));
+        &documented
+    } else {
+        roles
+    };
+    if let Some((name, _)) =
+        roles.iter().find(|(name, _)| name.is_empty() || name.len() > ROLE_BYTES_MAX || name.contains('\0'))
+    {
+        let what = format!("the role name {name:?} must have 1 to {ROLE_BYTES_MAX} bytes and no NUL");
+        return Err(Error::new(ErrorKind::Configuration, what));
+    }
+    let mut out = String::new();
+    for statement in page() {
+        let Some((what, granted)) = statement.rsplit_once("TO ") else { continue };
+        let granted = Vec::from_iter(granted.split(',').map(str::trim));
+        let to = roles.iter().filter(|(_, role)| granted.contains(&role.documented().as_str()));
+        let to = Vec::from_iter(to.map(|(name, _)| format!("\"{}\"", name.replace('"', "\"\""))));
+        if !to.is_empty() {
+            let schema = format!("\"{namespace}\"");
+            let what = what.replace("SCHEMA twinbox", &format!("SCHEMA {schema}"));
+            let what = what.replace("twinbox.", &format!("{schema}."));
+            out += &format!("{}TO {};\n", what.trim_start(), to.join(", "));
+        }
+    }
+    Ok(out)
+}
+
+/// One right on one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Right<'a> {
+    privilege: &'a str,
+    /// None: on the whole table.
+    column: Option<&'a str>,
+    /// None: on the schema.
+    table: Option<&'a str>,
+}
+
+/// The rights of a purpose, by the statements of the page.
+fn rights(role: Role) -> Vec<Right<'static>> {
+    let name = role.documented();
+    let mut rights = Vec::new();
+    for statement in page() {
+        let Some((_, grant)) = statement.split_once("GRANT ") else { continue };
+        let Some((what, rest)) = grant.split_once(" ON ") else { continue };
+        let Some((objects, roles)) = rest.split_once("TO ") else { continue };
+        if !roles.split(',').any(|role| role.trim() == name) {
+            continue;
+        }
+        for table in objects.split(',').map(str::trim) {
+            let table = table.strip_prefix("twinbox.");
+            for (privilege, columns) in privileges(what) {
+                match columns {
+                    None => rights.push(Right { privilege, column: None, table }),
+                    Some(columns) => {
+                        let columns = columns.split(',').map(|column| Some(column.trim()));
+                        rights.extend(columns.map(|column| Right { privilege, column, table }));
+                    }
+                }
+            }
+        }
+    }
+    rights
+}
+
+/// Splits `SELECT, UPDATE (a, b)` into privileges with their columns.
+fn privileges(text: &str) -> Vec<(&str, Option<&str>)> {
+    let mut found = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let end = rest.find([',', '(']).unwrap_or(rest.len());
+        let (privilege, after) = (rest[..end].trim(), &rest[end..]);
+        let columns = after.strip_prefix('(').and_then(|after| after.split_once(')'));
+        found.push((privilege, columns.map(|(columns, _)| columns)));
+        rest = columns.map_or(after, |(_, after)| after).trim_start_matches([',', ' ', '\n']);
+    }
+    found
+}
+
+impl<DB: Dialect> Ops<DB> {
+    /// Returns the rights that `GRANTS.md` grants for a purpose and that a database role lacks, as the rest
+    /// of a `GRANT`. Without a name: the connected role. None: the database has no roles.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`]: there is no such role. The database refused or is away.
+    pub async fn missing_rights(&self, name: Option<&str>, role: Role) -> Result<Option<Vec<String>>, Error> {
+        let (catalog, has_right) = (self.engine.catalog(), &self.engine.sql().setup.has_right);
+        if has_right.is_absent() {
+            return Ok(None);
+        }
+        let (mut conn, mut missing) = (self.engine.connection().await?, Vec::new());
+        let name = name.unwrap_or_default();
+        if !has::<DB>(&mut conn, has_right, [name, "", "", ""]).await? {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no database role {name:?}")));
+        }
+        for Right { privilege, column, table } in rights(role) {
+            let object = match table {
+                Some(table) => DB::table(&catalog.namespace, table),
+                None => catalog.namespace.clone(),
+            };
+            if !has::<DB>(&mut conn, has_right, [name, &object, privilege, column.unwrap_or_default()])
+                .await?
+            {
+                let column = column.map_or(String::new(), |column| format!(" ({column})"));
+                let schema = if table.is_none() { "SCHEMA " } else { "" };
+                missing.push(format!("{privilege}{column} ON {schema}{}", object.replace('"', "")));
+            }
+        }
+        conn.done().await?;
+        Ok(Some(missing))
+    }
+}
+
+/// Binds: role, object, privilege, column.
+async fn has<DB: Dialect>(
+    conn: &mut Connection<DB>,
+    statement: &Statement,
+    binds: [&str; 4],
+) -> Result<bool, Error> {
+    let mut query = scalar::<DB, bool>(statement);
+    for bind in binds {
+        query = query.bind(bind.to_owned());
+    }
+    Ok(query.fetch_one(&mut **conn).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_read_as_it_stands() {
+        let has = |role, privilege, column, table| rights(role).contains(&Right { privilege, column, table });
+        assert!(has(Role::Producer, "INSERT", Some("payload"), Some("outbox")));
+        for column in [None, Some("position"), Some("txid")] {
+            assert!(!has(Role::Producer, "INSERT", column, Some("outbox")), "{column:?}");
+        }
+        assert!(has(Role::Producer, "SELECT", Some("message_id"), Some("delayed_messages")));
+        assert!(!has(Role::Producer, "SELECT", None, Some("outbox")));
+        assert!(has(Role::Runtime, "UPDATE", Some("died_at"), Some("dead_letters")));
+        assert!(has(Role::Operator, "SELECT", None, Some("delayed_messages")));
+        assert!(has(Role::Redactor, "UPDATE", Some("updated_at"), Some("idempotency_keys")));
+        for role in Role::ALL {
+            let rights = rights(role);
+            assert!(rights.iter().any(|right| right.privilege == "USAGE"), "{role:?}");
+            assert!(rights.len() > 5, "{role:?}: {rights:?}");
+            let known = ["USAGE", "SELECT", "INSERT", "UPDATE", "DELETE"];
+            assert!(rights.iter().all(|right| known.contains(&right.privilege)), "{rights:?}");
+        }
+    }
+
+    #[test]
+    fn grants_are_for_the_roles_and_the_namespace_that_are_named() {
+        let roles = [("web".to_owned(), Role::Producer), ("o\"dd".to_owned(), Role::Producer)];
+        let sql = grants_sql("my_events", &roles).unwrap();
+        assert!(sql.starts_with("GRANT USAGE ON SCHEMA \"my_events\" TO \"web\", \"o\"\"dd\";\n"), "{sql}");
+        assert!(
+            !sql.contains("shop_") && !sql.contains("twinbox.") && !sql.contains("\"my_events\".ticks"),
+            "{sql}"
+        );
+        let all = grants_sql("twinbox", &[]).unwrap();
+        assert_eq!(all.matches("GRANT ").count(), page().count());
+        for (namespace, role) in
+            [("My", "web"), ("a\"; DROP", "web"), ("twinbox", ""), ("twinbox", &"x".repeat(64))]
+        {
+            let refused = grants_sql(namespace, &[(role.to_owned(), Role::Keeper)]).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Configuration, "{namespace} {role}");
+        }
+    }
+}

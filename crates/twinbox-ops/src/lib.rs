@@ -1,0 +1,28 @@
+//! Twinbox for operators: what is wrong, what happened to a message, and acts that mend it.
+//!
+//! The tool `twinbox` is made of this. [`Ops`] reads and changes the database of a store; the running relays
+//! and consumers notice the changes by themselves. Acts leave an entry in the audit if their caller makes one
+//! with [`Ops::begin_audit`].
+
+mod audit;
+mod backlog;
+mod consumers;
+pub mod dead_letters;
+mod destinations;
+mod grants;
+mod ops;
+mod parked;
+mod redact;
+pub mod replays;
+mod status;
+pub mod trail;
+
+pub use audit::{AuditEntry, AuditIntent};
+pub use backlog::{Backlog, BacklogState};
+pub use consumers::ConsumerInfo;
+pub use destinations::{RebaseReport, RetireReport};
+pub use grants::{Role, grants_sql};
+pub use ops::Ops;
+pub use parked::{ParkedDelivery, ParkedMessage};
+pub use redact::RedactReport;
+pub use status::{BACKLOG_MAX, ReaderStatus};

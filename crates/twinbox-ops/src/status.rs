@@ -1,0 +1,95 @@
+//! The status of the readers of the log, and of the server.
+use crate::Ops;
+use sqlx::Row as _;
+use std::time::Duration;
+use twinbox_core::Timestamp;
+use twinbox_sql::{
+    Dialect, Error,
+    engine::{Micros, count, query},
+};
+
+/// The most messages that [`ReaderStatus`] counts as backlog.
+pub const BACKLOG_MAX: u32 = 10_000;
+
+/// The status of a destination, or of a consumer of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReaderStatus {
+    /// The name of its cursor.
+    pub name: String,
+    /// How long its lease runs, on the clock of the database. None: no process owns it. A running reader
+    /// renews the lease at least four times in its length, so this is its heartbeat.
+    pub lease: Option<Duration>,
+    /// How long no process has owned it. Zero while one does.
+    pub unowned: Duration,
+    /// When its cursor was made, if that is known.
+    pub started_at: Option<Timestamp>,
+    /// Unsettled messages of all types, counted up to [`BACKLOG_MAX`]. Within a window that is being read it
+    /// is an estimate.
+    pub backlog: u64,
+    /// The age of the oldest unsettled message; zero without any.
+    pub oldest: Duration,
+    /// Parked messages that wait for another attempt.
+    pub waiting: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Dead letters that block the whole destination.
+    pub blocking: u64,
+    /// Why an operator paused it.
+    pub pause_reason: Option<String>,
+    /// Whether it was so far behind that the log went on without it.
+    pub is_detached: bool,
+}
+
+impl<DB: Dialect> Ops<DB> {
+    /// Returns the status of all readers of the log, by name. Costs an index range of at most [`BACKLOG_MAX`]
+    /// entries for each, and one over its parked messages.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn readers(&self) -> Result<Vec<ReaderStatus>, Error> {
+        let sql = self.engine.sql();
+        let mut conn = self.engine.connection().await?;
+        let mut readers = Vec::new();
+        for row in query::<DB>(&sql.cursors.list).fetch_all(&mut *conn).await? {
+            let name: String = row.try_get("destination")?;
+            let lease_left: i64 = row.try_get("lease_left")?;
+            let backlog = query::<DB>(&sql.log.backlog).bind(name.clone()).bind(i64::from(BACKLOG_MAX));
+            let backlog = backlog.fetch_one(&mut *conn).await?;
+            let mut status = ReaderStatus {
+                unowned: Duration::from_micros(count(lease_left.saturating_neg())),
+                started_at: row.try_get::<Option<Micros>, _>("started_at")?.map(|at| at.0),
+                lease: u64::try_from(lease_left).ok().filter(|left| *left > 0).map(Duration::from_micros),
+                backlog: count(backlog.try_get("messages")?),
+                oldest: Duration::from_micros(count(backlog.try_get("oldest_age")?)),
+                waiting: 0,
+                dead: 0,
+                blocking: 0,
+                pause_reason: row.try_get("pause_reason")?,
+                is_detached: row.try_get("is_detached")?,
+                name,
+            };
+            let states = query::<DB>(&sql.parked_messages.count_by_state).bind(status.name.clone());
+            for row in states.fetch_all(&mut *conn).await? {
+                let (state, rows): (String, i64) = (row.try_get("state")?, row.try_get("count")?);
+                match &*state {
+                    "waiting" => status.waiting = count(rows),
+                    "blocking" => status.blocking = count(rows),
+                    _ => status.dead += count(rows),
+                }
+            }
+            readers.push(status);
+        }
+        conn.done().await?;
+        Ok(readers)
+    }
+
+    /// Returns the settings of the database server on which durability rests, as names and values.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn server_settings(&self) -> Result<Vec<(String, String)>, Error> {
+        let rows = self.engine.fetch_all(&self.engine.sql().setup.settings, |query| query).await?;
+        rows.iter().map(|row| Ok((row.try_get("name")?, row.try_get("value")?))).collect()
+    }
+}

@@ -1,0 +1,177 @@
+//! What happened to one message.
+use crate::{
+    Ops,
+    dead_letters::{DeadLetter, DeadLetterFilter},
+};
+use sqlx::Row as _;
+use twinbox_core::{Message, MessageId, Timestamp};
+use twinbox_sql::{
+    Dialect, Error,
+    engine::{MessageColumns, Micros, count, query, scalar, small_count},
+};
+use uuid::Uuid;
+
+/// The most copies of one event id that are shown.
+const COPIES_MAX: i64 = 20;
+
+/// What this database knows of a message.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MessageTrail {
+    /// Its copies in the log, oldest first: several if several were published under one id.
+    pub log: Vec<LogEntry>,
+    /// What each consumer of this database did with it, by name.
+    pub consumers: Vec<ConsumerTrail>,
+    /// Its dead letters.
+    pub dead_letters: Vec<DeadLetter>,
+}
+
+/// A message of the log, with its state for each reader.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LogEntry {
+    /// Its position.
+    pub position: i64,
+    /// The message.
+    pub message: Message,
+    /// Its state for each reader of the log.
+    pub readers: Vec<(String, MessageState)>,
+}
+
+/// The state of a message for a reader of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MessageState {
+    /// The message is not settled yet.
+    Pending,
+    /// The message was sent, or skipped because its type is not for the reader.
+    Settled,
+    /// The message is parked.
+    Parked {
+        /// `waiting`, `dead` or `blocking`.
+        state: String,
+        /// The number of attempts.
+        attempts: u32,
+        /// The error code of its last failure.
+        error: String,
+    },
+}
+
+/// What one consumer did with a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConsumerTrail {
+    /// The consumer.
+    pub consumer: String,
+    /// The state of its claim (`processed`, `rejected` or `dead`) and when it was made. None: it has no
+    /// claim.
+    pub claim: Option<(String, Timestamp)>,
+    /// The failed attempts since, and the last error.
+    pub failures: Option<(u32, String)>,
+    /// How many times a replay took its claim back.
+    pub superseded: u64,
+}
+
+impl<DB: Dialect> Ops<DB> {
+    /// Follows a message by its event id or its message id. A message id finds nothing once both log row and
+    /// claim are gone: use the event id then.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn trail(&self, id: &str) -> Result<MessageTrail, Error> {
+        let (event_id, message_id) = match Uuid::try_parse(id) {
+            Ok(message_id) => match self.event_of(message_id).await? {
+                Some(event_id) => (event_id, Some(MessageId::from_uuid(message_id))),
+                None => (id.to_owned(), None),
+            },
+            Err(_) => (id.to_owned(), None),
+        };
+        let log = self.log_entries(&event_id).await?;
+        let filter = DeadLetterFilter { message: Some(event_id.clone()), ..DeadLetterFilter::default() };
+        let mut dead_letters = Vec::new();
+        self.each_dead_letter(&filter, |dead_letter| dead_letters.push(dead_letter)).await?;
+        let of_log = log.first().map(|entry| entry.message.message_id());
+        let message_id = message_id
+            .or(of_log)
+            .or_else(|| dead_letters.first().map(|dead_letter| dead_letter.message_id))
+            .unwrap_or_else(|| MessageId::of(self.engine.service(), &event_id));
+        Ok(MessageTrail { log, consumers: self.consumer_trails(message_id).await?, dead_letters })
+    }
+
+    async fn event_of(&self, message_id: Uuid) -> Result<Option<String>, Error> {
+        let mut conn = self.engine.connection().await?;
+        let event = scalar::<DB, String>(&self.engine.sql().inbox.event_of_message).bind(message_id);
+        let event = event.fetch_optional(&mut *conn).await?;
+        conn.done().await?;
+        Ok(event)
+    }
+
+    async fn log_entries(&self, event_id: &str) -> Result<Vec<LogEntry>, Error> {
+        let readers = self.readers().await?;
+        let mut conn = self.engine.connection().await?;
+        let rows = query::<DB>(&self.engine.sql().log.messages_of_event)
+            .bind(event_id.to_owned())
+            .bind(COPIES_MAX)
+            .fetch_all(&mut *conn)
+            .await?;
+        let mut entries = Vec::new();
+        for row in rows {
+            let position: i64 = row.try_get("position")?;
+            let columns = MessageColumns::of::<DB>(&row)?;
+            let message = columns.read_log::<DB>(&row, self.engine.service(), position)?;
+            let mut states = Vec::new();
+            for reader in &readers {
+                let state = self.message_state(&mut conn, &reader.name, position).await?;
+                states.push((reader.name.clone(), state));
+            }
+            entries.push(LogEntry { position, message, readers: states });
+        }
+        conn.done().await?;
+        Ok(entries)
+    }
+
+    async fn message_state(
+        &self,
+        conn: &mut DB::Connection,
+        reader: &str,
+        position: i64,
+    ) -> Result<MessageState, Error> {
+        let sql = self.engine.sql();
+        let parked = query::<DB>(&sql.parked_messages.find).bind(reader.to_owned()).bind(position);
+        if let Some(row) = parked.fetch_optional(&mut *conn).await? {
+            return Ok(MessageState::Parked {
+                state: row.try_get("state")?,
+                attempts: small_count(row.try_get("attempts")?),
+                error: row.try_get("last_error")?,
+            });
+        }
+        let cursor = query::<DB>(&sql.cursors.position).bind(reader.to_owned());
+        let Some(cursor) = cursor.fetch_optional(&mut *conn).await? else { return Ok(MessageState::Pending) };
+        let settled = query::<DB>(&sql.log.is_settled)
+            .bind(cursor.try_get::<i64, _>("p")?)
+            .bind(cursor.try_get::<i64, _>("w")?)
+            .bind(cursor.try_get::<i64, _>("position")?)
+            .bind(position);
+        let is_settled = settled.fetch_optional(conn).await?.is_some();
+        Ok(if is_settled { MessageState::Settled } else { MessageState::Pending })
+    }
+
+    async fn consumer_trails(&self, message_id: MessageId) -> Result<Vec<ConsumerTrail>, Error> {
+        let id = message_id.as_uuid();
+        let claims = &self.engine.sql().inbox.claims_of_message;
+        let rows = self.engine.fetch_all(claims, |query| query.bind(id).bind(id).bind(id)).await?;
+        let read = |row: &DB::Row| {
+            let (state, at): (Option<String>, Option<Micros>) =
+                (row.try_get("state")?, row.try_get("claimed_at")?);
+            let (failures, error): (Option<i64>, Option<String>) =
+                (row.try_get("failures")?, row.try_get("last_error")?);
+            Ok(ConsumerTrail {
+                consumer: row.try_get("consumer")?,
+                claim: state.zip(at.map(|at| at.0)),
+                failures: failures.map(small_count).zip(error),
+                superseded: count(row.try_get("superseded")?),
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+}

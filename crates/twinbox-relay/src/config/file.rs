@@ -1,0 +1,101 @@
+//! The tables of the configuration file.
+use super::{destination::Destination, value::Retry};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
+
+/// The configuration file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The database of the outbox.
+    pub database: Database,
+    /// Further outboxes in the same database, by namespace.
+    #[serde(default)]
+    pub schemas: BTreeMap<String, Schema>,
+    /// The destinations, by id.
+    #[serde(default)]
+    pub destinations: BTreeMap<String, Destination>,
+    /// Retry policies of your own, by name.
+    #[serde(default)]
+    pub retry: BTreeMap<String, Retry>,
+    /// Probes and metrics.
+    #[serde(default)]
+    pub admin: Admin,
+    /// The log.
+    #[serde(default)]
+    pub log: Log,
+}
+
+/// The section `[database]`: the database of the outbox.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Database {
+    /// `postgres://…` or `sqlite:FILE`.
+    pub url: Option<String>,
+    /// A file that holds the URL.
+    pub url_file: Option<PathBuf>,
+    /// The service that owns the tables.
+    pub service: String,
+    /// The schema (Postgres) or prefix (SQLite) of the tables.
+    #[serde(default = "default_namespace")]
+    pub namespace: String,
+    /// The most connections of the pool.
+    #[serde(default = "default_max_connections")]
+    pub max_connections: u32,
+    /// Whether a pooler in transaction mode, such as PgBouncer, stands in front of Postgres.
+    #[serde(default)]
+    pub pooler: bool,
+}
+
+/// A section `[schemas.NAME]`: the tables of another service in the same database.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schema {
+    /// The service that owns the tables.
+    pub service: String,
+}
+
+/// The section `[admin]`: the address of probes and metrics.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Admin {
+    /// The address that serves `/livez`, `/readyz` and `/metrics`. Default: none.
+    ///
+    /// There is no authentication: use a loopback address, or protect the port.
+    pub listen: Option<SocketAddr>,
+}
+
+/// The section `[log]`: level and format of log lines. `RUST_LOG` sets its level.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// The format of a line.
+    #[serde(default)]
+    pub format: LogFormat,
+}
+
+/// The format of log lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Text for people.
+    #[default]
+    Pretty,
+    /// One JSON object per line.
+    Json,
+}
+
+fn default_namespace() -> String {
+    "twinbox".to_owned()
+}
+
+fn default_max_connections() -> u32 {
+    8
+}
+
+/// Without the URL, which may hold a password.
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("service", &self.service).finish_non_exhaustive()
+    }
+}

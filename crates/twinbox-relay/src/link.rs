@@ -1,0 +1,30 @@
+//! The link between a store and a destination.
+use crate::{circuit_breaker::Breaker, counters::Counters, options::RelayOptions};
+use std::sync::Arc;
+use twinbox_core::Destination;
+use twinbox_log::ReaderOptions;
+use twinbox_sql::{Dialect, Store};
+use uuid::Uuid;
+
+/// A store, a destination, and how a relay moves messages from one to the other.
+pub(crate) struct Link<DB: Dialect> {
+    pub(crate) store: Store<DB>,
+    pub(crate) destination: Arc<dyn Destination>,
+    pub(crate) options: RelayOptions,
+    /// Identifies this relay as the owner of leases.
+    pub(crate) owner: Uuid,
+    pub(crate) counters: Counters,
+    pub(crate) breaker: Breaker,
+}
+
+impl<DB: Dialect> Link<DB> {
+    pub(crate) fn reader_options(&self) -> ReaderOptions {
+        ReaderOptions::new()
+            .start(self.options.start)
+            .lease(self.options.lease)
+            .partitions(self.destination.partitions())
+            .parking(true)
+            .dead_letter_events(self.options.dead_letter_events)
+            .page(self.options.page)
+    }
+}

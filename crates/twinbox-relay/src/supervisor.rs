@@ -1,0 +1,144 @@
+//! Runs the relays and the movers of delayed messages until the program is stopped.
+use crate::{
+    admin::{self, Broken},
+    config::Config,
+    delayed_messages::DelayedMessageMover,
+    error::Error,
+    failure::Failure,
+    restarts::Restarts,
+    schemas::Schemas,
+    setup,
+};
+use std::{
+    collections::HashMap,
+    error::Error as StdError,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+use twinbox_sql::Dialect;
+
+/// A part of the program that runs until it is stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Worker {
+    /// The mover of delayed messages of a schema, by the schema's index.
+    Mover(usize),
+    /// The relay of a destination, by the destination's id.
+    Relay(String),
+}
+
+/// Runs one relay for each destination and one mover for each schema.
+///
+/// A worker that stops with an error is started again, and the others continue. Fails when every destination
+/// has failed.
+pub(crate) async fn run<DB: Dialect>(
+    schemas: Arc<Schemas<DB>>,
+    config: &Config,
+    migrate: bool,
+) -> Result<(), Failure> {
+    let stop = CancellationToken::new();
+    stop_on_signal(stop.clone())?;
+    if migrate {
+        migrate_all(&schemas).await?;
+    }
+    let broken = Broken::default();
+    if let Some(address) = config.admin.listen {
+        let destinations = config.destinations.len();
+        admin::serve(address, schemas.clone(), destinations, broken.clone(), stop.clone()).await?;
+    }
+    let mut workers = JoinSet::new();
+    let mover = |n: usize| DelayedMessageMover::new(schemas.all()[n].store.clone()).run(stop.clone());
+    for (n, schema) in schemas.all().iter().enumerate() {
+        if !config.destinations.keys().any(|id| config.namespace_of(id) == schema.name) {
+            tracing::warn!(schema = schema.name, "no destination reads this schema: its messages go nowhere");
+        }
+        workers.spawn(run_after(Duration::ZERO, Worker::Mover(n), mover(n), stop.clone()));
+    }
+    for id in config.destinations.keys() {
+        let relay = setup::relay(&schemas, config, id)?.run(stop.clone());
+        workers.spawn(run_after(Duration::ZERO, Worker::Relay(id.clone()), relay, stop.clone()));
+    }
+    let (mut restarts, started_at) = (HashMap::<Worker, Restarts>::new(), Instant::now());
+    let mut result = Ok(());
+    while let Some(ended) = workers.join_next().await {
+        let (worker, Err(error)) = ended? else { continue };
+        let cause = &error as &dyn StdError;
+        let restarts = restarts.entry(worker.clone()).or_insert_with(|| Restarts::new(started_at));
+        let delay = restarts.next_delay(Instant::now());
+        let id = match worker {
+            Worker::Relay(id) => id,
+            Worker::Mover(n) => {
+                let schema = &schemas.all()[n].name;
+                tracing::error!(
+                    schema,
+                    error = cause,
+                    restart_after = ?delay,
+                    "delayed messages are not moved into the outbox"
+                );
+                workers.spawn(run_after(delay, worker, mover(n), stop.clone()));
+                continue;
+            }
+        };
+        let relay = setup::relay(&schemas, config, &id)?;
+        broken.add(&id, &error, relay.breaker());
+        if broken.all().len() < config.destinations.len() {
+            tracing::error!(
+                destination = id,
+                error = cause,
+                restart_after = ?delay,
+                "the relay of the destination stopped: other destinations continue"
+            );
+            workers.spawn(run_after(delay, Worker::Relay(id), relay.run(stop.clone()), stop.clone()));
+        } else {
+            stop.cancel();
+            result = Err(error.into());
+        }
+    }
+    result
+}
+
+/// Cancels `stop` at the first SIGTERM or SIGINT. Exits at the second.
+fn stop_on_signal(stop: CancellationToken) -> Result<(), Failure> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        loop {
+            let code = tokio::select! {
+                _ = term.recv() => 143,
+                _ = int.recv() => 130,
+            };
+            if stop.is_cancelled() {
+                tracing::warn!("stopping at once");
+                std::process::exit(code);
+            }
+            tracing::info!("stopping: waiting for the messages in flight");
+            stop.cancel();
+        }
+    });
+    Ok(())
+}
+
+async fn migrate_all<DB: Dialect>(schemas: &Schemas<DB>) -> Result<(), Failure> {
+    for schema in schemas.all() {
+        let service = schema.store.service();
+        tracing::info!(schema = schema.name, service, "migrating the tables");
+        let migrated = schema.store.migrate().await;
+        migrated.inspect_err(|_| {
+            tracing::error!(schema = schema.name, service, "the tables could not be migrated")
+        })?;
+    }
+    Ok(())
+}
+
+async fn run_after(
+    delay: Duration,
+    worker: Worker,
+    run: impl Future<Output = Result<(), Error>>,
+    stop: CancellationToken,
+) -> (Worker, Result<(), Error>) {
+    let _ = stop.run_until_cancelled(tokio::time::sleep(delay)).await;
+    (worker, run.await)
+}

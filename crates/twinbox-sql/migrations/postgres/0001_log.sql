@@ -1,0 +1,245 @@
+-- The service that owns these tables. It is fixed here, because messages are identified by it.
+CREATE TABLE {meta} (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    service text NOT NULL CHECK (octet_length(service) BETWEEN 1 AND 255)
+);
+
+-- One row that holds a transaction id beside its own xmin. Both agree in the cluster that wrote them. They
+-- differ after a restore from a dump, where the transaction ids of the log mean nothing. No migration may
+-- rewrite this table.
+CREATE TABLE {sentinel} (txid xid8 NOT NULL DEFAULT pg_current_xact_id());
+INSERT INTO {sentinel} DEFAULT VALUES;
+
+-- The log. It is append-only. A producer in any language may call the function `publish`, or insert
+-- (type, payload, …) with bound parameters.
+CREATE TABLE {outbox} (
+    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    txid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    id text NOT NULL DEFAULT gen_random_uuid()::text CHECK (octet_length(id) BETWEEN 1 AND 255),
+    source text CHECK (octet_length(source) BETWEEN 1 AND 255),
+    type text NOT NULL
+        CHECK (octet_length(type) <= 128 AND type ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'),
+    version bigint NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
+    key text CHECK (octet_length(key) <= 255),
+    subject text CHECK (octet_length(subject) <= 1024),
+    time timestamptz NOT NULL DEFAULT now() CHECK (isfinite(time)),
+    correlation_id text CHECK (octet_length(correlation_id) <= 255),
+    causation_id text CHECK (octet_length(causation_id) <= 255),
+    traceparent text CHECK (octet_length(traceparent) <= 55),
+    content_type text NOT NULL DEFAULT 'application/json' CHECK (octet_length(content_type) <= 255),
+    headers text CHECK (octet_length(headers) <= 65536 AND jsonb_typeof(headers::jsonb) = 'object'),
+    payload bytea NOT NULL CHECK (octet_length(payload) <= 983040)
+);
+-- For the late committers and the newcomers of a window.
+CREATE INDEX outbox_txid_position ON {outbox} (txid, position);
+-- For looking a message up by its event id. Not unique: the inbox removes duplicates.
+CREATE INDEX outbox_id ON {outbox} (id);
+-- For finding a time in the log. A block range index costs a publisher next to nothing.
+CREATE INDEX outbox_time ON {outbox} USING brin (time) WITH (pages_per_range = 32, autosummarize = on);
+
+-- Refuses a position or a transaction id that the producer chose. A message with an invented transaction id
+-- would be delivered years later, or never. No CHECK: Postgres would parse it anew in each INSERT.
+CREATE FUNCTION {refuse_position}() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'TB002',
+        MESSAGE = 'twinbox: leave position and txid out of the INSERT; '
+            || 'the log numbers its messages, and txid is the id of the inserting transaction';
+END $$;
+CREATE TRIGGER refuse_position BEFORE INSERT ON {outbox}
+    FOR EACH ROW WHEN (NEW.txid IS DISTINCT FROM pg_current_xact_id() OR NEW.position <= 0)
+    EXECUTE FUNCTION {refuse_position}();
+
+-- Publishes from any language. The payload is text: a literal into bytea loses backslashes without an error,
+-- and jsonb would change the bytes, and so the hash of the payload. It runs with the rights of its caller,
+-- who needs those of the INSERT. It returns the id, which a producer has no right to read back.
+CREATE FUNCTION {publish}(
+    type text,
+    key text,
+    payload text,
+    id text DEFAULT NULL,
+    version bigint DEFAULT 1,
+    subject text DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    correlation_id text DEFAULT NULL,
+    causation_id text DEFAULT NULL,
+    traceparent text DEFAULT NULL,
+    event_time timestamptz DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SECURITY INVOKER AS $$
+DECLARE
+    event_id text := COALESCE(id, gen_random_uuid()::text);
+    problem text;
+BEGIN
+    BEGIN
+        IF payload::json IS NULL THEN
+            RAISE EXCEPTION 'twinbox: the payload is NULL'
+                USING ERRCODE = 'null_value_not_allowed', HINT = 'The payload null is the text ''null''.';
+        END IF;
+    EXCEPTION WHEN invalid_text_representation THEN
+        GET STACKED DIAGNOSTICS problem = PG_EXCEPTION_DETAIL;
+        RAISE EXCEPTION 'twinbox: the payload is not JSON'
+            USING ERRCODE = 'invalid_text_representation', DETAIL = problem,
+                HINT = 'publish_bytes(type, key, payload, content_type) takes anything else.';
+    END;
+    INSERT INTO {outbox} (id, type, version, key, subject, time, correlation_id, causation_id, traceparent,
+        content_type, headers, payload)
+    VALUES (event_id, type, version, key, subject, COALESCE(event_time, clock_timestamp()), correlation_id,
+        causation_id, traceparent, 'application/json', headers::text, convert_to(payload, 'UTF8'));
+    RETURN event_id;
+END $$;
+
+-- The same for a payload that is not JSON.
+CREATE FUNCTION {publish_bytes}(
+    type text,
+    key text,
+    payload bytea,
+    content_type text,
+    id text DEFAULT NULL,
+    version bigint DEFAULT 1,
+    subject text DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    correlation_id text DEFAULT NULL,
+    causation_id text DEFAULT NULL,
+    traceparent text DEFAULT NULL,
+    event_time timestamptz DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SECURITY INVOKER AS $$
+DECLARE
+    event_id text := COALESCE(id, gen_random_uuid()::text);
+BEGIN
+    INSERT INTO {outbox} (id, type, version, key, subject, time, correlation_id, causation_id, traceparent,
+        content_type, headers, payload)
+    VALUES (event_id, type, version, key, subject, COALESCE(event_time, clock_timestamp()), correlation_id,
+        causation_id, traceparent, content_type, headers::text, payload);
+    RETURN event_id;
+END $$;
+
+-- Snapshots that cut the log. A window holds the messages that became visible between two of them.
+CREATE TABLE {ticks} (
+    id bigint PRIMARY KEY,
+    snapshot pg_snapshot NOT NULL,
+    taken_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+INSERT INTO {ticks} (id, snapshot, taken_at) VALUES (0, '1:1:', 'epoch');
+
+-- How far each reader has settled the log, and which process owns it. Rows are rewritten often, so each page
+-- keeps room for that.
+CREATE TABLE {cursors} (
+    destination text PRIMARY KEY,
+    -- The window, by the ids of its ticks. All messages before it are settled, and those inside it up to
+    -- `position`.
+    p bigint NOT NULL,
+    w bigint NOT NULL,
+    position bigint NOT NULL DEFAULT 0,
+    epoch bigint NOT NULL DEFAULT 0,
+    owner uuid,
+    lease_until timestamptz NOT NULL DEFAULT 'epoch',
+    partitions bigint,
+    -- The duration of the lease, in microseconds.
+    lease bigint NOT NULL DEFAULT 0,
+    -- The window that is being read. It may be ahead of the settled one.
+    ahead_p bigint NOT NULL DEFAULT 0,
+    ahead_w bigint NOT NULL DEFAULT 0,
+    -- Why an operator paused the destination. NULL: it is not paused.
+    pause_reason text,
+    -- When the destination was new.
+    started_at timestamptz,
+    CHECK (p <= w)
+) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- The current run of the database server. Crash recovery and a promotion empty an unlogged table. Commits may
+-- be lost then, so a process that relies on its memory must compare the run first.
+CREATE UNLOGGED TABLE {server_run} (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    id uuid NOT NULL DEFAULT gen_random_uuid()
+);
+-- The start time counts as well: a clean stop keeps the row, and the data folder may be an older copy. NULL
+-- before the first reader of a run has written the row, and on a standby, which cannot read it.
+CREATE FUNCTION {server_run_id}() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        SELECT hashtextextended(id::text || extract(epoch FROM pg_postmaster_start_time()), 0)
+        FROM {server_run}
+    );
+END $$;
+
+-- Messages that a destination refused, and the later messages of their keys. The messages themselves stay in
+-- the log. Waiting rows are tried again, those of one key in the order of their positions.
+CREATE TABLE {parked_messages} (
+    destination text NOT NULL,
+    position bigint NOT NULL,
+    key text,
+    type text NOT NULL,
+    state text NOT NULL CHECK (state IN ('waiting', 'dead', 'blocking')),
+    -- Whether later messages of the key wait behind this one.
+    blocks_key boolean NOT NULL,
+    attempts bigint NOT NULL,
+    next_attempt_at timestamptz NOT NULL,
+    first_error text NOT NULL,
+    last_error text NOT NULL,
+    parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (destination, position)
+);
+CREATE INDEX parked_messages_waiting ON {parked_messages} (destination) WHERE state = 'waiting';
+-- For messages without a key, which have no order.
+CREATE INDEX parked_messages_keyless ON {parked_messages} (destination, next_attempt_at)
+    WHERE state = 'waiting' AND key IS NULL;
+-- For the lowest position of a key.
+CREATE INDEX parked_messages_key ON {parked_messages} (destination, key, position) WHERE blocks_key = true;
+CREATE INDEX parked_messages_blocking ON {parked_messages} (destination) WHERE state = 'blocking';
+-- For the purge, which keeps parked messages in the log.
+CREATE INDEX parked_messages_position ON {parked_messages} (position);
+
+-- Messages that enter the log later. They have the bounds of the log, so that none is refused then.
+CREATE TABLE {delayed_messages} (
+    insert_order bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    not_before timestamptz NOT NULL CHECK (isfinite(not_before)),
+    -- For cancelling. A message without it cannot be cancelled.
+    message_id uuid,
+    id text NOT NULL DEFAULT gen_random_uuid()::text CHECK (octet_length(id) BETWEEN 1 AND 255),
+    type text NOT NULL
+        CHECK (octet_length(type) <= 128 AND type ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'),
+    version bigint NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
+    key text CHECK (octet_length(key) <= 255),
+    subject text CHECK (octet_length(subject) <= 1024),
+    -- NULL: the time at which it enters the log.
+    time timestamptz CHECK (isfinite(time)),
+    correlation_id text CHECK (octet_length(correlation_id) <= 255),
+    causation_id text CHECK (octet_length(causation_id) <= 255),
+    traceparent text CHECK (octet_length(traceparent) <= 55),
+    content_type text NOT NULL DEFAULT 'application/json' CHECK (octet_length(content_type) <= 255),
+    headers text CHECK (octet_length(headers) <= 65536 AND jsonb_typeof(headers::jsonb) = 'object'),
+    payload bytea NOT NULL CHECK (octet_length(payload) <= 983040)
+);
+CREATE INDEX delayed_messages_due ON {delayed_messages} (not_before, insert_order);
+CREATE INDEX delayed_messages_message_id ON {delayed_messages} (message_id);
+
+-- Replays: a range of the log again, to a destination that has settled it. Each has a cursor `replay:ID`.
+CREATE TABLE {replays} (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- The name of the replay for brokers and inboxes. Ids start over in a restored database, tokens do not.
+    token uuid NOT NULL UNIQUE,
+    destination text NOT NULL,
+    -- The one consumer that reprocesses the messages. NULL: a resend, and inboxes remove duplicates.
+    consumer text,
+    selection text NOT NULL CHECK (jsonb_typeof(selection::jsonb) = 'object'),
+    -- How far the destination had settled the log when the replay was made. Later messages come by
+    -- themselves.
+    p bigint NOT NULL,
+    w bigint NOT NULL,
+    position bigint NOT NULL,
+    -- The positions of the first and the last selected message, and the number of selected messages.
+    first_position bigint NOT NULL,
+    last_position bigint NOT NULL,
+    selected bigint NOT NULL,
+    -- The most messages a second.
+    rate bigint CHECK (rate > 0),
+    state text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled')),
+    made_by text NOT NULL,
+    reason text,
+    made_at timestamptz NOT NULL DEFAULT now(),
+    ended_at timestamptz
+);
+CREATE INDEX replays_running ON {replays} (destination, id) WHERE state = 'running';

@@ -1,0 +1,191 @@
+-- One row for each message that a consumer has handled or given up.
+CREATE TABLE {inbox} (
+    consumer text NOT NULL,
+    message_id uuid NOT NULL,
+    source text NOT NULL,
+    event_id text NOT NULL,
+    payload_hash bytea NOT NULL,
+    state text NOT NULL CHECK (state IN ('processed', 'rejected', 'dead')),
+    -- No earlier than `time`, whatever the clock of the producer shows.
+    claimed_at timestamptz NOT NULL DEFAULT now(),
+    -- The time of the message.
+    time timestamptz,
+    PRIMARY KEY (consumer, message_id)
+);
+-- For the oldest claims of a consumer.
+CREATE INDEX inbox_claimed_at ON {inbox} (consumer, claimed_at);
+
+-- Refuses a COMMIT that does not come from the runtime. Without it a raw COMMIT inside a handler would keep
+-- the claim, and the redelivery of the half-handled message would be a duplicate.
+CREATE FUNCTION {refuse_commit}() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('twinbox.commit', true) IS DISTINCT FROM pg_current_xact_id()::text THEN
+        RAISE EXCEPTION 'twinbox: a handler must not COMMIT; its runtime does' USING ERRCODE = 'TB001';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT ON {inbox}
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {refuse_commit}();
+
+-- Failures of messages that may be handled yet.
+CREATE TABLE {attempts} (
+    consumer text NOT NULL,
+    message_id uuid NOT NULL,
+    failures bigint NOT NULL,
+    last_error text NOT NULL,
+    first_failed_at timestamptz NOT NULL DEFAULT now(),
+    last_failed_at timestamptz NOT NULL DEFAULT now(),
+    -- Starts of the handler without a known end. The first may have run beside other messages, each later one
+    -- ran alone.
+    starts bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (consumer, message_id)
+);
+
+-- Messages that a consumer gave up, in full.
+CREATE TABLE {dead_letters} (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    consumer text NOT NULL,
+    message_id uuid NOT NULL,
+    reason text NOT NULL,
+    error text NOT NULL,
+    attempts bigint NOT NULL,
+    died_at timestamptz NOT NULL DEFAULT now(),
+    event_id text NOT NULL,
+    source text NOT NULL,
+    type text NOT NULL,
+    version bigint NOT NULL,
+    key text,
+    subject text,
+    time timestamptz NOT NULL,
+    sequence bigint,
+    correlation_id text,
+    causation_id text,
+    traceparent text,
+    content_type text NOT NULL,
+    headers text,
+    payload bytea NOT NULL,
+    -- When it is redriven, and how often at most. An attempt is counted before it is made.
+    redrive_at timestamptz,
+    redrive_attempts_left bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX dead_letters_consumer ON {dead_letters} (consumer, died_at);
+CREATE INDEX dead_letters_redrive ON {dead_letters} (consumer, redrive_at) WHERE redrive_attempts_left > 0;
+
+-- How far a consumer with `order = "key"` has settled each partition of a broker's log, and which process
+-- owns it. Rows are rewritten often, so each page keeps room for that.
+CREATE TABLE {partition_leases} (
+    consumer text NOT NULL,
+    partition bigint NOT NULL,
+    -- The types that the consumer reads. The sequence means nothing for other types.
+    types text NOT NULL,
+    -- The log of the sequence. Another log of the same name is read from its beginning.
+    log text NOT NULL DEFAULT '',
+    sequence bigint NOT NULL DEFAULT 0,
+    -- The message at this sequence. If the log has another one there, it has lost its end.
+    last_message text NOT NULL DEFAULT '',
+    epoch bigint NOT NULL DEFAULT 0,
+    owner uuid,
+    lease_until timestamptz NOT NULL DEFAULT 'epoch',
+    -- The duration of the lease, in microseconds.
+    lease bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (consumer, partition)
+) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- The processes that share the partitions of a consumer.
+CREATE TABLE {partition_members} (
+    consumer text NOT NULL,
+    member uuid NOT NULL,
+    lease_until timestamptz NOT NULL,
+    -- The duration of the lease, in microseconds.
+    lease bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (consumer, member)
+);
+
+-- Returns whether an owner still has its partition, and keeps that so until the transaction ends. A takeover
+-- waits for the lock. A claim that gets the lock later sees the new epoch, because each statement in here
+-- sees what is committed by then. A process that stands still must not hold the lock for long. An owner of
+-- another server run has lost its partition.
+CREATE FUNCTION {fence}(
+    of_consumer text,
+    of_partition bigint,
+    of_epoch bigint,
+    of_run bigint,
+    idle_ms bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
+    PERFORM pg_advisory_xact_lock_shared(
+        hashtextextended('{partition_leases} ' || of_consumer, of_partition));
+    RETURN {server_run_id}() IS NOT DISTINCT FROM of_run AND EXISTS (
+        SELECT
+        FROM {partition_leases}
+        WHERE consumer = of_consumer AND partition = of_partition AND epoch = of_epoch
+    );
+END $$;
+
+-- Deliveries that a consumer parked so that other keys continue. They are kept in full, because the broker
+-- forgets them.
+CREATE TABLE {parked_deliveries} (
+    -- In the order of delivery, within a key.
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    consumer text NOT NULL,
+    partition bigint NOT NULL,
+    next_attempt_at timestamptz NOT NULL,
+    parked_at timestamptz NOT NULL DEFAULT now(),
+    message_id uuid NOT NULL,
+    sequence bigint,
+    event_id text NOT NULL,
+    source text NOT NULL,
+    type text NOT NULL,
+    version bigint NOT NULL,
+    key text,
+    subject text,
+    time timestamptz NOT NULL,
+    correlation_id text,
+    causation_id text,
+    traceparent text,
+    content_type text NOT NULL,
+    headers text,
+    payload bytea NOT NULL,
+    UNIQUE (consumer, message_id)
+);
+-- For the first delivery of a key, and for the keys of a partition.
+CREATE INDEX parked_deliveries_key ON {parked_deliveries} (consumer, partition, key, id);
+CREATE INDEX parked_deliveries_keyless ON {parked_deliveries} (consumer, partition, next_attempt_at)
+    WHERE key IS NULL;
+
+-- The time of the newest message whose claim was deleted. A message that is no newer and has no claim may
+-- have been handled or not.
+CREATE TABLE {purge_marks} (
+    consumer text PRIMARY KEY,
+    time timestamptz NOT NULL
+);
+
+-- Returns the purge mark as of now. The insert of a claim calls it, after any wait: the mark is moved before
+-- the first claim is deleted, and a volatile function reads anew.
+CREATE FUNCTION {purge_mark}(of_consumer text) RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT time FROM {purge_marks} WHERE consumer = of_consumer);
+END $$;
+
+-- Claims that a replay took back, so that a message runs again: once for each replay.
+CREATE TABLE {superseded_claims} (
+    consumer text NOT NULL,
+    message_id uuid NOT NULL,
+    -- The token of the replay.
+    replay uuid NOT NULL,
+    -- The claim, if there was one.
+    state text,
+    payload_hash bytea,
+    claimed_at timestamptz,
+    superseded_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (consumer, message_id, replay)
+);
+
+-- Consumers that have run on this database.
+CREATE TABLE {consumers} (
+    consumer text PRIMARY KEY,
+    seen_at timestamptz NOT NULL DEFAULT now(),
+    -- Why an operator paused the consumer. NULL: it is not paused.
+    pause_reason text
+);

@@ -1,0 +1,117 @@
+-- Responses of operations with an idempotency key. A retry gets the stored response and runs nothing.
+CREATE TABLE {idempotency_keys} (
+    -- SHA-256 of tenant, principal, scope and key, each with its length. So it fits an index.
+    slot bytea PRIMARY KEY CHECK (octet_length(slot) = 32),
+    tenant text NOT NULL,
+    principal text NOT NULL,
+    scope text NOT NULL,
+    key text NOT NULL,
+    request_hash bytea NOT NULL,
+    -- The algorithm, and the members that it left out. Later releases compare requests by the same.
+    hash_alg text NOT NULL,
+    -- 'failed': a final failure. A retry gets it like a success.
+    status text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'complete', 'failed')),
+    http_code bigint,
+    response_headers bytea,
+    response_body bytea,
+    body_kind text NOT NULL DEFAULT 'omitted' CHECK (body_kind IN ('inline', 'ref', 'omitted')),
+    result_ref text,
+    -- The headers of the codec that encoded the body, as a JSON object. NULL: it is not encoded.
+    codec_headers text,
+    -- The lease of an operation that runs outside a transaction: its owner, its end, and how far it has come.
+    owner uuid,
+    lease_until timestamptz,
+    recovery_point text,
+    -- The tokens for vendors and their times: a JSON object of microseconds since 1970. NULL: none was made.
+    tokens text,
+    -- Whether a vendor may have been called without a final response. Such a row never expires.
+    unfinished boolean NOT NULL
+        GENERATED ALWAYS AS (
+            (status = 'pending' OR status = 'failed' AND http_code >= 500)
+            AND (recovery_point IS NOT NULL OR tokens IS NOT NULL)
+        ) STORED,
+    attempts bigint NOT NULL DEFAULT 1,
+    -- Attempts among these that ended without a failure.
+    uncounted_attempts bigint NOT NULL DEFAULT 0,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL
+);
+-- For the purge.
+CREATE INDEX idempotency_keys_expires_at ON {idempotency_keys} (expires_at);
+-- For quotas.
+CREATE INDEX idempotency_keys_principal ON {idempotency_keys} (tenant, principal, expires_at);
+-- For operators.
+CREATE INDEX idempotency_keys_key ON {idempotency_keys} (scope, key);
+-- For operators too. It has a row only if a vendor may have been called.
+CREATE INDEX idempotency_keys_unfinished ON {idempotency_keys} (updated_at) WHERE unfinished;
+
+-- Refuses a COMMIT that does not come from the runtime, in the transaction in which the operation ends. No
+-- WHEN clause: the server would read it anew for each statement.
+CREATE FUNCTION {refuse_operation_commit}() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.owner IS NULL
+        AND current_setting('twinbox.commit', true) IS DISTINCT FROM pg_current_xact_id()::text THEN
+        RAISE EXCEPTION 'twinbox: a handler must not COMMIT; its runtime does' USING ERRCODE = 'TB001';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF owner ON {idempotency_keys}
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {refuse_operation_commit}();
+
+-- What operators may read: no key and no response.
+CREATE VIEW {idempotency_audit} AS
+    SELECT
+        left(encode(slot, 'hex'), 8) AS slot,
+        tenant,
+        principal,
+        scope,
+        hash_alg,
+        status,
+        http_code,
+        body_kind,
+        octet_length(response_body) AS body_bytes,
+        result_ref,
+        owner,
+        lease_until,
+        recovery_point,
+        tokens,
+        unfinished,
+        attempts,
+        created_at,
+        updated_at,
+        expires_at
+    FROM {idempotency_keys};
+
+-- Webhooks that were received, so that a repeated one runs nothing. They are not among the idempotency keys:
+-- the id of a sender must not meet the key of a caller.
+CREATE TABLE {webhook_receipts} (
+    provider text NOT NULL,
+    endpoint text NOT NULL,
+    dedup_id text NOT NULL,
+    -- The signed part of the request that the id is from.
+    dedup_basis text NOT NULL CHECK (dedup_basis IN ('header', 'body', 'digest')),
+    payload_hash bytea NOT NULL,
+    -- The index of the secret that verified the signature.
+    secret_index bigint NOT NULL,
+    received_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL,
+    PRIMARY KEY (provider, endpoint, dedup_id)
+);
+-- For the purge.
+CREATE INDEX webhook_receipts_expires_at ON {webhook_receipts} (expires_at);
+CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF received_at ON {webhook_receipts}
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {refuse_commit}();
+
+-- Changes by operators. A row is written before the change, and completed after it.
+CREATE TABLE {audit} (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT now(),
+    operator text NOT NULL,
+    command text NOT NULL,
+    -- What the command changed: a destination, a consumer, a key.
+    target text NOT NULL,
+    reason text,
+    -- The number of changed rows. NULL: the command has no known end.
+    count bigint
+);

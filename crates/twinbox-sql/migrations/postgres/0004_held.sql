@@ -1,2 +1,0 @@
--- Why somebody opened the breaker of this destination by hand.
-ALTER TABLE {cursors} ADD COLUMN held text;

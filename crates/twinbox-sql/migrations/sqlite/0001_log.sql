@@ -1,0 +1,156 @@
+-- The service that owns these tables. It is fixed here, because messages are identified by it.
+CREATE TABLE {meta} (
+    singleton INTEGER PRIMARY KEY DEFAULT 1 CHECK (singleton = 1),
+    service TEXT NOT NULL CHECK (length(CAST(service AS BLOB)) BETWEEN 1 AND 255)
+) STRICT;
+
+-- The log. It is append-only. A producer in any language may insert (type, payload, …) with bound parameters.
+-- All times are microseconds since 1970.
+CREATE TABLE {outbox} (
+    -- No reader begins before the first one.
+    position INTEGER PRIMARY KEY AUTOINCREMENT CHECK (position > 0),
+    id TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))) CHECK (length(CAST(id AS BLOB)) BETWEEN 1 AND 255),
+    source TEXT CHECK (length(CAST(source AS BLOB)) BETWEEN 1 AND 255),
+    -- GLOB and length end at a NUL, the length in bytes does not.
+    type TEXT NOT NULL CHECK (
+        length(type) BETWEEN 1 AND 128
+        AND length(type) = length(CAST(type AS BLOB))
+        AND type NOT GLOB '*[^A-Za-z0-9_.-]*'
+        AND type NOT GLOB '.*'
+        AND type NOT GLOB '*.'
+        AND type NOT GLOB '*..*'
+    ),
+    version INTEGER NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
+    key TEXT CHECK (length(CAST(key AS BLOB)) <= 255),
+    subject TEXT CHECK (length(CAST(subject AS BLOB)) <= 1024),
+    -- In milliseconds, because a producer may have SQLite 3.41 or older.
+    time INTEGER NOT NULL
+        DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
+    correlation_id TEXT CHECK (length(CAST(correlation_id AS BLOB)) <= 255),
+    causation_id TEXT CHECK (length(CAST(causation_id AS BLOB)) <= 255),
+    traceparent TEXT CHECK (length(traceparent) <= 55),
+    content_type TEXT NOT NULL DEFAULT 'application/json'
+        CHECK (length(CAST(content_type AS BLOB)) <= 255),
+    -- NULL is no valid JSON to SQLite before 3.42.
+    headers TEXT CHECK (
+        headers IS NULL
+        OR length(CAST(headers AS BLOB)) <= 65536 AND json_valid(headers) AND json_type(headers) = 'object'
+    ),
+    payload BLOB NOT NULL CHECK (length(payload) <= 983040)
+) STRICT;
+-- For looking a message up by its event id. Not unique: the inbox removes duplicates.
+CREATE INDEX {outbox_id} ON {outbox} (id);
+
+-- How far each reader has settled the log, and which process owns it. p and w are positions: with one writer
+-- at a time positions follow the order of commits.
+CREATE TABLE {cursors} (
+    destination TEXT PRIMARY KEY,
+    -- The window. All messages before it are settled, and those inside it up to `position`.
+    p INTEGER NOT NULL,
+    w INTEGER NOT NULL,
+    position INTEGER NOT NULL DEFAULT 0,
+    epoch INTEGER NOT NULL DEFAULT 0,
+    owner BLOB,
+    lease_until INTEGER NOT NULL DEFAULT 0,
+    partitions INTEGER,
+    -- The duration of the lease, in microseconds.
+    lease INTEGER NOT NULL DEFAULT 0,
+    -- The window that is being read. It may be ahead of the settled one.
+    ahead_p INTEGER NOT NULL DEFAULT 0,
+    ahead_w INTEGER NOT NULL DEFAULT 0,
+    -- Why an operator paused the destination. NULL: it is not paused.
+    pause_reason TEXT,
+    -- When the destination was new.
+    started_at INTEGER,
+    CHECK (p <= w)
+) STRICT, WITHOUT ROWID;
+
+-- Messages that a destination refused, and the later messages of their keys. The messages themselves stay in
+-- the log. Waiting rows are tried again, those of one key in the order of their positions.
+CREATE TABLE {parked_messages} (
+    destination TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    key TEXT,
+    type TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('waiting', 'dead', 'blocking')),
+    -- Whether later messages of the key wait behind this one.
+    blocks_key INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    next_attempt_at INTEGER NOT NULL,
+    first_error TEXT NOT NULL,
+    last_error TEXT NOT NULL,
+    parked_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
+    PRIMARY KEY (destination, position)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX {parked_messages_waiting} ON {parked_messages} (destination) WHERE state = 'waiting';
+-- For messages without a key, which have no order.
+CREATE INDEX {parked_messages_keyless} ON {parked_messages} (destination, next_attempt_at)
+    WHERE state = 'waiting' AND key IS NULL;
+-- For the lowest position of a key.
+CREATE INDEX {parked_messages_key} ON {parked_messages} (destination, key, position)
+    WHERE blocks_key = true;
+CREATE INDEX {parked_messages_blocking} ON {parked_messages} (destination) WHERE state = 'blocking';
+-- For the purge, which keeps parked messages in the log.
+CREATE INDEX {parked_messages_position} ON {parked_messages} (position);
+
+-- Messages that enter the log later. They have the bounds of the log, so that none is refused then.
+CREATE TABLE {delayed_messages} (
+    insert_order INTEGER PRIMARY KEY,
+    not_before INTEGER NOT NULL,
+    -- For cancelling. A message without it cannot be cancelled.
+    message_id BLOB,
+    id TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))) CHECK (length(CAST(id AS BLOB)) BETWEEN 1 AND 255),
+    type TEXT NOT NULL CHECK (
+        length(type) BETWEEN 1 AND 128
+        AND length(type) = length(CAST(type AS BLOB))
+        AND type NOT GLOB '*[^A-Za-z0-9_.-]*'
+        AND type NOT GLOB '.*'
+        AND type NOT GLOB '*.'
+        AND type NOT GLOB '*..*'
+    ),
+    version INTEGER NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
+    key TEXT CHECK (length(CAST(key AS BLOB)) <= 255),
+    subject TEXT CHECK (length(CAST(subject AS BLOB)) <= 1024),
+    -- NULL: the time at which it enters the log.
+    time INTEGER,
+    correlation_id TEXT CHECK (length(CAST(correlation_id AS BLOB)) <= 255),
+    causation_id TEXT CHECK (length(CAST(causation_id AS BLOB)) <= 255),
+    traceparent TEXT CHECK (length(traceparent) <= 55),
+    content_type TEXT NOT NULL DEFAULT 'application/json'
+        CHECK (length(CAST(content_type AS BLOB)) <= 255),
+    -- NULL is no valid JSON to SQLite before 3.42.
+    headers TEXT CHECK (
+        headers IS NULL
+        OR length(CAST(headers AS BLOB)) <= 65536 AND json_valid(headers) AND json_type(headers) = 'object'
+    ),
+    payload BLOB NOT NULL CHECK (length(payload) <= 983040)
+) STRICT;
+CREATE INDEX {delayed_messages_due} ON {delayed_messages} (not_before, insert_order);
+CREATE INDEX {delayed_messages_message_id} ON {delayed_messages} (message_id);
+
+-- Replays: a range of the log again, to a destination that has settled it. Each has a cursor `replay:ID`.
+CREATE TABLE {replays} (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    -- The name of the replay for brokers and inboxes. Ids start over in a restored database, tokens do not.
+    token BLOB NOT NULL UNIQUE,
+    destination TEXT NOT NULL,
+    -- The one consumer that reprocesses the messages. NULL: a resend, and inboxes remove duplicates.
+    consumer TEXT,
+    selection TEXT NOT NULL CHECK (json_type(selection) = 'object'),
+    -- How far the destination had settled the log when the replay was made. Later messages come anyway.
+    p INTEGER NOT NULL,
+    w INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    -- The positions of the first and the last selected message, and the number of selected messages.
+    first_position INTEGER NOT NULL,
+    last_position INTEGER NOT NULL,
+    selected INTEGER NOT NULL,
+    -- The most messages a second.
+    rate INTEGER CHECK (rate > 0),
+    state TEXT NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled')),
+    made_by TEXT NOT NULL,
+    reason TEXT,
+    made_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
+    ended_at INTEGER
+) STRICT;
+CREATE INDEX {replays_running} ON {replays} (destination, id) WHERE state = 'running';

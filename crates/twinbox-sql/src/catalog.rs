@@ -1,0 +1,18 @@
+//! What a store was opened with, and its statements.
+use crate::{codecs::Codecs, statement::Statement, texts::Texts};
+
+/// The name, the tables and the SQL statements of a store, which all its handles share.
+#[derive(Debug)]
+pub struct Catalog {
+    /// The service that owns the store.
+    pub service: String,
+    /// The schema, or the prefix of tables.
+    pub namespace: String,
+    /// The codecs of payloads.
+    pub codecs: Codecs,
+    /// The server keeps statements under names, once for each connection. Behind a pooler a name may mean
+    /// another statement.
+    pub is_named: bool,
+    /// The statements.
+    pub sql: Texts<Statement>,
+}

@@ -1,0 +1,78 @@
+//! The payload codecs of a store.
+use crate::{Error, ErrorKind};
+use std::{borrow::Cow, fmt, sync::Arc};
+use twinbox_core::{
+    DecodeError, Draft, Message, PayloadCodec, PayloadContext,
+    draft::Fields,
+    limits,
+    message::{self, header},
+};
+
+/// The codecs of a store: one that encodes, and any number that decode.
+#[derive(Clone, Default)]
+pub struct Codecs {
+    /// Encodes every payload that is published.
+    pub encoder: Option<Arc<dyn PayloadCodec>>,
+    /// Decode only. Of one name, the encoder comes first.
+    pub decoders: Vec<Arc<dyn PayloadCodec>>,
+}
+
+impl Codecs {
+    /// Returns all codecs, the encoder first.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn PayloadCodec>> {
+        self.encoder.iter().chain(&self.decoders)
+    }
+
+    /// Returns the codec with a name.
+    pub fn named(&self, name: &str) -> Option<&Arc<dyn PayloadCodec>> {
+        self.all().find(|codec| codec.name() == name)
+    }
+
+    /// Refuses names that cannot be values of headers.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let is_fit = |name: &str| {
+            (1..=limits::NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic())
+        };
+        match self.all().find(|codec| !is_fit(codec.name())) {
+            None => Ok(()),
+            Some(codec) => Err(Error::new(
+                ErrorKind::Configuration,
+                format!("the codec name {:?} must have 1 to 120 visible ASCII characters", codec.name()),
+            )),
+        }
+    }
+
+    /// The message with its payload decoded. A payload that was not encoded stays as it is.
+    pub(crate) fn decode<'m>(&self, message: &'m Message) -> Result<Cow<'m, Message>, DecodeError> {
+        let Some(name) = message.header(header::CODEC) else { return Ok(Cow::Borrowed(message)) };
+        let Some(codec) = self.named(name) else {
+            return Err(DecodeError::UnknownCodec { codec: name.to_owned() });
+        };
+        let payload = codec
+            .decode(&PayloadContext::from(message), &message.headers, &message.payload)
+            .map_err(|source| DecodeError::Codec { codec: name.to_owned(), source })?;
+        let mut plain = Message { payload: payload.into(), ..message.clone() };
+        let content_type = message.header(header::CONTENT_TYPE).unwrap_or(message::JSON);
+        plain.content_type = content_type.to_owned();
+        plain.headers.retain(|(name, _)| ![header::CODEC, header::CONTENT_TYPE].contains(&name.as_str()));
+        Ok(Cow::Owned(plain))
+    }
+}
+
+/// The fields of a message with its payload encoded.
+pub(crate) fn encode(codec: &dyn PayloadCodec, service: &str, fields: Fields) -> Result<Fields, Error> {
+    let id = fields.id.as_deref().unwrap_or_default();
+    let context = PayloadContext::new(service, id, &fields.event_type, fields.version, fields.key.as_deref());
+    let encoded = codec.encode(&context, &fields.payload).map_err(|e| {
+        Error::new(ErrorKind::Codec, format!("the codec {:?} could not encode the payload", codec.name()))
+            .with_source(e)
+    })?;
+    Ok(Draft { fields }.encoded(codec.name(), encoded)?.fields)
+}
+
+/// Names alone: a codec may hold keys.
+impl fmt::Debug for Codecs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.all().map(|codec| codec.name())).finish()
+    }
+}

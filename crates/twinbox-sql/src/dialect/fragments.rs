@@ -1,0 +1,116 @@
+//! Parts of statements that differ between databases.
+use crate::reader_name;
+
+/// The texts that replace placeholders such as `{name}` in SQL. `{name argument}` puts the argument in the
+/// place of the `?`; without one the `?` is a bind.
+#[derive(Debug, Clone, Copy)]
+pub struct Fragments {
+    /// The time.
+    pub now: &'static str,
+    /// The time `?` microseconds from now.
+    pub after: &'static str,
+    /// The microseconds until the time `?`.
+    pub until: &'static str,
+    /// The end of the lease of a detached cursor: later than any time.
+    pub never: &'static str,
+    /// True. From here to the end of the transaction a lock is waited for 2 s at most.
+    pub bounded_wait: &'static str,
+    /// True. Waits for its turn to lock many messages of the log, until the transaction ends.
+    pub takes_turns: &'static str,
+    /// Anywhere in a transaction: its commit is flushed, whatever the server's settings are.
+    pub flushed: &'static str,
+    /// True. The commit is not flushed.
+    pub unflushed: &'static str,
+    /// At the end of a `SELECT` by key: locks the row until the transaction ends.
+    pub lock_row: &'static str,
+    /// At the end of a `SELECT`: locks the rows, and skips those that another transaction has locked.
+    pub skip_locked: &'static str,
+    /// The server run as a number, or NULL.
+    pub current_server_run: &'static str,
+    /// Whether the server run is `?`.
+    pub is_server_run: &'static str,
+    /// After a number: whether it is in the JSON array `?`.
+    pub among: &'static str,
+    /// Rows to park as `r`, from the JSON array `?`.
+    pub parked_rows: &'static str,
+    /// The type of a message id.
+    pub uuid: &'static str,
+    /// The type of JSON.
+    pub json: &'static str,
+    /// Whether the cursor `c` has not settled a message older than `?` microseconds.
+    pub is_behind: &'static str,
+    /// Before a `SELECT` from messages `o` and `s`: makes `s`, the ticks of a cursor. Binds: p, w.
+    pub with_cursor: &'static str,
+    /// Whether the cursor has settled message `o`. Bind: position.
+    pub is_settled: &'static str,
+    /// Whether the cursor has not settled message `o`. Bind: position.
+    pub is_unsettled: &'static str,
+    /// An aggregate over messages `o`: the place before which a replay of them has to begin.
+    pub replay_start: &'static str,
+}
+
+/// The columns of a message of the log.
+const MESSAGE: &str = "id AS event_id, source, type, version, key, subject, time, correlation_id,
+            causation_id, traceparent, content_type, headers, payload";
+
+/// The columns that a producer writes.
+const PUBLISHED: &str = "id, type, version, key, subject, time, correlation_id, causation_id, traceparent,
+            content_type, headers, payload";
+
+/// The columns of a message that is kept outside the log.
+const STORED_MESSAGE: &str = "message_id, sequence, event_id, source, type, version, key, subject, time,
+            correlation_id, causation_id, traceparent, content_type, headers, payload";
+
+/// The columns of a dead letter of a consumer.
+const DEAD_LETTER: &str = "id, reason, error, attempts, sequence, event_id, source, type, version, key,
+            subject, time, correlation_id, causation_id, traceparent, content_type, headers, payload";
+
+/// Whether a lease has ended. One that ends later than twice its length from now was given before the clock
+/// of the database was set back.
+const EXPIRED: &str = "(lease_until <= {now} OR lease_until < {never} AND lease_until > {after 2 * lease})";
+
+/// Whether no process works on an unfinished operation.
+const IS_UNFINISHED: &str = "unfinished AND (lease_until IS NULL OR lease_until <= (SELECT {now}))";
+
+/// The header `?` of message `o`. Postgres makes no text of a NUL, which a foreign header may hold.
+const HEADER: &str = "CAST(CAST(replace(o.headers, '\\u0000', '\\ufffd') AS {json}) ->> '?' AS TEXT)";
+
+impl Fragments {
+    /// What `{name}` stands for. None: it is the name of a table, index or function.
+    pub(crate) fn get(&self, name: &str) -> Option<&'static str> {
+        Some(match name {
+            "now" => self.now,
+            "after" => self.after,
+            "until" => self.until,
+            "never" => self.never,
+            "bounded_wait" => self.bounded_wait,
+            "takes_turns" => self.takes_turns,
+            "flushed" => self.flushed,
+            "unflushed" => self.unflushed,
+            "lock_row" => self.lock_row,
+            "skip_locked" => self.skip_locked,
+            "current_server_run" => self.current_server_run,
+            "is_server_run" => self.is_server_run,
+            "among" => self.among,
+            "parked_rows" => self.parked_rows,
+            "uuid" => self.uuid,
+            "json" => self.json,
+            "is_behind" => self.is_behind,
+            "with_cursor" => self.with_cursor,
+            "is_settled" => self.is_settled,
+            "is_unsettled" => self.is_unsettled,
+            "replay_start" => self.replay_start,
+            "message" => MESSAGE,
+            "published" => PUBLISHED,
+            "stored_message" => STORED_MESSAGE,
+            "dead_letter" => DEAD_LETTER,
+            "expired" => EXPIRED,
+            "is_unfinished" => IS_UNFINISHED,
+            "header" => HEADER,
+            "not_replay" => reader_name::NOT_REPLAY,
+            "replay_cursor" => reader_name::REPLAY_CURSOR,
+            "log_reader" => reader_name::LOG_READER,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,19 @@
+//! Statements in plain SQL, as a database with one writer runs them.
+//!
+//! A dialect begins with these and overrides the ones that its database needs otherwise.
+mod inbox;
+mod log;
+mod operations;
+mod operators;
+mod parking;
+mod publishing;
+pub mod selection;
+
+pub(super) use inbox::{CONSUMERS, DEAD_LETTERS, INBOX, PARTITIONS};
+pub(super) use log::{CURSORS, LOG, REPLAYS, RETENTION};
+pub(super) use operations::{OPERATIONS, WEBHOOKS};
+#[cfg(feature = "postgres")]
+pub(super) use operations::{claim_operation, complete_operation, receive_webhook};
+pub(super) use operators::{AUDIT, BACKLOG, REDACTION};
+pub(super) use parking::{DELIVERIES, DELIVERY_QUEUE, DESTINATION_QUEUE, PARKED_MESSAGES};
+pub(super) use publishing::{DELAYED, OUTBOX, SETUP};

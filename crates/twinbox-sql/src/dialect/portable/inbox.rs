@@ -1,0 +1,302 @@
+//! Claims, attempts, dead letters and partitions of consumers.
+use crate::texts::{Consumers, DeadLetters, Inbox, Partitions};
+
+pub(in crate::dialect) const INBOX: Inbox = Inbox {
+    claim: "
+        INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, 'processed', ?6, max({now}, ?6))
+        ON CONFLICT DO NOTHING",
+    claim_one: "",
+    find_claim: "
+        SELECT payload_hash, state
+        FROM {inbox}
+        WHERE consumer = ? AND message_id = ?",
+    set_state: "
+        UPDATE {inbox}
+        SET state = ?
+        WHERE consumer = ? AND message_id = ?",
+    delete_final_claim: "
+        DELETE FROM {inbox}
+        WHERE consumer = ? AND message_id = ? AND state <> 'processed'",
+    failures: "
+        SELECT failures
+        FROM {attempts}
+        WHERE consumer = ? AND message_id = ?",
+    record_failure: "
+        INSERT INTO {attempts} AS a (consumer, message_id, failures, last_error)
+        VALUES (?, ?, 1, ?)
+        ON CONFLICT (consumer, message_id) DO UPDATE
+        SET failures = a.failures + 1, starts = 0, last_error = excluded.last_error,
+            last_failed_at = excluded.last_failed_at",
+    delete_attempts: "
+        DELETE FROM {attempts}
+        WHERE consumer = ? AND message_id = ?",
+    record_start: "
+        INSERT INTO {attempts} AS a (consumer, message_id, failures, last_error, starts)
+        SELECT ?, ?, 0, '', 1
+        WHERE {bounded_wait} AND {unflushed}
+            AND NOT EXISTS (SELECT 1 FROM {inbox} WHERE consumer = ? AND message_id = ?)
+        ON CONFLICT (consumer, message_id) DO UPDATE
+        SET starts = 1
+        WHERE a.starts = 0",
+    record_lone_start: "
+        UPDATE {attempts}
+        SET starts = starts + 1
+        WHERE {bounded_wait} AND consumer = ? AND message_id = ?",
+    starts: "
+        SELECT starts
+        FROM {attempts}
+        WHERE consumer = ? AND message_id = ?",
+    delete_start: "
+        DELETE FROM {attempts}
+        WHERE {bounded_wait} AND consumer = ? AND message_id = ? AND failures = 0",
+    end_starts: "
+        UPDATE {attempts}
+        SET starts = 0
+        WHERE {bounded_wait} AND consumer = ? AND message_id = ?",
+    purge_mark: "
+        SELECT time
+        FROM {purge_marks}
+        WHERE consumer = ?",
+    advance_purge_mark: "
+        INSERT INTO {purge_marks} AS m (consumer, time)
+        VALUES (?, ?)
+        ON CONFLICT (consumer) DO UPDATE
+        SET time = excluded.time
+        WHERE excluded.time > m.time",
+    purge_marks_since: "
+        SELECT consumer, time
+        FROM {purge_marks}
+        WHERE time >= ?
+        ORDER BY consumer",
+    // Claims of one transaction have one time.
+    purgeable_claims: "
+        SELECT max(claimed_at) AS newest_claim, max(COALESCE(time, claimed_at)) AS newest_message
+        FROM {inbox}
+        WHERE consumer = ? AND claimed_at <= (
+            SELECT max(claimed_at)
+            FROM (
+                SELECT claimed_at
+                FROM {inbox}
+                WHERE consumer = ? AND claimed_at < (SELECT {after})
+                ORDER BY claimed_at
+                LIMIT ?
+            ) oldest)",
+    purge_claims: "
+        DELETE FROM {inbox}
+        WHERE consumer = ?1
+            AND message_id IN (
+                SELECT message_id
+                FROM {inbox}
+                WHERE consumer = ?1 AND claimed_at <= ?2 AND COALESCE(time, claimed_at) <= ?3
+                ORDER BY claimed_at
+                LIMIT ?4)
+            AND EXISTS (SELECT 1 FROM {purge_marks} WHERE consumer = ?1 AND time >= ?3)",
+    purge_attempts: "
+        DELETE FROM {attempts} AS a
+        WHERE a.consumer = ?
+            AND (EXISTS (
+                    SELECT 1
+                    FROM {inbox} i
+                    WHERE i.consumer = a.consumer AND i.message_id = a.message_id)
+                OR a.last_failed_at < (SELECT {after}) AND a.starts = 0)",
+    oldest_parked: "
+        SELECT min(time)
+        FROM (
+            SELECT time
+            FROM {parked_deliveries}
+            WHERE consumer = ?
+            UNION ALL
+            SELECT o.time
+            FROM {parked_messages} p
+            JOIN {outbox} o ON o.position = p.position
+            WHERE p.destination = ? AND p.state <> 'dead'
+        ) waiting",
+    supersede: "
+        INSERT INTO {superseded_claims} (consumer, message_id, replay, state, payload_hash, claimed_at)
+        SELECT a.consumer, a.message_id, a.replay, i.state, i.payload_hash, i.claimed_at
+        FROM (SELECT ? AS consumer, ? AS message_id, ? AS replay) a
+        LEFT JOIN {inbox} i ON i.consumer = a.consumer AND i.message_id = a.message_id
+        WHERE {bounded_wait}
+        ON CONFLICT DO NOTHING",
+    delete_superseded: "
+        DELETE FROM {inbox}
+        WHERE consumer = ? AND message_id = ? AND claimed_at < ?",
+    purge_superseded: "
+        DELETE FROM {superseded_claims}
+        WHERE consumer = ? AND superseded_at < (SELECT {after})",
+    claims_of_message: "
+        SELECT c.consumer, i.state, i.claimed_at, a.failures, a.last_error,
+            (
+                SELECT count(*)
+                FROM {superseded_claims} s
+                WHERE s.consumer = c.consumer AND s.message_id = ?
+            ) AS superseded
+        FROM {consumers} c
+        LEFT JOIN {inbox} i ON i.consumer = c.consumer AND i.message_id = ?
+        LEFT JOIN {attempts} a ON a.consumer = c.consumer AND a.message_id = ?
+        ORDER BY c.consumer",
+    event_of_message: "
+        SELECT i.event_id
+        FROM {consumers} c
+        JOIN {inbox} i ON i.consumer = c.consumer AND i.message_id = ?
+        LIMIT 1",
+};
+
+pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
+    heartbeat: "
+        INSERT INTO {consumers} (consumer)
+        VALUES (?)
+        ON CONFLICT (consumer) DO UPDATE
+        SET seen_at = {now}
+        RETURNING pause_reason",
+    forget: "
+        DELETE FROM {consumers}
+        WHERE consumer = ?",
+    pause_reason: "
+        SELECT pause_reason
+        FROM {consumers}
+        WHERE consumer = ?",
+    set_pause: "
+        UPDATE {consumers}
+        SET pause_reason = ?
+        WHERE consumer = ?",
+    list: "
+        SELECT c.consumer, c.seen_at, {now} AS now, c.pause_reason,
+            (SELECT count(*) FROM {dead_letters} d WHERE d.consumer = c.consumer) AS dead_letters,
+            (SELECT count(*) FROM {parked_deliveries} d WHERE d.consumer = c.consumer) AS parked_deliveries
+        FROM {consumers} c
+        ORDER BY c.consumer",
+};
+
+pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
+    insert: "
+        INSERT INTO {dead_letters} (consumer, reason, error, attempts, {stored_message})
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    newest: "
+        SELECT {dead_letter}
+        FROM {dead_letters}
+        WHERE consumer = ?
+        ORDER BY id DESC
+        LIMIT ?",
+    page: "
+        SELECT id, consumer, event_id, source, type, key, reason, error, attempts, time, died_at,
+            redrive_attempts_left > 0 AS is_redriven, message_id
+        FROM {dead_letters}
+        WHERE id > ?
+        ORDER BY id
+        LIMIT ?",
+    message: "
+        SELECT {dead_letter}
+        FROM {dead_letters}
+        WHERE id = ?",
+    take_redriven: "
+        UPDATE {dead_letters}
+        SET redrive_at = {after}, redrive_attempts_left = redrive_attempts_left - 1
+        WHERE id IN (
+            SELECT id
+            FROM {dead_letters} d
+            WHERE consumer = ? AND redrive_attempts_left > 0 AND redrive_at <= (SELECT {now})
+                AND NOT (? AND EXISTS (
+                    SELECT 1
+                    FROM {dead_letters} b
+                    WHERE b.consumer = d.consumer AND b.key = d.key AND b.id < d.id
+                        AND b.redrive_attempts_left > 0 AND b.redrive_at > (SELECT {now})))
+            ORDER BY redrive_at
+            LIMIT ?
+            {skip_locked})
+        RETURNING {dead_letter}, redrive_attempts_left",
+    has_redriven: "
+        SELECT 1
+        FROM {dead_letters}
+        WHERE consumer = ? AND redrive_attempts_left > 0 AND redrive_at <= (SELECT {now})
+        LIMIT 1",
+    redrive: "
+        UPDATE {dead_letters}
+        SET redrive_at = {after}, redrive_attempts_left = ?
+        WHERE id = ? AND redrive_attempts_left = 0",
+    record_failure: "
+        UPDATE {dead_letters}
+        SET error = ?, attempts = attempts + 1, died_at = {now}, redrive_at = {after},
+            redrive_attempts_left = redrive_attempts_left * ?
+        WHERE id = ? AND message_id = ?",
+    claim: "
+        DELETE FROM {dead_letters}
+        WHERE id = ? AND redrive_attempts_left = ? AND message_id = ?",
+    give_back: "
+        UPDATE {dead_letters}
+        SET redrive_attempts_left = redrive_attempts_left + 1, redrive_at = {after}
+        WHERE id = ? AND redrive_attempts_left = ? AND message_id = ?",
+    delete: "
+        DELETE FROM {dead_letters}
+        WHERE id = ?",
+    import: "
+        INSERT INTO {dead_letters} (consumer, reason, error, attempts, redrive_at, redrive_attempts_left,
+            {stored_message})
+        SELECT ?, 'imported', 'imported, not tried yet', 0, {now},
+            ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+        WHERE NOT EXISTS (
+                SELECT 1
+                FROM {dead_letters}
+                WHERE consumer = ? AND message_id = ?)
+            AND NOT EXISTS (
+                SELECT 1
+                FROM {inbox}
+                WHERE consumer = ? AND message_id = ?)",
+};
+
+pub(in crate::dialect) const PARTITIONS: Partitions = Partitions {
+    renew_member: "
+        INSERT INTO {partition_members} (consumer, member, lease_until, lease)
+        VALUES (?, ?, {after}, ?)
+        ON CONFLICT (consumer, member) DO UPDATE
+        SET lease_until = excluded.lease_until, lease = excluded.lease",
+    delete_expired_members: "
+        DELETE FROM {partition_members}
+        WHERE consumer = ? AND {expired}",
+    delete_member: "
+        DELETE FROM {partition_members}
+        WHERE consumer = ? AND member = ?",
+    members: "
+        SELECT member
+        FROM {partition_members}
+        WHERE consumer = ?
+        ORDER BY member",
+    create: "
+        INSERT INTO {partition_leases} (consumer, partition, types)
+        VALUES (?, ?, ?)
+        ON CONFLICT DO NOTHING",
+    other_types: "
+        SELECT types
+        FROM {partition_leases}
+        WHERE consumer = ? AND types <> ?
+        LIMIT 1",
+    renew: "
+        UPDATE {partition_leases}
+        SET lease_until = {after}
+        WHERE consumer = ? AND owner = ?
+        RETURNING partition, epoch",
+    free: "
+        SELECT partition
+        FROM {partition_leases}
+        WHERE consumer = ? AND {expired}
+        ORDER BY partition",
+    take: "
+        UPDATE {partition_leases}
+        SET owner = ?, epoch = epoch + 1, lease_until = {after}, lease = ?
+        WHERE consumer = ? AND partition = ? AND {expired}
+        RETURNING epoch, log, sequence, last_message",
+    settle: "
+        UPDATE {partition_leases}
+        SET log = ?, sequence = ?, last_message = ?
+        WHERE consumer = ? AND partition = ? AND epoch = ? AND {is_server_run}",
+    release: "
+        UPDATE {partition_leases}
+        SET owner = NULL, lease_until = {now}
+        WHERE consumer = ? AND partition = ? AND epoch = ? AND {is_server_run}",
+    // The one writer is the only one inside a transaction.
+    fence: "
+        SELECT EXISTS (SELECT 1 FROM {partition_leases} WHERE consumer = ? AND partition = ? AND epoch = ?)
+            AND {is_server_run} AND ? > 0",
+    wait_for_transactions: "",
+};

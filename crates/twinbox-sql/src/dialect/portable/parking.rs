@@ -1,0 +1,223 @@
+//! Parked messages and deliveries.
+use crate::texts::{Deliveries, ParkedMessages, ParkedQueue};
+
+pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
+    write: "
+        INSERT INTO {parked_messages} AS p (destination, position, key, type, state, blocks_key, attempts,
+            next_attempt_at, first_error, last_error)
+        SELECT ?, r.position, r.key, r.type, r.state, r.blocks_key, r.attempts, {after r.delay},
+            r.error, r.error
+        FROM {parked_rows}
+        WHERE NOT r.again OR EXISTS (
+            SELECT 1
+            FROM {parked_messages} k
+            WHERE k.destination = ? AND k.position = r.position)
+        ON CONFLICT (destination, position) DO UPDATE
+        SET state = excluded.state, blocks_key = excluded.blocks_key, attempts = excluded.attempts,
+            next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error
+        WHERE p.state = 'waiting'",
+    positions_between: "
+        SELECT position
+        FROM {parked_messages}
+        WHERE destination = ? AND position BETWEEN ? AND ?",
+    list: "
+        SELECT p.position, p.state, p.attempts, p.first_error, p.last_error, o.*
+        FROM {parked_messages} p
+        JOIN (SELECT position AS log_position, {message} FROM {outbox}) o ON o.log_position = p.position
+        WHERE p.destination = ?
+        ORDER BY p.position
+        LIMIT ?",
+    count_by_state: "
+        SELECT state, count(*) AS count
+        FROM {parked_messages}
+        WHERE destination = ?
+        GROUP BY state",
+    find: "
+        SELECT state, attempts, last_error
+        FROM {parked_messages}
+        WHERE destination = ? AND position = ?",
+    skip: "
+        UPDATE {parked_messages}
+        SET state = 'dead', blocks_key = false
+        WHERE destination = ? AND blocks_key = true
+            AND position IN (SELECT position FROM {outbox} WHERE id = ?)",
+    release_key: "
+        UPDATE {parked_messages}
+        SET state = 'dead', blocks_key = false
+        WHERE destination = ? AND key = ? AND blocks_key = true AND state <> 'waiting'",
+    dead_page: "
+        SELECT p.position, p.destination, o.id AS event_id, o.source, o.type, o.key, p.state AS reason,
+            p.last_error AS error, p.attempts, o.time, p.parked_at AS died_at, false AS is_redriven,
+            CAST(NULL AS {uuid}) AS message_id
+        FROM {parked_messages} p
+        JOIN {outbox} o ON o.position = p.position
+        WHERE p.state <> 'waiting' AND {not_replay p.destination} AND (p.destination, p.position) > (?, ?)
+        ORDER BY p.destination, p.position
+        LIMIT ?",
+    dead_message: "
+        SELECT position, {message}
+        FROM {outbox}
+        WHERE position = ? AND position IN (
+            SELECT position
+            FROM {parked_messages}
+            WHERE destination = ? AND state <> 'waiting')",
+    redrive: "
+        UPDATE {parked_messages}
+        SET state = 'waiting', blocks_key = true, attempts = 0, next_attempt_at = {after}
+        WHERE destination = ? AND position = ? AND state <> 'waiting'",
+    discard: "
+        DELETE FROM {parked_messages}
+        WHERE destination = ? AND position = ? AND state <> 'waiting'",
+};
+
+pub(in crate::dialect) const DELIVERIES: Deliveries = Deliveries {
+    insert: "
+        INSERT INTO {parked_deliveries} (consumer, partition, next_attempt_at, {stored_message})
+        VALUES (?, ?, {after}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT DO NOTHING",
+    postpone: "
+        UPDATE {parked_deliveries}
+        SET next_attempt_at = {after}
+        WHERE consumer = ? AND partition = ? AND id = ?",
+    bytes: "
+        SELECT CAST(COALESCE(sum(length(payload)), 0) AS BIGINT)
+        FROM {parked_deliveries}
+        WHERE consumer = ? AND partition = ?",
+    count: "
+        SELECT count(*)
+        FROM {parked_deliveries}
+        WHERE consumer = ?",
+    list: "
+        SELECT d.id, d.event_id, d.message_id, d.type, d.key, d.parked_at, d.next_attempt_at, a.failures,
+            a.last_error
+        FROM {parked_deliveries} d
+        LEFT JOIN {attempts} a ON a.consumer = d.consumer AND a.message_id = d.message_id
+        WHERE d.consumer = ?
+        ORDER BY d.id
+        LIMIT ?",
+    retry_now: "
+        UPDATE {parked_deliveries}
+        SET next_attempt_at = {now}
+        WHERE consumer = ? AND key = COALESCE(?, key) AND next_attempt_at > {now}",
+};
+
+/// The queue texts of one table. `row`: the column that numbers its rows, in order within a key. `owner`:
+/// whose rows, with binds. `holds`: rows that later messages of their key wait behind. `waits`: rows that
+/// wait for another attempt. `blocks`: rows that block the owner.
+#[rustfmt::skip]
+macro_rules! queue {
+    (
+        table: $table:literal, row: $row:literal, owner: $owner:literal, holds: $holds:literal,
+        waits: $waits:literal, blocks: $blocks:literal, attempts: $attempts:literal,
+        sizes: $sizes:literal, messages: $messages:literal $(,)?
+    ) => {
+        ParkedQueue {
+            heads: concat!("
+        SELECT head.key, head.number,
+            (
+                SELECT CASE WHEN ", $waits, " THEN {until p.next_attempt_at} END
+                FROM ", $table, " p
+                WHERE ", $owner, " AND p.", $row, " = head.number
+            ) AS due_in,
+            (
+                SELECT ", $attempts, "
+                FROM ", $table, " p
+                WHERE ", $owner, " AND p.", $row, " = head.number
+            ) AS attempts
+        FROM (
+            SELECT p.key, min(p.", $row, ") AS number
+            FROM ", $table, " p
+            WHERE ", $owner, " AND ", $holds, " AND p.key IS NOT NULL
+            GROUP BY p.key
+        ) head"),
+            due_without_key: concat!("
+        SELECT p.", $row, " AS number, ", $attempts, " AS attempts
+        FROM ", $table, " p
+        WHERE ", $owner, " AND ", $waits, "
+            AND p.key IS NULL AND p.next_attempt_at <= (SELECT {now})
+        ORDER BY p.next_attempt_at
+        LIMIT ?"),
+            next_without_key: concat!("
+        SELECT {until p.next_attempt_at} AS due_in
+        FROM ", $table, " p
+        WHERE ", $owner, " AND ", $waits, " AND p.key IS NULL
+        ORDER BY p.next_attempt_at
+        LIMIT 1"),
+            run_of_key: concat!("
+        SELECT p.", $row, " AS number, ", $waits, " AND p.next_attempt_at <= (SELECT {now}) AS is_due,
+            ", $attempts, " AS attempts
+        FROM ", $table, " p
+        WHERE ", $owner, " AND ", $holds, " AND p.key = ? AND p.", $row, " >= ?
+        ORDER BY p.", $row, "
+        LIMIT ?"),
+            sizes: $sizes,
+            messages: $messages,
+            delete: concat!("
+        DELETE FROM ", $table, " AS p
+        WHERE ", $owner, " AND p.", $row, " {among}"),
+            counts: concat!("
+        SELECT
+            (
+                SELECT count(*)
+                FROM (
+                    SELECT 1
+                    FROM ", $table, " p
+                    WHERE ", $owner, " AND ", $waits, "
+                    LIMIT ?
+                ) w
+            ) AS waiting,
+            EXISTS (
+                SELECT 1
+                FROM ", $table, " p
+                WHERE ", $owner, " AND ", $holds, " AND p.key IS NOT NULL
+            ) AS any_holds,
+            EXISTS (
+                SELECT 1
+                FROM ", $table, " p
+                WHERE ", $owner, " AND ", $blocks, "
+            ) AS any_blocks,
+            {is_server_run} AS is_server_run"),
+        }
+    };
+}
+
+/// The messages are in the log.
+pub(in crate::dialect) const DESTINATION_QUEUE: ParkedQueue = queue! {
+    table: "{parked_messages}",
+    row: "position",
+    owner: "p.destination = ?",
+    holds: "p.blocks_key = true",
+    waits: "p.state = 'waiting'",
+    blocks: "p.state = 'blocking'",
+    attempts: "p.attempts",
+    sizes: "
+        SELECT p.position AS number,
+            CAST(length(o.payload) + COALESCE(length(o.headers), 0) AS BIGINT) AS bytes
+        FROM {parked_messages} p
+        JOIN {outbox} o ON o.position = p.position
+        WHERE p.destination = ? AND p.position {among}",
+    messages: "
+        SELECT position AS number, {message}
+        FROM {outbox}
+        WHERE position {among}",
+};
+
+/// The messages are in the rows. Their attempts are counted where all attempts are.
+pub(in crate::dialect) const DELIVERY_QUEUE: ParkedQueue = queue! {
+    table: "{parked_deliveries}",
+    row: "id",
+    owner: "p.consumer = ? AND p.partition = ?",
+    holds: "true",
+    waits: "true",
+    blocks: "false",
+    attempts: "CAST(0 AS BIGINT)",
+    sizes: "
+        SELECT p.id AS number, CAST(length(p.payload) + COALESCE(length(p.headers), 0) AS BIGINT) AS bytes
+        FROM {parked_deliveries} p
+        WHERE p.consumer = ? AND p.partition = ? AND p.id {among}",
+    messages: "
+        SELECT id AS number, sequence, event_id, source, type, version, key, subject, time,
+            correlation_id, causation_id, traceparent, content_type, headers, payload
+        FROM {parked_deliveries}
+        WHERE consumer = ? AND partition = ? AND id {among}",
+};

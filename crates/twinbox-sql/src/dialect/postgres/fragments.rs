@@ -1,0 +1,80 @@
+//! What the fragments of statements are on Postgres.
+use crate::dialect::Fragments;
+
+/// Only this transaction, and only from a weaker setting: `local` flushes here and waits for no standby.
+macro_rules! flushed {
+    () => {
+        "CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+            THEN set_config('synchronous_commit', 'on', true) END"
+    };
+}
+pub(super) use flushed;
+
+pub(super) const FRAGMENTS: Fragments = Fragments {
+    now: "clock_timestamp()",
+    after: "(clock_timestamp() + ? * interval '1 microsecond')",
+    until: "(EXTRACT(epoch FROM ? - clock_timestamp()) * 1000000)::bigint",
+    never: "'infinity'",
+    bounded_wait: "(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL",
+    takes_turns: "(SELECT pg_advisory_xact_lock(hashtextextended('change {outbox}', 0))) IS NOT NULL",
+    flushed: flushed!(),
+    unflushed: "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL",
+    lock_row: "FOR UPDATE",
+    skip_locked: "FOR UPDATE SKIP LOCKED",
+    current_server_run: "{server_run_id}()",
+    is_server_run: "(SELECT {server_run_id}()) = ?",
+    // An array, because a join could be planned over the whole table.
+    among: "= ANY(ARRAY(SELECT n::bigint FROM jsonb_array_elements_text(?::jsonb) n))",
+    parked_rows: "jsonb_to_recordset(?::jsonb) AS r (position bigint, key text, type text, state text,
+            blocks_key boolean, attempts bigint, delay bigint, error text, again boolean)",
+    uuid: "uuid",
+    json: "jsonb",
+    // By outbox_txid_position: newcomers since the cursor's tick, and late committers. Not from that tick's
+    // xmin on, which a long transaction anywhere in the cluster holds far behind.
+    is_behind: "(
+            SELECT (
+                SELECT o.position
+                FROM {outbox} o
+                WHERE o.txid >= pg_snapshot_xmax(s.p) AND o.txid < pg_snapshot_xmax(s.old)
+                    AND pg_visible_in_snapshot(o.txid, s.old)
+                    AND (o.position > c.position OR NOT pg_visible_in_snapshot(o.txid, s.w))
+                ORDER BY o.txid, o.position
+                LIMIT 1
+            ) IS NOT NULL OR EXISTS (
+                SELECT
+                FROM pg_snapshot_xip(s.p) late
+                WHERE pg_visible_in_snapshot(late, s.old) AND (
+                    SELECT o.position
+                    FROM {outbox} o
+                    WHERE o.txid >= late AND o.txid <= late
+                        AND (o.position > c.position OR NOT pg_visible_in_snapshot(late, s.w))
+                    ORDER BY o.txid, o.position
+                    LIMIT 1
+                ) IS NOT NULL
+            )
+            FROM (
+                SELECT (SELECT snapshot FROM {ticks} WHERE id = c.p) AS p,
+                    (SELECT snapshot FROM {ticks} WHERE id = c.w) AS w,
+                    (
+                        SELECT snapshot
+                        FROM {ticks}
+                        WHERE taken_at <= clock_timestamp() - ? * interval '1 microsecond'
+                        ORDER BY id DESC
+                        LIMIT 1
+                    ) AS old
+            ) s)",
+    with_cursor: "
+        WITH s AS MATERIALIZED (
+            SELECT (SELECT snapshot FROM {ticks} WHERE id = ?) p,
+                (SELECT snapshot FROM {ticks} WHERE id = ?) w
+        )",
+    is_settled: "(pg_visible_in_snapshot(o.txid, s.p)
+            OR pg_visible_in_snapshot(o.txid, s.w) AND o.position <= ?)",
+    // A transaction that is older than the snapshot is in it.
+    is_unsettled: "o.txid >= COALESCE(pg_snapshot_xmin(s.p), '0'::xid8)
+            AND NOT COALESCE(
+                pg_visible_in_snapshot(o.txid, s.p)
+                    OR pg_visible_in_snapshot(o.txid, s.w) AND o.position <= ?,
+                false)",
+    replay_start: "min(o.txid::text::bigint)",
+};

@@ -1,0 +1,111 @@
+//! Claims and partitions.
+use super::super::{
+    claim::{Claim, Claims},
+    portable,
+};
+use crate::{
+    Error,
+    catalog::Catalog,
+    micros::Micros,
+    statement::query,
+    texts::{Inbox, Partitions},
+};
+use sqlx::{PgConnection, Postgres, Row as _};
+use uuid::Uuid;
+
+pub(super) const INBOX: Inbox = Inbox {
+    // The time-out holds for the claim and not for the handler: it is set before the first row is inserted,
+    // and put back when the aggregate has read the last. The commit is flushed before the message is
+    // acknowledged, unless the handler chose otherwise for its transaction.
+    claim: "
+        WITH old AS MATERIALIZED (
+            SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true),
+                {flushed}
+        ), claimed AS (
+            INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time,
+                claimed_at)
+            SELECT $1, message_id, source, event_id, payload_hash, 'processed', time, greatest(now(), time)
+            FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::timestamptz[]) WITH ORDINALITY
+                AS m (message_id, source, event_id, payload_hash, time, nth), old
+            ORDER BY nth
+            ON CONFLICT DO NOTHING
+            RETURNING message_id
+        )
+        SELECT array_agg(message_id) AS claimed, pg_current_xact_id_if_assigned()::text AS guard,
+            {purge_mark}($1) AS purge_mark, set_config('lock_timeout', (SELECT lock_timeout FROM old), true)
+        FROM claimed",
+    // Arrays cost the server a third more.
+    claim_one: "
+        WITH old AS MATERIALIZED (
+            SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true),
+                {flushed}
+        )
+        INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
+        SELECT $1, $2, $3, $4, $5, 'processed', $6, greatest(now(), $6)
+        FROM old
+        ON CONFLICT DO NOTHING
+        RETURNING pg_current_xact_id_if_assigned()::text AS guard, {purge_mark}($1) AS purge_mark,
+            set_config('lock_timeout', (SELECT lock_timeout FROM old), true)",
+    // One process at a time, so that no two wait for each other.
+    purge_claims: "
+        DELETE FROM {inbox}
+        WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('purge {inbox} ' || $1, 0)))
+            AND consumer = $1
+            AND message_id = ANY(ARRAY(
+                SELECT message_id
+                FROM {inbox}
+                WHERE consumer = $1 AND claimed_at <= $2 AND COALESCE(time, claimed_at) <= $3
+                ORDER BY claimed_at
+                LIMIT $4))
+            AND EXISTS (SELECT FROM {purge_marks} WHERE consumer = $1 AND time >= $3)",
+    ..portable::INBOX
+};
+
+pub(super) const PARTITIONS: Partitions = Partitions {
+    fence: "SELECT {fence}(?, ?, ?, ?, ?)",
+    wait_for_transactions: "
+        SELECT pg_advisory_xact_lock(hashtextextended('{partition_leases} ' || ?, ?))
+        WHERE {bounded_wait}",
+    ..portable::PARTITIONS
+};
+
+pub(super) async fn claim(
+    conn: &mut PgConnection,
+    catalog: &Catalog,
+    consumer: &str,
+    claims: &[Claim<'_>],
+    guard: &mut Option<String>,
+) -> Result<Claims<Uuid>, Error> {
+    if let [one] = claims {
+        let row = query::<Postgres>(&catalog.sql.inbox.claim_one)
+            .bind(consumer)
+            .bind(one.message_id)
+            .bind(&*one.source)
+            .bind(&*one.event_id)
+            .bind(&*one.payload_hash)
+            .bind(one.time)
+            .fetch_optional(conn)
+            .await?;
+        let Some(row) = row else { return Ok(Claims { new: Vec::new(), purge_mark: None }) };
+        *guard = row.try_get("guard")?;
+        return Ok(Claims { new: vec![one.message_id], purge_mark: purge_mark(&row)? });
+    }
+    let row = query::<Postgres>(&catalog.sql.inbox.claim)
+        .bind(consumer)
+        .bind(claims.iter().map(|c| c.message_id).collect::<Vec<_>>())
+        .bind(claims.iter().map(|c| &*c.source).collect::<Vec<_>>())
+        .bind(claims.iter().map(|c| &*c.event_id).collect::<Vec<_>>())
+        .bind(claims.iter().map(|c| &*c.payload_hash).collect::<Vec<_>>())
+        .bind(claims.iter().map(|c| c.time).collect::<Vec<_>>())
+        .fetch_one(conn)
+        .await?;
+    let new: Option<Vec<Uuid>> = row.try_get("claimed")?;
+    if new.is_some() {
+        *guard = row.try_get("guard")?;
+    }
+    Ok(Claims { new: new.unwrap_or_default(), purge_mark: purge_mark(&row)? })
+}
+
+fn purge_mark(row: &sqlx::postgres::PgRow) -> Result<Option<twinbox_core::Timestamp>, Error> {
+    Ok(row.try_get::<Option<Micros>, _>("purge_mark")?.map(|mark| mark.0))
+}

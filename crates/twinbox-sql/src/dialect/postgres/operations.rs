@@ -1,0 +1,120 @@
+//! Idempotency keys and webhooks.
+use super::super::{
+    claim::{OperationClaim, OperationClaimed, OperationRow},
+    portable::{self, claim_operation, complete_operation, receive_webhook},
+};
+use crate::{
+    Error,
+    catalog::Catalog,
+    statement::query,
+    texts::{Operations, Webhooks},
+};
+use sha2::{Digest as _, Sha256};
+use sqlx::{PgConnection, Postgres, Row as _};
+use std::time::Duration;
+
+pub(super) const OPERATIONS: Operations = Operations {
+    // Copies of one request wait for the first lock. Another request with the key holds the second lock
+    // alone, and is not waited for. The time-out holds for the claim and not for what follows.
+    claim: claim_operation! {
+        before: "
+        WITH old AS MATERIALIZED (
+            SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', ?, true),
+                set_config('idle_in_transaction_session_timeout', ?, true), {flushed}
+        ), first AS MATERIALIZED (
+            SELECT was, CASE WHEN ? THEN pg_advisory_xact_lock(?) IS NOT NULL
+                ELSE pg_try_advisory_xact_lock(?) END AS is_first
+            FROM old
+        ), locked AS MATERIALIZED (
+            SELECT was, is_first, is_first AND pg_try_advisory_xact_lock(?) AS is_mine
+            FROM first
+        ), claimed AS (",
+        from: "FROM locked
+        WHERE is_mine",
+        after: ", pg_current_xact_id()::text AS guard
+        )
+        SELECT is_first, guard, attempts, failures, recovery_point, created_at, tokens,
+            set_config('lock_timeout', was, true)
+        FROM locked
+        LEFT JOIN claimed ON true",
+    },
+    complete: complete_operation! {
+        no_hash: "'\\x'::bytea",
+        allowed: "set_config('twinbox.commit', ?, true) = pg_current_xact_id()::text",
+    },
+    purge: "
+        DELETE FROM {idempotency_keys}
+        WHERE slot = ANY(ARRAY(
+            SELECT slot
+            FROM {idempotency_keys}
+            WHERE expires_at <= (SELECT {now}) AND NOT unfinished
+                AND (lease_until IS NULL OR lease_until <= (SELECT {now}))
+            ORDER BY expires_at
+            LIMIT ?
+            FOR UPDATE SKIP LOCKED))",
+    ..portable::OPERATIONS
+};
+
+pub(super) const WEBHOOKS: Webhooks = Webhooks {
+    receive: receive_webhook! {
+        before: "
+        WITH old AS MATERIALIZED (
+            SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', '2s', true), {flushed}
+        )",
+        from: "FROM old",
+        result: "set_config('lock_timeout', (SELECT was FROM old), true) IS NOT NULL",
+    },
+    purge: "
+        WITH old AS MATERIALIZED (
+            SELECT provider, endpoint, dedup_id
+            FROM {webhook_receipts}
+            WHERE expires_at <= (SELECT {now})
+            ORDER BY expires_at
+            LIMIT ?
+            FOR UPDATE SKIP LOCKED
+        )
+        DELETE FROM {webhook_receipts} AS r
+        USING old
+        WHERE r.provider = old.provider AND r.endpoint = old.endpoint AND r.dedup_id = old.dedup_id",
+    ..portable::WEBHOOKS
+};
+
+/// An insert also waits for other things than keys, such as for a table to be extended.
+const LOCK_TIMEOUT_MIN: Duration = Duration::from_millis(250);
+
+pub(super) async fn claim(
+    conn: &mut PgConnection,
+    catalog: &Catalog,
+    claim: &OperationClaim<'_>,
+) -> Result<OperationClaimed<String>, Error> {
+    let same = lock_number(catalog, &[&claim.slot[..], &claim.same[..]]);
+    let lock_timeout = claim.wait.max(LOCK_TIMEOUT_MIN).as_millis().min(i32::MAX.unsigned_abs().into());
+    let query = query::<Postgres>(&catalog.sql.operations.claim)
+        .bind(format!("{lock_timeout}ms"))
+        .bind(idle_max(claim.idle_max))
+        .bind(!claim.wait.is_zero())
+        .bind(same)
+        .bind(same)
+        .bind(lock_number(catalog, &[&claim.slot[..]]));
+    let row = claim.bind(query).fetch_one(conn).await?;
+    if !row.try_get::<bool, _>("is_first")? {
+        return Ok(OperationClaimed::InFlight);
+    }
+    let Some(guard) = row.try_get("guard")? else { return Ok(OperationClaimed::Taken) };
+    Ok(OperationClaimed::Open(OperationRow::read::<Postgres>(&row)?, guard))
+}
+
+/// As the server takes it. 0 would mean no limit.
+pub(super) fn idle_max(idle: Duration) -> String {
+    format!("{}ms", idle.as_millis().clamp(1, i32::MAX.unsigned_abs().into()))
+}
+
+/// The number of an advisory lock. Two keys that share a number wait for each other, and nothing worse.
+fn lock_number(catalog: &Catalog, parts: &[&[u8]]) -> i64 {
+    let mut hash = Sha256::new_with_prefix("operation/1");
+    hash.update(Sha256::digest(&catalog.namespace));
+    parts.iter().for_each(|part| hash.update(part));
+    let mut head = [0; 8];
+    head.copy_from_slice(&hash.finalize()[..8]);
+    i64::from_be_bytes(head)
+}

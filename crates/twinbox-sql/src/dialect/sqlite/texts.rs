@@ -1,0 +1,104 @@
+//! Statements that SQLite has otherwise. Positions follow the order of commits, so a tick is a position.
+use super::super::portable;
+use crate::{
+    dialect::Fragments,
+    texts::{Log, Retention, Setup},
+};
+
+pub(super) const FRAGMENTS: Fragments = Fragments {
+    now: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+    after: "({now} + ?)",
+    until: "(? - {now})",
+    never: "9223372036854775807",
+    bounded_wait: "true",
+    takes_turns: "true",
+    flushed: "NULL",
+    unflushed: "true",
+    lock_row: "",
+    skip_locked: "",
+    // A file forgets nothing while a process has it open.
+    current_server_run: "0",
+    is_server_run: "? IS NOT NULL",
+    among: "IN (SELECT value FROM json_each(?))",
+    parked_rows: "(
+            SELECT value ->> 'position' AS position, value ->> 'key' AS key, value ->> 'type' AS type,
+                value ->> 'state' AS state, value ->> 'blocks_key' AS blocks_key,
+                value ->> 'attempts' AS attempts, value ->> 'delay' AS delay, value ->> 'error' AS error,
+                value ->> 'again' AS again
+            FROM json_each(?)) AS r",
+    uuid: "BLOB",
+    json: "TEXT",
+    is_behind: "EXISTS (
+            SELECT 1
+            FROM {outbox} o
+            WHERE o.position > max(c.p, c.position) AND o.time <= {now} - ?)",
+    with_cursor: "
+        WITH s AS (SELECT ? AS p, ? AS w)",
+    is_settled: "o.position <= max(s.p, ?)",
+    is_unsettled: "o.position > max(s.p, ?)",
+    replay_start: "min(o.position) - 1",
+};
+
+pub(super) const SETUP: Setup = Setup {
+    settings: "
+        SELECT 'journal_mode' AS name, journal_mode AS value
+        FROM pragma_journal_mode
+        UNION ALL
+        SELECT 'server_version', sqlite_version()
+        UNION ALL
+        SELECT 'synchronous', CAST(synchronous AS TEXT)
+        FROM pragma_synchronous",
+    ..portable::SETUP
+};
+
+pub(super) const LOG: Log = Log {
+    newest_tick: "SELECT COALESCE((SELECT max(position) FROM {outbox}), 0 * ?)",
+    window_bounds: "
+        SELECT ?1 AS floor, ?2 AS ceiling, '' AS from_snapshot, '' AS to_snapshot, true AS is_late_free,
+            ?3 IS NOT NULL AS is_server_run",
+    page: "
+        SELECT ?7 IS NOT NULL AS is_readable, position, {message}
+        FROM {outbox}
+        WHERE position > max(?1, ?2, ?4) AND position <= min(?3, ?5)
+        ORDER BY position
+        LIMIT ?6",
+    tick_now: "
+        SELECT COALESCE(max(position), 0)
+        FROM {outbox}",
+    tick_at: "
+        SELECT COALESCE(
+            (SELECT min(position) - 1 FROM {outbox} WHERE time >= ?1),
+            (SELECT max(position) FROM {outbox}),
+            0)",
+    tick_before: "
+        SELECT min(?1, ?2)
+        WHERE ?3 >= ?2",
+    backlog: "
+        SELECT count(*) AS messages, COALESCE({now} - min(time), 0) AS oldest_age
+        FROM (
+            SELECT time
+            FROM {outbox}
+            WHERE position > (SELECT max(p, position) FROM {cursors} WHERE destination = ?1)
+            ORDER BY position
+            LIMIT ?2
+        ) unsettled",
+    ..portable::LOG
+};
+
+pub(super) const RETENTION: Retention = Retention {
+    // The newest message stays: its position is how far the log reaches.
+    purge: "
+        DELETE FROM {outbox}
+        WHERE position IN (
+            SELECT position
+            FROM {outbox} o
+            WHERE position <= (
+                    SELECT min(CASE WHEN lease_until < {never} THEN p ELSE {never} END)
+                    FROM {cursors})
+                AND position < (SELECT max(position) FROM {outbox})
+                AND time <= {now} - ?
+                AND NOT EXISTS (SELECT 1 FROM {parked_messages} p WHERE p.position = o.position)
+            ORDER BY position
+            LIMIT ?)",
+    ..portable::RETENTION
+};

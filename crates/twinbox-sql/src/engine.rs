@@ -1,0 +1,20 @@
+//! What other crates of Twinbox use of this one. Not part of the API: it may change in any release.
+mod handle;
+
+#[cfg(feature = "postgres")]
+pub use crate::dialect::ALLOW_COMMIT;
+pub use crate::{
+    catalog::Catalog,
+    connection::{Connection, done_with},
+    cursor::Cursor,
+    dialect::{Claim, Claims, Fragments, OperationClaim, OperationClaimed, OperationRow, selection},
+    micros::{Micros, micros},
+    partitions::hold_fence,
+    render::render,
+    row::{MessageColumns, bind_message, count, log_message, optional_text, small_count},
+    schema::{check_namespace, check_tables},
+    statement::{Statement, query, scalar},
+    text::{bounded, hex, text},
+    texts::{ParkedQueue, Texts},
+};
+pub use handle::Engine;

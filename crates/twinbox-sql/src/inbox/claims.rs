@@ -1,0 +1,276 @@
+//! Claiming messages.
+use super::{
+    attempt::{Attempt, BatchClaim, ClaimTx, Duplicate, InboxClaim},
+    dead_letter::Redrive,
+    handle::Inbox,
+};
+use crate::{
+    Dialect, Error, ErrorKind, OwnedTx,
+    dialect::{Claim, Claims},
+    guarded::Guarded,
+    micros::Micros,
+    partitions::{ClaimFence, hold_fence},
+    row::small_count,
+    scope::{Cause, Scope},
+    statement::{query, scalar},
+    text::text,
+};
+use sha2::{Digest as _, Sha256};
+use sqlx::Row as _;
+use std::{
+    collections::{HashMap, HashSet},
+    slice,
+};
+use twinbox_core::{Message, MessageId, Timestamp};
+use uuid::Uuid;
+
+impl<DB: Dialect> Inbox<DB> {
+    /// Begins the transaction of a delivery and claims its message. `redelivered`: it may have failed before.
+    ///
+    /// # Errors
+    /// The database refused or is away; or another copy holds the claim for longer than 2 s, which is
+    /// contention and passes. [`ErrorKind::Forgotten`]: the message has no claim, and is no newer than one
+    /// whose claim was [purged](Self::purge).
+    ///
+    /// # Examples
+    /// ```
+    /// # use twinbox_core::Draft;
+    /// # use twinbox_sql::{Store, inbox::InboxClaim, sqlite};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = Store::new(sqlite::open(dir.path().join("shop.db")).await?, "shop")?;
+    /// # store.migrate().await?;
+    /// # sqlx::query("CREATE TABLE invoices (order_id INTEGER)").execute(store.pool()).await?;
+    /// let message = Draft::raw("orders.placed", 1, "{}").id("7").into_message("shop");
+    /// let inbox = store.inbox("billing");
+    /// match inbox.claim(&message, false).await? {
+    ///     InboxClaim::Open(mut attempt) => {
+    ///         let mut tx = attempt.tx();
+    ///         sqlx::query("INSERT INTO invoices VALUES (7)").execute(&mut *tx).await?;
+    ///         attempt.commit().await?; // the claim and the invoice, or neither
+    ///     }
+    ///     InboxClaim::Duplicate(_) => {} // acknowledge it, run nothing
+    /// }
+    /// assert!(matches!(inbox.claim(&message, true).await?, InboxClaim::Duplicate(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn claim(&self, message: &Message, redelivered: bool) -> Result<InboxClaim<DB>, Error> {
+        self.claim_fenced(None, message, redelivered).await
+    }
+
+    /// Claims a message only while the consumer still owns its partition.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim), and [`ErrorKind::LeaseLost`]: another process owns the partition, or the
+    /// server started anew.
+    pub async fn claim_fenced(
+        &self,
+        fence: Option<ClaimFence>,
+        message: &Message,
+        redelivered: bool,
+    ) -> Result<InboxClaim<DB>, Error> {
+        match self.begin_claims(fence, slice::from_ref(message), redelivered, None).await? {
+            ClaimTx::Open(attempt) => Ok(InboxClaim::Open(attempt)),
+            ClaimTx::Known(mut tx) => {
+                let earlier = self.duplicate(tx.connection(), message).await?;
+                tx.rollback().await?;
+                Ok(InboxClaim::Duplicate(earlier))
+            }
+        }
+    }
+
+    /// Begins one transaction for many messages and claims the new ones, in the order of their ids.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub async fn claim_batch(
+        &self,
+        messages: &[Message],
+        redelivered: bool,
+    ) -> Result<BatchClaim<DB>, Error> {
+        let mut claim = self.begin_claims(None, messages, redelivered, None).await?;
+        let (new, conn) = match &mut claim {
+            ClaimTx::Open(attempt) => (attempt.claimed.as_slice(), attempt.tx.connection()),
+            ClaimTx::Known(tx) => (&[][..], tx.connection()),
+        };
+        let mut duplicates = Vec::new();
+        for (n, message) in messages.iter().enumerate().filter(|(n, _)| new.binary_search(n).is_err()) {
+            duplicates.push((n, self.duplicate(&mut *conn, message).await?));
+        }
+        let attempt = match claim {
+            ClaimTx::Open(attempt) => Some(attempt),
+            ClaimTx::Known(tx) => {
+                tx.rollback().await?;
+                None
+            }
+        };
+        Ok(BatchClaim { attempt, duplicates })
+    }
+
+    /// Claims a message for a [dry run](crate::Tx::is_dry_run), which [ends](Attempt::end_dry_run) with a
+    /// rollback. `again`: although it was handled, and as the first attempt.
+    ///
+    /// Without `again` another delivery of the message waits for it meanwhile, as for any attempt.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub async fn claim_for_dry_run(&self, message: &Message, again: bool) -> Result<InboxClaim<DB>, Error> {
+        // No other consumer has claims under this name, and none waits for this one.
+        let unused = again.then(|| format!("dry run {}", Uuid::now_v7()));
+        let claimer = Self::new(self.engine.clone(), unused.unwrap_or_else(|| self.consumer.clone()));
+        let claim = claimer.claim(message, !again).await?;
+        let InboxClaim::Open(mut attempt) = claim else { return Ok(claim) };
+        attempt.tx.scope.is_dry_run = true;
+        self.consumer.clone_into(&mut attempt.tx.scope.consumer);
+        Ok(InboxClaim::Open(attempt))
+    }
+
+    pub(super) async fn begin_claims(
+        &self,
+        fence: Option<ClaimFence>,
+        messages: &[Message],
+        redelivered: bool,
+        redrive: Option<&Redrive>,
+    ) -> Result<ClaimTx<DB>, Error> {
+        let mut tx = self.engine.begin().await?;
+        match fence {
+            Some(ClaimFence::Partition(fence)) => {
+                hold_fence(&self.engine, tx.connection(), &self.consumer, fence).await?;
+            }
+            Some(ClaimFence::ServerRun(run)) => {
+                self.engine.check_server_run(tx.connection(), run).await?;
+            }
+            None => {}
+        }
+        if let Some(redrive) = redrive
+            && !self.delete_dead_letter(tx.connection(), redrive).await?
+        {
+            return Ok(ClaimTx::Known(tx));
+        }
+        let mut guard = None;
+        let Claims { new: claimed, purge_mark } = self.insert_claims(&mut tx, messages, &mut guard).await?;
+        let (Some(guard), Some(first)) = (guard, claimed.first()) else {
+            return Ok(ClaimTx::Known(tx));
+        };
+        let (mut failures, mut recorded, mut failed) = (0, Vec::new(), HashSet::new());
+        if redelivered {
+            for &n in &claimed {
+                let id = messages[n].message_id();
+                if let Some(of_one) = self.read_failures(tx.connection(), id).await? {
+                    failures = failures.max(of_one);
+                    recorded.push(id);
+                    failed.extend((of_one > 0).then_some(n));
+                }
+            }
+        }
+        // A message that failed was not handled, however old it is. One that is to run again may have been.
+        let is_wanted_again = |n: usize| {
+            redrive.is_some()
+                || messages[n].reprocess_target().is_some_and(|(consumer, _)| consumer == self.consumer)
+        };
+        let may_be_forgotten = |mark: Timestamp| {
+            claimed.iter().any(|n| messages[*n].time <= mark && !failed.contains(n) && !is_wanted_again(*n))
+        };
+        if let Some(mark) = purge_mark.filter(|mark| may_be_forgotten(*mark)) {
+            tx.rollback().await?;
+            return Err(Error::new(
+                ErrorKind::Forgotten,
+                format!(
+                    "claims of messages up to {mark} were purged: whether this one was handled is unknown"
+                ),
+            ));
+        }
+        // In order, so that no two batches wait for each other.
+        recorded.sort_unstable();
+        let catalog = self.engine.catalog().clone();
+        let scope = Scope::new(catalog, &self.consumer, Cause::of(&messages[*first]));
+        let tx = Guarded::new(tx, guard, scope);
+        Ok(ClaimTx::Open(Attempt { tx, claimed, failures, recorded }))
+    }
+
+    /// Inserts the claims in the order of their ids, so that no two batches wait for each other. Returns the
+    /// places of the new messages.
+    pub(super) async fn insert_claims(
+        &self,
+        tx: &mut OwnedTx<DB>,
+        messages: &[Message],
+        guard: &mut Option<DB::Guard>,
+    ) -> Result<Claims<usize>, Error> {
+        let mut order: Vec<_> = messages.iter().map(Message::message_id).zip(0..).collect();
+        order.sort_unstable();
+        order.dedup_by_key(|(id, _)| *id);
+        let claim = |&(id, n): &(MessageId, usize)| Claim {
+            message_id: id.as_uuid(),
+            source: text(&messages[n].source),
+            event_id: text(&messages[n].id),
+            payload_hash: Sha256::digest(&messages[n].payload).to_vec(),
+            time: Micros(messages[n].time),
+        };
+        let claims: Vec<_> = order.iter().map(claim).collect();
+        let Claims { new, purge_mark } =
+            DB::claim(tx.connection(), self.engine.catalog(), &self.consumer, &claims, guard).await?;
+        let places: HashMap<_, _> = order.into_iter().map(|(id, n)| (id.as_uuid(), n)).collect();
+        let mut new: Vec<_> = new.iter().filter_map(|id| places.get(id).copied()).collect();
+        new.sort_unstable();
+        Ok(Claims { new, purge_mark })
+    }
+
+    /// Failures on record. None: no record, not of a start either.
+    async fn read_failures(&self, conn: &mut DB::Connection, id: MessageId) -> Result<Option<u32>, Error> {
+        let failures = scalar::<DB, i64>(&self.engine.sql().inbox.failures)
+            .bind(self.consumer.clone())
+            .bind(id.as_uuid())
+            .fetch_optional(conn)
+            .await?;
+        Ok(failures.map(small_count))
+    }
+
+    pub(super) async fn duplicate(
+        &self,
+        conn: &mut DB::Connection,
+        message: &Message,
+    ) -> Result<Duplicate, Error> {
+        let row = query::<DB>(&self.engine.sql().inbox.find_claim)
+            .bind(self.consumer.clone())
+            .bind(message.message_id().as_uuid())
+            .fetch_optional(conn)
+            .await?;
+        let Some(row) = row else {
+            return Err(Error::new(ErrorKind::Busy, "the claim was there and is gone: try again"));
+        };
+        let hash: Vec<u8> = row.try_get("payload_hash")?;
+        let payload_differs = hash[..] != Sha256::digest(&message.payload)[..];
+        Ok(Duplicate { payload_differs, state: row.try_get("state")? })
+    }
+
+    /// Counts a failed attempt and returns the number of failures.
+    ///
+    /// # Errors
+    /// The database refused or is away: nothing is counted, and the attempt is made again.
+    pub async fn record_failure(&self, message: &Message, error: &str) -> Result<u32, Error> {
+        let id = message.message_id();
+        let mut tx = self.engine.begin_short().await?;
+        query::<DB>(&self.engine.sql().inbox.record_failure)
+            .bind(self.consumer.clone())
+            .bind(id.as_uuid())
+            .bind(crate::text::bounded(error))
+            .execute(tx.connection())
+            .await?;
+        let failures = self.read_failures(tx.connection(), id).await?;
+        tx.commit().await?;
+        Ok(failures.unwrap_or(0))
+    }
+
+    /// Deletes the recorded failures of a message that no handler will get. Deleting none is no error.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn forget_failures(&self, message: &Message) -> Result<(), Error> {
+        let delete = &self.engine.sql().inbox.delete_attempts;
+        let id = message.message_id().as_uuid();
+        self.engine.execute(delete, |query| query.bind(self.consumer.clone()).bind(id)).await?;
+        Ok(())
+    }
+}

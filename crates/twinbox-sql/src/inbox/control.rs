@@ -1,0 +1,46 @@
+//! The heartbeat of a consumer, and whether an operator has paused it.
+use super::handle::Inbox;
+use crate::{Dialect, Error, statement::scalar};
+use std::time::Duration;
+
+/// The interval at which a running consumer records its heartbeat.
+pub const HEARTBEAT: Duration = Duration::from_secs(10);
+
+impl<DB: Dialect> Inbox<DB> {
+    /// Records that this process runs the consumer. Returns why it is paused, if it is.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn heartbeat(&self) -> Result<Option<String>, Error> {
+        let _permit = self.engine.write_permit().await?;
+        let mut conn = self.engine.connection().await?;
+        let heartbeat = scalar::<DB, Option<String>>(&self.engine.sql().consumers.heartbeat);
+        let reason = heartbeat.bind(self.consumer.clone()).fetch_one(&mut *conn).await?;
+        conn.done().await?;
+        Ok(reason)
+    }
+
+    /// Returns why the consumer is paused, or `None` if it is not.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn pause_reason(&self) -> Result<Option<String>, Error> {
+        let mut conn = self.engine.connection().await?;
+        let reason = scalar::<DB, Option<String>>(&self.engine.sql().consumers.pause_reason);
+        let reason = reason.bind(self.consumer.clone()).fetch_optional(&mut *conn).await?;
+        conn.done().await?;
+        Ok(reason.flatten())
+    }
+
+    /// Returns how many deliveries of the consumer are parked.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn parked_deliveries(&self) -> Result<u64, Error> {
+        let mut conn = self.engine.connection().await?;
+        let parked = scalar::<DB, i64>(&self.engine.sql().deliveries.count).bind(self.consumer.clone());
+        let parked = parked.fetch_one(&mut *conn).await?;
+        conn.done().await?;
+        Ok(crate::row::count(parked))
+    }
+}

@@ -1,0 +1,162 @@
+//! Dead letters that were redriven.
+use super::{
+    attempt::{ClaimTx, InboxClaim},
+    dead_letter::{Redrive, StoredDeadLetter, read},
+    handle::Inbox,
+};
+use crate::{Dialect, Error, micros::micros, row::small_count, statement::query, text::bounded};
+use sqlx::Row as _;
+use std::{slice, time::Duration};
+use twinbox_core::crash;
+
+/// The most attempts of a redriven dead letter.
+pub const REDRIVE_ATTEMPTS: u32 = 3;
+
+impl<DB: Dialect> Inbox<DB> {
+    /// Takes redriven dead letters that are due, under a lease. A redrive without a result is due again after
+    /// `lease`, [`REDRIVE_ATTEMPTS`] times at most. So a dead letter that crashes its process does so as
+    /// often and no more.
+    ///
+    /// `is_ordered`: leaves out a dead letter behind an earlier one of its key that is being tried.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn take_redrives(
+        &self,
+        is_ordered: bool,
+        limit: u32,
+        lease: Duration,
+    ) -> Result<Vec<Redrive>, Error> {
+        let _permit = self.engine.write_permit().await?;
+        let take = &self.engine.sql().dead_letters.take_redriven;
+        let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
+            let query = query.bind(micros(lease)).bind(self.consumer.clone());
+            query.bind(is_ordered).bind(i64::from(limit))
+        };
+        let rows = self.engine.fetch_all(take, bind).await?;
+        let read = |row: &DB::Row| {
+            let attempts_left = small_count(row.try_get("redrive_attempts_left")?);
+            Ok(Redrive { dead_letter: read::<DB>(row)?, attempts_left })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Returns whether a redriven dead letter is due.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn has_due_redrive(&self) -> Result<bool, Error> {
+        let has = &self.engine.sql().dead_letters.has_redriven;
+        Ok(self.engine.fetch_optional(has, |query| query.bind(self.consumer.clone())).await?.is_some())
+    }
+
+    /// Begins the transaction of a redriven dead letter, which deletes the dead letter and claims its message
+    /// anew. A rollback restores both. A dead letter that was discarded or taken by another process meanwhile
+    /// is a duplicate.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim), but the message is never too old.
+    pub async fn claim_redrive(&self, redrive: &Redrive) -> Result<InboxClaim<DB>, Error> {
+        let message = &redrive.dead_letter.message;
+        match self.begin_claims(None, slice::from_ref(message), false, Some(redrive)).await? {
+            ClaimTx::Open(attempt) => Ok(InboxClaim::Open(attempt)),
+            ClaimTx::Known(mut tx) => {
+                // It was handled since, or another process tries it: the dead letter is out of date.
+                let earlier = self.duplicate(tx.connection(), message).await?;
+                tx.commit().await?;
+                Ok(InboxClaim::Duplicate(earlier))
+            }
+        }
+    }
+
+    /// Parks a redriven dead letter of a partition behind the parked messages of its key and before later
+    /// ones. Deletes the dead letter with its final claim. False: the dead letter was discarded or taken by
+    /// another process meanwhile, and nothing was written.
+    ///
+    /// # Errors
+    /// The database refused or is away: it is tried again when its lease ends.
+    pub async fn park_redrive(&self, redrive: &Redrive, partition: u32) -> Result<bool, Error> {
+        let (dead_letter, catalog) = (&redrive.dead_letter, self.engine.catalog());
+        let mut tx = self.engine.begin_short().await?;
+        if !self.delete_dead_letter(tx.connection(), redrive).await? {
+            tx.rollback().await?;
+            return Ok(false);
+        }
+        // A message that failed was not handled, however old it is.
+        query::<DB>(&catalog.sql.inbox.record_failure)
+            .bind(self.consumer.clone())
+            .bind(dead_letter.message.message_id().as_uuid())
+            .bind(bounded(&dead_letter.error))
+            .execute(tx.connection())
+            .await?;
+        let delivery = [(&dead_letter.message, Duration::ZERO)];
+        DB::park_deliveries(tx.connection(), catalog, &self.consumer, partition, &delivery).await?;
+        tx.commit().await?;
+        crash::point("consumer.after_redrive_parked");
+        Ok(true)
+    }
+
+    /// Records that the attempt at a redriven dead letter failed. `retry_after`: the delay of the next
+    /// attempt, if there is one.
+    ///
+    /// # Errors
+    /// The database refused or is away: it is tried again when its lease ends.
+    pub async fn record_failed_redrive(
+        &self,
+        dead_letter: &StoredDeadLetter,
+        error: &str,
+        retry_after: Option<Duration>,
+    ) -> Result<(), Error> {
+        let record = &self.engine.sql().dead_letters.record_failure;
+        self.engine
+            .execute(record, |query| {
+                query
+                    .bind(bounded(error))
+                    .bind(retry_after.map(micros))
+                    .bind(i64::from(retry_after.is_some()))
+                    .bind(dead_letter.id)
+                    .bind(dead_letter.message.message_id().as_uuid())
+            })
+            .await?;
+        crash::point("consumer.after_redrive_failed");
+        Ok(())
+    }
+
+    /// Returns a redriven dead letter that no handler tried, so that the attempt is not counted.
+    ///
+    /// # Errors
+    /// The database refused or is away: the attempt is counted, and the redrive is due again when its lease
+    /// ends.
+    pub async fn give_back_redrive(&self, redrive: &Redrive, delay: Duration) -> Result<(), Error> {
+        let Redrive { dead_letter, attempts_left } = redrive;
+        let give_back = &self.engine.sql().dead_letters.give_back;
+        self.engine
+            .execute(give_back, |query| {
+                query
+                    .bind(micros(delay))
+                    .bind(dead_letter.id)
+                    .bind(i64::from(*attempts_left))
+                    .bind(dead_letter.message.message_id().as_uuid())
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Deletes a dead letter with its final claim. False: another process has it.
+    pub(super) async fn delete_dead_letter(
+        &self,
+        conn: &mut DB::Connection,
+        Redrive { dead_letter, attempts_left }: &Redrive,
+    ) -> Result<bool, Error> {
+        let sql = self.engine.sql();
+        let id = dead_letter.message.message_id().as_uuid();
+        let claim = query::<DB>(&sql.dead_letters.claim).bind(dead_letter.id);
+        let claim = claim.bind(i64::from(*attempts_left)).bind(id);
+        if DB::rows_affected(&claim.execute(&mut *conn).await?) == 0 {
+            return Ok(false);
+        }
+        let delete = query::<DB>(&sql.inbox.delete_final_claim).bind(self.consumer.clone()).bind(id);
+        delete.execute(conn).await?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,125 @@
+//! The transaction of an operation.
+use super::{
+    codec,
+    key::OperationKey,
+    response::{OperationResponse, ResponseBody},
+};
+use crate::{
+    Dialect, Error, ErrorKind, Tx, catalog::Catalog, error::sqlstate, guarded::Guarded, scope::Scope,
+    statement::scalar, text::text,
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Release},
+};
+
+/// The open transaction of an operation, which no other process runs meanwhile. Dropped, it rolls back and
+/// the key is free.
+#[expect(missing_debug_implementations, reason = "holds an open transaction")]
+pub struct Operation<DB: Dialect> {
+    tx: Guarded<DB>,
+    /// None: it has no key, and runs as often as it is asked for.
+    slot: Option<[u8; 32]>,
+    /// Tells the lease that its transaction is open. Dropped after the transaction.
+    last_transaction: Option<LastTransaction>,
+}
+
+/// A lease whose last transaction is open, until this is dropped.
+pub(super) struct LastTransaction(pub(super) Arc<AtomicBool>);
+
+impl Drop for LastTransaction {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
+impl<DB: Dialect> Operation<DB> {
+    pub(crate) fn without_key(tx: Guarded<DB>) -> Self {
+        Self { tx, slot: None, last_transaction: None }
+    }
+
+    pub(super) fn with_key(
+        tx: Guarded<DB>,
+        slot: [u8; 32],
+        last_transaction: Option<LastTransaction>,
+    ) -> Self {
+        Self { tx, slot: Some(slot), last_transaction }
+    }
+
+    /// Returns the transaction of the operation. Published events get fresh ids.
+    pub fn tx(&mut self) -> Tx<'_, DB> {
+        self.tx.tx()
+    }
+
+    /// Sets the correlation id and the trace of messages that are published from here on. By default the
+    /// correlation id is [`OperationKey::domain_id`].
+    pub fn correlate(&mut self, correlation_id: Option<String>, traceparent: Option<String>) {
+        let cause = &mut self.tx.scope.cause;
+        cause.correlation = correlation_id.or_else(|| cause.correlation.take());
+        cause.traceparent = traceparent.or_else(|| cause.traceparent.take());
+    }
+
+    /// Commits the writes of the transaction together with the response, if the operation has a key.
+    ///
+    /// # Errors
+    /// Nothing is written, and the key is free: the transaction was ended by the handler, aborted by an error
+    /// that was ignored, or the database refused. [`ErrorKind::CommitUnknown`]: ask
+    /// [`IdempotencyKeys::find`](super::IdempotencyKeys::find).
+    pub async fn commit(mut self, response: &OperationResponse) -> Result<(), Error> {
+        if let Err(error) = self.store(response).await {
+            self.abandon().await;
+            return Err(error);
+        }
+        self.tx.commit().await
+    }
+
+    async fn store(&mut self, response: &OperationResponse) -> Result<(), Error> {
+        let Some(slot) = self.slot else { return self.tx.allow_commit().await };
+        let guard = self.tx.allow_response().await?;
+        let catalog = self.tx.scope.catalog.clone();
+        let (mut body, mut reference, mut codec_headers) = (None, None, None);
+        match &response.body {
+            ResponseBody::Inline(plain) => {
+                let encoded = codec::encode(&catalog.codecs, &slot, plain)?;
+                (body, codec_headers) = (Some(encoded.0), encoded.1);
+            }
+            ResponseBody::Reference(name) => reference = Some(text(name).into_owned()),
+            ResponseBody::Omitted => {}
+        }
+        let stored = scalar::<DB, String>(&catalog.sql.operations.complete)
+            .bind(if response.is_failure { "failed" } else { "complete" }.to_owned())
+            .bind(i64::from(response.code))
+            .bind(response.headers.clone())
+            .bind(body)
+            .bind(response.body.kind().to_owned())
+            .bind(reference)
+            .bind(codec_headers)
+            .bind(slot.to_vec())
+            .bind(guard)
+            .fetch_optional(self.tx.connection())
+            .await;
+        match stored {
+            // The statement inserted a row: the claimed one is gone.
+            Ok(Some(hash_alg)) if hash_alg.is_empty() => {
+                Err(Error::new(ErrorKind::LeaseLost, "the key of the operation was deleted while it ran"))
+            }
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(Error::transaction_ended()),
+            Err(error) if sqlstate(&error).as_deref() == Some("25P02") => Err(Error::transaction_aborted()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Rolls the writes back and frees the key.
+    pub async fn abandon(self) {
+        let Self { tx, last_transaction, .. } = self;
+        tx.rollback().await;
+        drop(last_transaction);
+    }
+}
+
+/// The scope of an operation. Published events get fresh ids: the same key may be used again when it has
+/// expired, and publishes other events then.
+pub(super) fn scope(catalog: &Arc<Catalog>, key: &OperationKey) -> Scope {
+    Scope::of_operation(catalog.clone(), key.domain_id(&catalog.service))
+}

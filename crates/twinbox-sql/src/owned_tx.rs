@@ -1,0 +1,133 @@
+//! A transaction that its holder commits, and beginning one without losing it.
+use crate::{Dialect, Error, ErrorKind, error::sqlstate};
+use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _, Transaction, pool::PoolConnection};
+use sqlx_core::transaction::TransactionManager as _;
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+/// Begins a transaction in a task of its own, at READ COMMITTED in Postgres and IMMEDIATE in SQLite.
+///
+/// Dropping this future drops the result of the task and with it the finished transaction, which rolls back.
+/// Dropping `pool.begin()` instead (a time-out, a `select!`, an HTTP client that leaves) can leave `BEGIN` on
+/// the wire of a connection that sqlx 0.9 takes for idle, and the next borrower's plain writes are lost.
+///
+/// # Errors
+/// No connection within the pool's time-out, or the database refused.
+pub async fn begin<DB: Dialect>(pool: &Pool<DB>) -> Result<Transaction<'static, DB>, Error> {
+    begin_with(pool.clone(), DB::BEGIN).await
+}
+
+pub(crate) async fn begin_with<DB: Dialect>(
+    pool: Pool<DB>,
+    statement: &'static str,
+) -> Result<Transaction<'static, DB>, Error> {
+    let begin = async move {
+        let conn = idle_connection(&pool).await?;
+        Transaction::begin(conn, Some(AssertSqlSafe(statement).into_sql_str())).await
+    };
+    match tokio::spawn(begin).await {
+        Ok(result) => Ok(result?),
+        Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+        Err(_) => Err(sqlx::Error::WorkerCrashed.into()),
+    }
+}
+
+/// A connection in which sqlx counts no transaction. After SQLite has ended one by itself (a full disk,
+/// `RAISE(ROLLBACK)`) sqlx goes on counting it, and every `begin_with` on that connection would fail for
+/// good.
+async fn idle_connection<DB: Dialect>(pool: &Pool<DB>) -> sqlx::Result<PoolConnection<DB>> {
+    loop {
+        let conn = pool.acquire().await?;
+        if DB::TransactionManager::get_transaction_depth(&conn) == 0 {
+            return Ok(conn);
+        }
+        conn.close().await?;
+    }
+}
+
+/// A transaction that its holder commits. It dereferences to the connection: `sqlx::query(…).execute(&mut
+/// *tx)`. Dropped without [`commit`](Self::commit), it rolls back.
+pub struct OwnedTx<DB: Dialect> {
+    pub(crate) tx: Transaction<'static, DB>,
+    /// The permit to write, dropped after the transaction.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// Wakes the readers of the log in this process.
+    pub(crate) committed: Arc<watch::Sender<()>>,
+}
+
+impl<DB: Dialect> OwnedTx<DB> {
+    /// Commits, and wakes the readers of the log in this process.
+    ///
+    /// Dropped half-way, it may or may not have committed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CommitUnknown`] when the connection broke before the answer: read the rows of the
+    /// transaction before doing it again. Every other error means that nothing was written.
+    ///
+    /// On Postgres, COMMIT rolls a transaction back in which a statement failed, without an error of its own;
+    /// this returns [`ErrorKind::TransactionAborted`] then, where sqlx's `commit` returns `Ok`. It does so on
+    /// SQLite too after SQLite ended the transaction by itself, on `RAISE(ROLLBACK)` or a full disk.
+    pub async fn commit(mut self) -> Result<(), Error> {
+        DB::ensure_whole(&mut self.tx).await?;
+        self.commit_guarded().await
+    }
+
+    /// Rolls back and waits until it is done.
+    ///
+    /// # Errors
+    /// The connection broke; the database rolls back by itself.
+    pub async fn rollback(mut self) -> Result<(), Error> {
+        if DB::ONE_WRITER && DB::TransactionManager::get_transaction_depth(&self.tx) > 0 {
+            // SQLite may have ended it by itself: this begins one to roll back. Not if sqlx counts none:
+            // nobody would end it.
+            let _ = DB::ensure_whole(&mut self.tx).await;
+        }
+        Ok(self.tx.rollback().await?)
+    }
+
+    pub(crate) fn connection(&mut self) -> &mut DB::Connection {
+        &mut self.tx
+    }
+
+    /// Commits without a round trip to ask whether the transaction is whole.
+    pub(crate) async fn commit_guarded(self) -> Result<(), Error> {
+        self.tx.commit().await.map_err(in_doubt)?;
+        drop(self.permit);
+        self.committed.send_replace(());
+        Ok(())
+    }
+}
+
+/// An answer from the database is a refusal. Silence is not, nor is a pooler's word that the server is gone.
+fn in_doubt(error: sqlx::Error) -> Error {
+    let is_gone = |code: String| code.starts_with("08") || code.starts_with("57P") || code == "40003";
+    match error {
+        sqlx::Error::Database(_) if !sqlstate(&error).is_some_and(is_gone) => error.into(),
+        _ => Error::new(ErrorKind::CommitUnknown, "no answer to COMMIT: it may or may not have happened")
+            .with_source(error),
+    }
+}
+
+impl<DB: Dialect> Deref for OwnedTx<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
+        &self.tx
+    }
+}
+
+impl<DB: Dialect> DerefMut for OwnedTx<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        &mut self.tx
+    }
+}
+
+impl<DB: Dialect> fmt::Debug for OwnedTx<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedTx").field("database", &DB::NAME).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! Writing messages in a transaction.
+use crate::{
+    Dialect, Error, ErrorKind, catalog::Catalog, codecs, handler_connection, micros::Micros, row,
+    scope::Scope, statement::query,
+};
+use twinbox_core::{Draft, MessageId, draft::Fields, id, trace};
+
+/// Publishes one draft.
+pub(crate) async fn publish<DB: Dialect>(
+    conn: &mut DB::Connection,
+    scope: Option<&mut Scope>,
+    catalog: &Catalog,
+    draft: Draft,
+) -> Result<MessageId, Error> {
+    check_cause::<DB>(conn, scope.as_deref())?;
+    let fields = prepare(catalog, scope, vec![draft])?.swap_remove(0);
+    let id = message_id(catalog, &fields);
+    write::<DB>(conn, catalog, fields).await?;
+    Ok(id)
+}
+
+/// Refuses an event of a handler without a cause, from which its id is derived: another run would publish it
+/// again.
+pub(crate) fn check_cause<DB: Dialect>(conn: &DB::Connection, scope: Option<&Scope>) -> Result<(), Error> {
+    let what = match scope {
+        Some(scope) if scope.is_of_batch => {
+            "one message of a batch causes an event: write `tx.caused_by(&delivery).publish(&event)`, or \
+             `outbox.publish(&mut tx.caused_by(&delivery), &event)`"
+        }
+        None if handler_connection::is_borrowed(conn) => {
+            "a transaction of sqlx that was begun inside a handler's knows nothing of the delivery: write \
+             `tx.publish(&event)`, and `tx.savepoint(async |tx| …)` to undo a part of the work"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Configuration, what))
+}
+
+/// Completes, encodes and checks drafts. If one is refused, none counts as published.
+pub(crate) fn prepare(
+    catalog: &Catalog,
+    mut scope: Option<&mut Scope>,
+    drafts: Vec<Draft>,
+) -> Result<Vec<Fields>, Error> {
+    let Some(codec) = &catalog.codecs.encoder else {
+        drafts.iter().try_for_each(Draft::validate)?;
+        return Ok(drafts.into_iter().map(|draft| complete(draft, scope.as_deref_mut())).collect());
+    };
+    let counts = scope.as_deref().map(Scope::counts);
+    let encode = |draft| codecs::encode(&**codec, &catalog.service, complete(draft, scope.as_deref_mut()));
+    let prepared = drafts.into_iter().map(encode).collect();
+    if let (Err(_), Some(scope), Some(counts)) = (&prepared, scope, counts) {
+        scope.reset(counts);
+    }
+    prepared
+}
+
+/// Writes a message to the log, or to the messages that wait for their time.
+pub(crate) async fn write<DB: Dialect>(
+    conn: &mut DB::Connection,
+    catalog: &Catalog,
+    fields: Fields,
+) -> Result<(), Error> {
+    let query = match fields.not_before {
+        None => row::bind_fields::<DB>(query::<DB>(&catalog.sql.outbox.publish), fields),
+        Some(not_before) => {
+            let id = message_id(catalog, &fields).as_uuid();
+            row::bind_fields::<DB>(query::<DB>(&catalog.sql.delayed.insert), fields)
+                .bind(id)
+                .bind(Micros(not_before))
+        }
+    };
+    query.execute(conn).await?;
+    Ok(())
+}
+
+/// Fills the gaps of a draft.
+fn complete(draft: Draft, scope: Option<&mut Scope>) -> Fields {
+    let mut fields = draft.fields;
+    fields.traceparent = fields.traceparent.take().or_else(trace::current);
+    if let Some(scope) = scope {
+        scope.inherit(&mut fields);
+    }
+    let id = fields.id.get_or_insert_with(id::new_event_id).clone();
+    fields.correlation_id.get_or_insert(id);
+    fields
+}
+
+pub(crate) fn message_id(catalog: &Catalog, fields: &Fields) -> MessageId {
+    MessageId::of(&catalog.service, fields.id.as_deref().unwrap_or_default())
+}
+
+/// Cancels a message that waits for its time. False: none with this id waits.
+pub(crate) async fn cancel<DB: Dialect>(
+    conn: &mut DB::Connection,
+    catalog: &Catalog,
+    id: MessageId,
+) -> Result<bool, Error> {
+    let cancelled = query::<DB>(&catalog.sql.delayed.cancel).bind(id.as_uuid()).execute(conn).await?;
+    Ok(DB::rows_affected(&cancelled) > 0)
+}

@@ -1,0 +1,193 @@
+//! The tables: their version, their owner, and migrations. Migrations are embedded, with a version table of
+//! their own, never the application's.
+use crate::{
+    Dialect, Error, ErrorKind,
+    catalog::Catalog,
+    dialect::Migration,
+    engine::Engine,
+    render::expand,
+    statement::{query, scalar},
+};
+use sqlx::{AssertSqlSafe, Row as _};
+use std::borrow::Cow;
+
+/// The version of the tables.
+#[derive(Default)]
+pub(crate) struct Version {
+    pub(crate) version: i64,
+    /// The oldest program that may use them.
+    compatible_from: i64,
+}
+
+/// Applies the migrations that are missing.
+pub(crate) async fn migrate<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Error> {
+    let catalog = engine.catalog();
+    if is_up_to_date(engine).await? {
+        return Ok(());
+    }
+    let mut tx = engine.begin().await?;
+    if let Some(lock) = DB::MIGRATION_LOCK {
+        sqlx::raw_sql(lock).execute(&mut *tx).await?;
+    }
+    let bootstrap = expand::<DB>(&catalog.namespace, DB::BOOTSTRAP);
+    sqlx::raw_sql(AssertSqlSafe(bootstrap)).execute(&mut *tx).await?;
+    let found = read_version::<DB>(&mut tx, catalog).await?.unwrap_or_default();
+    if found.version > 0 {
+        check_owner::<DB>(&mut tx, catalog).await?;
+    }
+    for (version, migration) in versions::<DB>().filter(|(version, _)| *version > found.version) {
+        let text = expand::<DB>(&catalog.namespace, migration.sql);
+        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *tx).await?;
+        query::<DB>(&catalog.sql.setup.record_migration)
+            .bind(version)
+            .bind(migration.name.to_owned())
+            .bind(migration.compatible_from)
+            .execute(&mut *tx)
+            .await?;
+        tracing::info!(schema = catalog.namespace, version, name = migration.name, "migrated");
+    }
+    query::<DB>(&catalog.sql.setup.set_service).bind(catalog.service.clone()).execute(&mut *tx).await?;
+    tx.commit().await
+}
+
+/// Asked first, so that a start neither waits for a writer nor needs the right to make a schema.
+async fn is_up_to_date<DB: Dialect>(engine: &Engine<DB>) -> Result<bool, Error> {
+    let mut conn = engine.connection().await?;
+    let found = version_found::<DB>(&mut conn, engine.catalog()).await;
+    // Behind a pooler the connection is a transaction, which an error has ended.
+    if !found.as_ref().is_err_and(|error| error.kind() == ErrorKind::Schema) {
+        conn.done().await?;
+    }
+    match found {
+        Ok(found) => Ok(found.version >= newest::<DB>()),
+        Err(error) if error.kind() == ErrorKind::Schema => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The SQL of all migrations.
+pub(crate) fn migrations_sql<DB: Dialect>(catalog: &Catalog) -> String {
+    let namespace = &catalog.namespace;
+    let mut out = expand::<DB>(namespace, DB::BOOTSTRAP);
+    for (version, migration) in versions::<DB>() {
+        let Migration { name, compatible_from, sql } = migration;
+        out += &format!("\n\n-- {version}: {name}\n");
+        out += &expand::<DB>(namespace, sql);
+        out += &expand::<DB>(
+            namespace,
+            &format!(
+                "INSERT INTO {{migrations}} (version, name, compatible_from)\n\
+                 VALUES ({version}, '{name}', {compatible_from});\n"
+            ),
+        );
+    }
+    let service = catalog.service.replace('\'', "''");
+    out + &expand::<DB>(namespace, "INSERT INTO {meta} (singleton, service)\nVALUES (true, ")
+        + &format!("'{service}');\n")
+}
+
+/// The version of the tables.
+///
+/// # Errors
+/// [`ErrorKind::Schema`]: there are none.
+pub(crate) async fn version_found<DB: Dialect>(
+    conn: &mut DB::Connection,
+    catalog: &Catalog,
+) -> Result<Version, Error> {
+    match read_version::<DB>(conn, catalog).await {
+        Ok(Some(found)) => Ok(found),
+        Ok(None) => Err(refused("there are no Twinbox tables here: run the migrations")),
+        Err(e) if e.is_transient() => Err(e),
+        // The version table is missing, or this role may not read it.
+        Err(e) => {
+            Err(refused("there are no Twinbox tables here, or no right to read them: run the migrations")
+                .with_source(e))
+        }
+    }
+}
+
+/// Refuses tables of another version or another service.
+///
+/// # Errors
+/// [`ErrorKind::Schema`], [`ErrorKind::WrongService`]; or the database refused or is away.
+pub async fn check_tables<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), Error> {
+    check_version::<DB>(conn, catalog).await?;
+    check_owner::<DB>(conn, catalog).await
+}
+
+/// Refuses tables that are too new or too old for this program.
+async fn check_version<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), Error> {
+    let mine = newest::<DB>();
+    match version_found::<DB>(conn, catalog).await? {
+        found if found.compatible_from > mine => Err(refused(format!(
+            "the tables are at version {}, which needs a program of version {} or newer, and this one is at \
+             {mine}",
+            found.version, found.compatible_from
+        ))),
+        found if found.version < mine => Err(refused(format!(
+            "the tables are at version {} and this program needs {mine}: run the migrations",
+            found.version
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses tables of another service.
+async fn check_owner<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), Error> {
+    let owner = scalar::<DB, String>(&catalog.sql.setup.service);
+    match owner.fetch_optional(conn).await? {
+        Some(owner) if owner == catalog.service => Ok(()),
+        owner => Err(Error::new(
+            ErrorKind::WrongService,
+            format!(
+                "these tables belong to the service {:?} and this process is {:?}: \
+                 use the same name, or another namespace",
+                owner.unwrap_or_default(),
+                catalog.service
+            ),
+        )),
+    }
+}
+
+/// Refuses a namespace that is not a plain lower-case identifier.
+///
+/// # Errors
+/// [`ErrorKind::Configuration`]
+pub fn check_namespace(namespace: &str) -> Result<(), Error> {
+    match is_identifier(namespace) {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Configuration,
+            format!("the namespace {namespace:?} must be a lower-case letter and up to 39 of a-z, 0-9 and _"),
+        )),
+    }
+}
+
+/// At most 40 bytes, so that the longest index name stays below Postgres's 63.
+fn is_identifier(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    name.len() <= 40
+        && bytes.next().is_some_and(|b| b.is_ascii_lowercase())
+        && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+fn newest<DB: Dialect>() -> i64 {
+    DB::MIGRATIONS.len() as i64
+}
+
+fn versions<DB: Dialect>() -> impl Iterator<Item = (i64, &'static Migration)> {
+    (1..).zip(DB::MIGRATIONS)
+}
+
+async fn read_version<DB: Dialect>(
+    conn: &mut DB::Connection,
+    catalog: &Catalog,
+) -> Result<Option<Version>, Error> {
+    let row = query::<DB>(&catalog.sql.setup.schema_version).fetch_optional(conn).await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(Version { version: row.try_get("version")?, compatible_from: row.try_get("compatible_from")? }))
+}
+
+fn refused(what: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Schema, what)
+}

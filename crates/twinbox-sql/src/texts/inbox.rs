@@ -1,0 +1,147 @@
+//! Claims, attempts, dead letters and partitions of consumers.
+use super::area;
+
+area! {
+    /// Claims and attempts, by primary key (consumer, message id) where nothing else is named.
+    Inbox {
+        /// Claims messages. Where the database waits for locks, the wait is bounded.
+        claim,
+        /// Claims one message, where that is cheaper.
+        claim_one,
+        /// State and payload hash of a claim. Binds: consumer, message id.
+        find_claim,
+        /// Sets the state of a claim. Binds: state, consumer, message id.
+        set_state,
+        /// Deletes the claim of a message that was given up. Binds: consumer, message id.
+        delete_final_claim,
+        /// Failures on record. Binds: consumer, message id.
+        failures,
+        /// Counts a failure. Binds: consumer, message id, error.
+        record_failure,
+        /// Deletes failures and starts. Binds: consumer, message id.
+        delete_attempts,
+        /// Records a first start, unless the message is claimed. Binds: consumer, message id, consumer,
+        /// message id.
+        record_start,
+        /// Counts a start that was made alone. Binds: consumer, message id.
+        record_lone_start,
+        /// Starts without an end. Binds: consumer, message id.
+        starts,
+        /// Deletes the record of a start without failures. Binds: consumer, message id.
+        delete_start,
+        /// Ends all starts. Binds: consumer, message id.
+        end_starts,
+        /// The time of the newest message whose claim was deleted. Bind: consumer.
+        purge_mark,
+        /// Moves the purge mark forward. Binds: consumer, time.
+        advance_purge_mark,
+        /// Purge marks at or after a time. Bind: time.
+        purge_marks_since,
+        /// The time of the newest of the oldest claims, and of the newest of their messages, by
+        /// `inbox_claimed_at`. Binds: consumer, consumer, age (negative), limit.
+        purgeable_claims,
+        /// Deletes claims, oldest first, by `inbox_claimed_at`. Binds: consumer, newest claim, newest
+        /// message, limit.
+        purge_claims,
+        /// Deletes failures of messages that are claimed (a copy has failed), and old ones. Binds: consumer,
+        /// age (negative).
+        purge_attempts,
+        /// The time of the oldest message that is parked for a consumer. Binds: consumer, destination.
+        oldest_parked,
+        /// Copies a claim that a replay takes back, once for each replay, by primary key (consumer, message
+        /// id, replay). Binds: consumer, message id, replay.
+        supersede,
+        /// Deletes a claim that is older than a replay. Binds: consumer, message id, time of the replay.
+        delete_superseded,
+        /// Deletes old copies. Binds: consumer, age (negative).
+        purge_superseded,
+        /// What each consumer did with a message. Binds: message id three times.
+        claims_of_message,
+        /// The source and event id of a claimed message. Bind: message id.
+        event_of_message,
+    }
+}
+
+area! {
+    /// Consumers, by primary key.
+    Consumers {
+        /// Records that a process runs the consumer, and reads why it is paused. Bind: consumer.
+        heartbeat,
+        /// Deletes the record. Bind: consumer.
+        forget,
+        /// Why it is paused. Bind: consumer.
+        pause_reason,
+        /// Pauses or resumes it. Binds: reason or NULL, consumer.
+        set_pause,
+        /// Every consumer with its counts.
+        list,
+    }
+}
+
+area! {
+    /// Dead letters of consumers, by primary key where nothing else is named.
+    DeadLetters {
+        /// Writes one. Binds: consumer, reason, error, attempts, the columns of `{stored_message}`.
+        insert,
+        /// The newest of a consumer. Binds: consumer, limit.
+        newest,
+        /// A page of all. Binds: id to begin after, limit.
+        page,
+        /// One message. Bind: id.
+        message,
+        /// Takes due redrives under a lease, by `dead_letters_redrive`. Binds: lease, consumer, whether order
+        /// matters, limit.
+        take_redriven,
+        /// A row if a redrive is due, by `dead_letters_redrive`. Bind: consumer.
+        has_redriven,
+        /// Redrives one. Binds: delay, attempts, id.
+        redrive,
+        /// Records a failed redrive. Binds: error, delay, 0 to give up and 1 to go on, id, message id.
+        record_failure,
+        /// Deletes one that is redriven, in the transaction that claims its message. A server that forgot
+        /// commits may have given the id to another message. Binds: id, attempts left, message id.
+        claim,
+        /// Gives an attempt back. Binds: delay, id, attempts left, message id.
+        give_back,
+        /// Deletes one. Bind: id.
+        delete,
+        /// Adds one that is due to be redriven, unless the consumer has claimed the message or has a dead
+        /// letter of it. By `dead_letters_consumer`, and the primary key of the inbox. Binds: consumer,
+        /// attempts, the columns of `{stored_message}`, consumer, message id, consumer, message id.
+        import,
+    }
+}
+
+area! {
+    /// The partitions of ordered consumers, by primary key.
+    Partitions {
+        /// Renews the lease of a process. Binds: consumer, member, lease, lease.
+        renew_member,
+        /// Deletes processes whose lease ended. Bind: consumer.
+        delete_expired_members,
+        /// Deletes a process. Binds: consumer, member.
+        delete_member,
+        /// The processes of a consumer. Bind: consumer.
+        members,
+        /// Makes the row of a partition. Binds: consumer, partition, types.
+        create,
+        /// The types that the rows are for, if they are others. Binds: consumer, types.
+        other_types,
+        /// Renews the leases of a process. Binds: lease, consumer, owner.
+        renew,
+        /// Partitions that nobody owns. Bind: consumer.
+        free,
+        /// Takes a partition. Binds: owner, lease, lease, consumer, partition.
+        take,
+        /// Records how far a partition is settled. Binds: log, sequence, message, consumer, partition, epoch,
+        /// server run.
+        settle,
+        /// Ends the lease. Binds: consumer, partition, epoch, server run.
+        release,
+        /// Whether the partition is still its owner's; it stays so until the transaction ends. Binds:
+        /// consumer, partition, epoch, server run, milliseconds that the transaction may be idle.
+        fence,
+        /// Waits until no transaction of an earlier owner is open. Binds: consumer, partition.
+        wait_for_transactions,
+    }
+}

@@ -1,0 +1,128 @@
+//! Reading the log, keeping it, and replaying it.
+use super::area;
+
+area! {
+    /// The cursors of readers, by primary key (destination).
+    Cursors {
+        /// Makes a cursor. Binds: destination, tick, tick, partitions.
+        create,
+        /// Its number of partitions, and whether it is detached. Bind: destination.
+        settings,
+        /// Takes the lease. Binds: owner, lease, lease, destination, owner.
+        take,
+        /// The cursor and its epoch. Binds: destination, owner.
+        read,
+        /// Advances the cursor and renews the lease. Binds: p, w, position, the two ticks being read, lease,
+        /// destination, epoch, owner, old p, old w, old position, server run.
+        advance,
+        /// Ends the lease. Binds: destination, epoch, owner.
+        release,
+        /// Locks the cursor against a takeover until the transaction ends. Binds: destination, epoch, owner,
+        /// server run.
+        lock,
+        /// Pauses or resumes a destination. Binds: reason or NULL, destination.
+        set_pause,
+        /// Why a destination is paused. Bind: destination.
+        pause_reason,
+        /// How far a destination is settled, and whether it is detached. Bind: destination.
+        position,
+        /// Every destination, without replays.
+        list,
+        /// The names of destinations that are not detached, without replays.
+        live_names,
+    }
+}
+
+area! {
+    /// The outbox as a log.
+    Log {
+        /// A row if there is any message.
+        any,
+        /// The newest tick, after making one if it is the reader's own and something lies beyond it. The
+        /// commit is flushed, and with it every message of a window up to the tick. Bind: the reader's newest
+        /// tick.
+        newest_tick,
+        /// The positions between which the newcomers of a window lie, and the snapshots of its ticks. Without
+        /// newcomers also: whether no late committer is in it, and whether the server run is the same. Binds:
+        /// p, w, server run.
+        window_bounds,
+        /// The next messages of a window, perhaps out of order. Every row begins with whether the window can
+        /// be read here; a row without a position says only that. Binds: after, p, w, floor, ceiling, limit,
+        /// server run.
+        page,
+        /// Deletes ticks that nobody needs: one a second stays of those older than 10 s, one a minute of
+        /// those older than an hour, and every tick that a cursor names.
+        thin_ticks,
+        /// Makes a tick behind everything that is committed. No row: another process made it at the same
+        /// time, perhaps before the last commit.
+        tick_now,
+        /// The newest tick that lies before everything committed after a time. Bind: time.
+        tick_at,
+        /// The newest tick, no newer than p, that lies before the messages of a replay. NULL: a tick of the
+        /// cursor is gone. Binds: the value of `{replay_start}`, p, w.
+        tick_before,
+        /// Keeps ticks until the transaction ends.
+        lock_ticks,
+        /// How many messages a reader has not settled, up to a limit, and the age of the oldest in
+        /// microseconds. Binds: destination, limit.
+        backlog,
+        /// Messages of one event id, oldest first, by `outbox_id`. Binds: event id, limit.
+        messages_of_event,
+        /// A row if a cursor has settled the message at a position. Binds: p, w, position, position of the
+        /// message.
+        is_settled,
+    }
+}
+
+area! {
+    /// Deleting the log, and readers that hold it back.
+    Retention {
+        /// Deletes messages that every live reader has settled, that are older than an age and not parked.
+        /// Binds: age, limit.
+        purge,
+        /// Deletes ticks that lie before deleted messages only. Bind: age.
+        purge_ticks,
+        /// The reader that is furthest behind, if it is behind messages of an age. Bind: age.
+        slowest_reader,
+        /// Destinations that are behind messages of an age, without replays. Bind: age.
+        lagging,
+        /// Detaches destinations that are behind messages of an age. A lease that nobody owns and that never
+        /// ends keeps readers of older versions away too. Bind: age.
+        detach,
+        /// Deletes a cursor that nobody owns, by primary key. Bind: destination.
+        retire_cursor,
+        /// Deletes the parked rows of a destination, by primary key. Bind: destination.
+        retire_parked,
+    }
+}
+
+area! {
+    /// Replays, by primary key where nothing else is named.
+    Replays {
+        /// Makes one. Binds: its columns.
+        create,
+        /// Makes its cursor. Binds: destination, p, w.
+        create_cursor,
+        /// One replay. Bind: id.
+        find,
+        /// The newest. Bind: limit.
+        list,
+        /// Destinations with running replays, by `replays_running`.
+        running_destinations,
+        /// The oldest running replay of a destination that nobody paused, by `replays_running`. Bind:
+        /// destination.
+        next,
+        /// Ends one. Binds: state, id.
+        finish,
+        /// Takes its cursor from its owner. Bind: destination.
+        detach_cursor,
+        /// Cancels the running ones. Bind: destination or NULL for all.
+        cancel_all,
+        /// Takes the cursors of ended replays from their owners. Bind: destination or NULL for all.
+        detach_ended,
+        /// Deletes the parked rows of replays that ended long ago. Bind: age (negative).
+        delete_parked,
+        /// Deletes the cursors of ended replays.
+        delete_cursors,
+    }
+}

@@ -1,0 +1,81 @@
+//! Parked messages and deliveries.
+use super::area;
+
+area! {
+    /// Parked messages of destinations. The rows name messages of the log.
+    ParkedMessages {
+        /// Parks messages, or parks them again, by primary key. A decision of an operator stays: a row that
+        /// is not waiting any more is left, and one that was deleted is not made again. Binds: destination,
+        /// rows as JSON, destination.
+        write,
+        /// Which positions of a range are parked, by primary key. Binds: destination, first, last.
+        positions_between,
+        /// Parked messages, oldest first, by primary key. Binds: destination, limit.
+        list,
+        /// How many rows have each state, by primary key. Bind: destination.
+        count_by_state,
+        /// One row, by primary key. Binds: destination, position.
+        find,
+        /// Gives a message up and releases its key, by primary key and `outbox_id`. Binds: destination, event
+        /// id.
+        skip,
+        /// Releases a key that dead letters hold, by `parked_messages_key`. Binds: destination, key.
+        release_key,
+        /// A page of dead letters of all destinations, by primary key. Binds: destination and position to
+        /// begin after, limit.
+        dead_page,
+        /// The message of a dead letter, by primary key. Binds: position, destination.
+        dead_message,
+        /// Makes a dead letter wait for another attempt, by primary key. Binds: delay, destination, position.
+        redrive,
+        /// Deletes a dead letter, by primary key. Binds: destination, position.
+        discard,
+    }
+}
+
+area! {
+    /// The queues of parked messages, the same for both tables. "Owner" stands for the binds of the owner:
+    /// the destination, or consumer and partition.
+    ParkedQueue {
+        /// For each key with rows that later messages wait behind: its first row, the microseconds until its
+        /// next attempt if it waits for one, and its attempts. By the index on the key, and the primary key:
+        /// subqueries, because a join could be planned over the rows of all owners. Binds: owner three times.
+        heads,
+        /// Due rows without a key, by the index on rows without a key. Binds: owner, limit.
+        due_without_key,
+        /// The microseconds until the first row without a key is due, by the same index. Binds: owner.
+        next_without_key,
+        /// Rows of a key in order, from a row on: whether each is due, and its attempts. By the index on the
+        /// key. Binds: owner, key, row, limit.
+        run_of_key,
+        /// The bytes of the messages of rows, by primary key. Binds: owner, rows as a JSON array.
+        sizes,
+        /// The messages of rows, by primary key. Binds: owner where the rows hold the messages, rows as a
+        /// JSON array.
+        messages,
+        /// Deletes rows, by primary key. Binds: owner, rows as a JSON array.
+        delete,
+        /// How many rows wait, up to a limit; whether messages wait behind any row; whether a row blocks the
+        /// owner; whether the server run is the owner's. By the indexes on waiting rows, keys and blocking
+        /// rows. Binds: owner, limit, owner, owner, server run.
+        counts,
+    }
+}
+
+area! {
+    /// Parked deliveries of consumers. The rows hold the messages.
+    Deliveries {
+        /// Parks deliveries. One that is parked already stays as it is.
+        insert,
+        /// Delays the next attempt, by primary key. Binds: delay, consumer, partition, row.
+        postpone,
+        /// The bytes of the payloads of a partition, by `parked_deliveries_key`. Binds: consumer, partition.
+        bytes,
+        /// How many rows a consumer has, by `parked_deliveries_key`. Bind: consumer.
+        count,
+        /// Rows of a consumer with their failures, by `parked_deliveries_key`. Binds: consumer, limit.
+        list,
+        /// Makes rows due now, by `parked_deliveries_key`. Binds: consumer, key or NULL for all.
+        retry_now,
+    }
+}

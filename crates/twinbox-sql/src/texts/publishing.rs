@@ -1,0 +1,61 @@
+//! The store itself, publishing, and messages that wait for their time.
+use super::area;
+
+area! {
+    /// The store itself.
+    Setup {
+        /// The time of the database.
+        now,
+        /// The server run of this connection. NULL: nobody has recorded it yet, or the server is a standby.
+        server_run,
+        /// Whether the server run is still this one. Bind: server run.
+        is_server_run,
+        /// Records a server run. Absent where a database forgets nothing while a process has it open.
+        record_server_run,
+        /// The service that owns the tables.
+        service,
+        /// Names the service that owns the tables, once. Bind: service.
+        set_service,
+        /// The version of the tables, and the oldest program version that may use them.
+        schema_version,
+        /// Records a migration. Binds: version, name, oldest compatible version.
+        record_migration,
+        /// Settings of the server on which durability rests, as names and values.
+        settings,
+        /// Whether a role has a right on a table, a schema or a column; without an object, whether the role
+        /// exists. Absent where the database has no roles. Binds: role, object, privilege, column.
+        has_right,
+    }
+}
+
+area! {
+    /// Publishing.
+    Outbox {
+        /// Writes one message. Binds: the columns of `{published}`.
+        publish,
+        /// Writes many messages in one statement. Where the database binds no arrays, rows of binds follow
+        /// it.
+        publish_all,
+        /// The newest messages of a type, by primary key. Binds: type, limit.
+        published,
+        /// The types of the newest messages, by primary key. Bind: how many messages.
+        recent_types,
+    }
+}
+
+area! {
+    /// Messages that wait for their time.
+    Delayed {
+        /// Writes one message. Binds: the columns of `{published}`, message id, time.
+        insert,
+        /// Deletes a message, by `delayed_messages_message_id`. Bind: message id.
+        cancel,
+        /// The time of the next message, and now, by `delayed_messages_due`.
+        next,
+        /// Copies due messages to the log in the order of their times, by `delayed_messages_due`, and deletes
+        /// them unless `delete_moved` does. Bind: limit.
+        move_due,
+        /// Deletes the messages that were copied. Bind: how many.
+        delete_moved,
+    }
+}

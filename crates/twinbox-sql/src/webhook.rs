@@ -1,0 +1,110 @@
+//! Webhooks that come in: the receipt and its effects in one transaction.
+use crate::{
+    Dialect, Error, Store,
+    guarded::Guarded,
+    micros::micros,
+    operation::{IDLE_MAX, Operation},
+    scope::Scope,
+    statement::{query, scalar},
+    text::{hex, text},
+};
+use sha2::{Digest as _, Sha256};
+use std::{borrow::Cow, time::Duration};
+use twinbox_core::id;
+
+/// Longer ids are stored by their digests.
+const ID_BYTES_MAX: usize = 255;
+
+/// A webhook that was received and verified.
+#[derive(Debug, Clone, Copy)]
+pub struct WebhookReceipt<'a> {
+    /// The sender.
+    pub provider: &'a str,
+    /// The endpoint. Ids of other endpoints are other ids.
+    pub endpoint: &'a str,
+    /// The id that its sender signed. None: the digest of the payload.
+    pub id: Option<WebhookId<'a>>,
+    /// The bytes that were signed.
+    pub payload: &'a [u8],
+    /// The number of the receiver's secret that it was signed with.
+    pub secret_index: usize,
+}
+
+/// The id of a webhook, and where its sender signed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their names say it")]
+pub enum WebhookId<'a> {
+    Header(&'a str),
+    Body(&'a str),
+}
+
+/// The result of receiving a webhook.
+#[expect(missing_debug_implementations, reason = "holds an open transaction")]
+pub enum WebhookClaim<DB: Dialect> {
+    /// It is new: write its effects, and commit. Dropped, it was not received.
+    Open(Operation<DB>),
+    /// It was received before: do nothing.
+    Duplicate {
+        /// The earlier webhook with this id had another payload. Raise an alarm.
+        payload_differs: bool,
+    },
+}
+
+impl WebhookReceipt<'_> {
+    fn id(&self) -> (Cow<'_, str>, &'static str) {
+        let digest = |bytes: &[u8]| hex(&Sha256::digest(bytes));
+        let short = |id| match text(id) {
+            id if id.len() <= ID_BYTES_MAX => id,
+            id => digest(id.as_bytes()).into(),
+        };
+        match self.id {
+            Some(WebhookId::Header(id)) => (short(id), "header"),
+            Some(WebhookId::Body(id)) => (short(id), "body"),
+            None => (digest(self.payload).into(), "digest"),
+        }
+    }
+}
+
+impl<DB: Dialect> Store<DB> {
+    /// Begins the transaction of a webhook with its receipt, which is remembered for `keep`: longer than its
+    /// sender retries.
+    ///
+    /// # Errors
+    /// The database refused or is away, or another copy is being received for longer than 2 s: nothing was
+    /// done, and the sender should try again.
+    pub async fn receive_webhook(
+        &self,
+        receipt: &WebhookReceipt<'_>,
+        keep: Duration,
+    ) -> Result<WebhookClaim<DB>, Error> {
+        let (engine, mut tx) = (self.engine(), self.begin().await?);
+        let sql = &engine.sql().webhooks;
+        let (dedup_id, basis) = receipt.id();
+        let (provider, endpoint) = (text(receipt.provider).into_owned(), text(receipt.endpoint).into_owned());
+        let payload_hash = Sha256::digest(receipt.payload).to_vec();
+        let new = query::<DB>(&sql.receive)
+            .bind(provider.clone())
+            .bind(endpoint.clone())
+            .bind(dedup_id.clone().into_owned())
+            .bind(basis.to_owned())
+            .bind(payload_hash.clone())
+            .bind(i64::try_from(receipt.secret_index).unwrap_or(i64::MAX))
+            .bind(micros(keep))
+            .fetch_optional(tx.connection())
+            .await?;
+        if new.is_some() {
+            let parts = [&*provider, &*endpoint, &*dedup_id].map(str::as_bytes);
+            let guard = DB::guard(tx.connection(), engine.catalog(), IDLE_MAX).await?;
+            let scope = Scope::of_operation(engine.catalog().clone(), id::derive("webhook/1", &parts));
+            return Ok(WebhookClaim::Open(Operation::without_key(Guarded::new(tx, guard, scope))));
+        }
+        let before = scalar::<DB, Vec<u8>>(&sql.payload_hash)
+            .bind(provider)
+            .bind(endpoint)
+            .bind(dedup_id.into_owned())
+            .fetch_optional(tx.connection())
+            .await?;
+        tx.rollback().await?;
+        Ok(WebhookClaim::Duplicate { payload_differs: before.is_some_and(|before| before != payload_hash) })
+    }
+}

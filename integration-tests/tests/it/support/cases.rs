@@ -1,0 +1,59 @@
+//! Makes one test of a case for each database.
+
+/// Makes a test of each case on each database.
+///
+/// A case is `async fn case<DB: TestDb>()` under `both`, and `async fn case()` elsewhere. With `with a
+/// store:` before the lists, a case takes `&Store<DB>` of a fresh database, and its test runs on several
+/// threads.
+macro_rules! cases {
+    (
+        with a store:
+        $(both: [$($both:ident),* $(,)?])?
+        $(postgres: [$($postgres:ident),* $(,)?])?
+        $(sqlite: [$($sqlite:ident),* $(,)?])?
+    ) => {
+        mod postgres {
+            $($($crate::support::cases::test_with_a_store!($both, sqlx::Postgres);)*)?
+            $($($crate::support::cases::test_with_a_store!($postgres, sqlx::Postgres);)*)?
+        }
+        mod sqlite {
+            $($($crate::support::cases::test_with_a_store!($both, sqlx::Sqlite);)*)?
+            $($($crate::support::cases::test_with_a_store!($sqlite, sqlx::Sqlite);)*)?
+        }
+    };
+    (
+        $(both: [$($both:ident),* $(,)?])?
+        $(postgres: [$($postgres:ident),* $(,)?])?
+        $(sqlite: [$($sqlite:ident),* $(,)?])?
+    ) => {
+        mod postgres {
+            $($($crate::support::cases::test!($both, super::$both::<sqlx::Postgres>());)*)?
+            $($($crate::support::cases::test!($postgres, super::$postgres());)*)?
+        }
+        mod sqlite {
+            $($($crate::support::cases::test!($both, super::$both::<sqlx::Sqlite>());)*)?
+            $($($crate::support::cases::test!($sqlite, super::$sqlite());)*)?
+        }
+    };
+}
+
+macro_rules! test {
+    ($case:ident, $run:expr) => {
+        #[tokio::test]
+        async fn $case() {
+            $crate::support::wait::in_time($run).await;
+        }
+    };
+}
+
+macro_rules! test_with_a_store {
+    ($case:ident, $database:ty) => {
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $case() {
+            let store = <$database as $crate::support::stores::TestDb>::fresh().await;
+            $crate::support::wait::in_time(super::$case(&store)).await;
+        }
+    };
+}
+
+pub(crate) use {cases, test, test_with_a_store};

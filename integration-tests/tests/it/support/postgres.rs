@@ -1,0 +1,66 @@
+//! Servers of Postgres, and connections to them through a proxy.
+use super::wait::eventually;
+use sqlx::{PgPool, Postgres, postgres::PgPoolOptions};
+use std::{net::SocketAddr, os::unix::process::CommandExt as _, process::Command, time::Duration};
+use twinbox::Store;
+use twinbox_testkit::{
+    database::SERVICE,
+    proxy::Proxy,
+    servers::{PostgresServer, find},
+};
+
+/// Opens a store at a URL.
+pub(crate) async fn store_at(url: &str) -> Store<Postgres> {
+    // Before it hands out a connection, sqlx pings it and waits for 30 s. So a dead connection needs a
+    // time-out.
+    let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(Duration::from_secs(5));
+    let pool = pool.connect(url).await.unwrap();
+    Store::new(pool, SERVICE).unwrap()
+}
+
+/// Starts a proxy in front of the database. Returns it with a store that connects through it.
+pub(crate) async fn proxied(url: &str) -> (Proxy, Store<Postgres>) {
+    let proxy = Proxy::start(postgres_address(url)).await.unwrap();
+    let store = store_at(&through(url, &proxy)).await;
+    (proxy, store)
+}
+
+/// Starts a server and migrates its database.
+pub(crate) async fn own() -> (PostgresServer, Store<Postgres>) {
+    let server = tokio::task::spawn_blocking(PostgresServer::start).await.unwrap().unwrap();
+    let store = store_at(&server.url()).await;
+    store.migrate().await.unwrap();
+    (server, store)
+}
+
+/// Makes a standby of `primary`. It is up to date and does not run.
+pub(crate) fn standby_of(primary: &PostgresServer) -> PostgresServer {
+    let mut standby = PostgresServer::start().unwrap();
+    standby.stop_fast().unwrap();
+    let data = standby.data_dir();
+    std::fs::remove_dir_all(&data).unwrap();
+    let owner = std::fs::metadata(standby.dir()).unwrap();
+    let mut copy = Command::new(find::postgres_bin().unwrap().join("pg_basebackup"));
+    let port = primary.port().to_string();
+    copy.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &port, "-R", "-c", "fast", "-X", "stream", "-D"]);
+    copy.arg(&data).uid(std::os::unix::fs::MetadataExt::uid(&owner)).current_dir("/");
+    assert!(copy.status().unwrap().success());
+    standby
+}
+
+/// Returns the address of the server of a URL.
+pub(crate) fn postgres_address(url: &str) -> SocketAddr {
+    url.split(['@', '/']).nth(3).expect("a URL with a user").parse().expect("an address with a port")
+}
+
+/// Returns the URL with the address of the proxy.
+pub(crate) fn through(url: &str, proxy: &Proxy) -> String {
+    url.replace(&postgres_address(url).to_string(), &proxy.address().to_string())
+}
+
+/// Waits until a session of this database waits for a lock. Returns the process id of the session.
+pub(crate) async fn waits_for_a_lock(pool: &PgPool) -> i64 {
+    let waits = "SELECT pid::bigint FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually(async || sqlx::query_scalar(waits).fetch_optional(pool).await.unwrap()).await
+}

@@ -1,0 +1,326 @@
+//! Relays, their streams, and the messages that arrived.
+use super::{
+    processes::{Program, Programs},
+    wait::{eventually, in_time},
+};
+use async_nats::jetstream::{
+    self,
+    consumer::{AckPolicy, PullConsumer, pull},
+    stream,
+};
+use futures::StreamExt as _;
+use sqlx::Postgres;
+use std::{
+    collections::{HashMap, HashSet},
+    os::unix::process::ExitStatusExt as _,
+    time::Duration,
+};
+use tokio::{
+    process::{Child, Command},
+    task::JoinHandle,
+    time::timeout,
+};
+use twinbox::{
+    CancellationToken, Dialect, Draft, Store,
+    nats::{Nats, NatsOptions, StreamOptions},
+    relay::{Breaker, Counters, Error, Relay, RelayOptions},
+};
+use twinbox_testkit::database::{self, TestDatabase};
+use uuid::Uuid;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The lease of the relays of [`Target::quick`].
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+/// Time-out of a publish by the relays of [`Target::quick`].
+pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A copy of a message in a stream: message id, key, sequence.
+pub(crate) type Copy = (String, Option<String>, u64);
+
+/// A stream of one test.
+pub(crate) struct Target {
+    pub(crate) url: String,
+    pub(crate) name: String,
+}
+
+impl Target {
+    pub(crate) fn at(url: impl Into<String>) -> Self {
+        Self { url: url.into(), name: format!("RELAY_{}", Uuid::now_v7().simple()) }
+    }
+
+    pub(crate) fn shared() -> Self {
+        Self::at(std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL: run `cargo xtask test`"))
+    }
+
+    /// Returns the same stream with another URL.
+    pub(crate) fn by(&self, url: impl Into<String>) -> Self {
+        Self { url: url.into(), name: self.name.clone() }
+    }
+
+    /// Returns options for a stream that exists.
+    pub(crate) fn existing(&self) -> NatsOptions {
+        NatsOptions::new(&self.url).stream(&self.name).prefix(self.name.to_lowercase())
+    }
+
+    pub(crate) fn options(&self) -> NatsOptions {
+        self.existing().create_stream(StreamOptions::default())
+    }
+
+    pub(crate) fn destination(&self) -> Nats {
+        Nats::with_options(self.options()).unwrap()
+    }
+
+    /// Returns a relay with short time-outs.
+    pub(crate) fn quick<DB: Dialect>(&self, store: &Store<DB>) -> Relay<DB> {
+        let options = self.options().publish_timeout(PUBLISH_TIMEOUT);
+        let destination = Nats::with_options(options).unwrap();
+        Relay::with_options(store.clone(), destination, RelayOptions::new().lease(LEASE))
+    }
+
+    pub(crate) async fn jetstream(&self) -> jetstream::Context {
+        jetstream::new(async_nats::connect(&self.url).await.unwrap())
+    }
+
+    /// Returns the configuration of a stream that takes only these types.
+    pub(crate) fn config(&self, types: &[&str]) -> stream::Config {
+        let subject = |text: &&str| format!("{}.*.{text}", self.name.to_lowercase());
+        let subjects = types.iter().map(subject).collect();
+        stream::Config { name: self.name.clone(), subjects, ..Default::default() }
+    }
+
+    /// Returns the same with a short duplicate window, so that the stream keeps copies.
+    pub(crate) fn forgetful(&self, types: &[&str]) -> stream::Config {
+        stream::Config { duplicate_window: Duration::from_millis(100), ..self.config(types) }
+    }
+
+    pub(crate) async fn create(&self, config: stream::Config) {
+        self.jetstream().await.create_stream(config).await.unwrap();
+    }
+
+    async fn info(&self, consumer: &str) -> Option<jetstream::consumer::Info> {
+        let stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
+        stream.consumer_info(consumer.replace('.', "_")).await.ok()
+    }
+
+    /// Returns the number of deliveries to a consumer, or 0 if it does not exist.
+    pub(crate) async fn deliveries(&self, consumer: &str) -> u64 {
+        self.info(consumer).await.map_or(0, |info| info.delivered.consumer_sequence)
+    }
+
+    /// Returns the number of unacknowledged deliveries to a consumer, or 1 if it does not exist.
+    pub(crate) async fn unsettled(&self, consumer: &str) -> u64 {
+        self.info(consumer).await.map_or(1, |info| info.num_ack_pending as u64)
+    }
+
+    /// Returns the sequence up to which a consumer has acknowledged all messages.
+    pub(crate) async fn settled(&self, consumer: &str) -> u64 {
+        self.info(consumer).await.map_or(0, |info| info.ack_floor.stream_sequence)
+    }
+
+    /// Waits until the broker would have delivered every message again that was not acknowledged within
+    /// `ack_wait`.
+    ///
+    /// A consumer of its own, which acknowledges nothing, gets a message twice more.
+    pub(crate) async fn redelivers_after(&self, ack_wait: Duration) {
+        let stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
+        let config = pull::Config {
+            ack_policy: AckPolicy::Explicit,
+            ack_wait,
+            max_ack_pending: 1,
+            ..Default::default()
+        };
+        let consumer: PullConsumer = stream.create_consumer(config).await.unwrap();
+        let mut messages = consumer.messages().await.unwrap();
+        let deliveries =
+            async { while messages.next().await.unwrap().unwrap().info().unwrap().delivered < 3 {} };
+        in_time(deliveries).await;
+    }
+
+    pub(crate) async fn update(&self, config: stream::Config) {
+        self.jetstream().await.update_stream(config).await.unwrap();
+    }
+
+    /// Returns the first `count` messages of the stream, oldest first.
+    pub(crate) async fn messages(&self, count: usize) -> Vec<Copy> {
+        let stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
+        let config = pull::Config { ack_policy: AckPolicy::None, ..Default::default() };
+        let consumer: PullConsumer = stream.create_consumer(config).await.unwrap();
+        let mut messages = consumer.messages().await.unwrap().take(count);
+        let mut all = Vec::with_capacity(count);
+        while let Some(message) =
+            timeout(PATIENCE, messages.next()).await.expect("the stream holds that many")
+        {
+            let message = message.unwrap();
+            let headers = message.headers.clone().unwrap();
+            let header = |name| headers.get(name).map(|value| value.as_str().to_owned());
+            let sequence = header("ce-sequence").unwrap();
+            assert_eq!(sequence.len(), 19);
+            all.push((header("Nats-Msg-Id").unwrap(), header("ce-partitionkey"), sequence.parse().unwrap()));
+        }
+        all
+    }
+
+    /// Waits until the stream exists and has `count` messages. The client connects with `options`.
+    pub(crate) async fn holds(&self, count: u64, options: async_nats::ConnectOptions) {
+        self.holds_within(PATIENCE, count, options).await;
+    }
+
+    pub(crate) async fn holds_within(
+        &self,
+        limit: Duration,
+        count: u64,
+        options: async_nats::ConnectOptions,
+    ) {
+        let jetstream = jetstream::new(options.connect(&self.url).await.unwrap());
+        let held = eventually(async || {
+            let mut stream = jetstream.get_stream(&self.name).await.ok()?;
+            (stream.info().await.unwrap().state.messages >= count).then_some(())
+        });
+        timeout(limit, held).await.expect("everything arrives");
+    }
+
+    pub(crate) async fn count(&self) -> u64 {
+        let mut stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
+        stream.info().await.unwrap().state.messages
+    }
+
+    /// Waits until the stream has `count` different messages. Returns all copies.
+    ///
+    /// Asserts that the first copies of each key came in order.
+    pub(crate) async fn whole(&self, count: usize) -> Vec<Copy> {
+        self.holds(count as u64, async_nats::ConnectOptions::new()).await;
+        let waiting = eventually(async || {
+            let held = usize::try_from(self.count().await).unwrap();
+            if held < count {
+                return None;
+            }
+            let copies = self.messages(held).await;
+            let distinct = copies.iter().map(|(id, ..)| id).collect::<HashSet<_>>().len();
+            (distinct >= count).then_some(copies)
+        });
+        let waited = timeout(PATIENCE, waiting).await;
+        let Ok(copies) = waited else {
+            let held = self.count().await;
+            let copies = self.messages(usize::try_from(held).unwrap()).await;
+            let distinct = copies.iter().map(|(id, ..)| id).collect::<HashSet<_>>().len();
+            panic!("{distinct} of {count} messages arrived, in {held} copies");
+        };
+        let mut seen = HashSet::new();
+        let first: Vec<_> = copies.iter().filter(|(id, ..)| seen.insert(id.clone())).cloned().collect();
+        assert_whole_and_ordered(&first, count);
+        copies
+    }
+}
+
+/// A relay in this process.
+pub(crate) struct Running {
+    pub(crate) stop: CancellationToken,
+    pub(crate) counters: Counters,
+    pub(crate) breaker: Breaker,
+    pub(crate) task: JoinHandle<Result<(), Error>>,
+}
+
+impl Running {
+    pub(crate) fn start<DB: Dialect>(store: &Store<DB>, target: &Target) -> Self {
+        Self::run(Relay::new(store.clone(), target.destination()))
+    }
+
+    pub(crate) fn run<DB: Dialect>(relay: Relay<DB>) -> Self {
+        let (stop, counters, breaker) = (CancellationToken::new(), relay.counters(), relay.breaker());
+        Self { task: tokio::spawn(relay.run(stop.clone())), stop, counters, breaker }
+    }
+
+    /// Waits until the relay has published `count` messages.
+    pub(crate) async fn published(&self, count: u64) {
+        let published = eventually(async || (self.counters.published() >= count).then_some(()));
+        let waited = timeout(PATIENCE, published).await;
+        waited.unwrap_or_else(|_| panic!("{} of {count} are published", self.counters.published()));
+    }
+
+    pub(crate) async fn stop(self) -> Counters {
+        self.stop.cancel();
+        timeout(PATIENCE, self.task).await.expect("a relay stops when asked").unwrap().unwrap();
+        self.counters
+    }
+}
+
+/// A database, a stream with a short duplicate window, and relays that are processes.
+pub(crate) struct Rig {
+    pub(crate) database: TestDatabase<Postgres>,
+    pub(crate) programs: Programs,
+    pub(crate) target: Target,
+}
+
+impl Rig {
+    pub(crate) async fn new(types: &[&str]) -> Self {
+        Self::at(&Target::shared().url, types).await
+    }
+
+    pub(crate) async fn at(nats_url: &str, types: &[&str]) -> Self {
+        let database = database::postgres().await;
+        let mut programs = Programs::new(&database, "postgres");
+        (programs.create_stream, programs.nats_url) = (false, nats_url.to_owned());
+        let target = Target { name: programs.stream.clone(), url: nats_url.to_owned() };
+        target.create(target.forgetful(types)).await;
+        Self { database, programs, target }
+    }
+
+    /// Returns the command of a relay with the shortest lease that is accepted.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = self.programs.command(Program::Relay);
+        command.env("TWINBOX_RELAY__DESTINATIONS__KILL__LEASE", "3s");
+        command
+    }
+
+    pub(crate) fn start(&self) -> Child {
+        self.command().spawn().expect("a program just built starts")
+    }
+
+    pub(crate) fn freeze(&self, at: &str) -> Child {
+        self.command().env("TWINBOX_FREEZE_AT", at).spawn().expect("a program just built starts")
+    }
+
+    pub(crate) fn doomed(&self, at: &str) -> Child {
+        self.command().env("TWINBOX_CRASH_AT", at).spawn().expect("a program just built starts")
+    }
+
+    /// Runs a relay until it dies at the crash point `at`.
+    pub(crate) async fn dies(&self, at: &str) {
+        let ended = timeout(PATIENCE, self.doomed(at).wait()).await.expect("it dies").unwrap();
+        assert_eq!(ended.signal(), Some(9), "killed, not ended, at {at}");
+    }
+}
+
+pub(crate) async fn publish<DB: Dialect>(store: &Store<DB>, numbers: std::ops::Range<u32>) {
+    publish_as(store, numbers, |_| "orders.placed").await;
+}
+
+pub(crate) async fn publish_as<DB: Dialect>(
+    store: &Store<DB>,
+    numbers: std::ops::Range<u32>,
+    event_type: impl Fn(u32) -> &'static str,
+) {
+    let mut tx = store.begin().await.unwrap();
+    let draft =
+        |n| Draft::raw(event_type(n), 1, n_payload(n)).id(format!("o-{n}")).key(format!("k-{}", n % 7));
+    store.outbox().publish_all(&mut tx, numbers.map(draft).collect()).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+pub(crate) fn n_payload(n: u32) -> String {
+    format!("{{\"n\":{n}}}")
+}
+
+/// Asserts that each of `count` messages came once, and those of a key in the order of their sequence.
+#[track_caller]
+pub(crate) fn assert_whole_and_ordered(messages: &[Copy], count: usize) {
+    let mut last: HashMap<&Option<String>, u64> = HashMap::new();
+    let mut ids: Vec<_> = messages.iter().map(|(id, ..)| id).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!((messages.len(), ids.len()), (count, count));
+    for (id, key, sequence) in messages {
+        let before = last.insert(key, *sequence).unwrap_or(0);
+        assert!(before < *sequence, "{id} of {key:?} came after a later one");
+    }
+}
