@@ -1,20 +1,20 @@
 //! `twinbox-relay purge`.
 use crate::{
+    config::Duration,
     failure::Failure,
     schemas::{Schema, Schemas},
 };
 use clap::{Args, ValueEnum};
-use std::time::Duration;
 use twinbox_log::{Log, OnMaxLag, Retention};
 use twinbox_sql::Dialect;
 
 #[derive(Debug, Args)]
 pub(crate) struct PurgeArguments {
     /// Keep messages for this long. 100 messages a second of 1 KB are about 60 GB a week.
-    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "7d")]
     keep: Duration,
     /// The longest time that a destination may be behind.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION")]
     max_lag: Option<Duration>,
     /// What to do with a destination that is further behind.
     #[arg(long, value_enum, default_value = "block", requires = "max_lag")]
@@ -58,9 +58,9 @@ impl PurgeArguments {
             MaxLagAction::Block => (OnMaxLag::Block, "all messages that it has not settled are kept"),
             MaxLagAction::Detach => (OnMaxLag::Detach, "it is detached"),
         };
-        let mut retention = Retention::new(self.keep);
+        let mut retention = Retention::new(self.keep.0);
         if let Some(max_lag) = self.max_lag {
-            retention = retention.max_lag(max_lag, on_max_lag);
+            retention = retention.max_lag(max_lag.0, on_max_lag);
         }
         let purged = Log::new(store).purge(retention).await?;
         println!("{prefix}{} messages deleted", purged.messages);
