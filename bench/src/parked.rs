@@ -13,7 +13,7 @@ use std::{
 };
 use twinbox::{
     CancellationToken, Consumer, Delivery, Event, HandlerResult, Policy, Store, Tx,
-    consumer::Order,
+    consumer::DeliveryOrder,
     handler_fn,
     log::{StartPosition, plans},
     nats::{Nats, NatsOptions, StreamOptions},
@@ -101,7 +101,7 @@ async fn consumer(server: &Server) -> Result<(), Failure> {
     let heads = plans::deliveries_heads(&store);
     println!("  a look          {:.2} ms", look(&store, &heads, "bench.parked", Some(0)).await?);
     let (handled, stop) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
-    let policy = Policy::new("bench.parked").order(Order::Key);
+    let policy = Policy::new("bench.parked").order(DeliveryOrder::Key);
     async fn count(
         handled: &Arc<AtomicUsize>,
         _: &mut Tx<'_, Postgres>,

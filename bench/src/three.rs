@@ -77,7 +77,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
         "  its messages refused {}, parked {}, dead {}; parked rows {}",
         third.refused(),
         third.parked(),
-        third.dead(),
+        third.dead_letters(),
         Ops::new(&store).parked_messages(NAMES[2], 10).await?.len()
     );
     stop.cancel();

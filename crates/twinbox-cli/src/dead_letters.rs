@@ -122,10 +122,10 @@ async fn list_each<DB: Dialect>(
     limit: usize,
 ) -> Result<(), Exit> {
     let (mut rows, mut count) = (Vec::new(), 0);
-    let see = |letter| {
+    let see = |dead_letter| {
         count += 1;
         if count <= limit {
-            rows.push(DeadLetterRow::from(&letter));
+            rows.push(DeadLetterRow::from(&dead_letter));
         }
     };
     session.ops.each_dead_letter(filter, see).await?;
@@ -144,12 +144,12 @@ async fn show<DB: Dialect>(session: &Session<DB>, id: &DeadLetterId) -> Result<(
     let message = session.ops.dead_letter_message(id).await?;
     let filter = DeadLetterFilter { ids: vec![id.clone()], ..DeadLetterFilter::default() };
     let mut found = None;
-    session.ops.each_dead_letter(&filter, |letter| found = Some(letter)).await?;
-    let letter = found.ok_or_else(|| Exit::not_found(format!("dead letter {id} does not exist")))?;
-    let line = Line::new(session.store.service(), &session.database, &letter, &message);
-    session
-        .output
-        .one(&line, || format!("{}\n\n{}", DeadLetterRow::from(&letter).render(), message_text(&message)));
+    session.ops.each_dead_letter(&filter, |dead_letter| found = Some(dead_letter)).await?;
+    let dead_letter = found.ok_or_else(|| Exit::not_found(format!("dead letter {id} does not exist")))?;
+    let line = Line::new(session.store.service(), &session.database, &dead_letter, &message);
+    session.output.one(&line, || {
+        format!("{}\n\n{}", DeadLetterRow::from(&dead_letter).render(), message_text(&message))
+    });
     Ok(())
 }
 
@@ -160,8 +160,12 @@ async fn redrive<DB: Dialect>(
     change: &ChangeArguments,
 ) -> Result<(), Exit> {
     let chosen = filter.choose(session).await?;
-    let redriven = chosen.dead_letters.iter().filter(|letter| letter.is_redriven).count();
-    let ids = chosen.dead_letters.iter().filter(|letter| !letter.is_redriven).map(|letter| letter.id.clone());
+    let redriven = chosen.dead_letters.iter().filter(|dead_letter| dead_letter.is_redriven).count();
+    let ids = chosen
+        .dead_letters
+        .iter()
+        .filter(|dead_letter| !dead_letter.is_redriven)
+        .map(|dead_letter| dead_letter.id.clone());
     let ids = Vec::from_iter(ids);
     let mut effect = format!("This will retry {}", counted(ids.len() as u64, "dead letter"));
     if let Some(rate) = rate {
@@ -194,7 +198,7 @@ async fn discard<DB: Dialect>(
         return Err(Exit::usage("discarded messages never run: give the reason with --reason"));
     }
     let chosen = filter.choose(session).await?;
-    let ids = Vec::from_iter(chosen.dead_letters.iter().map(|letter| letter.id.clone()));
+    let ids = Vec::from_iter(chosen.dead_letters.iter().map(|dead_letter| dead_letter.id.clone()));
     let effect = format!(
         "This will delete {}. Their messages never run. `twinbox dead-letters export` keeps a copy.",
         counted(ids.len() as u64, "dead letter")

@@ -252,12 +252,12 @@ fn render(trail: &MessageTrail) -> String {
         }
         parts.push(text);
     }
-    for letter in &trail.dead_letters {
+    for dead_letter in &trail.dead_letters {
         parts.push(format!(
             "dead letter {} of {}: {}",
-            letter.id,
-            plain(&letter.owner),
-            plain(&letter.error)
+            dead_letter.id,
+            plain(&dead_letter.owner),
+            plain(&dead_letter.error)
         ));
     }
     parts.join("\n")

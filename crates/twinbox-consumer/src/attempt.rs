@@ -13,7 +13,7 @@ use crate::{
     dead_letter::dead_letter,
     duplicate::end_duplicate,
     handler::{Handler, Run},
-    outcome::{Contention, DeliveryOutcome},
+    outcome::{DeliveryOutcome, RepeatAtOnce},
 };
 use futures::FutureExt as _;
 use std::{any::Any, panic::AssertUnwindSafe, time::Duration};
@@ -101,13 +101,13 @@ async fn repeat_after_contention<DB: Dialect, S>(
     loop {
         match attempt_once(context, handler, message, redelivered).await {
             Ok(outcome) => return outcome,
-            Err(Contention(error)) if repeats < repeats_max => {
+            Err(RepeatAtOnce(error)) if repeats < repeats_max => {
                 repeats += 1;
                 redelivered = true;
                 tracing::debug!(consumer = handler.policy.consumer, error, repeats, "repeating the attempt");
                 tokio::time::sleep(Duration::from_millis(10 << repeats).mul_f64(retry::random())).await;
             }
-            Err(Contention(error)) => {
+            Err(RepeatAtOnce(error)) => {
                 let delay = handler.policy.retry.delay(1, retry::random());
                 return DeliveryOutcome::Retried { delay, counted: false, error };
             }
@@ -120,7 +120,7 @@ async fn attempt_once<DB: Dialect, S>(
     handler: &Handler<DB, S>,
     message: &Message,
     redelivered: bool,
-) -> Result<DeliveryOutcome, Contention> {
+) -> Result<DeliveryOutcome, RepeatAtOnce> {
     let inbox = context.inbox;
     crash::point("consumer.before_claim");
     let mut attempt = match inbox.claim_fenced(context.fence, message, redelivered).await {
@@ -131,7 +131,7 @@ async fn attempt_once<DB: Dialect, S>(
         Err(error) if error.kind() == ErrorKind::Forgotten => {
             return dead_letter(inbox, message, DeadReason::InDoubt, &error.to_string(), 0).await;
         }
-        Err(error) => return DeliveryOutcome::on_store_error(&error),
+        Err(error) => return DeliveryOutcome::from_store_error(&error),
     };
     crash::point("consumer.after_claim");
     let number = attempt.number();
@@ -149,7 +149,7 @@ async fn attempt_once<DB: Dialect, S>(
             crash::point("consumer.after_commit");
             Ok(DeliveryOutcome::Handled)
         }
-        Err(AttemptError::InDoubt(error)) => Err(Contention(error.to_string())),
+        Err(AttemptError::InDoubt(error)) => Err(RepeatAtOnce(error.to_string())),
         Err(AttemptError::Undecodable(error)) => {
             let error = HandlerError::reject(error).to_string();
             dead_letter(inbox, message, DeadReason::Undecodable, &error, failures).await
@@ -227,10 +227,10 @@ async fn handler_failed<DB: Dialect, S>(
     message: &Message,
     number: u32,
     error: &HandlerError,
-) -> Result<DeliveryOutcome, Contention> {
+) -> Result<DeliveryOutcome, RepeatAtOnce> {
     let (inbox, policy, text) = (context.inbox, handler.policy, error.to_string());
     if error.is_contention() {
-        return Err(Contention(text));
+        return Err(RepeatAtOnce(text));
     }
     if error.is_outage() && !context.store.is_reachable().await {
         return Ok(DeliveryOutcome::Unavailable);
@@ -245,7 +245,7 @@ async fn handler_failed<DB: Dialect, S>(
     }
     let failures = match inbox.record_failure(message, &text).await {
         Ok(failures) => failures,
-        Err(error) => return DeliveryOutcome::on_store_error(&error),
+        Err(error) => return DeliveryOutcome::from_store_error(&error),
     };
     crash::point("consumer.after_failure");
     if policy.gives_up(failures) {
@@ -271,6 +271,6 @@ pub(crate) async fn end_redacted<DB: Dialect>(inbox: &Inbox<DB>, message: &Messa
             );
             DeliveryOutcome::Redacted
         }
-        Err(error) => DeliveryOutcome::of_store_error(&error),
+        Err(error) => DeliveryOutcome::from_store_error_or_redeliver(&error),
     }
 }

@@ -45,13 +45,20 @@ pub(crate) async fn start<'a, DB: Dialect, S>(
     let is_recorded = record(context, id, inbox.record_start(id)).await?;
     // No record and no open start: the message is settled, and the claim will find that.
     if is_recorded
-        || inbox.open_starts(id).await.map_err(|error| DeliveryOutcome::of_store_error(&error))? == 0
+        || inbox
+            .open_starts(id)
+            .await
+            .map_err(|error| DeliveryOutcome::from_store_error_or_redeliver(&error))?
+            == 0
     {
         return Ok(Start { _shared: Some(shared), exclusive: None, is_recorded });
     }
     drop(shared);
     let exclusive = context.unless_stopped(handler_lock.write()).await?;
-    let open_starts = inbox.open_starts(id).await.map_err(|error| DeliveryOutcome::of_store_error(&error))?;
+    let open_starts = inbox
+        .open_starts(id)
+        .await
+        .map_err(|error| DeliveryOutcome::from_store_error_or_redeliver(&error))?;
     if open_starts > policy.crash_limit {
         let crashes = open_starts - 1;
         let error =
@@ -89,7 +96,7 @@ async fn record<DB: Dialect, S>(
             if !error.is_contention() {
                 context.starts.end_later(context.inbox, vec![id]);
             }
-            Err(DeliveryOutcome::of_store_error(&error))
+            Err(DeliveryOutcome::from_store_error_or_redeliver(&error))
         }
     }
 }

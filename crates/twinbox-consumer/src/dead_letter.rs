@@ -1,5 +1,5 @@
 //! Giving a message up.
-use crate::outcome::{Contention, DeliveryOutcome};
+use crate::outcome::{DeliveryOutcome, RepeatAtOnce};
 use twinbox_core::{Message, crash};
 use twinbox_sql::{Dialect, Inbox, inbox::DeadReason};
 
@@ -10,7 +10,7 @@ pub(crate) async fn dead_letter<DB: Dialect>(
     reason: DeadReason,
     error: &str,
     attempts: u32,
-) -> Result<DeliveryOutcome, Contention> {
+) -> Result<DeliveryOutcome, RepeatAtOnce> {
     match inbox.dead_letter(message, reason, error, attempts).await {
         Ok(true) => {
             tracing::warn!(
@@ -26,6 +26,6 @@ pub(crate) async fn dead_letter<DB: Dialect>(
             Ok(DeliveryOutcome::DeadLettered { error: error.to_owned() })
         }
         Ok(false) => Ok(DeliveryOutcome::Duplicate),
-        Err(error) => DeliveryOutcome::on_store_error(&error),
+        Err(error) => DeliveryOutcome::from_store_error(&error),
     }
 }

@@ -2,7 +2,7 @@
 use crate::{
     context::Context,
     dead_letter::dead_letter,
-    outcome::{Contention, DeliveryOutcome},
+    outcome::{DeliveryOutcome, RepeatAtOnce},
 };
 use metrics::counter;
 use twinbox_core::{Message, id, limits};
@@ -22,7 +22,7 @@ pub(crate) async fn end_duplicate<DB: Dialect, S>(
     context: &Context<'_, DB, S>,
     message: &Message,
     earlier: &Duplicate,
-) -> Result<DeliveryOutcome, Contention> {
+) -> Result<DeliveryOutcome, RepeatAtOnce> {
     if !earlier.payload_differs {
         return Ok(DeliveryOutcome::Duplicate);
     }

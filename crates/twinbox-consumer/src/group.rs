@@ -2,7 +2,7 @@
 use crate::{
     error::{Error, ErrorKind},
     handler::Handler,
-    policy::Order,
+    policy::DeliveryOrder,
 };
 use std::{collections::BTreeMap, time::Duration};
 use twinbox_core::{Subscription, limits};
@@ -42,7 +42,7 @@ impl<DB: Dialect, S> Group<DB, S> {
             consumer: handler.policy.consumer.to_owned(),
             types: Vec::new(),
             concurrency: 0,
-            is_ordered: handler.policy.order == Order::Key,
+            is_ordered: handler.policy.order == DeliveryOrder::Key,
         };
         Self { subscription, handlers: Vec::new() }
     }
@@ -53,7 +53,7 @@ impl<DB: Dialect, S> Group<DB, S> {
         if types.iter().any(|known| known == event_type) {
             return Err(refused(format!("two handlers of the consumer {consumer:?} take {event_type:?}")));
         }
-        if *is_ordered != (handler.policy.order == Order::Key) {
+        if *is_ordered != (handler.policy.order == DeliveryOrder::Key) {
             return Err(refused(format!("the handlers of the consumer {consumer:?} disagree on `order`")));
         }
         if *is_ordered && !handler.has_key {

@@ -107,7 +107,7 @@ impl<DB: Dialect, S> Handler<DB, S> {
     ///     })
     /// }
     /// ```
-    pub fn new<A: 'static, I: Input>(
+    pub fn new<A: 'static, I: HandlerInput>(
         policy: Policy,
         call: impl for<'a> Fn(&'a A, &'a mut I::Tx<'a, DB>, I) -> HandlerFuture<'a> + Send + Sync + 'static,
     ) -> Self
@@ -117,7 +117,7 @@ impl<DB: Dialect, S> Handler<DB, S> {
         Self::erased::<I>(policy, I::erase(call))
     }
 
-    fn erased<I: Input>(policy: Policy, run: Run<DB, S>) -> Self {
+    fn erased<I: HandlerInput>(policy: Policy, run: Run<DB, S>) -> Self {
         let (event_type, versions) = (I::Event::TYPE, I::Event::versions());
         Self { policy, event_type, versions, has_key: I::Event::HAS_KEY, run }
     }
@@ -192,7 +192,7 @@ where
     S: Provide<A>,
     A: 'static,
     F: for<'a> HandlerFn<'a, DB, A, I>,
-    I: Input,
+    I: HandlerInput,
 {
     Handler::erased::<I>(policy, I::erase(move |app, tx, input| f.call(app, tx, input)))
 }
@@ -207,7 +207,7 @@ where
              `Vec<Delivery<E>>`",
     note = "its future must be `Send`; `#[event_handler]` says which value is not"
 )]
-pub trait HandlerFn<'a, DB: Dialect, A: 'a, I: Input>: Send + Sync + 'static {
+pub trait HandlerFn<'a, DB: Dialect, A: 'a, I: HandlerInput>: Send + Sync + 'static {
     #[doc(hidden)]
     fn call(&self, app: &'a A, tx: &'a mut I::Tx<'a, DB>, input: I) -> HandlerFuture<'a>;
 }
@@ -237,7 +237,7 @@ where
     message = "a handler takes `Delivery<E>` or `Vec<Delivery<E>>`, not `{Self}`",
     label = "not a delivery"
 )]
-pub trait Input: sealed::Sealed + Sized + Send + 'static {
+pub trait HandlerInput: sealed::Sealed + Sized + Send + 'static {
     /// The event that is delivered.
     type Event: Event;
     #[doc(hidden)]
@@ -248,7 +248,7 @@ pub trait Input: sealed::Sealed + Sized + Send + 'static {
         F: for<'a> Fn(&'a A, &'a mut Self::Tx<'a, DB>, Self) -> HandlerFuture<'a> + Send + Sync + 'static;
 }
 
-impl<E: Event> Input for Delivery<E> {
+impl<E: Event> HandlerInput for Delivery<E> {
     type Event = E;
     type Tx<'t, DB: Dialect> = Tx<'t, DB>;
 
@@ -262,7 +262,7 @@ impl<E: Event> Input for Delivery<E> {
     }
 }
 
-impl<E: Event> Input for Vec<Delivery<E>> {
+impl<E: Event> HandlerInput for Vec<Delivery<E>> {
     type Event = E;
     type Tx<'t, DB: Dialect> = BatchTx<'t, DB>;
 

@@ -10,7 +10,7 @@
 //! memory, is found as well: its next attempt runs alone, and after [`Policy::crash_limit`] crashes it
 //! becomes a dead letter.
 //!
-//! With [`Order::Key`] on NATS the stream is read as a log, partition by partition. The store keeps the
+//! With [`DeliveryOrder::Key`] on NATS the stream is read as a log, partition by partition. The store keeps the
 //! checkpoint in each partition. Processes share the partitions by lease, and each handler's transaction
 //! holds the fence of its partition. So a process that lost its lease cannot commit. A new owner reads some
 //! messages again, and the inbox removes them.
@@ -84,9 +84,9 @@ pub use delivery::Delivery;
 pub use direct::deliver;
 pub use dry_run::{DryRunCounts, DryRunDelivery, DryRunOutcome, PlannedReplay};
 pub use error::{Error, ErrorKind};
-pub use handler::{EventHandler, Handler, HandlerFn, Input, Provide, handler_fn};
+pub use handler::{EventHandler, Handler, HandlerFn, HandlerInput, Provide, handler_fn};
 pub use outcome::DeliveryOutcome;
-pub use policy::{Order, Policy};
+pub use policy::{DeliveryOrder, Policy};
 pub use retention::InboxRetention;
 pub use status::{ConsumerState, ConsumerStatus, Status};
 

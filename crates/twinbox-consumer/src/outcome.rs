@@ -1,8 +1,8 @@
-//! The result of a delivery, and the error after which an attempt is repeated at once.
+//! The result of a delivery, and the result of an attempt that may be repeated at once.
 use std::time::Duration;
 use twinbox_sql::{Error, ErrorKind};
 
-/// The result of one delivery. It decides between ack and nak.
+/// The result of one delivery. It decides whether the delivery is acknowledged or comes again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeliveryOutcome {
@@ -12,9 +12,9 @@ pub enum DeliveryOutcome {
     Duplicate,
     /// The attempt failed and was rolled back. The message is delivered again.
     Retried {
-        /// The shortest time until the next delivery.
+        /// The minimum delay before the next delivery.
         delay: Duration,
-        /// Whether the attempt counts towards the policy's attempts.
+        /// Whether the attempt counts towards the attempts that the policy allows.
         counted: bool,
         /// The error with its causes.
         error: String,
@@ -31,12 +31,12 @@ pub enum DeliveryOutcome {
     },
     /// The database is not available. Nothing is counted, and the message is delivered again.
     Unavailable,
-    /// Another process owns the partition by now, or the database server restarted. Nothing was written, and
-    /// the message is delivered again, to the owner.
+    /// This process does not own the partition any more, or must take it again because the database server
+    /// was restarted. Nothing was written, and the message is delivered again to the owner.
     NotOwned,
 }
 
-/// Labels of outcomes in metrics and spans.
+/// Labels of outcomes in metrics and spans, in the order of [`DeliveryOutcome::label_index`].
 pub(crate) const LABELS: [&str; 9] = [
     "handled",
     "duplicate",
@@ -45,18 +45,18 @@ pub(crate) const LABELS: [&str; 9] = [
     "redacted",
     "dead_lettered",
     "unavailable",
-    "passed_by",
+    "other_consumer",
     "not_owned",
 ];
 
-/// The delay after contention where an attempt is not repeated at once.
+/// The delay of the next delivery after contention.
 const CONTENTION_DELAY: Duration = Duration::from_secs(1);
 
-/// The delay after the store refused to record an outcome.
+/// The delay of the next delivery after the store failed for another reason.
 const REFUSED_DELAY: Duration = Duration::from_secs(10);
 
 impl DeliveryOutcome {
-    /// The outcome of a delivery that still waited for its turn when the process began to shut down.
+    /// The outcome of a delivery that was still waiting for its turn when the process began to shut down.
     pub(crate) fn shutdown() -> Self {
         let error = "the process is shutting down".to_owned();
         Self::Retried { delay: Duration::ZERO, counted: false, error }
@@ -67,10 +67,10 @@ impl DeliveryOutcome {
     ///
     /// # Errors
     /// The store met contention, or a commit is in doubt: the attempt may be repeated at once.
-    pub(crate) fn on_store_error(error: &Error) -> Result<Self, Contention> {
+    pub(crate) fn from_store_error(error: &Error) -> Result<Self, RepeatAtOnce> {
         let cause = error as &dyn std::error::Error;
         if error.is_contention() || error.kind() == ErrorKind::CommitUnknown {
-            return Err(Contention(error.to_string()));
+            return Err(RepeatAtOnce(error.to_string()));
         }
         if error.kind() == ErrorKind::LeaseLost {
             return Ok(Self::NotOwned);
@@ -79,14 +79,13 @@ impl DeliveryOutcome {
             tracing::warn!(error = cause, "the database is not available");
             return Ok(Self::Unavailable);
         }
-        tracing::error!(error = cause, "the store refused to record the outcome, the message comes again");
+        tracing::error!(error = cause, "the store failed, the message is delivered again");
         Ok(Self::Retried { delay: REFUSED_DELAY, counted: false, error: error.to_string() })
     }
 
-    /// Turns a failure of the store into an outcome, where nothing is repeated at once: after contention the
-    /// message comes again.
-    pub(crate) fn of_store_error(error: &Error) -> Self {
-        Self::on_store_error(error).unwrap_or_else(Self::from)
+    /// Turns a failure of the store into an outcome. After contention the message is delivered again.
+    pub(crate) fn from_store_error_or_redeliver(error: &Error) -> Self {
+        Self::from_store_error(error).unwrap_or_else(Self::from)
     }
 
     /// Returns the label of the outcome in metrics and spans.
@@ -110,13 +109,13 @@ impl DeliveryOutcome {
     }
 }
 
-/// Another transaction was in the way, or the response to COMMIT was lost. The attempt may be repeated at
-/// once, and does not count.
-pub(crate) struct Contention(pub(crate) String);
+/// The attempt may be repeated at once and does not count: another transaction conflicted with it, or the
+/// response to COMMIT was lost.
+pub(crate) struct RepeatAtOnce(pub(crate) String);
 
-/// The outcome where an attempt is not repeated at once.
-impl From<Contention> for DeliveryOutcome {
-    fn from(Contention(error): Contention) -> Self {
+/// The outcome of an attempt that may be repeated at once, but is not.
+impl From<RepeatAtOnce> for DeliveryOutcome {
+    fn from(RepeatAtOnce(error): RepeatAtOnce) -> Self {
         Self::Retried { delay: CONTENTION_DELAY, counted: false, error }
     }
 }

@@ -4,7 +4,7 @@ use twinbox_core::RetryPolicy;
 
 /// Whether a consumer gets the messages of one key in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Order {
+pub enum DeliveryOrder {
     /// One delivery at a time for each key, in the order of publishing, across all processes.
     ///
     /// - On the log of a store, one process reads for all of them.
@@ -31,11 +31,11 @@ const ATTEMPTS_DEFAULT: u32 = 20;
 ///
 /// ```
 /// use std::time::Duration;
-/// use twinbox_consumer::{Order, Policy};
+/// use twinbox_consumer::{DeliveryOrder, Policy};
 ///
 /// const INVOICE: Policy = Policy::new("billing.invoice")
 ///     .max_attempts(12)
-///     .order(Order::Key)
+///     .order(DeliveryOrder::Key)
 ///     .concurrency(4)
 ///     .timeout(Duration::from_secs(3));
 /// assert_eq!(INVOICE.consumer(), "billing.invoice");
@@ -45,7 +45,7 @@ const ATTEMPTS_DEFAULT: u32 = 20;
 pub struct Policy {
     pub(crate) consumer: &'static str,
     pub(crate) max_attempts: Option<u32>,
-    pub(crate) order: Order,
+    pub(crate) order: DeliveryOrder,
     pub(crate) batch: usize,
     pub(crate) concurrency: usize,
     pub(crate) timeout: Duration,
@@ -65,7 +65,7 @@ impl Policy {
         Self {
             consumer,
             max_attempts: None,
-            order: Order::None,
+            order: DeliveryOrder::None,
             batch: 100,
             concurrency: 8,
             timeout: Duration::from_secs(30),
@@ -81,8 +81,8 @@ impl Policy {
         Self { max_attempts: Some(max_attempts), ..self }
     }
 
-    /// Sets whether messages of one key come in order. Default: [`Order::None`].
-    pub const fn order(self, order: Order) -> Self {
+    /// Sets whether messages of one key come in order. Default: [`DeliveryOrder::None`].
+    pub const fn order(self, order: DeliveryOrder) -> Self {
         Self { order, ..self }
     }
 
@@ -100,7 +100,7 @@ impl Policy {
         Self { concurrency, ..self }
     }
 
-    /// Sets how long one attempt may take. Default: 30 s. With [`Order::Key`] on NATS it must not be longer
+    /// Sets how long one attempt may take. Default: 30 s. With [`DeliveryOrder::Key`] on NATS it must not be longer
     /// than [`Consumer::lease`](crate::Consumer::lease).
     ///
     /// An attempt that takes longer is rolled back and counts as failed. A statement that still waits in the

@@ -54,7 +54,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Runtime<DB, S> {
         };
         let superseded = match self.inbox.supersede(message, replay).await {
             Ok(superseded) => superseded,
-            Err(error) => return DeliveryOutcome::of_store_error(&error),
+            Err(error) => return DeliveryOutcome::from_store_error_or_redeliver(&error),
         };
         let message_id = message.message_id();
         tracing::info!(consumer, %message_id, %replay, ?superseded, "a replay reprocesses the message");
@@ -66,7 +66,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Runtime<DB, S> {
         match self.inbox.supersede_late(message, replay).await {
             Ok(true) => self.handle(stop, fence, message, redelivered).await,
             Ok(false) => outcome,
-            Err(error) => DeliveryOutcome::of_store_error(&error),
+            Err(error) => DeliveryOutcome::from_store_error_or_redeliver(&error),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::{
     attempt::{AttemptError, finish, run_handler},
     context::Context,
     handler::Handler,
-    outcome::{Contention, DeliveryOutcome},
+    outcome::{DeliveryOutcome, RepeatAtOnce},
     runtime::{DRAIN_MAX, Runtime},
 };
 use std::{sync::Arc, time::Duration};
@@ -137,24 +137,24 @@ async fn attempt<DB: Dialect, S>(
     let mut attempt = match inbox.claim_redrive(redrive).await {
         Ok(InboxClaim::Open(attempt)) => attempt,
         Ok(InboxClaim::Duplicate(_)) => return DeliveryOutcome::Duplicate,
-        Err(error) => return DeliveryOutcome::of_store_error(&error),
+        Err(error) => return DeliveryOutcome::from_store_error_or_redeliver(&error),
     };
     let result = run_handler(context, handler, &mut attempt, &[&dead_letter.message]).await;
     crash::point("consumer.before_redrive_commit");
     let error = match finish(attempt, result).await {
         Ok(()) => return DeliveryOutcome::Handled,
         // Without a commit the dead letter still exists, and is taken again.
-        Err(AttemptError::InDoubt(error)) => return Contention(error.to_string()).into(),
+        Err(AttemptError::InDoubt(error)) => return RepeatAtOnce(error.to_string()).into(),
         Err(error) => error.into_handler_error(),
     };
     if error.is_contention() || error.is_outage() {
-        return Contention(error.to_string()).into();
+        return RepeatAtOnce(error.to_string()).into();
     }
     let text = error.to_string();
     let is_retried = error.disposition() != Disposition::Reject && redrive.attempts_left > 0;
     let delay = is_retried.then(|| policy.retry.delay(1, retry::random()));
     match inbox.record_failed_redrive(dead_letter, &text, delay).await {
         Ok(()) => DeliveryOutcome::DeadLettered { error: text },
-        Err(error) => DeliveryOutcome::of_store_error(&error),
+        Err(error) => DeliveryOutcome::from_store_error_or_redeliver(&error),
     }
 }

@@ -71,17 +71,17 @@ pub struct ConsumerStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConsumerState {
-    /// It is not connected to its source.
+    /// The consumer is not connected to its source.
     Waiting,
     /// Another process reads for the consumer. This one takes over when that process ends.
     Standby,
-    /// It receives messages.
+    /// The consumer receives messages.
     Consuming,
-    /// An operator paused it: see `Ops::pause_consumer`.
+    /// An operator paused the consumer: see `Ops::pause_consumer`.
     Paused,
-    /// Its database is not available.
+    /// The consumer's database is not available.
     DatabaseAway,
-    /// It has ended.
+    /// The consumer has ended.
     Stopped,
 }
 

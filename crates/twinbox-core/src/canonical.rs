@@ -13,36 +13,36 @@ const DEPTH_MAX: usize = 128;
 ///
 /// The text is not JSON, repeats a member, holds half of a surrogate pair, or has too many nested values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotCanonical;
+pub struct NoCanonicalForm;
 
-impl fmt::Display for NotCanonical {
+impl fmt::Display for NoCanonicalForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the text has no canonical form: it is not JSON, repeats a member, or is nested too deep")
     }
 }
 
-impl Error for NotCanonical {}
+impl Error for NoCanonicalForm {}
 
 /// Returns the canonical form of a JSON text, without the members that `excluded` names by JSON pointers
 /// (RFC 6901).
 ///
 /// # Errors
-/// The text has no canonical form, see [`NotCanonical`].
+/// The text has no canonical form, see [`NoCanonicalForm`].
 ///
 /// ```
-/// use twinbox_core::canonical::{NotCanonical, canonical};
+/// use twinbox_core::canonical::{NoCanonicalForm, canonical};
 ///
 /// let form = canonical(br#"{ "b": 1.50, "at": "now", "a": 1000 }"#, &["/at".to_owned()])?;
 /// assert_eq!(form, br#"{"a":1e3,"b":15e-1}"#);
-/// # Ok::<(), NotCanonical>(())
+/// # Ok::<(), NoCanonicalForm>(())
 /// ```
-pub fn canonical(json: &[u8], excluded: &[String]) -> Result<Vec<u8>, NotCanonical> {
-    let text = std::str::from_utf8(json).map_err(|_| NotCanonical)?;
+pub fn canonical(json: &[u8], excluded: &[String]) -> Result<Vec<u8>, NoCanonicalForm> {
+    let text = std::str::from_utf8(json).map_err(|_| NoCanonicalForm)?;
     let mut reader = Reader { rest: text.as_bytes(), excluded, pointer: String::new(), depth: 0 };
     let mut out = Vec::with_capacity(json.len());
     reader.value(&mut out)?;
     reader.skip_spaces();
-    if reader.rest.is_empty() { Ok(out) } else { Err(NotCanonical) }
+    if reader.rest.is_empty() { Ok(out) } else { Err(NoCanonicalForm) }
 }
 
 /// Reads a JSON text that is known to be UTF-8.
@@ -55,9 +55,9 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn value(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
+    fn value(&mut self, out: &mut Vec<u8>) -> Result<(), NoCanonicalForm> {
         self.skip_spaces();
-        match self.rest.first().ok_or(NotCanonical)? {
+        match self.rest.first().ok_or(NoCanonicalForm)? {
             b'{' => self.nested(|reader| reader.object(out)),
             b'[' => self.nested(|reader| reader.array(out)),
             b'"' => {
@@ -74,18 +74,18 @@ impl<'a> Reader<'a> {
 
     fn nested(
         &mut self,
-        read: impl FnOnce(&mut Self) -> Result<(), NotCanonical>,
-    ) -> Result<(), NotCanonical> {
+        read: impl FnOnce(&mut Self) -> Result<(), NoCanonicalForm>,
+    ) -> Result<(), NoCanonicalForm> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(NotCanonical);
+            return Err(NoCanonicalForm);
         }
         read(self)?;
         self.depth -= 1;
         Ok(())
     }
 
-    fn object(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
+    fn object(&mut self, out: &mut Vec<u8>) -> Result<(), NoCanonicalForm> {
         self.take(b'{')?;
         let mut members = Vec::new();
         if !self.skip_end(b'}') {
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         }
         members.sort();
         if members.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err(NotCanonical);
+            return Err(NoCanonicalForm);
         }
         out.push(b'{');
         let kept = members.iter().filter_map(|(_, name, value)| Some((name, value.as_ref()?)));
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn array(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
+    fn array(&mut self, out: &mut Vec<u8>) -> Result<(), NoCanonicalForm> {
         self.take(b'[')?;
         out.push(b'[');
         if !self.skip_end(b']') {
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
         outer
     }
 
-    fn string(&mut self) -> Result<String, NotCanonical> {
+    fn string(&mut self) -> Result<String, NoCanonicalForm> {
         self.take(b'"')?;
         let mut text = Vec::new();
         loop {
@@ -161,17 +161,17 @@ impl<'a> Reader<'a> {
             text.extend_from_slice(&self.rest[..plain]);
             self.rest = &self.rest[plain..];
             match self.next()? {
-                b'"' => return String::from_utf8(text).map_err(|_| NotCanonical),
+                b'"' => return String::from_utf8(text).map_err(|_| NoCanonicalForm),
                 b'\\' => {
                     let escaped = self.escape()?;
                     text.extend_from_slice(escaped.encode_utf8(&mut [0; 4]).as_bytes());
                 }
-                _ => return Err(NotCanonical),
+                _ => return Err(NoCanonicalForm),
             }
         }
     }
 
-    fn escape(&mut self) -> Result<char, NotCanonical> {
+    fn escape(&mut self) -> Result<char, NoCanonicalForm> {
         Ok(match self.next()? {
             b'"' => '"',
             b'\\' => '\\',
@@ -188,30 +188,30 @@ impl<'a> Reader<'a> {
                     self.take(b'u')?;
                     let second = self.utf16_unit()?;
                     let pair = char::decode_utf16([first, second]).next();
-                    return pair.and_then(Result::ok).ok_or(NotCanonical);
+                    return pair.and_then(Result::ok).ok_or(NoCanonicalForm);
                 }
-                char::from_u32(first.into()).ok_or(NotCanonical)?
+                char::from_u32(first.into()).ok_or(NoCanonicalForm)?
             }
-            _ => return Err(NotCanonical),
+            _ => return Err(NoCanonicalForm),
         })
     }
 
     /// Reads four hexadecimal digits.
-    fn utf16_unit(&mut self) -> Result<u16, NotCanonical> {
-        let (digits, rest) = self.rest.split_at_checked(4).ok_or(NotCanonical)?;
+    fn utf16_unit(&mut self) -> Result<u16, NoCanonicalForm> {
+        let (digits, rest) = self.rest.split_at_checked(4).ok_or(NoCanonicalForm)?;
         if !digits.iter().all(u8::is_ascii_hexdigit) {
-            return Err(NotCanonical);
+            return Err(NoCanonicalForm);
         }
         self.rest = rest;
-        let digits = std::str::from_utf8(digits).map_err(|_| NotCanonical)?;
-        u16::from_str_radix(digits, 16).map_err(|_| NotCanonical)
+        let digits = std::str::from_utf8(digits).map_err(|_| NoCanonicalForm)?;
+        u16::from_str_radix(digits, 16).map_err(|_| NoCanonicalForm)
     }
 
-    fn number(&mut self, out: &mut Vec<u8>) -> Result<(), NotCanonical> {
+    fn number(&mut self, out: &mut Vec<u8>) -> Result<(), NoCanonicalForm> {
         let is_negative = self.skip(b'-');
         let whole = self.digits()?;
         if whole.len() > 1 && whole[0] == b'0' {
-            return Err(NotCanonical);
+            return Err(NoCanonicalForm);
         }
         let fraction = if self.skip(b'.') { self.digits()? } else { &[] };
         let mut exponent = 0;
@@ -220,8 +220,8 @@ impl<'a> Reader<'a> {
             if !is_negative_exponent {
                 self.skip(b'+');
             }
-            let digits = std::str::from_utf8(self.digits()?).map_err(|_| NotCanonical)?;
-            let size: i64 = digits.parse().map_err(|_| NotCanonical)?;
+            let digits = std::str::from_utf8(self.digits()?).map_err(|_| NoCanonicalForm)?;
+            let size: i64 = digits.parse().map_err(|_| NoCanonicalForm)?;
             exponent = if is_negative_exponent { -size } else { size };
         }
         let digits = [whole, fraction].concat();
@@ -233,9 +233,9 @@ impl<'a> Reader<'a> {
             out.push(b'0');
             return Ok(());
         }
-        let length = |count: usize| i64::try_from(count).map_err(|_| NotCanonical);
-        let exponent = i64::checked_sub(exponent, length(fraction.len())?).ok_or(NotCanonical)?;
-        let exponent = exponent.checked_add(length(trailing)?).ok_or(NotCanonical)?;
+        let length = |count: usize| i64::try_from(count).map_err(|_| NoCanonicalForm);
+        let exponent = i64::checked_sub(exponent, length(fraction.len())?).ok_or(NoCanonicalForm)?;
+        let exponent = exponent.checked_add(length(trailing)?).ok_or(NoCanonicalForm)?;
         if is_negative {
             out.push(b'-');
         }
@@ -247,15 +247,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads one digit or more.
-    fn digits(&mut self) -> Result<&'a [u8], NotCanonical> {
+    fn digits(&mut self) -> Result<&'a [u8], NoCanonicalForm> {
         let count = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, rest) = self.rest.split_at(count);
         self.rest = rest;
-        if digits.is_empty() { Err(NotCanonical) } else { Ok(digits) }
+        if digits.is_empty() { Err(NoCanonicalForm) } else { Ok(digits) }
     }
 
-    fn literal(&mut self, literal: &[u8], out: &mut Vec<u8>) -> Result<(), NotCanonical> {
-        self.rest = self.rest.strip_prefix(literal).ok_or(NotCanonical)?;
+    fn literal(&mut self, literal: &[u8], out: &mut Vec<u8>) -> Result<(), NoCanonicalForm> {
+        self.rest = self.rest.strip_prefix(literal).ok_or(NoCanonicalForm)?;
         out.extend_from_slice(literal);
         Ok(())
     }
@@ -281,12 +281,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn take(&mut self, byte: u8) -> Result<(), NotCanonical> {
-        if self.skip(byte) { Ok(()) } else { Err(NotCanonical) }
+    fn take(&mut self, byte: u8) -> Result<(), NoCanonicalForm> {
+        if self.skip(byte) { Ok(()) } else { Err(NoCanonicalForm) }
     }
 
-    fn next(&mut self) -> Result<u8, NotCanonical> {
-        let (first, rest) = self.rest.split_first().ok_or(NotCanonical)?;
+    fn next(&mut self) -> Result<u8, NoCanonicalForm> {
+        let (first, rest) = self.rest.split_first().ok_or(NoCanonicalForm)?;
         self.rest = rest;
         Ok(*first)
     }

@@ -1,5 +1,5 @@
 //! Fingerprints of requests: an idempotency key may be used again only for the same request.
-use crate::canonical::{NotCanonical, canonical};
+use crate::canonical::{NoCanonicalForm, canonical};
 use sha2::{Digest as _, Sha256};
 
 /// The way in which the body of a request is turned into bytes for the digest.
@@ -64,11 +64,11 @@ impl Fingerprint {
             FingerprintAlgorithm::StrictJson => {
                 canonical(what.body, what.excluded).and_then(|json| strict(&json))
             }
-            FingerprintAlgorithm::Raw => Err(NotCanonical),
+            FingerprintAlgorithm::Raw => Err(NoCanonicalForm),
         };
         match body {
             Ok(body) => Self { algorithm, digest: digest(algorithm, what.context, &body) },
-            Err(NotCanonical) => {
+            Err(NoCanonicalForm) => {
                 let algorithm = FingerprintAlgorithm::Raw;
                 Self { algorithm, digest: digest(algorithm, what.context, what.body) }
             }
@@ -87,9 +87,9 @@ impl Fingerprint {
 }
 
 /// Rewrites JSON, whose members are known to be unique, as in RFC 8785.
-fn strict(json: &[u8]) -> Result<Vec<u8>, NotCanonical> {
-    let json: serde_json::Value = serde_json::from_slice(json).map_err(|_| NotCanonical)?;
-    serde_json_canonicalizer::to_vec(&json).map_err(|_| NotCanonical)
+fn strict(json: &[u8]) -> Result<Vec<u8>, NoCanonicalForm> {
+    let json: serde_json::Value = serde_json::from_slice(json).map_err(|_| NoCanonicalForm)?;
+    serde_json_canonicalizer::to_vec(&json).map_err(|_| NoCanonicalForm)
 }
 
 fn digest(algorithm: FingerprintAlgorithm, context: &[&[u8]], body: &[u8]) -> [u8; 32] {

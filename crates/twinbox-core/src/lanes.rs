@@ -159,7 +159,7 @@ impl<M: Item, C: Clone> Lanes<M, C> {
     /// Records that a window of the log ends after the last added message. Once all messages before are
     /// settled, the cursor is `after`.
     pub fn end_window(&mut self, after: C) {
-        self.marks.end_window(after);
+        self.marks.extend_last(after);
     }
 
     /// Hands out ready messages. An ordered destination gets all messages of a key one after another, any
@@ -293,12 +293,12 @@ impl<M: Item, C: Clone> Lanes<M, C> {
 
     /// Returns the number of messages of the log from the first unsettled one on.
     pub fn open(&self) -> usize {
-        self.marks.open()
+        self.marks.len()
     }
 
     /// Returns the bytes of unsettled messages of the log, handed out or not.
     pub fn open_bytes(&self) -> usize {
-        self.marks.open_bytes()
+        self.marks.unsettled_bytes()
     }
 
     /// Returns the number of messages of the log that were settled so far.

@@ -1,4 +1,5 @@
-//! Decisions about the handler's writes, its response and the key.
+//! What a response decides: whether the handler's writes commit, whether the response is stored, and who may
+//! use the idempotency key again.
 use axum::{
     http::StatusCode,
     response::{IntoResponseParts, ResponseParts},
@@ -24,24 +25,26 @@ use std::convert::Infallible;
 pub enum Decision {
     /// Commits the writes and stores the response. The default for `2xx` and `3xx`.
     Commit,
-    /// Rolls the writes back and stores the response: the same request gets the same refusal again.
+    /// Rolls the writes back and stores the response: the same request gets the same response again.
     ///
-    /// The default for `4xx` on routes that [store errors](crate::Idempotency::store_errors), if the handler
-    /// itself refused.
+    /// The default for `4xx` on routes that [store errors](crate::Idempotency::store_errors), except for
+    /// `401`, `403`, `413`, `415`, `425` and `429`, which another caller or a later attempt need not get.
     RejectAndStore,
     /// Rolls the writes back and frees the key, because the next attempt may succeed. The default for other
     /// `4xx`.
     Reject,
-    /// Rolls the writes back after a failure of the service. The default for `5xx`, `408` and a panic.
+    /// Rolls the writes back after a failure of the service. The default for `5xx`, `408`, a panic, and any
+    /// status that has no other default.
     ///
-    /// The key is free; on a route with a lease only the same request may use it again.
+    /// Without a lease any request may use the key again. With a lease only the same request may.
     Fail,
 }
 
 impl Decision {
-    /// Never stores a status that is temporary or depends on the caller's credentials.
+    /// Returns the decision for a response without one.
     pub(crate) fn by_status(status: StatusCode, stores_errors: bool) -> Self {
         use StatusCode as S;
+        // They depend on the caller's credentials, on the time, or on a limit in front of the handler.
         let never_stored = [
             S::UNAUTHORIZED,
             S::FORBIDDEN,
@@ -51,7 +54,7 @@ impl Decision {
             S::UNSUPPORTED_MEDIA_TYPE,
         ];
         match status.as_u16() {
-            // A time-out inside the service: how far the handler came is unknown.
+            // A time-out inside the service: how far the handler got is unknown.
             408 => Self::Fail,
             200..=399 => Self::Commit,
             400..=499 if stores_errors && !never_stored.contains(&status) => Self::RejectAndStore,
@@ -77,23 +80,23 @@ mod tests {
     /// D7, R60, R63
     #[test]
     fn the_status_decides() {
-        let of =
+        let decide =
             |status, stores_errors| Decision::by_status(StatusCode::from_u16(status).unwrap(), stores_errors);
         for status in [200, 201, 204, 303, 304] {
-            assert_eq!([of(status, true), of(status, false)], [Decision::Commit; 2], "{status}");
+            assert_eq!([decide(status, true), decide(status, false)], [Decision::Commit; 2], "{status}");
         }
         for status in [400, 402, 404, 409, 422] {
             assert_eq!(
-                [of(status, true), of(status, false)],
+                [decide(status, true), decide(status, false)],
                 [Decision::RejectAndStore, Decision::Reject],
                 "{status}"
             );
         }
         for status in [401, 403, 413, 415, 425, 429] {
-            assert_eq!([of(status, true), of(status, false)], [Decision::Reject; 2], "{status}");
+            assert_eq!([decide(status, true), decide(status, false)], [Decision::Reject; 2], "{status}");
         }
         for status in [100, 101, 408, 500, 502, 503, 504, 599, 999] {
-            assert_eq!([of(status, true), of(status, false)], [Decision::Fail; 2], "{status}");
+            assert_eq!([decide(status, true), decide(status, false)], [Decision::Fail; 2], "{status}");
         }
     }
 }

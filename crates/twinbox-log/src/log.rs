@@ -1,4 +1,4 @@
-//! The handle of the log.
+//! A handle to the log of a store.
 use std::fmt;
 use twinbox_sql::{
     Dialect, Error, ErrorKind, ReaderName, Store,
@@ -6,7 +6,8 @@ use twinbox_sql::{
     replay::Replay,
 };
 
-/// Purges the log of a store, moves due messages to it, and finds its replays. Cheap to make and to clone.
+/// A handle to the log of a store, for its upkeep: purges it, moves delayed messages into it when they are
+/// due, and finds and ends replays. Cheap to create and to clone.
 pub struct Log<DB: Dialect> {
     pub(crate) engine: Engine<DB>,
 }
@@ -21,15 +22,16 @@ impl<DB: Dialect> Log<DB> {
     ///
     /// # Errors
     /// The database refused or is away.
-    pub async fn recent_types(&self, messages: u32) -> Result<Vec<String>, Error> {
+    pub async fn recent_types(&self, message_count: u32) -> Result<Vec<String>, Error> {
         let types = scalar::<DB, String>(&self.engine.sql().outbox.recent_types);
         let mut conn = self.engine.connection().await?;
-        let types = types.bind(i64::from(messages)).fetch_all(&mut *conn).await?;
+        let types = types.bind(i64::from(message_count)).fetch_all(&mut *conn).await?;
         conn.done().await?;
         Ok(types)
     }
 
-    /// The server run, for callers that keep committed facts in memory.
+    /// Returns the number of the database server's run. A caller that remembers what it committed compares it:
+    /// another run may have forgotten the last commits.
     ///
     /// # Errors
     /// The database refused or is away, or is a standby.
@@ -41,7 +43,7 @@ impl<DB: Dialect> Log<DB> {
         Ok(run)
     }
 
-    /// Returns the oldest running replay to a destination that no operator paused.
+    /// Returns the oldest replay to a destination that has not ended and is not paused.
     ///
     /// # Errors
     /// The database refused or is away.
@@ -54,30 +56,31 @@ impl<DB: Dialect> Log<DB> {
         row.as_ref().map(Replay::read::<DB>).transpose()
     }
 
-    /// Records that all messages of a replay are settled. False: it had ended. `server_run`: the server run
-    /// in which they were settled.
+    /// Ends a replay whose messages are all settled, and returns false if it had ended before. `server_run`:
+    /// the server run in which they were settled.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`]: the server started anew, and may have forgotten some of it. The database
-    /// refused or is away. The next reader of its cursor goes on where that is.
+    /// [`ErrorKind::LeaseLost`]: the server was restarted since, and may have forgotten the last settled
+    /// messages. The database refused or is away. In both cases the next reader of the replay continues after
+    /// the stored cursor.
     pub async fn finish_replay(&self, id: i64, server_run: i64) -> Result<bool, Error> {
         let sql = &self.engine.sql().replays;
         let mut tx = self.engine.begin_short().await?;
         self.engine.check_server_run(&mut tx, server_run).await?;
         let finish = query::<DB>(&sql.finish).bind("done".to_owned()).bind(id);
-        let has_ended = DB::rows_affected(&finish.execute(&mut *tx).await?) > 0;
-        if has_ended {
+        let ends_now = DB::rows_affected(&finish.execute(&mut *tx).await?) > 0;
+        if ends_now {
             let cursor = ReaderName::Replay(id).to_string();
             query::<DB>(&sql.detach_cursor).bind(cursor).execute(&mut *tx).await?;
         }
         twinbox_core::crash::point("replay.before_end");
         tx.commit().await?;
         twinbox_core::crash::point("replay.after_end");
-        Ok(has_ended)
+        Ok(ends_now)
     }
 }
 
-/// Another process owns the cursor.
+/// The error of a reader whose cursor another process owns.
 pub(crate) fn lease_lost() -> Error {
     Error::new(ErrorKind::LeaseLost, "another process owns the cursor now")
 }

@@ -43,7 +43,8 @@ pub fn parked_heads<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().destination_queue.heads.as_str().to_owned()
 }
 
-/// The same of a consumer. Binds: consumer and partition, three times.
+/// The statement that reads the oldest parked delivery of each key of a consumer. Binds: consumer
+/// and partition, three times.
 pub fn deliveries_heads<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().delivery_queue.heads.as_str().to_owned()
 }

@@ -20,11 +20,11 @@ pub struct Retention {
 /// What happens to a destination that is too far behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnMaxLag {
-    /// It is reported, and every message that it has not settled is kept.
+    /// The reader is reported, and every message that the reader has not settled is kept.
     Block,
-    /// It is detached, and its unsettled messages are deleted like the rest. Its reader then fails with
-    /// [`ErrorKind::Detached`](twinbox_sql::ErrorKind::Detached) until an operator retires the destination
-    /// and starts it again.
+    /// The reader is detached, and the messages that it has not settled are deleted like the rest.
+    /// The reader then fails with [`ErrorKind::Detached`](twinbox_sql::ErrorKind::Detached) until
+    /// an operator retires the destination and starts it again.
     Detach,
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn expand(attr: TokenStream, item: TokenStream) -> Result<TokenStream
     let call = quote_spanned! {name.span()=>
         ::std::boxed::Box::pin(#name #turbofish (#argument #tx_arg, #input_arg))
     };
-    let event = quote_spanned!(input.span()=> <#input as ::twinbox::consumer::Input>::Event);
+    let event = quote_spanned!(input.span()=> <#input as ::twinbox::consumer::HandlerInput>::Event);
     // The span of the input, so that an input which is not a delivery is one error and not two.
     let new = quote_spanned! {input.span()=>
         ::twinbox::consumer::Handler::new::<#state, #input>(

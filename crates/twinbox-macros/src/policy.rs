@@ -105,8 +105,8 @@ fn order(input: ParseStream) -> Result<TokenStream> {
     let expected = "expected \"key\" or \"none\"";
     let order: LitStr = literal(input, expected)?;
     match order.value().as_str() {
-        "key" => Ok(quote!(::twinbox::consumer::Order::Key)),
-        "none" => Ok(quote!(::twinbox::consumer::Order::None)),
+        "key" => Ok(quote!(::twinbox::consumer::DeliveryOrder::Key)),
+        "none" => Ok(quote!(::twinbox::consumer::DeliveryOrder::None)),
         _ => Err(Error::new_spanned(order, expected)),
     }
 }
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(
             parse(all).unwrap(),
             "::twinbox::Policy::new(\"billing.invoice\").max_attempts(12)\
-             .order(::twinbox::consumer::Order::Key).batch(200)\
+             .order(::twinbox::consumer::DeliveryOrder::Key).batch(200)\
              .concurrency(8).timeout(::core::time::Duration::from_millis(30000u64)).crash_limit(3)"
         );
     }

@@ -16,7 +16,7 @@ pub struct AuditIntent<'a> {
     pub command: &'a str,
     /// The objects of the act.
     pub target: &'a str,
-    /// The reason.
+    /// Why the operator does this.
     pub reason: Option<&'a str>,
 }
 
@@ -24,7 +24,7 @@ pub struct AuditIntent<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditEntry {
-    /// Its number in this database.
+    /// The number of this entry in its database.
     pub id: i64,
     /// When the act was begun.
     pub at: Timestamp,
@@ -34,7 +34,7 @@ pub struct AuditEntry {
     pub command: String,
     /// The objects of the act.
     pub target: String,
-    /// The reason.
+    /// Why the operator did this.
     pub reason: Option<String>,
     /// How many objects were changed. None: the end of the act is not recorded.
     pub count: Option<u64>,

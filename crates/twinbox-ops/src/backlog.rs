@@ -19,19 +19,20 @@ const REPLAYS_MAX: u32 = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backlog {
-    /// Where they wait.
+    /// Where these messages wait.
     pub state: BacklogState,
-    /// The reader that they wait for: a destination, or a consumer as `consumer:NAME`. None: no reader yet.
+    /// The reader that these messages wait for: a destination, or a consumer as `consumer:NAME`.
+    /// None: no reader yet.
     pub reader: Option<String>,
     /// Their type.
     pub event_type: String,
-    /// The version of their payload.
+    /// The version of the payloads.
     pub version: u32,
-    /// The codec of their payload.
+    /// The codec of the payloads.
     pub codec: Option<String>,
     /// How many there are.
     pub messages: u64,
-    /// The event id of one of them.
+    /// The event id of one of these messages.
     pub example: String,
 }
 

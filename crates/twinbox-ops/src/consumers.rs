@@ -12,18 +12,18 @@ use twinbox_sql::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerInfo {
-    /// Its name.
+    /// The name of the consumer.
     pub consumer: String,
-    /// Its last heartbeat, recorded every [`HEARTBEAT`](twinbox_sql::inbox::HEARTBEAT) by each process that
-    /// runs it.
+    /// The last heartbeat of the consumer, recorded every
+    /// [`HEARTBEAT`](twinbox_sql::inbox::HEARTBEAT) by each process that runs it.
     pub seen_at: Timestamp,
     /// The time since the last heartbeat.
     pub silent: Duration,
-    /// Why an operator paused it.
+    /// Why an operator paused the consumer.
     pub pause_reason: Option<String>,
-    /// Its dead letters.
+    /// The number of dead letters of the consumer.
     pub dead_letters: u64,
-    /// Its parked deliveries.
+    /// The number of parked deliveries of the consumer.
     pub parked_deliveries: u64,
 }
 

@@ -214,7 +214,7 @@ mod tests {
         }
         assert!(has(Role::Producer, "SELECT", Some("message_id"), Some("delayed_messages")));
         assert!(!has(Role::Producer, "SELECT", None, Some("outbox")));
-        assert!(has(Role::Runtime, "UPDATE", Some("died_at"), Some("dead_letters")));
+        assert!(has(Role::Runtime, "UPDATE", Some("given_up_at"), Some("dead_letters")));
         assert!(has(Role::Operator, "SELECT", None, Some("delayed_messages")));
         assert!(has(Role::Redactor, "UPDATE", Some("updated_at"), Some("idempotency_keys")));
         for role in Role::ALL {

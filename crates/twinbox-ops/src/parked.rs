@@ -17,9 +17,9 @@ pub struct ParkedMessage {
     pub state: String,
     /// The number of attempts.
     pub attempts: u32,
-    /// The error code with which it was parked.
+    /// The error code with which the message was parked.
     pub first_error: String,
-    /// The error code of its last failure.
+    /// The error code of the last failed attempt.
     pub last_error: String,
 }
 
@@ -27,7 +27,7 @@ pub struct ParkedMessage {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ParkedDelivery {
-    /// The number of its row. Rows of a key are numbered in the order of delivery.
+    /// The number of the parked delivery. Rows of a key are numbered in the order of delivery.
     pub id: i64,
     /// The CloudEvents id of the message.
     pub event_id: String,
@@ -37,9 +37,9 @@ pub struct ParkedDelivery {
     pub event_type: String,
     /// The key of the message.
     pub key: Option<String>,
-    /// When it was parked.
+    /// The time at which the delivery was parked.
     pub parked_at: Timestamp,
-    /// The time of the next attempt, if no earlier one of its key waits.
+    /// The time of the next attempt, if no earlier delivery of the key waits.
     pub next_attempt_at: Timestamp,
     /// The failed attempts, and the last error.
     pub failures: Option<(u32, String)>,

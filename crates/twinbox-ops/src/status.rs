@@ -15,14 +15,15 @@ pub const BACKLOG_MAX: u32 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReaderStatus {
-    /// The name of its cursor.
+    /// The name of the reader's cursor.
     pub name: String,
-    /// How long its lease runs, on the clock of the database. None: no process owns it. A running reader
-    /// renews the lease at least four times in its length, so this is its heartbeat.
+    /// How long the reader's lease still runs, on the clock of the database. None: no process owns
+    /// it. A running reader renews the lease at least four times in its length, so this is its
+    /// heartbeat.
     pub lease: Option<Duration>,
-    /// How long no process has owned it. Zero while one does.
+    /// How long no process has owned the reader. Zero while one does.
     pub unowned: Duration,
-    /// When its cursor was made, if that is known.
+    /// When the reader's cursor was made, if that is known.
     pub started_at: Option<Timestamp>,
     /// Unsettled messages of all types, counted up to [`BACKLOG_MAX`]. Within a window that is being read it
     /// is an estimate.
@@ -35,9 +36,9 @@ pub struct ReaderStatus {
     pub dead: u64,
     /// Dead letters that block the whole destination.
     pub blocking: u64,
-    /// Why an operator paused it.
+    /// Why an operator paused the reader.
     pub pause_reason: Option<String>,
-    /// Whether it was so far behind that the log went on without it.
+    /// Whether the reader was so far behind that the log went on without it.
     pub is_detached: bool,
 }
 

@@ -18,11 +18,12 @@ const COPIES_MAX: i64 = 20;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MessageTrail {
-    /// Its copies in the log, oldest first: several if several were published under one id.
+    /// The copies of the message in the log, oldest first: several if several were published under
+    /// one id.
     pub log: Vec<LogEntry>,
-    /// What each consumer of this database did with it, by name.
+    /// What each consumer of this database did with the message, by name.
     pub consumers: Vec<ConsumerTrail>,
-    /// Its dead letters.
+    /// The dead letters of the message.
     pub dead_letters: Vec<DeadLetter>,
 }
 
@@ -30,11 +31,11 @@ pub struct MessageTrail {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LogEntry {
-    /// Its position.
+    /// The position of the message.
     pub position: i64,
     /// The message.
     pub message: Message,
-    /// Its state for each reader of the log.
+    /// The state of the message for each reader of the log.
     pub readers: Vec<(String, MessageState)>,
 }
 
@@ -63,12 +64,12 @@ pub enum MessageState {
 pub struct ConsumerTrail {
     /// The consumer.
     pub consumer: String,
-    /// The state of its claim (`processed`, `rejected` or `dead`) and when it was made. None: it has no
-    /// claim.
+    /// The state of the claim (`processed`, `rejected` or `dead`) and when it was made. None: it
+    /// has no claim.
     pub claim: Option<(String, Timestamp)>,
     /// The failed attempts since, and the last error.
     pub failures: Option<(u32, String)>,
-    /// How many times a replay took its claim back.
+    /// How many times a replay took the claim back.
     pub superseded: u64,
 }
 

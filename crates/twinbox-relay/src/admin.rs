@@ -1,6 +1,6 @@
 //! The HTTP listener of the program: probes and metrics.
 use crate::{
-    circuit_breaker::{Breaker, BreakerState},
+    circuit_breaker::{CircuitBreakerState, CircuitBreakerStatus},
     error::Error,
     failure::Failure,
     metrics::{
@@ -34,12 +34,12 @@ const LAG_BUCKETS: [f64; 13] =
 
 /// Destinations whose last start failed because of their configuration.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Broken(Arc<Mutex<BTreeMap<String, (String, Breaker)>>>);
+pub(crate) struct Broken(Arc<Mutex<BTreeMap<String, (String, CircuitBreakerStatus)>>>);
 
 impl Broken {
     /// Adds a destination. It counts as broken until `next_breaker`, the circuit breaker of its next start,
     /// closes.
-    pub(crate) fn add(&self, destination: &str, error: &Error, next_breaker: Breaker) {
+    pub(crate) fn add(&self, destination: &str, error: &Error, next_breaker: CircuitBreakerStatus) {
         let mut broken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         broken.insert(destination.to_owned(), (error.to_string(), next_breaker));
     }
@@ -47,7 +47,7 @@ impl Broken {
     /// One line for each destination.
     pub(crate) fn all(&self) -> Vec<String> {
         let mut broken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        broken.retain(|_, (_, breaker)| breaker.state() != BreakerState::Closed);
+        broken.retain(|_, (_, breaker)| breaker.state() != CircuitBreakerState::Closed);
         broken.iter().map(|(id, (error, _))| format!("destination {id}: {error}")).collect()
     }
 }

@@ -16,7 +16,7 @@ const ALERT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The state of a relay's circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BreakerState {
+pub enum CircuitBreakerState {
     /// The relay sends messages.
     Closed,
     /// The relay asks the destination for its health. It sends no message for that.
@@ -26,21 +26,24 @@ pub enum BreakerState {
 }
 
 /// The states with their names in metrics, in the order of the discriminants.
-const STATES: [(BreakerState, &str); 3] =
-    [(BreakerState::Closed, "closed"), (BreakerState::HalfOpen, "half_open"), (BreakerState::Open, "open")];
+const STATES: [(CircuitBreakerState, &str); 3] = [
+    (CircuitBreakerState::Closed, "closed"),
+    (CircuitBreakerState::HalfOpen, "half_open"),
+    (CircuitBreakerState::Open, "open"),
+];
 
 /// Shows the state of a relay's circuit breaker. Cheap to clone.
 ///
 /// The breaker opens by itself when the destination is down, and closes when it is back.
 #[derive(Clone)]
-pub struct Breaker(Arc<Shared>);
+pub struct CircuitBreakerStatus(Arc<Shared>);
 
 struct Shared {
     state: AtomicU8,
     gauges: [Gauge; STATES.len()],
 }
 
-impl Breaker {
+impl CircuitBreakerStatus {
     pub(crate) fn new(destination: &str) -> Self {
         let gauges = STATES.map(|(_, state)| {
             let labels = [("destination", destination.to_owned()), ("state", state.to_owned())];
@@ -56,16 +59,16 @@ impl Breaker {
 
     fn with_gauges(gauges: [Gauge; STATES.len()]) -> Self {
         let breaker = Self(Arc::new(Shared { state: AtomicU8::new(0), gauges }));
-        breaker.set(BreakerState::HalfOpen);
+        breaker.set(CircuitBreakerState::HalfOpen);
         breaker
     }
 
     /// Returns the current state.
-    pub fn state(&self) -> BreakerState {
+    pub fn state(&self) -> CircuitBreakerState {
         STATES[usize::from(self.0.state.load(Relaxed))].0
     }
 
-    fn set(&self, state: BreakerState) {
+    fn set(&self, state: CircuitBreakerState) {
         self.0.state.store(state as u8, Relaxed);
         for (gauge, (other, _)) in self.0.gauges.iter().zip(STATES) {
             gauge.set(if other == state { 1.0 } else { 0.0 });
@@ -73,16 +76,16 @@ impl Breaker {
     }
 }
 
-impl fmt::Debug for Breaker {
+impl fmt::Debug for CircuitBreakerStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Breaker").field(&self.state()).finish()
+        f.debug_tuple("CircuitBreakerStatus").field(&self.state()).finish()
     }
 }
 
 /// Opens when the destination fails, and tells how long to wait before the next connection.
 #[derive(Debug)]
 pub(crate) struct CircuitBreaker {
-    status: Breaker,
+    status: CircuitBreakerStatus,
     back_off: Backoff,
     alerted_at: Option<Instant>,
     /// An alert was logged, and its end was not.
@@ -91,7 +94,7 @@ pub(crate) struct CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    pub(crate) fn new(status: Breaker) -> Self {
+    pub(crate) fn new(status: CircuitBreakerStatus) -> Self {
         Self {
             status,
             back_off: Backoff::new(),
@@ -103,7 +106,7 @@ impl CircuitBreaker {
 
     /// Opens the breaker. Returns how long to wait before the next connection.
     pub(crate) fn open(&mut self, destination: &str, error: &Error) -> Duration {
-        self.status.set(BreakerState::Open);
+        self.status.set(CircuitBreakerState::Open);
         let pause = self.back_off.pause();
         let cause = error as &dyn std::error::Error;
         if self.alerted_at.is_some_and(|at| at.elapsed() < ALERT_INTERVAL) {
@@ -121,26 +124,26 @@ impl CircuitBreaker {
 
     /// Whether an error needs a person. An error of a destination that worked before is an outage.
     pub(crate) fn is_final(&self, error: &Error) -> bool {
-        !(error.is_transient() || self.has_ever_closed && error.is_destination())
+        !(error.is_transient() || self.has_ever_closed && error.is_destination_failure())
     }
 
     /// Closes the breaker while another relay owns the destination. Returns how long to wait before the next
     /// look.
     pub(crate) fn stand_by(&mut self) -> Duration {
-        self.status.set(BreakerState::Closed);
+        self.status.set(CircuitBreakerState::Closed);
         self.back_off.pause()
     }
 
     /// Notes that the relay connects to the destination.
     pub(crate) fn probe(&mut self) {
-        if self.status.state() == BreakerState::Open {
-            self.status.set(BreakerState::HalfOpen);
+        if self.status.state() == CircuitBreakerState::Open {
+            self.status.set(CircuitBreakerState::HalfOpen);
         }
     }
 
     /// Closes the breaker, because the destination is there.
     pub(crate) fn close(&mut self, destination: &str) {
-        self.status.set(BreakerState::Closed);
+        self.status.set(CircuitBreakerState::Closed);
         if !std::mem::replace(&mut self.has_ever_closed, true) {
             tracing::info!(destination, "the relay sends to the destination");
         }
@@ -166,15 +169,15 @@ mod tests {
 
     #[test]
     fn the_back_off_grows_until_the_destination_gives_a_result() {
-        let status = Breaker::new("d");
+        let status = CircuitBreakerStatus::new("d");
         let mut breaker = CircuitBreaker::new(status.clone());
         let pauses: Vec<_> = (0..20).map(|_| breaker.open("d", &outage())).collect();
         assert!(pauses.iter().max() > Some(&(pauses[0] * 3)), "{pauses:?}");
-        assert_eq!(status.state(), BreakerState::Open);
+        assert_eq!(status.state(), CircuitBreakerState::Open);
         breaker.probe();
-        assert_eq!(status.state(), BreakerState::HalfOpen);
+        assert_eq!(status.state(), CircuitBreakerState::HalfOpen);
         breaker.close("d");
-        assert_eq!(status.state(), BreakerState::Closed);
+        assert_eq!(status.state(), CircuitBreakerState::Closed);
         assert!(breaker.open("d", &outage()) > Duration::from_secs(1), "it was there and accepted nothing");
         breaker.note_result();
         assert!(breaker.open("d", &outage()) < Duration::from_secs(1));
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_destination_that_comes_and_goes_raises_one_alert() {
-        let mut breaker = CircuitBreaker::new(Breaker::new("d"));
+        let mut breaker = CircuitBreaker::new(CircuitBreakerStatus::new("d"));
         breaker.open("d", &outage());
         let alerted_at = breaker.alerted_at;
         assert!(alerted_at.is_some() && breaker.has_open_alert);

@@ -94,7 +94,7 @@ impl Counters {
     }
 
     /// Returns how many messages became dead letters.
-    pub fn dead(&self) -> u64 {
+    pub fn dead_letters(&self) -> u64 {
         self.0.dead.get()
     }
 

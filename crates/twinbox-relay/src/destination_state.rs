@@ -1,6 +1,6 @@
 //! The state of a destination, as a relay knows it.
 use crate::{
-    circuit_breaker::{Breaker, CircuitBreaker},
+    circuit_breaker::{CircuitBreaker, CircuitBreakerStatus},
     storm_guard::StormGuard,
     throttle::Throttle,
     type_faults::TypeFaults,
@@ -19,7 +19,7 @@ pub(crate) struct DestinationState {
 }
 
 impl DestinationState {
-    pub(crate) fn new(breaker: Breaker) -> Self {
+    pub(crate) fn new(breaker: CircuitBreakerStatus) -> Self {
         Self {
             breaker: CircuitBreaker::new(breaker),
             storm: StormGuard::default(),

@@ -1,8 +1,11 @@
+//! The error of a relay.
 use std::{fmt, time::Duration};
 use twinbox_core::PublishError;
 use twinbox_sql::ErrorKind;
 
-/// The reason why a relay stopped or started over.
+/// The reason why a relay stopped or was restarted.
+///
+/// `Destination` and `Store` show the text of the error that they hold, and its source as theirs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,17 +15,18 @@ pub enum Error {
     Store(twinbox_sql::Error),
     /// Another relay owns the destination.
     OwnedByAnother,
-    /// The lease is too short for the destination's publish time-out. Nothing could ever be sent.
+    /// The destination's publish time-out is three quarters of the lease or more. The relay sends nothing that
+    /// could arrive after the end of its lease, so it could never send.
     LeaseTooShort {
-        /// The lease.
+        /// The lease, as it was configured.
         lease: Duration,
-        /// How long a sent message may stay without a response.
+        /// The publish time-out of the destination.
         timeout: Duration,
     },
 }
 
 impl Error {
-    /// Returns whether starting over may help without any change by a person.
+    /// Returns whether a restart may help without a change by an operator.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Destination(e) => e.is_transient(),
@@ -32,7 +36,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn is_destination(&self) -> bool {
+    pub(crate) fn is_destination_failure(&self) -> bool {
         matches!(self, Self::Destination(_))
     }
 
@@ -49,7 +53,7 @@ impl fmt::Display for Error {
             Self::OwnedByAnother => f.write_str("another relay owns the destination"),
             Self::LeaseTooShort { lease, timeout } => write!(
                 f,
-                "a lease of {lease:?} is too short for a destination that may take {timeout:?} to respond: \
+                "a lease of {lease:?} is too short for a destination with a publish time-out of {timeout:?}: \
                  make the lease {:?} or longer",
                 *timeout * 2
             ),
@@ -57,8 +61,6 @@ impl fmt::Display for Error {
     }
 }
 
-/// `Destination` and `Store` are transparent: their text is the text of the error inside, and so is their
-/// source.
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

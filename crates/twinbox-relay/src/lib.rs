@@ -70,7 +70,7 @@ mod supervisor;
 mod throttle;
 mod type_faults;
 
-pub use circuit_breaker::{Breaker, BreakerState};
+pub use circuit_breaker::{CircuitBreakerState, CircuitBreakerStatus};
 pub use counters::Counters;
 pub use delayed_messages::DelayedMessageMover;
 pub use error::Error;

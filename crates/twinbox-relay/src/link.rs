@@ -1,5 +1,5 @@
 //! The link between a store and a destination.
-use crate::{circuit_breaker::Breaker, counters::Counters, options::RelayOptions};
+use crate::{circuit_breaker::CircuitBreakerStatus, counters::Counters, options::RelayOptions};
 use std::sync::Arc;
 use twinbox_core::Destination;
 use twinbox_log::ReaderOptions;
@@ -14,7 +14,7 @@ pub(crate) struct Link<DB: Dialect> {
     /// Identifies this relay as the owner of leases.
     pub(crate) owner: Uuid,
     pub(crate) counters: Counters,
-    pub(crate) breaker: Breaker,
+    pub(crate) breaker: CircuitBreakerStatus,
 }
 
 impl<DB: Dialect> Link<DB> {

@@ -117,12 +117,12 @@ impl Default for RelayOptions {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "bin", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum OnExhausted {
-    /// It becomes a dead letter, and later messages of its key continue.
+    /// The message becomes a dead letter, and later messages of its key continue.
     #[default]
     DeadLetter,
-    /// It becomes a dead letter, and later messages of its key wait for an operator.
+    /// The message becomes a dead letter, and later messages of its key wait for an operator.
     ParkKey,
-    /// It becomes a dead letter, and the whole destination waits for an operator.
+    /// The message becomes a dead letter, and the whole destination waits for an operator.
     Block,
 }
 

@@ -1,5 +1,5 @@
 use crate::{
-    circuit_breaker::Breaker,
+    circuit_breaker::CircuitBreakerStatus,
     counters::Counters,
     destination_state::DestinationState,
     error::Error,
@@ -55,7 +55,8 @@ impl<DB: Dialect> Relay<DB> {
     /// Makes a relay with the given options.
     pub fn with_options(store: Store<DB>, destination: impl Destination, options: RelayOptions) -> Self {
         metrics::describe();
-        let (counters, breaker) = (Counters::new(destination.id()), Breaker::new(destination.id()));
+        let (counters, breaker) =
+            (Counters::new(destination.id()), CircuitBreakerStatus::new(destination.id()));
         let (destination, owner) = (Arc::new(destination), Uuid::now_v7());
         Self(Link { store, destination, options, owner, counters, breaker })
     }
@@ -66,7 +67,7 @@ impl<DB: Dialect> Relay<DB> {
     }
 
     /// Returns the circuit breaker of this relay, to read its state.
-    pub fn breaker(&self) -> Breaker {
+    pub fn breaker(&self) -> CircuitBreakerStatus {
         self.0.breaker.clone()
     }
 

@@ -1,6 +1,6 @@
 //! Runs the replays to a destination, beside its new messages.
 use crate::{
-    circuit_breaker::Breaker,
+    circuit_breaker::CircuitBreakerStatus,
     counters::Counters,
     destination_state::DestinationState,
     error::Error,
@@ -22,7 +22,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) async fn run<DB: Dialect>(live: Arc<Link<DB>>, stop: CancellationToken) {
     let destination = live.destination.id();
     let log = Log::new(&live.store);
-    let mut state = DestinationState::new(Breaker::without_metrics());
+    let mut state = DestinationState::new(CircuitBreakerStatus::without_metrics());
     while !stop.is_cancelled() {
         let found = tokio::time::timeout(LOOK_TIMEOUT, log.next_replay(destination)).await;
         let result = match found {

@@ -83,7 +83,7 @@ impl<'a, DB: Dialect> Session<'a, DB> {
             self.reader.close().await?;
             return Ok(end);
         };
-        if error.is_destination() {
+        if error.is_destination_failure() {
             // The messages in flight will probably fail too, but some may have arrived. Recording what is
             // settled leaves less to send again.
             self.finish_in_flight().await;

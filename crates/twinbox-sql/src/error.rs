@@ -64,7 +64,7 @@ impl Error {
         Self { kind, what: what.into(), source: None }
     }
 
-    /// The same with its cause.
+    /// Adds the error that caused this one.
     #[doc(hidden)]
     pub fn with_source(self, source: impl Into<BoxError>) -> Self {
         Self { source: Some(source.into()), ..self }

@@ -1,26 +1,27 @@
-//! The connection that a running handler was given.
+//! Recognises the connection of a running handler by its address.
 //!
-//! A transaction of sqlx that a handler begins inside its own knows nothing of the delivery. Publishing with
-//! it is refused, and this tells that it is the same connection.
+//! A handler can begin a nested `sqlx::Transaction` on the connection of its own transaction. The nested
+//! transaction does not know the delivery, so publishing with it is refused.
 use std::cell::Cell;
 
 tokio::task_local! {
-    /// The address of the connection while the handler borrows it. It is compared, and nothing else.
-    static ADDRESS: Cell<usize>;
+    /// The address that was recorded last, 0 before. It is only compared. The connection stays where it is
+    /// until the handler returns.
+    static CONNECTION_ADDRESS: Cell<usize>;
 }
 
-/// Runs a handler so that [`is_borrowed`] knows its connection.
+/// Runs a handler in a scope that remembers the connection of its transaction.
 #[doc(hidden)]
 pub async fn run_handler<T>(handler: impl Future<Output = T>) -> T {
-    ADDRESS.scope(Cell::new(0), handler).await
+    CONNECTION_ADDRESS.scope(Cell::new(0), handler).await
 }
 
-/// Notes the connection that the handler borrows.
-pub(crate) fn lend<C>(conn: &C) {
-    let _ = ADDRESS.try_with(|address| address.set(std::ptr::from_ref(conn).addr()));
+/// Records the connection of the handler's transaction. Outside a handler it does nothing.
+pub(crate) fn record<C>(conn: &C) {
+    let _ = CONNECTION_ADDRESS.try_with(|address| address.set(std::ptr::from_ref(conn).addr()));
 }
 
-/// Whether a running handler borrows this connection.
-pub(crate) fn is_borrowed<C>(conn: &C) -> bool {
-    ADDRESS.try_with(|address| address.get() == std::ptr::from_ref(conn).addr()).unwrap_or(false)
+/// Whether this is the connection of the running handler's transaction.
+pub(crate) fn is_recorded<C>(conn: &C) -> bool {
+    CONNECTION_ADDRESS.try_with(|address| address.get() == std::ptr::from_ref(conn).addr()).unwrap_or(false)
 }

@@ -25,7 +25,7 @@ pub enum Disposition {
     Retry,
     /// Try again after this delay.
     RetryAfter(Duration),
-    /// Dead-letter it now.
+    /// Make the message a dead letter now.
     Reject,
 }
 
@@ -52,7 +52,8 @@ impl HandlerError {
         self.disposition == Disposition::Retry && self.sqlstate().is_some_and(is_contention)
     }
 
-    /// The same error, not of an outage: the database of the transaction answers, so another one is away.
+    /// Returns this error without its mark as an outage of the database. the database of the
+    /// transaction answers, so another one is away.
     #[doc(hidden)]
     pub fn without_outage(self) -> Self {
         Self { outage: false, ..self }

@@ -32,14 +32,14 @@ pub struct Fence {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionShare {
-    /// The partitions that it owns, with their epochs.
+    /// The partitions that the process owns, with their epochs.
     pub owned: Vec<(u32, i64)>,
     /// The server run. Partitions that were taken in another are to be taken anew.
     pub server_run: i64,
     /// The partitions that no process owns.
     pub free: Vec<u32>,
-    /// How many partitions it should own. The first processes by id get one more where they cannot be shared
-    /// evenly.
+    /// How many partitions the process should own. The first processes by id get one more where
+    /// they cannot be shared evenly.
     pub fair: usize,
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn check_cause<DB: Dialect>(conn: &DB::Connection, scope: Option<&Sco
             "one message of a batch causes an event: write `tx.caused_by(&delivery).publish(&event)`, or \
              `outbox.publish(&mut tx.caused_by(&delivery), &event)`"
         }
-        None if handler_connection::is_borrowed(conn) => {
+        None if handler_connection::is_recorded(conn) => {
             "a transaction of sqlx that was begun inside a handler's knows nothing of the delivery: write \
              `tx.publish(&event)`, and `tx.savepoint(async |tx| …)` to undo a part of the work"
         }

@@ -18,9 +18,9 @@ use uuid::Uuid;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Replay {
-    /// Its number in this database.
+    /// The number of the replay in this database.
     pub id: i64,
-    /// Its name for brokers and inboxes.
+    /// The name of the replay for brokers and inboxes.
     pub token: Uuid,
     /// The destination.
     pub destination: String,
@@ -28,25 +28,25 @@ pub struct Replay {
     pub consumer: Option<String>,
     /// The selected messages.
     pub selection: Selection,
-    /// How many were selected when it was made.
+    /// How many messages were selected when the replay was made.
     pub selected: u64,
     /// The most messages a second.
     pub rate: Option<u32>,
-    /// Its state.
+    /// The state of the replay.
     pub state: ReplayState,
     /// The operator who made it.
     pub made_by: String,
-    /// The reason.
+    /// Why the replay was made.
     pub reason: Option<String>,
-    /// When it was made.
+    /// When the replay was made.
     pub made_at: Timestamp,
-    /// When it ended.
+    /// When the replay ended.
     pub ended_at: Option<Timestamp>,
-    /// About how many of its messages are settled, estimated by their positions.
+    /// About how many of the selected messages are settled, estimated by their positions.
     pub done: u64,
     /// Messages that the destination refused for good. They stay parked for the replay.
     pub refused: u64,
-    /// Whether a process works on it.
+    /// Whether a process works on the replay.
     pub is_alive: bool,
     /// How far the destination had settled the log when the replay was made.
     #[doc(hidden)]

@@ -22,11 +22,11 @@ pub struct WebhookReceipt<'a> {
     pub provider: &'a str,
     /// The endpoint. Ids of other endpoints are other ids.
     pub endpoint: &'a str,
-    /// The id that its sender signed. None: the digest of the payload.
+    /// The id that the sender signed. None: the digest of the payload.
     pub id: Option<WebhookId<'a>>,
     /// The bytes that were signed.
     pub payload: &'a [u8],
-    /// The number of the receiver's secret that it was signed with.
+    /// The number of the receiver's secret that the webhook was signed with.
     pub secret_index: usize,
 }
 
@@ -41,9 +41,9 @@ pub enum WebhookId<'a> {
 /// The result of receiving a webhook.
 #[expect(missing_debug_implementations, reason = "holds an open transaction")]
 pub enum WebhookClaim<DB: Dialect> {
-    /// It is new: write its effects, and commit. Dropped, it was not received.
+    /// The webhook is new: write its effects, and commit. Dropped, it was not received.
     Open(Operation<DB>),
-    /// It was received before: do nothing.
+    /// The webhook was received before: do nothing.
     Duplicate {
         /// The earlier webhook with this id had another payload. Raise an alarm.
         payload_differs: bool,

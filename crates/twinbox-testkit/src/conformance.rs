@@ -2,12 +2,12 @@
 //!
 //! ```no_run
 //! use twinbox_core::Transport;
-//! use twinbox_testkit::conformance::{Bench, message};
+//! use twinbox_testkit::conformance::{TransportUnderTest, message};
 //!
 //! /// Publishes to the broker that the transport reads.
 //! struct Mine;
 //!
-//! impl Bench for Mine {
+//! impl TransportUnderTest for Mine {
 //!     fn transport(&self) -> impl Transport {
 //! #       let pool = sqlx::SqlitePool::connect_lazy("sqlite:x").unwrap();
 //! #       twinbox_log::LogTransport::new(&twinbox_sql::Store::new(pool, "x").unwrap())
@@ -24,15 +24,14 @@
 //!     }
 //! }
 //!
-//! // One test for each guarantee, such as `mine::what_is_published_is_delivered`, each with a new bench.
+//! // One test for each guarantee, such as `mine::what_is_published_is_delivered`, each with a transport of its own.
 //! twinbox_testkit::source_conformance! {
 //!     mine: async { Mine };
 //! }
 //! ```
-mod bench;
 mod guarantees;
+mod transport;
 
-pub use bench::{Bench, SOURCE, ack_until, in_time, message, one, publish, subscribe, to};
 pub use guarantees::{
     a_closed_source_goes_on_where_it_was, a_delivery_in_progress_is_not_delivered_again,
     a_dropped_delivery_comes_again, a_nak_comes_again_and_not_before_its_delay, at_most_as_many_as_asked_for,
@@ -40,15 +39,16 @@ pub use guarantees::{
     one_subscriber_gets_the_messages_of_a_key_in_order, only_the_types_asked_for_are_delivered,
     receive_is_cancel_safe, what_is_acknowledged_never_comes_again, what_is_published_is_delivered,
 };
+pub use transport::{SOURCE, TransportUnderTest, ack_until, in_time, message, one, publish, subscribe, to};
 
-/// Makes one test for each guarantee and each bench: `NAME: FUTURE OF A BENCH;`.
+/// Makes one test for each guarantee and each transport: `NAME: FUTURE OF A TransportUnderTest;`.
 #[macro_export]
 macro_rules! source_conformance {
-    ($($module:ident: $bench:expr;)+) => {
+    ($($module:ident: $transport:expr;)+) => {
         $(mod $module {
             #[allow(unused_imports)]
             use super::*;
-            $crate::source_conformance! { @ $bench, [
+            $crate::source_conformance! { @ $transport, [
                 what_is_published_is_delivered
                 at_most_as_many_as_asked_for
                 what_is_acknowledged_never_comes_again
@@ -64,11 +64,11 @@ macro_rules! source_conformance {
             ] }
         })+
     };
-    (@ $bench:expr, [$($case:ident)+]) => {
+    (@ $transport:expr, [$($case:ident)+]) => {
         $(#[tokio::test(flavor = "multi_thread")]
         async fn $case() {
-            let bench = $bench.await;
-            $crate::conformance::in_time($crate::conformance::$case(&bench)).await;
+            let transport = $transport.await;
+            $crate::conformance::in_time($crate::conformance::$case(&transport)).await;
         })+
     };
 }

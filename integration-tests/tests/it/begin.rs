@@ -4,7 +4,7 @@ mod dropped;
 use crate::support::{
     cases::cases,
     stores::{Placed, TestDb, World, effect, placed},
-    wait::{signal, soon},
+    wait::{in_time, signal},
 };
 use sqlx::{Postgres, Sqlite, postgres::PgPoolOptions};
 use std::{
@@ -39,7 +39,7 @@ async fn read<DB: TestDb>(store: &Store<DB>) -> Vec<String> {
     let mut reader = opened.expect("nobody else reads");
     let mut keys = Vec::new();
     loop {
-        for entry in soon(reader.next(10)).await.unwrap() {
+        for entry in in_time(reader.next(10)).await.unwrap() {
             reader.settle(entry.ticket);
             match entry.message.key.unwrap() {
                 last if last == "-1" => return keys,
@@ -208,7 +208,7 @@ async fn stores_of_one_file_take_turns_to_write() {
         ended = &mut waiting => panic!("it does not wait for its turn: {ended:?}"),
     }
     tx.commit().await.unwrap();
-    soon(waiting).await.unwrap().unwrap();
+    in_time(waiting).await.unwrap().unwrap();
 }
 
 /// Slow handlers hold the permit nearly all the time, and a process that starts has nothing to write.

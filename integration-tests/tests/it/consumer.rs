@@ -181,10 +181,12 @@ async fn a_rejected_message_is_kept_whole_and_never_runs_again<DB: TestDb>() {
     let dead = DeliveryOutcome::DeadLettered { error: "a bad order".into() };
     assert_eq!(world.deliver::<choose>(&order).await, dead);
     assert_eq!(world.left_behind().await, (1, 0, 0), "only the claim, so that a late duplicate does not run");
-    let [letter] = &world.inbox(CHOOSE).dead_letters(10).await.unwrap()[..] else { panic!("one letter") };
-    assert_eq!(letter.message, order);
+    let [dead_letter] = &world.inbox(CHOOSE).dead_letters(10).await.unwrap()[..] else {
+        panic!("one dead letter")
+    };
+    assert_eq!(dead_letter.message, order);
     assert_eq!(
-        (letter.reason.as_str(), letter.error.as_str(), letter.attempts),
+        (dead_letter.reason.as_str(), dead_letter.error.as_str(), dead_letter.attempts),
         ("rejected", "a bad order", 1)
     );
     assert_eq!(world.deliver::<choose>(&order).await, DeliveryOutcome::Duplicate);
@@ -199,10 +201,12 @@ async fn a_message_whose_attempts_run_out_is_kept_whole_and_never_runs_again<DB:
     let dead = DeliveryOutcome::DeadLettered { error: "not today".into() };
     assert_eq!(world.deliver::<choose>(&order).await, dead);
     assert_eq!(world.left_behind().await, (1, 0, 0));
-    let [letter] = &world.inbox(CHOOSE).dead_letters(10).await.unwrap()[..] else { panic!("one letter") };
-    assert_eq!(letter.message, order);
+    let [dead_letter] = &world.inbox(CHOOSE).dead_letters(10).await.unwrap()[..] else {
+        panic!("one dead letter")
+    };
+    assert_eq!(dead_letter.message, order);
     assert_eq!(
-        (letter.reason.as_str(), letter.error.as_str(), letter.attempts),
+        (dead_letter.reason.as_str(), dead_letter.error.as_str(), dead_letter.attempts),
         ("exhausted", "not today", 3)
     );
     assert_eq!(recorded(&world, &order).await, None);

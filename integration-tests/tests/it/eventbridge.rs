@@ -223,7 +223,7 @@ async fn health_checks_the_bus_and_sends_nothing() {
     let fake = fake().await;
     let mut publisher = publisher(&fake).await;
     publisher.health().await.unwrap();
-    assert_eq!((fake.looks(), fake.requests().len()), (2, 0));
+    assert_eq!((fake.describe_calls(), fake.requests().len()), (2, 0));
     fake.answer_next_look([Answer::Throttle(None), Answer::Status(503), Answer::Truncated]);
     for _ in 0..3 {
         assert_eq!(publisher.health().await.unwrap_err().kind(), K::Unavailable);

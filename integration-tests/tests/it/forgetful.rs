@@ -4,7 +4,7 @@ use crate::support::{
     postgres::store_at,
     relay::{Running, Target},
     stores::{Placed, effect},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use sqlx::Postgres;
 use std::{
@@ -152,7 +152,7 @@ struct Consuming {
 impl Consuming {
     async fn stop(self) {
         self.stop.cancel();
-        soon(self.task).await.unwrap().unwrap();
+        in_time(self.task).await.unwrap().unwrap();
     }
 }
 
@@ -234,7 +234,7 @@ async fn a_consumer_of_the_log_in_order_handles_nothing_before_what_was_forgotte
     publish(&store, WAITS..WAITS + 1).await;
     // A tick is there, and the next would be due in an hour: it would be flushed, and with it all before it.
     let mut reader = Reader::open(&store, "d", Uuid::now_v7(), ReaderOptions::new()).await.unwrap().unwrap();
-    assert_eq!(soon(reader.next(3)).await.unwrap().len(), 2);
+    assert_eq!(in_time(reader.next(3)).await.unwrap().len(), 2);
     drop(reader);
     let later = "UPDATE twinbox.ticks SET taken_at = taken_at + interval '1 hour'";
     sqlx::query(later).execute(store.pool()).await.unwrap();
@@ -243,7 +243,7 @@ async fn a_consumer_of_the_log_in_order_handles_nothing_before_what_was_forgotte
     let gate = Arc::new(Gate { entered: Notify::new(), open: Semaphore::new(0) });
     let consumer = Consumer::new(store.clone(), gate.clone()).transport(LogTransport::new(&store));
     let consuming = consume(consumer.handler::<one_at_a_time>());
-    soon(gate.entered.notified()).await;
+    in_time(gate.entered.notified()).await;
     assert_eq!(number(&store, EFFECTS).await, 1);
     forget(&store).await;
     assert_eq!(number(&store, EFFECTS).await, 0, "it is forgotten");

@@ -7,7 +7,7 @@ mod languages;
 use crate::support::{
     cases::cases,
     stores::{Confirmed, Placed, TestDb, World, effect},
-    wait::soon,
+    wait::in_time,
 };
 use sqlx::{Acquire as _, Postgres, Sqlite};
 use twinbox::{Draft, ErrorKind, MessageId, Timestamp};
@@ -204,7 +204,7 @@ async fn ordered_publishers_of_one_key_take_turns() {
     world.outbox().publish_ordered(&mut first, &Placed { n: 7 }).await.unwrap();
 
     let mut other = world.begin().await.unwrap();
-    soon(world.outbox().publish_ordered(&mut other, &Placed { n: 8 })).await.unwrap();
+    in_time(world.outbox().publish_ordered(&mut other, &Placed { n: 8 })).await.unwrap();
     other.commit().await.unwrap();
 
     let mut second = world.begin().await.unwrap();
@@ -222,7 +222,7 @@ async fn ordered_publishers_of_one_key_take_turns() {
     .await;
     assert_eq!(keys(&world).await, ["8"]);
     first.commit().await.unwrap();
-    soon(waiting).await.unwrap();
+    in_time(waiting).await.unwrap();
     assert_eq!(keys(&world).await, ["7", "8", "7"]);
 }
 

@@ -4,7 +4,7 @@ pub(crate) mod grants;
 use crate::support::{
     cases::cases,
     stores::{Placed, TestDb, World, chain},
-    wait::soon,
+    wait::in_time,
 };
 use sqlx::{AssertSqlSafe, Postgres, Sqlite, sqlite::SqliteConnectOptions};
 use std::{any::Any, time::Duration};
@@ -103,7 +103,7 @@ async fn missing_tables_are_told_with_what_to_do<DB: EmptyDb>() {
     assert!(error.to_string().contains("run the migrations"), "{error}");
     assert!(!error.is_transient());
     let consumer = Consumer::new(store, ()).handler::<ignore>();
-    let error = soon(consumer.run(CancellationToken::new())).await.unwrap_err();
+    let error = in_time(consumer.run(CancellationToken::new())).await.unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Store);
     let error = chain(&error);
     assert!(error.contains("run the migrations"), "{error}");

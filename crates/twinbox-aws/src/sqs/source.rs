@@ -172,12 +172,12 @@ impl Queue {
         let sent_at = number(Attribute::SentTimestamp).unwrap_or_default().saturating_mul(1000);
         let origin = Origin {
             queue: queue_name(&self.url),
-            id: message.message_id().unwrap_or_default(),
+            message_id: message.message_id().unwrap_or_default(),
             sent_at: Timestamp::from_micros(sent_at),
         };
         let (decoded, defect) = wire::decode(message.body().unwrap_or_default(), origin);
         if let Some(defect) = &defect {
-            tracing::warn!(queue = origin.queue, id = origin.id, defect, "unreadable message");
+            tracing::warn!(queue = origin.queue, id = origin.message_id, defect, "unreadable message");
         }
         Some(ReceivedMessage {
             message: decoded,

@@ -1,4 +1,5 @@
-//! The wire format: an event of EventBridge as a rule sends it, or a CloudEvent in JSON alone.
+//! The wire format: an EventBridge event, in the form in which an EventBridge rule sends it to a queue, or a
+//! bare CloudEvent in JSON.
 use crate::cloud_event::{HEADERS_EXTENSION, is_json};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -8,30 +9,31 @@ use twinbox_core::{Message, Timestamp, draft, message::attribute as a};
 
 type Members<'a> = HashMap<String, &'a RawValue>;
 
-/// The message of SQS: the identity of a message that cannot be read.
+/// Where an SQS message came from. It identifies a message whose body cannot be read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin<'a> {
     pub(crate) queue: &'a str,
-    pub(crate) id: &'a str,
+    pub(crate) message_id: &'a str,
     pub(crate) sent_at: Timestamp,
 }
 
-/// Decodes a message. A message with a defect keeps the whole body as its payload.
+/// Decodes a message, and returns its defect if it has one. Then the whole body is the payload.
 pub(crate) fn decode(body: &str, origin: Origin<'_>) -> (Message, Option<String>) {
-    match read(body) {
+    match parse(body) {
         Ok(message) => (message, None),
         Err(defect) => {
-            let (id, source) = (origin.id.to_owned(), format!("sqs:{}", origin.queue));
+            let (id, source) = (origin.message_id.to_owned(), format!("sqs:{}", origin.queue));
             let body = Bytes::copy_from_slice(body.as_bytes());
             (Message::placeholder(id, source, origin.sent_at, body), Some(defect))
         }
     }
 }
 
-fn read(body: &str) -> Result<Message, String> {
-    let members = members(body).map_err(|e| format!("the body is no JSON object: {e}"))?;
+fn parse(body: &str) -> Result<Message, String> {
+    let members = parse_members(body).map_err(|e| format!("the body is not a JSON object: {e}"))?;
     let message = match (members.get("detail-type"), members.get("detail")) {
-        (Some(_), Some(detail)) => match self::members(detail.get()) {
+        // An envelope of EventBridge. Twinbox publishes a CloudEvent as its detail.
+        (Some(_), Some(detail)) => match parse_members(detail.get()) {
             Ok(event) if event.contains_key(a::SPEC_VERSION) => cloud_event(&event),
             _ => foreign_event(&members, detail),
         },
@@ -41,11 +43,11 @@ fn read(body: &str) -> Result<Message, String> {
     Ok(message)
 }
 
-fn members(json: &str) -> Result<Members<'_>, serde_json::Error> {
+fn parse_members(json: &str) -> Result<Members<'_>, serde_json::Error> {
     serde_json::from_str(json)
 }
 
-/// Reads an event of another publisher: its attributes come from the envelope, and its detail is the payload.
+/// Reads an EventBridge event that is not a CloudEvent: its attributes come from the envelope, and its detail is the payload.
 fn foreign_event(envelope: &Members<'_>, detail: &RawValue) -> Result<Message, String> {
     let get = |name: &str| match name {
         a::SPEC_VERSION => Some("1.0".to_owned()),
@@ -57,12 +59,12 @@ fn foreign_event(envelope: &Members<'_>, detail: &RawValue) -> Result<Message, S
     Message::from_attributes(get, Vec::new(), payload).map_err(|e| e.to_string())
 }
 
-/// Reads a CloudEvent in JSON, structured mode.
+/// Reads a CloudEvent in structured JSON mode.
 fn cloud_event(event: &Members<'_>) -> Result<Message, String> {
     let headers = match event.get(HEADERS_EXTENSION) {
         Some(headers) => text(headers)
             .and_then(|pairs| serde_json::from_str::<Vec<(String, String)>>(&pairs).ok())
-            .ok_or_else(|| format!("the attribute `{HEADERS_EXTENSION}` is no list of pairs"))?,
+            .ok_or_else(|| format!("the attribute `{HEADERS_EXTENSION}` is not a list of pairs"))?,
         None => Vec::new(),
     };
     let headers = headers.into_iter().filter(|(name, _)| draft::is_transported(name)).collect();
@@ -76,19 +78,19 @@ fn payload(event: &Members<'_>) -> Result<Bytes, String> {
         (None, None) => Vec::new(),
         (None, Some(encoded)) => text(encoded)
             .and_then(|encoded| STANDARD.decode(encoded).ok())
-            .ok_or("the member `data_base64` is no base64")?,
+            .ok_or("the member `data_base64` is not base64")?,
         (Some(data), None) => {
             let content_type = event.get(a::CONTENT_TYPE).and_then(|value| text(value));
-            let is_json = content_type.is_none_or(|content_type| is_json(&content_type));
-            // A CloudEvent holds data of another content type as a JSON string.
-            let plain = if is_json { None } else { text(data) };
+            // A CloudEvent holds data that is not JSON in a JSON string.
+            let holds_text = content_type.is_some_and(|name| !is_json(&name));
+            let plain = if holds_text { text(data) } else { None };
             plain.map_or_else(|| data.get().as_bytes().to_vec(), String::into_bytes)
         }
     };
     Ok(data.into())
 }
 
-/// Returns a JSON string, or a number or a boolean as text.
+/// Returns the content of a JSON string, or the text of a number or a boolean. None: any other value.
 fn text(value: &RawValue) -> Option<String> {
     match value.get().as_bytes().first()? {
         b'"' => serde_json::from_str(value.get()).ok(),

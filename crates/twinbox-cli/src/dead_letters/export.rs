@@ -21,8 +21,8 @@ pub(super) async fn export<DB: Dialect>(
 ) -> Result<(), Exit> {
     let count = counted(dead_letters.len() as u64, "dead letter");
     let Some(file) = file else {
-        for letter in dead_letters {
-            let line = line(session, letter).await?;
+        for dead_letter in dead_letters {
+            let line = line(session, dead_letter).await?;
             let written = writeln!(std::io::stdout().lock(), "{line}");
             written.unwrap_or_else(|error| exit_without_reader(&error));
         }
@@ -32,8 +32,8 @@ pub(super) async fn export<DB: Dialect>(
     let failed = |error: std::io::Error| Exit::failure(format!("{}: {error}", file.display()));
     // Never overwrites a file.
     let mut out = BufWriter::new(File::create_new(file).map_err(failed)?);
-    for letter in dead_letters {
-        writeln!(out, "{}", line(session, letter).await?).map_err(failed)?;
+    for dead_letter in dead_letters {
+        writeln!(out, "{}", line(session, dead_letter).await?).map_err(failed)?;
     }
     out.flush().map_err(failed)?;
     let record = json!({"file": file, "dead_letters": dead_letters.len()});
@@ -41,9 +41,9 @@ pub(super) async fn export<DB: Dialect>(
     Ok(())
 }
 
-async fn line<DB: Dialect>(session: &Session<DB>, letter: &DeadLetter) -> Result<String, Exit> {
-    let message = session.ops.dead_letter_message(&letter.id).await?;
-    let line = Line::new(session.store.service(), &session.database, letter, &message);
+async fn line<DB: Dialect>(session: &Session<DB>, dead_letter: &DeadLetter) -> Result<String, Exit> {
+    let message = session.ops.dead_letter_message(&dead_letter.id).await?;
+    let line = Line::new(session.store.service(), &session.database, dead_letter, &message);
     serde_json::to_string(&line)
-        .map_err(|error| Exit::failure(format!("writing dead letter {} failed: {error}", letter.id)))
+        .map_err(|error| Exit::failure(format!("writing dead letter {} failed: {error}", dead_letter.id)))
 }

@@ -55,7 +55,7 @@ impl Line {
     pub(super) fn new(
         service: &str,
         database: &DatabaseName,
-        letter: &DeadLetter,
+        dead_letter: &DeadLetter,
         message: &Message,
     ) -> Self {
         // JSON only if it gives the same bytes again. A number of 30 digits would change.
@@ -66,13 +66,13 @@ impl Line {
         Self {
             service: service.to_owned(),
             database: database.id(),
-            dead_letter: letter.id.to_string(),
-            owner: letter.owner.clone(),
-            reason: letter.reason.clone(),
-            error: letter.error.clone(),
-            attempts: letter.attempts,
-            given_up_at: letter.died_at.to_string(),
-            message_id: letter.message_id.to_string(),
+            dead_letter: dead_letter.id.to_string(),
+            owner: dead_letter.owner.clone(),
+            reason: dead_letter.reason.clone(),
+            error: dead_letter.error.clone(),
+            attempts: dead_letter.attempts,
+            given_up_at: dead_letter.given_up_at.to_string(),
+            message_id: dead_letter.message_id.to_string(),
             event_id: m.id,
             source: m.source,
             event_type: m.event_type,

@@ -123,17 +123,20 @@ impl FilterArguments {
             ));
         }
         let (mut dead_letters, mut found, mut changed) = (Vec::new(), BTreeSet::new(), Vec::new());
-        let see = |letter: DeadLetter| {
+        let see = |dead_letter: DeadLetter| {
             if !named.is_empty() {
-                if !named.contains(&letter.id) {
+                if !named.contains(&dead_letter.id) {
                     return;
                 }
-                found.insert(letter.id.clone());
+                found.insert(dead_letter.id.clone());
             }
-            if listed.get(&letter.id).is_some_and(|message_id| *message_id != letter.message_id.to_string()) {
-                changed.push(letter.id);
-            } else if conditions.matches(&letter) {
-                dead_letters.push(letter);
+            if listed
+                .get(&dead_letter.id)
+                .is_some_and(|message_id| *message_id != dead_letter.message_id.to_string())
+            {
+                changed.push(dead_letter.id);
+            } else if conditions.matches(&dead_letter) {
+                dead_letters.push(dead_letter);
             }
         };
         // A named dead letter that does not meet the conditions still exists.
@@ -189,8 +192,8 @@ async fn find_group<DB: Dialect>(session: &Session<DB>, begin: &str) -> Result<S
     }
     let filter = DeadLetterFilter { fingerprint: Some(begin.to_owned()), ..DeadLetterFilter::default() };
     let mut fingerprints = BTreeSet::new();
-    let see = |letter: DeadLetter| {
-        fingerprints.insert(letter.fingerprint());
+    let see = |dead_letter: DeadLetter| {
+        fingerprints.insert(dead_letter.fingerprint());
     };
     session.ops.each_dead_letter(&filter, see).await?;
     match fingerprints.len() {

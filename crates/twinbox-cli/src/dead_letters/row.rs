@@ -1,9 +1,9 @@
-//! Dead letters in the output.
+//! Dead letters as they are printed and written as JSON.
 use crate::output::{Column, brief, counted, plain};
 use serde::Serialize;
 use twinbox_ops::dead_letters::{DeadLetter, DeadLetterGroup, DeadLetterId};
 
-/// Dead letters with a common cause.
+/// A group of dead letters with the same cause: owner, event type, reason and error.
 #[derive(Serialize)]
 pub(crate) struct GroupRow {
     fingerprint: String,
@@ -27,7 +27,7 @@ impl GroupRow {
             count => format!(", {count} being retried"),
         };
         format!(
-            "{}  {} of the {} {}{redriven}\n  {}, {}: {}\n  {} to {}, the newest is {}",
+            "group {}  {} of the {} {}{redriven}\n  {}, {}: {}\n  {} to {}, the newest is {}",
             self.fingerprint,
             counted(self.dead_letters, "dead letter"),
             self.owner_kind,
@@ -54,8 +54,8 @@ impl From<&DeadLetterGroup> for GroupRow {
             error: newest.error.clone(),
             dead_letters: group.dead_letters,
             redriven: group.redriven,
-            first_given_up_at: group.first_died_at.to_string(),
-            last_given_up_at: newest.died_at.to_string(),
+            first_given_up_at: group.first_given_up_at.to_string(),
+            last_given_up_at: newest.given_up_at.to_string(),
             newest: newest.id.to_string(),
         }
     }
@@ -98,7 +98,7 @@ impl DeadLetterRow {
         ("given up", "given_up_at"),
     ];
 
-    /// A few lines for a person.
+    /// Returns a text of several lines for a person.
     pub(crate) fn render(&self) -> String {
         format!(
             "Dead letter {} of the {} {}, group {}\n{} after {}: {}\ngiven up at {}{}",
@@ -116,23 +116,23 @@ impl DeadLetterRow {
 }
 
 impl From<&DeadLetter> for DeadLetterRow {
-    fn from(letter: &DeadLetter) -> Self {
+    fn from(dead_letter: &DeadLetter) -> Self {
         Self {
-            id: letter.id.to_string(),
-            owner: letter.owner.clone(),
-            owner_kind: owner_kind(&letter.id),
-            fingerprint: letter.fingerprint(),
-            message_id: letter.message_id.to_string(),
-            event_id: letter.event_id.clone(),
-            source: letter.source.clone(),
-            event_type: letter.event_type.clone(),
-            key: letter.key.clone(),
-            reason: letter.reason.clone(),
-            error: letter.error.clone(),
-            attempts: letter.attempts,
-            time: letter.time.to_string(),
-            given_up_at: letter.died_at.to_string(),
-            redriven: letter.is_redriven,
+            id: dead_letter.id.to_string(),
+            owner: dead_letter.owner.clone(),
+            owner_kind: owner_kind(&dead_letter.id),
+            fingerprint: dead_letter.fingerprint(),
+            message_id: dead_letter.message_id.to_string(),
+            event_id: dead_letter.event_id.clone(),
+            source: dead_letter.source.clone(),
+            event_type: dead_letter.event_type.clone(),
+            key: dead_letter.key.clone(),
+            reason: dead_letter.reason.clone(),
+            error: dead_letter.error.clone(),
+            attempts: dead_letter.attempts,
+            time: dead_letter.time.to_string(),
+            given_up_at: dead_letter.given_up_at.to_string(),
+            redriven: dead_letter.is_redriven,
         }
     }
 }

@@ -19,15 +19,16 @@ use twinbox_sql::{
 
 /// How often the progress is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How often the progress is printed without a terminal.
+/// How often the progress is printed if stderr is not a terminal.
 const PRINT_INTERVAL: Duration = Duration::from_secs(10);
 
-const STYLE: &str = "{msg} [{wide_bar}] {share} {pace}";
+const STYLE: &str = "{msg} [{wide_bar}] {count} {pace}";
 
 /// Waits until the replay has ended, and prints it.
 ///
 /// # Errors
-/// The replay was cancelled, or its destination refused messages: it is printed all the same.
+/// The replay was cancelled, or its destination refused messages: the replay is printed in these cases too.
+/// The database failed, or Ctrl-C was pressed.
 pub(super) async fn follow<DB: Dialect>(session: &Session<DB>, id: i64) -> Result<(), Exit> {
     let replay = wait(&session.ops, id).await?;
     let problem = match &replay.state {
@@ -39,15 +40,15 @@ pub(super) async fn follow<DB: Dialect>(session: &Session<DB>, id: i64) -> Resul
         )),
         _ => None,
     };
-    let summary = format!("Replay {id} is done: {}.", counted(replay.selected, "message"));
-    let summary = Some(summary).filter(|_| problem.is_none());
+    let done = || format!("Replay {id} is done: {}.", counted(replay.selected, "message"));
+    let summary = problem.is_none().then(done);
     print_replay(&session.ops, &replay, summary, &session.output).await?;
     problem.map_or(Ok(()), |problem| Err(Exit::partial(problem)))
 }
 
 async fn wait<DB: Dialect>(ops: &Ops<DB>, id: i64) -> Result<Replay, Exit> {
     let mut replay = ops.replay(id).await?;
-    let bar = bar(&replay);
+    let bar = progress_bar(&replay);
     let on_terminal = std::io::stderr().is_terminal();
     let mut printed_at = Instant::now();
     while !replay.state.has_ended() {
@@ -62,9 +63,8 @@ async fn wait<DB: Dialect>(ops: &Ops<DB>, id: i64) -> Result<Replay, Exit> {
             _ = tokio::signal::ctrl_c() => {
                 bar.finish_and_clear();
                 return Err(Exit::interrupted(format!(
-                    "left at {} of {}; the replay continues. `twinbox replays show {id} --follow` shows it \
-                     again, \
-                     `twinbox replays pause {id}` or `cancel {id}` stops it",
+                    "the replay continues, {} of {} are done. `twinbox replays show {id} --follow` follows it \
+                     again, `twinbox replays pause {id}` pauses it, `twinbox replays cancel {id}` ends it",
                     replay.done, replay.selected
                 )));
             }
@@ -75,23 +75,25 @@ async fn wait<DB: Dialect>(ops: &Ops<DB>, id: i64) -> Result<Replay, Exit> {
     Ok(replay)
 }
 
-fn bar(replay: &Replay) -> ProgressBar {
+fn progress_bar(replay: &Replay) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(4);
     let bar = ProgressBar::with_draw_target(Some(replay.selected), target);
-    let style = ProgressStyle::with_template(STYLE).expect("a test has parsed this template");
+    let style = ProgressStyle::with_template(STYLE).expect("the template is valid: a test parses it");
     let style = style
-        .with_key("share", |state: &ProgressState, out: &mut dyn Write| {
+        .with_key("count", |state: &ProgressState, out: &mut dyn Write| {
             let _ = write!(out, "{}/{}", state.pos(), state.len().unwrap_or_default());
         })
         .with_key("pace", |state: &ProgressState, out: &mut dyn Write| {
             let rate = state.per_sec();
-            let _ = match rate >= 0.5 {
-                true => write!(out, "{rate:.0}/s, {} left", duration(state.eta())),
-                false => write!(out, "0/s"),
+            // A lower rate is printed as 0, and its end is not known.
+            let _ = if rate >= 0.5 {
+                write!(out, "{rate:.0}/s, {} left", duration(state.eta()))
+            } else {
+                write!(out, "0/s")
             };
         });
     bar.set_style(style.progress_chars("=> "));
-    // Earlier progress must not count for the rate.
+    // Earlier progress must not count towards the rate.
     bar.set_position(replay.done);
     bar.reset_eta();
     bar

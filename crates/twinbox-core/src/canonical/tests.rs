@@ -2,13 +2,16 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn form(json: &str) -> Option<String> {
+/// The canonical form, or none if there is none.
+fn canonical_text(json: &str) -> Option<String> {
     canonical(json.as_bytes(), &[]).ok().map(|bytes| String::from_utf8(bytes).unwrap())
 }
 
+/// RFC 8785 writes numbers as floating point. Here they keep their exact value: an integer without zeros at
+/// its end, and an exponent.
 #[test]
-fn numbers_keep_their_exact_values() {
-    for (same, form_of_all) in [
+fn equal_numbers_have_one_form_and_keep_their_exact_value() {
+    for (spellings, expected) in [
         (&["1", "1.0", "1e0", "10e-1", "0.1E+1", "1.000"][..], "1"),
         (&["0", "-0", "0.0", "0e9", "-0.00e-7"], "0"),
         (&["1000", "1e3", "10.00e2"], "1e3"),
@@ -18,43 +21,43 @@ fn numbers_keep_their_exact_values() {
         (&["0.1"], "1e-1"),
         (&["1e400"], "1e400"),
     ] {
-        for one in same {
-            assert_eq!(form(one).as_deref(), Some(form_of_all), "{one}");
+        for spelling in spellings {
+            assert_eq!(canonical_text(spelling).as_deref(), Some(expected), "{spelling}");
         }
     }
 }
 
 #[test]
-fn order_and_spaces_do_not_matter() {
+fn spaces_escapes_and_the_order_of_members_do_not_matter() {
     let expected = r#"{"a":[true,false,null,{}],"b":{"c":"d","é":15e-1},"𐀀":[],"ﬀ":2}"#;
     let other = " {\n\"\\ufb00\":2.0, \"\\ud800\\udc00\" : [ ],\t\"b\":{\"\\u00e9\":1.5,\"c\":\"\\u0064\"},\
         \"a\":[true , false,null,{ }]}\r\n";
-    assert_eq!(form(other).as_deref(), Some(expected));
+    assert_eq!(canonical_text(other).as_deref(), Some(expected));
 }
 
-/// The example of RFC 8785 §3.2.3: member names by their UTF-16 units.
+/// The example of RFC 8785 §3.2.3: member names are sorted by UTF-16 code units.
 #[test]
 fn names_are_sorted_as_in_the_rfc() {
     let example = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh",
         "1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control",
         "\u00f6":"Latin Small Letter O With Diaeresis"}"#;
-    let form = form(example).unwrap();
+    let text = canonical_text(example).unwrap();
     let order = ["Carriage Return", "One", "Control", "Latin", "Euro", "Emoji", "Hebrew"];
-    let places: Vec<_> = order.iter().map(|value| form.find(value).unwrap()).collect();
-    assert!(places.is_sorted(), "{form}");
+    let places: Vec<_> = order.iter().map(|value| text.find(value).unwrap()).collect();
+    assert!(places.is_sorted(), "{text}");
 }
 
 /// The strings of the example of RFC 8785 §3.2.2.
 #[test]
 fn strings_are_written_as_in_the_rfc() {
-    let form = form(r#""\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/""#).unwrap();
-    assert_eq!(form, "\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"");
+    let text = canonical_text(r#""\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/""#).unwrap();
+    assert_eq!(text, "\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"");
 }
 
 #[test]
-fn a_text_without_a_single_meaning_is_refused() {
+fn invalid_and_ambiguous_json_and_limits_are_refused() {
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    assert!(form(&deep(128)).is_some());
+    assert!(canonical_text(&deep(128)).is_some());
     for refused in [
         "",
         " ",
@@ -89,17 +92,17 @@ fn a_text_without_a_single_meaning_is_refused() {
         &deep(129),
         &deep(100_000),
     ] {
-        assert_eq!(form(refused), None, "{}", &refused[..refused.len().min(40)]);
+        assert_eq!(canonical_text(refused), None, "{}", &refused[..refused.len().min(40)]);
     }
-    assert_eq!(canonical(b"\"\xff\"", &[]), Err(NotCanonical));
+    assert_eq!(canonical(b"\"\xff\"", &[]), Err(NoCanonicalForm));
 }
 
 #[test]
-fn excluded_members_are_left_out_at_every_depth() {
+fn an_excluded_pointer_removes_only_the_member_that_it_names() {
     let excluded = ["/ts".to_owned(), "/a/0/b~1c".to_owned(), "/none".to_owned()];
     let form = |json: &str| canonical(json.as_bytes(), &excluded).unwrap();
     assert_eq!(form(r#"{"ts":1,"a":[{"b/c":2,"ts":3}]}"#), br#"{"a":[{"ts":3}]}"#);
-    assert_eq!(canonical(br#"{"ts":1,"ts":2}"#, &excluded), Err(NotCanonical));
+    assert_eq!(canonical(br#"{"ts":1,"ts":2}"#, &excluded), Err(NoCanonicalForm));
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -119,13 +122,13 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_canonical_form_is_its_own_canonical_form(value in any_json()) {
+    fn the_canonical_form_of_a_canonical_form_is_the_same(value in any_json()) {
         let once = canonical(value.to_string().as_bytes(), &[]).unwrap();
         prop_assert_eq!(canonical(&once, &[]).unwrap(), once);
     }
 
     #[test]
-    fn two_values_are_equal_if_and_only_if_their_forms_are(one in any_json(), other in any_json()) {
+    fn different_values_have_different_forms(one in any_json(), other in any_json()) {
         let form = |value: &Value| canonical(serde_json::to_string_pretty(value).unwrap().as_bytes(), &[]);
         prop_assert_eq!(form(&one).unwrap() == form(&other).unwrap(), one == other);
     }

@@ -72,7 +72,8 @@ impl Ticket {
     }
 }
 
-/// The number of messages, and their bytes, that may be handed out. The last message may exceed the bytes.
+/// How many messages, and how many bytes of them, may be handed out. The last message may exceed
+/// the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// The number of messages.

@@ -1,73 +1,75 @@
-//! Marks: which messages of the log are settled, and how far the cursor may move.
+//! Which messages of the log are settled, and how far the cursor may move: past each message before which
+//! all are settled.
 use std::collections::VecDeque;
 
-/// One message of the log, in the order of the log.
+/// Whether one message of the log is settled.
 #[derive(Debug)]
 struct Mark<C> {
     /// The cursor once this message and all before it are settled.
-    after: C,
+    cursor_after: C,
     is_settled: bool,
     bytes: usize,
 }
 
-/// The messages of the log from the first unsettled one on.
+/// One mark for each message of the log, from the first unsettled one on.
 #[derive(Debug)]
 pub(super) struct Marks<C> {
-    open: VecDeque<Mark<C>>,
-    /// The number of `open[0]`.
-    first: u64,
+    marks: VecDeque<Mark<C>>,
+    /// The number of the first mark, or of the next message if there is none.
+    first_number: u64,
     cursor: C,
-    /// The bytes of unsettled messages.
-    open_bytes: usize,
+    unsettled_bytes: usize,
+    /// How often [`settle`](Self::settle) settled a message.
     settle_count: u64,
 }
 
 impl<C: Clone> Marks<C> {
     /// Marks of a log that is settled up to a cursor.
     pub(super) fn new(cursor: C) -> Self {
-        Self { open: VecDeque::new(), first: 0, cursor, open_bytes: 0, settle_count: 0 }
+        Self { marks: VecDeque::new(), first_number: 0, cursor, unsettled_bytes: 0, settle_count: 0 }
     }
 
     /// Adds the next message. Returns its number.
-    pub(super) fn push(&mut self, after: C, bytes: usize) -> u64 {
-        let number = self.first + self.open.len() as u64;
-        self.open.push_back(Mark { after, is_settled: false, bytes });
-        self.open_bytes += bytes;
+    pub(super) fn push(&mut self, cursor_after: C, bytes: usize) -> u64 {
+        let number = self.first_number + self.marks.len() as u64;
+        self.marks.push_back(Mark { cursor_after, is_settled: false, bytes });
+        self.unsettled_bytes += bytes;
         number
     }
 
     /// Adds the next message, which is settled already.
-    pub(super) fn push_settled(&mut self, after: C) {
-        self.open.push_back(Mark { after, is_settled: true, bytes: 0 });
+    pub(super) fn push_settled(&mut self, cursor_after: C) {
+        self.marks.push_back(Mark { cursor_after, is_settled: true, bytes: 0 });
         self.move_cursor();
     }
 
-    /// Settles a message. Returns false if it is settled already.
+    /// Settles a message. Returns false if it is settled already, or was never added.
     pub(super) fn settle(&mut self, number: u64) -> bool {
-        let at = number.checked_sub(self.first).and_then(|n| usize::try_from(n).ok());
-        let Some(mark) = at.and_then(|at| self.open.get_mut(at)).filter(|mark| !mark.is_settled) else {
+        let index = number.checked_sub(self.first_number).and_then(|n| usize::try_from(n).ok());
+        let Some(mark) = index.and_then(|index| self.marks.get_mut(index)).filter(|mark| !mark.is_settled)
+        else {
             return false;
         };
         mark.is_settled = true;
-        self.open_bytes -= mark.bytes;
+        self.unsettled_bytes -= mark.bytes;
         self.settle_count += 1;
         self.move_cursor();
         true
     }
 
-    /// Notes the cursor at the end of a window.
-    pub(super) fn end_window(&mut self, after: C) {
-        // It gets no mark: windows end every second also while a message is stuck, and marks would pile up.
-        match self.open.back_mut() {
-            Some(last) => last.after = after,
-            None => self.cursor = after,
+    /// Lets the cursor move on to a place after the last message, where no message is.
+    pub(super) fn extend_last(&mut self, cursor_after: C) {
+        // The place gets no mark: one comes every second also while a message is stuck, and they would pile up.
+        match self.marks.back_mut() {
+            Some(last) => last.cursor_after = cursor_after,
+            None => self.cursor = cursor_after,
         }
     }
 
     fn move_cursor(&mut self) {
-        while let Some(mark) = self.open.pop_front_if(|mark| mark.is_settled) {
-            self.cursor = mark.after;
-            self.first += 1;
+        while let Some(mark) = self.marks.pop_front_if(|mark| mark.is_settled) {
+            self.cursor = mark.cursor_after;
+            self.first_number += 1;
         }
     }
 
@@ -75,12 +77,12 @@ impl<C: Clone> Marks<C> {
         &self.cursor
     }
 
-    pub(super) fn open(&self) -> usize {
-        self.open.len()
+    pub(super) fn len(&self) -> usize {
+        self.marks.len()
     }
 
-    pub(super) fn open_bytes(&self) -> usize {
-        self.open_bytes
+    pub(super) fn unsettled_bytes(&self) -> usize {
+        self.unsettled_bytes
     }
 
     pub(super) fn settle_count(&self) -> u64 {

@@ -8,11 +8,11 @@ use twinbox_core::{Message, lanes::Item};
 pub enum ParkedState {
     /// The message waits this long for another attempt. Later messages of its key wait behind it.
     Waiting(Duration),
-    /// It is a dead letter. Later messages of its key go on.
+    /// The message is a dead letter. Later messages of its key go on.
     Dead,
-    /// It is a dead letter. Later messages of its key wait until an operator decides.
+    /// The message is a dead letter. Later messages of its key wait until an operator decides.
     DeadHoldingKey,
-    /// It is a dead letter. No more messages are handed out until an operator decides.
+    /// The message is a dead letter. No more messages are handed out until an operator decides.
     Blocking,
 }
 

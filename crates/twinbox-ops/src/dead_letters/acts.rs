@@ -83,12 +83,12 @@ impl<DB: Dialect> Ops<DB> {
                 newest: dead_letter.clone(),
                 dead_letters: 0,
                 redriven: 0,
-                first_died_at: dead_letter.died_at,
+                first_given_up_at: dead_letter.given_up_at,
             });
             group.dead_letters += 1;
             group.redriven += u64::from(dead_letter.is_redriven);
-            group.first_died_at = group.first_died_at.min(dead_letter.died_at);
-            if dead_letter.died_at >= group.newest.died_at {
+            group.first_given_up_at = group.first_given_up_at.min(dead_letter.given_up_at);
+            if dead_letter.given_up_at >= group.newest.given_up_at {
                 group.newest = dead_letter;
             }
         })
@@ -241,7 +241,7 @@ fn read<DB: Dialect>(row: &DB::Row, id: DeadLetterId, owner: String) -> Result<D
         error: row.try_get("error")?,
         attempts: small_count(row.try_get("attempts")?),
         time: row.try_get::<Micros, _>("time")?.0,
-        died_at: row.try_get::<Micros, _>("died_at")?.0,
+        given_up_at: row.try_get::<Micros, _>("given_up_at")?.0,
         is_redriven: row.try_get("is_redriven")?,
     })
 }

@@ -7,23 +7,23 @@ use twinbox_core::{Timestamp, TypePattern};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[must_use]
 pub struct DeadLetterFilter {
-    /// Those of this consumer.
+    /// Selects the dead letters of this consumer.
     pub consumer: Option<String>,
-    /// Those of this destination.
+    /// Selects the dead letters of this destination.
     pub destination: Option<String>,
-    /// Those with one of these numbers. Empty: any number.
+    /// Selects the dead letters with these ids. Empty: any number.
     pub ids: Vec<DeadLetterId>,
-    /// Those of this group: see [`DeadLetter::fingerprint`], or how it begins.
+    /// Selects the dead letters of this group: see [`DeadLetter::fingerprint`], or how it begins.
     pub fingerprint: Option<String>,
-    /// Those whose type matches one of these patterns.
+    /// Selects the dead letters whose event type matches one of these patterns.
     pub types: Vec<TypePattern>,
-    /// Those of this key.
+    /// Selects the dead letters whose message has this key.
     pub key: Option<String>,
-    /// Those of the message with this event id or message id.
+    /// Selects the dead letters of the message with this event id or message id.
     pub message: Option<String>,
-    /// Those that became dead letters at this time or later.
+    /// Selects the dead letters that were made at this time or later.
     pub since: Option<Timestamp>,
-    /// Those that became dead letters before this time.
+    /// Selects the dead letters that were made before this time.
     pub until: Option<Timestamp>,
 }
 
@@ -38,8 +38,8 @@ impl DeadLetterFilter {
             && (self.ids.is_empty() || self.ids.contains(&dead_letter.id))
             && (self.types.is_empty() || self.types.iter().any(|one| one.matches(&dead_letter.event_type)))
             && (self.key.is_none() || self.key == dead_letter.key)
-            && self.since.is_none_or(|since| dead_letter.died_at >= since)
-            && self.until.is_none_or(|until| dead_letter.died_at < until)
+            && self.since.is_none_or(|since| dead_letter.given_up_at >= since)
+            && self.until.is_none_or(|until| dead_letter.given_up_at < until)
             && self.message.as_deref().is_none_or(|id| {
                 id == dead_letter.event_id || id.eq_ignore_ascii_case(&dead_letter.message_id.to_string())
             })

@@ -8,7 +8,7 @@ use twinbox_sql::engine::hex;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// Its number.
+    /// The id by which commands name the dead letter.
     pub id: DeadLetterId,
     /// The consumer or destination.
     pub owner: String,
@@ -22,7 +22,7 @@ pub struct DeadLetter {
     pub event_type: String,
     /// The key of the message.
     pub key: Option<String>,
-    /// Why it is a dead letter.
+    /// Why the message is a dead letter.
     pub reason: String,
     /// The last error.
     pub error: String,
@@ -30,9 +30,9 @@ pub struct DeadLetter {
     pub attempts: u32,
     /// The time of the message.
     pub time: Timestamp,
-    /// Since when it is a dead letter.
-    pub died_at: Timestamp,
-    /// Whether it was redriven and waits for another attempt.
+    /// The time at which the message became a dead letter.
+    pub given_up_at: Timestamp,
+    /// Whether the dead letter was redriven and waits for another attempt.
     pub is_redriven: bool,
 }
 
@@ -74,14 +74,14 @@ fn without_data(error: &str) -> String {
 pub struct DeadLetterGroup {
     /// See [`DeadLetter::fingerprint`].
     pub fingerprint: String,
-    /// The newest of them.
+    /// The newest dead letter of the group.
     pub newest: DeadLetter,
     /// How many there are.
     pub dead_letters: u64,
-    /// How many of them were redriven and wait for another attempt.
+    /// How many dead letters of the group were redriven and wait for another attempt.
     pub redriven: u64,
-    /// Since when the first of them is a dead letter.
-    pub first_died_at: Timestamp,
+    /// The time at which the first message of the group became a dead letter.
+    pub first_given_up_at: Timestamp,
 }
 
 #[cfg(test)]

@@ -61,15 +61,15 @@ pub struct TypeCount {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SampleMessage {
-    /// Its position in the log.
+    /// The position of the message in the log.
     pub position: i64,
-    /// Its event id.
+    /// The event id of the message.
     pub id: String,
-    /// Its type.
+    /// The event type of the message.
     pub event_type: String,
-    /// Its key.
+    /// The key of the message.
     pub key: Option<String>,
-    /// Its time.
+    /// The time at which the message was published.
     pub time: Timestamp,
 }
 

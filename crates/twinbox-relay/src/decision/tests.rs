@@ -1,5 +1,5 @@
 use super::*;
-use crate::{circuit_breaker::Breaker, options::OnExhausted};
+use crate::{circuit_breaker::CircuitBreakerStatus, options::OnExhausted};
 use twinbox_core::{
     Message, RetryPolicy, Timestamp,
     lanes::{Budget, Lanes},
@@ -35,7 +35,7 @@ struct Case {
 
 impl Case {
     fn new(options: RelayOptions) -> Self {
-        let state = DestinationState::new(Breaker::without_metrics());
+        let state = DestinationState::new(CircuitBreakerStatus::without_metrics());
         Self { options, in_flight: InFlight::new(100), state }
     }
 

@@ -49,7 +49,7 @@ CREATE TABLE {dead_letters} (
     reason text NOT NULL,
     error text NOT NULL,
     attempts bigint NOT NULL,
-    died_at timestamptz NOT NULL DEFAULT now(),
+    given_up_at timestamptz NOT NULL DEFAULT now(),
     event_id text NOT NULL,
     source text NOT NULL,
     type text NOT NULL,
@@ -68,7 +68,7 @@ CREATE TABLE {dead_letters} (
     redrive_at timestamptz,
     redrive_attempts_left bigint NOT NULL DEFAULT 0
 );
-CREATE INDEX dead_letters_consumer ON {dead_letters} (consumer, died_at);
+CREATE INDEX dead_letters_consumer ON {dead_letters} (consumer, given_up_at);
 CREATE INDEX dead_letters_redrive ON {dead_letters} (consumer, redrive_at) WHERE redrive_attempts_left > 0;
 
 -- How far a consumer with `order = "key"` has settled each partition of a broker's log, and which process

@@ -37,7 +37,7 @@ CREATE TABLE {dead_letters} (
     reason TEXT NOT NULL,
     error TEXT NOT NULL,
     attempts INTEGER NOT NULL,
-    died_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
+    given_up_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     event_id TEXT NOT NULL,
     source TEXT NOT NULL,
     type TEXT NOT NULL,
@@ -56,7 +56,7 @@ CREATE TABLE {dead_letters} (
     redrive_at INTEGER,
     redrive_attempts_left INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE INDEX {dead_letters_consumer} ON {dead_letters} (consumer, died_at);
+CREATE INDEX {dead_letters_consumer} ON {dead_letters} (consumer, given_up_at);
 CREATE INDEX {dead_letters_redrive} ON {dead_letters} (consumer, redrive_at)
     WHERE redrive_attempts_left > 0;
 

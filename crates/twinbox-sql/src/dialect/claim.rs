@@ -11,13 +11,13 @@ use uuid::Uuid;
 pub struct Claim<'a> {
     /// The message.
     pub message_id: Uuid,
-    /// Its CloudEvents source.
+    /// The CloudEvents source of the message.
     pub source: Cow<'a, str>,
-    /// Its CloudEvents id.
+    /// The CloudEvents id of the message.
     pub event_id: Cow<'a, str>,
-    /// SHA-256 of its payload.
+    /// SHA-256 of the payload.
     pub payload_hash: Vec<u8>,
-    /// Its time.
+    /// The time of the message.
     pub time: Micros,
 }
 

@@ -55,13 +55,13 @@ impl<DB: Dialect> Attempt<DB> {
 
     /// Returns the transaction in the form that a handler gets.
     pub fn tx(&mut self) -> Tx<'_, DB> {
-        handler_connection::lend(self.tx.connection());
+        handler_connection::record(self.tx.connection());
         self.tx.tx()
     }
 
     /// Returns the transaction in the form that a handler of batches gets.
     pub fn batch_tx(&mut self) -> BatchTx<'_, DB> {
-        handler_connection::lend(self.tx.connection());
+        handler_connection::record(self.tx.connection());
         self.tx.batch_tx()
     }
 

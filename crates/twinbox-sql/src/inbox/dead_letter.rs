@@ -10,19 +10,20 @@ use twinbox_core::Message;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeadReason {
-    /// The handler rejected it.
+    /// The handler rejected the message.
     Rejected,
-    /// Its attempts ran out.
+    /// The message has no attempt left.
     Exhausted,
-    /// It cannot be decoded.
+    /// The message cannot be decoded.
     Undecodable,
-    /// The consumer has no handler for its type.
+    /// The consumer has no handler for the type of the message.
     NoHandler,
-    /// Processes crashed while its handler ran.
+    /// Processes crashed while the handler ran.
     Crashed,
-    /// It is as old as claims that were purged, so that nobody knows whether it was handled.
+    /// The message is as old as claims that were purged, so that nobody knows whether it was
+    /// handled.
     InDoubt,
-    /// An earlier message had its id and another payload. It is stored under an id of its own.
+    /// An earlier message had the same id and another payload. It is stored under an id of its own.
     ConflictingPayload,
 }
 
@@ -50,7 +51,7 @@ impl DeadReason {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoredDeadLetter {
-    /// Its number in this database.
+    /// The number of the dead letter in this database.
     pub id: i64,
     /// The message.
     pub message: Message,
@@ -68,7 +69,7 @@ pub struct StoredDeadLetter {
 pub struct Redrive {
     /// The dead letter.
     pub dead_letter: StoredDeadLetter,
-    /// How often it may be tried after this attempt.
+    /// How many more attempts the message has after this one.
     pub attempts_left: u32,
 }
 

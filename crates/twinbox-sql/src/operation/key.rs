@@ -66,10 +66,10 @@ impl fmt::Debug for OperationKey {
 pub struct OperationPolicy {
     /// How long a running copy of the operation is waited for. Default: 2 s.
     pub wait: Duration,
-    /// How long it is remembered. Default: 24 h.
+    /// How long the operation and its result are remembered. Default: 24 h.
     pub keep: Duration,
-    /// How long its transaction may be idle between two statements before Postgres ends it. A process that
-    /// lost power holds its key for so long. Default: 60 s.
+    /// How long the operation's transaction may be idle between two statements before Postgres ends
+    /// it. A process that lost power holds its key for so long. Default: 60 s.
     pub idle_max: Duration,
     /// How requests are compared.
     pub algorithm: FingerprintAlgorithm,

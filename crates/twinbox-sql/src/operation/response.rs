@@ -9,7 +9,7 @@ pub struct OperationResponse {
     pub headers: Vec<u8>,
     /// The body.
     pub body: ResponseBody,
-    /// Whether it is a final failure, with which nothing else was written.
+    /// Whether the operation failed for good, so that nothing but this response was written.
     pub is_failure: bool,
 }
 

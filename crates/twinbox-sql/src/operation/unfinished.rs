@@ -18,9 +18,9 @@ pub const UNFINISHED_MAX: u32 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnfinishedOperation {
-    /// The primary key of its row in hexadecimal digits. Logs have the first 8 of them.
+    /// The primary key of the operation's row in hexadecimal digits. Logs have the first 8 of them.
     pub slot: String,
-    /// The tenant whose data it is about.
+    /// The tenant whose data the operation is about.
     pub tenant: String,
     /// The caller.
     pub principal: String,
@@ -34,13 +34,13 @@ pub struct UnfinishedOperation {
     pub recovery_point: Option<String>,
     /// When tokens for vendors were given out, by kind and generation: `charge/0`.
     pub tokens: BTreeMap<String, Timestamp>,
-    /// When it was asked for first.
+    /// When the operation was first asked for.
     pub created_at: Timestamp,
-    /// When it was tried, or saved something, last.
+    /// When the operation last ran or saved something.
     pub updated_at: Timestamp,
-    /// Until when the caller may expect it to be remembered.
+    /// Until when the caller may expect the key to be remembered.
     pub expires_at: Timestamp,
-    /// Whether that time is over: a repeat by the caller is not to be expected.
+    /// Whether `expires_at` has passed: a repeat by the caller is not to be expected.
     pub has_expired: bool,
 }
 

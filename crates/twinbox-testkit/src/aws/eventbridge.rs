@@ -130,7 +130,7 @@ impl FakeEventBridge {
     }
 
     /// Returns the number of calls of `DescribeEventBus`.
-    pub fn looks(&self) -> usize {
+    pub fn describe_calls(&self) -> usize {
         self.service.state().looked
     }
 

@@ -1,13 +1,13 @@
-//! The bench of the tests: a transport, a way to publish, and steps of the tests.
+//! The broker of the tests: a transport, a way to publish, and steps of the tests.
 use std::time::Duration;
 use twinbox_core::{Message, ReceivedMessage, Source, SourceErrorKind, Subscription, Transport};
 
 /// The source of the published messages.
 pub const SOURCE: &str = crate::database::SERVICE;
 
-/// A transport, and a way to publish to its broker. Every bench starts with an empty broker.
+/// A transport, and a way to publish to its broker. Every test begins with an empty broker.
 #[expect(async_fn_in_trait, reason = "no test sends it to another thread")]
-pub trait Bench {
+pub trait TransportUnderTest {
     /// Whether a single subscriber gets the messages of a key in the order of publishing.
     const KEEPS_ORDER: bool = true;
     /// Whether the source delivers only the types of the subscription. Otherwise it delivers all types, and
@@ -49,12 +49,15 @@ pub fn to(consumer: &str, types: &[&str]) -> Subscription {
 }
 
 /// Subscribes as the consumer `billing`. Tries again while the subscriber before it still has the lease.
-pub async fn subscribe(bench: &impl Bench) -> Box<dyn Source> {
-    subscribe_to(bench, &to("billing", &["a.x"])).await
+pub async fn subscribe(broker: &impl TransportUnderTest) -> Box<dyn Source> {
+    subscribe_to(broker, &to("billing", &["a.x"])).await
 }
 
-pub(super) async fn subscribe_to(bench: &impl Bench, subscription: &Subscription) -> Box<dyn Source> {
-    let transport = bench.transport();
+pub(super) async fn subscribe_to(
+    broker: &impl TransportUnderTest,
+    subscription: &Subscription,
+) -> Box<dyn Source> {
+    let transport = broker.transport();
     loop {
         match transport.subscribe(subscription).await {
             Ok(source) => return source,
@@ -77,9 +80,9 @@ pub(super) fn text(received: &ReceivedMessage) -> String {
 }
 
 /// Publishes messages without a key.
-pub async fn publish(bench: &impl Bench, texts: &[&str]) {
+pub async fn publish(broker: &impl TransportUnderTest, texts: &[&str]) {
     for text in texts {
-        bench.publish("a.x", None, text).await;
+        broker.publish("a.x", None, text).await;
     }
 }
 
@@ -99,7 +102,11 @@ pub async fn ack_until(source: &mut Box<dyn Source>, last: &str) -> Vec<String> 
 }
 
 /// Acknowledges `count` deliveries. Returns their texts, sorted if the source keeps no order.
-pub(super) async fn ack_many<B: Bench>(_: &B, source: &mut Box<dyn Source>, count: usize) -> Vec<String> {
+pub(super) async fn ack_many<B: TransportUnderTest>(
+    _: &B,
+    source: &mut Box<dyn Source>,
+    count: usize,
+) -> Vec<String> {
     let mut came = Vec::new();
     while came.len() < count {
         let received = one(source).await;

@@ -5,7 +5,7 @@ use crate::support::{
     consumer::run_until,
     relay::{Running, Target},
     stores::{TestDb, World, effect, placed},
-    wait::soon,
+    wait::in_time,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex};
@@ -146,10 +146,10 @@ async fn an_encoded_payload_is_base64_in_an_eventbridge_detail<DB: TestDb>() {
     let fake = FakeEventBridge::start("people").await.unwrap();
     let options = EventBridgeOptions::new("people").region("eu-west-1").endpoint_url(fake.endpoint_url());
     let bus = EventBridge::with_options(options.credentials("AKIDTEST", "secret", None)).unwrap();
-    let mut publisher = soon(bus.connect()).await.unwrap();
+    let mut publisher = in_time(bus.connect()).await.unwrap();
     let message = rows(&store).await.remove(0);
     let sent = publisher.send(&[&message]).await.remove(0);
-    soon(sent).await.unwrap();
+    in_time(sent).await.unwrap();
     let detail = fake.taken()[0]["Detail"].as_str().unwrap().to_owned();
     let detail: serde_json::Value = serde_json::from_str(&detail).unwrap();
     assert!(detail["data_base64"].is_string() && detail["data"].is_null(), "{detail}");
@@ -190,8 +190,8 @@ async fn what_cannot_be_decoded_is_dead_at_once_and_says_what_to_configure<DB: T
         let outcome = harness.deliver::<note>(row).await;
         let DeliveryOutcome::DeadLettered { error } = outcome else { panic!("{outcome:?}") };
         assert!(error.starts_with(why), "{error}");
-        let letter = &world.inbox("tests.codec").dead_letters(1).await.unwrap()[0];
-        assert_eq!((&letter.message, letter.reason.as_str()), (row, "undecodable"));
+        let dead_letter = &world.inbox("tests.codec").dead_letters(1).await.unwrap()[0];
+        assert_eq!((&dead_letter.message, dead_letter.reason.as_str()), (row, "undecodable"));
     }
     assert!(world.effects().await.is_empty());
 }

@@ -3,7 +3,7 @@
 use crate::support::{
     cases::cases,
     stores::{Placed, World, effect, placed},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use sqlx::{PgPool, Postgres};
 use std::sync::{
@@ -57,10 +57,10 @@ async fn row_37_a_deadlock_is_tried_again_at_once_and_not_counted() {
         let harness = Harness::new(&world, app.clone());
         async move { harness.deliver::<crosses>(&placed(1)).await }
     });
-    soon(has_locked).await.unwrap();
-    soon(sqlx::raw_sql("UPDATE accounts SET cents = 10 WHERE id = 1").execute(&mut *other)).await.unwrap();
+    in_time(has_locked).await.unwrap();
+    in_time(sqlx::raw_sql("UPDATE accounts SET cents = 10 WHERE id = 1").execute(&mut *other)).await.unwrap();
     other.commit().await.unwrap();
-    assert_eq!(soon(delivered).await.unwrap(), DeliveryOutcome::Handled);
+    assert_eq!(in_time(delivered).await.unwrap(), DeliveryOutcome::Handled);
     assert_eq!(app.runs.0.load(SeqCst), 2);
     let cents: Vec<i32> =
         sqlx::query_scalar("SELECT cents FROM accounts").fetch_all(world.pool()).await.unwrap();
@@ -124,7 +124,7 @@ async fn row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted() {
     let delivered = tokio::spawn(async move { harness.deliver::<waits>(&placed(1)).await });
     eventually(async || (runs.0.load(SeqCst) >= 2).then_some(())).await;
     other.rollback().await.unwrap();
-    assert_eq!(soon(delivered).await.unwrap(), DeliveryOutcome::Handled);
+    assert_eq!(in_time(delivered).await.unwrap(), DeliveryOutcome::Handled);
     assert_eq!(world.rows("attempts").await, 0);
 }
 

@@ -6,7 +6,7 @@ use crate::support::{
     postgres::waits_for_a_lock,
     relay::Target,
     stores::{Placed, TestDb, World, effect, failed, placed},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use sqlx::Postgres;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, DeliveryOutcome, Dialect, Draft, ErrorKind,
     HandlerResult, Message, Policy, Timestamp, Tx,
     aws::{Sqs, SqsOptions},
-    consumer::{ErrorKind as ConsumerErrorKind, InboxRetention, Order},
+    consumer::{DeliveryOrder, ErrorKind as ConsumerErrorKind, InboxRetention},
     event_handler, handler_fn,
     inbox::InboxClaim,
     nats::Nats,
@@ -44,8 +44,15 @@ async fn purge<DB: TestDb>(world: &World<DB>, consumer: &str, claims: u64) {
     assert_eq!(gone, claims);
 }
 
-async fn letters<DB: TestDb>(world: &World<DB>, consumer: &str) -> Vec<String> {
-    world.inbox(consumer).dead_letters(100).await.unwrap().into_iter().map(|letter| letter.reason).collect()
+async fn dead_letters<DB: TestDb>(world: &World<DB>, consumer: &str) -> Vec<String> {
+    world
+        .inbox(consumer)
+        .dead_letters(100)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|dead_letter| dead_letter.reason)
+        .collect()
 }
 
 async fn what_may_be_a_copy_of_something_forgotten_is_not_run<DB: TestDb>() {
@@ -65,7 +72,7 @@ async fn what_may_be_a_copy_of_something_forgotten_is_not_run<DB: TestDb>() {
         assert!(error.contains("2023-11-14T22:13:23Z"), "{error}");
         assert_eq!(world.deliver::<choose>(message).await, DeliveryOutcome::Duplicate);
     }
-    assert_eq!(letters(&world, CHOOSE).await, ["in_doubt"; 3]);
+    assert_eq!(dead_letters(&world, CHOOSE).await, ["in_doubt"; 3]);
     assert_eq!(world.deliver::<choose>(&newer).await, DeliveryOutcome::Handled);
     assert_eq!(world.effects().await, [FINE, FINE + 1, FINE + 3]);
     // Another consumer has forgotten nothing.
@@ -199,7 +206,7 @@ async fn the_mark_is_there_before_the_first_claim_goes() {
     eventually(async || (world.rows("purge_marks").await == 1).then_some(())).await;
     assert_eq!(world.rows("inbox").await, 1);
     held.rollback().await.unwrap();
-    assert_eq!(soon(purging).await.unwrap().unwrap(), 1);
+    assert_eq!(in_time(purging).await.unwrap().unwrap(), 1);
 }
 
 /// Its transaction began before the last that is forgotten, and it is of a newer message.
@@ -217,7 +224,7 @@ async fn a_claim_that_commits_behind_the_mark_stays() {
     waits_for_a_lock(&world.twin(1).await).await;
     attempt.commit().await.unwrap();
     held.rollback().await.unwrap();
-    assert_eq!(soon(purging).await.unwrap().unwrap(), 1);
+    assert_eq!(in_time(purging).await.unwrap().unwrap(), 1);
     assert_eq!(world.deliver::<choose>(&slow).await, DeliveryOutcome::Duplicate);
 }
 
@@ -233,7 +240,7 @@ async fn a_copy_that_waits_while_its_claim_is_deleted_is_in_doubt() {
     waits_for_a_lock(&world.twin(1).await).await;
     world.execute("INSERT INTO twinbox.purge_marks VALUES ('tests.choose', '2024-01-01')").await;
     deleting.commit().await.unwrap();
-    assert_eq!(soon(claiming).await.unwrap().unwrap_err().kind(), ErrorKind::Forgotten);
+    assert_eq!(in_time(claiming).await.unwrap().unwrap_err().kind(), ErrorKind::Forgotten);
 }
 
 #[event_handler(consumer = "tests.forget", batch = 10)]
@@ -267,21 +274,21 @@ async fn the_runtime_forgets_and_leaves_alone_what_is_in_doubt<DB: TestDb>() {
     let done = async || world.rows("inbox").await == 3;
     run_until(consumer().inbox_retention(InboxRetention::Forever), done).await;
     assert_eq!(world.effects().await, [1, 2, 3]);
-    assert_eq!(letters(&world, "tests.forget").await, ["in_doubt"]);
+    assert_eq!(dead_letters(&world, "tests.forget").await, ["in_doubt"]);
 }
 
 /// Runs until it refuses, and answers with what it says.
 async fn refused(
     world: &World<Postgres>,
     transport: impl Transport,
-    order: Order,
+    order: DeliveryOrder,
     retention: InboxRetention,
 ) -> String {
     let handler = async |(): &(), _: &mut Tx<'_, Postgres>, _: Delivery<Placed>| Ok(());
     let handler = handler_fn(Policy::new("tests.forget").order(order), handler);
     let consumer = Consumer::new((**world).clone(), ()).transport(transport).register(handler);
     let running = consumer.inbox_retention(retention).run(CancellationToken::new());
-    let error = soon(running).await.unwrap_err();
+    let error = in_time(running).await.unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Configuration, "{error}");
     error.to_string()
 }
@@ -290,7 +297,7 @@ async fn refused(
 async fn an_inbox_that_forgets_before_its_broker_does_is_refused() {
     let (world, target) = (World::<Postgres>::new().await, Target::shared());
     let nats = || Nats::with_options(target.options()).unwrap();
-    for order in [Order::None, Order::Key] {
+    for order in [DeliveryOrder::None, DeliveryOrder::Key] {
         let error = refused(&world, nats(), order, InboxRetention::For(HOUR)).await;
         for part in ["3600s", "604800s (max_age)", "120s (duplicate_window)", "at least 604800s"] {
             assert!(error.contains(part), "{part}: {error}");
@@ -302,7 +309,8 @@ async fn an_inbox_that_forgets_before_its_broker_does_is_refused() {
         let options = options.credentials("any", "any", None).wait_time(Duration::from_secs(1));
         Sqs::with_options(options.queue("tests.forget", fake.queue("forget"))).unwrap()
     };
-    let error = refused(&world, queue(), Order::None, InboxRetention::For(5 * 24 * HOUR - HOUR)).await;
+    let error =
+        refused(&world, queue(), DeliveryOrder::None, InboxRetention::For(5 * 24 * HOUR - HOUR)).await;
     for part in ["428400s", "345600s (MessageRetentionPeriod)", "at least 432000s"] {
         assert!(error.contains(part), "{part}: {error}");
     }

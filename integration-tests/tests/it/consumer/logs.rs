@@ -67,9 +67,9 @@ async fn two_messages_with_one_id_and_different_payloads_are_an_alarm<DB: TestDb
     let of = |consumer: &str| alarms.iter().filter(|line| line["fields"]["consumer"] == consumer).count();
     assert_eq!((of("tests.logs"), of("tests.logs-batch")), (1, 1), "{alarms:?}");
     for consumer in ["tests.logs", "tests.logs-batch"] {
-        let letters = world.inbox(consumer).dead_letters(10).await.unwrap();
-        assert_eq!(letters.len(), 1);
-        assert_eq!(letters[0].reason, "conflicting_payload");
+        let dead_letters = world.inbox(consumer).dead_letters(10).await.unwrap();
+        assert_eq!(dead_letters.len(), 1);
+        assert_eq!(dead_letters[0].reason, "conflicting_payload");
     }
     for line in &alarms {
         assert_eq!((&line["level"], &line["fields"]["event_id"]), (&"ERROR".into(), &"chosen".into()));

@@ -8,7 +8,7 @@ use crate::support::{
     consumer::run_until,
     relay::{Running, Target},
     stores::{Confirmed, TestDb, World, chain},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use futures::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use std::{
 };
 use twinbox::{
     CancellationToken, Consumer, Delivery, Dialect, Draft, ErrorKind, Event, HandlerResult, Policy, Tx,
-    consumer::{ErrorKind as ConsumerErrorKind, Order},
+    consumer::{DeliveryOrder, ErrorKind as ConsumerErrorKind},
     event_handler, handler_fn,
     inbox::InboxClaim,
     nats::{Nats, NatsOptions, StreamOptions},
@@ -182,7 +182,7 @@ async fn a_failing_key_is_put_aside_and_the_others_go_on<DB: TestDb>() {
     rig.publish(1..6, 12..14, 70).await;
     eventually(async || (rig.world.rows("inbox").await == 70 && aside().await == 0).then_some(())).await;
     running.cancel();
-    soon(consumer).await.unwrap().unwrap();
+    in_time(consumer).await.unwrap().unwrap();
     assert_eq!(rig.of_each().await, in_order(1..6, 0..14));
     assert_eq!(rig.world.rows("attempts").await, 0);
     rig.relay.stop().await;
@@ -215,13 +215,13 @@ async fn processes_share_the_partitions_evenly() {
     rig.publish(1..21, 1..5, 100).await;
     for (stop, running) in [first, second] {
         stop.cancel();
-        soon(running).await.unwrap().unwrap();
+        in_time(running).await.unwrap().unwrap();
     }
     shared(&[16]).await;
     rig.publish(1..21, 5..10, 200).await;
     eventually(async || (rig.world.rows("inbox").await == 200).then_some(())).await;
     third.0.cancel();
-    soon(third.1).await.unwrap().unwrap();
+    in_time(third.1).await.unwrap().unwrap();
     assert_eq!(rig.of_each().await, in_order(1..21, 0..10));
     rig.relay.stop().await;
 }
@@ -281,8 +281,8 @@ async fn an_attempt_takes_no_longer_than_the_lease() {
     let consumer = Consumer::new((*rig.world).clone(), ()).transport(nats).handler::<slow>();
     let consumer = consumer.lease(Duration::from_secs(1));
     run_until(consumer, async || rig.world.rows("dead_letters").await == 1).await;
-    let letters = rig.world.inbox(CONSUMER).dead_letters(10).await.unwrap();
-    assert_eq!(letters[0].error, "the handler took longer than 1s");
+    let dead_letters = rig.world.inbox(CONSUMER).dead_letters(10).await.unwrap();
+    assert_eq!(dead_letters[0].error, "the handler took longer than 1s");
     rig.relay.stop().await;
 }
 
@@ -325,7 +325,7 @@ async fn a_message_that_was_lost_on_its_way_is_read_again() {
     proxy.drop_what_comes_from(None);
     eventually(async || (rig.world.rows("inbox").await == 2).then_some(())).await;
     stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
     rig.relay.stop().await;
 }
 

@@ -85,9 +85,12 @@ async fn row_45_what_cannot_be_decoded_is_dead_at_once_with_the_reason<DB: TestD
         let outcome = world.deliver::<note>(message).await;
         let DeliveryOutcome::DeadLettered { error } = outcome else { panic!("{why}: {outcome:?}") };
         assert!(error.starts_with(why), "{error}");
-        let letter = &world.inbox(CONSUMER).dead_letters(1).await.unwrap()[0];
-        assert_eq!(&letter.message, message);
-        assert_eq!((letter.reason.as_str(), &letter.error, letter.attempts), ("undecodable", &error, 0));
+        let dead_letter = &world.inbox(CONSUMER).dead_letters(1).await.unwrap()[0];
+        assert_eq!(&dead_letter.message, message);
+        assert_eq!(
+            (dead_letter.reason.as_str(), &dead_letter.error, dead_letter.attempts),
+            ("undecodable", &error, 0)
+        );
         assert_eq!(world.deliver::<note>(message).await, DeliveryOutcome::Duplicate);
     }
     assert!(world.effects().await.is_empty());
@@ -112,9 +115,9 @@ async fn row_45_a_foreign_envelope_is_handled_and_buried_whatever_it_holds<DB: T
     broken.id.push('2');
     let outcome = world.deliver::<note>(&broken).await;
     assert!(matches!(outcome, DeliveryOutcome::DeadLettered { .. }), "{outcome:?}");
-    let letter = &world.inbox(CONSUMER).dead_letters(1).await.unwrap()[0];
-    assert_eq!(letter.message.headers, broken.headers);
-    assert_eq!(letter.message.id, broken.id.replace('\0', "\u{fffd}"));
+    let dead_letter = &world.inbox(CONSUMER).dead_letters(1).await.unwrap()[0];
+    assert_eq!(dead_letter.message.headers, broken.headers);
+    assert_eq!(dead_letter.message.id, broken.id.replace('\0', "\u{fffd}"));
     assert_eq!(world.effects().await, [1]);
 }
 
@@ -164,18 +167,18 @@ async fn a_second_message_under_a_known_id_is_kept_once_and_can_be_redriven<DB: 
         assert_eq!(world.deliver::<note>(another).await, outcomes[1]);
     }
     assert_eq!(world.deliver::<note>(&first).await, outcomes[1]);
-    let letters = world.inbox(CONSUMER).dead_letters(10).await.unwrap();
-    let kept = Vec::from_iter(letters.iter().rev().map(|letter| &letter.message.payload));
+    let dead_letters = world.inbox(CONSUMER).dead_letters(10).await.unwrap();
+    let kept = Vec::from_iter(dead_letters.iter().rev().map(|dead_letter| &dead_letter.message.payload));
     assert_eq!(kept, [&second.payload, &third.payload]);
-    for letter in &letters {
-        assert_eq!(letter.reason, "conflicting_payload");
+    for dead_letter in &dead_letters {
+        assert_eq!(dead_letter.reason, "conflicting_payload");
         assert!(
-            letter.error.contains(&format!("{:?} of \"test\" was processed before", first.id)),
-            "{letter:?}"
+            dead_letter.error.contains(&format!("{:?} of \"test\" was processed before", first.id)),
+            "{dead_letter:?}"
         );
-        assert!(letter.message.id.starts_with(&format!("{}~", first.id)), "{letter:?}");
+        assert!(dead_letter.message.id.starts_with(&format!("{}~", first.id)), "{dead_letter:?}");
     }
-    Ops::new(&world).redrive(&[DeadLetterId::OfConsumer(letters[1].id)], Duration::ZERO).await.unwrap();
+    Ops::new(&world).redrive(&[DeadLetterId::OfConsumer(dead_letters[1].id)], Duration::ZERO).await.unwrap();
     let redriven = world.inbox(CONSUMER).take_redrives(false, 10, Duration::from_secs(10)).await.unwrap();
     let InboxClaim::Open(attempt) = world.inbox(CONSUMER).claim_redrive(&redriven[0]).await.unwrap() else {
         panic!()

@@ -4,7 +4,7 @@ use crate::support::{
     consumer::{Gate, publish, run_until},
     postgres::{postgres_address, through},
     stores::{Placed, TestDb, World, effect, failed, placed},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::{
@@ -183,7 +183,7 @@ impl Held {
         publish(&world, 0..1).await;
         let consumer = Consumer::new((*world).clone(), gate.clone()).handler::<holds>();
         run_until(consumer, async || world.rows("inbox").await == 1).await;
-        assert_eq!(soon(entries.recv()).await, Some(0));
+        assert_eq!(in_time(entries.recv()).await, Some(0));
         Self { world, gate, entries }
     }
 
@@ -192,7 +192,7 @@ impl Held {
         let stop = CancellationToken::new();
         let consumer = Consumer::new((*self.world).clone(), self.gate.clone()).handler::<holds>();
         let running = tokio::spawn(consumer.run(stop.clone()));
-        assert_eq!(soon(self.entries.recv()).await, Some(1));
+        assert_eq!(in_time(self.entries.recv()).await, Some(1));
         stop.cancel();
         running
     }
@@ -206,7 +206,7 @@ async fn a_suspect_that_waits_is_given_back() {
     died(&held.world, &suspect, 0).await;
     let stopping = held.stopped().await;
     held.gate.leave.add_permits(2);
-    soon(stopping).await.unwrap().unwrap();
+    in_time(stopping).await.unwrap().unwrap();
     assert_eq!(held.world.effects().await, [0, 1]);
     assert_eq!(held.world.inbox(CONSUMER).open_starts(suspect.message_id()).await.unwrap(), 1);
 }
@@ -217,7 +217,7 @@ async fn a_handler_that_is_cut_off_at_a_stop_has_ended() {
     publish(&held.world, 1..2).await;
     let stopping = held.stopped().await;
     assert_eq!(held.world.rows("attempts").await, 1, "its start is on record");
-    soon(stopping).await.unwrap().unwrap();
+    in_time(stopping).await.unwrap().unwrap();
     assert_eq!((held.world.rows("attempts").await, held.world.effects().await), (0, vec![0]));
 }
 

@@ -5,7 +5,7 @@ use crate::support::{
     relay::{Running, Target},
     stores::{Placed, TestDb, World, effect, failed},
     tool::Tool,
-    wait::soon,
+    wait::in_time,
 };
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -131,9 +131,9 @@ async fn a_message_that_waits_and_a_dead_letter_are_blanked<DB: TestDb>() {
     publish(&world, [draft(REJECT).not_before(Timestamp::from_micros(0)), other]).await;
     assert_eq!(redact(&world, "8").await, (1, 1, 1));
 
-    let letter = &world.inbox(CONSUMER).dead_letters(10).await.unwrap()[0];
-    assert_blank(&letter.message);
-    assert_eq!((letter.reason.as_str(), letter.error.as_str()), ("rejected", "redacted"));
+    let dead_letter = &world.inbox(CONSUMER).dead_letters(10).await.unwrap()[0];
+    assert_blank(&dead_letter.message);
+    assert_eq!((dead_letter.reason.as_str(), dead_letter.error.as_str()), ("rejected", "redacted"));
     assert_eq!(Log::new(&world).move_due(10).await.unwrap().messages, 2);
     let rows = rows(&world).await;
     assert_blank(&rows[2]);
@@ -145,7 +145,7 @@ async fn a_message_that_waits_and_a_dead_letter_are_blanked<DB: TestDb>() {
 
 async fn take<DB: Dialect>(reader: &mut Reader<DB>) -> Entry {
     loop {
-        if let Some(entry) = soon(reader.next(1)).await.unwrap().pop() {
+        if let Some(entry) = in_time(reader.next(1)).await.unwrap().pop() {
             return entry;
         }
     }
@@ -202,7 +202,7 @@ async fn killed_half_way_it_is_run_again<DB: TestDb>() {
     publish(&world, [draft(2)]).await;
     let (tool, redact) = (Tool::of(&world), ["keys", "redact", "1", "--yes"]);
     let mut command = tool.command(&redact);
-    let died = soon(command.env("TWINBOX_CRASH_AT", "redact.after_page:2").output()).await.unwrap();
+    let died = in_time(command.env("TWINBOX_CRASH_AT", "redact.after_page:2").output()).await.unwrap();
     assert_eq!(died.status.signal(), Some(9), "{died:?}");
     let blank = async || rows(&world).await.iter().filter(|row| row.is_redacted()).count();
     assert_eq!(blank().await, 2_000);

@@ -4,7 +4,7 @@ use crate::support::{
     consumer::{publish, run_until},
     relay::Target,
     stores::{Confirmed, Placed, TestDb, World, placed},
-    wait::soon,
+    wait::in_time,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Postgres};
@@ -31,7 +31,7 @@ async fn count<DB: Dialect>(_: &mut Tx<'_, DB>, _: Delivery<Counted>) -> Handler
 async fn the_order_of_keys_is_refused_where_the_event_has_no_key<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let consumer = Consumer::new((*world).clone(), ()).handler::<count>();
-    let error = soon(consumer.run(CancellationToken::new())).await.unwrap_err();
+    let error = in_time(consumer.run(CancellationToken::new())).await.unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Configuration);
     let says = "its event \"orders.counted\" has no key: write `key = FIELD` in its `#[event(…)]`";
     assert!(error.to_string().contains(says), "{error}");
@@ -55,7 +55,7 @@ async fn what_a_lease_of_partitions_cannot_give_is_refused() {
         Consumer::new((*world).clone(), ()).transport(nats)
     };
     let refused = async |consumer: Consumer<Postgres, ()>, says: &str| {
-        let error = soon(consumer.run(CancellationToken::new())).await.unwrap_err();
+        let error = in_time(consumer.run(CancellationToken::new())).await.unwrap_err();
         assert_eq!(error.kind(), ConsumerErrorKind::Configuration);
         assert!(error.to_string().contains(says), "{error}");
     };

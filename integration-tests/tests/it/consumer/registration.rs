@@ -2,13 +2,13 @@
 use crate::support::{
     cases::cases,
     stores::{Confirmed, Placed, TestDb, World, effect, placed},
-    wait::soon,
+    wait::in_time,
 };
 use sqlx::{FromRow, PgConnection, Postgres, Sqlite};
 use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, DeliveryOutcome, Dialect, Error, HandlerResult,
     InTransaction, Outbox, Policy, Provide, Tx,
-    consumer::{ErrorKind as ConsumerErrorKind, EventHandler, Handler, Order},
+    consumer::{DeliveryOrder, ErrorKind as ConsumerErrorKind, EventHandler, Handler},
     event_handler, handler_fn,
 };
 use twinbox_testkit::Harness;
@@ -63,7 +63,7 @@ async fn handlers_of_two_states_share_a_runtime<DB: TestDb>() {
 #[test]
 fn the_policy_stands_beside_the_handler() {
     let policy = <multiply as EventHandler<Postgres, State>>::POLICY;
-    assert_eq!(policy, Policy::new("prices.multiply").max_attempts(12).order(Order::Key));
+    assert_eq!(policy, Policy::new("prices.multiply").max_attempts(12).order(DeliveryOrder::Key));
     assert_eq!(policy.consumer(), "prices.multiply");
 }
 
@@ -177,7 +177,7 @@ async fn contradicting_handlers_are_refused_at_start<DB: TestDb>() {
         (consumer().register(nameless(long)), "must have 1 to 120 bytes"),
     ];
     for (consumer, says) in cases {
-        let error = soon(consumer.run(CancellationToken::new())).await.unwrap_err();
+        let error = in_time(consumer.run(CancellationToken::new())).await.unwrap_err();
         assert_eq!(error.kind(), ConsumerErrorKind::Configuration);
         assert!(error.to_string().contains(says), "{error}");
     }

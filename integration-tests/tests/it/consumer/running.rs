@@ -4,7 +4,7 @@ use crate::support::{
     consumer::{Gate, publish, run_until},
     relay::{Running, Target},
     stores::{Confirmed, Placed, TestDb, World, effect},
-    wait::soon,
+    wait::in_time,
 };
 use sqlx::Postgres;
 use std::{
@@ -44,10 +44,11 @@ async fn row_23_everything_in_the_log_is_handled_once_or_buried<DB: TestDb>() {
     let mut expected: Vec<i64> = (0..30).filter(|n| ![8, 9].contains(n)).chain(1_000..1_030).collect();
     assert_eq!(world.effects().await, expected);
     assert_eq!(world.rows("attempts").await, 0);
-    let mut letters = world.inbox("tests.run").dead_letters(10).await.unwrap();
-    letters.sort_by_key(|letter| letter.message.sequence);
-    let letters: Vec<_> = letters.iter().map(|l| (l.reason.as_str(), l.error.as_str(), l.attempts)).collect();
-    assert_eq!(letters, [("rejected", "never", 1), ("exhausted", "not ever", 3)]);
+    let mut dead_letters = world.inbox("tests.run").dead_letters(10).await.unwrap();
+    dead_letters.sort_by_key(|dead_letter| dead_letter.message.sequence);
+    let dead_letters: Vec<_> =
+        dead_letters.iter().map(|l| (l.reason.as_str(), l.error.as_str(), l.attempts)).collect();
+    assert_eq!(dead_letters, [("rejected", "never", 1), ("exhausted", "not ever", 3)]);
 
     publish(&world, 30..40).await;
     run_until(consumer(), async || world.rows("inbox").await == 80).await;
@@ -72,13 +73,13 @@ async fn as_many_run_beside_each_other_as_the_policy_says() {
     let opened = gate.clone();
     let open = tokio::spawn(async move {
         for _ in 0..3 {
-            soon(entries.recv()).await.unwrap();
+            in_time(entries.recv()).await.unwrap();
         }
         opened.leave.add_permits(20);
         entries
     });
     run_until(consumer, async || world.rows("inbox").await == 20).await;
-    drop(soon(open).await.unwrap());
+    drop(in_time(open).await.unwrap());
     assert_eq!(gate.most.load(SeqCst), 3);
     assert_eq!(world.effects().await, Vec::from_iter(0..20));
 }
@@ -113,7 +114,7 @@ async fn row_38_handlers_leave_connections_to_leases() {
     let all = async || world.rows("inbox").await == 40;
     let open = async {
         for _ in 0..2 {
-            soon(entries.recv()).await.unwrap();
+            in_time(entries.recv()).await.unwrap();
         }
         let _both = tokio::try_join!(store.pool().acquire(), store.pool().acquire()).unwrap();
         gate.leave.add_permits(40);
@@ -130,10 +131,10 @@ async fn a_stop_lets_what_is_under_way_finish_and_starts_nothing_else<DB: TestDb
     let stop = CancellationToken::new();
     let consumer = Consumer::new((*world).clone(), gate.clone()).handler::<drained>();
     let running = tokio::spawn(consumer.run(stop.clone()));
-    assert_eq!(soon(entries.recv()).await, Some(0));
+    assert_eq!(in_time(entries.recv()).await, Some(0));
     stop.cancel();
     gate.leave.add_permits(3);
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
     assert_eq!(world.effects().await, [0]);
     assert!(entries.try_recv().is_err());
 
@@ -159,7 +160,7 @@ async fn row_22_who_waits_for_a_turn_is_not_delivered_again() {
     let consumer = Consumer::new((*world).clone(), gate.clone()).transport(nats).handler::<gated>();
     let open = async {
         for _ in 0..3 {
-            soon(entries.recv()).await.unwrap();
+            in_time(entries.recv()).await.unwrap();
         }
         publish(&world, 5..6).await;
         relay.published(6).await;
@@ -234,8 +235,11 @@ async fn a_batch_that_fails_is_handled_one_by_one<DB: TestDb>() {
     assert_eq!(world.effects().await, Vec::from_iter(100..110));
     assert_eq!(world.left_behind().await, (11, 10, 21));
     assert_eq!(world.rows("attempts").await, 0, "that they failed together says nothing about one");
-    let letter = &world.inbox("tests.batch").dead_letters(10).await.unwrap()[0];
-    assert_eq!((letter.reason.as_str(), letter.message.key.as_deref()), ("undecodable", Some("broken")));
+    let dead_letter = &world.inbox("tests.batch").dead_letters(10).await.unwrap()[0];
+    assert_eq!(
+        (dead_letter.reason.as_str(), dead_letter.message.key.as_deref()),
+        ("undecodable", Some("broken"))
+    );
 }
 
 #[event_handler(consumer = "tests.ordered", order = "key", concurrency = 8)]

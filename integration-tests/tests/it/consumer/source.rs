@@ -19,7 +19,7 @@ use twinbox::{
 };
 use twinbox_testkit::{
     aws::{FakeEventBridge, FakeSqs},
-    conformance::{Bench, ack_until, in_time, message, one, publish, subscribe, to},
+    conformance::{TransportUnderTest, ack_until, in_time, message, one, publish, subscribe, to},
     database::{self, TestDatabase},
     servers::{MotoServer, NatsOptions as ServerOptions, NatsServer, find},
     source_conformance,
@@ -45,7 +45,7 @@ static MOTO: LazyLock<MotoServer> = LazyLock::new(|| MotoServer::start().unwrap(
 
 struct Log<DB: Dialect>(TestDatabase<DB>);
 
-impl<DB: Dialect> Bench for Log<DB> {
+impl<DB: Dialect> TransportUnderTest for Log<DB> {
     fn transport(&self) -> impl Transport {
         LogTransport::new(&self.0).lease(Duration::from_millis(500))
     }
@@ -78,7 +78,7 @@ impl<const TYPES_MAX: usize> JetStream<TYPES_MAX> {
     }
 }
 
-impl<const TYPES_MAX: usize> Bench for JetStream<TYPES_MAX> {
+impl<const TYPES_MAX: usize> TransportUnderTest for JetStream<TYPES_MAX> {
     const TYPES_MAX: usize = TYPES_MAX;
 
     fn transport(&self) -> impl Transport {
@@ -141,7 +141,7 @@ impl Queues {
     }
 }
 
-impl Bench for Queues {
+impl TransportUnderTest for Queues {
     const KEEPS_ORDER: bool = false;
     const FILTERS_TYPES: bool = false;
 
@@ -157,12 +157,12 @@ impl Bench for Queues {
 /// Longer than the lease: another process would handle the messages of a key beside those still worked on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closing_log_source_waits_for_its_deliveries_and_keeps_the_lease() {
-    let bench = Log(database::sqlite().await);
-    publish(&bench, &["a"]).await;
-    let mut source = subscribe(&bench).await;
+    let broker = Log(database::sqlite().await);
+    publish(&broker, &["a"]).await;
+    let mut source = subscribe(&broker).await;
     let held = one(&mut source).await;
     let mut closing = source.close();
-    let (begun, another) = (Instant::now(), bench.transport());
+    let (begun, another) = (Instant::now(), broker.transport());
     while begun.elapsed() < Duration::from_millis(1500) {
         assert!((&mut closing).now_or_never().is_none(), "a delivery is still out");
         let refused = another.subscribe(&to("billing", &["a.x"])).await.err().expect("the lease is held");
@@ -171,7 +171,7 @@ async fn a_closing_log_source_waits_for_its_deliveries_and_keeps_the_lease() {
     }
     held.settle.ack().await.unwrap();
     in_time(closing).await.unwrap();
-    publish(&bench, &["end"]).await;
-    let mut source = subscribe(&bench).await;
+    publish(&broker, &["end"]).await;
+    let mut source = subscribe(&broker).await;
     assert_eq!(ack_until(&mut source, "end").await, ["end"]);
 }

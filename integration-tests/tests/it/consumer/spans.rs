@@ -12,7 +12,7 @@ use sqlx::Postgres;
 use tracing::Instrument as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use twinbox::{
-    BatchTx, Consumer, Delivery, Dialect, Draft, HandlerResult, Message, Policy, Tx, consumer::Order,
+    BatchTx, Consumer, Delivery, Dialect, Draft, HandlerResult, Message, Policy, Tx, consumer::DeliveryOrder,
     event_handler, handler_fn, nats::Nats,
 };
 
@@ -96,7 +96,7 @@ async fn an_ordered_delivery_that_fails_says_so() {
     publish(&world, 2..3).await;
     relay.published(1).await;
     let recording = record(tracing_subscriber::registry().with(layer));
-    let ordered = Policy::new("tests.spans").max_attempts(1).order(Order::Key);
+    let ordered = Policy::new("tests.spans").max_attempts(1).order(DeliveryOrder::Key);
     let consumer =
         Consumer::new((*world).clone(), ()).transport(Nats::with_options(target.options()).unwrap());
     let fails = async |(): &(), _: &mut Tx<'_, Postgres>, _: Delivery<Placed>| Err("no".into());

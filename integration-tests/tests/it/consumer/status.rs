@@ -5,7 +5,7 @@ use crate::support::{
     postgres::{postgres_address, through},
     relay::{Running, Target},
     stores::{Placed, World, effect},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::{sync::Arc, time::Duration};
@@ -50,7 +50,7 @@ async fn from_before_it_runs_until_after_it_stopped() {
     let running = tokio::spawn(consumer.run(stop.clone()));
     eventually(async || status.is_ready().then_some(())).await;
     for _ in 0..2 {
-        soon(entries.recv()).await.unwrap();
+        in_time(entries.recv()).await.unwrap();
     }
     let [first, second] = &status.consumers()[..] else { panic!("two consumers") };
     assert_eq!((&*first.consumer, first.in_flight, first.handled), ("tests.status", 2, 0));
@@ -62,7 +62,7 @@ async fn from_before_it_runs_until_after_it_stopped() {
     eventually(async || (status.consumers()[0].failed == 1).then_some(())).await;
     stop.cancel();
     gate.leave.add_permits(10);
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
     assert_eq!(states(&status), [ConsumerState::Stopped; 2]);
     assert!(!status.is_ready());
 }
@@ -87,7 +87,7 @@ async fn a_database_that_is_away_is_seen() {
     proxy.restore();
     eventually(async || (status.is_ready() && status.consumers()[0].handled == 2).then_some(())).await;
     stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
     relay.stop().await;
 }
 
@@ -117,7 +117,7 @@ async fn a_broker_that_delivers_nothing_of_what_it_has_is_noticed() {
     eventually(async || (status.is_ready() && status.consumers()[0].handled == 8).then_some(())).await;
     eventually(async || (status.consumers()[0].lag == Some(0)).then_some(())).await;
     stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
     relay.stop().await;
 }
 

@@ -150,11 +150,11 @@ async fn a_slow_check_of_the_bus_delays_no_message() {
     let options = options(fake.endpoint_url()).publish_timeout(PUBLISH_TIMEOUT);
     let mut publisher = connect(options.describe_interval(Duration::from_secs(6))).await.unwrap();
     fake.answer_next_look([Answer::Hang]);
-    let looks = fake.looks();
+    let before = fake.describe_calls();
     // After half of the interval a message starts the next check, which hangs.
     eventually(async || {
         assert!(send(&mut *publisher, &[message(0)]).await[0].is_ok());
-        (fake.looks() > looks).then_some(())
+        (fake.describe_calls() > before).then_some(())
     })
     .await;
     for n in 1..5 {

@@ -3,7 +3,7 @@ use crate::support::{
     cases::cases,
     refunds::{post, send},
     stores::{TestDb, World},
-    wait::soon,
+    wait::in_time,
 };
 use sqlx::AssertSqlSafe;
 use std::process::Command;
@@ -41,7 +41,7 @@ async fn the_page_says_what_happens<DB: TestDb>() {
     let script = script.split_once("```").unwrap().0.replace(URL, &url);
     let ask = async || {
         let asking = tokio::process::Command::new("sh").args(["-euc", &script]).kill_on_drop(true).output();
-        let printed = soon(asking).await.unwrap();
+        let printed = in_time(asking).await.unwrap();
         assert!(printed.status.success(), "{printed:?}");
         String::from_utf8(printed.stdout).unwrap()
     };

@@ -5,7 +5,7 @@ use crate::support::{
     postgres::{postgres_address, through},
     refunds::{Refunds, STRATEGIES, Strategy, asked, post, send},
     stores::{TestDb, World},
-    wait::{eventually, signal, soon},
+    wait::{eventually, in_time, signal},
 };
 use axum::{body::Body, http::Request};
 use integration_tests::refunds::Does::{Answers, PanicsFirst, Waits};
@@ -69,7 +69,7 @@ async fn t14_a_drain_waits_for_who_is_at_it<DB: TestDb>() {
         assert!(futures::poll!(&mut drained).is_pending());
         assert_eq!(app.made().await, 0);
         app.shop.may_go_on.add_permits(1);
-        soon(drained).await;
+        in_time(drained).await;
         assert_eq!(app.made().await, 1);
     }
 }

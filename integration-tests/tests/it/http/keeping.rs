@@ -4,7 +4,7 @@ use crate::support::{
     codec::{Cipher, ciphered, store_with},
     operations::{SHORT, answer, asked, expire, key, known, open, policy},
     stores::{TestDb, World, effect},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use sqlx::{AssertSqlSafe, Postgres};
 use std::time::Duration;
@@ -209,7 +209,7 @@ async fn an_erasure_that_is_given_up_goes_on_the_next_time() {
         () = eventually(async || (blank().await == 2_000).then_some(())) => {}
     }
     holds.rollback().await.unwrap();
-    assert_eq!(soon(world.idempotency_keys().erase("t", Some("p"))).await.unwrap(), 500);
+    assert_eq!(in_time(world.idempotency_keys().erase("t", Some("p"))).await.unwrap(), 500);
     assert_eq!(blank().await, 2_500);
 }
 

@@ -4,7 +4,7 @@ use crate::support::{
     operations::{LONG, SHORT, answer, asked, end, key, known, lease, open_lease as open, policy, runs_out},
     postgres::waits_for_a_lock,
     stores::{TestDb, World, effect},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use sqlx::{AssertSqlSafe, Postgres};
 use std::time::Duration;
@@ -110,8 +110,8 @@ async fn a_lease_has_one_transaction<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let mut first = open(&world, &key("a"), "1").await;
     let operation = first.begin().await.unwrap();
-    assert_eq!(soon(first.begin()).await.err().unwrap().kind(), ErrorKind::Conflict);
-    assert_eq!(soon(first.save("here")).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(in_time(first.begin()).await.err().unwrap().kind(), ErrorKind::Conflict);
+    assert_eq!(in_time(first.save("here")).await.unwrap_err().kind(), ErrorKind::Conflict);
     operation.abandon().await;
     first.save("here").await.unwrap();
     end(&first, 1).await;

@@ -5,7 +5,7 @@ use crate::support::{
     cases::cases,
     operations::{SHORT, answer, asked, key, known, open, policy},
     stores::{Confirmed, TestDb, World, effect},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use sqlx::{AssertSqlSafe, Postgres, Row as _};
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn begin<DB: TestDb>(
     body: &str,
     wait: Duration,
 ) -> OperationStart<Operation<DB>> {
-    soon(world.idempotency_keys().begin(key, asked(body), &policy(wait))).await.unwrap()
+    in_time(world.idempotency_keys().begin(key, asked(body), &policy(wait))).await.unwrap()
 }
 
 /// Refunds `n` and says so.

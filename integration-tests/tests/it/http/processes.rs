@@ -3,7 +3,7 @@ use crate::support::{
     cases::cases,
     refunds::{Got, asked},
     stores::{TestDb, World},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use integration_tests::refunds::{Does, HOOK_SECRET, TABLES};
@@ -106,7 +106,7 @@ async fn t09_of_64_at_once_on_three_processes_one_refunds<DB: TestDb>() {
             let address = servers[n % 3].address;
             asking.spawn(async move { refund(address, path, path, Does::Works).await.unwrap() });
         }
-        let all = soon(asking.join_all()).await;
+        let all = in_time(asking.join_all()).await;
         let stored = Vec::from_iter(all.iter().filter(|got| got.says() == Some("stored")));
         let [stored] = stored[..] else { panic!("one is the first: {stored:?}") };
         for got in all.iter().filter(|got| got.says() != Some("stored")) {
@@ -126,9 +126,9 @@ async fn killed_at<DB: TestDb>(path: &str, points: &[(&str, &str)]) {
     let healthy = Server::start(world.url(), None).await;
     for (n, (point, says)) in (1..).zip(points) {
         let mut doomed = Server::start(world.url(), Some(point)).await;
-        let lost = soon(doomed.refund(path, point, Does::Answers)).await;
+        let lost = in_time(doomed.refund(path, point, Does::Answers)).await;
         assert!(lost.is_err(), "{point}: {lost:?}");
-        assert_eq!(soon(doomed.process.wait()).await.unwrap().signal(), Some(9), "{point}");
+        assert_eq!(in_time(doomed.process.wait()).await.unwrap().signal(), Some(9), "{point}");
         let got = eventually(async || {
             let got = healthy.refund(path, point, Does::Answers).await.unwrap();
             // Until its lease has ended.

@@ -42,10 +42,10 @@ async fn a_message_that_ends_its_process_is_given_up_and_takes_no_other_with_it(
     assert_eq!(deaths, DEATHS);
     assert_eq!(count(&database, "SELECT count(DISTINCT order_id) FROM invoices").await, ORDERS);
     assert_eq!(count(&database, "SELECT count(*) FROM invoices").await, ORDERS);
-    let [letter] = &database.inbox(INVOICING).dead_letters(10).await.unwrap()[..] else {
-        panic!("one letter")
+    let [dead_letter] = &database.inbox(INVOICING).dead_letters(10).await.unwrap()[..] else {
+        panic!("one dead letter")
     };
-    assert_eq!((letter.reason.as_str(), letter.message.key.as_deref()), ("crashed", Some("-1")));
-    assert_eq!(letter.error, "the process crashed 5 times while the handler ran on this message alone");
+    assert_eq!((dead_letter.reason.as_str(), dead_letter.message.key.as_deref()), ("crashed", Some("-1")));
+    assert_eq!(dead_letter.error, "the process crashed 5 times while the handler ran on this message alone");
     assert_eq!(count(&database, "SELECT count(*) FROM twinbox.attempts").await, 0);
 }

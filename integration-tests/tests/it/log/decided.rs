@@ -27,8 +27,8 @@ async fn states<DB: Names>(store: &Store<DB>) -> Vec<String> {
 
 async fn discard<DB: Names>(store: &Store<DB>) {
     let position = Ops::new(store).parked_messages("d", 10).await.unwrap()[0].message.sequence.unwrap();
-    let letter = DeadLetterId::OfDestination("d".to_owned(), i64::try_from(position).unwrap());
-    assert_eq!(Ops::new(store).discard(&[letter]).await.unwrap(), 1);
+    let dead_letter = DeadLetterId::OfDestination("d".to_owned(), i64::try_from(position).unwrap());
+    assert_eq!(Ops::new(store).discard(&[dead_letter]).await.unwrap(), 1);
 }
 
 async fn a_message_that_is_skipped_while_it_is_tried_stays_given_up<DB: Names>(store: &Store<DB>) {

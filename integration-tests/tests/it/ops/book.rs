@@ -2,7 +2,7 @@
 use crate::support::{
     stores::{TestDb, World},
     tool::{Ran, Tool},
-    wait::soon,
+    wait::in_time,
 };
 
 pub(super) const README: &str = include_str!("../../../../crates/twinbox-cli/README.md");
@@ -47,7 +47,7 @@ impl Book {
         let line = self.steps.next().expect("there is another step");
         let words = words(line);
         let mut command = self.tool.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
-        let ran = soon(command.current_dir(self.folder.path()).output()).await.unwrap();
+        let ran = in_time(command.current_dir(self.folder.path()).output()).await.unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
     }

@@ -5,7 +5,7 @@ use crate::support::{
     consumer::{publish, run_until},
     stores::{Placed, TestDb, World, effect},
     tool::Tool,
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use serde_json::json;
 use std::time::Duration;
@@ -93,7 +93,7 @@ async fn park<DB: TestDb>(world: &World<DB>, parked: ParkedState) {
     let mut reader = Reader::open(world, "nats", Uuid::now_v7(), options).await.unwrap().unwrap();
     let mut left = 1;
     while left > 0 {
-        for entry in soon(reader.next(1)).await.unwrap() {
+        for entry in in_time(reader.next(1)).await.unwrap() {
             reader.park(entry, parked, 3, "nats.10077");
             left -= 1;
         }
@@ -101,15 +101,15 @@ async fn park<DB: TestDb>(world: &World<DB>, parked: ParkedState) {
     reader.close().await.unwrap();
 }
 
-/// One key is stuck behind a dead letter: it goes on, or the letter is tried again.
+/// One key is stuck behind a dead letter: it goes on, or the dead letter is redriven.
 async fn a_stuck_key_is_let_go_on<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let tool = Tool::of(&world);
     publish(&world, 1..2).await;
     park(&world, ParkedState::DeadHoldingKey).await;
-    let letters = tool.json(&["dead-letters", "list", "--each"]).await;
+    let dead_letters = tool.json(&["dead-letters", "list", "--each"]).await;
     assert_eq!(
-        (&letters[0]["id"], &letters[0]["owner"], &letters[0]["error"]),
+        (&dead_letters[0]["id"], &dead_letters[0]["owner"], &dead_letters[0]["error"]),
         (&json!("nats@1"), &json!("nats"), &json!("nats.10077"))
     );
     let shown = tool.json(&["dead-letters", "show", "nats@1"]).await;

@@ -4,7 +4,7 @@ use crate::support::{
     consumer::run_until,
     stores::{TestDb, World, effect},
     tool::Tool,
-    wait::soon,
+    wait::in_time,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -167,7 +167,7 @@ async fn a_manifest_comes_from_a_file_or_a_pipe<DB: TestDb>() {
     let mut command = nowhere.command(&["schemas", "check", "-", "--against", tool.url()]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(manifest.as_bytes()).await.unwrap();
-    assert!(soon(child.wait_with_output()).await.unwrap().status.success());
+    assert!(in_time(child.wait_with_output()).await.unwrap().status.success());
 
     let missing = folder.path().join("missing.json");
     for (text, expected) in
@@ -190,7 +190,7 @@ async fn what_is_put_aside_or_replayed_waits_as_well<DB: TestDb>() {
     let mut nats = nats.expect("nobody else reads");
     let mut taken = Vec::new();
     while taken.len() < 4 {
-        taken.extend(soon(nats.next(4)).await.unwrap());
+        taken.extend(in_time(nats.next(4)).await.unwrap());
     }
     let hour = Duration::from_secs(3600);
     let states =

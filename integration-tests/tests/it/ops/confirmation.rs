@@ -4,7 +4,7 @@ use crate::support::{
     consumer::{publish, run_until},
     stores::{Placed, TestDb, World, effect},
     tool::{Ran, Tool},
-    wait::soon,
+    wait::in_time,
 };
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -54,7 +54,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
     let mut command = tokio::process::Command::new(find::python().unwrap());
     command.args(["-c", TERMINAL, answer]).arg(tool.as_std().get_program()).args(arguments);
     command.envs(tool.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let ran = soon(command.stdin(Stdio::null()).output()).await.unwrap();
+    let ran = in_time(command.stdin(Stdio::null()).output()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
 }

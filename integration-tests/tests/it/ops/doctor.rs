@@ -4,7 +4,7 @@ use crate::support::{
     roles::Roles,
     stores::{TestDb, World},
     tool::{Ran, Tool},
-    wait::soon,
+    wait::in_time,
 };
 use async_nats::jetstream::{
     consumer::pull,
@@ -128,7 +128,7 @@ async fn the_sync_settings_of_a_server_are_told() {
         let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}:hush@"));
         let mut command = Tool::of(&world).command(&["doctor"]);
         command.env("NATS_URL", url("app")).env("NATS_SYSTEM_URL", url("root"));
-        let told = soon(command.output()).await.unwrap();
+        let told = in_time(command.output()).await.unwrap();
         let printed =
             format!("{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
         let line =
@@ -155,7 +155,7 @@ async fn a_bus_that_drops_everything_is_found() {
         let mut command = Tool::of(&world).command(&["doctor", "-o", "json", "--event-bus", bus]);
         command.env("AWS_ENDPOINT_URL", moto.url()).env("AWS_REGION", "eu-west-1");
         command.env("AWS_ACCESS_KEY_ID", "any").env("AWS_SECRET_ACCESS_KEY", "hush");
-        let told = soon(command.output()).await.unwrap();
+        let told = in_time(command.output()).await.unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let ran = Ran { code: told.status.code().unwrap(), out: text(told.stdout), err: text(told.stderr) };
         assert!(!format!("{ran:?}").contains("hush"), "{ran:?}");

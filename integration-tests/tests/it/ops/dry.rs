@@ -2,7 +2,7 @@
 use crate::support::{
     consumer::run_until,
     stores::{TestDb, World, effect},
-    wait::soon,
+    wait::in_time,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
@@ -184,7 +184,7 @@ async fn what_is_new_to_a_consumer_would_run<DB: TestDb>() {
     let mut reader = reader.expect("nobody else reads");
     let mut settled = 0;
     while settled < 451 {
-        for entry in soon(reader.next(100)).await.unwrap() {
+        for entry in in_time(reader.next(100)).await.unwrap() {
             reader.settle(entry.ticket);
             settled += 1;
         }

@@ -73,8 +73,8 @@ async fn row_48_nothing_typed_becomes_sql<DB: TestDb>() {
             assert_eq!(ran.code, 3, "{arguments:?}: {ran:?}");
             assert!(!ran.err.contains('\u{1b}') && !ran.err.contains('\u{202e}'), "{ran:?}");
         }
-        let letter = tool.run(&["dead-letters", "show", text]).await;
-        assert_eq!(letter.code, 2, "{letter:?}");
+        let dead_letter = tool.run(&["dead-letters", "show", text]).await;
+        assert_eq!(dead_letter.code, 2, "{dead_letter:?}");
         // A name of tables is refused before it is one.
         let namespace = tool.run(&["status", &format!("--namespace={text}")]).await;
         assert_eq!(namespace.code, 4, "{text:?}: {namespace:?}");

@@ -4,7 +4,7 @@ use crate::support::{
     relay::{Running, Target},
     stores::World,
     tool::Tool,
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use integration_tests::{INVOICING, OrderPlaced};
 use sqlx::Postgres;
@@ -32,7 +32,7 @@ async fn given_up(orders: i64) -> World<Postgres> {
 }
 
 async fn dies(tool: &Tool, at: &str, arguments: &[&str]) {
-    let ended = soon(tool.command(arguments).env("TWINBOX_CRASH_AT", at).output()).await.unwrap();
+    let ended = in_time(tool.command(arguments).env("TWINBOX_CRASH_AT", at).output()).await.unwrap();
     assert_eq!(ended.status.signal(), Some(9), "at {at}: {ended:?}");
 }
 
@@ -46,7 +46,7 @@ async fn row_50_a_tool_that_dies_has_made_a_replay_or_not() {
     let options = twinbox::log::ReaderOptions::new();
     let mut reader =
         twinbox::log::Reader::open(&world, "nats", uuid::Uuid::now_v7(), options).await.unwrap().unwrap();
-    let entry = soon(reader.next(1)).await.unwrap().remove(0);
+    let entry = in_time(reader.next(1)).await.unwrap().remove(0);
     reader.settle(entry.ticket);
     reader.close().await.unwrap();
     let tool = Tool::of(&world);
@@ -73,7 +73,7 @@ async fn a_tool_that_dies_has_redriven_some_and_goes_on() {
     assert_eq!(world.number(redriven).await, LETTERS);
 }
 
-/// What ends the process of a consumer is tried as often as a redrive allows, and stays a letter.
+/// What ends the process of a consumer is tried as often as a redrive allows, and stays a dead letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_dies_while_it_redrives_does_it_once() {
     let world = given_up(3).await;
@@ -86,11 +86,14 @@ async fn a_consumer_that_dies_while_it_redrives_does_it_once() {
     tool.ok(&["dead-letters", "redrive", "--all", "--yes"]).await;
     for at in ["consumer.before_redrive", "consumer.before_redrive_commit"] {
         let mut consumer = programs.start(Program::Consumer, Some(at));
-        assert_eq!(soon(consumer.wait()).await.unwrap().signal(), Some(9), "at {at}");
+        assert_eq!(in_time(consumer.wait()).await.unwrap().signal(), Some(9), "at {at}");
         // Another of them may have been committed while the process was dying.
-        let letters = world.rows("dead_letters").await;
+        let dead_letters = world.rows("dead_letters").await;
         let invoices = world.number("SELECT count(*) FROM invoices").await;
-        assert!(letters > 0 && letters + invoices == 3, "{at}: {letters} letters, {invoices} invoices");
+        assert!(
+            dead_letters > 0 && dead_letters + invoices == 3,
+            "{at}: {dead_letters} dead letters, {invoices} invoices"
+        );
         // Its lease is longer than a test: somebody's word that it is over.
         world.execute("UPDATE twinbox.dead_letters SET redrive_at = now()").await;
     }
@@ -131,7 +134,7 @@ async fn row_50_a_reprocess_whose_consumer_dies_anywhere_runs_each_message_once_
         ["consumer.after_supersede", "consumer.before_commit", "consumer.after_commit", "consumer.before_ack"]
     {
         let mut consumer = programs.start(Program::Consumer, Some(at));
-        assert_eq!(soon(consumer.wait()).await.unwrap().signal(), Some(9), "at {at}");
+        assert_eq!(in_time(consumer.wait()).await.unwrap().signal(), Some(9), "at {at}");
     }
     let mut last = programs.start(Program::Consumer, None);
     eventually(async || (world.number(invoices).await == 20).then_some(())).await;

@@ -6,7 +6,7 @@ use crate::support::{
     relay::{Running, Target},
     stores::{Placed, TestDb, World, effect, placed},
     tool::Tool,
-    wait::soon,
+    wait::in_time,
 };
 use async_nats::jetstream::stream::Config;
 use serde_json::json;
@@ -135,7 +135,7 @@ async fn a_reader_that_stops_early_is_no_error<DB: TestDb>() {
         let mut command = Tool::of(&world).command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
-        let ran = soon(child.wait_with_output()).await.unwrap();
+        let ran = in_time(child.wait_with_output()).await.unwrap();
         let err = String::from_utf8(ran.stderr).unwrap();
         assert_eq!((ran.status.code(), &*err), (Some(0), ""), "{arguments:?}");
     }
@@ -143,7 +143,7 @@ async fn a_reader_that_stops_early_is_no_error<DB: TestDb>() {
     let mut command = Tool::of(&world).command(&["dead-letters", "redrive", "--all", "--yes"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stderr.take());
-    assert_eq!(soon(child.wait_with_output()).await.unwrap().status.code(), Some(0));
+    assert_eq!(in_time(child.wait_with_output()).await.unwrap().status.code(), Some(0));
 }
 
 /// The stream takes no large message any more.

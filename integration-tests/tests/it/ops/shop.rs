@@ -1,7 +1,7 @@
 //! A shop whose invoices are deployed well or badly.
 use crate::support::{
     stores::{TestDb, World, effect},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::Postgres;
@@ -83,7 +83,7 @@ impl Deployed {
 
     pub(super) async fn stop(self) {
         self.stop.cancel();
-        soon(self.task).await.unwrap().unwrap();
+        in_time(self.task).await.unwrap().unwrap();
     }
 }
 

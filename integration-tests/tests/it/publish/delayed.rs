@@ -75,7 +75,7 @@ async fn a_message_is_in_the_log_within_a_second_of_its_time_and_not_before<DB: 
     }
     assert_eq!(world.rows("delayed_messages").await, 0);
     stop.cancel();
-    soon(mover).await.unwrap().unwrap();
+    in_time(mover).await.unwrap().unwrap();
 }
 
 async fn what_waits_comes_out_as_it_was_published<DB: TestDb>() {
@@ -185,7 +185,7 @@ async fn two_movers_at_once_move_each_once_and_in_order<DB: TestDb>() {
         let store = Store::new(world.twin(2).await, "test").unwrap();
         movers.spawn(async move { move_all(&store, 7).await });
     }
-    let moved: u64 = soon(movers.join_all()).await.into_iter().sum();
+    let moved: u64 = in_time(movers.join_all()).await.into_iter().sum();
     assert_eq!(moved, 300);
     assert_eq!(keys(&world).await, (0..MESSAGES).map(|n| n.to_string()).collect::<Vec<_>>());
     assert_eq!(world.rows("delayed_messages").await, 0);
@@ -197,7 +197,7 @@ async fn a_mover_waits_for_nobody() {
     let ids = publish(&world, &[(1, 0), (2, 0)]).await;
     let mut cancelling = world.begin().await.unwrap();
     assert!(world.outbox().cancel(&mut cancelling, ids[0]).await.unwrap());
-    assert_eq!(soon(Log::new(&world).move_due(10)).await.unwrap().messages, 1);
+    assert_eq!(in_time(Log::new(&world).move_due(10)).await.unwrap().messages, 1);
     assert_eq!(keys(&world).await, ["2"]);
     cancelling.rollback().await.unwrap();
     assert_eq!(move_all(&world, 10).await, 1);
@@ -213,7 +213,7 @@ async fn a_mover_that_dies_loses_nothing_and_moves_nothing_twice<DB: TestDb>(
     for (n, point) in (0..).zip(POINTS) {
         publish(&world, &[(n * 10, 0), (n * 10 + 1, 0)]).await;
         let mut relay = programs.start(Program::Relay, Some(point));
-        let ended = soon(relay.wait()).await.unwrap();
+        let ended = in_time(relay.wait()).await.unwrap();
         assert_eq!(ended.signal(), Some(9), "killed, not ended, at {point}");
         let (waiting, moved) = (world.rows("delayed_messages").await, world.rows("outbox").await);
         assert_eq!(waiting + moved, 2 * (n + 1), "{waiting} wait and {moved} are moved after {point}");

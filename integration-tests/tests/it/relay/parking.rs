@@ -91,7 +91,7 @@ async fn a_poison_message_becomes_a_dead_letter_and_delays_nobody<DB: TestDb>() 
     assert_eq!((parked[0].attempts, parked[0].first_error.as_str()), (1, "nats.10054"));
     assert_eq!(parked[0].message.payload.len(), 4000);
     let counters = running.stop().await;
-    assert_eq!((counters.published(), counters.parked(), counters.dead()), (70, 1, 1));
+    assert_eq!((counters.published(), counters.parked(), counters.dead_letters()), (70, 1, 1));
     assert_whole_and_ordered(&homes.messages(70).await, 70);
 }
 
@@ -194,9 +194,9 @@ async fn a_storm_of_dead_letters_is_stopped() {
         poison(&store, &format!("p{n}"), &format!("k{n}")).await;
     }
     let running = relay(&homes, &store, OnExhausted::DeadLetter);
-    eventually(async || (running.counters.dead() == 100).then_some(())).await;
+    eventually(async || (running.counters.dead_letters() == 100).then_some(())).await;
     let counters = running.stop().await;
-    assert_eq!(counters.dead(), 100);
+    assert_eq!(counters.dead_letters(), 100);
     let parked = Ops::new(&store).parked_messages("nats", 1000).await.unwrap();
     assert_eq!(parked.iter().filter(|p| p.state == "dead").count(), 100);
 }

@@ -4,7 +4,7 @@ use crate::support::{
     consumer::run_until,
     relay::{PATIENCE, Rig, publish, publish_as},
     stores::{Placed, World, placed},
-    wait::soon,
+    wait::in_time,
 };
 use futures::future::join_all;
 use sqlx::{
@@ -170,7 +170,8 @@ async fn an_embedded_consumer_works_through_it() {
     assert_eq!(world.effects().await, (0..200).filter(|n| *n != 7).collect::<Vec<_>>());
     assert_eq!(store.inbox("tests.pooled").dead_letters(10).await.unwrap().len(), 1);
     let handled = &store.published("orders.placed", 1).await.unwrap()[0];
-    let InboxClaim::Duplicate(seen) = soon(store.inbox("tests.pooled").claim(handled, true)).await.unwrap()
+    let InboxClaim::Duplicate(seen) =
+        in_time(store.inbox("tests.pooled").claim(handled, true)).await.unwrap()
     else {
         panic!("it was handled")
     };

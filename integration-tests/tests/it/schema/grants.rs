@@ -4,7 +4,7 @@ use crate::support::{
     consumer::run_until,
     roles::Roles,
     stores::{Confirmed, Placed, World, effect},
-    wait::soon,
+    wait::in_time,
 };
 use sqlx::{PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
@@ -119,7 +119,7 @@ async fn relay(store: &Store<Postgres>, last: i64, settles: bool) {
     let last = last.to_string();
     let mut is_seen = false;
     while !is_seen {
-        for entry in soon(reader.next(10)).await.unwrap() {
+        for entry in in_time(reader.next(10)).await.unwrap() {
             let Message { event_type, key, .. } = &*entry.message;
             is_seen |= event_type == "orders.placed" && *key == Some(last.clone());
             if settles {
@@ -172,8 +172,11 @@ async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgre
         (2, 1)
     );
     let groups = Ops::new(&operator).dead_letter_groups(&DeadLetterFilter::default()).await.unwrap();
-    let [letter] = [groups[0].newest.id.clone()];
-    assert_eq!(Ops::new(&operator).redrive(std::slice::from_ref(&letter), Duration::ZERO).await.unwrap(), 1);
+    let [dead_letter] = [groups[0].newest.id.clone()];
+    assert_eq!(
+        Ops::new(&operator).redrive(std::slice::from_ref(&dead_letter), Duration::ZERO).await.unwrap(),
+        1
+    );
     let has_failed = "SELECT count(*) FROM twinbox.dead_letters WHERE attempts = 2";
     run_until(rerun(), async || world.number(has_failed).await == 1).await;
     let unknown = DeadLetterId::OfDestination("relay".to_owned(), 1);

@@ -1,7 +1,7 @@
 //! Consumers in this process.
 use super::{
     stores::{Placed, TestDb, World},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use std::sync::{
     Arc,
@@ -19,7 +19,7 @@ pub(crate) async fn run_until<DB: Dialect, S: Send + Sync + 'static>(
     let running = tokio::spawn(consumer.run(stop.clone()));
     eventually(async || (done().await || running.is_finished()).then_some(())).await;
     stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
 }
 
 /// Commits `Placed { n }` for each n.

@@ -1,7 +1,7 @@
 //! Operations with a key.
 use super::{
     stores::{TestDb, World, effect},
-    wait::soon,
+    wait::in_time,
 };
 use sqlx::AssertSqlSafe;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) fn asked(body: &str) -> FingerprintInput<'_> {
 }
 
 pub(crate) async fn open<DB: TestDb>(world: &World<DB>, key: &OperationKey, body: &str) -> Operation<DB> {
-    let begun = soon(world.idempotency_keys().begin(key, asked(body), &policy(SHORT))).await.unwrap();
+    let begun = in_time(world.idempotency_keys().begin(key, asked(body), &policy(SHORT))).await.unwrap();
     let OperationStart::Open(operation) = begun else { panic!("{key:?} is taken") };
     operation
 }
@@ -48,7 +48,7 @@ pub(crate) async fn lease<DB: TestDb>(
     key: &OperationKey,
     body: &str,
 ) -> OperationStart<OperationLease<DB>> {
-    soon(world.idempotency_keys().lease(key, asked(body), &policy(SHORT), LONG)).await.unwrap()
+    in_time(world.idempotency_keys().lease(key, asked(body), &policy(SHORT), LONG)).await.unwrap()
 }
 
 pub(crate) async fn open_lease<DB: TestDb>(

@@ -1,7 +1,7 @@
 //! The web service of refunds, on a new database.
 use super::{
     stores::{TestDb, World},
-    wait::soon,
+    wait::in_time,
 };
 use axum::{
     Router,
@@ -102,7 +102,7 @@ fn of_headers(headers: &HeaderMap) -> Caller {
 }
 
 pub(crate) async fn send(router: &Router, request: Request<Body>) -> Got {
-    let response = soon(router.clone().oneshot(request)).await.unwrap();
+    let response = in_time(router.clone().oneshot(request)).await.unwrap();
     let (parts, body) = response.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
     Got { status: parts.status, headers: parts.headers, body }

@@ -23,7 +23,7 @@ use tokio::{
 use twinbox::{
     CancellationToken, Dialect, Draft, Store,
     nats::{Nats, NatsOptions, StreamOptions},
-    relay::{Breaker, Counters, Error, Relay, RelayOptions},
+    relay::{CircuitBreakerStatus, Counters, Error, Relay, RelayOptions},
 };
 use twinbox_testkit::database::{self, TestDatabase};
 use uuid::Uuid;
@@ -216,7 +216,7 @@ impl Target {
 pub(crate) struct Running {
     pub(crate) stop: CancellationToken,
     pub(crate) counters: Counters,
-    pub(crate) breaker: Breaker,
+    pub(crate) breaker: CircuitBreakerStatus,
     pub(crate) task: JoinHandle<Result<(), Error>>,
 }
 

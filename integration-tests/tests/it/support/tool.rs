@@ -1,7 +1,7 @@
 //! Runs the program `twinbox`.
 use super::{
     stores::{TestDb, World},
-    wait::soon,
+    wait::in_time,
 };
 use serde_json::Value;
 use std::process::Stdio;
@@ -41,7 +41,7 @@ impl Tool {
     }
 
     pub(crate) async fn run(&self, arguments: &[&str]) -> Ran {
-        let ran = soon(self.command(arguments).output()).await.unwrap();
+        let ran = in_time(self.command(arguments).output()).await.unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
     }

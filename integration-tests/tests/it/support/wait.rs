@@ -11,9 +11,6 @@ pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("it should not take five minutes")
 }
 
-/// Another name of [`in_time`].
-pub(crate) use in_time as soon;
-
 /// Polls until `look` returns a value. Use it for a state without a signal, such as rows of another session.
 pub(crate) async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     in_time(async {

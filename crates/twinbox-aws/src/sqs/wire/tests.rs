@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const ORIGIN: Origin<'static> =
-    Origin { queue: "billing", id: "7", sent_at: Timestamp::from_micros(1_789_000_000_000_000) };
+    Origin { queue: "billing", message_id: "7", sent_at: Timestamp::from_micros(1_789_000_000_000_000) };
 
 fn message() -> Message {
     let time = Timestamp::from_micros(1_789_000_000_123_456);

@@ -180,7 +180,7 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         ORDER BY id DESC
         LIMIT ?",
     page: "
-        SELECT id, consumer, event_id, source, type, key, reason, error, attempts, time, died_at,
+        SELECT id, consumer, event_id, source, type, key, reason, error, attempts, time, given_up_at,
             redrive_attempts_left > 0 AS is_redriven, message_id
         FROM {dead_letters}
         WHERE id > ?
@@ -217,7 +217,7 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         WHERE id = ? AND redrive_attempts_left = 0",
     record_failure: "
         UPDATE {dead_letters}
-        SET error = ?, attempts = attempts + 1, died_at = {now}, redrive_at = {after},
+        SET error = ?, attempts = attempts + 1, given_up_at = {now}, redrive_at = {after},
             redrive_attempts_left = redrive_attempts_left * ?
         WHERE id = ? AND message_id = ?",
     claim: "

@@ -47,7 +47,7 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         WHERE destination = ? AND key = ? AND blocks_key = true AND state <> 'waiting'",
     dead_page: "
         SELECT p.position, p.destination, o.id AS event_id, o.source, o.type, o.key, p.state AS reason,
-            p.last_error AS error, p.attempts, o.time, p.parked_at AS died_at, false AS is_redriven,
+            p.last_error AS error, p.attempts, o.time, p.parked_at AS given_up_at, false AS is_redriven,
             CAST(NULL AS {uuid}) AS message_id
         FROM {parked_messages} p
         JOIN {outbox} o ON o.position = p.position

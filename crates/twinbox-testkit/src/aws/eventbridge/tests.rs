@@ -40,7 +40,7 @@ async fn without_a_script_it_behaves_as_the_service_does() {
     assert_eq!(fake.taken(), [event("orders", "{}")]);
     assert!(call(&fake, "PutEvents", &events(&vec![Value::Null; 11])).await.contains("ValidationException"));
     assert!(call(&fake, "DeleteEventBus", &json!({})).await.contains("UnknownOperationException"));
-    assert_eq!((fake.requests().len(), fake.looks()), (2, 2));
+    assert_eq!((fake.requests().len(), fake.describe_calls()), (2, 2));
     assert!(!fake.requests()[0].signed);
 }
 

@@ -3,7 +3,7 @@ use crate::support::{
     consumer::{Gate, publish, run_until},
     relay::{Running, Target},
     stores::{Confirmed, Placed, World, chain, effect, placed},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use async_nats::{HeaderMap, jetstream};
 use sqlx::Postgres;
@@ -79,7 +79,7 @@ async fn row_12_an_old_copy_comes_after_newer_messages() {
     send(&nats, &[&last]).await;
     eventually(async || (world.rows("inbox").await == 8).then_some(())).await;
     stop.cancel();
-    soon(consuming).await.unwrap().unwrap();
+    in_time(consuming).await.unwrap().unwrap();
     assert_eq!(world.effects().await, [1, 2, 3, 4, 2001, 2002, 2003, 2004]);
 }
 
@@ -98,7 +98,7 @@ async fn row_16_a_consumer_that_is_deleted_is_made_again_and_one_that_was_change
     publish(&world, 5..10).await;
     eventually(async || (world.rows("inbox").await == 10).then_some(())).await;
     stop.cancel();
-    soon(consuming).await.unwrap().unwrap();
+    in_time(consuming).await.unwrap().unwrap();
     assert_eq!(world.effects().await, Vec::from_iter(0..10));
 
     let config = jetstream::consumer::pull::Config {
@@ -109,7 +109,7 @@ async fn row_16_a_consumer_that_is_deleted_is_made_again_and_one_that_was_change
     };
     stream.delete_consumer("tests_broker").await.unwrap();
     stream.create_consumer(config).await.unwrap();
-    let error = soon(consumer().run(CancellationToken::new())).await.unwrap_err();
+    let error = in_time(consumer().run(CancellationToken::new())).await.unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Source);
     let error = chain(&error);
     assert!(error.contains("max_deliver = 3 on the server and -1 was asked for"), "{error}");
@@ -130,7 +130,7 @@ async fn row_19_an_old_server_is_used_for_what_it_can_and_refused_for_what_it_wo
     run_until(both, async || world.rows("inbox").await == 10).await;
     assert_eq!(world.effects().await, Vec::from_iter((0..5).chain(2000..2005)));
     let two_types = consumer().handler::<note>().handler::<confirm>();
-    let error = soon(two_types.run(CancellationToken::new())).await.unwrap_err();
+    let error = in_time(two_types.run(CancellationToken::new())).await.unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Source);
     let error = chain(&error);
     assert!(error.contains("needs NATS server 2.10 or newer, and this is 2.9"), "{error}");
@@ -154,7 +154,7 @@ async fn row_20_the_acknowledgement_is_lost_after_the_commit() {
     let nats = Nats::with_options(options).unwrap();
     let (stop, consuming) =
         running(Consumer::new((*world).clone(), gate.clone()).transport(nats).handler::<gated>());
-    assert_eq!(soon(entries.recv()).await, Some(1));
+    assert_eq!(in_time(entries.recv()).await, Some(1));
     proxy.drop_what_comes_from(Some(Side::Client));
     gate.leave.add_permits(1);
     eventually(async || (world.rows("inbox").await == 1).then_some(())).await;
@@ -164,7 +164,7 @@ async fn row_20_the_acknowledgement_is_lost_after_the_commit() {
     proxy.restore();
     eventually(async || (target.unsettled(CONSUMER).await == 0).then_some(())).await;
     stop.cancel();
-    soon(consuming).await.unwrap().unwrap();
+    in_time(consuming).await.unwrap().unwrap();
     assert_eq!(world.effects().await, [1]);
     assert!(entries.try_recv().is_err(), "its handler did not run again");
     relay.stop().await;
@@ -195,7 +195,7 @@ async fn row_21_an_acknowledgement_to_a_consumer_that_is_gone() {
     eventually(async || (world.rows("inbox").await == 2).then_some(())).await;
     eventually(async || (target.unsettled(CONSUMER).await == 0).then_some(())).await;
     stop.cancel();
-    soon(consuming).await.unwrap().unwrap();
+    in_time(consuming).await.unwrap().unwrap();
     assert_eq!(world.effects().await, [1, 2]);
     assert_eq!(target.deliveries(CONSUMER).await, 2, "the message was delivered by the new one as well");
     relay.stop().await;
@@ -208,16 +208,16 @@ async fn each_unreadable_message_is_kept_although_the_stream_was_made_anew() {
     let nats = target.destination();
     let jetstream = target.jetstream().await;
     let subject = format!("{}.0.orders.placed", target.name.to_lowercase());
-    for (letters, garbage) in [(2, "first"), (4, "second")] {
+    for (dead_letters, garbage) in [(2, "first"), (4, "second")] {
         nats.provision(&StreamOptions::default()).await.unwrap();
         jetstream.publish(subject.clone(), garbage.into()).await.unwrap().await.unwrap();
         let consumer = Consumer::new((*world).clone(), ()).transport(nats.clone());
         let consumer = consumer.handler::<note>().handler::<in_order>();
-        run_until(consumer, async || world.rows("dead_letters").await == letters).await;
+        run_until(consumer, async || world.rows("dead_letters").await == dead_letters).await;
         jetstream.delete_stream(&target.name).await.unwrap();
     }
-    let letters = world.inbox(CONSUMER).dead_letters(10).await.unwrap();
-    let kept = Vec::from_iter(letters.iter().map(|letter| &*letter.message.payload));
+    let dead_letters = world.inbox(CONSUMER).dead_letters(10).await.unwrap();
+    let kept = Vec::from_iter(dead_letters.iter().map(|dead_letter| &*dead_letter.message.payload));
     assert_eq!(kept, [b"second".as_slice(), b"first"]);
 }
 
@@ -232,17 +232,17 @@ async fn a_handler_lives_on_beside_the_source_that_comes_after_the_one_that_fail
     let nats = Nats::with_options(target.existing()).unwrap();
     let (stop, consuming) =
         running(Consumer::new((*world).clone(), gate.clone()).transport(nats).handler::<gated>());
-    assert_eq!(soon(entries.recv()).await, Some(1));
+    assert_eq!(in_time(entries.recv()).await, Some(1));
     let stream = target.jetstream().await.get_stream(&target.name).await.unwrap();
     stream.delete_consumer("tests_broker").await.unwrap();
     publish(&world, 2..3).await;
-    assert_eq!(soon(entries.recv()).await, Some(2));
+    assert_eq!(in_time(entries.recv()).await, Some(2));
     assert_eq!(world.rows("inbox").await, 0, "the first runs still");
     gate.leave.add_permits(2);
     eventually(async || (world.rows("inbox").await == 2).then_some(())).await;
     eventually(async || (target.unsettled(CONSUMER).await == 0).then_some(())).await;
     stop.cancel();
-    soon(consuming).await.unwrap().unwrap();
+    in_time(consuming).await.unwrap().unwrap();
     assert_eq!(world.effects().await, [1, 2]);
     assert!(entries.try_recv().is_err(), "each ran once");
     relay.stop().await;
@@ -276,13 +276,13 @@ async fn a_type_that_is_slow_holds_up_no_other_of_its_consumer() {
     let consumer = Consumer::new((*world).clone(), gate.clone());
     let nats = Nats::with_options(target.existing()).unwrap();
     let (stop, consuming) = running(consumer.transport(nats).handler::<stuck>().handler::<quick>());
-    soon(entries.recv()).await.unwrap();
+    in_time(entries.recv()).await.unwrap();
     eventually(async || (world.rows("inbox").await == 3).then_some(())).await;
     assert_eq!(world.effects().await, [1000, 1001, 1002]);
     gate.leave.add_permits(12);
     eventually(async || (world.rows("inbox").await == 15).then_some(())).await;
     stop.cancel();
-    soon(consuming).await.unwrap().unwrap();
+    in_time(consuming).await.unwrap().unwrap();
     relay.stop().await;
 }
 

@@ -4,7 +4,7 @@ use crate::support::{
     postgres::{own, postgres_address, standby_of, store_at, through},
     relay::{Running, Target},
     stores::{Placed, World, effect, placed},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
@@ -62,7 +62,7 @@ async fn row_34_the_database_is_stopped_for_half_a_minute_under_load() {
     server.start_again().unwrap();
     eventually(async || (count(&store, INBOX).await == 2 * ORDERS).then_some(())).await;
     stop.cancel();
-    soon(consuming).await.unwrap().unwrap();
+    in_time(consuming).await.unwrap().unwrap();
     assert_eq!(count(&store, "SELECT count(*) FROM effects").await, 2 * ORDERS);
     for table in
         ["SELECT count(*) FROM twinbox.dead_letters", "SELECT count(*) FROM twinbox.parked_deliveries"]
@@ -106,7 +106,7 @@ async fn row_35_failover_to_a_standby() {
     assert!(sqlx::query_scalar::<_, bool>("SELECT pg_promote()").fetch_one(after.pool()).await.unwrap());
     eventually(async || (count(&after, INBOX).await == 100).then_some(())).await;
     stop.cancel();
-    soon(consuming).await.unwrap().unwrap();
+    in_time(consuming).await.unwrap().unwrap();
     assert_eq!(count(&after, "SELECT count(*) FROM effects").await, 100);
     assert_eq!(count(&after, "SELECT count(*) FROM twinbox.dead_letters").await, 0);
     relay.stop().await;

@@ -3,7 +3,7 @@ use crate::support::{
     cases::cases,
     consumer::{publish, run_until},
     stores::{Placed, TestDb, World, effect},
-    wait::soon,
+    wait::in_time,
 };
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -50,7 +50,7 @@ async fn killed_at<DB: TestDb>(test: &str, point: &str) {
             .env("TWINBOX_CRASH_AT", format!("{point}:{nth}"))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let status = soon(tokio::task::spawn_blocking(move || doomed.status())).await.unwrap().unwrap();
+        let status = in_time(tokio::task::spawn_blocking(move || doomed.status())).await.unwrap().unwrap();
         assert_eq!(status.signal(), Some(9), "{status}");
         assert!(world.rows("inbox").await < ORDERS);
     }

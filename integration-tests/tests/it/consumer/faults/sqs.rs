@@ -2,7 +2,7 @@
 use crate::support::{
     consumer::{Gate, run_until},
     stores::{Placed, World, chain, effect},
-    wait::{eventually, soon},
+    wait::{eventually, in_time},
 };
 use serde_json::json;
 use sqlx::Postgres;
@@ -92,7 +92,7 @@ async fn row_33_a_receipt_that_expired() {
     rig.send(1);
     let released = gate.clone();
     let watch = async {
-        assert_eq!(soon(entries.recv()).await, Some(1));
+        assert_eq!(in_time(entries.recv()).await, Some(1));
         rig.sqs.advance(VISIBILITY);
         eventually(async || (rig.sqs.deliveries() == 2).then_some(())).await;
         released.leave.add_permits(2);
@@ -145,8 +145,8 @@ async fn row_33_a_handler_that_is_slower_than_the_visibility() {
     let transport = Sqs::with_options(rig.options().visibility_timeout(Duration::from_secs(1))).unwrap();
     let consumer = Consumer::new((*rig.world).clone(), gate.clone()).transport(transport).handler::<gated>();
     let watch = async {
-        assert_eq!(soon(entries.recv()).await, Some(1));
-        soon(rig.sqs.wait_for_calls("ChangeMessageVisibilityBatch", 8)).await;
+        assert_eq!(in_time(entries.recv()).await, Some(1));
+        in_time(rig.sqs.wait_for_calls("ChangeMessageVisibilityBatch", 8)).await;
         gate.leave.add_permits(1);
     };
     tokio::join!(watch, run_until(consumer, async || rig.sqs.len(CONSUMER) == 0));
@@ -201,9 +201,9 @@ async fn what_a_closing_source_receives_goes_to_the_next() {
     };
     let mut source = transport.subscribe(&to).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(50), source.receive(8)).await.is_err());
-    soon(rig.sqs.wait_for_calls("ReceiveMessage", 1)).await;
+    in_time(rig.sqs.wait_for_calls("ReceiveMessage", 1)).await;
     rig.send(1);
-    soon(source.close()).await.unwrap();
+    in_time(source.close()).await.unwrap();
     let mut source = transport.subscribe(&to).await.unwrap();
     let received =
         tokio::time::timeout(VISIBILITY / 2, source.receive(8)).await.expect("it is not hidden").unwrap();
@@ -247,7 +247,7 @@ async fn a_queue_that_is_deleted_ends_the_consumer() {
     let running = tokio::spawn(rig.consumer(()).handler::<note>().run(CancellationToken::new()));
     eventually(async || (rig.sqs.len(CONSUMER) == 0).then_some(())).await;
     rig.sqs.delete_queue(CONSUMER);
-    let error = soon(running).await.unwrap().unwrap_err();
+    let error = in_time(running).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Source);
     let error = chain(&error);
     assert!(error.contains("QueueDoesNotExist"), "{error}");

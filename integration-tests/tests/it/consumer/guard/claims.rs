@@ -2,7 +2,7 @@
 use crate::support::{
     cases::cases,
     stores::{World, placed},
-    wait::soon,
+    wait::in_time,
 };
 use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ async fn row_22_a_claim_that_another_copy_holds_is_given_up_as_contention() {
     let order = placed(1);
     let InboxClaim::Open(held) = world.inbox(CONSUMER).claim(&order, false).await.unwrap() else { panic!() };
     let asked = Instant::now();
-    let refused = soon(world.inbox(CONSUMER).claim(&order, true)).await.err().expect("it is held");
+    let refused = in_time(world.inbox(CONSUMER).claim(&order, true)).await.err().expect("it is held");
     assert!(refused.is_contention() && refused.is_transient(), "{refused:?}");
     assert!((1_900..10_000).contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
 
@@ -66,7 +66,7 @@ async fn row_22_a_claim_that_another_copy_holds_is_given_up_as_contention() {
         }
     });
     held.commit().await.unwrap();
-    assert!(soon(waits).await.unwrap().unwrap(), "one that ends in time makes the copy a duplicate");
+    assert!(in_time(waits).await.unwrap().unwrap(), "one that ends in time makes the copy a duplicate");
 }
 
 /// The bound holds for each message of a batch, not only for the first. Fault 22

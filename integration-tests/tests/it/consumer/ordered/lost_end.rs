@@ -72,7 +72,7 @@ async fn the_end_is_lost(binary: PathBuf, partitions: u32, runs_on: bool) {
         Some(running) => {
             eventually(async || all(800).await.then_some(())).await;
             stop.cancel();
-            soon(running).await.unwrap().unwrap();
+            in_time(running).await.unwrap().unwrap();
         }
         None => run_until(rig.consumer(), async || all(800).await).await,
     }

@@ -6,7 +6,7 @@ async fn partitions_that_nobody_would_read_are_refused() {
     rig.publish(1..40, 0..1, 39).await;
     let nats = Nats::with_options(rig.target.existing().partitions(4)).unwrap();
     let consumer = Consumer::new((*rig.world).clone(), rig.bank.clone()).transport(nats).handler::<book>();
-    let error = soon(consumer.run(CancellationToken::new())).await.unwrap_err();
+    let error = in_time(consumer.run(CancellationToken::new())).await.unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Source);
     let error = chain(&error);
     assert!(error.contains("reads 4 partitions: set `NatsOptions::partitions`"), "{error}");
@@ -18,11 +18,11 @@ async fn other_types_than_the_places_are_of_are_refused() {
     async fn confirm(_: &Arc<Bank>, _: &mut Tx<'_, Postgres>, _: Delivery<Confirmed>) -> HandlerResult {
         Ok(())
     }
-    let policy = Policy::new(CONSUMER).order(Order::Key);
+    let policy = Policy::new(CONSUMER).order(DeliveryOrder::Key);
     let rig = Rig::<Postgres>::new().await;
     rig.publish(1..6, 0..1, 5).await;
     run_until(rig.consumer(), async || rig.world.rows("inbox").await == 5).await;
-    let error = soon(rig.consumer().register(handler_fn(policy, confirm)).run(CancellationToken::new()))
+    let error = in_time(rig.consumer().register(handler_fn(policy, confirm)).run(CancellationToken::new()))
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ConsumerErrorKind::Source);

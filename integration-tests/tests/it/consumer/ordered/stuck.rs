@@ -21,7 +21,7 @@ async fn a_partition_that_cannot_be_taken_keeps_no_other_waiting() {
     held.rollback().await.unwrap();
     eventually(async || (rig.moves().await.len() == 64).then_some(())).await;
     stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
 }
 
 /// Its reader at the broker is deleted.
@@ -47,7 +47,7 @@ async fn a_partition_that_cannot_be_read_starts_no_other_anew() {
     let changed = epochs().await.iter().zip(&before).filter(|(now, before)| now != before).count();
     assert_eq!(changed, 1, "of sixteen");
     stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
 }
 
 /// It keeps its place for longer than one that fails by its own fault, but not for good.
@@ -68,7 +68,7 @@ async fn a_message_that_never_gets_its_locks_keeps_no_other_key_waiting() {
     assert_eq!(rig.world.rows("attempts").await, 0, "it was nobody's fault");
     assert!(rig.world.inbox(CONSUMER).dead_letters(1).await.unwrap().is_empty());
     stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
 }
 
 /// With as many deliveries parked as there may be, no more are received, and none is lost.
@@ -104,7 +104,7 @@ async fn too_many_parked_deliveries_stop_what_comes<DB: TestDb>() {
     drop(conn);
     eventually(async || (rig.moves().await.len() == 3).then_some(())).await;
     stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
 }
 
 /// Redriven together: they wait for what is parked of their key, and then go one after another.
@@ -120,15 +120,15 @@ async fn redriven_messages_of_a_key_go_in_its_order<DB: TestDb>() {
     rig.bank.frozen.store(7, SeqCst);
     let running = tokio::spawn(rig.consumer().run(stop.clone()));
     eventually(async || (rig.owners().await.len() == 1).then_some(())).await;
-    let letters = rig.world.inbox(CONSUMER).dead_letters(100).await.unwrap();
+    let dead_letters = rig.world.inbox(CONSUMER).dead_letters(100).await.unwrap();
     let mut conn = rig.world.pool().acquire().await.unwrap();
     let due = format!(
-        "UPDATE {} SET redrive_attempts_left = 3, redrive_at = died_at",
+        "UPDATE {} SET redrive_attempts_left = 3, redrive_at = given_up_at",
         DB::table_of("dead_letters")
     );
     sqlx::raw_sql(AssertSqlSafe(due)).execute(&mut *conn).await.unwrap();
     drop(conn);
-    assert_eq!(letters.len(), 20);
+    assert_eq!(dead_letters.len(), 20);
     eventually(async || (rig.world.inbox(CONSUMER).parked_deliveries().await.unwrap() == 20).then_some(()))
         .await;
     rig.publish(7..8, 20..22, 2).await;
@@ -139,7 +139,7 @@ async fn redriven_messages_of_a_key_go_in_its_order<DB: TestDb>() {
     assert_eq!(rig.of_each().await[&7], Vec::from_iter(0..22));
     assert!(rig.world.inbox(CONSUMER).dead_letters(1).await.unwrap().is_empty());
     stop.cancel();
-    soon(running).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
 }
 
 cases! {

@@ -10,7 +10,7 @@ async fn keys_of_another_schema_are_other_keys() {
     let operation = open(&world, &key("a"), "1").await;
     for body in ["1", "2"] {
         let begun =
-            soon(other.idempotency_keys().begin(&key("a"), asked(body), &policy(SHORT))).await.unwrap();
+            in_time(other.idempotency_keys().begin(&key("a"), asked(body), &policy(SHORT))).await.unwrap();
         assert!(matches!(begun, OperationStart::Open(_)), "{body}");
     }
     drop(operation);

@@ -3,7 +3,7 @@ use super::*;
 use async_nats::jetstream::stream::{self, DiscardPolicy};
 use twinbox::{
     aws::{EventBridge, EventBridgeOptions},
-    relay::BreakerState,
+    relay::CircuitBreakerState,
 };
 use twinbox_testkit::aws::FakeEventBridge;
 
@@ -41,7 +41,7 @@ async fn row_10_broker_down_at_start_and_during_the_run() {
     server.restart().unwrap();
     running.published(400).await;
     let counters = running.stop().await;
-    assert_eq!((counters.refused(), counters.parked(), counters.dead()), (0, 0, 0));
+    assert_eq!((counters.refused(), counters.parked(), counters.dead_letters()), (0, 0, 0));
     nothing_is_parked(&store).await;
     assert_whole_and_ordered(&direct.messages(400).await, 400);
     assert_eq!(direct.count().await, 400);
@@ -62,7 +62,7 @@ async fn row_11_the_answer_to_a_publish_is_lost() {
     let counters = running.stop().await;
     assert!(counters.duplicates() >= 3, "{} duplicates", counters.duplicates());
     assert_eq!(counters.unexpected_duplicates(), 0, "each was in doubt before it was sent again");
-    assert_eq!((counters.refused(), counters.dead()), (0, 0));
+    assert_eq!((counters.refused(), counters.dead_letters()), (0, 0));
     nothing_is_parked(&store).await;
     direct.whole(200).await;
     assert_eq!(direct.count().await, 200);
@@ -84,7 +84,7 @@ async fn row_13_broker_restarts_and_keeps_its_state() {
     target.whole(count).await;
     let counters = running.stop().await;
     assert_eq!(target.count().await, count as u64, "the stream drops duplicates");
-    assert_eq!((counters.refused(), counters.dead(), counters.unexpected_duplicates()), (0, 0, 0));
+    assert_eq!((counters.refused(), counters.dead_letters(), counters.unexpected_duplicates()), (0, 0, 0));
     nothing_is_parked(&store).await;
 }
 
@@ -109,7 +109,7 @@ async fn row_17_a_full_stream_holds_the_log_back() {
     arrived.extend(target.messages(80).await);
     assert_whole_and_ordered(&arrived, 100);
     let counters = running.stop().await;
-    assert_eq!((counters.refused(), counters.dead()), (0, 0));
+    assert_eq!((counters.refused(), counters.dead_letters()), (0, 0));
     nothing_is_parked(&store).await;
 }
 
@@ -129,12 +129,12 @@ async fn row_54_half_open_connection_to_the_broker() {
     // New connections get no response either, until the circuit breaker is open.
     proxy.freeze();
     publish(&store, 100..150).await;
-    eventually(async || (running.breaker.state() == BreakerState::Open).then_some(())).await;
+    eventually(async || (running.breaker.state() == CircuitBreakerState::Open).then_some(())).await;
     assert_eq!(running.counters.published(), 100);
     proxy.thaw();
     running.published(150).await;
     let counters = running.stop().await;
-    assert_eq!((counters.refused(), counters.dead()), (0, 0));
+    assert_eq!((counters.refused(), counters.dead_letters()), (0, 0));
     nothing_is_parked(&store).await;
     direct.whole(150).await;
     assert_eq!(direct.count().await, 150);
@@ -171,7 +171,7 @@ async fn row_51_one_bad_destination_of_three() {
     bad.whole(240).await;
     for relay in [to_good, to_bad, to_bus] {
         let counters = relay.stop().await;
-        assert_eq!((counters.refused(), counters.parked(), counters.dead()), (0, 0, 0));
+        assert_eq!((counters.refused(), counters.parked(), counters.dead_letters()), (0, 0, 0));
     }
     for target in [good, bad] {
         assert_whole_and_ordered(&target.messages(240).await, 240);

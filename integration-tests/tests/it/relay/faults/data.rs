@@ -51,7 +51,7 @@ async fn row_18_larger_than_the_stream_or_the_server_takes() {
     let expected = expected.map(|(id, code)| (id.to_owned(), code.to_owned()));
     assert_eq!(dead(&store, 3).await, expected);
     let counters = running.stop().await;
-    assert_eq!((counters.published(), counters.parked(), counters.dead()), (70, 3, 3));
+    assert_eq!((counters.published(), counters.parked(), counters.dead_letters()), (70, 3, 3));
     assert_whole_and_ordered(&target.messages(70).await, 70);
 }
 

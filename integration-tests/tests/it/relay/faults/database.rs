@@ -4,7 +4,7 @@ use crate::support::processes::{Program, Programs};
 use async_nats::jetstream::stream;
 use sqlx::postgres::PgPoolOptions;
 use std::process::Command;
-use twinbox::{ops::Ops, relay::BreakerState};
+use twinbox::{ops::Ops, relay::CircuitBreakerState};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn row_08_the_lease_cannot_be_renewed_while_publishing_works() {
@@ -43,7 +43,7 @@ async fn row_54_a_database_that_is_silent_from_the_start() {
     proxy.freeze();
     let asked = Running::run(target.quick(&by_proxy));
     let patient = Running::run(target.quick(&by_proxy));
-    eventually(async || (patient.breaker.state() == BreakerState::Open).then_some(())).await;
+    eventually(async || (patient.breaker.state() == CircuitBreakerState::Open).then_some(())).await;
     let stopping = Instant::now();
     asked.stop().await;
     assert!(stopping.elapsed() < Duration::from_secs(3), "{:?}", stopping.elapsed());
@@ -87,7 +87,7 @@ async fn row_34_database_crashes_restarts_and_loses_a_session() {
     target.whole(count).await;
     let counters = running.stop().await;
     assert_eq!(target.count().await, count as u64);
-    assert_eq!((counters.refused(), counters.dead()), (0, 0));
+    assert_eq!((counters.refused(), counters.dead_letters()), (0, 0));
     nothing_is_parked(&store).await;
     assert!(relayed.pool().size() <= 8);
     relayed.pool().close().await;
@@ -127,7 +127,7 @@ async fn row_35_failover_to_a_standby_that_lacks_the_tail() {
     arrived.retain(|copy| !lost.contains(copy));
     assert_whole_and_ordered(&arrived, 200);
     let counters = running.stop().await;
-    assert_eq!((counters.refused(), counters.dead()), (0, 0));
+    assert_eq!((counters.refused(), counters.dead_letters()), (0, 0));
     nothing_is_parked(&after).await;
 }
 

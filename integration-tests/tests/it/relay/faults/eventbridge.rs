@@ -6,7 +6,7 @@ use twinbox::{
     RetryPolicy,
     aws::{EventBridge, EventBridgeOptions},
     ops::Ops,
-    relay::{BreakerState, Error},
+    relay::{CircuitBreakerState, Error},
 };
 use twinbox_testkit::aws::{Answer, FakeEventBridge};
 
@@ -74,7 +74,7 @@ async fn row_29_every_subset_of_ten_fails() {
     let running = Running::run(relay(&store, options, PATIENCE));
     running.published(MESSAGES as u64).await;
     let counters = running.stop().await;
-    assert_eq!((counters.parked(), counters.dead()), (0, 0));
+    assert_eq!((counters.parked(), counters.dead_letters()), (0, 0));
 
     let (mut sent, mut failed) = (HashMap::new(), HashMap::new());
     for (number, request) in fake.requests().iter().enumerate() {
@@ -120,7 +120,7 @@ async fn row_30_wrong_slow_and_missing_answers() {
     let running = Running::run(relay(&store, options(fake.endpoint_url()), LEASE));
     whole(&fake, 280).await;
     let counters = running.stop().await;
-    assert_eq!((counters.parked(), counters.dead()), (0, 0));
+    assert_eq!((counters.parked(), counters.dead_letters()), (0, 0));
     nothing_is_parked(&store).await;
 }
 
@@ -130,7 +130,7 @@ async fn waited_out(fake: &FakeEventBridge, url: String) {
     let running = Running::run(relay(&store, options(url), LEASE));
     eventually(async || {
         assert!(!running.task.is_finished(), "the relay ended in an outage");
-        (running.breaker.state() == BreakerState::Open).then_some(())
+        (running.breaker.state() == CircuitBreakerState::Open).then_some(())
     })
     .await;
     running.stop().await;
@@ -193,7 +193,7 @@ async fn row_31_the_bus_or_the_credentials_are_wrong() {
     tokio::time::sleep(describe_interval).await;
     fake.delete_bus("orders");
     publish(&store, 100..150).await;
-    eventually(async || (running.breaker.state() == BreakerState::Open).then_some(())).await;
+    eventually(async || (running.breaker.state() == CircuitBreakerState::Open).then_some(())).await;
     nothing_is_parked(&store).await;
     fake.create_bus("orders");
     whole(&fake, 150).await;
@@ -235,7 +235,7 @@ async fn row_32_details_that_no_bus_takes() {
         assert_eq!((found, parked.attempts), ((format!("bad-{n}").as_str(), "dead", *code), 1));
     }
     let counters = running.stop().await;
-    assert_eq!((counters.published(), counters.dead()), (bad.len() as u64, bad.len() as u64));
+    assert_eq!((counters.published(), counters.dead_letters()), (bad.len() as u64, bad.len() as u64));
     whole(&fake, bad.len()).await;
 }
 
@@ -252,7 +252,7 @@ async fn row_54_half_open_connection_to_the_bus() {
     running.published(100).await;
     assert!(frozen.elapsed() < 4 * PUBLISH_TIMEOUT + BUSY, "{:?}", frozen.elapsed());
     let counters = running.stop().await;
-    assert_eq!((counters.parked(), counters.dead()), (0, 0));
+    assert_eq!((counters.parked(), counters.dead_letters()), (0, 0));
     nothing_is_parked(&store).await;
     whole(&fake, 100).await;
 }

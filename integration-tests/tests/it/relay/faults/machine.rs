@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
-use twinbox::relay::BreakerState;
+use twinbox::relay::CircuitBreakerState;
 use twinbox_testkit::{
     servers::{NatsOptions as ServerOptions, PostgresServer, find},
     skipped,
@@ -74,7 +74,7 @@ async fn row_42_the_disk_of_the_broker_is_full() {
     server.restart().unwrap();
     target.whole(400).await;
     let counters = running.stop().await;
-    assert_eq!(counters.dead(), 0);
+    assert_eq!(counters.dead_letters(), 0);
     nothing_is_parked(&store).await;
 }
 
@@ -126,7 +126,7 @@ async fn row_42_the_disk_of_the_database_is_full() {
     eventually(async || {
         small(n).await;
         assert!(!running.task.is_finished(), "the relay waits for a tick that can be written");
-        (running.breaker.state() == BreakerState::Open).then_some(())
+        (running.breaker.state() == CircuitBreakerState::Open).then_some(())
     })
     .await;
     sqlx::raw_sql("DROP TABLE ballast").execute(&pool).await.unwrap();
@@ -134,7 +134,7 @@ async fn row_42_the_disk_of_the_database_is_full() {
     let count = committed(&store).await;
     target.whole(count).await;
     let counters = running.stop().await;
-    assert_eq!((counters.refused(), counters.dead()), (0, 0));
+    assert_eq!((counters.refused(), counters.dead_letters()), (0, 0));
     nothing_is_parked(&store).await;
 }
 
