@@ -10,8 +10,8 @@
 //! memory, is found as well: its next attempt runs alone, and after [`Policy::crash_limit`] crashes it
 //! becomes a dead letter.
 //!
-//! With [`DeliveryOrder::Key`] on NATS the stream is read as a log, partition by partition. The store keeps the
-//! checkpoint in each partition. Processes share the partitions by lease, and each handler's transaction
+//! With [`DeliveryOrder::Key`] on NATS the stream is read as a log, partition by partition. The store keeps
+//! the checkpoint in each partition. Processes share the partitions by lease, and each handler's transaction
 //! holds the fence of its partition. So a process that lost its lease cannot commit. A new owner reads some
 //! messages again, and the inbox removes them.
 //!

@@ -100,8 +100,8 @@ impl Policy {
         Self { concurrency, ..self }
     }
 
-    /// Sets how long one attempt may take. Default: 30 s. With [`DeliveryOrder::Key`] on NATS it must not be longer
-    /// than [`Consumer::lease`](crate::Consumer::lease).
+    /// Sets how long one attempt may take. Default: 30 s. With [`DeliveryOrder::Key`] on NATS it must not be
+    /// longer than [`Consumer::lease`](crate::Consumer::lease).
     ///
     /// An attempt that takes longer is rolled back and counts as failed. A statement that still waits in the
     /// database ends there in its own time; the delivery does not wait for it.

@@ -12,7 +12,7 @@ use twinbox_sql::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MoveReport {
-    /// Messages that were moved to the log.
+    /// How many messages were moved to the log.
     pub messages: u64,
     /// The time until the next message is due, by the clock of the database: zero if one is due. None: no
     /// message waits.

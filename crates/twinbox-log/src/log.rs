@@ -30,8 +30,8 @@ impl<DB: Dialect> Log<DB> {
         Ok(types)
     }
 
-    /// Returns the number of the database server's run. A caller that remembers what it committed compares it:
-    /// another run may have forgotten the last commits.
+    /// Returns the number of the database server's run. A caller that remembers what it committed compares
+    /// it: another run may have forgotten the last commits.
     ///
     /// # Errors
     /// The database refused or is away, or is a standby.

@@ -39,7 +39,7 @@ pub enum StartPosition {
     At(Timestamp),
 }
 
-/// How a reader reads the log: where it starts, its lease, and the size of pages.
+/// The options of a reader of the log: where it starts, its lease, and the size of pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct ReaderOptions {

@@ -1,71 +1,76 @@
-//! Statements for tests that look at their plans, and for measurements. No part of the API.
+//! The SQL of single statements, for tests of query plans and for measurements. Not part of the API.
 use twinbox_sql::{Dialect, Store};
 
-/// The next messages of a window. Binds: after, p, w, floor, ceiling, limit, run.
+/// Returns the SQL that reads the next messages of a window. Binds: after, p, w, floor, ceiling, limit, run.
 pub fn page<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().log.page.as_str().to_owned()
 }
 
-/// The newest tick, made if a message lies beyond the last one, as for a reader that has read everything. No
-/// binds.
+/// Returns the SQL that reads the newest tick, and makes one if a message lies beyond it, as for a reader
+/// that has read everything. No binds.
 pub fn newest<DB: Dialect>(store: &Store<DB>) -> String {
     let bind = if DB::NUMBERED_BINDS { "$1" } else { "?" };
     store.engine().sql().log.newest_tick.as_str().replace(bind, "9223372036854775807")
 }
 
-/// The positions between which the newcomers of a window lie. Binds: p, w, server run.
+/// Returns the SQL that reads the positions between which the newcomers of a window lie. Binds: p, w, server
+/// run.
 pub fn bounds<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().log.window_bounds.as_str().to_owned()
 }
 
-/// The time of the next delayed message. No binds.
+/// Returns the SQL that reads the time of the next delayed message. No binds.
 pub fn delayed_next<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().delayed.next.as_str().to_owned()
 }
 
-/// Moves due messages to the log. Bind: limit.
+/// Returns the SQL that moves due messages to the log. Bind: limit.
 pub fn move_due<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().delayed.move_due.as_str().to_owned()
 }
 
-/// Destinations that have not settled a message of an age. Bind: the age in microseconds.
+/// Returns the SQL that lists destinations that have not settled a message of an age. Bind: the age in
+/// microseconds.
 pub fn lagging<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().retention.lagging.as_str().to_owned()
 }
 
-/// How many messages a reader has not settled. Binds: its name, limit.
+/// Returns the SQL that counts the messages that a reader has not settled. Binds: the reader's name, limit.
 pub fn backlog<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().log.backlog.as_str().to_owned()
 }
 
-/// The first parked message of each key, of a destination. Binds: the destination, three times.
+/// Returns the SQL that reads the oldest parked message of each key of a destination. Binds: the destination,
+/// three times.
 pub fn parked_heads<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().destination_queue.heads.as_str().to_owned()
 }
 
-/// The statement that reads the oldest parked delivery of each key of a consumer. Binds: consumer
-/// and partition, three times.
+/// Returns the SQL that reads the oldest parked delivery of each key of a consumer. Binds: consumer and
+/// partition, three times.
 pub fn deliveries_heads<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().delivery_queue.heads.as_str().to_owned()
 }
 
-/// The next replay of a destination. Bind: the destination.
+/// Returns the SQL that reads the next replay of a destination. Bind: the destination.
 pub fn replay_next<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().replays.next.as_str().to_owned()
 }
 
-/// Up to when the oldest claims of a consumer were made. Binds: consumer, consumer, less than this many
-/// microseconds from now, how many.
+/// Returns the SQL that reads up to when the oldest claims of a consumer were made. Binds: consumer,
+/// consumer, less than this many microseconds from now, how many.
 pub fn purgeable_claims<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().inbox.purgeable_claims.as_str().to_owned()
 }
 
-/// Claims one message. Binds: consumer, message id, source, event id, hash of the payload, time.
+/// Returns the SQL that claims one message. Binds: consumer, message id, source, event id, hash of the
+/// payload, time.
 pub fn claim_one<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().inbox.claim_one.as_str().to_owned()
 }
 
-/// Deletes claims. Binds: consumer, claimed up to when, of messages up to which time, how many.
+/// Returns the SQL that deletes claims. Binds: consumer, claimed up to when, of messages up to which time,
+/// how many.
 pub fn purge_claims<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().inbox.purge_claims.as_str().to_owned()
 }

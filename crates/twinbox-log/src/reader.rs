@@ -154,8 +154,8 @@ impl<DB: Dialect> Reader<DB> {
         self.ended && self.queue.is_idle()
     }
 
-    /// Sets whether the destination keeps the order in which messages are sent, before the first message is
-    /// handed out. An [ordered](SendOrder::Ordered) one gets several messages of a key, one after another.
+    /// Tells the reader how the destination orders messages, before the first message is handed out. An
+    /// [ordered](SendOrder::Ordered) one gets several messages of a key, one after another.
     pub fn order(&mut self, order: SendOrder) {
         self.queue.order(order);
     }
@@ -210,7 +210,7 @@ impl<DB: Dialect> Reader<DB> {
         }
     }
 
-    /// Settles a message.
+    /// Settles a message: it is not handed out again, and the cursor may pass it.
     pub fn settle(&mut self, ticket: Ticket) {
         self.queue.settle(ticket);
     }
@@ -244,7 +244,7 @@ impl<DB: Dialect> Reader<DB> {
         self.queue.open()
     }
 
-    /// Records how far everything is settled, and returns the lease.
+    /// Writes the cursor and gives up the lease.
     ///
     /// # Errors
     /// The database is away, or the lease was lost: messages that were settled last are handed out again.

@@ -51,7 +51,7 @@ impl From<Duration> for Retention {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PurgeReport {
-    /// Messages that were deleted.
+    /// How many messages were deleted.
     pub messages: u64,
     /// The reader that is furthest behind, if it keeps messages that are old enough to go.
     pub slowest_reader: Option<String>,

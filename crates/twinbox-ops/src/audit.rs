@@ -10,11 +10,11 @@ use twinbox_sql::{
 /// What an operator's command is about to do, for its entry in the audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditIntent<'a> {
-    /// The operator.
+    /// The operator who acts.
     pub operator: &'a str,
-    /// The act, as the command that does it.
+    /// The command that the operator gave.
     pub command: &'a str,
-    /// The objects of the act.
+    /// The objects that the command changes.
     pub target: &'a str,
     /// Why the operator does this.
     pub reason: Option<&'a str>,
@@ -26,17 +26,17 @@ pub struct AuditIntent<'a> {
 pub struct AuditEntry {
     /// The number of this entry in its database.
     pub id: i64,
-    /// When the act was begun.
+    /// When the command began.
     pub at: Timestamp,
-    /// The operator.
+    /// The operator who gave the command.
     pub operator: String,
-    /// The act, as the command that did it.
+    /// The command that was given.
     pub command: String,
-    /// The objects of the act.
+    /// The objects that the command was to change.
     pub target: String,
     /// Why the operator did this.
     pub reason: Option<String>,
-    /// How many objects were changed. None: the end of the act is not recorded.
+    /// How many objects the command changed. None: the end of the command is not recorded.
     pub count: Option<u64>,
 }
 

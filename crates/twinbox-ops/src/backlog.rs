@@ -21,22 +21,22 @@ const REPLAYS_MAX: u32 = 1000;
 pub struct Backlog {
     /// Where these messages wait.
     pub state: BacklogState,
-    /// The reader that these messages wait for: a destination, or a consumer as `consumer:NAME`.
-    /// None: no reader yet.
+    /// The reader for which these messages wait: a destination, or a consumer as `consumer:NAME`. None: no
+    /// reader yet.
     pub reader: Option<String>,
-    /// Their type.
+    /// The event type of the messages.
     pub event_type: String,
     /// The version of the payloads.
     pub version: u32,
     /// The codec of the payloads.
     pub codec: Option<String>,
-    /// How many there are.
+    /// How many messages wait.
     pub messages: u64,
     /// The event id of one of these messages.
     pub example: String,
 }
 
-/// Why messages wait that a program has still to read.
+/// Where messages wait that a program has still to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BacklogState {

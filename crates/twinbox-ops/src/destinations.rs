@@ -10,10 +10,10 @@ use twinbox_sql::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetireReport {
-    /// Whether there was a cursor, for which the log was kept.
+    /// Whether the destination had a cursor, for which the log was kept.
     pub had_cursor: bool,
-    /// Parked rows that were deleted, dead letters included. Their messages stay in the log until it is
-    /// purged.
+    /// How many parked messages were deleted, dead letters included. Their messages stay in the log until it
+    /// is purged.
     pub parked: u64,
 }
 
@@ -21,7 +21,7 @@ pub struct RetireReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RebaseReport {
-    /// Messages of the log that got a transaction id of this server.
+    /// How many messages of the log got a transaction id of this server.
     pub messages: u64,
 }
 

@@ -11,9 +11,9 @@ use twinbox_sql::{
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ParkedMessage {
-    /// The message.
+    /// The message that is parked.
     pub message: Message,
-    /// `waiting`, `dead` or `blocking`.
+    /// The state of the message: `waiting`, `dead` or `blocking`.
     pub state: String,
     /// The number of attempts.
     pub attempts: u32,

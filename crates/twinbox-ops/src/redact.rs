@@ -16,13 +16,13 @@ const MARK: &str = r#"{"twinbox-redacted":"true"}"#;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedactReport {
-    /// Messages of the log.
+    /// How many messages of the log were blanked.
     pub outbox: u64,
-    /// Delayed messages.
+    /// How many delayed messages were blanked.
     pub delayed: u64,
-    /// Parked deliveries of consumers.
+    /// How many parked deliveries of consumers were blanked.
     pub parked_deliveries: u64,
-    /// Dead letters of every consumer in this database.
+    /// How many dead letters of consumers were blanked.
     pub dead_letters: u64,
 }
 

@@ -25,16 +25,16 @@ pub struct ReaderStatus {
     pub unowned: Duration,
     /// When the reader's cursor was made, if that is known.
     pub started_at: Option<Timestamp>,
-    /// Unsettled messages of all types, counted up to [`BACKLOG_MAX`]. Within a window that is being read it
-    /// is an estimate.
+    /// How many messages the reader has not settled, counted up to [`BACKLOG_MAX`]. Within a window that is
+    /// being read it is an estimate.
     pub backlog: u64,
     /// The age of the oldest unsettled message; zero without any.
     pub oldest: Duration,
-    /// Parked messages that wait for another attempt.
+    /// How many parked messages wait for another attempt.
     pub waiting: u64,
-    /// Dead letters.
+    /// How many dead letters the reader has.
     pub dead: u64,
-    /// Dead letters that block the whole destination.
+    /// How many dead letters block the whole destination.
     pub blocking: u64,
     /// Why an operator paused the reader.
     pub pause_reason: Option<String>,

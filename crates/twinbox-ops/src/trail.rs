@@ -33,7 +33,7 @@ pub struct MessageTrail {
 pub struct LogEntry {
     /// The position of the message.
     pub position: i64,
-    /// The message.
+    /// The message as the log has it.
     pub message: Message,
     /// The state of the message for each reader of the log.
     pub readers: Vec<(String, MessageState)>,
@@ -62,12 +62,12 @@ pub enum MessageState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerTrail {
-    /// The consumer.
+    /// The name of the consumer.
     pub consumer: String,
     /// The state of the claim (`processed`, `rejected` or `dead`) and when it was made. None: it
     /// has no claim.
     pub claim: Option<(String, Timestamp)>,
-    /// The failed attempts since, and the last error.
+    /// How many attempts have failed, and the last error.
     pub failures: Option<(u32, String)>,
     /// How many times a replay took the claim back.
     pub superseded: u64,

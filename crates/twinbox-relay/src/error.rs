@@ -15,8 +15,8 @@ pub enum Error {
     Store(twinbox_sql::Error),
     /// Another relay owns the destination.
     OwnedByAnother,
-    /// The destination's publish time-out is three quarters of the lease or more. The relay sends nothing that
-    /// could arrive after the end of its lease, so it could never send.
+    /// The destination's publish time-out is three quarters of the lease or more. The relay sends nothing
+    /// that could arrive after the end of its lease, so it could never send.
     LeaseTooShort {
         /// The lease, as it was configured.
         lease: Duration,

@@ -10,9 +10,9 @@ pub struct Catalog {
     pub namespace: String,
     /// The codecs of payloads.
     pub codecs: Codecs,
-    /// The server keeps statements under names, once for each connection. Behind a pooler a name may mean
-    /// another statement.
+    /// Whether the server keeps each statement under a name, once for each connection. Behind a pooler a name
+    /// may mean another statement.
     pub is_named: bool,
-    /// The statements.
+    /// The SQL statements of the store.
     pub sql: Texts<Statement>,
 }

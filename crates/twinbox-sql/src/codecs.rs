@@ -11,9 +11,9 @@ use twinbox_core::{
 /// The codecs of a store: one that encodes, and any number that decode.
 #[derive(Clone, Default)]
 pub struct Codecs {
-    /// Encodes every payload that is published.
+    /// The codec that encodes every payload that is published.
     pub encoder: Option<Arc<dyn PayloadCodec>>,
-    /// Decode only. Of one name, the encoder comes first.
+    /// The codecs that only decode. Of one name, the encoder comes first.
     pub decoders: Vec<Arc<dyn PayloadCodec>>,
 }
 

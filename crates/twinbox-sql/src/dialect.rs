@@ -180,8 +180,9 @@ pub trait Dialect:
         idle_max: Duration,
     ) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
 
-    /// The last bind of the statement that stores a response. The statement also does what
-    /// [`allow_commit`](Self::allow_commit) does, and writes nothing if the handler ended the transaction.
+    /// Returns the value with which the statement that stores a response checks that the handler has not
+    /// ended the transaction. The statement also does what [`allow_commit`](Self::allow_commit) does, and
+    /// writes nothing if the check fails.
     #[doc(hidden)]
     fn response_guard(
         conn: &mut Self::Connection,

@@ -52,8 +52,8 @@ impl HandlerError {
         self.disposition == Disposition::Retry && self.sqlstate().is_some_and(is_contention)
     }
 
-    /// Returns this error without its mark as an outage of the database. the database of the
-    /// transaction answers, so another one is away.
+    /// Returns this error without its mark as an outage: the database of the transaction
+    /// answers, so another one is away.
     #[doc(hidden)]
     pub fn without_outage(self) -> Self {
         Self { outage: false, ..self }

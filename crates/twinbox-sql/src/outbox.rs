@@ -34,7 +34,7 @@ impl<DB: Dialect> Outbox<DB> {
         Self { catalog, database: PhantomData }
     }
 
-    /// The outbox of an engine.
+    /// Returns the outbox of an engine.
     #[doc(hidden)]
     pub fn of(engine: &Engine<DB>) -> Self {
         Self::new(engine.catalog().clone())

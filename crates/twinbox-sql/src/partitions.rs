@@ -18,9 +18,9 @@ use uuid::Uuid;
 /// The proof that a process owns a partition, which its writes compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
-    /// The partition.
+    /// The number of the partition.
     pub partition: u32,
-    /// Grows with each takeover.
+    /// The number of takeovers of the partition, which tells owners apart.
     pub epoch: i64,
     /// The server run in which the partition was taken. Another run may have forgotten commits.
     pub server_run: i64,
@@ -34,7 +34,8 @@ pub struct Fence {
 pub struct PartitionShare {
     /// The partitions that the process owns, with their epochs.
     pub owned: Vec<(u32, i64)>,
-    /// The server run. Partitions that were taken in another are to be taken anew.
+    /// The run of the database server in which the share was read. Partitions that were taken in another are
+    /// to be taken anew.
     pub server_run: i64,
     /// The partitions that no process owns.
     pub free: Vec<u32>,

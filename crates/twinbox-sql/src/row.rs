@@ -126,7 +126,7 @@ fn text_at<DB: Dialect>(row: &DB::Row, place: usize) -> Result<Option<String>, E
     Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Converts a count of the database to `u64`. A negative one is zero.
+/// Converts a count that the database returned to `u64`. A negative one is zero.
 pub fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }

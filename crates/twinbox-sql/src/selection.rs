@@ -3,9 +3,9 @@ use crate::{Error, ErrorKind};
 use serde_json::{Value, json};
 use twinbox_core::{Message, Timestamp, TypePattern, limits};
 
-/// The most ids of a selection.
+/// The most event ids that a selection may name.
 pub const IDS_MAX: usize = 1000;
-/// The most type patterns of a selection.
+/// The most type patterns that a selection may name.
 pub const TYPES_MAX: usize = 100;
 
 /// A filter for messages of the log. A message has to match every condition that is set. Default: all
@@ -91,13 +91,14 @@ impl Selection {
         Ok(())
     }
 
-    /// Whether a message of this type can match.
+    /// Returns whether a message of this type can match the selection.
     #[doc(hidden)]
     pub fn takes(&self, event_type: &str) -> bool {
         self.types.is_empty() || self.types.iter().any(|pattern| pattern.matches(event_type))
     }
 
-    /// Whether a message matches. The SQL conditions of a selection and [`takes`](Self::takes) do the same.
+    /// Returns whether a message matches the selection. The SQL conditions of a selection and
+    /// [`takes`](Self::takes) do the same.
     #[doc(hidden)]
     pub fn selects(&self, message: &Message) -> bool {
         let is = |wanted: &Option<String>, found: Option<&str>| {
@@ -112,7 +113,7 @@ impl Selection {
             && (self.ids.is_empty() || self.ids.contains(&message.id))
     }
 
-    /// The selection as JSON.
+    /// Writes the selection as JSON.
     #[doc(hidden)]
     pub fn to_json(&self) -> String {
         let types = Vec::from_iter(self.types.iter().map(ToString::to_string));
@@ -130,7 +131,7 @@ impl Selection {
         Value::Object(all).to_string()
     }
 
-    /// The selection that was written as JSON.
+    /// Reads a selection that was written as JSON.
     ///
     /// # Errors
     /// A newer version of Twinbox wrote it: half of its conditions would select too much.

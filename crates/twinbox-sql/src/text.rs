@@ -12,7 +12,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Cuts an error text to `ERROR_BYTES_MAX`.
+/// Cuts an error text to at most `ERROR_BYTES_MAX` bytes.
 pub fn bounded(error: &str) -> String {
     // Cut twice: the replacement of a NUL is longer than a NUL, and text beyond the bound need not be
     // searched.

@@ -58,12 +58,12 @@ macro_rules! texts {
         }
 
         impl Texts {
-            /// Renders every text of SQL.
+            /// Renders every SQL text.
             pub fn map(&self, render: impl Fn(&str) -> Statement) -> Texts<Statement> {
                 Texts { $($area: self.$area.map(&render),)* }
             }
 
-            /// Lists every text of SQL with its name, such as `log.page`.
+            /// Lists every SQL text with its name, such as `log.page`.
             pub fn named(&self) -> Vec<(String, &'static str)> {
                 let mut all = Vec::new();
                 $(

@@ -24,7 +24,8 @@
 //!     }
 //! }
 //!
-//! // One test for each guarantee, such as `mine::what_is_published_is_delivered`, each with a transport of its own.
+//! // One test for each guarantee, such as `mine::what_is_published_is_delivered`, each with a transport of
+//! // its own.
 //! twinbox_testkit::source_conformance! {
 //!     mine: async { Mine };
 //! }

@@ -47,7 +47,8 @@ fn parse_members(json: &str) -> Result<Members<'_>, serde_json::Error> {
     serde_json::from_str(json)
 }
 
-/// Reads an EventBridge event that is not a CloudEvent: its attributes come from the envelope, and its detail is the payload.
+/// Reads an EventBridge event that is not a CloudEvent: its attributes come from the envelope, and its detail
+/// is the payload.
 fn foreign_event(envelope: &Members<'_>, detail: &RawValue) -> Result<Message, String> {
     let get = |name: &str| match name {
         a::SPEC_VERSION => Some("1.0".to_owned()),

@@ -63,8 +63,8 @@ async fn wait<DB: Dialect>(ops: &Ops<DB>, id: i64) -> Result<Replay, Exit> {
             _ = tokio::signal::ctrl_c() => {
                 bar.finish_and_clear();
                 return Err(Exit::interrupted(format!(
-                    "the replay continues, {} of {} are done. `twinbox replays show {id} --follow` follows it \
-                     again, `twinbox replays pause {id}` pauses it, `twinbox replays cancel {id}` ends it",
+                    "the replay continues, {} of {} are done. `twinbox replays show {id} --follow` shows \
+                     it again, `twinbox replays pause {id}` pauses it, `twinbox replays cancel {id}` ends it",
                     replay.done, replay.selected
                 )));
             }

@@ -59,7 +59,8 @@ impl<C: Clone> Marks<C> {
 
     /// Lets the cursor move on to a place after the last message, where no message is.
     pub(super) fn extend_last(&mut self, cursor_after: C) {
-        // The place gets no mark: one comes every second also while a message is stuck, and they would pile up.
+        // The place gets no mark: one comes every second also while a message is stuck, and they would pile
+        // up.
         match self.marks.back_mut() {
             Some(last) => last.cursor_after = cursor_after,
             None => self.cursor = cursor_after,

@@ -10,10 +10,10 @@ use twinbox_sql::{
     engine::{Engine, MessageColumns, ParkedQueue, Statement, hold_fence, query},
 };
 
-/// The owner of parked messages: a destination, or a partition of a consumer.
+/// The owner of parked messages, whose lease fences the writes: a destination, or a partition of a consumer.
 #[derive(Debug, Clone)]
 pub enum Owner {
-    /// A reader of the log.
+    /// A destination, or a consumer of the log, which owns its cursor.
     #[doc(hidden)]
     Cursor(CursorOwner),
     /// A consumer of one partition of a broker's log.
@@ -25,7 +25,7 @@ pub enum Owner {
     },
 }
 
-/// A reader of the log that owns its cursor.
+/// The proof that a reader of the log owns its cursor.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct CursorOwner {

@@ -157,7 +157,7 @@ impl<DB: Dialect, M: Parkable, C: Clone> Queue<DB, M, C> {
         self.parking.as_ref().is_none_or(|parking| parking.waiting.is_some() && !parking.is_blocked)
     }
 
-    /// Settles a message.
+    /// Settles a message: it is not handed out again, and the cursor may pass it.
     pub fn settle(&mut self, ticket: Ticket) {
         if let (Some(row), Some(parking)) = (ticket.parked(), &mut self.parking) {
             parking.changes.push(Change { ticket: None, action: Action::Delete(row) });
@@ -180,9 +180,9 @@ impl<DB: Dialect, M: Parkable, C: Clone> Queue<DB, M, C> {
         self.lanes.give_back(entries);
     }
 
-    /// Parks a message. `attempts` is the number of its attempts, `error` a code of its last failure. No
-    /// later message of its key is handed out before that is committed. After a crash before the commit the
-    /// message is handed out again.
+    /// Parks a message: its row is written, and the cursor may pass it. `attempts` is the number of its
+    /// attempts, `error` a code of its last failure. No later message of its key is handed out before that is
+    /// committed. After a crash before the commit the message is handed out again.
     ///
     /// # Panics
     /// The queue was made without parking.

@@ -10,7 +10,7 @@ use twinbox_sql::engine::hex;
 pub struct DeadLetter {
     /// The id by which commands name the dead letter.
     pub id: DeadLetterId,
-    /// The consumer or destination.
+    /// The consumer or destination that gave the message up.
     pub owner: String,
     /// The id of the message in the inbox.
     pub message_id: MessageId,
@@ -24,9 +24,9 @@ pub struct DeadLetter {
     pub key: Option<String>,
     /// Why the message is a dead letter.
     pub reason: String,
-    /// The last error.
+    /// The error of the last attempt.
     pub error: String,
-    /// Attempts that failed.
+    /// How many attempts failed.
     pub attempts: u32,
     /// The time of the message.
     pub time: Timestamp,
@@ -72,11 +72,11 @@ fn without_data(error: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetterGroup {
-    /// See [`DeadLetter::fingerprint`].
+    /// The fingerprint of the cause, see [`DeadLetter::fingerprint`].
     pub fingerprint: String,
     /// The newest dead letter of the group.
     pub newest: DeadLetter,
-    /// How many there are.
+    /// How many dead letters the group has.
     pub dead_letters: u64,
     /// How many dead letters of the group were redriven and wait for another attempt.
     pub redriven: u64,

@@ -20,7 +20,7 @@ pub struct NewReplay {
 }
 
 impl NewReplay {
-    /// Sends the messages again, for a broker that lost them. `made_by`: the operator.
+    /// Returns options to send messages again to a destination that lost them. `made_by`: the operator.
     pub fn resend(made_by: impl Into<String>) -> Self {
         Self { consumer: None, rate: None, made_by: made_by.into(), reason: None }
     }

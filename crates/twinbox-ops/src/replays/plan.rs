@@ -20,15 +20,16 @@ const PAGE: i64 = 200;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayPlan {
-    /// The destination.
+    /// The destination to which the messages would be sent.
     pub destination: String,
-    /// The selected messages.
+    /// The filter that selects the messages.
     pub selection: Selection,
-    /// How many there are. Messages that are parked for the destination are not among them: redrive those.
+    /// How many messages are selected. Messages that are parked for the destination are not among them:
+    /// redrive those.
     pub selected: u64,
-    /// How many of each type, by name.
+    /// How many messages of each type are selected, by name.
     pub types: Vec<TypeCount>,
-    /// The first ones in the order of the log.
+    /// The first selected messages, in the order of the log.
     pub sample: Vec<SampleMessage>,
     /// Consumers of this database that have purged claims as old as the oldest message. A message that they
     /// may have handled is not run, but dead-lettered as `in_doubt`.
@@ -47,13 +48,13 @@ pub struct ReplayPlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TypeCount {
-    /// The type.
+    /// The event type that is counted.
     pub event_type: String,
     /// The number of messages.
     pub messages: u64,
-    /// The time of the oldest.
+    /// The time of the oldest message of the type.
     pub oldest: Timestamp,
-    /// The time of the newest.
+    /// The time of the newest message of the type.
     pub newest: Timestamp,
 }
 
@@ -77,7 +78,7 @@ pub struct SampleMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PurgeMark {
-    /// The consumer.
+    /// The consumer whose claims were purged.
     pub consumer: String,
     /// The time of the newest message whose claim was purged.
     pub time: Timestamp,

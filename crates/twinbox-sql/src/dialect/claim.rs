@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// The columns of a new inbox row.
 #[derive(Debug)]
 pub struct Claim<'a> {
-    /// The message.
+    /// The id of the message in the inbox.
     pub message_id: Uuid,
     /// The CloudEvents source of the message.
     pub source: Cow<'a, str>,
@@ -33,17 +33,17 @@ pub struct Claims<T> {
 /// The columns of a new row of an idempotency key, and how long to wait for a running copy.
 #[derive(Debug)]
 pub struct OperationClaim<'a> {
-    /// The primary key.
+    /// The primary key of the row.
     pub slot: &'a [u8; 32],
-    /// The tenant.
+    /// The tenant whose data the request is about.
     pub tenant: String,
-    /// The caller.
+    /// The caller, by a name that stays when credentials change.
     pub principal: String,
-    /// The purpose.
+    /// The purpose of the key, such as `POST_/v1/payments`.
     pub scope: String,
     /// The text of the key. Empty where it is not stored.
     pub key: String,
-    /// Requests with the same digest wait for each other.
+    /// The digest by which equal requests wait for each other.
     pub same: &'a [u8; 32],
     /// The hash of the request.
     pub request_hash: &'a [u8; 32],
@@ -93,9 +93,9 @@ pub enum OperationClaimed<G> {
 /// The stored state of an idempotency key: its attempts, and the progress of earlier attempts.
 #[derive(Debug)]
 pub struct OperationRow {
-    /// This attempt, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: i64,
-    /// The attempts before that failed.
+    /// How many earlier attempts failed.
     pub failures: i64,
     /// The last recovery point.
     pub recovery_point: Option<String>,

@@ -5,45 +5,47 @@ use crate::reader_name;
 /// place of the `?`; without one the `?` is a bind.
 #[derive(Debug, Clone, Copy)]
 pub struct Fragments {
-    /// The time.
+    /// An expression: the time of the database.
     pub now: &'static str,
-    /// The time `?` microseconds from now.
+    /// An expression: the time `?` microseconds from now.
     pub after: &'static str,
-    /// The microseconds until the time `?`.
+    /// An expression: the microseconds until the time `?`.
     pub until: &'static str,
-    /// The end of the lease of a detached cursor: later than any time.
+    /// An expression: the end of the lease of a detached cursor, which is later than any time.
     pub never: &'static str,
-    /// True. From here to the end of the transaction a lock is waited for 2 s at most.
+    /// An expression that is true, and from which on the transaction waits 2 s at most for a lock.
     pub bounded_wait: &'static str,
-    /// True. Waits for its turn to lock many messages of the log, until the transaction ends.
+    /// An expression that is true, and that waits for this transaction's turn to lock many messages of the
+    /// log.
     pub takes_turns: &'static str,
-    /// Anywhere in a transaction: its commit is flushed, whatever the server's settings are.
+    /// An expression that makes the commit of its transaction flushed, whatever the settings of the server
+    /// are.
     pub flushed: &'static str,
-    /// True. The commit is not flushed.
+    /// An expression that is true, and that makes the commit of its transaction not flushed.
     pub unflushed: &'static str,
-    /// At the end of a `SELECT` by key: locks the row until the transaction ends.
+    /// The end of a `SELECT` by key that locks the row until the transaction ends.
     pub lock_row: &'static str,
-    /// At the end of a `SELECT`: locks the rows, and skips those that another transaction has locked.
+    /// The end of a `SELECT` that locks the rows, and skips those that another transaction has locked.
     pub skip_locked: &'static str,
-    /// The server run as a number, or NULL.
+    /// An expression: the server run as a number, or NULL.
     pub current_server_run: &'static str,
-    /// Whether the server run is `?`.
+    /// A condition: the server run is `?`.
     pub is_server_run: &'static str,
-    /// After a number: whether it is in the JSON array `?`.
+    /// A condition after a number: the number is in the JSON array `?`.
     pub among: &'static str,
-    /// Rows to park as `r`, from the JSON array `?`.
+    /// A table expression `r`: the rows to park, from the JSON array `?`.
     pub parked_rows: &'static str,
-    /// The type of a message id.
+    /// The column type of a message id.
     pub uuid: &'static str,
-    /// The type of JSON.
+    /// The column type of JSON.
     pub json: &'static str,
-    /// Whether the cursor `c` has not settled a message older than `?` microseconds.
+    /// A condition: the cursor `c` has not settled a message older than `?` microseconds.
     pub is_behind: &'static str,
-    /// Before a `SELECT` from messages `o` and `s`: makes `s`, the ticks of a cursor. Binds: p, w.
+    /// The text before a `SELECT` from messages `o` that makes `s`, the ticks of a cursor. Binds: p, w.
     pub with_cursor: &'static str,
-    /// Whether the cursor has settled message `o`. Bind: position.
+    /// A condition: the cursor has settled message `o`. Bind: position.
     pub is_settled: &'static str,
-    /// Whether the cursor has not settled message `o`. Bind: position.
+    /// A condition: the cursor has not settled message `o`. Bind: position.
     pub is_unsettled: &'static str,
     /// An aggregate over messages `o`: the place before which a replay of them has to begin.
     pub replay_start: &'static str,

@@ -11,7 +11,7 @@ pub enum Superseding {
     Taken,
     /// There was no claim: the message was never handled, or is being handled.
     Unclaimed,
-    /// This replay superseded the claim before. If there is a claim, it is the replay's own.
+    /// This replay had superseded the claim earlier. If there is a claim, it is the replay's own.
     Before,
 }
 

@@ -16,10 +16,10 @@ pub struct OperationKey {
     pub tenant: String,
     /// The caller, by a name that stays when credentials change. Empty where it does not matter.
     pub principal: String,
-    /// All callers of a tenant share their keys. A caller with the key of another one then gets
+    /// Whether all callers of a tenant share their keys. A caller with the key of another one then gets
     /// [`OperationStart::Mismatch`](super::OperationStart::Mismatch).
     pub is_shared: bool,
-    /// The purpose, such as `POST_/v1/payments`.
+    /// The purpose of the key, such as `POST_/v1/payments`.
     pub scope: String,
     /// The text that the caller chose.
     pub key: String,
@@ -71,7 +71,7 @@ pub struct OperationPolicy {
     /// How long the operation's transaction may be idle between two statements before Postgres ends
     /// it. A process that lost power holds its key for so long. Default: 60 s.
     pub idle_max: Duration,
-    /// How requests are compared.
+    /// How a repeated request is compared with the first one.
     pub algorithm: FingerprintAlgorithm,
     /// How many keys of one principal may be remembered at a time, for all purposes. Default: any number.
     /// Each new key counts them by an index. Keys that are taken at the same moment are not counted.

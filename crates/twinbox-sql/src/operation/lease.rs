@@ -151,7 +151,7 @@ impl<DB: Dialect> OperationLease<DB> {
         self.recovery_point.as_deref()
     }
 
-    /// Returns the key.
+    /// Returns the idempotency key of the operation.
     pub fn key(&self) -> &OperationKey {
         &self.key
     }

@@ -22,15 +22,15 @@ pub struct UnfinishedOperation {
     pub slot: String,
     /// The tenant whose data the operation is about.
     pub tenant: String,
-    /// The caller.
+    /// The caller of the operation.
     pub principal: String,
-    /// The purpose.
+    /// The purpose of the key, such as `POST_/v1/payments`.
     pub scope: String,
-    /// The text that the caller chose. Empty if the text of keys is not stored.
+    /// The idempotency key, as the caller chose it. Empty if the text of keys is not stored.
     pub key: String,
-    /// The number of attempts.
+    /// How often the operation was tried.
     pub attempts: u32,
-    /// The last recovery point.
+    /// The last recovery point that the operation saved.
     pub recovery_point: Option<String>,
     /// When tokens for vendors were given out, by kind and generation: `charge/0`.
     pub tokens: BTreeMap<String, Timestamp>,

@@ -9,9 +9,9 @@ use sqlx::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "an effect belongs to `Inserted` alone"]
 pub enum RowInsert<T> {
-    /// The row was made now. Plan effects in this case only.
+    /// The row was inserted now. Plan effects in this case only.
     Inserted,
-    /// The row existed. Nothing was written.
+    /// The row was there before. Nothing was written.
     Existing(T),
 }
 

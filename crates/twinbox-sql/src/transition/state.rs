@@ -25,9 +25,9 @@ pub enum Transition {
         /// The state before.
         previous: String,
     },
-    /// The row is in the new state already.
+    /// The row is in the new state already, so nothing was written.
     AlreadyThere,
-    /// The row is in a state that is not allowed. Nothing was written.
+    /// The row is in a state from which the transition is not allowed. Nothing was written.
     Illegal {
         /// The state of the row.
         current: String,

@@ -110,7 +110,8 @@ pub async fn a_closed_source_goes_on_where_it_was(broker: &impl TransportUnderTe
     assert_eq!(came, ["a", "b", "c", "d"]);
 }
 
-/// A single subscriber gets the messages of a key in order. Without [`TransportUnderTest::KEEPS_ORDER`] it gets each once.
+/// A single subscriber gets the messages of a key in order. Without [`TransportUnderTest::KEEPS_ORDER`] it
+/// gets each once.
 pub async fn one_subscriber_gets_the_messages_of_a_key_in_order<B: TransportUnderTest>(broker: &B) {
     let mut expected: Vec<_> = (0..20).map(|n| n.to_string()).collect();
     for text in &expected {
@@ -135,7 +136,8 @@ pub async fn one_subscriber_gets_the_messages_of_a_key_in_order<B: TransportUnde
     assert_eq!(came, expected);
 }
 
-/// The source delivers only the types of the subscription, or all without [`TransportUnderTest::FILTERS_TYPES`].
+/// The source delivers only the types of the subscription, or all without
+/// [`TransportUnderTest::FILTERS_TYPES`].
 pub async fn only_the_types_asked_for_are_delivered<B: TransportUnderTest>(broker: &B) {
     let all = [("b.y", "1"), ("a.x", "2"), ("a.x.more", "3"), ("b.z", "4"), ("a.x", "5")];
     for (event_type, text) in all {

@@ -161,7 +161,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// A server that outlives the process that started it.
+/// A server process that outlives the process that started it.
 #[derive(Debug, Clone)]
 pub struct Detached {
     /// The private folder of the server: data, configuration and `log`.
