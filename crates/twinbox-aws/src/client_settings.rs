@@ -14,8 +14,8 @@ const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration:
 /// Defines the setters for options with a field `client: ClientSettings`.
 macro_rules! client_setting_methods {
     () => {
-        /// Sets the region. Default: the region in the ARN or the URL, else that of the environment or the
-        /// profile.
+        /// Sets the AWS region. Default: the region in the ARN or the URL, else that of the environment or
+        /// the profile.
         pub fn region(mut self, region: impl Into<String>) -> Self {
             self.client.region = Some(region.into());
             self
@@ -28,8 +28,9 @@ macro_rules! client_setting_methods {
             self
         }
 
-        /// Sets fixed credentials. Default: the SDK's chain of environment, profile, web identity, container
-        /// and instance, which renews credentials before they expire.
+        /// Sets fixed AWS credentials, instead of those of the environment. Default: the SDK's chain of
+        /// environment, profile, web identity, container and instance, which renews credentials before they
+        /// expire.
         pub fn credentials(
             mut self,
             access_key_id: impl Into<String>,

@@ -1,7 +1,7 @@
 //! The error of invalid options.
 use std::fmt;
 
-/// The category of an [`Error`].
+/// The kind of an [`Error`] of AWS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -9,7 +9,7 @@ pub enum ErrorKind {
     InvalidOptions,
 }
 
-/// A destination or a source that cannot be set up.
+/// The error of an EventBridge bus or an SQS queue that cannot be set up.
 ///
 /// Later failures are a [`PublishError`](twinbox_core::PublishError) or a
 /// [`SourceError`](twinbox_core::SourceError).
@@ -24,7 +24,7 @@ impl Error {
         Self { kind: ErrorKind::InvalidOptions, text: format!("the option `{option}` {problem}") }
     }
 
-    /// Returns the category.
+    /// Returns the kind of this error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

@@ -17,7 +17,7 @@ use twinbox_sql::{Dialect, Store};
 /// The default of [`Consumer::lease`].
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Runs event handlers on deliveries, each effect once in its transaction.
+/// Runs event handlers on deliveries, each in a transaction that also claims the message.
 ///
 /// It receives messages, claims each of them in the inbox of its store, and runs the handler in the
 /// transaction of the claim. So everything that the handler writes with its `tx` happens once, however often
@@ -149,7 +149,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         self
     }
 
-    /// Returns the types, versions and codecs that this build can read.
+    /// Returns the event types, versions and codecs that the handlers of this build can read.
     ///
     /// Print it as [JSON](Manifest::to_json) and give it to `twinbox schemas check` before a deployment. It
     /// does no I/O, so a pool that connects lazily is enough.
@@ -165,8 +165,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         self.status.clone()
     }
 
-    /// Runs all consumers until `stop` is cancelled. Then it waits up to 30 s for running handlers, and
-    /// returns waiting deliveries to their source.
+    /// Runs every handler that was added until `stop` is cancelled. Then it waits up to 30 s for running
+    /// handlers, and returns waiting deliveries to their source.
     ///
     /// It waits for the end of every outage of database or transport, and counts no attempt for it. After a
     /// crash the uncommitted messages are delivered again. Dropping this future counts as a crash for the

@@ -2,7 +2,7 @@
 use std::ops::Deref;
 use twinbox_core::{DecodeError, Draft, Event, InvalidDraft, Message, MessageId};
 
-/// An event as a handler gets it, with its message. Dereferences to the event.
+/// An event as a handler receives it, together with the message that carries it. Dereferences to the event.
 ///
 /// A handler is a plain function, so a test calls it with [`Delivery::of`]:
 ///

@@ -26,7 +26,8 @@ pub async fn deliver<DB: Dialect, S, H: EventHandler<DB, S>>(
     attempt(&no_consumer.context(store, &inbox, state), &handler, message, redelivered).await
 }
 
-/// Claims the message, runs `H`, and returns the transaction before its COMMIT. For the test harness.
+/// Claims the message, runs the handler `H`, and returns the transaction without its COMMIT. For the test
+/// harness.
 #[doc(hidden)]
 pub async fn unfinished<DB: Dialect, S, H: EventHandler<DB, S>>(
     store: &Store<DB>,
@@ -52,7 +53,7 @@ pub async fn unfinished<DB: Dialect, S, H: EventHandler<DB, S>>(
     }
 }
 
-/// Runs `H` in a transaction that other handlers use as well. For the test harness.
+/// Runs the handler `H` in a transaction that other handlers use as well. For the test harness.
 #[doc(hidden)]
 pub async fn run_within<DB: Dialect, S, H: EventHandler<DB, S>>(
     store: &Store<DB>,

@@ -22,12 +22,12 @@ pub enum DryRunOutcome {
         /// Events that the handler publishes with its `tx`.
         published: u32,
     },
-    /// No handler would run.
+    /// No handler would run on the delivery.
     WouldSkip {
         /// The reason.
         because: &'static str,
     },
-    /// The attempt would fail.
+    /// The attempt of the handler would fail.
     WouldFail {
         /// The error with its causes.
         error: String,
@@ -54,15 +54,15 @@ pub struct DryRunDelivery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DryRunCounts {
-    /// Messages of the plan.
+    /// How many messages the plan has.
     pub messages: u64,
-    /// Messages without a handler.
+    /// How many messages have no handler.
     pub unhandled: u64,
-    /// Deliveries whose handler would run and commit.
+    /// How many deliveries would run their handler and commit.
     pub would_run: u64,
-    /// Deliveries for which no handler would run.
+    /// How many deliveries would run no handler.
     pub would_skip: u64,
-    /// Deliveries whose attempt would fail.
+    /// How many deliveries would fail.
     pub would_fail: u64,
 }
 
@@ -79,8 +79,8 @@ impl DryRunCounts {
 /// A replay that an operator planned, for [`Consumer::dry_run`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedReplay {
-    /// The destination, as the log's reader is named: `nats`, or `consumer:NAME` for a consumer that reads
-    /// the log itself.
+    /// The destination to which the replay sends, or the consumer of the log: `nats`, or `consumer:NAME` for
+    /// a consumer that reads the log itself.
     pub destination: String,
     /// The one consumer that reprocesses the messages. None: a resend to every consumer.
     pub consumer: Option<String>,

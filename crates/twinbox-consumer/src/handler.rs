@@ -72,7 +72,7 @@ type Each<DB, S> = dyn for<'a> Fn(&'a S, &'a mut Tx<'a, DB>, &'a Message, u32) -
 type Batch<DB, S> =
     dyn for<'a> Fn(&'a S, &'a mut BatchTx<'a, DB>, &'a [&'a Message], u32) -> Started<'a> + Send + Sync;
 
-/// The function of a handler, without the type of its event.
+/// The function of a handler, for any type of event.
 #[doc(hidden)]
 #[expect(missing_debug_implementations, reason = "only closures")]
 pub enum Run<DB: Dialect, S> {
@@ -80,8 +80,8 @@ pub enum Run<DB: Dialect, S> {
     Batch(Box<Batch<DB, S>>),
 }
 
-/// A handler with its policy, for any type of event. Made by [`handler_fn`], [`EventHandler::handler`] or
-/// [`Handler::new`].
+/// A handler with its policy, as a [`Consumer`](crate::Consumer) runs it. Made by [`handler_fn`],
+/// [`EventHandler::handler`] or [`Handler::new`].
 pub struct Handler<DB: Dialect, S> {
     pub(crate) policy: Policy,
     pub(crate) event_type: &'static str,

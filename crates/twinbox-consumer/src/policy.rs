@@ -16,15 +16,16 @@ pub enum DeliveryOrder {
     ///
     /// An event without a [key](twinbox_core::Event::HAS_KEY) is refused at start everywhere.
     Key,
-    /// Messages come in any order. Compare [`Message::sequence`](twinbox_core::Message::sequence) where the
-    /// order matters.
+    /// Messages of one key come in any order, several at a time. Compare
+    /// [`Message::sequence`](twinbox_core::Message::sequence) where the order matters.
     None,
 }
 
 /// The number of attempts if neither `max_attempts` nor the retry policy sets one.
 const ATTEMPTS_DEFAULT: u32 = 20;
 
-/// How a consumer treats one handler: attempts, delays, order, concurrency and time-out.
+/// The name of a handler's consumer, and how its messages are delivered and retried: attempts, delays, order,
+/// concurrency and time-out.
 ///
 /// With the macro it is written as `#[event_handler(consumer = "billing.invoice", max_attempts = 12)]`.
 /// Without:

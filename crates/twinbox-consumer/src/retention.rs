@@ -37,7 +37,7 @@ pub enum InboxRetention {
     /// where the transport keeps messages forever, or does not say for how long.
     #[default]
     Automatic,
-    /// Claims are kept for this long.
+    /// Claims are kept for this duration.
     ///
     /// [`Consumer::run`](crate::Consumer::run) refuses to start if the transport can deliver older messages.
     /// If the transport begins to do so while the consumer runs, no more claims are deleted.

@@ -44,25 +44,25 @@ pub struct ConsumerStatus {
     pub consumer: String,
     /// The state of the consumer.
     pub state: ConsumerState,
-    /// Deliveries whose handlers run.
+    /// How many deliveries have a running handler.
     pub in_flight: u64,
-    /// Deliveries whose handler ran and committed.
+    /// How many deliveries were handled and committed.
     pub handled: u64,
-    /// Deliveries of messages that were settled earlier.
+    /// How many deliveries were of messages that were settled earlier.
     pub duplicates: u64,
-    /// Failed attempts that counted.
+    /// How many attempts failed and counted.
     pub failed: u64,
-    /// Messages that became dead letters.
+    /// How many messages became dead letters.
     pub dead_letters: u64,
     /// How often the broker had dropped messages of a partition before they were read. Such messages may
     /// never have been handled.
     pub overtaken: u64,
-    /// Batches that failed as a whole, so that each message was handled alone. A handler whose batches always
-    /// fail is as slow as without batches.
+    /// How many batches failed as a whole, so that each message was handled alone. A handler whose batches
+    /// always fail is as slow as without batches.
     pub failed_batches: u64,
     /// The error of the last failed batch.
     pub batch_error: Option<String>,
-    /// Messages that wait at the broker, if it reported them. For consumers of the log see
+    /// How many messages wait at the broker, if the broker reported it. For consumers of the log see
     /// `Ops::readers`.
     pub lag: Option<u64>,
 }

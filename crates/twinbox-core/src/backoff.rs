@@ -1,7 +1,8 @@
 //! Pauses between tries to connect.
 use std::time::Duration;
 
-/// The longest pause of a [`Backoff`]. Jitter makes a single pause up to half longer.
+/// The longest pause that a [`Backoff`] makes between two tries. Jitter makes a single pause up to half
+/// longer.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(5);
 
 const FIRST: Duration = Duration::from_millis(100);

@@ -105,9 +105,9 @@ impl PayloadCodec for Arc<dyn PayloadCodec> {
 pub struct PayloadContext<'a> {
     /// The service that publishes the message.
     pub source: &'a str,
-    /// The event's id.
+    /// The id of the event.
     pub id: &'a str,
-    /// The event's type.
+    /// The type of the event.
     pub event_type: &'a str,
     /// The version of the payload.
     pub version: u32,

@@ -126,7 +126,7 @@ pub type Acknowledgement = BoxFuture<'static, Result<Receipt, PublishError>>;
 /// The proof that the destination stored a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// The destination already had the message and kept one copy.
+    /// Whether the destination already had the message, and kept one copy.
     pub is_duplicate: bool,
 }
 
@@ -169,7 +169,7 @@ pub struct PublishError {
 }
 
 impl PublishError {
-    /// Creates an error of a kind. The code is short and stable and contains no data.
+    /// Creates a publish error of a kind. The code is short and stable and contains no data.
     pub fn new(kind: PublishErrorKind, code: impl Into<String>) -> Self {
         Self { kind, code: code.into(), retry_after: None, source: None }
     }
@@ -189,7 +189,7 @@ impl PublishError {
         self.retry_after
     }
 
-    /// Returns the kind of this error.
+    /// Returns the kind of this publish error.
     pub fn kind(&self) -> PublishErrorKind {
         self.kind
     }

@@ -39,7 +39,7 @@ pub struct Draft {
     pub fields: Fields,
 }
 
-/// The fields of a draft, for the store that writes it.
+/// The fields of a draft, as the store writes them to the outbox.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct Fields {
@@ -150,7 +150,7 @@ impl Draft {
         self
     }
 
-    /// Sets the W3C trace context. A text that is not one is left out; it is not an error.
+    /// Sets the W3C trace context of the message. A text that is not one is left out; it is not an error.
     pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
         self.fields.traceparent = Some(traceparent.into()).filter(|t| message::is_traceparent(t));
         self
@@ -162,7 +162,7 @@ impl Draft {
         self
     }
 
-    /// Adds a header of the application.
+    /// Adds a header of the application to the message.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.fields.headers.push((name.into(), value.into()));
         self

@@ -174,7 +174,7 @@ impl From<serde_json::Error> for DecodeError {
     }
 }
 
-/// The version before the oldest one, for the code that `#[derive(Event)]` writes.
+/// A marker for the version before the oldest one, in the code that `#[derive(Event)]` writes.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Oldest {}

@@ -34,7 +34,7 @@ pub struct Fingerprint {
 pub struct FingerprintInput<'a> {
     /// The parts besides the body, such as method, path, query and media type. Their order and number matter.
     pub context: &'a [&'a [u8]],
-    /// The body.
+    /// The body of the request.
     pub body: &'a [u8],
     /// JSON pointers to members of the body that do not matter, such as a time.
     pub excluded: &'a [String],
@@ -50,7 +50,7 @@ impl FingerprintAlgorithm {
         }
     }
 
-    /// Returns the algorithm with that name.
+    /// Returns the algorithm with that stored name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::ExactJson, Self::StrictJson, Self::Raw].into_iter().find(|one| one.as_str() == name)
     }

@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-/// Keeps the messages between a log and its reader in order by key. `C` is the cursor of the log.
+/// Keeps the messages of a log in order by key, between reading and settling. `C` is the cursor of the log.
 ///
 /// A key is known by its hash. Two keys with the same hash wait for each other, which costs time only.
 #[derive(Debug)]
@@ -162,8 +162,8 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         self.marks.extend_last(after);
     }
 
-    /// Hands out ready messages. An ordered destination gets all messages of a key one after another, any
-    /// other reader gets one message of a key at a time.
+    /// Hands out messages that may be sent or handled now. An ordered destination gets all messages of a key
+    /// one after another, any other reader gets one message of a key at a time.
     pub fn take(&mut self, room: Budget) -> Vec<Entry<M>> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
         while taken.len() < room.messages
@@ -291,7 +291,7 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         self.marks.cursor()
     }
 
-    /// Returns the number of messages of the log from the first unsettled one on.
+    /// Returns how many messages lie between the cursor and the end of what was added.
     pub fn open(&self) -> usize {
         self.marks.len()
     }

@@ -157,13 +157,13 @@ pub trait Source: Send {
 /// One delivery of a message. If it is dropped before it is settled, the message comes again.
 #[expect(missing_debug_implementations, reason = "`Settle` has no `Debug`")]
 pub struct ReceivedMessage {
-    /// The message. If [`defect`](Self::defect) is set, it holds only the readable parts.
+    /// The message that was delivered. If [`defect`](Self::defect) is set, it holds only the readable parts.
     pub message: Message,
     /// The reason why the message cannot be read, now or later.
     pub defect: Option<String>,
     /// Whether the message may have been delivered before.
     pub redelivered: bool,
-    /// Settles the delivery.
+    /// The handle that acknowledges the delivery or returns it to the source.
     pub settle: Box<dyn Settle>,
 }
 

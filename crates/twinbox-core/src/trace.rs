@@ -24,7 +24,7 @@ mod recorded {
         ids.is_valid().then(|| format!("00-{}-{}-{:02x}", ids.trace_id(), ids.span_id(), ids.trace_flags()))
     }
 
-    /// Sets an attribute of an OpenTelemetry span without writing it to the log.
+    /// Sets an attribute of an OpenTelemetry span without writing the attribute to the log.
     pub fn attribute(span: &Span, name: &'static str, value: String) {
         span.set_attribute(name, value);
     }

@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 pub struct Caller {
     /// The tenant whose data the request is about. Empty in a service with one tenant.
     pub tenant: String,
-    /// A name that stays the same when credentials change: not a token, not an API key.
+    /// The name of the caller, which stays the same when credentials change: not a token, not an API key.
     pub principal: String,
 }
 

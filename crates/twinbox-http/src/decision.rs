@@ -33,8 +33,8 @@ pub enum Decision {
     /// Rolls the writes back and frees the key, because the next attempt may succeed. The default for other
     /// `4xx`.
     Reject,
-    /// Rolls the writes back after a failure of the service. The default for `5xx`, `408`, a panic, and any
-    /// status that has no other default.
+    /// Rolls the writes back and stores nothing, after a failure of the service. The default for `5xx`,
+    /// `408`, a panic, and any status that has no other default.
     ///
     /// Without a lease any request may use the key again. With a lease only the same request may.
     Fail,

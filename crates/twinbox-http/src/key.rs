@@ -21,7 +21,7 @@ pub struct KeySyntax {
     accepts_only_uuids: bool,
 }
 
-/// The header `Idempotency-Key` has no value that the route accepts.
+/// The error for a request whose `Idempotency-Key` has no value that the route accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidKey(Cow<'static, str>);
 

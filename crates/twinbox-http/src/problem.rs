@@ -39,10 +39,10 @@ pub(crate) enum Problem {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CodeStyle {
-    /// Like `CONFLICT.idempotency.payload_mismatch`.
+    /// Spells codes like `CONFLICT.idempotency.payload_mismatch`.
     #[default]
     Taxonomy,
-    /// Like `idempotency_key_payload_mismatch`.
+    /// Spells codes like `idempotency_key_payload_mismatch`.
     Flat,
 }
 
@@ -50,12 +50,12 @@ pub enum CodeStyle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MismatchStatus {
-    /// `409 Conflict`: the key is in use.
+    /// Responds with `409 Conflict`: the key is in use.
     #[default]
     Conflict,
-    /// `422 Unprocessable Content`: the request and its key do not belong together.
+    /// Responds with `422 Unprocessable Content`: the request and its key do not belong together.
     UnprocessableContent,
-    /// `400 Bad Request`.
+    /// Responds with `400 Bad Request`.
     BadRequest,
 }
 

@@ -5,7 +5,7 @@ use axum::{
 };
 use futures::future::BoxFuture;
 
-/// Names a result, so that its response can be rendered again.
+/// Names the result of a request, so that its response can be rendered again.
 ///
 /// A handler puts it into the extensions of a response whose body is too large to store. The name is stored
 /// with the key; [`Idempotency::render`](crate::Idempotency::render) gets it back on a replay.

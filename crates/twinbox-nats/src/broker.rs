@@ -2,7 +2,7 @@
 use crate::{error::Error, options::NatsOptions};
 use std::sync::Arc;
 
-/// A NATS server or cluster and the stream on it. Cheap to clone.
+/// NATS JetStream as destination and as transport: the connection options and the stream. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {

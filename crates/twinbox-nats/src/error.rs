@@ -4,7 +4,7 @@ use async_nats::jetstream;
 use std::fmt;
 use twinbox_core::{BoxError, PublishError, PublishErrorKind, SourceError, SourceErrorKind};
 
-/// The category of an [`Error`].
+/// The kind of an [`Error`] of NATS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -21,7 +21,7 @@ pub enum ErrorKind {
     Refused,
 }
 
-/// An operation on NATS that failed.
+/// The error of an operation on NATS.
 ///
 /// Neither the text nor the code contains words of a server or of the client library, which can hold
 /// credentials. Those words are in [`source`](std::error::Error::source).
@@ -67,7 +67,7 @@ impl Error {
         Self { source: Some(source.into()), ..self }
     }
 
-    /// Returns the category.
+    /// Returns the kind of this error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

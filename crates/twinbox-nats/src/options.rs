@@ -10,7 +10,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// The most partitions that the option accepts.
 const PARTITIONS_MAX: u32 = 4096;
 
-/// The servers, the login, and the use of the stream.
+/// The options of NATS: the servers, the login, and the stream that is used.
 ///
 /// Relays and consumers of one stream must agree on [`stream`](Self::stream), [`prefix`](Self::prefix) and
 /// [`partitions`](Self::partitions). Processes of one consumer must agree on [`ack_wait`](Self::ack_wait) and
@@ -114,8 +114,8 @@ impl NatsOptions {
         self
     }
 
-    /// Sets the time-out for the acknowledgement of a message. An unacknowledged message may have arrived; a
-    /// relay sends it again. Default 2 s.
+    /// Sets how long the relay waits for the acknowledgement of a message. An unacknowledged message may have
+    /// arrived; a relay sends it again. Default 2 s.
     pub fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.publish_timeout = timeout;
         self

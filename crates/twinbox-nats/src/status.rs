@@ -11,17 +11,17 @@ use futures::StreamExt as _;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// The configuration and the state of a stream.
+/// The configuration and the state of a stream, as the server reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamStatus {
-    /// The name.
+    /// The name of the stream.
     pub name: String,
     /// The version of the server that responded.
     pub server_version: String,
     /// Whether the stream is stored in files. A restart of the server loses a stream in memory.
     pub in_files: bool,
-    /// How many servers keep a copy.
+    /// How many servers keep a copy of the stream.
     pub replicas: usize,
     /// How long the stream keeps messages. None: for ever.
     pub max_age: Option<Duration>,
@@ -51,7 +51,7 @@ pub struct DiskSync {
     pub server: String,
     /// Whether the server syncs before it acknowledges.
     pub before_ack: bool,
-    /// The interval of syncs otherwise.
+    /// The interval of syncs if the server does not sync before each acknowledgement.
     pub interval: Duration,
 }
 

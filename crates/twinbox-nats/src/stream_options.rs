@@ -76,7 +76,7 @@ impl StreamOptions {
         self
     }
 
-    /// Sets how many servers keep a copy, 1 to 5. Default 1.
+    /// Sets how many servers keep a copy of the stream, 1 to 5. Default 1.
     pub fn replicas(mut self, replicas: u8) -> Self {
         self.replicas = replicas;
         self

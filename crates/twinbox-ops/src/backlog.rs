@@ -28,7 +28,8 @@ pub struct Backlog {
     pub event_type: String,
     /// The version of the payloads.
     pub version: u32,
-    /// The codec of the payloads.
+    /// The name of the [codec](twinbox_core::PayloadCodec) that encoded the payloads, or none for plain
+    /// payloads.
     pub codec: Option<String>,
     /// How many messages wait.
     pub messages: u64,

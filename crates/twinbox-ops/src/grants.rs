@@ -155,8 +155,8 @@ fn privileges(text: &str) -> Vec<(&str, Option<&str>)> {
 }
 
 impl<DB: Dialect> Ops<DB> {
-    /// Returns the rights that `GRANTS.md` grants for a purpose and that a database role lacks, as the rest
-    /// of a `GRANT`. Without a name: the connected role. None: the database has no roles.
+    /// Returns the rights of `role` in `GRANTS.md` that the database role `name` lacks, as the rest of a
+    /// `GRANT`. Without a name: the connected role. None: the database has no roles.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`]: there is no such role. The database refused or is away.

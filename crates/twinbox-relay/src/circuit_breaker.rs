@@ -32,7 +32,7 @@ const STATES: [(CircuitBreakerState, &str); 3] = [
     (CircuitBreakerState::Open, "open"),
 ];
 
-/// Shows the state of a relay's circuit breaker. Cheap to clone.
+/// A handle that shows the state of a relay's circuit breaker. Cheap to clone.
 ///
 /// The breaker opens by itself when the destination is down, and closes when it is back.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ impl CircuitBreakerStatus {
         breaker
     }
 
-    /// Returns the current state.
+    /// Returns the current state of the circuit breaker.
     pub fn state(&self) -> CircuitBreakerState {
         STATES[usize::from(self.0.state.load(Relaxed))].0
     }

@@ -16,7 +16,7 @@ use twinbox_core::{Message, PublishError, PublishErrorKind, count::Count};
 /// Error codes that get a label of their own. A destination may use any number of codes.
 const ERROR_CODES_MAX: usize = 50;
 
-/// Counts what a relay did since it was made. Cheap to clone; a clone counts on with the relay.
+/// The counters of one relay since it was created. Cheap to clone; a clone counts on with the relay.
 ///
 /// The relay gives the same numbers to the recorder of the `metrics` crate that was installed when the relay
 /// was made. Each metric has the label `destination`:
@@ -98,13 +98,14 @@ impl Counters {
         self.0.dead.get()
     }
 
-    /// Returns how many messages no destination takes. Always 0 without
+    /// Returns how many messages had a type that no destination takes. Always 0 without
     /// [`types_of_other_destinations`](crate::RelayOptions::types_of_other_destinations).
     pub fn unrouted(&self) -> u64 {
         self.0.unrouted.get()
     }
 
-    /// Returns how often the lease was lost. Another process took it, or the database did not respond.
+    /// Returns how often the relay lost its lease on the destination. Another process took it, or the
+    /// database did not respond.
     pub fn lease_losses(&self) -> u64 {
         self.0.lease_losses.get()
     }

@@ -9,9 +9,9 @@ use twinbox_sql::ErrorKind;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The destination failed.
+    /// The destination failed or cannot be reached.
     Destination(PublishError),
-    /// The store failed.
+    /// The store of the outbox failed.
     Store(twinbox_sql::Error),
     /// Another relay owns the destination.
     OwnedByAnother,

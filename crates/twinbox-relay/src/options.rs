@@ -48,7 +48,7 @@ impl RelayOptions {
         Self { lease, ..self }
     }
 
-    /// Sets how many messages may be in flight.
+    /// Sets how many sent messages may wait for their acknowledgement.
     pub fn in_flight(self, in_flight: usize) -> Self {
         Self { in_flight, ..self }
     }
@@ -72,18 +72,18 @@ impl RelayOptions {
         Self { dead_letter_events, ..self }
     }
 
-    /// Limits the messages per second. At least 1.
+    /// Limits how many messages are sent per second. At least 1.
     pub fn rate(self, rate: u32) -> Self {
         Self { rate: Some(rate.max(1)), ..self }
     }
 
-    /// Sets the types that the destination takes. The relay skips messages of other types. Default: all
-    /// types.
+    /// Sets the event types that the destination takes, as patterns. The relay skips messages of other types.
+    /// Default: all types.
     pub fn types(self, types: impl IntoIterator<Item = TypePattern>) -> Self {
         Self { types: types.into_iter().collect(), ..self }
     }
 
-    /// Sets the types that the other destinations of this log take.
+    /// Sets the event types that the other destinations of this log take, as patterns.
     ///
     /// The relay then counts and reports messages that no destination takes. Call it for one relay of a log
     /// only, because each relay counts by itself.

@@ -94,7 +94,7 @@ enum DatabaseCommand {
     Purge { retention: PurgeArguments, schema: Option<String> },
 }
 
-/// Runs the program with the arguments and the environment of the process.
+/// Runs the program `twinbox-relay` with the arguments and the environment of the process.
 pub fn main() -> ExitCode {
     let command = Arguments::parse().command;
     // Lossy, so that the relay never waits for the reader of its log. The guard writes the remaining lines.

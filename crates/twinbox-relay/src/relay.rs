@@ -66,7 +66,7 @@ impl<DB: Dialect> Relay<DB> {
         self.0.counters.clone()
     }
 
-    /// Returns the circuit breaker of this relay, to read its state.
+    /// Returns a handle to the state of this relay's circuit breaker.
     pub fn breaker(&self) -> CircuitBreakerStatus {
         self.0.breaker.clone()
     }

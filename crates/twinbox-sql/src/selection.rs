@@ -45,7 +45,7 @@ impl Selection {
         Self { types, ..self }
     }
 
-    /// Selects messages of this key.
+    /// Selects messages of this key, or of any key without one.
     pub fn key(self, key: Option<String>) -> Self {
         Self { key, ..self }
     }
@@ -55,7 +55,7 @@ impl Selection {
         Self { ids, ..self }
     }
 
-    /// Selects messages of this CloudEvents source.
+    /// Selects messages of this CloudEvents source, or of any source without one.
     pub fn source(self, source: Option<String>) -> Self {
         Self { source, ..self }
     }

@@ -14,7 +14,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// Creates a statement, which the server may keep under a name or not.
+    /// Creates a statement, and says whether the server may prepare it under a name.
     pub fn new(sql: SqlStr, is_named: bool) -> Self {
         Self { sql, is_named }
     }

@@ -26,12 +26,12 @@ pub struct Proxy {
     _accepting: JoinSet<()>,
 }
 
-/// The sender of bytes.
+/// The sender of the bytes that a proxy passes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The client.
+    /// The client sends the bytes.
     Client,
-    /// The server.
+    /// The server sends the bytes.
     Server,
 }
 

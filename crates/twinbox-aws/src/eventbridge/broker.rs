@@ -3,7 +3,7 @@ use super::options::EventBridgeOptions;
 use crate::error::Error;
 use std::sync::Arc;
 
-/// An event bus of EventBridge. Cheap to clone.
+/// An event bus of Amazon EventBridge, to which a relay publishes. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {

@@ -21,7 +21,7 @@ const ARN_BYTES_MAX: usize = 1600;
 /// The most bytes of the name of a bus.
 const BUS_BYTES_MAX: usize = 256;
 
-/// The bus, the access to it, and the limits of publishing.
+/// The options of an EventBridge bus: its name, the access to it, and the limits of publishing.
 #[derive(Clone)]
 #[must_use]
 pub struct EventBridgeOptions {
@@ -79,8 +79,9 @@ impl EventBridgeOptions {
         self
     }
 
-    /// Sets the deadline for a batch. Messages without a response fail with `Unanswered`: they may have
-    /// arrived. Unsent messages fail with `Throttled`. A relay's lease must be longer. Default 2 s.
+    /// Sets how long a batch may take before its remaining messages fail. Messages without a response fail
+    /// with `Unanswered`: they may have arrived. Unsent messages fail with `Throttled`. A relay's lease must
+    /// be longer. Default 2 s.
     pub fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.publish_timeout = timeout;
         self

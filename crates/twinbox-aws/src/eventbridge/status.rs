@@ -4,7 +4,7 @@ use aws_sdk_eventbridge::types::{Rule, RuleState};
 use std::time::SystemTime;
 use twinbox_core::{PublishError, PublishErrorKind};
 
-/// The state of a bus.
+/// The state of an EventBridge bus, as AWS reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BusStatus {

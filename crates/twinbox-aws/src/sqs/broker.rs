@@ -3,7 +3,7 @@ use super::options::SqsOptions;
 use crate::error::Error;
 use std::sync::Arc;
 
-/// Queues of SQS, one for each consumer. Cheap to clone.
+/// The transport that delivers from SQS queues, one queue for each consumer. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {

@@ -10,7 +10,7 @@ pub(crate) const VISIBILITY_MAX: Duration = Duration::from_secs(12 * 3600);
 /// The longest time that SQS holds a request for messages.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// The queues, the access to them, and the times of consuming.
+/// The options of SQS: the queues, the access to them, and the times of consuming.
 #[derive(Clone)]
 #[must_use]
 pub struct SqsOptions {
@@ -41,8 +41,8 @@ impl SqsOptions {
         }
     }
 
-    /// Adds the URL of one consumer's queue. Each consumer needs its own queue: two consumers of one queue
-    /// would each receive only a part of its messages.
+    /// Adds the queue of one consumer, by its URL. Each consumer needs its own queue: two consumers of one
+    /// queue would each receive only a part of its messages.
     pub fn queue(mut self, consumer: impl Into<String>, url: impl Into<String>) -> Self {
         self.queues.insert(consumer.into(), url.into());
         self
@@ -73,7 +73,7 @@ impl SqsOptions {
         self
     }
 
-    /// Sets the time-out of each request. A request for messages has [`wait_time`](Self::wait_time) in
+    /// Sets the time-out of each request to SQS. A request for messages has [`wait_time`](Self::wait_time) in
     /// addition. Default 5 s.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;

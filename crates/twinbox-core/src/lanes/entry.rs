@@ -2,7 +2,7 @@
 use crate::message::Message;
 use std::ops::AddAssign;
 
-/// A message that lanes keep in order.
+/// A message that [`Lanes`](super::Lanes) keep in order.
 pub trait Item {
     /// Returns the key, which orders this message against others. `None`: the message has no order.
     fn key(&self) -> Option<&str>;
@@ -20,18 +20,18 @@ impl Item for Box<Message> {
     }
 }
 
-/// A message that is handed out.
+/// A message that [`Lanes`](super::Lanes) hand out to be sent or handled, with its ticket.
 ///
 /// It must be settled, retried, given back or parked. Otherwise the next reader of the log gets it again.
 #[derive(Debug)]
 pub struct Entry<M = Box<Message>> {
     /// The handle by which the message is settled.
     pub ticket: Ticket,
-    /// The message. It is boxed because it is moved several times.
+    /// The message that is handed out. It is boxed because it is moved several times.
     pub message: M,
 }
 
-/// The handle of a message that is handed out.
+/// The handle of a message that is handed out, by which it is settled, retried or parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     pub(super) origin: Origin,
@@ -61,12 +61,12 @@ impl Ticket {
         }
     }
 
-    /// Returns the bytes of the message.
+    /// Returns how many bytes of memory the message takes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the budget that the message takes.
+    /// Returns the part of a [`Budget`] that the message takes.
     pub fn room(&self) -> Budget {
         Budget { messages: 1, bytes: self.bytes }
     }
@@ -78,7 +78,7 @@ impl Ticket {
 pub struct Budget {
     /// The number of messages.
     pub messages: usize,
-    /// The bytes of all messages together.
+    /// How many bytes all messages together may have.
     pub bytes: usize,
 }
 
@@ -96,7 +96,7 @@ impl AddAssign for Budget {
 }
 
 impl Budget {
-    /// A budget for no message.
+    /// A budget that has room for no message.
     pub const NONE: Self = Self { messages: 0, bytes: 0 };
 
     /// Creates a budget for a number of messages of any size.

@@ -2,7 +2,7 @@
 use crate::boxed::BoxError;
 use std::{error::Error, fmt};
 
-/// The kind of a source error.
+/// The kind of a source error, which decides whether another try can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SourceErrorKind {
@@ -16,7 +16,7 @@ pub enum SourceErrorKind {
     NotConfirmed,
 }
 
-/// The error of a source.
+/// The error of a source of deliveries.
 #[derive(Debug)]
 pub struct SourceError {
     kind: SourceErrorKind,
@@ -25,7 +25,8 @@ pub struct SourceError {
 }
 
 impl SourceError {
-    /// Creates an error of a kind. `what` says what was being done and, for an operator, what to change.
+    /// Creates a source error of a kind. `what` says what was being done and, for an operator, what to
+    /// change.
     pub fn new(kind: SourceErrorKind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into(), source: None }
     }

@@ -6,16 +6,16 @@ use std::time::Duration;
 /// The retention of the inbox must be longer, or a late duplicate runs again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MaxAge {
-    /// A settled message is never delivered again.
+    /// The source never delivers a settled message again, however old it is.
     Settled,
-    /// No message is delivered after this age.
+    /// The source never delivers a message whose publish is longer ago than `age`.
     Within {
         /// The time since the publish.
         age: Duration,
         /// The setting of the broker that gives the age, for the operator who has to change it.
         reason: String,
     },
-    /// Messages are delivered at any age, or the age is unknown.
+    /// The source delivers messages at any age, or the age is unknown.
     Unlimited {
         /// The setting of the broker that gives no limit, or the reason why the age is unknown.
         reason: String,

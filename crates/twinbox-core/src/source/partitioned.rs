@@ -5,9 +5,10 @@ use crate::{boxed::BoxFuture, message::Message};
 /// The progress of a consumer in one partition of a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The identity of the log. A log that is made again with the same name after a loss has another one.
+    /// The identity of the log to which the sequence belongs. A log that is made again with the same name
+    /// after a loss has another one.
     pub log: String,
-    /// All messages up to this sequence are settled. 0: none is.
+    /// The sequence up to which all messages are settled. 0: none is.
     pub sequence: u64,
     /// The identity of the message with that sequence, in a form that the log defines. A log with another
     /// message there has lost its end, and its sequences from there on name other messages.
@@ -97,7 +98,7 @@ pub trait PartitionReader: Send {
 pub struct PartitionMessage {
     /// The sequence, which is larger than that of each earlier message of the partition.
     pub sequence: u64,
-    /// The message. If [`defect`](Self::defect) is set, it holds only the readable parts.
+    /// The message that was read. If [`defect`](Self::defect) is set, it holds only the readable parts.
     pub message: Message,
     /// The reason why the message cannot be read, now or later.
     pub defect: Option<String>,

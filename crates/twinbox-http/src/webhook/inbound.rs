@@ -19,7 +19,8 @@ use std::{
 use tower::{Layer, Service};
 use twinbox_sql::{Dialect, Store};
 
-/// Receives each webhook once. It is a [`tower::Layer`] for a `POST` route.
+/// A tower layer that verifies webhooks and lets each of them through to the handler once. It is a
+/// [`tower::Layer`] for a `POST` route.
 ///
 /// A webhook that the [`Verifier`] refuses gets `401`. For a new webhook the handler gets the body as it was
 /// received, an [`IdemTx`](crate::IdemTx), and the [`Signature`](super::Signature) as an `Extension`. Its
@@ -108,7 +109,7 @@ impl<DB: Dialect> Inbound<DB> {
         self.with(|endpoint| endpoint.id_in_body = Some(pointer.into()))
     }
 
-    /// Sets how long receipts are kept: 7 to 90 days. The default is 7 days.
+    /// Sets how long received webhooks are remembered: 7 to 90 days. The default is 7 days.
     ///
     /// Choose more than the time for which the sender retries. A shorter or longer time is replaced by the
     /// nearest allowed one.

@@ -1,6 +1,6 @@
 //! How webhooks are signed.
 
-/// How a sender signs its webhooks.
+/// How a sender signs its webhooks, and where it puts the signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scheme {

@@ -11,11 +11,11 @@ use std::{fmt, ops::RangeInclusive};
 /// The lengths that Standard Webhooks allows. Shorter secrets can be guessed.
 const BYTES: RangeInclusive<usize> = 24..=64;
 
-/// The secret that a sender and its receiver share. `Debug` does not print it.
+/// The secret that a sender of webhooks and its receiver share. `Debug` does not print it.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
-/// The secret does not have 24 to 64 bytes, or is not base64.
+/// The error for a webhook secret that does not have 24 to 64 bytes, or is not base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidSecret;
 
@@ -29,7 +29,7 @@ impl Secret {
         Self::from_bytes(STANDARD.decode(encoded).map_err(|_| InvalidSecret)?)
     }
 
-    /// Takes the bytes of a secret as they are. For Stripe they are the whole text `whsec_…`.
+    /// Creates a secret from its bytes. For Stripe they are the whole text `whsec_…`.
     ///
     /// # Errors
     /// The secret does not have 24 to 64 bytes.

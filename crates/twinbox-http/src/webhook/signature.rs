@@ -4,7 +4,7 @@ use std::fmt;
 /// Signatures of one webhook that are checked. Senders sign once with each secret that is in force.
 pub(super) const SIGNATURES_MAX: usize = 16;
 
-/// The signature of a verified webhook.
+/// What the signature of a verified webhook says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Signature {
@@ -16,7 +16,7 @@ pub struct Signature {
     pub secret_index: usize,
 }
 
-/// Why a webhook is not verified. It is for the log: the sender must not learn it.
+/// The reason why a webhook could not be verified. It is for the log: the sender must not learn it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum VerificationError {
@@ -24,7 +24,8 @@ pub enum VerificationError {
     Malformed,
     /// The time of the signature is too far from now: a recorded copy, or clocks that differ.
     OutOfTime,
-    /// No secret matches: another party signed the webhook, or it was changed in transit.
+    /// No secret of the verifier matches the signature: another party signed the webhook, or it was changed
+    /// in transit.
     WrongSignature,
 }
 

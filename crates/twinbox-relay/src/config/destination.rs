@@ -10,9 +10,9 @@ use twinbox_core::TypePattern;
 #[serde(tag = "kind", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Destination {
-    /// NATS JetStream.
+    /// A destination on NATS JetStream.
     Nats(Nats),
-    /// Amazon EventBridge.
+    /// A destination on Amazon EventBridge.
     EventBridge(EventBridge),
 }
 

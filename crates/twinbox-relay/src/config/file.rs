@@ -3,7 +3,7 @@ use super::{destination::Destination, value::Retry};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 
-/// The configuration file.
+/// The configuration file of `twinbox-relay`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -12,16 +12,16 @@ pub struct Config {
     /// Further outboxes in the same database, by namespace.
     #[serde(default)]
     pub schemas: BTreeMap<String, Schema>,
-    /// The destinations, by id.
+    /// The destinations of the relay, by id.
     #[serde(default)]
     pub destinations: BTreeMap<String, Destination>,
     /// Retry policies of your own, by name.
     #[serde(default)]
     pub retry: BTreeMap<String, Retry>,
-    /// Probes and metrics.
+    /// The section about probes and metrics.
     #[serde(default)]
     pub admin: Admin,
-    /// The log.
+    /// The section about log lines.
     #[serde(default)]
     pub log: Log,
 }
@@ -30,9 +30,9 @@ pub struct Config {
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Database {
-    /// `postgres://…` or `sqlite:FILE`.
+    /// The URL of the database, `postgres://…` or `sqlite:FILE`.
     pub url: Option<String>,
-    /// A file that holds the URL.
+    /// The path of a file that holds the URL of the database.
     pub url_file: Option<PathBuf>,
     /// The service that owns the tables.
     pub service: String,
@@ -69,7 +69,7 @@ pub struct Admin {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Log {
-    /// The format of a line.
+    /// The format of log lines.
     #[serde(default)]
     pub format: LogFormat,
 }
@@ -78,10 +78,10 @@ pub struct Log {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// Text for people.
+    /// Writes text for people.
     #[default]
     Pretty,
-    /// One JSON object per line.
+    /// Writes one JSON object per line.
     Json,
 }
 

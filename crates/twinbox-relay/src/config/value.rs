@@ -98,9 +98,9 @@ impl From<Start> for String {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// The first delay.
+    /// The delay after the first failed attempt.
     pub base: Duration,
-    /// The longest delay.
+    /// The longest delay between two attempts.
     pub max: Duration,
     /// The number of attempts after which a message is given up.
     pub attempts: u32,

@@ -5,9 +5,9 @@ use super::http;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// The fake responds as the service does.
+    /// The fake responds as the real service does.
     Ok,
-    /// Each entry with a code fails with it. The others are taken.
+    /// Each entry with a code fails with that code. The others are taken.
     Entries(Vec<Option<&'static str>>),
     /// The fake returns a throttling error, with `Retry-After` in seconds if it is given. No entry is taken.
     Throttle(Option<u64>),

@@ -90,7 +90,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
         messages.iter().map(decode).collect()
     }
 
-    /// Returns the state of the handlers.
+    /// Returns the state that the handlers share.
     pub fn state(&self) -> &S {
         &self.state
     }

@@ -59,7 +59,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         self
     }
 
-    /// Excludes a column that may depend on the order: `.leave_out("shop.orders.row_number")`.
+    /// Excludes a column from the comparison, because it may depend on the order:
+    /// `.leave_out("shop.orders.row_number")`.
     ///
     /// On SQLite the name has no schema: `.leave_out("orders.row_number")`.
     pub fn leave_out(mut self, column: impl Into<String>) -> Self {
