@@ -23,7 +23,7 @@ impl RateLimit {
         if paid > now { Err(paid - now) } else { Ok(usize::try_from(group).unwrap_or(usize::MAX)) }
     }
 
-    /// Counts messages that were sent against the rate.
+    /// Charges messages that were sent to the limit of `rate` messages a second.
     pub fn pay(&mut self, rate: Option<u32>, many: usize) {
         if let (Some(rate), Some(paid)) = (rate, &mut self.paid_until) {
             *paid += Duration::from_secs_f64(many as f64 / f64::from(rate.max(1)));

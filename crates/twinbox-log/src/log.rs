@@ -18,7 +18,7 @@ impl<DB: Dialect> Log<DB> {
         Self { engine: store.engine().clone() }
     }
 
-    /// Returns the types of the newest messages, sorted by name.
+    /// Returns the distinct types of the newest messages, sorted by name.
     ///
     /// # Errors
     /// The database refused or is away.

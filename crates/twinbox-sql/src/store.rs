@@ -76,7 +76,7 @@ impl Default for StoreOptions {
     }
 }
 
-/// The database of one service: its outbox, its log, its inbox.
+/// A handle to the tables of one service: outbox, log and inbox.
 ///
 /// Cheap to clone. On SQLite all stores of one file in a process share the permit by which writers take
 /// turns.

@@ -76,7 +76,7 @@ impl Ticket {
 /// the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// The number of messages.
+    /// How many messages may be handed out.
     pub messages: usize,
     /// How many bytes all messages together may have.
     pub bytes: usize,

@@ -25,8 +25,8 @@ impl NewReplay {
         Self { consumer: None, rate: None, made_by: made_by.into(), reason: None }
     }
 
-    /// Sends the messages again for one consumer, which runs them although it has handled them. Other
-    /// consumers acknowledge them.
+    /// Returns options to run messages again in one consumer, which runs them although it has handled them.
+    /// Other consumers acknowledge them.
     pub fn reprocess(consumer: impl Into<String>, made_by: impl Into<String>) -> Self {
         Self { consumer: Some(consumer.into()), ..Self::resend(made_by) }
     }

@@ -68,7 +68,7 @@ impl<DB: Dialect> Engine<DB> {
         &self.pool
     }
 
-    /// Returns the fixed part of the store: names, tables, statements.
+    /// Returns what never changes in an open store: its name, its tables and its SQL statements.
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
     }

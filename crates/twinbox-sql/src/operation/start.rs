@@ -12,7 +12,7 @@ pub enum OperationStart<T> {
     Mismatch,
     /// A copy of the request is running, for longer than was waited.
     InFlight,
-    /// The principal has as many keys as it may have.
+    /// The operation is refused, because the caller has as many idempotency keys as it may have.
     TooMany,
 }
 

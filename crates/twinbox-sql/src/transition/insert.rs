@@ -9,7 +9,7 @@ use sqlx::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "an effect belongs to `Inserted` alone"]
 pub enum RowInsert<T> {
-    /// The row was inserted now. Plan effects in this case only.
+    /// This call inserted the row. Plan effects in this case only.
     Inserted,
     /// The row was there before. Nothing was written.
     Existing(T),

@@ -88,7 +88,7 @@ impl FakeSqs {
         self.service.changed.send_replace(());
     }
 
-    /// Puts a message into every queue, as matching rules do.
+    /// Puts a message with this body into every queue, as if a rule of EventBridge had sent it there.
     pub fn send(&self, body: impl Into<String>) {
         self.queues().send(body.into());
     }
@@ -118,7 +118,7 @@ impl FakeSqs {
         self.service.state().receipts
     }
 
-    /// Returns the bodies of all calls of this name, in order.
+    /// Returns the bodies of all calls of an action such as `ReceiveMessage`, in order.
     pub fn calls(&self, call: &str) -> Vec<Value> {
         let state = self.service.state();
         state.calls.iter().filter(|(name, _)| name == call).map(|(_, body)| body.clone()).collect()
