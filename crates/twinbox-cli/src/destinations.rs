@@ -138,7 +138,7 @@ async fn retire<DB: Dialect>(session: &Session<DB>, arguments: &NameArguments) -
     let effect = format!(
         "This will forget {name}, with a backlog of {} and {}.",
         counted(destination.backlog, "message"),
-        counted(destination.waiting + destination.dead + destination.blocking, "parked message")
+        counted(destination.waiting + destination.dead_letters + destination.blocking, "parked message")
     );
     let act = async || {
         let retired = session.ops.retire(name).await?;

@@ -72,7 +72,8 @@ type Each<DB, S> = dyn for<'a> Fn(&'a S, &'a mut Tx<'a, DB>, &'a Message, u32) -
 type Batch<DB, S> =
     dyn for<'a> Fn(&'a S, &'a mut BatchTx<'a, DB>, &'a [&'a Message], u32) -> Started<'a> + Send + Sync;
 
-/// The function of a handler, for any type of event.
+/// The function of a handler as the consumer stores it: for single deliveries or for batches, and for any
+/// type of event.
 #[doc(hidden)]
 #[expect(missing_debug_implementations, reason = "only closures")]
 pub enum Run<DB: Dialect, S> {

@@ -50,7 +50,7 @@ pub struct ConsumerStatus {
     pub handled: u64,
     /// How many deliveries were of messages that were settled earlier.
     pub duplicates: u64,
-    /// How many attempts failed and counted.
+    /// How many attempts failed and were counted towards the attempts that the policy allows.
     pub failed: u64,
     /// How many messages became dead letters.
     pub dead_letters: u64,

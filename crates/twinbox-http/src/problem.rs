@@ -39,10 +39,10 @@ pub(crate) enum Problem {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CodeStyle {
-    /// Spells codes like `CONFLICT.idempotency.payload_mismatch`.
+    /// Spells error codes like `CONFLICT.idempotency.payload_mismatch`.
     #[default]
     Taxonomy,
-    /// Spells codes like `idempotency_key_payload_mismatch`.
+    /// Spells error codes like `idempotency_key_payload_mismatch`.
     Flat,
 }
 

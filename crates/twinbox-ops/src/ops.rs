@@ -9,7 +9,7 @@ pub struct Ops<DB: Dialect> {
 }
 
 impl<DB: Dialect> Ops<DB> {
-    /// Returns a handle for operators to a store.
+    /// Returns a handle for operators of a store.
     pub fn new(store: &Store<DB>) -> Self {
         Self { engine: store.engine().clone(), store: store.clone() }
     }

@@ -33,7 +33,7 @@ pub struct ReaderStatus {
     /// How many parked messages wait for another attempt.
     pub waiting: u64,
     /// How many dead letters the reader has.
-    pub dead: u64,
+    pub dead_letters: u64,
     /// How many dead letters block the whole destination.
     pub blocking: u64,
     /// Why an operator paused the reader.
@@ -64,7 +64,7 @@ impl<DB: Dialect> Ops<DB> {
                 backlog: count(backlog.try_get("messages")?),
                 oldest: Duration::from_micros(count(backlog.try_get("oldest_age")?)),
                 waiting: 0,
-                dead: 0,
+                dead_letters: 0,
                 blocking: 0,
                 pause_reason: row.try_get("pause_reason")?,
                 is_detached: row.try_get("is_detached")?,
@@ -76,7 +76,7 @@ impl<DB: Dialect> Ops<DB> {
                 match &*state {
                     "waiting" => status.waiting = count(rows),
                     "blocking" => status.blocking = count(rows),
-                    _ => status.dead += count(rows),
+                    _ => status.dead_letters += count(rows),
                 }
             }
             readers.push(status);

@@ -148,7 +148,7 @@ async fn read_schema<DB: Dialect>(schema: &Schema<DB>, with_label: bool) -> Resu
         gauge(LEASED).set(if reader.lease.is_some() { 1.0 } else { 0.0 });
         gauge(PAUSED).set(if reader.pause_reason.is_some() { 1.0 } else { 0.0 });
         for (state, count) in
-            [("waiting", reader.waiting), ("dead", reader.dead), ("blocking", reader.blocking)]
+            [("waiting", reader.waiting), ("dead", reader.dead_letters), ("blocking", reader.blocking)]
         {
             let state = Label::new("state", state);
             gauge!(PARKED_MESSAGES.name, [&*labels, &[state]].concat()).set(count as f64);

@@ -36,8 +36,8 @@ pub enum ErrorKind {
     NotFound,
     /// The request contradicts the present state, such as resuming what is not paused.
     Conflict,
-    /// The connection broke during COMMIT: it may or may not have happened. Read the rows of the transaction
-    /// before doing it again.
+    /// The connection broke during COMMIT, so that nobody knows whether the transaction was committed. Read
+    /// the rows of the transaction before doing it again.
     CommitUnknown,
     /// The handler ran COMMIT or ROLLBACK, or swapped its connection for another.
     TransactionEnded,

@@ -49,7 +49,7 @@ impl From<&ReaderStatus> for DestinationRow {
             backlog_counted_to: BACKLOG_MAX,
             oldest_seconds: reader.oldest.as_secs_f64(),
             parked: reader.waiting,
-            dead_letters: reader.dead,
+            dead_letters: reader.dead_letters,
             blocking: reader.blocking,
             paused: reader.pause_reason.clone(),
         }

@@ -1,6 +1,7 @@
 use std::fmt;
 
-/// An error in the configuration, with the name to change. Its text names the place and what to change.
+/// An error in the configuration, which names the setting to change. Its text names the place and what to
+/// change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(String);
 

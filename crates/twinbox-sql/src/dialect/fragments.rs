@@ -47,7 +47,8 @@ pub struct Fragments {
     pub is_settled: &'static str,
     /// A condition: the cursor has not settled message `o`. Bind: position.
     pub is_unsettled: &'static str,
-    /// An aggregate over messages `o`: the place before which a replay of them has to begin.
+    /// An SQL aggregate over rows `o` of the outbox: the place in the log before the oldest of them, where a
+    /// replay of them begins.
     pub replay_start: &'static str,
 }
 

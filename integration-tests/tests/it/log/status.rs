@@ -60,7 +60,7 @@ async fn what_is_parked_is_counted_by_state<DB: Names>(store: &Store<DB>) {
     }
     run_until(store, &mut reader, "d", |row| row.p == row.w && row.p > 0).await;
     let status = status(store).await;
-    assert_eq!((status.waiting, status.dead, status.blocking), (1, 2, 1));
+    assert_eq!((status.waiting, status.dead_letters, status.blocking), (1, 2, 1));
 }
 
 /// Runs the reader until it has read a message. It hands out none.
