@@ -104,14 +104,14 @@ fn an_unreadable_message_is_kept_with_the_reason() {
         event.to_string()
     };
     for (body, why) in [
-        (String::new(), "no JSON object"),
-        ("[]".to_owned(), "no JSON object"),
+        (String::new(), "not a JSON object"),
+        ("[]".to_owned(), "not a JSON object"),
         ("{}".to_owned(), "`specversion` is missing"),
         (with("id", json!({})), "`id` is missing"),
         (with("type", json!("EC2 Instance")), "`type` is not a type name"),
         (with("time", json!("now")), "`time` cannot be read"),
-        (with("data_base64", json!("%")), "no base64"),
-        (with("twinboxheaders", json!("[1]")), "no list of pairs"),
+        (with("data_base64", json!("%")), "not base64"),
+        (with("twinboxheaders", json!("[1]")), "not a list of pairs"),
         (with("partitionkey", json!("k".repeat(300))), "`partitionkey` has more than 255 bytes"),
         (
             with("twinboxheaders", json!(format!("[[\"a\", {:?}]]", "v".repeat(20_000)))),
