@@ -204,6 +204,7 @@ async fn write<DB: Dialect>(tx: &mut Tx<'_, DB>, asked: &Asked, shop: &Shop) -> 
     let made = insert_or_existing(tx, insert.bind(id.clone()).bind(asked.amount), existing).await?;
     crash::point("test.after_effect");
     if asked.does == Does::Works {
+        // The work itself takes time: other requests with the key come meanwhile.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     if made == RowInsert::Inserted {

@@ -6,12 +6,11 @@ use crate::{
     output::{counted, duration, plain, print_line, table_of},
     replays::row::state_text,
     session::Session,
-    time::parse_duration,
 };
 use clap::Args;
 use serde::Serialize;
 use std::{io::IsTerminal as _, time::Duration};
-use twinbox_ops::{ConsumerInfo, ReaderStatus};
+use twinbox_ops::{ConsumerInfo, ReaderStatus, parse_duration};
 use twinbox_sql::{Dialect, replay::ReplayState};
 
 /// The interval of `--watch`.

@@ -1,5 +1,5 @@
-//! What a response decides: whether the handler's writes commit, whether the response is stored, and who may
-//! use the idempotency key again.
+//! A response decides whether the handler's writes commit, whether the response is stored, and who may use
+//! the idempotency key again.
 use axum::{
     http::StatusCode,
     response::{IntoResponseParts, ResponseParts},

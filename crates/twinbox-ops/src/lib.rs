@@ -9,6 +9,7 @@ mod backlog;
 mod consumers;
 pub mod dead_letters;
 mod destinations;
+mod duration;
 mod grants;
 mod ops;
 mod parked;
@@ -21,6 +22,8 @@ pub use audit::{AuditEntry, AuditIntent};
 pub use backlog::{Backlog, BacklogState};
 pub use consumers::ConsumerInfo;
 pub use destinations::{RebaseReport, RetireReport};
+#[doc(hidden)]
+pub use duration::parse_duration;
 pub use grants::{Role, grants_sql};
 pub use ops::Ops;
 pub use parked::{ParkedDelivery, ParkedMessage};

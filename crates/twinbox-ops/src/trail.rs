@@ -21,7 +21,7 @@ pub struct MessageTrail {
     /// The copies of the message in the log, oldest first: several if several were published under
     /// one id.
     pub log: Vec<LogEntry>,
-    /// What each consumer of this database did with the message, by name.
+    /// The claim and the failures of the message at each consumer of this database, by name.
     pub consumers: Vec<ConsumerTrail>,
     /// The dead letters of the message.
     pub dead_letters: Vec<DeadLetter>,

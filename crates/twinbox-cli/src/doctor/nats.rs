@@ -119,8 +119,7 @@ fn stream(facts: &StreamStatus, purge_marks: &[(PurgeMark, bool)], now: Timestam
         }
         let found = format!(
             "it keeps messages {kept}, but the inbox of {} is purged up to {}: a redelivery becomes a dead \
-             dead_letter \
-             with the reason `in_doubt`",
+             letter with the reason `in_doubt`",
             mark.consumer,
             brief(&mark.time.to_string())
         );

@@ -4,7 +4,7 @@ use std::fmt;
 /// Signatures of one webhook that are checked. Senders sign once with each secret that is in force.
 pub(super) const SIGNATURES_MAX: usize = 16;
 
-/// What the signature of a verified webhook says.
+/// The id, the time and the secret of a verified webhook's signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Signature {

@@ -99,6 +99,7 @@ fn an_error_names_the_line_and_the_fix() {
         ("on_exhausted", "on_exausted", "line 11:", "did you mean `on_exhausted`?"),
         ("\"orders.*\"", "\"orders.*.\"", "line 8:", "write words joined by dots"),
         ("\"10s\"", "\"ten\"", "line 13:", "write it like 500ms, 30s or 5m"),
+        ("\"10s\"", "\"10M\"", "line 13:", "the unit `M` is ambiguous"),
         ("\"2026-01-31T12:00:00Z\"", "\"yesterday\"", "line 9:", "write beginning, now, or a time"),
         ("kind = \"nats\"", "kind = \"natz\"", "line 6:", "did you mean `nats`?"),
         ("park_key", "park", "line 11:", "did you mean `park_key`?"),

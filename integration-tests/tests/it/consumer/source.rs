@@ -167,6 +167,7 @@ async fn a_closing_log_source_waits_for_its_deliveries_and_keeps_the_lease() {
         assert!((&mut closing).now_or_never().is_none(), "a delivery is still out");
         let refused = another.subscribe(&to("billing", &["a.x"])).await.err().expect("the lease is held");
         assert_eq!(refused.kind(), SourceErrorKind::OwnedByAnother);
+        // Nothing happens while the lease is held, so there is no signal to wait for.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     held.settle.ack().await.unwrap();

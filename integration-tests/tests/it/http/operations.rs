@@ -316,6 +316,7 @@ async fn a_failure_is_no_mismatch_for_who_asks_the_same() {
         let first = open(&world, &key, "1").await;
         let waits = async || begin(&world, &key, "1", LONG).await;
         let (begun, ()) = tokio::join!(waits(), async {
+            // Another moment each time: the locks are given up while the other is anywhere in its wait.
             tokio::time::sleep(Duration::from_millis(n % 4)).await;
             first.abandon().await;
         });

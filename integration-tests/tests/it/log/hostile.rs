@@ -33,6 +33,7 @@ async fn windows_lose_nothing_and_keep_the_order_of_keys() {
         read("crashes", 2, Ending::Crash),
         read("both", 3, Ending::Either),
     ];
+    // The writers write for this long.
     tokio::time::sleep(DURATION).await;
     writers.stop().await;
     done.cancel();

@@ -59,6 +59,7 @@ async fn a_reader_that_runs_keeps_its_lease<DB: Names>(store: &Store<DB>) {
         let begun = Instant::now();
         while begun.elapsed() < 2 * lease {
             assert!(try_open(store).await.is_none());
+            // Nothing happens while the lease is held, so there is no signal to wait for.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

@@ -110,6 +110,8 @@ async fn retention_of_stream_and_inbox_are_held_against_each_other<DB: TestDb>()
     target.update(Config { max_age: Duration::ZERO, ..config }).await;
     let found = of_stream(&tool, &target).await;
     assert!(those(&found, "wrong")[0].contains("for ever, but the inbox of search is purged"), "{found:?}");
+    let why = "a redelivery becomes a dead letter with the reason `in_doubt`";
+    assert!(those(&found, "wrong")[0].contains(why), "{found:?}");
 }
 
 /// Only the system account is told; and no password is printed.

@@ -73,7 +73,7 @@ async fn a_tool_that_dies_has_redriven_some_and_goes_on() {
     assert_eq!(world.number(redriven).await, LETTERS);
 }
 
-/// What ends the process of a consumer is tried as often as a redrive allows, and stays a dead letter.
+/// A message that ends its consumer's process is tried as often as a redrive allows, and stays a dead letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_dies_while_it_redrives_does_it_once() {
     let world = given_up(3).await;

@@ -91,6 +91,7 @@ where
     Ok(())
 }
 
+/// Stalls a writer for a random time.
 async fn pause(dice: &mut Dice, up_to_ms: u64) {
     tokio::time::sleep(Duration::from_millis(dice.range(0, up_to_ms))).await;
 }
