@@ -45,7 +45,7 @@ impl RetryPolicy {
     /// Returns the policy for a vendor's service that needs time to recover: 500 ms, 2 s, 5 s and 30 s, then
     /// give up. Jitter adds up to a quarter of a delay.
     pub const fn vendor() -> Self {
-        Self::new(Delays::Listed(&VENDOR), 0.25).max_attempts(VENDOR.len() as u32 + 1)
+        Self::listed(&VENDOR)
     }
 
     /// Returns the policy for a caller that waits: doubling delays from 100 ms to 2 s, then give up after at
@@ -54,6 +54,12 @@ impl RetryPolicy {
         let max = Duration::from_secs(2);
         let policy = Self::new(Delays::Doubling { base: Duration::from_millis(100), max }, 1.0);
         Self { ceiling: max, total: Duration::from_secs(10), ..policy }
+    }
+
+    /// Returns a policy of the given delays: one attempt more than there are delays. Jitter adds up to a
+    /// quarter of a delay.
+    pub const fn listed(delays: &'static [Duration]) -> Self {
+        Self::new(Delays::Listed(delays), 0.25).max_attempts(delays.len() as u32 + 1)
     }
 
     const fn new(delays: Delays, jitter: f64) -> Self {

@@ -1,8 +1,8 @@
 //! The payload codecs of a store.
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, text};
 use std::{borrow::Cow, fmt, sync::Arc};
 use twinbox_core::{
-    DecodeError, Draft, Message, PayloadCodec, PayloadContext,
+    BoxError, DecodeError, Draft, Message, PayloadCodec, PayloadContext,
     draft::Fields,
     limits,
     message::{self, header},
@@ -68,6 +68,48 @@ pub(crate) fn encode(codec: &dyn PayloadCodec, service: &str, fields: Fields) ->
             .with_source(e)
     })?;
     Ok(Draft { fields }.encoded(codec.name(), encoded)?.fields)
+}
+
+/// Encodes bytes that are no message, and returns the headers that a codec needs to decode them. `what` names
+/// the bytes in an error.
+///
+/// # Errors
+/// [`ErrorKind::Codec`]: the codec refused.
+pub fn encode_bytes(
+    codecs: &Codecs,
+    context: &PayloadContext<'_>,
+    bytes: &[u8],
+    what: &str,
+) -> Result<(Vec<u8>, Option<String>), Error> {
+    let Some(codec) = &codecs.encoder else { return Ok((bytes.to_vec(), None)) };
+    let encoded = codec.encode(context, bytes).map_err(|e| failed("encode", codec.name(), what, e))?;
+    let (bytes, mut headers) = encoded.into_parts();
+    headers.push((header::CODEC.to_owned(), codec.name().to_owned()));
+    Ok((bytes.into(), text::headers(&headers)))
+}
+
+/// Decodes bytes that are no message. Without headers they were not encoded.
+///
+/// # Errors
+/// [`ErrorKind::Codec`]: the store has no codec of that name, or the codec refused.
+pub fn decode_bytes(
+    codecs: &Codecs,
+    context: &PayloadContext<'_>,
+    bytes: Vec<u8>,
+    headers: Option<String>,
+    what: &str,
+) -> Result<Vec<u8>, Error> {
+    let Some(headers) = headers else { return Ok(bytes) };
+    let headers = text::read_headers(&headers);
+    let name = headers.iter().find(|(name, _)| name == header::CODEC).map_or("", |(_, codec)| codec);
+    let Some(codec) = codecs.named(name) else {
+        return Err(failed("decode", name, what, "this store has no codec of that name".into()));
+    };
+    codec.decode(context, &headers, &bytes).map_err(|e| failed("decode", name, what, e))
+}
+
+fn failed(verb: &str, codec: &str, what: &str, source: BoxError) -> Error {
+    Error::new(ErrorKind::Codec, format!("the codec {codec:?} could not {verb} {what}")).with_source(source)
 }
 
 /// Names alone: a codec may hold keys.

@@ -1,10 +1,12 @@
 //! What other crates of Twinbox use of this one. Not part of the API: it may change in any release.
+mod caller;
 mod handle;
 
 #[cfg(feature = "postgres")]
 pub use crate::dialect::ALLOW_COMMIT;
 pub use crate::{
     catalog::Catalog,
+    codecs::{decode_bytes, encode_bytes},
     connection::{Connection, done_with},
     cursor::Cursor,
     dialect::{Claim, Claims, Fragments, OperationClaim, OperationClaimed, OperationRow, selection},
@@ -14,7 +16,8 @@ pub use crate::{
     row::{MessageColumns, bind_message, count, log_message, optional_text, small_count},
     schema::{check_namespace, check_tables},
     statement::{Statement, query, scalar},
-    text::{bounded, hex, text},
+    text::{bounded, headers, hex, read_headers, text},
     texts::{ParkedQueue, Texts},
 };
+pub use caller::{Caller, caller};
 pub use handle::Engine;

@@ -1,5 +1,9 @@
 //! Messages to and from rows.
-use crate::{Dialect, Error, micros::Micros};
+use crate::{
+    Dialect, Error,
+    micros::Micros,
+    text::{headers, read_headers},
+};
 use bytes::Bytes;
 use sqlx::{ColumnIndex as _, Row as _, query::Query};
 use twinbox_core::{Message, draft::Fields};
@@ -134,25 +138,6 @@ pub fn count(number: i64) -> u64 {
 /// Reads a small count, such as attempts, from a column.
 pub fn small_count(number: i64) -> u32 {
     u32::try_from(count(number)).unwrap_or(u32::MAX)
-}
-
-/// Headers from a JSON object.
-pub(crate) fn read_headers(json: &str) -> Vec<(String, String)> {
-    let headers: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json).unwrap_or_default();
-    let text = |value: serde_json::Value| match value {
-        serde_json::Value::String(text) => text,
-        other => other.to_string(),
-    };
-    headers.into_iter().map(|(name, value)| (name, text(value))).collect()
-}
-
-/// Headers as a JSON object, or nothing.
-pub(crate) fn headers(headers: &[(String, String)]) -> Option<String> {
-    if headers.is_empty() {
-        return None;
-    }
-    let object = headers.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-    Some(serde_json::Value::Object(object).to_string())
 }
 
 /// Binds the columns of `{published}`.

@@ -24,6 +24,25 @@ fn cut(error: &str) -> &str {
     &error[..error.floor_char_boundary(limits::ERROR_BYTES_MAX)]
 }
 
+/// Reads headers from a JSON object. Of anything else: none.
+pub fn read_headers(json: &str) -> Vec<(String, String)> {
+    let headers: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json).unwrap_or_default();
+    let text = |value: serde_json::Value| match value {
+        serde_json::Value::String(text) => text,
+        other => other.to_string(),
+    };
+    headers.into_iter().map(|(name, value)| (name, text(value))).collect()
+}
+
+/// Writes headers as a JSON object. Returns `None` without headers.
+pub fn headers(headers: &[(String, String)]) -> Option<String> {
+    if headers.is_empty() {
+        return None;
+    }
+    let object = headers.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+    Some(serde_json::Value::Object(object).to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

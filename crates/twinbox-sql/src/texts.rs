@@ -5,6 +5,7 @@
 //! that the statement relies on and its binds in order.
 //!
 //! An empty text means that the database does not need the statement: see [`Statement::is_absent`].
+mod effects;
 mod inbox;
 mod log;
 mod operations;
@@ -12,6 +13,7 @@ mod operators;
 mod parking;
 mod publishing;
 
+pub use effects::Effects;
 pub use inbox::{Consumers, DeadLetters, Inbox, Partitions};
 pub use log::{Cursors, Log, Replays, Retention};
 pub use operations::{Operations, Webhooks};
@@ -86,6 +88,7 @@ texts! {
     deliveries: Deliveries,
     delivery_queue: ParkedQueue,
     destination_queue: ParkedQueue,
+    effects: Effects,
     inbox: Inbox,
     log: Log,
     operations: Operations,

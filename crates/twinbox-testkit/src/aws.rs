@@ -18,9 +18,11 @@
 //! ```
 mod answer;
 mod eventbridge;
-mod http;
 mod sqs;
 
 pub use answer::Answer;
 pub use eventbridge::{FakeEventBridge, PutEvents};
 pub use sqs::FakeSqs;
+
+/// The header that names a call, such as `AWSEvents.PutEvents`.
+const TARGET: &str = "x-amz-target";

@@ -8,6 +8,7 @@
 //! | [`aws`] | fakes of EventBridge and SQS, whose responses a test chooses | `aws` |
 //! | [`conformance`] | tests for a source of deliveries that you write | `harness` |
 //! | [`servers`] | Postgres and NATS that a test can kill and restart, and moto | `servers` |
+//! | [`vendor`] | a vendor on loopback, whose faults a test chooses | `vendor` |
 //! | [`skipped`] | reports that a test cannot run on this machine | |
 
 #[cfg(feature = "aws")]
@@ -18,6 +19,8 @@ pub mod conformance;
 pub mod database;
 #[cfg(feature = "harness")]
 mod harness;
+#[cfg(any(feature = "aws", feature = "vendor"))]
+mod http;
 #[cfg(feature = "harness")]
 mod parked;
 #[cfg(feature = "harness")]
@@ -25,6 +28,8 @@ pub mod proxy;
 #[cfg(feature = "servers")]
 pub mod servers;
 mod skip;
+#[cfg(feature = "vendor")]
+pub mod vendor;
 
 #[cfg(feature = "harness")]
 pub use harness::{AnyOrder, Harness};

@@ -67,6 +67,7 @@
 //! | handle a message once | [`event_handler`], [`Consumer`] |
 //! | apply messages that come late, twice or out of order | [`transition`] |
 //! | run an operation once for each key | [`Store::operation`]; for HTTP the layer [`http::Idempotency`] |
+//! | send a mail, charge a card or call a service once | [`effects`] |
 //! | receive webhooks once | [`http::webhook`], or [`webhook`] without HTTP |
 //! | move the outbox to a broker | [`relay::Relay`], or the program `twinbox-relay` |
 //! | consume from a broker | [`nats::Nats`], [`aws::Sqs`] in [`Consumer::transport`] |
@@ -83,6 +84,8 @@
 //! | `sqlite` | yes | SQLite, compiled in |
 //! | `nats` | no | NATS JetStream as destination and source |
 //! | `aws` | no | Amazon EventBridge as destination, SQS as source |
+//! | `effects` | no | side effects outside the database, sent once by a dispatcher |
+//! | `reqwest` | no | sends side effects with a `reqwest::Client` |
 //! | `http` | no | `Idempotency-Key` for axum and tower, and webhooks that come in |
 //! | `opentelemetry` | no | spans of deliveries link to the spans that published the messages |
 //! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
@@ -118,6 +121,10 @@ pub use twinbox_relay as relay;
 /// Amazon EventBridge as destination, SQS as source.
 #[cfg(feature = "aws")]
 pub use twinbox_aws as aws;
+
+/// Side effects outside the database: planned in a transaction, sent by a dispatcher.
+#[cfg(feature = "effects")]
+pub use twinbox_effects as effects;
 
 /// `Idempotency-Key` for axum and tower, and webhooks that come in.
 #[cfg(feature = "http")]

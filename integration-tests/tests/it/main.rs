@@ -3,6 +3,7 @@
 
 mod begin;
 mod consumer;
+mod effects;
 mod eventbridge;
 mod events;
 mod faults;

@@ -47,7 +47,9 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
     Some(match package {
         "twinbox-core" | "twinbox-macros" => &[],
         "twinbox-aws" | "twinbox-nats" | "twinbox-sql" => &["twinbox-core"],
-        "twinbox-http" | "twinbox-log" | "twinbox-ops" => &["twinbox-core", "twinbox-sql"],
+        "twinbox-effects" | "twinbox-http" | "twinbox-log" | "twinbox-ops" => {
+            &["twinbox-core", "twinbox-sql"]
+        }
         "twinbox-consumer" => &["twinbox-core", "twinbox-sql", "twinbox-log"],
         // Brokers only for the programs; the relay's program reads the state of its destinations with `ops`.
         "twinbox-cli" | "twinbox-relay" => {
@@ -58,6 +60,7 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
             "twinbox-aws",
             "twinbox-consumer",
             "twinbox-core",
+            "twinbox-effects",
             "twinbox-http",
             "twinbox-log",
             "twinbox-macros",

@@ -35,6 +35,12 @@ pub struct Fragments {
     pub among: &'static str,
     /// A table expression `r`: the rows to park, from the JSON array `?`.
     pub parked_rows: &'static str,
+    /// A table expression `r`: the vendors, from the JSON array `?`.
+    pub vendor_rows: &'static str,
+    /// A table expression `r`: the effects to send, from the JSON array `?`.
+    pub taken_rows: &'static str,
+    /// A table expression `r`: the results of effects, from the JSON array `?`.
+    pub settled_rows: &'static str,
     /// The column type of a message id.
     pub uuid: &'static str,
     /// The column type of JSON.
@@ -68,6 +74,12 @@ const STORED_MESSAGE: &str = "message_id, sequence, event_id, source, type, vers
 const DEAD_LETTER: &str = "id, reason, error, attempts, sequence, event_id, source, type, version, key,
             subject, time, correlation_id, causation_id, traceparent, content_type, headers, payload";
 
+/// The columns of a side effect.
+const SIDE_EFFECT: &str = "position, id, source_id, kind, vendor, key, state, method, target, content_type,
+            headers, request, codec_headers, correlation_id, traceparent, compensates, generation,
+            idempotency_key, provider_key_expires_at, attempts, failures, owner, next_attempt_at,
+            first_fired_at, fired_at, ended_at, provider_ref, http_code, error_code, last_error, created_at";
+
 /// Whether a lease has ended. One that ends later than twice its length from now was given before the clock
 /// of the database was set back.
 const EXPIRED: &str = "(lease_until <= {now} OR lease_until < {never} AND lease_until > {after 2 * lease})";
@@ -96,6 +108,9 @@ impl Fragments {
             "is_server_run" => self.is_server_run,
             "among" => self.among,
             "parked_rows" => self.parked_rows,
+            "vendor_rows" => self.vendor_rows,
+            "taken_rows" => self.taken_rows,
+            "settled_rows" => self.settled_rows,
             "uuid" => self.uuid,
             "json" => self.json,
             "is_behind" => self.is_behind,
@@ -110,6 +125,7 @@ impl Fragments {
             "expired" => EXPIRED,
             "is_unfinished" => IS_UNFINISHED,
             "header" => HEADER,
+            "side_effect" => SIDE_EFFECT,
             "not_replay" => reader_name::NOT_REPLAY,
             "replay_cursor" => reader_name::REPLAY_CURSOR,
             "log_reader" => reader_name::LOG_READER,

@@ -7,6 +7,7 @@ macro_rules! migrations {
             "log" "0001_log.sql",
             "inbox" "0002_inbox.sql",
             "operations" "0003_operations.sql",
+            "effects" "0004_effects.sql",
         )
     };
     ($folder:literal: $($name:literal $file:literal,)+) => {

@@ -1,6 +1,7 @@
 //! Statements in plain SQL, as a database with one writer runs them.
 //!
 //! A dialect begins with these and overrides the ones that its database needs otherwise.
+mod effects;
 mod inbox;
 mod log;
 mod operations;
@@ -9,6 +10,7 @@ mod parking;
 mod publishing;
 pub mod selection;
 
+pub(super) use effects::EFFECTS;
 pub(super) use inbox::{CONSUMERS, DEAD_LETTERS, INBOX, PARTITIONS};
 pub(super) use log::{CURSORS, LOG, REPLAYS, RETENTION};
 pub(super) use operations::{OPERATIONS, WEBHOOKS};

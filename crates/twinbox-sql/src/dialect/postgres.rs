@@ -1,4 +1,5 @@
 //! Postgres 13 or newer.
+mod effects;
 mod fragments;
 mod inbox;
 mod log;
@@ -36,6 +37,7 @@ impl Dialect for Postgres {
         deliveries: parking::DELIVERIES,
         delivery_queue: portable::DELIVERY_QUEUE,
         destination_queue: portable::DESTINATION_QUEUE,
+        effects: effects::EFFECTS,
         inbox: inbox::INBOX,
         log: log::LOG,
         operations: operations::OPERATIONS,

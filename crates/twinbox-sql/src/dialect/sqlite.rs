@@ -56,6 +56,7 @@ impl Dialect for Sqlite {
         deliveries: portable::DELIVERIES,
         delivery_queue: portable::DELIVERY_QUEUE,
         destination_queue: portable::DESTINATION_QUEUE,
+        effects: portable::EFFECTS,
         inbox: portable::INBOX,
         log: texts::LOG,
         operations: portable::OPERATIONS,

@@ -1,6 +1,12 @@
 //! The bodies of responses, through the codecs of the store.
-use crate::{Error, ErrorKind, codecs::Codecs, row, text::hex};
-use twinbox_core::{BoxError, PayloadContext, message::header};
+use crate::{
+    Error,
+    codecs::{Codecs, decode_bytes, encode_bytes},
+    text::hex,
+};
+use twinbox_core::PayloadContext;
+
+const WHAT: &str = "the response of an operation";
 
 /// The context of a response, in the place of a message.
 fn context(slot: &str) -> PayloadContext<'_> {
@@ -13,11 +19,7 @@ pub(super) fn encode(
     slot: &[u8; 32],
     body: &[u8],
 ) -> Result<(Vec<u8>, Option<String>), Error> {
-    let Some(codec) = &codecs.encoder else { return Ok((body.to_vec(), None)) };
-    let encoded = codec.encode(&context(&hex(slot)), body).map_err(|e| failed("encode", codec.name(), e))?;
-    let (body, mut headers) = encoded.into_parts();
-    headers.push((header::CODEC.to_owned(), codec.name().to_owned()));
-    Ok((body.into(), row::headers(&headers)))
+    encode_bytes(codecs, &context(&hex(slot)), body, WHAT)
 }
 
 /// Decodes a body.
@@ -27,16 +29,5 @@ pub(super) fn decode(
     body: Vec<u8>,
     headers: Option<String>,
 ) -> Result<Vec<u8>, Error> {
-    let Some(headers) = headers else { return Ok(body) };
-    let headers = row::read_headers(&headers);
-    let name = headers.iter().find(|(name, _)| name == header::CODEC).map_or("", |(_, codec)| codec);
-    let Some(codec) = codecs.named(name) else {
-        return Err(failed("decode", name, "this store has no codec of that name".into()));
-    };
-    codec.decode(&context(&hex(slot)), &headers, &body).map_err(|e| failed("decode", name, e))
-}
-
-fn failed(what: &str, codec: &str, source: BoxError) -> Error {
-    let what = format!("the codec {codec:?} could not {what} the response of an operation");
-    Error::new(ErrorKind::Codec, what).with_source(source)
+    decode_bytes(codecs, &context(&hex(slot)), body, headers, WHAT)
 }

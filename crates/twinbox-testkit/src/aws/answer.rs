@@ -1,5 +1,5 @@
 //! The responses that a test chooses.
-use super::http;
+use crate::http;
 
 /// How a fake of an AWS service responds to one call.
 #[derive(Debug, Clone, PartialEq, Eq)]

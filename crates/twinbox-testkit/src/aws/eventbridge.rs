@@ -1,9 +1,10 @@
 //! A fake of EventBridge.
 use super::{
+    TARGET,
     answer::Answer,
-    http,
     sqs::{FakeSqs, Queues},
 };
+use crate::http;
 use serde_json::{Value, json};
 use std::time::Duration;
 use std::{
@@ -24,6 +25,8 @@ pub struct PutEvents {
     pub signed: bool,
 }
 
+/// How the header of a signature of version 4 begins.
+const SIGNATURE: &str = "AWS4-HMAC-SHA256 ";
 /// Entries of one call.
 const ENTRIES_MAX: usize = 10;
 /// Bytes of a type. The service drops events with longer types.
@@ -144,7 +147,7 @@ impl FakeEventBridge {
 impl Service {
     async fn take_time(&self, call: &http::Call) {
         let pace = *self.pace.lock().expect("no holder panics");
-        let Some(pace) = pace.filter(|_| call.target == "AWSEvents.PutEvents") else { return };
+        let Some(pace) = pace.filter(|_| call.header(TARGET) == "AWSEvents.PutEvents") else { return };
         let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
         let entries = body["Entries"].as_array().map_or(0, Vec::len);
         let _turn = self.turn.lock().await;
@@ -157,9 +160,9 @@ impl Service {
 
     fn answer(&self, call: &http::Call) -> http::Reply {
         let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
-        match call.target.as_str() {
+        match call.header(TARGET) {
             "AWSEvents.DescribeEventBus" => self.look(&body),
-            "AWSEvents.PutEvents" => self.put(call.signed, &body),
+            "AWSEvents.PutEvents" => self.put(call.header("authorization").starts_with(SIGNATURE), &body),
             _ => http::Reply::error(400, "UnknownOperationException"),
         }
     }

@@ -1,5 +1,6 @@
 //! A fake of SQS.
-use super::{answer::Answer, http};
+use super::answer::Answer;
+use crate::http;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -171,7 +172,7 @@ impl Service {
 
     async fn answer(&self, call: &http::Call) -> http::Reply {
         let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
-        let name = call.target.strip_prefix("AmazonSQS.").unwrap_or_default();
+        let name = call.header(super::TARGET).strip_prefix("AmazonSQS.").unwrap_or_default();
         let answer = {
             let mut state = self.state();
             state.calls.push((name.to_owned(), body.clone()));

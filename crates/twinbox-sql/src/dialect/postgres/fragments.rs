@@ -27,6 +27,12 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     among: "= ANY(ARRAY(SELECT n::bigint FROM jsonb_array_elements_text(?::jsonb) n))",
     parked_rows: "jsonb_to_recordset(?::jsonb) AS r (position bigint, key text, type text, state text,
             blocks_key boolean, attempts bigint, delay bigint, error text, again boolean)",
+    vendor_rows: "jsonb_array_elements_text(?::jsonb) AS r (vendor)",
+    taken_rows: "jsonb_to_recordset(?::jsonb) AS r (position bigint, fires boolean, lease bigint, token text,
+            key_window bigint, failures bigint)",
+    settled_rows: "jsonb_to_recordset(?::jsonb) AS r (position bigint, attempt bigint, state text,
+            unsent boolean, renewed boolean, failures bigint, delay bigint, provider_ref text,
+            http_code bigint, error_code text, error text)",
     uuid: "uuid",
     json: "jsonb",
     // By outbox_txid_position: newcomers since the cursor's tick, and late committers. Not from that tick's

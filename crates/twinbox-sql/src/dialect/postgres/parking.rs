@@ -4,9 +4,8 @@ use crate::{
     Error,
     catalog::Catalog,
     micros::{Micros, micros},
-    row,
     statement::query,
-    text::text,
+    text::{self, text},
     texts::Deliveries,
 };
 use sqlx::{PgConnection, Postgres};
@@ -56,7 +55,7 @@ pub(super) async fn park_deliveries(
         .bind(column(d, |m| optional(&m.causation_id)))
         .bind(column(d, |m| optional(&m.traceparent)))
         .bind(column(d, |m| plain(&m.content_type)))
-        .bind(column(d, |m| row::headers(&m.headers)))
+        .bind(column(d, |m| text::headers(&m.headers)))
         .bind(column(d, |m| m.payload.to_vec()))
         .execute(conn)
         .await?;

@@ -4,8 +4,8 @@ use crate::{
     Error,
     catalog::Catalog,
     micros::Micros,
-    row,
     statement::query,
+    text,
     texts::{Delayed, Outbox, Setup},
 };
 use sqlx::{PgConnection, Postgres};
@@ -93,7 +93,7 @@ pub(super) async fn publish_all(
         .bind(column(m, |f| f.causation_id.clone()))
         .bind(column(m, |f| f.traceparent.clone()))
         .bind(column(m, |f| f.content_type.clone()))
-        .bind(column(m, |f| row::headers(&f.headers)))
+        .bind(column(m, |f| text::headers(&f.headers)))
         .bind(column(m, |f| f.payload.to_vec()))
         .execute(conn)
         .await?;

@@ -26,6 +26,19 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
                 value ->> 'attempts' AS attempts, value ->> 'delay' AS delay, value ->> 'error' AS error,
                 value ->> 'again' AS again
             FROM json_each(?)) AS r",
+    vendor_rows: "(SELECT value AS vendor FROM json_each(?)) AS r",
+    taken_rows: "(
+            SELECT value ->> 'position' AS position, value ->> 'fires' AS fires, value ->> 'lease' AS lease,
+                value ->> 'token' AS token, value ->> 'key_window' AS key_window,
+                value ->> 'failures' AS failures
+            FROM json_each(?)) AS r",
+    settled_rows: "(
+            SELECT value ->> 'position' AS position, value ->> 'attempt' AS attempt,
+                value ->> 'state' AS state, value ->> 'unsent' AS unsent, value ->> 'renewed' AS renewed,
+                value ->> 'failures' AS failures, value ->> 'delay' AS delay,
+                value ->> 'provider_ref' AS provider_ref, value ->> 'http_code' AS http_code,
+                value ->> 'error_code' AS error_code, value ->> 'error' AS error
+            FROM json_each(?)) AS r",
     uuid: "BLOB",
     json: "TEXT",
     is_behind: "EXISTS (

@@ -1,7 +1,9 @@
 //! A small HTTP/1.1 server that can send wrong responses.
 //!
 //! A library cannot send them: it closes no connection without a response, and sends no half of a head.
-use serde_json::{Value, json};
+use serde_json::Value;
+#[cfg(feature = "aws")]
+use serde_json::json;
 use std::{fmt::Display, io, net::SocketAddr, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -17,16 +19,25 @@ const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 const DRIP: Duration = Duration::from_millis(20);
 
 /// A call of a service.
-pub(super) struct Call {
-    /// The header `X-Amz-Target`, such as `AWSEvents.PutEvents`.
-    pub(super) target: String,
-    pub(super) signed: bool,
-    pub(super) body: Vec<u8>,
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    /// With names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Call {
+    /// The value of a header, by its name in lower case. Empty: there is none.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(other, _)| other == name).map_or("", |(_, value)| value)
+    }
 }
 
 /// The way in which a response is sent.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Manner {
+pub(crate) enum Manner {
     Whole,
     /// The connection closes after half of the body.
     Half,
@@ -38,7 +49,7 @@ pub(super) enum Manner {
     Never,
 }
 
-pub(super) struct Reply {
+pub(crate) struct Reply {
     status: u16,
     headers: String,
     body: String,
@@ -46,33 +57,34 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    pub(super) fn ok(body: &Value) -> Self {
+    pub(crate) fn ok(body: &Value) -> Self {
         Self::empty(200).body(body.to_string())
     }
 
-    pub(super) fn error(status: u16, code: &str) -> Self {
+    #[cfg(feature = "aws")]
+    pub(crate) fn error(status: u16, code: &str) -> Self {
         Self::empty(status).body(json!({"__type": code, "message": "as the test says"}).to_string())
     }
 
-    pub(super) fn empty(status: u16) -> Self {
+    pub(crate) fn empty(status: u16) -> Self {
         Self { status, headers: String::new(), body: String::new(), manner: Manner::Whole }
     }
 
-    pub(super) fn body(self, body: impl Into<String>) -> Self {
+    pub(crate) fn body(self, body: impl Into<String>) -> Self {
         Self { body: body.into(), ..self }
     }
 
-    pub(super) fn header(self, name: &str, value: &dyn Display) -> Self {
+    pub(crate) fn header(self, name: &str, value: &dyn Display) -> Self {
         Self { headers: format!("{}{name}: {value}\r\n", self.headers), ..self }
     }
 
-    pub(super) fn sent(self, manner: Manner) -> Self {
+    pub(crate) fn sent(self, manner: Manner) -> Self {
         Self { manner, ..self }
     }
 
     fn head(&self) -> String {
         format!(
-            "HTTP/1.1 {} .\r\nContent-Type: application/x-amz-json-1.1\r\nContent-Length: {}\r\n{}\r\n",
+            "HTTP/1.1 {} .\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n",
             self.status,
             self.body.len(),
             self.headers
@@ -82,14 +94,14 @@ impl Reply {
 
 /// A server on loopback. Dropping it closes all connections.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     _accepting: JoinSet<()>,
 }
 
 impl Server {
     /// Starts a server on a free port of loopback.
-    pub(super) async fn start<A, F>(answer: A) -> io::Result<Self>
+    pub(crate) async fn start<A, F>(answer: A) -> io::Result<Self>
     where
         A: Fn(Call) -> F + Clone + Send + 'static,
         F: Future<Output = Reply> + Send,
@@ -109,7 +121,7 @@ impl Server {
         Ok(Self { address, _accepting })
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 }
@@ -146,27 +158,28 @@ async fn serve<F: Future<Output = Reply>>(client: TcpStream, answer: impl Fn(Cal
 /// Reads one call. Returns `None` if the client has left.
 async fn read(client: &mut BufReader<TcpStream>) -> io::Result<Option<Call>> {
     let mut head = client.take(HEAD_BYTES_MAX);
-    let mut call = Call { target: String::new(), signed: false, body: Vec::new() };
-    let (mut length, mut line) = (0, String::new());
+    let mut call = Call { method: String::new(), path: String::new(), headers: Vec::new(), body: Vec::new() };
+    let mut line = String::new();
     loop {
         line.clear();
         if head.read_line(&mut line).await? == 0 {
             return Ok(None);
         }
-        let Some((name, value)) = line.trim_end().split_once(':') else {
-            if line.trim_end().is_empty() {
-                break;
-            }
-            continue;
-        };
-        let value = value.trim();
-        match name.to_ascii_lowercase().as_str() {
-            "x-amz-target" => call.target = value.to_owned(),
-            "authorization" => call.signed = value.starts_with("AWS4-HMAC-SHA256 "),
-            "content-length" => length = value.parse().map_err(io::Error::other)?,
-            _ => {}
+        let text = line.trim_end();
+        if text.is_empty() {
+            break;
+        }
+        if call.method.is_empty() {
+            let mut parts = text.split(' ').map(str::to_owned);
+            (call.method, call.path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        } else if let Some((name, value)) = text.split_once(':') {
+            call.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
     }
+    let length = match call.header("content-length") {
+        "" => 0,
+        length => length.parse().map_err(io::Error::other)?,
+    };
     if length > BODY_BYTES_MAX {
         return Err(io::Error::other("the body is too long"));
     }

@@ -1,0 +1,173 @@
+//! Admission of calls to one vendor.
+use super::breaker::Breaker;
+use crate::vendor::{Certainty, ErrorCode, VendorError};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+use tower::retry::budget::{Budget as _, TpsBudget};
+
+/// Operations with a breaker of their own. The others share one.
+const OPERATIONS_MAX: usize = 1000;
+/// How long calls count for the budget of retries, how many retries a second are always allowed, and which
+/// share of the calls may be retries beyond that.
+const BUDGET: (Duration, u32, f32) = (Duration::from_secs(10), 10, 0.2);
+/// How long a retry waits that finds the budget empty.
+const BUDGET_WAIT: Duration = Duration::from_secs(1);
+
+/// Why no call may be made now, and how long to wait. Nothing was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: ErrorCode,
+    pub(crate) wait: Duration,
+}
+
+/// Admits the calls to one vendor.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    breakers: HashMap<String, Breaker>,
+    /// The rate gate: no call before this time.
+    closed_until: Option<Instant>,
+    budget: TpsBudget,
+}
+
+impl Guard {
+    pub(crate) fn new() -> Self {
+        let (ttl, retries_a_second, share) = BUDGET;
+        Self {
+            breakers: HashMap::new(),
+            closed_until: None,
+            budget: TpsBudget::new(ttl, retries_a_second, share),
+        }
+    }
+
+    fn breaker(&mut self, operation: &str) -> &mut Breaker {
+        let is_known = self.breakers.contains_key(operation) || self.breakers.len() < OPERATIONS_MAX;
+        self.breakers.entry(if is_known { operation } else { "" }.to_owned()).or_insert_with(Breaker::new)
+    }
+
+    /// Returns how long the rate gate is closed.
+    pub(crate) fn closed_for(&self, now: Instant) -> Option<Duration> {
+        self.closed_until.map(|until| until.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
+    }
+
+    /// Closes the rate gate for a time, unless it is closed for longer.
+    pub(crate) fn close(&mut self, now: Instant, wait: Duration) {
+        let until = now.checked_add(wait).unwrap_or(now + Duration::from_secs(365 * 24 * 3600));
+        self.closed_until = Some(self.closed_until.map_or(until, |old| old.max(until)));
+    }
+
+    /// Admits a call of an operation: gate, then breaker, then budget.
+    pub(crate) fn admit(&mut self, operation: &str, is_retry: bool, now: Instant) -> Result<(), Refusal> {
+        if let Some(wait) = self.closed_for(now) {
+            return Err(Refusal { code: ErrorCode::RateLimited, wait });
+        }
+        let breaker = self.breaker(operation);
+        breaker.admit(now).map_err(|wait| Refusal { code: ErrorCode::CircuitOpen, wait })?;
+        if is_retry && !self.budget.withdraw() {
+            self.breaker(operation).give_back(now);
+            return Err(Refusal { code: ErrorCode::Unavailable, wait: BUDGET_WAIT });
+        }
+        if !is_retry {
+            self.budget.deposit();
+        }
+        Ok(())
+    }
+
+    /// Whether a call that was admitted earlier must not be made any more.
+    pub(crate) fn refuses(&self, operation: &str, now: Instant) -> Option<Refusal> {
+        if let Some(wait) = self.closed_for(now) {
+            return Some(Refusal { code: ErrorCode::RateLimited, wait });
+        }
+        let breaker = self.breakers.get(operation).or_else(|| self.breakers.get(""))?;
+        breaker.open_for(now).map(|wait| Refusal { code: ErrorCode::CircuitOpen, wait })
+    }
+
+    /// Takes back a call that was admitted and not made.
+    pub(crate) fn give_back(&mut self, operation: &str, now: Instant) {
+        self.breaker(operation).give_back(now);
+    }
+
+    /// Notes the result of a call. Returns whether its breaker opened.
+    pub(crate) fn note(&mut self, operation: &str, error: Option<&VendorError>, now: Instant) -> bool {
+        if let Some(error) = error
+            && let Some(wait) = gate(error)
+        {
+            self.close(now, wait);
+        }
+        let breaker = self.breaker(operation);
+        match error {
+            Some(error) if error.is_trouble() => breaker.failed(now),
+            // Nothing was sent, so nothing is known about the vendor.
+            Some(error) if error.certainty() == Certainty::NotSent => {
+                breaker.give_back(now);
+                false
+            }
+            _ => {
+                breaker.succeeded();
+                false
+            }
+        }
+    }
+
+    /// Returns how many breakers are open or half-open.
+    pub(crate) fn open_breakers(&self) -> usize {
+        self.breakers.values().filter(|breaker| breaker.is_open()).count()
+    }
+}
+
+/// How long an error closes the vendor for all calls: when it asks for a pause because it is overloaded.
+pub(crate) fn gate(error: &VendorError) -> Option<Duration> {
+    matches!(error.code(), ErrorCode::RateLimited | ErrorCode::Unavailable)
+        .then(|| error.earliest_retry())
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::breaker::FAILURES_MAX;
+
+    fn limited(seconds: u64) -> VendorError {
+        let error = VendorError::not_applied(ErrorCode::RateLimited, "too many calls");
+        error.retry_after(Some(Duration::from_secs(seconds)))
+    }
+
+    /// R13, t27
+    #[test]
+    fn too_many_calls_close_the_gate_and_not_the_breaker() {
+        let (mut guard, now) = (Guard::new(), Instant::now());
+        for _ in 0..FAILURES_MAX * 2 {
+            guard.note("mail", Some(&limited(3)), now);
+        }
+        guard.note("mail", Some(&limited(1)), now);
+        let early = now + Duration::from_millis(2999);
+        let refusal = guard.admit("sms", false, early).unwrap_err();
+        assert_eq!(refusal, Refusal { code: ErrorCode::RateLimited, wait: Duration::from_millis(1) });
+        assert_eq!(guard.admit("mail", false, now + Duration::from_secs(3)), Ok(()));
+        assert_eq!(guard.open_breakers(), 0);
+    }
+
+    #[test]
+    fn each_operation_has_a_breaker_of_its_own() {
+        let (mut guard, now) = (Guard::new(), Instant::now());
+        for _ in 0..FAILURES_MAX {
+            guard.note("mail", Some(&VendorError::maybe_applied(ErrorCode::Timeout, "")), now);
+        }
+        assert_eq!(guard.admit("mail", false, now).unwrap_err().code, ErrorCode::CircuitOpen);
+        assert_eq!(guard.admit("sms", false, now), Ok(()));
+        for _ in 0..FAILURES_MAX * 2 {
+            guard.note("sms", Some(&VendorError::not_applied(ErrorCode::Validation, "")), now);
+        }
+        assert_eq!(guard.admit("sms", false, now), Ok(()), "a refusal is an answer");
+    }
+
+    #[test]
+    fn retries_have_a_budget() {
+        let (mut guard, now) = (Guard::new(), Instant::now());
+        let allowed = (0..1000).filter(|_| guard.admit("mail", true, now).is_ok()).count();
+        assert!((1..=200).contains(&allowed), "{allowed}");
+        assert_eq!(guard.admit("mail", true, now).unwrap_err().wait, BUDGET_WAIT);
+        assert_eq!(guard.admit("mail", false, now), Ok(()), "a first call needs no budget");
+    }
+}

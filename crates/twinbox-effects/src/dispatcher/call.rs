@@ -1,0 +1,117 @@
+//! One call of a vendor.
+use super::{decision::Settled, rows::Note};
+use crate::{
+    request::kind_base,
+    side_effect::EffectState,
+    vendor::{Applied, ErrorCode, LookUp, Vendor, VendorCall, VendorError},
+};
+use futures::FutureExt as _;
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use tokio::time::{Instant, timeout};
+use twinbox_core::crash;
+
+/// Bytes that an effect takes besides its body: strings, a future, a connection.
+const OVERHEAD_BYTES: usize = 4 * 1024;
+
+/// An effect that this process has claimed, and noted as sent unless it is looked up.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) call: VendorCall,
+    /// The number of sends, this one included. With the owner it is the fence of the row.
+    pub(super) attempt: u32,
+    /// The state before the claim.
+    pub(super) before: EffectState,
+    /// The failures before this call.
+    pub(super) failures: u32,
+    /// Until when the vendor surely knows the key.
+    pub(super) key_until: Option<Instant>,
+    /// A call that begins later could outlive the claim.
+    pub(super) start_before: Instant,
+    pub(super) is_look_up: bool,
+}
+
+impl Taken {
+    pub(super) fn operation(&self) -> &str {
+        kind_base(&self.call.effect.kind)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.call.effect.request.body.len() + OVERHEAD_BYTES
+    }
+
+    pub(super) fn note(&self, settled: Settled) -> Note {
+        let effect = &self.call.effect;
+        Note {
+            position: effect.position,
+            attempt: Some(self.attempt),
+            settled,
+            has_key: effect.request.key.is_some(),
+            compensates: effect.compensates.is_some(),
+            closes: None,
+        }
+    }
+
+    /// The row as it was before the claim.
+    pub(super) fn unsent(&self, delay: Duration) -> Note {
+        self.note(Settled { is_unsent: !self.is_look_up, ..Settled::new(self.before, Some(delay)) })
+    }
+}
+
+/// What became of a call.
+#[derive(Debug)]
+pub(super) enum CallResult {
+    /// It was too late to begin.
+    Unsent,
+    Sent(Result<Applied, VendorError>),
+    LookedUp(Result<LookUp, VendorError>),
+}
+
+/// A call that has ended.
+#[derive(Debug)]
+pub(super) struct Called {
+    pub(super) lane: usize,
+    pub(super) taken: Taken,
+    pub(super) result: CallResult,
+    pub(super) took: Duration,
+}
+
+/// A call that is to be made.
+pub(super) struct Call {
+    pub(super) lane: usize,
+    pub(super) taken: Taken,
+    pub(super) vendor: Arc<dyn Vendor>,
+    pub(super) timeout: Duration,
+}
+
+impl Call {
+    /// Calls the vendor once.
+    pub(super) async fn make(self) -> Called {
+        let Self { lane, taken, vendor, timeout } = self;
+        crash::point("effects.fired");
+        // Looked at once more: the process may have stood still.
+        let started = Instant::now();
+        let result = if started > taken.start_before {
+            CallResult::Unsent
+        } else if taken.is_look_up {
+            CallResult::LookedUp(bounded(timeout, vendor.look_up(&taken.call)).await)
+        } else {
+            CallResult::Sent(bounded(timeout, vendor.send(&taken.call)).await)
+        };
+        crash::point("effects.answered");
+        Called { lane, taken, result, took: started.elapsed() }
+    }
+}
+
+/// The result of a call in time. A panic is an error like another: the vendor may have acted.
+async fn bounded<T>(
+    max: Duration,
+    call: impl Future<Output = Result<T, VendorError>>,
+) -> Result<T, VendorError> {
+    match timeout(max, AssertUnwindSafe(call).catch_unwind()).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => {
+            Err(VendorError::maybe_applied(ErrorCode::Transient, "the code of the vendor panicked"))
+        }
+        Err(_) => Err(VendorError::maybe_applied(ErrorCode::Timeout, format!("no answer within {max:?}"))),
+    }
+}

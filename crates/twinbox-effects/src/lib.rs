@@ -1,0 +1,59 @@
+//! Side effects: acts outside the database, such as a mail, a charge or a webhook.
+//!
+//! An effect is planned in the transaction that wants it, and sent after the commit. Its request and its key
+//! for the vendor are fixed when it is planned, so every try is the same one to the vendor.
+//!
+//! | item | purpose |
+//! |---|---|
+//! | [`Effects`] | plans effects in a transaction, and reads them |
+//! | [`EffectRequest`] | what is sent, without credentials |
+//! | [`Dispatcher`] | sends effects to their vendors |
+//! | [`Vendor`], [`HttpVendor`] | how a vendor is called |
+//! | [`VendorProfile`], [`profiles`] | what a vendor promises about repeated calls |
+//! | [`Recovery`] | what happens when it is not known whether the vendor acted |
+//!
+//! # States
+//!
+//! `pending` → `fired` → `confirmed`. That an effect is `fired` is committed before it is sent. It goes back
+//! to `pending` when the vendor surely did nothing. It becomes `failed` when the dispatcher gives up, and
+//! `unknown` when only a person can tell what the vendor did.
+//!
+//! # Metrics
+//!
+//! The crate counts through the `metrics` crate, with the labels `vendor` and `kind`, which has no qualifier:
+//!
+//! | Metric | Counts |
+//! |---|---|
+//! | `twinbox_effects_sends_total` | Sends of effects to vendors. |
+//! | `twinbox_effects_errors_total` | Sends without a confirmation, by `code`. |
+//! | `twinbox_effects_provider_duplicates_total` | Effects that an earlier send had done. |
+//! | `twinbox_effects_look_ups_total` | Questions to vendors whether they have acted. |
+//! | `twinbox_effects_confirmed_total` | Effects that were confirmed. |
+//! | `twinbox_effects_failed_total` | Effects that were given up. |
+//! | `twinbox_effects_unknown_total` | Effects that a person has to resolve. |
+//! | `twinbox_effects_send_seconds` | Histogram: how long a send takes. |
+//! | `twinbox_effects_backlog_age_seconds` | Gauge of a vendor: how long its oldest due effect waits. |
+//! | `twinbox_effects_open_breakers` | Gauge of a vendor: operations whose circuit breaker is not closed. |
+
+mod client;
+mod dispatcher;
+mod effects;
+mod metrics;
+mod request;
+mod side_effect;
+mod source;
+mod token;
+mod vendor;
+
+pub use dispatcher::{Dispatcher, VendorOptions};
+pub use effects::{Effects, Planned};
+pub use request::{EffectRequest, KIND_BYTES_MAX, TARGET_BYTES_MAX, kind_base};
+pub use side_effect::{EffectState, SideEffect};
+pub use source::SourceId;
+pub use token::{KeyFormat, effect_id, effect_token};
+#[cfg(feature = "reqwest")]
+pub use vendor::ReqwestService;
+pub use vendor::{
+    Applied, Certainty, ErrorCode, HttpVendor, KeyPlace, LookUp, Recovery, Response, SendError, Sign, Vendor,
+    VendorCall, VendorError, VendorProfile, profiles,
+};

@@ -1,0 +1,79 @@
+//! The names and descriptions of this crate's metrics.
+use crate::{
+    dispatcher::Settled,
+    side_effect::EffectState,
+    vendor::{Applied, VendorError},
+};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use std::time::Duration;
+
+const SENDS: &str = "twinbox_effects_sends_total";
+const SEND_TIME: &str = "twinbox_effects_send_seconds";
+const ERRORS: &str = "twinbox_effects_errors_total";
+const DUPLICATES: &str = "twinbox_effects_provider_duplicates_total";
+const LOOK_UPS: &str = "twinbox_effects_look_ups_total";
+const CONFIRMED: &str = "twinbox_effects_confirmed_total";
+const FAILED: &str = "twinbox_effects_failed_total";
+const UNKNOWN: &str = "twinbox_effects_unknown_total";
+const BACKLOG_AGE: &str = "twinbox_effects_backlog_age_seconds";
+const OPEN_BREAKERS: &str = "twinbox_effects_open_breakers";
+
+const COUNTERS: [(&str, &str); 7] = [
+    (SENDS, "Sends of effects to vendors"),
+    (ERRORS, "Sends without a confirmation, by error code"),
+    (DUPLICATES, "Effects of which the vendor says that an earlier send had done them"),
+    (LOOK_UPS, "Questions to vendors whether they have acted"),
+    (CONFIRMED, "Effects that were confirmed"),
+    (FAILED, "Effects that were given up"),
+    (UNKNOWN, "Effects that a person has to resolve"),
+];
+
+pub(crate) fn describe() {
+    for (name, description) in COUNTERS {
+        describe_counter!(name, Unit::Count, description);
+    }
+    describe_histogram!(SEND_TIME, Unit::Seconds, "How long a send takes");
+    describe_gauge!(BACKLOG_AGE, Unit::Seconds, "How long the oldest due effect waits");
+    describe_gauge!(OPEN_BREAKERS, Unit::Count, "Operations whose circuit breaker is not closed");
+}
+
+fn count(name: &'static str, vendor: &str, operation: &str) {
+    counter!(name, "vendor" => vendor.to_owned(), "kind" => operation.to_owned()).increment(1);
+}
+
+pub(crate) fn sent(vendor: &str, operation: &str, result: Result<&Applied, &VendorError>, took: Duration) {
+    count(SENDS, vendor, operation);
+    histogram!(SEND_TIME, "vendor" => vendor.to_owned(), "kind" => operation.to_owned())
+        .record(took.as_secs_f64());
+    match result {
+        Ok(applied) if applied.is_duplicate => count(DUPLICATES, vendor, operation),
+        Ok(_) => {}
+        Err(error) => {
+            let labels = [("vendor", vendor.to_owned()), ("kind", operation.to_owned())];
+            let code = ("code", error.code().as_str().to_owned());
+            counter!(ERRORS, &[labels[0].clone(), labels[1].clone(), code]).increment(1);
+        }
+    }
+}
+
+pub(crate) fn looked_up(vendor: &str, operation: &str) {
+    count(LOOK_UPS, vendor, operation);
+}
+
+/// Counts an effect that has ended, or that waits for a person.
+pub(crate) fn settled(vendor: &str, operation: &str, settled: &Settled) {
+    match settled.state {
+        EffectState::Confirmed => count(CONFIRMED, vendor, operation),
+        EffectState::Failed => count(FAILED, vendor, operation),
+        EffectState::Unknown => count(UNKNOWN, vendor, operation),
+        EffectState::Pending | EffectState::Fired | EffectState::Compensated => {}
+    }
+}
+
+pub(crate) fn backlog_age(vendor: &str, age: Duration) {
+    gauge!(BACKLOG_AGE, "vendor" => vendor.to_owned()).set(age.as_secs_f64());
+}
+
+pub(crate) fn open_breakers(vendor: &str, open: usize) {
+    gauge!(OPEN_BREAKERS, "vendor" => vendor.to_owned()).set(open as f64);
+}

@@ -1,0 +1,219 @@
+//! Vendors that are called by HTTP.
+use super::{
+    Applied, ErrorCode, LookUp, Response, Vendor, VendorCall, VendorError, VendorProfile, profile::KeyPlace,
+};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, Uri, header::CONTENT_TYPE};
+use std::{error::Error as StdError, fmt, str::FromStr as _};
+use tower::{Service, ServiceExt as _};
+use twinbox_core::{BoxError, BoxFuture};
+use twinbox_sql::{Error, ErrorKind};
+
+/// The error of a service that sends requests.
+#[derive(Debug)]
+pub struct SendError {
+    was_sent: bool,
+    source: BoxError,
+}
+
+impl SendError {
+    /// Creates an error of a request of which the vendor got nothing, such as a refused connection.
+    pub fn not_sent(source: impl Into<BoxError>) -> Self {
+        Self { was_sent: false, source: source.into() }
+    }
+
+    /// Creates an error of a request that may have reached the vendor.
+    pub fn maybe_sent(source: impl Into<BoxError>) -> Self {
+        Self { was_sent: true, source: source.into() }
+    }
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.was_sent { "the connection was lost" } else { "there was no connection" })
+    }
+}
+
+impl StdError for SendError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+impl From<SendError> for VendorError {
+    fn from(error: SendError) -> Self {
+        let new = if error.was_sent { Self::maybe_applied } else { Self::not_sent };
+        new(ErrorCode::Transient, error.to_string()).with_source(error)
+    }
+}
+
+type LookUpFn = dyn for<'a> Fn(&'a VendorCall) -> BoxFuture<'a, Result<LookUp, VendorError>> + Send + Sync;
+
+/// A vendor that is called by HTTP, with any service of `tower` that sends requests.
+///
+/// The service must not follow redirects and not try again by itself.
+/// [`ReqwestService`](super::ReqwestService) does neither.
+pub struct HttpVendor<S> {
+    name: String,
+    profile: VendorProfile,
+    base_url: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    service: S,
+    look_up: Option<Box<LookUpFn>>,
+}
+
+impl<S> HttpVendor<S> {
+    /// Creates the vendor that effects choose by `name`. Their targets follow `base_url`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`]: the base URL is not absolute.
+    pub fn new(
+        name: impl Into<String>,
+        profile: VendorProfile,
+        base_url: impl Into<String>,
+        service: S,
+    ) -> Result<Self, Error> {
+        let base_url = base_url.into();
+        let url: Option<Uri> = base_url.parse().ok();
+        if url.is_none_or(|url| url.scheme().is_none() || url.host().is_none() || url.query().is_some()) {
+            let what =
+                format!("the base URL {base_url:?} must be absolute, such as https://api.example.com/v1");
+            return Err(Error::new(ErrorKind::Configuration, what));
+        }
+        let base_url = base_url.trim_end_matches('/').to_owned();
+        Ok(Self { name: name.into(), profile, base_url, headers: Vec::new(), service, look_up: None })
+    }
+
+    /// Adds a header to each request, such as credentials. Its value appears in no log and no row.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`]: it is no HTTP header.
+    pub fn header(mut self, name: &str, value: &str) -> Result<Self, Error> {
+        let (Ok(name), Ok(mut value)) = (HeaderName::from_str(name), HeaderValue::from_str(value)) else {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!("the header {name:?} is no HTTP header"),
+            ));
+        };
+        value.set_sensitive(true);
+        self.headers.push((name, value));
+        Ok(self)
+    }
+
+    /// Sets how the vendor is asked whether an earlier try has acted: by the effect's id, if the request
+    /// holds it, or by another reference of yours.
+    #[must_use]
+    pub fn look_up(
+        self,
+        look_up: impl for<'a> Fn(&'a VendorCall) -> BoxFuture<'a, Result<LookUp, VendorError>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        Self { look_up: Some(Box::new(look_up)), ..self }
+    }
+
+    /// Makes the HTTP request of an effect.
+    fn request(&self, call: &VendorCall) -> Result<Request<Bytes>, VendorError> {
+        let refuse = |what: &str| VendorError::not_sent(ErrorCode::Validation, what);
+        let request = &call.effect.request;
+        let method = Method::from_bytes(request.method.as_bytes()).map_err(|_| refuse("no HTTP method"))?;
+        let uri: Uri = format!("{}{}", self.base_url, request.target)
+            .parse()
+            .map_err(|_| refuse("the target is no path of a URL"))?;
+        if !is_path(&request.target) {
+            return Err(refuse("the target is neither empty nor begins with / or ?"));
+        }
+        let body = match self.profile.key {
+            KeyPlace::Body(pointer) => with_member(&request.body, pointer, &call.token)
+                .ok_or_else(|| refuse("the body is no JSON object"))?,
+            KeyPlace::Header(_) | KeyPlace::Nowhere => request.body.clone(),
+        };
+        let mut http = Request::new(body);
+        (*http.method_mut(), *http.uri_mut()) = (method, uri);
+        let headers = http.headers_mut();
+        let mut put = |name: &str, value: &str| {
+            let (name, value) = (HeaderName::from_str(name).ok()?, HeaderValue::from_str(value).ok()?);
+            headers.insert(name, value);
+            Some(())
+        };
+        let mut all = vec![(CONTENT_TYPE.as_str(), request.content_type.as_str())];
+        all.extend(request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        all.extend(call.effect.traceparent.as_deref().map(|trace| ("traceparent", trace)));
+        if let KeyPlace::Header(name) = self.profile.key {
+            all.push((name, &call.token));
+        }
+        for (name, value) in all {
+            put(name, value).ok_or_else(|| refuse("a header cannot be sent"))?;
+        }
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
+        }
+        Ok(http)
+    }
+}
+
+/// Whether a target stays behind its base URL: empty, a path, or a query. `@` or `.` would change the host.
+fn is_path(target: &str) -> bool {
+    target.is_empty() || target.starts_with(['/', '?'])
+}
+
+/// The JSON object with a text at a pointer. `None`: it is no JSON object, or something else is in the way.
+fn with_member(body: &[u8], pointer: &str, text: &str) -> Option<Bytes> {
+    let mut body: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let mut at = &mut body;
+    for name in pointer.split('/').skip(1) {
+        at = at
+            .as_object_mut()?
+            .entry(name.replace("~1", "/").replace("~0", "~"))
+            .or_insert_with(|| serde_json::Value::Object(serde_json::Map::new()));
+    }
+    *at = text.into();
+    serde_json::to_vec(&body).ok().map(Bytes::from)
+}
+
+impl<S> Vendor for HttpVendor<S>
+where
+    S: Service<Request<Bytes>, Response = Response, Error = SendError> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn profile(&self) -> &VendorProfile {
+        &self.profile
+    }
+
+    fn send<'a>(&'a self, call: &'a VendorCall) -> BoxFuture<'a, Result<Applied, VendorError>> {
+        Box::pin(async {
+            let request = self.request(call)?;
+            let response = self.service.clone().oneshot(request).await?;
+            self.profile.read(&response)
+        })
+    }
+
+    fn can_look_up(&self) -> bool {
+        self.look_up.is_some()
+    }
+
+    fn look_up<'a>(&'a self, call: &'a VendorCall) -> BoxFuture<'a, Result<LookUp, VendorError>> {
+        match &self.look_up {
+            Some(look_up) => look_up(call),
+            None => Box::pin(async {
+                Err(VendorError::maybe_applied(ErrorCode::Indeterminate, "the vendor has no look-up"))
+            }),
+        }
+    }
+}
+
+/// Without the values of its headers, which may be credentials.
+impl<S> fmt::Debug for HttpVendor<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpVendor")
+            .field("name", &self.name)
+            .field("profile", &self.profile.name)
+            .field("base_url", &self.base_url)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,28 @@
+//! The open transaction of a caller, for crates that write rows of their own.
+use crate::{Dialect, InTransaction};
+
+/// An open transaction, and what it knows about the delivery or the request that it belongs to.
+#[expect(missing_debug_implementations, reason = "holds a connection")]
+pub struct Caller<'t, DB: Dialect> {
+    /// The connection of the transaction.
+    pub conn: &'t mut DB::Connection,
+    /// The correlation id that new rows inherit.
+    pub correlation_id: Option<String>,
+    /// The trace that new rows inherit.
+    pub traceparent: Option<String>,
+    /// Whether the transaction is rolled back in any case.
+    pub is_dry_run: bool,
+}
+
+/// Returns the connection and the context of a transaction. Outside of a handler the trace is that of the
+/// current span.
+pub fn caller<DB: Dialect>(tx: &mut impl InTransaction<DB>) -> Caller<'_, DB> {
+    let (conn, scope) = tx.parts();
+    let cause = scope.as_deref().filter(|scope| !scope.is_of_batch).map(|scope| &scope.cause);
+    Caller {
+        correlation_id: cause.and_then(|cause| cause.correlation.clone()),
+        traceparent: cause.and_then(|cause| cause.traceparent.clone()).or_else(twinbox_core::trace::current),
+        is_dry_run: scope.is_some_and(|scope| scope.is_dry_run),
+        conn,
+    }
+}

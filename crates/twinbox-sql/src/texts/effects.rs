@@ -1,0 +1,44 @@
+//! Side effects and their vendors.
+use super::area;
+
+area! {
+    /// Side effects, by primary key where nothing else is named.
+    Effects {
+        /// Plans an effect, by `side_effects_source_id_kind_key`: no row is changed if the source has one of
+        /// this kind. Binds: id, source, kind, vendor, key, method, target, content type, headers, request,
+        /// headers of the codec, correlation id, trace, position of the effect that it compensates.
+        plan,
+        /// One effect by what it is planned for. Binds: source, kind.
+        find,
+        /// One effect by its position.
+        get,
+        /// One effect by its id, by `side_effects_id_key`.
+        get_by_id,
+        /// For each vendor: the microseconds until its next effect is due, by `side_effects_due`, and until
+        /// it may be called. Bind: JSON array of vendors.
+        look,
+        /// Locks due effects of a vendor, the longest due first, by `side_effects_due` and
+        /// `side_effects_key`. The last one may exceed the bytes. Binds: vendor, limit, bytes.
+        claim,
+        /// Gives claimed effects to a process that sends them or looks them up. Binds: owner, JSON rows.
+        take,
+        /// Names an effect that was planned in SQL. Binds: id, position.
+        name,
+        /// Writes the results of effects: of those without an attempt in their row, which this transaction
+        /// has locked, and of those that the process still owns. Binds: JSON rows, owner.
+        settle,
+        /// Wakes the first open effect of each key to which an effect belongs, by `side_effects_key`. Bind:
+        /// JSON array of positions.
+        wake,
+        /// Marks the effects that confirmed effects compensate. Bind: JSON array of positions.
+        compensate,
+        /// Closes a vendor for a time, unless it is closed for longer. Binds: vendor, microseconds.
+        close_vendor,
+        /// How many effects of a state there are, up to a limit, by `side_effects_problem`. Binds: state,
+        /// limit.
+        count_problems,
+        /// Deletes effects that ended, by `side_effects_ended_at`. Binds: microseconds since their end, the
+        /// same for failed ones, which is no less, limit.
+        purge,
+    }
+}

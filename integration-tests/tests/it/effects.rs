@@ -1,0 +1,2 @@
+//! Side effects: planned in a transaction, sent once.
+mod planning;
