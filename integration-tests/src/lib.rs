@@ -1,6 +1,7 @@
 //! What the tests in `tests/it` share with the programs that they kill.
 mod readme;
 pub mod refunds;
+pub mod vendors;
 
 use serde::{Deserialize, Serialize};
 use twinbox::Event;

@@ -11,3 +11,7 @@ struct Handlers;
 #[doc = include_str!("../../docs/src/http.md")]
 #[cfg(doctest)]
 struct Http;
+
+#[doc = include_str!("../../docs/src/effects.md")]
+#[cfg(doctest)]
+struct Effects;

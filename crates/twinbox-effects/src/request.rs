@@ -112,7 +112,7 @@ impl EffectRequest {
             |text: &str, max| (1..=max).contains(&text.len()) && !text.chars().any(char::is_control);
         if !is_kind(kind) {
             return refuse(format!(
-                "a kind is `base` or `base:qualifier`, at most {KIND_BYTES_MAX} bytes, without control characters"
+                "a kind is `base` or `base:qualifier`, at most {KIND_BYTES_MAX} bytes, no control characters"
             ));
         }
         if !is_name(&self.vendor, limits::NAME_BYTES_MAX) {

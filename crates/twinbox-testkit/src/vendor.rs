@@ -1,7 +1,8 @@
 //! A vendor on loopback, such as a payment provider, whose faults a test chooses.
 //!
 //! It acts once for each idempotency key, and repeats its response for a key that it knows, with the header
-//! `Idempotent-Replayed: true`. Without a key it acts each time.
+//! `Idempotent-Replayed: true`. Without a key it acts each time. `GET /acts?contains=TEXT` tells whether it
+//! has acted upon a call whose body contains the text: 200 or 404.
 //!
 //! ```no_run
 //! # async fn run() -> std::io::Result<()> {
@@ -15,7 +16,7 @@
 //! # }
 //! ```
 use crate::http::{Call, Manner, Reply, Server};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     collections::{HashMap, VecDeque},
     io,
@@ -106,7 +107,8 @@ struct State {
     requests: Vec<VendorRequest>,
     /// What was done under each key.
     known: HashMap<String, Vec<u8>>,
-    key_header: Option<String>,
+    key_place: Option<String>,
+    known_answer: Option<(u16, String)>,
     delay: Duration,
 }
 
@@ -157,9 +159,15 @@ impl FakeVendor {
         self.service.state().then = Then(Some(Box::new(answer)));
     }
 
-    /// Sets the header in which calls carry their key. Empty: the vendor knows no keys.
-    pub fn key_header(&self, name: &str) {
-        self.service.state().key_header = Some(name.to_ascii_lowercase());
+    /// Sets where calls carry their key: a header, or a JSON pointer into the body. Empty: the vendor knows
+    /// no keys.
+    pub fn key_place(&self, place: &str) {
+        self.service.state().key_place = Some(place.to_owned());
+    }
+
+    /// Sets the status and the body of the response to a key that is known, instead of the first response.
+    pub fn answer_known(&self, status: u16, body: &str) {
+        self.service.state().known_answer = Some((status, body.to_owned()));
     }
 
     /// Sets how long each response takes.
@@ -208,6 +216,19 @@ impl FakeVendor {
     }
 }
 
+impl State {
+    fn key_of(&self, call: &Call) -> Option<String> {
+        let place = self.key_place.as_deref().unwrap_or(KEY_HEADER);
+        let key = if place.starts_with('/') {
+            let body: Value = serde_json::from_slice(&call.body).ok()?;
+            body.pointer(place)?.as_str()?.to_owned()
+        } else {
+            call.header(&place.to_ascii_lowercase()).to_owned()
+        };
+        Some(key).filter(|key| !key.is_empty())
+    }
+}
+
 impl Service {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -215,12 +236,16 @@ impl Service {
 
     fn answer(&self, call: Call) -> Reply {
         let mut state = self.state();
+        if let ("GET", Some(text)) = (call.method.as_str(), call.path.strip_prefix("/acts?contains=")) {
+            let is_in = |body: &[u8]| String::from_utf8_lossy(body).contains(text);
+            let has_acted = state.requests.iter().any(|request| request.acted && is_in(&request.body));
+            return Reply::empty(if has_acted { 200 } else { 404 });
+        }
         let answer = state.script.pop_front().unwrap_or_else(|| {
             let nth = state.requests.len();
             state.then.0.as_ref().map_or(VendorAnswer::Act, |then| then(nth))
         });
-        let header = state.key_header.clone().unwrap_or_else(|| KEY_HEADER.to_owned());
-        let key = Some(call.header(&header).to_owned()).filter(|key| !key.is_empty());
+        let key = state.key_of(&call);
         let known = key.as_ref().and_then(|key| state.known.get(key)).cloned();
         let acted = answer.acts() && known.is_none();
         if let (true, Some(key)) = (acted, &key) {
@@ -240,12 +265,16 @@ impl Service {
             at: Instant::now(),
         });
         let count = state.requests.len();
+        let known_answer = state.known_answer.clone().filter(|_| known.is_some());
         drop(state);
         self.calls.send_replace(count);
         if is_other && answer.acts() {
             return Reply::empty(400).body(json!({"error": {"type": "idempotency_error"}}).to_string());
         }
-        let done = Reply::ok(&json!({"id": format!("act_{nth}")}));
+        let done = match known_answer {
+            Some((status, body)) => Reply::empty(status).body(body),
+            None => Reply::ok(&json!({"id": format!("act_{nth}")})),
+        };
         let done = if known.is_some() { done.header("Idempotent-Replayed", &true) } else { done };
         match answer {
             VendorAnswer::Act => done,

@@ -1,2 +1,5 @@
 //! Side effects: planned in a transaction, sent once.
+mod load;
 mod planning;
+mod recovery;
+mod sending;

@@ -35,7 +35,7 @@ use uuid::Uuid;
 
 /// Commits are answered before they are flushed, and nobody flushes them on the side: whoever writes a page
 /// flushes what has changed it.
-async fn forgetful() -> (PostgresServer, Store<Postgres>) {
+pub(crate) async fn forgetful() -> (PostgresServer, Store<Postgres>) {
     let options = PostgresOptions::default().set("synchronous_commit", "off").set("wal_writer_delay", "10s");
     let options = options.set("bgwriter_lru_maxpages", "0").set("autovacuum", "off");
     let server = tokio::task::spawn_blocking(|| PostgresServer::start_with(options));
@@ -65,7 +65,7 @@ fn signal(signal: &str, pid: i32) {
 }
 
 /// Kills one backend, and waits until the server has recovered.
-async fn forget(store: &Store<Postgres>) {
+pub(crate) async fn forget(store: &Store<Postgres>) {
     let started = "SELECT pg_postmaster_start_time()::text";
     let before: String = sqlx::query_scalar(started).fetch_one(store.pool()).await.unwrap();
     // A recovery empties it.

@@ -140,7 +140,7 @@ impl Want {
         let operation = kind_base(&effect.kind);
         let admitted = {
             let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-            guard.admit(operation, effect.attempts > 0 && !is_look_up, begun.into_std())
+            guard.admit(operation, effect.failures > 0 && !is_look_up, begun.into_std())
         };
         if let Err(refusal) = admitted {
             // Nothing was sent: neither the state nor the attempts change.

@@ -3,10 +3,10 @@ use super::decision::{Claimed, Settled};
 use crate::side_effect::{self, EffectState, SideEffect};
 use serde_json::{Value, json};
 use sqlx::Row as _;
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Catalog, Engine, bounded, micros, query},
+    engine::{Catalog, Engine, bounded, micros, query, scalar},
 };
 use uuid::Uuid;
 
@@ -53,8 +53,19 @@ pub(super) async fn claim<DB: Dialect>(
 ) -> Result<Vec<Result<Claimed, Undecodable>>, Error> {
     let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let claim = query::<DB>(&catalog.sql.effects.claim).bind(vendor.to_owned());
-    let rows = claim.bind(number(limit)).bind(number(bytes)).fetch_all(conn).await?;
-    rows.iter().map(|row| read::<DB>(catalog, row)).collect()
+    let rows = claim.bind(number(limit)).bind(number(bytes)).fetch_all(&mut *conn).await?;
+    let mut claimed: Vec<_> = rows.iter().map(|row| read::<DB>(catalog, row)).collect::<Result<_, _>>()?;
+    let with_key = claimed.iter().flatten().filter(|claimed| claimed.effect.request.key.is_some());
+    let with_key: Vec<_> = with_key.map(|claimed| claimed.effect.position).collect();
+    if with_key.is_empty() {
+        return Ok(claimed);
+    }
+    let blocked = scalar::<DB, i64>(&catalog.sql.effects.blocked).bind(json!(with_key).to_string());
+    let blocked: HashSet<i64> = blocked.fetch_all(conn).await?.into_iter().collect();
+    for claimed in claimed.iter_mut().flatten() {
+        claimed.is_blocked = blocked.contains(&claimed.effect.position);
+    }
+    Ok(claimed)
 }
 
 /// An effect whose request cannot be decoded.
@@ -71,7 +82,7 @@ fn read<DB: Dialect>(catalog: &Catalog, row: &DB::Row) -> Result<Result<Claimed,
             effect,
             key_left: row.try_get::<Option<i64>, _>("key_left")?.map(positive),
             fired_ago: positive(row.try_get::<Option<i64>, _>("fired_ago")?.unwrap_or(0)),
-            is_blocked: row.try_get("is_blocked")?,
+            is_blocked: false,
             is_named: row.try_get::<Option<Uuid>, _>("id")?.is_some(),
         }),
         Err(error) => Err(Undecodable { effect, error }),

@@ -2,10 +2,11 @@
 use crate::support::{
     cases::cases,
     codec::ciphered,
-    effects::{Dispatching, VENDOR, WELCOME, all, found, mail, plan, reaches},
+    effects::{Dispatching, WELCOME, all, found, mail, plan, reaches},
     operations::{answer, key, open},
     stores::{Placed, TestDb, World},
 };
+use integration_tests::vendors::VENDOR;
 use sqlx::{AssertSqlSafe, Postgres, Sqlite};
 use twinbox::{
     Delivery, DeliveryOutcome, Dialect, ErrorKind, HandlerResult, Message, Tx,

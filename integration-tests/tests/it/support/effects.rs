@@ -3,20 +3,18 @@ use super::{
     stores::{TestDb, World},
     wait::{eventually, in_time},
 };
+use integration_tests::vendors::{VENDOR, http_vendor};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use twinbox::{
     CancellationToken, Dialect, RetryPolicy, Store,
     effects::{
-        Dispatcher, EffectRequest, EffectState, Effects, HttpVendor, ReqwestService, SideEffect,
-        VendorOptions, VendorProfile, profiles,
+        Dispatcher, EffectRequest, EffectState, Effects, SideEffect, VendorOptions, VendorProfile, profiles,
     },
 };
 use twinbox_testkit::vendor::FakeVendor;
 use uuid::Uuid;
 
-/// The name of the vendor on loopback.
-pub(crate) const VENDOR: &str = "mail";
 /// The kind of effects of tests.
 pub(crate) const WELCOME: &str = "email.welcome";
 /// Short delays between sends, so that a test need not wait.
@@ -29,10 +27,15 @@ pub(crate) fn mail(text: &str) -> EffectRequest {
 /// Plans an effect in a transaction of its own, and returns its source.
 pub(crate) async fn plan<DB: Dialect>(store: &Store<DB>, request: EffectRequest) -> Uuid {
     let source = Uuid::now_v7();
+    plan_at(store, source, request).await;
+    source
+}
+
+/// Plans an effect of a source in a transaction of its own.
+pub(crate) async fn plan_at<DB: Dialect>(store: &Store<DB>, source: Uuid, request: EffectRequest) {
     let mut tx = store.begin().await.unwrap();
     Effects::new(store).plan(&mut tx, source, WELCOME, request).await.unwrap();
     tx.commit().await.unwrap();
-    source
 }
 
 pub(crate) async fn found<DB: Dialect>(store: &Store<DB>, source: Uuid) -> SideEffect {
@@ -42,11 +45,6 @@ pub(crate) async fn found<DB: Dialect>(store: &Store<DB>, source: Uuid) -> SideE
 /// Waits until the effect has a state.
 pub(crate) async fn reaches<DB: Dialect>(store: &Store<DB>, source: Uuid, state: EffectState) -> SideEffect {
     eventually(async || Some(found(store, source).await).filter(|effect| effect.state == state)).await
-}
-
-pub(crate) fn http_vendor(url: String, profile: VendorProfile) -> HttpVendor<ReqwestService> {
-    let service = ReqwestService::new(reqwest::Client::builder().no_proxy()).unwrap();
-    HttpVendor::new(VENDOR, profile, url, service).unwrap()
 }
 
 /// A dispatcher that runs beside a test.
@@ -64,7 +62,7 @@ impl Dispatching {
 
     /// Sends to the vendor with short delays.
     pub(crate) fn to<DB: Dialect>(store: &Store<DB>, vendor: &FakeVendor, profile: VendorProfile) -> Self {
-        let vendor = http_vendor(vendor.url(), profile);
+        let vendor = http_vendor(&vendor.url(), profile).unwrap();
         Self::start(Dispatcher::new(store).vendor_with(vendor, VendorOptions::new().retries(QUICK)))
     }
 

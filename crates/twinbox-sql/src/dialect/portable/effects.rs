@@ -32,13 +32,7 @@ pub(in crate::dialect) const EFFECTS: Effects = Effects {
         LEFT JOIN {vendors} v ON v.vendor = r.vendor",
     // The rows are locked before their bytes are summed: a window function cannot lock.
     claim: "
-        SELECT {side_effect}, {until provider_key_expires_at} AS key_left, -{until fired_at} AS fired_ago,
-            key IS NOT NULL AND EXISTS (
-                SELECT 1
-                FROM {side_effects} b
-                WHERE b.vendor = due.vendor AND b.key = due.key AND b.position < due.position
-                    AND b.ended_at IS NULL
-            ) AS is_blocked
+        SELECT {side_effect}, {until provider_key_expires_at} AS key_left, -{until fired_at} AS fired_ago
         FROM (
             SELECT locked.*, sum(length(request)) OVER (ORDER BY next_attempt_at, position)
                 - length(request) AS bytes_before
@@ -53,6 +47,13 @@ pub(in crate::dialect) const EFFECTS: Effects = Effects {
         ) due
         WHERE bytes_before <= ?
         ORDER BY next_attempt_at, position",
+    blocked: "
+        SELECT e.position
+        FROM {side_effects} e
+        WHERE e.position {among} AND EXISTS (
+            SELECT 1
+            FROM {side_effects} b
+            WHERE b.vendor = e.vendor AND b.key = e.key AND b.position < e.position AND b.ended_at IS NULL)",
     take: "
         UPDATE {side_effects} AS e
         SET owner = ?, next_attempt_at = {after r.lease}, failures = e.failures + r.failures,

@@ -1,0 +1,26 @@
+//! A dispatcher of side effects with crash points, on the database that the environment names.
+use integration_tests::vendors::{http_vendor, profile};
+use sqlx::PgPool;
+use std::{env, error::Error, time::Duration};
+use twinbox::{
+    CancellationToken, Dialect, Store,
+    effects::{Dispatcher, VendorOptions},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_env_filter("warn").with_writer(std::io::stderr).init();
+    let url = env::var("DATABASE_URL")?;
+    if url.starts_with("postgres") {
+        return dispatch(Store::new(PgPool::connect(&url).await?, "test")?).await;
+    }
+    dispatch(Store::new(twinbox::sqlite::open(&url).await?, "test")?).await
+}
+
+async fn dispatch<DB: Dialect>(store: Store<DB>) -> Result<(), Box<dyn Error>> {
+    let profile = profile(&env::var("PROFILE")?).ok_or("no such profile")?;
+    let vendor = http_vendor(&env::var("VENDOR_URL")?, profile.clone())?;
+    let options = VendorOptions::new().timeout(Duration::from_secs(5));
+    let dispatcher = Dispatcher::new(&store).vendor_with(vendor, options).poll(Duration::from_millis(20));
+    Ok(dispatcher.run(CancellationToken::new()).await?)
+}

@@ -1,0 +1,152 @@
+//! Dispatchers that are killed before and after a send, for every profile of a vendor.
+//!
+//! The table in the book is the test: it must say what is seen.
+use crate::{
+    forgetful::{forget, forgetful},
+    support::{
+        cases::cases,
+        effects::{Dispatching, WELCOME, found, plan_at},
+        stores::{TestDb, World},
+        wait::{eventually, in_time},
+    },
+};
+use integration_tests::vendors::{AT_MOST_ONCE, VENDOR};
+use sqlx::{AssertSqlSafe, Postgres};
+use std::process::Stdio;
+use tokio::process::Command;
+use twinbox::{
+    Store,
+    effects::{EffectRequest, EffectState, KeyPlace, Recovery, VendorProfile, effect_id, profiles},
+};
+use twinbox_testkit::vendor::FakeVendor;
+use uuid::Uuid;
+
+const BOOK: &str = include_str!("../../../../docs/src/effects.md");
+
+/// Where a dispatcher is killed: after the commit that precedes the send, and after the response.
+const BEFORE: &str = "effects.fired";
+const AFTER: &str = "effects.answered";
+
+/// Plans one effect, kills the dispatcher that sends it, and lets another one recover. Returns the number of
+/// sends and of acts, and the state.
+async fn killed<DB: TestDb>(
+    store: &Store<DB>,
+    url: &str,
+    profile: &VendorProfile,
+    (dies_at, is_key_too_old): (&str, bool),
+    after_death: impl AsyncFnOnce(),
+) -> String {
+    let (vendor, source) = (like(profile).await, Uuid::now_v7());
+    let reference = effect_id(source, WELCOME).to_string();
+    let request = EffectRequest::json(VENDOR, &serde_json::json!({ "reference": reference })).unwrap();
+    plan_at(store, source, request).await;
+    let mut dispatcher = Command::new(env!("CARGO_BIN_EXE_it-dispatcher"));
+    dispatcher.env("DATABASE_URL", url).env("VENDOR_URL", vendor.url()).env("PROFILE", profile.name);
+    dispatcher.env("TWINBOX_CRASH_AT", dies_at).kill_on_drop(true).stderr(Stdio::null());
+    in_time(dispatcher.spawn().unwrap().wait()).await.unwrap();
+    after_death().await;
+    let fired = found(store, source).await;
+    assert_eq!((fired.state, fired.attempts), (EffectState::Fired, 1), "{} {dies_at}", profile.name);
+    pass_time::<DB>(store, fired.position, is_key_too_old).await;
+    let recovering = Dispatching::to(store, &vendor, profile.clone());
+    let ended = async || Some(found(store, source).await).filter(|effect| effect.next_attempt_at.is_none());
+    let effect = eventually(ended).await;
+    recovering.stop().await;
+    let calls = vendor.calls();
+    assert!(calls.iter().all(|call| call.body == calls[0].body), "each send has the same bytes");
+    assert!(calls.iter().all(|call| call.key == calls[0].key), "each send has the same key");
+    format!("{} / {}, {}", calls.len(), vendor.acts().len(), effect.state)
+}
+
+/// Starts a vendor that takes keys as the profile says, and knows none where it says nothing.
+async fn like(profile: &VendorProfile) -> FakeVendor {
+    let vendor = FakeVendor::start().await.unwrap();
+    vendor.key_place(match profile.key {
+        KeyPlace::Header(name) => name,
+        KeyPlace::Body(pointer) => pointer,
+        KeyPlace::Nowhere => "",
+    });
+    if let [sign] = profile.duplicates {
+        vendor.answer_known(sign.status, sign.text);
+    }
+    vendor
+}
+
+/// Lets the lease of the dead process and the wait before a look-up be over, and the time of the key if
+/// asked.
+async fn pass_time<DB: TestDb>(store: &Store<DB>, position: i64, is_key_too_old: bool) {
+    let table = DB::table_of("side_effects");
+    let earlier = |column: &str| match DB::MODULE {
+        "postgres" => format!("{column} = {column} - interval '30 days'"),
+        _ => format!("{column} = {column} - 2592000000000"),
+    };
+    let mut set = vec![earlier("next_attempt_at"), earlier("fired_at")];
+    set.extend(is_key_too_old.then(|| earlier("provider_key_expires_at")));
+    let sql = format!("UPDATE {table} SET {} WHERE position = {position}", set.join(", "));
+    let mut tx = store.begin().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+fn recovery(profile: &VendorProfile) -> &'static str {
+    match profile.recovery {
+        Recovery::NativeKey { .. } => "same key",
+        Recovery::LookUp { .. } => "look-up",
+        Recovery::Operator => "a person",
+        Recovery::AtLeastOnce => "at least once",
+        Recovery::AtMostOnce => "at most once",
+    }
+}
+
+/// R12, R55, R69, D28, t26
+async fn the_number_of_sends_is_the_one_of_the_book<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let mut table =
+        "| profile | in doubt | killed before the send | killed after it | before it, key too old | \
+        after it, key too old |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+    for profile in profiles::ALL.into_iter().chain([&AT_MOST_ONCE]) {
+        let mut cells = vec![format!("`{}`", profile.name), recovery(profile).to_owned()];
+        for fault in [(BEFORE, false), (AFTER, false), (BEFORE, true), (AFTER, true)] {
+            if fault.1 && !matches!(profile.recovery, Recovery::NativeKey { .. }) {
+                cells.push("the same".to_owned());
+                continue;
+            }
+            cells.push(killed(&world, world.url(), profile, fault, async || {}).await);
+        }
+        table += &format!("| {} |\n", cells.join(" | "));
+    }
+    assert!(BOOK.contains(&table), "the book should have this table:\n{table}");
+}
+
+/// One profile for each way of recovery. R69
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_forgets_changes_no_number_of_sends() {
+    let (server, store) = in_time(forgetful()).await;
+    for profile in [&profiles::STRIPE_V1, &profiles::POSTMARK, &profiles::TWILIO, &profiles::BIGCOMMERCE] {
+        let line = format!("| `{}` | {} | ", profile.name, recovery(profile));
+        let cells = BOOK.split_once(&line).unwrap().1.split(" | ");
+        for (dies_at, expected) in [BEFORE, AFTER].into_iter().zip(cells) {
+            let forgotten = async || forget(&store).await;
+            let seen = in_time(killed(&store, &server.url(), profile, (dies_at, false), forgotten)).await;
+            assert_eq!(seen, expected, "{} {dies_at}", profile.name);
+        }
+    }
+}
+
+/// What was confirmed stays confirmed: the note of a result is flushed too. R69
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confirmed_effect_is_not_forgotten() {
+    let ((_server, store), vendor) = (in_time(forgetful()).await, FakeVendor::start().await.unwrap());
+    let dispatching = Dispatching::to::<Postgres>(&store, &vendor, AT_MOST_ONCE);
+    let source = crate::support::effects::plan(&store, EffectRequest::new(VENDOR, "{}")).await;
+    crate::support::effects::reaches(&store, source, EffectState::Confirmed).await;
+    forget(&store).await;
+    assert_eq!(found(&store, source).await.state, EffectState::Confirmed);
+    dispatching.stop().await;
+    assert_eq!(vendor.calls().len(), 1);
+}
+
+cases! {
+    both: [the_number_of_sends_is_the_one_of_the_book]
+}
