@@ -3,6 +3,7 @@
 //! `cargo xtask bench NAME` starts the servers and runs one benchmark.
 mod backlog;
 mod consumer;
+mod effects;
 mod failure;
 mod http;
 mod latency;
@@ -33,13 +34,15 @@ fn main() -> Result<(), Failure> {
         "relay-backlog" => on(1, backlog::run()),
         "relay-three" => on(3, three::run()),
         "consumer" => on(2, consumer::run()),
+        "effects" => on(2, effects::run()),
         "http" => on(2, http::run()),
         "latency" => on(1, latency::run()),
         "log" => on(1, log::run()),
         "ops" => on(1, ops::run()),
         "parked" => on(2, parked::run()),
         _ => {
-            let known = "relay, relay-backlog, relay-three, consumer, http, latency, log, ops, parked";
+            let known =
+                "relay, relay-backlog, relay-three, consumer, effects, http, latency, log, ops, parked";
             Err(format!("unknown benchmark {name:?}, use one of: {known}").into())
         }
     }

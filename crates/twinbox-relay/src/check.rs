@@ -5,6 +5,7 @@ use crate::{
     options::RelayOptions,
     schemas::Schemas,
     setup::{destination, options},
+    vendors::vendor,
 };
 use twinbox_log::Log;
 use twinbox_sql::Dialect;
@@ -39,6 +40,10 @@ pub(crate) async fn run<DB: Dialect>(schemas: &Schemas<DB>, config: &Config) -> 
             Ok::<_, Failure>("is there and takes messages".to_owned())
         };
         print(format!("destination {id}"), result.await.map_err(|error| error.to_string()));
+    }
+    for (name, configured) in &config.vendors {
+        let result = vendor(name, config).map(|_| format!("{} by {}", configured.url, configured.profile));
+        print(format!("vendor {name}"), result.map_err(|error| error.to_string()));
     }
     for schema in schemas.all() {
         let of = if schemas.are_several() { format!(" of {}", schema.name) } else { String::new() };

@@ -28,6 +28,14 @@
 //! lease = "20s"                         # another relay takes over after that long without a renewal
 //! publish_timeout = "5s"                # a message without a response is in doubt after that long
 //!
+//! [vendors.resend]                      # the name by which side effects choose the vendor
+//! profile = "resend"                    # what the vendor promises about repeated calls
+//! url = "https://api.resend.com"
+//! credential_file = "/run/secrets/resend"  # sent in the header `credential_header`, by default
+//! authorization in_doubt = "operator"                 # or "at_least_once", "at_most_once"; default: as the
+//! profile says in_flight = 64
+//! timeout = "30s"
+//!
 //! [retry.patient]
 //! base = "1s"                           # the first delay; each next one is twice as long
 //! max = "1m"
@@ -77,6 +85,7 @@ mod schemas;
 #[cfg(test)]
 mod tests;
 mod value;
+mod vendor;
 
 pub use crate::options::OnExhausted;
 pub use destination::{Common, Destination, EventBridge, Nats};
@@ -84,3 +93,4 @@ pub use error::ConfigError;
 pub use file::{Admin, Config, Database, Log, LogFormat, Schema};
 pub use load::{ENVIRONMENT_PREFIX, secret};
 pub use value::{Duration, Retry, Size, Start};
+pub use vendor::{InDoubt, Vendor};

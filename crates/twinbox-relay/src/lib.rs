@@ -69,6 +69,8 @@ mod storm_guard;
 mod supervisor;
 mod throttle;
 mod type_faults;
+#[cfg(feature = "bin")]
+mod vendors;
 
 pub use circuit_breaker::{CircuitBreakerState, CircuitBreakerStatus};
 pub use counters::Counters;

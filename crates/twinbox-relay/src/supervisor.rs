@@ -7,7 +7,7 @@ use crate::{
     failure::Failure,
     restarts::Restarts,
     schemas::Schemas,
-    setup,
+    setup, vendors,
 };
 use std::{
     collections::HashMap,
@@ -20,18 +20,21 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
+use twinbox_effects::Dispatcher;
 use twinbox_sql::Dialect;
 
 /// A part of the program that runs until it is stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Worker {
+    /// The dispatcher of a schema's side effects, by the schema's index.
+    Dispatcher(usize),
     /// The mover of delayed messages of a schema, by the schema's index.
     Mover(usize),
     /// The relay of a destination, by the destination's id.
     Relay(String),
 }
 
-/// Runs one relay for each destination and one mover for each schema.
+/// Runs one relay for each destination, and for each schema a mover and, if it has vendors, a dispatcher.
 ///
 /// A worker that stops with an error is started again, and the others continue. Fails when every destination
 /// has failed.
@@ -57,6 +60,10 @@ pub(crate) async fn run<DB: Dialect>(
             tracing::warn!(schema = schema.name, "no destination reads this schema: its messages go nowhere");
         }
         workers.spawn(run_after(Duration::ZERO, Worker::Mover(n), mover(n), stop.clone()));
+        if let Some(dispatcher) = vendors::dispatcher(schema, config)? {
+            let dispatching = dispatch(dispatcher, stop.clone());
+            workers.spawn(run_after(Duration::ZERO, Worker::Dispatcher(n), dispatching, stop.clone()));
+        }
     }
     for id in config.destinations.keys() {
         let relay = setup::relay(&schemas, config, id)?.run(stop.clone());
@@ -71,6 +78,20 @@ pub(crate) async fn run<DB: Dialect>(
         let delay = restarts.next_delay(Instant::now());
         let id = match worker {
             Worker::Relay(id) => id,
+            Worker::Dispatcher(n) => {
+                let schema = &schemas.all()[n];
+                tracing::error!(
+                    schema = schema.name,
+                    error = cause,
+                    restart_after = ?delay,
+                    "side effects are not sent"
+                );
+                if let Some(dispatcher) = vendors::dispatcher(schema, config)? {
+                    let dispatching = dispatch(dispatcher, stop.clone());
+                    workers.spawn(run_after(delay, worker, dispatching, stop.clone()));
+                }
+                continue;
+            }
             Worker::Mover(n) => {
                 let schema = &schemas.all()[n].name;
                 tracing::error!(
@@ -131,6 +152,10 @@ async fn migrate_all<DB: Dialect>(schemas: &Schemas<DB>) -> Result<(), Failure> 
         })?;
     }
     Ok(())
+}
+
+async fn dispatch<DB: Dialect>(dispatcher: Dispatcher<DB>, stop: CancellationToken) -> Result<(), Error> {
+    Ok(dispatcher.run(stop).await?)
 }
 
 async fn run_after(

@@ -1,4 +1,5 @@
 //! Side effects: planned in a transaction, sent once.
+mod example;
 mod load;
 mod planning;
 mod recovery;

@@ -10,6 +10,7 @@ mod schemas;
 mod secure;
 mod slow;
 mod three;
+mod vendors;
 
 use crate::support::relay::{PATIENCE, Running, Target, assert_whole_and_ordered, n_payload, publish};
 use async_nats::jetstream::{self, stream};

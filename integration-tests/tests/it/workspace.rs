@@ -52,9 +52,18 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
         }
         "twinbox-consumer" => &["twinbox-core", "twinbox-sql", "twinbox-log"],
         // Brokers only for the programs; the relay's program reads the state of its destinations with `ops`.
-        "twinbox-cli" | "twinbox-relay" => {
+        "twinbox-cli" => {
             &["twinbox-core", "twinbox-sql", "twinbox-log", "twinbox-ops", "twinbox-aws", "twinbox-nats"]
         }
+        "twinbox-relay" => &[
+            "twinbox-core",
+            "twinbox-sql",
+            "twinbox-log",
+            "twinbox-ops",
+            "twinbox-aws",
+            "twinbox-effects",
+            "twinbox-nats",
+        ],
         "twinbox-testkit" => &["twinbox-core", "twinbox-sql", "twinbox-log", "twinbox-consumer"],
         "twinbox" => &[
             "twinbox-aws",
@@ -101,7 +110,7 @@ fn the_relay_imports_brokers_only_for_its_program() {
     let packages = packages();
     let relay = &packages["twinbox-relay"];
     let features = relay["features"].as_object().unwrap();
-    for broker in ["twinbox-aws", "twinbox-nats", "twinbox-ops"] {
+    for broker in ["twinbox-aws", "twinbox-effects", "twinbox-nats", "twinbox-ops"] {
         let found: Vec<_> = list(&relay["dependencies"]).iter().filter(|d| d["name"] == broker).collect();
         assert!(found.iter().all(|d| d["optional"] == true) && found.len() == 1, "{found:?}");
         for (feature, enables) in

@@ -1,5 +1,5 @@
 //! The tables of the configuration file.
-use super::{destination::Destination, value::Retry};
+use super::{destination::Destination, value::Retry, vendor::Vendor};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 
@@ -15,6 +15,9 @@ pub struct Config {
     /// The destinations of the relay, by id.
     #[serde(default)]
     pub destinations: BTreeMap<String, Destination>,
+    /// The vendors to which side effects are sent, by name.
+    #[serde(default)]
+    pub vendors: BTreeMap<String, Vendor>,
     /// Retry policies of your own, by name.
     #[serde(default)]
     pub retry: BTreeMap<String, Retry>,

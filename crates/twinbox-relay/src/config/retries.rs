@@ -8,14 +8,18 @@ use twinbox_core::RetryPolicy;
 
 impl Config {
     pub(crate) fn retry_policy(&self, id: &str) -> Result<RetryPolicy, ConfigError> {
-        let name = self.destinations[id].common().retry;
+        self.named_retry_policy(&format!("destination {id:?}"), self.destinations[id].common().retry)
+    }
+
+    /// Returns the retry policy that `whose`, a destination or a vendor, names.
+    pub(super) fn named_retry_policy(&self, whose: &str, name: &str) -> Result<RetryPolicy, ConfigError> {
         match name {
             "vendor" => Ok(RetryPolicy::vendor()),
             "client" => Ok(RetryPolicy::client()),
             _ => self.retry.get(name).map(|&retry| retry.into()).ok_or_else(|| {
                 let known = ["vendor", "client"].into_iter().chain(self.retry.keys().map(String::as_str));
                 ConfigError::new(format!(
-                    "destination {id:?} has the unknown retry policy {name:?}: write `vendor` or `client`, \
+                    "{whose} has the unknown retry policy {name:?}: write `vendor` or `client`, \
                      or add a table `[retry.{name}]`{}",
                     did_you_mean(name, known)
                 ))

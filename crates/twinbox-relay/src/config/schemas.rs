@@ -45,17 +45,24 @@ impl Config {
         }
         for id in self.destinations.keys() {
             let name = self.namespace_of(id);
-            let known = || self.namespaces().map(|(name, _)| name);
-            if !known().any(|known| known == name) {
-                let all = known().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ");
-                let what = format!(
-                    "destination {id:?} reads the schema {name:?}, which is not in the file: \
-                     write {all}, or add a table `[schemas.{name}]`{}",
-                    did_you_mean(name, known())
-                );
-                return wrong(&format!("destinations.{id}"), "schema", name, what);
+            if let Err(error) = self.check_namespace(&format!("destination {id:?}"), name) {
+                return wrong(&format!("destinations.{id}"), "schema", name, error.to_string());
             }
         }
         Ok(())
+    }
+
+    /// Checks that the namespace of `reader`, a destination or a vendor, is in the file.
+    pub(super) fn check_namespace(&self, reader: &str, name: &str) -> Result<(), ConfigError> {
+        let known = || self.namespaces().map(|(name, _)| name);
+        if known().any(|known| known == name) {
+            return Ok(());
+        }
+        let all = known().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ");
+        Err(ConfigError::new(format!(
+            "{reader} reads the schema {name:?}, which is not in the file: write {all}, or add a table \
+             `[schemas.{name}]`{}",
+            did_you_mean(name, known())
+        )))
     }
 }

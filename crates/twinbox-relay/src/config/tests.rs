@@ -178,3 +178,30 @@ fn an_error_about_a_schema_names_the_line_and_the_fix() {
     let error = load(TWO_SCHEMAS, &set).unwrap_err();
     assert!(error.contains("\"events\" reads the schema \"stock\"") && error.contains(unknown), "{error}");
 }
+
+#[test]
+fn a_vendor_has_a_profile_that_the_program_can_follow() {
+    let with = |line: &str| {
+        let vendor = "\n[vendors.mail]\nprofile = 'resend'\nurl = 'https://api.example.org'\n";
+        load(&format!("{FILE}{}", vendor.replace("profile = 'resend'", line)), &[])
+    };
+    let config = with("profile = 'resend'").unwrap();
+    assert_eq!(config.vendors["mail"].profile().unwrap().name, "resend");
+    let in_doubt = "profile = 'bigcommerce'\nin_doubt = 'at_most_once'";
+    let profile = with(in_doubt).unwrap().vendors["mail"].profile().unwrap();
+    assert_eq!(profile.recovery, twinbox_effects::Recovery::AtMostOnce);
+    for (line, says) in [
+        ("profile = 'resent'", "line 10: vendor \"mail\": there is no profile \"resent\""),
+        ("profile = 'resent'", "did you mean `resend`?"),
+        ("profile = 'bigcommerce'", "set `in_doubt`"),
+        ("profile = 'resend'\nretry = 'soon'", "line 11: vendor \"mail\" has the unknown retry policy"),
+        (
+            "profile = 'resend'\nschema = 'x'",
+            "vendor \"mail\" reads the schema \"x\", which is not in the file",
+        ),
+        ("profile = 'resend'\nin_doubt = 'x'", "x"),
+    ] {
+        let error = with(line).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+}

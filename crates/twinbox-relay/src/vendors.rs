@@ -1,0 +1,34 @@
+//! Makes dispatchers of side effects from the configuration.
+mod https;
+
+use crate::{config::Config, failure::Failure, schemas::Schema};
+use https::HttpsService;
+use twinbox_effects::{Dispatcher, HttpVendor, VendorOptions};
+use twinbox_sql::Dialect;
+
+/// Makes the dispatcher of a schema. `None`: no vendor of the file gets effects of this schema.
+pub(crate) fn dispatcher<DB: Dialect>(
+    schema: &Schema<DB>,
+    config: &Config,
+) -> Result<Option<Dispatcher<DB>>, Failure> {
+    let of_schema = config.vendors.keys().filter(|name| config.namespace_of_vendor(name) == schema.name);
+    let mut dispatcher = None;
+    for name in of_schema {
+        let options = VendorOptions::new()
+            .in_flight(config.vendors[name].in_flight)
+            .timeout(config.vendors[name].timeout.0)
+            .retries(config.vendor_retries(name)?);
+        let made = dispatcher.unwrap_or_else(|| Dispatcher::new(&schema.store));
+        dispatcher = Some(made.vendor_with(vendor(name, config)?, options));
+    }
+    Ok(dispatcher)
+}
+
+/// Makes a vendor of the file.
+pub(crate) fn vendor(name: &str, config: &Config) -> Result<HttpVendor<HttpsService>, Failure> {
+    let configured = &config.vendors[name];
+    let vendor = HttpVendor::new(name, configured.profile()?, &*configured.url, HttpsService::new()?)?;
+    let Some(file) = &configured.credential_file else { return Ok(vendor) };
+    let credential = crate::config::secret("credential", None, Some(file))?;
+    Ok(vendor.header(&configured.credential_header, &credential)?)
+}

@@ -1,0 +1,65 @@
+//! Side effects that the relay's program sends.
+use super::admin::Program;
+use crate::support::{
+    cases::cases,
+    effects::{mail, plan, reaches},
+    stores::{TestDb, World},
+};
+use integration_tests::vendors::VENDOR;
+use twinbox::{Store, StoreOptions, effects::EffectState};
+use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
+
+/// As the program spells it.
+fn url<DB: TestDb>(world: &World<DB>) -> String {
+    match DB::MODULE {
+        "postgres" => world.url().to_owned(),
+        _ => format!("sqlite:{}", world.url()),
+    }
+}
+
+async fn the_program_sends_effects_with_the_credential<DB: TestDb>() {
+    let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
+    let credential = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(credential.path(), "Bearer of-the-file\n").unwrap();
+    let text = format!(
+        "[vendors.{VENDOR}]\nprofile = \"resend\"\nurl = {:?}\ncredential_file = {:?}\ntimeout = \"5s\"\n",
+        vendor.url(),
+        credential.path()
+    );
+    vendor.answer_next([VendorAnswer::ActThenCut]);
+    let program = Program::run(&url(&world), &[], &text).await;
+    let source = plan(&world, mail("hello")).await;
+    let effect = reaches(&world, source, EffectState::Confirmed).await;
+    assert_eq!((effect.attempts, vendor.calls().len(), vendor.acts().len()), (2, 2, 1));
+    for call in vendor.calls() {
+        let sent = call.headers.iter().find(|(name, _)| name == "authorization");
+        assert_eq!(sent.map(|(_, value)| value.as_str()), Some("Bearer of-the-file"));
+    }
+    program.shows("twinbox_effects_sends_total{vendor=\"mail\",kind=\"email.welcome\"} 2").await;
+    program.shows("twinbox_effects_confirmed_total{vendor=\"mail\",kind=\"email.welcome\"} 1").await;
+    let check = program.output(&["check"]).await;
+    let printed = String::from_utf8(check.stdout).unwrap();
+    assert!(printed.contains(&format!("ok    vendor {VENDOR}: {} by resend", vendor.url())), "{printed}");
+}
+
+async fn each_vendor_gets_the_effects_of_its_schema<DB: TestDb>() {
+    let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
+    let options = StoreOptions::new().namespace("billing");
+    let billing = Store::with_options(world.pool().clone(), "billing", options).unwrap();
+    billing.migrate().await.unwrap();
+    let text = format!(
+        "[schemas.billing]\nservice = \"billing\"\n\
+         [vendors.{VENDOR}]\nprofile = \"resend\"\nurl = {:?}\nschema = \"billing\"\n",
+        vendor.url()
+    );
+    let of_main = plan(&world, mail("main")).await;
+    let _program = Program::run(&url(&world), &[], &text).await;
+    let of_billing = plan(&billing, mail("billing")).await;
+    reaches(&billing, of_billing, EffectState::Confirmed).await;
+    assert_eq!(reaches(&world, of_main, EffectState::Pending).await.attempts, 0);
+    assert_eq!(vendor.acts(), [br#"{"text":"billing"}"#]);
+}
+
+cases! {
+    both: [each_vendor_gets_the_effects_of_its_schema, the_program_sends_effects_with_the_credential]
+}
