@@ -10,6 +10,7 @@
 //! | [`Dispatcher`] | sends effects to their vendors |
 //! | [`Vendor`], [`HttpVendor`] | how a vendor is called |
 //! | [`VendorProfile`], [`profiles`] | what a vendor promises about repeated calls |
+//! | [`webhook`] | webhooks that go out, with the feature `reqwest` |
 //! | [`Recovery`] | what happens when it is not known whether the vendor acted |
 //!
 //! # States
@@ -44,6 +45,8 @@ mod side_effect;
 mod source;
 mod token;
 mod vendor;
+#[cfg(feature = "reqwest")]
+pub mod webhook;
 
 pub use dispatcher::{Dispatcher, VendorOptions};
 pub use effects::{Effects, Planned};

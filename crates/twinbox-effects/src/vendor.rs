@@ -18,7 +18,7 @@ pub(crate) use retry_after::retry_after;
 #[cfg(feature = "reqwest")]
 pub use with_reqwest::ReqwestService;
 
-use crate::side_effect::SideEffect;
+use crate::{request::kind_base, side_effect::SideEffect};
 use twinbox_core::BoxFuture;
 
 /// An answer of a vendor that acted.
@@ -80,6 +80,18 @@ pub trait Vendor: Send + Sync + 'static {
 
     /// Returns what the vendor promises about repeated calls.
     fn profile(&self) -> &VendorProfile;
+
+    /// Returns what an effect shares a circuit breaker with: by default the effects of its kind without the
+    /// qualifier. A vendor of many independent receivers returns the receiver.
+    fn operation<'a>(&self, effect: &'a SideEffect) -> &'a str {
+        kind_base(&effect.kind)
+    }
+
+    /// Returns whether a pause that the vendor asks for holds for all of its operations, which is the
+    /// default, or only for the operation.
+    fn pauses_as_one(&self) -> bool {
+        true
+    }
 
     /// Sends an effect once. The dispatcher drops the future when it takes too long, and then takes it that
     /// the vendor may have acted.

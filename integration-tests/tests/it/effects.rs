@@ -1,6 +1,8 @@
 //! Side effects: planned in a transaction, sent once.
+mod egress;
 mod example;
 mod load;
 mod planning;
 mod recovery;
 mod sending;
+mod webhooks;

@@ -7,6 +7,8 @@ pub(crate) const FAILURES_MAX: u32 = 5;
 const OPEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// How long others wait while a probe is under way.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
+/// When to ask again whether an isolated operation is closed.
+pub(crate) const ISOLATED_WAIT: Duration = Duration::from_secs(60);
 
 /// Stops the calls of an operation while its vendor is in trouble. Half-open, it lets one call through.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ enum State {
     HalfOpen {
         since: Instant,
     },
+    /// A person has opened it, and closes it.
+    Isolated,
 }
 
 /// How long a probe may take before another one is let through.
@@ -43,6 +47,7 @@ impl Breaker {
             State::Closed { .. } => return Ok(()),
             State::Open { until } if now < until => return Err(until - now),
             State::HalfOpen { since } if now < since + PROBE_MAX => return Err(PROBE_WAIT),
+            State::Isolated => return Err(ISOLATED_WAIT),
             State::Open { .. } | State::HalfOpen { .. } => {}
         }
         self.state = State::HalfOpen { since: now };
@@ -56,9 +61,32 @@ impl Breaker {
         }
     }
 
-    /// Notes an answer.
-    pub(crate) fn succeeded(&mut self) {
+    /// Opens it until [`close`](Self::close), whatever the vendor answers.
+    pub(crate) fn isolate(&mut self) {
+        self.state = State::Isolated;
+    }
+
+    /// Closes it.
+    pub(crate) fn close(&mut self) {
         *self = Self::new();
+    }
+
+    /// Opens it until a time that the vendor has named.
+    pub(crate) fn hold(&mut self, until: Instant) {
+        match self.state {
+            State::Isolated => {}
+            State::Open { until: old } if old > until => {}
+            _ => self.state = State::Open { until },
+        }
+    }
+
+    /// Notes an answer. Returns whether nothing is left to remember.
+    pub(crate) fn succeeded(&mut self) -> bool {
+        let is_isolated = self.state == State::Isolated;
+        if !is_isolated {
+            self.close();
+        }
+        !is_isolated
     }
 
     /// Notes that the vendor is in trouble. Returns whether the breaker opened.
@@ -70,7 +98,7 @@ impl Breaker {
                 FAILURES_MAX
             }
             // A call that was under way when the breaker opened.
-            State::Open { .. } => return false,
+            State::Open { .. } | State::Isolated => return false,
         };
         let opens = failures >= FAILURES_MAX;
         self.state =
@@ -84,6 +112,7 @@ impl Breaker {
             State::Open { until } => {
                 Some(until.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
             }
+            State::Isolated => Some(ISOLATED_WAIT),
             State::Closed { .. } | State::HalfOpen { .. } => None,
         }
     }
@@ -148,5 +177,17 @@ mod tests {
         assert_eq!(breaker.admit(probed + PROBE_MAX), Ok(()));
         breaker.give_back(probed);
         assert_eq!(breaker.admit(probed), Ok(()), "the probe was not made");
+    }
+
+    #[test]
+    fn an_isolated_one_opens_and_closes_by_hand() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new();
+        breaker.isolate();
+        assert!(!breaker.failed(now) && !breaker.succeeded());
+        assert_eq!(breaker.admit(now + OPEN.1), Err(ISOLATED_WAIT));
+        assert_eq!((breaker.open_for(now), breaker.is_open()), (Some(ISOLATED_WAIT), true));
+        breaker.close();
+        assert_eq!(breaker.admit(now), Ok(()));
     }
 }

@@ -17,6 +17,8 @@ const OVERHEAD_BYTES: usize = 4 * 1024;
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) call: VendorCall,
+    /// What has a circuit breaker of its own.
+    pub(super) operation: String,
     /// The number of sends, this one included. With the owner it is the fence of the row.
     pub(super) attempt: u32,
     /// The state before the claim.
@@ -31,7 +33,8 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    pub(super) fn operation(&self) -> &str {
+    /// The kind as metrics label it.
+    pub(super) fn kind(&self) -> &str {
         kind_base(&self.call.effect.kind)
     }
 

@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{
     client::Guard,
-    request::kind_base,
     side_effect::SideEffect,
     token::effect_token,
     vendor::{Vendor, VendorCall},
@@ -73,7 +72,7 @@ impl<DB: Dialect> Cycle<DB> {
                     claim
                         .taken
                         .iter()
-                        .for_each(|taken| guard.give_back(taken.operation(), Instant::now().into_std()));
+                        .for_each(|taken| guard.give_back(&taken.operation, Instant::now().into_std()));
                 }
                 Err(CycleError { error, notes: self.notes })
             }
@@ -137,10 +136,10 @@ impl Want {
             Step::LookUp { failures } => (failures, true),
         };
         let Claimed { effect, key_left, is_named, .. } = claimed;
-        let operation = kind_base(&effect.kind);
+        let operation = self.vendor.operation(&effect).to_owned();
         let admitted = {
             let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-            guard.admit(operation, effect.failures > 0 && !is_look_up, begun.into_std())
+            guard.admit(&operation, effect.failures > 0 && !is_look_up, begun.into_std())
         };
         if let Err(refusal) = admitted {
             // Nothing was sent: neither the state nor the attempts change.
@@ -163,6 +162,7 @@ impl Want {
         });
         let attempt = effect.attempts + u32::from(!is_look_up);
         let taken = Taken {
+            operation,
             attempt,
             before: effect.state,
             failures: effect.failures + failures,

@@ -42,13 +42,13 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn new(vendor: impl Vendor, options: VendorOptions) -> Self {
-        let recovery = vendor.profile().recovery;
+        let (recovery, pauses_as_one) = (vendor.profile().recovery, vendor.pauses_as_one());
         let rules = Rules { recovery, can_look_up: vendor.can_look_up(), policy: options.retries };
         Self {
             vendor: Arc::new(vendor),
             options,
             rules,
-            guard: Arc::new(Mutex::new(Guard::new())),
+            guard: Arc::new(Mutex::new(Guard::new(pauses_as_one))),
             ready: VecDeque::new(),
             in_flight: 0,
             bytes: 0,
@@ -119,7 +119,7 @@ impl Lane {
         while self.in_flight < self.options.in_flight.max(1) {
             let taken = self.ready.pop_front()?;
             let now = Instant::now();
-            let refusal = self.guard().refuses(taken.operation(), now.into_std());
+            let refusal = self.guard().refuses(&taken.operation, now.into_std());
             if refusal.is_none() && now <= taken.start_before {
                 self.in_flight += 1;
                 return Some(taken);
@@ -138,7 +138,7 @@ impl Lane {
     }
 
     fn give_back(&self, taken: &Taken, delay: Duration) -> Note {
-        self.guard().give_back(taken.operation(), Instant::now().into_std());
+        self.guard().give_back(&taken.operation, Instant::now().into_std());
         taken.unsent(delay)
     }
 
@@ -152,7 +152,7 @@ impl Lane {
             CallResult::Unsent => return self.give_back(&taken, Duration::ZERO),
             CallResult::Sent(result) => {
                 let closes = self.note(&taken, result.as_ref().err());
-                metrics::sent(self.name(), taken.operation(), result.as_ref(), took);
+                metrics::sent(self.name(), taken.kind(), result.as_ref(), took);
                 let key_left = taken.key_until.map(|until| until.saturating_duration_since(Instant::now()));
                 let was_in_doubt = taken.before == EffectState::Fired;
                 let sent = Sent { was_in_doubt, failures: taken.failures, key_left };
@@ -160,17 +160,17 @@ impl Lane {
             }
             CallResult::LookedUp(result) => {
                 let closes = self.note(&taken, result.as_ref().err());
-                metrics::looked_up(self.name(), taken.operation());
+                metrics::looked_up(self.name(), taken.kind());
                 (self.rules.on_looked_up(taken.failures, result, random), closes)
             }
         };
-        metrics::settled(self.name(), taken.operation(), &settled);
+        metrics::settled(self.name(), taken.kind(), &settled);
         Note { closes: closes.map(|wait| (self.name().to_owned(), wait)), ..taken.note(settled) }
     }
 
     /// Tells the guard what a call returned. Returns how long the vendor asks to be left alone.
     fn note(&self, taken: &Taken, error: Option<&VendorError>) -> Option<Duration> {
-        let operation = taken.operation();
+        let operation = &*taken.operation;
         if self.guard().note(operation, error, Instant::now().into_std()) {
             tracing::error!(
                 vendor = self.name(),
@@ -184,6 +184,6 @@ impl Lane {
             let effect = &taken.call.effect;
             tracing::debug!(effect = %effect.id, kind = effect.kind, error = cause, "not confirmed");
         }
-        error.and_then(gate)
+        error.filter(|_| self.vendor.pauses_as_one()).and_then(gate)
     }
 }

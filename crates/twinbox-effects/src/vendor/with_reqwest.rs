@@ -43,9 +43,20 @@ impl Service<Request<Bytes>> for ReqwestService {
     }
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        match reqwest::Request::try_from(request) {
+            Ok(request) => self.execute(request),
+            Err(error) => Box::pin(async { Err(SendError::not_sent(error.without_url())) }),
+        }
+    }
+}
+
+impl ReqwestService {
+    pub(crate) fn execute(
+        &self,
+        request: reqwest::Request,
+    ) -> BoxFuture<'static, Result<Response, SendError>> {
         let client = self.0.clone();
         Box::pin(async move {
-            let request = reqwest::Request::try_from(request).map_err(SendError::not_sent)?;
             let mut response = client.execute(request).await.map_err(|error| {
                 // Its URL may hold what only the vendor should see.
                 let error = error.without_url();
