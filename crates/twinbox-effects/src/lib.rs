@@ -10,6 +10,7 @@
 //! | [`Dispatcher`] | sends effects to their vendors |
 //! | [`Vendor`], [`HttpVendor`] | how a vendor is called |
 //! | [`VendorProfile`], [`profiles`] | what a vendor promises about repeated calls |
+//! | [`client`] | calls a vendor at once, with tries, a circuit breaker and a rate gate |
 //! | [`webhook`] | webhooks that go out, with the feature `reqwest` |
 //! | [`Recovery`] | what happens when it is not known whether the vendor acted |
 //!
@@ -34,9 +35,12 @@
 //! | `twinbox_effects_unknown_total` | Effects that a person has to resolve. |
 //! | `twinbox_effects_send_seconds` | Histogram: how long a send takes. |
 //! | `twinbox_effects_backlog_age_seconds` | Gauge of a vendor: how long its oldest due effect waits. |
+//! | `twinbox_effects_client_calls_total` | Calls of a [`client`], by their `code`, `OK` for a success. |
+//! | `twinbox_effects_client_retries_total` | Tries of a client after the first. |
+//! | `twinbox_effects_client_retry_delay_seconds` | Histogram: how long a client waits before a retry. |
 //! | `twinbox_effects_open_breakers` | Gauge of a vendor: operations whose circuit breaker is not closed. |
 
-mod client;
+pub mod client;
 mod dispatcher;
 mod effects;
 mod metrics;

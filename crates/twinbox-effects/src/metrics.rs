@@ -2,7 +2,7 @@
 use crate::{
     dispatcher::Settled,
     side_effect::EffectState,
-    vendor::{Applied, VendorError},
+    vendor::{Applied, ErrorCode, VendorError},
 };
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use std::time::Duration;
@@ -16,6 +16,9 @@ const CONFIRMED: &str = "twinbox_effects_confirmed_total";
 const FAILED: &str = "twinbox_effects_failed_total";
 const UNKNOWN: &str = "twinbox_effects_unknown_total";
 const BACKLOG_AGE: &str = "twinbox_effects_backlog_age_seconds";
+const CLIENT_CALLS: &str = "twinbox_effects_client_calls_total";
+const CLIENT_RETRIES: &str = "twinbox_effects_client_retries_total";
+const CLIENT_RETRY_DELAY: &str = "twinbox_effects_client_retry_delay_seconds";
 const OPEN_BREAKERS: &str = "twinbox_effects_open_breakers";
 
 const COUNTERS: [(&str, &str); 7] = [
@@ -35,6 +38,12 @@ pub(crate) fn describe() {
     describe_histogram!(SEND_TIME, Unit::Seconds, "How long a send takes");
     describe_gauge!(BACKLOG_AGE, Unit::Seconds, "How long the oldest due effect waits");
     describe_gauge!(OPEN_BREAKERS, Unit::Count, "Operations whose circuit breaker is not closed");
+}
+
+pub(crate) fn describe_client() {
+    describe_counter!(CLIENT_CALLS, Unit::Count, "Calls of a client, by code");
+    describe_counter!(CLIENT_RETRIES, Unit::Count, "Tries of a client after the first");
+    describe_histogram!(CLIENT_RETRY_DELAY, Unit::Seconds, "How long a client waits before a retry");
 }
 
 fn count(name: &'static str, vendor: &str, operation: &str) {
@@ -68,6 +77,19 @@ pub(crate) fn settled(vendor: &str, operation: &str, settled: &Settled) {
         EffectState::Unknown => count(UNKNOWN, vendor, operation),
         EffectState::Pending | EffectState::Fired | EffectState::Compensated => {}
     }
+}
+
+/// Counts a call of a client that has ended. `None`: it succeeded.
+pub(crate) fn client_called(vendor: &str, operation: &str, code: Option<ErrorCode>) {
+    let code = code.map_or("OK", ErrorCode::as_str);
+    let labels = [("vendor", vendor.to_owned()), ("kind", operation.to_owned()), ("code", code.to_owned())];
+    counter!(CLIENT_CALLS, &labels).increment(1);
+}
+
+pub(crate) fn client_retried(vendor: &str, operation: &str, delay: Duration) {
+    count(CLIENT_RETRIES, vendor, operation);
+    histogram!(CLIENT_RETRY_DELAY, "vendor" => vendor.to_owned(), "kind" => operation.to_owned())
+        .record(delay.as_secs_f64());
 }
 
 pub(crate) fn backlog_age(vendor: &str, age: Duration) {

@@ -3,6 +3,7 @@ mod answer;
 mod code;
 mod error;
 mod http;
+mod place;
 mod profile;
 pub mod profiles;
 mod retry_after;

@@ -75,6 +75,11 @@ impl VendorError {
         Self { source: Some(source.into()), ..self }
     }
 
+    /// The same error after an earlier try that may have acted.
+    pub(crate) fn in_doubt(self) -> Self {
+        Self { certainty: Certainty::MaybeApplied, ..self }
+    }
+
     /// Returns the code.
     pub fn code(&self) -> ErrorCode {
         self.code

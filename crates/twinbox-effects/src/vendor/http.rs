@@ -1,7 +1,5 @@
 //! Vendors that are called by HTTP.
-use super::{
-    Applied, ErrorCode, LookUp, Response, Vendor, VendorCall, VendorError, VendorProfile, profile::KeyPlace,
-};
+use super::{Applied, ErrorCode, LookUp, Response, Vendor, VendorCall, VendorError, VendorProfile};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header::CONTENT_TYPE};
 use std::{error::Error as StdError, fmt, str::FromStr as _};
@@ -124,12 +122,7 @@ impl<S> HttpVendor<S> {
         if !is_path(&request.target) {
             return Err(refuse("the target is neither empty nor begins with / or ?"));
         }
-        let body = match self.profile.key {
-            KeyPlace::Body(pointer) => with_member(&request.body, pointer, &call.token)
-                .ok_or_else(|| refuse("the body is no JSON object"))?,
-            KeyPlace::Header(_) | KeyPlace::Nowhere => request.body.clone(),
-        };
-        let mut http = Request::new(body);
+        let mut http = Request::new(request.body.clone());
         (*http.method_mut(), *http.uri_mut()) = (method, uri);
         let headers = http.headers_mut();
         let mut put = |name: &str, value: &str| {
@@ -140,14 +133,12 @@ impl<S> HttpVendor<S> {
         let mut all = vec![(CONTENT_TYPE.as_str(), request.content_type.as_str())];
         all.extend(request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         all.extend(call.effect.traceparent.as_deref().map(|trace| ("traceparent", trace)));
-        if let KeyPlace::Header(name) = self.profile.key {
-            all.push((name, &call.token));
-        }
         for (name, value) in all {
             put(name, value).ok_or_else(|| refuse("a header cannot be sent"))?;
         }
+        self.profile.place(&call.token, &mut http)?;
         for (name, value) in &self.headers {
-            headers.insert(name, value.clone());
+            http.headers_mut().insert(name, value.clone());
         }
         Ok(http)
     }
@@ -156,20 +147,6 @@ impl<S> HttpVendor<S> {
 /// Whether a target stays behind its base URL: empty, a path, or a query. `@` or `.` would change the host.
 fn is_path(target: &str) -> bool {
     target.is_empty() || target.starts_with(['/', '?'])
-}
-
-/// The JSON object with a text at a pointer. `None`: it is no JSON object, or something else is in the way.
-fn with_member(body: &[u8], pointer: &str, text: &str) -> Option<Bytes> {
-    let mut body: serde_json::Value = serde_json::from_slice(body).ok()?;
-    let mut at = &mut body;
-    for name in pointer.split('/').skip(1) {
-        at = at
-            .as_object_mut()?
-            .entry(name.replace("~1", "/").replace("~0", "~"))
-            .or_insert_with(|| serde_json::Value::Object(serde_json::Map::new()));
-    }
-    *at = text.into();
-    serde_json::to_vec(&body).ok().map(Bytes::from)
 }
 
 impl<S> Vendor for HttpVendor<S>
