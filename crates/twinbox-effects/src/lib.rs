@@ -43,6 +43,7 @@
 pub mod client;
 mod dispatcher;
 mod effects;
+pub mod jobs;
 mod metrics;
 mod request;
 mod side_effect;

@@ -14,6 +14,7 @@ pub use answer::Response;
 pub use code::ErrorCode;
 pub use error::{Certainty, VendorError};
 pub use http::{HttpVendor, SendError};
+pub(crate) use http::{base_url, is_path};
 pub use profile::{KeyPlace, Recovery, Sign, VendorProfile};
 pub(crate) use retry_after::retry_after;
 #[cfg(feature = "reqwest")]

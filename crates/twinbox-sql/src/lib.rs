@@ -43,6 +43,7 @@ mod guarded;
 mod handler_connection;
 mod handler_error;
 pub mod inbox;
+mod job_runs;
 mod micros;
 pub mod operation;
 mod outbox;

@@ -7,6 +7,7 @@
 //! An empty text means that the database does not need the statement: see [`Statement::is_absent`].
 mod effects;
 mod inbox;
+mod jobs;
 mod log;
 mod operations;
 mod operators;
@@ -15,6 +16,7 @@ mod publishing;
 
 pub use effects::Effects;
 pub use inbox::{Consumers, DeadLetters, Inbox, Partitions};
+pub use jobs::Jobs;
 pub use log::{Cursors, Log, Replays, Retention};
 pub use operations::{Operations, Webhooks};
 pub use operators::{Audit, Backlog, Redaction};
@@ -90,6 +92,7 @@ texts! {
     destination_queue: ParkedQueue,
     effects: Effects,
     inbox: Inbox,
+    jobs: Jobs,
     log: Log,
     operations: Operations,
     outbox: Outbox,

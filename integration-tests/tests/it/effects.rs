@@ -1,6 +1,7 @@
 //! Side effects: planned in a transaction, sent once.
 mod egress;
 mod example;
+mod jobs;
 mod load;
 mod planning;
 mod recovery;

@@ -15,7 +15,7 @@ use twinbox::{
 use twinbox_testkit::database::{SERVICE, empty_postgres};
 
 /// How many there are.
-const MIGRATIONS: i64 = 4;
+const MIGRATIONS: i64 = 5;
 
 /// A database without any tables; gone when this is dropped.
 struct Empty {

@@ -3,6 +3,7 @@ pub(crate) mod cases;
 pub(crate) mod codec;
 pub(crate) mod consumer;
 pub(crate) mod effects;
+pub(crate) mod jobs;
 pub(crate) mod log;
 pub(crate) mod logged;
 pub(crate) mod operations;

@@ -71,14 +71,7 @@ impl<S> HttpVendor<S> {
         base_url: impl Into<String>,
         service: S,
     ) -> Result<Self, Error> {
-        let base_url = base_url.into();
-        let url: Option<Uri> = base_url.parse().ok();
-        if url.is_none_or(|url| url.scheme().is_none() || url.host().is_none() || url.query().is_some()) {
-            let what =
-                format!("the base URL {base_url:?} must be absolute, such as https://api.example.com/v1");
-            return Err(Error::new(ErrorKind::Configuration, what));
-        }
-        let base_url = base_url.trim_end_matches('/').to_owned();
+        let base_url = self::base_url(base_url.into())?;
         Ok(Self { name: name.into(), profile, base_url, headers: Vec::new(), service, look_up: None })
     }
 
@@ -144,8 +137,18 @@ impl<S> HttpVendor<S> {
     }
 }
 
+/// Checks that a base URL is absolute, and returns it without a `/` at its end.
+pub(crate) fn base_url(url: String) -> Result<String, Error> {
+    let parsed: Option<Uri> = url.parse().ok();
+    if parsed.is_none_or(|url| url.scheme().is_none() || url.host().is_none() || url.query().is_some()) {
+        let what = format!("the base URL {url:?} must be absolute, such as https://api.example.com/v1");
+        return Err(Error::new(ErrorKind::Configuration, what));
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}
+
 /// Whether a target stays behind its base URL: empty, a path, or a query. `@` or `.` would change the host.
-fn is_path(target: &str) -> bool {
+pub(crate) fn is_path(target: &str) -> bool {
     target.is_empty() || target.starts_with(['/', '?'])
 }
 

@@ -41,6 +41,8 @@ pub struct Fragments {
     pub taken_rows: &'static str,
     /// A table expression `r`: the results of effects, from the JSON array `?`.
     pub settled_rows: &'static str,
+    /// A table expression `r`: the jobs, from the JSON array `?`.
+    pub job_rows: &'static str,
     /// The column type of a message id.
     pub uuid: &'static str,
     /// The column type of JSON.
@@ -80,6 +82,10 @@ const SIDE_EFFECT: &str = "position, id, source_id, kind, vendor, key, state, me
             idempotency_key, provider_key_expires_at, attempts, failures, owner, next_attempt_at,
             first_fired_at, fired_at, ended_at, provider_ref, http_code, error_code, last_error, created_at";
 
+/// The columns of a run of a job.
+const JOB_RUN: &str = "run_id, job_id, scheduled_for, is_manual, state, attempts, failures, owner,
+            next_attempt_at, http_code, last_error, created_at, started_at, finished_at";
+
 /// Whether a lease has ended. One that ends later than twice its length from now was given before the clock
 /// of the database was set back.
 const EXPIRED: &str = "(lease_until <= {now} OR lease_until < {never} AND lease_until > {after 2 * lease})";
@@ -111,6 +117,7 @@ impl Fragments {
             "vendor_rows" => self.vendor_rows,
             "taken_rows" => self.taken_rows,
             "settled_rows" => self.settled_rows,
+            "job_rows" => self.job_rows,
             "uuid" => self.uuid,
             "json" => self.json,
             "is_behind" => self.is_behind,
@@ -126,6 +133,7 @@ impl Fragments {
             "is_unfinished" => IS_UNFINISHED,
             "header" => HEADER,
             "side_effect" => SIDE_EFFECT,
+            "job_run" => JOB_RUN,
             "not_replay" => reader_name::NOT_REPLAY,
             "replay_cursor" => reader_name::REPLAY_CURSOR,
             "log_reader" => reader_name::LOG_READER,

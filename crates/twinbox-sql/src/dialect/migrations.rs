@@ -8,6 +8,7 @@ macro_rules! migrations {
             "inbox" "0002_inbox.sql",
             "operations" "0003_operations.sql",
             "effects" "0004_effects.sql",
+            "jobs" "0005_jobs.sql",
         )
     };
     ($folder:literal: $($name:literal $file:literal,)+) => {

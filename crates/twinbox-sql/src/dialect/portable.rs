@@ -3,6 +3,7 @@
 //! A dialect begins with these and overrides the ones that its database needs otherwise.
 mod effects;
 mod inbox;
+mod jobs;
 mod log;
 mod operations;
 mod operators;
@@ -12,6 +13,7 @@ pub mod selection;
 
 pub(super) use effects::EFFECTS;
 pub(super) use inbox::{CONSUMERS, DEAD_LETTERS, INBOX, PARTITIONS};
+pub(super) use jobs::JOBS;
 pub(super) use log::{CURSORS, LOG, REPLAYS, RETENTION};
 pub(super) use operations::{OPERATIONS, WEBHOOKS};
 #[cfg(feature = "postgres")]

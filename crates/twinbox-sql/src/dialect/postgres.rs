@@ -2,6 +2,7 @@
 mod effects;
 mod fragments;
 mod inbox;
+mod jobs;
 mod log;
 mod operations;
 mod parking;
@@ -39,6 +40,7 @@ impl Dialect for Postgres {
         destination_queue: portable::DESTINATION_QUEUE,
         effects: effects::EFFECTS,
         inbox: inbox::INBOX,
+        jobs: jobs::JOBS,
         log: log::LOG,
         operations: operations::OPERATIONS,
         outbox: publishing::OUTBOX,

@@ -58,6 +58,7 @@ impl Dialect for Sqlite {
         destination_queue: portable::DESTINATION_QUEUE,
         effects: portable::EFFECTS,
         inbox: portable::INBOX,
+        jobs: portable::JOBS,
         log: texts::LOG,
         operations: portable::OPERATIONS,
         outbox: portable::OUTBOX,

@@ -33,6 +33,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     settled_rows: "jsonb_to_recordset(?::jsonb) AS r (position bigint, attempt bigint, state text,
             unsent boolean, renewed boolean, failures bigint, delay bigint, provider_ref text,
             http_code bigint, error_code text, error text)",
+    job_rows: "jsonb_array_elements_text(?::jsonb) AS r (job)",
     uuid: "uuid",
     json: "jsonb",
     // By outbox_txid_position: newcomers since the cursor's tick, and late committers. Not from that tick's

@@ -39,6 +39,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
                 value ->> 'provider_ref' AS provider_ref, value ->> 'http_code' AS http_code,
                 value ->> 'error_code' AS error_code, value ->> 'error' AS error
             FROM json_each(?)) AS r",
+    job_rows: "(SELECT value AS job FROM json_each(?)) AS r",
     uuid: "BLOB",
     json: "TEXT",
     is_behind: "EXISTS (

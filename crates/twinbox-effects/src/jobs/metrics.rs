@@ -1,0 +1,28 @@
+//! The names and descriptions of the metrics of jobs.
+use super::target::{AttemptResult, Outcome};
+use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use std::time::Duration;
+
+const ATTEMPTS: &str = "twinbox_jobs_attempts_total";
+const ATTEMPT_TIME: &str = "twinbox_jobs_attempt_seconds";
+const MISSED: &str = "twinbox_jobs_missed_total";
+
+pub(super) fn describe() {
+    describe_counter!(ATTEMPTS, Unit::Count, "Attempts of a job, by outcome");
+    describe_histogram!(ATTEMPT_TIME, Unit::Seconds, "How long an attempt takes");
+    describe_counter!(MISSED, Unit::Count, "Scheduled runs that were left out");
+}
+
+pub(super) fn attempted(job: &str, result: &AttemptResult, took: Duration) {
+    let outcome = match result.outcome {
+        Outcome::Done => "done",
+        Outcome::Retry(_) => "retried",
+        Outcome::Failed => "failed",
+    };
+    counter!(ATTEMPTS, "job" => job.to_owned(), "outcome" => outcome).increment(1);
+    histogram!(ATTEMPT_TIME, "job" => job.to_owned()).record(took.as_secs_f64());
+}
+
+pub(super) fn missed(job: &str, runs: u64) {
+    counter!(MISSED, "job" => job.to_owned()).increment(runs);
+}
