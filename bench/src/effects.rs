@@ -28,7 +28,7 @@ const BODY_BYTES: usize = 500;
 
 pub(crate) async fn run() -> Result<(), Failure> {
     println!(
-        "{EFFECTS} effects, {IN_FLIGHT} in flight, a vendor of {} ms, {RUNS} interleaved runs, Postgres with fsync",
+        "{EFFECTS} effects, {IN_FLIGHT} in flight, a vendor of {} ms, {RUNS} interleaved runs, with fsync",
         VENDOR_TAKES.as_millis()
     );
     let (mut ratios, mut rates) = (Vec::new(), Vec::new());

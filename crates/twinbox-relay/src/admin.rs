@@ -107,7 +107,7 @@ async fn readyz<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> (StatusCode
     });
     reasons.extend(join_all(looks).await.into_iter().flatten());
     let broken = admin.broken.all();
-    if reasons.is_empty() && broken.len() < admin.destinations {
+    if reasons.is_empty() && (broken.is_empty() || broken.len() < admin.destinations) {
         return (StatusCode::OK, [&["ok".to_owned()], &*broken].concat().join("\n") + "\n");
     }
     reasons.extend(broken);

@@ -86,6 +86,7 @@ mod schemas;
 mod tests;
 mod value;
 mod vendor;
+mod vendors;
 
 pub use crate::options::OnExhausted;
 pub use destination::{Common, Destination, EventBridge, Nats};

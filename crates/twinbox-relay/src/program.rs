@@ -155,8 +155,10 @@ fn failed(error: &dyn StdError, mut log: NonBlocking) -> ExitCode {
 }
 
 async fn run(config: Config, command: DatabaseCommand) -> Result<(), Failure> {
-    if config.destinations.is_empty() {
-        return Err(ConfigError::new("there is no destination: add a table `[destinations.NAME]`").into());
+    if config.destinations.is_empty() && config.vendors.is_empty() {
+        let what =
+            "there is no destination and no vendor: add a table `[destinations.NAME]` or `[vendors.NAME]`";
+        return Err(ConfigError::new(what).into());
     }
     let url = secret("url", config.database.url.as_deref(), config.database.url_file.as_deref())?;
     match url.split_once(':').map(|(scheme, _)| scheme) {

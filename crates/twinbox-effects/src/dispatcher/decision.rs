@@ -291,3 +291,81 @@ fn why(code: ErrorCode) -> &'static str {
         _ => "the vendor may have acted",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn rules(recovery: Recovery, can_look_up: bool) -> Rules {
+        Rules { recovery, can_look_up, policy: RetryPolicy::vendor() }
+    }
+
+    fn native() -> Rules {
+        rules(Recovery::NativeKey { window: HOUR }, false)
+    }
+
+    fn sent(was_in_doubt: bool, failures: u32) -> Sent {
+        Sent { was_in_doubt, failures, key_left: Some(HOUR) }
+    }
+
+    /// R13, D29
+    #[test]
+    fn a_vendor_that_did_nothing_leaves_an_effect_pending_until_the_policy_ends() {
+        let error = || VendorError::not_applied(ErrorCode::Unavailable, "");
+        let settled = native().on_sent(sent(false, 3), Err(error()), 0.0);
+        assert_eq!((settled.state, settled.failures), (EffectState::Pending, 1));
+        assert_eq!(settled.delay, Some(Duration::from_secs(30)));
+        let settled = native().on_sent(sent(false, 4), Err(error()), 0.0);
+        assert_eq!((settled.state, settled.delay), (EffectState::Failed, None));
+        // An earlier send is in doubt, so that this one did nothing tells too little.
+        let settled = native().on_sent(sent(true, 4), Err(error()), 0.0);
+        assert_eq!(settled.state, EffectState::Unknown);
+    }
+
+    #[test]
+    fn too_many_calls_end_no_effect() {
+        let limited = VendorError::not_applied(ErrorCode::RateLimited, "").retry_after(Some(HOUR * 24));
+        let settled = native().on_sent(sent(false, 4), Err(limited), 0.0);
+        assert_eq!((settled.state, settled.failures), (EffectState::Pending, 0));
+        assert_eq!(settled.delay, Some(HOUR * 24));
+    }
+
+    /// D28: what the vendor may have done is never sent under another key.
+    #[test]
+    fn a_key_is_renewed_only_after_a_definite_answer() {
+        let may_have = || VendorError::maybe_applied(ErrorCode::Timeout, "");
+        for recovery in [
+            Recovery::NativeKey { window: HOUR },
+            Recovery::LookUp { after: HOUR },
+            Recovery::Operator,
+            Recovery::AtLeastOnce,
+            Recovery::AtMostOnce,
+        ] {
+            for can_look_up in [false, true] {
+                for failures in 0..6 {
+                    let rules = rules(recovery, can_look_up);
+                    let settled = rules.on_sent(sent(failures % 2 == 0, failures), Err(may_have()), 0.5);
+                    assert!(!settled.is_renewed && settled.state != EffectState::Pending, "{recovery:?}");
+                }
+            }
+        }
+        let looks_up = rules(Recovery::LookUp { after: HOUR }, true);
+        let settled = looks_up.on_looked_up(1, Ok(LookUp::NotApplied), 0.0);
+        assert!(settled.is_renewed && settled.state == EffectState::Pending);
+        let settled = looks_up.on_looked_up(1, Ok(LookUp::Applied(Applied::new())), 0.0);
+        assert_eq!(settled.state, EffectState::Confirmed);
+    }
+
+    #[test]
+    fn a_look_up_that_fails_is_bounded() {
+        let looks_up = rules(Recovery::LookUp { after: HOUR }, true);
+        let fail = |failures| {
+            let error = VendorError::not_sent(ErrorCode::Unavailable, "");
+            looks_up.on_looked_up(failures, Err(error), 0.0)
+        };
+        assert_eq!(fail(18).state, EffectState::Fired);
+        assert_eq!((fail(19).state, fail(19).delay), (EffectState::Unknown, None));
+    }
+}

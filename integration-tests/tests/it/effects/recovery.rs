@@ -5,7 +5,7 @@ use crate::{
     forgetful::{forget, forgetful},
     support::{
         cases::cases,
-        effects::{Dispatching, WELCOME, found, plan_at},
+        effects::{Dispatching, WELCOME, found, plan, plan_at, reaches},
         stores::{TestDb, World},
         wait::{eventually, in_time},
     },
@@ -40,10 +40,7 @@ async fn killed<DB: TestDb>(
     let reference = effect_id(source, WELCOME).to_string();
     let request = EffectRequest::json(VENDOR, &serde_json::json!({ "reference": reference })).unwrap();
     plan_at(store, source, request).await;
-    let mut dispatcher = Command::new(env!("CARGO_BIN_EXE_it-dispatcher"));
-    dispatcher.env("DATABASE_URL", url).env("VENDOR_URL", vendor.url()).env("PROFILE", profile.name);
-    dispatcher.env("TWINBOX_CRASH_AT", dies_at).kill_on_drop(true).stderr(Stdio::null());
-    in_time(dispatcher.spawn().unwrap().wait()).await.unwrap();
+    dispatch_until_death(url, &vendor, profile, dies_at).await;
     after_death().await;
     let fired = found(store, source).await;
     assert_eq!((fired.state, fired.attempts), (EffectState::Fired, 1), "{} {dies_at}", profile.name);
@@ -56,6 +53,14 @@ async fn killed<DB: TestDb>(
     assert!(calls.iter().all(|call| call.body == calls[0].body), "each send has the same bytes");
     assert!(calls.iter().all(|call| call.key == calls[0].key), "each send has the same key");
     format!("{} / {}, {}", calls.len(), vendor.acts().len(), effect.state)
+}
+
+/// Runs a dispatcher as a process, until it is killed at a crash point.
+async fn dispatch_until_death(url: &str, vendor: &FakeVendor, profile: &VendorProfile, dies_at: &str) {
+    let mut dispatcher = Command::new(env!("CARGO_BIN_EXE_it-dispatcher"));
+    dispatcher.env("DATABASE_URL", url).env("VENDOR_URL", vendor.url()).env("PROFILE", profile.name);
+    dispatcher.env("TWINBOX_CRASH_AT", dies_at).kill_on_drop(true).stderr(Stdio::null());
+    in_time(dispatcher.spawn().unwrap().wait()).await.unwrap();
 }
 
 /// Starts a vendor that takes keys as the profile says, and knows none where it says nothing.
@@ -119,6 +124,19 @@ async fn the_number_of_sends_is_the_one_of_the_book<DB: TestDb>() {
     assert!(BOOK.contains(&table), "the book should have this table:\n{table}");
 }
 
+/// Nothing was committed, so nothing was sent, even where no second send is allowed. D28
+async fn a_dispatcher_killed_before_its_commit_has_sent_nothing<DB: TestDb>() {
+    let (world, vendor) = (World::<DB>::new().await, like(&AT_MOST_ONCE).await);
+    let source = plan(&world, EffectRequest::new(VENDOR, "{}")).await;
+    dispatch_until_death(world.url(), &vendor, &AT_MOST_ONCE, "effects.before_commit").await;
+    let effect = found(&world, source).await;
+    assert_eq!((effect.state, effect.attempts, effect.owner), (EffectState::Pending, 0, None));
+    let dispatching = Dispatching::to(&world, &vendor, AT_MOST_ONCE);
+    reaches(&world, source, EffectState::Confirmed).await;
+    dispatching.stop().await;
+    assert_eq!(vendor.calls().len(), 1);
+}
+
 /// One profile for each way of recovery. R69
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_forgets_changes_no_number_of_sends() {
@@ -139,8 +157,8 @@ async fn a_database_that_forgets_changes_no_number_of_sends() {
 async fn a_confirmed_effect_is_not_forgotten() {
     let ((_server, store), vendor) = (in_time(forgetful()).await, FakeVendor::start().await.unwrap());
     let dispatching = Dispatching::to::<Postgres>(&store, &vendor, AT_MOST_ONCE);
-    let source = crate::support::effects::plan(&store, EffectRequest::new(VENDOR, "{}")).await;
-    crate::support::effects::reaches(&store, source, EffectState::Confirmed).await;
+    let source = plan(&store, EffectRequest::new(VENDOR, "{}")).await;
+    reaches(&store, source, EffectState::Confirmed).await;
     forget(&store).await;
     assert_eq!(found(&store, source).await.state, EffectState::Confirmed);
     dispatching.stop().await;
@@ -148,5 +166,8 @@ async fn a_confirmed_effect_is_not_forgotten() {
 }
 
 cases! {
-    both: [the_number_of_sends_is_the_one_of_the_book]
+    both: [
+        a_dispatcher_killed_before_its_commit_has_sent_nothing,
+        the_number_of_sends_is_the_one_of_the_book,
+    ]
 }

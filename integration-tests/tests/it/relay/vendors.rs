@@ -37,6 +37,7 @@ async fn the_program_sends_effects_with_the_credential<DB: TestDb>() {
     }
     program.shows("twinbox_effects_sends_total{vendor=\"mail\",kind=\"email.welcome\"} 2").await;
     program.shows("twinbox_effects_confirmed_total{vendor=\"mail\",kind=\"email.welcome\"} 1").await;
+    assert_eq!(program.get("/readyz").await, (200, "ok\n".to_owned()));
     let check = program.output(&["check"]).await;
     let printed = String::from_utf8(check.stdout).unwrap();
     assert!(printed.contains(&format!("ok    vendor {VENDOR}: {} by resend", vendor.url())), "{printed}");
