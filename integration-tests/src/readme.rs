@@ -15,3 +15,7 @@ struct Http;
 #[doc = include_str!("../../docs/src/effects.md")]
 #[cfg(doctest)]
 struct Effects;
+
+#[doc = include_str!("../../docs/src/vendors.md")]
+#[cfg(doctest)]
+struct Vendors;

@@ -1,6 +1,9 @@
 //! The vendor on loopback of the tests of side effects.
+use axum::{body::Bytes, http::Request};
 use twinbox::effects::{
-    Applied, ErrorCode, HttpVendor, LookUp, Recovery, ReqwestService, VendorError, VendorProfile, profiles,
+    Applied, ErrorCode, HttpVendor, LookUp, Recovery, ReqwestService, VendorError, VendorProfile,
+    client::{Call, Client, ClientLayer},
+    profiles,
 };
 
 /// The name by which effects choose the vendor.
@@ -39,4 +42,21 @@ pub fn http_vendor(
             }
         })
     }))
+}
+
+/// Returns a client of the vendor.
+///
+/// # Errors
+/// The client cannot be set up.
+pub fn client(profile: VendorProfile) -> Result<Client<ReqwestService>, Box<dyn std::error::Error>> {
+    let service = ReqwestService::new(reqwest::Client::builder().no_proxy())?;
+    Ok(ClientLayer::new(profile).client(service))
+}
+
+/// Returns the call that charges at the vendor behind a URL.
+pub fn charge(url: &str) -> Call {
+    let mut request = Request::new(Bytes::from_static(b"amount=100"));
+    *request.method_mut() = axum::http::Method::POST;
+    *request.uri_mut() = format!("{url}/v1/charges").parse().expect("the URL of a vendor");
+    Call::new("charges.create", request)
 }

@@ -25,7 +25,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Answer, Call};
+pub use call::{Answer, Call, Try};
 pub use error::ClientError;
 pub(crate) use guard::{Guard, gate};
 pub use layer::{Client, ClientLayer};

@@ -11,6 +11,7 @@
 //! | [`Vendor`], [`HttpVendor`] | how a vendor is called |
 //! | [`VendorProfile`], [`profiles`] | what a vendor promises about repeated calls |
 //! | [`client`] | calls a vendor at once, with tries, a circuit breaker and a rate gate |
+//! | [`ClientKeys`] | keeps the keys of a client over a crash |
 //! | [`webhook`] | webhooks that go out, with the feature `reqwest` |
 //! | [`Recovery`] | what happens when it is not known whether the vendor acted |
 //!
@@ -41,6 +42,7 @@
 //! | `twinbox_effects_open_breakers` | Gauge of a vendor: operations whose circuit breaker is not closed. |
 
 pub mod client;
+mod client_keys;
 mod dispatcher;
 mod effects;
 pub mod jobs;
@@ -53,6 +55,7 @@ mod vendor;
 #[cfg(feature = "reqwest")]
 pub mod webhook;
 
+pub use client_keys::{BUSINESS_ID_BYTES_MAX, ClientKey, ClientKeyState, ClientKeys, Once};
 pub use dispatcher::{Dispatcher, VendorOptions};
 pub use effects::{Effects, Planned};
 pub use request::{EffectRequest, KIND_BYTES_MAX, TARGET_BYTES_MAX, kind_base};

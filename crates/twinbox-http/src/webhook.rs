@@ -6,6 +6,7 @@
 //! [`Verifier::verify`] checks the signature alone: over the body as it was received, before it is parsed,
 //! and the headers. The [`Signature`] that it returns is safe for removing duplicates, because only the owner
 //! of a secret can make it.
+mod custom;
 mod endpoint;
 mod inbound;
 mod receive;
@@ -16,6 +17,7 @@ mod standard;
 mod stripe;
 mod verifier;
 
+pub use custom::CustomScheme;
 pub use inbound::{Inbound, InboundService};
 pub use scheme::Scheme;
 pub use secret::{InvalidSecret, Secret};

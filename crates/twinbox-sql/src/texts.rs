@@ -5,6 +5,7 @@
 //! that the statement relies on and its binds in order.
 //!
 //! An empty text means that the database does not need the statement: see [`Statement::is_absent`].
+mod client_keys;
 mod effects;
 mod inbox;
 mod jobs;
@@ -14,6 +15,7 @@ mod operators;
 mod parking;
 mod publishing;
 
+pub use client_keys::ClientKeys;
 pub use effects::Effects;
 pub use inbox::{Consumers, DeadLetters, Inbox, Partitions};
 pub use jobs::Jobs;
@@ -83,6 +85,7 @@ macro_rules! texts {
 texts! {
     audit: Audit,
     backlog: Backlog,
+    client_keys: ClientKeys,
     consumers: Consumers,
     cursors: Cursors,
     dead_letters: DeadLetters,

@@ -1,4 +1,5 @@
 //! Side effects: planned in a transaction, sent once.
+mod client;
 mod egress;
 mod example;
 mod jobs;

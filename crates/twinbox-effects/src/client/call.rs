@@ -1,5 +1,5 @@
 //! One logical call of a vendor.
-use crate::vendor::{Applied, Response};
+use crate::vendor::{Applied, ErrorCode, Response};
 use bytes::Bytes;
 use http::Request;
 use std::time::Duration;
@@ -36,6 +36,18 @@ impl Call {
     }
 }
 
+/// One try of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Try {
+    /// How long the client waited before it: zero before the first.
+    pub delay: Duration,
+    /// The status of the response, if there was one.
+    pub http_code: Option<u16>,
+    /// Why it failed. `None`: it succeeded.
+    pub error: Option<ErrorCode>,
+}
+
 /// The answer of a vendor that acted.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -46,4 +58,6 @@ pub struct Answer {
     pub response: Response,
     /// The number of tries, the last one included.
     pub attempts: u32,
+    /// The first tries, at most 32.
+    pub tries: Vec<Try>,
 }

@@ -1,4 +1,5 @@
 //! The error of a client's call.
+use super::call::Try;
 use crate::vendor::{Certainty, ErrorCode, VendorError};
 use std::{error::Error, fmt, time::Duration};
 
@@ -7,12 +8,13 @@ use std::{error::Error, fmt, time::Duration};
 pub struct ClientError {
     error: VendorError,
     attempts: u32,
+    tries: Vec<Try>,
     is_safe: bool,
 }
 
 impl ClientError {
-    pub(super) fn new(error: VendorError, attempts: u32, is_safe: bool) -> Self {
-        Self { error, attempts, is_safe }
+    pub(super) fn new(error: VendorError, attempts: u32, tries: Vec<Try>, is_safe: bool) -> Self {
+        Self { error, attempts, tries, is_safe }
     }
 
     /// Returns the code.
@@ -45,6 +47,11 @@ impl ClientError {
     /// Returns the number of tries. 0: nothing was sent.
     pub fn attempts(&self) -> u32 {
         self.attempts
+    }
+
+    /// Returns the first tries, at most 32.
+    pub fn tries(&self) -> &[Try] {
+        &self.tries
     }
 
     /// Returns the error of the last try.

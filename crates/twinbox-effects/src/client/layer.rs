@@ -29,7 +29,7 @@ use twinbox_core::{BoxFuture, RetryPolicy};
 /// ```
 /// use bytes::Bytes;
 /// use http::Request;
-/// use tower::{Layer as _, service_fn};
+/// use tower::service_fn;
 /// use twinbox_effects::{Response, SendError, client::{Call, ClientLayer}, profiles};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -39,7 +39,7 @@ use twinbox_core::{BoxFuture, RetryPolicy};
 ///     assert!(request.headers().contains_key("Idempotency-Key"));
 ///     Ok::<_, SendError>(Response { status: 200, headers: Default::default(), body:
 /// r#"{"id":"ch_1"}"#.into() }) });
-/// let stripe = ClientLayer::new(profiles::STRIPE_V1).layer(service);
+/// let stripe = ClientLayer::new(profiles::STRIPE_V1).client(service);
 /// let request = Request::post("https://api.stripe.com/v1/charges").body(Bytes::new())?;
 /// let answer = stripe.send(Call::new("charges.create", request)).await?;
 /// assert_eq!((answer.applied.provider_ref.as_deref(), answer.attempts), (Some("ch_1"), 1));
@@ -96,11 +96,18 @@ impl ClientLayer {
     }
 }
 
+impl ClientLayer {
+    /// Returns a client that sends its requests with `service`, as [`Layer::layer`] does.
+    pub fn client<S>(&self, service: S) -> Client<S> {
+        Client { inner: service, settings: Arc::new(self.settings.clone()), guard: self.guard.clone() }
+    }
+}
+
 impl<S> Layer<S> for ClientLayer {
     type Service = Client<S>;
 
     fn layer(&self, inner: S) -> Client<S> {
-        Client { inner, settings: Arc::new(self.settings.clone()), guard: self.guard.clone() }
+        self.client(inner)
     }
 }
 

@@ -89,7 +89,8 @@ mod tests {
             let policy = if is_vendor { RetryPolicy::vendor() } else { RetryPolicy::client() };
             let (asked, left) = (asked.map(Duration::from_secs), Duration::from_millis(left_ms));
             let error = VendorError::not_applied(ErrorCode::RateLimited, "").retry_after(asked);
-            match (next(&profiles::STRIPE_V1, &policy, &error, attempt, left, random), policy.next(attempt, random)) {
+            let decided = next(&profiles::STRIPE_V1, &policy, &error, attempt, left, random);
+            match (decided, policy.next(attempt, random)) {
                 (Next::Retry(wait), Some(delay)) => {
                     prop_assert!(wait < left && wait >= delay && wait >= asked.unwrap_or_default());
                     let least = policy.delay(attempt, 0.0);

@@ -1,6 +1,6 @@
 //! The tries of one call.
 use super::{
-    call::{Answer, Call},
+    call::{Answer, Call, Try},
     error::ClientError,
     guard::{Guard, Refusal},
     next::{Next, is_safe, next},
@@ -25,6 +25,9 @@ use uuid::Uuid;
 /// How long the client waits for an answer, for the vendor.
 const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-request-timeout");
 
+/// The most tries of a call that its result lists.
+const TRIES_MAX: usize = 32;
+
 pub(super) struct Run<S> {
     pub(super) service: S,
     pub(super) settings: Arc<Settings>,
@@ -32,11 +35,28 @@ pub(super) struct Run<S> {
 }
 
 /// What the tries of a call have shown so far.
+#[derive(Default)]
 struct Progress {
     attempts: u32,
+    tries: Vec<Try>,
+    /// How long the client waits before the next try.
+    delay: Duration,
     /// An earlier try may have acted.
     is_doubtful: bool,
     last: Option<VendorError>,
+}
+
+impl Progress {
+    fn note(&mut self, result: &Result<(Applied, Response), VendorError>) {
+        let delay = std::mem::take(&mut self.delay);
+        let (http_code, error) = match result {
+            Ok((_, response)) => (Some(response.status), None),
+            Err(error) => (error.http_code(), Some(error.code())),
+        };
+        if self.tries.len() < TRIES_MAX {
+            self.tries.push(Try { delay, http_code, error });
+        }
+    }
 }
 
 impl<S> Run<S>
@@ -46,16 +66,18 @@ where
 {
     pub(super) async fn call(self, call: Call) -> Result<Answer, ClientError> {
         let operation = call.operation.clone();
-        let mut progress = Progress { attempts: 0, is_doubtful: call.key_age.is_some(), last: None };
-        let result = self.tries(call, &mut progress).await.map_err(|error| {
+        let mut progress = Progress { is_doubtful: call.key_age.is_some(), ..Progress::default() };
+        let result = self.tries(call, &mut progress).await;
+        let Progress { attempts, tries, .. } = progress;
+        let result = result.map_err(|error| {
             let error = if progress.is_doubtful { error.in_doubt() } else { error };
             let is_safe = is_safe(&self.settings.profile, &error);
-            ClientError::new(error, progress.attempts, is_safe)
+            ClientError::new(error, attempts, tries.clone(), is_safe)
         });
         let code = result.as_ref().err().map(ClientError::code);
         metrics::client_called(self.settings.profile.name, &operation, code);
         let (applied, response) = result?;
-        Ok(Answer { applied, response, attempts: progress.attempts })
+        Ok(Answer { applied, response, attempts, tries })
     }
 
     async fn tries(&self, call: Call, progress: &mut Progress) -> Result<(Applied, Response), VendorError> {
@@ -73,13 +95,16 @@ where
         loop {
             if let Err(refusal) = self.admit(&operation, progress.attempts > 0) {
                 if refusal.code == ErrorCode::RateLimited && refusal.wait < left() {
+                    progress.delay += refusal.wait;
                     sleep(refusal.wait).await;
                     continue;
                 }
                 return Err(refused(refusal, progress.last.take()));
             }
             progress.attempts += 1;
-            let error = match self.try_once(&operation, &request, progress.attempts, left()).await {
+            let result = self.try_once(&operation, &request, progress.attempts, left()).await;
+            progress.note(&result);
+            let error = match result {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -91,6 +116,7 @@ where
                 Next::Retry(wait) => {
                     metrics::client_retried(profile.name, &operation, wait);
                     progress.last = Some(error);
+                    progress.delay = wait;
                     sleep(wait).await;
                 }
             }

@@ -1,5 +1,5 @@
 //! The secret that a sender and its receiver share.
-use super::scheme::Scheme;
+use super::{custom::encode_hex, scheme::Scheme};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{
     Hmac, KeyInit as _, Mac as _,
@@ -48,7 +48,7 @@ impl Secret {
 
     /// Signs `body` as a sender does, for tests of a route. Returns the headers.
     ///
-    /// `signed_at_s` is the time in seconds since 1970. [`Scheme::Stripe`] ignores `id`.
+    /// `signed_at_s` is the time in seconds since 1970. Only [`Scheme::Standard`] has an `id` in its headers.
     pub fn sign(
         &self,
         scheme: Scheme,
@@ -57,19 +57,21 @@ impl Secret {
         body: &[u8],
     ) -> Vec<(&'static str, String)> {
         let mac = |prefix: String| self.hmac(&[prefix.as_bytes(), body]).finalize().into_bytes();
+        if let Some(custom) = scheme.as_custom() {
+            return custom.sign(signed_at_s, |prefix| mac(prefix).to_vec());
+        }
         match scheme {
-            Scheme::Standard => {
+            Scheme::Stripe => {
+                let signature = encode_hex(&mac(format!("{signed_at_s}.")));
+                vec![("stripe-signature", format!("t={signed_at_s},v1={signature}"))]
+            }
+            _ => {
                 let signature = STANDARD.encode(mac(format!("{id}.{signed_at_s}.")));
                 vec![
                     ("webhook-id", id.to_owned()),
                     ("webhook-timestamp", signed_at_s.to_string()),
                     ("webhook-signature", format!("v1,{signature}")),
                 ]
-            }
-            Scheme::Stripe => {
-                let signature = mac(format!("{signed_at_s}."));
-                let signature = String::from_iter(signature.iter().map(|byte| format!("{byte:02x}")));
-                vec![("stripe-signature", format!("t={signed_at_s},v1={signature}"))]
             }
         }
     }

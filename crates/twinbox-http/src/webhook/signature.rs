@@ -10,8 +10,9 @@ pub(super) const SIGNATURES_MAX: usize = 16;
 pub struct Signature {
     /// The id that the signature covers. `None` if the scheme has no id outside of the body.
     pub id: Option<String>,
-    /// When the webhook was signed, in seconds since 1970.
-    pub signed_at_s: u64,
+    /// When the webhook was signed, in seconds since 1970. `None` if the scheme signs no time: a recorded
+    /// copy is then refused only as long as its receipt is kept.
+    pub signed_at_s: Option<u64>,
     /// The index of the matching secret in the list that the verifier was created with.
     pub secret_index: usize,
 }
@@ -32,7 +33,7 @@ pub enum VerificationError {
 /// The signatures in the headers of a request, not verified.
 pub(super) struct SignatureHeaders {
     pub(super) id: Option<String>,
-    pub(super) signed_at_s: u64,
+    pub(super) signed_at_s: Option<u64>,
     /// The signed bytes before the body.
     pub(super) prefix: String,
     pub(super) signatures: Vec<Vec<u8>>,

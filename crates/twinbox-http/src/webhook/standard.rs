@@ -19,6 +19,6 @@ pub(super) fn parse<'h>(
     let signatures = header("webhook-signature")?.split(' ').filter_map(|one| one.strip_prefix("v1,"));
     let signatures = signatures.take(SIGNATURES_MAX).filter_map(|one| STANDARD.decode(one).ok()).collect();
     let prefix = format!("{id}.{timestamp}.");
-    let signed_at_s = parse_seconds(timestamp)?;
+    let signed_at_s = Some(parse_seconds(timestamp)?);
     Ok(SignatureHeaders { id: Some(id.to_owned()), signed_at_s, prefix, signatures })
 }

@@ -78,12 +78,13 @@ impl Verifier {
             [one] => std::str::from_utf8(one).map_err(|_| VerificationError::Malformed),
             _ => Err(VerificationError::Malformed),
         };
-        let headers = match self.scheme {
-            Scheme::Standard => standard::parse(only)?,
-            Scheme::Stripe => stripe::parse(only)?,
+        let headers = match (self.scheme, self.scheme.as_custom()) {
+            (_, Some(custom)) => custom.parse(only)?,
+            (Scheme::Stripe, None) => stripe::parse(only)?,
+            (_, None) => standard::parse(only)?,
         };
         // Before any digest: an old copy from a stranger must not cost one.
-        if headers.signed_at_s.abs_diff(now_s) > self.tolerance.as_secs() {
+        if headers.signed_at_s.is_some_and(|at| at.abs_diff(now_s) > self.tolerance.as_secs()) {
             return Err(VerificationError::OutOfTime);
         }
         let secret_index = self.matching_secret(&headers, body).ok_or(VerificationError::WrongSignature)?;

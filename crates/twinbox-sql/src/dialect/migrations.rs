@@ -9,6 +9,7 @@ macro_rules! migrations {
             "operations" "0003_operations.sql",
             "effects" "0004_effects.sql",
             "jobs" "0005_jobs.sql",
+            "client_keys" "0006_client_keys.sql",
         )
     };
     ($folder:literal: $($name:literal $file:literal,)+) => {

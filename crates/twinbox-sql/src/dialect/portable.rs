@@ -1,6 +1,7 @@
 //! Statements in plain SQL, as a database with one writer runs them.
 //!
 //! A dialect begins with these and overrides the ones that its database needs otherwise.
+mod client_keys;
 mod effects;
 mod inbox;
 mod jobs;
@@ -11,6 +12,7 @@ mod parking;
 mod publishing;
 pub mod selection;
 
+pub(super) use client_keys::CLIENT_KEYS;
 pub(super) use effects::EFFECTS;
 pub(super) use inbox::{CONSUMERS, DEAD_LETTERS, INBOX, PARTITIONS};
 pub(super) use jobs::JOBS;

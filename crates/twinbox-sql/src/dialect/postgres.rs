@@ -31,6 +31,7 @@ impl Dialect for Postgres {
     const SQL: Texts = Texts {
         audit: portable::AUDIT,
         backlog: portable::BACKLOG,
+        client_keys: portable::CLIENT_KEYS,
         consumers: portable::CONSUMERS,
         cursors: portable::CURSORS,
         dead_letters: portable::DEAD_LETTERS,

@@ -49,6 +49,7 @@ impl Dialect for Sqlite {
     const SQL: Texts = Texts {
         audit: portable::AUDIT,
         backlog: portable::BACKLOG,
+        client_keys: portable::CLIENT_KEYS,
         consumers: portable::CONSUMERS,
         cursors: portable::CURSORS,
         dead_letters: portable::DEAD_LETTERS,

@@ -20,7 +20,7 @@ use std::{
 use twinbox::{
     http::{
         IdemTx, ServerError,
-        webhook::{Inbound, Scheme, Verifier},
+        webhook::{CustomScheme, Inbound, Scheme, Verifier},
     },
     webhook::{WebhookClaim, WebhookReceipt},
 };
@@ -153,6 +153,53 @@ async fn t28_an_id_may_be_in_the_body<DB: TestDb>() {
     assert_eq!(hooks.world.number(format!("{basis}'digest'")).await, 2);
 }
 
+/// The id of a delivery that is not signed tells nothing apart: anybody can change it in a recorded copy.
+async fn t28_an_unsigned_id_counts_for_nothing<DB: TestDb>() {
+    const OWN: CustomScheme = CustomScheme::base64("x-signature").timestamp("x-time", "", ".");
+    for (scheme, header) in [
+        (Scheme::GitHub, "x-github-delivery"),
+        (Scheme::Shopify, "x-shopify-event-id"),
+        (Scheme::Custom(OWN), "x-id"),
+    ] {
+        let hooks = Hooks::<DB>::new(scheme, |layer| layer).await;
+        let deliver = async |n: u8, id: &str, body: &str| {
+            let mut headers = secret(n).sign(scheme, "", now(), body.as_bytes());
+            headers.push((header, id.to_owned()));
+            hooks.send(headers, body).await.status.as_u16()
+        };
+        // The second secret is in force too.
+        for (n, id) in [(1, "a"), (1, "a"), (1, "b"), (2, "c")] {
+            assert_eq!(deliver(n, id, r#"{"n":1}"#).await, 200);
+        }
+        assert_eq!(hooks.left().await, (1, 1, 1), "{scheme:?}");
+        assert_eq!(deliver(1, "a", r#"{"n":22}"#).await, 200);
+        assert_eq!(hooks.left().await, (2, 2, 2), "{scheme:?}");
+        assert_eq!(deliver(3, "d", r#"{"n":333}"#).await, 401);
+        let without = vec![(header, "d".to_owned())];
+        assert_eq!(hooks.send(without, r#"{"n":333}"#).await.status.as_u16(), 401);
+        let mut cut = secret(1).sign(scheme, "", now(), b"{}");
+        let shorter = cut[0].1.len() - 4;
+        cut[0].1.truncate(shorter);
+        assert_eq!(hooks.send(cut, "{}").await.status.as_u16(), 401);
+        assert_eq!(hooks.left().await, (2, 2, 2), "{scheme:?}");
+    }
+}
+
+async fn t28_a_custom_scheme_may_have_its_id_in_the_body<DB: TestDb>() {
+    const OWN: CustomScheme = CustomScheme::hex("x-signature").prefix("v1=").id_in_body("/event/id");
+    let hooks = Hooks::<DB>::new(Scheme::Custom(OWN), |layer| layer).await;
+    for (body, runs) in [
+        (r#"{"event":{"id":"e1"}}"#, 1),
+        (r#"{"event":{"id":"e1"}}"#, 1),
+        (r#"{"event":{"id":"e1"},"try":2}"#, 1),
+        (r#"{"event":{"id":"e22"}}"#, 2),
+    ] {
+        let headers = secret(1).sign(Scheme::Custom(OWN), "", now(), body.as_bytes());
+        assert_eq!(hooks.send(headers, body).await.status.as_u16(), 200);
+        assert_eq!(hooks.left().await, (usize::from(runs == 2) + 1, runs, runs), "{body}");
+    }
+}
+
 async fn two_endpoints_of_one_provider_get_an_event_each<DB: TestDb>() {
     for (scheme, id) in [(Scheme::Standard, "msg_1"), (Scheme::Stripe, "")] {
         let hooks = Hooks::<DB>::new(scheme, |layer| layer).await;
@@ -232,7 +279,9 @@ cases! {
     both: [
         t28_what_comes_again_does_nothing_again,
         t28_what_is_not_signed_is_refused,
+        t28_a_custom_scheme_may_have_its_id_in_the_body,
         t28_an_id_may_be_in_the_body,
+        t28_an_unsigned_id_counts_for_nothing,
         t28_what_failed_may_come_again,
         two_endpoints_of_one_provider_get_an_event_each,
         t28_of_many_at_once_one_is_received,

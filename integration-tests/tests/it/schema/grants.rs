@@ -10,7 +10,9 @@ use sqlx::{PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
     Consumer, Delivery, Draft, ErrorKind, HandlerError, HandlerResult, Message, MessageId, Store, Timestamp,
-    Tx, event_handler,
+    Tx,
+    effects::{Applied, ClientKeys, Once},
+    event_handler,
     log::{Log, OnMaxLag, Reader, ReaderOptions, Retention},
     operation::{FingerprintInput, OperationKey, OperationPolicy, OperationResponse, OperationStart},
     ops::{
@@ -71,6 +73,15 @@ async fn delay_and_cancel(store: &Store<Postgres>) {
     let mut tx = store.begin().await.unwrap();
     assert!(store.outbox().cancel(&mut tx, id).await.unwrap());
     tx.commit().await.unwrap();
+}
+
+/// Keeps the key of a call until it has ended, and one of a vendor without keys.
+async fn call_vendors(store: &Store<Postgres>) {
+    let keys = ClientKeys::new(store);
+    let key = keys.begin("charges.create", "a").await.unwrap();
+    keys.finish(&key, &Applied::new()).await.unwrap();
+    let once = keys.call_once("orders.create", "a", async |_| Ok(Applied::new())).await.unwrap();
+    assert!(matches!(once, Once::Applied(_)));
 }
 
 /// One in a transaction, one that is held and given up twice, one that is held and ends; all have expired.
@@ -238,6 +249,10 @@ async fn the_documented_grants_are_enough_and_no_more() {
 
     delay_and_cancel(&producer).await;
     answer_requests(&producer).await;
+    call_vendors(&producer).await;
+    let keeper = store_of(&world, &roles.keeper).await;
+    assert_eq!(ClientKeys::new(&keeper).purge(Duration::ZERO, 10).await.unwrap(), 2);
+    forbidden(keeper.pool(), "SELECT key FROM twinbox.client_keys").await;
 
     let runtime = store_of(&world, &roles.runtime).await;
     publish(&runtime, 3..5).await;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::webhook::{secret::MACS, signature::SIGNATURES_MAX};
+use crate::webhook::{CustomScheme, secret::MACS, signature::SIGNATURES_MAX};
 use proptest::prelude::*;
 
 /// The published vector of Standard Webhooks, as its libraries test it.
@@ -32,7 +32,7 @@ fn headers<'a>(id: &'a str, at: &'a str, signature: &'a str) -> [(&'a str, &'a s
 fn only_the_published_vector_is_verified() {
     let (one, at) = (verifier(&[SECRET]), AT.to_string());
     let verified = verify(&one, &headers(ID, &at, SIGNATURE), BODY, AT).unwrap();
-    assert_eq!(verified, Signature { id: Some(ID.to_owned()), signed_at_s: AT, secret_index: 0 });
+    assert_eq!(verified, Signature { id: Some(ID.to_owned()), signed_at_s: Some(AT), secret_index: 0 });
     use VerificationError::{Malformed, WrongSignature};
     for (id, at, signature, body, why) in [
         (ID, &*at, SIGNATURE, &b"{}"[..], WrongSignature),
@@ -119,7 +119,7 @@ fn stripe_signs_any_bytes() {
     let signature = STRIPE_SIGNATURE;
     let verify =
         |header: &str| verify(&stripe, &[("stripe-signature", header)], b"{\"id\":\"evt_1\xff\"}", AT);
-    let verified = Signature { id: None, signed_at_s: AT, secret_index: 0 };
+    let verified = Signature { id: None, signed_at_s: Some(AT), secret_index: 0 };
     assert_eq!(verify(&format!("t={AT},v1={signature}")), Ok(verified.clone()));
     assert_eq!(verify(&format!("t={AT},v0=00,v1=00,v1={signature},x=y")), Ok(verified));
     for (header, why) in [
@@ -137,6 +137,90 @@ fn stripe_signs_any_bytes() {
 
 const STRIPE_SIGNATURE: &str = "f51d37bac1dcd669bc91e1061b38ea0177bd9f20942c996136a0873add6a53f0";
 
+/// The vector that GitHub publishes:
+/// <https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries>. t28
+#[test]
+fn github_signs_its_body() {
+    const SIGNATURE: &str = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+    let other = Secret::from_bytes([7; 32]).unwrap();
+    let github = Verifier::new(
+        Scheme::GitHub,
+        [other.clone(), Secret::from_bytes("It's a Secret to Everybody").unwrap()],
+    );
+    let check = |signature: &str, body: &[u8]| {
+        let delivery = [("x-hub-signature-256", signature), ("x-github-delivery", "72d3162e")];
+        verify(&github, &delivery, body, AT).map(|signature| signature.secret_index)
+    };
+    let body = b"Hello, World!";
+    assert_eq!(check(SIGNATURE, body), Ok(1));
+    assert_eq!(check(&other.sign(Scheme::GitHub, "", AT, body)[0].1, body), Ok(0));
+    use VerificationError::{Malformed, WrongSignature};
+    for (signature, body, why) in [
+        (SIGNATURE, &b"Hello, World?"[..], WrongSignature),
+        ("sha256=", body, WrongSignature),
+        (&SIGNATURE[..SIGNATURE.len() - 1], body, WrongSignature),
+        (&SIGNATURE[..SIGNATURE.len() - 2], body, WrongSignature),
+        (&SIGNATURE[7..], body, Malformed),
+        ("sha1=757107ea0eb2509fc211221cce984b8a37570b6d", body, Malformed),
+        ("", body, Malformed),
+    ] {
+        assert_eq!(check(signature, body), Err(why), "{signature}");
+    }
+    assert_eq!(verify(&github, &[], body, AT), Err(Malformed));
+    let twice = [("x-hub-signature-256", SIGNATURE); 2];
+    assert_eq!(verify(&github, &twice, body, AT), Err(Malformed));
+}
+
+/// The signature is by another implementation, Python's `hmac`. t28
+#[test]
+fn shopify_signs_its_body_in_base64() {
+    const SIGNATURE: &str = "hAhqsuNYgB6Nu4mymyrNlsYg63AZFRJPVtHj+CgLGF0=";
+    let shopify =
+        Verifier::new(Scheme::Shopify, [Secret::from_bytes("hush_0123456789abcdef0123456789").unwrap()]);
+    let check =
+        |signature: &str, body: &[u8]| verify(&shopify, &[("x-shopify-hmac-sha256", signature)], body, AT);
+    let verified = Signature { id: None, signed_at_s: None, secret_index: 0 };
+    let body = b"{\"id\":820982911946154508}";
+    assert_eq!(check(SIGNATURE, body), Ok(verified));
+    for (signature, body) in [
+        (SIGNATURE, &b"{}"[..]),
+        ("", body),
+        (&SIGNATURE[..SIGNATURE.len() - 4], body),
+        (SIGNATURE.trim_end_matches('='), body),
+    ] {
+        assert_eq!(check(signature, body), Err(VerificationError::WrongSignature), "{signature}");
+    }
+}
+
+/// The vector that Slack publishes: <https://api.slack.com/authentication/verifying-requests-from-slack>.
+#[test]
+fn a_custom_scheme_may_sign_a_time() {
+    const SLACK: CustomScheme = CustomScheme::hex("x-slack-signature").prefix("v0=").timestamp(
+        "x-slack-request-timestamp",
+        "v0:",
+        ":",
+    );
+    const SIGNATURE: &str = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503";
+    let body = b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V\
+        &channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=\
+        &response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN\
+        &trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
+    let at = 1_531_420_618;
+    let secret = Secret::from_bytes("8f742231b10e8888abcd99yyyzzz85a5").unwrap();
+    let slack = Verifier::new(Scheme::Custom(SLACK), [secret.clone()]);
+    let check = |signature: &str, time: &str, now| {
+        let headers = [("x-slack-signature", signature), ("x-slack-request-timestamp", time)];
+        verify(&slack, &headers, body, now).map(|signature| signature.signed_at_s)
+    };
+    assert_eq!(check(SIGNATURE, "1531420618", at), Ok(Some(at)));
+    assert_eq!(check(SIGNATURE, "1531420618", at + 301), Err(VerificationError::OutOfTime));
+    assert_eq!(check(SIGNATURE, "1531420619", at), Err(VerificationError::WrongSignature));
+    assert_eq!(check(SIGNATURE, "01531420618", at), Err(VerificationError::Malformed));
+    let signed = secret.sign(Scheme::Custom(SLACK), "", at, body);
+    assert_eq!(signed[0], ("x-slack-signature", SIGNATURE.to_owned()));
+    assert_eq!(signed[1], ("x-slack-request-timestamp", at.to_string()));
+}
+
 #[test]
 fn short_secrets_are_refused_and_none_is_printed() {
     for refused in ["", "whsec_", "whsec_AAAA", "whsec_!", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS"] {
@@ -151,7 +235,13 @@ proptest! {
     #[test]
     fn no_headers_cause_a_panic(id in ".*", at in ".*", signature in ".*", both in ".*") {
         let _ = verify(&verifier(&[SECRET]), &headers(&id, &at, &signature), BODY, AT);
-        let stripe = Verifier::new(Scheme::Stripe, [Secret::from_base64(SECRET).unwrap()]);
-        let _ = verify(&stripe, &[("stripe-signature", &both)], BODY, AT);
+        for (scheme, header) in [
+            (Scheme::Stripe, "stripe-signature"),
+            (Scheme::GitHub, "x-hub-signature-256"),
+            (Scheme::Shopify, "x-shopify-hmac-sha256"),
+        ] {
+            let verifier = Verifier::new(scheme, [Secret::from_base64(SECRET).unwrap()]);
+            let _ = verify(&verifier, &[(header, &both)], BODY, AT);
+        }
     }
 }

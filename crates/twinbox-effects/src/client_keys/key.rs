@@ -1,0 +1,103 @@
+//! The key of a business action.
+use crate::client::Call;
+use sqlx::Row as _;
+use std::time::Duration;
+use twinbox_core::limits;
+use twinbox_sql::{Dialect, Error, ErrorKind};
+use uuid::Uuid;
+
+/// The most bytes of the id of a business action.
+pub const BUSINESS_ID_BYTES_MAX: usize = 255;
+
+/// The key of a business action, as it was when it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientKey {
+    /// What is called.
+    pub operation: String,
+    /// The business action.
+    pub business_id: String,
+    /// The key, for [`Call::key`](crate::client::Call::key): a UUID of version 7.
+    pub key: Uuid,
+    /// Whether it was made just now, so that no call has sent it.
+    pub is_new: bool,
+    /// How long ago it was made, by the clock of the database.
+    pub age: Duration,
+    /// The state.
+    pub state: ClientKeyState,
+    /// The vendor's name for what it made, once the action is done.
+    pub provider_ref: Option<String>,
+}
+
+/// The state of a client's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClientKeyState {
+    /// The action is not known to be done.
+    Pending,
+    /// A call that must not be repeated is under way, or may have acted.
+    Sent,
+    /// The vendor has acted.
+    Done,
+}
+
+impl ClientKey {
+    /// Returns whether the vendor has acted.
+    pub fn is_done(&self) -> bool {
+        self.state == ClientKeyState::Done
+    }
+}
+
+impl Call {
+    /// Sets the key that [`ClientKeys`](crate::ClientKeys) keeps, with its age if a call may have sent it.
+    pub fn client_key(self, key: &ClientKey) -> Self {
+        let call = self.key(key.key);
+        if key.is_new { call } else { call.key_age(key.age) }
+    }
+}
+
+impl ClientKeyState {
+    /// Returns the state as the column `state` holds it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Sent => "sent",
+            Self::Done => "done",
+        }
+    }
+}
+
+pub(super) fn check(operation: &str, business_id: &str) -> Result<(), Error> {
+    let is_name = |text: &str, max| (1..=max).contains(&text.len()) && !text.chars().any(char::is_control);
+    let refuse = |what| Err(Error::new(ErrorKind::Configuration, what));
+    if !is_name(operation, limits::NAME_BYTES_MAX) {
+        return refuse("the operation of a client's key has 1 to 120 bytes and no control character");
+    }
+    if !is_name(business_id, BUSINESS_ID_BYTES_MAX) {
+        return refuse("the business id of a client's key has 1 to 255 bytes and no control character");
+    }
+    Ok(())
+}
+
+pub(super) fn read<DB: Dialect>(
+    row: &DB::Row,
+    operation: &str,
+    business_id: &str,
+    is_new: bool,
+) -> Result<ClientKey, Error> {
+    let state: String = row.try_get("state")?;
+    let age: i64 = row.try_get("age")?;
+    Ok(ClientKey {
+        operation: operation.to_owned(),
+        business_id: business_id.to_owned(),
+        key: row.try_get("key")?,
+        is_new,
+        age: Duration::from_micros(u64::try_from(age).unwrap_or_default()),
+        // Any other text would be of a newer program: it is not sent.
+        state: match &*state {
+            "pending" => ClientKeyState::Pending,
+            "done" => ClientKeyState::Done,
+            _ => ClientKeyState::Sent,
+        },
+        provider_ref: row.try_get("provider_ref")?,
+    })
+}
