@@ -19,3 +19,7 @@ struct Effects;
 #[doc = include_str!("../../docs/src/vendors.md")]
 #[cfg(doctest)]
 struct Vendors;
+
+#[doc = include_str!("../../docs/src/jobs.md")]
+#[cfg(doctest)]
+struct Jobs;

@@ -9,9 +9,9 @@ use crate::{
     worker::Worker,
 };
 use std::{fmt, sync::Arc, time::Duration};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use twinbox_core::{Manifest, Transport};
-use twinbox_log::LogTransport;
+use twinbox_log::{Keeper, LogTransport};
 use twinbox_sql::{Dialect, Store};
 
 /// The default of [`Consumer::lease`].
@@ -99,6 +99,7 @@ pub struct Consumer<DB: Dialect, S> {
     transport: Arc<dyn Transport>,
     options: Options,
     status: Status,
+    keeper: Option<Keeper<DB>>,
 }
 
 impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
@@ -107,7 +108,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let transport = Arc::new(LogTransport::new(&store));
         let (state, status) = (Arc::new(state), Status::default());
         let options = Options { lease: LEASE, inbox_retention: InboxRetention::Automatic };
-        Self { store, state, handlers: Vec::new(), transport, options, status }
+        let keeper = Some(Keeper::new(&store));
+        Self { store, state, handlers: Vec::new(), transport, options, status, keeper }
     }
 
     /// Sets the transport that delivers messages: such as a broker. Default: the log
@@ -134,6 +136,19 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     pub fn inbox_retention(mut self, retention: InboxRetention) -> Self {
         self.options.inbox_retention = retention;
         self
+    }
+
+    /// Sets the keeper, which deletes old rows while the consumer runs: with other times, or with a store
+    /// whose role may delete them. Default: [`Keeper::new`] of the store.
+    #[must_use]
+    pub fn keeper(self, keeper: Keeper<DB>) -> Self {
+        Self { keeper: Some(keeper), ..self }
+    }
+
+    /// Runs no keeper. Tables grow then until another process deletes old rows.
+    #[must_use]
+    pub fn without_keeper(self) -> Self {
+        Self { keeper: None, ..self }
     }
 
     /// Adds a function that is marked with `#[event_handler]`: `.handler::<invoice>()`.
@@ -176,7 +191,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// Something that needs a person: handlers that contradict each other, unfit tables, a transport that is
     /// not set up as asked, or an inbox retention that is too short. All consumers are stopped then.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let Self { store, state, handlers, transport, options, status } = self;
+        let Self { store, state, handlers, transport, options, status, keeper } = self;
         let groups = group_handlers(handlers)?;
         store.check().await.map_err(|error| {
             Error::new(ErrorKind::Store, "the store cannot be used by a consumer").with_source(error)
@@ -184,6 +199,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let concurrency = groups.iter().flat_map(|group| &group.handlers);
         warn_of_small_pool(&store, concurrency.map(|handler| handler.policy.concurrency.max(1)).sum());
         let common = Common { store, state, stop: stop.child_token(), options };
+        let keeper =
+            keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper.run(common.stop.clone()))));
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
             let stats = status.add(&group.subscription.consumer);
@@ -200,6 +217,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
                 result = result.and(ended);
             }
         }
+        drop(keeper);
         result
     }
 }

@@ -11,12 +11,14 @@
 //! | [`Reader`] | the engine: a relay sends its messages to a destination, a consumer to a handler |
 //! | [`LogTransport`] | the log as a consumer's transport, without a broker |
 //! | [`parking`] | the order of keys and the parked messages, for relays and ordered consumers |
+//! | [`Keeper`] | deletes old rows once a day, in one process |
 //! | [`Log`] | moving due messages to the log, purging it, and executing replays |
 
 mod cursor;
 mod dead_letter_event;
 mod delayed;
 mod driver;
+mod keeper;
 mod log;
 mod look;
 mod options;
@@ -38,6 +40,7 @@ mod write_task;
 
 pub use dead_letter_event::DEAD_LETTER;
 pub use delayed::MoveReport;
+pub use keeper::{KEEPER, Keeper, KeeperReport};
 pub use log::Log;
 pub use options::{
     BUFFERED_BYTES_MAX, BUFFERED_MAX, CURSOR_INTERVAL, PAGE_BYTES, PAGE_MAX, POLL_BUSY, POLL_IDLE,

@@ -44,6 +44,10 @@
 //! [admin]
 //! listen = "127.0.0.1:9464"             # /livez, /readyz, /metrics
 //!
+//! [keeper]                              # deletes old rows, once a day in one process
+//! keep = "7d"                           # of the messages that every reader has settled
+//! database_url = "postgres://keeper@localhost/orders"   # if the role of [database] may not delete
+//!
 //! [log]
 //! format = "json"                       # or "pretty"
 //! ```
@@ -78,6 +82,7 @@ mod destination;
 mod error;
 mod file;
 mod hint;
+mod keeper;
 mod load;
 mod print;
 mod retries;
@@ -92,6 +97,7 @@ pub use crate::options::OnExhausted;
 pub use destination::{Common, Destination, EventBridge, Nats};
 pub use error::ConfigError;
 pub use file::{Admin, Config, Database, Log, LogFormat, Schema};
+pub use keeper::Keeper;
 pub use load::{ENVIRONMENT_PREFIX, secret};
 pub use value::{Duration, Retry, Size, Start};
 pub use vendor::{InDoubt, Vendor};

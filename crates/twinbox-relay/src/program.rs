@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::{Parser, Subcommand};
 use sqlx::{
-    Postgres, Sqlite,
+    PgPool, Postgres, Sqlite,
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::SqliteConnectOptions,
 };
@@ -30,6 +30,8 @@ use twinbox_sql::Dialect;
 const LOG_LINES_MAX: usize = 4096;
 /// How long the pool may take to give a connection. It first tests an idle one.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The connections of a keeper with a database URL of its own: one for its work, one for its lease.
+const KEEPER_CONNECTIONS: u32 = 2;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -163,32 +165,57 @@ async fn run(config: Config, command: DatabaseCommand) -> Result<(), Failure> {
     let url = secret("url", config.database.url.as_deref(), config.database.url_file.as_deref())?;
     match url.split_once(':').map(|(scheme, _)| scheme) {
         Some("postgres" | "postgresql") => {
-            let mut options: PgConnectOptions = url.parse()?;
-            if config.database.pooler {
-                // PgBouncer refuses startup parameters that it does not know.
-                options = options.extra_float_digits(None);
-            }
-            let pool = PgPoolOptions::new().max_connections(config.database.max_connections);
-            let pool = pool.acquire_timeout(ACQUIRE_TIMEOUT);
-            run_with::<Postgres>(pool.connect_lazy_with(options), &config, command).await
+            let pool = postgres(&config, &url, config.database.max_connections)?;
+            let keeper = keeper_url(&config)?.map(|url| postgres(&config, &url, KEEPER_CONNECTIONS));
+            run_with::<Postgres>(pool, keeper.transpose()?, &config, command).await
         }
         Some("sqlite") => {
             let options: SqliteConnectOptions = url.parse()?;
             let pool = twinbox_sql::sqlite::open(options.get_filename()).await?;
-            run_with::<Sqlite>(pool, &config, command).await
+            if keeper_url(&config)?.is_some() {
+                let what = "SQLite has no roles: remove `keeper.database_url`, the keeper needs none";
+                return Err(ConfigError::new(what).into());
+            }
+            run_with::<Sqlite>(pool, None, &config, command).await
         }
         _ => Err(ConfigError::new("`database.url` has to start with `postgres:` or `sqlite:`").into()),
     }
 }
 
+fn postgres(config: &Config, url: &str, connections: u32) -> Result<PgPool, Failure> {
+    let mut options: PgConnectOptions = url.parse()?;
+    if config.database.pooler {
+        // PgBouncer refuses startup parameters that it does not know.
+        options = options.extra_float_digits(None);
+    }
+    let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
+    Ok(pool.connect_lazy_with(options))
+}
+
+/// Returns the database URL of the keeper, if it has one of its own.
+fn keeper_url(config: &Config) -> Result<Option<String>, ConfigError> {
+    match (config.keeper.database_url.as_deref(), config.keeper.database_url_file.as_deref()) {
+        (None, None) => Ok(None),
+        (url, file) => secret("database_url", url, file).map(Some),
+    }
+}
+
 async fn run_with<DB: Dialect>(
     pool: sqlx::Pool<DB>,
+    keeper_pool: Option<sqlx::Pool<DB>>,
     config: &Config,
     command: DatabaseCommand,
 ) -> Result<(), Failure> {
     let schemas = Arc::new(Schemas::new(&pool, config)?);
     match command {
-        DatabaseCommand::Run { migrate } => supervisor::run(schemas, config, migrate).await,
+        DatabaseCommand::Run { migrate } => {
+            let keepers = match &keeper_pool {
+                _ if !config.keeper.enabled => None,
+                Some(pool) => Some(Schemas::new(pool, config)?),
+                None => Some(Schemas::new(&pool, config)?),
+            };
+            supervisor::run(schemas, keepers, config, migrate).await
+        }
         DatabaseCommand::Check => check::run(&schemas, config).await,
         DatabaseCommand::Purge { retention, schema } => retention.run(&schemas, schema.as_deref()).await,
     }

@@ -12,7 +12,7 @@ use crate::{
 use std::{fmt, sync::Arc};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use twinbox_core::Destination;
-use twinbox_log::ReaderOptions;
+use twinbox_log::{Keeper, ReaderOptions};
 use twinbox_sql::{Dialect, Store};
 use uuid::Uuid;
 
@@ -44,7 +44,10 @@ use uuid::Uuid;
 ///     Ok(())
 /// }
 /// ```
-pub struct Relay<DB: Dialect>(Link<DB>);
+pub struct Relay<DB: Dialect> {
+    link: Link<DB>,
+    keeper: Option<Keeper<DB>>,
+}
 
 impl<DB: Dialect> Relay<DB> {
     /// Makes a relay with the default options.
@@ -58,17 +61,31 @@ impl<DB: Dialect> Relay<DB> {
         let (counters, breaker) =
             (Counters::new(destination.id()), CircuitBreakerStatus::new(destination.id()));
         let (destination, owner) = (Arc::new(destination), Uuid::now_v7());
-        Self(Link { store, destination, options, owner, counters, breaker })
+        let keeper = Some(Keeper::new(&store));
+        Self { link: Link { store, destination, options, owner, counters, breaker }, keeper }
+    }
+
+    /// Sets the keeper, which deletes old rows while the relay runs: with other times, or with a store whose
+    /// role may delete them. Default: [`Keeper::new`] of the store.
+    #[must_use]
+    pub fn keeper(self, keeper: Keeper<DB>) -> Self {
+        Self { keeper: Some(keeper), ..self }
+    }
+
+    /// Runs no keeper. Tables grow then until another process deletes old rows.
+    #[must_use]
+    pub fn without_keeper(self) -> Self {
+        Self { keeper: None, ..self }
     }
 
     /// Returns the counters of this relay. They stay readable while the relay runs and after it has ended.
     pub fn counters(&self) -> Counters {
-        self.0.counters.clone()
+        self.link.counters.clone()
     }
 
     /// Returns a handle to the state of this relay's circuit breaker.
     pub fn breaker(&self) -> CircuitBreakerStatus {
-        self.0.breaker.clone()
+        self.link.breaker.clone()
     }
 
     /// Relays until `stop` is cancelled, and runs replays to the destination beside the new messages.
@@ -83,11 +100,13 @@ impl<DB: Dialect> Relay<DB> {
     /// The error needs a person: the tables cannot be read, or the destination is not set up as asked. Once
     /// the destination has worked, any error of it is an outage, and the relay continues.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let (link, stop) = (Arc::new(self.0), stop.child_token());
+        let (link, stop) = (Arc::new(self.link), stop.child_token());
+        let keeper = self.keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper.run(stop.clone()))));
         let replays = AbortOnDropHandle::new(tokio::spawn(replays::run(link.clone(), stop.clone())));
         let result = relay_new_messages(&link, &stop).await;
         stop.cancel();
         let _ = replays.await;
+        drop(keeper);
         result
     }
 }
@@ -129,8 +148,8 @@ async fn run_session<DB: Dialect>(
 impl<DB: Dialect> fmt::Debug for Relay<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Relay")
-            .field("store", &self.0.store)
-            .field("destination", &self.0.destination.id())
+            .field("store", &self.link.store)
+            .field("destination", &self.link.destination.id())
             .finish_non_exhaustive()
     }
 }

@@ -21,7 +21,9 @@ pub(crate) fn relay<DB: Dialect>(
     let reports_unrouted = other_destinations(config, id).next().is_none_or(|first| id < first);
     let options = options(config, id, reports_unrouted)?;
     let store = schemas.named(config.namespace_of(id))?.store.clone();
-    Ok(Relay::with_options(store, destination(id, &config.destinations[id])?, options))
+    let relay = Relay::with_options(store, destination(id, &config.destinations[id])?, options);
+    // The program runs one keeper for each schema.
+    Ok(relay.without_keeper())
 }
 
 pub(crate) fn destination(

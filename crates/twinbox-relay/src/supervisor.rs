@@ -21,6 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use twinbox_effects::Dispatcher;
+use twinbox_log::Keeper;
 use twinbox_sql::Dialect;
 
 /// A part of the program that runs until it is stopped.
@@ -34,12 +35,14 @@ enum Worker {
     Relay(String),
 }
 
-/// Runs one relay for each destination, and for each schema a mover and, if it has vendors, a dispatcher.
+/// Runs one relay for each destination, and for each schema a mover, a keeper and, if it has vendors, a
+/// dispatcher.
 ///
 /// A worker that stops with an error is started again, and the others continue. Fails when every destination
 /// has failed.
 pub(crate) async fn run<DB: Dialect>(
     schemas: Arc<Schemas<DB>>,
+    keepers: Option<Schemas<DB>>,
     config: &Config,
     migrate: bool,
 ) -> Result<(), Failure> {
@@ -52,6 +55,10 @@ pub(crate) async fn run<DB: Dialect>(
     if let Some(address) = config.admin.listen {
         let destinations = config.destinations.len();
         admin::serve(address, schemas.clone(), destinations, broken.clone(), stop.clone()).await?;
+    }
+    let mut keeping = JoinSet::new();
+    for schema in keepers.iter().flat_map(Schemas::all) {
+        keeping.spawn(Keeper::new(&schema.store).keep(config.keeper.keep.0).run(stop.clone()));
     }
     let mut workers = JoinSet::new();
     let mover = |n: usize| DelayedMessageMover::new(schemas.all()[n].store.clone()).run(stop.clone());

@@ -124,6 +124,11 @@ impl Error {
         self.kind == ErrorKind::Busy || self.sql().and_then(sqlstate).is_some_and(|s| is_contention(&s))
     }
 
+    /// Returns whether the connected role lacks a right.
+    pub fn is_forbidden(&self) -> bool {
+        self.sql().and_then(sqlstate).is_some_and(|code| code == "42501")
+    }
+
     fn sql(&self) -> Option<&sqlx::Error> {
         self.source.as_deref()?.downcast_ref()
     }

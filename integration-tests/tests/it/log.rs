@@ -4,6 +4,7 @@ mod dead_letter;
 mod decided;
 mod gone;
 mod hostile;
+mod keeper;
 mod late;
 mod lease;
 mod plans;

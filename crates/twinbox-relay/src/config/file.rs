@@ -1,5 +1,5 @@
 //! The tables of the configuration file.
-use super::{destination::Destination, value::Retry, vendor::Vendor};
+use super::{destination::Destination, keeper::Keeper, value::Retry, vendor::Vendor};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 
@@ -24,6 +24,9 @@ pub struct Config {
     /// The section about probes and metrics.
     #[serde(default)]
     pub admin: Admin,
+    /// The section about old rows.
+    #[serde(default)]
+    pub keeper: Keeper,
     /// The section about log lines.
     #[serde(default)]
     pub log: Log,

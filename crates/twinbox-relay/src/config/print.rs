@@ -32,7 +32,7 @@ impl Config {
             } else {
                 "default".to_owned()
             };
-            let is_url = path.last().is_some_and(|name| *name == "url");
+            let is_url = path.last().is_some_and(|name| name.ends_with("url"));
             let value = if is_url {
                 Value::String(masked(value.as_str().unwrap_or_default()))
             } else {

@@ -92,6 +92,19 @@ fn the_settings_of_a_destination_are_read() {
     assert_eq!((seconds[0], seconds[2], seconds[18], seconds[19]), (Some(1), Some(4), Some(60), None));
 }
 
+/// R7
+#[test]
+fn the_keeper_runs_unless_it_is_switched_off() {
+    let keeper = load(FULL, &[]).unwrap().keeper;
+    assert_eq!((keeper.enabled, keeper.keep.0.as_secs()), (true, 7 * 24 * 3600));
+    let table = "\n[keeper]\nenabled = false\nkeep = \"2d\"\ndatabase_url = \"postgres://me:secret@db/a\"\n";
+    let config = load(&format!("{FULL}{table}"), &[]).unwrap();
+    assert_eq!((config.keeper.enabled, config.keeper.keep.0.as_secs()), (false, 2 * 24 * 3600));
+    assert!(config.keeper.database_url.is_some() && !format!("{config:?}").contains("secret"));
+    let error = load(&format!("{FULL}\n[keeper]\nkeeps = \"2d\"\n"), &[]).unwrap_err();
+    assert!(error.contains("line 20:") && error.contains("did you mean `keep`?"), "{error}");
+}
+
 #[test]
 fn an_error_names_the_line_and_the_fix() {
     let table = [

@@ -4,16 +4,19 @@ use crate::support::{
     consumer::run_until,
     roles::Roles,
     stores::{Confirmed, Placed, World, effect},
-    wait::in_time,
+    wait::{eventually, in_time},
 };
 use sqlx::{PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
-    Consumer, Delivery, Draft, ErrorKind, HandlerError, HandlerResult, Message, MessageId, Store, Timestamp,
-    Tx,
-    effects::{Applied, ClientKeys, Once},
+    CancellationToken, Consumer, Delivery, Draft, ErrorKind, HandlerError, HandlerResult, Message, MessageId,
+    Store, Timestamp, Tx,
+    effects::{
+        Applied, ClientKeys, Once,
+        jobs::{Job, JobRunner, Jobs},
+    },
     event_handler,
-    log::{Log, OnMaxLag, Reader, ReaderOptions, Retention},
+    log::{Keeper, Log, OnMaxLag, Reader, ReaderOptions, Retention},
     operation::{FingerprintInput, OperationKey, OperationPolicy, OperationResponse, OperationStart},
     ops::{
         AuditIntent, Ops, Role,
@@ -217,6 +220,23 @@ async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgre
     operator.pool().close().await;
 }
 
+/// An operator asks for a run of a job, and the runtime runs it.
+async fn run_a_job(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgres>) {
+    let job = Job::new("a", "0 0 1 1 *").unwrap().handler(async |_| Ok(()));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(JobRunner::new(runtime).job(job).run(stop.clone()));
+    let operator = store_of(world, &roles.operator).await;
+    let jobs = Jobs::new(&operator);
+    eventually(async || jobs.list(1).await.unwrap().pop()).await;
+    let run_id = jobs.run_now("a").await.unwrap();
+    eventually(async || jobs.run(run_id).await.unwrap().unwrap().finished_at).await;
+    stop.cancel();
+    in_time(running).await.unwrap().unwrap();
+    assert_eq!(jobs.runs("a", 9).await.unwrap().len(), 1);
+    forbidden(operator.pool(), "DELETE FROM twinbox.job_runs").await;
+    operator.pool().close().await;
+}
+
 async fn the_documented_grants_are_enough_and_no_more() {
     let world = World::<Postgres>::new().await;
     let roles = Roles::create(&world, "effects").await;
@@ -278,6 +298,7 @@ async fn the_documented_grants_are_enough_and_no_more() {
     ] {
         forbidden(runtime.pool(), sql).await;
     }
+    run_a_job(&world, &roles, &runtime).await;
     operate(&world, &roles, &runtime).await;
     for (name, role) in [
         (&roles.producer, Role::Producer),
@@ -355,6 +376,11 @@ async fn the_documented_grants_are_enough_and_no_more() {
         ),
         (2, 1)
     );
+    let refused = Keeper::new(&runtime).purge().await.forbidden;
+    assert_eq!(refused, ["outbox", "webhook_receipts", "side_effects"]);
+    let report = Keeper::new(&keeper).keep_job_runs(Duration::ZERO).purge().await;
+    assert!(report.forbidden.is_empty() && report.error.is_none(), "{report:?}");
+    assert_eq!(report.rows["job_runs"], 1);
     sqlx::query("SELECT * FROM twinbox.idempotency_audit").fetch_all(keeper.pool()).await.unwrap();
     for sql in [
         "DELETE FROM twinbox.inbox",

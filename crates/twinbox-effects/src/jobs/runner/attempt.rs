@@ -158,7 +158,7 @@ impl<DB: Dialect> Lease<'_, DB> {
             match self.owned.finish(self.engine, result).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {
-                    tracing::warn!(run = %self.owned.run_id, "a result came too late: the run has another owner");
+                    tracing::warn!(run = %self.owned.run_id, "a result came too late: another owner has it");
                     return Ok(());
                 }
                 Err(error) => {
