@@ -1,9 +1,12 @@
 //! A job that is a request to a service.
-use super::{run::JobRun, target::AttemptResult};
+use super::{
+    run::JobRun,
+    target::{AttemptResult, Target},
+};
 use crate::vendor::{Response, SendError, base_url, is_path, retry_after};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
-use std::{fmt, time::SystemTime};
+use std::{fmt, sync::Arc, time::SystemTime};
 use tower::{Service, ServiceExt as _};
 use twinbox_core::{BoxError, BoxFuture};
 use twinbox_sql::{Error, ErrorKind};
@@ -107,6 +110,19 @@ where
             Err(error) => AttemptResult::retry(None, error.to_string()),
         }
     }
+}
+
+/// Makes the function that sends one request.
+pub(super) fn http_target<S>(target: HttpTarget<S>) -> Target
+where
+    S: Service<Request<Bytes>, Response = Response, Error = SendError> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    let target = Arc::new(target);
+    Arc::new(move |run| {
+        let target = target.clone();
+        Box::pin(async move { target.call(&run).await })
+    })
 }
 
 fn read(Response { status, headers, .. }: &Response) -> AttemptResult {

@@ -1,9 +1,9 @@
 //! A job: when it runs, what it does, and what happens when a run fails or is missed.
 use super::{
-    http_target::HttpTarget,
+    http_target::{HttpTarget, http_target},
     run::JobRun,
     schedule::Schedule,
-    target::{Target, handler_target, http_target},
+    target::{Target, handler_target},
     zone::Zone,
 };
 use crate::vendor::{Response, SendError};

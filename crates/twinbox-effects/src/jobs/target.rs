@@ -1,10 +1,6 @@
 //! What a job does when it runs.
-use super::{http_target::HttpTarget, run::JobRun};
-use crate::vendor::{Response, SendError};
-use bytes::Bytes;
-use http::Request;
+use super::run::JobRun;
 use std::{sync::Arc, time::Duration};
-use tower::Service;
 use twinbox_core::BoxFuture;
 use twinbox_sql::{Disposition, HandlerResult};
 
@@ -61,17 +57,5 @@ where
                 },
             }
         })
-    })
-}
-
-pub(super) fn http_target<S>(target: HttpTarget<S>) -> Target
-where
-    S: Service<Request<Bytes>, Response = Response, Error = SendError> + Clone + Send + Sync + 'static,
-    S::Future: Send,
-{
-    let target = Arc::new(target);
-    Arc::new(move |run| {
-        let target = target.clone();
-        Box::pin(async move { target.call(&run).await })
     })
 }
