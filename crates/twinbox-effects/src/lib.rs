@@ -5,7 +5,7 @@
 //!
 //! | item | purpose |
 //! |---|---|
-//! | [`Effects`] | plans effects in a transaction, and reads them |
+//! | [`Effects`] | plans effects and compensations in a transaction, and reads them |
 //! | [`EffectRequest`] | what is sent, without credentials |
 //! | [`Dispatcher`] | sends effects to their vendors |
 //! | [`Vendor`], [`HttpVendor`] | how a vendor is called |
@@ -34,6 +34,7 @@
 //! | `twinbox_effects_confirmed_total` | Effects that were confirmed. |
 //! | `twinbox_effects_failed_total` | Effects that were given up. |
 //! | `twinbox_effects_unknown_total` | Effects that a person has to resolve. |
+//! | `twinbox_effects_compensated_total` | Confirmed effects that undo another one, by their own kind. |
 //! | `twinbox_effects_send_seconds` | Histogram: how long a send takes. |
 //! | `twinbox_effects_backlog_age_seconds` | Gauge of a vendor: how long its oldest due effect waits. |
 //! | `twinbox_effects_client_calls_total` | Calls of a [`client`], by their `code`, `OK` for a success. |
@@ -43,6 +44,7 @@
 
 pub mod client;
 mod client_keys;
+mod compensation;
 mod dispatcher;
 mod effects;
 pub mod jobs;
@@ -62,6 +64,8 @@ pub use request::{EffectRequest, KIND_BYTES_MAX, TARGET_BYTES_MAX, kind_base};
 pub use side_effect::{EffectState, SideEffect};
 pub use source::SourceId;
 pub use token::{KeyFormat, effect_id, effect_token};
+/// How an effect is named: by the position of its row, or by its id.
+pub use twinbox_sql::EffectId;
 #[cfg(feature = "reqwest")]
 pub use vendor::ReqwestService;
 pub use vendor::{

@@ -15,13 +15,14 @@ const LOOK_UPS: &str = "twinbox_effects_look_ups_total";
 const CONFIRMED: &str = "twinbox_effects_confirmed_total";
 const FAILED: &str = "twinbox_effects_failed_total";
 const UNKNOWN: &str = "twinbox_effects_unknown_total";
+const COMPENSATED: &str = "twinbox_effects_compensated_total";
 const BACKLOG_AGE: &str = "twinbox_effects_backlog_age_seconds";
 const CLIENT_CALLS: &str = "twinbox_effects_client_calls_total";
 const CLIENT_RETRIES: &str = "twinbox_effects_client_retries_total";
 const CLIENT_RETRY_DELAY: &str = "twinbox_effects_client_retry_delay_seconds";
 const OPEN_BREAKERS: &str = "twinbox_effects_open_breakers";
 
-const COUNTERS: [(&str, &str); 7] = [
+const COUNTERS: [(&str, &str); 8] = [
     (SENDS, "Sends of effects to vendors"),
     (ERRORS, "Sends without a confirmation, by error code"),
     (DUPLICATES, "Effects of which the vendor says that an earlier send had done them"),
@@ -29,6 +30,7 @@ const COUNTERS: [(&str, &str); 7] = [
     (CONFIRMED, "Effects that were confirmed"),
     (FAILED, "Effects that were given up"),
     (UNKNOWN, "Effects that a person has to resolve"),
+    (COMPENSATED, "Confirmed effects that undo another one"),
 ];
 
 pub(crate) fn describe() {
@@ -70,9 +72,14 @@ pub(crate) fn looked_up(vendor: &str, operation: &str) {
 }
 
 /// Counts an effect that has ended, or that waits for a person.
-pub(crate) fn settled(vendor: &str, operation: &str, settled: &Settled) {
+pub(crate) fn settled(vendor: &str, operation: &str, settled: &Settled, compensates: bool) {
     match settled.state {
-        EffectState::Confirmed => count(CONFIRMED, vendor, operation),
+        EffectState::Confirmed => {
+            count(CONFIRMED, vendor, operation);
+            if compensates {
+                count(COMPENSATED, vendor, operation);
+            }
+        }
         EffectState::Failed => count(FAILED, vendor, operation),
         EffectState::Unknown => count(UNKNOWN, vendor, operation),
         EffectState::Pending | EffectState::Fired | EffectState::Compensated => {}

@@ -36,6 +36,7 @@ mod compile_hints;
 mod connection;
 mod cursor;
 mod dialect;
+mod effect_id;
 #[doc(hidden)]
 pub mod engine;
 mod error;
@@ -70,6 +71,7 @@ mod writer;
 pub use dialect::Dialect;
 #[cfg(feature = "sqlite")]
 pub use dialect::sqlite;
+pub use effect_id::EffectId;
 pub use error::{Error, ErrorKind};
 #[doc(hidden)]
 pub use handler_connection::run_handler;

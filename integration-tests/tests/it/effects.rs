@@ -1,5 +1,6 @@
 //! Side effects: planned in a transaction, sent once.
 mod client;
+mod compensation;
 mod egress;
 mod example;
 mod jobs;

@@ -49,7 +49,7 @@ impl Taken {
             attempt: Some(self.attempt),
             settled,
             has_key: effect.request.key.is_some(),
-            compensates: effect.compensates.is_some(),
+            compensates: effect.compensates,
             closes: None,
         }
     }

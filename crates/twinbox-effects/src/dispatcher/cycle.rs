@@ -177,6 +177,6 @@ impl Want {
 
 /// The new state of a row that this transaction has locked.
 fn note(effect: &SideEffect, settled: Settled) -> Note {
-    let (has_key, compensates) = (effect.request.key.is_some(), effect.compensates.is_some());
+    let (has_key, compensates) = (effect.request.key.is_some(), effect.compensates);
     Note { position: effect.position, attempt: None, settled, has_key, compensates, closes: None }
 }

@@ -232,7 +232,9 @@ impl Rules {
                 Settled { error_code: Some(code), ..settled }
             }
             Doubt::End(state, code) => {
-                let code = if error.code().is_retryable() { code } else { error.code() };
+                // The code of one that failed tells operators that the vendor may have acted.
+                let keeps = state == EffectState::Unknown && !error.code().is_retryable();
+                let code = if keeps { error.code() } else { code };
                 Settled { error_code: Some(code), ..settled(state, None) }
             }
         }

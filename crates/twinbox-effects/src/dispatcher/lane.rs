@@ -164,7 +164,8 @@ impl Lane {
                 (self.rules.on_looked_up(taken.failures, result, random), closes)
             }
         };
-        metrics::settled(self.name(), taken.kind(), &settled);
+        let compensates = taken.call.effect.compensates.is_some();
+        metrics::settled(self.name(), taken.kind(), &settled, compensates);
         Note { closes: closes.map(|wait| (self.name().to_owned(), wait)), ..taken.note(settled) }
     }
 

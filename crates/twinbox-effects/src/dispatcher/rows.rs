@@ -97,7 +97,8 @@ pub(super) struct Note {
     pub(super) attempt: Option<u32>,
     pub(super) settled: Settled,
     pub(super) has_key: bool,
-    pub(super) compensates: bool,
+    /// The position of the effect that this one compensates.
+    pub(super) compensates: Option<i64>,
     /// A vendor that asks for no call for that long.
     pub(super) closes: Option<(String, Duration)>,
 }
@@ -138,18 +139,19 @@ pub(super) async fn settle<DB: Dialect>(
         let late = notes.len() - settled;
         tracing::warn!(late, "effects took longer than their claim: another process decides about them");
     }
-    let positions = |notes: Vec<&Note>| {
-        let positions: Value = notes.into_iter().map(|note| json!(note.position)).collect();
-        positions.to_string()
-    };
-    let ended = |note: &&Note| matches!(note.settled.state, EffectState::Confirmed | EffectState::Failed);
-    let with_key: Vec<_> = notes.iter().filter(ended).filter(|note| note.has_key).collect();
-    if !with_key.is_empty() {
-        query::<DB>(&sql.wake).bind(positions(with_key)).execute(&mut *conn).await?;
-    }
-    let compensations: Vec<_> = notes.iter().filter(ended).filter(|note| note.compensates).collect();
+    let is_confirmed = |note: &&Note| note.settled.state == EffectState::Confirmed;
+    let compensations = notes.iter().filter(is_confirmed).filter(|note| note.compensates.is_some());
+    let compensations: Vec<_> = compensations.map(|note| note.position).collect();
     if !compensations.is_empty() {
-        query::<DB>(&sql.compensate).bind(positions(compensations)).execute(&mut *conn).await?;
+        query::<DB>(&sql.compensate).bind(json!(compensations).to_string()).execute(&mut *conn).await?;
+    }
+    let has_ended = |note: &&Note| is_confirmed(note) || note.settled.state == EffectState::Failed;
+    let ended = notes.iter().filter(has_ended).filter(|note| note.has_key).map(|note| note.position);
+    // A compensated effect was open if it was unknown.
+    let compensated = notes.iter().filter(is_confirmed).filter_map(|note| note.compensates);
+    let ended: Vec<_> = ended.chain(compensated).collect();
+    if !ended.is_empty() {
+        query::<DB>(&sql.wake).bind(json!(ended).to_string()).execute(&mut *conn).await?;
     }
     for (vendor, wait) in notes.iter().filter_map(|note| note.closes.as_ref()) {
         query::<DB>(&sql.close_vendor).bind(vendor.clone()).bind(micros(*wait)).execute(&mut *conn).await?;

@@ -14,6 +14,11 @@ area! {
         get,
         /// One effect by its id, by `side_effects_id_key`.
         get_by_id,
+        /// One effect by its position. It stays locked until the transaction ends.
+        lock,
+        /// An effect that compensates another, by `side_effects_source_id_kind_key`. Binds: id and position
+        /// of the compensated one.
+        compensation,
         /// For each vendor: the microseconds until its next effect is due, by `side_effects_due`, and until
         /// it may be called. Bind: JSON array of vendors.
         look,
@@ -21,7 +26,8 @@ area! {
         /// the bytes. Binds: vendor, limit, bytes.
         claim,
         /// Those of locked effects whose key has an earlier open one, by `side_effects_key`. A statement of its
-        /// own after the lock: an earlier effect that it sees open ends later, and wakes the next one. Bind:
+        /// own after the lock: an earlier effect that it sees open ends later, and wakes the next one. An effect
+        /// that compensates an open one of its key waits neither for that one nor for those behind it. Bind:
         /// JSON array of positions.
         blocked,
         /// Gives claimed effects to a process that sends them or looks them up. Binds: owner, JSON rows.

@@ -19,6 +19,17 @@ pub(in crate::dialect) const EFFECTS: Effects = Effects {
         SELECT {side_effect}
         FROM {side_effects}
         WHERE id = ?",
+    lock: "
+        SELECT {side_effect}
+        FROM {side_effects}
+        WHERE position = ?
+        {lock_row}",
+    compensation: "
+        SELECT {side_effect}
+        FROM {side_effects}
+        WHERE source_id = ? AND compensates = ?
+        ORDER BY position
+        LIMIT 1",
     look: "
         SELECT r.vendor, r.due_in,
             COALESCE({until v.closed_until}, 0) AS closed_for, v.pause_reason IS NOT NULL AS is_paused
@@ -53,7 +64,13 @@ pub(in crate::dialect) const EFFECTS: Effects = Effects {
         WHERE e.position {among} AND EXISTS (
             SELECT 1
             FROM {side_effects} b
-            WHERE b.vendor = e.vendor AND b.key = e.key AND b.position < e.position AND b.ended_at IS NULL)",
+            WHERE b.vendor = e.vendor AND b.key = e.key AND b.ended_at IS NULL
+                AND b.position < COALESCE(
+                    (
+                        SELECT o.position
+                        FROM {side_effects} o
+                        WHERE o.position = e.compensates AND o.ended_at IS NULL),
+                    e.position))",
     take: "
         UPDATE {side_effects} AS e
         SET owner = ?, next_attempt_at = {after r.lease}, failures = e.failures + r.failures,
