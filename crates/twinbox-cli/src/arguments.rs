@@ -6,6 +6,7 @@ use crate::{
     dead_letters::{self, DeadLettersCommand},
     destinations::{self, DestinationsCommand},
     doctor::{self, DoctorArguments},
+    effects::{self, EffectsCommand},
     exit::{EXIT_CODES, Exit},
     grants::GrantsCommand,
     keys::{self, KeysCommand},
@@ -16,6 +17,7 @@ use crate::{
     schemas::SchemasCommand,
     session::Session,
     status::{self, StatusArguments},
+    vendors::{self, VendorsCommand},
 };
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -63,7 +65,7 @@ pub(crate) enum Command {
 /// Commands that work on the tables of a service.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Show destinations, consumers and running replays. Exit code 7 if something is wrong.
+    /// Show destinations, consumers, running replays and vendors. Exit code 7 if something is wrong.
     Status(StatusArguments),
     /// Check the settings that protect messages from loss. Exit code 7 if one is wrong.
     Doctor(DoctorArguments),
@@ -76,7 +78,7 @@ pub(crate) enum StoreCommand {
     /// Single messages: their path, and parked ones.
     #[command(subcommand)]
     Messages(MessagesCommand),
-    /// Message keys: redact one, or unblock one.
+    /// Message keys: redact one, or unblock one. Idempotency keys: list unfinished ones.
     #[command(subcommand)]
     Keys(KeysCommand),
     /// Messages that a relay or a consumer gave up.
@@ -88,6 +90,12 @@ pub(crate) enum StoreCommand {
     /// Idempotent requests that never finished.
     #[command(subcommand)]
     Operations(OperationsCommand),
+    /// Side effects outside the database: mails, charges, calls of services.
+    #[command(subcommand)]
+    Effects(EffectsCommand),
+    /// Vendors that side effects are sent to.
+    #[command(subcommand)]
+    Vendors(VendorsCommand),
     /// Changes that operators made with this tool.
     #[command(subcommand)]
     Audit(AuditCommand),
@@ -116,6 +124,8 @@ impl StoreCommand {
             Self::DeadLetters(command) => dead_letters::run(command, session).await,
             Self::Replays(command) => replays::run(command, session).await,
             Self::Operations(command) => operations::run(command, session).await,
+            Self::Effects(command) => effects::run(command, session).await,
+            Self::Vendors(command) => vendors::run(command, session).await,
             Self::Audit(command) => audit::run(command, session).await,
         }
     }

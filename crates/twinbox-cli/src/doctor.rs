@@ -1,6 +1,7 @@
 //! `twinbox doctor`.
 #[cfg(feature = "aws")]
 mod aws;
+mod effects;
 #[cfg(feature = "nats")]
 mod nats;
 
@@ -74,6 +75,7 @@ pub(crate) async fn run<DB: Dialect>(arguments: &DoctorArguments, session: &Sess
     let replays = ops.replays(100).await?;
     findings.extend(replays.iter().filter(|one| !one.state.has_ended()).map(|one| replay(one, now)));
     findings.push(operations(store, now).await?);
+    findings.extend(effects::check(ops).await?);
     let purge_marks = ops.purge_marks_since(Timestamp::from_micros(0)).await?;
     for mark in &purge_marks {
         let found = format!("purged up to messages of {}", brief(&mark.time.to_string()));

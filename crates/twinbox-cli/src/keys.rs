@@ -3,6 +3,7 @@ use crate::{
     change::{Change, ChangeArguments, Done},
     destinations::find::find_destination,
     exit::Exit,
+    operations,
     output::counted,
     session::Session,
 };
@@ -11,6 +12,16 @@ use twinbox_sql::Dialect;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
+    /// List idempotency keys: those of requests that called a vendor, or may have, and never finished. The
+    /// same as `operations list`.
+    List {
+        /// Only keys of unfinished requests. Required: there is no list of the others.
+        #[arg(long, required = true)]
+        unfinished: bool,
+        /// The number of keys.
+        #[arg(long, default_value_t = 100, value_name = "NUMBER")]
+        limit: u32,
+    },
     /// Blank the payloads of all messages with a key: in the log, delayed, parked and dead ones. Cannot be
     /// undone. Copies in brokers, backups and tables of handlers stay.
     Redact {
@@ -33,6 +44,7 @@ pub(crate) enum KeysCommand {
 
 pub(crate) async fn run<DB: Dialect>(command: KeysCommand, session: &Session<DB>) -> Result<(), Exit> {
     match command {
+        KeysCommand::List { unfinished: _, limit } => operations::list(session, limit).await,
         KeysCommand::Redact { key, change } => redact(session, &key, &change).await,
         KeysCommand::Unblock { key, destination, change } => {
             unblock(session, &key, &destination, &change).await

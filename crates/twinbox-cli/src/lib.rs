@@ -11,6 +11,7 @@ mod consumers;
 mod dead_letters;
 mod destinations;
 mod doctor;
+mod effects;
 mod exit;
 mod finding;
 mod grants;
@@ -25,6 +26,7 @@ mod selection;
 mod session;
 mod status;
 mod time;
+mod vendors;
 
 use arguments::{Arguments, Command, ConfigCommand};
 use clap::{CommandFactory as _, Parser as _};

@@ -16,13 +16,18 @@ pub(crate) fn message_text(message: &Message) -> String {
     for (name, value) in &message.headers {
         text += &format!("  header {}: {}\n", plain(name), plain(value));
     }
-    let json: Option<Value> = serde_json::from_slice(&message.payload).ok();
-    let payload = match (json, std::str::from_utf8(&message.payload)) {
+    text + &payload_text(&message.payload)
+}
+
+/// A payload for a person.
+pub(crate) fn payload_text(payload: &[u8]) -> String {
+    let json: Option<Value> = serde_json::from_slice(payload).ok();
+    let payload = match (json, std::str::from_utf8(payload)) {
         (Some(json), _) => serde_json::to_string_pretty(&json).unwrap_or_default(),
         (None, Ok(text)) => text.to_owned(),
-        (None, Err(_)) => format!("({} bytes of binary data)", message.payload.len()),
+        (None, Err(_)) => format!("({} bytes of binary data)", payload.len()),
     };
     let cut: String = payload.chars().take(PAYLOAD_MAX).collect();
     let more = if cut.len() < payload.len() { "\n…" } else { "" };
-    text + &plain(&cut) + more
+    plain(&cut) + more
 }

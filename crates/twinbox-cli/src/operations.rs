@@ -95,24 +95,20 @@ impl From<UnfinishedOperation> for OperationRow {
 
 pub(crate) async fn run<DB: Dialect>(command: OperationsCommand, session: &Session<DB>) -> Result<(), Exit> {
     match command {
-        OperationsCommand::List { limit } => {
-            let rows: Vec<OperationRow> = session
-                .store
-                .idempotency_keys()
-                .unfinished(limit)
-                .await?
-                .into_iter()
-                .map(OperationRow::from)
-                .collect();
-            session.output.list(&COLUMNS, &rows, "No request is unfinished.");
-            let total = session.store.idempotency_keys().count_unfinished().await?;
-            if session.output.is_table() && total > rows.len() as u64 {
-                note(&format!("There are {} in total: use --limit.", counted(total, "unfinished request")));
-            }
-            Ok(())
-        }
+        OperationsCommand::List { limit } => list(session, limit).await,
         OperationsCommand::Forget { slot, change } => forget(session, &slot, &change).await,
     }
+}
+
+pub(crate) async fn list<DB: Dialect>(session: &Session<DB>, limit: u32) -> Result<(), Exit> {
+    let unfinished = session.store.idempotency_keys().unfinished(limit).await?;
+    let rows = Vec::from_iter(unfinished.into_iter().map(OperationRow::from));
+    session.output.list(&COLUMNS, &rows, "No request is unfinished.");
+    let total = session.store.idempotency_keys().count_unfinished().await?;
+    if session.output.is_table() && total > rows.len() as u64 {
+        note(&format!("There are {} in total: use --limit.", counted(total, "unfinished request")));
+    }
+    Ok(())
 }
 
 async fn forget<DB: Dialect>(

@@ -2,15 +2,17 @@
 use crate::{
     consumers::row::ConsumerRow,
     destinations::row::DestinationRow,
+    effects::bounded,
     exit::Exit,
     output::{counted, duration, plain, print_line, table_of},
     replays::row::state_text,
     session::Session,
+    vendors::VendorRow,
 };
 use clap::Args;
 use serde::Serialize;
 use std::{io::IsTerminal as _, time::Duration};
-use twinbox_ops::{ConsumerInfo, ReaderStatus, parse_duration};
+use twinbox_ops::{ConsumerInfo, ReaderStatus, VendorInfo, effects::EffectProblems, parse_duration};
 use twinbox_sql::{Dialect, replay::ReplayState};
 
 /// The interval of `--watch`.
@@ -26,9 +28,12 @@ pub(crate) struct StatusArguments {
     /// Raise an alarm if no process has run a destination for longer.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     max_unowned: Duration,
-    /// Raise an alarm if a message has waited for longer.
+    /// Raise an alarm if a message or a side effect has waited for longer.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     max_age: Duration,
+    /// Raise an alarm if a side effect failed within this time.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
+    failed_within: Duration,
     /// Raise an alarm if a consumer was not seen for longer.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     max_silence: Duration,
@@ -50,7 +55,17 @@ struct Status {
     destinations: Vec<DestinationRow>,
     consumers: Vec<ConsumerRow>,
     replays: Vec<RunningReplay>,
+    effects: EffectsStatus,
     alarms: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct EffectsStatus {
+    /// Counted up to 10,000, as the next ones.
+    unknown: u64,
+    failed: u64,
+    failed_lately: u64,
+    vendors: Vec<VendorRow>,
 }
 
 pub(crate) async fn run<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -> Result<(), Exit> {
@@ -79,6 +94,9 @@ async fn read<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -
     let (store, ops) = (&session.store, &session.ops);
     let (readers, consumers) = (ops.readers().await?, ops.consumers().await?);
     let replays = ops.replays(REPLAYS_MAX).await?;
+    let (problems, vendors) = (ops.effect_problems(arguments.failed_within).await?, ops.vendors().await?);
+    let mut alarms = alarms(arguments, &readers, &consumers);
+    alarms.extend(effect_alarms(arguments, &problems, &vendors));
     let running = replays.iter().filter(|replay| !replay.state.has_ended());
     Ok(Status {
         service: store.service().to_owned(),
@@ -97,7 +115,13 @@ async fn read<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -
                 selected: replay.selected,
             })
             .collect(),
-        alarms: alarms(arguments, &readers, &consumers),
+        effects: EffectsStatus {
+            unknown: problems.unknown,
+            failed: problems.failed,
+            failed_lately: problems.failed_lately,
+            vendors: vendors.iter().map(VendorRow::from).collect(),
+        },
+        alarms,
     })
 }
 
@@ -123,6 +147,28 @@ fn alarms(arguments: &StatusArguments, readers: &[ReaderStatus], consumers: &[Co
     alarms
 }
 
+fn effect_alarms(
+    arguments: &StatusArguments,
+    problems: &EffectProblems,
+    vendors: &[VendorInfo],
+) -> Vec<String> {
+    let mut alarms = Vec::new();
+    if problems.unknown > 0 {
+        let unknown = bounded(problems.unknown, "side effect");
+        alarms.push(format!("{unknown} unknown: see `twinbox effects list --state unknown`"));
+    }
+    if problems.failed_lately > 0 {
+        let (failed, within) = (problems.failed_lately, duration(arguments.failed_within));
+        let failed = bounded(failed, "side effect");
+        alarms.push(format!("{failed} failed within {within}: see `twinbox effects list --state failed`"));
+    }
+    for vendor in vendors.iter().filter(|vendor| vendor.is_late(arguments.max_age)) {
+        let overdue = duration(vendor.overdue);
+        alarms.push(format!("a side effect for {} has been due for {overdue}", vendor.vendor));
+    }
+    alarms
+}
+
 fn render(status: &Status) -> String {
     let mut parts = vec![format!("Service {:?}, database {}", status.service, plain(&status.database))];
     if status.destinations.is_empty() {
@@ -137,6 +183,9 @@ fn render(status: &Status) -> String {
         let columns =
             [("replay", "id"), ("to", "to"), ("state", "state"), ("done", "done"), ("of", "selected")];
         parts.push(table_of(&columns, &status.replays));
+    }
+    if !status.effects.vendors.is_empty() {
+        parts.push(table_of(&VendorRow::COLUMNS, &status.effects.vendors));
     }
     parts.push(match &*status.alarms {
         [] => "Nothing is wrong.".to_owned(),

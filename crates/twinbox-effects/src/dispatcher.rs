@@ -261,7 +261,11 @@ impl<DB: Dialect> Running<DB> {
             Ok(looks) => {
                 for look in looks {
                     let lane = self.lanes.iter_mut().find(|lane| lane.name() == look.vendor);
-                    lane.into_iter().for_each(|lane| lane.looked(&look));
+                    let Some(lane) = lane else { continue };
+                    lane.looked(&look);
+                    if look.is_paused {
+                        self.notes.extend(lane.abandon());
+                    }
                 }
             }
             Err(error) => self.failed(&error),

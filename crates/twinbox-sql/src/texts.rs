@@ -16,7 +16,7 @@ mod parking;
 mod publishing;
 
 pub use client_keys::ClientKeys;
-pub use effects::Effects;
+pub use effects::{EffectActs, Effects};
 pub use inbox::{Consumers, DeadLetters, Inbox, Partitions};
 pub use jobs::Jobs;
 pub use log::{Cursors, Log, Replays, Retention};
@@ -93,6 +93,7 @@ texts! {
     deliveries: Deliveries,
     delivery_queue: ParkedQueue,
     destination_queue: ParkedQueue,
+    effect_acts: EffectActs,
     effects: Effects,
     inbox: Inbox,
     jobs: Jobs,

@@ -7,5 +7,6 @@ mod jobs;
 mod load;
 mod planning;
 mod recovery;
+mod roles;
 mod sending;
 mod webhooks;

@@ -6,6 +6,7 @@ mod confirmation;
 mod dead_letters;
 mod doctor;
 mod dry;
+mod effects;
 mod files;
 mod grants;
 mod injection;

@@ -15,7 +15,7 @@ use twinbox::{
 use twinbox_testkit::database::{SERVICE, empty_postgres};
 
 /// How many there are.
-const MIGRATIONS: i64 = 6;
+pub(crate) const MIGRATIONS: i64 = 6;
 
 /// A database without any tables; gone when this is dropped.
 struct Empty {

@@ -2,6 +2,7 @@
 //!
 //! A dialect begins with these and overrides the ones that its database needs otherwise.
 mod client_keys;
+mod effect_acts;
 mod effects;
 mod inbox;
 mod jobs;
@@ -13,6 +14,7 @@ mod publishing;
 pub mod selection;
 
 pub(super) use client_keys::CLIENT_KEYS;
+pub(super) use effect_acts::EFFECT_ACTS;
 pub(super) use effects::EFFECTS;
 pub(super) use inbox::{CONSUMERS, DEAD_LETTERS, INBOX, PARTITIONS};
 pub(super) use jobs::JOBS;

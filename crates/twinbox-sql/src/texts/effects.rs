@@ -52,3 +52,28 @@ area! {
         purge,
     }
 }
+
+area! {
+    /// Side effects and vendors for operators, by primary key where nothing else is named.
+    EffectActs {
+        /// Effects before a position, the newest first, without their requests. Binds: position, limit.
+        page,
+        /// The same of a state, `unknown` or `failed`, by `side_effects_problem`. Binds: state, position,
+        /// limit.
+        problem_page,
+        /// How many effects failed within a time, up to a limit, by `side_effects_ended_at`. Binds:
+        /// microseconds, limit.
+        count_failed_since,
+        /// Sends an effect again with another key: its vendor did nothing. Binds: note, position.
+        renew,
+        /// Confirms an effect: its vendor acted. Binds: note, position.
+        confirm,
+        /// The vendors of open effects, by `side_effects_due`, those with a row, and those of the newest
+        /// effects. Binds: number of the newest effects, most effects to count for each, limit.
+        vendors,
+        /// Pauses a vendor. Binds: vendor, reason.
+        pause,
+        /// Resumes a paused vendor. Bind: vendor.
+        resume,
+    }
+}

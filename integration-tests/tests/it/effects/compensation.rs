@@ -1,7 +1,7 @@
 //! An effect that undoes another: once, and only where something may have been done.
 use crate::support::{
     cases::cases,
-    effects::{Dispatching, WELCOME, all, found, http_vendor, mail, plan, reaches},
+    effects::{Dispatching, WELCOME, all, found, mail, plan, reaches},
     stores::{TestDb, World},
     wait::{eventually, in_time},
 };
@@ -11,8 +11,7 @@ use tokio::process::Command;
 use twinbox::{
     Error, ErrorKind,
     effects::{
-        Dispatcher, EffectId, EffectState, Effects, Planned, Recovery, SideEffect, VendorProfile, effect_id,
-        profiles,
+        EffectId, EffectState, Effects, Planned, Recovery, SideEffect, VendorProfile, effect_id, profiles,
     },
 };
 use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
@@ -145,6 +144,7 @@ async fn a_compensation_runs_once_over_a_crash<DB: TestDb>() {
         let dies = Command::new(env!("CARGO_BIN_EXE_it-dispatcher"))
             .env("DATABASE_URL", world.url())
             .env("VENDOR_URL", vendor.url())
+            .env("PROFILE", profiles::RESEND.name)
             .env("TWINBOX_CRASH_AT", at)
             .stdin(Stdio::null())
             .kill_on_drop(true)
@@ -162,8 +162,7 @@ async fn a_compensation_runs_once_over_a_crash<DB: TestDb>() {
         let mut conn = world.pool().acquire().await.unwrap();
         sqlx::raw_sql(AssertSqlSafe(over)).execute(&mut *conn).await.unwrap();
         drop(conn);
-        let vendor_of = http_vendor(vendor.url(), profiles::RESEND);
-        let dispatching = Dispatching::start(Dispatcher::new(&world).vendor(vendor_of));
+        let dispatching = Dispatching::to(&world, &vendor, profiles::RESEND);
         reaches(&world, source, EffectState::Compensated).await;
         dispatching.stop().await;
         assert_eq!(vendor.acts().len(), 2, "at {at}");

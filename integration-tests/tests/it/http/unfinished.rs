@@ -63,6 +63,8 @@ async fn what_never_ended_is_listed_counted_and_forgotten_by_hand<DB: TestDb>() 
     assert_eq!(world.idempotency_keys().count_unfinished().await.unwrap(), 1);
     let listed = tool.json(&list).await;
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(tool.json(&["keys", "list", "--unfinished"]).await, listed);
+    tool.ends(2, &["keys", "list"]).await;
     let one = &listed[0];
     assert_eq!((&one["slot"], &one["scope"]), (&slot[..16].into(), &"POST_/refunds".into()));
     assert_eq!((&one["recovery_point"], &one["has_expired"]), (&"charged ch_1".into(), &false.into()));

@@ -1,5 +1,6 @@
 //! Pausing, parked messages, the path of one message, and the output of the tool.
 use super::shop::Deployed;
+use crate::schema::MIGRATIONS;
 use crate::support::{
     cases::cases,
     consumer::{publish, run_until},
@@ -160,7 +161,7 @@ async fn what_is_printed_as_json_has_these_fields<DB: TestDb>() {
         (tool.json(&["replays", "show", "1"]).await, replay),
         (tool.json(&["dead-letters", "redrive", "--all", "--dry-run"]).await, change),
         (tool.json(&["keys", "redact", "7", "--dry-run"]).await, change),
-        (status.clone(), "alarms consumers database destinations replays service"),
+        (status.clone(), "alarms consumers database destinations effects replays service"),
         (
             status["destinations"].clone(),
             "backlog backlog_counted_to blocking dead_letters lease_seconds name oldest_seconds parked \
@@ -223,7 +224,7 @@ async fn tables_are_made_when_they_are_asked_for<DB: TestDb>() {
     let up = ["--namespace", "other", "schemas", "migrate", "--service", "shop"];
     let status = ["--namespace", "other", "schemas", "show"];
     assert!(tool.ends(2, &up[..4]).await.contains("`--service NAME`"));
-    assert!(tool.ends(2, &up).await.contains("version 3"));
+    assert!(tool.ends(2, &up).await.contains(&format!("version {MIGRATIONS}")));
     tool.ok(&[&up[..], &["--dry-run"]].concat()).await;
     tool.ends(4, &status).await;
     assert!(tool.ok(&[&up[..], &["--yes"]].concat()).await.contains("up to date"));
@@ -231,8 +232,8 @@ async fn tables_are_made_when_they_are_asked_for<DB: TestDb>() {
     // With nothing to do there is nothing to ask.
     tool.ok(&up[..4]).await;
     let audit = tool.json(&["--namespace", "other", "audit", "list"]).await;
-    let entry =
-        json!({"command": "schemas migrate", "count": 3, "operator": "ada", "target": "from version 0 to 3"});
+    let entry = json!({"command": "schemas migrate", "count": MIGRATIONS, "operator": "ada",
+            "target": format!("from version 0 to {MIGRATIONS}")});
     assert_eq!(audit.as_array().unwrap().len(), 1, "{audit}");
     for field in ["command", "count", "operator", "target"] {
         assert_eq!(audit[0][field], entry[field]);

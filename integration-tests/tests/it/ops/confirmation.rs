@@ -2,11 +2,13 @@
 use crate::support::{
     cases::cases,
     consumer::{publish, run_until},
+    effects::{mail, plan},
     stores::{Placed, TestDb, World, effect},
     tool::{Ran, Tool},
     wait::in_time,
 };
 use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
 use std::process::Stdio;
 use twinbox::{Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler};
 use twinbox_testkit::{database::SERVICE, servers::find};
@@ -93,7 +95,7 @@ async fn every_change_names_service_host_and_database<DB: TestDb>() {
     tool.ok(&["dead-letters", "export", "--all", "--file", file]).await;
     let reader = "consumer:billing.invoice";
     tool.ok(&["replays", "run", "resend", "--to", reader, "--all", "--yes", "--no-wait"]).await;
-    let changes: [&[&str]; 17] = [
+    let changes: [&[&str]; 19] = [
         &["destinations", "resume", reader],
         &["destinations", "backfill", reader, "--until", "2100-01-01T00:00:00Z"],
         &["destinations", "retire", reader],
@@ -110,11 +112,19 @@ async fn every_change_names_service_host_and_database<DB: TestDb>() {
         &["dead-letters", "import", file],
         &["replays", "run", "reprocess", "--consumer", "billing.invoice", "--all"],
         &["replays", "pause", "1"],
+        &["vendors", "pause", "mail"],
+        &["effects", "resolve", "1", "applied", "--reason", "a test"],
         &["--namespace", "other", "schemas", "migrate", "--service", SERVICE],
     ];
     let host = if DB::MODULE == "sqlite" { "this machine" } else { "" };
     let database = database_of(&tool).await;
     let name = database.rsplit_once('/').unwrap().1;
+    plan(&world, mail("hello")).await;
+    let doubt =
+        format!("UPDATE {} SET state = 'unknown', next_attempt_at = NULL", DB::table_of("side_effects"));
+    let mut conn = world.pool().acquire().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(doubt)).execute(&mut *conn).await.unwrap();
+    drop(conn);
     for change in changes {
         let ran = tool.run(&[change, &["--dry-run"]].concat()).await;
         assert_eq!(ran.code, 0, "{change:?}: {ran:?}");

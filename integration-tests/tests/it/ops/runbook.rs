@@ -5,6 +5,7 @@ use super::{
 };
 use crate::support::{
     consumer::run_until,
+    effects::{Dispatching, found, mail, plan, reaches},
     relay::{Running, Target},
     stores::{TestDb, World},
     wait::eventually,
@@ -16,12 +17,16 @@ use std::{
 };
 use twinbox::{
     consumer::{ConsumerState, ConsumerStatus},
+    effects::{EffectState, Recovery, profiles},
     log::StartPosition,
     nats::Nats,
     ops::Ops,
     relay::{OnExhausted, Relay, RelayOptions},
 };
-use twinbox_testkit::servers::NatsServer;
+use twinbox_testkit::{
+    servers::NatsServer,
+    vendor::{FakeVendor, VendorAnswer},
+};
 
 fn relay(world: &World<Postgres>, target: &Target, options: RelayOptions) -> Running {
     Running::run(Relay::with_options(
@@ -212,6 +217,43 @@ async fn a_destination_has_to_be_paused() {
     restarted.stop().await;
 }
 
+async fn an_effect_is_unknown<DB: TestDb>() {
+    let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
+    vendor.answer_next([VendorAnswer::ActThenCut]);
+    let profile = profiles::RESEND.recovery(Recovery::Operator);
+    let dispatching = Dispatching::to(&world, &vendor, profile);
+    let source = plan(&world, mail("hello").key("ada")).await;
+    reaches(&world, source, EffectState::Unknown).await;
+    let next = plan(&world, mail("next").key("ada")).await;
+    let mut book = Book::open(&world, "An effect is unknown");
+    book.says("PROVIDER.indeterminate").await;
+    book.says(&vendor.calls()[0].key.clone().unwrap()).await;
+    book.others("look for the key");
+    book.says("Effect 1 is confirmed").await;
+    reaches(&world, next, EffectState::Confirmed).await;
+    book.says("Nothing is wrong").await;
+    book.close();
+    dispatching.stop().await;
+    assert_eq!(vendor.acts().len(), 2);
+}
+
+async fn a_vendor_is_down<DB: TestDb>() {
+    let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
+    let first = plan(&world, mail("first")).await;
+    let mut book = Book::open(&world, "A vendor is down");
+    book.says("Vendor mail is paused").await;
+    let dispatching = Dispatching::to(&world, &vendor, profiles::RESEND);
+    book.says("their maintenance").await;
+    book.others("the vendor is back");
+    assert_eq!((vendor.calls().len(), found(&world, first).await.attempts), (0, 0));
+    book.says("Vendor mail is resumed").await;
+    reaches(&world, first, EffectState::Confirmed).await;
+    book.says("There are no such effects").await;
+    book.says("Nothing is wrong").await;
+    book.close();
+    dispatching.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destination_was_added_late() {
     let (world, target) = (World::<Postgres>::new().await, Target::shared());
@@ -283,6 +325,8 @@ crate::support::cases::cases! {
         a_bad_deployment_gives_up_many_messages,
         a_handler_wrote_wrong_rows_for_an_hour,
         a_message_is_missing,
+        a_vendor_is_down,
+        an_effect_is_unknown,
         no_handler_can_ever_take_some_messages,
     ]
 }

@@ -136,7 +136,7 @@ pub(in crate::dialect) const EFFECTS: Effects = Effects {
         FROM (
             SELECT 1
             FROM {side_effects}
-            WHERE state = ?
+            WHERE state = ? AND state IN ('unknown', 'failed')
             LIMIT ?
         ) problems",
     purge: "
