@@ -110,7 +110,7 @@ impl<DB: Dialect> Ops<DB> {
         Err(Error::new(
             ErrorKind::Conflict,
             format!(
-                "the effect {} is undone by the effect {compensation}, so it is not sent again: plan a new one",
+                "the effect {} is undone by the effect {compensation}, so it is not sent again: plan another",
                 effect.position
             ),
         ))
