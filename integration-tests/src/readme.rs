@@ -23,3 +23,7 @@ struct Vendors;
 #[doc = include_str!("../../docs/src/jobs.md")]
 #[cfg(doctest)]
 struct Jobs;
+
+#[doc = include_str!("../../docs/src/drift.md")]
+#[cfg(doctest)]
+struct Drift;

@@ -13,6 +13,7 @@
 //! | [`client`] | calls a vendor at once, with tries, a circuit breaker and a rate gate |
 //! | [`ClientKeys`] | keeps the keys of a client over a crash |
 //! | [`webhook`] | webhooks that go out, with the feature `reqwest` |
+//! | [`drift`] | finds rows without the effects that they should have |
 //! | [`Recovery`] | what happens when it is not known whether the vendor acted |
 //!
 //! # States
@@ -40,12 +41,14 @@
 //! | `twinbox_effects_client_calls_total` | Calls of a [`client`], by their `code`, `OK` for a success. |
 //! | `twinbox_effects_client_retries_total` | Tries of a client after the first. |
 //! | `twinbox_effects_client_retry_delay_seconds` | Histogram: how long a client waits before a retry. |
+//! | `twinbox_drift_findings` | Gauge, by `check` and `kind`: findings of the last run of drift that hold. |
 //! | `twinbox_effects_open_breakers` | Gauge of a vendor: operations whose circuit breaker is not closed. |
 
 pub mod client;
 mod client_keys;
 mod compensation;
 mod dispatcher;
+pub mod drift;
 mod effects;
 pub mod jobs;
 mod metrics;

@@ -5,7 +5,7 @@ use crate::{
     vendor::{Applied, ErrorCode, VendorError},
 };
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 const SENDS: &str = "twinbox_effects_sends_total";
 const SEND_TIME: &str = "twinbox_effects_send_seconds";
@@ -21,6 +21,8 @@ const CLIENT_CALLS: &str = "twinbox_effects_client_calls_total";
 const CLIENT_RETRIES: &str = "twinbox_effects_client_retries_total";
 const CLIENT_RETRY_DELAY: &str = "twinbox_effects_client_retry_delay_seconds";
 const OPEN_BREAKERS: &str = "twinbox_effects_open_breakers";
+
+const DRIFT_FINDINGS: &str = "twinbox_drift_findings";
 
 const COUNTERS: [(&str, &str); 8] = [
     (SENDS, "Sends of effects to vendors"),
@@ -105,4 +107,16 @@ pub(crate) fn backlog_age(vendor: &str, age: Duration) {
 
 pub(crate) fn open_breakers(vendor: &str, open: usize) {
     gauge!(OPEN_BREAKERS, "vendor" => vendor.to_owned()).set(open as f64);
+}
+
+/// Sets how many findings of each check are open. Of checks with the same labels: their sum.
+pub(crate) fn drift<'a>(checks: impl Iterator<Item = (&'a str, &'a str, u64)>) {
+    describe_gauge!(DRIFT_FINDINGS, Unit::Count, "Findings of drift that hold, by check");
+    let mut sums: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for (check, kind, open) in checks {
+        *sums.entry((check, kind)).or_default() += open;
+    }
+    for ((check, kind), open) in sums {
+        gauge!(DRIFT_FINDINGS, "check" => check.to_owned(), "kind" => kind.to_owned()).set(open as f64);
+    }
 }

@@ -21,6 +21,7 @@ pub use fragments::Fragments;
 #[doc(hidden)]
 pub(crate) use migrations::Migration;
 pub use portable::selection;
+pub(crate) use portable::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
 #[cfg(feature = "postgres")]
 pub use postgres::ALLOW_COMMIT;
 

@@ -10,6 +10,7 @@ pub use crate::{
     connection::{Connection, done_with},
     cursor::Cursor,
     dialect::{Claim, Claims, Fragments, OperationClaim, OperationClaimed, OperationRow, selection},
+    expectation::{SourceStatements, SourceTable},
     job_runs::{JobRunResult, JobRunRow, JobRunState, OwnedJobRun, elect_job_run, job_run_id, take_job_run},
     micros::{Micros, micros},
     partitions::hold_fence,

@@ -40,6 +40,7 @@ mod effect_id;
 #[doc(hidden)]
 pub mod engine;
 mod error;
+mod expectation;
 mod guarded;
 mod handler_connection;
 mod handler_error;

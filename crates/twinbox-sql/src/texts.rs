@@ -6,6 +6,7 @@
 //!
 //! An empty text means that the database does not need the statement: see [`Statement::is_absent`].
 mod client_keys;
+mod drift;
 mod effects;
 mod inbox;
 mod jobs;
@@ -16,6 +17,7 @@ mod parking;
 mod publishing;
 
 pub use client_keys::ClientKeys;
+pub use drift::Drift;
 pub use effects::{EffectActs, Effects};
 pub use inbox::{Consumers, DeadLetters, Inbox, Partitions};
 pub use jobs::Jobs;
@@ -93,6 +95,7 @@ texts! {
     deliveries: Deliveries,
     delivery_queue: ParkedQueue,
     destination_queue: ParkedQueue,
+    drift: Drift,
     effect_acts: EffectActs,
     effects: Effects,
     inbox: Inbox,

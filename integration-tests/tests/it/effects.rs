@@ -1,6 +1,7 @@
 //! Side effects: planned in a transaction, sent once.
 mod client;
 mod compensation;
+mod drift;
 mod egress;
 mod example;
 mod jobs;

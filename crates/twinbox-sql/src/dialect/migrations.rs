@@ -10,6 +10,7 @@ macro_rules! migrations {
             "effects" "0004_effects.sql",
             "jobs" "0005_jobs.sql",
             "client_keys" "0006_client_keys.sql",
+            "drift" "0007_drift.sql",
         )
     };
     ($folder:literal: $($name:literal $file:literal,)+) => {

@@ -2,6 +2,7 @@
 //!
 //! A dialect begins with these and overrides the ones that its database needs otherwise.
 mod client_keys;
+mod drift;
 mod effect_acts;
 mod effects;
 mod inbox;
@@ -14,6 +15,8 @@ mod publishing;
 pub mod selection;
 
 pub(super) use client_keys::CLIENT_KEYS;
+pub(super) use drift::DRIFT;
+pub(crate) use drift::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
 pub(super) use effect_acts::EFFECT_ACTS;
 pub(super) use effects::EFFECTS;
 pub(super) use inbox::{CONSUMERS, DEAD_LETTERS, INBOX, PARTITIONS};

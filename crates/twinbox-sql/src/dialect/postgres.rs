@@ -39,6 +39,7 @@ impl Dialect for Postgres {
         deliveries: parking::DELIVERIES,
         delivery_queue: portable::DELIVERY_QUEUE,
         destination_queue: portable::DESTINATION_QUEUE,
+        drift: portable::DRIFT,
         effect_acts: portable::EFFECT_ACTS,
         effects: effects::EFFECTS,
         inbox: inbox::INBOX,

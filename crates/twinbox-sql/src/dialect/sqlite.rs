@@ -57,6 +57,7 @@ impl Dialect for Sqlite {
         deliveries: portable::DELIVERIES,
         delivery_queue: portable::DELIVERY_QUEUE,
         destination_queue: portable::DESTINATION_QUEUE,
+        drift: portable::DRIFT,
         effect_acts: portable::EFFECT_ACTS,
         effects: portable::EFFECTS,
         inbox: portable::INBOX,
