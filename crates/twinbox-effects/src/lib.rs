@@ -41,6 +41,7 @@
 //! | `twinbox_effects_client_calls_total` | Calls of a [`client`], by their `code`, `OK` for a success. |
 //! | `twinbox_effects_client_retries_total` | Tries of a client after the first. |
 //! | `twinbox_effects_client_retry_delay_seconds` | Histogram: how long a client waits before a retry. |
+//! | `twinbox_drift_oldest_expired_seconds` | Gauge: how long the oldest expired key waits for its purge. |
 //! | `twinbox_drift_findings` | Gauge, by `check` and `kind`: findings of the last run of drift that hold. |
 //! | `twinbox_effects_open_breakers` | Gauge of a vendor: operations whose circuit breaker is not closed. |
 

@@ -23,6 +23,7 @@ const CLIENT_RETRY_DELAY: &str = "twinbox_effects_client_retry_delay_seconds";
 const OPEN_BREAKERS: &str = "twinbox_effects_open_breakers";
 
 const DRIFT_FINDINGS: &str = "twinbox_drift_findings";
+const OLDEST_EXPIRED: &str = "twinbox_drift_oldest_expired_seconds";
 
 const COUNTERS: [(&str, &str); 8] = [
     (SENDS, "Sends of effects to vendors"),
@@ -118,5 +119,41 @@ pub(crate) fn drift<'a>(checks: impl Iterator<Item = (&'a str, &'a str, u64)>) {
     }
     for ((check, kind), open) in sums {
         gauge!(DRIFT_FINDINGS, "check" => check.to_owned(), "kind" => kind.to_owned()).set(open as f64);
+    }
+}
+
+pub(crate) fn oldest_expired(age: Duration) {
+    describe_gauge!(OLDEST_EXPIRED, Unit::Seconds, "How long the oldest expired key waits for its purge");
+    gauge!(OLDEST_EXPIRED).set(age.as_secs_f64());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    /// R72
+    #[test]
+    fn compensations_and_drift_are_counted_with_the_kind_alone() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let confirmed = Settled::new(EffectState::Confirmed, None);
+            settled("stripe", "payment.refund", &confirmed, true);
+            settled("stripe", "payment.charge", &confirmed, false);
+            settled("stripe", "payment.refund", &Settled::new(EffectState::Failed, None), true);
+            drift([("missing", "a.b", 2), ("missing", "a.b", 1), ("unknown", "", 0)].into_iter());
+            oldest_expired(Duration::from_secs(90));
+        });
+        let rendered = recorder.handle().render();
+        for line in [
+            r#"twinbox_effects_compensated_total{vendor="stripe",kind="payment.refund"} 1"#,
+            r#"twinbox_effects_confirmed_total{vendor="stripe",kind="payment.charge"} 1"#,
+            r#"twinbox_drift_findings{check="missing",kind="a.b"} 3"#,
+            r#"twinbox_drift_findings{check="unknown",kind=""} 0"#,
+            "twinbox_drift_oldest_expired_seconds 90",
+        ] {
+            assert!(rendered.lines().any(|found| found == line), "{line}: {rendered}");
+        }
+        assert_eq!(rendered.matches("twinbox_effects_compensated_total{").count(), 1, "{rendered}");
     }
 }

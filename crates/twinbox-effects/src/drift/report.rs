@@ -1,6 +1,6 @@
 //! What a run has found.
 use super::sweep::Sweep;
-use std::fmt;
+use std::{fmt, time::Duration};
 use twinbox_core::Timestamp;
 use uuid::Uuid;
 
@@ -21,6 +21,9 @@ pub struct DriftReport {
     pub at: Timestamp,
     /// The checks that were made.
     pub checks: Vec<CheckReport>,
+    /// How long the oldest expired idempotency key has waited for its purge. It is no finding. If it grows
+    /// from day to day, no purge runs.
+    pub oldest_expired: Duration,
 }
 
 /// What one check has found.
@@ -132,6 +135,11 @@ impl fmt::Display for DriftReport {
             }
             writeln!(f, "  {}", check.advice())?;
         }
+        let hours = self.oldest_expired.as_secs() / 3600;
+        if hours > 0 {
+            writeln!(f)?;
+            writeln!(f, "The oldest expired idempotency key has waited for its purge for {hours} h.")?;
+        }
         if self.is_clean() {
             writeln!(f)?;
             writeln!(f, "Nothing was found.")?;
@@ -196,6 +204,7 @@ mod tests {
                 check("extra a.b per payments", Vec::new()),
                 check("unknown", vec![finding("12", None, Some("a.b for mail\u{1b}, unknown"))]),
             ],
+            oldest_expired: Duration::ZERO,
         };
         assert_eq!(
             report.to_string(),

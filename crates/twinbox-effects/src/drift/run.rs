@@ -79,7 +79,9 @@ impl<DB: Dialect> Drift<DB> {
         }
         checks.extend(stuck::check(engine, run_id, self.stuck_after).await?);
         findings::purge(engine).await?;
-        let report = DriftReport { run_id, sweep, at, checks };
+        let oldest_expired = stuck::oldest_expired(engine).await?;
+        metrics::oldest_expired(oldest_expired);
+        let report = DriftReport { run_id, sweep, at, checks, oldest_expired };
         metrics::drift(report.checks.iter().map(|check| (check.word(), &*check.kind, check.open)));
         Ok(report)
     }

@@ -85,6 +85,13 @@ async fn operations<DB: Dialect>(engine: &Engine<DB>, age: Duration) -> Result<V
     rows.iter().map(read).collect()
 }
 
+/// How long the oldest expired idempotency key has waited for its purge. Zero if none has expired.
+pub(super) async fn oldest_expired<DB: Dialect>(engine: &Engine<DB>) -> Result<Duration, Error> {
+    let row = engine.fetch_optional(&engine.sql().drift.first_expiry, |query| query).await?;
+    let expires_in: Option<i64> = row.map(|row| row.try_get("expires_in")).transpose()?.flatten();
+    Ok(Duration::from_micros(count(-expires_in.unwrap_or(0))))
+}
+
 /// Readers of the log whose oldest message waits too long.
 async fn readers<DB: Dialect>(engine: &Engine<DB>, age: Duration) -> Result<Vec<Found>, Error> {
     let sql = engine.sql();

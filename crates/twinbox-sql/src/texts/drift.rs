@@ -18,6 +18,9 @@ area! {
         /// Unfinished operations that nobody has worked on for a time, by `idempotency_keys_unfinished`.
         /// Binds: microseconds, limit.
         unfinished,
+        /// The microseconds until the first idempotency key that a purge may delete expires, by
+        /// `idempotency_keys_expires_at`.
+        first_expiry,
         /// Messages that consumers try in vain for longer than a time. Reads the whole table, which has a row
         /// only for failing messages. Binds: microseconds, limit.
         failing,

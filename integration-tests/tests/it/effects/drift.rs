@@ -3,7 +3,7 @@ use crate::support::{
     cases::cases,
     consumer::publish,
     effects::{mail, plan},
-    operations::{key, open_lease, runs_out},
+    operations::{answer, expire, key, open, open_lease, runs_out},
     stores::{TestDb, World},
     wait::eventually,
 };
@@ -262,6 +262,11 @@ async fn what_stays_undone_is_found<DB: Shop>() {
     request.save("charged ch_1").await.unwrap();
     drop(request);
     runs_out(&world).await;
+    let ended = open(&world, &key("b"), "1").await;
+    ended.commit(&answer("1")).await.unwrap();
+    let quiet = Drift::new(&*world).run_once(Sweep::Full).await.unwrap();
+    assert_eq!(quiet.oldest_expired, Duration::ZERO, "{quiet}");
+    expire(&world).await;
     let reader = Reader::open(&world, "nats", Uuid::now_v7(), ReaderOptions::new()).await.unwrap().unwrap();
     publish(&world, 0..3).await;
     let failing = format!(
@@ -274,6 +279,7 @@ async fn what_stays_undone_is_found<DB: Shop>() {
 
     let quiet = Drift::new(&*world).run_once(Sweep::Full).await.unwrap();
     assert!(quiet.is_clean(), "it is not old enough: {quiet}");
+    assert!(quiet.oldest_expired > Duration::ZERO);
     let drift = Drift::new(&*world).stuck_after(Duration::ZERO);
     let report = drift.run_once(Sweep::Full).await.unwrap();
     for (check, object) in [("overdue", "1"), ("unknown", "2"), ("failed", "3"), ("backlog", "nats")] {

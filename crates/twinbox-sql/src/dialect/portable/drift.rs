@@ -41,6 +41,10 @@ pub(in crate::dialect) const DRIFT: Drift = Drift {
         WHERE {is_unfinished} AND updated_at <= (SELECT {after -?})
         ORDER BY updated_at
         LIMIT ?",
+    first_expiry: "
+        SELECT {until min(expires_at)} AS expires_in
+        FROM {idempotency_keys}
+        WHERE NOT unfinished",
     failing: "
         SELECT consumer, message_id, failures
         FROM {attempts}
