@@ -267,3 +267,23 @@ async fn retries_have_a_budget_of_their_own() {
     let tries = vendor.seen().len();
     assert!(tries < 500, "200 calls made {tries} tries");
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_and_retries_are_counted() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let replies = [Reply::Status(500), Reply::Cut, Reply::Status(200), Reply::Status(402)];
+    let vendor = Scripted::new(layer(profiles::STRIPE_V2), replies);
+    vendor.call().await.unwrap();
+    vendor.call().await.unwrap_err();
+    let shown = recorder.handle().render();
+    let labels = r#"vendor="stripe_v2",kind="charge""#;
+    for line in [
+        format!("twinbox_effects_client_calls_total{{{labels},code=\"OK\"}} 1"),
+        format!("twinbox_effects_client_calls_total{{{labels},code=\"VALIDATION.rejected\"}} 1"),
+        format!("twinbox_effects_client_retries_total{{{labels}}} 2"),
+        format!("twinbox_effects_client_retry_delay_seconds_count{{{labels}}} 2"),
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
+    }
+}

@@ -8,7 +8,10 @@ use crate::support::{
 };
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
     time::Duration,
 };
 use twinbox::{
@@ -27,22 +30,27 @@ use uuid::Uuid;
 
 /// The endpoints of an application in memory.
 #[derive(Clone, Default)]
-struct Table(Arc<Mutex<HashMap<String, Endpoint>>>);
+struct Table {
+    endpoints: Arc<Mutex<HashMap<String, Endpoint>>>,
+    /// How many questions fail.
+    failing: Arc<AtomicU32>,
+}
 
 impl Table {
     fn put(&self, id: &str, endpoint: Endpoint) {
-        self.0.lock().unwrap().insert(id.to_owned(), endpoint);
+        self.endpoints.lock().unwrap().insert(id.to_owned(), endpoint);
     }
 }
 
 impl Endpoints for Table {
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Endpoint>, BoxError>> {
-        let found = self.0.lock().unwrap().get(id).cloned();
-        Box::pin(async { Ok(found) })
+        let found = self.endpoints.lock().unwrap().get(id).cloned();
+        let fails = self.failing.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+        Box::pin(async move { if fails { Err("the table is away".into()) } else { Ok(found) } })
     }
 
     fn disable<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
-        let mut table = self.0.lock().unwrap();
+        let mut table = self.endpoints.lock().unwrap();
         let endpoint = table.remove(id).map(|endpoint| endpoint.disabled(true));
         endpoint.into_iter().for_each(|endpoint| _ = table.insert(id.to_owned(), endpoint));
         Box::pin(async { Ok(()) })
@@ -145,6 +153,19 @@ async fn an_endpoint_that_is_gone_gets_nothing_more<DB: TestDb>() {
     assert_eq!(receiver.calls().len(), 1);
 }
 
+/// The application's own table may be away for a moment.
+async fn an_endpoint_that_cannot_be_looked_up_is_asked_for_again<DB: TestDb>() {
+    let (world, receiver) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
+    let table = Table::default();
+    table.put("ep_1", Endpoint::new(receiver.url(), signing(1)));
+    table.failing.store(2, SeqCst);
+    let dispatching = sending(&world, &table, loopback(&[&receiver]), QUICK);
+    let source = plan(&world, PAID).await;
+    let effect = reaches(&world, source, PAID, EffectState::Confirmed).await;
+    dispatching.stop().await;
+    assert_eq!((effect.failures, receiver.calls().len()), (2, 1));
+}
+
 /// One endpoint fails for ever, and one asks for an hour: the others get their webhooks meanwhile.
 async fn an_endpoint_in_trouble_delays_no_other<DB: TestDb>() {
     let (world, down) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
@@ -196,5 +217,6 @@ cases! {
         an_endpoint_that_is_gone_gets_nothing_more,
         an_endpoint_in_trouble_delays_no_other,
         an_endpoint_inside_the_network_gets_nothing,
+        an_endpoint_that_cannot_be_looked_up_is_asked_for_again,
     ]
 }
