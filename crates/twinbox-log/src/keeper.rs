@@ -12,9 +12,7 @@ use twinbox_sql::{Dialect, Error, Store};
 use uuid::Uuid;
 
 pub use purges::KeeperReport;
-
-/// The name of the keeper among the jobs whose runs the database keeps.
-pub const KEEPER: &str = "twinbox.keeper";
+pub use slot::KEEPER;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// The shortest time between two runs.

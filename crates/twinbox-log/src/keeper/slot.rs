@@ -1,5 +1,5 @@
 //! One run of the keeper: which process does it.
-use super::{KEEPER, purges::KeeperReport};
+use super::purges::KeeperReport;
 use sqlx::Row as _;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -12,6 +12,9 @@ use twinbox_sql::{
     },
 };
 use uuid::Uuid;
+
+/// The name of the keeper among the jobs whose runs the database keeps.
+pub const KEEPER: &str = "twinbox.keeper";
 
 /// After how long another process takes over the run of one that died.
 const LEASE: Duration = Duration::from_secs(60);

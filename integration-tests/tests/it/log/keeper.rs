@@ -5,6 +5,7 @@ use crate::support::{
     jobs::execute,
     logged::Lines,
     operations::key,
+    processes::{Program, Programs},
     relay::{Running, Target},
     roles::Roles,
     stores::{Placed, TestDb, World, effect},
@@ -192,6 +193,8 @@ async fn one_process_does_each_run_of_the_keeper<DB: TestDb>() {
     }
     let runs = Jobs::new(&world).runs(KEEPER, 99).await.unwrap();
     assert!(runs.iter().all(|run| run.attempts == 1), "{runs:?}");
+    let is_of_a_slot = |at: Timestamp| at.as_micros() % 1_000_000 == 0;
+    assert!(runs.iter().all(|run| is_of_a_slot(run.scheduled_for)), "{runs:?}");
     assert!(runs.is_sorted_by(|later, run| later.scheduled_for > run.scheduled_for), "{runs:?}");
 }
 
@@ -253,6 +256,26 @@ async fn a_keeper_without_rights_says_so_and_leaves_the_run() {
     roles.drop(&world).await;
 }
 
+/// R7: the program purges with the role of `[keeper]`, where that of `[database]` may not.
+async fn the_program_keeps_with_a_role_of_its_own() {
+    let world = World::<Postgres>::new().await;
+    let roles = Roles::create(&world, "effects").await;
+    let (_, server) = world.url().split_once('@').unwrap();
+    let url = |role: &str| format!("postgres://{role}@{server}");
+    let mut relay = Programs::at(url(&roles.runtime)).command(Program::Relay);
+    relay.env("TWINBOX_RELAY__KEEPER__DATABASE_URL", url(&roles.keeper));
+    let mut relay = relay.spawn().unwrap();
+    has_kept(&world).await;
+    relay.kill().await.unwrap();
+    eventually(async || {
+        let others = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND usename <> current_user";
+        (world.number(others).await == 0).then_some(())
+    })
+    .await;
+    roles.drop(&world).await;
+}
+
 cases! {
     both: [
         a_consumer_keeps_its_tables_bounded_for_a_month,
@@ -261,5 +284,8 @@ cases! {
         one_process_does_each_run_of_the_keeper,
         relay_and_consumer_run_a_keeper_by_default,
     ]
-    postgres: [a_keeper_without_rights_says_so_and_leaves_the_run]
+    postgres: [
+        a_keeper_without_rights_says_so_and_leaves_the_run,
+        the_program_keeps_with_a_role_of_its_own,
+    ]
 }
