@@ -25,7 +25,8 @@ const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 const FIRST_LOOK_MAX: Duration = Duration::from_secs(60);
 
 /// Deletes old rows of a store once a day: messages of the log, expired idempotency keys and receipts of
-/// webhooks, side effects and runs of jobs that have ended. Claims of an inbox are deleted by its consumer.
+/// webhooks, and side effects, keys of clients and runs of jobs that have ended. Claims of an inbox are
+/// deleted by its consumer.
 ///
 /// Relay and consumer run one by default. Any number may run on one database: each day one of them does the
 /// work, and another goes on if its process dies. It looks for the first time within a minute after its
@@ -54,7 +55,8 @@ pub struct Keeper<DB: Dialect> {
 
 impl<DB: Dialect> Keeper<DB> {
     /// Creates a keeper of a store with the default times: 7 days for messages, 30 days for side effects that
-    /// are confirmed or compensated and for runs of jobs, 90 days for effects that failed.
+    /// are confirmed or compensated, for keys of clients and for runs of jobs, 90 days for effects that
+    /// failed.
     pub fn new(store: &Store<DB>) -> Self {
         Self {
             store: store.clone(),
@@ -74,7 +76,8 @@ impl<DB: Dialect> Keeper<DB> {
     }
 
     /// Sets how long side effects are kept after they were confirmed or compensated, and after they failed.
-    /// Failed ones are kept at least as long as the others.
+    /// Keys of clients are kept as long as confirmed ones. Failed ones are kept at least as long as the
+    /// others.
     #[must_use]
     pub fn keep_effects(self, ended: Duration, failed: Duration) -> Self {
         Self { effects: ended, failed_effects: failed.max(ended), ..self }
@@ -185,13 +188,26 @@ impl<DB: Dialect> Keeper<DB> {
             }
             Err(error) => report.add("outbox", Err(error)),
         }
-        let (engine, keys) = (self.store.engine(), self.store.idempotency_keys());
+        let keys = self.store.idempotency_keys();
         report.add("idempotency_keys", keys.purge().await);
         report.add("webhook_receipts", keys.purge_webhooks().await);
-        report.add("side_effects", purges::effects(engine, self.effects, self.failed_effects).await);
-        report.add("job_runs", purges::job_runs(engine, self.job_runs).await);
+        self.add_ended(&mut report).await;
         metrics::ran(&report);
         report
+    }
+
+    /// Deletes side effects, keys of clients and runs of jobs that have ended, and nothing else.
+    pub async fn purge_ended(&self) -> KeeperReport {
+        let mut report = KeeperReport::default();
+        self.add_ended(&mut report).await;
+        report
+    }
+
+    async fn add_ended(&self, report: &mut KeeperReport) {
+        let engine = self.store.engine();
+        report.add("side_effects", purges::effects(engine, self.effects, self.failed_effects).await);
+        report.add("client_keys", purges::client_keys(engine, self.effects).await);
+        report.add("job_runs", purges::job_runs(engine, self.job_runs).await);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     schemas::{Schema, Schemas},
 };
 use clap::{Args, ValueEnum};
-use twinbox_log::{Log, OnMaxLag, Retention};
+use twinbox_log::{Keeper, KeeperReport, Log, OnMaxLag, Retention};
 use twinbox_sql::Dialect;
 
 #[derive(Debug, Args)]
@@ -71,6 +71,16 @@ impl PurgeArguments {
         match store.idempotency_keys().purge_webhooks().await? {
             0 => {}
             receipts => println!("{prefix}{receipts} expired receipts of webhooks deleted"),
+        }
+        let KeeperReport { rows, forbidden, error, .. } = Keeper::new(store).purge_ended().await;
+        for (table, rows) in rows.into_iter().filter(|(_, rows)| *rows > 0) {
+            println!("{prefix}{rows} rows of {table} deleted");
+        }
+        if let Some(error) = error {
+            return Err(error.into());
+        }
+        if !forbidden.is_empty() {
+            return Err(format!("the role may not delete rows of {}", forbidden.join(", ")).into());
         }
         for reader in purged.lagging {
             println!("{prefix}{reader:?} is too far behind: {action}");

@@ -1,8 +1,9 @@
 //! What one run of the keeper deletes.
+use sqlx::query::Query;
 use std::{collections::BTreeMap, time::Duration};
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Engine, micros},
+    engine::{Engine, Statement, micros},
 };
 
 /// Rows that one statement deletes.
@@ -40,26 +41,29 @@ pub(super) async fn effects<DB: Dialect>(
     ended: Duration,
     failed: Duration,
 ) -> Result<u64, Error> {
-    let mut deleted = 0;
-    loop {
-        let purge = engine.execute(&engine.sql().effects.purge, |query| {
-            query.bind(micros(ended)).bind(micros(failed)).bind(i64::from(BATCH))
-        });
-        let some = purge.await?;
-        deleted += some;
-        if some < u64::from(BATCH) {
-            return Ok(deleted);
-        }
-    }
+    in_batches(engine, &engine.sql().effects.purge, &[ended, failed]).await
 }
 
 /// Deletes runs of jobs that have ended.
 pub(super) async fn job_runs<DB: Dialect>(engine: &Engine<DB>, ended: Duration) -> Result<u64, Error> {
+    in_batches(engine, &engine.sql().jobs.purge, &[ended]).await
+}
+
+/// Deletes keys of clients whose operations have ended.
+pub(super) async fn client_keys<DB: Dialect>(engine: &Engine<DB>, ended: Duration) -> Result<u64, Error> {
+    in_batches(engine, &engine.sql().client_keys.purge, &[ended]).await
+}
+
+/// Runs a statement until it deletes less than a batch. Its binds are the ages, then the size of a batch.
+async fn in_batches<DB: Dialect>(
+    engine: &Engine<DB>,
+    purge: &Statement,
+    ages: &[Duration],
+) -> Result<u64, Error> {
     let mut deleted = 0;
     loop {
-        let purge = engine
-            .execute(&engine.sql().jobs.purge, |query| query.bind(micros(ended)).bind(i64::from(BATCH)));
-        let some = purge.await?;
+        let bind = |query| ages.iter().fold(query, |query: Query<'_, DB, _>, age| query.bind(micros(*age)));
+        let some = engine.execute(purge, |query| bind(query).bind(i64::from(BATCH))).await?;
         deleted += some;
         if some < u64::from(BATCH) {
             return Ok(deleted);

@@ -15,7 +15,10 @@ use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{
     CancellationToken, Consumer, Delivery, Draft, HandlerResult, Store, Timestamp, Tx,
-    effects::jobs::{Jobs, RunState},
+    effects::{
+        Applied, ClientKeys,
+        jobs::{Jobs, RunState},
+    },
     event_handler,
     log::{KEEPER, Keeper, Reader, ReaderOptions},
     operation::{OperationPolicy, OperationResponse},
@@ -35,8 +38,10 @@ async fn handle<DB: twinbox::Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Place
     Ok(effect::<DB>(tx, order.n).await?)
 }
 
-/// What a service writes in a day: messages, keys, receipts, and effects that were confirmed 25 days ago.
+/// What a service writes in a day: messages, keys, receipts, and effects and keys of a client that ended 25
+/// days ago.
 async fn live_a_day<DB: TestDb>(world: &World<DB>, day: i64) {
+    let client_keys = ClientKeys::new(world);
     for n in day * A_DAY..(day + 1) * A_DAY {
         let mut tx = world.begin().await.unwrap();
         world.outbox().publish_draft(&mut tx, Draft::of(&Placed { n }).unwrap()).await.unwrap();
@@ -56,6 +61,8 @@ async fn live_a_day<DB: TestDb>(world: &World<DB>, day: i64) {
         };
         receipt.commit(&OperationResponse::default()).await.unwrap();
         plan(world, mail("x")).await;
+        let client_key = client_keys.begin("charge", &n.to_string()).await.unwrap();
+        client_keys.finish(&client_key, &Applied::new()).await.unwrap();
     }
     let table = DB::table_of("side_effects");
     let confirm = format!(
@@ -65,6 +72,8 @@ async fn live_a_day<DB: TestDb>(world: &World<DB>, day: i64) {
         earlier::<DB>("created_at", 25)
     );
     execute(world, confirm).await;
+    let (table, ended) = (DB::table_of("client_keys"), earlier::<DB>("created_at", 25));
+    execute(world, format!("UPDATE {table} SET ended_at = {ended} WHERE ended_at >= created_at")).await;
 }
 
 /// SQL of a time some days before the one in a column.
@@ -82,6 +91,7 @@ async fn age_a_day<DB: TestDb>(world: &World<DB>) {
         ("idempotency_keys", "expires_at"),
         ("webhook_receipts", "expires_at"),
         ("side_effects", "ended_at"),
+        ("client_keys", "ended_at"),
         ("job_runs", "finished_at"),
     ];
     for (table, column) in std::iter::once(ages).chain(others) {
@@ -107,8 +117,8 @@ async fn live_a_month<DB: TestDb>(world: &World<DB>, settled: impl AsyncFn(i64))
     let open = plan(world, mail("open")).await;
     let (table, old) = (DB::table_of("side_effects"), earlier::<DB>("created_at", 60));
     execute(world, format!("UPDATE {table} SET state = 'unknown', created_at = {old}")).await;
-    let mut most = [0; 4];
-    let tables = ["outbox", "idempotency_keys", "webhook_receipts", "side_effects"];
+    let mut most = [0; 5];
+    let tables = ["outbox", "idempotency_keys", "webhook_receipts", "side_effects", "client_keys"];
     for day in 0..DAYS {
         live_a_day(world, day).await;
         settled((day + 1) * A_DAY).await;
@@ -118,8 +128,9 @@ async fn live_a_month<DB: TestDb>(world: &World<DB>, settled: impl AsyncFn(i64))
             *most = world.rows(table).await.max(*most);
         }
     }
-    // A week of messages, three days of keys and receipts, five days of effects; and a day or two more.
-    let bounds = [9 * A_DAY, 4 * A_DAY, 4 * A_DAY, 7 * A_DAY + 1];
+    // A week of messages, three days of keys and receipts, five days of effects and keys of a client; and a
+    // day or two more.
+    let bounds = [9 * A_DAY, 4 * A_DAY, 4 * A_DAY, 7 * A_DAY + 1, 7 * A_DAY];
     for ((most, bound), table) in most.iter().zip(bounds).zip(tables) {
         assert!((1..=bound).contains(most), "{table} has up to {most} rows, and not {bound}");
     }
@@ -236,7 +247,7 @@ async fn a_keeper_without_rights_says_so_and_leaves_the_run() {
         runs.into_iter().find(|run| run.state == RunState::Pending)
     })
     .await;
-    let error = "the role may not delete rows of outbox, webhook_receipts, side_effects";
+    let error = "the role may not delete rows of outbox, webhook_receipts, side_effects, client_keys";
     assert_eq!((run.attempts, run.last_error.as_deref()), (1, Some(error)));
     assert_eq!(lines.saying("may not delete old rows").len(), 1);
     let rich =
