@@ -102,7 +102,7 @@ fn the_keeper_runs_unless_it_is_switched_off() {
     assert_eq!((config.keeper.enabled, config.keeper.keep.0.as_secs()), (false, 2 * 24 * 3600));
     assert!(config.keeper.database_url.is_some() && !format!("{config:?}").contains("secret"));
     let error = load(&format!("{FULL}\n[keeper]\nkeeps = \"2d\"\n"), &[]).unwrap_err();
-    assert!(error.contains("line 20:") && error.contains("did you mean `keep`?"), "{error}");
+    assert!(error.contains("line 21:") && error.contains("did you mean `keep`?"), "{error}");
 }
 
 #[test]

@@ -367,7 +367,7 @@ async fn the_documented_grants_are_enough_and_no_more() {
         (2, 1)
     );
     let refused = Keeper::new(&runtime).purge().await.forbidden;
-    assert_eq!(refused, ["outbox", "webhook_receipts", "side_effects"]);
+    assert_eq!(refused, ["outbox", "webhook_receipts", "side_effects", "client_keys"]);
     assert_eq!(ClientKeys::new(&keeper).purge(Duration::ZERO, 10).await.unwrap(), 1);
     let report = Keeper::new(&keeper).keep_job_runs(Duration::ZERO).purge().await;
     assert!(report.forbidden.is_empty() && report.error.is_none(), "{report:?}");
