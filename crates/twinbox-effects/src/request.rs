@@ -22,8 +22,8 @@ const RESERVED: [&str; 7] = [
     "transfer-encoding",
 ];
 
-/// What a side effect sends to its vendor. It is stored as it is, so every try sends the same bytes, whatever
-/// a later release of the application would write.
+/// The request that a side effect sends to its vendor. It is stored as it is, so every try sends the same
+/// bytes, whatever a later release of the application would write.
 ///
 /// It holds no credentials. The vendor adds them when it sends the request.
 ///

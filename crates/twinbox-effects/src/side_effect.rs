@@ -73,7 +73,7 @@ pub struct SideEffect {
     pub id: Uuid,
     /// The message, operation or row that wants the act.
     pub source_id: Uuid,
-    /// What is done: `base` or `base:qualifier`.
+    /// The kind of act: `base` or `base:qualifier`.
     pub kind: String,
     /// The present state.
     pub state: EffectState,

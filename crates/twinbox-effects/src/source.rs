@@ -1,4 +1,4 @@
-//! What a side effect is planned for.
+//! The source of a side effect.
 use twinbox_core::MessageId;
 use uuid::Uuid;
 

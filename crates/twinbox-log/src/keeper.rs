@@ -32,8 +32,8 @@ const FIRST_LOOK_MAX: Duration = Duration::from_secs(60);
 /// work, and another goes on if its process dies. It looks for the first time within a minute after its
 /// start.
 ///
-/// What a reader of the log has not settled stays, and so do unfinished keys, and effects that are open or
-/// unknown.
+/// Messages that a reader of the log has not settled stay, and so do unfinished keys, and effects that are
+/// open or unknown.
 ///
 /// If its role may not delete rows, the keeper logs an error, sets the gauge `twinbox_keeper_lacks_rights` to
 /// 1, and leaves the work to a keeper that may. Give it a store whose pool connects with another role then.
@@ -211,7 +211,7 @@ impl<DB: Dialect> Keeper<DB> {
     }
 }
 
-/// What a person can do about missing rights.
+/// The advice about missing rights.
 const ASK: &str = "grant its role the rights of a keeper, or give the keeper a database URL of its own";
 
 impl<DB: Dialect> Clone for Keeper<DB> {

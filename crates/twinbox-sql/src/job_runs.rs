@@ -117,7 +117,7 @@ pub struct JobRunResult {
     pub delay: Option<Duration>,
     /// The status of the response.
     pub http_code: Option<u16>,
-    /// What went wrong, without credentials.
+    /// The text of the error, without credentials.
     pub error: Option<String>,
 }
 

@@ -105,7 +105,7 @@ struct State {
     /// How to answer when the script has ended, by the number of the call.
     then: Then,
     requests: Vec<VendorRequest>,
-    /// What was done under each key.
+    /// The body of the first call of each key.
     known: HashMap<String, Vec<u8>>,
     key_place: Option<String>,
     known_answer: Option<(u16, String)>,

@@ -5,7 +5,7 @@ use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
 
 /// The file of the database.
 const FILE: &str = "signup.db";
-/// What the provider does: it drops a connection before and after it has sent the mail, fails, and says
+/// The answers of the provider: it drops a connection before and after it has sent the mail, fails, and says
 /// nothing.
 const ANSWERS: [VendorAnswer; 5] = [
     VendorAnswer::Cut,

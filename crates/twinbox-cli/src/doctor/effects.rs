@@ -1,4 +1,4 @@
-//! What `doctor` says about side effects.
+//! The findings of `doctor` about side effects.
 use crate::{
     effects::bounded,
     exit::Exit,

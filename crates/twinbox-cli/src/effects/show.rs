@@ -122,7 +122,7 @@ fn facts(details: &EffectDetails) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-/// What a person can do.
+/// The next step for a person.
 fn advice(effect: &EffectInfo) -> String {
     let position = effect.position;
     match &*effect.state {

@@ -52,7 +52,7 @@ pub struct Try {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Answer {
-    /// What the vendor did.
+    /// The answer of a vendor that acted.
     pub applied: Applied,
     /// The response.
     pub response: Response,

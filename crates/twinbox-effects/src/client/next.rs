@@ -1,9 +1,9 @@
-//! What to do after a failed try.
+//! The decision after a failed try.
 use crate::vendor::{Certainty, KeyPlace, Recovery, VendorError, VendorProfile};
 use std::time::Duration;
 use twinbox_core::RetryPolicy;
 
-/// What to do after a failed try.
+/// The decision after a failed try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Try again after this wait.

@@ -34,7 +34,7 @@ pub(super) struct Run<S> {
     pub(super) guard: Arc<Mutex<Guard>>,
 }
 
-/// What the tries of a call have shown so far.
+/// The results of the tries of a call so far.
 #[derive(Default)]
 struct Progress {
     attempts: u32,

@@ -22,7 +22,7 @@ enum Reply {
     Silent,
 }
 
-/// What came: when, the key, the time-out.
+/// The tries that came: when, the key, the time-out.
 type Seen = Vec<(Instant, Option<String>, Option<String>)>;
 type Service = BoxCloneSyncService<Request<Bytes>, Response, SendError>;
 

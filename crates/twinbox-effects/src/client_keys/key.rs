@@ -13,7 +13,7 @@ pub const BUSINESS_ID_BYTES_MAX: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientKey {
-    /// What is called.
+    /// The operation that is called.
     pub operation: String,
     /// The business action.
     pub business_id: String,

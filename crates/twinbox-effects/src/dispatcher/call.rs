@@ -17,7 +17,7 @@ const OVERHEAD_BYTES: usize = 4 * 1024;
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) call: VendorCall,
-    /// What has a circuit breaker of its own.
+    /// The operation, which has a circuit breaker of its own.
     pub(super) operation: String,
     /// The number of sends, this one included. With the owner it is the fence of the row.
     pub(super) attempt: u32,
@@ -60,7 +60,7 @@ impl Taken {
     }
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) enum CallResult {
     /// It was too late to begin.

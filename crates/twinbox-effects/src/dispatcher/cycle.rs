@@ -26,7 +26,7 @@ use uuid::Uuid;
 /// How long an effect may be noted as sent before it is sent.
 const READY_MAX: Duration = Duration::from_secs(15);
 
-/// What to claim for a vendor.
+/// A wish to claim effects of a vendor.
 pub(super) struct Want {
     pub(super) lane: usize,
     pub(super) vendor: Arc<dyn Vendor>,
@@ -37,7 +37,7 @@ pub(super) struct Want {
     pub(super) bytes: usize,
 }
 
-/// What was claimed for a vendor.
+/// The effects that were claimed for a vendor.
 pub(super) struct Claim {
     pub(super) lane: usize,
     pub(super) taken: Vec<Taken>,

@@ -1,4 +1,4 @@
-//! What to do with an effect: before a send, after it, and after a crash.
+//! Decides about an effect: before a send, after it, and after a crash.
 use crate::{
     side_effect::{EffectState, SideEffect},
     vendor::{Applied, Certainty, ErrorCode, LookUp, Recovery, VendorError},
@@ -25,7 +25,7 @@ pub(crate) struct Claimed {
     pub(crate) is_named: bool,
 }
 
-/// What a claimed row needs.
+/// The next step for a claimed row.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
     /// Send it. `failures` more than in the row.
@@ -89,7 +89,7 @@ impl Settled {
     }
 }
 
-/// What was known about an effect when it was sent.
+/// The knowledge about an effect when it was sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
     /// Whether an earlier send may have acted.
@@ -100,7 +100,7 @@ pub(crate) struct Sent {
     pub(crate) key_left: Option<Duration>,
 }
 
-/// What to do in doubt.
+/// The way out of doubt.
 #[derive(Debug, PartialEq)]
 enum Doubt {
     SendAgain,
@@ -134,7 +134,7 @@ impl Rules {
         }
     }
 
-    /// What to do in doubt when no further send helps.
+    /// Decides in doubt when no further send helps.
     fn no_more_sends(&self) -> Doubt {
         match self.in_doubt(false) {
             Doubt::SendAgain => Doubt::End(EffectState::Failed, ErrorCode::Indeterminate),

@@ -77,7 +77,7 @@ impl Lane {
         metrics::open_breakers(self.name(), self.guard().open_breakers());
     }
 
-    /// What a cycle should claim for this lane. `None`: nothing now.
+    /// Returns how much a cycle should claim for this lane. `None`: nothing now.
     pub(super) fn want(&mut self, at: usize) -> Option<Want> {
         let is_closed = self.guard().closed_for(Instant::now().into_std()).is_some();
         if !self.is_due || self.is_paused || self.is_claiming || is_closed || self.bytes >= BYTES_MAX {

@@ -10,7 +10,7 @@ use twinbox_sql::{
 };
 use uuid::Uuid;
 
-/// What the database says about a vendor.
+/// The state of a vendor in the database.
 pub(super) struct Look {
     pub(super) vendor: String,
     /// When the next effect is due. `None`: there is none.

@@ -100,7 +100,7 @@ impl<'a, DB: Dialect> Findings<'a, DB> {
         Ok(())
     }
 
-    /// What the check has found, with what is open of earlier runs.
+    /// The findings of this check, with the open ones of earlier runs.
     pub(super) async fn report(self) -> Result<CheckReport, Error> {
         let findings = self.open("", FINDINGS_MAX).await?;
         let mut conn = self.engine.connection().await?;

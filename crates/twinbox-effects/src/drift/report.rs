@@ -1,4 +1,4 @@
-//! What a run has found.
+//! The report of a run.
 use super::sweep::Sweep;
 use std::{fmt, time::Duration};
 use twinbox_core::Timestamp;
@@ -26,7 +26,7 @@ pub struct DriftReport {
     pub oldest_expired: Duration,
 }
 
-/// What one check has found.
+/// The findings of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckReport {
@@ -50,7 +50,7 @@ pub struct CheckReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriftFinding {
-    /// What it is about: the id of a row, the position of an effect, the slot of an operation, a reader, or a
+    /// The object: the id of a row, the position of an effect, the slot of an operation, a reader, or a
     /// consumer with a message id.
     pub object: String,
     /// How many effects were expected.
@@ -81,7 +81,7 @@ impl CheckReport {
         self.check.split(' ').next().unwrap_or_default()
     }
 
-    /// What to do about findings.
+    /// The advice about findings.
     fn advice(&self) -> &'static str {
         match self.word() {
             "missing" => {

@@ -1,4 +1,4 @@
-//! What stays undone for too long: effects, operations, readers of the log, messages of consumers.
+//! Things that stay undone for too long: effects, operations, readers of the log, messages of consumers.
 use super::{
     findings::{Findings, Found},
     report::CheckReport,

@@ -14,7 +14,7 @@ const DAY_OF_WEEK: usize = 4;
 /// from Sunday as 1.
 ///
 /// # Errors
-/// What to change.
+/// The text of an error: it names the part to change.
 pub(super) fn cron(text: &str) -> Result<String, String> {
     let fields: Vec<_> = text.split_whitespace().map(str::to_ascii_uppercase).collect();
     if fields.len() != FIELDS.len() {
@@ -61,7 +61,7 @@ fn translate(at: usize, item: &str) -> Result<String, String> {
 /// Reads what stands between the parentheses of `rate(…)`.
 ///
 /// # Errors
-/// What to change.
+/// The text of an error: it names the part to change.
 pub(super) fn rate(text: &str) -> Result<Duration, String> {
     let parts: Vec<_> = text.split_whitespace().collect();
     let [number, unit] = parts[..] else {

@@ -1,4 +1,4 @@
-//! What a process does about a job now: a pure function of the rows and the time of the database.
+//! Decides about a job now: a pure function of the rows and the time of the database.
 use super::job::{CATCH_UP_MAX, Job, MISFIRE_GRACE, Misfire};
 use std::time::Duration;
 use twinbox_core::{RetryPolicy, Timestamp};
@@ -44,7 +44,7 @@ pub(super) enum Step {
     Elect(Timestamp),
 }
 
-/// What to do, and up to when the schedule is decided by that.
+/// The next step of a job, and up to when the schedule is decided by that.
 #[derive(Debug, Clone)]
 pub(super) struct Decision {
     pub(super) step: Step,

@@ -19,7 +19,7 @@ pub const CATCH_UP_MAX: u32 = 100;
 /// How late a run may begin without being missed.
 pub const MISFIRE_GRACE: Duration = Duration::from_secs(60);
 
-/// What happens to runs that were missed: no process was there, or an earlier run of the job took so long,
+/// The policy for runs that were missed: no process was there, or an earlier run of the job took so long,
 /// for more than [`MISFIRE_GRACE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Misfire {

@@ -42,7 +42,7 @@ impl Schedule {
     /// Reads a schedule, in UTC.
     ///
     /// # Errors
-    /// What to change.
+    /// The text of the error: it names the part to change.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.len() > SCHEDULE_BYTES_MAX {
             return Err(format!("a schedule has at most {SCHEDULE_BYTES_MAX} bytes"));

@@ -1,4 +1,4 @@
-//! What a job does when it runs.
+//! The target of a job: a handler, or an HTTP path.
 use super::run::JobRun;
 use std::{sync::Arc, time::Duration};
 use twinbox_core::BoxFuture;
@@ -7,12 +7,12 @@ use twinbox_sql::{Disposition, HandlerResult};
 /// The function that makes one attempt.
 pub(super) type Target = Arc<dyn Fn(JobRun) -> BoxFuture<'static, AttemptResult> + Send + Sync>;
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AttemptResult {
     pub(super) outcome: Outcome,
     pub(super) http_code: Option<u16>,
-    /// What went wrong, without credentials.
+    /// The text of the error, without credentials.
     pub(super) error: Option<String>,
 }
 

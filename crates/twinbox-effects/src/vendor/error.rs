@@ -3,7 +3,7 @@ use super::ErrorCode;
 use std::{error::Error as StdError, fmt, time::Duration};
 use twinbox_core::BoxError;
 
-/// What an error tells about the act.
+/// Whether the vendor acted, as far as an error tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Certainty {
     /// The request did not reach the vendor.

@@ -1,4 +1,4 @@
-//! What a vendor promises about repeated calls, as data.
+//! The promises of a vendor about repeated calls, as data.
 use crate::token::KeyFormat;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum KeyPlace {
     Nowhere,
 }
 
-/// What the dispatcher does when it does not know whether the vendor acted: after a crash, a time-out or a
+/// The way of the dispatcher when it does not know whether the vendor acted: after a crash, a time-out or a
 /// lost connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
@@ -73,7 +73,7 @@ impl Sign {
     }
 }
 
-/// What a vendor promises about repeated calls, and how to read its answers.
+/// The promises of a vendor about repeated calls, and how to read its answers.
 ///
 /// [`profiles`](crate::profiles) has those of known vendors. Change a copy for a vendor or an operation that
 /// differs.
@@ -86,7 +86,7 @@ pub struct VendorProfile {
     pub key: KeyPlace,
     /// How the vendor takes keys.
     pub format: KeyFormat,
-    /// What to do when it is not known whether the vendor acted.
+    /// The way when it is not known whether the vendor acted.
     pub recovery: Recovery,
     /// The response header that says `true` or `false` about another try.
     pub retry_hint: Option<&'static str>,

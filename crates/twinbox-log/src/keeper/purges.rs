@@ -1,4 +1,4 @@
-//! What one run of the keeper deletes.
+//! The deletions of one run of the keeper.
 use sqlx::query::Query;
 use std::{collections::BTreeMap, time::Duration};
 use twinbox_sql::{

@@ -1,4 +1,4 @@
-//! What a person decides about a side effect.
+//! Decisions of a person about a side effect.
 use super::{
     item::{self, EffectInfo},
     list::no_effect,
@@ -11,7 +11,7 @@ use twinbox_sql::{
     engine::{Statement, bounded, query},
 };
 
-/// What a person found at the vendor.
+/// The finding of a person at the vendor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
     /// The vendor acted.

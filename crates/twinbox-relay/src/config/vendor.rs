@@ -17,7 +17,7 @@ pub struct Vendor {
     pub credential_header: String,
     /// A file that holds the credential, such as `Bearer …`. Default: none is sent.
     pub credential_file: Option<PathBuf>,
-    /// What happens when it is not known whether the vendor acted. Default: as the profile says.
+    /// The way when it is not known whether the vendor acted. Default: as the profile says.
     pub in_doubt: Option<InDoubt>,
     /// The namespace of the effects. Default: that of `[database]`.
     pub schema: Option<String>,
@@ -32,7 +32,7 @@ pub struct Vendor {
     pub retry: String,
 }
 
-/// What happens when it is not known whether a vendor acted.
+/// The way when it is not known whether a vendor acted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InDoubt {

@@ -2,7 +2,7 @@
 use super::area;
 
 area! {
-    /// What drift finds outside the application's tables, and its findings. By primary key where nothing else
+    /// Drift outside the application's tables, and the findings. By primary key where nothing else
     /// is named.
     Drift {
         /// The first and the last position of effects.

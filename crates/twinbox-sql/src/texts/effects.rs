@@ -25,7 +25,7 @@ area! {
         /// Locks due effects of a vendor, the longest due first, by `side_effects_due`. The last one may
         /// exceed the bytes. Binds: vendor, limit, bytes.
         claim,
-        /// Those of locked effects whose key has an earlier open one, by `side_effects_key`. A statement of
+        /// The locked effects whose key has an earlier open one, by `side_effects_key`. A statement of
         /// its own after the lock: an earlier effect that it sees open ends later, and wakes the next one. An
         /// effect that compensates an open one of its key waits neither for that one nor for those behind it.
         /// Bind: JSON array of positions.

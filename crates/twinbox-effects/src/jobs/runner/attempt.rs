@@ -84,7 +84,7 @@ impl<DB: Dialect> Attempt<DB> {
         lease.finish(&result).await
     }
 
-    /// What to write about an attempt.
+    /// Returns the row of an attempt's result.
     fn result(&self, owned: OwnedJobRun, failures: u32, result: AttemptResult) -> JobRunResult {
         let AttemptResult { outcome, http_code, error } = result;
         let job = &self.job;

@@ -21,7 +21,7 @@ const OPEN_MAX: i64 = 200;
 /// The error of a run whose processes ended without a result.
 const DIED: &str = "the process of each attempt ended without a result";
 
-/// What the database says about a job.
+/// The state of a job in the database.
 pub(super) struct Look {
     pub(super) id: String,
     pub(super) now: Timestamp,
