@@ -27,8 +27,9 @@ pub use once::Once;
 /// use twinbox_effects::{ClientKeys, ReqwestService, client::{Call, Client}};
 /// # use twinbox_sql::Dialect;
 ///
-/// # async fn charge<DB: Dialect>(keys: &ClientKeys<DB>, stripe: &Client<ReqwestService>) -> Result<(),
-/// BoxError> { let key = keys.begin("charges.create", "order-7").await?;
+/// # type Result = std::result::Result<(), BoxError>;
+/// # async fn charge<DB: Dialect>(keys: &ClientKeys<DB>, stripe: &Client<ReqwestService>) -> Result {
+/// let key = keys.begin("charges.create", "order-7").await?;
 /// if !key.is_done() {
 ///     let request = Request::post("https://api.stripe.com/v1/charges").body(Bytes::from("amount=100"))?;
 ///     let answer = stripe.send(Call::new("charges.create", request).client_key(&key)).await?;

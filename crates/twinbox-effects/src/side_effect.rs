@@ -15,14 +15,14 @@ use uuid::Uuid;
 pub enum EffectState {
     /// The vendor has done nothing yet.
     Pending,
-    /// The request was sent, and no answer is known. The vendor may have acted.
+    /// The send was committed, and no answer is known. The vendor may have acted, or the request was never sent.
     Fired,
     /// The vendor acted.
     Confirmed,
     /// Nobody knows whether the vendor acted, and no further try is safe. A person has to look.
     Unknown,
-    /// The vendor did nothing, and the dispatcher gave up. Where at most one send was allowed: it may have
-    /// acted.
+    /// The dispatcher gave up. The vendor did nothing, or may have acted if the code is
+    /// `PROVIDER.indeterminate`.
     Failed,
     /// The vendor acted, and another effect has undone it.
     Compensated,

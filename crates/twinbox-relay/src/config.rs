@@ -31,9 +31,10 @@
 //! [vendors.resend]                      # the name by which side effects choose the vendor
 //! profile = "resend"                    # what the vendor promises about repeated calls
 //! url = "https://api.resend.com"
-//! credential_file = "/run/secrets/resend"  # sent in the header `credential_header`, by default
-//! authorization in_doubt = "operator"                 # or "at_least_once", "at_most_once"; default: as the
-//! profile says in_flight = 64
+//! credential_file = "/run/secrets/resend"
+//! credential_header = "authorization"   # the default
+//! in_doubt = "operator"                 # or at_least_once, at_most_once; default: as the profile says
+//! in_flight = 64
 //! timeout = "30s"
 //!
 //! [retry.patient]

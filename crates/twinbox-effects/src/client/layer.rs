@@ -37,8 +37,9 @@ use twinbox_core::{BoxFuture, RetryPolicy};
 /// // In an application this is a `ReqwestService`.
 /// let service = service_fn(async |request: Request<Bytes>| {
 ///     assert!(request.headers().contains_key("Idempotency-Key"));
-///     Ok::<_, SendError>(Response { status: 200, headers: Default::default(), body:
-/// r#"{"id":"ch_1"}"#.into() }) });
+///     let body = r#"{"id":"ch_1"}"#.into();
+///     Ok::<_, SendError>(Response { status: 200, headers: Default::default(), body })
+/// });
 /// let stripe = ClientLayer::new(profiles::STRIPE_V1).client(service);
 /// let request = Request::post("https://api.stripe.com/v1/charges").body(Bytes::new())?;
 /// let answer = stripe.send(Call::new("charges.create", request)).await?;
