@@ -15,7 +15,8 @@ use uuid::Uuid;
 pub enum EffectState {
     /// The vendor has done nothing yet.
     Pending,
-    /// The send was committed, and no answer is known. The vendor may have acted, or the request was never sent.
+    /// The send was committed, and no answer is known. The vendor may have acted, or the request was never
+    /// sent.
     Fired,
     /// The vendor acted.
     Confirmed,
