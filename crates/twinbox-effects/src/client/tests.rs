@@ -172,10 +172,14 @@ async fn a_closed_gate_is_waited_for() {
 /// R13, R30, t27
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_not_tried_again() {
-    for status in [300, 307, 400, 401, 402, 403, 404, 408, 422, 425] {
+    let refused =
+        [307, 308, 400, 401, 402, 403, 404, 408, 422, 425].map(|status| (status, Certainty::NotApplied));
+    // It may have acted before it redirects.
+    let redirected = [300, 302, 303].map(|status| (status, Certainty::MaybeApplied));
+    for (status, certainty) in refused.into_iter().chain(redirected) {
         let vendor = Scripted::new(layer(profiles::RESEND), [Reply::Status(status)]);
         let error = vendor.call().await.unwrap_err();
-        assert_eq!((error.attempts(), error.certainty()), (1, Certainty::NotApplied), "{status}");
+        assert_eq!((error.attempts(), error.certainty()), (1, certainty), "{status}");
         assert!(!error.is_retryable() && !error.hint().is_empty());
     }
 }

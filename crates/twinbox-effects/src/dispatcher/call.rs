@@ -6,8 +6,8 @@ use crate::{
     vendor::{Applied, ErrorCode, LookUp, Vendor, VendorCall, VendorError},
 };
 use futures::FutureExt as _;
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
-use tokio::time::{Instant, timeout};
+use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, sync::Arc, task::Poll, time::Duration};
+use tokio::time::{Instant, timeout_at};
 use twinbox_core::crash;
 
 /// Bytes that an effect takes besides its body: strings, a future, a connection.
@@ -106,15 +106,26 @@ impl Call {
 }
 
 /// The result of a call in time. A panic is an error like another: the vendor may have acted.
+///
+/// A call whose time is over is not polled any more: a process that stood still would send it late, when
+/// another one has decided about the effect.
 async fn bounded<T>(
     max: Duration,
     call: impl Future<Output = Result<T, VendorError>>,
 ) -> Result<T, VendorError> {
-    match timeout(max, AssertUnwindSafe(call).catch_unwind()).await {
-        Ok(Ok(result)) => result,
-        Ok(Err(_)) => {
+    let by = Instant::now() + max;
+    let mut call = pin!(AssertUnwindSafe(call).catch_unwind());
+    let in_time = poll_fn(|cx| match Instant::now() < by {
+        true => call.as_mut().poll(cx).map(Some),
+        false => Poll::Ready(None),
+    });
+    match timeout_at(by, in_time).await {
+        Ok(Some(Ok(result))) => result,
+        Ok(Some(Err(_))) => {
             Err(VendorError::maybe_applied(ErrorCode::Transient, "the code of the vendor panicked"))
         }
-        Err(_) => Err(VendorError::maybe_applied(ErrorCode::Timeout, format!("no answer within {max:?}"))),
+        Ok(None) | Err(_) => {
+            Err(VendorError::maybe_applied(ErrorCode::Timeout, format!("no answer within {max:?}")))
+        }
     }
 }

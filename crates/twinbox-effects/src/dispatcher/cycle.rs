@@ -130,6 +130,11 @@ impl Want {
                 return Decision::Settle(note(&effect, Settled::unfit(effect.state, &error.to_string())));
             }
         };
+        // Another program may have written what `plan` refuses, such as credentials.
+        if let Err(error) = claimed.effect.request.check(&claimed.effect.kind) {
+            let unfit = Settled::unfit(claimed.effect.state, &error.to_string());
+            return Decision::Settle(note(&claimed.effect, unfit));
+        }
         let (failures, is_look_up) = match self.rules.on_claim(&claimed) {
             Step::Settle(settled) => return Decision::Settle(note(&claimed.effect, settled)),
             Step::Send { failures } => (failures, false),
@@ -161,13 +166,15 @@ impl Want {
             "failures": failures,
         });
         let attempt = effect.attempts + u32::from(!is_look_up);
+        let key_until = key_left.or(window).and_then(|left| begun.checked_add(left));
+        let start_before = key_until.filter(|_| !is_look_up).unwrap_or(begun + READY_MAX);
         let taken = Taken {
             operation,
             attempt,
             before: effect.state,
             failures: effect.failures + failures,
-            key_until: key_left.or(window).and_then(|left| begun.checked_add(left)),
-            start_before: begun + READY_MAX,
+            key_until,
+            start_before: start_before.min(begun + READY_MAX),
             is_look_up,
             call: VendorCall { effect: SideEffect { attempts: attempt, ..effect }, token },
         };

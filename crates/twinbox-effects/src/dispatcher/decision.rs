@@ -8,6 +8,8 @@ use twinbox_core::RetryPolicy;
 
 /// How long after a send a vendor is asked what it did, where its profile does not say.
 const LOOK_UP_AFTER: Duration = Duration::from_secs(60);
+/// How often a blocked compensation is looked at.
+const BLOCKED_LOOK: Duration = Duration::from_secs(60);
 /// Failures, those of look-ups included, after which no further look-up is made.
 const LOOK_UP_FAILURES_MAX: u32 = 20;
 
@@ -155,7 +157,9 @@ impl Rules {
     pub(crate) fn on_claim(&self, claimed: &Claimed) -> Step {
         let effect = &claimed.effect;
         if claimed.is_blocked {
-            return Step::Settle(Settled::new(effect.state, None));
+            // The first open effect of its key may be the one that it compensates, which wakes nobody.
+            let look_again = effect.compensates.map(|_| BLOCKED_LOOK);
+            return Step::Settle(Settled::new(effect.state, look_again));
         }
         let crashed = u32::from(effect.owner.is_some());
         let is_exhausted = self.is_exhausted(effect.failures + crashed);

@@ -52,7 +52,7 @@ pub(super) async fn claim<DB: Dialect>(
     bytes: usize,
 ) -> Result<Vec<Result<Claimed, Undecodable>>, Error> {
     let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-    let claim = query::<DB>(&catalog.sql.effects.claim).bind(vendor.to_owned());
+    let claim = query::<DB>(&catalog.sql.effects.claim).bind(vendor.to_owned()).bind(vendor.to_owned());
     let rows = claim.bind(number(limit)).bind(number(bytes)).fetch_all(&mut *conn).await?;
     let mut claimed: Vec<_> = rows.iter().map(|row| read::<DB>(catalog, row)).collect::<Result<_, _>>()?;
     let with_key = claimed.iter().flatten().filter(|claimed| claimed.effect.request.key.is_some());

@@ -2,8 +2,10 @@
 use super::{Applied, ErrorCode, VendorError, profile::VendorProfile, retry_after};
 use bytes::Bytes;
 use http::HeaderMap;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+/// The longest pause that is believed. A longer one is a fault, and would close the vendor for years.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The most bytes of a reference that are kept.
 const REFERENCE_BYTES_MAX: usize = 255;
 
@@ -60,11 +62,14 @@ impl VendorProfile {
             _ if self.retryable.contains(status) => {
                 maybe_applied(ErrorCode::Unavailable, "it asks to try again")
             }
-            300..=399 => not_applied(ErrorCode::Validation, "redirects are not followed"),
+            307 | 308 => not_applied(ErrorCode::Validation, "redirects are not followed"),
+            // Many answer a `POST` so after they have acted.
+            300..=399 => maybe_applied(ErrorCode::Indeterminate, "redirects are not followed"),
             _ => not_applied(ErrorCode::Validation, "the request was refused"),
         };
         let hinted = says(self.retry_hint).unwrap_or(error.is_retryable());
-        Err(error.retryable(hinted).status(*status).retry_after(retry_after(headers, SystemTime::now())))
+        let pause = retry_after(headers, SystemTime::now()).map(|pause| pause.min(RETRY_AFTER_MAX));
+        Err(error.retryable(hinted).status(*status).retry_after(pause))
     }
 
     fn reference(&self, body: &[u8]) -> Option<String> {
@@ -82,7 +87,6 @@ impl VendorProfile {
 mod tests {
     use super::*;
     use crate::vendor::{Certainty, profiles};
-    use std::time::Duration;
 
     fn answer(status: u16, headers: &[(&'static str, &str)], body: &'static str) -> Response {
         let headers = headers.iter().map(|(name, value)| {
@@ -138,6 +142,13 @@ mod tests {
             (&profiles::PAYPAL, answer(408, &[], ""), Code::Unavailable, MaybeApplied, true),
             (&profiles::RESEND, answer(408, &[], ""), Code::Validation, NotApplied, false),
             (&profiles::RESEND, answer(307, &[("location", "/")], ""), Code::Validation, NotApplied, false),
+            (
+                &profiles::RESEND,
+                answer(303, &[("location", "/")], ""),
+                Code::Indeterminate,
+                MaybeApplied,
+                false,
+            ),
         ] {
             let error = profile.read(&response).unwrap_err();
             let found = (error.code(), error.certainty(), error.is_retryable());
@@ -145,6 +156,8 @@ mod tests {
         }
         let limited = profiles::RESEND.read(&answer(429, &[("retry-after", "7")], "")).unwrap_err();
         assert_eq!(limited.earliest_retry(), Some(Duration::from_secs(7)));
+        let absurd = profiles::RESEND.read(&answer(429, &[("retry-after", "99999999999")], "")).unwrap_err();
+        assert_eq!(absurd.earliest_retry(), Some(RETRY_AFTER_MAX));
     }
 
     /// R72

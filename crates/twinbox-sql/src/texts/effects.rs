@@ -22,8 +22,8 @@ area! {
         /// For each vendor: the microseconds until its next effect is due, by `side_effects_due`, and until
         /// it may be called. Bind: JSON array of vendors.
         look,
-        /// Locks due effects of a vendor, the longest due first, by `side_effects_due`. The last one may
-        /// exceed the bytes. Binds: vendor, limit, bytes.
+        /// Locks due effects of a vendor that may be called, the longest due first, by `side_effects_due`.
+        /// The last one may exceed the bytes. Binds: vendor, the same vendor, limit, bytes.
         claim,
         /// The locked effects whose key has an earlier open one, by `side_effects_key`. A statement of
         /// its own after the lock: an earlier effect that it sees open ends later, and wakes the next one. An

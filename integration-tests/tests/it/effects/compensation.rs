@@ -186,8 +186,31 @@ async fn a_compensation_that_is_rolled_back_was_never_planned<DB: TestDb>() {
     assert_eq!(Effects::new(&world).find(source, WELCOME).await.unwrap().unwrap().state, original.state);
 }
 
+/// An unknown original has another key, so it lets nothing pass. I4
+async fn a_compensation_waits_for_the_effects_of_its_own_key<DB: TestDb>() {
+    let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
+    let dispatching = Dispatching::to(&world, &vendor, OPERATOR);
+    vendor.answer_next([VendorAnswer::ActThenCut, VendorAnswer::ActThenCut]);
+    let original = plan(&world, mail("1").key("a")).await;
+    let original = reaches(&world, original, EffectState::Unknown).await;
+    let earlier = plan(&world, mail("2").key("b")).await;
+    reaches(&world, earlier, EffectState::Unknown).await;
+    let mut tx = world.begin().await.unwrap();
+    let request = mail("sorry").key("b");
+    Effects::new(&world).compensate(&mut tx, original.position, SORRY, request).await.unwrap();
+    tx.commit().await.unwrap();
+    // Planned later, and claimed no earlier.
+    let last = plan(&world, mail("3")).await;
+    reaches(&world, last, EffectState::Confirmed).await;
+    let compensation = compensation_of(&world, &original).await.unwrap();
+    assert_eq!((compensation.state, compensation.attempts), (EffectState::Pending, 0));
+    dispatching.stop().await;
+    assert_eq!(vendor.calls().len(), 3);
+}
+
 cases! {
     both: [
+        a_compensation_waits_for_the_effects_of_its_own_key,
         a_compensation_keeps_the_order_of_its_key,
         a_compensation_runs_once_over_a_crash,
         a_compensation_that_is_rolled_back_was_never_planned,

@@ -178,7 +178,9 @@ async fn a_row_that_cannot_be_sent_fails_alone<DB: InSql>() {
     let (world, vendor, dispatching) = all::<DB>().await;
     let table = DB::table_of("side_effects");
     let mut bad = Vec::new();
-    for set in ["target = '@evil.example'", "method = 'A B'", "headers = '{\"a\": \"b\\nc\"}'"] {
+    let credential = "headers = '{\"Authorization\": \"Bearer secret\"}'";
+    let line = "headers = '{\"a\": \"b\\nc\"}'";
+    for set in ["target = '@evil.example'", "method = 'A B'", line, credential] {
         let source = Uuid::now_v7();
         let mut tx = world.begin().await.unwrap();
         sqlx::raw_sql(AssertSqlSafe(DB::plan(source, "{}"))).execute(&mut *tx).await.unwrap();

@@ -51,6 +51,10 @@ pub(in crate::dialect) const EFFECTS: Effects = Effects {
                 SELECT *
                 FROM {side_effects}
                 WHERE vendor = ? AND next_attempt_at <= (SELECT {now})
+                    AND NOT EXISTS (
+                        SELECT 1
+                        FROM {vendors} v
+                        WHERE v.vendor = ? AND (v.closed_until > {now} OR v.pause_reason IS NOT NULL))
                 ORDER BY next_attempt_at, position
                 LIMIT ?
                 {skip_locked}
@@ -69,7 +73,8 @@ pub(in crate::dialect) const EFFECTS: Effects = Effects {
                     (
                         SELECT o.position
                         FROM {side_effects} o
-                        WHERE o.position = e.compensates AND o.ended_at IS NULL),
+                        WHERE o.position = e.compensates AND o.vendor = e.vendor AND o.key = e.key
+                            AND o.ended_at IS NULL),
                     e.position))",
     take: "
         UPDATE {side_effects} AS e
