@@ -14,6 +14,9 @@ use uuid::Uuid;
 pub use key::{BUSINESS_ID_BYTES_MAX, ClientKey, ClientKeyState};
 pub use once::Once;
 
+/// The most bytes of a reference that are kept.
+const REFERENCE_BYTES_MAX: usize = 255;
+
 /// Keeps the idempotency keys of a client in its database. Cheap to clone.
 ///
 /// A business action, such as the charge of an order, has one key. It is committed and flushed before the
@@ -98,10 +101,10 @@ impl<DB: Dialect> ClientKeys<DB> {
     /// # Errors
     /// The database refused or is away: then the key stays, and a repeated call of the vendor is harmless.
     pub async fn finish(&self, key: &ClientKey, applied: &Applied) -> Result<(), Error> {
-        let (reference, key) = (applied.provider_ref.as_deref().map(bounded), key.clone());
+        let (reference, key) = (reference(applied), key.clone());
         let finish = &self.engine.sql().client_keys.finish;
         let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-            query.bind(reference).bind(key.operation).bind(key.business_id)
+            query.bind(reference).bind(key.operation).bind(key.business_id).bind(key.key)
         };
         self.engine.execute(finish, bind).await.map(|_| ())
     }
@@ -117,8 +120,8 @@ impl<DB: Dialect> ClientKeys<DB> {
         applied: &Applied,
     ) -> Result<(), Error> {
         let finish = query::<DB>(&self.engine.sql().client_keys.finish);
-        let finish = finish.bind(applied.provider_ref.as_deref().map(bounded));
-        let finish = finish.bind(key.operation.clone()).bind(key.business_id.clone());
+        let finish = finish.bind(reference(applied));
+        let finish = finish.bind(key.operation.clone()).bind(key.business_id.clone()).bind(key.key);
         finish.execute(caller(tx).conn).await?;
         Ok(())
     }
@@ -133,16 +136,24 @@ impl<DB: Dialect> ClientKeys<DB> {
         self.engine.execute(purge, |query| query.bind(micros(ended)).bind(i64::from(limit))).await
     }
 
-    /// Moves a key from one state to another, committed. Returns whether it was in the first.
+    /// Moves a key from one state to another, committed. Returns whether it was in the first. What goes back
+    /// to `pending` gets another key, so that a caller who is late changes nothing.
     async fn change(&self, key: &ClientKey, from: ClientKeyState, to: ClientKeyState) -> Result<bool, Error> {
         let mut tx = self.engine.begin_short().await?;
+        let next_key = if to == ClientKeyState::Pending { Uuid::now_v7() } else { key.key };
         let change = query::<DB>(&self.engine.sql().client_keys.change).bind(to.as_str().to_owned());
-        let change =
-            change.bind(key.operation.clone()).bind(key.business_id.clone()).bind(from.as_str().to_owned());
+        let change = change.bind(next_key).bind(key.operation.clone()).bind(key.business_id.clone());
+        let change = change.bind(from.as_str().to_owned()).bind(key.key);
         let is_changed = change.fetch_optional(&mut *tx).await?.is_some();
         tx.commit().await?;
         Ok(is_changed)
     }
+}
+
+/// The vendor's reference, as far as it is kept.
+fn reference(applied: &Applied) -> Option<String> {
+    let reference = bounded(applied.provider_ref.as_deref()?);
+    Some(reference[..reference.floor_char_boundary(REFERENCE_BYTES_MAX)].to_owned())
 }
 
 impl<DB: Dialect> Clone for ClientKeys<DB> {

@@ -51,6 +51,8 @@ impl<DB: Dialect> ClientKeys<DB> {
             return Ok(if key.is_done() { Once::Done(key) } else { Once::InDoubt(key, None) });
         }
         crash::point("client_keys.sent");
+        // It was pending, so no earlier call can have acted.
+        let key = ClientKey { is_new: true, ..key };
         match call(&key).await {
             Ok(applied) => {
                 crash::point("client_keys.answered");
@@ -68,7 +70,8 @@ impl<DB: Dialect> ClientKeys<DB> {
         }
     }
 
-    /// Says that the vendor did not act, so that the call may be made again. A key that is done stays done.
+    /// Says that the vendor did not act, so that the call may be made again, under another key. A key that is
+    /// done stays done. A key that somebody has replaced since it was read changes nothing.
     ///
     /// # Errors
     /// The database refused or is away.

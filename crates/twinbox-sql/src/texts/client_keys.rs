@@ -9,10 +9,11 @@ area! {
         begin,
         /// One key, with the microseconds since it was made. Binds: operation, business id.
         find,
-        /// Moves a key from one state to another, in a transaction whose commit is flushed. Binds: new state,
-        /// operation, business id, old state.
+        /// Moves a key from one state to another, in a transaction whose commit is flushed. A caller that was
+        /// late has another key, and changes nothing. Binds: new state, new key, operation, business id, old
+        /// state, old key.
         change,
-        /// Ends a key. Binds: the vendor's reference, operation, business id.
+        /// Ends a key. Binds: the vendor's reference, operation, business id, key.
         finish,
         /// Deletes keys that ended, by `client_keys_ended_at`. Binds: microseconds since their end, limit.
         purge,

@@ -10,7 +10,7 @@ use tokio::process::Command;
 use twinbox::{
     ErrorKind,
     effects::{
-        Applied, ClientKeyState, ClientKeys, ErrorCode, Once, Recovery, ReqwestService,
+        Applied, ClientKey, ClientKeyState, ClientKeys, ErrorCode, Once, Recovery, ReqwestService,
         client::{Call, ClientLayer, Try},
         profiles,
     },
@@ -198,6 +198,44 @@ async fn one_of_several_callers_calls_a_vendor_without_keys<DB: TestDb>() {
     assert_eq!((vendor.calls().len(), vendor.acts().len()), (2, 1));
 }
 
+/// A person gave up a call that stood still. When it goes on, it must not free the call of another process.
+/// R12
+async fn a_late_refusal_frees_no_other_call<DB: TestDb>() {
+    let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
+    vendor.key_place("");
+    vendor.answer_next([VendorAnswer::Status(400)]);
+    let client = client(profiles::STRIPE_V1.recovery(Recovery::Operator)).unwrap();
+    let keys = ClientKeys::new(&world);
+    let refused = async |_: &ClientKey| {
+        let given_up = keys.begin("charges.create", "order-7").await.unwrap();
+        assert_eq!(given_up.state, ClientKeyState::Sent);
+        keys.not_applied(&given_up).await.unwrap();
+        let other = async |_: &ClientKey| {
+            let late = client.send(charge(&vendor.url())).await.unwrap_err();
+            keys.not_applied(&given_up).await.unwrap();
+            let third = keys.call_once("charges.create", "order-7", async |_| panic!("it is under way"));
+            assert!(matches!(third.await.unwrap(), Once::InDoubt(..)));
+            Err(late)
+        };
+        let other = keys.call_once("charges.create", "order-7", other).await.unwrap();
+        assert!(matches!(other, Once::Refused(_)));
+        Ok(Applied::new())
+    };
+    keys.call_once("charges.create", "order-7", refused).await.unwrap();
+    let after = keys.begin("charges.create", "order-7").await.unwrap();
+    assert_eq!(after.state, ClientKeyState::Pending, "the first call had lost its key");
+}
+
+/// The vendor has acted, so that its name for it is long must not matter.
+async fn a_long_reference_is_cut<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let keys = ClientKeys::new(&world);
+    let key = keys.begin("charges.create", "order-7").await.unwrap();
+    keys.finish(&key, &Applied::new().provider_ref("é\0".repeat(300))).await.unwrap();
+    let done = keys.begin("charges.create", "order-7").await.unwrap();
+    assert!(done.is_done() && done.provider_ref.is_some_and(|reference| reference.len() >= 250));
+}
+
 /// A key that an earlier process may have sent long ago is not sent again. R69
 async fn a_key_that_the_vendor_may_have_forgotten_is_not_sent<DB: TestDb>() {
     let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
@@ -219,6 +257,8 @@ cases! {
         a_key_begins_and_ends_in_a_transaction_of_the_caller,
         a_key_that_the_vendor_may_have_forgotten_is_not_sent,
         a_killed_client_keeps_its_key,
+        a_late_refusal_frees_no_other_call,
+        a_long_reference_is_cut,
         a_killed_client_of_a_vendor_without_keys_sends_nothing_twice,
         one_of_several_callers_calls_a_vendor_without_keys,
         only_keys_that_ended_are_purged,

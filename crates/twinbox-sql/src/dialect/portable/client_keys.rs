@@ -13,13 +13,13 @@ pub(in crate::dialect) const CLIENT_KEYS: ClientKeys = ClientKeys {
         WHERE operation = ? AND business_id = ?",
     change: "
         UPDATE {client_keys}
-        SET state = ?
-        WHERE operation = ? AND business_id = ? AND state = ?
+        SET state = ?, key = ?
+        WHERE operation = ? AND business_id = ? AND state = ? AND key = ?
         RETURNING {flushed}",
     finish: "
         UPDATE {client_keys}
         SET state = 'done', provider_ref = ?, ended_at = {now}
-        WHERE operation = ? AND business_id = ? AND state <> 'done'",
+        WHERE operation = ? AND business_id = ? AND key = ? AND state <> 'done'",
     purge: "
         DELETE FROM {client_keys}
         WHERE (operation, business_id) IN (
