@@ -18,7 +18,7 @@ pub(crate) enum VendorsCommand {
     /// Send nothing to a vendor until `resume`, from every dispatcher and over restarts. Sends under way
     /// finish.
     Pause(NameArguments),
-    /// Send again.
+    /// Send again to a vendor that is paused, or that asked for no call for too long.
     Resume(NameArguments),
 }
 
@@ -95,13 +95,16 @@ pub(crate) async fn run<DB: Dialect>(command: VendorsCommand, session: &Session<
         }
         VendorsCommand::Resume(NameArguments { name, change }) => {
             let vendor = find(session, &name).await?;
-            let Some(reason) = vendor.pause_reason else {
-                return Err(Exit::refused(format!("vendor {name:?} is not paused")));
+            let state = match &vendor.pause_reason {
+                Some(reason) => format!("is paused: {}", plain(reason)),
+                None if vendor.closed_for.is_zero() => {
+                    return Err(Exit::refused(format!("vendor {name:?} is neither paused nor closed")));
+                }
+                None => format!("asked for no call for {} s", vendor.closed_for.as_secs()),
             };
             let effect = format!(
-                "This will resume the vendor {}, which is paused: {}. {} for it.",
+                "This will resume the vendor {}, which {state}. {} for it.",
                 plain(&name),
-                plain(&reason),
                 waits(vendor.waiting)
             );
             let act = async || {

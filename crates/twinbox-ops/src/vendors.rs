@@ -75,14 +75,18 @@ impl<DB: Dialect> Ops<DB> {
         Ok(())
     }
 
-    /// Resumes a paused vendor.
+    /// Resumes a vendor that is paused, or that asked for no call for a time. Dispatchers send to it again as
+    /// soon as they look. An effect that has to wait until a time of its own still waits.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`]: it is not paused. Or the database refused or is away.
+    /// [`ErrorKind::Conflict`]: it is neither paused nor closed. Or the database refused or is away.
     pub async fn resume_vendor(&self, vendor: &str) -> Result<(), Error> {
         let (resume, name) = (&self.engine.sql().effect_acts.resume, vendor.to_owned());
         match self.engine.execute(resume, |query| query.bind(name)).await? {
-            0 => Err(Error::new(ErrorKind::Conflict, format!("the vendor {vendor:?} is not paused"))),
+            0 => Err(Error::new(
+                ErrorKind::Conflict,
+                format!("the vendor {vendor:?} is neither paused nor closed"),
+            )),
             _ => Ok(()),
         }
     }

@@ -15,6 +15,8 @@ pub(crate) const ISOLATED_WAIT: Duration = Duration::from_secs(60);
 pub(crate) struct Breaker {
     state: State,
     open_for: Duration,
+    /// The vendor asked for no call before this time.
+    held_until: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +40,7 @@ const PROBE_MAX: Duration = Duration::from_secs(120);
 
 impl Breaker {
     pub(crate) fn new() -> Self {
-        Self { state: State::Closed { failures: 0 }, open_for: OPEN.0 }
+        Self { state: State::Closed { failures: 0 }, open_for: OPEN.0, held_until: None }
     }
 
     /// Lets a call through, or returns how long to wait.
@@ -73,6 +75,7 @@ impl Breaker {
 
     /// Opens it until a time that the vendor has named.
     pub(crate) fn hold(&mut self, until: Instant) {
+        self.held_until = self.held_until.max(Some(until));
         match self.state {
             State::Isolated => {}
             State::Open { until: old } if old > until => {}
@@ -80,13 +83,15 @@ impl Breaker {
         }
     }
 
-    /// Notes an answer. Returns whether nothing is left to remember.
-    pub(crate) fn succeeded(&mut self) -> bool {
-        let is_isolated = self.state == State::Isolated;
-        if !is_isolated {
+    /// Notes an answer. Returns whether nothing is left to remember. An answer to an earlier call does not
+    /// end a pause that the vendor has asked for.
+    pub(crate) fn succeeded(&mut self, now: Instant) -> bool {
+        let is_held = self.held_until.is_some_and(|until| until > now);
+        let closes = !is_held && self.state != State::Isolated;
+        if closes {
             self.close();
         }
-        !is_isolated
+        closes
     }
 
     /// Notes that the vendor is in trouble. Returns whether the breaker opened.
@@ -144,7 +149,7 @@ mod tests {
         let later = now + OPEN.0;
         assert_eq!(breaker.admit(later), Ok(()));
         assert_eq!(breaker.admit(later), Err(PROBE_WAIT), "one probe at a time");
-        breaker.succeeded();
+        breaker.succeeded(later);
         assert_eq!((breaker.admit(later), breaker.is_open()), (Ok(()), false));
     }
 
@@ -169,7 +174,7 @@ mod tests {
         let mut breaker = Breaker::new();
         for _ in 0..3 {
             assert!((1..FAILURES_MAX).all(|_| !breaker.failed(now)));
-            breaker.succeeded();
+            breaker.succeeded(now);
         }
         let mut breaker = opened(now);
         let probed = now + OPEN.0;
@@ -184,10 +189,22 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker::new();
         breaker.isolate();
-        assert!(!breaker.failed(now) && !breaker.succeeded());
+        assert!(!breaker.failed(now) && !breaker.succeeded(now));
         assert_eq!(breaker.admit(now + OPEN.1), Err(ISOLATED_WAIT));
         assert_eq!((breaker.open_for(now), breaker.is_open()), (Some(ISOLATED_WAIT), true));
         breaker.close();
         assert_eq!(breaker.admit(now), Ok(()));
+    }
+
+    /// R13
+    #[test]
+    fn an_answer_to_an_earlier_call_ends_no_pause() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new();
+        breaker.hold(now + 10 * MS);
+        assert!(!breaker.succeeded(now));
+        assert_eq!(breaker.admit(now), Err(10 * MS));
+        assert_eq!(breaker.admit(now + 10 * MS), Ok(()));
+        assert!(breaker.succeeded(now + 10 * MS) && !breaker.is_open());
     }
 }

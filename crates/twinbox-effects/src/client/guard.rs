@@ -72,6 +72,11 @@ impl Guard {
         self.closed_until = Some(self.closed_until.map_or(until, |old| old.max(until)));
     }
 
+    /// Opens the rate gate before its time.
+    pub(crate) fn reopen(&mut self) {
+        self.closed_until = None;
+    }
+
     /// Admits a call of an operation: gate, then breaker, then budget.
     pub(crate) fn admit(&mut self, operation: &str, is_retry: bool, now: Instant) -> Result<(), Refusal> {
         if let Some(wait) = self.closed_for(now) {
@@ -130,7 +135,7 @@ impl Guard {
                 false
             }
             _ => {
-                if self.troubled(operation).is_some_and(Breaker::succeeded) {
+                if self.troubled(operation).is_some_and(|breaker| breaker.succeeded(now)) {
                     self.close_breaker(operation);
                 }
                 false

@@ -22,6 +22,9 @@ use tokio::time::Instant;
 /// Bytes of the requests that are under way.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// A vendor that opens so much before its time was resumed by an operator.
+const REOPEN_MARGIN: Duration = Duration::from_secs(1);
+
 /// The effects of one vendor that this process sends.
 pub(super) struct Lane {
     pub(super) vendor: Arc<dyn Vendor>,
@@ -36,6 +39,8 @@ pub(super) struct Lane {
     /// The database has due effects, as far as is known.
     is_due: bool,
     is_paused: bool,
+    /// Until when the database closed the vendor at the last look.
+    closed_in_database: Option<Instant>,
     /// A cycle claims for this lane.
     is_claiming: bool,
 }
@@ -54,6 +59,7 @@ impl Lane {
             bytes: 0,
             is_due: false,
             is_paused: false,
+            closed_in_database: None,
             is_claiming: false,
         }
     }
@@ -70,9 +76,16 @@ impl Lane {
     pub(super) fn looked(&mut self, look: &Look) {
         self.is_due |= look.due_in.is_some_and(|wait| wait.is_zero());
         self.is_paused = look.is_paused;
-        if !look.closed_for.is_zero() {
-            self.guard().close(Instant::now().into_std(), look.closed_for);
+        let now = Instant::now();
+        let closed_until =
+            (!look.closed_for.is_zero()).then(|| now.checked_add(look.closed_for).unwrap_or(now));
+        match (closed_until, self.closed_in_database) {
+            (Some(_), _) => self.guard().close(now.into_std(), look.closed_for),
+            // An operator has resumed it before its time.
+            (None, Some(until)) if now + REOPEN_MARGIN < until => self.guard().reopen(),
+            (None, _) => {}
         }
+        self.closed_in_database = closed_until;
         metrics::backlog_age(self.name(), look.overdue);
         metrics::open_breakers(self.name(), self.guard().open_breakers());
     }

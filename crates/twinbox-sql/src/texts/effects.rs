@@ -73,7 +73,7 @@ area! {
         vendors,
         /// Pauses a vendor. Binds: vendor, reason.
         pause,
-        /// Resumes a paused vendor. Bind: vendor.
+        /// Resumes a vendor that is paused, or that asked for no call. Bind: vendor.
         resume,
     }
 }

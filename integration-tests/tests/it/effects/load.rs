@@ -32,7 +32,7 @@ fn answer(nth: usize) -> VendorAnswer {
     }
 }
 
-/// R13, R69, t26
+/// By two dispatchers. R13, R69, t26
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_effects_are_confirmed_by_a_vendor_that_fails() {
     let (world, vendor) = (World::<Postgres>::new().await, FakeVendor::start().await.unwrap());
@@ -46,11 +46,15 @@ async fn ten_thousand_effects_are_confirmed_by_a_vendor_that_fails() {
     tx.commit().await.unwrap();
     let profile = VendorProfile::with_key("failing", WINDOW);
     let options = VendorOptions::new().timeout(STALL).retries(RETRIES);
-    let sender = http_vendor(&vendor.url(), profile).unwrap();
-    let dispatching = Dispatching::start(Dispatcher::new(&world).vendor_with(sender, options));
+    let both = [(); 2].map(|()| {
+        let sender = http_vendor(&vendor.url(), profile.clone()).unwrap();
+        Dispatching::start(Dispatcher::new(&world).vendor_with(sender, options))
+    });
     let confirmed = "SELECT count(*) FROM twinbox.side_effects WHERE state = 'confirmed'";
     eventually(async || (world.number(confirmed).await == EFFECTS as i64).then_some(())).await;
-    dispatching.stop().await;
+    for dispatching in both {
+        dispatching.stop().await;
+    }
     let calls = vendor.calls();
     let mut by_key = HashMap::new();
     for call in &calls {

@@ -5,7 +5,7 @@ use crate::support::{
     effects::{Dispatching, QUICK, WELCOME, found, mail, plan, reaches},
     stores::{TestDb, World},
     tool::Tool,
-    wait::in_time,
+    wait::{eventually, in_time},
 };
 use integration_tests::vendors::http_vendor;
 use serde_json::{Value, json};
@@ -275,6 +275,25 @@ async fn a_paused_vendor_gets_nothing_until_it_is_resumed<DB: TestDb>() {
     assert_eq!(acts, ["vendors resume", "vendors pause"]);
 }
 
+/// A pause of days that a vendor asks for by mistake is ended by a person, in a dispatcher that runs.
+async fn a_vendor_that_closed_itself_is_resumed<DB: TestDb>() {
+    let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
+    let tool = Tool::of(&world);
+    vendor.answer_next([VendorAnswer::RetryAfter(429, 99_999_999_999)]);
+    let dispatching = Dispatching::to(&world, &vendor, profiles::RESEND);
+    plan(&world, mail("first")).await;
+    let closed = async || {
+        let listed = tool.json(&["vendors", "list"]).await;
+        (listed[0]["state"] == "closed").then(|| listed[0]["closed_seconds"].as_f64().unwrap())
+    };
+    assert!(eventually(closed).await <= 7.0 * 86_400.0, "a week at most");
+    let second = plan(&world, mail("second")).await;
+    tool.ok(&["vendors", "resume", "mail", "--yes"]).await;
+    reaches(&world, second, EffectState::Confirmed).await;
+    dispatching.stop().await;
+    assert_eq!(vendor.acts(), [br#"{"text":"second"}"#]);
+}
+
 /// A monitor hears of effects that a person has to look at.
 async fn status_and_doctor_name_effects_in_trouble<DB: TestDb>() {
     let answers = [VendorAnswer::Status(422), VendorAnswer::ActThenCut];
@@ -328,6 +347,7 @@ cases! {
         a_failed_effect_is_retried_only_if_nothing_was_done,
         a_list_has_pages_and_conditions,
         a_paused_vendor_gets_nothing_until_it_is_resumed,
+        a_vendor_that_closed_itself_is_resumed,
         a_resolved_compensation_ends_its_original,
         a_tool_that_dies_has_resolved_nothing,
         an_encoded_request_is_not_shown,

@@ -89,6 +89,6 @@ pub(in crate::dialect) const EFFECT_ACTS: EffectActs = EffectActs {
         SET pause_reason = excluded.pause_reason",
     resume: "
         UPDATE {vendors}
-        SET pause_reason = NULL
-        WHERE vendor = ? AND pause_reason IS NOT NULL",
+        SET pause_reason = NULL, closed_until = {now}
+        WHERE vendor = ? AND (pause_reason IS NOT NULL OR closed_until > {now})",
 };
