@@ -1,7 +1,13 @@
 //! The key of a business action.
 use crate::client::Call;
 use sqlx::Row as _;
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 use twinbox_core::limits;
 use twinbox_sql::{Dialect, Error, ErrorKind};
 use uuid::Uuid;
@@ -10,7 +16,7 @@ use uuid::Uuid;
 pub const BUSINESS_ID_BYTES_MAX: usize = 255;
 
 /// The key of a business action, as it was when it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClientKey {
     /// The operation that is called.
@@ -27,6 +33,9 @@ pub struct ClientKey {
     pub state: ClientKeyState,
     /// The vendor's name for what it made, once the action is done.
     pub provider_ref: Option<String>,
+    pub(super) read_at: Instant,
+    /// Whether a call of this process has taken it. Clones share it.
+    pub(super) is_taken: Arc<AtomicBool>,
 }
 
 /// The state of a client's key.
@@ -48,10 +57,12 @@ impl ClientKey {
 }
 
 impl Call {
-    /// Sets the key that [`ClientKeys`](crate::ClientKeys) keeps, with its age if a call may have sent it.
+    /// Sets the key that [`ClientKeys`](crate::ClientKeys) keeps, with its age if a call may have sent it:
+    /// one of another process, or an earlier one with the same `ClientKey`.
     pub fn client_key(self, key: &ClientKey) -> Self {
         let call = self.key(key.key);
-        if key.is_new { call } else { call.key_age(key.age) }
+        let was_taken = key.is_taken.swap(true, Ordering::Relaxed);
+        if key.is_new && !was_taken { call } else { call.key_age(key.age + key.read_at.elapsed()) }
     }
 }
 
@@ -99,5 +110,7 @@ pub(super) fn read<DB: Dialect>(
             _ => ClientKeyState::Sent,
         },
         provider_ref: row.try_get("provider_ref")?,
+        read_at: Instant::now(),
+        is_taken: Arc::default(),
     })
 }

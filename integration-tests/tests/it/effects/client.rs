@@ -246,9 +246,15 @@ async fn a_key_that_the_vendor_may_have_forgotten_is_not_sent<DB: TestDb>() {
     let client = client(profiles::STRIPE_V1).unwrap();
     let error = client.send(charge(&vendor.url()).client_key(&key)).await.unwrap_err();
     assert_eq!((error.code(), error.attempts()), (ErrorCode::KeyExpired, 0));
+    // The first call with a new key finds it unused, the second one does not.
+    let mut new = keys.begin("charges.create", "order-8").await.unwrap();
+    new.age += Duration::from_secs(23 * 3600);
+    assert_eq!(client.send(charge(&vendor.url()).client_key(&new)).await.unwrap().attempts, 1);
+    let error = client.send(charge(&vendor.url()).client_key(&new.clone())).await.unwrap_err();
+    assert_eq!((error.code(), error.attempts()), (ErrorCode::KeyExpired, 0));
     let fresh: Call = charge(&vendor.url()).key(Uuid::now_v7());
     assert_eq!(client.send(fresh).await.unwrap().attempts, 1);
-    assert_eq!(vendor.calls().len(), 1);
+    assert_eq!(vendor.calls().len(), 2);
 }
 
 cases! {
