@@ -63,7 +63,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Delete old messages that every reader of the log has settled. Run it from a timer.
+    /// Delete old rows now: messages, keys, ended effects, runs of jobs. The keeper of `run` does it daily.
     Purge {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
