@@ -1,4 +1,5 @@
-//! Webhooks that go out: signed, tried again for three days, and never to an address inside your network.
+//! Webhooks that go out: signed, ten tries over three to four days, and never to an address inside your
+//! network.
 //!
 //! A webhook is an effect of the kind `webhook.<type>:<endpoint>`, planned like any other. The
 //! [`WebhookVendor`] of a [`Dispatcher`](crate::Dispatcher) signs it and sends it to its endpoint through a

@@ -6,7 +6,7 @@ use twinbox_core::RetryPolicy;
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 
-/// The delays that Standard Webhooks recommends: ten tries within three days.
+/// The delays that Standard Webhooks recommends: ten tries over three to four days, jitter included.
 const DELAYS: [Duration; 9] = [
     Duration::from_secs(5),
     Duration::from_secs(5 * MINUTE),
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_webhook_is_tried_ten_times_within_three_days_and_some_hours() {
+    fn a_webhook_is_tried_ten_times_over_three_to_four_days() {
         let delays = (1..).map_while(|attempt| SCHEDULE.next(attempt, 0.0));
         let seconds = Vec::from_iter(delays.map(|delay| delay.as_secs()));
         assert_eq!(seconds, [5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400]);
