@@ -45,7 +45,7 @@ pub(crate) enum EffectsCommand {
     Resolve {
         /// Its position, or its UUID.
         id: EffectId,
-        /// What you found at the vendor.
+        /// Whether the vendor has acted, as you found there.
         found: Found,
         #[command(flatten)]
         change: ChangeArguments,

@@ -43,10 +43,10 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// or alone. An effect is sent by one of them at a time.
 ///
 /// # Delivery guarantees
-/// That an effect is sent is committed before it is sent. After a crash, a time-out or a lost connection the
-/// dispatcher therefore knows that the vendor may have acted, and follows the [`Recovery`] of the vendor: it
-/// sends the same key again, asks the vendor, or leaves the effect to a person. Clocks of the dispatchers do
-/// not matter: the database's decides.
+/// A dispatcher commits that an effect is sent before it sends it. So after a crash, a time-out or a lost
+/// connection it knows that the vendor may have acted, and follows the [`Recovery`] of the vendor: it sends
+/// the same key again, asks the vendor, or leaves the effect to a person. Clocks of the dispatchers do not
+/// matter: the database's decides.
 pub struct Dispatcher<DB: Dialect> {
     store: Store<DB>,
     lanes: Vec<Lane>,

@@ -18,7 +18,7 @@
 //!
 //! # States
 //!
-//! `pending` → `fired` → `confirmed`. That an effect is `fired` is committed before it is sent. It goes back
+//! `pending` → `fired` → `confirmed`. A dispatcher commits `fired` before it sends. The effect goes back
 //! to `pending` when the vendor surely did nothing. It becomes `failed` when the dispatcher gives up, and
 //! `unknown` when only a person can tell what the vendor did.
 //!

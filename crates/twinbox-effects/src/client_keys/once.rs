@@ -29,7 +29,7 @@ impl<DB: Dialect> ClientKeys<DB> {
     /// Calls a vendor that knows no keys, at most once for a business action: the key of the action in the
     /// own database takes their place.
     ///
-    /// That the call begins is committed before it is made. Two processes do not both make it, and after a
+    /// The key is committed as sent before the call is made. Two processes do not both make it, and after a
     /// crash it is not made again by itself. `call` is made with a [`Client`](crate::client::Client), which
     /// makes no second try once the vendor may have acted.
     ///

@@ -96,8 +96,8 @@ impl Lane {
         if !self.is_due || self.is_paused || self.is_claiming || is_closed || self.bytes >= BYTES_MAX {
             return None;
         }
-        // What is noted ahead spares a freed slot the wait for a commit. A crash makes sends of it that were
-        // none, so only where another send does no harm.
+        // Sends that are noted ahead spare a freed slot the wait for a commit. After a crash they look as if
+        // they were made, so they are noted ahead only where another send does no harm.
         let ahead = if self.rules.recovery.is_harmless() { self.options.in_flight / 2 } else { 0 };
         let limit = (self.options.in_flight.max(1) + ahead).saturating_sub(self.in_flight + self.ready.len());
         if limit == 0 {

@@ -80,7 +80,7 @@ impl<DB: Dialect> JobRunner<DB> {
     }
 
     /// Sets after how long another process takes over the run of one that died: 30 s by default, at least
-    /// 1 s. A process renews its leases three times as often.
+    /// 1 s. A process renews its lease after each third of this time.
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease: lease.max(LEASE_MIN), ..self }

@@ -22,8 +22,8 @@ pub enum KeyPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
     /// Sends the request again with the same key, for the vendor acts once for each key. Only while the
-    /// vendor surely knows the key: `window` from the first send, less a tenth. After that it looks the
-    /// effect up, if the vendor can do that, and else a person has to.
+    /// vendor surely knows the key: for nine tenths of `window` from the first send. After that it looks
+    /// the effect up, if the vendor can do that, and else a person has to.
     NativeKey {
         /// How long the vendor remembers a key at least.
         window: Duration,

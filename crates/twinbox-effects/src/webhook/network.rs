@@ -203,7 +203,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the standard library calls not public has a name here.
+        /// Every range that the standard library calls not public has a name here.
         #[test]
         fn nothing_that_std_knows_is_missing(bits: u32, more: u128, low in any::<bool>()) {
             let v4 = std::net::Ipv4Addr::from(bits);

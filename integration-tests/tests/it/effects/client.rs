@@ -164,7 +164,7 @@ async fn a_key_begins_and_ends_in_a_transaction_of_the_caller<DB: TestDb>() {
     }
 }
 
-/// What has ended is purged after its retention. What has not ended stays.
+/// A key whose action ended is purged after its retention. Other keys stay.
 async fn only_keys_that_ended_are_purged<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let keys = ClientKeys::new(&world);

@@ -62,7 +62,7 @@ async fn a_confirmed_effect_is_undone_once<DB: TestDb>() {
     assert_eq!(world.rows("side_effects").await, 2);
 }
 
-/// R70: what was not done is not undone, and what may still be done is not undone yet.
+/// R70: an act that was not done is not undone, and one that may still be done is not undone yet.
 async fn only_what_may_have_been_done_is_undone<DB: TestDb>() {
     let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
     let refused = async |original: &SideEffect, says: &str| {

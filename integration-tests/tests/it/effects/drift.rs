@@ -183,7 +183,7 @@ async fn each_qualifier_of_a_kind_counts<DB: Shop>() {
     assert!(report.is_clean(), "{report}");
     let once = run(&world, captured_once(), Sweep::Full).await;
     assert_eq!((check(&once, EXTRA).open, check(&once, MISSING).open), (30, 0));
-    // What is no longer expected is resolved.
+    // A finding whose row is no longer expected to have effects is resolved.
     world.execute("UPDATE payments SET status = 'refunded'").await;
     let later = run(&world, captured_once(), Sweep::Sample(10)).await;
     assert_eq!((check(&later, EXTRA).open, check(&later, EXTRA).resolved), (0, 30));
@@ -241,7 +241,7 @@ async fn a_run_has_an_id_and_a_bound<DB: Shop>() {
     assert_eq!(error.kind(), ErrorKind::Database);
 }
 
-/// What nobody moves is found, of every part.
+/// Effects, requests and messages that stay undone are found.
 async fn what_stays_undone_is_found<DB: Shop>() {
     let world = World::<DB>::new().await;
     let table = DB::table_of("side_effects");

@@ -129,7 +129,7 @@ async fn old_runs_are_deleted_while_a_runner_runs<DB: TestDb>() {
     let running = RunningJobs::start(runner.job(seen.by(job)));
     eventually(async || (seen.all().len() == 5).then_some(())).await;
     eventually(async || (world.rows("job_runs").await == 0).then_some(())).await;
-    // What was decided is not decided again.
+    // A scheduled time that was decided is not decided again.
     let old = run_id("march", at("2026-03-30T00:30:00Z"));
     assert_eq!(Jobs::new(&world).run(old).await.unwrap(), None);
     running.stop().await;

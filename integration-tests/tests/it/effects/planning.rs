@@ -173,7 +173,7 @@ async fn an_effect_planned_by_plain_sql_is_sent_once<DB: InSql>() {
     assert_eq!((by_id.position, by_id.attempts), (effect.position, 1));
 }
 
-/// What no producer of ours would write stops nobody else.
+/// A row that no producer of ours would write stops no other effect.
 async fn a_row_that_cannot_be_sent_fails_alone<DB: InSql>() {
     let (world, vendor, dispatching) = all::<DB>().await;
     let table = DB::table_of("side_effects");

@@ -152,7 +152,7 @@ async fn a_database_that_forgets_changes_no_number_of_sends() {
     }
 }
 
-/// What was confirmed stays confirmed: the note of a result is flushed too. R69
+/// A confirmed effect stays confirmed: the note of a result is flushed too. R69
 #[tokio::test(flavor = "multi_thread")]
 async fn a_confirmed_effect_is_not_forgotten() {
     let ((_server, store), vendor) = (in_time(forgetful()).await, FakeVendor::start().await.unwrap());

@@ -83,7 +83,7 @@ async fn an_unknown_effect_is_resolved_in_both_directions<DB: TestDb>() {
     assert_eq!(audit[1]["command"], "effects resolve applied");
 }
 
-/// D29: what surely was not done is retried; what may have been done is resolved.
+/// D29: an effect that surely was not done is retried; one that may have been done is resolved.
 async fn a_failed_effect_is_retried_only_if_nothing_was_done<DB: TestDb>() {
     let answers = [VendorAnswer::Status(422), VendorAnswer::Act, VendorAnswer::Cut];
     let (world, vendor, dispatching, tool) = world::<DB>(AT_MOST_ONCE, &answers).await;
@@ -210,7 +210,7 @@ async fn a_list_has_pages_and_conditions<DB: TestDb>() {
     assert!(tool.ok(&["effects", "show", "1"]).await.contains("\"text\": \"a\""));
 }
 
-/// What a codec keeps secret in the database is not shown by a tool that has no key.
+/// A request that a codec encrypted is not shown by a tool that has no key.
 async fn an_encoded_request_is_not_shown<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let tool = Tool::of(&world);

@@ -19,7 +19,7 @@ use twinbox_sql::{
 };
 use uuid::Uuid;
 
-/// A lease is renewed so many times as often as it ends.
+/// The number of renewals in the time of one lease.
 const RENEWALS: u32 = 3;
 
 /// An attempt that is to be made.

@@ -1,4 +1,4 @@
-//! Which clock decides, and what a change of the clock does.
+//! The clock that decides, and changes of the clock.
 use super::{MARCH, march};
 use crate::support::{
     cases::cases,

@@ -72,7 +72,7 @@ async fn a_stopped_runner_waits_for_its_attempts<DB: TestDb>() {
     assert_eq!((runs[0].state, runs[0].attempts), (RunState::Done, 1));
 }
 
-/// What takes longer is no failure, and another process begins it at once.
+/// An attempt that takes longer than the drain is no failure, and another process begins the run at once.
 async fn a_stopped_runner_gives_back_what_takes_too_long<DB: TestDb>() {
     let (world, first, second) = (World::<DB>::new().await, Seen::default(), Seen::default());
     let job = march(&world, Misfire::RunOnce).await;
