@@ -17,7 +17,8 @@ impl<DB: Dialect> Effects<DB> {
     /// The source of the new effect is the id of the original, so an original has one compensation: a second
     /// call changes nothing and returns [`Planned::Existing`], also with another kind. The original becomes
     /// [`Compensated`](EffectState::Compensated) when its compensation is confirmed. Until then it keeps its
-    /// state. A compensation that fails is retried by an operator, with `twinbox effects retry`.
+    /// state. A compensation that fails is retried by an operator, with `twinbox effects retry`. If the
+    /// compensation is undone in its turn, the original stays compensated: the third effect replaces it.
     ///
     /// An original can be undone if its vendor has acted, or may have: if it is
     /// [`Confirmed`](EffectState::Confirmed), [`Unknown`](EffectState::Unknown), or

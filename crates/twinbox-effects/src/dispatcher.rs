@@ -82,7 +82,8 @@ impl<DB: Dialect> Dispatcher<DB> {
     /// Sends effects until `stop` is cancelled. Then it begins no further send, and returns when those under
     /// way have ended and are noted, which takes at most the time-out of a send and 10 s.
     ///
-    /// While the database is away it sends nothing. Dropped half-way, or killed, it leaves effects that are
+    /// While the database is away it sends nothing. A statement without an answer is given up after 10 s, and
+    /// another connection is used. Dropped half-way, or killed, it leaves effects that are
     /// `fired`: the next dispatcher recovers them.
     ///
     /// # Errors

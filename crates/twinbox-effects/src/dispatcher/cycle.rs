@@ -6,6 +6,8 @@ use super::{
 };
 use crate::{
     client::Guard,
+    metrics,
+    request::kind_base,
     side_effect::SideEffect,
     token::effect_token,
     vendor::{Vendor, VendorCall},
@@ -61,7 +63,7 @@ pub(super) struct Cycle<DB: Dialect> {
 impl<DB: Dialect> Cycle<DB> {
     pub(super) async fn run(mut self) -> Result<Vec<Claim>, CycleError> {
         let mut claims = Vec::new();
-        match self.transaction(&mut claims).await {
+        match rows::in_time(self.transaction(&mut claims)).await {
             Ok(()) => Ok(claims),
             Err(error) => {
                 // The commit may have happened. What it claimed was not sent.
@@ -84,7 +86,8 @@ impl<DB: Dialect> Cycle<DB> {
         let begun = Instant::now();
         let mut tx = self.engine.begin_short().await?;
         rows::settle::<DB>(&mut tx, catalog, self.owner, &self.notes).await?;
-        let (mut take, mut decided, mut unnamed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut take, mut unnamed) = (Vec::new(), Vec::new());
+        let (mut decided, mut labels) = (Vec::new(), Vec::new());
         for want in &self.wants {
             let claimed =
                 rows::claim::<DB>(&mut tx, catalog, want.vendor.name(), want.limit, want.bytes).await?;
@@ -99,7 +102,10 @@ impl<DB: Dialect> Cycle<DB> {
                         take.push(row);
                         taken.push(*one);
                     }
-                    Decision::Settle(note) => decided.push(note),
+                    Decision::Settle(note, kind) => {
+                        decided.push(note);
+                        labels.push((want.vendor.name(), kind));
+                    }
                 }
             }
             claims.push(Claim { lane: want.lane, taken, may_have_more });
@@ -113,13 +119,22 @@ impl<DB: Dialect> Cycle<DB> {
             query::<DB>(&catalog.sql.effects.name).bind(id).bind(position).execute(&mut *tx).await?;
         }
         crash::point("effects.before_commit");
-        tx.commit().await
+        tx.commit().await?;
+        for (note, (vendor, kind)) in decided.iter().zip(&labels) {
+            metrics::settled(vendor, kind_base(kind), &note.settled, note.compensates.is_some());
+        }
+        Ok(())
     }
 }
 
 enum Decision {
-    Take { taken: Box<Taken>, row: Value, is_named: bool },
-    Settle(Note),
+    Take {
+        taken: Box<Taken>,
+        row: Value,
+        is_named: bool,
+    },
+    /// The result, and the kind of the effect.
+    Settle(Note, String),
 }
 
 impl Want {
@@ -127,16 +142,16 @@ impl Want {
         let claimed = match row {
             Ok(claimed) => claimed,
             Err(Undecodable { effect, error }) => {
-                return Decision::Settle(note(&effect, Settled::unfit(effect.state, &error.to_string())));
+                return settle(&effect, Settled::unfit(effect.state, &error.to_string()));
             }
         };
         // Another program may have written what `plan` refuses, such as credentials.
         if let Err(error) = claimed.effect.request.check(&claimed.effect.kind) {
             let unfit = Settled::unfit(claimed.effect.state, &error.to_string());
-            return Decision::Settle(note(&claimed.effect, unfit));
+            return settle(&claimed.effect, unfit);
         }
         let (failures, is_look_up) = match self.rules.on_claim(&claimed) {
-            Step::Settle(settled) => return Decision::Settle(note(&claimed.effect, settled)),
+            Step::Settle(settled) => return settle(&claimed.effect, settled),
             Step::Send { failures } => (failures, false),
             Step::LookUp { failures } => (failures, true),
         };
@@ -149,7 +164,7 @@ impl Want {
         if let Err(refusal) = admitted {
             // Nothing was sent: neither the state nor the attempts change.
             let postponed = Settled { failures, ..Settled::new(effect.state, Some(refusal.wait)) };
-            return Decision::Settle(note(&effect, postponed));
+            return settle(&effect, postponed);
         }
         let lease = self.timeout + READY_MAX;
         let window = self.rules.recovery.key_window();
@@ -182,8 +197,9 @@ impl Want {
     }
 }
 
-/// The new state of a row that this transaction has locked.
-fn note(effect: &SideEffect, settled: Settled) -> Note {
+/// Gives a row that this transaction has locked a new state.
+fn settle(effect: &SideEffect, settled: Settled) -> Decision {
     let (has_key, compensates) = (effect.request.key.is_some(), effect.compensates);
-    Note { position: effect.position, attempt: None, settled, has_key, compensates, closes: None }
+    let note = Note { position: effect.position, attempt: None, settled, has_key, compensates, closes: None };
+    Decision::Settle(note, effect.kind.clone())
 }

@@ -4,11 +4,22 @@ use crate::side_effect::{self, EffectState, SideEffect};
 use serde_json::{Value, json};
 use sqlx::Row as _;
 use std::{collections::HashSet, time::Duration};
+use tokio::time::timeout;
 use twinbox_sql::{
-    Dialect, Error,
+    Dialect, Error, ErrorKind,
     engine::{Catalog, Engine, bounded, micros, query, scalar},
 };
 use uuid::Uuid;
+
+/// How long a dispatcher waits for the database before it takes another connection. A connection whose other
+/// end is gone would be silent for many minutes.
+const DATABASE_MAX: Duration = Duration::from_secs(10);
+
+/// Gives up work on the database that takes too long. Its connection is closed.
+pub(super) async fn in_time<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let too_late = || Error::new(ErrorKind::Database, format!("no answer within {DATABASE_MAX:?}"));
+    timeout(DATABASE_MAX, work).await.unwrap_or_else(|_| Err(too_late()))
+}
 
 /// The state of a vendor in the database.
 pub(super) struct Look {
@@ -24,7 +35,7 @@ pub(super) struct Look {
 /// Asks about vendors, in one statement.
 pub(super) async fn look<DB: Dialect>(engine: &Engine<DB>, names: &[String]) -> Result<Vec<Look>, Error> {
     let names = json!(names).to_string();
-    let rows = engine.fetch_all(&engine.sql().effects.look, |query| query.bind(names)).await?;
+    let rows = in_time(engine.fetch_all(&engine.sql().effects.look, |query| query.bind(names))).await?;
     let read = |row: &DB::Row| {
         let due_in: Option<i64> = row.try_get("due_in")?;
         Ok(Look {

@@ -1,7 +1,7 @@
 //! The names and descriptions of the metrics of jobs.
-use super::target::{AttemptResult, Outcome};
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 use std::time::Duration;
+use twinbox_sql::engine::JobRunState;
 
 const ATTEMPTS: &str = "twinbox_jobs_attempts_total";
 const ATTEMPT_TIME: &str = "twinbox_jobs_attempt_seconds";
@@ -13,11 +13,12 @@ pub(super) fn describe() {
     describe_counter!(MISSED, Unit::Count, "Scheduled runs that were left out");
 }
 
-pub(super) fn attempted(job: &str, result: &AttemptResult, took: Duration) {
-    let outcome = match result.outcome {
-        Outcome::Done => "done",
-        Outcome::Retry(_) => "retried",
-        Outcome::Failed => "failed",
+/// Counts an attempt by the state in which it leaves its run.
+pub(super) fn attempted(job: &str, state: JobRunState, took: Duration) {
+    let outcome = match state {
+        JobRunState::Done => "done",
+        JobRunState::Pending => "retried",
+        _ => "failed",
     };
     counter!(ATTEMPTS, "job" => job.to_owned(), "outcome" => outcome).increment(1);
     histogram!(ATTEMPT_TIME, "job" => job.to_owned()).record(took.as_secs_f64());

@@ -1,16 +1,22 @@
 //! The header `Retry-After`.
-use http::{HeaderMap, header::RETRY_AFTER};
+use http::{
+    HeaderMap,
+    header::{DATE, RETRY_AFTER},
+};
 use std::time::{Duration, SystemTime};
 
 /// Returns how long to wait before the next call, by the header `Retry-After` (RFC 9110 §10.2.3): seconds, or
-/// a date. A date in the past is no wait; a wait for a date is up to a second longer, because dates have no
-/// fractions. None: there is no such header, or it cannot be read.
+/// a date. A date is measured by the clock of the server, its header `Date`, or by this machine's if there is no
+/// such header. A date in the past is no wait; a wait for a date is up to a second longer, because dates have no
+/// fractions. None: there is no `Retry-After`, or it cannot be read.
 pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
-    let until = httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default();
+    let date = |text| httpdate::parse_http_date(text).ok();
+    let now = headers.get(DATE).and_then(|now| date(now.to_str().ok()?)).unwrap_or(now);
+    let until = date(text)?.duration_since(now).unwrap_or_default();
     let second = Duration::from_secs(u64::from(until.subsec_nanos() > 0));
     Some(Duration::from_secs(until.as_secs()) + second)
 }
@@ -42,5 +48,9 @@ mod tests {
             assert_eq!(retry_after(&headers, at), seconds.map(Duration::from_secs), "{text:?}");
         }
         assert_eq!(retry_after(&HeaderMap::new(), now), None);
+        let mut headers =
+            HeaderMap::from_iter([(RETRY_AFTER, "Sun, 06 Nov 1994 08:49:40 GMT".parse().unwrap())]);
+        headers.insert(DATE, "Sun, 06 Nov 1994 08:49:00 GMT".parse().unwrap());
+        assert_eq!(retry_after(&headers, now), Some(Duration::from_secs(40)), "by the server's clock");
     }
 }

@@ -2,11 +2,13 @@
 use crate::support::{
     cases::cases,
     effects::{Dispatching, QUICK, found, mail, plan, reaches},
+    postgres::{postgres_address, store_at, through},
     stores::{TestDb, World},
     wait::eventually,
 };
 use futures::future::BoxFuture;
 use integration_tests::vendors::{VENDOR, http_vendor};
+use sqlx::Postgres;
 use std::{
     sync::atomic::{AtomicU32, Ordering::SeqCst},
     time::Duration,
@@ -18,9 +20,14 @@ use twinbox::{
         VendorProfile, profiles,
     },
 };
-use twinbox_testkit::vendor::{
-    FakeVendor,
-    VendorAnswer::{self, Act, ActThenCut, ActThenDrip, ActThenStall, ActThenTruncate, Cut, Stall, Status},
+use twinbox_testkit::{
+    proxy::Proxy,
+    vendor::{
+        FakeVendor,
+        VendorAnswer::{
+            self, Act, ActThenCut, ActThenDrip, ActThenStall, ActThenTruncate, Cut, Stall, Status,
+        },
+    },
 };
 
 /// The answers, and then sends, acts, state and code of the effect.
@@ -266,6 +273,28 @@ impl Vendor for Blind {
     fn send<'a>(&'a self, _: &'a VendorCall) -> BoxFuture<'a, Result<Applied, VendorError>> {
         Box::pin(async { Ok(Applied::new()) })
     }
+}
+
+/// The other end of the connection of a statement is gone, and nothing says so.
+#[tokio::test]
+async fn a_database_that_falls_silent_is_asked_over_another_connection() {
+    let (world, vendor) = (World::<Postgres>::new().await, FakeVendor::start().await.unwrap());
+    let proxy = Proxy::start(postgres_address(world.url())).await.unwrap();
+    let store = store_at(&through(world.url(), &proxy)).await;
+    let dispatching = Dispatching::to(&store, &vendor, profiles::RESEND);
+    let first = plan(&world, mail("1")).await;
+    reaches(&world, first, EffectState::Confirmed).await;
+    let mut tx = world.pool().begin().await.unwrap();
+    sqlx::query("LOCK TABLE twinbox.side_effects").execute(&mut *tx).await.unwrap();
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted \
+        AND relation = 'twinbox.side_effects'::regclass";
+    eventually(async || (world.number(waits).await > 0).then_some(())).await;
+    proxy.freeze_open();
+    tx.rollback().await.unwrap();
+    let second = plan(&world, mail("2")).await;
+    reaches(&world, second, EffectState::Confirmed).await;
+    assert_eq!((vendor.calls().len(), vendor.acts().len()), (2, 2));
+    dispatching.stop().await;
 }
 
 cases! {

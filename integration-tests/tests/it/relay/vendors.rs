@@ -6,6 +6,7 @@ use crate::support::{
     stores::{TestDb, World},
 };
 use integration_tests::vendors::VENDOR;
+use sqlx::AssertSqlSafe;
 use twinbox::{Store, StoreOptions, effects::EffectState};
 use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
 
@@ -27,7 +28,14 @@ async fn the_program_sends_effects_with_the_credential<DB: TestDb>() {
         credential.path()
     );
     vendor.answer_next([VendorAnswer::ActThenCut]);
+    let unfit = plan(&world, mail("written by another program")).await;
+    let spoil = format!("UPDATE {} SET target = 'no target'", DB::table_of("side_effects"));
+    let mut tx = world.begin().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(spoil)).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
     let program = Program::run(&url(&world), &[], &text).await;
+    assert_eq!(reaches(&world, unfit, EffectState::Failed).await.attempts, 0);
+    program.shows("twinbox_effects_failed_total{vendor=\"mail\",kind=\"email.welcome\"} 1").await;
     let source = plan(&world, mail("hello")).await;
     let effect = reaches(&world, source, EffectState::Confirmed).await;
     assert_eq!((effect.attempts, vendor.calls().len(), vendor.acts().len()), (2, 2, 1));

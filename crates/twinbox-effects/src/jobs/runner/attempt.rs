@@ -67,8 +67,10 @@ impl<DB: Dialect> Attempt<DB> {
         crash::point("jobs.ended");
         let result = match ended {
             Ended::Result(result) => {
-                metrics::attempted(&job.id, &result, started.elapsed());
-                self.result(owned, failures, result)
+                let took = started.elapsed();
+                let result = self.result(owned, failures, result);
+                metrics::attempted(&job.id, result.state, took);
+                result
             }
             Ended::LeaseLost => {
                 tracing::warn!(job = job.id, run = %owned.run_id, "a run was dropped: its lease was lost");
