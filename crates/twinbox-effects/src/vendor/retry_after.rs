@@ -6,9 +6,9 @@ use http::{
 use std::time::{Duration, SystemTime};
 
 /// Returns how long to wait before the next call, by the header `Retry-After` (RFC 9110 §10.2.3): seconds, or
-/// a date. A date is measured by the clock of the server, its header `Date`, or by this machine's if there is no
-/// such header. A date in the past is no wait; a wait for a date is up to a second longer, because dates have no
-/// fractions. None: there is no `Retry-After`, or it cannot be read.
+/// a date. A date is measured by the clock of the server, its header `Date`, or by this machine's if there is
+/// no such header. A date in the past is no wait; a wait for a date is up to a second longer, because dates
+/// have no fractions. None: there is no `Retry-After`, or it cannot be read.
 pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
