@@ -1,9 +1,10 @@
 //! JetStream streams, and the raw limit: ordered sends whose acknowledgements are awaited together.
 use crate::{failure::Failure, orders};
 use async_nats::{
-    HeaderMap,
+    HeaderMap, Subscriber,
     jetstream::{self, Context, context::PublishAckFuture, stream},
 };
+use futures::StreamExt as _;
 use std::{
     collections::VecDeque,
     future::IntoFuture as _,
@@ -49,10 +50,15 @@ impl Server {
 
     /// Deletes the stream of the last run. Creates a stream and returns its destination.
     pub(crate) async fn destination(&self, run: usize) -> Result<Nats, Failure> {
+        self.destination_of(run, &StreamOptions::default()).await
+    }
+
+    /// As [`destination`](Self::destination), with options of the stream.
+    pub(crate) async fn destination_of(&self, run: usize, stream: &StreamOptions) -> Result<Nats, Failure> {
         self.delete().await;
         let options = NatsOptions::new(&self.url).id(format!("bench-{run}")).stream("BENCH").prefix("bench");
         let nats = Nats::with_options(options)?;
-        nats.provision(&StreamOptions::default()).await?;
+        nats.provision(stream).await?;
         Ok(nats)
     }
 
@@ -80,22 +86,11 @@ impl Server {
     pub(crate) async fn raw(&self, count: usize) -> Result<f64, Failure> {
         self.destination(0).await?;
         let messages: Vec<_> = (0..count).map(|n| (Uuid::now_v7(), orders::payload(n))).collect();
-        let (subject, now) =
-            (format!("bench.0.{}", orders::TYPE), Timestamp::from_micros(1_790_000_000_123_456).to_string());
+        let (subject, now) = (format!("bench.0.{}", orders::TYPE), raw_time());
         let started = Instant::now();
         let mut sent: VecDeque<PublishAckFuture> = VecDeque::with_capacity(IN_FLIGHT);
         for (n, (id, payload)) in messages.into_iter().enumerate() {
-            let id = id.to_string();
-            let mut headers = HeaderMap::new();
-            headers.insert("Nats-Msg-Id", id.as_str());
-            headers.insert("ce-specversion", "1.0");
-            headers.insert("ce-id", id);
-            headers.insert("ce-source", SERVICE);
-            headers.insert("ce-type", orders::TYPE);
-            headers.insert("ce-time", now.as_str());
-            headers.insert("ce-sequence", format!("{n:019}"));
-            headers.insert("ce-partitionkey", orders::key(n));
-            headers.insert("ce-traceparent", orders::TRACEPARENT);
+            let headers = raw_headers(n, id, &now);
             if sent.len() >= IN_FLIGHT
                 && let Some(oldest) = sent.pop_front()
             {
@@ -110,8 +105,66 @@ impl Server {
         Ok(count as f64 / started.elapsed().as_secs_f64())
     }
 
+    /// Publishes `count` messages with the bare client to a new stream, as one batch. Returns messages per
+    /// second. The same bytes as [`raw`](Self::raw).
+    pub(crate) async fn raw_in_batches(&self, count: usize) -> Result<f64, Failure> {
+        self.destination_of(0, &StreamOptions::default().batches(true)).await?;
+        let client = async_nats::connect(&self.url).await?;
+        let messages: Vec<_> = (0..count).map(|n| (Uuid::now_v7(), orders::payload(n))).collect();
+        let (subject, now) = (format!("bench.0.{}", orders::TYPE), raw_time());
+        let inbox = client.new_inbox();
+        let mut answers = client.subscribe(format!("{inbox}.>")).await?;
+        let started = Instant::now();
+        let (mut stored, mut pace, last) = (0, 0, count as u64);
+        let mut number = 0;
+        for (n, (id, payload)) in messages.into_iter().enumerate() {
+            number = n as u64 + 1;
+            let operation = u8::from(n > 0) + u8::from(number == last);
+            let reply = format!("{inbox}.500.fail.{number}.{operation}.$FI");
+            let headers = raw_headers(n, id, &now);
+            client.publish_with_reply_and_headers(subject.clone(), reply, headers, payload.into()).await?;
+            while number == 1 && pace == 0 || number < last && stored + 2 * pace <= number {
+                (stored, pace) = answer(&mut answers).await?;
+            }
+        }
+        while stored < number {
+            stored = answer(&mut answers).await?.0;
+        }
+        Ok(count as f64 / started.elapsed().as_secs_f64())
+    }
+
     /// Returns the bytes of the stream per message.
     pub(crate) async fn bytes_each(&self, count: usize) -> Result<f64, Failure> {
         Ok(self.stream().await?.info().await?.state.bytes as f64 / count as f64)
+    }
+}
+
+fn raw_time() -> String {
+    Timestamp::from_micros(1_790_000_000_123_456).to_string()
+}
+
+fn raw_headers(n: usize, id: Uuid, now: &str) -> HeaderMap {
+    let id = id.to_string();
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Msg-Id", id.as_str());
+    headers.insert("ce-specversion", "1.0");
+    headers.insert("ce-id", id);
+    headers.insert("ce-source", SERVICE);
+    headers.insert("ce-type", orders::TYPE);
+    headers.insert("ce-time", now);
+    headers.insert("ce-sequence", format!("{n:019}"));
+    headers.insert("ce-partitionkey", orders::key(n));
+    headers.insert("ce-traceparent", orders::TRACEPARENT);
+    headers
+}
+
+/// Returns how many messages of a batch are stored, and after how many the server answers.
+async fn answer(answers: &mut Subscriber) -> Result<(u64, u64), Failure> {
+    let answer = answers.next().await.ok_or("the connection is lost")?;
+    let answer: serde_json::Value = serde_json::from_slice(&answer.payload)?;
+    match (answer["count"].as_u64(), answer["seq"].as_u64(), answer["msgs"].as_u64()) {
+        (Some(count), ..) => Ok((count, 1)),
+        (None, Some(stored), Some(pace)) => Ok((stored, pace)),
+        _ => Err(format!("the batch was refused: {answer}").into()),
     }
 }

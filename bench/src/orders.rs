@@ -30,9 +30,22 @@ pub(crate) fn draft(n: usize) -> Draft {
 
 /// Publishes `count` messages and updates the statistics of the planner.
 pub(crate) async fn fill(store: &Store<Postgres>, count: usize) -> Result<(), Failure> {
+    fill_with(store, count, draft).await
+}
+
+/// As [`fill`], with one key for all messages.
+pub(crate) async fn fill_one_key(store: &Store<Postgres>, count: usize) -> Result<(), Failure> {
+    fill_with(store, count, |n| draft(n).key(key(0))).await
+}
+
+async fn fill_with(
+    store: &Store<Postgres>,
+    count: usize,
+    draft: impl Fn(usize) -> Draft,
+) -> Result<(), Failure> {
     for page in (0..count).collect::<Vec<_>>().chunks(twinbox::limits::PUBLISH_ALL_MAX) {
         let mut tx = store.begin().await?;
-        store.outbox().publish_all(&mut tx, page.iter().copied().map(draft).collect()).await?;
+        store.outbox().publish_all(&mut tx, page.iter().copied().map(&draft).collect()).await?;
         tx.commit().await?;
     }
     sqlx::raw_sql("VACUUM ANALYZE twinbox.outbox").execute(store.pool()).await?;

@@ -108,7 +108,9 @@ pub trait Publisher: Send {
     ///
     /// The caller may await acknowledgements in any order, together with those of later batches. With
     /// [`SendOrder::PerMessage`] a batch never has two messages of one key, nor a message of a key whose
-    /// acknowledgement is outstanding.
+    /// acknowledgement is outstanding. With [`SendOrder::Ordered`] a message of a key whose earlier one
+    /// failed is not stored before the caller knows the results of all that it has sent: those in between
+    /// fail with [`PublishErrorKind::BehindFailure`].
     fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>>;
 
     /// Returns the time after which a message without an acknowledgement has failed.
@@ -146,6 +148,9 @@ pub enum PublishErrorKind {
     /// The message was sent over a connection that still works, but no readable acknowledgement came in time.
     /// It may have arrived. If other messages are acknowledged, the message itself is the cause.
     Unanswered,
+    /// The destination did not store this message, or nobody knows whether it did, because one that was sent
+    /// earlier failed. The message is not the cause. It has to be sent again, after earlier ones of its key.
+    BehindFailure,
     /// The destination refuses this message now and may take it later.
     RefusedForNow,
     /// The destination will never take this message: it is too large, malformed or forbidden.
@@ -216,6 +221,7 @@ impl fmt::Display for PublishError {
             K::Unanswered => "no acknowledgement came in time, and the message may have arrived",
             K::RefusedForNow => "the destination refuses the message for now",
             K::RefusedForGood => "the destination refuses the message for good",
+            K::BehindFailure => "a message before it failed",
             K::Unroutable => "the destination does not take this event type",
             K::Misconfigured => "the destination is not configured as its options require",
         };

@@ -27,6 +27,21 @@
 //!   stream's duplicate window. A resend appends `.r` and the token of the replay. The window only saves
 //!   work: the consumer's inbox removes duplicates.
 //!
+//! # Batches
+//!
+//! From NATS 2.14 on, a stream with `allow_batched` takes many messages as a batch (ADR-50). The server
+//! stores them in the order of sending and acknowledges them together. So messages of one key follow each
+//! other without waiting, and a busy key is as fast as many keys. Fewer than 64 waiting messages go one by
+//! one, which is quicker for them.
+//!
+//! When the server refuses a message of a batch, it stores none behind it. These go again, one by one, and
+//! the refused one gets the result that it gets alone. When the connection is lost, the messages without an
+//! acknowledgement are in doubt. They go again in the same order, and the server drops those that it has. In
+//! a batch it does so without a word: duplicates are counted only for messages that go one by one.
+//!
+//! [`StreamOptions::batches`] creates a stream that takes batches. For an existing stream set `allow_batched`
+//! at the server.
+//!
 //! # Durability
 //!
 //! JetStream acknowledges a message before it syncs the message to disk. With `sync_interval: always` and
@@ -35,7 +50,7 @@
 //!
 //! # Server versions
 //!
-//! NATS server 2.9 or newer. A consumer of several types needs 2.10.
+//! NATS server 2.9 or newer. A consumer of several types needs 2.10, and [batches](#batches) need 2.14.
 //!
 //! # Messages of other producers
 //!
@@ -53,7 +68,9 @@ mod denied;
 mod destination;
 mod error;
 mod options;
+mod ordered;
 mod partitioned;
+mod publish;
 mod pull;
 mod settle;
 mod source;

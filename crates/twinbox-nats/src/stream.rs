@@ -47,7 +47,11 @@ impl Nats {
 }
 
 async fn provision(connection: &Connection, stream: &StreamOptions) -> Result<(), Error> {
-    let expected = config(stream, &connection.options);
+    let expected = Config {
+        // Older servers do not know the field.
+        allow_batch_publish: stream.batches && has_batches(connection),
+        ..config(stream, &connection.options)
+    };
     let about = format!("the stream `{}`", expected.name);
     let found = match info(connection, &expected.name).await {
         Err(error) if error.kind() == ErrorKind::Missing => {
@@ -104,6 +108,19 @@ pub(crate) async fn prepare(connection: &Connection) -> Result<(), Error> {
         Some(stream) => provision(connection, stream).await,
         None => check(connection).await.map(drop),
     }
+}
+
+/// Returns whether server and stream take [batches](crate::ordered).
+pub(crate) async fn takes_batches(connection: &Connection) -> Result<bool, Error> {
+    if !has_batches(connection) {
+        return Ok(false);
+    }
+    Ok(info(connection, &connection.options.stream).await?.config.allow_batch_publish)
+}
+
+/// Returns whether the server has [batches](crate::ordered).
+fn has_batches(connection: &Connection) -> bool {
+    connection.client.is_server_compatible(2, 14, 0)
 }
 
 /// Returns how old a message of the stream can be when it is delivered.

@@ -26,6 +26,7 @@ pub struct StreamOptions {
     pub(crate) max_bytes: Option<u64>,
     pub(crate) max_messages: Option<u64>,
     pub(crate) replicas: u8,
+    pub(crate) batches: bool,
 }
 
 impl Default for StreamOptions {
@@ -37,6 +38,7 @@ impl Default for StreamOptions {
             max_bytes: None,
             max_messages: None,
             replicas: 1,
+            batches: false,
         }
     }
 }
@@ -79,6 +81,14 @@ impl StreamOptions {
     /// Sets how many servers keep a copy of the stream, 1 to 5. Default 1.
     pub fn replicas(mut self, replicas: u8) -> Self {
         self.replicas = replicas;
+        self
+    }
+
+    /// Sets whether a publisher may send many messages as a batch: the server stores them in order and
+    /// acknowledges them together, which is quicker, most of all for many messages of one key. Default: no.
+    /// Servers before NATS 2.14 have no batches. Like every option, it does not change an existing stream.
+    pub fn batches(mut self, batches: bool) -> Self {
+        self.batches = batches;
         self
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{PublishError, Publisher, crash, destination::Receipt};
+use twinbox_core::{PublishError, PublishErrorKind, Publisher, crash, destination::Receipt};
 use twinbox_log::{Budget, Entry, Reader, ReaderOptions, parking::ParkedState};
 use twinbox_sql::Dialect;
 
@@ -136,11 +136,15 @@ impl<'a, DB: Dialect> Session<'a, DB> {
     }
 
     async fn handle_results(&mut self, first: PublishResult) -> Result<(), Error> {
-        let mut unanswered = Vec::new();
+        let (mut unanswered, mut behind) = (Vec::new(), Vec::new());
         for PublishResult { entry, result, sent } in self.in_flight.take_ready(first) {
             let error = match result {
                 Ok(receipt) => {
                     self.accept(entry, receipt);
+                    continue;
+                }
+                Err(error) if error.kind() == PublishErrorKind::BehindFailure => {
+                    behind.push(entry);
                     continue;
                 }
                 Err(error) => error,
@@ -155,6 +159,7 @@ impl<'a, DB: Dialect> Session<'a, DB> {
                 self.apply(decision, entry, error)?;
             }
         }
+        self.reader.give_back(behind);
         if !unanswered.is_empty() {
             self.check_health().await?;
             // The destination is there, so these messages are at fault.

@@ -1,4 +1,5 @@
 //! NATS JetStream as a destination and a source, on real servers.
+mod batches;
 mod faults;
 
 use crate::support::wait::eventually;

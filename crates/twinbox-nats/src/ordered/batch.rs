@@ -1,0 +1,215 @@
+//! A batch that is being sent: the protocol "fast ingest" of NATS, ADR-50.
+use super::queue::{Answer, Item};
+use crate::connect::Connection;
+use async_nats::{Client, PublishErrorKind, Subject, Subscriber};
+use bytes::Bytes;
+use futures::{FutureExt as _, StreamExt as _};
+use serde::Deserialize;
+use std::{collections::VecDeque, time::Duration};
+use tokio::time::{Instant, timeout};
+use twinbox_core::destination::Receipt;
+
+/// Answers of the server that may be outstanding before no more is sent.
+const ANSWERS_AHEAD: u64 = 2;
+
+/// Between how many messages a sender looks for answers.
+const LOOK_EVERY: u64 = 64;
+
+/// What a message means for its batch, as the reply subject says it.
+enum Operation {
+    Begin = 0,
+    Store = 1,
+    /// End the batch. This message is not stored.
+    End = 3,
+}
+
+/// How far the server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// It stores what comes.
+    Open,
+    /// It has refused a message, and stores none behind it.
+    Broken,
+    /// It has stored so many of the batch, and takes no more.
+    Ended,
+}
+
+/// The reason why nothing more can be said about a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// The connection is gone.
+    Connection,
+    /// The server did not answer in time.
+    Silent,
+}
+
+pub(super) struct Batch {
+    client: Client,
+    /// The subject of answers. Its last token is the id of the batch.
+    inbox: String,
+    answers: Subscriber,
+    timeout: Duration,
+    /// The subject of the first message, which the stream takes.
+    subject: Subject,
+    /// After how many messages the server is asked to answer.
+    flow: u16,
+    /// After how many messages it does answer.
+    pace: u64,
+    sent: u64,
+    stored: u64,
+    progress: Progress,
+    /// The answers for messages that are sent and not known to be stored.
+    unanswered: VecDeque<Answer>,
+    began: Instant,
+}
+
+/// An answer of the server.
+#[derive(Debug, Deserialize)]
+struct ServerAnswer {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    #[serde(default)]
+    seq: u64,
+    #[serde(default)]
+    msgs: u64,
+    batch: Option<String>,
+    #[serde(default)]
+    count: u64,
+}
+
+impl Batch {
+    /// Subscribes to the answers. Sends nothing.
+    pub(super) async fn new(connection: &Connection, flow: u16) -> Result<Self, Lost> {
+        let client = connection.client.clone();
+        let inbox = client.new_inbox();
+        let answers = client.subscribe(format!("{inbox}.>")).await.map_err(|_| Lost::Connection)?;
+        Ok(Self {
+            client,
+            inbox,
+            answers,
+            timeout: connection.options.publish_timeout,
+            subject: Subject::from_static(""),
+            flow,
+            pace: 1,
+            sent: 0,
+            stored: 0,
+            progress: Progress::Open,
+            unanswered: VecDeque::new(),
+            began: Instant::now(),
+        })
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.progress == Progress::Open
+    }
+
+    /// Whether another message may be sent now. Takes the answers that are there.
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.sent.is_multiple_of(LOOK_EVERY) {
+            self.take_answers();
+        }
+        self.sent < self.stored + self.pace * ANSWERS_AHEAD
+    }
+
+    /// Sends a message. Waits for the answer to the first one: without a batch the server would drop others.
+    pub(super) async fn send(&mut self, item: Item) -> Result<(), Lost> {
+        let operation = if self.sent == 0 { Operation::Begin } else { Operation::Store };
+        self.sent += 1;
+        self.unanswered.push_back(item.answer);
+        let reply = self.reply(self.sent, operation);
+        let subject = Subject::from(item.encoded.subject);
+        if self.sent == 1 {
+            self.subject = subject.clone();
+        }
+        let (headers, payload) = (item.encoded.headers, item.encoded.payload);
+        let sending = self.client.publish_with_reply_and_headers(subject, reply, headers, payload);
+        match timeout(self.timeout, sending).await {
+            Ok(Ok(())) => {}
+            // Larger than the server allows. The gap ends the batch before the next message.
+            Ok(Err(error)) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+                self.progress = Progress::Broken;
+            }
+            _ => return Err(Lost::Connection),
+        }
+        if self.sent == 1 {
+            self.next_answer().await?;
+        }
+        Ok(())
+    }
+
+    fn reply(&self, number: u64, operation: Operation) -> String {
+        format!("{}.{}.fail.{number}.{}.$FI", self.inbox, self.flow, operation as u8)
+    }
+
+    /// Waits for an answer of the server.
+    pub(super) async fn next_answer(&mut self) -> Result<(), Lost> {
+        match timeout(self.timeout, self.answers.next()).await {
+            Ok(Some(answer)) => self.take(&answer.payload),
+            Ok(None) => return Err(Lost::Connection),
+            Err(_) => return Err(Lost::Silent),
+        }
+        Ok(())
+    }
+
+    fn take_answers(&mut self) {
+        while let Some(Some(answer)) = self.answers.next().now_or_never() {
+            self.take(&answer.payload);
+        }
+    }
+
+    fn take(&mut self, payload: &Bytes) {
+        match serde_json::from_slice::<ServerAnswer>(payload) {
+            Ok(ServerAnswer { kind: Some(kind), seq, msgs, .. }) if kind == "ack" => {
+                self.pace = msgs.max(1);
+                self.note_stored(seq);
+            }
+            Ok(ServerAnswer { batch: Some(_), count, .. }) => {
+                self.note_stored(count);
+                self.progress = Progress::Ended;
+            }
+            // A refusal, a gap, or no stream that takes the subject.
+            _ if self.progress == Progress::Open => self.progress = Progress::Broken,
+            _ => {}
+        }
+    }
+
+    fn note_stored(&mut self, stored: u64) {
+        while self.stored < stored.min(self.sent) {
+            self.stored += 1;
+            if let Some(answer) = self.unanswered.pop_front() {
+                answer.send(Ok(Receipt { is_duplicate: false }));
+            }
+        }
+    }
+
+    /// Ends the batch, and waits until the server says how many messages it has stored.
+    pub(super) async fn end(&mut self) -> Result<(), Lost> {
+        if self.sent == 0 || self.is_refused() {
+            return Ok(());
+        }
+        let reply = self.reply(self.sent + 1, Operation::End);
+        let ending = self.client.publish_with_reply(self.subject.clone(), reply, Bytes::new());
+        if !matches!(timeout(self.timeout, ending).await, Ok(Ok(()))) {
+            return Err(Lost::Connection);
+        }
+        while self.progress != Progress::Ended {
+            self.next_answer().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the server has not begun the batch.
+    pub(super) fn is_refused(&self) -> bool {
+        self.sent == 1 && self.progress == Progress::Broken
+    }
+
+    /// Messages that were stored in a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.stored as f64 / self.began.elapsed().as_secs_f64().max(1e-6)
+    }
+
+    /// The answers for the messages that are not known to be stored, in the order of sending.
+    pub(super) fn into_unanswered(self) -> VecDeque<Answer> {
+        self.unanswered
+    }
+}

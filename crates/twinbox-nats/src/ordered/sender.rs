@@ -1,0 +1,156 @@
+//! The task that sends.
+use super::{
+    batch::{Batch, Lost},
+    queue::{Answer, Item, Queue, in_doubt},
+};
+use crate::{connect::Connection, publish::unavailable};
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use std::{collections::HashSet, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep};
+use twinbox_core::{PublishError, PublishErrorKind};
+
+/// Fewer messages than this go one by one.
+const BATCH_MIN: usize = 64;
+/// How long a batch waits for more messages before it ends. Its last messages are answered after that.
+const LINGER: Duration = Duration::from_millis(1);
+/// After how many messages the server is asked to answer.
+const FLOW_MAX: u16 = 500;
+const FLOW_MIN: u16 = 10;
+/// The number for the first batch, while nothing is known about the speed of the server.
+const FLOW_START: u16 = 50;
+/// Answers of the server in a second that are enough.
+const ANSWERS_PER_SECOND: f64 = 20.0;
+/// How long no batch is tried after the server did not begin one.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) struct Sender {
+    connection: Arc<Connection>,
+    queue: Arc<Queue>,
+    flow: u16,
+    /// So many messages go one by one, because a batch has not stored them: one of them is at fault.
+    suspects: usize,
+    no_batch_until: Instant,
+}
+
+impl Sender {
+    pub(super) fn new(connection: Arc<Connection>, queue: Arc<Queue>) -> Self {
+        Self { connection, queue, flow: FLOW_START, suspects: 0, no_batch_until: Instant::now() }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            self.queue.fail_late();
+            match self.queue.len() {
+                0 => self.queue.filled().await,
+                _ if self.may_batch() => self.batch().await,
+                _ => self.one_by_one().await,
+            }
+        }
+    }
+
+    fn may_batch(&self) -> bool {
+        self.suspects == 0 && self.queue.len() >= BATCH_MIN && Instant::now() >= self.no_batch_until
+    }
+
+    /// Sends messages one by one, of each key one at a time, until a batch is better.
+    async fn one_by_one(&mut self) {
+        let (mut under_way, mut keys) = (FuturesUnordered::new(), HashSet::new());
+        loop {
+            while !self.may_batch() {
+                let fits = |item: &Item| item.answer.key.is_none_or(|key| !keys.contains(&key));
+                let Some(Item { encoded, send_by, answer }) = self.queue.pop_if(fits) else { break };
+                self.suspects = self.suspects.saturating_sub(1);
+                match encoded.send(&self.connection, send_by).await {
+                    Ok(ack) => {
+                        keys.extend(answer.key);
+                        under_way.push(async move { (answer, ack.await) });
+                    }
+                    Err(error) => self.queue.fail([(answer, error)], []),
+                }
+            }
+            tokio::select! {
+                ended = under_way.next() => {
+                    let Some((answer, result)) = ended else { return };
+                    answer.key.inspect(|key| _ = keys.remove(key));
+                    match result {
+                        Ok(receipt) => answer.send(Ok(receipt)),
+                        Err(error) => self.queue.fail([(answer, error)], []),
+                    }
+                }
+                () = self.queue.filled(), if !under_way.is_empty() => {}
+            }
+        }
+    }
+
+    /// Sends messages as a batch, until there are no more or one is not stored.
+    async fn batch(&mut self) {
+        let Ok(mut batch) = Batch::new(&self.connection, self.flow).await else {
+            let first = self.queue.pop_if(|_| true);
+            return self.queue.fail(first.map(|item| (item.answer, unavailable("nats.disconnected"))), []);
+        };
+        let mut ended = self.fill(&mut batch).await;
+        if ended.is_ok() {
+            ended = batch.end().await;
+        }
+        let (rate, was_refused) = (batch.rate(), batch.is_refused());
+        let behind = batch.into_unanswered();
+        if let Err(lost) = ended {
+            return self.fail_all(behind, lost);
+        }
+        self.flow = (rate / ANSWERS_PER_SECOND).clamp(f64::from(FLOW_MIN), f64::from(FLOW_MAX)) as u16;
+        if behind.is_empty() {
+            return;
+        }
+        if was_refused {
+            tracing::debug!("the server did not begin a batch");
+            self.no_batch_until = Instant::now() + REFUSED_PAUSE;
+        }
+        self.suspects = behind.len();
+        self.queue.fail([], behind);
+    }
+
+    async fn fill(&mut self, batch: &mut Batch) -> Result<(), Lost> {
+        while batch.is_open() {
+            if !batch.has_room() {
+                batch.next_answer().await?;
+                continue;
+            }
+            match self.next_of_batch() {
+                Some(item) if !self.connection.is_connected() => {
+                    self.queue.fail([(item.answer, in_doubt())], []);
+                    return Err(Lost::Connection);
+                }
+                Some(item) => batch.send(item).await?,
+                None if self.queue.len() > 0 => {
+                    self.suspects = 1;
+                    return Ok(());
+                }
+                None => tokio::select! {
+                    () = self.queue.filled() => {}
+                    answered = batch.next_answer() => answered?,
+                    () = sleep(LINGER) => return Ok(()),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message. One that the server denies goes alone, which tells why.
+    fn next_of_batch(&self) -> Option<Item> {
+        self.queue.pop_if(|item| !self.connection.denied.contains(&item.encoded.subject))
+    }
+
+    fn fail_all(&mut self, unanswered: impl IntoIterator<Item = Answer>, lost: Lost) {
+        let mut unanswered = unanswered.into_iter();
+        match lost {
+            Lost::Connection => self.queue.fail(unanswered.map(|answer| (answer, in_doubt())), []),
+            Lost::Silent => {
+                let silent = || PublishError::new(PublishErrorKind::Unanswered, "nats.timeout");
+                let first = unanswered.next().map(|answer| (answer, silent()));
+                let behind: Vec<_> = unanswered.collect();
+                self.suspects = behind.len() + 1;
+                self.queue.fail(first, behind);
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! One message on its way to the stream.
+use crate::{
+    broker::Nats,
+    classify,
+    connect::{Connection, Purpose},
+    error::Error,
+    stream, subject, wire,
+};
+use async_nats::{
+    HeaderMap,
+    jetstream::{context::PublishAckFuture, message::PublishMessage},
+};
+use bytes::Bytes;
+use std::sync::{Arc, Weak};
+use tokio::time::{Instant, timeout_at};
+use twinbox_core::{
+    Message, PublishError, PublishErrorKind,
+    destination::{Acknowledgement, Receipt},
+};
+
+/// Opens a connection for publishing, and checks the stream.
+pub(crate) async fn open(nats: &Nats) -> Result<Arc<Connection>, Error> {
+    let connection = Connection::open(&nats.options, Purpose::Publish).await?;
+    stream::prepare(&connection).await?;
+    Ok(Arc::new(connection))
+}
+
+/// A message as NATS transports it.
+pub(crate) struct Encoded {
+    pub(crate) subject: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) payload: Bytes,
+}
+
+impl Encoded {
+    /// Returns why NATS can never transport the message if it is so.
+    pub(crate) fn new(nats: &Nats, message: &Message) -> Result<Self, PublishError> {
+        let refused = |code| PublishError::new(PublishErrorKind::RefusedForGood, code);
+        let id = message.message_id();
+        let subject = subject::of_message(&nats.options.prefix, nats.options.partitions, message, id);
+        let subject = subject.ok_or_else(|| refused("nats.subject"))?;
+        let headers = wire::encode(message, id).map_err(|_| refused("nats.header"))?;
+        Ok(Self { subject, headers, payload: message.payload.clone() })
+    }
+
+    /// Hands the message to the client, but only while it is connected. A disconnected client would buffer it
+    /// and might send it long after another relay has taken over.
+    pub(crate) async fn send(
+        self,
+        connection: &Arc<Connection>,
+        deadline: Instant,
+    ) -> Result<Acknowledgement, PublishError> {
+        let Self { subject, headers, payload } = self;
+        if connection.denied.contains(&subject) {
+            return Err(denied());
+        }
+        if !connection.is_connected() {
+            return Err(unavailable("nats.disconnected"));
+        }
+        let message = PublishMessage::build().headers(headers).payload(payload);
+        match timeout_at(deadline, connection.jetstream.send_publish(subject.clone(), message)).await {
+            Ok(Ok(ack)) => Ok(acknowledgement(Arc::downgrade(connection), subject, ack)),
+            Ok(Err(error)) => Err(classify::unsent(error)),
+            Err(_) => Err(unavailable("nats.stalled")),
+        }
+    }
+}
+
+/// Waits for the acknowledgement. The client's time-out runs from the first poll.
+fn acknowledgement(connection: Weak<Connection>, subject: String, ack: PublishAckFuture) -> Acknowledgement {
+    Box::pin(async move {
+        match ack.await {
+            Ok(ack) => Ok(Receipt { is_duplicate: ack.duplicate }),
+            Err(error) => Err(refine(&connection, &subject, classify::unacknowledged(error)).await),
+        }
+    })
+}
+
+/// Finds the cause behind an ambiguous error. A subject without a stream may mean that the stream is gone; a
+/// message without a response may mean that the server denies the subject.
+async fn refine(connection: &Weak<Connection>, subject: &str, error: PublishError) -> PublishError {
+    let Some(connection) = connection.upgrade() else { return error };
+    match error.kind() {
+        PublishErrorKind::Unroutable => match stream::check(&connection).await {
+            Ok(_) => error,
+            Err(error) => error.into(),
+        },
+        PublishErrorKind::Unanswered if connection.denied.contains(subject) => denied().with_source(error),
+        _ => error,
+    }
+}
+
+/// The server denies this subject. It may accept others.
+fn denied() -> PublishError {
+    PublishError::new(PublishErrorKind::RefusedForGood, "nats.permission")
+}
+
+pub(crate) fn unavailable(code: &str) -> PublishError {
+    PublishError::new(PublishErrorKind::Unavailable, code)
+}

@@ -1,0 +1,154 @@
+//! Batches: the server stores messages in the order of sending, and nothing behind one that it refuses.
+use super::*;
+use async_nats::jetstream::stream::Config;
+use futures::{StreamExt as _, future::join_all};
+use twinbox_testkit::{proxy::Proxy, servers::NatsServer};
+
+const KEY: &str = "one key";
+/// The place of the message at fault.
+const FAULT_AT: usize = 150;
+
+fn with_batches() -> StreamOptions {
+    StreamOptions::default().batches(true)
+}
+
+/// A stream of the test's own that takes batches.
+async fn batched(name: &str) -> Nats {
+    let nats = Nats::with_options(options(&shared_server(), name)).unwrap();
+    nats.provision(&with_batches()).await.unwrap();
+    nats
+}
+
+fn of_one_key(n: usize) -> Message {
+    Message { key: Some(KEY.into()), payload: vec![b'x'; 100].into(), ..message(&n.to_string()) }
+}
+
+/// Sends messages as a relay does: those behind a failure again, until each has a result of its own.
+async fn send_all(
+    publisher: &mut dyn Publisher,
+    messages: &[Message],
+) -> Vec<(String, Result<(), PublishErrorKind>)> {
+    let (mut rest, mut results) = (Vec::from_iter(messages), Vec::new());
+    while !rest.is_empty() {
+        let answers = timeout(LIMIT, join_all(publisher.send(&rest).await)).await.unwrap();
+        let mut behind = Vec::new();
+        for (message, answer) in rest.into_iter().zip(answers) {
+            match answer.map_err(|error| error.kind()) {
+                Err(PublishErrorKind::BehindFailure) => behind.push(message),
+                result => results.push((message.id.clone(), result.map(drop))),
+            }
+        }
+        rest = behind;
+    }
+    results
+}
+
+/// The ids of the messages that the stream has stored, in its order.
+async fn stored(nats: &Nats, url: &str) -> Vec<String> {
+    let stream = outsider(url).await.get_stream(stream_of(nats)).await.unwrap();
+    let mut ids = Vec::new();
+    for sequence in 1..=stream.cached_info().state.last_sequence {
+        let message = stream.get_raw_message(sequence).await.unwrap();
+        ids.push(message.headers.get("ce-id").unwrap().to_string());
+    }
+    ids
+}
+
+fn ids(of: impl Iterator<Item = usize>) -> Vec<String> {
+    of.map(|n| n.to_string()).collect()
+}
+
+#[tokio::test]
+async fn messages_of_one_key_are_stored_in_order_as_a_batch() {
+    let nats = batched("batch").await;
+    let client = async_nats::connect(shared_server()).await.unwrap();
+    let mut seen = client.subscribe(format!("{}.>", stream_of(&nats))).await.unwrap();
+    client.flush().await.unwrap();
+    let messages: Vec<_> = (0..2000).map(of_one_key).collect();
+    let results = send_all(&mut *publisher(&nats).await, &messages).await;
+    assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
+    assert_eq!(stored(&nats, &shared_server()).await, ids(0..2000));
+    for _ in 0..2000 {
+        let reply = timeout(LIMIT, seen.next()).await.unwrap().unwrap().reply.unwrap();
+        assert!(reply.ends_with(".$FI"), "sent alone: {reply}");
+    }
+}
+
+/// The message in the middle gets the result that it gets alone, and the others are stored in their order.
+async fn one_is_at_fault(nats: &Nats, fault: Message, kind: PublishErrorKind) {
+    let mut messages: Vec<_> = (0..400).map(of_one_key).collect();
+    messages[FAULT_AT] = Message { id: "fault".into(), ..fault };
+    let results = send_all(&mut *publisher(nats).await, &messages).await;
+    let failed: Vec<_> = results.iter().filter(|(_, result)| result.is_err()).collect();
+    assert_eq!(failed, [&("fault".to_owned(), Err(kind))]);
+    assert_eq!(stored(nats, &shared_server()).await, ids((0..400).filter(|n| *n != FAULT_AT)));
+}
+
+#[tokio::test]
+async fn a_message_that_is_refused_stops_no_other_one() {
+    let nats = Nats::with_options(options(&shared_server(), "refused")).unwrap();
+    nats.provision(&with_batches().max_message_bytes(4000)).await.unwrap();
+    let fault = Message { payload: vec![b'x'; 5000].into(), ..of_one_key(0) };
+    one_is_at_fault(&nats, fault, PublishErrorKind::RefusedForGood).await;
+}
+
+#[tokio::test]
+async fn a_message_above_the_limit_of_the_server_stops_no_other_one() {
+    let nats = batched("huge").await;
+    let fault = Message { payload: vec![b'x'; 2 * 1024 * 1024].into(), ..of_one_key(0) };
+    one_is_at_fault(&nats, fault, PublishErrorKind::RefusedForGood).await;
+}
+
+#[tokio::test]
+async fn a_subject_without_a_stream_stops_no_other_one() {
+    let nats = batched("homeless").await;
+    let js = outsider(&shared_server()).await;
+    let config = js.get_stream(stream_of(&nats)).await.unwrap().cached_info().config.clone();
+    let subjects = vec![format!("{}.*.orders.placed", stream_of(&nats))];
+    js.update_stream(Config { subjects, ..config }).await.unwrap();
+    let fault = Message { event_type: "orders.other".into(), ..of_one_key(0) };
+    one_is_at_fault(&nats, fault, PublishErrorKind::Unroutable).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_takes_no_batches_any_more_gets_messages_one_by_one() {
+    let nats = batched("switched").await;
+    let mut publisher = publisher(&nats).await;
+    let js = outsider(&shared_server()).await;
+    let config = js.get_stream(stream_of(&nats)).await.unwrap().cached_info().config.clone();
+    js.update_stream(Config { allow_batch_publish: false, ..config }).await.unwrap();
+    let messages: Vec<_> = (0..400).map(of_one_key).collect();
+    let results = send_all(&mut *publisher, &messages).await;
+    assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
+    assert_eq!(stored(&nats, &shared_server()).await, ids(0..400));
+}
+
+#[tokio::test]
+async fn a_link_that_is_cut_inside_a_batch_loses_and_reorders_nothing() {
+    let server = NatsServer::start().unwrap();
+    let address = server.url().trim_start_matches("nats://").parse().unwrap();
+    let proxy = Proxy::start(address).await.unwrap();
+    let nats = Nats::with_options(options(&format!("nats://{}", proxy.address()), "cut")).unwrap();
+    nats.provision(&with_batches()).await.unwrap();
+    let messages: Vec<_> = (0..2000).map(of_one_key).collect();
+    let mut rest = messages.clone();
+    for cut_after in [0, 300, 900] {
+        let mut publisher = publisher(&nats).await;
+        let answers = publisher.send(&Vec::from_iter(&rest)).await;
+        let mut results = Vec::new();
+        for (n, answer) in answers.into_iter().enumerate() {
+            if n == cut_after {
+                proxy.cut();
+            }
+            results.push(timeout(LIMIT, answer).await.unwrap().map_err(|error| error.kind()));
+        }
+        proxy.restore();
+        let done = results.iter().take_while(|result| result.is_ok()).count();
+        assert!(results[done..].iter().all(Result::is_err), "nothing is stored behind a failure");
+        rest.drain(..done);
+    }
+    assert!(!rest.is_empty(), "no batch was cut");
+    let results = send_all(&mut *publisher(&nats).await, &rest).await;
+    assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
+    assert_eq!(stored(&nats, &server.url()).await, ids(0..2000));
+}
