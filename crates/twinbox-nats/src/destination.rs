@@ -2,9 +2,8 @@
 use crate::{
     broker::Nats,
     connect::Connection,
-    error::ErrorKind,
     ordered::OrderedPublisher,
-    publish::{Encoded, open, unavailable},
+    publish::{self, Encoded, unavailable},
     stream,
 };
 use std::{future::ready, sync::Arc, time::Duration};
@@ -28,8 +27,8 @@ impl Destination for Nats {
     /// created if [`create_stream`](crate::NatsOptions::create_stream) is set, and an error otherwise.
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
         Box::pin(async {
-            let connection = open(self).await?;
-            if stream::takes_batches(&connection).await? {
+            let (connection, info) = publish::open(self).await?;
+            if stream::has_batches(&connection) && info.config.allow_batch_publish {
                 return Ok(Box::new(OrderedPublisher::new(self.clone(), connection)) as _);
             }
             Ok(Box::new(StreamPublisher { nats: self.clone(), connection: Mutex::new(connection) }) as _)
@@ -74,13 +73,9 @@ impl Publisher for StreamPublisher {
     fn health(&self) -> BoxFuture<'_, Result<(), PublishError>> {
         Box::pin(async {
             let mut connection = self.connection.lock().await;
-            if connection.is_connected() {
-                match stream::prepare(&connection).await {
-                    Err(error) if error.kind() == ErrorKind::Unavailable => {}
-                    checked => return Ok(checked?),
-                }
+            if let Some(new) = publish::check(&self.nats, &connection).await? {
+                *connection = new;
             }
-            *connection = open(&self.nats).await?;
             Ok(())
         })
     }

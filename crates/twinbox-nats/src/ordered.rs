@@ -11,10 +11,8 @@ mod sender;
 use crate::{
     broker::Nats,
     connect::Connection,
-    error::ErrorKind,
     ordered::{queue::Queue, sender::Sender},
     publish::{self, Encoded},
-    stream,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Mutex, task::JoinHandle, time::Instant};
@@ -79,13 +77,9 @@ impl Publisher for OrderedPublisher {
     fn health(&self) -> BoxFuture<'_, Result<(), PublishError>> {
         Box::pin(async {
             let mut link = self.link.lock().await;
-            if link.connection.is_connected() {
-                match stream::prepare(&link.connection).await {
-                    Err(error) if error.kind() == ErrorKind::Unavailable => {}
-                    checked => return Ok(checked?),
-                }
+            if let Some(new) = publish::check(&self.nats, &link.connection).await? {
+                *link = Link::new(new);
             }
-            *link = Link::new(publish::open(&self.nats).await?);
             Ok(())
         })
     }

@@ -3,12 +3,12 @@ use crate::{
     broker::Nats,
     classify,
     connect::{Connection, Purpose},
-    error::Error,
+    error::{Error, ErrorKind},
     stream, subject, wire,
 };
 use async_nats::{
     HeaderMap,
-    jetstream::{context::PublishAckFuture, message::PublishMessage},
+    jetstream::{context::PublishAckFuture, message::PublishMessage, stream::Info},
 };
 use bytes::Bytes;
 use std::sync::{Arc, Weak};
@@ -19,10 +19,21 @@ use twinbox_core::{
 };
 
 /// Opens a connection for publishing, and checks the stream.
-pub(crate) async fn open(nats: &Nats) -> Result<Arc<Connection>, Error> {
+pub(crate) async fn open(nats: &Nats) -> Result<(Arc<Connection>, Info), Error> {
     let connection = Connection::open(&nats.options, Purpose::Publish).await?;
-    stream::prepare(&connection).await?;
-    Ok(Arc::new(connection))
+    let info = stream::prepare(&connection).await?;
+    Ok((Arc::new(connection), info))
+}
+
+/// Checks the stream. Returns a new connection if the present one is lost or does not respond.
+pub(crate) async fn check(nats: &Nats, present: &Connection) -> Result<Option<Arc<Connection>>, Error> {
+    if present.is_connected() {
+        match stream::prepare(present).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {}
+            checked => return checked.map(|_| None),
+        }
+    }
+    Ok(Some(open(nats).await?.0))
 }
 
 /// A message as NATS transports it.

@@ -42,11 +42,11 @@ impl Nats {
     /// [`ErrorKind::Unavailable`] the stream may or may not exist; call this again.
     pub async fn provision(&self, stream: &StreamOptions) -> Result<(), Error> {
         let connection = Connection::open(&self.options, Purpose::Administer).await?;
-        provision(&connection, stream).await
+        provision(&connection, stream).await.map(drop)
     }
 }
 
-async fn provision(connection: &Connection, stream: &StreamOptions) -> Result<(), Error> {
+async fn provision(connection: &Connection, stream: &StreamOptions) -> Result<Info, Error> {
     let expected = Config {
         // Older servers do not know the field.
         allow_batch_publish: stream.batches && has_batches(connection),
@@ -62,7 +62,8 @@ async fn provision(connection: &Connection, stream: &StreamOptions) -> Result<()
         }
         found => found?,
     };
-    compare(&about, &COMPARED_FIELDS, &expected, &found.config)
+    compare(&about, &COMPARED_FIELDS, &expected, &found.config)?;
+    Ok(found)
 }
 
 fn config(stream: &StreamOptions, options: &NatsOptions) -> Config {
@@ -103,23 +104,15 @@ pub(crate) async fn check(connection: &Connection) -> Result<Info, Error> {
 }
 
 /// Checks the stream. Creates it first if the option `create_stream` is set and it is missing.
-pub(crate) async fn prepare(connection: &Connection) -> Result<(), Error> {
+pub(crate) async fn prepare(connection: &Connection) -> Result<Info, Error> {
     match &connection.options.create_stream {
         Some(stream) => provision(connection, stream).await,
-        None => check(connection).await.map(drop),
+        None => check(connection).await,
     }
-}
-
-/// Returns whether server and stream take [batches](crate::ordered).
-pub(crate) async fn takes_batches(connection: &Connection) -> Result<bool, Error> {
-    if !has_batches(connection) {
-        return Ok(false);
-    }
-    Ok(info(connection, &connection.options.stream).await?.config.allow_batch_publish)
 }
 
 /// Returns whether the server has [batches](crate::ordered).
-fn has_batches(connection: &Connection) -> bool {
+pub(crate) fn has_batches(connection: &Connection) -> bool {
     connection.client.is_server_compatible(2, 14, 0)
 }
 

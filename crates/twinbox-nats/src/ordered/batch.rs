@@ -15,7 +15,7 @@ const ANSWERS_AHEAD: u64 = 2;
 /// Between how many messages a sender looks for answers.
 const LOOK_EVERY: u64 = 64;
 
-/// What a message means for its batch, as the reply subject says it.
+/// The operation of a message in its batch. The reply subject carries it.
 enum Operation {
     Begin = 0,
     Store = 1,

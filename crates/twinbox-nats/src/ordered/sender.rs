@@ -5,7 +5,11 @@ use super::{
 };
 use crate::{connect::Connection, publish::unavailable};
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::time::{Instant, sleep};
 use twinbox_core::{PublishError, PublishErrorKind};
 
@@ -85,8 +89,7 @@ impl Sender {
     /// Sends messages as a batch, until there are no more or one is not stored.
     async fn batch(&mut self) {
         let Ok(mut batch) = Batch::new(&self.connection, self.flow).await else {
-            let first = self.queue.pop_if(|_| true);
-            return self.queue.fail(first.map(|item| (item.answer, unavailable("nats.disconnected"))), []);
+            return self.fail_all(VecDeque::new(), Lost::Connection);
         };
         let mut ended = self.fill(&mut batch).await;
         if ended.is_ok() {
@@ -115,11 +118,10 @@ impl Sender {
                 batch.next_answer().await?;
                 continue;
             }
+            if !self.connection.is_connected() {
+                return Err(Lost::Connection);
+            }
             match self.next_of_batch() {
-                Some(item) if !self.connection.is_connected() => {
-                    self.queue.fail([(item.answer, in_doubt())], []);
-                    return Err(Lost::Connection);
-                }
                 Some(item) => batch.send(item).await?,
                 None if self.queue.len() > 0 => {
                     self.suspects = 1;
@@ -140,16 +142,20 @@ impl Sender {
         self.queue.pop_if(|item| !self.connection.denied.contains(&item.encoded.subject))
     }
 
-    fn fail_all(&mut self, unanswered: impl IntoIterator<Item = Answer>, lost: Lost) {
-        let mut unanswered = unanswered.into_iter();
+    /// Fails the messages of a batch that are not known to be stored.
+    fn fail_all(&mut self, mut unanswered: VecDeque<Answer>, lost: Lost) {
         match lost {
-            Lost::Connection => self.queue.fail(unanswered.map(|answer| (answer, in_doubt())), []),
+            Lost::Connection => {
+                // The next one fails too, so that the relay learns of the loss if no other was under way.
+                let unsent = self.queue.pop_if(|_| true).map(|item| item.answer);
+                let unsent = unsent.map(|answer| (answer, unavailable("nats.disconnected")));
+                self.queue.fail(unanswered.into_iter().map(|answer| (answer, in_doubt())).chain(unsent), []);
+            }
             Lost::Silent => {
-                let silent = || PublishError::new(PublishErrorKind::Unanswered, "nats.timeout");
-                let first = unanswered.next().map(|answer| (answer, silent()));
-                let behind: Vec<_> = unanswered.collect();
-                self.suspects = behind.len() + 1;
-                self.queue.fail(first, behind);
+                self.suspects = unanswered.len();
+                let silent = PublishError::new(PublishErrorKind::Unanswered, "nats.timeout");
+                let first = unanswered.pop_front().map(|answer| (answer, silent));
+                self.queue.fail(first, unanswered);
             }
         }
     }
