@@ -108,7 +108,7 @@ impl Server {
     /// Publishes `count` messages with the bare client to a new stream, as one batch. Returns messages per
     /// second. The same bytes as [`raw`](Self::raw).
     pub(crate) async fn raw_in_batches(&self, count: usize) -> Result<f64, Failure> {
-        self.destination_of(0, &StreamOptions::default().batches(true)).await?;
+        self.destination(0).await?;
         let client = async_nats::connect(&self.url).await?;
         let messages: Vec<_> = (0..count).map(|n| (Uuid::now_v7(), orders::payload(n))).collect();
         let (subject, now) = (format!("bench.0.{}", orders::TYPE), raw_time());

@@ -24,13 +24,14 @@ pub(crate) async fn run() -> Result<(), Failure> {
     orders::fill_one_key(&one_key, BACKLOG).await?;
     println!("{BACKLOG} messages of 0.5 KB, {IN_FLIGHT} in flight, {RUNS} interleaved runs");
     server.raw(BACKLOG / 5).await?;
-    let in_batches = StreamOptions::default().batches(true);
+    let in_batches = StreamOptions::default();
+    let one_by_one = in_batches.clone().batches(false);
     let mut rates: [Vec<f64>; 5] = Default::default();
     for run in 0..RUNS {
         let raw = server.raw(BACKLOG).await?;
         let bytes = server.bytes_each(BACKLOG).await?;
         let batches = server.raw_in_batches(BACKLOG).await?;
-        let alone = relay(&server, &store, run, &StreamOptions::default(), bytes).await?;
+        let alone = relay(&server, &store, run, &one_by_one, bytes).await?;
         let relayed = relay(&server, &store, RUNS + run, &in_batches, bytes).await?;
         let hot = relay(&server, &one_key, run, &in_batches, bytes).await?;
         let found = [raw, batches, alone, relayed, hot];

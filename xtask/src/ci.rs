@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<bool> {
     if !step("deny", deny)? {
         return failed("deny");
     }
-    let outcome = step("test", || test::run(None, &[]))?;
+    let outcome = step("test", || test::run(&[], None, &[]))?;
     println!("{outcome}");
     Ok(outcome.ok())
 }

@@ -19,8 +19,12 @@ cargo xtask services up         install and start Postgres and NATS, and print v
 cargo xtask services down       stop the servers and delete their data
 cargo xtask services status     list the running servers
 cargo xtask test [AREA] [-- …]  run all tests, or one area of integration-tests, on private servers
+cargo xtask test --one-by-one […] the same with streams that take no batches
 cargo xtask bench NAME [ARGS]   run one benchmark on private servers
 cargo xtask ci                  run all checks that a merge needs";
+
+/// The variable by which tests create streams that take no batches.
+const ONE_BY_ONE: (&str, &str) = ("TWINBOX_TEST_ONE_BY_ONE", "1");
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -47,11 +51,15 @@ fn run(args: &[&str]) -> Result<bool> {
         ["services", "down"] => services::down().map(|()| true),
         ["services", "status"] => services::status().map(|()| true),
         ["test", rest @ ..] => {
+            let (env, rest): (&[_], _) = match rest {
+                ["--one-by-one", rest @ ..] => (&[ONE_BY_ONE], rest),
+                rest => (&[], rest),
+            };
             let outcome = match rest {
-                ["--", extra @ ..] => test::run(None, extra)?,
-                [area] => test::run(Some(area), &[])?,
-                [area, "--", extra @ ..] => test::run(Some(area), extra)?,
-                [] => test::run(None, &[])?,
+                ["--", extra @ ..] => test::run(env, None, extra)?,
+                [area] => test::run(env, Some(area), &[])?,
+                [area, "--", extra @ ..] => test::run(env, Some(area), extra)?,
+                [] => test::run(env, None, &[])?,
                 _ => return Err(USAGE.into()),
             };
             println!("{outcome}");

@@ -47,8 +47,9 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs all tests of the workspace, or one area of `integration-tests`. `extra` goes to the test binaries.
-pub(crate) fn run(area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
+/// Runs all tests of the workspace, or one area of `integration-tests`, with `env` added to the environment.
+/// `extra` goes to the test binaries.
+pub(crate) fn run(env: &[(&str, &str)], area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
     // These servers never crash, so they need no fsync. Tests that crash a server start their own.
     let services = Services::start(&[("fsync", "off")])?;
     let skipped = SkippedFile::new()?;
@@ -61,7 +62,7 @@ pub(crate) fn run(area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
     if !extra.is_empty() {
         command.arg("--").args(extra);
     }
-    command.envs(services.env()).env("TWINBOX_SKIPPED", &skipped.0);
+    command.envs(services.env()).envs(env.iter().copied()).env("TWINBOX_SKIPPED", &skipped.0);
     if env::var_os(THREADS).is_none() {
         // Tests wait for servers, leases and processes more than they compute.
         let cores = thread::available_parallelism().map_or(2, NonZero::get);

@@ -39,8 +39,8 @@
 //! acknowledgement are in doubt. They go again in the same order, and the server drops those that it has. In
 //! a batch it does so without a word: duplicates are counted only for messages that go one by one.
 //!
-//! [`StreamOptions::batches`] creates a stream that takes batches. For an existing stream set `allow_batched`
-//! at the server.
+//! A stream that Twinbox creates takes batches, unless [`StreamOptions::batches`] says no. For an existing
+//! stream set `allow_batched` at the server.
 //!
 //! # Durability
 //!

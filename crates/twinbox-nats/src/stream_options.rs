@@ -38,7 +38,7 @@ impl Default for StreamOptions {
             max_bytes: None,
             max_messages: None,
             replicas: 1,
-            batches: false,
+            batches: true,
         }
     }
 }
@@ -85,7 +85,7 @@ impl StreamOptions {
     }
 
     /// Sets whether a publisher may send many messages as a batch: the server stores them in order and
-    /// acknowledges them together, which is quicker, most of all for many messages of one key. Default: no.
+    /// acknowledges them together, which is quicker, most of all for many messages of one key. Default: yes.
     /// Servers before NATS 2.14 have no batches. Like every option, it does not change an existing stream.
     pub fn batches(mut self, batches: bool) -> Self {
         self.batches = batches;

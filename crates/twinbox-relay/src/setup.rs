@@ -118,7 +118,7 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
         options = options.token(secret("token", None, Some(file))?);
     }
     if config.create_stream {
-        options = options.create_stream(StreamOptions::default());
+        options = options.create_stream(StreamOptions::default().batches(config.batches));
     }
     Ok(Nats::with_options(options)?)
 }

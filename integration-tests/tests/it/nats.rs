@@ -224,7 +224,8 @@ async fn messages_that_can_never_be_sent_are_refused_for_good() {
     refused(send(&mut *publisher, of_type("1", "orders.*")).await, RefusedForGood, "nats.subject");
     let header = |name: &str, value: String| Message { headers: vec![(name.into(), value)], ..message("1") };
     refused(send(&mut *publisher, header("x", "a\r\nb".into())).await, RefusedForGood, "nats.header");
-    let mut answers = publisher.send(&[&of_type("1", "*"), &message("2")]).await;
+    let of_another_key = Message { key: Some("another key".into()), ..message("2") };
+    let mut answers = publisher.send(&[&of_type("1", "*"), &of_another_key]).await;
     answers.pop().unwrap().await.unwrap();
     refused(answers.pop().unwrap().await, RefusedForGood, "nats.subject");
     let mut publisher = self::publisher(&stream("headers").await).await;

@@ -136,6 +136,9 @@ destination! {
         /// Whether the relay creates the stream if it is missing.
         #[serde(default)]
         create_stream: bool,
+        /// Whether a stream that the relay creates takes batches, from NATS 2.14 on. Default: yes.
+        #[serde(default = "default_batches")]
+        batches: bool,
     }
 }
 
@@ -173,6 +176,10 @@ fn default_prefix() -> String {
 
 fn default_partitions() -> u32 {
     16
+}
+
+fn default_batches() -> bool {
+    true
 }
 
 fn default_in_flight() -> usize {

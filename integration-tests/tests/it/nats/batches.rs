@@ -8,14 +8,10 @@ const KEY: &str = "one key";
 /// The place of the message at fault.
 const FAULT_AT: usize = 150;
 
-fn with_batches() -> StreamOptions {
-    StreamOptions::default().batches(true)
-}
-
 /// A stream of the test's own that takes batches.
 async fn batched(name: &str) -> Nats {
     let nats = Nats::with_options(options(&shared_server(), name)).unwrap();
-    nats.provision(&with_batches()).await.unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
     nats
 }
 
@@ -87,7 +83,7 @@ async fn one_is_at_fault(nats: &Nats, fault: Message, kind: PublishErrorKind) {
 #[tokio::test]
 async fn a_message_that_is_refused_stops_no_other_one() {
     let nats = Nats::with_options(options(&shared_server(), "refused")).unwrap();
-    nats.provision(&with_batches().max_message_bytes(4000)).await.unwrap();
+    nats.provision(&StreamOptions::default().max_message_bytes(4000)).await.unwrap();
     let fault = Message { payload: vec![b'x'; 5000].into(), ..of_one_key(0) };
     one_is_at_fault(&nats, fault, PublishErrorKind::RefusedForGood).await;
 }
@@ -129,7 +125,7 @@ async fn a_link_that_is_cut_inside_a_batch_loses_and_reorders_nothing() {
     let address = server.url().trim_start_matches("nats://").parse().unwrap();
     let proxy = Proxy::start(address).await.unwrap();
     let nats = Nats::with_options(options(&format!("nats://{}", proxy.address()), "cut")).unwrap();
-    nats.provision(&with_batches()).await.unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
     let messages: Vec<_> = (0..2000).map(of_one_key).collect();
     let mut rest = messages.clone();
     for cut_after in [0, 300, 900] {

@@ -54,7 +54,8 @@ async fn client_tasks_end() {
 async fn a_dropped_publisher_sends_nothing_when_the_server_comes_back() {
     let mut server = NatsServer::start().unwrap();
     let nats = Nats::with_options(options(&server.url(), "dropped")).unwrap();
-    nats.provision(&StreamOptions::default()).await.unwrap();
+    // In batches the client would buffer few.
+    nats.provision(&StreamOptions::default().batches(false)).await.unwrap();
     let mut publisher = publisher(&nats).await;
     send(&mut *publisher, message("first")).await.unwrap();
     server.kill().unwrap();

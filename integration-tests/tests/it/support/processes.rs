@@ -1,4 +1,5 @@
 //! Relay and consumer as processes.
+use super::relay::batches;
 use sqlx::Postgres;
 use tokio::process::{Child, Command};
 use twinbox_testkit::database::{self, TestDatabase};
@@ -52,7 +53,8 @@ impl Programs {
                     .env(format!("{destination}URL"), &self.nats_url)
                     .env(format!("{destination}STREAM"), &self.stream)
                     .env(format!("{destination}PREFIX"), self.stream.to_lowercase())
-                    .env(format!("{destination}CREATE_STREAM"), self.create_stream.to_string());
+                    .env(format!("{destination}CREATE_STREAM"), self.create_stream.to_string())
+                    .env(format!("{destination}BATCHES"), batches().to_string());
                 command
             }
             Program::Consumer => {

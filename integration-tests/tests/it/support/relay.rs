@@ -37,6 +37,11 @@ pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
 /// A copy of a message in a stream: message id, key, sequence.
 pub(crate) type Copy = (String, Option<String>, u64);
 
+/// Returns whether streams take batches. `cargo xtask test --one-by-one` says no.
+pub(crate) fn batches() -> bool {
+    std::env::var_os("TWINBOX_TEST_ONE_BY_ONE").is_none()
+}
+
 /// A stream of one test.
 pub(crate) struct Target {
     pub(crate) url: String,
@@ -63,7 +68,7 @@ impl Target {
     }
 
     pub(crate) fn options(&self) -> NatsOptions {
-        self.existing().create_stream(StreamOptions::default())
+        self.existing().create_stream(StreamOptions::default().batches(batches()))
     }
 
     pub(crate) fn destination(&self) -> Nats {
@@ -85,7 +90,12 @@ impl Target {
     pub(crate) fn config(&self, types: &[&str]) -> stream::Config {
         let subject = |text: &&str| format!("{}.*.{text}", self.name.to_lowercase());
         let subjects = types.iter().map(subject).collect();
-        stream::Config { name: self.name.clone(), subjects, ..Default::default() }
+        stream::Config {
+            name: self.name.clone(),
+            subjects,
+            allow_batch_publish: batches(),
+            ..Default::default()
+        }
     }
 
     /// Returns the same with a short duplicate window, so that the stream keeps copies.
