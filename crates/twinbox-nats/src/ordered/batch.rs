@@ -9,8 +9,12 @@ use std::{collections::VecDeque, time::Duration};
 use tokio::time::{Instant, timeout};
 use twinbox_core::destination::Receipt;
 
-/// Answers of the server that may be outstanding before no more is sent.
+/// Answers of the server that may be outstanding before no more is sent. They bound what a loaded server has to
+/// buffer.
 const ANSWERS_AHEAD: u64 = 2;
+/// Over a longer way than this, two answers leave the line idle. Then only the relay bounds what is under way,
+/// unless the server answers more often than it was asked to: it is loaded.
+const LONG_WAY: Duration = Duration::from_millis(50);
 
 /// Between how many messages a sender looks for answers.
 const LOOK_EVERY: u64 = 64;
@@ -61,6 +65,8 @@ pub(super) struct Batch {
     /// The answers for messages that are sent and not known to be stored.
     unanswered: VecDeque<Answer>,
     began: Instant,
+    /// How long the first answer took.
+    round_trip: Duration,
 }
 
 /// An answer of the server.
@@ -96,6 +102,7 @@ impl Batch {
             progress: Progress::Open,
             unanswered: VecDeque::new(),
             began: Instant::now(),
+            round_trip: Duration::ZERO,
         })
     }
 
@@ -108,7 +115,8 @@ impl Batch {
         if self.sent.is_multiple_of(LOOK_EVERY) {
             self.take_answers();
         }
-        self.sent < self.stored + self.pace * ANSWERS_AHEAD
+        let is_long_way = self.round_trip > LONG_WAY && self.pace >= u64::from(self.flow);
+        is_long_way || self.sent < self.stored + self.pace * ANSWERS_AHEAD
     }
 
     /// Sends a message. Waits for the answer to the first one: without a batch the server would drop others.
@@ -133,6 +141,7 @@ impl Batch {
         }
         if self.sent == 1 {
             self.next_answer().await?;
+            self.round_trip = self.began.elapsed();
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::eventbridge;
 use crate::support::{
     processes::{Program, Programs},
-    relay::{PATIENCE, Running, Target, publish, publish_as},
+    relay::{PATIENCE, Running, Target, batches, publish, publish_as},
     wait::eventually,
 };
 use futures::future::join_all;
@@ -12,7 +12,7 @@ use std::{process::Stdio, time::Instant};
 use tokio::io::AsyncReadExt as _;
 use twinbox::{
     aws::{EventBridge, EventBridgeOptions},
-    nats::NatsOptions,
+    nats::{NatsOptions, StreamOptions},
     relay::CircuitBreakerState,
 };
 use twinbox_core::Destination as _;
@@ -97,7 +97,7 @@ async fn a_server_far_away_is_kept_busy() {
     publish_keyless(&store, 20_000).await;
     let options = NatsOptions::new(format!("nats://{}", proxy.address()));
     let options = options.stream(&target.name).prefix(target.name.to_lowercase());
-    let far = Nats::with_options(options.create_stream(Default::default())).unwrap();
+    let far = Nats::with_options(options.create_stream(StreamOptions::default().batches(batches()))).unwrap();
     let running = Running::run(Relay::new((*store).clone(), far));
     // Connecting takes several ways there and back, and so does the window until it is wide.
     let before = unbroken(&running, 4000).await;
@@ -206,7 +206,7 @@ async fn ten_idle_destinations_share_a_look() {
     let run = |n: u32| {
         let name = format!("{}_{n}", target.name);
         let options = NatsOptions::new(&target.url).stream(&name).prefix(name.to_lowercase()).id(&name);
-        let options = options.create_stream(Default::default());
+        let options = options.create_stream(StreamOptions::default().batches(batches()));
         Running::run(Relay::new((*store).clone(), Nats::with_options(options).unwrap()))
     };
     publish(&store, 0..1).await;
