@@ -1,7 +1,5 @@
-//! A consumer on JetStream, as a ratio to two hand-written loops, and batches as a ratio to single
-//! deliveries.
-//!
-//! One loop runs the same statements. The other runs the fewest statements that still remove duplicates.
+//! A consumer on JetStream, as a ratio to hand-written loops with the fewest statements that still remove
+//! duplicates: for single deliveries, in the order of keys, and for batches.
 use crate::{
     failure::Failure,
     nats::{IN_FLIGHT, Server},
@@ -9,10 +7,9 @@ use crate::{
     spread::Spread,
 };
 use async_nats::jetstream::{Message, consumer::pull};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
-use sqlx::{AssertSqlSafe, PgPool, Postgres};
+use sqlx::{PgPool, Postgres};
 use std::{
     sync::{
         Arc,
@@ -20,12 +17,10 @@ use std::{
     },
     time::Instant,
 };
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, Delivery, Event, HandlerResult, MessageId, Policy, Store, Tx,
+    BatchTx, CancellationToken, Consumer, Delivery, DeliveryOrder, Event, HandlerResult, Policy, Store, Tx,
     consumer::Handler,
     handler_fn,
-    log::plans,
     nats::Nats,
     relay::{Relay, RelayOptions},
 };
@@ -48,6 +43,7 @@ struct Placed {
 type Handled = Arc<AtomicUsize>;
 
 const EFFECT: &str = "INSERT INTO effects (order_id, n) VALUES ($1, $2)";
+const EFFECTS: &str = "INSERT INTO effects (order_id, n) SELECT * FROM unnest($1::uuid[], $2::bigint[])";
 
 async fn single(handled: &Handled, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
     sqlx::query(EFFECT).bind(order.order_id).bind(order.n).execute(&mut **tx).await?;
@@ -61,8 +57,7 @@ async fn batch(
     orders: Vec<Delivery<Placed>>,
 ) -> HandlerResult {
     let (ids, ns): (Vec<_>, Vec<_>) = orders.iter().map(|order| (order.order_id, order.n)).unzip();
-    let effects = "INSERT INTO effects (order_id, n) SELECT * FROM unnest($1::uuid[], $2::bigint[])";
-    sqlx::query(effects).bind(ids).bind(ns).execute(&mut **tx).await?;
+    sqlx::query(EFFECTS).bind(ids).bind(ns).execute(&mut **tx).await?;
     handled.fetch_add(orders.len(), Relaxed);
     Ok(())
 }
@@ -77,26 +72,23 @@ pub(crate) async fn run() -> Result<(), Failure> {
     println!(
         "{MESSAGES} messages of 0.5 KB, {CONCURRENCY} at a time, batches of {BATCH}, {RUNS} interleaved runs"
     );
-    let (same, fewest) = (Loop::same(&store), Loop::Fewest);
-    by_hand(&server, store.pool(), same.clone(), "warm-up").await?;
-    let (mut ratios, mut to_fewest, mut batches) = (Vec::new(), Vec::new(), Vec::new());
+    by_hand(&server, store.pool(), "warm-up").await?;
+    let mut rates: [Vec<f64>; 5] = Default::default();
     for run in 0..RUNS {
-        let raw = by_hand(&server, store.pool(), same.clone(), &format!("same-{run}")).await?;
-        let least = by_hand(&server, store.pool(), fewest.clone(), &format!("fewest-{run}")).await?;
-        let policy = Policy::new(name("single", run)).concurrency(CONCURRENCY);
-        let singly = handled(&store, &nats, handler_fn(policy, single)).await?;
-        let policy = Policy::new(name("batch", run)).concurrency(CONCURRENCY).batch(BATCH);
-        let batched = handled(&store, &nats, handler_fn(policy, batch)).await?;
+        let policy = |kind| Policy::new(name(kind, run)).concurrency(CONCURRENCY);
+        let found = [
+            by_hand(&server, store.pool(), &format!("by-hand-{run}")).await?,
+            handled(&store, &nats, handler_fn(policy("single"), single)).await?,
+            handled(&store, &nats, handler_fn(policy("ordered").order(DeliveryOrder::Key), single)).await?,
+            batches_by_hand(&server, store.pool(), &format!("batches-by-hand-{run}")).await?,
+            handled(&store, &nats, handler_fn(policy("batch").batch(BATCH), batch)).await?,
+        ];
+        let [alone, single, ordered, together, batched] = found;
         println!(
-            "  by hand {raw:>6.0}/s, fewest {least:>6.0}/s   handler {singly:>6.0}/s   ratio {:.2}, {:.2}   \
-             batches {batched:>6.0}/s   ratio {:.1}",
-            singly / raw,
-            singly / least,
-            batched / singly
+            "  by hand {alone:>6.0}/s, handler {single:>6.0}/s, in order {ordered:>6.0}/s   \
+             batches by hand {together:>6.0}/s, handler {batched:>6.0}/s"
         );
-        ratios.push(singly / raw);
-        to_fewest.push(singly / least);
-        batches.push(batched / singly);
+        rates.iter_mut().zip(found).for_each(|(all, rate)| all.push(rate));
         for cleaned in
             ["TRUNCATE effects, by_hand", "DELETE FROM twinbox.inbox", "VACUUM ANALYZE twinbox.inbox"]
         {
@@ -104,9 +96,10 @@ pub(crate) async fn run() -> Result<(), Failure> {
         }
     }
     server.delete().await;
-    println!("handler / by hand   {:.2}", Spread::of(ratios));
-    println!("handler / fewest    {:.2}", Spread::of(to_fewest));
-    println!("batches / handler   {:.1}", Spread::of(batches));
+    let ratio = |a: usize, b: usize| Spread::of(rates[a].iter().zip(&rates[b]).map(|(a, b)| a / b));
+    println!("handler / by hand               {:.2}", ratio(1, 0));
+    println!("handler in order / handler      {:.2}", ratio(2, 1));
+    println!("batches / batches by hand       {:.2}", ratio(4, 3));
     Ok(())
 }
 
@@ -146,32 +139,14 @@ async fn handled(
     Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
 }
 
-/// The statements of a hand-written loop around the effect.
-#[derive(Clone)]
-enum Loop {
-    /// The statements of Twinbox: the claim as text, and the check before COMMIT.
-    Same(Arc<str>),
-    /// A claim of two columns, and no check before COMMIT.
-    Fewest,
-}
-
-const FEWEST: &str = "INSERT INTO by_hand (consumer, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-
-impl Loop {
-    fn same(store: &Store<Postgres>) -> Self {
-        Self::Same(plans::claim_one(store).into())
-    }
-}
-
 /// Returns deliveries per second with the bare clients: claim, effect, commit, confirmed acknowledgement.
-async fn by_hand(server: &Server, pool: &PgPool, statements: Loop, consumer: &str) -> Result<f64, Failure> {
+async fn by_hand(server: &Server, pool: &PgPool, consumer: &str) -> Result<f64, Failure> {
     let config = pull::Config { durable_name: Some(consumer.to_owned()), ..Default::default() };
     let source = server.stream().await?.create_consumer(config).await?;
     let started = Instant::now();
     let messages = source.stream().max_messages_per_batch(CONCURRENCY).messages().await?;
     let each = |message| {
-        let task =
-            tokio::spawn(handled_by_hand(pool.clone(), statements.clone(), consumer.to_owned(), message));
+        let task = tokio::spawn(handled_by_hand(pool.clone(), consumer.to_owned(), message));
         async move { task.await? }
     };
     let messages = messages.take(MESSAGES).map_err(Failure::from);
@@ -179,42 +154,61 @@ async fn by_hand(server: &Server, pool: &PgPool, statements: Loop, consumer: &st
     Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
 }
 
-async fn handled_by_hand(
-    pool: PgPool,
-    statements: Loop,
-    consumer: String,
-    message: Message,
-) -> Result<(), Failure> {
-    let header = |name| message.headers.as_ref().and_then(|headers| headers.get(name));
-    let header = |name| header(name).map(|value| value.as_str()).unwrap_or_default();
+const CLAIM: &str = "INSERT INTO by_hand (consumer, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+
+async fn handled_by_hand(pool: PgPool, consumer: String, message: Message) -> Result<(), Failure> {
     let order: Placed = serde_json::from_slice(&message.payload)?;
     let mut tx = pool.begin().await?;
-    let mut claimed = None;
-    match &statements {
-        Loop::Same(claim) => {
-            let id = MessageId::of(header("ce-source"), header("ce-id"));
-            let claim = sqlx::query_as::<_, (String,)>(AssertSqlSafe(claim.clone()))
-                .bind(consumer)
-                .bind(id.as_uuid())
-                .bind(header("ce-source"))
-                .bind(header("ce-id"))
-                .bind(Sha256::digest(&message.payload).to_vec())
-                .bind(OffsetDateTime::parse(header("ce-time"), &Rfc3339)?);
-            claimed = claim.fetch_optional(&mut *tx).await?.map(|(transaction,)| transaction);
-        }
-        Loop::Fewest => {
-            let claim = sqlx::query(FEWEST).bind(consumer).bind(header("Nats-Msg-Id"));
-            if claim.execute(&mut *tx).await?.rows_affected() == 1 {
-                claimed = Some(String::new());
-            }
-        }
-    }
-    if let Some(transaction) = claimed {
+    let claim = sqlx::query(CLAIM).bind(consumer).bind(message_id(&message));
+    if claim.execute(&mut *tx).await?.rows_affected() == 1 {
         sqlx::query(EFFECT).bind(order.order_id).bind(order.n).execute(&mut *tx).await?;
-        if matches!(statements, Loop::Same(_)) {
-            sqlx::query(plans::ALLOW_COMMIT).bind(transaction).execute(&mut *tx).await?;
-        }
         tx.commit().await?;
     }
     message.double_ack().await
+}
+
+/// As [`by_hand`], with one transaction for each batch.
+async fn batches_by_hand(server: &Server, pool: &PgPool, consumer: &str) -> Result<f64, Failure> {
+    let in_flight = i64::try_from(2 * CONCURRENCY * BATCH)?;
+    let config = pull::Config {
+        durable_name: Some(consumer.to_owned()),
+        max_ack_pending: in_flight,
+        ..Default::default()
+    };
+    let source = server.stream().await?.create_consumer(config).await?;
+    let started = Instant::now();
+    let messages = source.stream().max_messages_per_batch(CONCURRENCY * BATCH).messages().await?;
+    let batches = messages.take(MESSAGES).map_err(Failure::from).try_chunks(BATCH).map_err(|error| error.1);
+    let each = |messages| {
+        let task = tokio::spawn(batch_by_hand(pool.clone(), consumer.to_owned(), messages));
+        async move { task.await? }
+    };
+    batches.try_for_each_concurrent(CONCURRENCY, each).await?;
+    Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
+}
+
+const CLAIMS: &str = "INSERT INTO by_hand (consumer, message_id) SELECT $1, * FROM unnest($2::text[]) \
+    ON CONFLICT DO NOTHING RETURNING message_id";
+
+async fn batch_by_hand(pool: PgPool, consumer: String, messages: Vec<Message>) -> Result<(), Failure> {
+    let mut tx = pool.begin().await?;
+    let ids: Vec<_> = messages.iter().map(message_id).collect();
+    let new: Vec<String> =
+        sqlx::query_scalar(CLAIMS).bind(consumer).bind(&ids).fetch_all(&mut *tx).await?;
+    let new: std::collections::HashSet<_> = new.into_iter().collect();
+    let (mut orders, mut ns) = (Vec::new(), Vec::new());
+    for (message, _) in messages.iter().zip(&ids).filter(|(_, id)| new.contains(*id)) {
+        let order: Placed = serde_json::from_slice(&message.payload)?;
+        orders.push(order.order_id);
+        ns.push(order.n);
+    }
+    sqlx::query(EFFECTS).bind(orders).bind(ns).execute(&mut *tx).await?;
+    tx.commit().await?;
+    try_join_all(messages.iter().map(Message::double_ack)).await?;
+    Ok(())
+}
+
+fn message_id(message: &Message) -> String {
+    let header = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
+    header.map(ToString::to_string).unwrap_or_default()
 }

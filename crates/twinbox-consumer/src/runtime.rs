@@ -68,7 +68,7 @@ impl<DB: Dialect, S> Runtime<DB, S> {
         };
         Self {
             store: common.store.clone(),
-            inbox: common.store.inbox(&group.subscription.consumer),
+            inbox: common.store.inbox(&group.subscription.consumer).keep_connections(),
             partition_leases: common.store.partition_leases(&group.subscription.consumer),
             state: common.state.clone(),
             permits: group.handlers.iter().map(permits).collect(),

@@ -2,7 +2,7 @@
 use std::fmt;
 use twinbox_sql::{
     Dialect, Error, ErrorKind, ReaderName, Store,
-    engine::{Engine, query, scalar},
+    engine::{Engine, check_server_run, query, scalar},
     replay::Replay,
 };
 
@@ -66,7 +66,7 @@ impl<DB: Dialect> Log<DB> {
     pub async fn finish_replay(&self, id: i64, server_run: i64) -> Result<bool, Error> {
         let sql = &self.engine.sql().replays;
         let mut tx = self.engine.begin_short().await?;
-        self.engine.check_server_run(&mut tx, server_run).await?;
+        check_server_run::<DB>(&mut tx, self.engine.catalog(), server_run).await?;
         let finish = query::<DB>(&sql.finish).bind("done".to_owned()).bind(id);
         let ends_now = DB::rows_affected(&finish.execute(&mut *tx).await?) > 0;
         if ends_now {

@@ -63,17 +63,8 @@ pub fn purgeable_claims<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().inbox.purgeable_claims.as_str().to_owned()
 }
 
-/// Returns the SQL that claims one message. Binds: consumer, message id, source, event id, hash of the
-/// payload, time.
-pub fn claim_one<DB: Dialect>(store: &Store<DB>) -> String {
-    store.engine().sql().inbox.claim_one.as_str().to_owned()
-}
-
 /// Returns the SQL that deletes claims. Binds: consumer, claimed up to when, of messages up to which time,
 /// how many.
 pub fn purge_claims<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().inbox.purge_claims.as_str().to_owned()
 }
-
-#[cfg(feature = "postgres")]
-pub use twinbox_sql::engine::ALLOW_COMMIT;

@@ -4,6 +4,7 @@
 //! code. Everything else in the crate knows only [`Dialect`].
 mod bounds;
 mod claim;
+mod fence;
 mod fragments;
 mod migrations;
 mod portable;
@@ -17,13 +18,12 @@ mod transaction;
 
 use bounds::{Column, Implied, ImpliedBound};
 pub use claim::{Claim, Claims, OperationClaim, OperationClaimed, OperationRow};
+pub use fence::{ClaimFence, Fence, check_server_run, hold_fence};
 pub use fragments::Fragments;
 #[doc(hidden)]
 pub(crate) use migrations::Migration;
 pub use portable::selection;
 pub(crate) use portable::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
-#[cfg(feature = "postgres")]
-pub use postgres::ALLOW_COMMIT;
 
 use crate::{Error, catalog::Catalog, micros::Micros, texts::Texts};
 use sqlx::{ColumnIndex, Database, Executor, IntoArguments, Pool, database::HasStatementCache};
@@ -152,12 +152,14 @@ pub trait Dialect:
     type Guard: Send + Sync;
 
     /// Claims messages in the given order, and marks the transaction as one that only Twinbox may commit.
-    /// Messages that are not among the new ones were claimed before.
+    /// Messages that are not among the new ones were claimed before. Without its fence nothing is claimed,
+    /// and [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) returned.
     #[doc(hidden)]
     fn claim(
         conn: &mut Self::Connection,
         catalog: &Catalog,
         consumer: &str,
+        fence: Option<ClaimFence>,
         claims: &[Claim<'_>],
         guard: &mut Option<Self::Guard>,
     ) -> impl Future<Output = Result<Claims<Uuid>, Error>> + Send;

@@ -2,19 +2,16 @@
 mod caller;
 mod handle;
 
-#[cfg(feature = "postgres")]
-pub use crate::dialect::ALLOW_COMMIT;
 pub use crate::{
     catalog::Catalog,
     codecs::{decode_bytes, encode_bytes},
     connection::{Connection, done_with},
     cursor::Cursor,
-    dialect::{Claim, Claims, Fragments, OperationClaim, OperationClaimed, OperationRow, selection},
+    dialect::{Claim, Claims, Fragments, OperationClaim, OperationClaimed, OperationRow, check_server_run, hold_fence, selection},
     expectation::{SourceStatements, SourceTable},
     job_runs::{JobRunResult, JobRunRow, JobRunState, OwnedJobRun, elect_job_run, job_run_id, take_job_run},
     micros::{Micros, micros},
-    partitions::hold_fence,
-    render::render,
+        render::render,
     row::{MessageColumns, bind_message, count, log_message, optional_text, small_count},
     schema::{check_namespace, check_tables},
     statement::{Statement, query, scalar},

@@ -64,6 +64,28 @@ impl Error {
         Self { kind, what: what.into(), source: None }
     }
 
+    /// The error of the statement that allows a commit.
+    pub(crate) fn of_last_statement(error: sqlx::Error) -> Self {
+        match sqlstate(&error).as_deref() {
+            Some("25P02") => Self::transaction_aborted(),
+            Some("TB003") => Self::transaction_ended(),
+            _ => error.into(),
+        }
+    }
+
+    /// The error of a COMMIT, and of what allows it. An answer of the database is a refusal. Silence is not, nor
+    /// is a pooler's word that the server is gone.
+    pub(crate) fn of_commit(error: sqlx::Error) -> Self {
+        let is_gone = |code: String| code.starts_with("08") || code.starts_with("57P") || code == "40003";
+        match error {
+            sqlx::Error::Database(_) if !sqlstate(&error).is_some_and(is_gone) => {
+                Self::of_last_statement(error)
+            }
+            _ => Self::new(ErrorKind::CommitUnknown, "no answer to COMMIT: it may or may not have happened")
+                .with_source(error),
+        }
+    }
+
     /// Adds the error that caused this one.
     #[doc(hidden)]
     pub fn with_source(self, source: impl Into<BoxError>) -> Self {

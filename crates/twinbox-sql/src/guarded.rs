@@ -1,5 +1,6 @@
 //! A transaction that the handler in it cannot end.
-use crate::{BatchTx, Dialect, Error, OwnedTx, Tx, error::is_outage, scope::Scope};
+use crate::{BatchTx, Dialect, Error, ErrorKind, OwnedTx, Tx, error::is_outage, scope::Scope};
+use sqlx::AssertSqlSafe;
 use std::time::Duration;
 
 /// How long the database may take to answer a ping.
@@ -64,6 +65,35 @@ impl<DB: Dialect> Guarded<DB> {
     pub(crate) async fn commit(self) -> Result<(), Error> {
         self.tx.commit_guarded().await?;
         if DB::has_committed(&self.guard) { Ok(()) } else { Err(Error::transaction_ended()) }
+    }
+
+    /// Allows the commit and commits. Returns what is left: a connection without a transaction, though sqlx
+    /// counts one.
+    ///
+    /// # Errors
+    /// As [`allow_commit`](Self::allow_commit) and [`OwnedTx::commit`]. It is rolled back.
+    pub(crate) async fn commit_at_once(mut self) -> Result<OwnedTx<DB>, Error> {
+        match self.run_commit_at_once().await {
+            Ok(()) => {
+                self.tx.note_committed();
+                Ok(self.tx)
+            }
+            Err(error) => {
+                if error.kind() != ErrorKind::CommitUnknown {
+                    self.rollback().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn run_commit_at_once(&mut self) -> Result<(), Error> {
+        let guard = self.allow_response().await?;
+        // A number of the server.
+        debug_assert!(guard.bytes().all(|byte| byte.is_ascii_digit()), "{guard}");
+        let sql = self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard);
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(self.tx.connection()).await.map_err(Error::of_commit)?;
+        Ok(())
     }
 
     /// Rolls back. Errors are left to the database, which rolls back when it loses the connection. A

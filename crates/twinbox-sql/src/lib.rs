@@ -59,6 +59,7 @@ mod row;
 mod schema;
 mod scope;
 mod selection;
+mod spare_connections;
 mod statement;
 mod store;
 mod text;
@@ -69,7 +70,7 @@ mod tx;
 pub mod webhook;
 mod writer;
 
-pub use dialect::Dialect;
+pub use dialect::{ClaimFence, Dialect, Fence};
 #[cfg(feature = "sqlite")]
 pub use dialect::sqlite;
 pub use effect_id::EffectId;
@@ -81,7 +82,7 @@ pub use inbox::Inbox;
 pub use operation::IdempotencyKeys;
 pub use outbox::{Outbox, PUBLISH_ALL_MAX};
 pub use owned_tx::{OwnedTx, begin};
-pub use partitions::{ClaimFence, Fence, PartitionLeases, PartitionShare};
+pub use partitions::{PartitionLeases, PartitionShare};
 pub use reader_name::ReaderName;
 pub use selection::{IDS_MAX, Selection, TYPES_MAX};
 pub use store::{Store, StoreOptions};

@@ -1,11 +1,12 @@
 //! A transaction that its holder commits, and beginning one without losing it.
-use crate::{Dialect, Error, ErrorKind, error::sqlstate};
+use crate::{Dialect, Error};
 use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _, Transaction, pool::PoolConnection};
 use sqlx_core::transaction::TransactionManager as _;
 use std::{
     fmt,
     ops::{Deref, DerefMut},
     sync::Arc,
+    time::Instant,
 };
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -57,6 +58,8 @@ pub struct OwnedTx<DB: Dialect> {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// Wakes the readers of the log in this process.
     pub(crate) committed: Arc<watch::Sender<()>>,
+    /// When the connection was taken from its pool.
+    pub(crate) taken_at: Instant,
 }
 
 impl<DB: Dialect> OwnedTx<DB> {
@@ -93,22 +96,18 @@ impl<DB: Dialect> OwnedTx<DB> {
         &mut self.tx
     }
 
+    /// Wakes the readers of the log in this process, and lets the next one write.
+    pub(crate) fn note_committed(&mut self) {
+        self.permit = None;
+        self.committed.send_replace(());
+    }
+
     /// Commits without a round trip to ask whether the transaction is whole.
     pub(crate) async fn commit_guarded(self) -> Result<(), Error> {
-        self.tx.commit().await.map_err(in_doubt)?;
+        self.tx.commit().await.map_err(Error::of_commit)?;
         drop(self.permit);
         self.committed.send_replace(());
         Ok(())
-    }
-}
-
-/// An answer from the database is a refusal. Silence is not, nor is a pooler's word that the server is gone.
-fn in_doubt(error: sqlx::Error) -> Error {
-    let is_gone = |code: String| code.starts_with("08") || code.starts_with("57P") || code == "40003";
-    match error {
-        sqlx::Error::Database(_) if !sqlstate(&error).is_some_and(is_gone) => error.into(),
-        _ => Error::new(ErrorKind::CommitUnknown, "no answer to COMMIT: it may or may not have happened")
-            .with_source(error),
     }
 }
 

@@ -6,6 +6,7 @@
 //! later one commits.
 use crate::{
     Dialect, Error, ErrorKind,
+    dialect::Fence,
     engine::Engine,
     micros::micros,
     statement::{query, scalar},
@@ -14,19 +15,6 @@ use sqlx::Row as _;
 use std::{fmt, time::Duration};
 use twinbox_core::Checkpoint;
 use uuid::Uuid;
-
-/// The proof that a process owns a partition, which its writes compare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fence {
-    /// The number of the partition.
-    pub partition: u32,
-    /// The number of takeovers of the partition, which tells owners apart.
-    pub epoch: i64,
-    /// The server run in which the partition was taken. Another run may have forgotten commits.
-    pub server_run: i64,
-    /// How long the owner may be silent, and its transactions idle.
-    pub lease: Duration,
-}
 
 /// The partitions of a consumer that one process owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,21 +30,6 @@ pub struct PartitionShare {
     /// How many partitions the process should own. The first processes by id get one more where
     /// they cannot be shared evenly.
     pub fair: usize,
-}
-
-/// A condition of a claim, without which the message is not claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClaimFence {
-    /// The process owns the partition, and keeps it until the transaction ends.
-    Partition(Fence),
-    /// The database server has not restarted, so that no earlier claim is forgotten.
-    ServerRun(i64),
-}
-
-impl From<Fence> for ClaimFence {
-    fn from(fence: Fence) -> Self {
-        Self::Partition(fence)
-    }
 }
 
 impl PartitionShare {
@@ -251,36 +224,6 @@ impl<DB: Dialect> fmt::Debug for PartitionLeases<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PartitionLeases").field("consumer", &self.consumer).finish_non_exhaustive()
     }
-}
-
-/// Makes an open transaction fail unless its process owns the partition until COMMIT.
-///
-/// # Errors
-/// [`ErrorKind::LeaseLost`]: another process owns it, or the server started anew. The database refused or is
-/// away.
-pub async fn hold_fence<DB: Dialect>(
-    engine: &Engine<DB>,
-    conn: &mut DB::Connection,
-    consumer: &str,
-    fence: Fence,
-) -> Result<(), Error> {
-    // A little longer than the handler may take, so that its own time-out comes first.
-    let idle_ms = i64::try_from(fence.lease.as_millis()).unwrap_or(i64::MAX).saturating_add(500);
-    let holds = scalar::<DB, bool>(&engine.sql().partitions.fence)
-        .bind(consumer.to_owned())
-        .bind(i64::from(fence.partition))
-        .bind(fence.epoch)
-        .bind(fence.server_run)
-        .bind(idle_ms)
-        .fetch_one(conn)
-        .await?;
-    if holds {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::LeaseLost,
-        "another process has taken the partition over, or the server started anew",
-    ))
 }
 
 fn fair_share(partitions: u32, members: &[Uuid], member: Uuid) -> usize {

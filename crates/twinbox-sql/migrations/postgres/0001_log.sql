@@ -10,25 +10,41 @@ CREATE TABLE {meta} (
 CREATE TABLE {sentinel} (txid xid8 NOT NULL DEFAULT pg_current_xact_id());
 INSERT INTO {sentinel} DEFAULT VALUES;
 
+-- The rules of columns. Domains, because Postgres parses each CHECK of a table anew in every statement that
+-- inserts into it, and those of a domain once for each connection.
+CREATE DOMAIN {event_id} AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
+CREATE DOMAIN {event_source} AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
+CREATE DOMAIN {event_type} AS text
+    CHECK (octet_length(VALUE) <= 128 AND VALUE ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$');
+CREATE DOMAIN {event_version} AS bigint CHECK (VALUE BETWEEN 1 AND 4294967295);
+CREATE DOMAIN {event_key} AS text CHECK (octet_length(VALUE) <= 255);
+CREATE DOMAIN {event_subject} AS text CHECK (octet_length(VALUE) <= 1024);
+CREATE DOMAIN {event_time} AS timestamptz CHECK (isfinite(VALUE));
+CREATE DOMAIN {event_reference} AS text CHECK (octet_length(VALUE) <= 255);
+CREATE DOMAIN {event_traceparent} AS text CHECK (octet_length(VALUE) <= 55);
+CREATE DOMAIN {event_content_type} AS text CHECK (octet_length(VALUE) <= 255);
+CREATE DOMAIN {event_headers} AS text
+    CHECK (octet_length(VALUE) <= 65536 AND jsonb_typeof(VALUE::jsonb) = 'object');
+CREATE DOMAIN {event_payload} AS bytea CHECK (octet_length(VALUE) <= 983040);
+
 -- The log. It is append-only. A producer in any language may call the function `publish`, or insert
 -- (type, payload, …) with bound parameters.
 CREATE TABLE {outbox} (
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     txid xid8 NOT NULL DEFAULT pg_current_xact_id(),
-    id text NOT NULL DEFAULT gen_random_uuid()::text CHECK (octet_length(id) BETWEEN 1 AND 255),
-    source text CHECK (octet_length(source) BETWEEN 1 AND 255),
-    type text NOT NULL
-        CHECK (octet_length(type) <= 128 AND type ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'),
-    version bigint NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
-    key text CHECK (octet_length(key) <= 255),
-    subject text CHECK (octet_length(subject) <= 1024),
-    time timestamptz NOT NULL DEFAULT now() CHECK (isfinite(time)),
-    correlation_id text CHECK (octet_length(correlation_id) <= 255),
-    causation_id text CHECK (octet_length(causation_id) <= 255),
-    traceparent text CHECK (octet_length(traceparent) <= 55),
-    content_type text NOT NULL DEFAULT 'application/json' CHECK (octet_length(content_type) <= 255),
-    headers text CHECK (octet_length(headers) <= 65536 AND jsonb_typeof(headers::jsonb) = 'object'),
-    payload bytea NOT NULL CHECK (octet_length(payload) <= 983040)
+    id {event_id} NOT NULL DEFAULT gen_random_uuid()::text,
+    source {event_source},
+    type {event_type} NOT NULL,
+    version {event_version} NOT NULL DEFAULT 1,
+    key {event_key},
+    subject {event_subject},
+    time {event_time} NOT NULL DEFAULT now(),
+    correlation_id {event_reference},
+    causation_id {event_reference},
+    traceparent {event_traceparent},
+    content_type {event_content_type} NOT NULL DEFAULT 'application/json',
+    headers {event_headers},
+    payload {event_payload} NOT NULL
 );
 -- For the late committers and the newcomers of a window.
 CREATE INDEX outbox_txid_position ON {outbox} (txid, position);
@@ -195,23 +211,22 @@ CREATE INDEX parked_messages_position ON {parked_messages} (position);
 -- Messages that enter the log later. They have the bounds of the log, so that none is refused then.
 CREATE TABLE {delayed_messages} (
     insert_order bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    not_before timestamptz NOT NULL CHECK (isfinite(not_before)),
+    not_before {event_time} NOT NULL,
     -- For cancelling. A message without it cannot be cancelled.
     message_id uuid,
-    id text NOT NULL DEFAULT gen_random_uuid()::text CHECK (octet_length(id) BETWEEN 1 AND 255),
-    type text NOT NULL
-        CHECK (octet_length(type) <= 128 AND type ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'),
-    version bigint NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
-    key text CHECK (octet_length(key) <= 255),
-    subject text CHECK (octet_length(subject) <= 1024),
+    id {event_id} NOT NULL DEFAULT gen_random_uuid()::text,
+    type {event_type} NOT NULL,
+    version {event_version} NOT NULL DEFAULT 1,
+    key {event_key},
+    subject {event_subject},
     -- NULL: the time at which it enters the log.
-    time timestamptz CHECK (isfinite(time)),
-    correlation_id text CHECK (octet_length(correlation_id) <= 255),
-    causation_id text CHECK (octet_length(causation_id) <= 255),
-    traceparent text CHECK (octet_length(traceparent) <= 55),
-    content_type text NOT NULL DEFAULT 'application/json' CHECK (octet_length(content_type) <= 255),
-    headers text CHECK (octet_length(headers) <= 65536 AND jsonb_typeof(headers::jsonb) = 'object'),
-    payload bytea NOT NULL CHECK (octet_length(payload) <= 983040)
+    time {event_time},
+    correlation_id {event_reference},
+    causation_id {event_reference},
+    traceparent {event_traceparent},
+    content_type {event_content_type} NOT NULL DEFAULT 'application/json',
+    headers {event_headers},
+    payload {event_payload} NOT NULL
 );
 CREATE INDEX delayed_messages_due ON {delayed_messages} (not_before, insert_order);
 CREATE INDEX delayed_messages_message_id ON {delayed_messages} (message_id);

@@ -1,3 +1,6 @@
+-- A domain: see the rules of columns of the log.
+CREATE DOMAIN {inbox_state} AS text CHECK (VALUE IN ('processed', 'rejected', 'dead'));
+
 -- One row for each message that a consumer has handled or given up.
 CREATE TABLE {inbox} (
     consumer text NOT NULL,
@@ -5,7 +8,7 @@ CREATE TABLE {inbox} (
     source text NOT NULL,
     event_id text NOT NULL,
     payload_hash bytea NOT NULL,
-    state text NOT NULL CHECK (state IN ('processed', 'rejected', 'dead')),
+    state {inbox_state} NOT NULL,
     -- No earlier than `time`, whatever the clock of the producer shows.
     claimed_at timestamptz NOT NULL DEFAULT now(),
     -- The time of the message.
@@ -26,6 +29,16 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT ON {inbox}
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {refuse_commit}();
+
+-- Allows the COMMIT that follows in the same round trip, unless the handler ended the transaction of the claim:
+-- it fails then, and the COMMIT is not run.
+CREATE FUNCTION {allow_commit}(claimed_in text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_current_xact_id_if_assigned()::text IS DISTINCT FROM claimed_in THEN
+        RAISE EXCEPTION 'twinbox: the handler ended its transaction' USING ERRCODE = 'TB003';
+    END IF;
+    PERFORM set_config('twinbox.commit', claimed_in, true);
+END $$;
 
 -- Failures of messages that may be handled yet.
 CREATE TABLE {attempts} (
@@ -104,7 +117,7 @@ CREATE TABLE {partition_members} (
 -- Returns whether an owner still has its partition, and keeps that so until the transaction ends. A takeover
 -- waits for the lock. A claim that gets the lock later sees the new epoch, because each statement in here
 -- sees what is committed by then. A process that stands still must not hold the lock for long. An owner of
--- another server run has lost its partition.
+-- another server run has lost its partition. Without a partition only the run counts, and without a run nothing.
 CREATE FUNCTION {fence}(
     of_consumer text,
     of_partition bigint,
@@ -113,6 +126,9 @@ CREATE FUNCTION {fence}(
     idle_ms bigint
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
+    IF of_partition IS NULL THEN
+        RETURN of_run IS NULL OR {server_run_id}() IS NOT DISTINCT FROM of_run;
+    END IF;
     PERFORM set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
     PERFORM pg_advisory_xact_lock_shared(
         hashtextextended('{partition_leases} ' || of_consumer, of_partition));

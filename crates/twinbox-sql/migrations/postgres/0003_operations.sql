@@ -1,7 +1,12 @@
+-- Domains: see the rules of columns of the log.
+CREATE DOMAIN {operation_slot} AS bytea CHECK (octet_length(VALUE) = 32);
+CREATE DOMAIN {operation_status} AS text CHECK (VALUE IN ('pending', 'complete', 'failed'));
+CREATE DOMAIN {body_kind} AS text CHECK (VALUE IN ('inline', 'ref', 'omitted'));
+
 -- Responses of operations with an idempotency key. A retry gets the stored response and runs nothing.
 CREATE TABLE {idempotency_keys} (
     -- SHA-256 of tenant, principal, scope and key, each with its length. So it fits an index.
-    slot bytea PRIMARY KEY CHECK (octet_length(slot) = 32),
+    slot {operation_slot} PRIMARY KEY,
     tenant text NOT NULL,
     principal text NOT NULL,
     scope text NOT NULL,
@@ -10,11 +15,11 @@ CREATE TABLE {idempotency_keys} (
     -- The algorithm, and the members that it left out. Later releases compare requests by the same.
     hash_alg text NOT NULL,
     -- 'failed': a final failure. A retry gets it like a success.
-    status text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'complete', 'failed')),
+    status {operation_status} NOT NULL DEFAULT 'pending',
     http_code bigint,
     response_headers bytea,
     response_body bytea,
-    body_kind text NOT NULL DEFAULT 'omitted' CHECK (body_kind IN ('inline', 'ref', 'omitted')),
+    body_kind {body_kind} NOT NULL DEFAULT 'omitted',
     result_ref text,
     -- The headers of the codec that encoded the body, as a JSON object. NULL: it is not encoded.
     codec_headers text,

@@ -11,21 +11,17 @@ mod publishing;
 mod rebase;
 
 use super::{
-    Claim, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
+    Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
     migrations::migrations,
     portable,
     transaction::{exactly_one, unwind},
 };
-use crate::{Error, catalog::Catalog, error::sqlstate, texts::Texts};
+use crate::{Error, catalog::Catalog, error::sqlstate, statement::query, texts::Texts};
 use fragments::flushed;
 use sqlx::{PgConnection, PgPool, Postgres};
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::{Message, draft::Fields};
 use uuid::Uuid;
-
-/// The SQL that checks, before COMMIT, that the transaction is still the one of the claim. Bind: its guard.
-pub const ALLOW_COMMIT: &str = "
-    SELECT pg_current_xact_id_if_assigned()::text = $1 AND set_config('twinbox.commit', $1, true) = $1";
 
 impl Dialect for Postgres {
     const SQL: Texts = Texts {
@@ -144,10 +140,11 @@ impl Dialect for Postgres {
         conn: &mut PgConnection,
         catalog: &Catalog,
         consumer: &str,
+        fence: Option<ClaimFence>,
         claims: &[Claim<'_>],
         guard: &mut Option<String>,
     ) -> Result<Claims<Uuid>, Error> {
-        inbox::claim(conn, catalog, consumer, claims, guard).await
+        inbox::claim(conn, catalog, consumer, fence, claims, guard).await
     }
 
     async fn claim_operation(
@@ -179,14 +176,9 @@ impl Dialect for Postgres {
 
     async fn allow_commit(conn: &mut PgConnection, catalog: &Catalog, guard: &String) -> Result<(), Error> {
         Self::response_guard(conn, catalog, guard).await?;
-        let same: Result<Option<bool>, _> =
-            sqlx::query_scalar(ALLOW_COMMIT).persistent(catalog.is_named).bind(guard).fetch_one(conn).await;
-        match same {
-            Ok(Some(true)) => Ok(()),
-            Ok(_) => Err(Error::transaction_ended()),
-            Err(e) if is_aborted(&e) => Err(Error::transaction_aborted()),
-            Err(e) => Err(e.into()),
-        }
+        let allow = query::<Postgres>(&catalog.sql.inbox.allow_commit).bind(guard);
+        allow.execute(conn).await.map_err(Error::of_last_statement)?;
+        Ok(())
     }
 
     /// sqlx rolls back only the transactions that it counts, and a connection that was swapped in may hold a

@@ -5,7 +5,7 @@ mod texts;
 pub use commit_gate::CommitGate;
 
 use super::{
-    Claim, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed, OperationRow,
+    Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed, OperationRow,
     migrations::migrations,
     portable,
     transaction::{exactly_one, unwind},
@@ -191,9 +191,13 @@ impl Dialect for Sqlite {
         conn: &mut SqliteConnection,
         catalog: &Catalog,
         consumer: &str,
+        fence: Option<ClaimFence>,
         claims: &[Claim<'_>],
         guard: &mut Option<CommitGate>,
     ) -> Result<Claims<Uuid>, Error> {
+        if let Some(fence) = fence {
+            fence.check::<Sqlite>(conn, catalog, consumer).await?;
+        }
         *guard = Some(CommitGate::close(conn).await?);
         let mut new = Vec::with_capacity(claims.len());
         for claim in claims {

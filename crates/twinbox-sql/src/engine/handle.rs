@@ -19,7 +19,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch};
 use twinbox_core::test_signal;
@@ -130,7 +130,8 @@ impl<DB: Dialect> Engine<DB> {
     pub async fn begin_with(&self, statement: &'static str) -> Result<OwnedTx<DB>, Error> {
         let permit = self.write_permit().await?;
         let tx = owned_tx::begin_with(self.pool.clone(), statement).await?;
-        Ok(OwnedTx { tx, permit, committed: self.shared.committed.clone() })
+        let committed = self.shared.committed.clone();
+        Ok(OwnedTx { tx, permit, committed, taken_at: Instant::now() })
     }
 
     /// Waits for this task's turn to write, on databases with a single writer.
@@ -265,18 +266,6 @@ impl<DB: Dialect> Engine<DB> {
     /// Returns whether the database can forget commits when its server restarts.
     pub fn has_server_runs(&self) -> bool {
         !self.sql().setup.record_server_run.is_absent()
-    }
-
-    /// Fails if the database server has restarted since `server_run` was read.
-    ///
-    /// # Errors
-    /// [`ErrorKind::LeaseLost`], or the database refused or is away.
-    pub async fn check_server_run(&self, conn: &mut DB::Connection, run: i64) -> Result<(), Error> {
-        let is_run = scalar::<DB, Option<bool>>(&self.sql().setup.is_server_run).bind(run);
-        match is_run.fetch_one(conn).await? {
-            Some(true) => Ok(()),
-            _ => Err(Error::other_server_run()),
-        }
     }
 
     /// Returns the qualified name of a table, without quotes. The empty name: how all tables begin.

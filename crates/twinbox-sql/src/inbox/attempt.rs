@@ -1,5 +1,9 @@
 //! The open transaction of one attempt, and the results of claims.
-use crate::{BatchTx, Dialect, Error, OwnedTx, Tx, guarded::Guarded, handler_connection, statement::query};
+use crate::{
+    BatchTx, Dialect, Error, OwnedTx, Tx, guarded::Guarded, handler_connection,
+    spare_connections::SpareConnections, statement::query,
+};
+use std::sync::Arc;
 use twinbox_core::MessageId;
 
 /// The result of claiming a message.
@@ -35,6 +39,8 @@ pub struct Duplicate {
 #[expect(missing_debug_implementations, reason = "holds an open transaction")]
 pub struct Attempt<DB: Dialect> {
     pub(super) tx: Guarded<DB>,
+    /// Where the connection is kept after the commit.
+    pub(super) spares: Option<Arc<SpareConnections<DB>>>,
     /// The claimed messages, by their place in the batch.
     pub(super) claimed: Vec<usize>,
     pub(super) failures: u32,
@@ -72,11 +78,20 @@ impl<DB: Dialect> Attempt<DB> {
     /// everything is rolled back. [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown): claim the
     /// message again to learn whether it committed.
     pub async fn commit(mut self) -> Result<(), Error> {
-        if let Err(error) = self.prepare_commit().await {
-            self.rollback().await;
-            return Err(error);
+        let spares = self.spares.take();
+        if spares.is_none() || !self.recorded.is_empty() {
+            if let Err(error) = self.prepare_commit().await {
+                self.rollback().await;
+                return Err(error);
+            }
         }
-        self.tx.commit().await
+        match spares {
+            Some(spares) => {
+                spares.keep(self.tx.commit_at_once().await?);
+                Ok(())
+            }
+            None => self.tx.commit().await,
+        }
     }
 
     async fn prepare_commit(&mut self) -> Result<(), Error> {

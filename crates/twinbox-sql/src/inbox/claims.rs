@@ -6,10 +6,9 @@ use super::{
 };
 use crate::{
     Dialect, Error, ErrorKind, OwnedTx,
-    dialect::{Claim, Claims},
+    dialect::{Claim, ClaimFence, Claims},
     guarded::Guarded,
     micros::Micros,
-    partitions::{ClaimFence, hold_fence},
     row::small_count,
     scope::{Cause, Scope},
     statement::{query, scalar},
@@ -134,23 +133,17 @@ impl<DB: Dialect> Inbox<DB> {
         redelivered: bool,
         redrive: Option<&Redrive>,
     ) -> Result<ClaimTx<DB>, Error> {
-        let mut tx = self.engine.begin().await?;
-        match fence {
-            Some(ClaimFence::Partition(fence)) => {
-                hold_fence(&self.engine, tx.connection(), &self.consumer, fence).await?;
-            }
-            Some(ClaimFence::ServerRun(run)) => {
-                self.engine.check_server_run(tx.connection(), run).await?;
-            }
-            None => {}
-        }
+        let mut tx = match &self.spares {
+            Some(spares) => spares.begin(&self.engine).await?,
+            None => self.engine.begin().await?,
+        };
         if let Some(redrive) = redrive
             && !self.delete_dead_letter(tx.connection(), redrive).await?
         {
             return Ok(ClaimTx::Known(tx));
         }
         let mut guard = None;
-        let Claims { new: claimed, purge_mark } = self.insert_claims(&mut tx, messages, &mut guard).await?;
+        let Claims { new: claimed, purge_mark } = self.insert_claims(&mut tx, fence, messages, &mut guard).await?;
         let (Some(guard), Some(first)) = (guard, claimed.first()) else {
             return Ok(ClaimTx::Known(tx));
         };
@@ -187,7 +180,7 @@ impl<DB: Dialect> Inbox<DB> {
         let catalog = self.engine.catalog().clone();
         let scope = Scope::new(catalog, &self.consumer, Cause::of(&messages[*first]));
         let tx = Guarded::new(tx, guard, scope);
-        Ok(ClaimTx::Open(Attempt { tx, claimed, failures, recorded }))
+        Ok(ClaimTx::Open(Attempt { tx, spares: self.spares.clone(), claimed, failures, recorded }))
     }
 
     /// Inserts the claims in the order of their ids, so that no two batches wait for each other. Returns the
@@ -195,6 +188,7 @@ impl<DB: Dialect> Inbox<DB> {
     pub(super) async fn insert_claims(
         &self,
         tx: &mut OwnedTx<DB>,
+        fence: Option<ClaimFence>,
         messages: &[Message],
         guard: &mut Option<DB::Guard>,
     ) -> Result<Claims<usize>, Error> {
@@ -210,7 +204,7 @@ impl<DB: Dialect> Inbox<DB> {
         };
         let claims: Vec<_> = order.iter().map(claim).collect();
         let Claims { new, purge_mark } =
-            DB::claim(tx.connection(), self.engine.catalog(), &self.consumer, &claims, guard).await?;
+            DB::claim(tx.connection(), self.engine.catalog(), &self.consumer, fence, &claims, guard).await?;
         let places: HashMap<_, _> = order.into_iter().map(|(id, n)| (id.as_uuid(), n)).collect();
         let mut new: Vec<_> = new.iter().filter_map(|id| places.get(id).copied()).collect();
         new.sort_unstable();

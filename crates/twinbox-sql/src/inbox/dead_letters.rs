@@ -23,7 +23,7 @@ impl<DB: Dialect> Inbox<DB> {
         let (id, catalog) = (message.message_id().as_uuid(), self.engine.catalog());
         let mut tx = self.engine.begin_short().await?;
         let mut guard = None;
-        let claims = self.insert_claims(&mut tx, slice::from_ref(message), &mut guard).await?;
+        let claims = self.insert_claims(&mut tx, None, slice::from_ref(message), &mut guard).await?;
         let (false, Some(guard)) = (claims.new.is_empty(), guard) else {
             tx.rollback().await?;
             return Ok(false);

@@ -1,16 +1,26 @@
 //! The handle.
-use crate::{Dialect, engine::Engine};
-use std::fmt;
+use crate::{Dialect, engine::Engine, spare_connections::SpareConnections};
+use std::{fmt, sync::Arc};
 
 /// The inbox of one consumer: its claims, attempts, starts and dead letters. Cheap to make and to clone.
 pub struct Inbox<DB: Dialect> {
     pub(super) engine: Engine<DB>,
     pub(super) consumer: String,
+    pub(super) spares: Option<Arc<SpareConnections<DB>>>,
 }
 
 impl<DB: Dialect> Inbox<DB> {
     pub(crate) fn new(engine: Engine<DB>, consumer: String) -> Self {
-        Self { engine, consumer }
+        Self { engine, consumer, spares: None }
+    }
+
+    /// Makes this handle keep the connection of an attempt for the next one, for up to 10 ms. For a consumer
+    /// that handles many messages.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn keep_connections(self) -> Self {
+        let has_one = !self.engine.sql().inbox.commit_at_once.is_absent();
+        Self { spares: has_one.then(SpareConnections::new), ..self }
     }
 
     /// Returns the name of the consumer.
@@ -26,7 +36,11 @@ impl<DB: Dialect> Inbox<DB> {
 
 impl<DB: Dialect> Clone for Inbox<DB> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine.clone(), consumer: self.consumer.clone() }
+        Self {
+            engine: self.engine.clone(),
+            consumer: self.consumer.clone(),
+            spares: self.spares.clone(),
+        }
     }
 }
 

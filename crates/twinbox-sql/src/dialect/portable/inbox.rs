@@ -7,6 +7,8 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
         VALUES (?1, ?2, ?3, ?4, ?5, 'processed', ?6, max({now}, ?6))
         ON CONFLICT DO NOTHING",
     claim_one: "",
+    allow_commit: "",
+    commit_at_once: "",
     find_claim: "
         SELECT payload_hash, state
         FROM {inbox}

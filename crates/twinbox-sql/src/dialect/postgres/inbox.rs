@@ -1,6 +1,7 @@
 //! Claims and partitions.
 use super::super::{
     claim::{Claim, Claims},
+    fence::{ClaimFence, Fence},
     portable,
 };
 use crate::{
@@ -10,23 +11,26 @@ use crate::{
     statement::query,
     texts::{Inbox, Partitions},
 };
-use sqlx::{PgConnection, Postgres, Row as _};
+use sqlx::{PgConnection, Postgres, Row as _, postgres::PgArguments, query::Query};
 use uuid::Uuid;
 
 pub(super) const INBOX: Inbox = Inbox {
-    // The time-out holds for the claim and not for the handler: it is set before the first row is inserted,
-    // and put back when the aggregate has read the last. The commit is flushed before the message is
-    // acknowledged, unless the handler chose otherwise for its transaction.
+    // The time-out holds for the fence and the claim and not for the handler: it is set before, and put back
+    // when the aggregate has read the last row. The fence sees what is committed when it has its lock, and
+    // comes before the first row. The commit is flushed before the message is acknowledged, unless the handler
+    // chose otherwise for its transaction.
     claim: "
         WITH old AS MATERIALIZED (
             SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true),
                 {flushed}
+        ), fenced AS MATERIALIZED (
+            SELECT FROM old WHERE {fence}($1, $7, $8, $9, $10)
         ), claimed AS (
             INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time,
                 claimed_at)
             SELECT $1, message_id, source, event_id, payload_hash, 'processed', time, greatest(now(), time)
             FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::timestamptz[]) WITH ORDINALITY
-                AS m (message_id, source, event_id, payload_hash, time, nth), old
+                AS m (message_id, source, event_id, payload_hash, time, nth), fenced
             ORDER BY nth
             ON CONFLICT DO NOTHING
             RETURNING message_id
@@ -39,13 +43,17 @@ pub(super) const INBOX: Inbox = Inbox {
         WITH old AS MATERIALIZED (
             SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true),
                 {flushed}
+        ), fenced AS MATERIALIZED (
+            SELECT FROM old WHERE {fence}($1, $7, $8, $9, $10)
         )
         INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
         SELECT $1, $2, $3, $4, $5, 'processed', $6, greatest(now(), $6)
-        FROM old
+        FROM fenced
         ON CONFLICT DO NOTHING
         RETURNING pg_current_xact_id_if_assigned()::text AS guard, {purge_mark}($1) AS purge_mark,
             set_config('lock_timeout', (SELECT lock_timeout FROM old), true)",
+    allow_commit: "SELECT {allow_commit}(?)",
+    commit_at_once: "SELECT {allow_commit}('GUARD'); COMMIT",
     // One process at a time, so that no two wait for each other.
     purge_claims: "
         DELETE FROM {inbox}
@@ -73,37 +81,77 @@ pub(super) async fn claim(
     conn: &mut PgConnection,
     catalog: &Catalog,
     consumer: &str,
+    fence: Option<ClaimFence>,
     claims: &[Claim<'_>],
     guard: &mut Option<String>,
 ) -> Result<Claims<Uuid>, Error> {
-    if let [one] = claims {
-        let row = query::<Postgres>(&catalog.sql.inbox.claim_one)
-            .bind(consumer)
-            .bind(one.message_id)
-            .bind(&*one.source)
-            .bind(&*one.event_id)
-            .bind(&*one.payload_hash)
-            .bind(one.time)
-            .fetch_optional(conn)
-            .await?;
-        let Some(row) = row else { return Ok(Claims { new: Vec::new(), purge_mark: None }) };
-        *guard = row.try_get("guard")?;
-        return Ok(Claims { new: vec![one.message_id], purge_mark: purge_mark(&row)? });
+    let found = match claims {
+        [one] => claim_one(conn, catalog, consumer, fence, one, guard).await?,
+        many => claim_many(conn, catalog, consumer, fence, many, guard).await?,
+    };
+    if let (true, Some(fence)) = (found.new.is_empty(), fence) {
+        fence.check::<Postgres>(conn, catalog, consumer).await?;
     }
-    let row = query::<Postgres>(&catalog.sql.inbox.claim)
+    Ok(found)
+}
+
+async fn claim_one(
+    conn: &mut PgConnection,
+    catalog: &Catalog,
+    consumer: &str,
+    fence: Option<ClaimFence>,
+    one: &Claim<'_>,
+    guard: &mut Option<String>,
+) -> Result<Claims<Uuid>, Error> {
+    let claim = query::<Postgres>(&catalog.sql.inbox.claim_one)
+        .bind(consumer)
+        .bind(one.message_id)
+        .bind(&*one.source)
+        .bind(&*one.event_id)
+        .bind(&*one.payload_hash)
+        .bind(one.time);
+    let row = bind_fence(claim, fence).fetch_optional(conn).await?;
+    let Some(row) = row else { return Ok(Claims { new: Vec::new(), purge_mark: None }) };
+    *guard = row.try_get("guard")?;
+    Ok(Claims { new: vec![one.message_id], purge_mark: purge_mark(&row)? })
+}
+
+async fn claim_many(
+    conn: &mut PgConnection,
+    catalog: &Catalog,
+    consumer: &str,
+    fence: Option<ClaimFence>,
+    claims: &[Claim<'_>],
+    guard: &mut Option<String>,
+) -> Result<Claims<Uuid>, Error> {
+    let claim = query::<Postgres>(&catalog.sql.inbox.claim)
         .bind(consumer)
         .bind(claims.iter().map(|c| c.message_id).collect::<Vec<_>>())
         .bind(claims.iter().map(|c| &*c.source).collect::<Vec<_>>())
         .bind(claims.iter().map(|c| &*c.event_id).collect::<Vec<_>>())
         .bind(claims.iter().map(|c| &*c.payload_hash).collect::<Vec<_>>())
-        .bind(claims.iter().map(|c| c.time).collect::<Vec<_>>())
-        .fetch_one(conn)
-        .await?;
+        .bind(claims.iter().map(|c| c.time).collect::<Vec<_>>());
+    let row = bind_fence(claim, fence).fetch_one(conn).await?;
     let new: Option<Vec<Uuid>> = row.try_get("claimed")?;
     if new.is_some() {
         *guard = row.try_get("guard")?;
     }
     Ok(Claims { new: new.unwrap_or_default(), purge_mark: purge_mark(&row)? })
+}
+
+type PgQuery<'q> = Query<'q, Postgres, PgArguments>;
+
+fn bind_fence(query: PgQuery<'_>, fence: Option<ClaimFence>) -> PgQuery<'_> {
+    let (partition, server_run) = match fence {
+        Some(ClaimFence::Partition(fence)) => (Some(fence), Some(fence.server_run)),
+        Some(ClaimFence::ServerRun(run)) => (None, Some(run)),
+        None => (None, None),
+    };
+    query
+        .bind(partition.map(|fence| i64::from(fence.partition)))
+        .bind(partition.map(|fence| fence.epoch))
+        .bind(server_run)
+        .bind(partition.map(Fence::idle_ms))
 }
 
 fn purge_mark(row: &sqlx::postgres::PgRow) -> Result<Option<twinbox_core::Timestamp>, Error> {

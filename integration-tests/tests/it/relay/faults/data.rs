@@ -134,7 +134,7 @@ async fn row_47_types_that_are_no_names() {
         assert!(store.outbox().publish_draft(&mut tx, draft).await.is_err(), "{event_type:?} was taken");
     }
     // Nor does the table take them. Somebody took that bound away.
-    sqlx::raw_sql("ALTER TABLE twinbox.outbox DROP CONSTRAINT outbox_type_check")
+    sqlx::raw_sql("ALTER DOMAIN twinbox.event_type DROP CONSTRAINT event_type_check")
         .execute(store.pool())
         .await
         .unwrap();
