@@ -18,8 +18,8 @@ use std::{
     time::Instant,
 };
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, Delivery, DeliveryOrder, Event, HandlerResult, Policy, Store, Tx,
-    consumer::Handler,
+    BatchTx, CancellationToken, Consumer, Delivery, Event, HandlerResult, Policy, Store, Tx,
+    consumer::{DeliveryOrder, Handler},
     handler_fn,
     nats::Nats,
     relay::{Relay, RelayOptions},
@@ -193,8 +193,7 @@ const CLAIMS: &str = "INSERT INTO by_hand (consumer, message_id) SELECT $1, * FR
 async fn batch_by_hand(pool: PgPool, consumer: String, messages: Vec<Message>) -> Result<(), Failure> {
     let mut tx = pool.begin().await?;
     let ids: Vec<_> = messages.iter().map(message_id).collect();
-    let new: Vec<String> =
-        sqlx::query_scalar(CLAIMS).bind(consumer).bind(&ids).fetch_all(&mut *tx).await?;
+    let new: Vec<String> = sqlx::query_scalar(CLAIMS).bind(consumer).bind(&ids).fetch_all(&mut *tx).await?;
     let new: std::collections::HashSet<_> = new.into_iter().collect();
     let (mut orders, mut ns) = (Vec::new(), Vec::new());
     for (message, _) in messages.iter().zip(&ids).filter(|(_, id)| new.contains(*id)) {

@@ -123,16 +123,17 @@ async fn attempt_once<DB: Dialect, S>(
 ) -> Result<DeliveryOutcome, RepeatAtOnce> {
     let inbox = context.inbox;
     crash::point("consumer.before_claim");
-    let mut attempt = match inbox.claim_fenced(context.fence, message, redelivered).await {
-        Ok(InboxClaim::Open(attempt)) => attempt,
-        Ok(InboxClaim::Duplicate(earlier)) => {
-            return end_duplicate(context, message, &earlier).await;
-        }
-        Err(error) if error.kind() == ErrorKind::Forgotten => {
-            return dead_letter(inbox, message, DeadReason::InDoubt, &error.to_string(), 0).await;
-        }
-        Err(error) => return DeliveryOutcome::from_store_error(&error),
-    };
+    let mut attempt =
+        match inbox.claim_fenced(context.fence, context.waiting_since, message, redelivered).await {
+            Ok(InboxClaim::Open(attempt)) => attempt,
+            Ok(InboxClaim::Duplicate(earlier)) => {
+                return end_duplicate(context, message, &earlier).await;
+            }
+            Err(error) if error.kind() == ErrorKind::Forgotten => {
+                return dead_letter(inbox, message, DeadReason::InDoubt, &error.to_string(), 0).await;
+            }
+            Err(error) => return DeliveryOutcome::from_store_error(&error),
+        };
     crash::point("consumer.after_claim");
     let number = attempt.number();
     let failures = number - 1;

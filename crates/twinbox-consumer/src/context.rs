@@ -1,6 +1,6 @@
 //! The parts of a consumer that an attempt uses.
 use crate::{outcome::DeliveryOutcome, starts::Starts};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use twinbox_sql::{ClaimFence, Dialect, Inbox, Store};
 
@@ -15,6 +15,8 @@ pub(crate) struct Context<'a, DB: Dialect, S> {
     pub(crate) starts: &'a Starts,
     /// The condition of each claim.
     pub(crate) fence: Option<ClaimFence>,
+    /// When the delivery began to wait for its turn.
+    pub(crate) waiting_since: Option<Instant>,
 }
 
 impl<DB: Dialect, S> Context<'_, DB, S> {
@@ -56,6 +58,14 @@ impl NoConsumer {
         inbox: &'a Inbox<DB>,
         state: &'a S,
     ) -> Context<'a, DB, S> {
-        Context { store, inbox, state, stop: &self.stop, starts: &self.starts, fence: None }
+        Context {
+            store,
+            inbox,
+            state,
+            stop: &self.stop,
+            starts: &self.starts,
+            fence: None,
+            waiting_since: None,
+        }
     }
 }

@@ -22,7 +22,8 @@ pub async fn deliver<DB: Dialect, S, H: EventHandler<DB, S>>(
     redelivered: bool,
 ) -> DeliveryOutcome {
     let (handler, no_consumer) = (H::handler(), NoConsumer::default());
-    let inbox = store.inbox(handler.policy.consumer);
+    // The same commit as in a running consumer.
+    let inbox = store.inbox(handler.policy.consumer).keep_connections();
     attempt(&no_consumer.context(store, &inbox, state), &handler, message, redelivered).await
 }
 

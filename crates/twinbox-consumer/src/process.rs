@@ -10,6 +10,7 @@
 //! [`batch`](crate::batch) takes the place of steps 2 to 4 for handlers of batches.
 use crate::{
     attempt::{attempt, end_redacted},
+    context::Context,
     dead_letter::dead_letter,
     keep_alive::keep_alive,
     outcome::DeliveryOutcome,
@@ -79,11 +80,14 @@ impl<DB: Dialect, S: Send + Sync + 'static> Runtime<DB, S> {
     ) -> DeliveryOutcome {
         match self.group.handler(&message.event_type) {
             Some(handler) => {
+                let turn = self.inbox.turn();
                 let Some(_permits) = self.handler_permits(stop, handler.event_type).await else {
                     return DeliveryOutcome::shutdown();
                 };
+                let waiting_since = Some(turn.end());
+                let context = Context { waiting_since, ..self.context(stop, fence) };
                 let timer = self.stats.begin_delivery();
-                let outcome = attempt(&self.context(stop, fence), handler, message, redelivered).await;
+                let outcome = attempt(&context, handler, message, redelivered).await;
                 timer.end(&outcome);
                 outcome
             }

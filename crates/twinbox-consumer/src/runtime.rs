@@ -104,6 +104,7 @@ impl<DB: Dialect, S> Runtime<DB, S> {
             stop,
             starts: &self.starts,
             fence,
+            waiting_since: None,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,6 @@ pub(crate) async fn consume<DB: Dialect, S: Send + Sync + 'static>(
     backoff: &mut Backoff,
     session: &CancellationToken,
 ) -> Result<(), SourceError> {
-    let limit = runtime.group.subscription.concurrency;
     // A request costs the source as much for one delivery as for many.
     let room_min = in_flight.smallest_share().div_ceil(4);
     runtime.stats.set_state(ConsumerState::Consuming);
@@ -41,7 +40,7 @@ pub(crate) async fn consume<DB: Dialect, S: Send + Sync + 'static>(
     let mut lag_tick = tokio::time::interval(LAG_INTERVAL);
     let result = loop {
         // A request stays open until there is no room at all, because its deliveries can come at any time.
-        let room = in_flight.room(limit);
+        let room = in_flight.room(Instant::now());
         is_receiving = room > 0 && (is_receiving || room >= room_min);
         if runtime.is_server_restarted.swap(false, Relaxed) {
             let message =

@@ -68,13 +68,15 @@ impl Error {
     pub(crate) fn of_last_statement(error: sqlx::Error) -> Self {
         match sqlstate(&error).as_deref() {
             Some("25P02") => Self::transaction_aborted(),
-            Some("TB003") => Self::transaction_ended(),
+            Some("22P02") if error.to_string().contains("twinbox: the handler ended") => {
+                Self::transaction_ended()
+            }
             _ => error.into(),
         }
     }
 
-    /// The error of a COMMIT, and of what allows it. An answer of the database is a refusal. Silence is not, nor
-    /// is a pooler's word that the server is gone.
+    /// The error of a COMMIT, and of what allows it. An answer of the database is a refusal. Silence is not,
+    /// nor is a pooler's word that the server is gone.
     pub(crate) fn of_commit(error: sqlx::Error) -> Self {
         let is_gone = |code: String| code.starts_with("08") || code.starts_with("57P") || code == "40003";
         match error {
@@ -144,6 +146,11 @@ impl Error {
     /// busy database. It passes by itself.
     pub fn is_contention(&self) -> bool {
         self.kind == ErrorKind::Busy || self.sql().and_then(sqlstate).is_some_and(|s| is_contention(&s))
+    }
+
+    /// Returns whether the database was not reached, or ended the connection.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.sql().is_some_and(is_outage)
     }
 
     /// Returns whether the connected role lacks a right.

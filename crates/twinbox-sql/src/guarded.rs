@@ -67,13 +67,13 @@ impl<DB: Dialect> Guarded<DB> {
         if DB::has_committed(&self.guard) { Ok(()) } else { Err(Error::transaction_ended()) }
     }
 
-    /// Allows the commit and commits. Returns what is left: a connection without a transaction, though sqlx
-    /// counts one.
+    /// Allows the commit and commits. Returns what is left: a connection on which sqlx counts a transaction.
+    /// There is one only if the next one is to begin too.
     ///
     /// # Errors
     /// As [`allow_commit`](Self::allow_commit) and [`OwnedTx::commit`]. It is rolled back.
-    pub(crate) async fn commit_at_once(mut self) -> Result<OwnedTx<DB>, Error> {
-        match self.run_commit_at_once().await {
+    pub(crate) async fn commit_at_once(mut self, begins_next: bool) -> Result<OwnedTx<DB>, Error> {
+        match self.run_commit_at_once(begins_next).await {
             Ok(()) => {
                 self.tx.note_committed();
                 Ok(self.tx)
@@ -87,11 +87,15 @@ impl<DB: Dialect> Guarded<DB> {
         }
     }
 
-    async fn run_commit_at_once(&mut self) -> Result<(), Error> {
+    async fn run_commit_at_once(&mut self, begins_next: bool) -> Result<(), Error> {
         let guard = self.allow_response().await?;
         // A number of the server.
         debug_assert!(guard.bytes().all(|byte| byte.is_ascii_digit()), "{guard}");
-        let sql = self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard);
+        let mut sql = self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard);
+        if begins_next {
+            sql += "; ";
+            sql += DB::BEGIN;
+        }
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(self.tx.connection()).await.map_err(Error::of_commit)?;
         Ok(())
     }

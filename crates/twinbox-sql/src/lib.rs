@@ -70,9 +70,9 @@ mod tx;
 pub mod webhook;
 mod writer;
 
-pub use dialect::{ClaimFence, Dialect, Fence};
 #[cfg(feature = "sqlite")]
 pub use dialect::sqlite;
+pub use dialect::{ClaimFence, Dialect, Fence};
 pub use effect_id::EffectId;
 pub use error::{Error, ErrorKind};
 #[doc(hidden)]

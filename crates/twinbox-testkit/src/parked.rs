@@ -16,7 +16,7 @@ pub async fn park_deliveries<DB: Dialect>(
 ) -> Result<(), Error> {
     let engine = store.engine();
     let mut tx = engine.begin_short().await?;
-    hold_fence(engine, &mut tx, consumer, fence).await?;
+    hold_fence::<DB>(&mut tx, engine.catalog(), consumer, fence).await?;
     let deliveries = Vec::from_iter(deliveries.iter().map(|(message, delay)| (message, *delay)));
     DB::park_deliveries(&mut tx, engine.catalog(), consumer, fence.partition, &deliveries).await?;
     tx.commit().await

@@ -10,6 +10,7 @@ mod fulfilment;
 mod guard;
 mod idempotent;
 mod ids;
+mod kept;
 mod logs;
 mod newer;
 mod ordered;

@@ -101,7 +101,9 @@ impl Owner {
                 let lock = lock.bind(ownership.epoch).bind(ownership.owner).bind(ownership.server_run);
                 lock.fetch_optional(conn).await?.map(drop).ok_or_else(lease_lost)
             }
-            Self::Partition { consumer, fence } => hold_fence::<DB>(conn, engine.catalog(), consumer, *fence).await,
+            Self::Partition { consumer, fence } => {
+                hold_fence::<DB>(conn, engine.catalog(), consumer, *fence).await
+            }
         }
     }
 

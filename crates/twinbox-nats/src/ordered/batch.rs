@@ -9,11 +9,11 @@ use std::{collections::VecDeque, time::Duration};
 use tokio::time::{Instant, timeout};
 use twinbox_core::destination::Receipt;
 
-/// Answers of the server that may be outstanding before no more is sent. They bound what a loaded server has to
-/// buffer.
+/// Answers of the server that may be outstanding before no more is sent. They bound what a loaded server has
+/// to buffer.
 const ANSWERS_AHEAD: u64 = 2;
-/// Over a longer way than this, two answers leave the line idle. Then only the relay bounds what is under way,
-/// unless the server answers more often than it was asked to: it is loaded.
+/// Over a longer way than this, two answers leave the line idle. Then only the relay bounds what is under
+/// way, unless the server answers more often than it was asked to: it is loaded.
 const LONG_WAY: Duration = Duration::from_millis(50);
 
 /// Between how many messages a sender looks for answers.

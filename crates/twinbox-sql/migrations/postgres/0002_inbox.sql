@@ -30,16 +30,6 @@ END $$;
 CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT ON {inbox}
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {refuse_commit}();
 
--- Allows the COMMIT that follows in the same round trip, unless the handler ended the transaction of the claim:
--- it fails then, and the COMMIT is not run.
-CREATE FUNCTION {allow_commit}(claimed_in text) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF pg_current_xact_id_if_assigned()::text IS DISTINCT FROM claimed_in THEN
-        RAISE EXCEPTION 'twinbox: the handler ended its transaction' USING ERRCODE = 'TB003';
-    END IF;
-    PERFORM set_config('twinbox.commit', claimed_in, true);
-END $$;
-
 -- Failures of messages that may be handled yet.
 CREATE TABLE {attempts} (
     consumer text NOT NULL,
@@ -117,7 +107,8 @@ CREATE TABLE {partition_members} (
 -- Returns whether an owner still has its partition, and keeps that so until the transaction ends. A takeover
 -- waits for the lock. A claim that gets the lock later sees the new epoch, because each statement in here
 -- sees what is committed by then. A process that stands still must not hold the lock for long. An owner of
--- another server run has lost its partition. Without a partition only the run counts, and without a run nothing.
+-- another server run has lost its partition. Without a partition only the run counts, and without a run
+-- nothing.
 CREATE FUNCTION {fence}(
     of_consumer text,
     of_partition bigint,

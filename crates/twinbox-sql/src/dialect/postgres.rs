@@ -177,8 +177,10 @@ impl Dialect for Postgres {
     async fn allow_commit(conn: &mut PgConnection, catalog: &Catalog, guard: &String) -> Result<(), Error> {
         Self::response_guard(conn, catalog, guard).await?;
         let allow = query::<Postgres>(&catalog.sql.inbox.allow_commit).bind(guard);
-        allow.execute(conn).await.map_err(Error::of_last_statement)?;
-        Ok(())
+        match allow.fetch_optional(conn).await.map_err(Error::of_last_statement)? {
+            Some(_) => Ok(()),
+            None => Err(Error::transaction_ended()),
+        }
     }
 
     /// sqlx rolls back only the transactions that it counts, and a connection that was swapped in may hold a

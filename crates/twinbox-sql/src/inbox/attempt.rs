@@ -3,7 +3,7 @@ use crate::{
     BatchTx, Dialect, Error, OwnedTx, Tx, guarded::Guarded, handler_connection,
     spare_connections::SpareConnections, statement::query,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 use twinbox_core::MessageId;
 
 /// The result of claiming a message.
@@ -79,15 +79,16 @@ impl<DB: Dialect> Attempt<DB> {
     /// message again to learn whether it committed.
     pub async fn commit(mut self) -> Result<(), Error> {
         let spares = self.spares.take();
-        if spares.is_none() || !self.recorded.is_empty() {
-            if let Err(error) = self.prepare_commit().await {
-                self.rollback().await;
-                return Err(error);
-            }
+        if (spares.is_none() || !self.recorded.is_empty())
+            && let Err(error) = self.prepare_commit().await
+        {
+            self.rollback().await;
+            return Err(error);
         }
         match spares {
             Some(spares) => {
-                spares.keep(self.tx.commit_at_once().await?);
+                let begun_at = spares.has_waiting().then(Instant::now);
+                spares.keep(self.tx.commit_at_once(begun_at.is_some()).await?, begun_at);
                 Ok(())
             }
             None => self.tx.commit().await,

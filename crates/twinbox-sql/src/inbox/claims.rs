@@ -11,6 +11,7 @@ use crate::{
     micros::Micros,
     row::small_count,
     scope::{Cause, Scope},
+    spare_connections,
     statement::{query, scalar},
     text::text,
 };
@@ -19,6 +20,7 @@ use sqlx::Row as _;
 use std::{
     collections::{HashMap, HashSet},
     slice,
+    time::Instant,
 };
 use twinbox_core::{Message, MessageId, Timestamp};
 use uuid::Uuid;
@@ -56,10 +58,11 @@ impl<DB: Dialect> Inbox<DB> {
     /// # }
     /// ```
     pub async fn claim(&self, message: &Message, redelivered: bool) -> Result<InboxClaim<DB>, Error> {
-        self.claim_fenced(None, message, redelivered).await
+        self.claim_fenced(None, None, message, redelivered).await
     }
 
-    /// Claims a message only while the consumer still owns its partition.
+    /// Claims a message only while the consumer still owns its partition. `waiting_since`: when its delivery
+    /// began to wait, see [`turn`](Self::turn).
     ///
     /// # Errors
     /// As [`claim`](Self::claim), and [`ErrorKind::LeaseLost`]: another process owns the partition, or the
@@ -67,10 +70,12 @@ impl<DB: Dialect> Inbox<DB> {
     pub async fn claim_fenced(
         &self,
         fence: Option<ClaimFence>,
+        waiting_since: Option<Instant>,
         message: &Message,
         redelivered: bool,
     ) -> Result<InboxClaim<DB>, Error> {
-        match self.begin_claims(fence, slice::from_ref(message), redelivered, None).await? {
+        let claims = slice::from_ref(message);
+        match self.begin_claims(fence, waiting_since, claims, redelivered, None).await? {
             ClaimTx::Open(attempt) => Ok(InboxClaim::Open(attempt)),
             ClaimTx::Known(mut tx) => {
                 let earlier = self.duplicate(tx.connection(), message).await?;
@@ -89,7 +94,7 @@ impl<DB: Dialect> Inbox<DB> {
         messages: &[Message],
         redelivered: bool,
     ) -> Result<BatchClaim<DB>, Error> {
-        let mut claim = self.begin_claims(None, messages, redelivered, None).await?;
+        let mut claim = self.begin_claims(None, None, messages, redelivered, None).await?;
         let (new, conn) = match &mut claim {
             ClaimTx::Open(attempt) => (attempt.claimed.as_slice(), attempt.tx.connection()),
             ClaimTx::Known(tx) => (&[][..], tx.connection()),
@@ -129,21 +134,39 @@ impl<DB: Dialect> Inbox<DB> {
     pub(super) async fn begin_claims(
         &self,
         fence: Option<ClaimFence>,
+        waiting_since: Option<Instant>,
         messages: &[Message],
         redelivered: bool,
         redrive: Option<&Redrive>,
     ) -> Result<ClaimTx<DB>, Error> {
-        let mut tx = match &self.spares {
-            Some(spares) => spares.begin(&self.engine).await?,
-            None => self.engine.begin().await?,
+        let Some(spares) = &self.spares else {
+            return self.claim_in(self.engine.begin().await?, fence, messages, redelivered, redrive).await;
         };
+        if let Some(begun) = waiting_since.and_then(|since| spares.take_begun(since)) {
+            match self.claim_in(begun, fence, messages, redelivered, redrive).await {
+                Err(error) if error.is_outage() => spare_connections::note_lost(&error),
+                claimed => return claimed,
+            }
+        }
+        self.claim_in(spares.begin(&self.engine).await?, fence, messages, redelivered, redrive).await
+    }
+
+    async fn claim_in(
+        &self,
+        mut tx: OwnedTx<DB>,
+        fence: Option<ClaimFence>,
+        messages: &[Message],
+        redelivered: bool,
+        redrive: Option<&Redrive>,
+    ) -> Result<ClaimTx<DB>, Error> {
         if let Some(redrive) = redrive
             && !self.delete_dead_letter(tx.connection(), redrive).await?
         {
             return Ok(ClaimTx::Known(tx));
         }
         let mut guard = None;
-        let Claims { new: claimed, purge_mark } = self.insert_claims(&mut tx, fence, messages, &mut guard).await?;
+        let Claims { new: claimed, purge_mark } =
+            self.insert_claims(&mut tx, fence, messages, &mut guard).await?;
         let (Some(guard), Some(first)) = (guard, claimed.first()) else {
             return Ok(ClaimTx::Known(tx));
         };

@@ -1,5 +1,9 @@
 //! The handle.
-use crate::{Dialect, engine::Engine, spare_connections::SpareConnections};
+use crate::{
+    Dialect,
+    engine::Engine,
+    spare_connections::{self, SpareConnections, Turn},
+};
 use std::{fmt, sync::Arc};
 
 /// The inbox of one consumer: its claims, attempts, starts and dead letters. Cheap to make and to clone.
@@ -23,6 +27,13 @@ impl<DB: Dialect> Inbox<DB> {
         Self { spares: has_one.then(SpareConnections::new), ..self }
     }
 
+    /// Begins the wait of a delivery for its turn to be claimed. A handle that keeps connections has a
+    /// transaction begun for it meanwhile, if it can.
+    #[doc(hidden)]
+    pub fn turn(&self) -> Turn<'_> {
+        spare_connections::turn(self.spares.as_deref())
+    }
+
     /// Returns the name of the consumer.
     pub fn consumer(&self) -> &str {
         &self.consumer
@@ -36,11 +47,7 @@ impl<DB: Dialect> Inbox<DB> {
 
 impl<DB: Dialect> Clone for Inbox<DB> {
     fn clone(&self) -> Self {
-        Self {
-            engine: self.engine.clone(),
-            consumer: self.consumer.clone(),
-            spares: self.spares.clone(),
-        }
+        Self { engine: self.engine.clone(), consumer: self.consumer.clone(), spares: self.spares.clone() }
     }
 }
 

@@ -58,7 +58,7 @@ impl<DB: Dialect> Inbox<DB> {
     /// As [`claim`](Self::claim), but the message is never too old.
     pub async fn claim_redrive(&self, redrive: &Redrive) -> Result<InboxClaim<DB>, Error> {
         let message = &redrive.dead_letter.message;
-        match self.begin_claims(None, slice::from_ref(message), false, Some(redrive)).await? {
+        match self.begin_claims(None, None, slice::from_ref(message), false, Some(redrive)).await? {
             ClaimTx::Open(attempt) => Ok(InboxClaim::Open(attempt)),
             ClaimTx::Known(mut tx) => {
                 // It was handled since, or another process tries it: the dead letter is out of date.

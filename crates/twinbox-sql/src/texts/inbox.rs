@@ -11,8 +11,8 @@ area! {
         /// Allows the commit of a handler's transaction, unless the handler ended it. Bind: the guard of the
         /// claim.
         allow_commit,
-        /// Allows the commit of a handler's transaction and commits, in one round trip. `GUARD` stands for the
-        /// guard of the claim.
+        /// Allows the commit of a handler's transaction and commits, in one round trip. `GUARD` stands for
+        /// the guard of the claim.
         commit_at_once,
         /// State and payload hash of a claim. Binds: consumer, message id.
         find_claim,

@@ -17,8 +17,8 @@ use uuid::Uuid;
 pub(super) const INBOX: Inbox = Inbox {
     // The time-out holds for the fence and the claim and not for the handler: it is set before, and put back
     // when the aggregate has read the last row. The fence sees what is committed when it has its lock, and
-    // comes before the first row. The commit is flushed before the message is acknowledged, unless the handler
-    // chose otherwise for its transaction.
+    // comes before the first row. The commit is flushed before the message is acknowledged, unless the
+    // handler chose otherwise for its transaction. No CASE on a bind: the server would plan each claim anew.
     claim: "
         WITH old AS MATERIALIZED (
             SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true),
@@ -52,8 +52,16 @@ pub(super) const INBOX: Inbox = Inbox {
         ON CONFLICT DO NOTHING
         RETURNING pg_current_xact_id_if_assigned()::text AS guard, {purge_mark}($1) AS purge_mark,
             set_config('lock_timeout', (SELECT lock_timeout FROM old), true)",
-    allow_commit: "SELECT {allow_commit}(?)",
-    commit_at_once: "SELECT {allow_commit}('GUARD'); COMMIT",
+    allow_commit: "
+        SELECT set_config('twinbox.commit', $1, true)
+        WHERE pg_current_xact_id_if_assigned()::text = $1",
+    // An error keeps the server from running the COMMIT. The only one that an expression can raise with a
+    // text is that of a number that cannot be read; with the id in it, it is not read beforehand.
+    commit_at_once: "
+        SELECT set_config('twinbox.commit', 'GUARD', true),
+            CASE WHEN pg_current_xact_id_if_assigned()::text IS DISTINCT FROM 'GUARD'
+                THEN ('twinbox: the handler ended the transaction ' || pg_current_xact_id())::integer END;
+        COMMIT",
     // One process at a time, so that no two wait for each other.
     purge_claims: "
         DELETE FROM {inbox}

@@ -132,7 +132,8 @@ async fn row_27_a_hundred_thousand_copies_beside_a_slow_handler() {
     let ((), (), sent) = tokio::join!(storm, beside, watch);
 
     assert_eq!(world.effects().await, Vec::from_iter(0..IDS));
-    assert!((1..=2 * CONCURRENCY).contains(&most), "{most} deliveries were in the process at a time");
+    // A quick handler has two shares: one runs and three wait, for each that may run at a time.
+    assert!((1..=4 * CONCURRENCY).contains(&most), "{most} deliveries were in the process at a time");
     assert!(seen.slow.load(SeqCst) > 0);
     let handled = seen.bystanders.lock().unwrap().clone();
     assert!(handled.len() > 5, "{}", handled.len());

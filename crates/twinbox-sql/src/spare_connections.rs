@@ -1,0 +1,167 @@
+//! Connections that a consumer keeps between two handlers.
+//!
+//! The pool pings a connection when it takes it back, and again when it gives it out. With these, BEGIN and
+//! COMMIT, a consumer with much to do would spend half of its round trips on no work.
+use crate::{Dialect, Error, OwnedTx, engine::Engine};
+use sqlx::AssertSqlSafe;
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+use tokio::runtime::Handle;
+
+/// How long a connection is kept. Others may be waiting for it at the pool.
+const KEPT_MAX: Duration = Duration::from_millis(10);
+/// How long a connection stays away from its pool, which renews old ones.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+/// How long a connection may take until it is fit for the pool. A silent one is left to the pool.
+const RETURN_MAX: Duration = Duration::from_secs(5);
+
+/// The connections that were used last. sqlx counts one transaction on each.
+pub(crate) struct SpareConnections<DB: Dialect> {
+    kept: Mutex<Kept<DB>>,
+    /// Deliveries that wait for their turn to begin.
+    waiting: AtomicUsize,
+}
+
+struct Kept<DB: Dialect> {
+    spares: Vec<Spare<DB>>,
+    /// A task returns connections that were kept for too long.
+    is_returning: bool,
+}
+
+struct Spare<DB: Dialect> {
+    tx: OwnedTx<DB>,
+    since: Instant,
+    /// When its next transaction was begun, with the COMMIT of the last one. None: there is no transaction.
+    begun_at: Option<Instant>,
+}
+
+/// The wait of a delivery for its turn. While deliveries wait, a commit begins the next transaction too.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    waiting: Option<&'a AtomicUsize>,
+    since: Instant,
+}
+
+impl Turn<'_> {
+    /// Ends the wait. Returns when it began.
+    pub fn end(self) -> Instant {
+        self.since
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.waiting.inspect(|waiting| _ = waiting.fetch_sub(1, Relaxed));
+    }
+}
+
+/// Begins the wait of a delivery.
+pub(crate) fn turn<DB: Dialect>(spares: Option<&SpareConnections<DB>>) -> Turn<'_> {
+    let waiting = spares.map(|spares| &spares.waiting);
+    waiting.inspect(|waiting| _ = waiting.fetch_add(1, Relaxed));
+    Turn { waiting, since: Instant::now() }
+}
+
+impl<DB: Dialect> SpareConnections<DB> {
+    pub(crate) fn new() -> Arc<Self> {
+        let kept = Mutex::new(Kept { spares: Vec::new(), is_returning: false });
+        Arc::new(Self { kept, waiting: AtomicUsize::new(0) })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept<DB>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.load(Relaxed) > 0
+    }
+
+    /// Returns a transaction for a delivery that waits since then, if one was begun later: its `now()` is
+    /// then not before that of transactions that the delivery follows.
+    pub(crate) fn take_begun(&self, waiting_since: Instant) -> Option<OwnedTx<DB>> {
+        let last = self.kept().spares.pop_if(|last| last.begun_at.is_some_and(|at| at >= waiting_since));
+        last.map(|last| last.tx)
+    }
+
+    /// Begins a transaction, on a kept connection if there is one that still works.
+    pub(crate) async fn begin(&self, engine: &Engine<DB>) -> Result<OwnedTx<DB>, Error> {
+        while let Some(Spare { mut tx, begun_at, .. }) = self.pop() {
+            // One that was begun is begun anew: `now()` is the time of its beginning.
+            let end = if begun_at.is_some() { "COMMIT; " } else { "" };
+            let begin = AssertSqlSafe(format!("{end}{}", DB::BEGIN));
+            match sqlx::raw_sql(begin).execute(tx.connection()).await {
+                Ok(_) => return Ok(tx),
+                Err(error) => note_lost(&error.into()),
+            }
+        }
+        engine.begin().await
+    }
+
+    fn pop(&self) -> Option<Spare<DB>> {
+        self.kept().spares.pop()
+    }
+
+    /// Keeps the connection of a transaction that has ended. `begun_at`: and another was begun.
+    pub(crate) fn keep(self: &Arc<Self>, tx: OwnedTx<DB>, begun_at: Option<Instant>) {
+        let since = Instant::now();
+        let mut kept = self.kept();
+        kept.spares.push(Spare { tx, since, begun_at });
+        if !std::mem::replace(&mut kept.is_returning, true) {
+            tokio::spawn(return_old(Arc::downgrade(self)));
+        }
+    }
+
+    /// Takes out those that were kept for too long. None: nothing is kept.
+    fn take_old(&self) -> Option<Vec<Spare<DB>>> {
+        let mut kept = self.kept();
+        if kept.spares.is_empty() {
+            kept.is_returning = false;
+            return None;
+        }
+        let is_old = |spare: &mut Spare<DB>| {
+            spare.since.elapsed() >= KEPT_MAX || spare.tx.taken_at.elapsed() >= AWAY_MAX
+        };
+        Some(kept.spares.extract_if(.., is_old).collect())
+    }
+}
+
+async fn return_old<DB: Dialect>(spares: Weak<SpareConnections<DB>>) {
+    loop {
+        tokio::time::sleep(KEPT_MAX).await;
+        let Some(old) = spares.upgrade().and_then(|spares| spares.take_old()) else { return };
+        return_all(old).await;
+    }
+}
+
+async fn return_all<DB: Dialect>(spares: Vec<Spare<DB>>) {
+    for Spare { mut tx, begun_at, .. } in spares {
+        let returning = async {
+            // The transaction that sqlx counts has to be there to be rolled back.
+            if begun_at.is_none() {
+                sqlx::raw_sql(DB::BEGIN).execute(tx.connection()).await?;
+            }
+            tx.rollback().await
+        };
+        if let Ok(Err(error)) = tokio::time::timeout(RETURN_MAX, returning).await {
+            note_lost(&error);
+        }
+    }
+}
+
+impl<DB: Dialect> Drop for SpareConnections<DB> {
+    fn drop(&mut self) {
+        let spares = std::mem::take(&mut self.kept().spares);
+        if let (false, Ok(runtime)) = (spares.is_empty(), Handle::try_current()) {
+            runtime.spawn(return_all(spares));
+        }
+    }
+}
+
+pub(crate) fn note_lost(error: &Error) {
+    tracing::debug!(error = error as &dyn std::error::Error, "a connection was lost while it was kept");
+}

@@ -1,0 +1,106 @@
+//! Connections that a consumer keeps between two handlers.
+use crate::support::{
+    consumer::{publish, run_until},
+    stores::{Placed, World, effect},
+    wait::eventually,
+};
+use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Store, Tx, event_handler};
+use twinbox_testkit::database::SERVICE;
+
+const MESSAGES: i64 = 400;
+const KEYS: i64 = 12;
+
+/// Ends the connections that are kept, of which the last statement was a commit.
+const END_KEPT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND state LIKE 'idle%' AND query LIKE '%twinbox.commit%'";
+
+#[event_handler(consumer = "tests.kept", concurrency = 4)]
+async fn keeps<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
+    Ok(())
+}
+
+#[event_handler(consumer = "tests.kept", concurrency = 4)]
+async fn loses(other: &PgPool, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<Postgres>(tx, order.n).await?;
+    if order.n % 20 == 0 {
+        sqlx::query(END_KEPT).execute(other).await?;
+    }
+    Ok(())
+}
+
+/// Opens the store again, with a pool that counts how often a connection is taken from it.
+async fn counted(world: &World<Postgres>, taken: &Arc<AtomicUsize>) -> Store<Postgres> {
+    let taken = taken.clone();
+    let options = PgPoolOptions::new().max_connections(8).before_acquire(move |_, _| {
+        taken.fetch_add(1, SeqCst);
+        Box::pin(async { Ok(true) })
+    });
+    Store::new(options.connect(world.url()).await.unwrap(), SERVICE).unwrap()
+}
+
+async fn all_handled(world: &World<Postgres>) -> bool {
+    world.number("SELECT count(*) FROM effects").await == MESSAGES
+}
+
+#[tokio::test]
+async fn a_busy_consumer_takes_few_connections_and_returns_them() {
+    let (world, taken) = (World::<Postgres>::new().await, Arc::new(AtomicUsize::new(0)));
+    publish(&world, 0..MESSAGES).await;
+    let store = counted(&world, &taken).await;
+    run_until(Consumer::new(store.clone(), ()).handler::<keeps>(), async || all_handled(&world).await).await;
+    let taken = taken.load(SeqCst);
+    assert!(taken < MESSAGES as usize / 2, "{taken} for {MESSAGES} messages");
+    let pool = store.pool();
+    eventually(async || (pool.num_idle() == pool.size() as usize).then_some(())).await;
+    // What is returned is outside a transaction, for the server and for sqlx.
+    for _ in 0..pool.size() {
+        let mut tx = pool.begin().await.unwrap();
+        sqlx::query("SELECT 1").execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+    let in_transaction = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND state = 'idle in transaction'";
+    assert_eq!(world.number(in_transaction).await, 0);
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_is_lost_costs_no_message() {
+    let world = World::<Postgres>::new().await;
+    publish(&world, 0..MESSAGES).await;
+    let other = world.twin(1).await;
+    run_until(Consumer::new((*world).clone(), other).handler::<loses>(), async || all_handled(&world).await)
+        .await;
+    assert_eq!(world.effects().await, Vec::from_iter(0..MESSAGES));
+    assert_eq!(world.rows("attempts").await, 0, "nothing counts as a failure");
+}
+
+/// The time of a handler's transaction is not before that of the message before it in its key.
+#[tokio::test]
+async fn transactions_of_a_key_have_times_in_its_order() {
+    let world = World::<Postgres>::new().await;
+    world.execute("ALTER TABLE effects ADD COLUMN begun timestamptz NOT NULL DEFAULT now()").await;
+    let few_keys = AssertSqlSafe(format!(
+        "INSERT INTO twinbox.outbox (type, key, payload)
+        SELECT 'orders.placed', 'key ' || n % {KEYS}, convert_to('{{\"n\": ' || n || '}}', 'UTF8')
+        FROM generate_series(0, {}) n",
+        MESSAGES - 1
+    ));
+    sqlx::raw_sql(few_keys).execute(world.pool()).await.unwrap();
+    run_until(Consumer::new((*world).clone(), ()).handler::<in_order>(), async || all_handled(&world).await)
+        .await;
+    let reversed =
+        format!("SELECT count(*) FROM effects a JOIN effects b ON b.n = a.n + {KEYS} AND b.begun < a.begun");
+    assert_eq!(world.number(reversed).await, 0);
+}
+
+#[event_handler(consumer = "tests.kept", order = "key")]
+async fn in_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
+    Ok(())
+}
