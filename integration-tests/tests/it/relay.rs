@@ -2,6 +2,7 @@
 mod admin;
 mod crash;
 mod faults;
+mod hot_key;
 mod parking;
 mod pooler;
 mod replays;

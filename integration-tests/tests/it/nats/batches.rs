@@ -148,3 +148,53 @@ async fn a_link_that_is_cut_inside_a_batch_loses_and_reorders_nothing() {
     assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
     assert_eq!(stored(&nats, &server.url()).await, ids(0..2000));
 }
+
+#[tokio::test]
+async fn a_server_that_falls_silent_inside_a_batch_loses_and_reorders_nothing() {
+    let server = NatsServer::start().unwrap();
+    let options = options(&server.url(), "silent").publish_timeout(Duration::from_millis(500));
+    let nats = Nats::with_options(options).unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    let mut publisher = publisher(&nats).await;
+    let messages: Vec<_> = (0..2000).map(of_one_key).collect();
+    let mut results = Vec::new();
+    for (n, answer) in publisher.send(&Vec::from_iter(&messages)).await.into_iter().enumerate() {
+        if n == 300 {
+            server.pause().unwrap();
+        }
+        results.push(timeout(LIMIT, answer).await.unwrap().map_err(|error| error.kind()));
+    }
+    server.resume().unwrap();
+    let done = results.iter().take_while(|result| result.is_ok()).count();
+    assert!(done < 2000, "no batch was interrupted");
+    assert_eq!(results[done], Err(PublishErrorKind::Unanswered), "the first is in doubt");
+    let behind = |result: &Result<_, _>| *result == Err(PublishErrorKind::BehindFailure);
+    assert!(results[done + 1..].iter().all(behind), "{:?}", &results[done..]);
+    let results = send_all(&mut *publisher, &messages[done..]).await;
+    assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
+    assert_eq!(stored(&nats, &server.url()).await, ids(0..2000));
+}
+
+#[tokio::test]
+async fn publishers_that_race_keep_the_orders_of_their_keys() {
+    const PUBLISHERS: usize = 8;
+    let nats = batched("race").await;
+    let of = |publisher: usize, n: usize| Message {
+        key: Some(publisher.to_string()),
+        ..of_one_key(PUBLISHERS * n + publisher)
+    };
+    join_all((0..PUBLISHERS).map(async |number| {
+        let messages: Vec<_> = (0..1000).map(|n| of(number, n)).collect();
+        let results = send_all(&mut *publisher(&nats).await, &messages).await;
+        assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
+    }))
+    .await;
+    let mut next = [0; PUBLISHERS];
+    for id in stored(&nats, &shared_server()).await {
+        let id: usize = id.parse().unwrap();
+        let (number, n) = (id % PUBLISHERS, id / PUBLISHERS);
+        assert_eq!(n, next[number], "of publisher {number}");
+        next[number] += 1;
+    }
+    assert_eq!(next, [1000; PUBLISHERS]);
+}
