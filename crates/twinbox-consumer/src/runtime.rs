@@ -35,6 +35,7 @@ pub(crate) struct Common<DB: Dialect, S> {
 pub(crate) struct Options {
     pub(crate) lease: Duration,
     pub(crate) inbox_retention: InboxRetention,
+    pub(crate) keep_connections: bool,
 }
 
 /// One running consumer.
@@ -66,9 +67,13 @@ impl<DB: Dialect, S> Runtime<DB, S> {
         let permits = |handler: &Handler<DB, S>| {
             (handler.event_type, Semaphore::new(handler.policy.concurrency.max(1)))
         };
+        let mut inbox = common.store.inbox(&group.subscription.consumer);
+        if common.options.keep_connections {
+            inbox = inbox.keep_connections();
+        }
         Self {
             store: common.store.clone(),
-            inbox: common.store.inbox(&group.subscription.consumer).keep_connections(),
+            inbox,
             partition_leases: common.store.partition_leases(&group.subscription.consumer),
             state: common.state.clone(),
             permits: group.handlers.iter().map(permits).collect(),

@@ -69,6 +69,18 @@ async fn a_busy_consumer_takes_few_connections_and_returns_them() {
     assert_eq!(world.number(in_transaction).await, 0);
 }
 
+/// Hooks of the pool run then.
+#[tokio::test]
+async fn a_consumer_that_keeps_none_takes_a_connection_for_each_message() {
+    let (world, taken) = (World::<Postgres>::new().await, Arc::new(AtomicUsize::new(0)));
+    publish(&world, 0..MESSAGES).await;
+    let store = counted(&world, &taken).await;
+    let consumer = Consumer::new(store, ()).keep_connections(false).handler::<keeps>();
+    run_until(consumer, async || all_handled(&world).await).await;
+    // A new connection is not counted.
+    assert!(taken.load(SeqCst) + 8 >= MESSAGES as usize, "{taken:?} for {MESSAGES} messages");
+}
+
 #[tokio::test]
 async fn a_kept_connection_that_is_lost_costs_no_message() {
     let world = World::<Postgres>::new().await;
