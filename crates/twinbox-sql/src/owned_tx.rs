@@ -74,6 +74,9 @@ impl<DB: Dialect> OwnedTx<DB> {
     /// On Postgres, COMMIT rolls a transaction back in which a statement failed, without an error of its own;
     /// this returns [`ErrorKind::TransactionAborted`] then, where sqlx's `commit` returns `Ok`. It does so on
     /// SQLite too after SQLite ended the transaction by itself, on `RAISE(ROLLBACK)` or a full disk.
+    ///
+    /// [`ErrorKind::CommitUnknown`]: crate::ErrorKind::CommitUnknown
+    /// [`ErrorKind::TransactionAborted`]: crate::ErrorKind::TransactionAborted
     pub async fn commit(mut self) -> Result<(), Error> {
         DB::ensure_whole(&mut self.tx).await?;
         self.commit_guarded().await
