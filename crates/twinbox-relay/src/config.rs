@@ -12,6 +12,7 @@
 //! stream = "EVENTS"
 //! prefix = "events"
 //! create_stream = true
+//! batches = false                       # a stream it creates takes no batches; default: it does
 //! types = ["orders.*"]                  # patterns; default: all types
 //! start = "beginning"                   # or "now", or a time; only for a new destination
 //! retry = "patient"                     # or `vendor` (500 ms, 2 s, 5 s, 30 s), `client` (10 s in all)

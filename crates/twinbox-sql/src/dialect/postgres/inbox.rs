@@ -24,7 +24,9 @@ pub(super) const INBOX: Inbox = Inbox {
             SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true),
                 {flushed}
         ), fenced AS MATERIALIZED (
-            SELECT FROM old WHERE {fence}($1, $7, $8, $9, $10)
+            SELECT
+            FROM old
+            WHERE {fence}($1, $7, $8, $9, $10)
         ), claimed AS (
             INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time,
                 claimed_at)
@@ -44,7 +46,9 @@ pub(super) const INBOX: Inbox = Inbox {
             SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true),
                 {flushed}
         ), fenced AS MATERIALIZED (
-            SELECT FROM old WHERE {fence}($1, $7, $8, $9, $10)
+            SELECT
+            FROM old
+            WHERE {fence}($1, $7, $8, $9, $10)
         )
         INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
         SELECT $1, $2, $3, $4, $5, 'processed', $6, greatest(now(), $6)
