@@ -10,6 +10,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use tokio::sync::watch;
 
 /// How long a denial is remembered. Then a message is sent again, in case the permission was granted since.
 const REMEMBERED: Duration = Duration::from_secs(5);
@@ -21,6 +22,7 @@ const SUBJECTS_MAX: usize = 10_000;
 pub(crate) struct DeniedSubjects {
     any: AtomicBool,
     subjects: Mutex<HashMap<String, Instant>>,
+    changed: watch::Sender<()>,
 }
 
 impl DeniedSubjects {
@@ -38,6 +40,8 @@ impl DeniedSubjects {
         if subjects.len() < SUBJECTS_MAX {
             subjects.insert(subject.to_owned(), Instant::now());
         }
+        drop(subjects);
+        self.changed.send_replace(());
     }
 
     /// Returns whether the server has ever denied a publish on this connection.
@@ -50,6 +54,15 @@ impl DeniedSubjects {
         self.any() && {
             let subjects = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
             subjects.get(subject).is_some_and(|at| at.elapsed() < REMEMBERED)
+        }
+    }
+
+    /// Waits until the server denies this subject.
+    pub(crate) async fn until_denied(&self, subject: &str) {
+        let mut changed = self.changed.subscribe();
+        while !self.contains(subject) {
+            // It never fails: the sender is here.
+            let _ = changed.changed().await;
         }
     }
 }

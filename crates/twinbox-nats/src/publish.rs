@@ -102,7 +102,7 @@ async fn refine(connection: &Weak<Connection>, subject: &str, error: PublishErro
 }
 
 /// The server denies this subject. It may accept others.
-fn denied() -> PublishError {
+pub(crate) fn denied() -> PublishError {
     PublishError::new(PublishErrorKind::RefusedForGood, "nats.permission")
 }
 

@@ -1,11 +1,11 @@
 //! A batch that is being sent: the protocol "fast ingest" of NATS, ADR-50.
 use super::queue::{Answer, Item};
-use crate::connect::Connection;
+use crate::{connect::Connection, denied::DeniedSubjects};
 use async_nats::{Client, PublishErrorKind, Subject, Subscriber};
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _};
 use serde::Deserialize;
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout};
 use twinbox_core::destination::Receipt;
 
@@ -53,6 +53,7 @@ pub(super) struct Batch {
     inbox: String,
     answers: Subscriber,
     timeout: Duration,
+    denied: Arc<DeniedSubjects>,
     /// The subject of the first message, which the stream takes.
     subject: Subject,
     /// After how many messages the server is asked to answer.
@@ -94,6 +95,7 @@ impl Batch {
             inbox,
             answers,
             timeout: connection.options.publish_timeout,
+            denied: connection.denied.clone(),
             subject: Subject::from_static(""),
             flow,
             pace: 1,
@@ -140,7 +142,11 @@ impl Batch {
             _ => return Err(Lost::Connection),
         }
         if self.sent == 1 {
-            self.next_answer().await?;
+            let (denied, first) = (self.denied.clone(), self.subject.clone());
+            tokio::select! {
+                answered = self.next_answer() => answered?,
+                () = denied.until_denied(&first) => self.progress = Progress::Broken,
+            }
             self.round_trip = self.began.elapsed();
         }
         Ok(())

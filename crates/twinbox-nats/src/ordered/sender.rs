@@ -3,7 +3,10 @@ use super::{
     batch::{Batch, Lost},
     queue::{Answer, Item, Queue, in_doubt},
 };
-use crate::{connect::Connection, publish::unavailable};
+use crate::{
+    connect::Connection,
+    publish::{self, unavailable},
+};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use std::{
     collections::{HashSet, VecDeque},
@@ -64,10 +67,18 @@ impl Sender {
                 let fits = |item: &Item| item.answer.key.is_none_or(|key| !keys.contains(&key));
                 let Some(Item { encoded, send_by, answer }) = self.queue.pop_if(fits) else { break };
                 self.suspects = self.suspects.saturating_sub(1);
+                let (denied, subject) = (self.connection.denied.clone(), encoded.subject.clone());
                 match encoded.send(&self.connection, send_by).await {
                     Ok(ack) => {
                         keys.extend(answer.key);
-                        under_way.push(async move { (answer, ack.await) });
+                        // A denied message gets no acknowledgement, and those behind it would wait.
+                        under_way.push(async move {
+                            tokio::select! {
+                                biased;
+                                result = ack => (answer, result),
+                                () = denied.until_denied(&subject) => (answer, Err(publish::denied())),
+                            }
+                        });
                     }
                     Err(error) => self.queue.fail([(answer, error)], []),
                 }
