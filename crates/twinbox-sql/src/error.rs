@@ -64,7 +64,7 @@ impl Error {
         Self { kind, what: what.into(), source: None }
     }
 
-    /// The error of the statement that allows a commit.
+    /// The error of the last statement before a COMMIT: of an earlier one, if that failed and was ignored.
     pub(crate) fn of_last_statement(error: sqlx::Error) -> Self {
         match sqlstate(&error).as_deref() {
             Some("25P02") => Self::transaction_aborted(),

@@ -75,7 +75,7 @@ impl<DB: Dialect> Guarded<DB> {
     pub(crate) async fn commit_at_once(mut self, begins_next: bool) -> Result<OwnedTx<DB>, Error> {
         match self.run_commit_at_once(begins_next).await {
             Ok(()) => {
-                self.tx.note_committed();
+                self.tx.committed.send_replace(());
                 Ok(self.tx)
             }
             Err(error) => {

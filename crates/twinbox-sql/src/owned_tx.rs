@@ -99,12 +99,6 @@ impl<DB: Dialect> OwnedTx<DB> {
         &mut self.tx
     }
 
-    /// Wakes the readers of the log in this process, and lets the next one write.
-    pub(crate) fn note_committed(&mut self) {
-        self.permit = None;
-        self.committed.send_replace(());
-    }
-
     /// Commits without a round trip to ask whether the transaction is whole.
     pub(crate) async fn commit_guarded(self) -> Result<(), Error> {
         self.tx.commit().await.map_err(Error::of_commit)?;

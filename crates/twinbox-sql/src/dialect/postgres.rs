@@ -16,7 +16,7 @@ use super::{
     portable,
     transaction::{exactly_one, unwind},
 };
-use crate::{Error, catalog::Catalog, error::sqlstate, statement::query, texts::Texts};
+use crate::{Error, catalog::Catalog, statement::query, texts::Texts};
 use fragments::flushed;
 use sqlx::{PgConnection, PgPool, Postgres};
 use std::{path::PathBuf, time::Duration};
@@ -126,11 +126,8 @@ impl Dialect for Postgres {
     }
 
     async fn ensure_whole(conn: &mut PgConnection) -> Result<(), Error> {
-        match sqlx::raw_sql("SELECT").execute(conn).await {
-            Ok(_) => Ok(()),
-            Err(e) if is_aborted(&e) => Err(Error::transaction_aborted()),
-            Err(e) => Err(e.into()),
-        }
+        sqlx::raw_sql("SELECT").execute(conn).await.map_err(Error::of_last_statement)?;
+        Ok(())
     }
 
     /// The transaction id.
@@ -199,9 +196,4 @@ impl Dialect for Postgres {
     fn rows_affected(result: &Self::QueryResult) -> u64 {
         result.rows_affected()
     }
-}
-
-/// A statement of the transaction failed before.
-fn is_aborted(error: &sqlx::Error) -> bool {
-    sqlstate(error).as_deref() == Some("25P02")
 }

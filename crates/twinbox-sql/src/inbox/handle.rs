@@ -23,8 +23,8 @@ impl<DB: Dialect> Inbox<DB> {
     #[doc(hidden)]
     #[must_use]
     pub fn keep_connections(self) -> Self {
-        let has_one = !self.engine.sql().inbox.commit_at_once.is_absent();
-        Self { spares: has_one.then(SpareConnections::new), ..self }
+        let commits_at_once = !self.engine.sql().inbox.commit_at_once.is_absent();
+        Self { spares: commits_at_once.then(SpareConnections::new), ..self }
     }
 
     /// Begins the wait of a delivery for its turn to be claimed. A handle that keeps connections has a

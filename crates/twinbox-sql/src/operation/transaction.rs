@@ -5,8 +5,8 @@ use super::{
     response::{OperationResponse, ResponseBody},
 };
 use crate::{
-    Dialect, Error, ErrorKind, Tx, catalog::Catalog, error::sqlstate, guarded::Guarded, scope::Scope,
-    statement::scalar, text::text,
+    Dialect, Error, ErrorKind, Tx, catalog::Catalog, guarded::Guarded, scope::Scope, statement::scalar,
+    text::text,
 };
 use std::sync::{
     Arc,
@@ -105,8 +105,7 @@ impl<DB: Dialect> Operation<DB> {
             }
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err(Error::transaction_ended()),
-            Err(error) if sqlstate(&error).as_deref() == Some("25P02") => Err(Error::transaction_aborted()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(Error::of_last_statement(error)),
         }
     }
 

@@ -58,7 +58,7 @@ async fn a_busy_consumer_takes_few_connections_and_returns_them() {
     assert!(taken < MESSAGES as usize / 2, "{taken} for {MESSAGES} messages");
     let pool = store.pool();
     eventually(async || (pool.num_idle() == pool.size() as usize).then_some(())).await;
-    // What is returned is outside a transaction, for the server and for sqlx.
+    // Returned connections are outside a transaction, for the server and for sqlx.
     for _ in 0..pool.size() {
         let mut tx = pool.begin().await.unwrap();
         sqlx::query("SELECT 1").execute(&mut *tx).await.unwrap();

@@ -14,12 +14,14 @@ use crate::{
 use sqlx::{PgConnection, Postgres, Row as _, postgres::PgArguments, query::Query};
 use uuid::Uuid;
 
-pub(super) const INBOX: Inbox = Inbox {
-    // The time-out holds for the fence and the claim and not for the handler: it is set before, and put back
-    // when the aggregate has read the last row. The fence sees what is committed when it has its lock, and
-    // comes before the first row. The commit is flushed before the message is acknowledged, unless the
-    // handler chose otherwise for its transaction. No CASE on a bind: the server would plan each claim anew.
-    claim: "
+/// A statement that claims behind its fence. The time-out holds for both and not for the handler: it is set
+/// before, and put back after the last row. The fence sees what is committed when it has its lock, and comes
+/// before the first row. The commit is flushed before the message is acknowledged, unless the handler chose
+/// otherwise for its transaction. No CASE on a bind: the server would plan each claim anew.
+macro_rules! claims {
+    ($rest:literal) => {
+        concat!(
+            "
         WITH old AS MATERIALIZED (
             SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true),
                 {flushed}
@@ -27,7 +29,14 @@ pub(super) const INBOX: Inbox = Inbox {
             SELECT
             FROM old
             WHERE {fence}($1, $7, $8, $9, $10)
-        ), claimed AS (
+        )",
+            $rest
+        )
+    };
+}
+
+pub(super) const INBOX: Inbox = Inbox {
+    claim: claims! {", claimed AS (
             INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time,
                 claimed_at)
             SELECT $1, message_id, source, event_id, payload_hash, 'processed', time, greatest(now(), time)
@@ -39,23 +48,15 @@ pub(super) const INBOX: Inbox = Inbox {
         )
         SELECT array_agg(message_id) AS claimed, pg_current_xact_id_if_assigned()::text AS guard,
             {purge_mark}($1) AS purge_mark, set_config('lock_timeout', (SELECT lock_timeout FROM old), true)
-        FROM claimed",
+        FROM claimed"},
     // Arrays cost the server a third more.
-    claim_one: "
-        WITH old AS MATERIALIZED (
-            SELECT current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '2s', true),
-                {flushed}
-        ), fenced AS MATERIALIZED (
-            SELECT
-            FROM old
-            WHERE {fence}($1, $7, $8, $9, $10)
-        )
+    claim_one: claims! {"
         INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
         SELECT $1, $2, $3, $4, $5, 'processed', $6, greatest(now(), $6)
         FROM fenced
         ON CONFLICT DO NOTHING
         RETURNING pg_current_xact_id_if_assigned()::text AS guard, {purge_mark}($1) AS purge_mark,
-            set_config('lock_timeout', (SELECT lock_timeout FROM old), true)",
+            set_config('lock_timeout', (SELECT lock_timeout FROM old), true)"},
     allow_commit: "
         SELECT set_config('twinbox.commit', $1, true)
         WHERE pg_current_xact_id_if_assigned()::text = $1",
