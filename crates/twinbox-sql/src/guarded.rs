@@ -67,6 +67,14 @@ impl<DB: Dialect> Guarded<DB> {
         if DB::has_committed(&self.guard) { Ok(()) } else { Err(Error::transaction_ended()) }
     }
 
+    /// Commits what [`allow_response`](Self::allow_response) has allowed. Returns what is left: a connection on
+    /// which sqlx counts a transaction. There is none.
+    pub(crate) async fn commit_allowed(mut self) -> Result<OwnedTx<DB>, Error> {
+        sqlx::raw_sql("COMMIT").execute(self.tx.connection()).await.map_err(Error::of_commit)?;
+        self.tx.committed.send_replace(());
+        Ok(self.tx)
+    }
+
     /// Allows the commit and commits. Returns what is left: a connection on which sqlx counts a transaction.
     /// There is one only if the next one is to begin too.
     ///

@@ -1,4 +1,4 @@
-//! Connections that a consumer keeps between two handlers.
+//! Connections that are kept between two handlers.
 //!
 //! The pool pings a connection when it takes it back, and again when it gives it out. With these, BEGIN and
 //! COMMIT, a consumer with much to do would spend half of its round trips on no work.
@@ -15,8 +15,9 @@ use tokio::runtime::Handle;
 
 /// How long a connection is kept. Others may be waiting for it at the pool.
 const KEPT_MAX: Duration = Duration::from_millis(10);
-/// How long a connection stays away from its pool, which renews old ones.
-const AWAY_MAX: Duration = Duration::from_secs(60);
+/// How long a connection stays away from its pool, however busy it is. Others may be waiting for it there,
+/// and the pool renews old ones.
+const AWAY_MAX: Duration = Duration::from_millis(100);
 /// How long a connection may take until it is fit for the pool. A silent one is left to the pool.
 const RETURN_MAX: Duration = Duration::from_secs(5);
 
@@ -38,6 +39,12 @@ struct Spare<DB: Dialect> {
     since: Instant,
     /// When its next transaction was begun, with the COMMIT of the last one. None: there is no transaction.
     begun_at: Option<Instant>,
+}
+
+impl<DB: Dialect> Spare<DB> {
+    fn is_long_away(&self) -> bool {
+        self.tx.taken_at.elapsed() >= AWAY_MAX
+    }
 }
 
 /// The wait of a delivery for its turn. While deliveries wait, a commit begins the next transaction too.
@@ -67,12 +74,14 @@ pub(crate) fn turn<DB: Dialect>(spares: Option<&SpareConnections<DB>>) -> Turn<'
     Turn { waiting, since: Instant::now() }
 }
 
-impl<DB: Dialect> SpareConnections<DB> {
-    pub(crate) fn new() -> Arc<Self> {
+impl<DB: Dialect> Default for SpareConnections<DB> {
+    fn default() -> Self {
         let kept = Mutex::new(Kept { spares: Vec::new(), is_returning: false });
-        Arc::new(Self { kept, waiting: AtomicUsize::new(0) })
+        Self { kept, waiting: AtomicUsize::new(0) }
     }
+}
 
+impl<DB: Dialect> SpareConnections<DB> {
     fn kept(&self) -> MutexGuard<'_, Kept<DB>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,8 +118,13 @@ impl<DB: Dialect> SpareConnections<DB> {
     /// Keeps the connection of a transaction that has ended. `begun_at`: and another was begun.
     pub(crate) fn keep(self: &Arc<Self>, tx: OwnedTx<DB>, begun_at: Option<Instant>) {
         let since = Instant::now();
+        let spare = Spare { tx, since, begun_at };
+        if spare.is_long_away() {
+            tokio::spawn(return_all(vec![spare]));
+            return;
+        }
         let mut kept = self.kept();
-        kept.spares.push(Spare { tx, since, begun_at });
+        kept.spares.push(spare);
         if !std::mem::replace(&mut kept.is_returning, true) {
             tokio::spawn(return_old(Arc::downgrade(self)));
         }
@@ -123,9 +137,7 @@ impl<DB: Dialect> SpareConnections<DB> {
             kept.is_returning = false;
             return None;
         }
-        let is_old = |spare: &mut Spare<DB>| {
-            spare.since.elapsed() >= KEPT_MAX || spare.tx.taken_at.elapsed() >= AWAY_MAX
-        };
+        let is_old = |spare: &mut Spare<DB>| spare.since.elapsed() >= KEPT_MAX || spare.is_long_away();
         Some(kept.spares.extract_if(.., is_old).collect())
     }
 }

@@ -5,6 +5,7 @@ mod example;
 mod faults;
 mod fuzz;
 mod keeping;
+mod kept;
 mod leases;
 mod limits;
 mod model;

@@ -24,7 +24,7 @@ impl<DB: Dialect> Inbox<DB> {
     #[must_use]
     pub fn keep_connections(self) -> Self {
         let commits_at_once = !self.engine.sql().inbox.commit_at_once.is_absent();
-        Self { spares: commits_at_once.then(SpareConnections::new), ..self }
+        Self { spares: commits_at_once.then(Arc::default), ..self }
     }
 
     /// Begins the wait of a delivery for its turn to be claimed. A handle that keeps connections has a

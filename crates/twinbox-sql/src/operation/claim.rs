@@ -12,10 +12,11 @@ use crate::{
     dialect::{OperationClaim, OperationClaimed, OperationRow},
     guarded::Guarded,
     micros::micros,
+    spare_connections::SpareConnections,
     statement::scalar,
     text::text,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use twinbox_core::{Fingerprint, FingerprintAlgorithm, FingerprintInput, crash, limits, test_signal};
 use uuid::Uuid;
 
@@ -50,8 +51,20 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
         crash::point("operation.after_claim");
         Ok(start.map(|TakenKey { tx, guard, .. }| {
             let tx = Guarded::new(tx, guard, scope(self.engine.catalog(), key));
-            Operation::with_key(tx, key.slot(), None)
+            let operation = Operation::with_key(tx, key.slot(), None);
+            operation.keep_connection(self.spare_connections(policy))
         }))
+    }
+
+    fn spare_connections(&self, policy: &OperationPolicy) -> Option<Arc<SpareConnections<DB>>> {
+        (policy.keeps_connection && !DB::ONE_WRITER).then(|| self.engine.state())
+    }
+
+    async fn begin_transaction(&self, policy: &OperationPolicy) -> Result<OwnedTx<DB>, Error> {
+        match self.spare_connections(policy) {
+            Some(spares) => spares.begin(&self.engine).await,
+            None => self.engine.begin().await,
+        }
     }
 
     pub(super) async fn take(
@@ -92,7 +105,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
                 wait: policy.wait,
                 idle_max: policy.idle_max,
             };
-            let mut tx = self.engine.begin().await?;
+            let mut tx = self.begin_transaction(policy).await?;
             let is_busy = match DB::claim_operation(tx.connection(), catalog, &claim).await {
                 Ok(OperationClaimed::Open(row, guard)) => {
                     if row.attempt == 1 && self.has_too_many(tx.connection(), key, policy).await? {
@@ -105,7 +118,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
                 Ok(OperationClaimed::InFlight) => true,
                 Err(error) if error.is_contention() => {
                     tx.rollback().await?;
-                    tx = self.engine.begin().await?;
+                    tx = self.begin_transaction(policy).await?;
                     true
                 }
                 Err(error) => return Err(error),

@@ -5,8 +5,8 @@ use super::{
     response::{OperationResponse, ResponseBody},
 };
 use crate::{
-    Dialect, Error, ErrorKind, Tx, catalog::Catalog, guarded::Guarded, scope::Scope, statement::scalar,
-    text::text,
+    Dialect, Error, ErrorKind, Tx, catalog::Catalog, guarded::Guarded, scope::Scope,
+    spare_connections::SpareConnections, statement::scalar, text::text,
 };
 use std::sync::{
     Arc,
@@ -22,6 +22,8 @@ pub struct Operation<DB: Dialect> {
     slot: Option<[u8; 32]>,
     /// Tells the lease that its transaction is open. Dropped after the transaction.
     last_transaction: Option<LastTransaction>,
+    /// Where the connection goes after the commit. None: back to the pool.
+    spares: Option<Arc<SpareConnections<DB>>>,
 }
 
 /// A lease whose last transaction is open, until this is dropped.
@@ -35,7 +37,7 @@ impl Drop for LastTransaction {
 
 impl<DB: Dialect> Operation<DB> {
     pub(crate) fn without_key(tx: Guarded<DB>) -> Self {
-        Self { tx, slot: None, last_transaction: None }
+        Self { tx, slot: None, last_transaction: None, spares: None }
     }
 
     pub(super) fn with_key(
@@ -43,7 +45,11 @@ impl<DB: Dialect> Operation<DB> {
         slot: [u8; 32],
         last_transaction: Option<LastTransaction>,
     ) -> Self {
-        Self { tx, slot: Some(slot), last_transaction }
+        Self { tx, slot: Some(slot), last_transaction, spares: None }
+    }
+
+    pub(super) fn keep_connection(self, spares: Option<Arc<SpareConnections<DB>>>) -> Self {
+        Self { spares, ..self }
     }
 
     /// Returns the transaction of the operation. Published events get fresh ids.
@@ -70,7 +76,11 @@ impl<DB: Dialect> Operation<DB> {
             self.abandon().await;
             return Err(error);
         }
-        self.tx.commit().await
+        match self.spares {
+            Some(spares) => spares.keep(self.tx.commit_allowed().await?, None),
+            None => self.tx.commit().await?,
+        }
+        Ok(())
     }
 
     async fn store(&mut self, response: &OperationResponse) -> Result<(), Error> {

@@ -1,16 +1,16 @@
 //! Connections that a consumer keeps between two handlers.
 use crate::support::{
     consumer::{publish, run_until},
+    postgres::counted,
     stores::{Placed, World, effect},
     wait::eventually,
 };
-use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
+use sqlx::{AssertSqlSafe, PgPool, Postgres};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::SeqCst},
 };
-use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Store, Tx, event_handler};
-use twinbox_testkit::database::SERVICE;
+use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Tx, event_handler};
 
 const MESSAGES: i64 = 400;
 const KEYS: i64 = 12;
@@ -34,16 +34,6 @@ async fn loses(other: &PgPool, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed
     Ok(())
 }
 
-/// Opens the store again, with a pool that counts how often a connection is taken from it.
-async fn counted(world: &World<Postgres>, taken: &Arc<AtomicUsize>) -> Store<Postgres> {
-    let taken = taken.clone();
-    let options = PgPoolOptions::new().max_connections(8).before_acquire(move |_, _| {
-        taken.fetch_add(1, SeqCst);
-        Box::pin(async { Ok(true) })
-    });
-    Store::new(options.connect(world.url()).await.unwrap(), SERVICE).unwrap()
-}
-
 async fn all_handled(world: &World<Postgres>) -> bool {
     world.number("SELECT count(*) FROM effects").await == MESSAGES
 }
@@ -52,7 +42,7 @@ async fn all_handled(world: &World<Postgres>) -> bool {
 async fn a_busy_consumer_takes_few_connections_and_returns_them() {
     let (world, taken) = (World::<Postgres>::new().await, Arc::new(AtomicUsize::new(0)));
     publish(&world, 0..MESSAGES).await;
-    let store = counted(&world, &taken).await;
+    let store = counted(world.url(), 8, &taken).await;
     run_until(Consumer::new(store.clone(), ()).handler::<keeps>(), async || all_handled(&world).await).await;
     let taken = taken.load(SeqCst);
     assert!(taken < MESSAGES as usize / 2, "{taken} for {MESSAGES} messages");
@@ -74,7 +64,7 @@ async fn a_busy_consumer_takes_few_connections_and_returns_them() {
 async fn a_consumer_that_keeps_none_takes_a_connection_for_each_message() {
     let (world, taken) = (World::<Postgres>::new().await, Arc::new(AtomicUsize::new(0)));
     publish(&world, 0..MESSAGES).await;
-    let store = counted(&world, &taken).await;
+    let store = counted(world.url(), 8, &taken).await;
     let consumer = Consumer::new(store, ()).keep_connections(false).handler::<keeps>();
     run_until(consumer, async || all_handled(&world).await).await;
     // A new connection is not counted.

@@ -1,7 +1,16 @@
 //! Servers of Postgres, and connections to them through a proxy.
 use super::wait::eventually;
 use sqlx::{PgPool, Postgres, postgres::PgPoolOptions};
-use std::{net::SocketAddr, os::unix::process::CommandExt as _, process::Command, time::Duration};
+use std::{
+    net::SocketAddr,
+    os::unix::process::CommandExt as _,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 use twinbox::Store;
 use twinbox_testkit::{
     database::SERVICE,
@@ -16,6 +25,16 @@ pub(crate) async fn store_at(url: &str) -> Store<Postgres> {
     let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(Duration::from_secs(5));
     let pool = pool.connect(url).await.unwrap();
     Store::new(pool, SERVICE).unwrap()
+}
+
+/// Opens a store with a pool that counts how often a connection is taken from it.
+pub(crate) async fn counted(url: &str, connections: u32, taken: &Arc<AtomicUsize>) -> Store<Postgres> {
+    let taken = taken.clone();
+    let pool = PgPoolOptions::new().max_connections(connections).before_acquire(move |_, _| {
+        taken.fetch_add(1, SeqCst);
+        Box::pin(async { Ok(true) })
+    });
+    Store::new(pool.connect(url).await.unwrap(), SERVICE).unwrap()
 }
 
 /// Starts a proxy in front of the database. Returns it with a store that connects through it.
