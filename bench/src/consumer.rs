@@ -3,12 +3,12 @@
 use crate::{
     failure::Failure,
     nats::{IN_FLIGHT, Server},
-    orders,
+    orders::{self, Placed},
+    report::Report,
     spread::Spread,
 };
 use async_nats::jetstream::{Message, consumer::pull};
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all};
-use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, Postgres};
 use std::{
     sync::{
@@ -18,34 +18,30 @@ use std::{
     time::Instant,
 };
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, Delivery, Event, HandlerResult, Policy, Store, Tx,
+    BatchTx, CancellationToken, Consumer, Delivery, HandlerResult, Policy, Store, Tx,
     consumer::{DeliveryOrder, Handler},
     handler_fn,
     nats::Nats,
     relay::{Relay, RelayOptions},
 };
 use twinbox_testkit::database;
-use uuid::Uuid;
 
 const MESSAGES: usize = 20_000;
 const CONCURRENCY: usize = 8;
 const BATCH: usize = 200;
 const RUNS: usize = 5;
 
-#[derive(Debug, Serialize, Deserialize, Event)]
-#[event(type = "orders.placed", version = 1, key = order_id)]
-struct Placed {
-    order_id: Uuid,
-    n: i64,
-}
-
 /// The number of deliveries whose handler has run.
-type Handled = Arc<AtomicUsize>;
+pub(crate) type Handled = Arc<AtomicUsize>;
 
 const EFFECT: &str = "INSERT INTO effects (order_id, n) VALUES ($1, $2)";
 const EFFECTS: &str = "INSERT INTO effects (order_id, n) SELECT * FROM unnest($1::uuid[], $2::bigint[])";
 
-async fn single(handled: &Handled, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+pub(crate) async fn single(
+    handled: &Handled,
+    tx: &mut Tx<'_, Postgres>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
     sqlx::query(EFFECT).bind(order.order_id).bind(order.n).execute(&mut **tx).await?;
     handled.fetch_add(1, Relaxed);
     Ok(())
@@ -62,12 +58,15 @@ async fn batch(
     Ok(())
 }
 
-pub(crate) async fn run() -> Result<(), Failure> {
+/// The table of the handlers.
+pub(crate) const EFFECTS_TABLE: &str = "CREATE TABLE effects (order_id uuid NOT NULL, n bigint NOT NULL)";
+
+pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     let server = Server::connect().await?;
     let store = database::postgres().await;
-    let tables = "CREATE TABLE effects (order_id uuid NOT NULL, n bigint NOT NULL);
-        CREATE TABLE by_hand (consumer text, message_id text, PRIMARY KEY (consumer, message_id))";
-    sqlx::raw_sql(tables).execute(store.pool()).await?;
+    for table in [EFFECTS_TABLE, BY_HAND_TABLE] {
+        sqlx::raw_sql(table).execute(store.pool()).await?;
+    }
     let nats = relayed(&server, &store).await?;
     println!(
         "{MESSAGES} messages of 0.5 KB, {CONCURRENCY} at a time, batches of {BATCH}, {RUNS} interleaved runs"
@@ -97,10 +96,9 @@ pub(crate) async fn run() -> Result<(), Failure> {
     }
     server.delete().await;
     let ratio = |a: usize, b: usize| Spread::of(rates[a].iter().zip(&rates[b]).map(|(a, b)| a / b));
-    println!("handler / by hand               {:.2}", ratio(1, 0));
-    println!("handler in order / handler      {:.2}", ratio(2, 1));
-    println!("batches / batches by hand       {:.2}", ratio(4, 3));
-    Ok(())
+    report.add("consumer: single / fewest statements", ratio(1, 0))?;
+    report.add("consumer: ordered / unordered", ratio(2, 1))?;
+    report.add("consumer: batch / batch by hand", ratio(4, 3))
 }
 
 /// Returns the name of a consumer, which must live as long as the program.
@@ -154,6 +152,8 @@ async fn by_hand(server: &Server, pool: &PgPool, consumer: &str) -> Result<f64, 
     Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
 }
 
+const BY_HAND_TABLE: &str =
+    "CREATE TABLE by_hand (consumer text, message_id text, PRIMARY KEY (consumer, message_id))";
 const CLAIM: &str = "INSERT INTO by_hand (consumer, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
 async fn handled_by_hand(pool: PgPool, consumer: String, message: Message) -> Result<(), Failure> {

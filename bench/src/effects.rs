@@ -1,6 +1,6 @@
 //! The dispatch of a backlog of side effects, as a ratio to a bare loop of the same client that sends the
 //! same requests to the same vendor. Then the dispatcher's own cost, with a vendor that answers at once.
-use crate::{failure::Failure, spread::Spread};
+use crate::{failure::Failure, processes::Family, report::Report, spread::Spread};
 use futures::future::{BoxFuture, try_join_all};
 use sqlx::Postgres;
 use std::{
@@ -26,7 +26,7 @@ const VENDOR_TAKES: Duration = Duration::from_millis(20);
 /// About the size of a request for a mail.
 const BODY_BYTES: usize = 500;
 
-pub(crate) async fn run() -> Result<(), Failure> {
+pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     println!(
         "{EFFECTS} effects, {IN_FLIGHT} in flight, a vendor of {} ms, {RUNS} interleaved runs, with fsync",
         VENDOR_TAKES.as_millis()
@@ -39,8 +39,8 @@ pub(crate) async fn run() -> Result<(), Failure> {
         ratios.push(dispatched / bare);
         rates.push(dispatched);
     }
-    println!("dispatcher / bare loop     {:.2}", Spread::of(ratios));
-    println!("effects a second           {:.0}", Spread::of(rates));
+    report.add("effects / bare loop", Spread::of(ratios))?;
+    report.add("effects a second", Spread::of(rates))?;
     own_cost().await
 }
 
@@ -154,22 +154,15 @@ async fn instantly() -> Result<(Duration, f64), Failure> {
     let options = VendorOptions::new().in_flight(IN_FLIGHT);
     let dispatcher = Dispatcher::new(&store).vendor_with(Instantly(calls), options);
     STATEMENTS.store(0, Relaxed);
-    let (started, worked) = (Instant::now(), processor_seconds()?);
+    let this = Family::of(std::process::id());
+    let (started, worked) = (Instant::now(), this.seconds()?);
     let running = tokio::spawn(dispatcher.run(stop.clone()));
     called.wait_for(|calls| *calls >= EFFECTS).await?;
-    let measured = (started.elapsed(), processor_seconds()? - worked);
+    let measured = (started.elapsed(), this.seconds()? - worked);
     stop.cancel();
     running.await??;
     all_confirmed(&store).await?;
     Ok(measured)
-}
-
-/// Returns the processor time of this process.
-fn processor_seconds() -> Result<f64, Failure> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks: Vec<f64> = fields.skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
-    Ok(ticks.iter().sum::<f64>() / 100.0)
 }
 
 static STATEMENTS: AtomicUsize = AtomicUsize::new(0);

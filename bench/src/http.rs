@@ -2,7 +2,7 @@
 //! transaction.
 //!
 //! Also: the delay of other requests while requests wait for one key, and while keys are purged.
-use crate::{failure::Failure, spread::Spread};
+use crate::{failure::Failure, report::Report, spread::Spread};
 use axum::{
     Json, Router,
     extract::State,
@@ -102,7 +102,7 @@ async fn ping(State(store): State<Store<Postgres>>) -> Result<&'static str, Serv
     Ok("pong")
 }
 
-pub(crate) async fn run() -> Result<(), Failure> {
+pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     let store = database::postgres().await;
     let tables = "CREATE TABLE payments (payment_id uuid PRIMARY KEY, cents bigint NOT NULL);
         CREATE TABLE by_hand (LIKE twinbox.idempotency_keys INCLUDING ALL)";
@@ -138,7 +138,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
             sqlx::raw_sql(cleaned).execute(store.pool()).await?;
         }
     }
-    println!("layer / by hand     {:.2}", Spread::of(ratios));
+    report.add("HTTP layer / by hand", Spread::of(ratios))?;
     beside_waiters(address).await?;
     beside_purge(address, &store).await?;
     serving.abort();

@@ -1,57 +1,119 @@
-//! The time from the commit of an order to its acknowledgement by JetStream, at a steady rate.
-use crate::{failure::Failure, nats::Server, orders, spread::Spread};
+//! The time from the commit of an order to its acknowledgement by JetStream, and to its handler, at steady
+//! rates.
+use crate::{
+    failure::Failure,
+    nats::Server,
+    orders::{self, Placed},
+    report::Report,
+    spread::Spread,
+};
 use futures::FutureExt as _;
+use sqlx::Postgres;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use twinbox::{
-    CancellationToken, Message, MessageId,
+    CancellationToken, Consumer, Delivery, HandlerResult, Message, MessageId, Policy, Store, Tx, handler_fn,
     nats::Nats,
     relay::Relay,
     seam::{
         BoxFuture,
-        destination::{Acknowledgement, Destination, PublishError, Publisher},
+        destination::{Acknowledgement, Destination, PublishError, Publisher, SendOrder},
     },
 };
 use twinbox_testkit::database;
 
-const PACE: Duration = Duration::from_millis(5);
-const ORDERS: usize = 4000;
+/// Orders per second, and how many.
+const RATES: [(u32, usize); 3] = [(50, 500), (200, 2000), (1000, 5000)];
+/// The rate with targets, and how often it is measured.
+const MAIN_RATE: u32 = 200;
+const RUNS: usize = 3;
 /// The first orders are not measured.
-const WARM_UP: usize = 200;
+const WARM_UP: usize = 100;
 
-type Stored = Arc<Mutex<HashMap<MessageId, Instant>>>;
+/// When a message reached its place, by its message id.
+type Reached = Arc<Mutex<HashMap<MessageId, Instant>>>;
 
-pub(crate) async fn run() -> Result<(), Failure> {
+pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     let server = Server::connect().await?;
+    println!("milliseconds from the commit, median / p99");
+    let (mut p50, mut p99, mut handled_p50) = (Vec::new(), Vec::new(), Vec::new());
+    for (rate, orders) in RATES {
+        for _ in 0..if rate == MAIN_RATE { RUNS } else { 1 } {
+            let stored = measure(&server, rate, orders, false).await?;
+            let handled = measure(&server, rate, orders, true).await?;
+            println!(
+                "  {rate:>4}/s   stored {:.2} / {:.2}   handled {:.2} / {:.2}",
+                stored.median(),
+                stored.quantile(0.99),
+                handled.median(),
+                handled.quantile(0.99)
+            );
+            if rate == MAIN_RATE {
+                p50.push(stored.median());
+                p99.push(stored.quantile(0.99));
+                handled_p50.push(handled.median());
+            }
+        }
+    }
+    server.delete().await;
+    report.add("latency at 200/s: stored p50, ms", Spread::of(p50))?;
+    report.add("latency at 200/s: stored p99, ms", Spread::of(p99))?;
+    report.add("latency at 200/s: handled p50, ms", Spread::of(handled_p50))
+}
+
+/// Publishes orders at a steady rate. Returns the milliseconds until JetStream has acknowledged each one, or
+/// until its handler has run.
+async fn measure(server: &Server, rate: u32, orders: usize, is_handled: bool) -> Result<Spread, Failure> {
     let store = database::postgres().await;
-    let stored = Stored::default();
-    let destination = Timed { nats: server.destination(0).await?, stored: stored.clone() };
+    let reached = Reached::default();
+    let nats = server.destination(0).await?;
+    let stored = if is_handled { Reached::default() } else { reached.clone() };
+    let destination = Timed { nats: nats.clone(), stored };
     let stop = CancellationToken::new();
-    let running = tokio::spawn(Relay::new(store.clone(), destination).run(stop.clone()));
-    let mut committed = Vec::with_capacity(ORDERS);
-    let mut pace = tokio::time::interval(PACE);
-    for n in 0..ORDERS {
+    let mut running = vec![tokio::spawn(relay((*store).clone(), destination, stop.clone()))];
+    if is_handled {
+        let handler = handler_fn(Policy::new("bench.latency"), note_handled);
+        let consumer = Consumer::new((*store).clone(), reached.clone()).transport(nats).register(handler);
+        let stop = stop.clone();
+        running.push(tokio::spawn(async move { Ok(consumer.run(stop).await?) }));
+    }
+    let mut committed = Vec::with_capacity(orders);
+    let mut pace = tokio::time::interval(Duration::from_secs(1) / rate);
+    for n in 0..orders {
         pace.tick().await;
         let mut tx = store.begin().await?;
         let id = store.outbox().publish_draft(&mut tx, orders::draft(n)).await?;
         tx.commit().await?;
         committed.push((id, Instant::now()));
     }
-    server.holds(ORDERS).await?;
+    while reached.lock().map_err(|_| "a task panicked")?.len() < orders {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     stop.cancel();
-    running.await??;
-    server.delete().await;
-    let stored = stored.lock().map_err(|_| "a publisher panicked")?;
-    let latencies = committed.iter().skip(WARM_UP).filter_map(|(id, at)| {
-        stored.get(id).map(|stored| stored.saturating_duration_since(*at).as_secs_f64() * 1000.0)
-    });
-    let latencies = Spread::of(latencies);
-    println!("from commit to acknowledgement at {} orders/s, {ORDERS} orders:", 1000 / PACE.as_millis());
-    for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)] {
-        println!("  {name} {:>7.2} ms", latencies.quantile(share));
+    for one in running {
+        one.await??;
+    }
+    let reached = reached.lock().map_err(|_| "a task panicked")?;
+    Ok(Spread::of(committed.iter().skip(WARM_UP).filter_map(|(id, at)| {
+        reached.get(id).map(|reached| reached.saturating_duration_since(*at).as_secs_f64() * 1000.0)
+    })))
+}
+
+async fn relay(store: Store<Postgres>, to: Timed, stop: CancellationToken) -> Result<(), Failure> {
+    Ok(Relay::new(store, to).run(stop).await?)
+}
+
+async fn note_handled(
+    reached: &Reached,
+    tx: &mut Tx<'_, Postgres>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    sqlx::query("SELECT $1").bind(order.n).execute(&mut **tx).await?;
+    if let Ok(mut reached) = reached.lock() {
+        reached.entry(order.message().message_id()).or_insert_with(Instant::now);
     }
     Ok(())
 }
@@ -59,7 +121,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
 /// A destination that records the time of each acknowledgement.
 struct Timed {
     nats: Nats,
-    stored: Stored,
+    stored: Reached,
 }
 
 impl Destination for Timed {
@@ -81,10 +143,14 @@ impl Destination for Timed {
 
 struct TimedPublisher {
     inner: Box<dyn Publisher>,
-    stored: Stored,
+    stored: Reached,
 }
 
 impl Publisher for TimedPublisher {
+    fn order(&self) -> SendOrder {
+        self.inner.order()
+    }
+
     fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>> {
         Box::pin(async move {
             let ids: Vec<_> = batch.iter().map(|message| message.message_id()).collect();
@@ -105,7 +171,7 @@ impl Publisher for TimedPublisher {
     }
 }
 
-fn note(id: MessageId, ack: Acknowledgement, stored: Stored) -> Acknowledgement {
+fn note(id: MessageId, ack: Acknowledgement, stored: Reached) -> Acknowledgement {
     ack.map(move |result| {
         if result.is_ok()
             && let Ok(mut stored) = stored.lock()

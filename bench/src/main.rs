@@ -1,55 +1,95 @@
-//! Benchmarks. Each prints a ratio to a raw limit of the same run, or times.
+//! Benchmarks. Each measures a ratio to a raw limit of the same run, or times.
 //!
-//! `cargo xtask bench NAME` starts the servers and runs one benchmark.
-mod backlog;
+//! `cargo xtask bench NAME` starts the servers and runs one benchmark, `cargo xtask bench all` those of the
+//! table. `--json FILE` and `--chart FILE` write what was measured, `--compare FILE` shows the medians of
+//! another run beside it.
+mod chart;
 mod consumer;
 mod effects;
+mod embedded;
+mod end_to_end;
+mod eventbridge;
 mod failure;
 mod http;
+mod idle;
 mod latency;
 mod log;
 mod nats;
 mod ops;
 mod orders;
 mod parked;
+mod processes;
+mod producer;
+mod program;
 mod relay;
+mod report;
 mod spread;
+mod targets;
 mod three;
 
 use failure::Failure;
+use report::Report;
 use tokio::runtime::Builder;
 
 /// The allocator of the program `twinbox-relay`, for the measured code and for the raw limit.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The benchmarks of the table.
+const TABLE: [&str; 12] = [
+    "producer",
+    "relay",
+    "latency",
+    "consumer",
+    "end-to-end",
+    "http",
+    "eventbridge",
+    "embedded",
+    "parked",
+    "effects",
+    "idle",
+    "ops",
+];
+/// Benchmarks that are not in the table.
+const OTHERS: [&str; 2] = ["relay-three", "log"];
+
 fn main() -> Result<(), Failure> {
-    let name = std::env::args().nth(1).unwrap_or_default();
-    match name.as_str() {
-        "relay" => {
-            on(1, relay::run())?;
-            on(1, backlog::run())?;
-            on(3, three::run())
-        }
-        "relay-backlog" => on(1, backlog::run()),
-        "relay-three" => on(3, three::run()),
-        "consumer" => on(2, consumer::run()),
-        "effects" => on(2, effects::run()),
-        "http" => on(2, http::run()),
-        "latency" => on(1, latency::run()),
+    let (mut report, arguments) = Report::of_arguments(std::env::args().skip(1))?;
+    let name = arguments.first().map(String::as_str).unwrap_or_default();
+    let names = if name == "all" { &TABLE[..] } else { &[name] };
+    for name in names {
+        println!("\n{name}");
+        run(name, arguments.get(1), &mut report)?;
+    }
+    report.print();
+    Ok(())
+}
+
+/// Runs a benchmark, on as many threads as its program would have.
+fn run(name: &str, argument: Option<&String>, report: &mut Report) -> Result<(), Failure> {
+    match name {
+        "producer" => on(2, producer::run(report)),
+        "relay" => on(1, relay::run(report)),
+        "relay-three" => on(3, three::run(argument)),
+        "latency" => on(2, latency::run(report)),
+        "consumer" => on(2, consumer::run(report)),
+        "end-to-end" => on(2, end_to_end::run(report)),
+        "http" => on(2, http::run(report)),
+        "eventbridge" => on(2, eventbridge::run(report)),
+        "embedded" => on(2, embedded::run(report)),
+        "effects" => on(2, effects::run(report)),
+        "idle" => on(1, idle::run(report)),
         "log" => on(1, log::run()),
-        "ops" => on(1, ops::run()),
-        "parked" => on(2, parked::run()),
+        "ops" => on(1, ops::run(report)),
+        "parked" => on(2, parked::run(report)),
         _ => {
-            let known =
-                "relay, relay-backlog, relay-three, consumer, effects, http, latency, log, ops, parked";
-            Err(format!("unknown benchmark {name:?}, use one of: {known}").into())
+            let known = [&TABLE[..], &OTHERS].concat().join(", ");
+            Err(format!("unknown benchmark {name:?}, use `all` or one of: {known}").into())
         }
     }
 }
 
-/// Runs a benchmark on as many threads as `twinbox-relay` has for this number of destinations.
-fn on(destinations: usize, bench: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let threads = destinations.min(std::thread::available_parallelism()?.get());
+fn on(threads: usize, bench: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let threads = threads.min(std::thread::available_parallelism()?.get());
     Builder::new_multi_thread().worker_threads(threads).enable_all().build()?.block_on(bench)
 }

@@ -72,11 +72,26 @@ impl Server {
 
     /// Waits until the stream has `count` messages.
     pub(crate) async fn holds(&self, count: usize) -> Result<(), Failure> {
-        let mut stream = self.jetstream.get_stream("BENCH").await?;
-        while stream.info().await?.state.messages < count as u64 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        self.stored_at_least(count as u64, Duration::from_millis(5)).await?;
         Ok(())
+    }
+
+    /// Waits until the stream exists and has so many messages. Returns how many it has.
+    pub(crate) async fn stored_at_least(&self, least: u64, look_every: Duration) -> Result<u64, Failure> {
+        let mut looks = tokio::time::interval(look_every);
+        let mut stream = loop {
+            looks.tick().await;
+            if let Ok(stream) = self.jetstream.get_stream("BENCH").await {
+                break stream;
+            }
+        };
+        loop {
+            let stored = stream.info().await?.state.messages;
+            if stored >= least {
+                return Ok(stored);
+            }
+            looks.tick().await;
+        }
     }
 
     /// Publishes `count` messages with the bare client to a new stream, as a relay does. Returns messages per

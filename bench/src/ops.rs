@@ -1,7 +1,7 @@
 //! The operator's tool on a log of a million messages: the time from the start of the program to its end.
 //!
 //! For comparison, the first line is the time to read every row once.
-use crate::{failure::Failure, log::bulk, spread::Spread};
+use crate::{failure::Failure, log::bulk, report::Report, spread::Spread};
 use sqlx::{AssertSqlSafe, Sqlite};
 use std::{
     process::Stdio,
@@ -18,12 +18,15 @@ use uuid::Uuid;
 const ROWS: u32 = 1_000_000;
 const RUNS: usize = 7;
 
-pub(crate) async fn run() -> Result<(), Failure> {
+pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     let store = database::postgres().await;
     sqlx::raw_sql(AssertSqlSafe(bulk(ROWS))).execute(store.pool()).await?;
     sqlx::raw_sql("VACUUM ANALYZE twinbox.outbox").execute(store.pool()).await?;
     println!("Postgres, {ROWS} messages of 0.5 KB");
-    measure(&store, store.url().to_owned(), "SELECT max(length(type || id)) FROM twinbox.outbox").await?;
+    let raw = "SELECT max(length(type || id)) FROM twinbox.outbox";
+    let [_, plan, .., status, _] = measure(&store, store.url().to_owned(), raw).await?;
+    report.add("tool: plan of a million messages, ms", plan)?;
+    report.add("tool: status, a million behind, ms", status)?;
     let store = database::sqlite().await;
     let rows = format!(
         "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {ROWS}) \
@@ -35,10 +38,14 @@ pub(crate) async fn run() -> Result<(), Failure> {
     tx.commit().await?;
     println!("SQLite, {ROWS} messages of 0.5 KB");
     let raw = "SELECT max(length(type || id)) FROM twinbox_outbox";
-    measure(&store, format!("sqlite:{}", store.url()), raw).await
+    measure(&store, format!("sqlite:{}", store.url()), raw).await?;
+    Ok(())
 }
 
-async fn measure<DB: Dialect>(store: &Store<DB>, url: String, raw: &'static str) -> Result<(), Failure> {
+/// The time to read every row, and those of the commands.
+type Times = [Spread; 6];
+
+async fn measure<DB: Dialect>(store: &Store<DB>, url: String, raw: &'static str) -> Result<Times, Failure> {
     let (now, beginning) = (ReaderOptions::new().start(StartPosition::Now), ReaderOptions::new());
     for (name, options) in [("nats", now), ("late", beginning)] {
         let reader = Reader::open(store, name, Uuid::now_v7(), options).await?;
@@ -58,7 +65,7 @@ async fn measure<DB: Dialect>(store: &Store<DB>, url: String, raw: &'static str)
             vec!["schemas", "check", manifest, "--since", "1s"],
         ),
     ];
-    let mut times = vec![Vec::new(); commands.len() + 1];
+    let mut times: [Vec<Duration>; 6] = Default::default();
     for _ in 0..RUNS {
         let started = Instant::now();
         let mut conn = store.pool().acquire().await?;
@@ -70,11 +77,11 @@ async fn measure<DB: Dialect>(store: &Store<DB>, url: String, raw: &'static str)
         }
     }
     let names = ["reading every row once"].into_iter().chain(commands.iter().map(|(name, _)| *name));
-    for (name, times) in names.zip(times) {
-        let millis = Spread::of(times.iter().map(|time| time.as_secs_f64() * 1000.0));
+    let times = times.map(|times| Spread::of(times.iter().map(|time| time.as_secs_f64() * 1000.0)));
+    for (name, millis) in names.zip(&times) {
         println!("  {name:40} {millis:.0} ms");
     }
-    Ok(())
+    Ok(times)
 }
 
 /// Runs the program. Returns the time from its start to its end.

@@ -1,9 +1,19 @@
 //! The messages of the benchmarks, of about 0.5 KB.
 use crate::failure::Failure;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::Postgres;
-use twinbox::{Draft, Store};
+use twinbox::{Draft, Event, Store};
+use twinbox_testkit::database::{self, TestDatabase};
 use uuid::Uuid;
+
+/// The event of every message.
+#[derive(Debug, Serialize, Deserialize, Event)]
+#[event(type = "orders.placed", version = 1, key = order_id)]
+pub(crate) struct Placed {
+    pub(crate) order_id: Uuid,
+    pub(crate) n: i64,
+}
 
 /// The type of every message.
 pub(crate) const TYPE: &str = "orders.placed";
@@ -33,9 +43,11 @@ pub(crate) async fn fill(store: &Store<Postgres>, count: usize) -> Result<(), Fa
     fill_with(store, count, draft).await
 }
 
-/// As [`fill`], with one key for all messages.
-pub(crate) async fn fill_one_key(store: &Store<Postgres>, count: usize) -> Result<(), Failure> {
-    fill_with(store, count, |n| draft(n).key(key(0))).await
+/// Creates a database with a backlog of `count` messages of so many keys.
+pub(crate) async fn filled(count: usize, keys: usize) -> Result<TestDatabase<Postgres>, Failure> {
+    let store = database::postgres().await;
+    fill_with(&store, count, |n| draft(n).key(format!("o-{}", n % keys))).await?;
+    Ok(store)
 }
 
 async fn fill_with(

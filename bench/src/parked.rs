@@ -2,7 +2,7 @@
 //! drains.
 //!
 //! Measured on the relay and on a consumer that keeps the order of keys, while messages of other keys arrive.
-use crate::{failure::Failure, nats::Server};
+use crate::{failure::Failure, nats::Server, report::Report, spread::Spread};
 use sqlx::{AssertSqlSafe, Postgres};
 use std::{
     sync::{
@@ -32,15 +32,18 @@ struct Placed {
     n: i64,
 }
 
-pub(crate) async fn run() -> Result<(), Failure> {
+pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     let server = Server::connect().await?;
-    relay(&server).await?;
-    consumer(&server).await
+    let drains = relay(&server).await?;
+    report.add("relay: a key with 10,000 parked drains, /s", Spread::of([drains]))?;
+    let drains = consumer(&server).await?;
+    report.add("consumer: a key with 10,000 parked drains, /s", Spread::of([drains]))
 }
 
 const ROW: &str = "'orders.placed', convert_to('{\"n\":' || n || '}' || repeat(' ', 400), 'UTF8')";
 
-async fn relay(server: &Server) -> Result<(), Failure> {
+/// Returns how many messages of the key are sent a second.
+async fn relay(server: &Server) -> Result<f64, Failure> {
     let store = database::postgres().await;
     let log = format!(
         "INSERT INTO twinbox.outbox (key, type, payload) SELECT 'hot', {ROW} FROM generate_series(1, $1) n"
@@ -70,7 +73,7 @@ async fn relay(server: &Server) -> Result<(), Failure> {
     let started = Instant::now();
     sqlx::query(AssertSqlSafe(others)).bind(OTHERS).execute(store.pool()).await?;
     drained(&store, "SELECT count(*) FROM twinbox.parked_messages").await?;
-    println!("  the key drains  {:.0}/s", PARKED as f64 / started.elapsed().as_secs_f64());
+    let drains = PARKED as f64 / started.elapsed().as_secs_f64();
     while counters.published() < (PARKED + OTHERS).unsigned_abs() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -81,10 +84,11 @@ async fn relay(server: &Server) -> Result<(), Failure> {
     stop.cancel();
     running.await??;
     server.delete_named("parked").await;
-    Ok(())
+    Ok(drains)
 }
 
-async fn consumer(server: &Server) -> Result<(), Failure> {
+/// Returns how many messages of the key are handled a second.
+async fn consumer(server: &Server) -> Result<f64, Failure> {
     let store = database::postgres().await;
     let options = NatsOptions::new(server.url()).id("parked").stream("PARKED").prefix("parked").partitions(1);
     let nats = Nats::with_options(options)?;
@@ -122,11 +126,11 @@ async fn consumer(server: &Server) -> Result<(), Failure> {
         drained = drained => drained?,
         ended = &mut running => ended??,
     }
-    println!("  the key drains  {:.0}/s", PARKED as f64 / started.elapsed().as_secs_f64());
+    let drains = PARKED as f64 / started.elapsed().as_secs_f64();
     stop.cancel();
     running.await??;
     server.delete_named("PARKED").await;
-    Ok(())
+    Ok(drains)
 }
 
 /// Returns the milliseconds of the statement that looks at the parked messages of all keys.

@@ -1,85 +1,111 @@
-//! A relay that sends a backlog to JetStream, as a ratio to the bare client.
+//! The program `twinbox-relay` with a backlog, as a ratio to a bare client that sends the same bytes.
 use crate::{
     failure::Failure,
-    nats::{IN_FLIGHT, Server},
+    nats::Server,
     orders,
+    program::{self, Measured},
+    report::Report,
     spread::Spread,
 };
 use sqlx::Postgres;
-use std::time::{Duration, Instant};
-use twinbox::{
-    CancellationToken, Store,
-    nats::StreamOptions,
-    relay::{Relay, RelayOptions},
-};
-use twinbox_testkit::database;
+use std::array;
+use twinbox_testkit::database::TestDatabase;
 
-const BACKLOG: usize = 400_000;
+const MANY: usize = 400_000;
+const FEW: usize = 20_000;
+const SHORT: usize = 50_000;
+const LONG: usize = 1_000_000;
 const RUNS: usize = 5;
 
-pub(crate) async fn run() -> Result<(), Failure> {
-    let server = Server::connect().await?;
-    let (store, one_key) = (database::postgres().await, database::postgres().await);
-    orders::fill(&store, BACKLOG).await?;
-    orders::fill_one_key(&one_key, BACKLOG).await?;
-    println!("{BACKLOG} messages of 0.5 KB, {IN_FLIGHT} in flight, {RUNS} interleaved runs");
-    server.raw(BACKLOG / 5).await?;
-    let in_batches = StreamOptions::default();
-    let one_by_one = in_batches.clone().batches(false);
-    let mut rates: [Vec<f64>; 5] = Default::default();
-    for run in 0..RUNS {
-        let raw = server.raw(BACKLOG).await?;
-        let bytes = server.bytes_each(BACKLOG).await?;
-        let batches = server.raw_in_batches(BACKLOG).await?;
-        let alone = relay(&server, &store, run, &one_by_one, bytes).await?;
-        let relayed = relay(&server, &store, RUNS + run, &in_batches, bytes).await?;
-        let hot = relay(&server, &one_key, run, &in_batches, bytes).await?;
-        let found = [raw, batches, alone, relayed, hot];
-        println!(
-            "  raw {raw:>7.0}/s, in batches {batches:>7.0}/s   relay one by one {alone:>7.0}/s, in batches \
-             {relayed:>7.0}/s, one key {hot:>7.0}/s"
-        );
-        rates.iter_mut().zip(found).for_each(|(all, rate)| all.push(rate));
-    }
-    server.delete().await;
-    let ratio = |a: usize, b: usize| Spread::of(rates[a].iter().zip(&rates[b]).map(|(a, b)| a / b));
-    for (n, what) in ["raw", "raw in batches", "relay one by one", "relay in batches", "relay of one key"]
-        .into_iter()
-        .enumerate()
-    {
-        println!("{what:<36} {:.0}/s", Spread::of(rates[n].clone()));
-    }
-    println!("relay one by one / raw               {:.2}", ratio(2, 0));
-    println!("relay in batches / raw in batches    {:.2}", ratio(3, 1));
-    println!("relay in batches / raw               {:.2}", ratio(3, 0));
-    println!("relay of one key / relay in batches  {:.2}", ratio(4, 3));
-    Ok(())
+/// A backlog, and how it is sent.
+struct Cell {
+    backlog: usize,
+    keys: usize,
+    in_batches: bool,
+    /// Beside a transaction that has published and stays open.
+    beside_writer: bool,
 }
 
-/// Relays the whole backlog to a new stream. Returns messages per second, until the last acknowledgement.
-async fn relay(
-    server: &Server,
-    store: &Store<Postgres>,
-    run: usize,
-    stream: &StreamOptions,
-    raw_bytes: f64,
-) -> Result<f64, Failure> {
-    let destination = server.destination_of(run, stream).await?;
-    let relay = Relay::with_options(store.clone(), destination, RelayOptions::new().in_flight(IN_FLIGHT));
-    let (stop, counters) = (CancellationToken::new(), relay.counters());
-    let started = Instant::now();
-    let running = tokio::spawn(relay.run(stop.clone()));
-    // Asking the server meanwhile would slow it down.
-    while counters.published() < BACKLOG as u64 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+const UNIQUE: usize = 0;
+const HUNDRED: usize = 1;
+const ONE_KEY: usize = 2;
+const ALONE: usize = 3;
+const ONE_KEY_ALONE: usize = 4;
+const SHORT_BACKLOG: usize = 5;
+const LONG_BACKLOG: usize = 6;
+const BESIDE_WRITER: usize = 7;
+
+const fn cell(backlog: usize, keys: usize) -> Cell {
+    Cell { backlog, keys, in_batches: true, beside_writer: false }
+}
+
+const CELLS: [Cell; 8] = [
+    cell(MANY, MANY),
+    cell(MANY, 100),
+    cell(MANY, 1),
+    Cell { in_batches: false, ..cell(MANY, MANY) },
+    Cell { in_batches: false, ..cell(FEW, 1) },
+    cell(SHORT, SHORT),
+    cell(LONG, LONG),
+    Cell { beside_writer: true, ..cell(MANY, MANY) },
+];
+
+pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
+    let server = Server::connect().await?;
+    let mut stores: Vec<(usize, usize, TestDatabase<Postgres>)> = Vec::new();
+    for cell in &CELLS {
+        if !stores.iter().any(|(backlog, keys, _)| (*backlog, *keys) == (cell.backlog, cell.keys)) {
+            stores.push((cell.backlog, cell.keys, orders::filled(cell.backlog, cell.keys).await?));
+        }
     }
-    let rate = BACKLOG as f64 / started.elapsed().as_secs_f64();
-    server.holds(BACKLOG).await?;
-    let bytes = server.bytes_each(BACKLOG).await?;
-    if (bytes - raw_bytes).abs() > raw_bytes / 100.0 {
-        return Err(format!("a relayed message has {bytes:.0} bytes, a raw one {raw_bytes:.0}").into());
+    println!("messages of 0.5 KB, {RUNS} interleaved runs");
+    server.raw(MANY / 5).await?;
+    let (mut raw, mut raw_in_batches) = (Vec::new(), Vec::new());
+    let mut runs: [Vec<Measured>; CELLS.len()] = Default::default();
+    for run in 0..RUNS {
+        raw.push(server.raw(MANY).await?);
+        let bytes = server.bytes_each(MANY).await?;
+        raw_in_batches.push(server.raw_in_batches(MANY).await?);
+        for (n, cell) in CELLS.iter().enumerate() {
+            let is_it =
+                |(backlog, keys, _): &&(usize, usize, _)| (*backlog, *keys) == (cell.backlog, cell.keys);
+            let (.., store) = stores.iter().find(is_it).ok_or("a backlog is missing")?;
+            let mut writer = store.begin().await?;
+            if cell.beside_writer {
+                store.outbox().publish_draft(&mut writer, orders::draft(0)).await?;
+            }
+            let name = format!("cell{n}_{run}");
+            let measured = program::relay(&server, store, &name, cell.backlog, cell.in_batches).await?;
+            writer.rollback().await?;
+            let relayed = server.bytes_each(cell.backlog).await?;
+            // Keys and numbers have fewer digits in a short backlog.
+            if (relayed - bytes).abs() > bytes / 50.0 {
+                return Err(format!("a relayed message has {relayed:.0} bytes, a raw one {bytes:.0}").into());
+            }
+            runs[n].push(measured);
+        }
+        let rates: [f64; CELLS.len()] = array::from_fn(|n| runs[n][run].per_second);
+        println!("  raw {:.0}/s, in batches {:.0}/s, relay {rates:.0?}", raw[run], raw_in_batches[run]);
     }
-    stop.cancel();
-    running.await??;
-    Ok(rate)
+    server.delete().await;
+    let rate = |n: usize| runs[n].iter().map(|run| run.per_second);
+    let over = |a: usize, b: usize| Spread::of(rate(a).zip(rate(b)).map(|(a, b)| a / b));
+    let over_raw = |n: usize, raw: &[f64]| Spread::of(rate(n).zip(raw).map(|(relay, raw)| relay / raw));
+    report.add("raw one by one, messages/s", Spread::of(raw.clone()))?;
+    report.add("raw in batches, messages/s", Spread::of(raw_in_batches.clone()))?;
+    report.add("relay in batches, messages/s", Spread::of(rate(UNIQUE)))?;
+    report.add("relay of one key one by one, messages/s", Spread::of(rate(ONE_KEY_ALONE)))?;
+    report.add("relay in batches / raw in batches", over_raw(UNIQUE, &raw_in_batches))?;
+    report.add("relay in batches / raw one by one", over_raw(UNIQUE, &raw))?;
+    report.add("relay one by one / raw one by one", over_raw(ALONE, &raw))?;
+    report.add("relay: one key / unique keys", over(ONE_KEY, UNIQUE))?;
+    report.add("relay: 100 keys / unique keys", over(HUNDRED, UNIQUE))?;
+    report.add("relay: 1,000,000 behind / 50,000 behind", over(LONG_BACKLOG, SHORT_BACKLOG))?;
+    report.add("relay beside an open writer / without", over(BESIDE_WRITER, UNIQUE))?;
+    let processor = |process: usize| Spread::of(runs[UNIQUE].iter().map(|run| run.processor[process]));
+    report.add("relay: processor time a message, µs", processor(0))?;
+    report.add("Postgres: processor time a message, µs", processor(1))?;
+    report.add("NATS: processor time a message, µs", processor(2))?;
+    let memory = Spread::of(runs[LONG_BACKLOG].iter().map(|run| run.memory));
+    report.add("relay: memory, 1,000,000 behind, MiB", memory)
 }

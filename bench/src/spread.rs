@@ -10,6 +10,10 @@ impl Spread {
         Self(values)
     }
 
+    pub(crate) fn values(&self) -> &[f64] {
+        &self.0
+    }
+
     /// Returns the value below which this share of the values lies.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let at = (self.0.len() as f64 * share) as usize;

@@ -33,9 +33,9 @@ struct Rig<DB: twinbox::Dialect> {
     published: usize,
 }
 
-/// An argument of the program sets the seconds for which the third destination is down.
-pub(crate) async fn run() -> Result<(), Failure> {
-    let seconds = std::env::args().nth(2).map_or(Ok(DOWN_SECONDS), |text| text.parse())?;
+/// `seconds`: for how long the third destination is down. Default: 60.
+pub(crate) async fn run(seconds: Option<&String>) -> Result<(), Failure> {
+    let seconds = seconds.map_or(Ok(DOWN_SECONDS), |text| text.parse())?;
     let server = Server::connect().await?;
     let address = server.url().trim_start_matches("nats://").parse()?;
     let (store, proxy) = (database::postgres().await, Proxy::start(address).await?);

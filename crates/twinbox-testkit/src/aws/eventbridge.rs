@@ -49,6 +49,8 @@ struct Service {
     calls: watch::Sender<usize>,
     /// Entries per second, one request after another. `None`: no limit.
     pace: Mutex<Option<f64>>,
+    /// How long each call of `PutEvents` takes, beside others.
+    delay: Mutex<Duration>,
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -95,6 +97,12 @@ impl FakeEventBridge {
     /// Limits the entries per second from now on, one request after another. `None` ends the limit.
     pub fn pace(&self, entries_per_second: Option<f64>) {
         *self.service.pace.lock().expect("no holder panics") = entries_per_second;
+    }
+
+    /// Sets how long each call of `PutEvents` takes from now on. Calls at the same time do not wait for each
+    /// other.
+    pub fn delay(&self, delay: Duration) {
+        *self.service.delay.lock().expect("no holder panics") = delay;
     }
 
     /// Chooses the responses to the next calls of `PutEvents`, one after another.
@@ -146,8 +154,14 @@ impl FakeEventBridge {
 
 impl Service {
     async fn take_time(&self, call: &http::Call) {
-        let pace = *self.pace.lock().expect("no holder panics");
-        let Some(pace) = pace.filter(|_| call.header(TARGET) == "AWSEvents.PutEvents") else { return };
+        if call.header(TARGET) != "AWSEvents.PutEvents" {
+            return;
+        }
+        let delay = *self.delay.lock().expect("no holder panics");
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        let Some(pace) = *self.pace.lock().expect("no holder panics") else { return };
         let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
         let entries = body["Entries"].as_array().map_or(0, Vec::len);
         let _turn = self.turn.lock().await;
