@@ -7,7 +7,7 @@ use crate::{
     report::Report,
     spread::Spread,
 };
-use futures::FutureExt as _;
+use futures::StreamExt as _;
 use sqlx::Postgres;
 use std::{
     collections::HashMap,
@@ -20,7 +20,7 @@ use twinbox::{
     relay::Relay,
     seam::{
         BoxFuture,
-        destination::{Acknowledgement, Destination, PublishError, Publisher, SendOrder},
+        destination::{Acknowledgements, Destination, PublishError, Publisher, SendOrder},
     },
 };
 use twinbox_testkit::database;
@@ -151,14 +151,17 @@ impl Publisher for TimedPublisher {
         self.inner.order()
     }
 
-    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>> {
+    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
         Box::pin(async move {
             let ids: Vec<_> = batch.iter().map(|message| message.message_id()).collect();
-            let acknowledgements = self.inner.send(batch).await;
-            ids.into_iter()
-                .zip(acknowledgements)
-                .map(|(id, ack)| note(id, ack, self.stored.clone()))
-                .collect()
+            let (acknowledgements, stored) = (self.inner.send(batch).await, self.stored.clone());
+            Box::pin(acknowledgements.inspect(move |(place, result)| {
+                if result.is_ok()
+                    && let Ok(mut stored) = stored.lock()
+                {
+                    stored.entry(ids[*place]).or_insert_with(Instant::now);
+                }
+            })) as Acknowledgements
         })
     }
 
@@ -169,16 +172,4 @@ impl Publisher for TimedPublisher {
     fn health(&self) -> BoxFuture<'_, Result<(), PublishError>> {
         self.inner.health()
     }
-}
-
-fn note(id: MessageId, ack: Acknowledgement, stored: Reached) -> Acknowledgement {
-    ack.map(move |result| {
-        if result.is_ok()
-            && let Ok(mut stored) = stored.lock()
-        {
-            stored.entry(id).or_insert_with(Instant::now);
-        }
-        result
-    })
-    .boxed()
 }

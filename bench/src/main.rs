@@ -57,12 +57,16 @@ fn main() -> Result<(), Failure> {
     let (mut report, arguments) = Report::of_arguments(std::env::args().skip(1))?;
     let name = arguments.first().map(String::as_str).unwrap_or_default();
     let names = if name == "all" { &TABLE[..] } else { &[name] };
+    let mut failed = Vec::new();
     for name in names {
         println!("\n{name}");
-        run(name, arguments.get(1), &mut report)?;
+        if let Err(error) = run(name, arguments.get(1), &mut report) {
+            eprintln!("{name} failed: {error}");
+            failed.push(*name);
+        }
     }
     report.print();
-    Ok(())
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
 /// Runs a benchmark, on as many threads as its program would have.

@@ -3,6 +3,7 @@ use crate::{
     failure::Failure,
     nats::Server,
     orders,
+    processes::Family,
     program::{self, Measured},
     report::Report,
     spread::Spread,
@@ -60,12 +61,16 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     }
     println!("messages of 0.5 KB, {RUNS} interleaved runs");
     server.raw(MANY / 5).await?;
-    let (mut raw, mut raw_in_batches) = (Vec::new(), Vec::new());
+    let (mut raw, mut raw_in_batches, mut raw_processor) = (Vec::new(), Vec::new(), Vec::new());
+    let processes = [Family::of(std::process::id()), Family::listening_on(program::port_of(server.url())?)?];
     let mut runs: [Vec<Measured>; CELLS.len()] = Default::default();
     for run in 0..RUNS {
         raw.push(server.raw(MANY).await?);
         let bytes = server.bytes_each(MANY).await?;
+        let before = [processes[0].seconds()?, processes[1].seconds()?];
         raw_in_batches.push(server.raw_in_batches(MANY).await?);
+        let worked = [processes[0].seconds()? - before[0], processes[1].seconds()? - before[1]];
+        raw_processor.push(worked.map(|seconds| seconds * 1e6 / MANY as f64));
         for (n, cell) in CELLS.iter().enumerate() {
             let is_it =
                 |(backlog, keys, _): &&(usize, usize, _)| (*backlog, *keys) == (cell.backlog, cell.keys);
@@ -103,6 +108,9 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     report.add("relay: 1,000,000 behind / 50,000 behind", over(LONG_BACKLOG, SHORT_BACKLOG))?;
     report.add("relay beside an open writer / without", over(BESIDE_WRITER, UNIQUE))?;
     let processor = |process: usize| Spread::of(runs[UNIQUE].iter().map(|run| run.processor[process]));
+    let of_raw = |process: usize| Spread::of(raw_processor.iter().map(|worked| worked[process]));
+    report.add("raw in batches: processor time a message, µs", of_raw(0))?;
+    report.add("NATS beside it: processor time a message, µs", of_raw(1))?;
     report.add("relay: processor time a message, µs", processor(0))?;
     report.add("Postgres: processor time a message, µs", processor(1))?;
     report.add("NATS: processor time a message, µs", processor(2))?;

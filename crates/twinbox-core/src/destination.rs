@@ -6,7 +6,8 @@ use crate::{
     boxed::{BoxError, BoxFuture},
     message::Message,
 };
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use futures::{FutureExt as _, Stream, stream::FuturesUnordered};
+use std::{error::Error, fmt, pin::Pin, sync::Arc, time::Duration};
 
 /// A named place to publish to.
 ///
@@ -19,7 +20,7 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 /// };
 /// use twinbox_core::{
 ///     BoxFuture, Destination, Message, PublishError, Publisher,
-///     destination::{Acknowledgement, Receipt},
+///     destination::{Acknowledgement, Acknowledgements, Receipt, acknowledgements},
 /// };
 ///
 /// #[derive(Clone, Default)]
@@ -36,11 +37,11 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 /// }
 ///
 /// impl Publisher for Memory {
-///     fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>> {
+///     fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
 ///         Box::pin(async move {
 ///             self.0.lock().unwrap().extend(batch.iter().map(|message| Message::clone(message)));
 ///             let stored = || Box::pin(async { Ok(Receipt { is_duplicate: false }) }) as Acknowledgement;
-///             batch.iter().map(|_| stored()).collect()
+///             acknowledgements(batch.iter().map(|_| stored()).collect())
 ///         })
 ///     }
 ///
@@ -104,14 +105,13 @@ pub trait Publisher: Send {
         SendOrder::PerMessage
     }
 
-    /// Sends a batch in order and returns a future acknowledgement for each message.
+    /// Sends a batch in order and returns a stream with the result of each message.
     ///
-    /// The caller may await acknowledgements in any order, together with those of later batches. With
-    /// [`SendOrder::PerMessage`] a batch never has two messages of one key, nor a message of a key whose
+    /// The caller awaits results together with those of later batches. With [`SendOrder::PerMessage`] a batch never has two messages of one key, nor a message of a key whose
     /// acknowledgement is outstanding. With [`SendOrder::Ordered`] a message of a key whose earlier one
     /// failed is not stored before the caller knows the results of all that it has sent: those in between
     /// fail with [`PublishErrorKind::BehindFailure`].
-    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>>;
+    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements>;
 
     /// Returns the time after which a message without an acknowledgement has failed.
     ///
@@ -124,6 +124,18 @@ pub trait Publisher: Send {
 
 /// The future result of a message that was sent.
 pub type Acknowledgement = BoxFuture<'static, Result<Receipt, PublishError>>;
+
+/// The results of the messages of one [`send`](Publisher::send), in the order in which they become known: the
+/// place of a message in the batch, and its result. It ends after the last one. A message without a result at
+/// its end is in doubt.
+pub type Acknowledgements = Pin<Box<dyn Stream<Item = (usize, Result<Receipt, PublishError>)> + Send>>;
+
+/// Combines the acknowledgements of a batch, one for each message in order.
+pub fn acknowledgements(each: Vec<Acknowledgement>) -> Acknowledgements {
+    let each = each.into_iter().enumerate();
+    let each = each.map(|(place, one)| one.map(move |result| (place, result)));
+    Box::pin(each.collect::<FuturesUnordered<_>>())
+}
 
 /// The proof that the destination stored a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

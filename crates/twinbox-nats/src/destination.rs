@@ -9,7 +9,8 @@ use crate::{
 use std::{future::ready, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::Instant};
 use twinbox_core::{
-    BoxFuture, Destination, Message, PublishError, PublishErrorKind, Publisher, destination::Acknowledgement,
+    BoxFuture, Destination, Message, PublishError, PublishErrorKind, Publisher,
+    destination::{Acknowledgement, Acknowledgements, acknowledgements},
 };
 
 impl Destination for Nats {
@@ -44,12 +45,12 @@ struct StreamPublisher {
 }
 
 impl Publisher for StreamPublisher {
-    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>> {
+    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
         let nats = &self.nats;
         let connection = self.connection.get_mut();
         Box::pin(async move {
             let deadline = Instant::now() + nats.options.publish_timeout;
-            let mut acknowledgements = Vec::with_capacity(batch.len());
+            let mut each: Vec<Acknowledgement> = Vec::with_capacity(batch.len());
             let mut is_down = false;
             for message in batch {
                 let sent = match (is_down, Encoded::new(nats, message)) {
@@ -58,9 +59,9 @@ impl Publisher for StreamPublisher {
                     (false, Ok(encoded)) => encoded.send(connection, deadline).await,
                 };
                 is_down |= sent.as_ref().is_err_and(|e| e.kind() == PublishErrorKind::Unavailable);
-                acknowledgements.push(sent.unwrap_or_else(|error| Box::pin(ready(Err(error)))));
+                each.push(sent.unwrap_or_else(|error| Box::pin(ready(Err(error)))));
             }
-            acknowledgements
+            acknowledgements(each)
         })
     }
 

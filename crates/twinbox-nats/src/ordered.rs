@@ -6,6 +6,7 @@
 //! handed out of that key.
 mod batch;
 mod queue;
+mod results;
 mod sender;
 
 use crate::{
@@ -18,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::Mutex, task::JoinHandle, time::Instant};
 use twinbox_core::{
     BoxFuture, Message, PublishError, Publisher,
-    destination::{Acknowledgement, SendOrder},
+    destination::{Acknowledgements, SendOrder},
 };
 
 /// Publishes to a stream that takes batches. Dropping it ends its task and its connection, and discards what
@@ -61,11 +62,11 @@ impl Publisher for OrderedPublisher {
         SendOrder::Ordered
     }
 
-    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>> {
+    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
         let encoded = batch.iter().map(|message| (message.key.as_deref(), Encoded::new(&self.nats, message)));
         let send_by = Instant::now() + self.nats.options.publish_timeout;
-        let acknowledgements = self.link.get_mut().queue.push(encoded, send_by);
-        Box::pin(std::future::ready(acknowledgements))
+        let results: Acknowledgements = Box::pin(self.link.get_mut().queue.push(encoded, send_by));
+        Box::pin(std::future::ready(results))
     }
 
     /// Applies twice: to the start of a send, and to the wait for an acknowledgement.

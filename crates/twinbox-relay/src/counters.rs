@@ -110,9 +110,9 @@ impl Counters {
         self.0.lease_losses.get()
     }
 
-    pub(crate) fn note_published(&self, message: &Message, duplicate: bool, repeated: bool) {
+    pub(crate) fn note_published(&self, message: &Message, duplicate: bool, repeated: bool, now: SystemTime) {
         self.0.published.add(1);
-        self.0.lag.record(age(message));
+        self.0.lag.record(age(message, now));
         if duplicate {
             self.0.duplicates.add(1);
             self.0.unexpected_duplicates.fetch_add(u64::from(!repeated), Relaxed);
@@ -158,8 +158,8 @@ fn publish_results(destination: &str, error: &str) -> Counter {
     counter!(PUBLISH_RESULTS.name, &labels)
 }
 
-fn age(message: &Message) -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+fn age(message: &Message, now: SystemTime) -> Duration {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let published = Duration::from_micros(u64::try_from(message.time.as_micros()).unwrap_or(0));
     now.saturating_sub(published)
 }

@@ -1,16 +1,19 @@
 //! The messages in flight: sent to the destination, and still without a result.
 use crate::in_flight_limit::InFlightLimit;
-use futures::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
+use futures::{FutureExt as _, Stream, StreamExt as _, stream::SelectAll};
 use std::{
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Instant,
 };
 use twinbox_core::{
     Message, PublishError, PublishErrorKind as K, Publisher,
-    destination::{Acknowledgement, Receipt},
+    destination::{Acknowledgements, Receipt},
 };
 use twinbox_log::{Budget, Entry};
+
+/// How many results are handled before others send and read again.
+const RESULTS_AT_A_TIME: usize = 128;
 
 /// A message with the result of its publish.
 pub(crate) struct PublishResult {
@@ -28,9 +31,11 @@ pub(crate) struct SendMark {
 
 /// The messages in flight, and the limit on them.
 pub(crate) struct InFlight {
-    publishes: FuturesUnordered<Publish>,
+    sends: SelectAll<Send>,
     pub(crate) limit: InFlightLimit,
+    /// The messages that were sent so far, and those that got a result.
     sent: u64,
+    ended: u64,
     /// The highest number of a message that got a response.
     last_responded: Option<u64>,
     last_response_at: Option<Instant>,
@@ -50,41 +55,43 @@ pub(crate) enum Unanswered {
 impl InFlight {
     pub(crate) fn new(messages_max: usize) -> Self {
         Self {
-            publishes: FuturesUnordered::new(),
+            sends: SelectAll::new(),
             limit: InFlightLimit::new(messages_max),
             sent: 0,
+            ended: 0,
             last_responded: None,
             last_response_at: None,
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.publishes.is_empty()
+        self.sent == self.ended
     }
 
     pub(crate) async fn send(&mut self, publisher: &mut dyn Publisher, entries: Vec<Entry>) {
         let messages: Vec<&Message> = entries.iter().map(|entry| &*entry.message).collect();
         let at = Instant::now();
         let acknowledgements = publisher.send(&messages).await;
-        debug_assert_eq!(acknowledgements.len(), entries.len(), "an acknowledgement for each message");
-        for (entry, acknowledgement) in entries.into_iter().zip(acknowledgements) {
-            self.sent += 1;
-            self.limit.note_sent(entry.ticket.room());
-            let sent = SendMark { at, number: self.sent };
-            self.publishes.push(Publish { entry: Some(entry), acknowledgement, sent });
-        }
+        entries.iter().for_each(|entry| self.limit.note_sent(entry.ticket.room()));
+        let first = SendMark { at, number: self.sent + 1 };
+        self.sent += entries.len() as u64;
+        self.sends.push(Send::new(entries, first, acknowledgements));
     }
 
-    /// Waits for the next result. `None`: nothing is in flight.
-    pub(crate) async fn next(&mut self) -> Option<PublishResult> {
-        self.publishes.next().await
+    /// Waits for the next results. `None`: nothing is in flight.
+    pub(crate) async fn next(&mut self) -> Option<Vec<PublishResult>> {
+        let results = self.sends.next().await?;
+        self.ended += results.len() as u64;
+        Some(results)
     }
 
-    /// Returns `first` and all further results that are ready. Adapts the limit to them.
-    pub(crate) fn take_ready(&mut self, first: PublishResult) -> Vec<PublishResult> {
-        let mut results = vec![first];
-        while let Some(result) = self.publishes.next().now_or_never().flatten() {
-            results.push(result);
+    /// Returns the `first` results and further ones that are ready. Adapts the limit to them.
+    pub(crate) fn take_ready(&mut self, first: Vec<PublishResult>) -> Vec<PublishResult> {
+        let mut results = first;
+        while results.len() < RESULTS_AT_A_TIME
+            && let Some(more) = self.next().now_or_never().flatten()
+        {
+            results.extend(more);
         }
         let now = Instant::now();
         let (mut ended, mut responded) = (Budget::NONE, Budget::NONE);
@@ -128,19 +135,90 @@ fn is_response(result: &Result<Receipt, PublishError>) -> bool {
     }
 }
 
-/// A publish that is under way.
-struct Publish {
-    entry: Option<Entry>,
-    acknowledgement: Acknowledgement,
-    sent: SendMark,
+/// The messages of one send.
+struct Send {
+    /// By place, those without a result.
+    entries: Vec<Option<Entry>>,
+    open: usize,
+    first: SendMark,
+    acknowledgements: Acknowledgements,
 }
 
-impl Future for Publish {
-    type Output = PublishResult;
+impl Send {
+    fn new(entries: Vec<Entry>, first: SendMark, acknowledgements: Acknowledgements) -> Self {
+        let open = entries.len();
+        Self { entries: entries.into_iter().map(Some).collect(), open, first, acknowledgements }
+    }
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<PublishResult> {
-        let result = ready!(self.acknowledgement.as_mut().poll(cx));
-        let entry = self.entry.take().expect("a future is not polled after its end");
-        Poll::Ready(PublishResult { entry, result, sent: self.sent })
+    /// Ends the wait for the message at a place. `None`: it had a result.
+    fn end(&mut self, place: usize, result: Result<Receipt, PublishError>) -> Option<PublishResult> {
+        let entry = self.entries.get_mut(place)?.take()?;
+        self.open -= 1;
+        let sent = SendMark { number: self.first.number + place as u64, ..self.first };
+        Some(PublishResult { entry, result, sent })
+    }
+}
+
+impl Stream for Send {
+    type Item = Vec<PublishResult>;
+
+    /// Takes results that are there.
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut results = Vec::new();
+        while self.open > 0 && results.len() < RESULTS_AT_A_TIME {
+            match self.acknowledgements.as_mut().poll_next(cx) {
+                Poll::Ready(Some((place, result))) => results.extend(self.end(place, result)),
+                Poll::Ready(None) => {
+                    let in_doubt = || Err(PublishError::new(K::InDoubt, "relay.no_result"));
+                    results.extend((0..self.entries.len()).filter_map(|place| self.end(place, in_doubt())));
+                }
+                Poll::Pending if results.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Some(results).filter(|results| !results.is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::stream;
+    use std::time::Duration;
+    use twinbox_core::{BoxFuture, Draft, lanes::Lanes};
+
+    /// Has a result for the second message only.
+    struct Forgetful;
+
+    impl Publisher for Forgetful {
+        fn send<'a>(&'a mut self, _: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
+            let second: Acknowledgements = Box::pin(stream::iter([(1, Ok(Receipt { is_duplicate: false }))]));
+            Box::pin(std::future::ready(second))
+        }
+
+        fn timeout(&self) -> Duration {
+            Duration::from_secs(1)
+        }
+
+        fn health(&self) -> BoxFuture<'_, Result<(), PublishError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_without_a_result_is_in_doubt() {
+        let mut lanes = Lanes::new(0);
+        for n in 1..=3 {
+            lanes.push(Box::new(Draft::raw("orders.placed", 1, "{}").into_message("shop")), n, false);
+        }
+        let mut in_flight = InFlight::new(10);
+        in_flight.send(&mut Forgetful, lanes.take(3.into())).await;
+        assert!(!in_flight.is_empty());
+        let first = in_flight.next().await.unwrap();
+        let mut results = in_flight.take_ready(first);
+        results.sort_by_key(|result| result.sent.number);
+        let kinds = results.iter().map(|result| result.result.as_ref().map_err(PublishError::kind).err());
+        assert_eq!(Vec::from_iter(kinds), [Some(K::InDoubt), None, Some(K::InDoubt)]);
+        assert!(in_flight.is_empty() && in_flight.next().await.is_none());
     }
 }

@@ -7,7 +7,8 @@ use crate::{
     link::Link,
     storm_guard::StormGuard,
 };
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{PublishError, PublishErrorKind, Publisher, crash, destination::Receipt};
 use twinbox_log::{Budget, Entry, Reader, ReaderOptions, parking::ParkedState};
@@ -105,6 +106,9 @@ impl<'a, DB: Dialect> Session<'a, DB> {
                 Some(first) = self.in_flight.next() => {
                     self.handle_results(first).await?;
                     last_contact = Instant::now();
+                    // Other tasks send and read meanwhile. With all results at once, the destination would
+                    // run dry.
+                    yield_now().await;
                 }
                 () = tokio::time::sleep(wait), if !wait.is_zero() => {}
                 () = tokio::time::sleep_until(health_due.into()), if self.in_flight.is_empty() => {
@@ -135,12 +139,12 @@ impl<'a, DB: Dialect> Session<'a, DB> {
         (Budget { messages: room.messages.min(allowed), ..room }, wait)
     }
 
-    async fn handle_results(&mut self, first: PublishResult) -> Result<(), Error> {
-        let (mut unanswered, mut behind) = (Vec::new(), Vec::new());
+    async fn handle_results(&mut self, first: Vec<PublishResult>) -> Result<(), Error> {
+        let (mut unanswered, mut behind, now) = (Vec::new(), Vec::new(), SystemTime::now());
         for PublishResult { entry, result, sent } in self.in_flight.take_ready(first) {
             let error = match result {
                 Ok(receipt) => {
-                    self.accept(entry, receipt);
+                    self.accept(entry, receipt, now);
                     continue;
                 }
                 Err(error) if error.kind() == PublishErrorKind::BehindFailure => {
@@ -174,10 +178,10 @@ impl<'a, DB: Dialect> Session<'a, DB> {
         Ok(())
     }
 
-    fn accept(&mut self, entry: Entry, receipt: Receipt) {
+    fn accept(&mut self, entry: Entry, receipt: Receipt, now: SystemTime) {
         crash::point("relay.after_ack");
         let (message, ticket) = (&entry.message, entry.ticket);
-        self.link.counters.note_published(message, receipt.is_duplicate, ticket.may_be_repeated);
+        self.link.counters.note_published(message, receipt.is_duplicate, ticket.may_be_repeated, now);
         if receipt.is_duplicate && !ticket.may_be_repeated {
             tracing::warn!(
                 destination = self.link.destination.id(),
@@ -251,13 +255,12 @@ impl<'a, DB: Dialect> Session<'a, DB> {
 
     /// Waits until nothing is in flight. Each message gets a response or runs into the publish time-out.
     async fn finish_in_flight(&mut self) {
-        while let Some(PublishResult { entry, result, .. }) = self.in_flight.next().await {
-            if let Ok(receipt) = result {
-                self.link.counters.note_published(
-                    &entry.message,
-                    receipt.is_duplicate,
-                    entry.ticket.may_be_repeated,
-                );
+        while let Some(results) = self.in_flight.next().await {
+            let now = SystemTime::now();
+            for PublishResult { entry, result, .. } in results {
+                let Ok(receipt) = result else { continue };
+                let (is_duplicate, is_repeated) = (receipt.is_duplicate, entry.ticket.may_be_repeated);
+                self.link.counters.note_published(&entry.message, is_duplicate, is_repeated, now);
                 self.reader.settle(entry.ticket);
             }
         }

@@ -1,8 +1,10 @@
 //! EventBridge as a destination, against a fake with scripted responses.
 mod faults;
 
-use crate::support::wait::eventually;
-use futures::future::join_all;
+use crate::support::{
+    publisher::{results, send_to},
+    wait::eventually,
+};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::timeout;
@@ -58,8 +60,7 @@ pub(crate) fn message(n: usize) -> Message {
 
 async fn send(publisher: &mut dyn Publisher, messages: &[Message]) -> Vec<Result<Receipt, PublishError>> {
     let batch: Vec<_> = messages.iter().collect();
-    let answers = publisher.send(&batch).await;
-    timeout(LIMIT, join_all(answers)).await.unwrap()
+    send_to(publisher, &batch).await
 }
 
 fn detail(entry: &Value) -> Value {
@@ -82,11 +83,8 @@ async fn messages_arrive_as_cloud_events_ten_at_a_time() {
     let fake = fake().await;
     let mut publisher = publisher(&fake).await;
     let messages: Vec<_> = (0..25).map(message).collect();
-    let batch: Vec<_> = messages.iter().collect();
-    let answers = publisher.send(&batch).await;
-    // Acknowledgements may be awaited in any order.
-    for answer in answers.into_iter().rev() {
-        assert_eq!(timeout(LIMIT, answer).await.unwrap().unwrap(), Receipt { is_duplicate: false });
+    for answer in send(&mut *publisher, &messages).await {
+        assert_eq!(answer.unwrap(), Receipt { is_duplicate: false });
     }
     let mut requests = fake.requests();
     requests.sort_by_key(|request| ids(&request.entries)[0].parse::<usize>().unwrap());
@@ -173,7 +171,7 @@ async fn messages_in_flight_are_in_doubt_when_the_publisher_is_dropped() {
     timeout(LIMIT, fake.wait_for_requests(2)).await.unwrap();
     drop(publisher);
     // Long before the publish time-out.
-    let answers = timeout(Duration::from_secs(10), join_all(answers)).await.unwrap();
+    let answers = timeout(Duration::from_secs(10), results(answers)).await.unwrap();
     for answer in &answers {
         failed(answer, K::InDoubt, "eventbridge.aborted");
     }

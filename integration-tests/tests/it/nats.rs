@@ -2,7 +2,7 @@
 mod batches;
 mod faults;
 
-use crate::support::wait::eventually;
+use crate::support::{publisher::send_to, wait::eventually};
 use async_nats::jetstream::consumer;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -69,8 +69,7 @@ async fn publisher(nats: &Nats) -> Box<dyn Publisher> {
 }
 
 async fn send(publisher: &mut dyn Publisher, message: Message) -> Result<Receipt, PublishError> {
-    let mut answers = publisher.send(&[&message]).await;
-    timeout(LIMIT, answers.remove(0)).await.unwrap()
+    send_to(publisher, &[&message]).await.remove(0)
 }
 
 async fn receive(source: &mut dyn Source) -> ReceivedMessage {
@@ -143,8 +142,8 @@ async fn a_batch_keeps_its_order_and_receive_its_limit() {
     let mut publisher = publisher(&nats).await;
     let batch: Vec<_> =
         (0..500).map(|n| Message { key: Some(format!("k{n}")), ..message(&n.to_string()) }).collect();
-    for answer in publisher.send(&Vec::from_iter(&batch)).await {
-        answer.await.unwrap();
+    for answer in send_to(&mut *publisher, &Vec::from_iter(&batch)).await {
+        answer.unwrap();
     }
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     let mut ids = Vec::new();
@@ -225,9 +224,9 @@ async fn messages_that_can_never_be_sent_are_refused_for_good() {
     let header = |name: &str, value: String| Message { headers: vec![(name.into(), value)], ..message("1") };
     refused(send(&mut *publisher, header("x", "a\r\nb".into())).await, RefusedForGood, "nats.header");
     let of_another_key = Message { key: Some("another key".into()), ..message("2") };
-    let mut answers = publisher.send(&[&of_type("1", "*"), &of_another_key]).await;
-    answers.pop().unwrap().await.unwrap();
-    refused(answers.pop().unwrap().await, RefusedForGood, "nats.subject");
+    let mut answers = send_to(&mut *publisher, &[&of_type("1", "*"), &of_another_key]).await;
+    answers.pop().unwrap().unwrap();
+    refused(answers.pop().unwrap(), RefusedForGood, "nats.subject");
     let mut publisher = self::publisher(&stream("headers").await).await;
     refused(send(&mut *publisher, header("x", "v".repeat(70_000))).await, RefusedForGood, "nats.10097");
 }

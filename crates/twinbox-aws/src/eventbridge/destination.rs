@@ -18,7 +18,7 @@ use tokio::{
 };
 use twinbox_core::{
     BoxFuture, Destination, Message, PublishError, PublishErrorKind, Publisher,
-    destination::{Acknowledgement, Receipt},
+    destination::{Acknowledgement, Acknowledgements, Receipt, acknowledgements},
 };
 
 /// The most requests of one publisher at a time.
@@ -56,18 +56,18 @@ struct BusPublisher {
 }
 
 impl Publisher for BusPublisher {
-    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Vec<Acknowledgement>> {
+    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
         Box::pin(async move {
             let options = &self.bus.options;
             let deadline = Instant::now() + options.publish_timeout;
             while self.requests.try_join_next().is_some() {}
             let connection = self.connection.get_mut();
             let presence = connection.bus_presence(options);
-            let mut acknowledgements: Vec<Acknowledgement> = Vec::with_capacity(batch.len());
+            let mut each: Vec<Acknowledgement> = Vec::with_capacity(batch.len());
             let (mut events, mut items) = (Vec::new(), Vec::new());
             for message in batch {
                 let encoded = wire::encode(&options.bus, options.request_bytes_max, message);
-                acknowledgements.push(match (encoded, &presence) {
+                each.push(match (encoded, &presence) {
                     (Err(refused), _) => Box::pin(ready(Err(refused))),
                     (Ok(_), Err(error)) => Box::pin(ready(Err(copy_of(error)))),
                     (Ok(EncodedEntry { entry, bytes }), Ok(presence)) => {
@@ -90,7 +90,7 @@ impl Publisher for BusPublisher {
                 let request = events.by_ref().take(range.len()).collect();
                 self.requests.spawn(shared.clone().send(request));
             }
-            acknowledgements
+            acknowledgements(each)
         })
     }
 

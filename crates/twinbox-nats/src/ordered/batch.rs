@@ -1,12 +1,12 @@
 //! A batch that is being sent: the protocol "fast ingest" of NATS, ADR-50.
-use super::queue::{Answer, Item};
+use super::{queue::Item, results::Answer};
 use crate::{connect::Connection, denied::DeniedSubjects};
 use async_nats::{Client, PublishErrorKind, Subject, Subscriber};
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _};
 use serde::Deserialize;
-use std::{collections::VecDeque, sync::Arc, time::Duration};
-use tokio::time::{Instant, timeout};
+use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
+use tokio::time::{Instant, error::Elapsed, timeout};
 use twinbox_core::destination::Receipt;
 
 /// Answers of the server that may be outstanding before no more is sent. They bound what a loaded server has
@@ -16,6 +16,8 @@ const ANSWERS_AHEAD: u64 = 2;
 /// way, unless the server answers more often than it was asked to: it is loaded.
 const LONG_WAY: Duration = Duration::from_millis(50);
 
+/// After how many answers the speed of the server is known.
+const ANSWERS_MIN: u64 = 10;
 /// Between how many messages a sender looks for answers.
 const LOOK_EVERY: u64 = 64;
 
@@ -49,8 +51,9 @@ pub(super) enum Lost {
 
 pub(super) struct Batch {
     client: Client,
-    /// The subject of answers. Its last token is the id of the batch.
-    inbox: String,
+    /// The subject of answers, whose last token is the id of the batch; after how many messages the server is
+    /// asked to answer; and what it does with a gap.
+    reply_prefix: String,
     answers: Subscriber,
     timeout: Duration,
     denied: Arc<DeniedSubjects>,
@@ -92,7 +95,7 @@ impl Batch {
         let answers = client.subscribe(format!("{inbox}.>")).await.map_err(|_| Lost::Connection)?;
         Ok(Self {
             client,
-            inbox,
+            reply_prefix: format!("{inbox}.{flow}.fail."),
             answers,
             timeout: connection.options.publish_timeout,
             denied: connection.denied.clone(),
@@ -132,8 +135,10 @@ impl Batch {
             self.subject = subject.clone();
         }
         let (headers, payload) = (item.encoded.headers, item.encoded.payload);
-        let sending = self.client.publish_with_reply_and_headers(subject, reply, headers, payload);
-        match timeout(self.timeout, sending).await {
+        match self
+            .hand_over(self.client.publish_with_reply_and_headers(subject, reply, headers, payload))
+            .await
+        {
             Ok(Ok(())) => {}
             // Larger than the server allows. The gap ends the batch before the next message.
             Ok(Err(error)) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
@@ -152,8 +157,18 @@ impl Batch {
         Ok(())
     }
 
+    /// Gives the client its time to take a message. It usually has room: a timer for each message would take as
+    /// long as the sending.
+    async fn hand_over<T>(&self, sending: impl Future<Output = T>) -> Result<T, Elapsed> {
+        let mut sending = pin!(sending);
+        match sending.as_mut().now_or_never() {
+            Some(sent) => Ok(sent),
+            None => timeout(self.timeout, sending).await,
+        }
+    }
+
     fn reply(&self, number: u64, operation: Operation) -> String {
-        format!("{}.{}.fail.{number}.{}.$FI", self.inbox, self.flow, operation as u8)
+        format!("{}{number}.{}.$FI", self.reply_prefix, operation as u8)
     }
 
     /// Waits for an answer of the server.
@@ -221,6 +236,14 @@ impl Batch {
     /// Messages that were stored in a second.
     pub(super) fn rate(&self) -> f64 {
         self.stored as f64 / self.began.elapsed().as_secs_f64().max(1e-6)
+    }
+
+    /// Whether the server answers so often that another batch, which asks for fewer answers, is worth its
+    /// round trip. A batch cannot change what it asks for.
+    pub(super) fn is_answered_too_often(&self, suits: impl FnOnce(f64) -> u16) -> bool {
+        self.sent.is_multiple_of(LOOK_EVERY)
+            && self.stored >= u64::from(self.flow) * ANSWERS_MIN
+            && suits(self.rate()) >= self.flow.saturating_mul(2)
     }
 
     /// The answers for the messages that are not known to be stored, in the order of sending.

@@ -1,32 +1,13 @@
 //! The messages between the relay and the task that sends them.
+use super::results::{Answer, Answers, Results};
 use crate::publish::{Encoded, unavailable};
 use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasher as _, RandomState},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tokio::{
-    sync::{Notify, oneshot},
-    time::Instant,
-};
-use twinbox_core::{
-    PublishError, PublishErrorKind,
-    destination::{Acknowledgement, Receipt},
-};
-
-/// The way back to the relay.
-pub(super) struct Answer {
-    /// The hash of the message's key.
-    pub(super) key: Option<u64>,
-    sender: oneshot::Sender<Result<Receipt, PublishError>>,
-}
-
-impl Answer {
-    pub(super) fn send(self, result: Result<Receipt, PublishError>) {
-        // The relay may have dropped the acknowledgement.
-        let _ = self.sender.send(result);
-    }
-}
+use tokio::{sync::Notify, time::Instant};
+use twinbox_core::{PublishError, PublishErrorKind};
 
 /// A message that is to be sent.
 pub(super) struct Item {
@@ -78,15 +59,14 @@ impl Queue {
         self: &Arc<Self>,
         messages: impl Iterator<Item = (Option<&'a str>, Result<Encoded, PublishError>)>,
         send_by: Instant,
-    ) -> Vec<Acknowledgement> {
-        let mut state = self.state();
-        let acknowledgements = messages.map(|(key, encoded)| {
+    ) -> Results {
+        let (mut state, mut answers) = (self.state(), Answers::new());
+        for (key, encoded) in messages {
             let key = key.map(|key| self.hasher.hash_one(key));
             if let Some(key) = key {
                 state.keys.entry(key).or_default().unheard += 1;
             }
-            let (sender, result) = oneshot::channel();
-            let answer = Answer { key, sender };
+            let answer = answers.next(key);
             match encoded {
                 _ if state.is_broken(key) => answer.send(Err(behind_failure())),
                 Err(error) => {
@@ -95,17 +75,23 @@ impl Queue {
                 }
                 Ok(encoded) => state.items.push_back(Item { encoded, send_by, answer }),
             }
-            let unheard = Unheard { queue: self.clone(), key };
-            Box::pin(async move {
-                let result = result.await;
-                drop(unheard);
-                result.unwrap_or_else(|_| Err(in_doubt()))
-            }) as Acknowledgement
-        });
-        let acknowledgements = acknowledgements.collect();
+        }
         drop(state);
         self.filled.notify_one();
-        acknowledgements
+        answers.into_results(self.clone())
+    }
+
+    /// Notes that the relay has taken results of messages with these keys.
+    pub(super) fn note_heard(&self, keys: impl Iterator<Item = u64>) {
+        let state = &mut self.state().keys;
+        for at in keys {
+            if let Some(key) = state.get_mut(&at) {
+                key.unheard -= 1;
+                if key.unheard == 0 {
+                    state.remove(&at);
+                }
+            }
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -155,25 +141,6 @@ impl Queue {
     pub(super) fn close(&self) {
         let items = std::mem::take(&mut self.state().items);
         items.into_iter().for_each(|item| item.answer.send(Err(unavailable("nats.not_sent"))));
-    }
-}
-
-/// A result that the relay has not taken yet.
-struct Unheard {
-    queue: Arc<Queue>,
-    key: Option<u64>,
-}
-
-impl Drop for Unheard {
-    fn drop(&mut self) {
-        let Some(key) = self.key else { return };
-        let keys = &mut self.queue.state().keys;
-        if let Some(state) = keys.get_mut(&key) {
-            state.unheard -= 1;
-            if state.unheard == 0 {
-                keys.remove(&key);
-            }
-        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The task that sends.
 use super::{
     batch::{Batch, Lost},
-    queue::{Answer, Item, Queue, in_doubt},
+    queue::{Item, Queue, in_doubt},
+    results::Answer,
 };
 use crate::{
     connect::Connection,
@@ -37,6 +38,11 @@ pub(super) struct Sender {
     /// So many messages go one by one, because a batch has not stored them: one of them is at fault.
     suspects: usize,
     no_batch_until: Instant,
+}
+
+/// After how many messages the server should answer, at so many messages a second.
+fn flow_for(rate: f64) -> u16 {
+    (rate / ANSWERS_PER_SECOND).clamp(f64::from(FLOW_MIN), f64::from(FLOW_MAX)) as u16
 }
 
 impl Sender {
@@ -111,7 +117,7 @@ impl Sender {
         if let Err(lost) = ended {
             return self.fail_all(behind, lost);
         }
-        self.flow = (rate / ANSWERS_PER_SECOND).clamp(f64::from(FLOW_MIN), f64::from(FLOW_MAX)) as u16;
+        self.flow = flow_for(rate);
         if behind.is_empty() {
             return;
         }
@@ -124,7 +130,7 @@ impl Sender {
     }
 
     async fn fill(&mut self, batch: &mut Batch) -> Result<(), Lost> {
-        while batch.is_open() {
+        while batch.is_open() && !batch.is_answered_too_often(flow_for) {
             if !batch.has_room() {
                 batch.next_answer().await?;
                 continue;

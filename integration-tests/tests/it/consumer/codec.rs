@@ -3,6 +3,7 @@ use crate::support::{
     cases::cases,
     codec::{Cipher, ciphered, store_with},
     consumer::run_until,
+    publisher::send_to,
     relay::{Running, Target},
     stores::{TestDb, World, effect, placed},
     wait::in_time,
@@ -148,8 +149,7 @@ async fn an_encoded_payload_is_base64_in_an_eventbridge_detail<DB: TestDb>() {
     let bus = EventBridge::with_options(options.credentials("AKIDTEST", "secret", None)).unwrap();
     let mut publisher = in_time(bus.connect()).await.unwrap();
     let message = rows(&store).await.remove(0);
-    let sent = publisher.send(&[&message]).await.remove(0);
-    in_time(sent).await.unwrap();
+    send_to(&mut *publisher, &[&message]).await.remove(0).unwrap();
     let detail = fake.taken()[0]["Detail"].as_str().unwrap().to_owned();
     let detail: serde_json::Value = serde_json::from_str(&detail).unwrap();
     assert!(detail["data_base64"].is_string() && detail["data"].is_null(), "{detail}");

@@ -1,4 +1,5 @@
 //! The sources of Twinbox, held against what every source promises.
+use crate::support::publisher::send_to;
 use futures::FutureExt as _;
 use std::{
     process::Command,
@@ -92,8 +93,7 @@ impl<const TYPES_MAX: usize> TransportUnderTest for JetStream<TYPES_MAX> {
 
 async fn send(publisher: &Mutex<Box<dyn Publisher>>, event_type: &str, key: Option<&str>, text: &str) {
     let message = message(event_type, key, text);
-    let sent = publisher.lock().await.send(&[&message]).await.remove(0);
-    sent.await.unwrap();
+    send_to(&mut **publisher.lock().await, &[&message]).await.remove(0).unwrap();
 }
 
 const CONSUMERS: [&str; 4] = ["billing", "stock", "slow", "fast"];

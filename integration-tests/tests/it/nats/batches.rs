@@ -1,5 +1,6 @@
 //! Batches: the server stores messages in the order of sending, and nothing behind one that it refuses.
 use super::*;
+use crate::support::publisher::results_with;
 use async_nats::jetstream::stream::Config;
 use futures::{StreamExt as _, future::join_all};
 use twinbox_testkit::{proxy::Proxy, servers::NatsServer};
@@ -26,7 +27,7 @@ async fn send_all(
 ) -> Vec<(String, Result<(), PublishErrorKind>)> {
     let (mut rest, mut results) = (Vec::from_iter(messages), Vec::new());
     while !rest.is_empty() {
-        let answers = timeout(LIMIT, join_all(publisher.send(&rest).await)).await.unwrap();
+        let answers = send_to(publisher, &rest).await;
         let mut behind = Vec::new();
         for (message, answer) in rest.into_iter().zip(answers) {
             match answer.map_err(|error| error.kind()) {
@@ -131,13 +132,12 @@ async fn a_link_that_is_cut_inside_a_batch_loses_and_reorders_nothing() {
     for cut_after in [0, 300, 900] {
         let mut publisher = publisher(&nats).await;
         let answers = publisher.send(&Vec::from_iter(&rest)).await;
-        let mut results = Vec::new();
-        for (n, answer) in answers.into_iter().enumerate() {
+        let results = results_with(answers, |n| {
             if n == cut_after {
                 proxy.cut();
             }
-            results.push(timeout(LIMIT, answer).await.unwrap().map_err(|error| error.kind()));
-        }
+        })
+        .await;
         proxy.restore();
         let done = results.iter().take_while(|result| result.is_ok()).count();
         assert!(results[done..].iter().all(Result::is_err), "nothing is stored behind a failure");
@@ -157,13 +157,14 @@ async fn a_server_that_falls_silent_inside_a_batch_loses_and_reorders_nothing() 
     nats.provision(&StreamOptions::default()).await.unwrap();
     let mut publisher = publisher(&nats).await;
     let messages: Vec<_> = (0..2000).map(of_one_key).collect();
-    let mut results = Vec::new();
-    for (n, answer) in publisher.send(&Vec::from_iter(&messages)).await.into_iter().enumerate() {
+    let answers = publisher.send(&Vec::from_iter(&messages)).await;
+    let results = results_with(answers, |n| {
         if n == 300 {
             server.pause().unwrap();
         }
-        results.push(timeout(LIMIT, answer).await.unwrap().map_err(|error| error.kind()));
-    }
+    })
+    .await;
+    let results: Vec<_> = results.into_iter().map(|result| result.map_err(|error| error.kind())).collect();
     server.resume().unwrap();
     let done = results.iter().take_while(|result| result.is_ok()).count();
     assert!(done < 2000, "no batch was interrupted");

@@ -1,5 +1,6 @@
 //! Servers that are killed, frozen, wiped, old, or deny access.
 use super::*;
+use crate::support::publisher::results;
 use twinbox_testkit::servers::{NatsOptions as ServerOptions, NatsServer, find};
 
 #[tokio::test]
@@ -71,7 +72,7 @@ async fn a_dropped_publisher_sends_nothing_when_the_server_comes_back() {
     let answers = publisher.send(&Vec::from_iter(&batch)).await;
     drop(publisher);
     let mut in_doubt = 0;
-    for answer in futures::future::join_all(answers).await {
+    for answer in results(answers).await {
         match answer.unwrap_err().kind() {
             PublishErrorKind::InDoubt | PublishErrorKind::Unanswered => in_doubt += 1,
             kind => assert_eq!(kind, PublishErrorKind::Unavailable),

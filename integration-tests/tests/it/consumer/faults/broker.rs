@@ -1,6 +1,7 @@
 //! NATS delivers late, forgets consumers, loses acknowledgements, and is old.
 use crate::support::{
     consumer::{Gate, publish, run_until},
+    publisher::send_to,
     relay::{Running, Target},
     stores::{Confirmed, Placed, World, chain, effect, placed},
     wait::{eventually, in_time},
@@ -46,8 +47,8 @@ async fn gated(gate: &Arc<Gate>, tx: &mut Tx<'_, Postgres>, order: Delivery<Plac
 
 async fn send(nats: &Nats, messages: &[&Message]) {
     let mut publisher = nats.connect().await.unwrap();
-    for sent in publisher.send(messages).await {
-        sent.await.unwrap();
+    for sent in send_to(&mut *publisher, messages).await {
+        sent.unwrap();
     }
 }
 

@@ -1,6 +1,7 @@
 //! A storm of copies beside a slow handler. Fault 27
 use crate::support::{
     consumer::run_until,
+    publisher::send_to,
     relay::Target,
     stores::{Confirmed, Placed, World, effect, placed},
     wait::eventually,
@@ -82,7 +83,7 @@ async fn copy(target: &Target) {
 
 async fn send(nats: &Nats, draft: Draft) {
     let message = draft.into_message("shop");
-    nats.connect().await.unwrap().send(&[&message]).await.remove(0).await.unwrap();
+    send_to(&mut *nats.connect().await.unwrap(), &[&message]).await.remove(0).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,8 +96,8 @@ async fn row_27_a_hundred_thousand_copies_beside_a_slow_handler() {
     others.create(config(&others)).await;
     let [nats, beside] = [&target, &others].map(|target| Nats::with_options(target.existing()).unwrap());
     let messages = Vec::from_iter((0..IDS).map(placed));
-    for sent in nats.connect().await.unwrap().send(&Vec::from_iter(&messages)).await {
-        sent.await.unwrap();
+    for sent in send_to(&mut *nats.connect().await.unwrap(), &Vec::from_iter(&messages)).await {
+        sent.unwrap();
     }
     copy(&target).await;
     for n in 0..20 {

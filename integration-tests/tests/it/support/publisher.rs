@@ -1,0 +1,39 @@
+//! Sending with a publisher, as a relay does.
+use super::wait::in_time;
+use futures::StreamExt as _;
+use twinbox::{
+    Message,
+    seam::destination::{Acknowledgements, PublishError, Publisher, Receipt},
+};
+
+pub(crate) type Sent = Result<Receipt, PublishError>;
+
+/// Sends messages. Returns their results in the order of the messages.
+pub(crate) async fn send_to(publisher: &mut dyn Publisher, messages: &[&Message]) -> Vec<Sent> {
+    results(publisher.send(messages).await).await
+}
+
+/// Waits for all results of a send. Returns them in the order of the messages.
+pub(crate) async fn results(acknowledgements: Acknowledgements) -> Vec<Sent> {
+    results_with(acknowledgements, |_| {}).await
+}
+
+/// As [`results`]. Calls `before` with the number of each result, before it waits for that one.
+pub(crate) async fn results_with(
+    mut acknowledgements: Acknowledgements,
+    mut before: impl FnMut(usize),
+) -> Vec<Sent> {
+    let mut results = Vec::new();
+    in_time(async {
+        loop {
+            before(results.len());
+            match acknowledgements.next().await {
+                Some(result) => results.push(result),
+                None => return,
+            }
+        }
+    })
+    .await;
+    results.sort_by_key(|(place, _)| *place);
+    results.into_iter().map(|(_, result)| result).collect()
+}
