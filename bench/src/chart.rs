@@ -50,7 +50,8 @@ pub(crate) fn svg(rows: &[Row]) -> String {
     }
     let (width, target) = (NAMES + REACHED * SHARE_MAX + 140.0, NAMES + REACHED);
     format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{:.0}" font-family="sans-serif" font-size="13">
+        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{:.0}"
+ font-family="sans-serif" font-size="13">
 <rect width="100%" height="100%" fill="#ffffff"/>
 <text x="{target}" y="13" text-anchor="middle">target</text>
 {bars}<line x1="{target}" x2="{target}" y1="16" y2="{y:.0}" stroke="#868e96" stroke-dasharray="4"/>

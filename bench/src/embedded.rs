@@ -36,7 +36,8 @@ async fn handle(
 pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     let store = database::sqlite().await;
     let tables = "CREATE TABLE effects (order_id TEXT NOT NULL, n INTEGER NOT NULL);
-        CREATE TABLE by_hand (consumer TEXT, message_id TEXT, PRIMARY KEY (consumer, message_id)) WITHOUT ROWID;";
+        CREATE TABLE by_hand (consumer TEXT, message_id TEXT, PRIMARY KEY (consumer, message_id))
+            WITHOUT ROWID;";
     sqlx::raw_sql(tables).execute(store.pool()).await?;
     for page in (0..MESSAGES).collect::<Vec<_>>().chunks(twinbox::limits::PUBLISH_ALL_MAX) {
         let mut tx = store.begin().await?;

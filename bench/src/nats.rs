@@ -1,5 +1,5 @@
 //! JetStream streams, and the raw limit: ordered sends whose acknowledgements are awaited together.
-use crate::{failure::Failure, orders};
+use crate::{failure::Failure, orders, processes::Family, program::port_of};
 use async_nats::{
     HeaderMap, Subscriber,
     jetstream::{self, Context, context::PublishAckFuture, stream},
@@ -18,7 +18,7 @@ use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
 
 /// The most messages that wait for an acknowledgement, for the raw client and for the relay.
-pub(crate) const IN_FLIGHT: usize = 2000;
+pub(crate) const IN_FLIGHT: usize = 4000;
 
 pub(crate) struct Server {
     url: String,
@@ -121,14 +121,17 @@ impl Server {
     }
 
     /// Publishes `count` messages with the bare client to a new stream, as one batch. Returns messages per
-    /// second. The same bytes as [`raw`](Self::raw).
-    pub(crate) async fn raw_in_batches(&self, count: usize) -> Result<f64, Failure> {
+    /// second, and the processor time for each in microseconds: of this process and of NATS. The same bytes
+    /// as [`raw`](Self::raw).
+    pub(crate) async fn raw_in_batches(&self, count: usize) -> Result<(f64, [f64; 2]), Failure> {
         self.destination(0).await?;
         let client = async_nats::connect(&self.url).await?;
         let messages: Vec<_> = (0..count).map(|n| (Uuid::now_v7(), orders::payload(n))).collect();
         let (subject, now) = (format!("bench.0.{}", orders::TYPE), raw_time());
         let inbox = client.new_inbox();
         let mut answers = client.subscribe(format!("{inbox}.>")).await?;
+        let processes = [Family::of(std::process::id()), Family::listening_on(port_of(&self.url)?)?];
+        let worked = [processes[0].seconds()?, processes[1].seconds()?];
         let started = Instant::now();
         let (mut stored, mut pace, last) = (0, 0, count as u64);
         let mut number = 0;
@@ -138,14 +141,16 @@ impl Server {
             let reply = format!("{inbox}.500.fail.{number}.{operation}.$FI");
             let headers = raw_headers(n, id, &now);
             client.publish_with_reply_and_headers(subject.clone(), reply, headers, payload.into()).await?;
-            while number == 1 && pace == 0 || number < last && stored + 2 * pace <= number {
+            while number == 1 && pace == 0 || number < last && stored + 4 * pace <= number {
                 (stored, pace) = answer(&mut answers).await?;
             }
         }
         while stored < number {
             stored = answer(&mut answers).await?.0;
         }
-        Ok(count as f64 / started.elapsed().as_secs_f64())
+        let rate = count as f64 / started.elapsed().as_secs_f64();
+        let each = |n: usize| Ok::<_, Failure>((processes[n].seconds()? - worked[n]) * 1e6 / count as f64);
+        Ok((rate, [each(0)?, each(1)?]))
     }
 
     /// Returns the bytes of the stream per message.

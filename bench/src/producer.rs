@@ -64,6 +64,8 @@ async fn transactions_a_second(url: &str, script: &PathBuf) -> Result<f64, Failu
     let mut command = Command::new(program);
     command.args(["--no-vacuum", "--protocol=prepared", "--jobs=2"]);
     command.args([format!("--client={CLIENTS}"), format!("--time={SECONDS}")]);
+    // pgbench refuses the settings of sqlx, which follow the name of the database.
+    let url = url.split('?').next().unwrap_or(url);
     let output = command.arg("--file").arg(script).arg(url).output().await?;
     let text = String::from_utf8_lossy(&output.stdout);
     let rate = text.lines().find_map(|line| line.strip_prefix("tps = "));

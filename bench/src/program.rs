@@ -26,12 +26,19 @@ pub(crate) struct Measured {
     pub(crate) memory: f64,
 }
 
+/// The messages of a backlog, and how many of the first ones are timed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Messages {
+    pub(crate) all: usize,
+    pub(crate) timed: usize,
+}
+
 /// Relays the backlog of a database to a new stream. The cursor has the name of the run.
 pub(crate) async fn relay(
     server: &Server,
     store: &TestDatabase<Postgres>,
     run: &str,
-    backlog: usize,
+    messages: Messages,
     in_batches: bool,
 ) -> Result<Measured, Failure> {
     server.delete().await;
@@ -47,7 +54,7 @@ pub(crate) async fn relay(
         [Family::listening_on(port_of(store.url())?)?, Family::listening_on(port_of(server.url())?)?];
     let families = [Family::of(process), servers[0], servers[1]];
     let measured = tokio::select! {
-        measured = measure(server, backlog, families) => measured?,
+        measured = measure(server, messages, families) => measured?,
         ended = child.wait() => return Err(format!("the program ended: {}", ended?).into()),
     };
     let memory = memory_max(process)?;
@@ -71,18 +78,18 @@ struct Mark {
     processor: [f64; 3],
 }
 
-async fn measure(server: &Server, backlog: usize, families: [Family; 3]) -> Result<Measured, Failure> {
-    let [begin, end] = TIMED.map(|share| (backlog as f64 * share) as u64);
+async fn measure(server: &Server, of: Messages, families: [Family; 3]) -> Result<Measured, Failure> {
+    let [begin, end] = TIMED.map(|share| (of.timed as f64 * share) as u64);
     let mark = async |least: u64| {
-        let stored = server.stored_at_least(least, LOOK_EVERY).await?;
+        let (stored, at) = (server.stored_at_least(least, LOOK_EVERY).await?, Instant::now());
         let [relay, postgres, nats] = families;
         let processor = [relay.seconds()?, postgres.seconds()?, nats.seconds()?];
-        Ok::<_, Failure>(Mark { at: Instant::now(), stored, processor })
+        Ok::<_, Failure>(Mark { at, stored, processor })
     };
     let (first, last) = (mark(begin).await?, mark(end).await?);
     let messages = (last.stored - first.stored) as f64;
     let worked = |n: usize| (last.processor[n] - first.processor[n]) * 1e6 / messages;
-    server.stored_at_least(backlog as u64, LOOK_EVERY).await?;
+    server.stored_at_least(of.all as u64, LOOK_EVERY).await?;
     Ok(Measured {
         per_second: messages / (last.at - first.at).as_secs_f64(),
         processor: [worked(0), worked(1), worked(2)],

@@ -3,8 +3,7 @@ use crate::{
     failure::Failure,
     nats::Server,
     orders,
-    processes::Family,
-    program::{self, Measured},
+    program::{self, Measured, Messages},
     report::Report,
     spread::Spread,
 };
@@ -21,6 +20,8 @@ const RUNS: usize = 5;
 /// A backlog, and how it is sent.
 struct Cell {
     backlog: usize,
+    /// How many of its first messages are timed: the broker gets slower while its stream grows.
+    timed: usize,
     keys: usize,
     in_batches: bool,
     /// Beside a transaction that has published and stays open.
@@ -37,7 +38,7 @@ const LONG_BACKLOG: usize = 6;
 const BESIDE_WRITER: usize = 7;
 
 const fn cell(backlog: usize, keys: usize) -> Cell {
-    Cell { backlog, keys, in_batches: true, beside_writer: false }
+    Cell { backlog, timed: backlog, keys, in_batches: true, beside_writer: false }
 }
 
 const CELLS: [Cell; 8] = [
@@ -47,7 +48,7 @@ const CELLS: [Cell; 8] = [
     Cell { in_batches: false, ..cell(MANY, MANY) },
     Cell { in_batches: false, ..cell(FEW, 1) },
     cell(SHORT, SHORT),
-    cell(LONG, LONG),
+    Cell { timed: SHORT, ..cell(LONG, LONG) },
     Cell { beside_writer: true, ..cell(MANY, MANY) },
 ];
 
@@ -62,15 +63,13 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     println!("messages of 0.5 KB, {RUNS} interleaved runs");
     server.raw(MANY / 5).await?;
     let (mut raw, mut raw_in_batches, mut raw_processor) = (Vec::new(), Vec::new(), Vec::new());
-    let processes = [Family::of(std::process::id()), Family::listening_on(program::port_of(server.url())?)?];
     let mut runs: [Vec<Measured>; CELLS.len()] = Default::default();
     for run in 0..RUNS {
         raw.push(server.raw(MANY).await?);
         let bytes = server.bytes_each(MANY).await?;
-        let before = [processes[0].seconds()?, processes[1].seconds()?];
-        raw_in_batches.push(server.raw_in_batches(MANY).await?);
-        let worked = [processes[0].seconds()? - before[0], processes[1].seconds()? - before[1]];
-        raw_processor.push(worked.map(|seconds| seconds * 1e6 / MANY as f64));
+        let (rate, processor) = server.raw_in_batches(MANY).await?;
+        raw_in_batches.push(rate);
+        raw_processor.push(processor);
         for (n, cell) in CELLS.iter().enumerate() {
             let is_it =
                 |(backlog, keys, _): &&(usize, usize, _)| (*backlog, *keys) == (cell.backlog, cell.keys);
@@ -80,7 +79,8 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
                 store.outbox().publish_draft(&mut writer, orders::draft(0)).await?;
             }
             let name = format!("cell{n}_{run}");
-            let measured = program::relay(&server, store, &name, cell.backlog, cell.in_batches).await?;
+            let messages = Messages { all: cell.backlog, timed: cell.timed };
+            let measured = program::relay(&server, store, &name, messages, cell.in_batches).await?;
             writer.rollback().await?;
             let relayed = server.bytes_each(cell.backlog).await?;
             // Keys and numbers have fewer digits in a short backlog.

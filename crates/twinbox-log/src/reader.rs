@@ -53,6 +53,8 @@ pub struct Reader<DB: Dialect> {
     pub(crate) recorded: Cursor,
     pub(crate) writing: Option<WriteTask>,
     pub(crate) wrote_at: Instant,
+    /// The messages that were settled when the cursor was written last.
+    pub(crate) settles_written: u64,
     pub(crate) lease_end: Instant,
     lease_margin: Duration,
     /// Why an operator paused the destination.
@@ -121,6 +123,7 @@ impl<DB: Dialect> Reader<DB> {
             recorded: cursor,
             writing: None,
             wrote_at: sent_at,
+            settles_written: 0,
             lease_end: sent_at + options.lease,
             lease_margin: Duration::ZERO,
             pause_reason: None,

@@ -25,16 +25,18 @@ impl<DB: Dialect> Reader<DB> {
         cursor::release(&self.engine, &self.destination, self.ownership).await
     }
 
-    /// A cursor that moved is written soon, another one in time for the lease.
+    /// A cursor that messages have moved is written soon, another one in time for the lease: ticks move it too,
+    /// also where nothing happens.
     pub(super) fn write_interval(&self) -> Duration {
-        if *self.queue.settled() == self.recorded { self.options.lease / 4 } else { CURSOR_INTERVAL }
+        let is_settled = self.queue.settle_count() > self.settles_written;
+        if is_settled { CURSOR_INTERVAL } else { self.options.lease / 4 }
     }
 
     pub(super) fn start_writing(&mut self, now: Instant) {
         if self.writing.is_none() && now >= self.wrote_at + self.write_interval() {
             let to = *self.queue.settled();
             let task = AbortOnDropHandle::new(tokio::spawn(self.write(to)));
-            self.wrote_at = now;
+            (self.wrote_at, self.settles_written) = (now, self.queue.settle_count());
             self.writing = Some(WriteTask { to, sent_at: now, task });
         }
     }

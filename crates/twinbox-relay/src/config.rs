@@ -18,7 +18,7 @@
 //! retry = "patient"                     # or `vendor` (500 ms, 2 s, 5 s, 30 s), `client` (10 s in all)
 //! on_exhausted = "dead_letter"          # or "park_key", "block"
 //! dead_letter_events = true             # publishes an event `twinbox.dead_letter` for each dead letter
-//! in_flight = 2000
+//! in_flight = 4000
 //! rate = 500                            # the most messages per second
 //!
 //! [destinations.bus]

@@ -20,13 +20,13 @@ pub struct RelayOptions {
 }
 
 impl RelayOptions {
-    /// Returns the default options: start at the beginning of the log, a lease of 4 s, 2,000 messages in
+    /// Returns the default options: start at the beginning of the log, a lease of 4 s, 4,000 messages in
     /// flight, [`RetryPolicy::vendor`] and then a dead letter.
     pub fn new() -> Self {
         Self {
             start: StartPosition::Beginning,
             lease: Duration::from_secs(4),
-            in_flight: 2000,
+            in_flight: 4000,
             page: PAGE_MAX,
             retry: RetryPolicy::vendor(),
             on_exhausted: OnExhausted::DeadLetter,

@@ -67,8 +67,8 @@ impl<DB: Dialect> Guarded<DB> {
         if DB::has_committed(&self.guard) { Ok(()) } else { Err(Error::transaction_ended()) }
     }
 
-    /// Commits what [`allow_response`](Self::allow_response) has allowed. Returns what is left: a connection on
-    /// which sqlx counts a transaction. There is none.
+    /// Commits what [`allow_response`](Self::allow_response) has allowed. Returns what is left: a connection
+    /// on which sqlx counts a transaction. There is none.
     pub(crate) async fn commit_allowed(mut self) -> Result<OwnedTx<DB>, Error> {
         sqlx::raw_sql("COMMIT").execute(self.tx.connection()).await.map_err(Error::of_commit)?;
         self.tx.committed.send_replace(());

@@ -11,8 +11,8 @@ use twinbox_core::destination::Receipt;
 
 /// Answers of the server that may be outstanding before no more is sent. They bound what a loaded server has
 /// to buffer.
-const ANSWERS_AHEAD: u64 = 2;
-/// Over a longer way than this, two answers leave the line idle. Then only the relay bounds what is under
+const ANSWERS_AHEAD: u64 = 4;
+/// Over a longer way than this, these answers leave the line idle. Then only the relay bounds what is under
 /// way, unless the server answers more often than it was asked to: it is loaded.
 const LONG_WAY: Duration = Duration::from_millis(50);
 
@@ -157,8 +157,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Gives the client its time to take a message. It usually has room: a timer for each message would take as
-    /// long as the sending.
+    /// Gives the client its time to take a message. It usually has room: a timer for each message would take
+    /// as long as the sending.
     async fn hand_over<T>(&self, sending: impl Future<Output = T>) -> Result<T, Elapsed> {
         let mut sending = pin!(sending);
         match sending.as_mut().now_or_never() {

@@ -183,7 +183,7 @@ fn default_batches() -> bool {
 }
 
 fn default_in_flight() -> usize {
-    2000
+    4000
 }
 
 impl fmt::Debug for EventBridge {

@@ -139,7 +139,7 @@ fn every_value_is_printed_with_its_origin_and_no_secret() {
         "database.namespace = \"twinbox\"  # default",
         "destinations.events.stream = \"ORDERS\"  # TWINBOX_RELAY__DESTINATIONS__EVENTS__STREAM",
         "destinations.events.lease = \"10s\"  # file",
-        "destinations.events.in_flight = 2000  # default",
+        "destinations.events.in_flight = 4000  # default",
         "retry.patient.base = \"1s\"  # file",
     ] {
         assert!(printed.lines().any(|printed| printed == line), "{line}\nin\n{printed}");

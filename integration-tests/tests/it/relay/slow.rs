@@ -220,6 +220,7 @@ async fn ten_idle_destinations_share_a_look() {
     let ten = transactions_a_second(&store).await;
     println!("transactions a second: {one:.1} for one destination, {ten:.1} for ten");
     assert!(one > 0.0 && ten < 3.0 * one, "{one:.1} for one destination, {ten:.1} for ten");
+    assert!(ten <= 75.0, "a look each 25 ms, and a lease each second for ten: {ten:.1}");
     for relay in running {
         relay.stop().await;
     }
