@@ -1,6 +1,8 @@
 //! A chart of the rows that have a target: how much of it each one reaches.
-use crate::report::{Row, number};
-use crate::targets::Bound;
+use crate::{
+    row::{Row, number},
+    targets::Bound,
+};
 use std::fmt::Write as _;
 
 const ROW: f64 = 26.0;

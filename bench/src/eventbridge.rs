@@ -2,7 +2,7 @@
 //! entries.
 use crate::{failure::Failure, orders, report::Report, spread::Spread};
 use aws_config::{BehaviorVersion, Region};
-use aws_sdk_eventbridge::{Client, config::Credentials, types::PutEventsRequestEntry};
+use aws_sdk_eventbridge::{Client, config::Credentials, primitives::DateTime, types::PutEventsRequestEntry};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 use sqlx::Postgres;
@@ -81,6 +81,7 @@ async fn bare(entries: Vec<Value>) -> Result<f64, Failure> {
             .set_detail_type(text(entry, "DetailType"))
             .set_detail(text(entry, "Detail"))
             .set_trace_header(text(entry, "TraceHeader"))
+            .set_time(entry["Time"].as_f64().map(DateTime::from_secs_f64))
             .build()
     };
     let entries: Vec<_> = entries.iter().map(request).collect();

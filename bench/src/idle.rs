@@ -1,12 +1,5 @@
 //! What a relay costs that has nothing to do.
-use crate::{
-    failure::Failure,
-    nats::Server,
-    processes::Family,
-    program::{self, port_of},
-    report::Report,
-    spread::Spread,
-};
+use crate::{failure::Failure, nats::Server, processes::Family, program, report::Report, spread::Spread};
 use sqlx::Postgres;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -49,7 +42,7 @@ async fn idle(server: &Server, destinations: usize) -> Result<Idle, Failure> {
     });
     let mut child = program::start(&folder, store.url(), &sections.collect::<String>())?;
     let process = child.id().ok_or("the program has ended")?;
-    let families = [Family::of(process), Family::listening_on(port_of(store.url())?)?];
+    let families = [Family::of(process), Family::serving(store.url())?];
     let mut idle = Idle::default();
     let measured = async {
         owned(&store, destinations).await?;

@@ -23,6 +23,7 @@ mod producer;
 mod program;
 mod relay;
 mod report;
+mod row;
 mod spread;
 mod targets;
 mod three;

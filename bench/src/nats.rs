@@ -1,5 +1,5 @@
 //! JetStream streams, and the raw limit: ordered sends whose acknowledgements are awaited together.
-use crate::{failure::Failure, orders, processes::Family, program::port_of};
+use crate::{failure::Failure, orders, processes::Family};
 use async_nats::{
     HeaderMap, Subscriber,
     jetstream::{self, Context, context::PublishAckFuture, stream},
@@ -130,7 +130,7 @@ impl Server {
         let (subject, now) = (format!("bench.0.{}", orders::TYPE), raw_time());
         let inbox = client.new_inbox();
         let mut answers = client.subscribe(format!("{inbox}.>")).await?;
-        let processes = [Family::of(std::process::id()), Family::listening_on(port_of(&self.url)?)?];
+        let processes = [Family::of(std::process::id()), Family::serving(&self.url)?];
         let worked = [processes[0].seconds()?, processes[1].seconds()?];
         let started = Instant::now();
         let (mut stored, mut pace, last) = (0, 0, count as u64);

@@ -14,11 +14,12 @@ impl Family {
         Self(process)
     }
 
-    /// Finds the process that listens on a port of this machine.
+    /// Finds the server that has this URL, on this machine.
     ///
     /// # Errors
     /// There is none, or it belongs to another user.
-    pub(crate) fn listening_on(port: u16) -> Result<Self, Failure> {
+    pub(crate) fn serving(url: &str) -> Result<Self, Failure> {
+        let port = port_of(url)?;
         let socket = listening_socket(port)?.ok_or(format!("nobody listens on port {port}"))?;
         let target = format!("socket:[{socket}]");
         let found = processes()?.into_iter().filter(|process| {
@@ -30,7 +31,7 @@ impl Family {
         Ok(Self(found.min().ok_or(format!("the process that listens on port {port} is not ours"))?))
     }
 
-    /// Returns the processor time of the processes that live now, in seconds.
+    /// Returns the processor time of the processes, in seconds, with that of children that have ended.
     pub(crate) fn seconds(self) -> Result<f64, Failure> {
         let children = processes()?.into_iter().filter_map(|process| Stat::of(process).ok());
         let children = children.filter(|stat| stat.parent == self.0).map(|stat| stat.ticks);
@@ -40,6 +41,7 @@ impl Family {
 
 struct Stat {
     parent: u32,
+    /// With those of children that have ended.
     ticks: f64,
 }
 
@@ -48,10 +50,9 @@ impl Stat {
         let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let field = |n: usize| fields.get(n).copied().ok_or("a short line in /proc");
-        Ok(Self {
-            parent: field(1)?.parse()?,
-            ticks: field(11)?.parse::<f64>()? + field(12)?.parse::<f64>()?,
-        })
+        let ticks = |n: usize| Ok::<_, Failure>(field(n)?.parse::<f64>()?);
+        let (own, of_ended_children) = (ticks(11)? + ticks(12)?, ticks(13)? + ticks(14)?);
+        Ok(Self { parent: field(1)?.parse()?, ticks: own + of_ended_children })
     }
 }
 
@@ -83,4 +84,10 @@ fn listening_socket(port: u16) -> Result<Option<String>, Failure> {
         }
     }
     Ok(None)
+}
+
+fn port_of(url: &str) -> Result<u16, Failure> {
+    let host = url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or_default();
+    let port = host.rsplit(':').next().unwrap_or_default();
+    port.parse().map_err(|_| format!("the address of a server names no port: {host}").into())
 }

@@ -50,8 +50,7 @@ pub(crate) async fn relay(
     );
     let mut child = start(&folder, store.url(), &destination)?;
     let process = child.id().ok_or("the program has ended")?;
-    let servers =
-        [Family::listening_on(port_of(store.url())?)?, Family::listening_on(port_of(server.url())?)?];
+    let servers = [Family::serving(store.url())?, Family::serving(server.url())?];
     let families = [Family::of(process), servers[0], servers[1]];
     let measured = tokio::select! {
         measured = measure(server, messages, families) => measured?,
@@ -95,10 +94,4 @@ async fn measure(server: &Server, of: Messages, families: [Family; 3]) -> Result
         processor: [worked(0), worked(1), worked(2)],
         memory: 0.0,
     })
-}
-
-pub(crate) fn port_of(url: &str) -> Result<u16, Failure> {
-    let host = url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or_default();
-    let port = host.rsplit(':').next().unwrap_or_default();
-    port.parse().map_err(|_| format!("the address of a server names no port: {host}").into())
 }

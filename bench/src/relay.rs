@@ -105,7 +105,7 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     report.add("relay one by one / raw one by one", over_raw(ALONE, &raw))?;
     report.add("relay: one key / unique keys", over(ONE_KEY, UNIQUE))?;
     report.add("relay: 100 keys / unique keys", over(HUNDRED, UNIQUE))?;
-    report.add("relay: 1,000,000 behind / 50,000 behind", over(LONG_BACKLOG, SHORT_BACKLOG))?;
+    report.add("relay: first of 1,000,000 behind / of 50,000", over(LONG_BACKLOG, SHORT_BACKLOG))?;
     report.add("relay beside an open writer / without", over(BESIDE_WRITER, UNIQUE))?;
     let processor = |process: usize| Spread::of(runs[UNIQUE].iter().map(|run| run.processor[process]));
     let of_raw = |process: usize| Spread::of(raw_processor.iter().map(|worked| worked[process]));

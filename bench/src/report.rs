@@ -2,8 +2,9 @@
 use crate::{
     chart,
     failure::Failure,
+    row::{Row, number},
     spread::Spread,
-    targets::{self, Target},
+    targets,
 };
 use serde::Serialize;
 use std::{collections::HashMap, fs, path::PathBuf};
@@ -18,13 +19,6 @@ pub(crate) struct Report {
     other: HashMap<String, f64>,
 }
 
-/// A row of the table.
-pub(crate) struct Row {
-    pub(crate) name: &'static str,
-    pub(crate) measured: Spread,
-    pub(crate) target: Option<&'static Target>,
-}
-
 /// A row in JSON.
 #[derive(Serialize)]
 struct RowText<'a> {
@@ -34,12 +28,6 @@ struct RowText<'a> {
     before: Option<f64>,
     target: Option<String>,
     verdict: &'a str,
-}
-
-impl Row {
-    pub(crate) fn verdict(&self) -> &'static str {
-        self.target.map_or("", |target| target.bound.verdict(&self.measured))
-    }
 }
 
 impl Report {
@@ -123,13 +111,4 @@ fn print([name, median, smallest, largest, before, target, verdict, other]: [Str
     println!(
         "{name:<46} {median:>9} {smallest:>9} {largest:>9} {before:>7} {target:>7}  {verdict:<14} {other:>9}"
     );
-}
-
-/// Rounds to what a reader compares.
-pub(crate) fn number(value: f64) -> String {
-    match value.abs() {
-        100.0.. => format!("{value:.0}"),
-        10.0.. => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
 }

@@ -132,7 +132,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     }
 
     /// Sets whether a consumer on Postgres keeps the connections of its handlers for the next ones, each for
-    /// at most 10 ms without work and 100 ms in all, so that others of the pool get it too. Default: yes,
+    /// about 10 ms without work and 100 ms in all, so that others of the pool get it too. Default: yes,
     /// which saves round trips while there is much to do.
     ///
     /// The pool's hooks `before_acquire` and `after_release` do not run between two handlers then. If one of

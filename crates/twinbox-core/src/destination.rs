@@ -109,8 +109,8 @@ pub trait Publisher: Send {
     ///
     /// The caller awaits results together with those of later batches. With [`SendOrder::PerMessage`] a batch
     /// never has two messages of one key, nor a message of a key whose acknowledgement is outstanding. With
-    /// [`SendOrder::Ordered`] a message of a key whose earlier one failed is not stored before the caller knows
-    /// the results of all that it has sent of that key: those in between fail with
+    /// [`SendOrder::Ordered`] a message of a key whose earlier one failed is not stored before the caller
+    /// knows the results of all that it has sent of that key: those in between fail with
     /// [`PublishErrorKind::BehindFailure`].
     fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements>;
 

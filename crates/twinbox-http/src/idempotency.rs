@@ -244,7 +244,7 @@ impl<DB: Dialect> Idempotency<DB> {
         self.with(|settings| settings.policy.keeps_text = false)
     }
 
-    /// Sets whether a request on Postgres leaves its connection to the next one: for at most 10 ms without
+    /// Sets whether a request on Postgres leaves its connection to the next one: for about 10 ms without
     /// work and 100 ms in all, so that other routes get it too. Default: yes, which saves two round trips.
     ///
     /// The pool's hooks `before_acquire` and `after_release` do not run between two requests then. If one of

@@ -5,6 +5,7 @@
 //! After a failure nothing of the same key is sent before the relay knows the results of all that it has
 //! handed out of that key.
 mod batch;
+mod keys;
 mod queue;
 mod results;
 mod sender;

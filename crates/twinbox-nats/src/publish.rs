@@ -109,3 +109,8 @@ pub(crate) fn denied() -> PublishError {
 pub(crate) fn unavailable(code: &str) -> PublishError {
     PublishError::new(PublishErrorKind::Unavailable, code)
 }
+
+/// The connection is gone, and the message may have arrived.
+pub(crate) fn in_doubt() -> PublishError {
+    PublishError::new(PublishErrorKind::InDoubt, "nats.disconnected")
+}

@@ -12,7 +12,7 @@ use twinbox_core::{
 };
 use twinbox_log::{Budget, Entry};
 
-/// How many results are handled before others send and read again.
+/// After how many results other tasks send and read again. The last batch of them may bring as many more.
 const RESULTS_AT_A_TIME: usize = 128;
 
 /// A message with the result of its publish.
@@ -31,7 +31,7 @@ pub(crate) struct SendMark {
 
 /// The messages in flight, and the limit on them.
 pub(crate) struct InFlight {
-    sends: SelectAll<Send>,
+    sends: SelectAll<SentBatch>,
     pub(crate) limit: InFlightLimit,
     /// The messages that were sent so far, and those that got a result.
     sent: u64,
@@ -75,7 +75,7 @@ impl InFlight {
         entries.iter().for_each(|entry| self.limit.note_sent(entry.ticket.room()));
         let first = SendMark { at, number: self.sent + 1 };
         self.sent += entries.len() as u64;
-        self.sends.push(Send::new(entries, first, acknowledgements));
+        self.sends.push(SentBatch::new(entries, first, acknowledgements));
     }
 
     /// Waits for the next results. `None`: nothing is in flight.
@@ -136,7 +136,7 @@ fn is_response(result: &Result<Receipt, PublishError>) -> bool {
 }
 
 /// The messages of one send.
-struct Send {
+struct SentBatch {
     /// By place, those without a result.
     entries: Vec<Option<Entry>>,
     open: usize,
@@ -144,7 +144,7 @@ struct Send {
     acknowledgements: Acknowledgements,
 }
 
-impl Send {
+impl SentBatch {
     fn new(entries: Vec<Entry>, first: SendMark, acknowledgements: Acknowledgements) -> Self {
         let open = entries.len();
         Self { entries: entries.into_iter().map(Some).collect(), open, first, acknowledgements }
@@ -159,7 +159,7 @@ impl Send {
     }
 }
 
-impl Stream for Send {
+impl Stream for SentBatch {
     type Item = Vec<PublishResult>;
 
     /// Takes results that are there.

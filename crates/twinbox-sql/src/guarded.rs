@@ -70,6 +70,7 @@ impl<DB: Dialect> Guarded<DB> {
     /// Commits what [`allow_response`](Self::allow_response) has allowed. Returns what is left: a connection
     /// on which sqlx counts a transaction. There is none.
     pub(crate) async fn commit_allowed(mut self) -> Result<OwnedTx<DB>, Error> {
+        debug_assert!(!DB::ONE_WRITER, "its permit would be kept too");
         sqlx::raw_sql("COMMIT").execute(self.tx.connection()).await.map_err(Error::of_commit)?;
         self.tx.committed.send_replace(());
         Ok(self.tx)

@@ -11,9 +11,10 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, task::JoinHandle};
 
-/// How long a connection is kept. Others may be waiting for it at the pool.
+/// How long a connection is kept without work, at least; at most twice as long. Others may be waiting for it at
+/// the pool.
 const KEPT_MAX: Duration = Duration::from_millis(10);
 /// How long a connection stays away from its pool, however busy it is. Others may be waiting for it there,
 /// and the pool renews old ones.
@@ -30,8 +31,8 @@ pub(crate) struct SpareConnections<DB: Dialect> {
 
 struct Kept<DB: Dialect> {
     spares: Vec<Spare<DB>>,
-    /// A task returns connections that were kept for too long.
-    is_returning: bool,
+    /// The task that returns connections that were kept for too long. None: it has ended.
+    returning: Option<JoinHandle<()>>,
 }
 
 struct Spare<DB: Dialect> {
@@ -39,11 +40,32 @@ struct Spare<DB: Dialect> {
     since: Instant,
     /// When its next transaction was begun, with the COMMIT of the last one. None: there is no transaction.
     begun_at: Option<Instant>,
+    /// The runtime of the connection.
+    runtime: Handle,
 }
 
 impl<DB: Dialect> Spare<DB> {
     fn is_long_away(&self) -> bool {
         self.tx.taken_at.elapsed() >= AWAY_MAX
+    }
+
+    /// Gives the connection back to the pool, beside others, which may be silent.
+    fn go_back(self) {
+        let Self { mut tx, begun_at, runtime, .. } = self;
+        let returning = async move {
+            // The transaction that sqlx counts has to be there to be rolled back.
+            if begun_at.is_none() {
+                sqlx::raw_sql(DB::BEGIN).execute(tx.connection()).await?;
+            }
+            tx.rollback().await
+        };
+        // The pool needs a runtime too, and the store may be dropped outside of one.
+        let _entered = runtime.enter();
+        runtime.spawn(async {
+            if let Ok(Err(error)) = tokio::time::timeout(RETURN_MAX, returning).await {
+                note_lost(&error);
+            }
+        });
     }
 }
 
@@ -76,7 +98,7 @@ pub(crate) fn turn<DB: Dialect>(spares: Option<&SpareConnections<DB>>) -> Turn<'
 
 impl<DB: Dialect> Default for SpareConnections<DB> {
     fn default() -> Self {
-        let kept = Mutex::new(Kept { spares: Vec::new(), is_returning: false });
+        let kept = Mutex::new(Kept { spares: Vec::new(), returning: None });
         Self { kept, waiting: AtomicUsize::new(0) }
     }
 }
@@ -118,15 +140,15 @@ impl<DB: Dialect> SpareConnections<DB> {
     /// Keeps the connection of a transaction that has ended. `begun_at`: and another was begun.
     pub(crate) fn keep(self: &Arc<Self>, tx: OwnedTx<DB>, begun_at: Option<Instant>) {
         let since = Instant::now();
-        let spare = Spare { tx, since, begun_at };
+        let spare = Spare { tx, since, begun_at, runtime: Handle::current() };
         if spare.is_long_away() {
-            tokio::spawn(return_all(vec![spare]));
-            return;
+            return spare.go_back();
         }
         let mut kept = self.kept();
         kept.spares.push(spare);
-        if !std::mem::replace(&mut kept.is_returning, true) {
-            tokio::spawn(return_old(Arc::downgrade(self)));
+        // It is also at its end if it was started in a runtime that is gone.
+        if kept.returning.as_ref().is_none_or(JoinHandle::is_finished) {
+            kept.returning = Some(tokio::spawn(return_old(Arc::downgrade(self))));
         }
     }
 
@@ -134,7 +156,7 @@ impl<DB: Dialect> SpareConnections<DB> {
     fn take_old(&self) -> Option<Vec<Spare<DB>>> {
         let mut kept = self.kept();
         if kept.spares.is_empty() {
-            kept.is_returning = false;
+            kept.returning = None;
             return None;
         }
         let is_old = |spare: &mut Spare<DB>| spare.since.elapsed() >= KEPT_MAX || spare.is_long_away();
@@ -146,31 +168,13 @@ async fn return_old<DB: Dialect>(spares: Weak<SpareConnections<DB>>) {
     loop {
         tokio::time::sleep(KEPT_MAX).await;
         let Some(old) = spares.upgrade().and_then(|spares| spares.take_old()) else { return };
-        return_all(old).await;
-    }
-}
-
-async fn return_all<DB: Dialect>(spares: Vec<Spare<DB>>) {
-    for Spare { mut tx, begun_at, .. } in spares {
-        let returning = async {
-            // The transaction that sqlx counts has to be there to be rolled back.
-            if begun_at.is_none() {
-                sqlx::raw_sql(DB::BEGIN).execute(tx.connection()).await?;
-            }
-            tx.rollback().await
-        };
-        if let Ok(Err(error)) = tokio::time::timeout(RETURN_MAX, returning).await {
-            note_lost(&error);
-        }
+        old.into_iter().for_each(Spare::go_back);
     }
 }
 
 impl<DB: Dialect> Drop for SpareConnections<DB> {
     fn drop(&mut self) {
-        let spares = std::mem::take(&mut self.kept().spares);
-        if let (false, Ok(runtime)) = (spares.is_empty(), Handle::try_current()) {
-            runtime.spawn(return_all(spares));
-        }
+        std::mem::take(&mut self.kept().spares).into_iter().for_each(Spare::go_back);
     }
 }
 

@@ -146,7 +146,7 @@ impl Batch {
             }
             _ => return Err(Lost::Connection),
         }
-        if self.sent == 1 {
+        if self.sent == 1 && self.is_open() {
             let (denied, first) = (self.denied.clone(), self.subject.clone());
             tokio::select! {
                 answered = self.next_answer() => answered?,
@@ -240,10 +240,10 @@ impl Batch {
 
     /// Whether the server answers so often that another batch, which asks for fewer answers, is worth its
     /// round trip. A batch cannot change what it asks for.
-    pub(super) fn is_answered_too_often(&self, suits: impl FnOnce(f64) -> u16) -> bool {
+    pub(super) fn is_answered_too_often(&self, flow_for: impl FnOnce(f64) -> u16) -> bool {
         self.sent.is_multiple_of(LOOK_EVERY)
             && self.stored >= u64::from(self.flow) * ANSWERS_MIN
-            && suits(self.rate()) >= self.flow.saturating_mul(2)
+            && flow_for(self.rate()) >= self.flow.saturating_mul(2)
     }
 
     /// The answers for the messages that are not known to be stored, in the order of sending.

@@ -1,8 +1,11 @@
 //! The messages between the relay and the task that sends them.
-use super::results::{Answer, Answers, Results};
+use super::{
+    keys::Keys,
+    results::{Answer, Answers, Results},
+};
 use crate::publish::{Encoded, unavailable};
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     hash::{BuildHasher as _, RandomState},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -18,90 +21,51 @@ pub(super) struct Item {
 
 #[derive(Default)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    /// Locked before the keys.
+    items: Mutex<VecDeque<Item>>,
+    keys: Arc<Keys>,
     filled: Notify,
     hasher: RandomState,
 }
 
-#[derive(Default)]
-struct State {
-    items: VecDeque<Item>,
-    /// The keys with results that the relay has not taken yet, those to come included.
-    keys: HashMap<u64, Key>,
-}
-
-#[derive(Default)]
-struct Key {
-    unheard: usize,
-    /// A message has failed. Later ones fail too until the relay has taken all results.
-    is_broken: bool,
-}
-
-impl State {
-    fn break_key(&mut self, key: Option<u64>) {
-        if let Some(key) = key.and_then(|key| self.keys.get_mut(&key)) {
-            key.is_broken = true;
-        }
-    }
-
-    fn is_broken(&self, key: Option<u64>) -> bool {
-        key.and_then(|key| self.keys.get(&key)).is_some_and(|key| key.is_broken)
-    }
-}
-
 impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn items(&self) -> MutexGuard<'_, VecDeque<Item>> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds messages in their order, except those of keys with a failure.
     pub(super) fn push<'a>(
-        self: &Arc<Self>,
+        &self,
         messages: impl Iterator<Item = (Option<&'a str>, Result<Encoded, PublishError>)>,
         send_by: Instant,
     ) -> Results {
-        let (mut state, mut answers) = (self.state(), Answers::new());
+        let (mut items, mut keys, mut answers) = (self.items(), self.keys.lock(), Answers::new());
         for (key, encoded) in messages {
             let key = key.map(|key| self.hasher.hash_one(key));
-            if let Some(key) = key {
-                state.keys.entry(key).or_default().unheard += 1;
-            }
+            key.inspect(|key| keys.note_sent(*key));
             let answer = answers.next(key);
             match encoded {
-                _ if state.is_broken(key) => answer.send(Err(behind_failure())),
+                _ if keys.is_broken(key) => answer.send(Err(behind_failure())),
                 Err(error) => {
-                    state.break_key(key);
+                    keys.break_key(key);
                     answer.send(Err(error));
                 }
-                Ok(encoded) => state.items.push_back(Item { encoded, send_by, answer }),
+                Ok(encoded) => items.push_back(Item { encoded, send_by, answer }),
             }
         }
-        drop(state);
+        drop((items, keys));
         self.filled.notify_one();
-        answers.into_results(self.clone())
-    }
-
-    /// Notes that the relay has taken results of messages with these keys.
-    pub(super) fn note_heard(&self, keys: impl Iterator<Item = u64>) {
-        let state = &mut self.state().keys;
-        for at in keys {
-            if let Some(key) = state.get_mut(&at) {
-                key.unheard -= 1;
-                if key.unheard == 0 {
-                    state.remove(&at);
-                }
-            }
-        }
+        answers.into_results(self.keys.clone())
     }
 
     pub(super) fn len(&self) -> usize {
-        self.state().items.len()
+        self.items().len()
     }
 
     /// Takes the first message, unless it is too late for it, or it does not fit.
     pub(super) fn pop_if(&self, fits: impl FnOnce(&Item) -> bool) -> Option<Item> {
         let now = Instant::now();
-        self.state().items.pop_front_if(|item| item.send_by >= now && fits(item))
+        self.items().pop_front_if(|item| item.send_by >= now && fits(item))
     }
 
     /// Waits until messages were added since the last call.
@@ -116,21 +80,21 @@ impl Queue {
         failed: impl IntoIterator<Item = (Answer, PublishError)>,
         behind: impl IntoIterator<Item = Answer>,
     ) {
-        let mut state = self.state();
+        let (mut items, mut keys) = (self.items(), self.keys.lock());
         let behind = behind.into_iter().map(|answer| (answer, behind_failure()));
         for (answer, error) in behind.chain(failed) {
-            state.break_key(answer.key);
+            keys.break_key(answer.key);
             answer.send(Err(error));
         }
         let (behind, rest): (VecDeque<_>, _) =
-            std::mem::take(&mut state.items).into_iter().partition(|item| state.is_broken(item.answer.key));
-        state.items = rest;
+            std::mem::take(&mut *items).into_iter().partition(|item| keys.is_broken(item.answer.key));
+        *items = rest;
         behind.into_iter().for_each(|item| item.answer.send(Err(behind_failure())));
     }
 
     /// Fails if it is too late to send the first message.
     pub(super) fn fail_late(&self) {
-        let late = self.state().items.pop_front_if(|item| item.send_by < Instant::now());
+        let late = self.items().pop_front_if(|item| item.send_by < Instant::now());
         if let Some(late) = late {
             let error = PublishError::new(PublishErrorKind::Unanswered, "nats.stalled");
             self.fail([(late.answer, error)], []);
@@ -139,7 +103,7 @@ impl Queue {
 
     /// Gives up what is not sent yet: the publisher is dropped.
     pub(super) fn close(&self) {
-        let items = std::mem::take(&mut self.state().items);
+        let items = std::mem::take(&mut *self.items());
         items.into_iter().for_each(|item| item.answer.send(Err(unavailable("nats.not_sent"))));
     }
 }
@@ -148,6 +112,40 @@ fn behind_failure() -> PublishError {
     PublishError::new(PublishErrorKind::BehindFailure, "nats.behind_failure")
 }
 
-pub(super) fn in_doubt() -> PublishError {
-    PublishError::new(PublishErrorKind::InDoubt, "nats.disconnected")
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publish::in_doubt;
+    use async_nats::HeaderMap;
+    use bytes::Bytes;
+    use futures::{FutureExt as _, StreamExt as _};
+    use std::time::Duration;
+
+    fn push(queue: &Queue, messages: usize) -> Results {
+        let encoded = || Encoded { subject: "s".into(), headers: HeaderMap::new(), payload: Bytes::new() };
+        let messages = (0..messages).map(|_| (Some("one key"), Ok(encoded())));
+        queue.push(messages, Instant::now() + Duration::from_secs(60))
+    }
+
+    fn kind(results: &mut Results) -> PublishErrorKind {
+        let (_, result) = results.next().now_or_never().expect("it is there").expect("not the last one");
+        result.unwrap_err().kind()
+    }
+
+    /// Else a later message would be stored before the one that has failed.
+    #[tokio::test]
+    async fn a_key_stays_broken_until_the_relay_has_all_its_results() {
+        let queue = Queue::default();
+        let mut first = push(&queue, 300);
+        let failed = queue.pop_if(|_| true).unwrap().answer;
+        queue.fail([(failed, in_doubt())], []);
+        for _ in 0..300 {
+            let mut early = push(&queue, 1);
+            assert_eq!(kind(&mut early), PublishErrorKind::BehindFailure);
+            kind(&mut first);
+        }
+        assert!(first.next().await.is_none());
+        drop(push(&queue, 1));
+        assert_eq!(queue.len(), 1);
+    }
 }

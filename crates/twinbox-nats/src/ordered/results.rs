@@ -1,5 +1,6 @@
 //! The way of the results back to the relay.
-use super::queue::{Queue, in_doubt};
+use super::keys::Keys;
+use crate::publish::in_doubt;
 use futures::Stream;
 use std::{
     collections::VecDeque,
@@ -15,7 +16,7 @@ use twinbox_core::{PublishError, destination::Receipt};
 const AT_A_TIME: usize = 500;
 
 /// The place of a message in its send, and its result.
-type Place = (usize, Result<Receipt, PublishError>);
+type PlacedResult = (usize, Result<Receipt, PublishError>);
 
 /// The way back to the relay for the result of one message. Dropped, the message is in doubt.
 pub(super) struct Answer {
@@ -23,7 +24,7 @@ pub(super) struct Answer {
     pub(super) key: Option<u64>,
     place: usize,
     /// None: it is sent.
-    results: Option<UnboundedSender<Place>>,
+    results: Option<UnboundedSender<PlacedResult>>,
 }
 
 impl Answer {
@@ -49,17 +50,20 @@ impl Drop for Answer {
 
 /// The results of one send. Each message has an [`Answer`], so the channel holds at most one result for each.
 pub(super) struct Results {
-    queue: Arc<Queue>,
+    known: Arc<Keys>,
     /// The keys of the messages whose results the relay has not taken, by place.
     unheard: Vec<Option<u64>>,
-    taken: VecDeque<Place>,
-    results: UnboundedReceiver<Place>,
+    /// Results on their way out of the channel, and the keys of their messages. The keys count as heard when
+    /// the relay has all of these results: the failure of a key may be the last of them.
+    taken: VecDeque<PlacedResult>,
+    keys_taken: Vec<u64>,
+    results: UnboundedReceiver<PlacedResult>,
 }
 
 /// Makes the answers of a send.
 pub(super) struct Answers {
     keys: Vec<Option<u64>>,
-    results: (UnboundedSender<Place>, UnboundedReceiver<Place>),
+    results: (UnboundedSender<PlacedResult>, UnboundedReceiver<PlacedResult>),
 }
 
 impl Answers {
@@ -73,26 +77,35 @@ impl Answers {
         Answer { key, place: self.keys.len() - 1, results: Some(self.results.0.clone()) }
     }
 
-    pub(super) fn into_results(self, queue: Arc<Queue>) -> Results {
-        Results { queue, unheard: self.keys, taken: VecDeque::new(), results: self.results.1 }
+    pub(super) fn into_results(self, known: Arc<Keys>) -> Results {
+        Results {
+            known,
+            unheard: self.keys,
+            taken: VecDeque::new(),
+            keys_taken: Vec::new(),
+            results: self.results.1,
+        }
     }
 }
 
 impl Results {
+    /// Takes results from the channel. The relay has all that were taken before.
     fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.keys_taken.is_empty() {
+            self.known.lock().note_heard(self.keys_taken.drain(..));
+        }
         let mut taken = Vec::new();
         ready!(self.results.poll_recv_many(cx, &mut taken, AT_A_TIME));
-        let keys = taken.iter().filter_map(|(place, _)| self.unheard.get_mut(*place)?.take());
-        self.queue.note_heard(keys);
+        self.keys_taken.extend(taken.iter().filter_map(|(place, _)| self.unheard.get_mut(*place)?.take()));
         self.taken = taken.into();
         Poll::Ready(())
     }
 }
 
 impl Stream for Results {
-    type Item = Place;
+    type Item = PlacedResult;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Place>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<PlacedResult>> {
         if self.taken.is_empty() {
             ready!(self.poll_taken(cx));
         }
@@ -102,7 +115,7 @@ impl Stream for Results {
 
 impl Drop for Results {
     fn drop(&mut self) {
-        let unheard = mem::take(&mut self.unheard);
-        self.queue.note_heard(unheard.into_iter().flatten());
+        let (taken, unheard) = (mem::take(&mut self.keys_taken), mem::take(&mut self.unheard));
+        self.known.lock().note_heard(taken.into_iter().chain(unheard.into_iter().flatten()));
     }
 }

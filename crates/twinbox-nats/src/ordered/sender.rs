@@ -1,12 +1,12 @@
 //! The task that sends.
 use super::{
     batch::{Batch, Lost},
-    queue::{Item, Queue, in_doubt},
+    queue::{Item, Queue},
     results::Answer,
 };
 use crate::{
     connect::Connection,
-    publish::{self, unavailable},
+    publish::{self, in_doubt, unavailable},
 };
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use std::{
@@ -103,7 +103,7 @@ impl Sender {
         }
     }
 
-    /// Sends messages as a batch, until there are no more or one is not stored.
+    /// Sends messages as a batch, until there are no more, one is not stored, or another batch would be faster.
     async fn batch(&mut self) {
         let Ok(mut batch) = Batch::new(&self.connection, self.flow).await else {
             return self.fail_all(VecDeque::new(), Lost::Connection);

@@ -18,8 +18,8 @@ impl<DB: Dialect> Inbox<DB> {
         Self { engine, consumer, spares: None }
     }
 
-    /// Makes this handle keep the connection of an attempt for the next one, for up to 10 ms. For a consumer
-    /// that handles many messages.
+    /// Makes this handle keep the connection of an attempt for the next one, for about 10 ms without
+    /// work and 100 ms in all. For a consumer that handles many messages.
     #[doc(hidden)]
     #[must_use]
     pub fn keep_connections(self) -> Self {

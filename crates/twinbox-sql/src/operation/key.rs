@@ -78,7 +78,7 @@ pub struct OperationPolicy {
     pub live_max: Option<u32>,
     /// Whether the text of the key is stored, for operators. Default: yes. Its digest always is.
     pub keeps_text: bool,
-    /// Whether the connection of an operation is kept for the next one on Postgres: for at most 10 ms without
+    /// Whether the connection of an operation is kept for the next one on Postgres: for about 10 ms without
     /// work and 100 ms in all. Default: yes, because the pool's two pings cost as much as two statements.
     /// Turn it off if hooks of the pool have to run for each operation.
     pub keeps_connection: bool,

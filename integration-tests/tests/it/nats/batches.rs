@@ -71,14 +71,14 @@ async fn messages_of_one_key_are_stored_in_order_as_a_batch() {
     }
 }
 
-/// The message in the middle gets the result that it gets alone, and the others are stored in their order.
-async fn one_is_at_fault(nats: &Nats, fault: Message, kind: PublishErrorKind) {
+/// The message at fault gets the result that it gets alone, and the others are stored in their order.
+async fn one_is_at_fault(nats: &Nats, at: usize, fault: Message, kind: PublishErrorKind) {
     let mut messages: Vec<_> = (0..400).map(of_one_key).collect();
-    messages[FAULT_AT] = Message { id: "fault".into(), ..fault };
+    messages[at] = Message { id: "fault".into(), ..fault };
     let results = send_all(&mut *publisher(nats).await, &messages).await;
     let failed: Vec<_> = results.iter().filter(|(_, result)| result.is_err()).collect();
     assert_eq!(failed, [&("fault".to_owned(), Err(kind))]);
-    assert_eq!(stored(nats, &shared_server()).await, ids((0..400).filter(|n| *n != FAULT_AT)));
+    assert_eq!(stored(nats, &shared_server()).await, ids((0..400).filter(|n| *n != at)));
 }
 
 #[tokio::test]
@@ -86,14 +86,21 @@ async fn a_message_that_is_refused_stops_no_other_one() {
     let nats = Nats::with_options(options(&shared_server(), "refused")).unwrap();
     nats.provision(&StreamOptions::default().max_message_bytes(4000)).await.unwrap();
     let fault = Message { payload: vec![b'x'; 5000].into(), ..of_one_key(0) };
-    one_is_at_fault(&nats, fault, PublishErrorKind::RefusedForGood).await;
+    one_is_at_fault(&nats, FAULT_AT, fault, PublishErrorKind::RefusedForGood).await;
 }
 
 #[tokio::test]
 async fn a_message_above_the_limit_of_the_server_stops_no_other_one() {
     let nats = batched("huge").await;
     let fault = Message { payload: vec![b'x'; 2 * 1024 * 1024].into(), ..of_one_key(0) };
-    one_is_at_fault(&nats, fault, PublishErrorKind::RefusedForGood).await;
+    one_is_at_fault(&nats, FAULT_AT, fault, PublishErrorKind::RefusedForGood).await;
+}
+
+#[tokio::test]
+async fn a_batch_that_begins_with_a_message_above_the_limit_of_the_server_goes_on() {
+    let nats = batched("huge_first").await;
+    let fault = Message { payload: vec![b'x'; 2 * 1024 * 1024].into(), ..of_one_key(0) };
+    one_is_at_fault(&nats, 0, fault, PublishErrorKind::RefusedForGood).await;
 }
 
 #[tokio::test]
@@ -104,7 +111,7 @@ async fn a_subject_without_a_stream_stops_no_other_one() {
     let subjects = vec![format!("{}.*.orders.placed", stream_of(&nats))];
     js.update_stream(Config { subjects, ..config }).await.unwrap();
     let fault = Message { event_type: "orders.other".into(), ..of_one_key(0) };
-    one_is_at_fault(&nats, fault, PublishErrorKind::Unroutable).await;
+    one_is_at_fault(&nats, FAULT_AT, fault, PublishErrorKind::Unroutable).await;
 }
 
 #[tokio::test]
