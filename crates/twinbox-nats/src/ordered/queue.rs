@@ -121,6 +121,9 @@ mod tests {
     use futures::{FutureExt as _, StreamExt as _};
     use std::time::Duration;
 
+    /// Fewer than a task of tokio may take without a pause.
+    const RESULTS: usize = 50;
+
     fn push(queue: &Queue, messages: usize) -> Results {
         let encoded = || Encoded { subject: "s".into(), headers: HeaderMap::new(), payload: Bytes::new() };
         let messages = (0..messages).map(|_| (Some("one key"), Ok(encoded())));
@@ -136,10 +139,10 @@ mod tests {
     #[tokio::test]
     async fn a_key_stays_broken_until_the_relay_has_all_its_results() {
         let queue = Queue::default();
-        let mut first = push(&queue, 300);
+        let mut first = push(&queue, RESULTS);
         let failed = queue.pop_if(|_| true).unwrap().answer;
         queue.fail([(failed, in_doubt())], []);
-        for _ in 0..300 {
+        for _ in 0..RESULTS {
             let mut early = push(&queue, 1);
             assert_eq!(kind(&mut early), PublishErrorKind::BehindFailure);
             kind(&mut first);
