@@ -25,8 +25,8 @@ impl<DB: Dialect> Reader<DB> {
         cursor::release(&self.engine, &self.destination, self.ownership).await
     }
 
-    /// A cursor that messages have moved is written soon, another one in time for the lease: ticks move it too,
-    /// also where nothing happens.
+    /// A cursor that messages have moved is written soon, another one in time for the lease: ticks move it
+    /// too, also where nothing happens.
     pub(super) fn write_interval(&self) -> Duration {
         let is_settled = self.queue.settle_count() > self.settles_written;
         if is_settled { CURSOR_INTERVAL } else { self.options.lease / 4 }

@@ -13,8 +13,8 @@ use std::{
 };
 use tokio::{runtime::Handle, task::JoinHandle};
 
-/// How long a connection is kept without work, at least; at most twice as long. Others may be waiting for it at
-/// the pool.
+/// How long a connection is kept without work, at least; at most twice as long. Others may be waiting for it
+/// at the pool.
 const KEPT_MAX: Duration = Duration::from_millis(10);
 /// How long a connection stays away from its pool, however busy it is. Others may be waiting for it there,
 /// and the pool renews old ones.

@@ -103,7 +103,8 @@ impl Sender {
         }
     }
 
-    /// Sends messages as a batch, until there are no more, one is not stored, or another batch would be faster.
+    /// Sends messages as a batch, until there are no more, one is not stored, or another batch would be
+    /// faster.
     async fn batch(&mut self) {
         let Ok(mut batch) = Batch::new(&self.connection, self.flow).await else {
             return self.fail_all(VecDeque::new(), Lost::Connection);
