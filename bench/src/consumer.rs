@@ -15,7 +15,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, HandlerResult, Policy, Store, Tx,
@@ -129,12 +129,16 @@ async fn handled(
     let consumer = Consumer::new(store.clone(), count.clone()).transport(nats.clone()).register(handler);
     let started = Instant::now();
     let running = tokio::spawn(consumer.run(stop.clone()));
-    while count.load(Relaxed) < MESSAGES {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    wait_for(&count, MESSAGES).await;
     stop.cancel();
     running.await??;
     Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
+}
+
+pub(crate) async fn wait_for(handled: &Handled, count: usize) {
+    while handled.load(Relaxed) < count {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Returns deliveries per second with the bare clients: claim, effect, commit, confirmed acknowledgement.

@@ -1,18 +1,13 @@
 //! A consumer that reads the log of a SQLite file, as a ratio to a loop by hand: claim, effect, commit.
 use crate::{
+    consumer::{Handled, wait_for},
     failure::Failure,
     orders::{self, Placed},
     report::Report,
     spread::Spread,
 };
 use sqlx::{Connection as _, Row as _, Sqlite, SqlitePool};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::{Duration, Instant},
-};
+use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 use twinbox::{CancellationToken, Consumer, Delivery, HandlerResult, Policy, Store, Tx, handler_fn};
 use twinbox_testkit::database;
 
@@ -23,11 +18,7 @@ const PAGE: i64 = 1_000;
 
 const EFFECT: &str = "INSERT INTO effects (order_id, n) VALUES (?, ?)";
 
-async fn handle(
-    handled: &Arc<AtomicUsize>,
-    tx: &mut Tx<'_, Sqlite>,
-    order: Delivery<Placed>,
-) -> HandlerResult {
+async fn handle(handled: &Handled, tx: &mut Tx<'_, Sqlite>, order: Delivery<Placed>) -> HandlerResult {
     sqlx::query(EFFECT).bind(order.order_id.to_string()).bind(order.n).execute(&mut **tx).await?;
     handled.fetch_add(1, Relaxed);
     Ok(())
@@ -39,11 +30,7 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
         CREATE TABLE by_hand (consumer TEXT, message_id TEXT, PRIMARY KEY (consumer, message_id))
             WITHOUT ROWID;";
     sqlx::raw_sql(tables).execute(store.pool()).await?;
-    for page in (0..MESSAGES).collect::<Vec<_>>().chunks(twinbox::limits::PUBLISH_ALL_MAX) {
-        let mut tx = store.begin().await?;
-        store.outbox().publish_all(&mut tx, page.iter().map(|n| orders::draft(*n)).collect()).await?;
-        tx.commit().await?;
-    }
+    orders::publish(&store, MESSAGES, orders::draft).await?;
     println!("{MESSAGES} messages of 0.5 KB in a SQLite file, {RUNS} interleaved runs");
     let (mut ratios, mut rates) = (Vec::new(), Vec::new());
     for run in 0..RUNS {
@@ -58,14 +45,12 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
 }
 
 async fn handled(store: &Store<Sqlite>, run: usize) -> Result<f64, Failure> {
-    let (count, stop) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
+    let (count, stop) = (Handled::default(), CancellationToken::new());
     let policy = Policy::new(format!("bench.embedded-{run}").leak());
     let consumer = Consumer::new(store.clone(), count.clone()).register(handler_fn(policy, handle));
     let started = Instant::now();
     let running = tokio::spawn(consumer.run(stop.clone()));
-    while count.load(Relaxed) < MESSAGES {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    wait_for(&count, MESSAGES).await;
     stop.cancel();
     running.await??;
     Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())

@@ -1,6 +1,6 @@
 //! The whole path of a backlog: outbox, relay, JetStream, consumer, effect.
 use crate::{
-    consumer::{EFFECTS_TABLE, Handled, single},
+    consumer::{EFFECTS_TABLE, Handled, single, wait_for},
     failure::Failure,
     nats::Server,
     orders,
@@ -8,10 +8,7 @@ use crate::{
     spread::Spread,
 };
 use sqlx::Postgres;
-use std::{
-    sync::atomic::Ordering::Relaxed,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 use twinbox::{CancellationToken, Consumer, Policy, Store, handler_fn, relay::Relay};
 use twinbox_testkit::database;
 
@@ -46,9 +43,7 @@ async fn handled(server: &Server, store: &Store<Postgres>, run: usize) -> Result
     let started = Instant::now();
     let relaying = tokio::spawn(Relay::new(store.clone(), nats).run(stop.clone()));
     let consuming = tokio::spawn(consumer.run(stop.clone()));
-    while count.load(Relaxed) < MESSAGES {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    wait_for(&count, MESSAGES).await;
     let rate = MESSAGES as f64 / started.elapsed().as_secs_f64();
     stop.cancel();
     relaying.await??;

@@ -1,4 +1,4 @@
-//! What a relay costs that has nothing to do.
+//! The cost of a relay that has nothing to do.
 use crate::{failure::Failure, nats::Server, processes::Family, program, report::Report, spread::Spread};
 use sqlx::Postgres;
 use std::time::{Duration, Instant};

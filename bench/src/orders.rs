@@ -3,7 +3,7 @@ use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::Postgres;
-use twinbox::{Draft, Event, Store};
+use twinbox::{Dialect, Draft, Event, Store};
 use twinbox_testkit::database::{self, TestDatabase};
 use uuid::Uuid;
 
@@ -40,18 +40,21 @@ pub(crate) fn draft(n: usize) -> Draft {
 
 /// Publishes `count` messages and updates the statistics of the planner.
 pub(crate) async fn fill(store: &Store<Postgres>, count: usize) -> Result<(), Failure> {
-    fill_with(store, count, draft).await
+    publish(store, count, draft).await?;
+    analyze(store).await
 }
 
 /// Creates a database with a backlog of `count` messages of so many keys.
 pub(crate) async fn filled(count: usize, keys: usize) -> Result<TestDatabase<Postgres>, Failure> {
     let store = database::postgres().await;
-    fill_with(&store, count, |n| draft(n).key(format!("o-{}", n % keys))).await?;
+    publish(&store, count, |n| draft(n).key(format!("o-{}", n % keys))).await?;
+    analyze(&store).await?;
     Ok(store)
 }
 
-async fn fill_with(
-    store: &Store<Postgres>,
+/// Publishes `count` messages.
+pub(crate) async fn publish<DB: Dialect>(
+    store: &Store<DB>,
     count: usize,
     draft: impl Fn(usize) -> Draft,
 ) -> Result<(), Failure> {
@@ -60,6 +63,10 @@ async fn fill_with(
         store.outbox().publish_all(&mut tx, page.iter().copied().map(&draft).collect()).await?;
         tx.commit().await?;
     }
+    Ok(())
+}
+
+async fn analyze(store: &Store<Postgres>) -> Result<(), Failure> {
     sqlx::raw_sql("VACUUM ANALYZE twinbox.outbox").execute(store.pool()).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What an outbox row costs a business transaction, by pgbench: ours, and a plain table by hand.
+//! The cost of an outbox row in a business transaction, by pgbench: ours, and a plain table by hand.
 use crate::{failure::Failure, report::Report, spread::Spread};
 use sqlx::{AssertSqlSafe, Executor as _};
 use std::path::PathBuf;

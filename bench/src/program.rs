@@ -16,7 +16,7 @@ const TIMED: [f64; 2] = [0.10, 0.95];
 /// How often the stream is asked for its messages.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What a run of the program takes.
+/// The measurements of one run of the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) per_second: f64,

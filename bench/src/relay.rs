@@ -74,14 +74,16 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
             let is_it =
                 |(backlog, keys, _): &&(usize, usize, _)| (*backlog, *keys) == (cell.backlog, cell.keys);
             let (.., store) = stores.iter().find(is_it).ok_or("a backlog is missing")?;
-            let mut writer = store.begin().await?;
+            // Dropped after the run, it rolls back.
+            let mut writer = None;
             if cell.beside_writer {
-                store.outbox().publish_draft(&mut writer, orders::draft(0)).await?;
+                let open = writer.insert(store.begin().await?);
+                store.outbox().publish_draft(open, orders::draft(0)).await?;
             }
             let name = format!("cell{n}_{run}");
             let messages = Messages { all: cell.backlog, timed: cell.timed };
             let measured = program::relay(&server, store, &name, messages, cell.in_batches).await?;
-            writer.rollback().await?;
+            drop(writer);
             let relayed = server.bytes_each(cell.backlog).await?;
             // Keys and numbers have fewer digits in a short backlog.
             if (relayed - bytes).abs() > bytes / 50.0 {

@@ -1,4 +1,4 @@
-//! What a run has measured, beside the targets: a table, JSON and a chart.
+//! The measurements of a run beside the targets: a table, JSON and a chart.
 use crate::{
     chart,
     failure::Failure,
@@ -108,7 +108,8 @@ fn medians(json: &str) -> Result<HashMap<String, f64>, Failure> {
 }
 
 fn print([name, median, smallest, largest, before, target, verdict, other]: [String; 8]) {
-    println!(
+    let line = format!(
         "{name:<46} {median:>9} {smallest:>9} {largest:>9} {before:>7} {target:>7}  {verdict:<14} {other:>9}"
     );
+    println!("{}", line.trim_end());
 }

@@ -1,4 +1,4 @@
-//! What each row of the table should reach, and what it was before the work on speed began.
+//! The targets of the rows of the table, and their values before the work on speed began.
 use crate::spread::Spread;
 use std::fmt;
 

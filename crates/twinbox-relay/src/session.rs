@@ -141,7 +141,7 @@ impl<'a, DB: Dialect> Session<'a, DB> {
 
     async fn handle_results(&mut self, first: Vec<PublishResult>) -> Result<(), Error> {
         let (mut unanswered, mut behind, now) = (Vec::new(), Vec::new(), SystemTime::now());
-        // What is accepted first: an error that ends the session leaves less to send again.
+        // Accepted messages come first: an error that ends the session leaves less to send again.
         let mut results = self.in_flight.take_ready(first);
         results.sort_by_key(|result| result.result.is_err());
         for PublishResult { entry, result, sent } in results {
