@@ -14,7 +14,8 @@ use twinbox::{
 };
 use twinbox_testkit::aws::FakeEventBridge;
 
-const MESSAGES: usize = 20_000;
+/// So many that the beginning, in which a relay sends few requests at a time, is a small part.
+const MESSAGES: usize = 60_000;
 const RUNS: usize = 5;
 const BUS_TAKES: Duration = Duration::from_millis(20);
 /// Requests at the same time, as many as a relay sends.

@@ -131,9 +131,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         self
     }
 
-    /// Sets whether a consumer on Postgres keeps the connections of its handlers for the next ones, each for
-    /// about 10 ms without work and 100 ms in all, so that others of the pool get it too. Default: yes,
-    /// which saves round trips while there is much to do.
+    /// Sets whether a consumer keeps the connections of its handlers for the next ones, each for about 10 ms
+    /// without work and 100 ms in all, so that others of the pool get it too. Default: yes, unless the pool
+    /// has one connection. It saves round trips while there is much to do.
     ///
     /// The pool's hooks `before_acquire` and `after_release` do not run between two handlers then. If one of
     /// them clears what a handler may leave in its session, such as a role, say no.

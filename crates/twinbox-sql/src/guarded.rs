@@ -63,17 +63,24 @@ impl<DB: Dialect> Guarded<DB> {
     }
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
-        self.tx.commit_guarded().await?;
+        self.tx.commit_guarded(self.scope.wakes_readers).await?;
         if DB::has_committed(&self.guard) { Ok(()) } else { Err(Error::transaction_ended()) }
     }
 
-    /// Commits what [`allow_response`](Self::allow_response) has allowed. Returns what is left: a connection
-    /// on which sqlx counts a transaction. There is none.
-    pub(crate) async fn commit_allowed(mut self) -> Result<OwnedTx<DB>, Error> {
-        debug_assert!(!DB::ONE_WRITER, "its permit would be kept too");
-        sqlx::raw_sql("COMMIT").execute(self.tx.connection()).await.map_err(Error::of_commit)?;
-        self.tx.committed.send_replace(());
-        Ok(self.tx)
+    /// Commits what was allowed. Returns what is left: a connection on which sqlx counts a transaction. There
+    /// is none.
+    pub(crate) async fn commit_allowed(self) -> Result<OwnedTx<DB>, Error> {
+        let Self { mut tx, guard, scope } = self;
+        sqlx::raw_sql("COMMIT").execute(tx.connection()).await.map_err(Error::of_commit)?;
+        tx.permit = None;
+        if scope.wakes_readers {
+            tx.committed.send_replace(());
+        }
+        if !DB::has_committed(&guard) {
+            return Err(Error::transaction_ended());
+        }
+        tx.last_guard = Some(guard);
+        Ok(tx)
     }
 
     /// Allows the commit and commits. Returns what is left: a connection on which sqlx counts a transaction.
@@ -84,7 +91,9 @@ impl<DB: Dialect> Guarded<DB> {
     pub(crate) async fn commit_at_once(mut self, begins_next: bool) -> Result<OwnedTx<DB>, Error> {
         match self.run_commit_at_once(begins_next).await {
             Ok(()) => {
-                self.tx.committed.send_replace(());
+                if self.scope.wakes_readers {
+                    self.tx.committed.send_replace(());
+                }
                 Ok(self.tx)
             }
             Err(error) => {

@@ -60,6 +60,8 @@ pub struct OwnedTx<DB: Dialect> {
     pub(crate) committed: Arc<watch::Sender<()>>,
     /// When the connection was taken from its pool.
     pub(crate) taken_at: Instant,
+    /// The guard of the transaction before, where the next one can use it again.
+    pub(crate) last_guard: Option<DB::Guard>,
 }
 
 impl<DB: Dialect> OwnedTx<DB> {
@@ -79,7 +81,7 @@ impl<DB: Dialect> OwnedTx<DB> {
     /// [`ErrorKind::TransactionAborted`]: crate::ErrorKind::TransactionAborted
     pub async fn commit(mut self) -> Result<(), Error> {
         DB::ensure_whole(&mut self.tx).await?;
-        self.commit_guarded().await
+        self.commit_guarded(true).await
     }
 
     /// Rolls back and waits until it is done.
@@ -100,10 +102,12 @@ impl<DB: Dialect> OwnedTx<DB> {
     }
 
     /// Commits without a round trip to ask whether the transaction is whole.
-    pub(crate) async fn commit_guarded(self) -> Result<(), Error> {
+    pub(crate) async fn commit_guarded(self, wakes_readers: bool) -> Result<(), Error> {
         self.tx.commit().await.map_err(Error::of_commit)?;
         drop(self.permit);
-        self.committed.send_replace(());
+        if wakes_readers {
+            self.committed.send_replace(());
+        }
         Ok(())
     }
 }

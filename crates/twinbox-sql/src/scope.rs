@@ -51,6 +51,9 @@ pub struct Scope {
     /// The transaction of a batch, without a message of it that causes what is published.
     pub(crate) is_of_batch: bool,
     counts: Counts,
+    /// Whether readers in this process may have something new to read after the commit. They find what a
+    /// handler inserts by SQL with their next look.
+    pub(crate) wakes_readers: bool,
     depth: u32,
     /// Savepoints entered and not left. Stays above zero when a savepoint's future is dropped.
     open: u32,
@@ -66,6 +69,7 @@ impl Scope {
             ids: Ids::Derived,
             is_of_batch: false,
             counts: Counts::default(),
+            wakes_readers: false,
             depth: 0,
             open: 0,
         }
@@ -82,6 +86,7 @@ impl Scope {
     /// handled message.
     pub(crate) fn inherit(&mut self, fields: &mut Fields) {
         self.counts.all += 1;
+        self.wakes_readers = true;
         if self.ids == Ids::Derived {
             if fields.id.is_none() {
                 fields.id = Some(self.derive_id(&fields.event_type, fields.key.as_deref()));

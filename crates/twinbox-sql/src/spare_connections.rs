@@ -55,7 +55,7 @@ impl<DB: Dialect> Spare<DB> {
         let returning = async move {
             // The transaction that sqlx counts has to be there to be rolled back.
             if begun_at.is_none() {
-                sqlx::raw_sql(DB::BEGIN).execute(tx.connection()).await?;
+                sqlx::raw_sql("BEGIN").execute(tx.connection()).await?;
             }
             tx.rollback().await
         };
@@ -119,9 +119,18 @@ impl<DB: Dialect> SpareConnections<DB> {
         last.map(|last| last.tx)
     }
 
-    /// Begins a transaction, on a kept connection if there is one that still works.
+    /// Begins a transaction, on a kept connection if there is one that still works. That of a single writer
+    /// is begun by the claim.
+    ///
+    /// # Errors
+    /// As [`Engine::begin`].
     pub(crate) async fn begin(&self, engine: &Engine<DB>) -> Result<OwnedTx<DB>, Error> {
+        let permit = engine.write_permit().await?;
         while let Some(Spare { mut tx, begun_at, .. }) = self.pop() {
+            if DB::ONE_WRITER {
+                tx.permit = permit;
+                return Ok(tx);
+            }
             // One that was begun is begun anew: `now()` is the time of its beginning.
             let end = if begun_at.is_some() { "COMMIT; " } else { "" };
             let begin = AssertSqlSafe(format!("{end}{}", DB::BEGIN));
@@ -130,7 +139,7 @@ impl<DB: Dialect> SpareConnections<DB> {
                 Err(error) => note_lost(&error.into()),
             }
         }
-        engine.begin().await
+        engine.begin_permitted(permit, DB::BEGIN).await
     }
 
     fn pop(&self) -> Option<Spare<DB>> {

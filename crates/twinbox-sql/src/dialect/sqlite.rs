@@ -15,11 +15,11 @@ use crate::{
     catalog::Catalog,
     micros::{Micros, micros},
     row,
-    statement::{query, scalar},
+    statement::query,
     texts::Texts,
 };
 use sqlx::{
-    AssertSqlSafe, Sqlite, SqliteConnection, SqlitePool,
+    AssertSqlSafe, Row as _, Sqlite, SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use std::{
@@ -60,7 +60,7 @@ impl Dialect for Sqlite {
         drift: portable::DRIFT,
         effect_acts: portable::EFFECT_ACTS,
         effects: portable::EFFECTS,
-        inbox: portable::INBOX,
+        inbox: texts::INBOX,
         jobs: portable::JOBS,
         log: texts::LOG,
         operations: portable::OPERATIONS,
@@ -198,25 +198,35 @@ impl Dialect for Sqlite {
         if let Some(fence) = fence {
             fence.check::<Sqlite>(conn, catalog, consumer).await?;
         }
-        *guard = Some(CommitGate::close(conn).await?);
-        let mut new = Vec::with_capacity(claims.len());
+        let inbox = &catalog.sql.inbox;
+        // A kept connection has its hooks, and no transaction yet.
+        let mut claim_next = match guard {
+            Some(gate) => {
+                gate.close_again();
+                &inbox.begin_and_claim
+            }
+            None => {
+                *guard = Some(CommitGate::close(conn).await?);
+                &inbox.claim
+            }
+        };
+        let mut found = Claims { new: Vec::with_capacity(claims.len()), purge_mark: None };
         for claim in claims {
-            let claimed = query::<Sqlite>(&catalog.sql.inbox.claim)
+            let claimed = query::<Sqlite>(std::mem::replace(&mut claim_next, &inbox.claim))
                 .bind(consumer)
                 .bind(claim.message_id)
                 .bind(&*claim.source)
                 .bind(&*claim.event_id)
                 .bind(&*claim.payload_hash)
                 .bind(claim.time)
-                .execute(&mut *conn)
+                .fetch_optional(&mut *conn)
                 .await?;
-            if claimed.rows_affected() == 1 {
-                new.push(claim.message_id);
+            if let Some(row) = claimed {
+                found.new.push(claim.message_id);
+                found.purge_mark = row.try_get::<Option<Micros>, _>("purge_mark")?.map(|mark| mark.0);
             }
         }
-        let mark = scalar::<Sqlite, Micros>(&catalog.sql.inbox.purge_mark).bind(consumer);
-        let mark = mark.fetch_optional(conn).await?;
-        Ok(Claims { new, purge_mark: mark.map(|mark| mark.0) })
+        Ok(found)
     }
 
     async fn claim_operation(

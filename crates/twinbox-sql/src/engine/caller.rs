@@ -17,7 +17,10 @@ pub struct Caller<'t, DB: Dialect> {
 /// Returns the connection and the context of a transaction. Outside of a handler the trace is that of the
 /// current span.
 pub fn caller<DB: Dialect>(tx: &mut impl InTransaction<DB>) -> Caller<'_, DB> {
-    let (conn, scope) = tx.parts();
+    let (conn, mut scope) = tx.parts();
+    if let Some(scope) = scope.as_deref_mut() {
+        scope.wakes_readers = true;
+    }
     let cause = scope.as_deref().filter(|scope| !scope.is_of_batch).map(|scope| &scope.cause);
     Caller {
         correlation_id: cause.and_then(|cause| cause.correlation.clone()),

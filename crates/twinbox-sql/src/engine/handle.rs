@@ -83,7 +83,8 @@ impl<DB: Dialect> Engine<DB> {
         &self.catalog.service
     }
 
-    /// Returns a channel that changes after each commit of an [`OwnedTx`](crate::OwnedTx) or a handler.
+    /// Returns a channel that changes after each commit of an [`OwnedTx`](crate::OwnedTx), and of a handler
+    /// that published an event or asked for an effect.
     pub fn committed(&self) -> watch::Receiver<()> {
         self.shared.committed.subscribe()
     }
@@ -129,9 +130,17 @@ impl<DB: Dialect> Engine<DB> {
     /// As [`begin`](Self::begin).
     pub async fn begin_with(&self, statement: &'static str) -> Result<OwnedTx<DB>, Error> {
         let permit = self.write_permit().await?;
+        self.begin_permitted(permit, statement).await
+    }
+
+    pub(crate) async fn begin_permitted(
+        &self,
+        permit: Option<OwnedSemaphorePermit>,
+        statement: &'static str,
+    ) -> Result<OwnedTx<DB>, Error> {
         let tx = owned_tx::begin_with(self.pool.clone(), statement).await?;
         let committed = self.shared.committed.clone();
-        Ok(OwnedTx { tx, permit, committed, taken_at: Instant::now() })
+        Ok(OwnedTx { tx, permit, committed, taken_at: Instant::now(), last_guard: None })
     }
 
     /// Waits for this task's turn to write, on databases with a single writer.

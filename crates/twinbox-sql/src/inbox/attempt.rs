@@ -79,20 +79,23 @@ impl<DB: Dialect> Attempt<DB> {
     /// message again to learn whether it committed.
     pub async fn commit(mut self) -> Result<(), Error> {
         let spares = self.spares.take();
-        if (spares.is_none() || !self.recorded.is_empty())
+        // The next transaction of a single writer waits for its turn.
+        let is_at_once = spares.is_some() && !DB::ONE_WRITER;
+        if (!is_at_once || !self.recorded.is_empty())
             && let Err(error) = self.prepare_commit().await
         {
             self.rollback().await;
             return Err(error);
         }
         match spares {
-            Some(spares) => {
+            Some(spares) if is_at_once => {
                 let begun_at = spares.has_waiting().then(Instant::now);
                 spares.keep(self.tx.commit_at_once(begun_at.is_some()).await?, begun_at);
-                Ok(())
             }
-            None => self.tx.commit().await,
+            Some(spares) => spares.keep(self.tx.commit_allowed().await?, None),
+            None => self.tx.commit().await?,
         }
+        Ok(())
     }
 
     async fn prepare_commit(&mut self) -> Result<(), Error> {

@@ -139,7 +139,9 @@ impl<DB: Dialect> Inbox<DB> {
         redelivered: bool,
         redrive: Option<&Redrive>,
     ) -> Result<ClaimTx<DB>, Error> {
-        let Some(spares) = &self.spares else {
+        // A single writer begins its transaction with the claim, unless there is something to do before.
+        let begins_first = fence.is_some() || redrive.is_some();
+        let Some(spares) = self.spares.as_ref().filter(|_| !(DB::ONE_WRITER && begins_first)) else {
             return self.claim_in(self.engine.begin().await?, fence, messages, redelivered, redrive).await;
         };
         if let Some(begun) = waiting_since.and_then(|since| spares.take_begun(since)) {
@@ -164,7 +166,7 @@ impl<DB: Dialect> Inbox<DB> {
         {
             return Ok(ClaimTx::Known(tx));
         }
-        let mut guard = None;
+        let mut guard = tx.last_guard.take();
         let Claims { new: claimed, purge_mark } =
             self.insert_claims(&mut tx, fence, messages, &mut guard).await?;
         let (Some(guard), Some(first)) = (guard, claimed.first()) else {

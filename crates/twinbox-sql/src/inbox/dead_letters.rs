@@ -46,7 +46,7 @@ impl<DB: Dialect> Inbox<DB> {
             .execute(tx.connection())
             .await?;
         DB::allow_commit(tx.connection(), catalog, &guard).await?;
-        tx.commit_guarded().await?;
+        tx.commit_guarded(false).await?;
         Ok(true)
     }
 

@@ -23,8 +23,9 @@ impl<DB: Dialect> Inbox<DB> {
     #[doc(hidden)]
     #[must_use]
     pub fn keep_connections(self) -> Self {
-        let commits_at_once = !self.engine.sql().inbox.commit_at_once.is_absent();
-        Self { spares: commits_at_once.then(Arc::default), ..self }
+        // Whoever else needs the only connection need not wait for it.
+        let is_one_of_many = self.engine.pool().options().get_max_connections() > 1;
+        Self { spares: is_one_of_many.then(Arc::default), ..self }
     }
 
     /// Begins the wait of a delivery for its turn to be claimed. A handle that keeps connections has a

@@ -114,7 +114,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
         let engine = self.engine.clone();
         let held = HeldKey { engine, slot: key.slot(), owner, lease, is_ending: Arc::default() };
         let held = Arc::new(held);
-        match tx.commit_guarded().await {
+        match tx.commit_guarded(true).await {
             // Committed or not: the key is this owner's, or free.
             Err(error) if error.kind() == ErrorKind::CommitUnknown && held.renew().await? => {}
             committed => committed?,

@@ -8,6 +8,8 @@ area! {
         claim,
         /// Claims one message, where that is cheaper.
         claim_one,
+        /// Begins a transaction and claims one message, where one round trip can do both.
+        begin_and_claim,
         /// Allows the commit of a handler's transaction, unless the handler ended it. Bind: the guard of the
         /// claim.
         allow_commit,
@@ -37,8 +39,6 @@ area! {
         delete_start,
         /// Ends all starts. Binds: consumer, message id.
         end_starts,
-        /// The time of the newest message whose claim was deleted. Bind: consumer.
-        purge_mark,
         /// Moves the purge mark forward. Binds: consumer, time.
         advance_purge_mark,
         /// Purge marks at or after a time. Bind: time.

@@ -16,8 +16,8 @@ area! {
         count_by_state,
         /// One row, by primary key. Binds: destination, position.
         find,
-        /// Gives a message up and releases its key, by primary key and `outbox_id`. Binds: destination, event
-        /// id.
+        /// Gives a message up and releases its key, by `parked_messages_key` and the primary key of the log.
+        /// Binds: destination, event id.
         skip,
         /// Releases a key that dead letters hold, by `parked_messages_key`. Binds: destination, key.
         release_key,

@@ -2,15 +2,19 @@
 use crate::support::{
     consumer::{publish, run_until},
     postgres::counted,
-    stores::{Placed, World, effect},
+    stores::{Placed, TestDb, World, effect},
     wait::eventually,
 };
-use sqlx::{AssertSqlSafe, PgPool, Postgres};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+use sqlx::{AssertSqlSafe, PgPool, Postgres, Sqlite, sqlite::SqlitePoolOptions};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
 };
-use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Tx, event_handler};
+use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Store, Tx, event_handler};
+use twinbox_testkit::database::SERVICE;
 
 const MESSAGES: i64 = 400;
 const KEYS: i64 = 12;
@@ -34,7 +38,7 @@ async fn loses(other: &PgPool, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed
     Ok(())
 }
 
-async fn all_handled(world: &World<Postgres>) -> bool {
+async fn all_handled<DB: TestDb>(world: &World<DB>) -> bool {
     world.number("SELECT count(*) FROM effects").await == MESSAGES
 }
 
@@ -105,4 +109,80 @@ async fn transactions_of_a_key_have_times_in_its_order() {
 async fn in_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
     effect::<DB>(tx, order.n).await?;
     Ok(())
+}
+
+/// A store on the file, whose pool counts the connections that it gives out, and waits for other writers for
+/// a short time.
+async fn counted_file(world: &World<Sqlite>, taken: &Arc<AtomicUsize>) -> Store<Sqlite> {
+    let taken = taken.clone();
+    let pool = SqlitePoolOptions::new().max_connections(8).before_acquire(move |_, _| {
+        taken.fetch_add(1, SeqCst);
+        Box::pin(async { Ok(true) })
+    });
+    let options = (*world.pool().connect_options()).clone().busy_timeout(Duration::from_millis(20));
+    Store::new(pool.connect_with(options).await.unwrap(), SERVICE).unwrap()
+}
+
+#[tokio::test]
+async fn a_busy_consumer_of_a_file_takes_few_connections_and_returns_them() {
+    let (world, taken) = (World::<Sqlite>::new().await, Arc::new(AtomicUsize::new(0)));
+    publish(&world, 0..MESSAGES).await;
+    let store = counted_file(&world, &taken).await;
+    run_until(Consumer::new(store.clone(), ()).handler::<keeps>(), async || all_handled(&world).await).await;
+    let taken = taken.load(SeqCst);
+    assert!(taken < MESSAGES as usize / 2, "{taken} for {MESSAGES} messages");
+    let pool = store.pool();
+    eventually(async || (pool.num_idle() == pool.size() as usize).then_some(())).await;
+    for _ in 0..pool.size() {
+        let mut tx = pool.begin().await.unwrap();
+        sqlx::query("SELECT 1").execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+#[event_handler(consumer = "tests.kept", concurrency = 4)]
+async fn ends_some(
+    committed: &Arc<AtomicUsize>,
+    tx: &mut Tx<'_, Sqlite>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    effect::<Sqlite>(tx, order.n).await?;
+    if order.n % 20 == 0 && order.attempt() == 1 {
+        let ended = sqlx::raw_sql("COMMIT").execute(&mut **tx).await;
+        committed.fetch_add(usize::from(ended.is_ok()), SeqCst);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_handler_cannot_commit_on_a_connection_that_others_used_before() {
+    let (world, committed) = (World::<Sqlite>::new().await, Arc::new(AtomicUsize::new(0)));
+    publish(&world, 0..MESSAGES).await;
+    let consumer = Consumer::new((*world).clone(), committed.clone()).handler::<ends_some>();
+    run_until(consumer, async || all_handled(&world).await).await;
+    assert_eq!(world.effects().await, Vec::from_iter(0..MESSAGES));
+    assert_eq!(committed.load(SeqCst), 0, "a handler committed without its claim");
+}
+
+#[tokio::test]
+async fn a_kept_connection_to_a_file_that_is_busy_costs_no_message() {
+    let (world, taken) = (World::<Sqlite>::new().await, Arc::new(AtomicUsize::new(0)));
+    publish(&world, 0..MESSAGES).await;
+    let (store, other) = (counted_file(&world, &taken).await, world.twin(1).await);
+    let some_handled = async || world.number("SELECT count(*) FROM effects").await > MESSAGES / 10;
+    let handled = async || all_handled(&world).await;
+    let writing = async {
+        eventually(async || some_handled().await.then_some(())).await;
+        let tx = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let before = world.effects().await.len() as i64;
+        // Longer than the consumer waits for it.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        tx.rollback().await.unwrap();
+        before
+    };
+    let consumer = Consumer::new(store, ()).handler::<keeps>();
+    let (before, ()) = tokio::join!(writing, run_until(consumer, handled));
+    assert!(before < MESSAGES, "the consumer had handled all before it met the other writer");
+    assert_eq!(world.effects().await, Vec::from_iter(0..MESSAGES));
+    assert_eq!(world.rows("attempts").await, 0, "nothing counts as a failure");
 }

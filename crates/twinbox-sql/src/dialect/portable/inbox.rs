@@ -2,11 +2,9 @@
 use crate::texts::{Consumers, DeadLetters, Inbox, Partitions};
 
 pub(in crate::dialect) const INBOX: Inbox = Inbox {
-    claim: "
-        INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
-        VALUES (?1, ?2, ?3, ?4, ?5, 'processed', ?6, max({now}, ?6))
-        ON CONFLICT DO NOTHING",
+    claim: "",
     claim_one: "",
+    begin_and_claim: "",
     allow_commit: "",
     commit_at_once: "",
     find_claim: "
@@ -56,10 +54,6 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
         UPDATE {attempts}
         SET starts = 0
         WHERE {bounded_wait} AND consumer = ? AND message_id = ?",
-    purge_mark: "
-        SELECT time
-        FROM {purge_marks}
-        WHERE consumer = ?",
     advance_purge_mark: "
         INSERT INTO {purge_marks} AS m (consumer, time)
         VALUES (?, ?)

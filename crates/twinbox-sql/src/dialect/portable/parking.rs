@@ -37,10 +37,10 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         FROM {parked_messages}
         WHERE destination = ? AND position = ?",
     skip: "
-        UPDATE {parked_messages}
+        UPDATE {parked_messages} AS p
         SET state = 'dead', blocks_key = false
         WHERE destination = ? AND blocks_key = true
-            AND position IN (SELECT position FROM {outbox} WHERE id = ?)",
+            AND (SELECT id FROM {outbox} o WHERE o.position = p.position) = ?",
     release_key: "
         UPDATE {parked_messages}
         SET state = 'dead', blocks_key = false

@@ -34,6 +34,12 @@ impl CommitGate {
         Ok(gate)
     }
 
+    /// Closes a gate that has let a commit through, so that its hooks are in place, for the next transaction
+    /// of the connection.
+    pub(super) fn close_again(&self) {
+        self.0.store(CLOSED, SeqCst);
+    }
+
     /// Allows the next commit, unless the transaction has ended.
     pub(super) fn allow(&self) -> Result<(), Error> {
         self.0.compare_exchange(CLOSED, ALLOWED, SeqCst, SeqCst).map_err(|_| Error::transaction_ended())?;

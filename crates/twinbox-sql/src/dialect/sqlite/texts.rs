@@ -2,7 +2,7 @@
 use super::super::portable;
 use crate::{
     dialect::Fragments,
-    texts::{Log, Retention, Setup},
+    texts::{Inbox, Log, Retention, Setup},
 };
 
 pub(super) const FRAGMENTS: Fragments = Fragments {
@@ -52,6 +52,23 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     is_unsettled: "o.position > max(s.p, ?)",
     replay_start: "min(o.position) - 1",
 };
+
+macro_rules! claim {
+    ($begin:literal) => {
+        concat!(
+            "\n",
+            $begin,
+            "
+        INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, 'processed', ?6, max({now}, ?6))
+        ON CONFLICT DO NOTHING
+        RETURNING (SELECT m.time FROM {purge_marks} m WHERE m.consumer = ?1) AS purge_mark"
+        )
+    };
+}
+
+pub(super) const INBOX: Inbox =
+    Inbox { claim: claim!(""), begin_and_claim: claim!("        BEGIN IMMEDIATE;"), ..portable::INBOX };
 
 pub(super) const SETUP: Setup = Setup {
     settings: "
