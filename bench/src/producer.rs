@@ -1,6 +1,6 @@
 //! The cost of an outbox row in a business transaction, by pgbench: ours, and a plain table by hand.
 use crate::{failure::Failure, report::Report, spread::Spread};
-use sqlx::{AssertSqlSafe, Executor as _};
+use sqlx::Executor as _;
 use std::path::PathBuf;
 use tokio::process::Command;
 use twinbox_testkit::database;
@@ -52,7 +52,7 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
         }
         let last = rates.each_ref().map(|rates| rates.last().copied().unwrap_or_default());
         println!("  plain {:.0}/s, twinbox {:.0}/s, SQL function {:.0}/s", last[0], last[1], last[2]);
-        sqlx::raw_sql(AssertSqlSafe("TRUNCATE plain_outbox, orders, twinbox.outbox")).execute(store.pool()).await?;
+        sqlx::raw_sql("TRUNCATE plain_outbox, orders, twinbox.outbox").execute(store.pool()).await?;
     }
     let over = |a: usize, b: usize| Spread::of(rates[a].iter().zip(&rates[b]).map(|(a, b)| a / b));
     report.add("producer / plain outbox insert", over(1, 0))?;
