@@ -30,6 +30,8 @@ pub struct StreamStatus {
     pub drops_oldest: bool,
     /// Whether the stream keeps a message until it is too old, also after consumers have acknowledged it.
     pub keeps_acknowledged: bool,
+    /// Whether the stream takes [batches](crate#batches). None: its server has none.
+    pub takes_batches: Option<bool>,
     /// How many messages the stream holds.
     pub messages: u64,
     durables: Vec<String>,
@@ -121,6 +123,7 @@ impl Nats {
             max_age: Some(config.max_age).filter(|age| !age.is_zero()),
             drops_oldest: drops_of_stream || drops_of_subject,
             keeps_acknowledged: config.retention == RetentionPolicy::Limits,
+            takes_batches: stream::has_batches(&connection).then_some(config.allow_batch_publish),
             messages: info.state.messages,
             durables: consumers.unwrap_or_default(),
         })

@@ -112,6 +112,11 @@ fn stream(facts: &StreamStatus, purge_marks: &[(PurgeMark, bool)], now: Timestam
         let found = "it has one copy: a lost disk loses it, and `twinbox replays run resend` restores it";
         findings.push(warning(&what, found));
     }
+    if facts.takes_batches == Some(false) {
+        let found =
+            "it takes no batches, so the messages of one key wait for each other: set `allow_batched`";
+        findings.push(warning(&what, found));
+    }
     for (mark, reads_log) in purge_marks {
         let age = u64::try_from(now.as_micros().saturating_sub(mark.time.as_micros())).unwrap_or(0);
         if facts.max_age.is_some_and(|max_age| Duration::from_micros(age) >= max_age) {

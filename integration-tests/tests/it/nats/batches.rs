@@ -3,6 +3,7 @@ use super::*;
 use crate::support::publisher::results_with;
 use async_nats::jetstream::stream::Config;
 use futures::{StreamExt as _, future::join_all};
+use serde::Deserialize;
 use twinbox_testkit::{proxy::Proxy, servers::NatsServer};
 
 const KEY: &str = "one key";
@@ -40,13 +41,13 @@ async fn send_all(
     results
 }
 
-/// The ids of the messages that the stream has stored, in its order.
+/// The ids of the events that the stream has stored, in its order.
 async fn stored(nats: &Nats, url: &str) -> Vec<String> {
     let stream = outsider(url).await.get_stream(stream_of(nats)).await.unwrap();
     let mut ids = Vec::new();
     for sequence in 1..=stream.cached_info().state.last_sequence {
         let message = stream.get_raw_message(sequence).await.unwrap();
-        ids.push(message.headers.get("ce-id").unwrap().to_string());
+        ids.extend(message.headers.get("ce-id").map(ToString::to_string));
     }
     ids
 }
@@ -181,6 +182,78 @@ async fn a_server_that_falls_silent_inside_a_batch_loses_and_reorders_nothing() 
     let results = send_all(&mut *publisher, &messages[done..]).await;
     assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
     assert_eq!(stored(&nats, &server.url()).await, ids(0..2000));
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_inside_a_batch_loses_and_reorders_nothing() {
+    let mut server = NatsServer::start().unwrap();
+    let nats = Nats::with_options(options(&server.url(), "killed")).unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    let messages: Vec<_> = (0..2000).map(of_one_key).collect();
+    let answers = publisher(&nats).await.send(&Vec::from_iter(&messages)).await;
+    let results = results_with(answers, |n| {
+        if n == 300 {
+            server.kill().unwrap();
+        }
+    })
+    .await;
+    let done = results.iter().take_while(|result| result.is_ok()).count();
+    assert!(done < 2000, "no batch was interrupted");
+    assert!(results[done..].iter().all(Result::is_err), "nothing is stored behind a failure");
+    server.restart().unwrap();
+    let results = send_all(&mut *publisher(&nats).await, &messages[done..]).await;
+    assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
+    assert_eq!(stored(&nats, &server.url()).await, ids(0..2000));
+}
+
+/// The server answers after every fiftieth message, and the number of these messages is no multiple of it.
+#[tokio::test]
+async fn a_batch_that_gets_no_more_messages_ends_and_the_next_one_begins() {
+    let nats = batched("idle").await;
+    let mut publisher = publisher(&nats).await;
+    let messages: Vec<_> = (0..3 * 133).map(of_one_key).collect();
+    for some in messages.chunks(133) {
+        let results = timeout(LIMIT, send_all(&mut *publisher, some)).await.unwrap();
+        assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
+    }
+    assert_eq!(stored(&nats, &shared_server()).await, ids(0..3 * 133));
+}
+
+/// After how many messages the server answers, as it says in each answer.
+#[derive(Deserialize)]
+struct Pace {
+    msgs: u64,
+}
+
+/// A server has a number of answers for all batches of a stream together.
+#[tokio::test]
+async fn a_server_that_answers_each_message_gets_all_in_their_order() {
+    const OTHERS: usize = 600;
+    let server = NatsServer::start().unwrap();
+    let nats = Nats::with_options(options(&server.url(), "narrow")).unwrap();
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let mut began = client.subscribe("others.>").await.unwrap();
+    for other in 0..OTHERS {
+        let (subject, reply) =
+            (format!("{}.other", stream_of(&nats)), format!("others.{other}.50.fail.1.0.$FI"));
+        client.publish_with_reply(subject, reply, "".into()).await.unwrap();
+    }
+    for _ in 0..OTHERS {
+        timeout(LIMIT, began.next()).await.unwrap().unwrap();
+    }
+    let mut answers = client.subscribe("_INBOX.>").await.unwrap();
+    client.flush().await.unwrap();
+    let messages: Vec<_> = (0..400).map(of_one_key).collect();
+    let results = send_all(&mut *publisher(&nats).await, &messages).await;
+    assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
+    let mut paces = Vec::new();
+    while paces.len() < messages.len() / 2 {
+        let answer = timeout(LIMIT, answers.next()).await.unwrap().unwrap();
+        paces.extend(serde_json::from_slice::<Pace>(&answer.payload).map(|pace| pace.msgs));
+    }
+    assert!(paces.iter().all(|pace| *pace == 1), "{paces:?}");
+    assert_eq!(stored(&nats, &server.url()).await, ids(0..400));
 }
 
 #[tokio::test]

@@ -63,6 +63,14 @@ async fn a_stream_that_would_lose_messages_is_found() {
     let good = made(|config| Config { discard: DiscardPolicy::New, ..config }).await;
     assert_eq!(those(&good, "wrong"), [""; 0]);
     assert!(those(&good, "warning")[0].contains("one copy"), "{good:?}");
+    for (takes_batches, warnings) in [(true, 0), (false, 1)] {
+        let made = match takes_batches {
+            true => made(|config| Config { allow_batch_publish: true, ..config }).await,
+            false => made(|config| Config { allow_batch_publish: false, ..config }).await,
+        };
+        let found = those(&made, "warning").into_iter().filter(|found| found.contains("set `allow_batched`"));
+        assert_eq!(found.count(), warnings, "{made:?}");
+    }
     let in_memory = made(|config| Config { storage: StorageType::Memory, ..config }).await;
     assert!(those(&in_memory, "wrong")[0].contains("in memory"), "{in_memory:?}");
     let bounded = made(|config| Config { max_messages: 10, discard: DiscardPolicy::Old, ..config }).await;
