@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask bench NAME` starts the servers and runs one benchmark, `cargo xtask bench all` those of the
 //! table. `--json FILE` and `--chart FILE` write what was measured, `--compare FILE` shows the medians of
-//! another run beside it.
+//! another run beside it. `--peers` adds the benchmark `peers`, which builds other outboxes first.
 mod chart;
 mod consumer;
 mod effects;
@@ -18,6 +18,7 @@ mod nats;
 mod ops;
 mod orders;
 mod parked;
+mod peers;
 mod processes;
 mod producer;
 mod program;
@@ -52,18 +53,20 @@ const TABLE: [&str; 12] = [
     "ops",
 ];
 /// Benchmarks that are not in the table.
-const OTHERS: [&str; 2] = ["relay-three", "log"];
+const OTHERS: [&str; 3] = ["peers", "relay-three", "log"];
 
 fn main() -> Result<(), Failure> {
     let (mut report, arguments) = Report::of_arguments(std::env::args().skip(1))?;
     let name = arguments.first().map(String::as_str).unwrap_or_default();
-    let names = if name == "all" { &TABLE[..] } else { &[name] };
+    let with_peers = arguments.iter().any(|argument| argument == "--peers");
+    let names = if name == "all" { TABLE.to_vec() } else { vec![name] };
+    let names = names.into_iter().chain(with_peers.then_some("peers"));
     let mut failed = Vec::new();
     for name in names {
         println!("\n{name}");
         if let Err(error) = run(name, arguments.get(1), &mut report) {
             eprintln!("{name} failed: {error}");
-            failed.push(*name);
+            failed.push(name);
         }
     }
     report.print();
@@ -87,6 +90,7 @@ fn run(name: &str, argument: Option<&String>, report: &mut Report) -> Result<(),
         "log" => on(1, log::run()),
         "ops" => on(1, ops::run(report)),
         "parked" => on(2, parked::run(report)),
+        "peers" => on(1, peers::run(report)),
         _ => {
             let known = [&TABLE[..], &OTHERS].concat().join(", ");
             Err(format!("unknown benchmark {name:?}, use `all` or one of: {known}").into())

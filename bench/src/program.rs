@@ -1,4 +1,4 @@
-//! The program `twinbox-relay`, measured while it sends a backlog.
+//! The program `twinbox-relay`, or another one, measured while it sends a backlog.
 use crate::{
     failure::Failure,
     nats::Server,
@@ -48,9 +48,19 @@ pub(crate) async fn relay(
         create_stream = true\nbatches = {in_batches}\nstart = \"beginning\"\n",
         server.url(),
     );
-    let mut child = start(&folder, store.url(), &destination)?;
+    let child = start(&folder, store.url(), &destination)?;
+    while_running(child, server, store.url(), messages).await
+}
+
+/// Measures a program that publishes to the stream, and kills it.
+pub(crate) async fn while_running(
+    mut child: Child,
+    server: &Server,
+    database: &str,
+    messages: Messages,
+) -> Result<Measured, Failure> {
     let process = child.id().ok_or("the program has ended")?;
-    let servers = [Family::serving(store.url())?, Family::serving(server.url())?];
+    let servers = [Family::serving(database)?, Family::serving(server.url())?];
     let families = [Family::of(process), servers[0], servers[1]];
     let measured = tokio::select! {
         measured = measure(server, messages, families) => measured?,
