@@ -168,7 +168,16 @@ impl<DB: Dialect> Inbox<DB> {
         }
         let mut guard = tx.last_guard.take();
         let Claims { new: claimed, purge_mark } =
-            self.insert_claims(&mut tx, fence, messages, &mut guard).await?;
+            match self.insert_claims(&mut tx, fence, messages, &mut guard).await {
+                Ok(claims) => claims,
+                Err(error) => {
+                    // A file that is busy has begun none, and sqlx would count one for ever.
+                    if DB::ONE_WRITER {
+                        let _ = tx.rollback().await;
+                    }
+                    return Err(error);
+                }
+            };
         let (Some(guard), Some(first)) = (guard, claimed.first()) else {
             return Ok(ClaimTx::Known(tx));
         };

@@ -1,8 +1,9 @@
 //! Connections that a consumer keeps between two handlers.
 use crate::support::{
+    cases::cases,
     consumer::{publish, run_until},
     postgres::counted,
-    stores::{Placed, TestDb, World, effect},
+    stores::{Confirmed, Placed, TestDb, World, effect, placed},
     wait::eventually,
 };
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Sqlite, sqlite::SqlitePoolOptions};
@@ -13,7 +14,9 @@ use std::{
     },
     time::Duration,
 };
-use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Store, Tx, event_handler};
+use twinbox::{
+    Consumer, Delivery, DeliveryOutcome, Dialect, HandlerResult, Store, Tx, event_handler, inbox::InboxClaim,
+};
 use twinbox_testkit::database::SERVICE;
 
 const MESSAGES: i64 = 400;
@@ -124,11 +127,14 @@ async fn counted_file(world: &World<Sqlite>, taken: &Arc<AtomicUsize>) -> Store<
 }
 
 #[tokio::test]
-async fn a_busy_consumer_of_a_file_takes_few_connections_and_returns_them() {
+async fn a_busy_inbox_of_a_file_takes_few_connections_and_returns_them() {
     let (world, taken) = (World::<Sqlite>::new().await, Arc::new(AtomicUsize::new(0)));
-    publish(&world, 0..MESSAGES).await;
     let store = counted_file(&world, &taken).await;
-    run_until(Consumer::new(store.clone(), ()).handler::<keeps>(), async || all_handled(&world).await).await;
+    let inbox = store.inbox("tests.kept").keep_connections();
+    for n in 0..MESSAGES {
+        let InboxClaim::Open(attempt) = inbox.claim(&placed(n), false).await.unwrap() else { panic!("{n}") };
+        attempt.commit().await.unwrap();
+    }
     let taken = taken.load(SeqCst);
     assert!(taken < MESSAGES as usize / 2, "{taken} for {MESSAGES} messages");
     let pool = store.pool();
@@ -138,6 +144,26 @@ async fn a_busy_consumer_of_a_file_takes_few_connections_and_returns_them() {
         sqlx::query("SELECT 1").execute(&mut *tx).await.unwrap();
         tx.commit().await.unwrap();
     }
+    assert_eq!(world.rows("inbox").await, MESSAGES);
+}
+
+#[event_handler(consumer = "tests.publishes")]
+async fn publishes<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    tx.publish(&Confirmed { n: order.n }).await?;
+    Ok(())
+}
+
+async fn a_handler_wakes_readers_of_the_log_if_it_publishes<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let committed = world.engine().committed();
+    assert_eq!(world.deliver::<keeps>(&placed(1)).await, DeliveryOutcome::Handled);
+    assert!(!committed.has_changed().unwrap(), "there is nothing to read");
+    assert_eq!(world.deliver::<publishes>(&placed(1)).await, DeliveryOutcome::Handled);
+    assert!(committed.has_changed().unwrap());
+}
+
+cases! {
+    both: [a_handler_wakes_readers_of_the_log_if_it_publishes]
 }
 
 #[event_handler(consumer = "tests.kept", concurrency = 4)]
@@ -185,4 +211,23 @@ async fn a_kept_connection_to_a_file_that_is_busy_costs_no_message() {
     assert!(before < MESSAGES, "the consumer had handled all before it met the other writer");
     assert_eq!(world.effects().await, Vec::from_iter(0..MESSAGES));
     assert_eq!(world.rows("attempts").await, 0, "nothing counts as a failure");
+}
+
+#[tokio::test]
+async fn a_kept_connection_to_a_file_that_was_busy_is_fit_for_others() {
+    let (world, taken) = (World::<Sqlite>::new().await, Arc::new(AtomicUsize::new(0)));
+    let (store, other) = (counted_file(&world, &taken).await, world.twin(1).await);
+    let inbox = store.inbox("tests.kept").keep_connections();
+    let InboxClaim::Open(first) = inbox.claim(&placed(1), false).await.unwrap() else { panic!("claimed") };
+    first.commit().await.unwrap();
+    let writing = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let taken_before = taken.load(SeqCst);
+    let error = inbox.claim(&placed(2), false).await.err().unwrap();
+    assert!(error.is_contention(), "{error}");
+    assert_eq!(taken.load(SeqCst), taken_before, "it used another connection than the kept one");
+    writing.rollback().await.unwrap();
+    store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap().commit().await.unwrap();
+    let InboxClaim::Open(second) = inbox.claim(&placed(2), false).await.unwrap() else { panic!("claimed") };
+    second.commit().await.unwrap();
+    assert_eq!(world.rows("inbox").await, 2);
 }
