@@ -48,9 +48,9 @@ CREATE TABLE {outbox} (
 );
 -- For the late committers and the newcomers of a window.
 CREATE INDEX outbox_txid_position ON {outbox} (txid, position);
--- For looking a message up by its event id, which operators do. It says which pages may have the id, once they
--- are vacuumed, and costs a publisher next to nothing. A tree costs it a twentieth. 200 messages of the least
--- size fit in a range.
+-- For looking a message up by its event id, which operators do. It says which pages may have the id, once
+-- they are vacuumed, and costs a publisher next to nothing. A tree costs it a twentieth. 200 messages of
+-- the least size fit in a range.
 CREATE INDEX outbox_id ON {outbox} USING brin (id text_bloom_ops (n_distinct_per_range = 200))
     WITH (pages_per_range = 4);
 -- For finding a time in the log. A block range index costs a publisher next to nothing.
