@@ -15,6 +15,7 @@ mod nats;
 mod ops;
 mod publish;
 mod relay;
+mod round_trips;
 mod schema;
 mod support;
 mod ui;

@@ -13,6 +13,7 @@ pub(crate) mod publisher;
 pub(crate) mod refunds;
 pub(crate) mod relay;
 pub(crate) mod roles;
+pub(crate) mod round_trips;
 pub(crate) mod stores;
 pub(crate) mod tool;
 pub(crate) mod wait;

@@ -226,7 +226,10 @@ async fn a_kept_connection_to_a_file_that_was_busy_is_fit_for_others() {
     assert!(error.is_contention(), "{error}");
     assert_eq!(taken.load(SeqCst), taken_before, "it used another connection than the kept one");
     writing.rollback().await.unwrap();
-    store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap().commit().await.unwrap();
+    let pool = store.pool();
+    eventually(async || (pool.num_idle() == 1).then_some(())).await;
+    pool.begin_with("BEGIN IMMEDIATE").await.unwrap().commit().await.unwrap();
+    assert_eq!(taken.load(SeqCst), taken_before + 1, "another connection took the place of the kept one");
     let InboxClaim::Open(second) = inbox.claim(&placed(2), false).await.unwrap() else { panic!("claimed") };
     second.commit().await.unwrap();
     assert_eq!(world.rows("inbox").await, 2);
