@@ -9,6 +9,7 @@ mod ci;
 mod error;
 mod group;
 mod install;
+mod release;
 mod services;
 mod test;
 
@@ -21,6 +22,7 @@ cargo xtask services status     list the running servers
 cargo xtask test [AREA] [-- …]  run all tests, or one area of integration-tests, on private servers
 cargo xtask test --one-by-one […] the same with streams that take no batches
 cargo xtask bench NAME [ARGS]   run one benchmark on private servers
+cargo xtask release --dry-run   make the packages of a release, and publish nothing
 cargo xtask ci                  run all checks that a merge needs";
 
 /// The variable by which tests create streams that take no batches.
@@ -66,6 +68,7 @@ fn run(args: &[&str]) -> Result<bool> {
             Ok(outcome.ok())
         }
         ["bench", name, extra @ ..] => bench::run(name, extra),
+        ["release", "--dry-run"] => release::dry_run(),
         ["ci"] => ci::run(),
         _ => Err(USAGE.into()),
     }

@@ -8,10 +8,12 @@ use crate::{
     message_text::message_text,
     output::{Column, counted, plain},
     session::Session,
+    time::{When, resolve},
 };
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::{Value, json};
+use twinbox_core::{Message, Timestamp};
 use twinbox_ops::{
     ParkedDelivery,
     trail::{ConsumerTrail, LogEntry, MessageState, MessageTrail},
@@ -25,11 +27,18 @@ pub(crate) enum MessagesCommand {
         /// Its event id, or its message id from a log line.
         id: String,
     },
-    /// List the messages that a consumer has parked so that other keys continue.
+    /// List the messages of a key in the log, the newest first, or those that a consumer has parked so that
+    /// other keys continue.
     List {
+        /// The key. All messages since the time are read to find its own.
+        #[arg(long, required_unless_present = "consumer", conflicts_with = "consumer")]
+        key: Option<String>,
+        /// With a time from here on: `2026-11-20T03:00:00Z`, or `2h` for two hours ago.
+        #[arg(long, value_name = "TIME", default_value = "7d", conflicts_with = "consumer")]
+        since: When,
         /// The consumer.
         #[arg(long, value_name = "NAME")]
-        consumer: String,
+        consumer: Option<String>,
         /// The number of messages.
         #[arg(long, default_value_t = 100, value_name = "NUMBER")]
         limit: u32,
@@ -62,7 +71,14 @@ pub(crate) async fn run<DB: Dialect>(command: MessagesCommand, session: &Session
     let ops = &session.ops;
     match command {
         MessagesCommand::Show { id } => show(session, &id).await,
-        MessagesCommand::List { consumer, limit } => {
+        MessagesCommand::List { key: Some(key), since, limit, .. } => {
+            let since = resolve(Some(since), &session.store).await?.unwrap_or(Timestamp::from_micros(0));
+            let rows = ops.messages_of_key(&key, since, limit).await?.into_iter().map(LoggedRow::from);
+            session.output.list(&LOGGED, &Vec::from_iter(rows), "The log has no message of this key.");
+            Ok(())
+        }
+        MessagesCommand::List { consumer, limit, .. } => {
+            let consumer = consumer.unwrap_or_default();
             find_consumer(ops, &consumer).await?;
             let rows = ops.parked_deliveries(&consumer, limit).await?.into_iter().map(ParkedRow::from);
             session.output.list(&PARKED, &Vec::from_iter(rows), "The consumer has no parked message.");
@@ -109,6 +125,32 @@ async fn retry<DB: Dialect>(
         Ok(Done::new(retried, format!("{} due now.", counted(retried, "parked message"))))
     };
     change.run(session, &Change { command: "messages retry", target: &target, effect }, act).await
+}
+
+#[derive(Serialize)]
+struct LoggedRow {
+    position: Option<u64>,
+    event_id: String,
+    message_id: String,
+    event_type: String,
+    version: u32,
+    time: String,
+}
+
+const LOGGED: [Column; 4] =
+    [("id", "event_id"), ("type", "event_type"), ("version", "version"), ("time", "time")];
+
+impl From<Message> for LoggedRow {
+    fn from(message: Message) -> Self {
+        Self {
+            position: message.sequence,
+            message_id: message.message_id().to_string(),
+            event_id: message.id,
+            event_type: message.event_type,
+            version: message.version,
+            time: message.time.to_string(),
+        }
+    }
 }
 
 #[derive(Serialize)]

@@ -2,6 +2,7 @@
 use crate::{
     context::Context,
     dead_letter::dead_letter,
+    metrics::PAYLOAD_CONFLICTS,
     outcome::{DeliveryOutcome, RepeatAtOnce},
 };
 use metrics::counter;
@@ -37,7 +38,7 @@ pub(crate) async fn end_duplicate<DB: Dialect, S>(
     context.starts.end(inbox, vec![message.message_id()]).await;
     if matches!(outcome, Ok(DeliveryOutcome::DeadLettered { .. })) {
         let consumer = inbox.consumer().to_owned();
-        counter!("twinbox.consumer.payload_conflicts", "consumer" => consumer.clone()).increment(1);
+        counter!(PAYLOAD_CONFLICTS, "consumer" => consumer.clone()).increment(1);
         tracing::error!(
             consumer,
             message_id = %message.message_id(),

@@ -65,6 +65,7 @@ mod handler;
 mod in_flight;
 mod in_place;
 mod keep_alive;
+mod metrics;
 mod outcome;
 mod partition;
 mod partition_leases;

@@ -1,5 +1,11 @@
 //! The state and the counters of consumers, for probes and for a recorder of metrics.
-use crate::outcome::{DeliveryOutcome, LABELS};
+use crate::{
+    metrics::{
+        CLAIMS_PURGED, DEAD_LETTERS, DELIVERIES, DUPLICATES, FAILED_ATTEMPTS, FAILED_BATCHES, IN_FLIGHT, LAG,
+        OVERTAKEN, PROCESS_TIME,
+    },
+    outcome::{DeliveryOutcome, LABELS},
+};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::{
     collections::HashMap,
@@ -14,25 +20,25 @@ use twinbox_core::count::Count;
 /// The state and the counters of all consumers of one [`Consumer::run`](crate::Consumer::run). Cheap to
 /// clone; empty until it runs.
 ///
-/// The `metrics` crate gets the same numbers, if its recorder was installed before. The label `consumer` is
-/// the name of the consumer.
+/// The `metrics` crate gets the same numbers, if its recorder was installed before:
 ///
 /// | metric | meaning |
 /// |---|---|
-/// | `messaging.process.duration` | seconds from the start of a handler to the outcome, by `outcome` |
-/// | `messaging.client.consumed.messages` | ended deliveries, by `outcome` |
-/// | `twinbox.consumer.dedup.hits` | duplicates, for which no handler ran |
-/// | `twinbox.consumer.attempts.failed` | failed attempts that counted |
-/// | `twinbox.consumer.dead_letters` | messages that became dead letters |
-/// | `twinbox.consumer.overtaken` | partitions in which the broker dropped messages before they were read |
-/// | `twinbox.consumer.batches.failed` | failed batches, whose messages were handled one by one |
-/// | `twinbox.consumer.payload_conflicts` | messages with the id of an earlier message and another payload |
-/// | `twinbox.consumer.in_flight` | deliveries whose handlers run |
-/// | `twinbox.consumer.lag` | messages that wait at the broker, as it last reported |
-/// | `twinbox.consumer.inbox.purged` | claims that were deleted from the inbox |
+/// | `twinbox_consumer_process_seconds` | from the start of a handler to the outcome, by `outcome` |
+/// | `twinbox_consumer_deliveries_total` | ended deliveries, by `outcome` |
+/// | `twinbox_consumer_duplicates_total` | deliveries of settled messages, for which no handler ran |
+/// | `twinbox_consumer_failed_attempts_total` | failed attempts that counted |
+/// | `twinbox_consumer_dead_letters_total` | messages that became dead letters |
+/// | `twinbox_consumer_overtaken_total` | partitions of which the broker dropped unread messages |
+/// | `twinbox_consumer_failed_batches_total` | failed batches, whose messages were handled one by one |
+/// | `twinbox_consumer_payload_conflicts_total` | messages with an earlier one's id and another payload |
+/// | `twinbox_consumer_claims_purged_total` | claims that were deleted from the inbox |
+/// | `twinbox_consumer_in_flight_deliveries` | deliveries whose handlers run |
+/// | `twinbox_consumer_lag_messages` | messages that wait at the broker, as it last reported |
 ///
-/// The share of duplicates is a query: `twinbox.consumer.dedup.hits` divided by
-/// `messaging.client.consumed.messages` with the outcomes `handled` and `duplicate`.
+/// All have the label `consumer`, the name of the consumer. The share of duplicates is a query:
+/// `twinbox_consumer_duplicates_total` divided by `twinbox_consumer_deliveries_total` with the outcomes
+/// `handled` and `duplicate`.
 #[derive(Debug, Clone, Default)]
 pub struct Status(Arc<Mutex<Vec<Arc<ConsumerStats>>>>);
 
@@ -143,28 +149,26 @@ pub(crate) struct DeliveryTimer<'a> {
 impl ConsumerStats {
     fn new(consumer: &str) -> Self {
         let label = || consumer.to_owned();
+        let count = |name| Count::new(counter!(name, "consumer" => label()));
         Self {
             consumer: consumer.to_owned(),
             state: Mutex::new(ConsumerState::Waiting),
             in_flight: AtomicU64::new(0),
-            in_flight_gauge: gauge!("twinbox.consumer.in_flight", "consumer" => label()),
+            in_flight_gauge: gauge!(IN_FLIGHT, "consumer" => label()),
             handled: AtomicU64::new(0),
-            duplicates: Count::new(counter!("twinbox.consumer.dedup.hits", "consumer" => label())),
-            failed: Count::new(counter!("twinbox.consumer.attempts.failed", "consumer" => label())),
-            dead_letters: Count::new(counter!("twinbox.consumer.dead_letters", "consumer" => label())),
-            overtaken: Count::new(counter!("twinbox.consumer.overtaken", "consumer" => label())),
-            failed_batches: Count::new(counter!("twinbox.consumer.batches.failed", "consumer" => label())),
+            duplicates: count(DUPLICATES),
+            failed: count(FAILED_ATTEMPTS),
+            dead_letters: count(DEAD_LETTERS),
+            overtaken: count(OVERTAKEN),
+            failed_batches: count(FAILED_BATCHES),
             batch_error: Mutex::default(),
-            purged: counter!("twinbox.consumer.inbox.purged", "consumer" => label()),
+            purged: counter!(CLAIMS_PURGED, "consumer" => label()),
             outcomes: LABELS.map(|outcome| {
                 let labels = [("consumer", label()), ("outcome", outcome.to_owned())];
-                (
-                    counter!("messaging.client.consumed.messages", &labels),
-                    histogram!("messaging.process.duration", &labels),
-                )
+                (counter!(DELIVERIES, &labels), histogram!(PROCESS_TIME, &labels))
             }),
             lag: Mutex::default(),
-            lag_gauge: gauge!("twinbox.consumer.lag", "consumer" => label()),
+            lag_gauge: gauge!(LAG, "consumer" => label()),
         }
     }
 

@@ -7,7 +7,7 @@ use sqlx::Row as _;
 use twinbox_core::{Message, MessageId, Timestamp};
 use twinbox_sql::{
     Dialect, Error,
-    engine::{MessageColumns, Micros, count, query, scalar, small_count},
+    engine::{MessageColumns, Micros, count, log_message, query, scalar, small_count},
 };
 use uuid::Uuid;
 
@@ -97,6 +97,29 @@ impl<DB: Dialect> Ops<DB> {
             .or_else(|| dead_letters.first().map(|dead_letter| dead_letter.message_id))
             .unwrap_or_else(|| MessageId::of(self.engine.service(), &event_id));
         Ok(MessageTrail { log, consumers: self.consumer_trails(message_id).await?, dead_letters })
+    }
+
+    /// Returns the messages of a key in the log, the newest first. No index has keys: it reads every message
+    /// with a time from `since` on.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn messages_of_key(
+        &self,
+        key: &str,
+        since: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<Message>, Error> {
+        let mut conn = self.engine.connection().await?;
+        let rows = query::<DB>(&self.engine.sql().log.messages_of_key)
+            .bind(key.to_owned())
+            .bind(Micros(since))
+            .bind(i64::from(limit))
+            .fetch_all(&mut *conn)
+            .await?;
+        conn.done().await?;
+        let message = |row| log_message::<DB>(row, self.engine.service(), row.try_get("position")?);
+        rows.iter().map(message).collect()
     }
 
     async fn event_of(&self, message_id: Uuid) -> Result<Option<String>, Error> {

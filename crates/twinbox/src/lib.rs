@@ -78,27 +78,35 @@
 //!
 //! # Features
 //!
-//! | feature | default | adds |
-//! |---|---|---|
-//! | `postgres` | yes | Postgres 13 or newer |
-//! | `sqlite` | yes | SQLite, compiled in |
-//! | `nats` | no | NATS JetStream as destination and source |
-//! | `aws` | no | Amazon EventBridge as destination, SQS as source |
-//! | `effects` | no | side effects outside the database, sent once by a dispatcher |
-//! | `reqwest` | no | sends side effects with a `reqwest::Client` |
-//! | `http` | no | `Idempotency-Key` for axum and tower, and webhooks that come in |
-//! | `opentelemetry` | no | spans of deliveries link to the spans that published the messages |
-//! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
+//! | feature | adds |
+//! |---|---|
+//! | `postgres` | Postgres 13 or newer |
+//! | `sqlite` | SQLite, compiled in |
+//! | `consumer` | handlers of messages and their runtime: the only default |
+//! | `relay` | the relay inside an application; the program `twinbox-relay` is a crate of its own |
+//! | `nats` | NATS JetStream as destination and source |
+//! | `aws` | Amazon EventBridge as destination, SQS as source |
+//! | `effects` | side effects outside the database, sent once by a dispatcher |
+//! | `reqwest` | sends side effects with a `reqwest::Client` |
+//! | `http` | `Idempotency-Key` for axum and tower, and webhooks that come in |
+//! | `ops` | what the operator's tool does, as a library |
+//! | `opentelemetry` | spans of deliveries link to the spans that published the messages |
+//! | `anyhow` | finds the database's error code inside an `anyhow::Error` |
+//!
+//! A service that only publishes turns the default off and needs `postgres` or `sqlite` alone.
 //!
 //! Twinbox turns on no runtime and no TLS of sqlx: add `sqlx` with `runtime-tokio`, and with the TLS you
 //! want, to your own dependencies. For `opentelemetry` set up `tracing-opentelemetry` in your application.
 
 pub use tokio_util::sync::CancellationToken;
+#[cfg(feature = "consumer")]
 pub use twinbox_consumer::{Consumer, Delivery, DeliveryOutcome, Policy, Provide, handler_fn};
 pub use twinbox_core::{
     DecodeError, Draft, Event, Manifest, Message, MessageId, RetryPolicy, Schema, Timestamp, codec, event, id,
 };
-pub use twinbox_macros::{Event, Provide, event_handler};
+pub use twinbox_macros::Event;
+#[cfg(feature = "consumer")]
+pub use twinbox_macros::{Provide, event_handler};
 #[cfg(feature = "sqlite")]
 pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
@@ -107,15 +115,19 @@ pub use twinbox_sql::{
 };
 
 /// Runs event handlers: their policies, their state, and what they did.
+#[cfg(feature = "consumer")]
 pub use twinbox_consumer as consumer;
 
 /// Reads the log of a store, purges it, and runs replays.
+#[cfg(any(feature = "consumer", feature = "ops", feature = "relay"))]
 pub use twinbox_log as log;
 
 /// For operators: status, trails, dead letters, replays, grants and the audit.
+#[cfg(feature = "ops")]
 pub use twinbox_ops as ops;
 
 /// Moves the outbox to its destinations.
+#[cfg(feature = "relay")]
 pub use twinbox_relay as relay;
 
 /// Amazon EventBridge as destination, SQS as source.
@@ -167,6 +179,7 @@ pub mod seam {
 #[doc(hidden)]
 pub mod private {
     pub use serde_json;
+    #[cfg(feature = "consumer")]
     pub use twinbox_consumer::private::TxFor;
     pub use twinbox_core::event::{Oldest, same};
 }

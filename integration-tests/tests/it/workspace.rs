@@ -1,5 +1,6 @@
 //! Rules about the tree itself: who imports whom, how long a file may be, what must not be in it.
 mod api;
+mod dependencies;
 mod docs;
 mod files;
 mod modules;

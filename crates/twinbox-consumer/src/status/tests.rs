@@ -95,19 +95,19 @@ fn outcomes_are_counted_and_recorded() {
     assert_eq!((status.consumers()[0].state, status.is_ready()), (ConsumerState::DatabaseAway, false));
 
     for (name, number) in [
-        ("messaging.client.consumed.messages handled", 3),
-        ("messaging.client.consumed.messages retried_uncounted", 1),
-        ("messaging.client.consumed.messages unavailable", 1),
-        ("messaging.process.duration handled", 3),
-        ("messaging.process.duration dead_lettered", 1),
-        ("messaging.process.duration unavailable", 0),
-        ("twinbox.consumer.dedup.hits", 1),
-        ("twinbox.consumer.attempts.failed", 1),
-        ("twinbox.consumer.dead_letters", 1),
+        ("twinbox_consumer_deliveries_total handled", 3),
+        ("twinbox_consumer_deliveries_total retried_uncounted", 1),
+        ("twinbox_consumer_deliveries_total unavailable", 1),
+        ("twinbox_consumer_process_seconds handled", 3),
+        ("twinbox_consumer_process_seconds dead_lettered", 1),
+        ("twinbox_consumer_process_seconds unavailable", 0),
+        ("twinbox_consumer_duplicates_total", 1),
+        ("twinbox_consumer_failed_attempts_total", 1),
+        ("twinbox_consumer_dead_letters_total", 1),
     ] {
         assert_eq!(recorded.get(name), number, "{name}");
     }
     let gauge = |name| f64::from_bits(recorded.get(name));
-    assert!(gauge("twinbox.consumer.in_flight").abs() < 1e-9);
-    assert!((gauge("twinbox.consumer.lag") - 2.0).abs() < 1e-9);
+    assert!(gauge("twinbox_consumer_in_flight_deliveries").abs() < 1e-9);
+    assert!((gauge("twinbox_consumer_lag_messages") - 2.0).abs() < 1e-9);
 }

@@ -68,6 +68,8 @@ area! {
         backlog,
         /// Messages of one event id, oldest first, by `outbox_id`. Binds: event id, limit.
         messages_of_event,
+        /// The newest messages of a key. Binds: key, time of the oldest, limit.
+        messages_of_key,
         /// A row if a cursor has settled the message at a position. Binds: p, w, position, position of the
         /// message.
         is_settled,

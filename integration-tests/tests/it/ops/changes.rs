@@ -11,7 +11,7 @@ use crate::support::{
 use serde_json::json;
 use std::time::Duration;
 use twinbox::{
-    Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler,
+    Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Tx, event_handler,
     log::{Reader, ReaderOptions, parking::ParkedState},
     ops::Ops,
 };
@@ -87,6 +87,27 @@ async fn a_message_is_followed_through_everything<DB: TestDb>() {
     let shown = tool.json(&["messages", "show", &pending.id]).await;
     assert_eq!(shown["logged"][0]["destinations"][0]["state"], "pending");
     tool.ends(3, &["messages", "show", "nothing"]).await;
+}
+
+async fn the_messages_of_a_key_are_listed_the_newest_first<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let tool = Tool::of(&world);
+    let mut tx = world.begin().await.unwrap();
+    let keys = ["k-1", "k-2", "k-1", "k-1"];
+    let drafts =
+        (0..).zip(keys).map(|(n, key)| Draft::of(&Placed { n }).unwrap().id(format!("o-{n}")).key(key));
+    world.outbox().publish_all(&mut tx, drafts.collect()).await.unwrap();
+    tx.commit().await.unwrap();
+    let ids = async |arguments: &[&str]| {
+        let listed = tool.json(&[&["messages", "list", "--key", "k-1"], arguments].concat()).await;
+        let rows = listed.as_array().unwrap().iter().map(|row| row["event_id"].as_str().unwrap().to_owned());
+        Vec::from_iter(rows)
+    };
+    assert_eq!(ids(&[]).await, ["o-3", "o-2", "o-0"]);
+    assert_eq!(ids(&["--limit", "2"]).await, ["o-3", "o-2"]);
+    assert_eq!(ids(&["--since", "2999-01-01T00:00:00Z"]).await, [""; 0]);
+    tool.ends(2, &["messages", "list"]).await;
+    tool.ends(2, &["messages", "list", "--key", "k-1", "--consumer", "billing.invoice"]).await;
 }
 
 async fn park<DB: TestDb>(world: &World<DB>, parked: ParkedState) {
@@ -292,6 +313,7 @@ cases! {
         parked_deliveries_are_told_and_tried_at_once,
         a_paused_consumer_takes_nothing_until_it_is_resumed,
         a_message_is_followed_through_everything,
+        the_messages_of_a_key_are_listed_the_newest_first,
         a_stuck_key_is_let_go_on,
         what_is_printed_as_json_has_these_fields,
         the_status_ends_with_an_alarm,

@@ -276,6 +276,7 @@ async fn a_message_is_missing<DB: TestDb>() {
     run_until(consumer(&world, &deployed), async || world.effects().await.len() == 1).await;
     let mut book = Book::open(&world, "A message is missing");
     book.says("billing.invoice: processed at").await;
+    book.says("order-13").await;
     book.close();
 }
 

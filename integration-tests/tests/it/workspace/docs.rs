@@ -4,6 +4,7 @@
 mod cited;
 mod commands;
 mod markdown;
+mod metrics;
 
 use super::{files, packages, root, text};
 use markdown::Page;

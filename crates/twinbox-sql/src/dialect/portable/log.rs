@@ -13,6 +13,17 @@ pub(in crate::dialect) const LOG: Log = Log {
         WHERE id = ?
         ORDER BY position
         LIMIT ?",
+    // Not in the order of positions: a server would read the whole log backwards for a rare key.
+    messages_of_key: "
+        WITH found AS MATERIALIZED (
+            SELECT position
+            FROM {outbox}
+            WHERE key = ? AND time >= ?
+        )
+        SELECT position, {message}
+        FROM {outbox}
+        WHERE position IN (SELECT position FROM found ORDER BY position DESC LIMIT ?)
+        ORDER BY position DESC",
     is_settled: "{with_cursor}
         SELECT 1
         FROM {outbox} o, s

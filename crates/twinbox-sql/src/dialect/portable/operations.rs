@@ -30,6 +30,7 @@ macro_rules! claim_operation {
             tokens", $after)
     };
 }
+#[cfg(feature = "postgres")]
 pub(in crate::dialect) use claim_operation;
 
 /// Stores a response. `no_hash`: an empty hash. `allowed`: a condition, with one bind, under which the
@@ -51,6 +52,7 @@ macro_rules! complete_operation {
         RETURNING hash_alg")
     };
 }
+#[cfg(feature = "postgres")]
 pub(in crate::dialect) use complete_operation;
 
 /// Writes a receipt. `before` comes before the insert, `from` ends its select, `result` is what it returns.
@@ -69,6 +71,7 @@ macro_rules! receive_webhook {
         RETURNING ", $result)
     };
 }
+#[cfg(feature = "postgres")]
 pub(in crate::dialect) use receive_webhook;
 
 pub(in crate::dialect) const OPERATIONS: Operations = Operations {

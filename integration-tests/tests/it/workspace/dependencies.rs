@@ -1,0 +1,62 @@
+//! What an application compiles that depends on Twinbox.
+use super::{list, packages, root, text};
+use std::{collections::BTreeSet, process::Command};
+
+/// The names of all packages that the facade needs with these features.
+fn needed(features: &str) -> BTreeSet<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tree = Command::new(cargo);
+    tree.args(["tree", "--offline", "--package", "twinbox", "--no-default-features", "--features", features]);
+    tree.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]).current_dir(root());
+    let output = tree.output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).expect("cargo writes text");
+    tree.lines().filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect()
+}
+
+fn refuse(features: &str, unwanted: &[&str]) {
+    let needed = needed(features);
+    println!("{features}: {} packages", needed.len());
+    assert!(needed.contains("twinbox-sql") && needed.contains("sqlx"), "{needed:?}");
+    let found: Vec<_> = needed.iter().filter(|name| unwanted.contains(&name.as_str())).collect();
+    assert!(found.is_empty(), "with the features {features} an application compiles {found:?}");
+}
+
+/// No second SQLite, no unmaintained back-off, no parts of a program.
+#[test]
+fn an_application_on_postgres_and_nats_compiles_no_sqlite_and_no_program() {
+    let unwanted = ["backoff", "clap", "libsqlite3-sys", "mimalloc", "sqlx-sqlite", "tracing-subscriber"];
+    refuse("consumer,http,nats,postgres", &unwanted);
+}
+
+#[test]
+fn an_application_on_sqlite_compiles_no_postgres() {
+    refuse("consumer,sqlite", &["backoff", "clap", "sqlx-postgres"]);
+}
+
+#[test]
+fn a_producer_compiles_no_relay_no_consumer_and_no_client_of_a_broker() {
+    let unwanted = [
+        "async-nats",
+        "aws-sdk-eventbridge",
+        "axum",
+        "backoff",
+        "clap",
+        "libsqlite3-sys",
+        "twinbox-consumer",
+        "twinbox-log",
+        "twinbox-ops",
+        "twinbox-relay",
+    ];
+    refuse("postgres", &unwanted);
+}
+
+/// An exact version would keep an application from updating a package that it shares with Twinbox.
+#[test]
+fn no_library_asks_for_an_exact_version() {
+    for (name, package) in packages() {
+        let kept = list(&package["dependencies"]).iter().filter(|d| d["kind"] != "dev");
+        let exact: Vec<_> = kept.filter(|d| text(&d["req"]).starts_with('=')).map(|d| &d["name"]).collect();
+        assert!(exact.is_empty(), "{name}: {exact:?}");
+    }
+}
