@@ -11,10 +11,11 @@ use twinbox_testkit::{
     database::{self, TestDatabase},
 };
 
-async fn shop() -> (TestDatabase<Postgres>, Router) {
-    let database = database::postgres().await;
-    let (_, app) = app(database.pool().clone()).await.unwrap();
-    (database, app)
+/// The database lives as long as the first value.
+async fn shop() -> (TestDatabase<Postgres>, Store<Postgres>, Router) {
+    let database = database::empty_postgres().await;
+    let (store, app) = app(database.pool().clone()).await.unwrap();
+    (database, store, app)
 }
 
 async fn order(app: &Router, cents: i64) -> (StatusCode, Vec<u8>) {
@@ -24,33 +25,33 @@ async fn order(app: &Router, cents: i64) -> (StatusCode, Vec<u8>) {
     (response.status(), response.into_body().collect().await.unwrap().to_bytes().to_vec())
 }
 
-async fn count(database: &TestDatabase<Postgres>, table: &'static str) -> i64 {
+async fn count(store: &Store<Postgres>, table: &'static str) -> i64 {
     let count = format!("SELECT count(*) FROM {table}");
-    sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(database.pool()).await.unwrap()
+    sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(store.pool()).await.unwrap()
 }
 
 #[tokio::test]
 async fn an_order_is_published_with_its_row() {
-    let (database, app) = shop().await;
+    let (_database, store, app) = shop().await;
     let (status, _) = order(&app, 4200).await;
-    assert_eq!((status, count(&database, "orders").await), (StatusCode::CREATED, 1));
-    let published = Harness::new(&database, ()).published::<OrderPlaced>().await;
+    assert_eq!((status, count(&store, "orders").await), (StatusCode::CREATED, 1));
+    let published = Harness::new(&store, ()).published::<OrderPlaced>().await;
     assert_eq!(published, [OrderPlaced { order_id: 1, cents: 4200 }]);
 }
 
 #[tokio::test]
 async fn an_order_that_is_refused_is_not_published() {
-    let (database, app) = shop().await;
+    let (_database, store, app) = shop().await;
     let (status, _) = order(&app, -1).await;
-    assert_eq!((status, count(&database, "orders").await), (StatusCode::UNPROCESSABLE_ENTITY, 0));
-    assert_eq!(Harness::new(&database, ()).published::<OrderPlaced>().await, []);
+    assert_eq!((status, count(&store, "orders").await), (StatusCode::UNPROCESSABLE_ENTITY, 0));
+    assert_eq!(Harness::new(&store, ()).published::<OrderPlaced>().await, []);
 }
 
 /// The harness delivers the event again, and crashes between the steps.
 #[tokio::test]
 async fn an_order_has_one_invoice_however_often_its_event_comes() {
-    let (database, _app) = shop().await;
-    let harness = Harness::new(&database, ());
+    let (_database, store, _app) = shop().await;
+    let harness = Harness::new(&store, ());
     harness.assert_idempotent::<invoice>(OrderPlaced { order_id: 7, cents: 4200 }).await;
-    assert_eq!(count(&database, "invoices").await, 1);
+    assert_eq!(count(&store, "invoices").await, 1);
 }
