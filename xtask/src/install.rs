@@ -177,6 +177,16 @@ pub(crate) fn faketime() -> Result<PathBuf> {
     Ok(kept)
 }
 
+/// Returns the checker of Prometheus for rules and metrics, from Debian.
+pub(crate) fn promtool() -> Result<PathBuf> {
+    let kept = find::cache()?.join("promtool");
+    if !kept.exists() {
+        let scratch = Scratch::new()?;
+        fs::rename(unpack_debian(&scratch, "prometheus")?.join("usr/bin/promtool"), &kept)?;
+    }
+    Ok(kept)
+}
+
 /// Returns PgBouncer from Debian, with the libraries that a machine without PgBouncer lacks.
 pub(crate) fn pgbouncer() -> Result<PathBuf> {
     if find::pgbouncer().is_err() && !given("TWINBOX_PGBOUNCER") {

@@ -61,6 +61,9 @@ impl Services {
         if let Some(library) = needed(install::faketime(), false)? {
             services.set("TWINBOX_FAKETIME", library.display());
         }
+        if let Some(binary) = needed(install::promtool(), false)? {
+            services.set("TWINBOX_PROMTOOL", binary.display());
+        }
         Ok(services)
     }
 

@@ -7,6 +7,7 @@ mod effects;
 mod eventbridge;
 mod events;
 mod faults;
+mod first_page;
 mod forgetful;
 mod http;
 mod kill;

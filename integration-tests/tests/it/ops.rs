@@ -1,4 +1,5 @@
 //! The operator tool: the tests act through its program only.
+mod alerts;
 mod book;
 mod changes;
 mod check;
