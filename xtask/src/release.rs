@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::cargo::cargo;
 use crate::error::Result;
 
-/// What is left to do by hand when the dry run has passed.
+/// The steps by hand after a dry run that has passed.
 const TO_PUBLISH: &str = "\
 To release:
   1. .ci/run

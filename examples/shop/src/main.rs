@@ -22,7 +22,7 @@ const TABLES: &str = "
     );
     CREATE TABLE IF NOT EXISTS invoices (order_id bigint NOT NULL, cents bigint NOT NULL)";
 
-/// What others learn about an order. Events of one key are handled in their order.
+/// The event that an order was placed. Events of one key are handled in their order.
 #[derive(Debug, PartialEq, Serialize, Deserialize, Event)]
 #[event(type = "orders.placed", version = 1, key = order_id)]
 struct OrderPlaced {

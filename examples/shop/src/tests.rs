@@ -1,4 +1,4 @@
-//! What the shop promises, on a real database.
+//! The promises of the shop, on a real database.
 use super::*;
 use axum::{
     body::Body,

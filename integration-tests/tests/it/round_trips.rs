@@ -30,7 +30,7 @@ async fn batch(tx: &mut BatchTx<'_, Postgres>, orders: Vec<Delivery<Placed>>) ->
 }
 
 const MESSAGES: u32 = 400;
-/// What a process asks beside its work while a test runs: its start, leases, and looks.
+/// Round trips of a process beside its work while a test runs: its start, leases, and looks.
 const BESIDE: u64 = 100;
 
 /// A database whose round trips are counted, and a stream with messages.

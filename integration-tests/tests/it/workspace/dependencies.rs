@@ -1,4 +1,4 @@
-//! What an application compiles that depends on Twinbox.
+//! The packages that an application with Twinbox compiles.
 use super::{list, packages, root, text};
 use std::{collections::BTreeSet, process::Command};
 
