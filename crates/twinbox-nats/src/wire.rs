@@ -27,12 +27,12 @@ static HEADER_NAMES: [(&str, HeaderName); 13] = [
     (a::TRACEPARENT, HeaderName::from_static("ce-traceparent")),
 ];
 
-/// The header that is the same in each message, with room for the others. A clone of it takes one allocation,
-/// where a new map grows three times. The client has no way to ask for room, but a map that it deserializes
-/// gets room for each entry, and entries may repeat.
-static FIRST_HEADER: LazyLock<HeaderMap> = LazyLock::new(|| {
+/// A map with room for the headers of a message. A clone of it takes one allocation, where a new map grows
+/// three times. The client has no way to ask for room, but a map that it deserializes gets room for each
+/// entry, and entries may repeat. This one has no value: [`encode`] replaces it.
+static ROOM_FOR_HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
     const ROOM: usize = 14;
-    let entries = vec![r#""ce-specversion":["1.0"]"#; ROOM].join(",");
+    let entries = vec![r#""ce-specversion":[]"#; ROOM].join(",");
     serde_json::from_str(&format!("{{{entries}}}")).unwrap_or_default()
 });
 
@@ -47,13 +47,13 @@ pub(crate) struct InvalidHeader;
 /// Returns the headers of a message. Its own headers with reserved names are left out, unless they travel:
 /// only a producer that bypasses the store can have written the others.
 pub(crate) fn encode(message: &Message, id: MessageId) -> Result<HeaderMap, InvalidHeader> {
-    let mut headers = FIRST_HEADER.clone();
+    let mut headers = ROOM_FOR_HEADERS.clone();
     let nats_id = match message.header(own::REPLAY) {
         Some(token) => value_from(&format!("{id}.r{token}"))?,
         None => HeaderValue::from(id.to_string()),
     };
     headers.insert(header::NATS_MESSAGE_ID, nats_id);
-    for (attribute, text) in message.attributes().filter(|(attribute, _)| *attribute != a::SPEC_VERSION) {
+    for (attribute, text) in message.attributes() {
         headers.insert(attribute_name(attribute)?, HeaderValue::from(percent_encode(text)));
     }
     for (name, text) in message.headers.iter().filter(|(name, _)| draft::is_transported(name)) {
