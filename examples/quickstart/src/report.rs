@@ -40,12 +40,14 @@ impl Report {
     pub(crate) fn print(&self, before: &Self, deliveries: u64, billing: &Billing) {
         let line = |what: &str, now: i64, all: i64| println!("  {what:<22}{now:>10}{all:>10}");
         let once = |what: &str, now: u64| println!("  {what:<22}{now:>10}");
+        // A run that wrote neither an invoice nor a dead letter was rolled back, and the message came again.
+        let ended = (self.invoices - before.invoices + self.dead - before.dead).unsigned_abs();
         println!("\n  Orders become invoices in {FILE}: no broker, no server.\n");
         println!("  {:<22}{:>10}{:>10}", "", "this run", "in all");
         line("orders placed", self.placed - before.placed, self.placed);
         once("delivered", deliveries);
         once("  duplicates ignored", deliveries - billing.runs());
-        once("  retried", billing.failures());
+        once("  retried", billing.runs() - ended);
         line("dead-lettered", self.dead - before.dead, self.dead);
         line("invoices written", self.invoices - before.invoices, self.invoices);
         line("invoiced twice", self.invoiced_twice() - before.invoiced_twice(), self.invoiced_twice());

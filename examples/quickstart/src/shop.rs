@@ -62,18 +62,12 @@ async fn place_order(store: &Store<Sqlite>, cents: i64) -> Result<(), twinbox::E
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Billing {
     runs: Arc<AtomicU64>,
-    failures: Arc<AtomicU64>,
 }
 
 impl Billing {
     /// How often the handler ran.
     pub(crate) fn runs(&self) -> u64 {
         self.runs.load(Relaxed)
-    }
-
-    /// How often it failed and was tried again.
-    pub(crate) fn failures(&self) -> u64 {
-        self.failures.load(Relaxed)
     }
 }
 
@@ -95,7 +89,6 @@ pub(crate) async fn invoice(
         .execute(&mut **tx)
         .await?;
     if order.order_id % 10 == 0 && order.attempt() == 1 {
-        app.failures.fetch_add(1, Relaxed);
         return Err("the printer is jammed".into());
     }
     Ok(())
