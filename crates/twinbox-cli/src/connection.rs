@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
+use twinbox_core::codec::AesGcm;
 use twinbox_sql::StoreOptions;
 
 /// How long a connection may take.
@@ -36,6 +37,10 @@ pub(crate) struct ConnectionArguments {
     /// Work through a connection pooler in transaction mode, such as PgBouncer.
     #[arg(long, global = true, env = "TWINBOX_POOLER")]
     pooler: bool,
+    /// A file with the keys of payloads that `AesGcm` has encrypted. Payloads are then shown and exported
+    /// decrypted, and imported encrypted.
+    #[arg(long, global = true, env = "TWINBOX_PAYLOAD_KEYS", value_name = "FILE")]
+    payload_keys: Option<PathBuf>,
 }
 
 /// A connection that is not open yet.
@@ -105,8 +110,13 @@ impl ConnectionArguments {
         &self.namespace
     }
 
-    pub(crate) fn store_options(&self) -> StoreOptions {
-        StoreOptions::new().namespace(&self.namespace).pooler(self.pooler)
+    /// # Errors
+    /// The file of keys cannot be read.
+    pub(crate) fn store_options(&self) -> Result<StoreOptions, Exit> {
+        let options = StoreOptions::new().namespace(&self.namespace).pooler(self.pooler);
+        let Some(file) = &self.payload_keys else { return Ok(options) };
+        let keys = read(file)?.parse::<AesGcm>();
+        Ok(options.codec(keys.map_err(|error| invalid(&format!("the file {}", file.display()), error))?))
     }
 
     /// Prepares a connection. Connects to nothing yet.
@@ -163,6 +173,11 @@ impl ConnectionArguments {
                 from: from("TWINBOX_NAMESPACE", self.namespace == NAMESPACE),
             },
             Setting {
+                name: "payload_keys",
+                value: self.payload_keys.as_ref().map_or(String::new(), |file| file.display().to_string()),
+                from: from("TWINBOX_PAYLOAD_KEYS", self.payload_keys.is_none()),
+            },
+            Setting {
                 name: "pooler",
                 value: self.pooler.to_string(),
                 from: from("TWINBOX_POOLER", !self.pooler),
@@ -175,8 +190,8 @@ impl ConnectionArguments {
 
 fn read(file: &Path) -> Result<String, Exit> {
     let read = std::fs::read_to_string(file);
-    let url = read.map_err(|error| invalid(&format!("the file {}", file.display()), error))?;
-    Ok(url.trim().to_owned())
+    let text = read.map_err(|error| invalid(&format!("the file {}", file.display()), error))?;
+    Ok(text.trim().to_owned())
 }
 
 fn host(options: &PgConnectOptions) -> String {
@@ -218,6 +233,7 @@ mod tests {
             database_url_file: None,
             namespace: NAMESPACE.to_owned(),
             pooler: false,
+            payload_keys: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! A message as text.
 use crate::output::plain;
 use serde_json::Value;
-use twinbox_core::Message;
+use twinbox_core::{Message, message::header};
 
 /// The longest payload that is shown, in characters.
 const PAYLOAD_MAX: usize = 4000;
@@ -16,7 +16,13 @@ pub(crate) fn message_text(message: &Message) -> String {
     for (name, value) in &message.headers {
         text += &format!("  header {}: {}\n", plain(name), plain(value));
     }
-    text + &payload_text(&message.payload)
+    match message.header(header::CODEC) {
+        Some(codec) if !message.is_redacted() => {
+            let (bytes, codec) = (message.payload.len(), plain(codec));
+            text + &format!("({bytes} bytes of {codec}; --payload-keys decrypts what `AesGcm` has encrypted)")
+        }
+        _ => text + &payload_text(&message.payload),
+    }
 }
 
 /// A payload for a person.

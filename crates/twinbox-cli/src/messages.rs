@@ -198,7 +198,7 @@ async fn show<DB: Dialect>(session: &Session<DB>, id: &str) -> Result<(), Exit> 
     if trail.log.is_empty() && trail.dead_letters.is_empty() && !trail.consumers.iter().any(is_known) {
         return Err(Exit::not_found(format!("message {id:?} is unknown")));
     }
-    session.output.one(&TrailRow::from(&trail), || render(&trail));
+    session.output.one(&TrailRow::from(&trail), || render(session, &trail));
     Ok(())
 }
 
@@ -261,10 +261,11 @@ fn handled(one: &ConsumerTrail) -> Value {
     })
 }
 
-fn render(trail: &MessageTrail) -> String {
+fn render<DB: Dialect>(session: &Session<DB>, trail: &MessageTrail) -> String {
     let mut parts = Vec::new();
     for one in &trail.log {
-        let mut text = format!("Position {} of the log\n{}", one.position, message_text(&one.message));
+        let message = message_text(&session.decoded(&one.message));
+        let mut text = format!("Position {} of the log\n{message}", one.position);
         for (name, stands) in &one.readers {
             text += &match stands {
                 MessageState::Settled => format!("\n  {name}: settled"),

@@ -2,9 +2,11 @@
 use crate::{
     connection::{Connection, ConnectionArguments, DatabaseName},
     exit::Exit,
-    output::Output,
+    output::{Output, note, plain},
 };
 use sqlx::{Postgres, Sqlite};
+use std::borrow::Cow;
+use twinbox_core::{DecodeError, Message};
 use twinbox_ops::Ops;
 use twinbox_sql::{Dialect, Store};
 
@@ -14,6 +16,20 @@ pub(crate) struct Session<DB: Dialect> {
     pub(crate) database: DatabaseName,
     pub(crate) connection: ConnectionArguments,
     pub(crate) output: Output,
+}
+
+impl<DB: Dialect> Session<DB> {
+    /// The message for a person: decoded, if the tool has its codec and its key.
+    pub(crate) fn decoded<'m>(&self, message: &'m Message) -> Cow<'m, Message> {
+        self.store.decode(message).unwrap_or_else(|error| {
+            if let DecodeError::Codec { source, .. } = error
+                && !message.is_redacted()
+            {
+                note(&format!("Message {} stays encrypted: {source}", plain(&message.id)));
+            }
+            Cow::Borrowed(message)
+        })
+    }
 }
 
 /// A session on either database.
@@ -32,7 +48,7 @@ impl Opened {
         let (prepared, database) = connection.prepare()?;
         Ok(match prepared {
             Connection::Postgres(pool) => {
-                let store = Store::open_existing(pool, connection.store_options()).await?;
+                let store = Store::open_existing(pool, connection.store_options()?).await?;
                 if is_checked {
                     store.check().await?;
                 }
@@ -44,7 +60,7 @@ impl Opened {
                     return Err(Exit::not_found(format!("the file {} does not exist", file.display())));
                 }
                 let pool = twinbox_sql::sqlite::open(file).await?;
-                let store = Store::open_existing(pool, connection.store_options()).await?;
+                let store = Store::open_existing(pool, connection.store_options()?).await?;
                 store.check().await?;
                 let ops = Ops::new(&store);
                 Self::Sqlite(Session { store, ops, database, connection, output })

@@ -1,4 +1,9 @@
 //! Payload codecs: encryption or compression between an event and its row in the outbox.
+#[cfg(feature = "encryption")]
+mod aes_gcm;
+
+#[cfg(feature = "encryption")]
+pub use self::aes_gcm::{AesGcm, InvalidKeys};
 use crate::{boxed::BoxError, message::Message};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -11,6 +16,8 @@ use std::sync::Arc;
 /// An encoded message names its codec in the header [`header::CODEC`](crate::message::header::CODEC) and has
 /// the content type [`message::ENCODED`](crate::message::ENCODED). Decoding restores the content type. A
 /// message without that header is not decoded: a producer wrote it with SQL, or before the store had a codec.
+///
+/// `AesGcm`, behind the feature `encryption`, is one that encrypts.
 ///
 /// Stored responses of operations with a key are encoded too: their bodies, not their headers. Without the
 /// codec the store does not return them.

@@ -2,7 +2,7 @@
 use crate::{
     Dialect, Error, ErrorKind, IdempotencyKeys, Inbox, Outbox, OwnedTx, PartitionLeases,
     catalog::Catalog,
-    codecs::Codecs,
+    codecs::{self, Codecs},
     engine::Engine,
     micros::Micros,
     row::log_message,
@@ -11,7 +11,7 @@ use crate::{
 };
 use sqlx::{Pool, Row as _};
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
-use twinbox_core::{DecodeError, Message, PayloadCodec, Timestamp, limits};
+use twinbox_core::{DecodeError, Draft, Message, PayloadCodec, Timestamp, limits};
 
 /// How long the database may take to answer a ping.
 const PING_MAX: Duration = Duration::from_secs(5);
@@ -235,6 +235,19 @@ impl<DB: Dialect> Store<DB> {
     /// help.
     pub fn decode<'m>(&self, message: &'m Message) -> Result<Cow<'m, Message>, DecodeError> {
         self.engine.catalog().codecs.decode(message)
+    }
+
+    /// Returns the draft of a message from `source` with its payload encoded, if the store has a codec. The
+    /// draft has an id.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Codec`]: the codec refused. The encoded draft is invalid.
+    #[doc(hidden)]
+    pub fn encode(&self, source: &str, draft: Draft) -> Result<Draft, Error> {
+        match &self.engine.catalog().codecs.encoder {
+            Some(codec) => Ok(Draft { fields: codecs::encode(&**codec, source, draft.fields)? }),
+            None => Ok(draft),
+        }
     }
 
     /// Returns the messages of a type in the outbox, oldest first. For tests and tools.

@@ -2,17 +2,20 @@
 use crate::{
     connection::DatabaseName,
     exit::{Exit, invalid},
+    session::Session,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{
+    borrow::Cow,
     fs::File,
     io::{BufRead as _, BufReader},
     path::Path,
 };
 use twinbox_core::{Draft, Message, Timestamp, draft, id::derive, message::header};
 use twinbox_ops::dead_letters::{DeadLetter, DeadLetterId};
+use twinbox_sql::Dialect;
 
 /// The longest accepted line.
 const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -45,6 +48,9 @@ pub(crate) struct Line {
     traceparent: Option<String>,
     content_type: String,
     headers: Vec<(String, String)>,
+    /// The payload is encrypted in the database.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    decrypted: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     payload: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,20 +58,21 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(
-        service: &str,
-        database: &DatabaseName,
+    pub(super) fn new<DB: Dialect>(
+        session: &Session<DB>,
         dead_letter: &DeadLetter,
-        message: &Message,
+        stored: &Message,
     ) -> Self {
+        let message = session.decoded(stored);
+        let decrypted = matches!(message, Cow::Owned(_));
         // JSON only if it gives the same bytes again. A number of 30 digits would change.
         let json = serde_json::from_slice::<Value>(&message.payload).ok();
         let json = json.filter(|json| serde_json::to_vec(json).is_ok_and(|again| again == message.payload));
         let base64 = json.is_none().then(|| STANDARD.encode(&message.payload));
-        let m = message.clone();
+        let m = message.into_owned();
         Self {
-            service: service.to_owned(),
-            database: database.id(),
+            service: session.store.service().to_owned(),
+            database: session.database.id(),
             dead_letter: dead_letter.id.to_string(),
             owner: dead_letter.owner.clone(),
             reason: dead_letter.reason.clone(),
@@ -85,6 +92,7 @@ impl Line {
             traceparent: m.traceparent,
             content_type: m.content_type,
             headers: m.headers,
+            decrypted,
             payload: json,
             payload_base64: base64,
         }
@@ -98,15 +106,18 @@ impl Line {
     /// import adds nothing.
     ///
     /// # Errors
-    /// The payload was redacted, or is encoded by a codec that this tool does not have; or the message is
-    /// invalid.
-    pub(super) fn draft(self) -> Result<Draft, String> {
+    /// The payload was redacted, or is encrypted, or would be stored readable and was encrypted before; or the
+    /// message is invalid.
+    pub(super) fn draft<DB: Dialect>(self, session: &Session<DB>) -> Result<Draft, String> {
         let has_header = |wanted: &str| self.headers.iter().any(|(name, _)| name == wanted);
         if has_header(header::REDACTED) {
             return Err("its payload was redacted: remove the line".to_owned());
         }
         if has_header(header::CODEC) {
-            return Err("its payload is encoded by a codec, which this tool does not have".to_owned());
+            return Err("its payload is encoded: export it decrypted, with --payload-keys".to_owned());
+        }
+        if self.decrypted && session.store.codecs().next().is_none() {
+            return Err("its payload was encrypted: give --payload-keys, to store it so again".to_owned());
         }
         let payload = match (self.payload, self.payload_base64) {
             (Some(json), None) => serde_json::to_vec(&json).map_err(|error| format!("`payload`: {error}"))?,

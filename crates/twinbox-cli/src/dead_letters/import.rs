@@ -51,7 +51,8 @@ pub(super) async fn publish_to_all<DB: Dialect>(
     file: &Path,
     change: &ChangeArguments,
 ) -> Result<(), Exit> {
-    let drafts = read(file)?.into_iter().map(|(n, line)| line.draft().map_err(|error| at(file, n, &error)));
+    let drafts =
+        read(file)?.into_iter().map(|(n, line)| line.draft(session).map_err(|error| at(file, n, &error)));
     let drafts: Vec<Draft> = drafts.collect::<Result<_, _>>()?;
     require_lines(file, drafts.len())?;
     if session.ops.readers().await?.is_empty() {
@@ -108,8 +109,9 @@ async fn messages<DB: Dialect>(
             )));
         }
         let (consumer, source) = (owner.clone(), source.clone());
-        let draft = line.draft().map_err(|error| invalid(&error))?;
+        let draft = line.draft(session).map_err(|error| invalid(&error))?;
         require_not_redacted(session, file, n, &id).await?;
+        let draft = session.store.encode(&source, draft)?;
         messages.entry(consumer).or_default().push(draft.into_message(&source));
     }
     Ok(messages)

@@ -55,7 +55,7 @@ async fn run_on<DB: Dialect>(
     connection: ConnectionArguments,
     output: Output,
 ) -> Result<(), Exit> {
-    let options = connection.store_options();
+    let options = connection.store_options()?;
     match command {
         TablesCommand::Print { service } => {
             print_line(&Store::with_options(pool, &service, options)?.migrations_sql());

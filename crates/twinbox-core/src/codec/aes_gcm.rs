@@ -1,0 +1,283 @@
+//! Encryption of payloads with AES-256-GCM.
+use super::{EncodedPayload, PayloadCodec, PayloadContext};
+use crate::boxed::BoxError;
+use aes_gcm::{
+    Aes256Gcm, KeyInit as _,
+    aead::{Aead as _, Generate as _, Nonce, Payload},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use std::{error::Error, fmt};
+
+/// The header with the id of the key that encrypted the payload.
+const KEY_HEADER: &str = "encryption-key";
+const NONCE_BYTES: usize = 12;
+const KEY_ID_BYTES_MAX: usize = 120;
+
+/// Encrypts payloads with AES-256-GCM (NIST SP 800-38D). One key encrypts; any number of older ones decrypt.
+///
+/// A payload is bound to its message: its source, id, type, version and key. Put into another row, it does
+/// not decrypt. The other attributes and the headers stay readable.
+///
+/// To change the key, give every process a key file with the new key as its *second* line, then one with the
+/// new key as its *first* line. Remove the old key when no message, dead letter or stored response needs it
+/// any more; what it encrypted is then lost, in every copy.
+///
+/// A message costs 28 bytes and a header. The nonce is random, so change the key before it has encrypted 2³²
+/// messages.
+///
+/// ```
+/// use twinbox_core::codec::AesGcm;
+///
+/// // An id and 32 random bytes in base64, as of `openssl rand -base64 32`.
+/// let keys = "
+///     2026-11 f/3ZBSo6WQbBmSYVQCaDdX3LbOzYb0Ct1DsWEX1RAXQ=
+///     2026-05 0EgHFT4R9OVwzTnKUbZBIEMuMfBPJtwJKMZfLw7h5kE=
+/// ";
+/// let codec: AesGcm = keys.parse()?;
+/// # Ok::<(), twinbox_core::codec::InvalidKeys>(())
+/// ```
+pub struct AesGcm {
+    /// The first one encrypts.
+    keys: Vec<Key>,
+}
+
+struct Key {
+    id: String,
+    cipher: Box<Aes256Gcm>,
+}
+
+/// Why the text of a key file is refused. Repeats nothing of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidKeys(String);
+
+impl fmt::Display for InvalidKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for InvalidKeys {}
+
+/// Ids alone.
+impl fmt::Debug for AesGcm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.keys.iter().map(|key| &key.id)).finish()
+    }
+}
+
+impl AesGcm {
+    /// Creates a codec that encrypts with a key of an id, such as `2026-11`.
+    ///
+    /// # Errors
+    /// The id does not have 1 to 120 visible ASCII characters.
+    pub fn new(id: &str, key: &[u8; 32]) -> Result<Self, InvalidKeys> {
+        Ok(Self { keys: vec![Key::new(id, key)?] })
+    }
+
+    /// Adds a key that only decrypts.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), or there is a key of that id.
+    pub fn decrypts(mut self, id: &str, key: &[u8; 32]) -> Result<Self, InvalidKeys> {
+        self.add(Key::new(id, key)?)?;
+        Ok(self)
+    }
+
+    fn add(&mut self, key: Key) -> Result<(), InvalidKeys> {
+        if self.key(&key.id).is_some() {
+            return Err(InvalidKeys(format!("the key {:?} is there twice", key.id)));
+        }
+        self.keys.push(key);
+        Ok(())
+    }
+
+    fn key(&self, id: &str) -> Option<&Key> {
+        self.keys.iter().find(|key| key.id == id)
+    }
+}
+
+impl Key {
+    fn new(id: &str, key: &[u8; 32]) -> Result<Self, InvalidKeys> {
+        if !(1..=KEY_ID_BYTES_MAX).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(InvalidKeys(format!(
+                "the id {id:?} of a key must have 1 to {KEY_ID_BYTES_MAX} visible ASCII characters"
+            )));
+        }
+        Ok(Self { id: id.to_owned(), cipher: Box::new(Aes256Gcm::new(key.into())) })
+    }
+
+    fn parse(line: &str, number: usize) -> Result<Self, InvalidKeys> {
+        let refused = |why: &str| InvalidKeys(format!("line {number} of the keys: {why}"));
+        let (id, key) = line
+            .split_once(char::is_whitespace)
+            .ok_or_else(|| refused("write the id of the key, a space, and 32 bytes in base64"))?;
+        let key = STANDARD.decode(key.trim()).map_err(|_| refused("the key is no base64"))?;
+        let key: &[u8; 32] = key
+            .as_slice()
+            .try_into()
+            .map_err(|_| refused(&format!("the key has {} bytes, not 32", key.len())))?;
+        Self::new(id, key)
+    }
+}
+
+/// Reads the text of a key file: a line for each key, its id, a space, and 32 bytes in base64. The first key
+/// encrypts. Empty lines and those that begin with `#` count for nothing.
+impl std::str::FromStr for AesGcm {
+    type Err = InvalidKeys;
+
+    fn from_str(text: &str) -> Result<Self, InvalidKeys> {
+        let mut codec = Self { keys: Vec::new() };
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if !(line.is_empty() || line.starts_with('#')) {
+                codec.add(Key::parse(line, number)?)?;
+            }
+        }
+        if codec.keys.is_empty() {
+            return Err(InvalidKeys("the text holds no key".to_owned()));
+        }
+        Ok(codec)
+    }
+}
+
+/// What the payload is bound to: each part with its length, so that no two messages have the same bytes.
+fn associated_data(context: &PayloadContext<'_>) -> Vec<u8> {
+    let PayloadContext { source, id, event_type, version, key } = *context;
+    let mut data = Vec::new();
+    for part in [Some(source), Some(id), Some(event_type), key] {
+        data.extend(part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
+        data.extend(part.unwrap_or_default().bytes());
+    }
+    data.extend(version.to_be_bytes());
+    data
+}
+
+impl PayloadCodec for AesGcm {
+    fn name(&self) -> &str {
+        "aes-256-gcm"
+    }
+
+    fn encode(&self, context: &PayloadContext<'_>, payload: &[u8]) -> Result<EncodedPayload, BoxError> {
+        let key = self.keys.first().ok_or("there is no key")?;
+        let nonce = Nonce::<Aes256Gcm>::try_generate()?;
+        let aad = &associated_data(context);
+        let encrypted =
+            key.cipher.encrypt(&nonce, Payload { msg: payload, aad }).map_err(|e| e.to_string())?;
+        let bytes = [&nonce[..], &encrypted].concat();
+        Ok(EncodedPayload::new(bytes).header(KEY_HEADER, &key.id))
+    }
+
+    fn decode(
+        &self,
+        context: &PayloadContext<'_>,
+        headers: &[(String, String)],
+        payload: &[u8],
+    ) -> Result<Vec<u8>, BoxError> {
+        // A header of the application may have the same name. The codec's comes after it.
+        let id = headers.iter().rfind(|(name, _)| name == KEY_HEADER).map(|(_, id)| id);
+        let id = id.ok_or_else(|| format!("the message has no header {KEY_HEADER:?}"))?;
+        let key = self.key(id).ok_or_else(|| format!("there is no key {id:?}"))?;
+        let (nonce, encrypted) =
+            payload.split_first_chunk::<NONCE_BYTES>().ok_or("the payload is too short for a nonce")?;
+        let aad = &associated_data(context);
+        let decrypted = key.cipher.decrypt(nonce.into(), Payload { msg: encrypted, aad });
+        Ok(decrypted.map_err(|_| {
+            format!("the payload was changed, is of another message, or another key is called {id:?}")
+        })?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAYLOAD: &[u8] = br#"{"name":"Ada"}"#;
+
+    fn context() -> PayloadContext<'static> {
+        PayloadContext::new("shop", "1", "people.moved", 1, Some("ada"))
+    }
+
+    fn encoded(codec: &AesGcm) -> (Vec<u8>, Vec<(String, String)>) {
+        let (payload, headers) = codec.encode(&context(), PAYLOAD).unwrap().into_parts();
+        (payload.into(), headers)
+    }
+
+    fn refusal(decoded: Result<Vec<u8>, BoxError>) -> String {
+        decoded.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_payload_that_an_older_key_encrypted_is_read_after_a_change_of_keys() {
+        let old = AesGcm::new("old", &[1; 32]).unwrap();
+        let (payload, headers) = encoded(&old);
+        let both = AesGcm::new("new", &[2; 32]).unwrap().decrypts("old", &[1; 32]).unwrap();
+        assert_eq!(both.decode(&context(), &headers, &payload).unwrap(), PAYLOAD);
+        let (payload, headers) = encoded(&both);
+        assert_eq!(headers, [("encryption-key".to_owned(), "new".to_owned())]);
+        assert_eq!(refusal(old.decode(&context(), &headers, &payload)), "there is no key \"new\"");
+    }
+
+    #[test]
+    fn two_encryptions_of_a_payload_differ() {
+        let codec = AesGcm::new("k", &[1; 32]).unwrap();
+        assert_ne!(encoded(&codec).0, encoded(&codec).0);
+    }
+
+    #[test]
+    fn a_payload_is_bound_to_its_message_and_its_key() {
+        let codec = AesGcm::new("k", &[1; 32]).unwrap();
+        let (payload, headers) = encoded(&codec);
+        let changed = "the payload was changed, is of another message, or another key is called \"k\"";
+        for other in [
+            PayloadContext { source: "billing", ..context() },
+            PayloadContext { id: "2", ..context() },
+            PayloadContext { event_type: "people.moved2", ..context() },
+            PayloadContext { version: 2, ..context() },
+            PayloadContext { key: Some("bob"), ..context() },
+            PayloadContext { key: None, ..context() },
+            // The same letters, cut at other places.
+            PayloadContext { source: "shop1", id: "", ..context() },
+        ] {
+            assert_eq!(refusal(codec.decode(&other, &headers, &payload)), changed, "{other:?}");
+        }
+        for at in 0..payload.len() {
+            let mut bytes = payload.clone();
+            bytes[at] ^= 1;
+            assert_eq!(refusal(codec.decode(&context(), &headers, &bytes)), changed, "byte {at}");
+        }
+        let same_name = AesGcm::new("k", &[2; 32]).unwrap();
+        assert_eq!(refusal(same_name.decode(&context(), &headers, &payload)), changed);
+        for length in 0..NONCE_BYTES {
+            let short = refusal(codec.decode(&context(), &headers, &payload[..length]));
+            assert_eq!(short, "the payload is too short for a nonce");
+        }
+    }
+
+    #[test]
+    fn a_header_of_the_application_does_not_choose_the_key() {
+        let codec = AesGcm::new("k", &[1; 32]).unwrap();
+        let (payload, mut headers) = encoded(&codec);
+        headers.insert(0, ("encryption-key".to_owned(), "mine".to_owned()));
+        assert_eq!(codec.decode(&context(), &headers, &payload).unwrap(), PAYLOAD);
+    }
+
+    #[test]
+    fn a_key_file_is_refused_by_line_and_without_its_keys() {
+        let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        let codec: AesGcm = format!("# the keys of the shop\n\n  new {key}\nold\t{key}\n").parse().unwrap();
+        assert_eq!(format!("{codec:?}"), r#"["new", "old"]"#);
+        for (text, why) in [
+            ("# none\n", "the text holds no key"),
+            ("new\n", "line 1 of the keys: write the id of the key, a space, and 32 bytes in base64"),
+            ("\nnew hush!\n", "line 2 of the keys: the key is no base64"),
+            ("new aHVzaA==\n", "line 1 of the keys: the key has 4 bytes, not 32"),
+            (&format!("a {key}\na {key}"), "the key \"a\" is there twice"),
+            (
+                &format!("schlüssel {key}"),
+                "the id \"schlüssel\" of a key must have 1 to 120 visible ASCII characters",
+            ),
+        ] {
+            assert_eq!(text.parse::<AesGcm>().unwrap_err().to_string(), why);
+        }
+    }
+}
