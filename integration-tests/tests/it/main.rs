@@ -1,6 +1,7 @@
 //! Every test against real databases and brokers, in one binary. `cargo xtask test AREA` runs one module.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod asyncapi;
 mod begin;
 mod consumer;
 mod effects;
