@@ -3,6 +3,7 @@ mod batches;
 mod bounds;
 mod delayed;
 mod languages;
+mod moving;
 
 use crate::support::{
     cases::cases,
