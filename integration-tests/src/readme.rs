@@ -27,3 +27,23 @@ struct Jobs;
 #[doc = include_str!("../../docs/src/drift.md")]
 #[cfg(doctest)]
 struct Drift;
+
+#[doc = include_str!("../../docs/src/start.md")]
+#[cfg(doctest)]
+struct Start;
+
+#[doc = include_str!("../../docs/src/producers.md")]
+#[cfg(doctest)]
+struct Producers;
+
+#[doc = include_str!("../../docs/src/versioning.md")]
+#[cfg(doctest)]
+struct Versioning;
+
+#[doc = include_str!("../../docs/src/testing.md")]
+#[cfg(doctest)]
+struct Testing;
+
+#[doc = include_str!("../../docs/src/security.md")]
+#[cfg(doctest)]
+struct Security;
