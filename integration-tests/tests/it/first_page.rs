@@ -1,70 +1,140 @@
-//! The first page, followed by the letter: an empty folder, the packages of a release, and a compiler.
+//! The first page, followed by the letter: an empty folder, the packages of a release, and a compiler. Then
+//! the same program on Postgres, and with NATS and the relay between.
 use std::{
-    io::{BufRead as _, BufReader},
+    os::unix::{fs::symlink, process::CommandExt as _},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Stdio,
+    time::Duration,
 };
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
+use twinbox_testkit::{database, servers::NatsServer};
 
-const PAGE: &str = include_str!("../../../README.md");
+const README: &str = include_str!("../../../README.md");
+const PAGE: &str = include_str!("../../../docs/src/start.md");
 const PROMISED: &str = "order 7 has its invoice";
+const INSTALL: &str = "cargo install --locked twinbox-relay\n";
+/// A build at the lowest priority, beside other tests.
+const BUILD_MAX: Duration = Duration::from_secs(1200);
 
-/// The first block of code in this language.
-fn block(language: &str) -> &'static str {
-    let rest = PAGE.split_once(&format!("```{language}\n")).expect("the page has such a block").1;
-    rest.split_once("```").expect("the block ends").0
+/// The blocks of a page in this language.
+fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
+    let starts = page.split("```").skip(1).step_by(2);
+    let of_language = starts.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n'));
+    of_language.collect()
 }
 
-/// Cargo at the lowest priority, so that it disturbs no test that measures time.
-fn cargo(folder: &Path) -> Command {
-    let mut cargo = Command::new("nice");
-    cargo.arg("-n19").arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(folder).env_remove("CARGO_MANIFEST_DIR");
-    cargo
+/// The folder in which a reader follows the page.
+struct Desk {
+    home: tempfile::TempDir,
+    variables: Vec<(&'static str, String)>,
 }
 
-fn succeeds(command: &mut Command) -> String {
-    let ran = command.output().unwrap();
-    let out = String::from_utf8_lossy(&ran.stdout).into_owned();
-    assert!(ran.status.success(), "{command:?}\n{out}\n{}", String::from_utf8_lossy(&ran.stderr));
-    out
-}
+impl Desk {
+    /// Commands of the page, at the lowest priority so that they disturb no test that measures time.
+    fn shell(&self, folder: &str, commands: &str) -> Command {
+        let mut shell = std::process::Command::new("nice");
+        shell.args(["-n19", "sh", "-ec", commands]).current_dir(self.home.path().join(folder));
+        let path = format!("{}:{}", self.home.path().display(), std::env::var("PATH").unwrap_or_default());
+        shell.env("PATH", path).env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_TARGET_DIR");
+        shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        shell.process_group(0);
+        Command::from(shell)
+    }
 
-/// Killed when it is dropped.
-struct Running(Child);
+    async fn succeeds(&self, folder: &str, commands: &str) {
+        let ran = timeout(BUILD_MAX, self.shell(folder, commands).output()).await.unwrap().unwrap();
+        assert!(ran.status.success(), "{commands}\n{}", String::from_utf8_lossy(&ran.stderr));
+    }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    fn starts(&self, commands: &str) -> Running {
+        let mut shell = self.shell("shop", commands);
+        let mut program = shell.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        Running { program, lines }
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.home.path().join("shop").join(file), text).unwrap();
+    }
+
+    fn manifest(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("shop/Cargo.toml")).unwrap()
     }
 }
 
-#[test]
-fn the_program_on_the_first_page_makes_an_invoice() {
+/// A shell and what it has started. Dropped, they end, as by Ctrl-C.
+struct Running {
+    program: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    async fn prints(&mut self, promised: &str) {
+        let line = timeout(BUILD_MAX, self.lines.next_line()).await.expect("it prints").unwrap();
+        assert_eq!(line.as_deref(), Some(promised));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.program.id().unwrap_or_default());
+        let _ = std::process::Command::new("kill").args(["-INT", "--", &group]).status();
+    }
+}
+
+/// Makes the packages of a release, and lets cargo in the folder take them instead of published ones.
+fn packages(root: &Path, home: &Path) {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut release = std::process::Command::new(cargo);
+    let made = release.current_dir(root).args(["xtask", "release", "--dry-run"]).output().unwrap();
+    let printed = String::from_utf8_lossy(&made.stdout).into_owned();
+    assert!(made.status.success(), "{printed}\n{}", String::from_utf8_lossy(&made.stderr));
+    let config = printed.split("cargo --config ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let target = PathBuf::from(config).ancestors().nth(2).unwrap().join("first-page");
+    let patches = std::fs::read_to_string(config).unwrap();
+    let settings = format!("{patches}[build]\ntarget-dir = {target:?}\n[net]\noffline = true\n");
+    std::fs::create_dir(home.join(".cargo")).unwrap();
+    std::fs::write(home.join(".cargo/config.toml"), settings).unwrap();
+}
+
+#[tokio::test]
+async fn whoever_follows_the_first_page_gets_an_invoice() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let made = succeeds(cargo(root).args(["xtask", "release", "--dry-run"]));
-    let config = made.split("cargo --config ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    let packages = PathBuf::from(config);
-    let target = packages.ancestors().nth(2).unwrap().join("first-page");
+    let mut desk = Desk { home: tempfile::tempdir().unwrap(), variables: Vec::new() };
+    packages(root, desk.home.path());
+    let shell = Vec::from_iter(blocks(PAGE, "sh"));
+    let [new, run, run_on_postgres, relay, run_with_nats] = shell[..] else { panic!("{shell:#?}") };
+    let tables = blocks(PAGE, "toml");
+    let [dependencies, on_postgres, destinations] = tables[..] else { panic!("{tables:#?}") };
+    let programs = blocks(PAGE, "rust,no_run");
+    let [on_sqlite, with_pool] = programs[..] else { panic!("{programs:#?}") };
+    assert_eq!(on_sqlite, blocks(README, "rust,no_run")[0], "the page and the README show one program");
 
-    let (home, name) = (tempfile::tempdir().unwrap(), "first-page");
-    succeeds(cargo(home.path()).args(["init", "--quiet", "--vcs", "none", "--name", name]));
-    let manifest = home.path().join("Cargo.toml");
-    let head = std::fs::read_to_string(&manifest).unwrap().replace("[dependencies]\n", "");
-    let dependencies = block("toml").replace(r#"["nats", "postgres"]"#, r#"["sqlite"]"#);
-    assert!(dependencies.contains(r#"["sqlite"]"#), "{dependencies}");
-    std::fs::write(&manifest, head + &dependencies).unwrap();
-    std::fs::write(home.path().join("src/main.rs"), block("rust,no_run")).unwrap();
+    desk.succeeds("", new).await;
     // The versions that are downloaded already.
-    std::fs::copy(root.join("Cargo.lock"), home.path().join("Cargo.lock")).unwrap();
-    let mut build = cargo(home.path());
-    build.args(["build", "--offline", "--quiet", "--config"]).arg(&packages).arg("--target-dir").arg(&target);
-    succeeds(&mut build);
+    std::fs::copy(root.join("Cargo.lock"), desk.home.path().join("shop/Cargo.lock")).unwrap();
+    let head = desk.manifest().replace("[dependencies]\n", "");
+    desk.write("Cargo.toml", &(head + dependencies));
+    desk.write("src/main.rs", on_sqlite);
+    desk.starts(run).prints(PROMISED).await;
 
-    let mut program = Command::new(target.join("debug").join(name));
-    program.current_dir(home.path()).stdout(Stdio::piped());
-    let mut running = Running(program.spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line.trim_end(), PROMISED);
+    let database = database::empty_postgres().await;
+    desk.variables.push(("DATABASE_URL", database.url().to_owned()));
+    let manifest = desk.manifest();
+    let line = manifest.lines().find(|line| line.starts_with("twinbox = ")).unwrap();
+    desk.write("Cargo.toml", &manifest.replace(line, on_postgres.trim_end()));
+    desk.write("src/main.rs", with_pool);
+    desk.starts(run_on_postgres).prints(PROMISED).await;
+
+    let nats = NatsServer::start().unwrap();
+    desk.variables.push(("NATS_URL", nats.url()));
+    desk.write("relay.toml", destinations);
+    symlink(env!("CARGO_BIN_EXE_it-relay"), desk.home.path().join("twinbox-relay")).unwrap();
+    let _relay = desk.starts(&relay.replacen(INSTALL, "", 1));
+    assert!(relay.contains(INSTALL), "it comes from a registry, which the test has not");
+    desk.starts(run_with_nats).prints(PROMISED).await;
 }
