@@ -1,4 +1,9 @@
 //! Events, and the conversion of their older versions to the current one.
+#[cfg(feature = "schemars")]
+mod asyncapi;
+
+#[cfg(feature = "schemars")]
+pub use self::asyncapi::AsyncApi;
 use crate::boxed::BoxError;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{error::Error, fmt};

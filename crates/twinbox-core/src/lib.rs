@@ -4,7 +4,6 @@
 //! | module | contents |
 //! |---|---|
 //! | [`event`] | [`Event`] and [`Schema`]: a serde type with a type name, a version and a key |
-//! | `asyncapi` | `AsyncApi`, behind the feature `schemars`: the events of a service, for other teams |
 //! | [`codec`] | [`PayloadCodec`]: encrypts or compresses payloads |
 //! | [`draft`] | [`Draft`]: a message before it is published |
 //! | [`message`] | [`Message`]: an event with its envelope |
@@ -20,8 +19,6 @@
 //! An application depends on the facade `twinbox`, which re-exports these items. Depend on `twinbox-core` to
 //! write a destination or a source for another broker.
 
-#[cfg(feature = "schemars")]
-pub mod asyncapi;
 pub mod backoff;
 mod boxed;
 pub mod canonical;

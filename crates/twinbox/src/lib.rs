@@ -72,7 +72,7 @@
 //! | move the outbox to a broker | [`relay::Relay`], or the program `twinbox-relay` |
 //! | consume from a broker | [`nats::Nats`], [`aws::Sqs`] in [`Consumer::transport`] |
 //! | encrypt or compress payloads | [`codec`], [`StoreOptions::codec`] |
-//! | describe the events for other teams | `asyncapi::AsyncApi` |
+//! | describe the events for other teams | `event::AsyncApi` |
 //! | delete what retention allows | [`log::Log::purge`] |
 //! | see what is wrong, replay, redrive, redact | [`ops::Ops`], or the program `twinbox` |
 //! | write a destination or a source for another broker | [`seam`] |
@@ -93,7 +93,7 @@
 //! | `ops` | what the operator's tool does, as a library |
 //! | `opentelemetry` | spans of deliveries link to the spans that published the messages |
 //! | `encryption` | `codec::AesGcm` encrypts payloads |
-//! | `schemars` | `asyncapi::AsyncApi` describes events for other teams |
+//! | `schemars` | `event::AsyncApi` describes events for other teams |
 //! | `anyhow` | finds the database's error code inside an `anyhow::Error` |
 //!
 //! A service that only publishes turns the default off and needs `postgres` or `sqlite` alone.
@@ -104,8 +104,6 @@
 pub use tokio_util::sync::CancellationToken;
 #[cfg(feature = "consumer")]
 pub use twinbox_consumer::{Consumer, Delivery, DeliveryOutcome, Policy, Provide, handler_fn};
-#[cfg(feature = "schemars")]
-pub use twinbox_core::asyncapi;
 pub use twinbox_core::{
     DecodeError, Draft, Event, Manifest, Message, MessageId, RetryPolicy, Schema, Timestamp, codec, event, id,
 };

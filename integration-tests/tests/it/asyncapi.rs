@@ -3,7 +3,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use twinbox::{Draft, Event, Message, asyncapi::AsyncApi};
+use twinbox::{Draft, Event, Message, event::AsyncApi};
 
 /// An order is placed.
 #[derive(Serialize, Deserialize, JsonSchema, Event)]
@@ -31,11 +31,9 @@ mod v1 {
     }
 }
 
-impl TryFrom<v1::OrderPlaced> for OrderPlaced {
-    type Error = std::convert::Infallible;
-
-    fn try_from(old: v1::OrderPlaced) -> Result<Self, Self::Error> {
-        Ok(Self { order_id: old.order_id, lines: Vec::new(), note: None })
+impl From<v1::OrderPlaced> for OrderPlaced {
+    fn from(old: v1::OrderPlaced) -> Self {
+        Self { order_id: old.order_id, lines: Vec::new(), note: None }
     }
 }
 

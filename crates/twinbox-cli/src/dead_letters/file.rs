@@ -106,8 +106,8 @@ impl Line {
     /// import adds nothing.
     ///
     /// # Errors
-    /// The payload was redacted, or is encrypted, or would be stored readable and was encrypted before; or the
-    /// message is invalid.
+    /// The payload was redacted, is encrypted, or was encrypted and would be stored readable; or the message
+    /// is invalid.
     pub(super) fn draft<DB: Dialect>(self, session: &Session<DB>) -> Result<Draft, String> {
         let has_header = |wanted: &str| self.headers.iter().any(|(name, _)| name == wanted);
         if has_header(header::REDACTED) {

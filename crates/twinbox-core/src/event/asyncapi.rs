@@ -1,8 +1,6 @@
 //! The events of a service as an AsyncAPI document.
-use crate::{
-    event::Schema,
-    message::{self, attribute},
-};
+use super::Schema;
+use crate::message::{self, attribute};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +32,7 @@ impl Action {
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
-/// # use twinbox_core::{DecodeError, Schema, asyncapi::AsyncApi};
+/// # use twinbox_core::{DecodeError, Schema, event::AsyncApi};
 /// #[derive(Serialize, Deserialize, schemars::JsonSchema)]
 /// struct OrderPlaced {
 ///     /// In the smallest unit of the currency.
