@@ -36,6 +36,10 @@ struct Start;
 #[cfg(doctest)]
 struct Producers;
 
+#[doc = include_str!("../../docs/src/other-languages.md")]
+#[cfg(doctest)]
+struct OtherLanguages;
+
 #[doc = include_str!("../../docs/src/versioning.md")]
 #[cfg(doctest)]
 struct Versioning;

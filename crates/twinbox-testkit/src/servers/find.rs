@@ -124,14 +124,14 @@ pub fn python() -> Result<PathBuf, ServerError> {
     }
 }
 
-/// Returns the folder in [`cache`] with the package psycopg, for the `PYTHONPATH` of the Python on the
-/// `PATH`.
+/// Returns the folder in [`cache`] with the packages psycopg and nats-py, for the `PYTHONPATH` of the Python
+/// on the `PATH`.
 ///
 /// # Errors
 ///
 /// There is none.
-pub fn python_driver() -> Result<PathBuf, ServerError> {
-    driver("python-driver", "psycopg")
+pub fn python_packages() -> Result<PathBuf, ServerError> {
+    driver("python-packages", "nats")
 }
 
 /// Returns the folder in [`cache`] whose `node_modules` has the package pg, for the Node on the `PATH`.

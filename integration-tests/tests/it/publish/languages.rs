@@ -2,16 +2,23 @@
 //! shows.
 use crate::support::{
     cases::cases,
-    stores::{TestDb, World},
+    consumer::publish,
+    relay::{Running, Target},
+    stores::{Confirmed, Placed, TestDb, World},
+    wait::in_time,
 };
 use sqlx::{AssertSqlSafe, Postgres, Sqlite};
 use std::{path::Path, process::Stdio};
 use tokio::{io::AsyncWriteExt as _, process::Command};
-use twinbox::Timestamp;
+use twinbox::{Draft, Schema as _, Timestamp};
 use twinbox_testkit::{servers::find, skipped};
+
+#[path = "../../../producers/tokio_postgres.rs"]
+mod tokio_postgres_producer;
 
 const PAGE: &str = include_str!("../../../../docs/src/other-languages.md");
 const PRODUCERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/producers");
+const CONSUMER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/consumers/mail.py");
 
 /// JSON in which some layer between a program and a row might see more than bytes.
 const PAYLOADS: [&str; 13] = [
@@ -133,14 +140,15 @@ async fn a_publish_in_sql_belongs_to_its_transaction() {
 
 /// The part of a program that the page shows.
 fn shown(program: &str) -> String {
-    let text = std::fs::read_to_string(format!("{PRODUCERS}/{program}")).unwrap();
+    let text = std::fs::read_to_string(program).unwrap();
     let shown = text.split("docs: this function\n").nth(1).and_then(|rest| rest.split("docs: end").next());
     shown.unwrap().trim_end_matches(['#', '/', ' ']).trim().to_owned()
 }
 
 #[test]
 fn the_page_shows_the_producers_as_they_are_tested() {
-    for program in ["postgres.py", "postgres.js", "sqlite.py"] {
+    let producers = ["postgres.py", "postgres.js", "sqlite.py", "tokio_postgres.rs"];
+    for program in producers.map(|name| format!("{PRODUCERS}/{name}")).iter().chain([&CONSUMER.to_owned()]) {
         assert!(PAGE.contains(&shown(program)), "{program}: put this into the page\n{}", shown(program));
     }
     for page in [PAGE, include_str!("../../../../crates/twinbox-ops/GRANTS.md")] {
@@ -167,13 +175,34 @@ async fn run_program<DB: TestDb>(world: &World<DB>, mut program: Command, name: 
 }
 
 async fn a_producer_in_python_publishes_byte_for_byte() {
-    let packages = match find::python_driver() {
+    let packages = match find::python_packages() {
         Ok(packages) => packages,
         Err(error) => return skipped(&format!("psycopg: {error}")),
     };
     let mut python = Command::new("python3");
     python.env("PYTHONPATH", packages);
     run_program(&World::<Postgres>::new().await, python, "postgres.py").await;
+}
+
+/// The event arrives with all that `Outbox::publish` would have written, if its transaction commits.
+async fn a_producer_with_another_driver_publishes_in_its_transaction() {
+    let world = World::<Postgres>::new().await;
+    let url = world.url().split('?').next().unwrap();
+    let (mut client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let tx = client.transaction().await.unwrap();
+    tokio_postgres_producer::publish(&tx, &Placed { n: 1 }).await.unwrap();
+    tx.rollback().await.unwrap();
+    let tx = client.transaction().await.unwrap();
+    let id = tokio_postgres_producer::publish(&tx, &Confirmed { n: 2 }).await.unwrap();
+    tx.commit().await.unwrap();
+    let by_sqlx = Draft::of(&Confirmed { n: 2 }).unwrap().id(&*id).into_message("test");
+    let [m] = &world.published(Confirmed::TYPE, 10).await.unwrap()[..] else { panic!("one message") };
+    assert_eq!(
+        (&m.id, &m.key, &m.subject, m.version, &m.payload, &m.content_type),
+        (&id, &by_sqlx.key, &by_sqlx.subject, by_sqlx.version, &by_sqlx.payload, &by_sqlx.content_type)
+    );
+    assert_eq!(world.rows("outbox").await, 1);
 }
 
 async fn a_producer_in_node_publishes_byte_for_byte() {
@@ -187,10 +216,40 @@ async fn a_producer_in_node_publishes_byte_for_byte() {
 }
 
 async fn a_producer_in_python_publishes_byte_for_byte_to_sqlite() {
-    if find::python_driver().is_err() {
+    if find::python_packages().is_err() {
         return skipped("no Python 3");
     }
     run_program(&World::<Sqlite>::new().await, Command::new("python3"), "sqlite.py").await;
+}
+
+/// It dies between its commit and its acknowledgement, and its successor gets the message again.
+async fn a_consumer_in_python_handles_each_message_once_with_an_inbox_of_its_own() {
+    let packages = match find::python_packages() {
+        Ok(packages) => packages,
+        Err(error) => return skipped(&format!("psycopg and nats-py: {error}")),
+    };
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    let inbox = PAGE.split("```sql\n").find(|block| block.starts_with("CREATE TABLE inbox")).unwrap();
+    sqlx::raw_sql(AssertSqlSafe(inbox.split("```").next().unwrap())).execute(world.pool()).await.unwrap();
+    let relay = Running::start(&*world, &target);
+    publish(&world, 0..20).await;
+    relay.published(20).await;
+    relay.stop().await;
+
+    let url = world.url().split('?').next().unwrap();
+    let subject = format!("{}.*.orders.placed", target.name.to_lowercase());
+    let python = || {
+        let mut python = Command::new("python3");
+        python.env("PYTHONPATH", &packages).arg(CONSUMER).kill_on_drop(true);
+        python.args([&target.url, &target.name, &subject, url]);
+        python
+    };
+    let died = in_time(python().arg("before-ack").status()).await.unwrap();
+    assert_eq!((died.code(), world.effects().await.len()), (Some(9), 1));
+    assert!(in_time(python().status()).await.unwrap().success());
+    assert_eq!(world.effects().await, Vec::from_iter(0..20));
+    assert!(target.deliveries("mail").await > 20, "one message came again");
+    assert_eq!(target.settled("mail").await, 20);
 }
 
 /// Text is refused, so that nobody finds out later that the column holds bytes.
@@ -210,6 +269,8 @@ cases! {
         a_publish_in_sql_belongs_to_its_transaction,
         a_producer_in_python_publishes_byte_for_byte,
         a_producer_in_node_publishes_byte_for_byte,
+        a_producer_with_another_driver_publishes_in_its_transaction,
+        a_consumer_in_python_handles_each_message_once_with_an_inbox_of_its_own,
     ]
     sqlite: [a_producer_in_python_publishes_byte_for_byte_to_sqlite, a_text_is_no_payload_on_sqlite]
 }
