@@ -3,6 +3,7 @@
 //! `cargo xtask test workspace::docs` runs these tests alone. Each failure lists all places to mend.
 mod cited;
 mod commands;
+mod configuration;
 mod markdown;
 mod metrics;
 

@@ -14,6 +14,15 @@ pub(super) struct Page {
     /// Code spans, with their lines.
     pub(super) spans: Vec<(usize, String)>,
     pub(super) blocks: Vec<Block>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// A row of a table. The head of the table is none.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// The text of the heading above.
+    pub(super) section: String,
+    pub(super) cells: Vec<String>,
 }
 
 /// A fenced block of code.
@@ -44,7 +53,7 @@ impl Page {
         let ids = between(&plain, "id=\"", '"').into_iter().map(|(_, id)| id).collect();
         let mut links = between(&plain, "](", ')');
         links.extend(between(&plain, "]: ", '\n'));
-        Self { name, ids, headings, links, spans, blocks }
+        Self { name, ids, headings, links, spans, blocks, rows: rows(&prose) }
     }
 
     pub(super) fn has_anchor(&self, anchor: &str) -> bool {
@@ -86,6 +95,28 @@ fn without_spans(prose: &str) -> (String, Vec<(usize, String)>) {
         line += part.matches('\n').count();
     }
     (plain, spans)
+}
+
+/// The code spans of a line or a cell.
+pub(super) fn spans_of(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+fn rows(prose: &str) -> Vec<Row> {
+    let (mut rows, mut section) = (Vec::<Row>::new(), String::new());
+    for line in prose.lines() {
+        if line.starts_with('#') {
+            section = line.trim_start_matches('#').trim().to_owned();
+        } else if line.starts_with("|---") {
+            // The row above is the head.
+            rows.pop();
+        } else if let Some(row) = line.trim_end().strip_prefix('|') {
+            let row = row.strip_suffix('|').unwrap_or(row);
+            let cells = row.split('|').map(|cell| cell.trim().to_owned()).collect();
+            rows.push(Row { section: section.clone(), cells });
+        }
+    }
+    rows
 }
 
 /// What stands between `before` and `after`, with its lines.
@@ -141,6 +172,10 @@ fn the_parts_of_a_page_are_found() {
     assert!(page.has_anchor("r1") && page.has_anchor("a-b-c") && !page.has_anchor("r2"));
     let commands = Vec::from_iter(page.blocks[0].commands());
     assert_eq!(commands, [(6, "a   b".to_owned()), (8, "[no](link)".to_owned())]);
+    let table = Page::new("docs/t.md".into(), "## A `b`\n| c | d |\n|---|---|\n| `e` `f` | |\n");
+    let [row] = &*table.rows else { panic!("there is one row: {:?}", table.rows) };
+    assert_eq!((&*row.section, &*row.cells), ("A `b`", &["`e` `f`".to_owned(), String::new()][..]));
+    assert_eq!(Vec::from_iter(spans_of(&row.cells[0])), ["e", "f"]);
     assert_eq!(beside("docs/p.md", "../README.md").as_deref(), Some("README.md"));
     assert_eq!(beside("p.md", "../README.md"), None);
 }
