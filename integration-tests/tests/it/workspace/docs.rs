@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask test workspace::docs` runs these tests alone. Each failure lists all places to mend.
 mod cited;
+mod codes;
 mod commands;
 mod configuration;
 mod markdown;
