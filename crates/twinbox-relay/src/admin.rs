@@ -93,46 +93,63 @@ pub(crate) async fn serve<DB: Dialect>(
     Ok(())
 }
 
-/// Reports ready if the database responds, the tables of every schema fit, and the configuration of at least
-/// one destination is right. A destination that is down does not count: another relay could not reach it
+/// Reports ready if a database responds, the tables of each of its schemas fit, and the configuration of at
+/// least one destination is right. Names the other databases. A destination that is down does not count: another relay could not reach it
 /// either.
 async fn readyz<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> (StatusCode, String) {
-    let mut reasons = Vec::new();
-    let looks = admin.schemas.all().iter().map(async |schema| {
-        match timeout(DATABASE_TIMEOUT, schema.store.check()).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("{}: {error}", schema.title)),
-            Err(_) => Some(format!("{}: no response", schema.title)),
-        }
-    });
-    reasons.extend(join_all(looks).await.into_iter().flatten());
-    let broken = admin.broken.all();
-    if reasons.is_empty() && (broken.is_empty() || broken.len() < admin.destinations) {
-        return (StatusCode::OK, [&["ok".to_owned()], &*broken].concat().join("\n") + "\n");
-    }
+    let look = async |schema: &Schema<DB>| match timeout(DATABASE_TIMEOUT, schema.store.check()).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!("{}: {error}", schema.title)),
+        Err(_) => Some(format!("{}: no response", schema.title)),
+    };
+    let databases = admin.schemas.by_database();
+    let looks = databases.iter().map(|schemas| join_all(schemas.iter().map(|schema| look(schema))));
+    let reasons: Vec<Vec<_>> =
+        join_all(looks).await.into_iter().map(|found| found.into_iter().flatten().collect()).collect();
+    let has_database = reasons.iter().any(Vec::is_empty);
+    let (mut reasons, broken) = (reasons.concat(), admin.broken.all());
+    let has_destination = broken.is_empty() || broken.len() < admin.destinations;
     reasons.extend(broken);
+    if has_database && has_destination {
+        return (StatusCode::OK, [&["ok".to_owned()], &*reasons].concat().join("\n") + "\n");
+    }
     (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
 }
 
 /// The recorded metrics, and those that are read from the database if it responds.
 async fn metrics<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> String {
-    let read = timeout(DATABASE_TIMEOUT, read_database(&admin.schemas)).await;
-    let up = matches!(read, Ok(Ok(())));
-    gauge!(DATABASE_UP.name).set(if up { 1.0 } else { 0.0 });
+    let (databases, are_several) = (admin.schemas.by_database(), admin.schemas.are_several());
+    let reads = databases.iter().map(async |schemas| {
+        let labels = if databases.len() > 1 { vec![label(schemas[0])] } else { Vec::new() };
+        let read = timeout(DATABASE_TIMEOUT, read_database(schemas, &labels, are_several)).await;
+        let up = matches!(read, Ok(Ok(())));
+        gauge!(DATABASE_UP.name, labels).set(if up { 1.0 } else { 0.0 });
+    });
+    join_all(reads).await;
     admin.recorded.render()
 }
 
-async fn read_database<DB: Dialect>(schemas: &Schemas<DB>) -> Result<(), twinbox_sql::Error> {
-    let pool = schemas.all()[0].store.pool();
+fn label<DB: Dialect>(schema: &Schema<DB>) -> Label {
+    Label::new("schema", schema.name.clone())
+}
+
+/// Reads the schemas of one database.
+async fn read_database<DB: Dialect>(
+    schemas: &[&Schema<DB>],
+    labels: &[Label],
+    are_several: bool,
+) -> Result<(), twinbox_sql::Error> {
+    let pool = schemas[0].store.pool();
     let started_at = Instant::now();
     drop(pool.acquire().await?);
-    gauge!(POOL_WAIT.name).set(started_at.elapsed());
+    gauge!(POOL_WAIT.name, labels.to_vec()).set(started_at.elapsed());
     let idle = pool.num_idle();
-    gauge!(POOL_CONNECTIONS.name, "state" => "idle").set(idle as f64);
-    gauge!(POOL_CONNECTIONS.name, "state" => "used").set(f64::from(pool.size()) - idle as f64);
+    for (state, count) in [("idle", idle as f64), ("used", f64::from(pool.size()) - idle as f64)] {
+        gauge!(POOL_CONNECTIONS.name, [labels, &[Label::new("state", state)]].concat()).set(count);
+    }
     let mut result = Ok(());
-    for schema in schemas.all() {
-        result = result.and(read_schema(schema, schemas.are_several()).await);
+    for schema in schemas {
+        result = result.and(read_schema(schema, are_several).await);
     }
     result
 }
@@ -141,7 +158,7 @@ async fn read_database<DB: Dialect>(schemas: &Schemas<DB>) -> Result<(), twinbox
 async fn read_schema<DB: Dialect>(schema: &Schema<DB>, with_label: bool) -> Result<(), twinbox_sql::Error> {
     for reader in Ops::new(&schema.store).readers().await? {
         let mut labels = vec![Label::new("destination", reader.name)];
-        labels.extend(with_label.then(|| Label::new("schema", schema.name.clone())));
+        labels.extend(with_label.then(|| label(schema)));
         let gauge = |metric: Metric| gauge!(metric.name, labels.clone());
         gauge(BACKLOG_MESSAGES).set(reader.backlog as f64);
         gauge(OLDEST_MESSAGE_AGE).set(reader.oldest);
@@ -154,7 +171,7 @@ async fn read_schema<DB: Dialect>(schema: &Schema<DB>, with_label: bool) -> Resu
             gauge!(PARKED_MESSAGES.name, [&*labels, &[state]].concat()).set(count as f64);
         }
     }
-    let labels = with_label.then(|| Label::new("schema", schema.name.clone()));
+    let labels = with_label.then(|| label(schema));
     let unfinished = schema.store.idempotency_keys().count_unfinished().await?;
     gauge!(UNFINISHED_IDEMPOTENCY_KEYS.name, Vec::from_iter(labels)).set(unfinished as f64);
     Ok(())

@@ -35,7 +35,7 @@ pub(crate) async fn run<DB: Dialect>(schemas: &Schemas<DB>, config: &Config) -> 
     for (id, configured) in &config.destinations {
         let result = async {
             let destination = destination(id, configured)?;
-            routes.push((id.as_str(), config.namespace_of(id), options(config, id, false)?));
+            routes.push((id.as_str(), config.outbox_of(id), options(config, id, false)?));
             destination.connect().await.map_err(|error| chain(&error))?;
             Ok::<_, Failure>("is there and takes messages".to_owned())
         };

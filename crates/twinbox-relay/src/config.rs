@@ -54,7 +54,7 @@
 //! format = "json"                       # or "pretty"
 //! ```
 //!
-//! # Several services in one database
+//! # Several services, several databases
 //!
 //! One relay can serve several services that share a database. Each service has a schema of its own (on
 //! SQLite a prefix):
@@ -71,10 +71,28 @@
 //! prefix = "invoices"
 //! ```
 //!
-//! - A destination takes only messages of its own schema.
+//! Each database can also be one of its own, such as a database for each tenant:
+//!
+//! ```toml
+//! [databases.acme]                      # the keys of `[database]`
+//! url = "postgres://localhost/acme"
+//! service = "shop-acme"                 # another one in each database: message ids are derived from it
+//!
+//! [destinations.acme-events]
+//! kind = "nats"
+//! database = "acme"                     # the same key as `schema`
+//! url = "nats://localhost:4222"
+//! stream = "EVENTS"
+//! prefix = "events"
+//! ```
+//!
+//! - A database that is away, slow or without tables stops no other. All are of one kind, Postgres or SQLite.
+//! - Each has a connection pool of its own.
+//! - A destination takes only messages of its own schema or database.
 //! - All schemas share the connection pool of `[database]`.
-//! - `run --migrate`, `check`, `purge` and `/readyz` look at every schema.
-//! - In `/metrics` the numbers that come from the database have a label `schema`, if there are several.
+//! - `run --migrate`, `check` and `purge` look at all of them. `run` and `/readyz` fail if no database is usable.
+//! - In `/metrics` the numbers that come from the database have a label `schema` with the name, if there are
+//!   several; those of a connection pool have it if there are several databases.
 //!
 //! # Environment
 //!
@@ -86,9 +104,9 @@ mod file;
 mod hint;
 mod keeper;
 mod load;
+mod outboxes;
 mod print;
 mod retries;
-mod schemas;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -101,5 +119,6 @@ pub use error::ConfigError;
 pub use file::{Admin, Config, Database, Log, LogFormat, Schema};
 pub use keeper::Keeper;
 pub use load::{ENVIRONMENT_PREFIX, secret};
+pub(crate) use outboxes::Outbox;
 pub use value::{Duration, Retry, Size, Start};
 pub use vendor::{InDoubt, Vendor};

@@ -1,19 +1,20 @@
 //! The program `twinbox-relay`: the library with a configuration file, logs and signals.
 use crate::{
     check,
-    config::{Config, ConfigError, LogFormat, secret},
+    config::{Config, ConfigError, Database, LogFormat, secret},
     failure::Failure,
     purge::PurgeArguments,
-    schemas::Schemas,
+    schemas::{Pools, Schemas},
     supervisor,
 };
 use clap::{Parser, Subcommand};
 use sqlx::{
-    PgPool, Postgres, Sqlite,
+    PgPool, Postgres, Sqlite, SqlitePool,
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::SqliteConnectOptions,
 };
 use std::{
+    collections::BTreeMap,
     error::Error as StdError,
     io::{IsTerminal as _, Write as _},
     path::PathBuf,
@@ -165,26 +166,50 @@ async fn run(config: Config, command: DatabaseCommand) -> Result<(), Failure> {
     let url = secret("url", config.database.url.as_deref(), config.database.url_file.as_deref())?;
     match url.split_once(':').map(|(scheme, _)| scheme) {
         Some("postgres" | "postgresql") => {
-            let pool = postgres(&config, &url, config.database.max_connections)?;
-            let keeper = keeper_url(&config)?.map(|url| postgres(&config, &url, KEEPER_CONNECTIONS));
-            run_with::<Postgres>(pool, keeper.transpose()?, &config, command).await
+            let mut others = BTreeMap::new();
+            for (name, database) in &config.databases {
+                let url = database_url(&format!("databases.{name}"), database, "postgres")?;
+                others.insert(name.clone(), postgres(database, &url, database.max_connections)?);
+            }
+            let main = postgres(&config.database, &url, config.database.max_connections)?;
+            let keeper = keeper_url(&config)?.map(|url| postgres(&config.database, &url, KEEPER_CONNECTIONS));
+            run_with::<Postgres>(Pools { main, others }, keeper.transpose()?, &config, command).await
         }
         Some("sqlite") => {
-            let options: SqliteConnectOptions = url.parse()?;
-            let pool = twinbox_sql::sqlite::open(options.get_filename()).await?;
+            let mut others = BTreeMap::new();
+            for (name, database) in &config.databases {
+                let url = database_url(&format!("databases.{name}"), database, "sqlite")?;
+                others.insert(name.clone(), sqlite(&url).await?);
+            }
+            let main = sqlite(&url).await?;
             if keeper_url(&config)?.is_some() {
                 let what = "SQLite has no roles: remove `keeper.database_url`, the keeper needs none";
                 return Err(ConfigError::new(what).into());
             }
-            run_with::<Sqlite>(pool, None, &config, command).await
+            run_with::<Sqlite>(Pools { main, others }, None, &config, command).await
         }
         _ => Err(ConfigError::new("`database.url` has to start with `postgres:` or `sqlite:`").into()),
     }
 }
 
-fn postgres(config: &Config, url: &str, connections: u32) -> Result<PgPool, Failure> {
+/// Returns the URL of a further database, which is of the same kind as the main one.
+fn database_url(table: &str, database: &Database, kind: &str) -> Result<String, ConfigError> {
+    let url = secret("url", database.url.as_deref(), database.url_file.as_deref())
+        .map_err(|error| ConfigError::new(format!("`[{table}]`: {error}")))?;
+    if url.starts_with(kind) {
+        return Ok(url);
+    }
+    Err(ConfigError::new(format!("`{table}.url` has to start with `{kind}:`, as that of `[database]` does")))
+}
+
+async fn sqlite(url: &str) -> Result<SqlitePool, Failure> {
+    let options: SqliteConnectOptions = url.parse()?;
+    Ok(twinbox_sql::sqlite::open(options.get_filename()).await?)
+}
+
+fn postgres(database: &Database, url: &str, connections: u32) -> Result<PgPool, Failure> {
     let mut options: PgConnectOptions = url.parse()?;
-    if config.database.pooler {
+    if database.pooler {
         // PgBouncer refuses startup parameters that it does not know.
         options = options.extra_float_digits(None);
     }
@@ -201,19 +226,16 @@ fn keeper_url(config: &Config) -> Result<Option<String>, ConfigError> {
 }
 
 async fn run_with<DB: Dialect>(
-    pool: sqlx::Pool<DB>,
+    mut pools: Pools<DB>,
     keeper_pool: Option<sqlx::Pool<DB>>,
     config: &Config,
     command: DatabaseCommand,
 ) -> Result<(), Failure> {
-    let schemas = Arc::new(Schemas::new(&pool, config)?);
+    let schemas = Arc::new(Schemas::new(&pools, config)?);
     match command {
         DatabaseCommand::Run { migrate } => {
-            let keepers = match &keeper_pool {
-                _ if !config.keeper.enabled => None,
-                Some(pool) => Some(Schemas::new(pool, config)?),
-                None => Some(Schemas::new(&pool, config)?),
-            };
+            pools.main = keeper_pool.unwrap_or(pools.main);
+            let keepers = config.keeper.enabled.then(|| Schemas::new(&pools, config)).transpose()?;
             supervisor::run(schemas, keepers, config, migrate).await
         }
         DatabaseCommand::Check => check::run(&schemas, config).await,

@@ -1,37 +1,49 @@
-//! The schemas that one run of the program serves, each with its store.
+//! The outboxes that one run of the program serves, each with its store.
 use crate::{
-    config::{Config, ConfigError},
+    config::{Config, ConfigError, Outbox},
     failure::Failure,
 };
 use sqlx::Pool;
+use std::collections::BTreeMap;
 use twinbox_sql::{Dialect, Store, StoreOptions};
 
 /// A schema with its store.
 pub(crate) struct Schema<DB: Dialect> {
     pub(crate) name: String,
     pub(crate) store: Store<DB>,
-    /// `database` for the schema of `[database]`, else `schema NAME`.
+    /// The table of the file in words: `database`, `schema NAME` or `database NAME`.
     pub(crate) title: String,
     /// The prefix of printed lines about this schema. Empty if there is only one.
     pub(crate) prefix: String,
+    /// The number of its database: several schemas may be in one.
+    pub(crate) database: usize,
 }
 
 /// The schemas of the configuration. That of `[database]` comes first.
 pub(crate) struct Schemas<DB: Dialect>(Vec<Schema<DB>>);
 
+/// The connection pools: that of `[database]`, and those of `[databases.NAME]` by name.
+pub(crate) struct Pools<DB: Dialect> {
+    pub(crate) main: Pool<DB>,
+    pub(crate) others: BTreeMap<String, Pool<DB>>,
+}
+
 impl<DB: Dialect> Schemas<DB> {
-    pub(crate) fn new(pool: &Pool<DB>, config: &Config) -> Result<Self, Failure> {
-        let schema = |(n, (name, service)): (usize, (&str, &str))| {
-            let options = StoreOptions::new().namespace(name).pooler(config.database.pooler);
-            let are_several = !config.schemas.is_empty();
+    pub(crate) fn new(pools: &Pools<DB>, config: &Config) -> Result<Self, Failure> {
+        let are_several = config.outboxes().nth(1).is_some();
+        let schema = |Outbox { name, service, namespace, database, table }| {
+            let other = table.strip_prefix("databases.").and_then(|name| pools.others.get(name));
+            let number = other.and_then(|_| pools.others.keys().position(|other| other == name));
+            let options = StoreOptions::new().namespace(namespace).pooler(database.pooler);
             Ok(Schema {
                 name: name.to_owned(),
-                store: Store::with_options(pool.clone(), service, options)?,
-                title: if n == 0 { "database".to_owned() } else { format!("schema {name}") },
+                store: Store::with_options(other.unwrap_or(&pools.main).clone(), service, options)?,
+                title: table.replacen("s.", " ", 1),
                 prefix: if are_several { format!("{name}: ") } else { String::new() },
+                database: number.map_or(0, |number| number + 1),
             })
         };
-        config.namespaces().enumerate().map(schema).collect::<Result<_, Failure>>().map(Self)
+        config.outboxes().map(schema).collect::<Result<_, Failure>>().map(Self)
     }
 
     pub(crate) fn all(&self) -> &[Schema<DB>] {
@@ -40,6 +52,13 @@ impl<DB: Dialect> Schemas<DB> {
 
     pub(crate) fn are_several(&self) -> bool {
         self.0.len() > 1
+    }
+
+    /// The schemas of each database, that of `[database]` first.
+    pub(crate) fn by_database(&self) -> Vec<Vec<&Schema<DB>>> {
+        let mut databases = BTreeMap::<usize, Vec<_>>::new();
+        self.0.iter().for_each(|schema| databases.entry(schema.database).or_default().push(schema));
+        databases.into_values().collect()
     }
 
     pub(crate) fn named(&self, name: &str) -> Result<&Schema<DB>, ConfigError> {

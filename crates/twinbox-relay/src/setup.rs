@@ -20,7 +20,7 @@ pub(crate) fn relay<DB: Dialect>(
     // One relay of each schema reports the messages that no destination takes.
     let reports_unrouted = other_destinations(config, id).next().is_none_or(|first| id < first);
     let options = options(config, id, reports_unrouted)?;
-    let store = schemas.named(config.namespace_of(id))?.store.clone();
+    let store = schemas.named(config.outbox_of(id))?.store.clone();
     let relay = Relay::with_options(store, destination(id, &config.destinations[id])?, options);
     // The program runs one keeper for each schema.
     Ok(relay.without_keeper())
@@ -63,9 +63,9 @@ pub(crate) fn options(config: &Config, id: &str, reports_unrouted: bool) -> Resu
 
 /// Returns the ids of the other destinations of the same schema, in order.
 fn other_destinations<'c>(config: &'c Config, id: &str) -> impl Iterator<Item = &'c str> {
-    let schema = config.namespace_of(id);
+    let schema = config.outbox_of(id);
     let others = config.destinations.keys().filter(move |other| *other != id);
-    others.filter(move |other| config.namespace_of(other) == schema).map(String::as_str)
+    others.filter(move |other| config.outbox_of(other) == schema).map(String::as_str)
 }
 
 fn event_bridge(id: &str, config: &config::EventBridge) -> Result<EventBridge, Failure> {

@@ -6,9 +6,10 @@ use crate::{
     error::Error,
     failure::Failure,
     restarts::Restarts,
-    schemas::Schemas,
+    schemas::{Schema, Schemas},
     setup, vendors,
 };
+use futures::future::join_all;
 use std::{
     collections::HashMap,
     error::Error as StdError,
@@ -63,7 +64,7 @@ pub(crate) async fn run<DB: Dialect>(
     let mut workers = JoinSet::new();
     let mover = |n: usize| DelayedMessageMover::new(schemas.all()[n].store.clone()).run(stop.clone());
     for (n, schema) in schemas.all().iter().enumerate() {
-        if !config.destinations.keys().any(|id| config.namespace_of(id) == schema.name) {
+        if !config.destinations.keys().any(|id| config.outbox_of(id) == schema.name) {
             tracing::warn!(schema = schema.name, "no destination reads this schema: its messages go nowhere");
         }
         workers.spawn(run_after(Duration::ZERO, Worker::Mover(n), mover(n), stop.clone()));
@@ -149,13 +150,22 @@ fn stop_on_signal(stop: CancellationToken) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Migrates all databases at once. Fails if none of them could be migrated: one that is away stops no other.
 async fn migrate_all<DB: Dialect>(schemas: &Schemas<DB>) -> Result<(), Failure> {
-    for schema in schemas.all() {
+    let databases = schemas.by_database();
+    let migrated = join_all(databases.iter().map(|schemas| migrate(schemas))).await;
+    if migrated.iter().any(Result::is_ok) { Ok(()) } else { migrated.into_iter().collect() }
+}
+
+/// Migrates the schemas of one database.
+async fn migrate<DB: Dialect>(schemas: &[&Schema<DB>]) -> Result<(), Failure> {
+    for schema in schemas {
         let service = schema.store.service();
         tracing::info!(schema = schema.name, service, "migrating the tables");
         let migrated = schema.store.migrate().await;
-        migrated.inspect_err(|_| {
-            tracing::error!(schema = schema.name, service, "the tables could not be migrated")
+        migrated.inspect_err(|error| {
+            let error = error as &dyn StdError;
+            tracing::error!(schema = schema.name, service, error, "the tables could not be migrated");
         })?;
     }
     Ok(())

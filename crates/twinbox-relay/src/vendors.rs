@@ -11,7 +11,7 @@ pub(crate) fn dispatcher<DB: Dialect>(
     schema: &Schema<DB>,
     config: &Config,
 ) -> Result<Option<Dispatcher<DB>>, Failure> {
-    let of_schema = config.vendors.keys().filter(|name| config.namespace_of_vendor(name) == schema.name);
+    let of_schema = config.vendors.keys().filter(|name| config.outbox_of_vendor(name) == schema.name);
     let mut dispatcher = None;
     for name in of_schema {
         let options = VendorOptions::new()

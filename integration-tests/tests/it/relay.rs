@@ -1,6 +1,7 @@
 //! The relay between real databases and a real NATS.
 mod admin;
 mod crash;
+mod databases;
 mod faults;
 mod hot_key;
 mod parking;

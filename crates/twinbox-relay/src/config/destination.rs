@@ -29,7 +29,7 @@ impl Destination {
 /// The settings that every kind of destination has.
 #[derive(Debug, Clone, Copy)]
 pub struct Common<'a> {
-    /// The namespace of the outbox. `None`: that of `[database]`.
+    /// The name of the outbox. `None`: that of `[database]`.
     pub schema: Option<&'a str>,
     /// Patterns of the types that the destination takes. Empty: all types.
     pub types: &'a [TypePattern],
@@ -59,7 +59,9 @@ macro_rules! destination {
         #[serde(deny_unknown_fields)]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
-            /// The namespace of the outbox. Default: that of `[database]`.
+            /// The outbox, by the name of its table `[schemas.NAME]` or `[databases.NAME]`. Default: that of
+            /// `[database]`.
+            #[serde(alias = "database")]
             pub schema: Option<String>,
             /// Patterns of the types that the destination takes. Default: all types.
             #[serde(default)]

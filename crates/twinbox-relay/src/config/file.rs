@@ -12,6 +12,9 @@ pub struct Config {
     /// Further outboxes in the same database, by namespace.
     #[serde(default)]
     pub schemas: BTreeMap<String, Schema>,
+    /// Further databases of the same kind, by name.
+    #[serde(default)]
+    pub databases: BTreeMap<String, Database>,
     /// The destinations of the relay, by id.
     #[serde(default)]
     pub destinations: BTreeMap<String, Destination>,
@@ -32,7 +35,7 @@ pub struct Config {
     pub log: Log,
 }
 
-/// The section `[database]`: the database of the outbox.
+/// The section `[database]`, or a section `[databases.NAME]`: a database with an outbox.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Database {

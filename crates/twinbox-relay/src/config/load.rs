@@ -52,7 +52,7 @@ impl Config {
     }
 
     fn check_names(self, file: &str, text: &str) -> Result<Self, ConfigError> {
-        self.check_schemas(file, text)?;
+        self.check_outboxes(file, text)?;
         self.check_retries(file, text)?;
         self.check_vendors(file, text)?;
         Ok(self)

@@ -166,11 +166,11 @@ schema = "billing"
 #[test]
 fn each_destination_reads_the_outbox_of_its_schema() {
     let config = load(TWO_SCHEMAS, &[]).unwrap();
-    let namespaces: Vec<_> = config.namespaces().collect();
-    assert_eq!(namespaces, [("twinbox", "orders"), ("billing", "billing")]);
-    assert_eq!((config.namespace_of("events"), config.namespace_of("invoices")), ("twinbox", "billing"));
+    let outboxes: Vec<_> = config.outboxes().map(|outbox| (outbox.name, outbox.service)).collect();
+    assert_eq!(outboxes, [("twinbox", "orders"), ("billing", "billing")]);
+    assert_eq!((config.outbox_of("events"), config.outbox_of("invoices")), ("twinbox", "billing"));
     let set = load(TWO_SCHEMAS, &[("TWINBOX_RELAY__SCHEMAS__STOCK__SERVICE", "stock")]).unwrap();
-    assert_eq!(set.namespaces().nth(2), Some(("stock", "stock")));
+    assert_eq!(set.outboxes().nth(2).map(|outbox| outbox.name), Some("stock"));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn an_error_about_a_schema_names_the_line_and_the_fix() {
     let table = [
         ("schema = \"billing\"", "schema = \"biling\"", "line 14:", "did you mean `billing`?"),
         ("schema = \"billing\"", "schema = \"stock\"", "line 14:", unknown),
-        ("[schemas.billing]", "[schemas.twinbox]", "line 5:", "namespace of `[database]`"),
+        ("[schemas.billing]", "[schemas.twinbox]", "line 5:", "has the name of the outbox of `[database]`"),
         ("service = \"billing\"", "service = \"orders\"", "line 6:", "give each a service of its own"),
         ("service = \"billing\"", "servise = \"billing\"", "line 6:", "did you mean `service`?"),
     ];
@@ -189,7 +189,33 @@ fn an_error_about_a_schema_names_the_line_and_the_fix() {
     }
     let set = [("TWINBOX_RELAY__DESTINATIONS__EVENTS__SCHEMA", "stock")];
     let error = load(TWO_SCHEMAS, &set).unwrap_err();
-    assert!(error.contains("\"events\" reads the schema \"stock\"") && error.contains(unknown), "{error}");
+    assert!(error.contains("\"events\" reads the outbox \"stock\"") && error.contains(unknown), "{error}");
+}
+
+#[test]
+fn a_destination_reads_a_database_of_its_own_and_services_are_not_shared() {
+    let acme = TWO_SCHEMAS.to_owned()
+        + "[databases.acme]\nurl = 'postgres://u:hush@db/acme'\nservice = 'shop-acme'\nnamespace = 'events'\n"
+        + "[destinations.acme-events]\nkind = 'nats'\ndatabase = 'acme'\n";
+    let config = load(&acme, &[("TWINBOX_RELAY__DATABASES__ACME__MAX_CONNECTIONS", "3")]).unwrap();
+    let outbox = config.outboxes().nth(2).unwrap();
+    assert_eq!((outbox.name, outbox.service, outbox.namespace), ("acme", "shop-acme", "events"));
+    assert_eq!((outbox.database.max_connections, config.outbox_of("acme-events")), (3, "acme"));
+    for (right, wrong, line, fix) in [
+        ("database = 'acme'", "database = 'acne'", "line 19:", "did you mean `acme`?"),
+        ("service = 'shop-acme'", "service = 'orders'", "line 17:", "give each a service of its own"),
+        (
+            "[databases.acme]",
+            "[databases.billing]",
+            "line 15:",
+            "the name of the outbox of `[schemas.billing]`",
+        ),
+    ] {
+        let error = load(&acme.replace(right, wrong), &[]).unwrap_err();
+        assert!(error.contains(line) && error.contains(fix), "{wrong}: {error}");
+    }
+    let both = acme.replace("database = 'acme'", "database = 'acme'\nschema = 'billing'");
+    assert!(load(&both, &[]).unwrap_err().contains("duplicate field"));
 }
 
 #[test]
@@ -210,7 +236,7 @@ fn a_vendor_has_a_profile_that_the_program_can_follow() {
         ("profile = 'resend'\nretry = 'soon'", "line 11: vendor \"mail\" has the unknown retry policy"),
         (
             "profile = 'resend'\nschema = 'x'",
-            "vendor \"mail\" reads the schema \"x\", which is not in the file",
+            "vendor \"mail\" reads the outbox \"x\", which is not in the file",
         ),
         ("profile = 'resend'\nin_doubt = 'x'", "x"),
     ] {

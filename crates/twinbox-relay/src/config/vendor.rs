@@ -19,7 +19,9 @@ pub struct Vendor {
     pub credential_file: Option<PathBuf>,
     /// The way when it is not known whether the vendor acted. Default: as the profile says.
     pub in_doubt: Option<InDoubt>,
-    /// The namespace of the effects. Default: that of `[database]`.
+    /// The outbox, by the name of its table `[schemas.NAME]` or `[databases.NAME]`. Default: that of
+    /// `[database]`.
+    #[serde(alias = "database")]
     pub schema: Option<String>,
     /// The most sends at a time.
     #[serde(default = "default_in_flight")]

@@ -7,8 +7,8 @@ impl Config {
         self.named_retry_policy(&format!("vendor {name:?}"), &self.vendors[name].retry)
     }
 
-    /// Returns the namespace of the effects that a vendor of the file gets.
-    pub(crate) fn namespace_of_vendor(&self, name: &str) -> &str {
+    /// Returns the name of the outbox whose side effects a vendor of the file gets.
+    pub(crate) fn outbox_of_vendor(&self, name: &str) -> &str {
         self.vendors[name].schema.as_deref().unwrap_or(&self.database.namespace)
     }
 
@@ -21,8 +21,8 @@ impl Config {
             };
             vendor.profile().map_err(|e| at("profile", &vendor.profile, format!("vendor {name:?}: {e}")))?;
             self.vendor_retries(name).map(drop).map_err(|e| at("retry", &vendor.retry, e.to_string()))?;
-            self.check_namespace(&format!("vendor {name:?}"), self.namespace_of_vendor(name))
-                .map_err(|e| at("schema", self.namespace_of_vendor(name), e.to_string()))?;
+            self.check_outbox(&format!("vendor {name:?}"), self.outbox_of_vendor(name))
+                .map_err(|e| at("schema", self.outbox_of_vendor(name), e.to_string()))?;
         }
         Ok(())
     }

@@ -71,6 +71,6 @@ fn a_type_is_routed_within_its_schema() {
     let two = load(TWO_SCHEMAS).unwrap();
     assert!(options(&two, "events", true).unwrap().is_unrouted("stray.cat"));
     let one = load(&TWO_SCHEMAS.replace("schema = \"billing\"", "schema = \"twinbox\"")).unwrap();
-    assert_eq!(one.namespace_of("invoices"), "twinbox");
+    assert_eq!(one.outbox_of("invoices"), "twinbox");
     assert!(!options(&one, "events", true).unwrap().is_unrouted("stray.cat"));
 }

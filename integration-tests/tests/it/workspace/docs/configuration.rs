@@ -111,6 +111,7 @@ fn the_page_of_the_configuration_has_every_key_and_no_other() {
 fn the_page_of_the_configuration_has_every_default_and_no_other() {
     let variables = environment(&[
         ("database__service", "orders"),
+        ("databases__acme__service", "acme"),
         ("destinations__nats__kind", "nats"),
         ("destinations__bus__kind", "eventbridge"),
         ("destinations__bus__bus", "orders"),
