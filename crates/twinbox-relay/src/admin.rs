@@ -1,22 +1,19 @@
 //! The HTTP listener of the program: probes and metrics.
 use crate::{
-    circuit_breaker::{CircuitBreakerState, CircuitBreakerStatus},
-    error::Error,
     failure::Failure,
     metrics::{
         BACKLOG_MESSAGES, DATABASE_UP, LAG, LEASED, Metric, OLDEST_MESSAGE_AGE, PARKED_MESSAGES, PAUSED,
         POOL_CONNECTIONS, POOL_WAIT, UNFINISHED_IDEMPOTENCY_KEYS,
     },
+    readiness::{DATABASE_TIMEOUT, Readiness},
     schemas::{Schema, Schemas},
 };
 use axum::{Router, extract::State, http::StatusCode, routing::get};
-use futures::future::join_all;
 use metrics::{Label, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::{
-    collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{net::TcpListener, time::timeout};
@@ -24,38 +21,14 @@ use tokio_util::sync::CancellationToken;
 use twinbox_ops::Ops;
 use twinbox_sql::Dialect;
 
-/// How long the database may take to respond to a probe.
-const DATABASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the recorder moves new samples into its buckets. Without that they pile up while nobody scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// The buckets of the lag, in seconds.
 const LAG_BUCKETS: [f64; 13] =
     [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
 
-/// Destinations whose last start failed because of their configuration.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Broken(Arc<Mutex<BTreeMap<String, (String, CircuitBreakerStatus)>>>);
-
-impl Broken {
-    /// Adds a destination. It counts as broken until `next_breaker`, the circuit breaker of its next start,
-    /// closes.
-    pub(crate) fn add(&self, destination: &str, error: &Error, next_breaker: CircuitBreakerStatus) {
-        let mut broken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        broken.insert(destination.to_owned(), (error.to_string(), next_breaker));
-    }
-
-    /// One line for each destination.
-    pub(crate) fn all(&self) -> Vec<String> {
-        let mut broken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        broken.retain(|_, (_, breaker)| breaker.state() != CircuitBreakerState::Closed);
-        broken.iter().map(|(id, (error, _))| format!("destination {id}: {error}")).collect()
-    }
-}
-
 struct Admin<DB: Dialect> {
-    schemas: Arc<Schemas<DB>>,
-    destinations: usize,
-    broken: Broken,
+    readiness: Readiness<DB>,
     recorded: PrometheusHandle,
 }
 
@@ -66,9 +39,7 @@ struct Admin<DB: Dialect> {
 /// The address cannot be bound.
 pub(crate) async fn serve<DB: Dialect>(
     address: SocketAddr,
-    schemas: Arc<Schemas<DB>>,
-    destinations: usize,
-    broken: Broken,
+    readiness: Readiness<DB>,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let lag = Matcher::Full(LAG.name.to_owned());
@@ -76,7 +47,7 @@ pub(crate) async fn serve<DB: Dialect>(
     let recorded = recorder.set_buckets_for_metric(lag, &LAG_BUCKETS)?.install_recorder()?;
     let listener = TcpListener::bind(address).await.map_err(|e| format!("`admin.listen` {address}: {e}"))?;
     tracing::info!(address = %listener.local_addr()?, "the admin listener is up");
-    let admin = Arc::new(Admin { schemas, destinations, broken, recorded: recorded.clone() });
+    let admin = Arc::new(Admin { readiness, recorded: recorded.clone() });
     let router = Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz::<DB>))
@@ -93,30 +64,17 @@ pub(crate) async fn serve<DB: Dialect>(
     Ok(())
 }
 
-/// Reports ready if the database responds, the tables of every schema fit, and the configuration of at least
-/// one destination is right. A destination that is down does not count: another relay could not reach it
-/// either.
+/// Reports whether the program is ready, with a line for each fault.
 async fn readyz<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> (StatusCode, String) {
-    let mut reasons = Vec::new();
-    let looks = admin.schemas.all().iter().map(async |schema| {
-        match timeout(DATABASE_TIMEOUT, schema.store.check()).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("{}: {error}", schema.title)),
-            Err(_) => Some(format!("{}: no response", schema.title)),
-        }
-    });
-    reasons.extend(join_all(looks).await.into_iter().flatten());
-    let broken = admin.broken.all();
-    if reasons.is_empty() && (broken.is_empty() || broken.len() < admin.destinations) {
-        return (StatusCode::OK, [&["ok".to_owned()], &*broken].concat().join("\n") + "\n");
+    match admin.readiness.check().await {
+        Ok(faults) => (StatusCode::OK, [&["ok".to_owned()], &*faults].concat().join("\n") + "\n"),
+        Err(faults) => (StatusCode::SERVICE_UNAVAILABLE, faults.join("\n") + "\n"),
     }
-    reasons.extend(broken);
-    (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
 }
 
 /// The recorded metrics, and those that are read from the database if it responds.
 async fn metrics<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> String {
-    let read = timeout(DATABASE_TIMEOUT, read_database(&admin.schemas)).await;
+    let read = timeout(DATABASE_TIMEOUT, read_database(&admin.readiness.schemas)).await;
     let up = matches!(read, Ok(Ok(())));
     gauge!(DATABASE_UP.name).set(if up { 1.0 } else { 0.0 });
     admin.recorded.render()

@@ -45,7 +45,8 @@ pub(crate) fn options(config: &Config, id: &str, reports_unrouted: bool) -> Resu
         .retry(config.retry_policy(id)?)
         .on_exhausted(common.on_exhausted)
         .dead_letter_events(common.dead_letter_events)
-        .lease(common.lease.0);
+        .lease(common.lease.0)
+        .idle_poll(config.database.idle_poll.0);
     if let Some(rate) = common.rate {
         options = options.rate(rate);
     }

@@ -1,5 +1,10 @@
 //! The tables of the configuration file.
-use super::{destination::Destination, keeper::Keeper, value::Retry, vendor::Vendor};
+use super::{
+    destination::Destination,
+    keeper::Keeper,
+    value::{Duration, Retry},
+    vendor::Vendor,
+};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 
@@ -51,6 +56,9 @@ pub struct Database {
     /// Whether a pooler in transaction mode, such as PgBouncer, stands in front of Postgres.
     #[serde(default)]
     pub pooler: bool,
+    /// How often the relay looks for messages when none came for a second. A longer time lets a database sleep.
+    #[serde(default = "default_idle_poll")]
+    pub idle_poll: Duration,
 }
 
 /// A section `[schemas.NAME]`: the tables of another service in the same database.
@@ -93,6 +101,10 @@ pub enum LogFormat {
 
 fn default_namespace() -> String {
     "twinbox".to_owned()
+}
+
+fn default_idle_poll() -> Duration {
+    Duration(twinbox_log::POLL_IDLE)
 }
 
 fn default_max_connections() -> u32 {
