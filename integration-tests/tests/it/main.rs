@@ -3,6 +3,7 @@
 
 mod begin;
 mod consumer;
+mod deploy;
 mod effects;
 mod eventbridge;
 mod events;

@@ -3,6 +3,7 @@ mod admin;
 mod crash;
 mod faults;
 mod hot_key;
+mod idle;
 mod parking;
 mod pooler;
 mod replays;
