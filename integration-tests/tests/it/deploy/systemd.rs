@@ -29,15 +29,15 @@ impl Manager {
         self.folder.path().join("notify")
     }
 
-    /// Reads up to a notification with a line that begins so. Returns all lines.
-    async fn until(&self, begins: &str) -> Vec<String> {
+    /// Reads up to a notification with a line that begins with one of these. Returns all lines.
+    async fn until(&self, begins: &[&str]) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
             let mut datagram = [0; 4096];
             let length = in_time(self.socket.recv(&mut datagram)).await.unwrap();
             let new = String::from_utf8_lossy(&datagram[..length]).into_owned();
             lines.extend(new.lines().map(str::to_owned));
-            if new.lines().any(|line| line.starts_with(begins)) {
+            if new.lines().any(|line| begins.iter().any(|begin| line.starts_with(begin))) {
                 return lines;
             }
         }

@@ -22,13 +22,13 @@ async fn systemd_hears_that_the_relay_is_ready_alive_and_stopping() {
     let (database, manager) = (database::postgres().await, Manager::new());
     let programs = Programs::new(&database, "postgres");
     let relay = start(&manager, &programs);
-    manager.until("READY=1").await;
+    manager.until(&["READY=1"]).await;
     publish(&database, 0..5).await;
     let target = Target { url: programs.nats_url.clone(), name: programs.stream.clone() };
     target.holds(5, async_nats::ConnectOptions::new()).await;
     let mut later = Vec::new();
     for _ in 0..3 {
-        later.extend(manager.until("WATCHDOG=1").await);
+        later.extend(manager.until(&["WATCHDOG=1"]).await);
     }
     assert_eq!(stop(relay).await, Some(0));
     later.extend(manager.rest());
@@ -44,10 +44,10 @@ async fn a_relay_whose_database_is_away_is_alive_and_not_ready() {
     let _relay = start(&manager, &Programs::at(through(database.url(), &proxy)));
     let mut before = Vec::new();
     for _ in 0..3 {
-        before.extend(manager.until("STATUS=waiting for database: ").await);
+        before.extend(manager.until(&["STATUS=waiting for database: ", "READY=1"]).await);
     }
     assert!(before.contains(&"WATCHDOG=1".to_owned()), "{before:?}");
     assert!(!before.contains(&"READY=1".to_owned()), "{before:?}");
     proxy.restore();
-    manager.until("READY=1").await;
+    manager.until(&["READY=1"]).await;
 }

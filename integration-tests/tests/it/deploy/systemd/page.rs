@@ -110,7 +110,7 @@ async fn the_commands_of_the_page_lead_to_a_relay_that_runs() {
     let (before, after) = commands.split_once(STARTS).expect("the page starts the relay");
     let mut skipped = machine.run(before).await;
     let relay = machine.start(&manager);
-    manager.until("READY=1").await;
+    manager.until(&["READY=1"]).await;
 
     let pool = store_at(&postgres.url()).await.pool().clone();
     let store = Store::new(pool, "orders").unwrap();
