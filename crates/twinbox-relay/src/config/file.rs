@@ -56,7 +56,8 @@ pub struct Database {
     /// Whether a pooler in transaction mode, such as PgBouncer, stands in front of Postgres.
     #[serde(default)]
     pub pooler: bool,
-    /// How often the relay looks for messages when none came for a second. A longer time lets a database sleep.
+    /// How often the relay looks for messages, delayed messages, replays and effects when there were none: at
+    /// least every 2 ms, 250 ms, 1 s and 200 ms. A longer time lets a database rest.
     #[serde(default = "default_idle_poll")]
     pub idle_poll: Duration,
 }

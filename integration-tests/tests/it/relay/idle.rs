@@ -36,6 +36,8 @@ async fn idle_round_trips(idle_poll: &str) -> (u64, u64) {
     let mut command = programs.command(Program::Relay);
     command.env("TWINBOX_RELAY__DATABASE__IDLE_POLL", idle_poll);
     command.env("TWINBOX_RELAY__KEEPER__ENABLED", "false");
+    command.env("TWINBOX_RELAY__VENDORS__MAIL__PROFILE", "resend");
+    command.env("TWINBOX_RELAY__VENDORS__MAIL__URL", "https://mail.example.org");
     let _relay = command.spawn().unwrap();
     renewals(&store, QUIET).await;
     let before = trips.count();
