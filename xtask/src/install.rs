@@ -199,8 +199,8 @@ pub(crate) fn promtool() -> Result<PathBuf> {
     Ok(kept)
 }
 
-/// Returns the checker of systemd for units: the installed one, or the one of Debian with the libraries that a
-/// machine without systemd lacks.
+/// Returns the checker of systemd for units: the installed one, or the one of Debian with the libraries that
+/// a machine without systemd lacks.
 pub(crate) fn systemd_analyze() -> Result<PathBuf> {
     let (installed, kept) = (PathBuf::from("systemd-analyze"), find::cache()?.join("systemd"));
     let runs = |program: &Path| quiet(Command::new(program).arg("--version"));

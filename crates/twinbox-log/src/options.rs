@@ -21,8 +21,8 @@ pub const THIN_INTERVAL: Duration = Duration::from_secs(10);
 pub const CURSOR_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval at which the log is polled while messages flow.
 pub const POLL_BUSY: Duration = Duration::from_millis(2);
-/// The interval at which the log is polled when no message came for a second. [`ReaderOptions::idle_poll`] sets
-/// another one.
+/// The interval at which the log is polled when no message came for a second. [`ReaderOptions::idle_poll`]
+/// sets another one.
 pub const POLL_IDLE: Duration = Duration::from_millis(25);
 
 /// Where a new cursor starts.
@@ -115,9 +115,9 @@ impl ReaderOptions {
         Self { page: page.clamp(1, PAGE_MAX), ..self }
     }
 
-    /// Sets the interval at which the log is polled when no message came for a second: at least [`POLL_BUSY`].
-    /// A message that another process publishes then waits up to twice as long. One that this process publishes
-    /// through the same store does not wait.
+    /// Sets the interval at which the log is polled when no message came for a second: at least
+    /// [`POLL_BUSY`]. A message that another process publishes then waits up to twice as long. One that this
+    /// process publishes through the same store does not wait.
     pub fn idle_poll(self, idle_poll: Duration) -> Self {
         Self { idle_poll: idle_poll.max(POLL_BUSY), ..self }
     }

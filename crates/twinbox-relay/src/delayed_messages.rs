@@ -43,8 +43,8 @@ impl<DB: Dialect> DelayedMessageMover<DB> {
         Self { store, look_interval: LOOK_INTERVAL }
     }
 
-    /// Sets the longest pause between two looks, if it is longer than a quarter of a second. A message whose time
-    /// comes sooner than that after it was published is late by up to this pause.
+    /// Sets the longest pause between two looks, if it is longer than a quarter of a second. A message whose
+    /// time comes sooner than that after it was published is late by up to this pause.
     #[must_use]
     pub fn idle_poll(self, idle_poll: Duration) -> Self {
         Self { look_interval: idle_poll.max(LOOK_INTERVAL), ..self }

@@ -1,6 +1,7 @@
 //! The manifests of Kubernetes: the job migrates, and the deployment is a relay that answers its probes.
 //!
-//! The test stands in for a cluster: it puts the volumes into a folder, and runs the commands of the containers.
+//! The test stands in for a cluster: it puts the volumes into a folder, and runs the commands of the
+//! containers.
 use super::container::{CONTAINERFILE, USER};
 use crate::support::wait::{eventually, in_time};
 use serde_json::Value;
@@ -24,8 +25,8 @@ const FILES: [&str; 3] = [
     include_str!("../../../../crates/twinbox-relay/kubernetes/migrate.yaml"),
     include_str!("../../../../crates/twinbox-relay/kubernetes/relay.yaml"),
 ];
-/// The program waits at most this long for what is in flight: the time-out of a vendor, if the file sets none, and
-/// 10 s.
+/// The program waits at most this long for what is in flight: the time-out of a vendor, if the file sets
+/// none, and 10 s.
 const DRAIN_SECONDS: u64 = 40;
 const TO_JSON: &str = "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
 

@@ -17,8 +17,8 @@ async fn lease_end(store: &TestDatabase<Postgres>) -> f64 {
     eventually(async || sqlx::query_scalar(end).fetch_optional(store.pool()).await.unwrap()).await
 }
 
-/// Waits until the relay has had time for so many renewals of its lease. A lease of 4 s is renewed once a second.
-/// Returns how many there were at most.
+/// Waits until the relay has had time for so many renewals of its lease. A lease of 4 s is renewed once a
+/// second. Returns how many there were at most.
 async fn renewals(store: &TestDatabase<Postgres>, count: u64) -> u64 {
     let begin = lease_end(store).await;
     let passed = eventually(async || {
@@ -45,8 +45,8 @@ async fn idle_round_trips(idle_poll: &str) -> (u64, u64) {
     (trips.count() - before, renewals)
 }
 
-/// A renewal is four round trips: a look whether the connection is good, and a transaction. With the default the
-/// relay looks forty times as often.
+/// A renewal is four round trips: a look whether the connection is good, and a transaction. With the default
+/// the relay looks forty times as often.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_relay_that_looks_seldom_asks_only_for_its_lease() {
     let (often, _) = idle_round_trips("25ms").await;
