@@ -28,7 +28,7 @@ const LAG_BUCKETS: [f64; 13] =
     [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
 
 struct Admin<DB: Dialect> {
-    readiness: Readiness<DB>,
+    readiness: Arc<Readiness<DB>>,
     recorded: PrometheusHandle,
 }
 
@@ -39,7 +39,7 @@ struct Admin<DB: Dialect> {
 /// The address cannot be bound.
 pub(crate) async fn serve<DB: Dialect>(
     address: SocketAddr,
-    readiness: Readiness<DB>,
+    readiness: Arc<Readiness<DB>>,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let lag = Matcher::Full(LAG.name.to_owned());

@@ -53,15 +53,11 @@ pub(crate) async fn run<DB: Dialect>(
         migrate_all(&schemas).await?;
     }
     let broken = Broken::default();
-    let readiness = || Readiness {
-        schemas: schemas.clone(),
-        destinations: config.destinations.len(),
-        broken: broken.clone(),
-    };
+    let readiness = Arc::new(Readiness::new(&schemas, config, &broken));
     if let Some(address) = config.admin.listen {
-        admin::serve(address, readiness(), stop.clone()).await?;
+        admin::serve(address, readiness.clone(), stop.clone()).await?;
     }
-    let _notifying = systemd::start(readiness(), stop.clone());
+    let _notifying = systemd::start(readiness, stop.clone());
     let mut keeping = JoinSet::new();
     for schema in keepers.iter().flat_map(Schemas::all) {
         keeping.spawn(Keeper::new(&schema.store).keep(config.keeper.keep.0).run(stop.clone()));

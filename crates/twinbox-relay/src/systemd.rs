@@ -1,7 +1,7 @@
 //! Notifies systemd: ready, alive, stopping. All of it does nothing without the variable `NOTIFY_SOCKET`.
 use crate::readiness::Readiness;
 use sd_notify::NotifyState;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use twinbox_sql::Dialect;
@@ -11,7 +11,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Notifies until the returned tasks are dropped: `WATCHDOG=1` twice in each interval of the watchdog, and
 /// `READY=1` once, when the condition of `/readyz` holds, unless `stop` comes first.
-pub(crate) fn start<DB: Dialect>(readiness: Readiness<DB>, stop: CancellationToken) -> JoinSet<()> {
+pub(crate) fn start<DB: Dialect>(readiness: Arc<Readiness<DB>>, stop: CancellationToken) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return tasks;

@@ -169,6 +169,6 @@ async fn the_job_migrates_and_the_deployment_is_a_relay_that_answers_its_probes(
     for probe in ["livenessProbe", "readinessProbe"] {
         let (path, at) = relay.probe(probe);
         assert!(FILES[0].contains(&format!("listen = \"0.0.0.0:{at}\"")), "the program listens on {at}");
-        assert_eq!(status(port, path).await, 200, "{path}");
+        eventually(async || (status(port, path).await == 200).then_some(())).await;
     }
 }

@@ -51,3 +51,19 @@ async fn a_relay_whose_database_is_away_is_alive_and_not_ready() {
     proxy.restore();
     manager.until(&["READY=1"]).await;
 }
+
+/// Before it has a cursor, a new destination would refuse a log with messages.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_without_a_cursor_in_the_log_is_not_ready() {
+    let (database, manager) = (database::postgres().await, Manager::new());
+    let mut lock = database.pool().begin().await.unwrap();
+    sqlx::query("LOCK TABLE twinbox.cursors IN SHARE MODE").execute(&mut *lock).await.unwrap();
+    let _relay = start(&manager, &Programs::new(&database, "postgres"));
+    let waits = ["STATUS=waiting for destination kill: its cursor", "READY=1"];
+    for _ in 0..2 {
+        let heard = manager.until(&waits).await;
+        assert!(!heard.contains(&"READY=1".to_owned()), "{heard:?}");
+    }
+    lock.commit().await.unwrap();
+    manager.until(&["READY=1"]).await;
+}
