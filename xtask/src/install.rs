@@ -26,6 +26,18 @@ const MOTO_PACKAGES: &str = include_str!("python.txt");
 const PYTHON_PACKAGES: &str = include_str!("python-packages.txt");
 const NODE_DRIVER: &str = include_str!("node-driver.json");
 
+/// Libraries of `systemd-analyze` that a machine without systemd may lack.
+const SYSTEMD_LIBRARIES: [&str; 5] =
+    ["libsystemd-shared", "libapparmor1", "libip4tc2", "libkmod2", "libssl3"];
+/// Runs the unpacked program with the libraries and the units beside it.
+const SYSTEMD_ANALYZE: &str = r#"#!/bin/sh
+cd "$(dirname "$0")" && here=$PWD && cd "$OLDPWD" || exit 1
+LD_LIBRARY_PATH=$(find "$here" -name '*.so.*' -o -name '*.so' | xargs -n1 dirname | sort -u | paste -sd:)
+SYSTEMD_UNIT_PATH=$(find "$here" -name multi-user.target | xargs dirname):
+export LD_LIBRARY_PATH SYSTEMD_UNIT_PATH
+exec "$here/systemd/usr/bin/systemd-analyze" "$@"
+"#;
+
 /// Returns the folder with the programs of Postgres. Root installs Postgres with apt if there is none.
 pub(crate) fn postgres() -> Result<PathBuf> {
     if let Ok(bin) = find::postgres_bin() {
@@ -185,6 +197,37 @@ pub(crate) fn promtool() -> Result<PathBuf> {
         fs::rename(unpack_debian(&scratch, "prometheus")?.join("usr/bin/promtool"), &kept)?;
     }
     Ok(kept)
+}
+
+/// Returns the checker of systemd for units: the installed one, or the one of Debian with the libraries that
+/// a machine without systemd lacks.
+pub(crate) fn systemd_analyze() -> Result<PathBuf> {
+    let (installed, kept) = (PathBuf::from("systemd-analyze"), find::cache()?.join("systemd"));
+    let runs = |program: &Path| quiet(Command::new(program).arg("--version"));
+    if runs(&installed) {
+        return Ok(installed);
+    }
+    let program = kept.join("systemd-analyze");
+    if !kept.exists() {
+        let scratch = Scratch::new()?;
+        let new = scratch.0.join("new");
+        fs::create_dir(&new)?;
+        fs::rename(unpack_debian(&scratch, "systemd")?, new.join("systemd"))?;
+        for package in SYSTEMD_LIBRARIES {
+            // Some distributions have the library under another name, or in the package of the program.
+            if let Ok(unpacked) = unpack_debian(&scratch, package) {
+                fs::rename(unpacked, new.join(package))?;
+            }
+        }
+        let program = new.join("systemd-analyze");
+        fs::write(&program, SYSTEMD_ANALYZE)?;
+        fs::set_permissions(&program, Permissions::from_mode(0o755))?;
+        if !runs(&program) {
+            return Err("systemd-analyze does not run here: install systemd".into());
+        }
+        keep(&new, &kept, || program.exists())?;
+    }
+    Ok(program)
 }
 
 /// Returns PgBouncer from Debian, with the libraries that a machine without PgBouncer lacks.

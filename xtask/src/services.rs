@@ -64,6 +64,9 @@ impl Services {
         if let Some(binary) = needed(install::promtool(), false)? {
             services.set("TWINBOX_PROMTOOL", binary.display());
         }
+        if let Some(binary) = needed(install::systemd_analyze(), false)? {
+            services.set("TWINBOX_SYSTEMD_ANALYZE", binary.display());
+        }
         Ok(services)
     }
 

@@ -21,7 +21,8 @@ pub const THIN_INTERVAL: Duration = Duration::from_secs(10);
 pub const CURSOR_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval at which the log is polled while messages flow.
 pub const POLL_BUSY: Duration = Duration::from_millis(2);
-/// The interval at which the log is polled when no message came for a second.
+/// The interval at which the log is polled when no message came for a second. [`ReaderOptions::idle_poll`]
+/// sets another one.
 pub const POLL_IDLE: Duration = Duration::from_millis(25);
 
 /// Where a new cursor starts.
@@ -47,6 +48,7 @@ pub struct ReaderOptions {
     pub(crate) lease: Duration,
     pub(crate) partitions: Option<u32>,
     pub(crate) page: usize,
+    pub(crate) idle_poll: Duration,
     pub(crate) parking: bool,
     pub(crate) dead_letter_events: bool,
     pub(crate) replay: Option<Arc<ReplayReading>>,
@@ -60,6 +62,7 @@ impl ReaderOptions {
             lease: Duration::from_secs(4),
             partitions: None,
             page: PAGE_MAX,
+            idle_poll: POLL_IDLE,
             parking: false,
             dead_letter_events: false,
             replay: None,
@@ -110,6 +113,13 @@ impl ReaderOptions {
     /// Sets the number of messages of a page, up to [`PAGE_MAX`].
     pub fn page(self, page: usize) -> Self {
         Self { page: page.clamp(1, PAGE_MAX), ..self }
+    }
+
+    /// Sets the interval at which the log is polled when no message came for a second: at least
+    /// [`POLL_BUSY`]. A message that another process publishes then waits up to twice as long. One that this
+    /// process publishes through the same store does not wait.
+    pub fn idle_poll(self, idle_poll: Duration) -> Self {
+        Self { idle_poll: idle_poll.max(POLL_BUSY), ..self }
     }
 }
 

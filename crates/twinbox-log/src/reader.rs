@@ -2,9 +2,7 @@
 use crate::{
     cursor,
     look::{self, Look},
-    options::{
-        BUFFERED_BYTES_MAX, BUFFERED_MAX, PAGE_BYTES, POLL_BUSY, POLL_IDLE, READ_AHEAD_MAX, ReaderOptions,
-    },
+    options::{BUFFERED_BYTES_MAX, BUFFERED_MAX, PAGE_BYTES, POLL_BUSY, READ_AHEAD_MAX, ReaderOptions},
     owned_cursor::Ownership,
     page::fetch,
     parking::{CursorOwner, Owner, ParkedState, Queue},
@@ -297,7 +295,7 @@ impl<DB: Dialect> Reader<DB> {
 
     fn poll_interval(&self, now: Instant) -> Duration {
         let flows = self.flowed_at.is_some_and(|at| now - at < Duration::from_secs(1));
-        if flows { POLL_BUSY } else { POLL_IDLE }
+        if flows { POLL_BUSY } else { self.options.idle_poll }
     }
 
     fn take_in(&mut self, fetched: Page) {

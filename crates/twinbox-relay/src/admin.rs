@@ -1,22 +1,20 @@
 //! The HTTP listener of the program: probes and metrics.
 use crate::{
-    circuit_breaker::{CircuitBreakerState, CircuitBreakerStatus},
-    error::Error,
     failure::Failure,
     metrics::{
         BACKLOG_MESSAGES, DATABASE_UP, LAG, LEASED, Metric, OLDEST_MESSAGE_AGE, PARKED_MESSAGES, PAUSED,
         POOL_CONNECTIONS, POOL_WAIT, UNFINISHED_IDEMPOTENCY_KEYS,
     },
-    schemas::{Schema, Schemas},
+    readiness::{DATABASE_TIMEOUT, Readiness},
+    schemas::Schema,
 };
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use futures::future::join_all;
 use metrics::{Label, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::{
-    collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{net::TcpListener, time::timeout};
@@ -24,38 +22,14 @@ use tokio_util::sync::CancellationToken;
 use twinbox_ops::Ops;
 use twinbox_sql::Dialect;
 
-/// How long the database may take to respond to a probe.
-const DATABASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the recorder moves new samples into its buckets. Without that they pile up while nobody scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// The buckets of the lag, in seconds.
 const LAG_BUCKETS: [f64; 13] =
     [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
 
-/// Destinations whose last start failed because of their configuration.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Broken(Arc<Mutex<BTreeMap<String, (String, CircuitBreakerStatus)>>>);
-
-impl Broken {
-    /// Adds a destination. It counts as broken until `next_breaker`, the circuit breaker of its next start,
-    /// closes.
-    pub(crate) fn add(&self, destination: &str, error: &Error, next_breaker: CircuitBreakerStatus) {
-        let mut broken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        broken.insert(destination.to_owned(), (error.to_string(), next_breaker));
-    }
-
-    /// One line for each destination.
-    pub(crate) fn all(&self) -> Vec<String> {
-        let mut broken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        broken.retain(|_, (_, breaker)| breaker.state() != CircuitBreakerState::Closed);
-        broken.iter().map(|(id, (error, _))| format!("destination {id}: {error}")).collect()
-    }
-}
-
 struct Admin<DB: Dialect> {
-    schemas: Arc<Schemas<DB>>,
-    destinations: usize,
-    broken: Broken,
+    readiness: Arc<Readiness<DB>>,
     recorded: PrometheusHandle,
 }
 
@@ -66,9 +40,7 @@ struct Admin<DB: Dialect> {
 /// The address cannot be bound.
 pub(crate) async fn serve<DB: Dialect>(
     address: SocketAddr,
-    schemas: Arc<Schemas<DB>>,
-    destinations: usize,
-    broken: Broken,
+    readiness: Arc<Readiness<DB>>,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let lag = Matcher::Full(LAG.name.to_owned());
@@ -76,7 +48,7 @@ pub(crate) async fn serve<DB: Dialect>(
     let recorded = recorder.set_buckets_for_metric(lag, &LAG_BUCKETS)?.install_recorder()?;
     let listener = TcpListener::bind(address).await.map_err(|e| format!("`admin.listen` {address}: {e}"))?;
     tracing::info!(address = %listener.local_addr()?, "the admin listener is up");
-    let admin = Arc::new(Admin { schemas, destinations, broken, recorded: recorded.clone() });
+    let admin = Arc::new(Admin { readiness, recorded: recorded.clone() });
     let router = Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz::<DB>))
@@ -93,32 +65,18 @@ pub(crate) async fn serve<DB: Dialect>(
     Ok(())
 }
 
-/// Reports ready if a database responds, the tables of each of its schemas fit, and the configuration of at
-/// least one destination is right. Names the other databases. A destination that is down does not count: another relay could not reach it
-/// either.
+/// Reports whether the program is ready, with a line for each fault.
 async fn readyz<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> (StatusCode, String) {
-    let look = async |schema: &Schema<DB>| match timeout(DATABASE_TIMEOUT, schema.store.check()).await {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(format!("{}: {error}", schema.title)),
-        Err(_) => Some(format!("{}: no response", schema.title)),
-    };
-    let databases = admin.schemas.by_database();
-    let looks = databases.iter().map(|schemas| join_all(schemas.iter().map(|schema| look(schema))));
-    let reasons: Vec<Vec<_>> =
-        join_all(looks).await.into_iter().map(|found| found.into_iter().flatten().collect()).collect();
-    let has_database = reasons.iter().any(Vec::is_empty);
-    let (mut reasons, broken) = (reasons.concat(), admin.broken.all());
-    let has_destination = broken.is_empty() || broken.len() < admin.destinations;
-    reasons.extend(broken);
-    if has_database && has_destination {
-        return (StatusCode::OK, [&["ok".to_owned()], &*reasons].concat().join("\n") + "\n");
+    match admin.readiness.check().await {
+        Ok(faults) => (StatusCode::OK, [&["ok".to_owned()], &*faults].concat().join("\n") + "\n"),
+        Err(faults) => (StatusCode::SERVICE_UNAVAILABLE, faults.join("\n") + "\n"),
     }
-    (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
 }
 
-/// The recorded metrics, and those that are read from the database if it responds.
+/// The recorded metrics, and those that are read from each database that responds.
 async fn metrics<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> String {
-    let (databases, are_several) = (admin.schemas.by_database(), admin.schemas.are_several());
+    let schemas = &admin.readiness.schemas;
+    let (databases, are_several) = (schemas.by_database(), schemas.are_several());
     let reads = databases.iter().map(async |schemas| {
         let labels = if databases.len() > 1 { vec![label(schemas[0])] } else { Vec::new() };
         let read = timeout(DATABASE_TIMEOUT, read_database(schemas, &labels, are_several)).await;

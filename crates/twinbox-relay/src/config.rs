@@ -5,6 +5,7 @@
 //! url = "postgres://localhost/orders"   # or url_file = "/run/secrets/database"; SQLite: `sqlite:orders.db`
 //! service = "orders"                    # the service that owns the tables
 //! pooler = true                         # behind PgBouncer in transaction mode
+//! idle_poll = "25ms"                    # the pause between two looks while no message comes
 //!
 //! [destinations.events]                 # the id of the cursor: never change it
 //! kind = "nats"

@@ -5,7 +5,7 @@ use twinbox_core::backoff::Backoff;
 use twinbox_log::{Log, MoveReport};
 use twinbox_sql::{Dialect, Store};
 
-/// The longest pause between two looks. Another process may publish a message that is due soon.
+/// The longest pause between two looks, by default. Another process may publish a message that is due soon.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// The shortest pause, for when another transaction has locked the due messages.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
@@ -18,7 +18,7 @@ const BATCH: u32 = 500;
 /// for each store. Run one yourself beside a [`Relay`](crate::Relay) in your own program, or beside consumers
 /// that read the log without a relay. Any number of processes may run one: each message is moved once.
 ///
-/// While nothing is due, it looks at an index four times a second.
+/// While nothing is due, it looks at an index four times a second, or as [`idle_poll`](Self::idle_poll) says.
 ///
 /// # Examples
 ///
@@ -34,12 +34,20 @@ const BATCH: u32 = 500;
 #[derive(Debug)]
 pub struct DelayedMessageMover<DB: Dialect> {
     store: Store<DB>,
+    look_interval: Duration,
 }
 
 impl<DB: Dialect> DelayedMessageMover<DB> {
     /// Makes a mover for the delayed messages of a store.
     pub fn new(store: Store<DB>) -> Self {
-        Self { store }
+        Self { store, look_interval: LOOK_INTERVAL }
+    }
+
+    /// Sets the longest pause between two looks, if it is longer than a quarter of a second. A message whose
+    /// time comes sooner than that after it was published is late by up to this pause.
+    #[must_use]
+    pub fn idle_poll(self, idle_poll: Duration) -> Self {
+        Self { look_interval: idle_poll.max(LOOK_INTERVAL), ..self }
     }
 
     /// Moves due messages until `stop` is cancelled. Waits out outages of the database.
@@ -53,7 +61,7 @@ impl<DB: Dialect> DelayedMessageMover<DB> {
             let pause = match log.move_due(BATCH).await {
                 Ok(moved) => {
                     back_off.reset();
-                    pause_after(moved)
+                    pause_after(moved, self.look_interval)
                 }
                 Err(error) if error.is_transient() => {
                     let (pause, error) = (back_off.pause(), &error as &dyn std::error::Error);
@@ -68,9 +76,9 @@ impl<DB: Dialect> DelayedMessageMover<DB> {
     }
 }
 
-fn pause_after(moved: MoveReport) -> Duration {
+fn pause_after(moved: MoveReport, look_interval: Duration) -> Duration {
     match moved.next_due {
         Some(Duration::ZERO) if moved.messages > 0 => Duration::ZERO,
-        next_due => next_due.map_or(LOOK_INTERVAL, |due| due.clamp(LOOK_PAUSE, LOOK_INTERVAL)),
+        next_due => next_due.map_or(look_interval, |due| due.clamp(LOOK_PAUSE, look_interval)),
     }
 }

@@ -55,6 +55,8 @@ mod options;
 pub mod program;
 #[cfg(feature = "bin")]
 mod purge;
+#[cfg(feature = "bin")]
+mod readiness;
 mod relay;
 mod replays;
 #[cfg(feature = "bin")]
@@ -67,6 +69,8 @@ mod setup;
 mod storm_guard;
 #[cfg(feature = "bin")]
 mod supervisor;
+#[cfg(feature = "bin")]
+mod systemd;
 mod throttle;
 mod type_faults;
 #[cfg(feature = "bin")]

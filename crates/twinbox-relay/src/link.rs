@@ -26,5 +26,6 @@ impl<DB: Dialect> Link<DB> {
             .parking(true)
             .dead_letter_events(self.options.dead_letter_events)
             .page(self.options.page)
+            .idle_poll(self.options.idle_poll)
     }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 use twinbox_core::{RetryPolicy, TypePattern};
-use twinbox_log::{PAGE_MAX, StartPosition, parking::ParkedState};
+use twinbox_log::{PAGE_MAX, POLL_IDLE, StartPosition, parking::ParkedState};
 
 /// The options of a relay: lease, limits, retries and types of its destination.
 #[derive(Debug, Clone, PartialEq)]
@@ -10,6 +10,7 @@ pub struct RelayOptions {
     pub(crate) lease: Duration,
     pub(crate) in_flight: usize,
     pub(crate) page: usize,
+    pub(crate) idle_poll: Duration,
     pub(crate) retry: RetryPolicy,
     pub(crate) on_exhausted: OnExhausted,
     pub(crate) rate: Option<u32>,
@@ -28,6 +29,7 @@ impl RelayOptions {
             lease: Duration::from_secs(4),
             in_flight: 4000,
             page: PAGE_MAX,
+            idle_poll: POLL_IDLE,
             retry: RetryPolicy::vendor(),
             on_exhausted: OnExhausted::DeadLetter,
             rate: None,
@@ -94,6 +96,13 @@ impl RelayOptions {
     /// Sets how many messages one statement reads, up to [`PAGE_MAX`].
     pub fn page(self, page: usize) -> Self {
         Self { page, ..self }
+    }
+
+    /// Sets the interval at which the relay looks for messages when none came for a second: 25 ms by default.
+    /// It looks for replays at this interval too, and at most once a second. For a database that sleeps while
+    /// nobody asks it. The relay still renews its lease, four times in its length.
+    pub fn idle_poll(self, idle_poll: Duration) -> Self {
+        Self { idle_poll, ..self }
     }
 
     pub(crate) fn takes(&self, event_type: &str) -> bool {

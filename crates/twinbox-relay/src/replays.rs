@@ -23,6 +23,7 @@ pub(crate) async fn run<DB: Dialect>(live: Arc<Link<DB>>, stop: CancellationToke
     let destination = live.destination.id();
     let log = Log::new(&live.store);
     let mut state = DestinationState::new(CircuitBreakerStatus::without_metrics());
+    let look_interval = REPLAY_LOOK_INTERVAL.max(live.options.idle_poll);
     while !stop.is_cancelled() {
         let found = tokio::time::timeout(LOOK_TIMEOUT, log.next_replay(destination)).await;
         let result = match found {
@@ -32,9 +33,9 @@ pub(crate) async fn run<DB: Dialect>(live: Arc<Link<DB>>, stop: CancellationToke
             Ok(Err(_)) | Err(_) => Ok(()),
         };
         let pause = match result {
-            Ok(()) | Err(Error::OwnedByAnother) => REPLAY_LOOK_INTERVAL,
+            Ok(()) | Err(Error::OwnedByAnother) => look_interval,
             // The replay was cancelled, or another process runs it.
-            Err(error) if error.is_lease_lost() => REPLAY_LOOK_INTERVAL,
+            Err(error) if error.is_lease_lost() => look_interval,
             Err(error) => {
                 let pause = state.breaker.open(&format!("{destination}, replay"), &error);
                 pause.max(state.storm.pause())

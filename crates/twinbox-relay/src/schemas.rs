@@ -4,7 +4,7 @@ use crate::{
     failure::Failure,
 };
 use sqlx::Pool;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 use twinbox_sql::{Dialect, Store, StoreOptions};
 
 /// A schema with its store.
@@ -17,6 +17,8 @@ pub(crate) struct Schema<DB: Dialect> {
     pub(crate) prefix: String,
     /// The number of its database: several schemas may be in one.
     pub(crate) database: usize,
+    /// How often its database is asked for new work while there is none.
+    pub(crate) idle_poll: Duration,
 }
 
 /// The schemas of the configuration. That of `[database]` comes first.
@@ -41,6 +43,7 @@ impl<DB: Dialect> Schemas<DB> {
                 title: table.replacen("s.", " ", 1),
                 prefix: if are_several { format!("{name}: ") } else { String::new() },
                 database: number.map_or(0, |number| number + 1),
+                idle_poll: database.idle_poll.0,
             })
         };
         config.outboxes().map(schema).collect::<Result<_, Failure>>().map(Self)

@@ -19,9 +19,10 @@ pub(crate) fn relay<DB: Dialect>(
 ) -> Result<Relay<DB>, Failure> {
     // One relay of each schema reports the messages that no destination takes.
     let reports_unrouted = other_destinations(config, id).next().is_none_or(|first| id < first);
-    let options = options(config, id, reports_unrouted)?;
-    let store = schemas.named(config.outbox_of(id))?.store.clone();
-    let relay = Relay::with_options(store, destination(id, &config.destinations[id])?, options);
+    let schema = schemas.named(config.outbox_of(id))?;
+    let options = options(config, id, reports_unrouted)?.idle_poll(schema.idle_poll);
+    let destination = destination(id, &config.destinations[id])?;
+    let relay = Relay::with_options(schema.store.clone(), destination, options);
     // The program runs one keeper for each schema.
     Ok(relay.without_keeper())
 }

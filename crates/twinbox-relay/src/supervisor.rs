@@ -1,13 +1,14 @@
 //! Runs the relays and the movers of delayed messages until the program is stopped.
 use crate::{
-    admin::{self, Broken},
+    admin,
     config::Config,
     delayed_messages::DelayedMessageMover,
     error::Error,
     failure::Failure,
+    readiness::{Broken, Readiness},
     restarts::Restarts,
     schemas::{Schema, Schemas},
-    setup, vendors,
+    setup, systemd, vendors,
 };
 use futures::future::join_all;
 use std::{
@@ -53,16 +54,20 @@ pub(crate) async fn run<DB: Dialect>(
         migrate_all(&schemas).await?;
     }
     let broken = Broken::default();
+    let readiness = Arc::new(Readiness::new(&schemas, config, &broken));
     if let Some(address) = config.admin.listen {
-        let destinations = config.destinations.len();
-        admin::serve(address, schemas.clone(), destinations, broken.clone(), stop.clone()).await?;
+        admin::serve(address, readiness.clone(), stop.clone()).await?;
     }
+    let _notifying = systemd::start(readiness, stop.clone());
     let mut keeping = JoinSet::new();
     for schema in keepers.iter().flat_map(Schemas::all) {
         keeping.spawn(Keeper::new(&schema.store).keep(config.keeper.keep.0).run(stop.clone()));
     }
     let mut workers = JoinSet::new();
-    let mover = |n: usize| DelayedMessageMover::new(schemas.all()[n].store.clone()).run(stop.clone());
+    let mover = |n: usize| {
+        let schema = &schemas.all()[n];
+        DelayedMessageMover::new(schema.store.clone()).idle_poll(schema.idle_poll).run(stop.clone())
+    };
     for (n, schema) in schemas.all().iter().enumerate() {
         if !config.destinations.keys().any(|id| config.outbox_of(id) == schema.name) {
             tracing::warn!(schema = schema.name, "no destination reads this schema: its messages go nowhere");
@@ -144,6 +149,7 @@ fn stop_on_signal(stop: CancellationToken) -> Result<(), Failure> {
                 std::process::exit(code);
             }
             tracing::info!("stopping: waiting for the messages in flight");
+            systemd::notify_stopping();
             stop.cancel();
         }
     });

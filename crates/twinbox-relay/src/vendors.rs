@@ -3,8 +3,12 @@ mod https;
 
 use crate::{config::Config, failure::Failure, schemas::Schema};
 use https::HttpsService;
+use std::time::Duration;
 use twinbox_effects::{Dispatcher, HttpVendor, VendorOptions};
 use twinbox_sql::Dialect;
+
+/// The shortest interval at which a dispatcher looks for due effects.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Makes the dispatcher of a schema. `None`: no vendor of the file gets effects of this schema.
 pub(crate) fn dispatcher<DB: Dialect>(
@@ -18,8 +22,8 @@ pub(crate) fn dispatcher<DB: Dialect>(
             .in_flight(config.vendors[name].in_flight)
             .timeout(config.vendors[name].timeout.0)
             .retries(config.vendor_retries(name)?);
-        let made = dispatcher.unwrap_or_else(|| Dispatcher::new(&schema.store));
-        dispatcher = Some(made.vendor_with(vendor(name, config)?, options));
+        let new = || Dispatcher::new(&schema.store).poll(schema.idle_poll.max(LOOK_INTERVAL));
+        dispatcher = Some(dispatcher.unwrap_or_else(new).vendor_with(vendor(name, config)?, options));
     }
     Ok(dispatcher)
 }

@@ -4,6 +4,7 @@
 mod asyncapi;
 mod begin;
 mod consumer;
+mod deploy;
 mod effects;
 mod eventbridge;
 mod events;

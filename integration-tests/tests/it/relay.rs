@@ -4,6 +4,7 @@ mod crash;
 mod databases;
 mod faults;
 mod hot_key;
+mod idle;
 mod parking;
 mod pooler;
 mod replays;

@@ -1,5 +1,10 @@
 //! The tables of the configuration file.
-use super::{destination::Destination, keeper::Keeper, value::Retry, vendor::Vendor};
+use super::{
+    destination::Destination,
+    keeper::Keeper,
+    value::{Duration, Retry},
+    vendor::Vendor,
+};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 
@@ -54,6 +59,10 @@ pub struct Database {
     /// Whether a pooler in transaction mode, such as PgBouncer, stands in front of Postgres.
     #[serde(default)]
     pub pooler: bool,
+    /// How often the relay looks for messages, delayed messages, replays and effects when there were none: at
+    /// least every 2 ms, 250 ms, 1 s and 200 ms. A longer time lets a database rest.
+    #[serde(default = "default_idle_poll")]
+    pub idle_poll: Duration,
 }
 
 /// A section `[schemas.NAME]`: the tables of another service in the same database.
@@ -96,6 +105,10 @@ pub enum LogFormat {
 
 fn default_namespace() -> String {
     "twinbox".to_owned()
+}
+
+fn default_idle_poll() -> Duration {
+    Duration(twinbox_log::POLL_IDLE)
 }
 
 fn default_max_connections() -> u32 {

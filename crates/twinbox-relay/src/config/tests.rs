@@ -29,11 +29,13 @@ fn the_environment_overrides_the_file_and_the_file_the_defaults() {
         ("TWINBOX_RELAY__DESTINATIONS__EVENTS__STREAM", "ORDERS"),
         ("TWINBOX_RELAY__DESTINATIONS__EVENTS__PARTITIONS", "4"),
         ("TWINBOX_RELAY__DATABASE__SERVICE", "shop"),
+        ("TWINBOX_RELAY__DATABASE__IDLE_POLL", "1s"),
     ];
+    assert_eq!(config.database.idle_poll.0.as_millis(), 25);
     let config = load(FILE, &environment).unwrap();
     let Destination::Nats(nats) = &config.destinations["events"] else { panic!("it is NATS") };
     assert_eq!((nats.stream.as_str(), nats.partitions), ("ORDERS", 4));
-    assert_eq!(config.database.service, "shop");
+    assert_eq!((config.database.service.as_str(), config.database.idle_poll.0.as_secs()), ("shop", 1));
 }
 
 #[test]

@@ -23,6 +23,8 @@ const ASKS: [u8; 2] = [b'Q', b'S'];
 /// The round trips of one store.
 pub(crate) struct RoundTrips {
     pub(crate) store: Store<Postgres>,
+    /// Where the round trips of other processes are counted.
+    pub(crate) url: String,
     count: Arc<AtomicU64>,
     _accepting: JoinSet<()>,
 }
@@ -41,8 +43,8 @@ impl RoundTrips {
                 connections.spawn(async move { pass_on(client, server, &counter).await });
             }
         });
-        let store = store_at(&url.replace(&server.to_string(), &address)).await;
-        Self { store, count, _accepting: accepting }
+        let url = url.replace(&server.to_string(), &address);
+        Self { store: store_at(&url).await, url, count, _accepting: accepting }
     }
 
     /// The number of round trips so far.
