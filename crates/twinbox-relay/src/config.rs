@@ -91,13 +91,14 @@
 //! - Each has a connection pool of its own.
 //! - A destination takes only messages of its own schema or database.
 //! - All schemas share the connection pool of `[database]`.
-//! - `run --migrate`, `check` and `purge` look at all of them. `run` and `/readyz` fail if no database is usable.
+//! - `run --migrate`, `check` and `purge` look at all of them. `run` and `/readyz` fail if no database is
+//!   usable.
 //! - In `/metrics` the numbers that come from the database have a label `schema` with the name, if there are
 //!   several; those of a connection pool have it if there are several databases.
 //!
 //! # Environment
 //!
-//! Every value can come from an environment variable, which overrides the file:
+//! An environment variable overrides the file. Lists and texts of digits alone come only from the file:
 //! `TWINBOX_RELAY__DATABASE__URL`, `TWINBOX_RELAY__DESTINATIONS__EVENTS__URL`.
 mod destination;
 mod error;
