@@ -98,8 +98,8 @@
 //!
 //! # Environment
 //!
-//! An environment variable overrides the file. Lists and texts of digits alone come only from the file:
-//! `TWINBOX_RELAY__DATABASE__URL`, `TWINBOX_RELAY__DESTINATIONS__EVENTS__URL`.
+//! An environment variable overrides the file, such as `TWINBOX_RELAY__DATABASE__URL` or
+//! `TWINBOX_RELAY__DESTINATIONS__EVENTS__URL`. Lists and texts of digits alone come only from the file.
 mod destination;
 mod error;
 mod file;

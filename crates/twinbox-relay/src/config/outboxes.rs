@@ -48,8 +48,8 @@ impl Config {
         for (n, Outbox { name, service, table, .. }) in self.outboxes().enumerate().skip(1) {
             if let Some(other) = self.outboxes().take(n).find(|other| other.name == name) {
                 let what = format!(
-                    "`[{table}]` has the name of the outbox of `[{}]`, which the relay serves already: remove the \
-                     table, or give one of them another name",
+                    "`[{table}]` has the name of the outbox of `[{}]`, which the relay serves already: remove \
+                     the table, or give one of them another name",
                     other.table
                 );
                 return wrong(&table, "", "", what);
