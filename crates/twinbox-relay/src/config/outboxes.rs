@@ -48,8 +48,8 @@ impl Config {
         for (n, Outbox { name, service, table, .. }) in self.outboxes().enumerate().skip(1) {
             if let Some(other) = self.outboxes().take(n).find(|other| other.name == name) {
                 let what = format!(
-                    "`[{table}]` has the name of the outbox of `[{}]`, which the relay serves already: remove \
-                     the table, or give one of them another name",
+                    "`[{table}]` has the name of the outbox of `[{}]`, which the relay serves already: \
+                     remove the table, or give one of them another name",
                     other.table
                 );
                 return wrong(&table, "", "", what);
@@ -57,8 +57,8 @@ impl Config {
             if let Some(other) = self.outboxes().take(n).find(|other| other.service == service) {
                 // The service is the source of its messages. Two sources of one name would share message ids.
                 let what = format!(
-                    "`[{}]` and `[{table}]` both belong to the service {service:?}: give each a service of its \
-                     own, because message ids are derived from it",
+                    "`[{}]` and `[{table}]` both belong to the service {service:?}: give each a service of \
+                     its own, because message ids are derived from it",
                     other.table
                 );
                 return wrong(&table, "service", service, what);

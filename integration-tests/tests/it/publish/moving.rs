@@ -103,7 +103,8 @@ impl OldRelay {
         let log = sent.clone();
         let task = tokio::spawn(async move {
             loop {
-                let sql = "SELECT id, aggregate_id, payload::text FROM app_outbox WHERE status = 'pending' ORDER BY id";
+                let sql = "SELECT id, aggregate_id, payload::text FROM app_outbox WHERE status = 'pending'
+                    ORDER BY id";
                 for row in sqlx::query(sql).fetch_all(&pool).await.unwrap() {
                     let (key, payload): (String, String) = (row.get(1), row.get(2));
                     log.lock().unwrap().entry(key).or_default().push(number(payload.as_bytes()));
