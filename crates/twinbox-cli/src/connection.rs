@@ -160,28 +160,26 @@ impl ConnectionArguments {
             from: &'static str,
         }
         let (url, url_from) = self.url()?;
-        let from = |name: &str, is_default: bool| match std::env::var_os(name) {
-            Some(_) => "the environment",
-            None if is_default => "the default",
-            None => "an option",
+        let from = |name: &str, value: &str, is_default: bool| match std::env::var(name) {
+            Ok(set) if set == value => "the environment",
+            _ if is_default => "the default",
+            _ => "an option",
         };
+        let keys = self.payload_keys.as_ref().map_or(String::new(), |file| file.display().to_string());
+        let pooler = self.pooler.to_string();
         let settings = [
             Setting { name: "database_url", value: masked(&url), from: url_from },
             Setting {
                 name: "namespace",
                 value: self.namespace.clone(),
-                from: from("TWINBOX_NAMESPACE", self.namespace == NAMESPACE),
+                from: from("TWINBOX_NAMESPACE", &self.namespace, self.namespace == NAMESPACE),
             },
             Setting {
                 name: "payload_keys",
-                value: self.payload_keys.as_ref().map_or(String::new(), |file| file.display().to_string()),
-                from: from("TWINBOX_PAYLOAD_KEYS", self.payload_keys.is_none()),
+                from: from("TWINBOX_PAYLOAD_KEYS", &keys, self.payload_keys.is_none()),
+                value: keys,
             },
-            Setting {
-                name: "pooler",
-                value: self.pooler.to_string(),
-                from: from("TWINBOX_POOLER", !self.pooler),
-            },
+            Setting { name: "pooler", from: from("TWINBOX_POOLER", &pooler, !self.pooler), value: pooler },
         ];
         output.list(&[("name", "name"), ("value", "value"), ("from", "from")], &settings, "");
         Ok(())

@@ -1,6 +1,6 @@
 //! The operator tool: the tests act through its program only.
 mod alerts;
-mod book;
+pub(crate) mod book;
 mod changes;
 mod check;
 mod confirmation;

@@ -86,7 +86,8 @@ macro_rules! destination {
             /// How long a relay owns the destination without renewing the lease.
             #[serde(default = "default_lease")]
             pub lease: Duration,
-            /// How long a sent message may stay without a response. Default 2 s; at most half a lease.
+            /// How long a sent message may stay without a response. Default 2 s; less than
+            /// three quarters of the lease, and best at most a half.
             pub publish_timeout: Option<Duration>,
         }
 

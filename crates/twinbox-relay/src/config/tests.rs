@@ -120,6 +120,7 @@ fn an_error_names_the_line_and_the_fix() {
         ("park_key", "park", "line 11:", "did you mean `park_key`?"),
         ("\"patient\"", "\"patience\"", "line 10:", "did you mean `patient`?"),
         ("\"patient\"", "\"thrice\"", "line 10:", "add a table `[retry.thrice]`"),
+        ("[retry.patient]", "[retry.client]", "line 15:", "give `[retry.client]` another name"),
         ("attempts = 20", "", "line 15:", "missing field `attempts`"),
     ];
     for (right, wrong, line, fix) in table {

@@ -1,11 +1,14 @@
 //! A log that was restored from a dump goes on where it was.
 use super::restore::{Other, address, tool};
-use crate::support::{
-    cases::cases,
-    log::{Names, draft, open, open_with, publish, run_until, settle_until, take, text, texts},
-    postgres::waits_for_a_lock,
-    tool::Tool,
-    wait::in_time,
+use crate::{
+    ops::book::Book,
+    support::{
+        cases::cases,
+        log::{Names, draft, open, open_with, publish, run_until, settle_until, take, text, texts},
+        postgres::waits_for_a_lock,
+        tool::Tool,
+        wait::in_time,
+    },
 };
 use sqlx::{PgPool, Postgres};
 use std::time::Duration;
@@ -163,8 +166,11 @@ async fn the_tool_repairs_a_restored_log() {
     let twinbox = Tool::at::<Postgres>(&other.url);
     let refused = twinbox.ends(4, &["status"]).await;
     assert!(refused.contains("was restored from a dump"), "{refused}");
-    let told = twinbox.ok(&["destinations", "rebase", "--yes"]).await;
-    assert!(told.contains("11 messages rebased"), "{told}");
+    let mut book = Book::with(Tool::at::<Postgres>(&other.url), "A database was restored from a dump");
+    book.says("11 messages rebased").await;
+    let status = book.ran().await;
+    assert!(!status.err.contains("restored"), "{status:?}");
+    book.close();
     assert_eq!(twinbox.json(&["audit", "list"]).await[0]["count"], 11);
     other.store().await.check().await.unwrap();
     other.drop().await;

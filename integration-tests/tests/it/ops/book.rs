@@ -30,7 +30,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// Goes through the steps of one incident.
-pub(super) struct Book {
+pub(crate) struct Book {
     tool: Tool,
     steps: std::vec::IntoIter<&'static str>,
     pub(super) folder: tempfile::TempDir,
@@ -38,12 +38,15 @@ pub(super) struct Book {
 
 impl Book {
     pub(super) fn open<DB: TestDb>(world: &World<DB>, title: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { tool: Tool::of(world), steps: incident(title).into_iter(), folder }
+        Self::with(Tool::of(world), title)
+    }
+
+    pub(crate) fn with(tool: Tool, title: &str) -> Self {
+        Self { tool, steps: incident(title).into_iter(), folder: tempfile::tempdir().unwrap() }
     }
 
     /// Runs the next command.
-    pub(super) async fn ran(&mut self) -> Ran {
+    pub(crate) async fn ran(&mut self) -> Ran {
         let line = self.steps.next().expect("there is another step");
         let words = words(line);
         let mut command = self.tool.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
@@ -53,7 +56,7 @@ impl Book {
     }
 
     /// The same; it ends well, and says this.
-    pub(super) async fn says(&mut self, what: &str) {
+    pub(crate) async fn says(&mut self, what: &str) {
         let ran = self.ran().await;
         assert!(ran.code == 0 && format!("{}{}", ran.out, ran.err).contains(what), "{what:?}: {ran:?}");
     }
@@ -64,7 +67,7 @@ impl Book {
         assert!(line.starts_with(&format!("# {begins}")), "{line}");
     }
 
-    pub(super) fn close(mut self) {
+    pub(crate) fn close(mut self) {
         assert_eq!(self.steps.next(), None, "every step was taken");
     }
 }

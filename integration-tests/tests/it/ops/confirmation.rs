@@ -188,6 +188,12 @@ async fn the_command_line_wins_over_the_environment<DB: TestDb>() {
     let ran = command.env_remove("DATABASE_URL").env("DATABASE_URL_FILE", file).output().await.unwrap();
     let printed: Value = serde_json::from_slice(&ran.stdout).unwrap();
     assert_eq!(printed[0]["from"], "DATABASE_URL_FILE");
+    let mut command = tool.command(&["config", "print", "-o", "json", "--namespace", "billing"]);
+    for (variable, from) in [("billing", "the environment"), ("orders", "an option")] {
+        let ran = command.env("TWINBOX_NAMESPACE", variable).output().await.unwrap();
+        let printed: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        assert_eq!((&printed[1]["value"], &printed[1]["from"]), (&json!("billing"), &json!(from)));
+    }
 }
 
 /// For programs that make changes.
