@@ -1,10 +1,12 @@
 //! The alert rules for Prometheus: each fires in its fault and clears after it.
 use crate::support::{stores::World, tool::Tool};
+use serde_json::{Value, json};
 use sqlx::Sqlite;
 use std::{collections::BTreeSet, fmt::Write as _, path::Path, process::Command};
 use twinbox_testkit::skipped;
 
 const RULES: &str = include_str!("../../../../crates/twinbox-relay/prometheus/alerts.yml");
+const DASHBOARD: &str = include_str!("../../../../crates/twinbox-relay/grafana/twinbox.json");
 const METRICS: &str = include_str!("../../../../docs/src/metrics.md");
 const RUNBOOK: &str = include_str!("../../../../crates/twinbox-cli/README.md");
 
@@ -101,6 +103,27 @@ fn succeeds(promtool: &Path, arguments: &[&str], folder: &Path) {
     let ran = Command::new(promtool).args(arguments).current_dir(folder).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success(), "{arguments:?}\n{out}\n{err}");
+}
+
+/// Grafana puts the interval in.
+#[test]
+fn prometheus_reads_the_query_of_each_panel() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row");
+    let rule = |panel: &Value| {
+        let query = panel["targets"][0]["expr"].as_str().unwrap_or_else(|| panic!("{panel}"));
+        let query = query.replace("$__rate_interval", "5m");
+        json!({"record": "query", "expr": query, "labels": {"of": panel["title"]}})
+    };
+    let rules = Vec::from_iter(panels.map(rule));
+    assert!(rules.len() > 10, "{rules:?}");
+    let Some(promtool) = std::env::var_os("TWINBOX_PROMTOOL") else {
+        return skipped("queries of the dashboard: promtool is not there; TWINBOX_PROMTOOL names it");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let groups = json!({"groups": [{"name": "dashboard", "rules": rules}]});
+    std::fs::write(folder.path().join("dashboard.yml"), groups.to_string()).unwrap();
+    succeeds(promtool.as_ref(), &["check", "rules", "dashboard.yml"], folder.path());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::{super::files, expect_none};
 use std::collections::BTreeSet;
 
 const PAGE: &str = "docs/src/metrics.md";
+const DASHBOARD: &str = "crates/twinbox-relay/grafana/twinbox.json";
 const ALERTS: &str = "crates/twinbox-relay/prometheus/alerts.yml";
 
 /// What Prometheus adds to the name of a histogram.
@@ -59,13 +60,14 @@ fn the_page_of_metrics_has_every_metric_and_no_other() {
 }
 
 #[test]
-fn every_metric_that_a_page_or_an_alert_names_exists() {
+fn every_metric_that_a_page_an_alert_or_a_dashboard_names_exists() {
     let texts = Vec::from_iter(files::texts());
     let used = used(&texts);
     let (mut named, mut faults) = (BTreeSet::new(), Vec::new());
-    for (name, text) in texts.iter().filter(|(name, _)| name.ends_with(".md") || name == ALERTS) {
+    let is_named = |name: &str| name.ends_with(".md") || [ALERTS, DASHBOARD].contains(&name);
+    for (name, text) in texts.iter().filter(|(name, _)| is_named(name)) {
         let words = words(text, &used);
-        assert!(name != ALERTS || words.len() > 10, "{words:?}");
+        assert!(name.ends_with(".md") || words.len() > 10, "{name}: {words:?}");
         faults.extend(words.iter().filter(|word| !exists(word, &used)).map(|word| format!("{name}: {word}")));
         named.extend(words);
     }
