@@ -30,8 +30,8 @@ impl Config {
         }
     }
 
-    /// Checks that the retry policy of each destination exists, and that no policy of the file has the name of
-    /// a built-in one, which would be used instead.
+    /// Checks that the retry policy of each destination exists, and that no policy of the file has the name
+    /// of a built-in one, which would be used instead.
     pub(super) fn check_retries(&self, file: &str, text: &str) -> Result<(), ConfigError> {
         if let Some(name) = BUILT_IN.into_iter().find(|name| self.retry.contains_key(*name)) {
             let line = line_of(text, &format!("retry.{name}"), "", "");
