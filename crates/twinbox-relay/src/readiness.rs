@@ -22,8 +22,8 @@ use twinbox_sql::Dialect;
 pub(crate) const DATABASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The program is ready if a database responds whose tables fit, each destination has a cursor in the log,
-/// and the configuration of at least one is right. No message that is published from then on is missed, except in
-/// a database that does not respond or fit while another one does.
+/// and the configuration of at least one is right. No message that is published from then on is missed,
+/// except in a database that does not respond or fit while another one does.
 ///
 /// A destination that is down does not count: another relay could not reach it either. A lease does not count
 /// either: a second relay is ready to take over.
