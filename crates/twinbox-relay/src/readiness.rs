@@ -96,7 +96,7 @@ impl<DB: Dialect> Readiness<DB> {
     }
 }
 
-/// What a look at a database has found.
+/// The faults that a look at a database has found.
 struct Look {
     /// One line for each schema that does not respond, or whose tables do not fit.
     unfit: Vec<String>,

@@ -1,6 +1,6 @@
 //! The outboxes that one run of the program serves, each with its store.
 use crate::{
-    config::{Config, ConfigError, Outbox},
+    config::{Config, ConfigError, Outbox, Place},
     failure::Failure,
 };
 use sqlx::Pool;
@@ -15,8 +15,8 @@ pub(crate) struct Schema<DB: Dialect> {
     pub(crate) title: String,
     /// The prefix of printed lines about this schema. Empty if there is only one.
     pub(crate) prefix: String,
-    /// The number of its database: several schemas may be in one.
-    pub(crate) database: usize,
+    /// The name of its table `[databases.NAME]`. `None`: it is in the database of `[database]`.
+    own_database: Option<String>,
     /// How often its database is asked for new work while there is none.
     pub(crate) idle_poll: Duration,
 }
@@ -33,16 +33,19 @@ pub(crate) struct Pools<DB: Dialect> {
 impl<DB: Dialect> Schemas<DB> {
     pub(crate) fn new(pools: &Pools<DB>, config: &Config) -> Result<Self, Failure> {
         let are_several = config.outboxes().nth(1).is_some();
-        let schema = |Outbox { name, service, namespace, database, table }| {
-            let other = table.strip_prefix("databases.").and_then(|name| pools.others.get(name));
-            let number = other.and_then(|_| pools.others.keys().position(|other| other == name));
+        let schema = |Outbox { name, service, namespace, database, place }| {
+            let pool = pools.others.get(name).filter(|_| place == Place::Database).unwrap_or(&pools.main);
             let options = StoreOptions::new().namespace(namespace).pooler(database.pooler);
             Ok(Schema {
                 name: name.to_owned(),
-                store: Store::with_options(other.unwrap_or(&pools.main).clone(), service, options)?,
-                title: table.replacen("s.", " ", 1),
+                store: Store::with_options(pool.clone(), service, options)?,
+                title: match place {
+                    Place::Main => "database".to_owned(),
+                    Place::Schema => format!("schema {name}"),
+                    Place::Database => format!("database {name}"),
+                },
                 prefix: if are_several { format!("{name}: ") } else { String::new() },
-                database: number.map_or(0, |number| number + 1),
+                own_database: (place == Place::Database).then(|| name.to_owned()),
                 idle_poll: database.idle_poll.0,
             })
         };
@@ -59,8 +62,8 @@ impl<DB: Dialect> Schemas<DB> {
 
     /// The schemas of each database, that of `[database]` first.
     pub(crate) fn by_database(&self) -> Vec<Vec<&Schema<DB>>> {
-        let mut databases = BTreeMap::<usize, Vec<_>>::new();
-        self.0.iter().for_each(|schema| databases.entry(schema.database).or_default().push(schema));
+        let mut databases = BTreeMap::<_, Vec<_>>::new();
+        self.0.iter().for_each(|schema| databases.entry(&schema.own_database).or_default().push(schema));
         databases.into_values().collect()
     }
 

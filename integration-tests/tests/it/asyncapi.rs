@@ -52,7 +52,7 @@ fn document() -> Value {
         .document()
 }
 
-/// What a reference leads to.
+/// The part of the document that a reference leads to.
 fn resolve<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
     let Some(reference) = value["$ref"].as_str() else { return value };
     let pointer = reference.strip_prefix('#').unwrap();
@@ -112,7 +112,7 @@ fn each_version_has_the_schema_of_its_payload() {
     assert_eq!(names(&written["lines"][0]), names(&line["properties"]));
 }
 
-/// Those that are required are there, and those that are there are described.
+/// A message has each required header, and the document describes each header of the message.
 #[test]
 fn the_headers_of_a_message_are_those_of_its_document() {
     let document = document();

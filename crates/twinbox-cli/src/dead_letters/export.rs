@@ -43,7 +43,7 @@ pub(super) async fn export<DB: Dialect>(
 
 async fn line<DB: Dialect>(session: &Session<DB>, dead_letter: &DeadLetter) -> Result<String, Exit> {
     let message = session.ops.dead_letter_message(&dead_letter.id).await?;
-    let line = Line::new(session, dead_letter, &message);
+    let line = Line::new(session, dead_letter, session.decoded(&message));
     serde_json::to_string(&line)
         .map_err(|error| Exit::failure(format!("writing dead letter {} failed: {error}", dead_letter.id)))
 }

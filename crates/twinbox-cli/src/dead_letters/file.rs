@@ -61,9 +61,8 @@ impl Line {
     pub(super) fn new<DB: Dialect>(
         session: &Session<DB>,
         dead_letter: &DeadLetter,
-        stored: &Message,
+        message: Cow<'_, Message>,
     ) -> Self {
-        let message = session.decoded(stored);
         let decrypted = matches!(message, Cow::Owned(_));
         // JSON only if it gives the same bytes again. A number of 30 digits would change.
         let json = serde_json::from_slice::<Value>(&message.payload).ok();

@@ -1,6 +1,6 @@
 //! Encryption of payloads with AES-256-GCM.
 use super::{EncodedPayload, PayloadCodec, PayloadContext};
-use crate::boxed::BoxError;
+use crate::{boxed::BoxError, limits};
 use aes_gcm::{
     Aes256Gcm, KeyInit as _,
     aead::{Aead as _, Generate as _, Nonce, Payload},
@@ -11,7 +11,6 @@ use std::{error::Error, fmt};
 /// The header with the id of the key that encrypted the payload.
 const KEY_HEADER: &str = "encryption-key";
 const NONCE_BYTES: usize = 12;
-const KEY_ID_BYTES_MAX: usize = 120;
 
 /// Encrypts payloads with AES-256-GCM (NIST SP 800-38D). One key encrypts; any number of older ones decrypt.
 ///
@@ -37,8 +36,9 @@ const KEY_ID_BYTES_MAX: usize = 120;
 /// # Ok::<(), twinbox_core::codec::InvalidKeys>(())
 /// ```
 pub struct AesGcm {
-    /// The first one encrypts.
-    keys: Vec<Key>,
+    newest: Key,
+    /// They only decrypt.
+    older: Vec<Key>,
 }
 
 struct Key {
@@ -61,7 +61,7 @@ impl Error for InvalidKeys {}
 /// Ids alone.
 impl fmt::Debug for AesGcm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.keys.iter().map(|key| &key.id)).finish()
+        f.debug_list().entries(self.keys().map(|key| &key.id)).finish()
     }
 }
 
@@ -71,7 +71,7 @@ impl AesGcm {
     /// # Errors
     /// The id does not have 1 to 120 visible ASCII characters.
     pub fn new(id: &str, key: &[u8; 32]) -> Result<Self, InvalidKeys> {
-        Ok(Self { keys: vec![Key::new(id, key)?] })
+        Ok(Self { newest: Key::new(id, key)?, older: Vec::new() })
     }
 
     /// Adds a key that only decrypts.
@@ -87,20 +87,27 @@ impl AesGcm {
         if self.key(&key.id).is_some() {
             return Err(InvalidKeys(format!("the key {:?} is there twice", key.id)));
         }
-        self.keys.push(key);
+        self.older.push(key);
         Ok(())
     }
 
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        std::iter::once(&self.newest).chain(&self.older)
+    }
+
     fn key(&self, id: &str) -> Option<&Key> {
-        self.keys.iter().find(|key| key.id == id)
+        self.keys().find(|key| key.id == id)
     }
 }
 
 impl Key {
     fn new(id: &str, key: &[u8; 32]) -> Result<Self, InvalidKeys> {
-        if !(1..=KEY_ID_BYTES_MAX).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if !(1..=limits::NAME_BYTES_MAX).contains(&id.len())
+            || !id.bytes().all(|byte| byte.is_ascii_graphic())
+        {
             return Err(InvalidKeys(format!(
-                "the id {id:?} of a key must have 1 to {KEY_ID_BYTES_MAX} visible ASCII characters"
+                "the id {id:?} of a key must have 1 to {} visible ASCII characters",
+                limits::NAME_BYTES_MAX
             )));
         }
         Ok(Self { id: id.to_owned(), cipher: Box::new(Aes256Gcm::new(key.into())) })
@@ -126,21 +133,18 @@ impl std::str::FromStr for AesGcm {
     type Err = InvalidKeys;
 
     fn from_str(text: &str) -> Result<Self, InvalidKeys> {
-        let mut codec = Self { keys: Vec::new() };
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.trim();
-            if !(line.is_empty() || line.starts_with('#')) {
-                codec.add(Key::parse(line, number)?)?;
-            }
-        }
-        if codec.keys.is_empty() {
-            return Err(InvalidKeys("the text holds no key".to_owned()));
-        }
+        let lines = (1..).zip(text.lines().map(str::trim));
+        let is_key = |line: &str| !(line.is_empty() || line.starts_with('#'));
+        let mut keys = lines.filter(|(_, line)| is_key(line)).map(|(number, line)| Key::parse(line, number));
+        let newest = keys.next().ok_or_else(|| InvalidKeys("the text holds no key".to_owned()))??;
+        let mut codec = Self { newest, older: Vec::new() };
+        keys.try_for_each(|key| codec.add(key?))?;
         Ok(codec)
     }
 }
 
-/// What the payload is bound to: each part with its length, so that no two messages have the same bytes.
+/// The attributes that bind a payload to its message: each with its length, so that no two messages have the
+/// same bytes.
 fn associated_data(context: &PayloadContext<'_>) -> Vec<u8> {
     let PayloadContext { source, id, event_type, version, key } = *context;
     let mut data = Vec::new();
@@ -158,7 +162,7 @@ impl PayloadCodec for AesGcm {
     }
 
     fn encode(&self, context: &PayloadContext<'_>, payload: &[u8]) -> Result<EncodedPayload, BoxError> {
-        let key = self.keys.first().ok_or("there is no key")?;
+        let key = &self.newest;
         let nonce = Nonce::<Aes256Gcm>::try_generate()?;
         let aad = &associated_data(context);
         let encrypted =

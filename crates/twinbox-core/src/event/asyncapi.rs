@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Where a document keeps the schemas that its messages share.
 const SCHEMAS: &str = "/components/schemas";
 
-/// What a service does with the messages of a channel.
+/// Whether a service receives or sends the messages of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Action {
     Receive,

@@ -6,14 +6,35 @@ use super::{
 };
 
 /// An outbox of the configuration file.
+#[derive(Clone, Copy)]
 pub(crate) struct Outbox<'c> {
     /// The name by which destinations and vendors choose it.
     pub(crate) name: &'c str,
     pub(crate) service: &'c str,
     pub(crate) namespace: &'c str,
     pub(crate) database: &'c Database,
-    /// The table of the file that describes it.
-    pub(crate) table: String,
+    pub(crate) place: Place,
+}
+
+/// The table of the file that describes an outbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// `[database]`.
+    Main,
+    /// `[schemas.NAME]`.
+    Schema,
+    /// `[databases.NAME]`.
+    Database,
+}
+
+impl Outbox<'_> {
+    fn table(&self) -> String {
+        match self.place {
+            Place::Main => "database".to_owned(),
+            Place::Schema => format!("schemas.{}", self.name),
+            Place::Database => format!("databases.{}", self.name),
+        }
+    }
 }
 
 impl Config {
@@ -21,14 +42,14 @@ impl Config {
     pub(crate) fn outboxes(&self) -> impl Iterator<Item = Outbox<'_>> {
         let main = &self.database;
         let (name, service) = (&*main.namespace, &*main.service);
-        let first = Outbox { name, service, namespace: name, database: main, table: "database".to_owned() };
+        let first = Outbox { name, service, namespace: name, database: main, place: Place::Main };
         let schemas = self.schemas.iter().map(|(name, schema)| {
-            let table = format!("schemas.{name}");
-            Outbox { name, service: &schema.service, namespace: name, database: main, table }
+            let service = &schema.service;
+            Outbox { name, service, namespace: name, database: main, place: Place::Schema }
         });
         let databases = self.databases.iter().map(|(name, database)| {
             let (service, namespace) = (&*database.service, &*database.namespace);
-            Outbox { name, service, namespace, database, table: format!("databases.{name}") }
+            Outbox { name, service, namespace, database, place: Place::Database }
         });
         std::iter::once(first).chain(schemas).chain(databases)
     }
@@ -45,12 +66,13 @@ impl Config {
             let line = line_of(text, table, key, value);
             Err(ConfigError::new(format!("{file}:{line} {what}")))
         };
-        for (n, Outbox { name, service, table, .. }) in self.outboxes().enumerate().skip(1) {
+        for (n, outbox) in self.outboxes().enumerate().skip(1) {
+            let (Outbox { name, service, .. }, table) = (outbox, outbox.table());
             if let Some(other) = self.outboxes().take(n).find(|other| other.name == name) {
                 let what = format!(
                     "`[{table}]` has the name of the outbox of `[{}]`, which the relay serves already: \
                      remove the table, or give one of them another name",
-                    other.table
+                    other.table()
                 );
                 return wrong(&table, "", "", what);
             }
@@ -59,7 +81,7 @@ impl Config {
                 let what = format!(
                     "`[{}]` and `[{table}]` both belong to the service {service:?}: give each a service of \
                      its own, because message ids are derived from it",
-                    other.table
+                    other.table()
                 );
                 return wrong(&table, "service", service, what);
             }

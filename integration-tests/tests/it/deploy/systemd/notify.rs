@@ -1,4 +1,4 @@
-//! What systemd hears from the program: ready, alive, stopping.
+//! The program tells systemd that it is ready, alive and stopping.
 use super::{Manager, stop};
 use crate::support::{
     postgres::{postgres_address, through},

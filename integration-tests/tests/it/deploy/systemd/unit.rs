@@ -5,7 +5,7 @@ use twinbox_testkit::skipped;
 
 const PROGRAM: &str = "/usr/local/bin/twinbox-relay";
 
-/// What `systemd-analyze verify` says of a unit. It also succeeds with unknown settings, which systemd
+/// The output of `systemd-analyze verify` for a unit. It also succeeds with unknown settings, which systemd
 /// ignores.
 fn verify(analyze: &OsStr, unit: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();

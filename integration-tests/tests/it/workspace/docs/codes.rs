@@ -98,7 +98,7 @@ fn constructed(code: &str) -> impl Iterator<Item = &str> {
     texts.map(|(_, text)| text)
 }
 
-/// What follows the last dot of each file in the tree: `relay.toml` is a file and no code.
+/// The endings of the names of files in the tree: `relay.toml` is a file and no code.
 fn endings() -> BTreeSet<String> {
     files::texts().filter_map(|(name, _)| Some(name.rsplit_once('.')?.1.to_owned())).collect()
 }

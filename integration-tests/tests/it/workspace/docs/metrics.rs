@@ -7,7 +7,7 @@ const PAGE: &str = "docs/src/metrics.md";
 const DASHBOARD: &str = "crates/twinbox-relay/grafana/twinbox.json";
 const ALERTS: &str = "crates/twinbox-relay/prometheus/alerts.yml";
 
-/// What Prometheus adds to the name of a histogram.
+/// The suffixes that Prometheus adds to the name of a histogram.
 const SUFFIXES: [&str; 3] = ["_bucket", "_count", "_sum"];
 
 /// Texts of the code that begin as a metric does and name something else.
