@@ -14,9 +14,11 @@ use crate::{
     duplicate::end_duplicate,
     handler::{Handler, Run},
     outcome::{DeliveryOutcome, RepeatAtOnce},
+    trace::handler_span,
 };
 use futures::FutureExt as _;
 use std::{any::Any, panic::AssertUnwindSafe, time::Duration};
+use tracing::Instrument as _;
 use twinbox_core::{DecodeError, Message, crash, retry};
 use twinbox_sql::{
     Dialect, Disposition, ErrorKind, HandlerError, Inbox,
@@ -181,7 +183,8 @@ pub(crate) async fn run_handler<DB: Dialect, S>(
         result.map_err(AttemptError::Handler)
     };
     // Decoding runs code of the application too, so its panics are caught as well.
-    let work = twinbox_sql::run_handler(AssertUnwindSafe(work).catch_unwind());
+    let work = AssertUnwindSafe(work.instrument(handler_span(handler.event_type))).catch_unwind();
+    let work = twinbox_sql::run_handler(work);
     let error = match tokio::time::timeout(timeout, work).await {
         Ok(Ok(result)) => return result,
         Ok(Err(panic)) => format!("the handler panicked: {}", panic_message(&*panic)),

@@ -213,7 +213,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let concurrency = groups.iter().flat_map(|group| &group.handlers);
         warn_of_small_pool(&store, concurrency.map(|handler| handler.policy.concurrency.max(1)).sum());
         metrics::describe();
-        let common = Common { store, state, stop: stop.child_token(), options };
+        let common = Common { store, state, stop: stop.child_token(), options, system: transport.system() };
         let keeper =
             keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper.run(common.stop.clone()))));
         let mut workers = tokio::task::JoinSet::new();

@@ -7,7 +7,6 @@ use crate::{
     in_place::InPlace,
     outcome::DeliveryOutcome,
     runtime::{DRAIN_MAX, OUTAGE_DELAY, Runtime},
-    trace,
 };
 use std::{
     collections::HashSet,
@@ -231,7 +230,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         for entry in self.queue.take(Budget::messages(usize::MAX)) {
             let (runtime, stop, fence) = (self.runtime.clone(), self.stop.release.clone(), self.fence);
             self.in_flight.insert(entry.message.message.message_id());
-            let span = trace::span(runtime.consumer(), std::iter::once(&*entry.message.message));
+            let span = runtime.span(std::iter::once(&*entry.message.message));
             let delivery = async move {
                 let Delivered { message, defect } = &entry.message;
                 let outcome = match stop.is_cancelled() {

@@ -6,6 +6,7 @@ use crate::{
     retention::{InboxPurge, InboxRetention},
     starts::Starts,
     status::ConsumerStats,
+    trace,
 };
 use std::{
     collections::HashMap,
@@ -14,7 +15,8 @@ use std::{
 };
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
-use twinbox_core::PartitionedLog;
+use tracing::Span;
+use twinbox_core::{Message, PartitionedLog};
 use twinbox_sql::{ClaimFence, Dialect, Inbox, PartitionLeases, Store};
 
 /// How long deliveries in flight may take at a shutdown. The rest is delivered again.
@@ -28,6 +30,8 @@ pub(crate) struct Common<DB: Dialect, S> {
     pub(crate) state: Arc<S>,
     pub(crate) stop: CancellationToken,
     pub(crate) options: Options,
+    /// The messaging system, for traces.
+    pub(crate) system: &'static str,
 }
 
 /// The options of [`Consumer`](crate::Consumer).
@@ -51,6 +55,7 @@ pub(crate) struct Runtime<DB: Dialect, S> {
     pub(crate) lease: Duration,
     pub(crate) starts: Starts,
     pub(crate) stats: Arc<ConsumerStats>,
+    system: &'static str,
     pub(crate) inbox_purge: InboxPurge,
     /// Whether an operator paused the consumer.
     pub(crate) is_paused: watch::Sender<bool>,
@@ -82,6 +87,7 @@ impl<DB: Dialect, S> Runtime<DB, S> {
             lease: common.options.lease,
             starts: Starts::default(),
             stats,
+            system: common.system,
             inbox_purge: InboxPurge::new(common.options.inbox_retention),
             is_paused: watch::Sender::new(false),
             is_database_away: AtomicBool::new(false),
@@ -93,6 +99,11 @@ impl<DB: Dialect, S> Runtime<DB, S> {
     /// Returns the durable name of the consumer.
     pub(crate) fn consumer(&self) -> &str {
         &self.group.subscription.consumer
+    }
+
+    /// Returns the span for all work on these messages. Log lines of handlers have its fields.
+    pub(crate) fn span<'a>(&self, messages: impl ExactSizeIterator<Item = &'a Message>) -> Span {
+        trace::span(self.system, self.consumer(), messages)
     }
 
     /// Returns the context of an attempt. `stop` ends its wait for a turn, `fence` is the condition of its

@@ -4,7 +4,6 @@ use crate::{
     in_flight::{InFlight, Load},
     runtime::{DRAIN_MAX, Runtime},
     status::ConsumerState,
-    trace,
 };
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -103,10 +102,8 @@ fn start<DB: Dialect, S: Send + Sync + 'static>(
     let handlers = &runtime.group.handlers;
     let (singles, batches) = into_batches(runtime, received);
     for one in singles {
-        let (load, span) = (
-            Load::new(handlers, std::slice::from_ref(&one)),
-            trace::span(runtime.consumer(), std::iter::once(&one.message)),
-        );
+        let (load, span) =
+            (Load::new(handlers, std::slice::from_ref(&one)), runtime.span(std::iter::once(&one.message)));
         let runtime = runtime.clone();
         in_flight.add(&load);
         let process = async move {
@@ -116,10 +113,7 @@ fn start<DB: Dialect, S: Send + Sync + 'static>(
         in_flight.tasks.spawn(process.instrument(span));
     }
     for batch in batches {
-        let (load, span) = (
-            Load::new(handlers, &batch),
-            trace::span(runtime.consumer(), batch.iter().map(|one| &one.message)),
-        );
+        let (load, span) = (Load::new(handlers, &batch), runtime.span(batch.iter().map(|one| &one.message)));
         let runtime = runtime.clone();
         in_flight.add(&load);
         let process = async move {

@@ -3,8 +3,16 @@ use crate::outcome::DeliveryOutcome;
 use tracing::{Span, field::Empty};
 use twinbox_core::Message;
 
-/// Returns the span for all work on these messages. Log lines of handlers have its fields.
-pub(crate) fn span<'a>(consumer: &str, mut messages: impl ExactSizeIterator<Item = &'a Message>) -> Span {
+/// Returns the span of a delivery or a batch: from the claim to the acknowledgement.
+#[cfg_attr(
+    not(feature = "opentelemetry"),
+    expect(unused_variables, reason = "an attribute of OpenTelemetry")
+)]
+pub(crate) fn span<'a>(
+    system: &'static str,
+    consumer: &str,
+    mut messages: impl ExactSizeIterator<Item = &'a Message>,
+) -> Span {
     let count = messages.len();
     let Some(message) = messages.next() else { return Span::none() };
     let span = tracing::info_span!(
@@ -20,8 +28,16 @@ pub(crate) fn span<'a>(consumer: &str, mut messages: impl ExactSizeIterator<Item
         error.r#type = Empty,
     );
     #[cfg(feature = "opentelemetry")]
-    otel::describe(&span, consumer, message, count, messages);
+    otel::describe(&span, system, consumer, message, count, messages);
     span
+}
+
+/// Returns the span of a handler: what the application does in a delivery or a batch.
+pub(crate) fn handler_span(event_type: &str) -> Span {
+    if !cfg!(feature = "opentelemetry") {
+        return Span::none();
+    }
+    tracing::info_span!("handle", otel.name = format!("handle {event_type}"))
 }
 
 /// Records the outcome of a delivery in the current span.
@@ -41,6 +57,7 @@ mod otel {
     /// Sets the names of OpenTelemetry, and links the span to the span that published each message.
     pub(super) fn describe<'a>(
         span: &Span,
+        system: &'static str,
         consumer: &str,
         first: &'a Message,
         count: usize,
@@ -48,17 +65,12 @@ mod otel {
     ) {
         span.record("otel.name", format!("process {}", first.event_type)).record("otel.kind", "consumer");
         let attribute = |name, value: String| trace::attribute(span, name, value);
-        attribute("messaging.operation.name", "process".to_owned());
-        attribute("messaging.operation.type", "process".to_owned());
+        trace::describe(span, system, "process", "process");
+        trace::describe_message(span, first);
         attribute("messaging.consumer.group.name", consumer.to_owned());
-        attribute("messaging.message.id", first.message_id().to_string());
-        if let Some(id) = &first.correlation_id {
-            attribute("messaging.message.conversation_id", id.clone());
-        }
         if count > 1 {
             attribute("messaging.batch.message_count", count.to_string());
         }
-        let published_in = std::iter::once(first).chain(others).filter_map(|m| m.traceparent.as_deref());
-        published_in.for_each(|traceparent| trace::link(span, traceparent));
+        std::iter::once(first).chain(others).for_each(|message| trace::link(span, message));
     }
 }

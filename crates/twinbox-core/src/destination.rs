@@ -58,6 +58,11 @@ pub trait Destination: Send + Sync + 'static {
     /// Returns the stable id under which the cursor is stored. Another id starts another cursor.
     fn id(&self) -> &str;
 
+    /// Returns the name of the messaging system for traces, the attribute `messaging.system` of OpenTelemetry.
+    fn system(&self) -> &'static str {
+        "twinbox"
+    }
+
     /// Returns the number of partitions that keys are spread over, if the destination has partitions.
     ///
     /// It is stored with the cursor: another number would move keys between partitions and break their order.
@@ -75,6 +80,10 @@ pub trait Destination: Send + Sync + 'static {
 impl Destination for Arc<dyn Destination> {
     fn id(&self) -> &str {
         (**self).id()
+    }
+
+    fn system(&self) -> &'static str {
+        (**self).system()
     }
 
     fn partitions(&self) -> Option<u32> {

@@ -9,6 +9,7 @@ use crate::{
     codec::EncodedPayload,
     event::Event,
     id, limits,
+    message::TraceContext,
     message::{self, Message},
     timestamp::Timestamp,
 };
@@ -52,10 +53,30 @@ pub struct Fields {
     pub correlation_id: Option<String>,
     pub causation_id: Option<String>,
     pub traceparent: Option<String>,
+    pub tracestate: Option<String>,
     pub content_type: String,
     pub headers: Vec<(String, String)>,
     pub payload: Bytes,
     pub not_before: Option<Timestamp>,
+}
+
+impl Fields {
+    /// Sets the trace context, unless the draft has one.
+    pub fn trace_or(&mut self, trace: Option<TraceContext>) {
+        if self.traceparent.is_none()
+            && let Some(trace) = trace
+        {
+            (self.traceparent, self.tracestate) = (Some(trace.traceparent), trace.tracestate);
+        }
+    }
+
+    /// Puts the trace state among the headers, as the store keeps it. Call it after the checks, which refuse
+    /// the name in a draft.
+    pub fn with_tracestate(mut self) -> Self {
+        let tracestate = self.tracestate.take().filter(|_| self.traceparent.is_some());
+        message::add_tracestate(&mut self.headers, tracestate);
+        self
+    }
 }
 
 impl Draft {
@@ -84,6 +105,7 @@ impl Draft {
                 correlation_id: None,
                 causation_id: None,
                 traceparent: None,
+                tracestate: None,
                 content_type: message::JSON.to_owned(),
                 headers: Vec::new(),
                 payload: payload.into(),
@@ -156,6 +178,13 @@ impl Draft {
         self
     }
 
+    /// Sets the W3C trace state, which belongs to the trace context and is left out without it. A text that is
+    /// not one, or has more than 512 bytes, is left out too.
+    pub fn tracestate(mut self, tracestate: impl Into<String>) -> Self {
+        self.fields.tracestate = Some(tracestate.into()).filter(|text| message::is_tracestate(text));
+        self
+    }
+
     /// Sets the content type of the payload. Default: `application/json`.
     pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
         self.fields.content_type = content_type.into();
@@ -172,7 +201,7 @@ impl Draft {
     ///
     /// A missing id is made, a missing time is 1970-01-01, and the message has no sequence.
     pub fn into_message(self, source: &str) -> Message {
-        let f = self.fields;
+        let f = self.fields.with_tracestate();
         let id = f.id.unwrap_or_else(id::new_event_id);
         Message {
             correlation_id: f.correlation_id.or_else(|| Some(id.clone())),

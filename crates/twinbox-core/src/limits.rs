@@ -26,6 +26,8 @@ pub const HEADERS_MAX: usize = 32;
 pub const HEADER_NAME_BYTES_MAX: usize = 128;
 /// The most bytes of all header names and values together.
 pub const HEADERS_BYTES_MAX: usize = 16 * 1024;
+/// The most bytes of a trace state: as many as the W3C asks every system to pass on.
+pub const TRACESTATE_BYTES_MAX: usize = 512;
 /// The most bytes of an error text that is stored beside a message.
 pub const ERROR_BYTES_MAX: usize = 2 * 1024;
 /// The most bytes of a consumer's or a destination's name.

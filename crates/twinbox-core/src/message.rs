@@ -1,6 +1,9 @@
 //! Messages: events with their CloudEvents 1.0 envelope.
 pub mod attribute;
 pub mod header;
+mod trace_context;
+
+pub use trace_context::{TraceContext, is_traceparent, is_tracestate};
 
 use crate::{id::MessageId, limits, timestamp::Timestamp};
 use bytes::Bytes;
@@ -89,6 +92,12 @@ impl Message {
         self.payload.is_empty() && self.header(header::REDACTED) == Some("true")
     }
 
+    /// Returns the W3C trace state, which belongs to [`traceparent`](Self::traceparent). CloudEvents extension
+    /// `tracestate`.
+    pub fn tracestate(&self) -> Option<&str> {
+        self.traceparent.as_ref().and(self.header(header::TRACESTATE)).filter(|text| is_tracestate(text))
+    }
+
     /// Returns the bytes of all texts, headers and the payload together.
     pub fn bytes(&self) -> usize {
         let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
@@ -127,6 +136,7 @@ impl Message {
             (a::CORRELATION_ID, self.correlation_id.as_deref().filter(|id| *id != self.id)),
             (a::CAUSATION_ID, self.causation_id.as_deref()),
             (a::TRACEPARENT, self.traceparent.as_deref()),
+            (a::TRACESTATE, self.tracestate()),
         ];
         let computed = computed.into_iter().filter_map(|(name, text)| Some((name, text?.into())));
         let sometimes = sometimes.into_iter().filter_map(|(name, text)| Some((name, text?.into())));
@@ -140,7 +150,7 @@ impl Message {
     /// because a message is worth more than its trace.
     pub fn from_attributes(
         get: impl Fn(&str) -> Option<String>,
-        headers: Vec<(String, String)>,
+        mut headers: Vec<(String, String)>,
         payload: Bytes,
     ) -> Result<Self, InvalidEnvelope> {
         use attribute as a;
@@ -150,6 +160,10 @@ impl Message {
             return Err(InvalidEnvelope { attribute: a::SPEC_VERSION, problem: "is not 1.0" });
         }
         let id = need(a::ID)?;
+        let traceparent = get(a::TRACEPARENT).filter(|text| is_traceparent(text));
+        if traceparent.is_some() {
+            add_tracestate(&mut headers, get(a::TRACESTATE));
+        }
         Ok(Self {
             source: need(a::SOURCE)?,
             event_type: need(a::TYPE)?,
@@ -160,7 +174,7 @@ impl Message {
             sequence: get(a::SEQUENCE).and_then(|n| n.parse().ok()),
             correlation_id: get(a::CORRELATION_ID).or_else(|| Some(id.clone())),
             causation_id: get(a::CAUSATION_ID),
-            traceparent: get(a::TRACEPARENT).filter(|t| is_traceparent(t)),
+            traceparent,
             content_type: get(a::CONTENT_TYPE).unwrap_or_else(|| JSON.to_owned()),
             headers,
             payload,
@@ -199,8 +213,7 @@ impl Message {
         if self.payload.len() > limits::PAYLOAD_BYTES_MAX {
             return Err(format!("the payload has more than {} bytes", limits::PAYLOAD_BYTES_MAX));
         }
-        let bytes: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if self.headers.len() > limits::HEADERS_MAX || bytes > limits::HEADERS_BYTES_MAX {
+        if !headers_fit(&self.headers) {
             return Err(format!(
                 "the message has more than {} headers, or its headers have more than {} bytes",
                 limits::HEADERS_MAX,
@@ -258,12 +271,19 @@ impl std::fmt::Display for InvalidEnvelope {
 
 impl std::error::Error for InvalidEnvelope {}
 
-/// Returns whether the text is a W3C trace parent of version 00.
-pub fn is_traceparent(text: &str) -> bool {
-    let parts: Vec<&str> = text.splitn(5, '-').collect();
-    let hex = |s: &str| s.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    let lengths: Vec<usize> = parts.iter().map(|p| p.len()).collect();
-    lengths == [2, 32, 16, 2] && parts[0] == "00" && parts.iter().all(|p| hex(p))
+/// Puts a trace state among the headers, unless that breaks a bound: a message is worth more than its trace.
+pub(crate) fn add_tracestate(headers: &mut Vec<(String, String)>, tracestate: Option<String>) {
+    let Some(tracestate) = tracestate.filter(|text| is_tracestate(text)) else { return };
+    headers.push((header::TRACESTATE.to_owned(), tracestate));
+    if !headers_fit(headers) {
+        headers.pop();
+    }
+}
+
+/// Whether the bounds of headers hold.
+fn headers_fit(headers: &[(String, String)]) -> bool {
+    let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    headers.len() <= limits::HEADERS_MAX && bytes <= limits::HEADERS_BYTES_MAX
 }
 
 /// Returns whether the text can be the name of an event type: words of letters, digits, `-` and `_`, joined
@@ -324,6 +344,33 @@ mod tests {
         );
         attributes.remove("id");
         assert_eq!(read(&attributes).unwrap_err().to_string(), "the CloudEvents attribute `id` is missing");
+    }
+
+    #[test]
+    fn a_trace_state_survives_with_its_trace() {
+        let state = |name: &str| (name.to_owned(), "vendor=1, other=a b".to_owned());
+        let mut message = message();
+        message.headers.push(state(header::TRACESTATE));
+        let mut attributes: HashMap<_, _> = message.attributes().collect();
+        assert_eq!(attributes["tracestate"], "vendor=1, other=a b");
+        assert_eq!(read(&attributes).unwrap(), message);
+        for bad in ["".to_owned(), "a=\n".to_owned(), "é".to_owned(), "a".repeat(513)] {
+            attributes.insert("tracestate", bad.into());
+            assert_eq!(read(&attributes).unwrap().tracestate(), None);
+        }
+        attributes.insert("tracestate", "vendor=1".into());
+        attributes.remove("traceparent");
+        assert_eq!(read(&attributes).unwrap(), Message { traceparent: None, ..super::tests::message() });
+        let without = Message { traceparent: None, ..message.clone() };
+        assert!(without.attributes().all(|(name, _)| name != "tracestate"));
+    }
+
+    #[test]
+    fn a_trace_state_breaks_no_bound() {
+        let full = (0..limits::HEADERS_MAX).map(|n| (format!("h{n}"), String::new())).collect::<Vec<_>>();
+        let mut headers = full.clone();
+        add_tracestate(&mut headers, Some("vendor=1".to_owned()));
+        assert_eq!(headers, full);
     }
 
     #[test]

@@ -84,6 +84,11 @@ use std::time::Duration;
 /// }
 /// ```
 pub trait Transport: Send + Sync + 'static {
+    /// Returns the name of the messaging system for traces, the attribute `messaging.system` of OpenTelemetry.
+    fn system(&self) -> &'static str {
+        "twinbox"
+    }
+
     /// Opens the source of one consumer.
     ///
     /// The transport stores the progress under [`Subscription::consumer`]. A process that restarts continues

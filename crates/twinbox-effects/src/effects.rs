@@ -94,7 +94,7 @@ impl<DB: Dialect> Effects<DB> {
             .bind(body)
             .bind(codec_headers)
             .bind(caller.correlation_id.map(|id| text(&id).into_owned()))
-            .bind(caller.traceparent)
+            .bind(caller.trace.map(|trace| trace.traceparent))
             .bind(compensates);
         if DB::rows_affected(&plan.execute(&mut *caller.conn).await?) == 1 {
             return Ok(Planned::New(id));

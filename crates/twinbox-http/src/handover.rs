@@ -6,6 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 use tokio::sync::{Mutex, OwnedMappedMutexGuard, OwnedMutexGuard, TryLockError};
+use twinbox_core::message::TraceContext;
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
     operation::{Operation, OperationLease},
@@ -26,7 +27,7 @@ struct Shared<DB: Dialect> {
     is_touched: AtomicBool,
     has_lost_lease: AtomicBool,
     /// The trace that published messages belong to.
-    traceparent: Option<String>,
+    trace: Option<TraceContext>,
 }
 
 pub(crate) struct OpenTransaction<DB: Dialect> {
@@ -65,7 +66,7 @@ impl<T> Slot<T> {
 }
 
 impl<DB: Dialect> Handover<DB> {
-    pub(crate) fn new(claim: Claim<DB>, traceparent: Option<String>) -> Self {
+    pub(crate) fn new(claim: Claim<DB>, trace: Option<TraceContext>) -> Self {
         let (operation, lease) = match claim {
             Claim::Transaction(operation) => (Some(operation), None),
             Claim::Lease(lease) => (None, Some(lease)),
@@ -77,7 +78,7 @@ impl<DB: Dialect> Handover<DB> {
             is_used: AtomicBool::new(false),
             is_touched: AtomicBool::new(false),
             has_lost_lease: AtomicBool::new(false),
-            traceparent,
+            trace,
         }))
     }
 
@@ -108,7 +109,7 @@ impl<DB: Dialect> Handover<DB> {
     }
 
     fn correlated(&self, mut borrowed: Borrowed<OpenTransaction<DB>>) -> Borrowed<OpenTransaction<DB>> {
-        borrowed.operation.correlate(None, self.0.traceparent.clone());
+        borrowed.operation.correlate(None, self.0.trace.clone());
         borrowed
     }
 

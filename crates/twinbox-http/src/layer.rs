@@ -26,7 +26,7 @@ use std::{
 use tokio::time::Instant;
 use tower::{Layer, Service};
 use tracing::{Instrument as _, Span};
-use twinbox_core::{crash, message::is_traceparent};
+use twinbox_core::{crash, message::TraceContext};
 use twinbox_sql::{Dialect, operation::OperationStart};
 
 /// Methods that change something. An unknown method passes through: callers choose it freely, so it must not
@@ -141,7 +141,7 @@ impl<DB: Dialect> Call<DB> {
         let is_exhausted = claim.failures_left(self.settings.attempts_max) == Some(0);
         let deadline = Instant::now() + self.settings.handler_timeout;
         let replay_parts = self.settings.render.is_some().then(|| parts.clone());
-        let handover = Handover::new(claim, traceparent(&parts.headers));
+        let handover = Handover::new(claim, trace(&parts.headers));
         parts.extensions.insert(handover.clone());
         let response = if is_exhausted {
             Ok(self.exhausted())
@@ -164,7 +164,7 @@ impl<DB: Dialect> Call<DB> {
             Ok(operation) => operation,
             Err(error) => return self.store_failed(&error),
         };
-        let handover = Handover::new(Claim::Transaction(operation), traceparent(&parts.headers));
+        let handover = Handover::new(Claim::Transaction(operation), trace(&parts.headers));
         parts.extensions.insert(handover.clone());
         let deadline = Instant::now() + self.settings.handler_timeout;
         let response = handler::run(handler, content.to_request(parts), deadline).await;
@@ -172,9 +172,9 @@ impl<DB: Dialect> Call<DB> {
     }
 }
 
-fn traceparent(headers: &HeaderMap) -> Option<String> {
-    let traceparent = headers.get("traceparent")?.to_str().ok()?;
-    is_traceparent(traceparent).then(|| traceparent.to_owned())
+fn trace(headers: &HeaderMap) -> Option<TraceContext> {
+    let text = |name| headers.get(name)?.to_str().ok();
+    TraceContext::new(text("traceparent")?, text("tracestate"))
 }
 
 impl<S: Clone, DB: Dialect> Clone for IdempotencyService<S, DB> {

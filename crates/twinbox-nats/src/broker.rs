@@ -2,6 +2,9 @@
 use crate::{error::Error, options::NatsOptions};
 use std::sync::Arc;
 
+/// The name of the messaging system for traces.
+pub(crate) const SYSTEM: &str = "nats";
+
 /// NATS JetStream as destination and as transport: the connection options and the stream. Cheap to clone.
 ///
 /// ```no_run

@@ -1,6 +1,6 @@
 //! Publishing to the stream.
 use crate::{
-    broker::Nats,
+    broker::{Nats, SYSTEM},
     connect::Connection,
     ordered::OrderedPublisher,
     publish::{self, Encoded, unavailable},
@@ -14,6 +14,10 @@ use twinbox_core::{
 };
 
 impl Destination for Nats {
+    fn system(&self) -> &'static str {
+        SYSTEM
+    }
+
     fn id(&self) -> &str {
         &self.options.id
     }

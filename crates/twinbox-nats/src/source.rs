@@ -1,6 +1,6 @@
 //! Consuming from the stream.
 use crate::{
-    broker::Nats,
+    broker::{Nats, SYSTEM},
     connect::{Connection, Purpose},
     consumer,
     error::source_unavailable,
@@ -19,6 +19,10 @@ use twinbox_core::{
 };
 
 impl Transport for Nats {
+    fn system(&self) -> &'static str {
+        SYSTEM
+    }
+
     /// Opens a connection for this subscription and creates its durable consumer if it is missing.
     ///
     /// An existing consumer is never changed. An ordered subscription is refused: see

@@ -11,7 +11,7 @@ use twinbox_core::{
 };
 
 /// The header names of the known attributes, built once instead of for each message.
-static HEADER_NAMES: [(&str, HeaderName); 13] = [
+static HEADER_NAMES: [(&str, HeaderName); 14] = [
     (a::SPEC_VERSION, HeaderName::from_static("ce-specversion")),
     (a::ID, HeaderName::from_static("ce-id")),
     (a::SOURCE, HeaderName::from_static("ce-source")),
@@ -25,6 +25,7 @@ static HEADER_NAMES: [(&str, HeaderName); 13] = [
     (a::CORRELATION_ID, HeaderName::from_static("ce-correlationid")),
     (a::CAUSATION_ID, HeaderName::from_static("ce-causationid")),
     (a::TRACEPARENT, HeaderName::from_static("ce-traceparent")),
+    (a::TRACESTATE, HeaderName::from_static("ce-tracestate")),
 ];
 
 /// A map with room for the headers of a message. A clone of it takes one allocation, where a new map grows
@@ -144,8 +145,9 @@ fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
             attributes.insert(attribute, value.into_owned());
         }
     }
-    if let Some(traceparent) = headers.get(a::TRACEPARENT) {
-        attributes.entry(a::TRACEPARENT).or_insert_with(|| traceparent.to_string());
+    if !attributes.contains_key(a::TRACEPARENT) {
+        let plain = [a::TRACEPARENT, a::TRACESTATE].map(|name| Some((name, headers.get(name)?.to_string())));
+        attributes.extend(plain.into_iter().flatten());
     }
     let message =
         Message::from_attributes(|name| attributes.get(name).cloned(), own_headers(headers), payload);

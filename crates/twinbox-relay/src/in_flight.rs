@@ -1,5 +1,5 @@
 //! The messages in flight: sent to the destination, and still without a result.
-use crate::in_flight_limit::InFlightLimit;
+use crate::{in_flight_limit::InFlightLimit, trace::SendSpans};
 use futures::{FutureExt as _, Stream, StreamExt as _, stream::SelectAll};
 use std::{
     pin::Pin,
@@ -68,14 +68,20 @@ impl InFlight {
         self.sent == self.ended
     }
 
-    pub(crate) async fn send(&mut self, publisher: &mut dyn Publisher, entries: Vec<Entry>) {
+    /// Sends messages. `spans` end with their results.
+    pub(crate) async fn send(
+        &mut self,
+        publisher: &mut dyn Publisher,
+        entries: Vec<Entry>,
+        spans: SendSpans,
+    ) {
         let messages: Vec<&Message> = entries.iter().map(|entry| &*entry.message).collect();
         let at = Instant::now();
         let acknowledgements = publisher.send(&messages).await;
         entries.iter().for_each(|entry| self.limit.note_sent(entry.ticket.room()));
         let first = SendMark { at, number: self.sent + 1 };
         self.sent += entries.len() as u64;
-        self.sends.push(SentBatch::new(entries, first, acknowledgements));
+        self.sends.push(SentBatch::new(entries, spans, first, acknowledgements));
     }
 
     /// Waits for the next results. `None`: nothing is in flight.
@@ -139,21 +145,28 @@ fn is_response(result: &Result<Receipt, PublishError>) -> bool {
 struct SentBatch {
     /// By place, those without a result.
     entries: Vec<Option<Entry>>,
+    spans: SendSpans,
     open: usize,
     first: SendMark,
     acknowledgements: Acknowledgements,
 }
 
 impl SentBatch {
-    fn new(entries: Vec<Entry>, first: SendMark, acknowledgements: Acknowledgements) -> Self {
+    fn new(
+        entries: Vec<Entry>,
+        spans: SendSpans,
+        first: SendMark,
+        acknowledgements: Acknowledgements,
+    ) -> Self {
         let open = entries.len();
-        Self { entries: entries.into_iter().map(Some).collect(), open, first, acknowledgements }
+        Self { entries: entries.into_iter().map(Some).collect(), spans, open, first, acknowledgements }
     }
 
     /// Ends the wait for the message at a place. `None`: it had a result.
     fn end(&mut self, place: usize, result: Result<Receipt, PublishError>) -> Option<PublishResult> {
         let entry = self.entries.get_mut(place)?.take()?;
         self.open -= 1;
+        self.spans.end(place, &result);
         let sent = SendMark { number: self.first.number + place as u64, ..self.first };
         Some(PublishResult { entry, result, sent })
     }
@@ -185,10 +198,20 @@ mod tests {
     use super::*;
     use futures::stream;
     use std::time::Duration;
-    use twinbox_core::{BoxFuture, Draft, lanes::Lanes};
+    use twinbox_core::{BoxFuture, Destination, Draft, lanes::Lanes};
 
     /// Has a result for the second message only.
     struct Forgetful;
+
+    impl Destination for Forgetful {
+        fn id(&self) -> &str {
+            "forgetful"
+        }
+
+        fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
+            Box::pin(async { Ok(Box::new(Self) as Box<dyn Publisher>) })
+        }
+    }
 
     impl Publisher for Forgetful {
         fn send<'a>(&'a mut self, _: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
@@ -212,7 +235,9 @@ mod tests {
             lanes.push(Box::new(Draft::raw("orders.placed", 1, "{}").into_message("shop")), n, false);
         }
         let mut in_flight = InFlight::new(10);
-        in_flight.send(&mut Forgetful, lanes.take(3.into())).await;
+        let entries = lanes.take(3.into());
+        let spans = SendSpans::start(&Forgetful, &entries);
+        in_flight.send(&mut Forgetful, entries, spans).await;
         assert!(!in_flight.is_empty());
         let first = in_flight.next().await.unwrap();
         let mut results = in_flight.take_ready(first);

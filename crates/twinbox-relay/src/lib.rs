@@ -72,6 +72,7 @@ mod supervisor;
 #[cfg(feature = "bin")]
 mod systemd;
 mod throttle;
+mod trace;
 mod type_faults;
 #[cfg(feature = "bin")]
 mod vendors;

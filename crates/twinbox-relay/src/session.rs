@@ -6,6 +6,7 @@ use crate::{
     in_flight::{InFlight, PublishResult},
     link::Link,
     storm_guard::StormGuard,
+    trace::SendSpans,
 };
 use std::time::{Duration, Instant, SystemTime};
 use tokio::task::yield_now;
@@ -120,7 +121,8 @@ impl<'a, DB: Dialect> Session<'a, DB> {
                     crash::point("relay.after_read");
                     let entries = self.skip_other_types(entries);
                     self.state.pace.pay(self.link.options.rate, entries.len());
-                    self.in_flight.send(&mut *self.publisher, entries).await;
+                    let spans = SendSpans::start(&*self.link.destination, &entries);
+                    self.in_flight.send(&mut *self.publisher, entries, spans).await;
                     crash::point("relay.after_send");
                 }
             }

@@ -3,14 +3,10 @@ use crate::{
     Dialect, Error, InTransaction,
     catalog::Catalog,
     engine::Engine,
-    publish::{self, check_cause, message_id, prepare, write},
+    publish::{self, check_cause},
 };
 use std::{fmt, marker::PhantomData, sync::Arc};
-use twinbox_core::{BoxFuture, Draft, Event, MessageId, draft::Fields};
-
-/// The most messages that one statement of [`Outbox::publish_all`] writes. More become several statements of
-/// the same transaction.
-pub const PUBLISH_ALL_MAX: usize = 1000;
+use twinbox_core::{BoxFuture, Draft, Event, MessageId};
 
 /// Publishes events in the transactions of an application. Cheap to clone; needs no running relay.
 ///
@@ -113,7 +109,8 @@ impl<DB: Dialect> Outbox<DB> {
         })
     }
 
-    /// Publishes many drafts in order, with one statement for each [`PUBLISH_ALL_MAX`] of them. Drafts for
+    /// Publishes many drafts in order, with one statement for each
+    /// [`PUBLISH_ALL_MAX`](crate::PUBLISH_ALL_MAX) of them. Drafts for
     /// [later](Draft::not_before) take a statement each.
     ///
     /// # Errors
@@ -124,25 +121,7 @@ impl<DB: Dialect> Outbox<DB> {
         drafts: Vec<Draft>,
     ) -> BoxFuture<'a, Result<Vec<MessageId>, Error>> {
         let (conn, scope) = tx.parts();
-        Box::pin(async move {
-            check_cause::<DB>(conn, scope.as_deref())?;
-            let mut ids = Vec::with_capacity(drafts.len());
-            let mut messages: Vec<Fields> = Vec::with_capacity(drafts.len());
-            let mut delayed = Vec::new();
-            for fields in prepare(&self.catalog, scope, drafts)? {
-                ids.push(message_id(&self.catalog, &fields));
-                if fields.not_before.is_some() { delayed.push(fields) } else { messages.push(fields) }
-            }
-            while !messages.is_empty() {
-                let rest = messages.split_off(messages.len().min(PUBLISH_ALL_MAX));
-                DB::publish_all(conn, &self.catalog, messages).await?;
-                messages = rest;
-            }
-            for fields in delayed {
-                write::<DB>(conn, &self.catalog, fields).await?;
-            }
-            Ok(ids)
-        })
+        Box::pin(publish::publish_all::<DB>(conn, scope, &self.catalog, drafts))
     }
 
     /// Cancels a message that was published [for later](Draft::not_before), in the caller's transaction.

@@ -1,9 +1,14 @@
 //! Writing messages in a transaction.
 use crate::{
     Dialect, Error, ErrorKind, catalog::Catalog, codecs, handler_connection, micros::Micros, row,
-    scope::Scope, statement::query,
+    scope::Scope, statement::query, trace::publish_span,
 };
+use tracing::Instrument as _;
 use twinbox_core::{Draft, MessageId, draft::Fields, id, trace};
+
+/// The most messages that one statement of [`Outbox::publish_all`](crate::Outbox::publish_all) writes. More
+/// become several statements of the same transaction.
+pub const PUBLISH_ALL_MAX: usize = 1000;
 
 /// Publishes one draft.
 pub(crate) async fn publish<DB: Dialect>(
@@ -13,10 +18,45 @@ pub(crate) async fn publish<DB: Dialect>(
     draft: Draft,
 ) -> Result<MessageId, Error> {
     check_cause::<DB>(conn, scope.as_deref())?;
-    let fields = prepare(catalog, scope, vec![draft])?.swap_remove(0);
-    let id = message_id(catalog, &fields);
-    write::<DB>(conn, catalog, fields).await?;
-    Ok(id)
+    let drafts = vec![draft];
+    let span = publish_span(&drafts);
+    let write = async {
+        let fields = prepare(catalog, scope, drafts)?.swap_remove(0);
+        let id = message_id(catalog, &fields);
+        write::<DB>(conn, catalog, fields).await?;
+        Ok(id)
+    };
+    write.instrument(span).await
+}
+
+/// Publishes many drafts in order, as few statements as possible.
+pub(crate) async fn publish_all<DB: Dialect>(
+    conn: &mut DB::Connection,
+    scope: Option<&mut Scope>,
+    catalog: &Catalog,
+    drafts: Vec<Draft>,
+) -> Result<Vec<MessageId>, Error> {
+    check_cause::<DB>(conn, scope.as_deref())?;
+    let span = publish_span(&drafts);
+    let write_all = async {
+        let mut ids = Vec::with_capacity(drafts.len());
+        let mut messages: Vec<Fields> = Vec::with_capacity(drafts.len());
+        let mut delayed = Vec::new();
+        for fields in prepare(catalog, scope, drafts)? {
+            ids.push(message_id(catalog, &fields));
+            if fields.not_before.is_some() { delayed.push(fields) } else { messages.push(fields) }
+        }
+        while !messages.is_empty() {
+            let rest = messages.split_off(messages.len().min(PUBLISH_ALL_MAX));
+            DB::publish_all(conn, catalog, messages).await?;
+            messages = rest;
+        }
+        for fields in delayed {
+            write::<DB>(conn, catalog, fields).await?;
+        }
+        Ok(ids)
+    };
+    write_all.instrument(span).await
 }
 
 /// Refuses an event of a handler without a cause, from which its id is derived: another run would publish it
@@ -37,17 +77,21 @@ pub(crate) fn check_cause<DB: Dialect>(conn: &DB::Connection, scope: Option<&Sco
 }
 
 /// Completes, encodes and checks drafts. If one is refused, none counts as published.
-pub(crate) fn prepare(
+fn prepare(
     catalog: &Catalog,
     mut scope: Option<&mut Scope>,
     drafts: Vec<Draft>,
 ) -> Result<Vec<Fields>, Error> {
     let Some(codec) = &catalog.codecs.encoder else {
         drafts.iter().try_for_each(Draft::validate)?;
-        return Ok(drafts.into_iter().map(|draft| complete(draft, scope.as_deref_mut())).collect());
+        let fields = drafts.into_iter().map(|draft| complete(draft, scope.as_deref_mut()).with_tracestate());
+        return Ok(fields.collect());
     };
     let counts = scope.as_deref().map(Scope::counts);
-    let encode = |draft| codecs::encode(&**codec, &catalog.service, complete(draft, scope.as_deref_mut()));
+    let encode = |draft| {
+        let fields = complete(draft, scope.as_deref_mut());
+        codecs::encode(&**codec, &catalog.service, fields).map(Fields::with_tracestate)
+    };
     let prepared = drafts.into_iter().map(encode).collect();
     if let (Err(_), Some(scope), Some(counts)) = (&prepared, scope, counts) {
         scope.reset(counts);
@@ -56,7 +100,7 @@ pub(crate) fn prepare(
 }
 
 /// Writes a message to the log, or to the messages that wait for their time.
-pub(crate) async fn write<DB: Dialect>(
+async fn write<DB: Dialect>(
     conn: &mut DB::Connection,
     catalog: &Catalog,
     fields: Fields,
@@ -77,7 +121,7 @@ pub(crate) async fn write<DB: Dialect>(
 /// Fills the gaps of a draft.
 fn complete(draft: Draft, scope: Option<&mut Scope>) -> Fields {
     let mut fields = draft.fields;
-    fields.traceparent = fields.traceparent.take().or_else(trace::current);
+    fields.trace_or(trace::current());
     if let Some(scope) = scope {
         scope.inherit(&mut fields);
     }
@@ -86,7 +130,7 @@ fn complete(draft: Draft, scope: Option<&mut Scope>) -> Fields {
     fields
 }
 
-pub(crate) fn message_id(catalog: &Catalog, fields: &Fields) -> MessageId {
+fn message_id(catalog: &Catalog, fields: &Fields) -> MessageId {
     MessageId::of(&catalog.service, fields.id.as_deref().unwrap_or_default())
 }
 

@@ -1,7 +1,7 @@
 //! What a handler's transaction knows about its delivery.
 use crate::catalog::Catalog;
 use std::{collections::HashMap, sync::Arc};
-use twinbox_core::{Message, MessageId, draft::Fields, id};
+use twinbox_core::{Message, MessageId, draft::Fields, id, message::TraceContext};
 use uuid::Uuid;
 
 /// The message that caused a published event.
@@ -9,7 +9,7 @@ use uuid::Uuid;
 pub(crate) struct Cause {
     pub(crate) message: MessageId,
     pub(crate) correlation: Option<String>,
-    pub(crate) traceparent: Option<String>,
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl Cause {
@@ -17,7 +17,7 @@ impl Cause {
         Self {
             message: message.message_id(),
             correlation: message.correlation_id.clone(),
-            traceparent: message.traceparent.clone(),
+            trace: message.traceparent.as_deref().and_then(|t| TraceContext::new(t, message.tracestate())),
         }
     }
 }
@@ -78,7 +78,7 @@ impl Scope {
     /// The scope of a cause that is no message, such as a request.
     pub(crate) fn of_operation(catalog: Arc<Catalog>, id: Uuid) -> Self {
         let (message, correlation) = (MessageId::from_uuid(id), Some(id.to_string()));
-        let cause = Cause { message, correlation, traceparent: None };
+        let cause = Cause { message, correlation, trace: None };
         Self { ids: Ids::Fresh, ..Self::new(catalog, "", cause) }
     }
 
@@ -94,7 +94,7 @@ impl Scope {
             fields.causation_id.get_or_insert_with(|| self.cause.message.to_string());
         }
         fields.correlation_id = fields.correlation_id.take().or_else(|| self.cause.correlation.clone());
-        fields.traceparent = fields.traceparent.take().or_else(|| self.cause.traceparent.clone());
+        fields.trace_or(self.cause.trace.clone());
     }
 
     fn derive_id(&mut self, event_type: &str, key: Option<&str>) -> String {

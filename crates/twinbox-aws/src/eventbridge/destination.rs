@@ -25,6 +25,10 @@ use twinbox_core::{
 const REQUESTS_MAX: usize = 32;
 
 impl Destination for EventBridge {
+    fn system(&self) -> &'static str {
+        "aws.eventbridge"
+    }
+
     fn id(&self) -> &str {
         &self.options.id
     }

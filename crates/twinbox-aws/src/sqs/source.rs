@@ -26,6 +26,10 @@ const BATCH_MAX: usize = 10;
 const REQUESTS_MAX: usize = 8;
 
 impl Transport for Sqs {
+    fn system(&self) -> &'static str {
+        "aws_sqs"
+    }
+
     /// Checks the queue of the consumer, with a client for this subscription.
     ///
     /// An ordered subscription is refused: a standard queue keeps no order.

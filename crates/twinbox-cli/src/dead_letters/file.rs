@@ -135,6 +135,9 @@ impl Line {
         if let Some(traceparent) = self.traceparent {
             draft = draft.traceparent(traceparent);
         }
+        if let Some((_, tracestate)) = self.headers.iter().find(|(name, _)| name == header::TRACESTATE) {
+            draft = draft.tracestate(tracestate);
+        }
         draft.fields.key = self.key;
         draft.fields.subject = self.subject;
         draft.fields.correlation_id = self.correlation_id;

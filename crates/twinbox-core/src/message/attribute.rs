@@ -24,5 +24,7 @@ pub const CORRELATION_ID: &str = "correlationid";
 pub const CAUSATION_ID: &str = "causationid";
 /// The CloudEvents name of [`Message::traceparent`](super::Message::traceparent).
 pub const TRACEPARENT: &str = "traceparent";
+/// The CloudEvents name of [`Message::tracestate`](super::Message::tracestate).
+pub const TRACESTATE: &str = "tracestate";
 /// The CloudEvents name of [`Message::content_type`](super::Message::content_type).
 pub const CONTENT_TYPE: &str = "datacontenttype";

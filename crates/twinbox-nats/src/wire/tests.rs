@@ -63,6 +63,18 @@ fn a_plain_traceparent_is_read_unless_the_event_has_one() {
     let mut headers = encoded(&Message { traceparent: None, ..message() }).unwrap();
     headers.insert("traceparent", theirs);
     assert_eq!(read(&headers).as_deref(), Some(theirs));
+    headers.insert("tracestate", "vendor=1");
+    let message = decode(Some(&headers), &message().payload, ORIGIN).0;
+    assert_eq!(message.tracestate(), Some("vendor=1"));
+}
+
+#[test]
+fn a_trace_state_is_an_attribute() {
+    let mut traced = message();
+    traced.headers.push(("tracestate".into(), "vendor=a b".into()));
+    let headers = encoded(&traced).unwrap();
+    assert_eq!((text(&headers, "ce-tracestate"), headers.get("tracestate")), ("vendor=a%20b", None));
+    assert_eq!(decode(Some(&headers), &traced.payload, ORIGIN), (traced, None));
 }
 
 #[test]
@@ -83,7 +95,7 @@ fn a_header_never_becomes_a_second_line() {
     {
         assert_eq!(with(name, value), Err(InvalidHeader), "{name:?} {value:?}");
     }
-    for reserved in ["nats-msg-id", "Nats-Rollup", "CE-id", "Content-Type", "tracestate"] {
+    for reserved in ["nats-msg-id", "Nats-Rollup", "CE-id", "Content-Type", "Tracestate"] {
         let headers = with(reserved, "forged").unwrap();
         assert!(headers.iter().all(|(_, values)| values.iter().all(|v| v.as_str() != "forged")));
     }

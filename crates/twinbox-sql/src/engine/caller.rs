@@ -1,5 +1,6 @@
 //! The open transaction of a caller, for crates that write rows of their own.
 use crate::{Dialect, InTransaction};
+use twinbox_core::{message::TraceContext, trace};
 
 /// An open transaction, and what it knows about the delivery or the request that it belongs to.
 #[expect(missing_debug_implementations, reason = "holds a connection")]
@@ -9,7 +10,7 @@ pub struct Caller<'t, DB: Dialect> {
     /// The correlation id that new rows inherit.
     pub correlation_id: Option<String>,
     /// The trace that new rows inherit.
-    pub traceparent: Option<String>,
+    pub trace: Option<TraceContext>,
     /// Whether the transaction is rolled back in any case.
     pub is_dry_run: bool,
 }
@@ -24,7 +25,7 @@ pub fn caller<DB: Dialect>(tx: &mut impl InTransaction<DB>) -> Caller<'_, DB> {
     let cause = scope.as_deref().filter(|scope| !scope.is_of_batch).map(|scope| &scope.cause);
     Caller {
         correlation_id: cause.and_then(|cause| cause.correlation.clone()),
-        traceparent: cause.and_then(|cause| cause.traceparent.clone()).or_else(twinbox_core::trace::current),
+        trace: cause.and_then(|cause| cause.trace.clone()).or_else(trace::current),
         is_dry_run: scope.is_some_and(|scope| scope.is_dry_run),
         conn,
     }

@@ -12,6 +12,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering::Release},
 };
+use twinbox_core::message::TraceContext;
 
 /// The open transaction of an operation, which no other process runs meanwhile. Dropped, it rolls back and
 /// the key is free.
@@ -59,10 +60,10 @@ impl<DB: Dialect> Operation<DB> {
 
     /// Sets the correlation id and the trace of messages that are published from here on. By default the
     /// correlation id is [`OperationKey::domain_id`].
-    pub fn correlate(&mut self, correlation_id: Option<String>, traceparent: Option<String>) {
+    pub fn correlate(&mut self, correlation_id: Option<String>, trace: Option<TraceContext>) {
         let cause = &mut self.tx.scope.cause;
         cause.correlation = correlation_id.or_else(|| cause.correlation.take());
-        cause.traceparent = traceparent.or_else(|| cause.traceparent.take());
+        cause.trace = trace.or_else(|| cause.trace.take());
     }
 
     /// Commits the writes of the transaction together with the response, if the operation has a key.

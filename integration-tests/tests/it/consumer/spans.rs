@@ -6,10 +6,14 @@ use crate::support::{
     relay::{Running, Target},
     stores::{Confirmed, Placed, TestDb, World, effect},
 };
-use opentelemetry::trace::{SpanKind, Status, TracerProvider as _};
+use opentelemetry::{
+    Context,
+    trace::{SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags, TracerProvider as _},
+};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use sqlx::Postgres;
 use tracing::Instrument as _;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use twinbox::{
     BatchTx, Consumer, Delivery, Dialect, Draft, HandlerResult, Message, Policy, Tx, consumer::DeliveryOrder,
@@ -63,8 +67,9 @@ async fn row_49_a_delivery_links_to_the_span_that_published_it<DB: TestDb>() {
     drop(recording);
 
     let spans = exporter.get_finished_spans().unwrap();
-    let request = spans.iter().find(|span| span.name == "request").unwrap();
-    assert_eq!(message(&world, "orders.placed").await.traceparent, Some(traceparent(request)));
+    let named = |name: &str| spans.iter().find(|span| span.name == name).unwrap();
+    let published = named("publish orders.placed");
+    assert_eq!(message(&world, "orders.placed").await.traceparent, Some(traceparent(published)));
     let of = |consumer: &str| {
         let group =
             |span: &&SpanData| attribute(span, "messaging.consumer.group.name").as_deref() == Some(consumer);
@@ -73,17 +78,91 @@ async fn row_49_a_delivery_links_to_the_span_that_published_it<DB: TestDb>() {
     let [first, second] = of("tests.spans")[..] else { panic!("{spans:?}") };
     let (handled, failed) = if first.links.is_empty() { (second, first) } else { (first, second) };
     assert_eq!((&*handled.name, &handled.span_kind), ("process orders.placed", &SpanKind::Consumer));
-    assert_eq!(handled.links[0].span_context.span_id(), request.span_context.span_id());
-    assert_ne!(handled.span_context.trace_id(), request.span_context.trace_id());
+    assert_eq!(handled.links[0].span_context.span_id(), published.span_context.span_id());
+    assert_ne!(handled.span_context.trace_id(), published.span_context.trace_id());
     assert_eq!(attribute(handled, "messaging.operation.name").as_deref(), Some("process"));
     let id = message(&world, "orders.placed").await.message_id().to_string();
     assert_eq!(attribute(handled, "messaging.message.id"), Some(id));
     assert_eq!((handled.status.clone(), attribute(handled, "error.type")), (Status::Unset, None));
     assert!(failed.links.is_empty() && matches!(failed.status, Status::Error { .. }), "{failed:?}");
     assert_eq!(attribute(failed, "error.type").as_deref(), Some("dead_lettered"));
-    // What a handler publishes belongs to its own span.
-    assert_eq!(message(&world, "orders.confirmed").await.traceparent, Some(traceparent(handled)));
+    // What a handler publishes belongs to the trace of its delivery.
+    let confirmed = named("publish orders.confirmed");
+    assert_eq!(message(&world, "orders.confirmed").await.traceparent, Some(traceparent(confirmed)));
+    assert_eq!(confirmed.span_context.trace_id(), handled.span_context.trace_id());
     assert!(of("tests.spans-batch").iter().any(|span| span.links.len() == 1), "{spans:?}");
+}
+
+/// R39
+async fn a_trace_goes_from_the_publish_to_the_handler() {
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    let exporter = InMemorySpanExporter::default();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("tests"));
+    let recording = record(tracing_subscriber::registry().with(layer));
+    let request = tracing::info_span!("request");
+    let caller = SpanContext::new(7.into(), 8.into(), TraceFlags::SAMPLED, true, "vendor=1".parse().unwrap());
+    request.set_parent(Context::new().with_remote_span_context(caller)).unwrap();
+    publish(&world, 0..1).instrument(request).await;
+    publish(&world, 1..2).await;
+    let relay = Running::start(&*world, &target);
+    relay.published(2).await;
+    relay.stop().await;
+    let consumer =
+        Consumer::new((*world).clone(), ()).transport(Nats::with_options(target.options()).unwrap());
+    let policy = Policy::new("tests.spans").order(DeliveryOrder::Key);
+    let handles = async |(): &(), _: &mut Tx<'_, Postgres>, order: Delivery<Placed>| {
+        assert_eq!(order.message().tracestate(), (order.n == 0).then_some("vendor=1"));
+        Ok(())
+    };
+    run_until(consumer.register(handler_fn(policy, handles)), async || world.rows("inbox").await == 2).await;
+    drop(recording);
+
+    let spans = exporter.get_finished_spans().unwrap();
+    let named = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
+    let [published] = named("publish orders.placed")[..] else { panic!("{spans:?}") };
+    assert_eq!(published.parent_span_id, named("request")[0].span_context.span_id());
+    assert_eq!(published.span_context.trace_id(), 7.into());
+    assert_eq!(message(&world, "orders.placed").await.traceparent, Some(traceparent(published)));
+    // Nobody asked for a trace of the second message.
+    let [sent] = named("send orders.placed")[..] else { panic!("{spans:?}") };
+    let processed = *named("process orders.placed").iter().find(|span| !span.links.is_empty()).unwrap();
+    for span in [sent, processed] {
+        let link = &span.links[0].span_context;
+        assert_eq!(link.span_id(), published.span_context.span_id());
+        assert_eq!(link.trace_state().header(), "vendor=1");
+        assert_ne!(span.span_context.trace_id(), published.span_context.trace_id());
+    }
+    let handled = named("handle orders.placed");
+    assert_eq!(handled.len(), 2);
+    assert!(handled.iter().any(|span| span.parent_span_id == processed.span_context.span_id()));
+    let kinds = [published, sent, processed].map(|span| span.span_kind.clone());
+    assert_eq!(kinds, [SpanKind::Producer, SpanKind::Producer, SpanKind::Consumer]);
+    let id = message(&world, "orders.placed").await.message_id().to_string();
+    assert_eq!(attribute(sent, "messaging.message.id"), Some(id));
+    assert_eq!(attribute(sent, "messaging.destination.name").as_deref(), Some("nats"));
+    for (span, expected) in [
+        (published, ["twinbox", "publish", "create"]),
+        (sent, ["nats", "send", "send"]),
+        (processed, ["nats", "process", "process"]),
+    ] {
+        let names = ["messaging.system", "messaging.operation.name", "messaging.operation.type"];
+        assert_eq!(names.map(|name| attribute(span, name).unwrap()), expected);
+    }
+}
+
+/// Without OpenTelemetry in the process.
+async fn what_a_handler_publishes_inherits_the_trace<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let mut tx = world.begin().await.unwrap();
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let draft = Draft::of(&Placed { n: 1 }).unwrap().traceparent(trace).tracestate("vendor=1");
+    world.outbox().publish_draft(&mut tx, draft).await.unwrap();
+    tx.commit().await.unwrap();
+    let consumer = Consumer::new((*world).clone(), ()).handler::<confirm>();
+    run_until(consumer, async || world.rows("inbox").await == 1).await;
+    let confirmed = message(&world, "orders.confirmed").await;
+    assert_eq!((confirmed.traceparent.as_deref(), confirmed.tracestate()), (Some(trace), Some("vendor=1")));
 }
 
 /// Read partition by partition.
@@ -109,6 +188,6 @@ async fn an_ordered_delivery_that_fails_says_so() {
 }
 
 cases! {
-    both: [row_49_a_delivery_links_to_the_span_that_published_it]
-    postgres: [an_ordered_delivery_that_fails_says_so]
+    both: [row_49_a_delivery_links_to_the_span_that_published_it, what_a_handler_publishes_inherits_the_trace]
+    postgres: [a_trace_goes_from_the_publish_to_the_handler, an_ordered_delivery_that_fails_says_so]
 }

@@ -11,6 +11,7 @@ use sqlx::{AssertSqlSafe, Postgres, Row as _};
 use std::time::Duration;
 use twinbox::{
     ErrorKind, Store, StoreOptions,
+    message::TraceContext,
     operation::{
         FingerprintAlgorithm, Operation, OperationKey, OperationPolicy, OperationResponse, OperationStart,
         ResponseBody,
@@ -231,7 +232,8 @@ async fn what_is_published_has_fresh_ids_and_the_operation_as_its_correlation<DB
             else {
                 panic!("the key is free");
             };
-            first.correlate(None, Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()));
+            let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+            first.correlate(None, TraceContext::new(trace, None));
             first.tx().publish(&Confirmed { n: 1 }).await.unwrap();
             first.commit(&answer("1")).await.unwrap();
         } else {
