@@ -40,23 +40,31 @@ mod circuit_breaker;
 #[cfg(feature = "bin")]
 pub mod config;
 mod counters;
+#[cfg(feature = "bin")]
+mod database_metrics;
 mod decision;
 mod delayed_messages;
 mod destination_state;
 mod error;
 #[cfg(feature = "bin")]
 mod failure;
+#[cfg(feature = "bin")]
+mod https;
 mod in_flight;
 mod in_flight_limit;
 mod link;
 mod metrics;
 mod options;
 #[cfg(feature = "bin")]
+mod otlp;
+#[cfg(feature = "bin")]
 pub mod program;
 #[cfg(feature = "bin")]
 mod purge;
 #[cfg(feature = "bin")]
 mod readiness;
+#[cfg(feature = "bin")]
+mod recorder;
 mod relay;
 mod replays;
 #[cfg(feature = "bin")]

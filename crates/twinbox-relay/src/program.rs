@@ -3,9 +3,10 @@ use crate::{
     check,
     config::{Config, ConfigError, Database, LogFormat, secret},
     failure::Failure,
+    otlp::Otlp,
     purge::PurgeArguments,
     schemas::{Pools, Schemas},
-    supervisor,
+    supervisor, trace,
 };
 use clap::{Parser, Subcommand};
 use sqlx::{
@@ -24,7 +25,13 @@ use std::{
 };
 use tokio::runtime::{Builder, Runtime};
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    EnvFilter, Layer as _,
+    filter::{FilterExt as _, LevelFilter, Targets, filter_fn},
+    fmt,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 use twinbox_sql::Dialect;
 
 /// Lines of the log that wait to be written. Further lines are dropped.
@@ -124,20 +131,29 @@ fn execute(command: Command, log: NonBlocking) -> Result<(), Failure> {
         }
     };
     let config = Config::load(path.as_deref(), std::env::vars())?;
-    start_log(config.log.format, log);
-    runtime(config.destinations.len())?.block_on(run(config, command))
+    let runtime = runtime(config.destinations.len())?;
+    let otlp = match command {
+        DatabaseCommand::Run { .. } => runtime.block_on(async { Otlp::from_env() })?,
+        _ => None,
+    };
+    start_log(config.log.format, log, otlp.as_ref());
+    let result = runtime.block_on(run(config, command, otlp.clone()));
+    otlp.into_iter().for_each(Otlp::shut_down);
+    result
 }
 
-fn start_log(format: LogFormat, log: NonBlocking) {
+/// Starts the log. The spans of sends go only to a collector: the log would pay for them and show none.
+fn start_log(format: LogFormat, log: NonBlocking, otlp: Option<&Otlp>) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(log);
-    match format {
-        LogFormat::Pretty => lines.init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
-    }
+    let filter = filter.and(filter_fn(move |metadata| metadata.target() != trace::TARGET));
+    let lines = fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_writer(log);
+    let lines = match format {
+        LogFormat::Pretty => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let spans = Targets::new().with_target(trace::TARGET, LevelFilter::INFO);
+    let exported = otlp.and_then(Otlp::layer).map(|layer| layer.with_filter(spans));
+    tracing_subscriber::registry().with(lines.with_filter(filter)).with(exported).init();
 }
 
 /// Makes a thread for each destination, up to the number of cores. With more threads messages move from core
@@ -157,7 +173,7 @@ fn failed(error: &dyn StdError, mut log: NonBlocking) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn run(config: Config, command: DatabaseCommand) -> Result<(), Failure> {
+async fn run(config: Config, command: DatabaseCommand, otlp: Option<Otlp>) -> Result<(), Failure> {
     if config.destinations.is_empty() && config.vendors.is_empty() {
         let what =
             "there is no destination and no vendor: add a table `[destinations.NAME]` or `[vendors.NAME]`";
@@ -173,7 +189,7 @@ async fn run(config: Config, command: DatabaseCommand) -> Result<(), Failure> {
             }
             let main = postgres(&config.database, &url, config.database.max_connections)?;
             let keeper = keeper_url(&config)?.map(|url| postgres(&config.database, &url, KEEPER_CONNECTIONS));
-            run_with::<Postgres>(Pools { main, others }, keeper.transpose()?, &config, command).await
+            run_with::<Postgres>(Pools { main, others }, keeper.transpose()?, &config, command, otlp).await
         }
         Some("sqlite") => {
             let mut others = BTreeMap::new();
@@ -186,7 +202,7 @@ async fn run(config: Config, command: DatabaseCommand) -> Result<(), Failure> {
                 let what = "SQLite has no roles: remove `keeper.database_url`, the keeper needs none";
                 return Err(ConfigError::new(what).into());
             }
-            run_with::<Sqlite>(Pools { main, others }, None, &config, command).await
+            run_with::<Sqlite>(Pools { main, others }, None, &config, command, otlp).await
         }
         _ => Err(ConfigError::new("`database.url` has to start with `postgres:` or `sqlite:`").into()),
     }
@@ -230,13 +246,14 @@ async fn run_with<DB: Dialect>(
     keeper_pool: Option<sqlx::Pool<DB>>,
     config: &Config,
     command: DatabaseCommand,
+    otlp: Option<Otlp>,
 ) -> Result<(), Failure> {
     let schemas = Arc::new(Schemas::new(&pools, config)?);
     match command {
         DatabaseCommand::Run { migrate } => {
             pools.main = keeper_pool.unwrap_or(pools.main);
             let keepers = config.keeper.enabled.then(|| Schemas::new(&pools, config)).transpose()?;
-            supervisor::run(schemas, keepers, config, migrate).await
+            supervisor::run(schemas, keepers, config, migrate, otlp).await
         }
         DatabaseCommand::Check => check::run(&schemas, config).await,
         DatabaseCommand::Purge { retention, schema } => retention.run(&schemas, schema.as_deref()).await,

@@ -5,7 +5,9 @@ use crate::{
     delayed_messages::DelayedMessageMover,
     error::Error,
     failure::Failure,
+    otlp::Otlp,
     readiness::{Broken, Readiness},
+    recorder,
     restarts::Restarts,
     schemas::{Schema, Schemas},
     setup, systemd, vendors,
@@ -47,6 +49,7 @@ pub(crate) async fn run<DB: Dialect>(
     keepers: Option<Schemas<DB>>,
     config: &Config,
     migrate: bool,
+    otlp: Option<Otlp>,
 ) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     stop_on_signal(stop.clone())?;
@@ -55,8 +58,14 @@ pub(crate) async fn run<DB: Dialect>(
     }
     let broken = Broken::default();
     let readiness = Arc::new(Readiness::new(&schemas, config, &broken));
-    if let Some(address) = config.admin.listen {
-        admin::serve(address, readiness.clone(), stop.clone()).await?;
+    if config.admin.listen.is_some() || otlp.is_some() {
+        let recorded = recorder::install(otlp.as_ref(), stop.clone())?;
+        if let Some(address) = config.admin.listen {
+            admin::serve(address, readiness.clone(), recorded, stop.clone()).await?;
+        }
+    }
+    if let Some(otlp) = otlp {
+        otlp.read_databases(schemas.clone(), stop.clone());
     }
     let _notifying = systemd::start(readiness, stop.clone());
     let mut keeping = JoinSet::new();

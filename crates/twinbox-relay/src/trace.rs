@@ -5,6 +5,10 @@
 use twinbox_core::{Destination, PublishError, destination::Receipt};
 use twinbox_log::Entry;
 
+/// The target of the spans.
+#[cfg(feature = "opentelemetry")]
+pub(crate) const TARGET: &str = "twinbox_relay::send";
+
 /// The spans of the messages of one send, by place. They end with the results of the messages.
 pub(crate) struct SendSpans {
     #[cfg(feature = "opentelemetry")]
@@ -23,7 +27,7 @@ impl SendSpans {
 #[cfg(feature = "opentelemetry")]
 impl SendSpans {
     pub(crate) fn start(destination: &dyn Destination, entries: &[Entry]) -> Self {
-        if !tracing::span_enabled!(tracing::Level::INFO) {
+        if !tracing::span_enabled!(target: TARGET, tracing::Level::INFO) {
             return Self { open: Vec::new() };
         }
         Self { open: entries.iter().map(|entry| span(destination, &entry.message)).collect() }
@@ -47,6 +51,7 @@ fn span(destination: &dyn Destination, message: &twinbox_core::Message) -> traci
         return tracing::Span::none();
     }
     let span = tracing::info_span!(
+        target: TARGET,
         parent: None,
         "send",
         otel.name = format!("send {}", message.event_type),

@@ -1,8 +1,5 @@
 //! Makes dispatchers of side effects from the configuration.
-mod https;
-
-use crate::{config::Config, failure::Failure, schemas::Schema};
-use https::HttpsService;
+use crate::{config::Config, failure::Failure, https::HttpsService, schemas::Schema};
 use std::time::Duration;
 use twinbox_effects::{Dispatcher, HttpVendor, VendorOptions};
 use twinbox_sql::Dialect;

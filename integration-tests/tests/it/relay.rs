@@ -5,6 +5,7 @@ mod databases;
 mod faults;
 mod hot_key;
 mod idle;
+mod otlp;
 mod parking;
 mod pooler;
 mod replays;

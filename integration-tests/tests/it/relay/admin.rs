@@ -1,7 +1,10 @@
 //! The program's admin listener, its logs, and a destination that is not set up as asked beside one that is.
 use super::*;
 use crate::support::{tool::Tool, wait::eventually};
-use std::process::{Output, Stdio};
+use std::{
+    path::Path,
+    process::{Output, Stdio},
+};
 use tempfile::NamedTempFile;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
@@ -25,6 +28,11 @@ impl Program {
 
     /// With a URL, further arguments, and what else is in the file.
     pub(super) async fn run(url: &str, arguments: &[&str], text: &str) -> Self {
+        Self::run_with(url, arguments, &[], text).await
+    }
+
+    /// With variables of the environment too.
+    pub(super) async fn run_with(url: &str, arguments: &[&str], env: &[(&str, &str)], text: &str) -> Self {
         let config = NamedTempFile::new().unwrap();
         let text = format!(
             "[database]\nurl = {:?}\nservice = {:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n\
@@ -38,6 +46,7 @@ impl Program {
             .arg(config.path())
             .args(arguments)
             .env_remove("RUST_LOG")
+            .envs(env.iter().copied())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -47,10 +56,22 @@ impl Program {
         Self { child, config, log, address: up["address"].as_str().unwrap().to_owned() }
     }
 
+    /// Asks it to stop, and waits until it has.
+    pub(super) async fn stop(mut self) {
+        let id = self.child.id().expect("it runs").to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        let ended = timeout(PATIENCE, self.child.wait()).await.expect("it stops").unwrap();
+        assert_eq!(ended.code(), Some(0));
+    }
+
     /// Runs another command with the same configuration, which may fail.
     pub(super) async fn output(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
         command.args(arguments).arg("--config").arg(self.config.path()).output().await.unwrap()
+    }
+
+    pub(super) fn config(&self) -> &Path {
+        self.config.path()
     }
 
     pub(super) async fn get(&self, path: &str) -> (u16, String) {

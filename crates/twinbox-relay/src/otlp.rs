@@ -1,0 +1,137 @@
+//! Exports traces and metrics to a collector, by the protocol of OpenTelemetry over HTTP (OTLP).
+//!
+//! The environment variables of OpenTelemetry turn it on and set it up. A collector that is away costs spans and
+//! values, never a message: what waits for it is bounded, by 2048 spans unless `OTEL_BSP_MAX_QUEUE_SIZE` says
+//! otherwise.
+mod client;
+mod recorder;
+
+use crate::{database_metrics, failure::Failure, schemas::Schemas};
+use client::CollectorClient;
+use opentelemetry::{
+    KeyValue,
+    metrics::MeterProvider as _,
+    trace::{Tracer, TracerProvider as _},
+};
+use opentelemetry_otlp::{MetricExporter, SpanExporter, WithHttpConfig as _};
+use opentelemetry_sdk::{Resource, metrics::SdkMeterProvider, trace::SdkTracerProvider};
+use recorder::OtlpRecorder;
+use std::{env, sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
+use tracing_opentelemetry::OpenTelemetryLayer;
+use twinbox_sql::Dialect;
+
+/// The name of the service in traces, unless the environment gives one.
+const SERVICE: &str = "twinbox-relay";
+/// How often metrics are exported, unless `OTEL_METRIC_EXPORT_INTERVAL` says otherwise.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// How long the program waits at its end for what is not exported yet.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// The export of traces and metrics. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Otlp {
+    traces: Option<SdkTracerProvider>,
+    metrics: Option<SdkMeterProvider>,
+}
+
+impl Otlp {
+    /// Starts the export that the environment asks for. `None`: it names no collector. Call it inside the
+    /// runtime, which sends the requests.
+    ///
+    /// # Errors
+    /// A variable cannot be read, or asks for another protocol than OTLP over HTTP.
+    pub(crate) fn from_env() -> Result<Option<Self>, Failure> {
+        let (has_traces, has_metrics) = (is_exported("TRACES"), is_exported("METRICS"));
+        if !(has_traces || has_metrics) || variable("OTEL_SDK_DISABLED").as_deref() == Some("true") {
+            return Ok(None);
+        }
+        check_protocol()?;
+        let (client, resource) = (CollectorClient::new()?, resource());
+        let mut otlp = Self { traces: None, metrics: None };
+        if has_traces {
+            let exporter = SpanExporter::builder().with_http().with_http_client(client.clone()).build()?;
+            let traces = SdkTracerProvider::builder().with_resource(resource.clone());
+            otlp.traces = Some(traces.with_batch_exporter(exporter).build());
+        }
+        if has_metrics {
+            let exporter = MetricExporter::builder().with_http().with_http_client(client).build()?;
+            let metrics = SdkMeterProvider::builder().with_resource(resource);
+            otlp.metrics = Some(metrics.with_periodic_exporter(exporter).build());
+        }
+        Ok(Some(otlp))
+    }
+
+    /// Returns the layer of `tracing` that exports spans.
+    pub(crate) fn layer<S>(&self) -> Option<OpenTelemetryLayer<S, impl Tracer<Span: Send + Sync> + use<S>>>
+    where
+        S: tracing::Subscriber + for<'lookup> tracing_subscriber::registry::LookupSpan<'lookup>,
+    {
+        let tracer = self.traces.as_ref()?.tracer(SERVICE);
+        Some(tracing_opentelemetry::layer().with_tracer(tracer))
+    }
+
+    /// Returns the recorder that exports metrics.
+    pub(crate) fn recorder(&self) -> Option<OtlpRecorder> {
+        Some(OtlpRecorder::new(self.metrics.as_ref()?.meter(SERVICE)))
+    }
+
+    /// Reads the metrics of the databases as often as metrics are exported, until `stop`.
+    pub(crate) fn read_databases<DB: Dialect>(&self, schemas: Arc<Schemas<DB>>, stop: CancellationToken) {
+        if self.metrics.is_none() {
+            return;
+        }
+        let millis = variable("OTEL_METRIC_EXPORT_INTERVAL").and_then(|text| text.parse().ok());
+        let interval = millis.map_or(INTERVAL, Duration::from_millis);
+        tokio::spawn(stop.run_until_cancelled_owned(async move {
+            loop {
+                database_metrics::read(&schemas).await;
+                tokio::time::sleep(interval).await;
+            }
+        }));
+    }
+
+    /// Exports what is left, for at most five seconds for each of both. Not for tasks: it blocks.
+    pub(crate) fn shut_down(self) {
+        let traces = self.traces.map(|traces| traces.shutdown_with_timeout(FLUSH_MAX));
+        let metrics = self.metrics.map(|metrics| metrics.shutdown_with_timeout(FLUSH_MAX));
+        for error in [traces, metrics].into_iter().flatten().filter_map(Result::err) {
+            tracing::warn!(%error, "not all traces and metrics were exported");
+        }
+    }
+}
+
+/// Returns whether the environment names a collector for traces or metrics, and does not turn them off.
+fn is_exported(signal: &str) -> bool {
+    let endpoint = variable("OTEL_EXPORTER_OTLP_ENDPOINT")
+        .or_else(|| variable(&format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")));
+    endpoint.is_some() && variable(&format!("OTEL_{signal}_EXPORTER")).as_deref() != Some("none")
+}
+
+fn check_protocol() -> Result<(), Failure> {
+    for of in ["", "TRACES_", "METRICS_"] {
+        let name = format!("OTEL_EXPORTER_OTLP_{of}PROTOCOL");
+        if let Some(protocol) = variable(&name).filter(|protocol| protocol != "http/protobuf") {
+            let what = format!(
+                "{name} is {protocol:?}: the program speaks only `http/protobuf`, for which collectors listen \
+                 at port 4318"
+            );
+            return Err(what.into());
+        }
+    }
+    Ok(())
+}
+
+fn resource() -> Resource {
+    let named = Resource::builder().build();
+    let name = named.get(&"service.name".into()).map(|name| name.to_string()).unwrap_or_default();
+    let builder =
+        Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    let is_unnamed = name.is_empty() || name.starts_with("unknown_service");
+    if is_unnamed { builder.with_service_name(SERVICE).build() } else { builder.build() }
+}
+
+/// Returns a variable of the environment. An empty one counts as unset, as OpenTelemetry has it.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
