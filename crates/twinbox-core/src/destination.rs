@@ -58,7 +58,7 @@ pub trait Destination: Send + Sync + 'static {
     /// Returns the stable id under which the cursor is stored. Another id starts another cursor.
     fn id(&self) -> &str;
 
-    /// Returns the name of the messaging system for traces, the attribute `messaging.system` of OpenTelemetry.
+    /// Returns the name of the messaging system for traces: `messaging.system` of OpenTelemetry.
     fn system(&self) -> &'static str {
         "twinbox"
     }

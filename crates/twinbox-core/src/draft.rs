@@ -178,8 +178,8 @@ impl Draft {
         self
     }
 
-    /// Sets the W3C trace state, which belongs to the trace context and is left out without it. A text that is
-    /// not one, or has more than 512 bytes, is left out too.
+    /// Sets the W3C trace state, which belongs to the trace context and is left out without it. A text that
+    /// is not one, or has more than 512 bytes, is left out too.
     pub fn tracestate(mut self, tracestate: impl Into<String>) -> Self {
         self.fields.tracestate = Some(tracestate.into()).filter(|text| message::is_tracestate(text));
         self

@@ -92,8 +92,8 @@ impl Message {
         self.payload.is_empty() && self.header(header::REDACTED) == Some("true")
     }
 
-    /// Returns the W3C trace state, which belongs to [`traceparent`](Self::traceparent). CloudEvents extension
-    /// `tracestate`.
+    /// Returns the W3C trace state, which belongs to [`traceparent`](Self::traceparent). CloudEvents
+    /// extension `tracestate`.
     pub fn tracestate(&self) -> Option<&str> {
         self.traceparent.as_ref().and(self.header(header::TRACESTATE)).filter(|text| is_tracestate(text))
     }

@@ -84,7 +84,7 @@ use std::time::Duration;
 /// }
 /// ```
 pub trait Transport: Send + Sync + 'static {
-    /// Returns the name of the messaging system for traces, the attribute `messaging.system` of OpenTelemetry.
+    /// Returns the name of the messaging system for traces: `messaging.system` of OpenTelemetry.
     fn system(&self) -> &'static str {
         "twinbox"
     }

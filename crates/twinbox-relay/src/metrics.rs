@@ -75,6 +75,11 @@ pub(crate) const UNFINISHED_IDEMPOTENCY_KEYS: Metric = gauge(
     "Idempotency keys whose request may have called a vendor and never ended, counted up to 10,000",
 );
 
+/// The buckets of histograms, in seconds.
+#[cfg(feature = "bin")]
+pub(crate) const SECONDS_BUCKETS: [f64; 13] =
+    [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
+
 const ALL: [Metric; 17] = [
     PUBLISH_RESULTS,
     LAG,

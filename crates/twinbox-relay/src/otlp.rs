@@ -1,8 +1,8 @@
 //! Exports traces and metrics to a collector, by the protocol of OpenTelemetry over HTTP (OTLP).
 //!
-//! The environment variables of OpenTelemetry turn it on and set it up. A collector that is away costs spans and
-//! values, never a message: what waits for it is bounded, by 2048 spans unless `OTEL_BSP_MAX_QUEUE_SIZE` says
-//! otherwise.
+//! The environment variables of OpenTelemetry turn it on and set it up. A collector that is away costs spans
+//! and values, never a message: what waits for it is bounded, by 2048 spans unless `OTEL_BSP_MAX_QUEUE_SIZE`
+//! says otherwise.
 mod client;
 mod recorder;
 
@@ -21,6 +21,11 @@ use tokio_util::sync::CancellationToken;
 use tracing_opentelemetry::OpenTelemetryLayer;
 use twinbox_sql::Dialect;
 
+const PROTOCOLS: [&str; 3] = [
+    "OTEL_EXPORTER_OTLP_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
+];
 /// The name of the service in traces, unless the environment gives one.
 const SERVICE: &str = "twinbox-relay";
 /// How often metrics are exported, unless `OTEL_METRIC_EXPORT_INTERVAL` says otherwise.
@@ -42,7 +47,8 @@ impl Otlp {
     /// # Errors
     /// A variable cannot be read, or asks for another protocol than OTLP over HTTP.
     pub(crate) fn from_env() -> Result<Option<Self>, Failure> {
-        let (has_traces, has_metrics) = (is_exported("TRACES"), is_exported("METRICS"));
+        let has_traces = is_exported("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER");
+        let has_metrics = is_exported("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_METRICS_EXPORTER");
         if !(has_traces || has_metrics) || variable("OTEL_SDK_DISABLED").as_deref() == Some("true") {
             return Ok(None);
         }
@@ -101,20 +107,18 @@ impl Otlp {
     }
 }
 
-/// Returns whether the environment names a collector for traces or metrics, and does not turn them off.
-fn is_exported(signal: &str) -> bool {
-    let endpoint = variable("OTEL_EXPORTER_OTLP_ENDPOINT")
-        .or_else(|| variable(&format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")));
-    endpoint.is_some() && variable(&format!("OTEL_{signal}_EXPORTER")).as_deref() != Some("none")
+/// Returns whether the environment names a collector for traces, or for metrics, and does not turn them off.
+fn is_exported(endpoint: &str, exporter: &str) -> bool {
+    let endpoint = variable("OTEL_EXPORTER_OTLP_ENDPOINT").or_else(|| variable(endpoint));
+    endpoint.is_some() && variable(exporter).as_deref() != Some("none")
 }
 
 fn check_protocol() -> Result<(), Failure> {
-    for of in ["", "TRACES_", "METRICS_"] {
-        let name = format!("OTEL_EXPORTER_OTLP_{of}PROTOCOL");
-        if let Some(protocol) = variable(&name).filter(|protocol| protocol != "http/protobuf") {
+    for name in PROTOCOLS {
+        if let Some(protocol) = variable(name).filter(|protocol| protocol != "http/protobuf") {
             let what = format!(
-                "{name} is {protocol:?}: the program speaks only `http/protobuf`, for which collectors listen \
-                 at port 4318"
+                "{name} is {protocol:?}: the program speaks only `http/protobuf`, for which collectors \
+                 listen at port 4318"
             );
             return Err(what.into());
         }

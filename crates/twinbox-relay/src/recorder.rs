@@ -1,7 +1,7 @@
 //! The recorder of metrics.
 use crate::{
     failure::Failure,
-    metrics::{self, LAG},
+    metrics::{self, LAG, SECONDS_BUCKETS},
     otlp::Otlp,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -11,10 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the recorder moves new samples into its buckets. Without that they pile up while nobody scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
-
-/// The buckets of histograms, in seconds.
-pub(crate) const SECONDS_BUCKETS: [f64; 13] =
-    [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
 
 /// Installs the recorder of metrics. Call it before the relays start: they record from then on.
 ///

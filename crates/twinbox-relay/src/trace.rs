@@ -1,7 +1,7 @@
 //! The spans of sends.
 //!
-//! A message has one if its producer recorded the publish. The span links to that of the publish, which may have
-//! ended days ago, and has a trace of its own.
+//! A message has one if its producer recorded the publish. The span links to that of the publish, which may
+//! have ended days ago, and has a trace of its own.
 use twinbox_core::{Destination, PublishError, destination::Receipt};
 use twinbox_log::Entry;
 

@@ -4,8 +4,8 @@ use twinbox_core::Draft;
 #[cfg(feature = "opentelemetry")]
 use twinbox_core::trace;
 
-/// Returns the span for publishing these drafts: a child of the current span if that one is recorded, and none
-/// otherwise. Messages carry its context.
+/// Returns the span for publishing these drafts: a child of the current span if that one is recorded, and
+/// none otherwise. Messages carry its context.
 #[cfg(feature = "opentelemetry")]
 pub(crate) fn publish_span(drafts: &[Draft]) -> Span {
     let (Some(first), Some(_)) = (drafts.first(), trace::current()) else { return Span::none() };

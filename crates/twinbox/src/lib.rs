@@ -91,7 +91,7 @@
 //! | `reqwest` | sends side effects with a `reqwest::Client` |
 //! | `http` | `Idempotency-Key` for axum and tower, and webhooks that come in |
 //! | `ops` | what the operator's tool does, as a library |
-//! | `opentelemetry` | spans of deliveries link to the spans that published the messages |
+//! | `opentelemetry` | spans of publishes, sends and deliveries, linked by the messages |
 //! | `encryption` | `codec::AesGcm` encrypts payloads |
 //! | `schemars` | `event::AsyncApi` describes events for other teams |
 //! | `anyhow` | finds the database's error code inside an `anyhow::Error` |

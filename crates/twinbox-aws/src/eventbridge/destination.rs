@@ -26,7 +26,7 @@ const REQUESTS_MAX: usize = 32;
 
 impl Destination for EventBridge {
     fn system(&self) -> &'static str {
-        "aws.eventbridge"
+        "aws_eventbridge"
     }
 
     fn id(&self) -> &str {

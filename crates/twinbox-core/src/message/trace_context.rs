@@ -27,7 +27,7 @@ pub fn is_traceparent(text: &str) -> bool {
     lengths == [2, 32, 16, 2] && parts[0] == "00" && parts.iter().all(|p| hex(p))
 }
 
-/// Returns whether the text can be a W3C trace state: visible ASCII and spaces, and not longer than the bound.
+/// Returns whether the text can be a W3C trace state: visible ASCII and spaces, and no longer than the bound.
 pub fn is_tracestate(text: &str) -> bool {
     (1..=limits::TRACESTATE_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|b| b == b' ' || b.is_ascii_graphic())

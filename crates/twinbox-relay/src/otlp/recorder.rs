@@ -1,8 +1,8 @@
 //! Gives the metrics of the crate `metrics` to OpenTelemetry.
 //!
-//! The crates that do this give the description of a metric to its first series only, after which the SDK takes
-//! the second series for another metric of the same name.
-use crate::recorder::SECONDS_BUCKETS;
+//! The crates that do this give the description of a metric to its first series only, after which the SDK
+//! takes the second series for another metric of the same name.
+use crate::metrics::SECONDS_BUCKETS;
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,

@@ -219,11 +219,13 @@ fn every_variable_that_a_page_names_exists() {
     expect_none("nothing reads these variables", &faults);
 }
 
-/// Texts of the code in capitals. Those after `value_name` are words of the help.
+/// Texts of the code in capitals. Those after `value_name` are words of the help, and `env!` reads what Cargo
+/// sets.
 fn read_by(code: &str) -> Vec<&str> {
     let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let parts = Vec::from_iter(code.split('"'));
-    let texts = parts.windows(2).filter(|pair| !pair[0].ends_with("value_name = "));
+    let texts =
+        parts.windows(2).filter(|pair| !["value_name = ", "env!("].iter().any(|end| pair[0].ends_with(end)));
     texts.map(|pair| pair[1]).filter(|text| is_variable(text)).collect()
 }
 
