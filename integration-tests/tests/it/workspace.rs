@@ -1,4 +1,5 @@
 //! Rules about the tree itself: who imports whom, how long a file may be, what must not be in it.
+mod advisories;
 mod api;
 mod dependencies;
 mod docs;

@@ -2,16 +2,28 @@
 use super::{list, packages, root, text};
 use std::{collections::BTreeSet, process::Command};
 
+/// The features of an application on Postgres and NATS.
+pub(super) const APPLICATION: &str = "consumer,http,nats,postgres";
+
 /// The names of all packages that the facade needs with these features.
 fn needed(features: &str) -> BTreeSet<String> {
+    needed_versions(features).into_iter().map(|(name, _)| name).collect()
+}
+
+/// The names of all packages that the facade needs with these features, and their versions.
+pub(super) fn needed_versions(features: &str) -> BTreeSet<(String, String)> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tree = Command::new(cargo);
     tree.args(["tree", "--offline", "--package", "twinbox", "--no-default-features", "--features", features]);
-    tree.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]).current_dir(root());
+    tree.args(["--edges", "normal,build", "--prefix", "none", "--format", "{p}"]).current_dir(root());
     let output = tree.output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let tree = String::from_utf8(output.stdout).expect("cargo writes text");
-    tree.lines().filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect()
+    let package = |line: &str| {
+        let (name, rest) = line.split_once(" v")?;
+        Some((name.to_owned(), rest.split(' ').next()?.to_owned()))
+    };
+    tree.lines().filter_map(package).collect()
 }
 
 fn refuse(features: &str, unwanted: &[&str]) {
@@ -26,7 +38,7 @@ fn refuse(features: &str, unwanted: &[&str]) {
 #[test]
 fn an_application_on_postgres_and_nats_compiles_no_sqlite_and_no_program() {
     let unwanted = ["backoff", "clap", "libsqlite3-sys", "mimalloc", "sqlx-sqlite", "tracing-subscriber"];
-    refuse("consumer,http,nats,postgres", &unwanted);
+    refuse(APPLICATION, &unwanted);
 }
 
 #[test]

@@ -195,8 +195,9 @@ fn is_key(tables: &Tables, path: &str) -> bool {
 fn every_variable_that_a_page_names_exists() {
     let texts = Vec::from_iter(files::texts());
     let is_code = |name: &str| {
-        let folders = ["crates/", "xtask/"];
-        folders.iter().any(|f| name.starts_with(f)) && name.ends_with(".rs") && !name.contains("/tests")
+        let is_program = ["crates/", "xtask/"].iter().any(|folder| name.starts_with(folder));
+        let is_test = name.starts_with("integration-tests/");
+        name.ends_with(".rs") && (is_test || is_program && !name.contains("/tests"))
     };
     let code = texts.iter().filter(|(name, _)| is_code(name));
     let known = BTreeSet::from_iter(code.flat_map(|(_, text)| variables(text)));
