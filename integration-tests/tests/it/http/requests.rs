@@ -211,8 +211,21 @@ async fn response_headers_are_removed_from_requests<DB: TestDb>() {
     assert_eq!(got.headers.get_all("idempotency-status").iter().collect::<Vec<_>>(), ["stored"]);
 }
 
+/// R39
+async fn what_a_request_publishes_belongs_to_its_trace<DB: TestDb>() {
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for strategy in STRATEGIES {
+        let app = Refunds::<DB>::new(strategy).await;
+        let traced = post("/refunds", "a").header("traceparent", trace).header("tracestate", "vendor=1");
+        app.send(traced.body(asked(1, Answers).into()).unwrap()).await;
+        let made = app.published("refunds.made", 10).await.unwrap().remove(0);
+        assert_eq!((made.traceparent.as_deref(), made.tracestate()), (Some(trace), Some("vendor=1")));
+    }
+}
+
 cases! {
     both: [
+        what_a_request_publishes_belongs_to_its_trace,
         t02_the_same_key_twice_is_one_refund,
         t03_another_key_is_another_refund,
         t04_another_amount_with_the_key_is_a_mismatch,
