@@ -27,7 +27,7 @@ use tokio::runtime::{Builder, Runtime};
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder};
 use tracing_subscriber::{
     EnvFilter, Layer as _,
-    filter::{FilterExt as _, LevelFilter, Targets, filter_fn},
+    filter::{FilterExt as _, LevelFilter, Targets},
     fmt,
     layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
@@ -145,7 +145,8 @@ fn execute(command: Command, log: NonBlocking) -> Result<(), Failure> {
 /// Starts the log. The spans of sends go only to a collector: the log would pay for them and show none.
 fn start_log(format: LogFormat, log: NonBlocking, otlp: Option<&Otlp>) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
-    let filter = filter.and(filter_fn(move |metadata| metadata.target() != trace::TARGET));
+    let but_spans =
+        Targets::new().with_default(LevelFilter::TRACE).with_target(trace::TARGET, LevelFilter::OFF);
     let lines = fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_writer(log);
     let lines = match format {
         LogFormat::Pretty => lines.boxed(),
@@ -153,7 +154,7 @@ fn start_log(format: LogFormat, log: NonBlocking, otlp: Option<&Otlp>) {
     };
     let spans = Targets::new().with_target(trace::TARGET, LevelFilter::INFO);
     let exported = otlp.and_then(Otlp::layer).map(|layer| layer.with_filter(spans));
-    tracing_subscriber::registry().with(lines.with_filter(filter)).with(exported).init();
+    tracing_subscriber::registry().with(lines.with_filter(filter.and(but_spans))).with(exported).init();
 }
 
 /// Makes a thread for each destination, up to the number of cores. With more threads messages move from core
