@@ -189,14 +189,17 @@ pub(crate) fn faketime() -> Result<PathBuf> {
     Ok(kept)
 }
 
-/// Returns the checker of Prometheus for rules and metrics, from Debian.
-pub(crate) fn promtool() -> Result<PathBuf> {
-    let kept = find::cache()?.join("promtool");
-    if !kept.exists() {
+/// Returns a program of Prometheus from Debian: the server `prometheus`, or its checker `promtool`.
+pub(crate) fn prometheus(program: &str) -> Result<PathBuf> {
+    let cache = find::cache()?;
+    if !cache.join(program).exists() {
         let scratch = Scratch::new()?;
-        fs::rename(unpack_debian(&scratch, "prometheus")?.join("usr/bin/promtool"), &kept)?;
+        let programs = unpack_debian(&scratch, "prometheus")?.join("usr/bin");
+        for program in ["prometheus", "promtool"] {
+            fs::rename(programs.join(program), cache.join(program))?;
+        }
     }
-    Ok(kept)
+    Ok(cache.join(program))
 }
 
 /// Returns the checker of systemd for units: the installed one, or the one of Debian with the libraries that

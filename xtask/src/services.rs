@@ -61,8 +61,10 @@ impl Services {
         if let Some(library) = needed(install::faketime(), false)? {
             services.set("TWINBOX_FAKETIME", library.display());
         }
-        if let Some(binary) = needed(install::promtool(), false)? {
-            services.set("TWINBOX_PROMTOOL", binary.display());
+        for (variable, program) in [("TWINBOX_PROMETHEUS", "prometheus"), ("TWINBOX_PROMTOOL", "promtool")] {
+            if let Some(binary) = needed(install::prometheus(program), false)? {
+                services.set(variable, binary.display());
+            }
         }
         if let Some(binary) = needed(install::systemd_analyze(), false)? {
             services.set("TWINBOX_SYSTEMD_ANALYZE", binary.display());
