@@ -29,7 +29,7 @@
 //!
 //! | Metric | Counts |
 //! |---|---|
-//! | `twinbox_jobs_attempts_total` | Attempts of a `job`, by `outcome`: done, retried, failed. |
+//! | `twinbox_jobs_attempts_total` | Attempts of a job, by `job_id` and `outcome`: done, retried, failed. |
 //! | `twinbox_jobs_attempt_seconds` | Histogram: how long an attempt takes. |
 //! | `twinbox_jobs_missed_total` | Scheduled runs that were left out, as the policy says. |
 

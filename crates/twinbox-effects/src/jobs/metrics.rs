@@ -6,6 +6,8 @@ use twinbox_sql::engine::JobRunState;
 const ATTEMPTS: &str = "twinbox_jobs_attempts_total";
 const ATTEMPT_TIME: &str = "twinbox_jobs_attempt_seconds";
 const MISSED: &str = "twinbox_jobs_missed_total";
+/// Not `job`: Prometheus has a label of that name for the process that it reads.
+const JOB: &str = "job_id";
 
 pub(super) fn describe() {
     describe_counter!(ATTEMPTS, Unit::Count, "Attempts of a job, by outcome");
@@ -20,10 +22,10 @@ pub(super) fn attempted(job: &str, state: JobRunState, took: Duration) {
         JobRunState::Pending => "retried",
         _ => "failed",
     };
-    counter!(ATTEMPTS, "job" => job.to_owned(), "outcome" => outcome).increment(1);
-    histogram!(ATTEMPT_TIME, "job" => job.to_owned()).record(took.as_secs_f64());
+    counter!(ATTEMPTS, JOB => job.to_owned(), "outcome" => outcome).increment(1);
+    histogram!(ATTEMPT_TIME, JOB => job.to_owned()).record(took.as_secs_f64());
 }
 
 pub(super) fn missed(job: &str, runs: u64) {
-    counter!(MISSED, "job" => job.to_owned()).increment(runs);
+    counter!(MISSED, JOB => job.to_owned()).increment(runs);
 }
