@@ -1,5 +1,5 @@
 //! The HTTP listener of the program: probes and metrics.
-use crate::{database_metrics, failure::Failure, readiness::Readiness};
+use crate::{database_metrics::DatabaseMetrics, failure::Failure, readiness::Readiness, recorder};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{net::SocketAddr, sync::Arc};
@@ -10,6 +10,7 @@ use twinbox_sql::Dialect;
 struct Admin<DB: Dialect> {
     readiness: Arc<Readiness<DB>>,
     recorded: PrometheusHandle,
+    databases: DatabaseMetrics,
 }
 
 /// Serves until `stop`.
@@ -24,7 +25,7 @@ pub(crate) async fn serve<DB: Dialect>(
 ) -> Result<(), Failure> {
     let listener = TcpListener::bind(address).await.map_err(|e| format!("`admin.listen` {address}: {e}"))?;
     tracing::info!(address = %listener.local_addr()?, "the admin listener is up");
-    let admin = Arc::new(Admin { readiness, recorded });
+    let admin = Arc::new(Admin { readiness, recorded, databases: DatabaseMetrics::default() });
     let router = Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz::<DB>))
@@ -45,6 +46,7 @@ async fn readyz<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> (StatusCode
 
 /// The recorded metrics, and those that are read from each database that responds.
 async fn metrics<DB: Dialect>(State(admin): State<Arc<Admin<DB>>>) -> String {
-    database_metrics::read(&admin.readiness.schemas).await;
-    admin.recorded.render()
+    let recorder = recorder::prometheus().build_recorder();
+    admin.databases.read(&admin.readiness.schemas, &recorder).await;
+    admin.recorded.render() + &recorder.handle().render()
 }

@@ -6,7 +6,7 @@
 mod client;
 mod recorder;
 
-use crate::{database_metrics, failure::Failure, schemas::Schemas};
+use crate::{database_metrics::DatabaseMetrics, failure::Failure, schemas::Schemas};
 use client::CollectorClient;
 use opentelemetry::{
     KeyValue,
@@ -84,14 +84,13 @@ impl Otlp {
 
     /// Reads the metrics of the databases as often as metrics are exported, until `stop`.
     pub(crate) fn read_databases<DB: Dialect>(&self, schemas: Arc<Schemas<DB>>, stop: CancellationToken) {
-        if self.metrics.is_none() {
-            return;
-        }
+        let Some(recorder) = self.recorder() else { return };
         let millis = variable("OTEL_METRIC_EXPORT_INTERVAL").and_then(|text| text.parse().ok());
         let interval = millis.map_or(INTERVAL, Duration::from_millis);
+        let databases = DatabaseMetrics::default();
         tokio::spawn(stop.run_until_cancelled_owned(async move {
             loop {
-                database_metrics::read(&schemas).await;
+                databases.read(&schemas, &recorder).await;
                 tokio::time::sleep(interval).await;
             }
         }));

@@ -12,14 +12,18 @@ use tokio_util::sync::CancellationToken;
 /// How often the recorder moves new samples into its buckets. Without that they pile up while nobody scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Makes recorders for Prometheus.
+pub(crate) fn prometheus() -> PrometheusBuilder {
+    PrometheusBuilder::new().with_recommended_naming(true)
+}
+
 /// Installs the recorder of metrics. Call it before the relays start: they record from then on.
 ///
 /// # Errors
 /// The process has a recorder.
 pub(crate) fn install(otlp: Option<&Otlp>, stop: CancellationToken) -> Result<PrometheusHandle, Failure> {
     let lag = Matcher::Full(LAG.name.to_owned());
-    let prometheus = PrometheusBuilder::new().with_recommended_naming(true);
-    let prometheus = prometheus.set_buckets_for_metric(lag, &SECONDS_BUCKETS)?.build_recorder();
+    let prometheus = prometheus().set_buckets_for_metric(lag, &SECONDS_BUCKETS)?.build_recorder();
     let recorded = prometheus.handle();
     match otlp.and_then(Otlp::recorder) {
         None => ::metrics::set_global_recorder(prometheus)?,
