@@ -9,6 +9,7 @@ pub(crate) mod logged;
 pub(crate) mod operations;
 pub(crate) mod postgres;
 pub(crate) mod processes;
+pub(crate) mod program;
 pub(crate) mod publisher;
 pub(crate) mod refunds;
 pub(crate) mod relay;

@@ -1,8 +1,6 @@
 //! One run of the program that serves many databases.
-use super::{
-    admin::{Program, destination},
-    *,
-};
+use super::*;
+use crate::support::program::{Program, destination};
 use futures::StreamExt as _;
 use std::{fmt::Write as _, time::Instant};
 use twinbox::StoreOptions;

@@ -1,9 +1,9 @@
 //! Traces and metrics that the relay's program sends to a collector.
-use super::{
-    admin::{Program, destination, logged},
-    *,
+use super::*;
+use crate::support::{
+    program::{Program, destination, logged},
+    wait::eventually,
 };
-use crate::support::wait::eventually;
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
 use opentelemetry_proto::tonic::{
     collector::{metrics::v1::ExportMetricsServiceRequest, trace::v1::ExportTraceServiceRequest},

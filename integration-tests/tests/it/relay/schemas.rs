@@ -1,9 +1,9 @@
 //! One run of the program that serves two services of one database.
-use super::{
-    admin::{Program, destination, logged},
-    *,
+use super::*;
+use crate::support::{
+    program::{Program, destination, logged},
+    tool::Tool,
 };
-use crate::support::tool::Tool;
 use std::{collections::HashSet, process::Output};
 use twinbox::{StoreOptions, Timestamp};
 use twinbox_testkit::database::TestDatabase;

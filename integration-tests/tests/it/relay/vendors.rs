@@ -1,8 +1,8 @@
 //! Side effects that the relay's program sends.
-use super::admin::Program;
 use crate::support::{
     cases::cases,
     effects::{mail, plan, reaches},
+    program::Program,
     stores::{TestDb, World},
 };
 use integration_tests::vendors::VENDOR;
