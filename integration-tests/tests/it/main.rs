@@ -8,6 +8,7 @@ mod deploy;
 mod effects;
 mod eventbridge;
 mod events;
+mod examples;
 mod faults;
 mod first_page;
 mod forgetful;

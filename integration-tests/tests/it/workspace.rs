@@ -14,12 +14,12 @@ use std::{
 };
 
 /// The root of the workspace.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member of the workspace").to_owned()
 }
 
 /// The workspace's own packages as cargo sees them, by name.
-fn packages() -> BTreeMap<String, Value> {
+pub(crate) fn packages() -> BTreeMap<String, Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut metadata = Command::new(cargo);
     metadata.args(["metadata", "--format-version", "1", "--offline", "--no-deps"]).current_dir(root());
