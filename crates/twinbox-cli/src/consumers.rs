@@ -1,5 +1,6 @@
 //! `twinbox consumers`.
 pub(crate) mod find;
+mod lag;
 pub(crate) mod row;
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use find::find_consumer;
+use lag::LagArguments;
 use row::ConsumerRow;
 use twinbox_sql::Dialect;
 
@@ -17,6 +19,8 @@ use twinbox_sql::Dialect;
 pub(crate) enum ConsumersCommand {
     /// List the consumers that have run on this database.
     List,
+    /// Show how far consumers are behind, and what waits for them in this database.
+    Lag(LagArguments),
     /// Stop deliveries to a consumer until `resume`, in every process and over restarts. Takes effect within
     /// two seconds.
     Pause(NameArguments),
@@ -43,6 +47,7 @@ pub(crate) async fn run<DB: Dialect>(command: ConsumersCommand, session: &Sessio
             session.output.list(&ConsumerRow::COLUMNS, &rows, "No consumer has ever run on this database.");
             Ok(())
         }
+        ConsumersCommand::Lag(arguments) => lag::run(&arguments, session).await,
         ConsumersCommand::Pause(NameArguments { name, change }) => {
             let consumer = find_consumer(ops, &name).await?;
             let effect = format!(

@@ -25,6 +25,8 @@ mod schemas;
 mod selection;
 mod session;
 mod status;
+#[cfg(feature = "nats")]
+mod stream;
 mod time;
 mod vendors;
 

@@ -52,6 +52,12 @@ pub fn deliveries_heads<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().delivery_queue.heads.as_str().to_owned()
 }
 
+/// Returns the SQL that reads what waits for a consumer in its database. Binds: consumer, consumer,
+/// consumer, limit, consumer, limit, consumer, limit, consumer.
+pub fn consumer_backlog<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().consumers.backlog.as_str().to_owned()
+}
+
 /// Returns the SQL that reads the next replay of a destination. Bind: the destination.
 pub fn replay_next<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().replays.next.as_str().to_owned()

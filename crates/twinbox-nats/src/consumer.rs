@@ -7,6 +7,7 @@ use crate::{
 };
 use async_nats::jetstream::consumer::{AckPolicy, Config, DeliverPolicy, Info};
 use serde::Serialize;
+use serde_json::Value;
 use std::time::Duration;
 use twinbox_core::Subscription;
 
@@ -157,6 +158,12 @@ pub(crate) fn check_names(subscription: &Subscription) -> Result<(), Error> {
 pub(crate) async fn info(connection: &Connection, name: &str) -> Result<Info, Error> {
     let api = format!("CONSUMER.INFO.{}.{name}", connection.options.stream);
     connection.request(&format!("the consumer `{name}`"), api).await
+}
+
+/// Deletes the consumer with this name on the server.
+pub(crate) async fn delete(connection: &Connection, name: &str) -> Result<(), Error> {
+    let api = format!("CONSUMER.DELETE.{}.{name}", connection.options.stream);
+    connection.request::<Value>(&format!("the consumer `{name}`"), api).await.map(drop)
 }
 
 fn durable_config(options: &NatsOptions, subscription: &Subscription) -> Result<Config, Error> {

@@ -67,6 +67,7 @@ mod consumer;
 mod denied;
 mod destination;
 mod error;
+mod lag;
 mod options;
 mod ordered;
 mod partitioned;
@@ -83,6 +84,7 @@ mod wire;
 
 pub use broker::Nats;
 pub use error::{Error, ErrorKind};
+pub use lag::{DurableLag, LagReader, PartitionLag};
 pub use options::NatsOptions;
 pub use status::{DiskSync, StreamStatus};
 pub use stream_options::StreamOptions;

@@ -71,29 +71,6 @@ impl StreamLog {
             _ => Ok(()),
         }
     }
-
-    /// Returns why the stream does not continue from `checkpoint`, or None if it does.
-    ///
-    /// A server that lost its newest messages, or was restored from an earlier copy, assigns their sequences
-    /// to other messages.
-    async fn discontinuity(
-        &self,
-        checkpoint: &Checkpoint,
-        info: &Info,
-        log: &str,
-    ) -> Result<Option<&'static str>, Error> {
-        if checkpoint.log != log {
-            return Ok(Some("it is another stream of the same name"));
-        }
-        if checkpoint.sequence > info.state.last_sequence {
-            return Ok(Some("the stream ends before the checkpoint"));
-        }
-        Ok(match stored::identity_at(&self.connection, checkpoint.sequence).await? {
-            None => Some("the message at the checkpoint is gone"),
-            Some(identity) if identity != checkpoint.message => Some("another message is at the checkpoint"),
-            Some(_) => None,
-        })
-    }
 }
 
 impl PartitionedLog for StreamLog {
@@ -121,8 +98,7 @@ impl PartitionedLog for StreamLog {
             // this reader as well.
             let mut name = consumer::create_reader(connection, &self.subscription, partition, began).await?;
             let info = stream::info(connection, &connection.options.stream).await?;
-            // With the time, because a stream that is created again starts at sequence 1.
-            let log = format!("{}@{}", info.config.name, info.created.unix_timestamp_nanos());
+            let log = log_name(&info);
             // A stream that removes acknowledged messages has lost none: all that are missing were
             // acknowledged.
             let keeps_acknowledged = info.config.retention == RetentionPolicy::Limits;
@@ -141,7 +117,7 @@ impl PartitionedLog for StreamLog {
                 );
             }
             if began > 0
-                && let Some(reason) = self.discontinuity(behind, &info, &log).await?
+                && let Some(reason) = discontinuity(connection, behind, &info).await?
             {
                 tracing::warn!(
                     consumer,
@@ -172,6 +148,34 @@ impl PartitionedLog for StreamLog {
             }) as _)
         })
     }
+}
+
+/// Returns the name of the stream with its time of creation, because a stream that is created again starts at
+/// sequence 1.
+fn log_name(info: &Info) -> String {
+    format!("{}@{}", info.config.name, info.created.unix_timestamp_nanos())
+}
+
+/// Returns why the stream does not continue from `checkpoint`, or None if it does.
+///
+/// A server that lost its newest messages, or was restored from an earlier copy, assigns their sequences to
+/// other messages.
+pub(crate) async fn discontinuity(
+    connection: &Connection,
+    checkpoint: &Checkpoint,
+    info: &Info,
+) -> Result<Option<&'static str>, Error> {
+    if checkpoint.log != log_name(info) {
+        return Ok(Some("it is another stream of the same name"));
+    }
+    if checkpoint.sequence > info.state.last_sequence {
+        return Ok(Some("the stream ends before the checkpoint"));
+    }
+    Ok(match stored::identity_at(connection, checkpoint.sequence).await? {
+        None => Some("the message at the checkpoint is gone"),
+        Some(identity) if identity != checkpoint.message => Some("another message is at the checkpoint"),
+        Some(_) => None,
+    })
 }
 
 struct StreamReader {

@@ -2,7 +2,7 @@
 use crate::{connect::Connection, error::Error, stream, wire};
 use async_nats::jetstream::{message::StreamMessage, stream::RawMessage};
 use serde::Deserialize;
-use twinbox_core::MessageId;
+use twinbox_core::{MessageId, Timestamp};
 
 /// The code of JetStream's error "no message found".
 const NO_MESSAGE: &str = "nats.10037";
@@ -43,6 +43,30 @@ pub(crate) async fn identity_at(connection: &Connection, sequence: u64) -> Resul
     let origin = wire::Origin::new(stream, sequence, stored_nanos);
     let (message, _) = wire::decode(Some(&message.headers), &message.payload, origin);
     Ok(Some(identity(message.message_id(), stored_nanos)))
+}
+
+/// Returns when the stream stored its first message from `sequence` on that a filter takes, if it has one.
+pub(crate) async fn first_stored_from(
+    connection: &Connection,
+    sequence: u64,
+    filters: &[String],
+) -> Result<Option<Timestamp>, Error> {
+    let stream = &connection.options.stream;
+    let mut first: Option<RawMessage> = None;
+    for filter in filters {
+        let about = format!("the messages `{filter}` of the stream `{stream}`");
+        let body = serde_json::json!({ "seq": sequence.max(1), "next_by_subj": filter });
+        let found = connection.request_with(&about, format!("STREAM.MSG.GET.{stream}"), &body).await;
+        let found: GetResponse = match found {
+            Err(error) if error.code() == NO_MESSAGE => continue,
+            found => found?,
+        };
+        if first.as_ref().is_none_or(|first| found.message.sequence < first.sequence) {
+            first = Some(found.message);
+        }
+    }
+    let micros = |message: RawMessage| i64::try_from(message.time.unix_timestamp_nanos() / 1000).ok();
+    Ok(first.and_then(micros).map(Timestamp::from_micros))
 }
 
 /// Returns the identity of a stored message. A resend keeps the message id and has another time of storage.

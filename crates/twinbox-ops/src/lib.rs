@@ -6,6 +6,7 @@
 
 mod audit;
 mod backlog;
+mod consumer_lag;
 mod consumers;
 pub mod dead_letters;
 mod destinations;
@@ -22,6 +23,7 @@ mod vendors;
 
 pub use audit::{AuditEntry, AuditIntent};
 pub use backlog::{Backlog, BacklogState};
+pub use consumer_lag::{ConsumerBacklog, PartitionCheckpoint};
 pub use consumers::ConsumerInfo;
 pub use destinations::{RebaseReport, RetireReport};
 #[doc(hidden)]

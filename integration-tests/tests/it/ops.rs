@@ -12,6 +12,7 @@ mod files;
 mod grants;
 mod injection;
 mod killed;
+mod lag;
 mod payload_keys;
 mod power;
 mod replay;

@@ -1,8 +1,8 @@
 //! Finding a consumer by its name.
 use crate::exit::Exit;
 use std::collections::BTreeSet;
-use twinbox_ops::{ConsumerInfo, Ops};
-use twinbox_sql::{Dialect, ReaderName};
+use twinbox_ops::{ConsumerInfo, Ops, ReaderStatus};
+use twinbox_sql::{Dialect, Error, ReaderName};
 
 /// # Errors
 /// No such consumer: the error names the existing ones.
@@ -19,8 +19,15 @@ pub(crate) async fn find_consumer<DB: Dialect>(ops: &Ops<DB>, name: &str) -> Res
 
 /// The names of all consumers that have run on this database, also of those that only read its log.
 pub(crate) async fn consumer_names<DB: Dialect>(ops: &Ops<DB>) -> Result<BTreeSet<String>, Exit> {
-    let mut names = BTreeSet::from_iter(ops.consumers().await?.into_iter().map(|record| record.consumer));
-    let readers = ops.readers().await?;
+    Ok(names_with(ops, &ops.readers().await?).await?)
+}
+
+/// The same, if the readers are known.
+pub(crate) async fn names_with<DB: Dialect>(
+    ops: &Ops<DB>,
+    readers: &[ReaderStatus],
+) -> Result<BTreeSet<String>, Error> {
+    let mut names = BTreeSet::from_iter(ops.consumer_names().await?);
     names.extend(readers.iter().filter_map(|reader| match reader.name.parse() {
         Ok(ReaderName::Consumer(name)) => Some(name),
         _ => None,

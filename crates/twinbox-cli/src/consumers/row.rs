@@ -1,6 +1,7 @@
 //! A consumer in the output.
 use crate::output::Column;
 use serde::Serialize;
+use std::time::Duration;
 use twinbox_ops::ConsumerInfo;
 use twinbox_sql::inbox::HEARTBEAT;
 
@@ -29,18 +30,22 @@ impl ConsumerRow {
 
 impl From<&ConsumerInfo> for ConsumerRow {
     fn from(record: &ConsumerInfo) -> Self {
-        let state = match record {
-            ConsumerInfo { pause_reason: Some(_), .. } => "paused",
-            ConsumerInfo { silent, .. } if *silent > HEARTBEAT * 3 => "silent",
-            _ => "running",
-        };
         Self {
             consumer: record.consumer.clone(),
-            state,
+            state: state(record.silent, record.pause_reason.as_deref()),
             silent_seconds: record.silent.as_secs_f64(),
             dead_letters: record.dead_letters,
             parked: record.parked_deliveries,
             paused: record.pause_reason.clone(),
         }
+    }
+}
+
+/// `running`, `paused` or `silent`.
+pub(super) fn state(silent: Duration, pause_reason: Option<&str>) -> &'static str {
+    match pause_reason {
+        Some(_) => "paused",
+        None if silent > HEARTBEAT * 3 => "silent",
+        None => "running",
     }
 }

@@ -2,31 +2,19 @@
 use crate::{
     finding::{Finding, ok, warning, wrong},
     output::{brief, counted, duration},
+    stream::StreamArguments,
 };
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::Timestamp;
-use twinbox_nats::{DiskSync, Nats, NatsOptions, StreamStatus};
+use twinbox_nats::{DiskSync, StreamStatus};
 use twinbox_ops::replays::PurgeMark;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "NATS")]
 pub(crate) struct NatsArguments {
-    /// The server of the stream to check. Keep a password in the environment.
-    #[arg(long, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
-    nats_url: Option<String>,
-    /// The credentials file for the server.
-    #[arg(long, value_name = "FILE")]
-    nats_credentials: Option<PathBuf>,
-    /// The CA certificate of the server.
-    #[arg(long, value_name = "FILE")]
-    nats_ca: Option<PathBuf>,
-    /// The name of the stream.
-    #[arg(long, value_name = "NAME", default_value = "EVENTS")]
-    nats_stream: String,
-    /// The prefix of its subjects.
-    #[arg(long, value_name = "PREFIX", default_value = "events")]
-    nats_prefix: String,
+    #[command(flatten)]
+    stream: StreamArguments,
     /// The server with a user of its system account. Only that user can read the sync settings.
     #[arg(long, value_name = "URL", env = "NATS_SYSTEM_URL", hide_env_values = true)]
     nats_system_url: Option<String>,
@@ -36,41 +24,28 @@ pub(crate) struct NatsArguments {
 }
 
 impl NatsArguments {
-    fn connect(&self, url: &str, credentials: Option<&PathBuf>) -> Result<Nats, twinbox_nats::Error> {
-        let mut options = NatsOptions::new(url).stream(&self.nats_stream).prefix(&self.nats_prefix);
-        if let Some(file) = credentials {
-            options = options.credentials_file(file);
-        }
-        if let Some(file) = &self.nats_ca {
-            options = options.ca_file(file);
-        }
-        Nats::with_options(options)
-    }
-
     /// `purge_marks`: the purge mark of each inbox, and whether that consumer reads the log instead of a
     /// stream.
     pub(super) async fn check(&self, purge_marks: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
         let mut findings = Vec::new();
-        if let Some(url) = &self.nats_url {
-            let facts = async { self.connect(url, self.nats_credentials.as_ref())?.stream_status().await };
-            match facts.await {
+        if let Some(given) = self.stream.given() {
+            match async { given?.stream_status().await }.await {
                 Ok(facts) => findings.extend(stream(&facts, purge_marks, now)),
                 Err(error) => {
-                    findings.push(wrong(&format!("stream {}", self.nats_stream), error.to_string()))
+                    findings.push(wrong(&format!("stream {}", self.stream.name()), error.to_string()))
                 }
             }
         }
         if let Some(url) = &self.nats_system_url {
-            let facts =
-                async { self.connect(url, self.nats_system_credentials.as_ref())?.disk_syncs().await };
-            match facts.await {
+            let server = self.stream.connect(url, self.nats_system_credentials.as_ref());
+            match async { server?.disk_syncs().await }.await {
                 Ok(servers) if servers.is_empty() => {
                     findings.push(wrong("NATS sync", "no server with JetStream has responded"));
                 }
                 Ok(servers) => findings.extend(servers.iter().map(sync)),
                 Err(error) => findings.push(wrong("NATS sync", error.to_string())),
             }
-        } else if self.nats_url.is_some() {
+        } else if self.stream.given().is_some() {
             let found = format!("unknown without --nats-system-url: {LOSS}");
             findings.push(warning("NATS sync", found));
         }

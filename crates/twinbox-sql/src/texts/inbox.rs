@@ -81,6 +81,14 @@ area! {
         set_pause,
         /// Every consumer with its counts.
         list,
+        /// The names of all. No binds.
+        names,
+        /// When a consumer ran last, why it is paused, and what waits for it in this database: parked
+        /// deliveries, parked messages of its cursor, dead letters, each counted up to a limit, and the time
+        /// of its newest claim. By `parked_deliveries_key`, `parked_messages_waiting`,
+        /// `dead_letters_consumer`, `inbox_claimed_at` and primary keys. Binds: consumer, consumer, consumer, limit, consumer, limit,
+        /// consumer, limit, consumer.
+        backlog,
     }
 }
 
@@ -137,6 +145,8 @@ area! {
         renew,
         /// Partitions that nobody owns. Bind: consumer.
         free,
+        /// Every partition with its owner and its checkpoint. Bind: consumer.
+        list,
         /// Takes a partition. Binds: owner, lease, lease, consumer, partition.
         take,
         /// Records how far a partition is settled. Binds: log, sequence, message, consumer, partition, epoch,

@@ -190,6 +190,12 @@ async fn what_is_printed_as_json_has_these_fields<DB: TestDb>() {
         ),
         (status["consumers"].clone(), "consumer dead_letters parked paused silent_seconds state"),
         (
+            tool.json(&["consumers", "lag"]).await,
+            "behind behind_counted_to consumer counted_to dead_letters last_claim_seconds \
+             oldest_dead_letter_seconds oldest_parked_seconds oldest_seconds parked partitions reads state \
+             unacknowledged unknown_because",
+        ),
+        (
             tool.json(&["replays", "list"]).await,
             "consumer destination done ended_at id kind made_at made_by rate reason refused selected \
              selection \

@@ -176,6 +176,9 @@ async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgre
         ),
         (2, 1)
     );
+    assert_eq!(Ops::new(&operator).consumer_names().await.unwrap(), ["tests.grants"]);
+    assert!(Ops::new(&operator).consumer_backlog("tests.grants").await.unwrap().last_claim.is_some());
+    assert!(Ops::new(&operator).partition_checkpoints("tests.grants").await.unwrap().is_empty());
     let groups = Ops::new(&operator).dead_letter_groups(&DeadLetterFilter::default()).await.unwrap();
     let [dead_letter] = [groups[0].newest.id.clone()];
     assert_eq!(

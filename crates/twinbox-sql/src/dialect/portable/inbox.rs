@@ -163,6 +163,53 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
             (SELECT count(*) FROM {parked_deliveries} d WHERE d.consumer = c.consumer) AS parked_deliveries
         FROM {consumers} c
         ORDER BY c.consumer",
+    names: "
+        SELECT consumer
+        FROM {consumers}
+        ORDER BY consumer",
+    // The counts read an index alone. With `parked_at` they would read the table, and perhaps all of it.
+    backlog: "
+        SELECT {now} AS now, c.seen_at, c.pause_reason, d.count + m.count AS parked, l.count AS dead_letters,
+            l.oldest AS oldest_dead_letter,
+            (SELECT parked_at FROM {parked_deliveries} WHERE id = d.first) AS oldest_delivery,
+            (
+                SELECT parked_at
+                FROM {parked_messages}
+                WHERE destination = {log_reader} AND state = 'waiting'
+                ORDER BY position
+                LIMIT 1
+            ) AS oldest_message,
+            (
+                SELECT claimed_at
+                FROM {inbox}
+                WHERE consumer = ?
+                ORDER BY claimed_at DESC
+                LIMIT 1
+            ) AS newest_claim
+        FROM (
+                SELECT count(*) AS count, min(id) AS first
+                FROM (SELECT id FROM {parked_deliveries} WHERE consumer = ? LIMIT ?) rows
+            ) d
+        CROSS JOIN (
+                SELECT count(*) AS count
+                FROM (
+                    SELECT 1
+                    FROM {parked_messages}
+                    WHERE destination = {log_reader} AND state = 'waiting'
+                    LIMIT ?
+                ) rows
+            ) m
+        CROSS JOIN (
+                SELECT count(*) AS count, min(given_up_at) AS oldest
+                FROM (
+                    SELECT given_up_at
+                    FROM {dead_letters}
+                    WHERE consumer = ?
+                    ORDER BY given_up_at
+                    LIMIT ?
+                ) rows
+            ) l
+        LEFT JOIN {consumers} c ON c.consumer = ?",
 };
 
 pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
@@ -276,6 +323,11 @@ pub(in crate::dialect) const PARTITIONS: Partitions = Partitions {
         SELECT partition
         FROM {partition_leases}
         WHERE consumer = ? AND {expired}
+        ORDER BY partition",
+    list: "
+        SELECT partition, types, log, sequence, last_message, owner, {expired} AS is_expired
+        FROM {partition_leases}
+        WHERE consumer = ?
         ORDER BY partition",
     take: "
         UPDATE {partition_leases}

@@ -37,3 +37,48 @@ async fn a_look_reads_what_is_parked_for_its_owner() {
         cost.assert_at_most(10_010.0, 200.0);
     }
 }
+
+/// Twenty thousand of each kind wait for the consumer, and five times as many for others.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_a_consumer_is_counted_no_further_than_it_is_told() {
+    let database = database().await;
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    for fill in [
+        "ALTER TABLE twinbox.inbox DISABLE TRIGGER refuse_commit",
+        "INSERT INTO twinbox.inbox (consumer, message_id, source, event_id, payload_hash, state, claimed_at)
+        SELECT CASE WHEN n % 6 = 0 THEN 'c' ELSE 'other' END, gen_random_uuid(), 's', n, '', 'processed',
+            now() - n * interval '1 second'
+        FROM generate_series(1, 120000) n",
+        "INSERT INTO twinbox.dead_letters
+            (consumer, message_id, reason, error, attempts, event_id, source, type, version, time, \
+            content_type, payload, given_up_at)
+        SELECT CASE WHEN n % 6 = 0 THEN 'c' ELSE 'other' END, gen_random_uuid(), 'r', 'e', 1, n, 's', 't', 1,
+            now(), 'a/b', '{}', now() - n * interval '1 second'
+        FROM generate_series(1, 120000) n",
+        "INSERT INTO twinbox.parked_deliveries
+            (consumer, partition, next_attempt_at, message_id, event_id, source, type, version, key, time,
+            content_type, payload)
+        SELECT CASE WHEN n % 6 = 0 THEN 'c' ELSE 'other' END, n % 16, now(), gen_random_uuid(), n, 's', 't',
+            1, 'k' || n % 1000, now(), 'a/b', '{}'
+        FROM generate_series(1, 120000) n",
+        "INSERT INTO twinbox.parked_messages
+            (destination, position, type, state, blocks_key, attempts, next_attempt_at, first_error, \
+            last_error)
+        SELECT CASE WHEN n % 6 = 0 THEN 'consumer:c' ELSE 'other' END, n, 't', 'waiting', false, 1, now(), \
+        'e', 'e'
+        FROM generate_series(1, 120000) n",
+        "INSERT INTO twinbox.consumers (consumer) SELECT 'c' || n FROM generate_series(1, 1000) n",
+        "VACUUM ANALYZE twinbox.inbox, twinbox.dead_letters, twinbox.parked_messages, \
+        twinbox.parked_deliveries, twinbox.consumers",
+    ] {
+        sqlx::raw_sql(fill).execute(&mut *conn).await.unwrap();
+    }
+    let (name, limit) = (("text", "'c'"), ("bigint", "10000"));
+    let binds = [name, name, name, limit, name, limit, name, limit, name];
+    let (types, values) = (binds.map(|bind| bind.0), binds.map(|bind| bind.1.to_owned()));
+    for mode in MODES {
+        let backlog = plans::consumer_backlog(&database);
+        let cost = explain_with(conn, mode, &backlog, &types, &values).await;
+        cost.assert_at_most(30_010.0, 500.0);
+    }
+}

@@ -1,0 +1,47 @@
+//! The stream of NATS JetStream that a command looks at.
+use clap::Args;
+use std::path::PathBuf;
+use twinbox_nats::{Error, Nats, NatsOptions};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "NATS")]
+pub(crate) struct StreamArguments {
+    /// The server of the stream to look at. Keep a password in the environment.
+    #[arg(long, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
+    nats_url: Option<String>,
+    /// The credentials file for the server.
+    #[arg(long, value_name = "FILE")]
+    nats_credentials: Option<PathBuf>,
+    /// The CA certificate of the server.
+    #[arg(long, value_name = "FILE")]
+    nats_ca: Option<PathBuf>,
+    /// The name of the stream.
+    #[arg(long, value_name = "NAME", default_value = "EVENTS")]
+    nats_stream: String,
+    /// The prefix of its subjects.
+    #[arg(long, value_name = "PREFIX", default_value = "events")]
+    nats_prefix: String,
+}
+
+impl StreamArguments {
+    /// The stream, if its server is given.
+    pub(crate) fn given(&self) -> Option<Result<Nats, Error>> {
+        self.nats_url.as_ref().map(|url| self.connect(url, self.nats_credentials.as_ref()))
+    }
+
+    /// The stream on a server.
+    pub(crate) fn connect(&self, url: &str, credentials: Option<&PathBuf>) -> Result<Nats, Error> {
+        let mut options = NatsOptions::new(url).stream(&self.nats_stream).prefix(&self.nats_prefix);
+        if let Some(file) = credentials {
+            options = options.credentials_file(file);
+        }
+        if let Some(file) = &self.nats_ca {
+            options = options.ca_file(file);
+        }
+        Nats::with_options(options)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.nats_stream
+    }
+}
