@@ -86,7 +86,8 @@ impl LagReader {
         Ok(Some(DurableLag { waiting, unacknowledged, oldest_at }))
     }
 
-    /// Returns how far a consumer is behind its checkpoints, in their order. `types`: the types that it reads.
+    /// Returns how far a consumer is behind its checkpoints, in their order. `types`: the types that it
+    /// reads.
     ///
     /// The server counts for a reader, so one is created for each partition and deleted again. The server
     /// deletes one that is left after a minute.

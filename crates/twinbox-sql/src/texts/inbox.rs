@@ -86,8 +86,8 @@ area! {
         /// When a consumer ran last, why it is paused, and what waits for it in this database: parked
         /// deliveries, parked messages of its cursor, dead letters, each counted up to a limit, and the time
         /// of its newest claim. By `parked_deliveries_key`, `parked_messages_waiting`,
-        /// `dead_letters_consumer`, `inbox_claimed_at` and primary keys. Binds: consumer, consumer, consumer, limit, consumer, limit,
-        /// consumer, limit, consumer.
+        /// `dead_letters_consumer`, `inbox_claimed_at` and primary keys. Binds: consumer, consumer, consumer,
+        /// limit, consumer, limit, consumer, limit, consumer.
         backlog,
     }
 }

@@ -67,6 +67,11 @@ impl Book {
         assert!(line.starts_with(&format!("# {begins}")), "{line}");
     }
 
+    /// Goes to another database.
+    pub(super) fn go_to(&mut self, tool: Tool) {
+        self.tool = tool;
+    }
+
     pub(crate) fn close(mut self) {
         assert_eq!(self.steps.next(), None, "every step was taken");
     }

@@ -1,5 +1,8 @@
 //! `consumers lag`: each kind of consumer, behind by a known number and then by none.
-use super::shop::{self, Deployed, Deployment};
+use super::{
+    book::Book,
+    shop::{self, Deployed, Deployment},
+};
 use crate::support::{
     consumer::publish,
     relay::{Running, Target},
@@ -276,8 +279,32 @@ async fn without_its_broker_a_lag_is_partly_known() {
     assert!(ran.out.contains("PARTITION") && !format!("{ran:?}").contains("hush"), "{ran:?}");
 }
 
+/// Nobody runs it, until somebody does.
+async fn a_consumer_lags<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    let running = Deployed::start(shop::consumer(&world, &deployed));
+    eventually(async || (world.rows("cursors").await == 1).then_some(())).await;
+    running.stop().await;
+    shop::publish(&world, 0..40).await;
+    let mut book = Book::open(&world, "A consumer lags");
+    let behind = |ran: &Ran| {
+        let row = ran.out.lines().nth(1).unwrap_or_else(|| panic!("{ran:?}"));
+        let cells = Vec::from_iter(row.split_whitespace());
+        assert_eq!((ran.code, cells[..2].join(" ")), (0, "billing.invoice log".to_owned()), "{ran:?}");
+        cells[3].to_owned()
+    };
+    assert_eq!(behind(&book.ran().await), "40");
+    book.others("mend what the row shows");
+    let running = Deployed::start(shop::consumer(&world, &deployed));
+    eventually(async || (world.effects().await.len() == 40).then_some(())).await;
+    running.stop().await;
+    assert_eq!(behind(&book.ran().await), "0");
+    book.close();
+}
+
 crate::support::cases::cases! {
     both: [
+        a_consumer_lags,
         a_consumer_of_the_log_is_behind_by_what_it_has_not_settled,
         a_consumer_without_order_is_behind_by_what_the_server_says,
         an_ordered_consumer_is_behind_in_its_partitions,
