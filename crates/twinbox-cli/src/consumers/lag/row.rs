@@ -105,7 +105,7 @@ impl LagRow {
             state,
             behind: Some(reader.backlog),
             behind_counted_to: Some(BACKLOG_MAX),
-            oldest_seconds: (reader.backlog > 0).then(|| reader.oldest.as_secs_f64()),
+            oldest_seconds: (reader.backlog > 0).then_some(reader.oldest.as_secs_f64()),
             ..self
         }
     }
