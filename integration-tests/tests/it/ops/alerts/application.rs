@@ -75,7 +75,7 @@ pub(super) async fn with_vendor<DB: Dialect>(
     const RETRIES: RetryPolicy = RetryPolicy::listed(&[Duration::from_millis(1); 30]);
     let fake = FakeVendor::start().await.unwrap();
     let service = ReqwestService::new(reqwest::Client::builder().no_proxy()).unwrap();
-    let vendor = HttpVendor::new(name, profile, &fake.url(), service).unwrap();
+    let vendor = HttpVendor::new(name, profile, fake.url(), service).unwrap();
     (dispatcher.vendor_with(vendor, VendorOptions::new().retries(RETRIES)), fake)
 }
 
