@@ -85,8 +85,8 @@ pub(super) async fn effects(watch: &Watch) {
     let profile = profiles::RESEND;
     let dispatcher = Dispatcher::new(&*world).poll(Duration::from_millis(50));
     let (dispatcher, paused) = with_vendor(dispatcher, "paused", profile.clone()).await;
-    let unsafe_ = profile.clone().recovery(Recovery::Operator);
-    let (dispatcher, cutting) = with_vendor(dispatcher, "cutting", unsafe_).await;
+    let unsafe_to_repeat = profile.clone().recovery(Recovery::Operator);
+    let (dispatcher, cutting) = with_vendor(dispatcher, "cutting", unsafe_to_repeat).await;
     let (dispatcher, refusing) = with_vendor(dispatcher, "refusing", profile.clone()).await;
     let (dispatcher, locked) = with_vendor(dispatcher, "locked", profile.clone()).await;
     let (dispatcher, down) = with_vendor(dispatcher, "down", profile).await;
