@@ -171,6 +171,7 @@ pub(crate) async fn run_handler<DB: Dialect, S>(
     let (store, state, number) = (context.store, context.state, attempt.number());
     // The transaction holds the fence of its partition, and a new owner waits for it.
     let timeout = handler.policy.timeout.min(context.lease());
+    let span = handler_span(context.inbox.consumer(), messages);
     let work = async {
         let plain = messages.iter().map(|message| store.decode(message)).collect::<Result<Vec<_>, _>>()?;
         let result = match &handler.run {
@@ -183,7 +184,7 @@ pub(crate) async fn run_handler<DB: Dialect, S>(
         result.map_err(AttemptError::Handler)
     };
     // Decoding runs code of the application too, so its panics are caught as well.
-    let work = AssertUnwindSafe(work.instrument(handler_span(handler.event_type))).catch_unwind();
+    let work = AssertUnwindSafe(work.instrument(span)).catch_unwind();
     let work = twinbox_sql::run_handler(work);
     let error = match tokio::time::timeout(timeout, work).await {
         Ok(Ok(result)) => return result,

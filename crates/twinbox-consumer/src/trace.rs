@@ -32,12 +32,21 @@ pub(crate) fn span<'a>(
     span
 }
 
-/// Returns the span of a handler: what the application does in a delivery or a batch.
-pub(crate) fn handler_span(event_type: &str) -> Span {
-    if !cfg!(feature = "opentelemetry") {
+/// Returns the span of a handler: what the application does in a delivery or a batch. Some formats of the log
+/// show the fields of the innermost span alone, so it has those of the delivery.
+pub(crate) fn handler_span(consumer: &str, messages: &[&Message]) -> Span {
+    let Some(message) = messages.first().filter(|_| cfg!(feature = "opentelemetry")) else {
         return Span::none();
-    }
-    tracing::info_span!("handle", otel.name = format!("handle {event_type}"))
+    };
+    tracing::info_span!(
+        "handle",
+        consumer,
+        message_id = %message.message_id(),
+        event_type = message.event_type,
+        correlation_id = message.correlation_id,
+        messages = (messages.len() > 1).then_some(messages.len()),
+        otel.name = format!("handle {}", message.event_type),
+    )
 }
 
 /// Records the outcome of a delivery in the current span.

@@ -27,7 +27,7 @@ use tokio::runtime::{Builder, Runtime};
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder};
 use tracing_subscriber::{
     EnvFilter, Layer as _,
-    filter::{FilterExt as _, LevelFilter, Targets},
+    filter::{LevelFilter, Targets},
     fmt,
     layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
@@ -136,25 +136,33 @@ fn execute(command: Command, log: NonBlocking) -> Result<(), Failure> {
         DatabaseCommand::Run { .. } => runtime.block_on(async { Otlp::from_env() })?,
         _ => None,
     };
-    start_log(config.log.format, log, otlp.as_ref());
+    start_log(config.log.format, log, otlp.as_ref())?;
     let result = runtime.block_on(run(config, command, otlp.clone()));
     otlp.into_iter().for_each(Otlp::shut_down);
     result
 }
 
 /// Starts the log. The spans of sends go only to a collector: the log would pay for them and show none.
-fn start_log(format: LogFormat, log: NonBlocking, otlp: Option<&Otlp>) {
+///
+/// Without a collector there is one filter for all: filters of layers drop a line of the log now and then, after
+/// a span that none of them takes.
+fn start_log(format: LogFormat, log: NonBlocking, otlp: Option<&Otlp>) -> Result<(), Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
-    let but_spans =
-        Targets::new().with_default(LevelFilter::TRACE).with_target(trace::TARGET, LevelFilter::OFF);
+    let filter = filter.add_directive(format!("{}=off", trace::TARGET).parse()?);
     let lines = fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_writer(log);
     let lines = match format {
         LogFormat::Pretty => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let spans = Targets::new().with_target(trace::TARGET, LevelFilter::INFO);
-    let exported = otlp.and_then(Otlp::layer).map(|layer| layer.with_filter(spans));
-    tracing_subscriber::registry().with(lines.with_filter(filter.and(but_spans))).with(exported).init();
+    match otlp.and_then(Otlp::layer) {
+        None => tracing_subscriber::registry().with(lines).with(filter).init(),
+        Some(exported) => {
+            let spans = Targets::new().with_target(trace::TARGET, LevelFilter::INFO);
+            let lines = lines.with_filter(filter);
+            tracing_subscriber::registry().with(lines).with(exported.with_filter(spans)).init();
+        }
+    }
+    Ok(())
 }
 
 /// Makes a thread for each destination, up to the number of cores. With more threads messages move from core

@@ -27,10 +27,17 @@ impl SendSpans {
 #[cfg(feature = "opentelemetry")]
 impl SendSpans {
     pub(crate) fn start(destination: &dyn Destination, entries: &[Entry]) -> Self {
-        if !tracing::span_enabled!(target: TARGET, tracing::Level::INFO) {
-            return Self { open: Vec::new() };
+        let mut open = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let is_sampled = twinbox_core::trace::is_sampled(&entry.message);
+            let span = if is_sampled { span(destination, &entry.message) } else { tracing::Span::none() };
+            if is_sampled && span.is_disabled() {
+                // Nobody takes the spans of sends.
+                return Self { open: Vec::new() };
+            }
+            open.push(span);
         }
-        Self { open: entries.iter().map(|entry| span(destination, &entry.message)).collect() }
+        Self { open }
     }
 
     pub(crate) fn end(&mut self, place: usize, result: &Result<Receipt, PublishError>) {
@@ -47,9 +54,6 @@ fn span(destination: &dyn Destination, message: &twinbox_core::Message) -> traci
     use tracing::field::Empty;
     use twinbox_core::trace;
 
-    if !trace::is_sampled(message) {
-        return tracing::Span::none();
-    }
     let span = tracing::info_span!(
         target: TARGET,
         parent: None,
@@ -59,6 +63,9 @@ fn span(destination: &dyn Destination, message: &twinbox_core::Message) -> traci
         otel.status_code = Empty,
         error.r#type = Empty,
     );
+    if span.is_disabled() {
+        return span;
+    }
     trace::describe(&span, destination.system(), "send", "send");
     trace::describe_message(&span, message);
     trace::attribute(&span, "messaging.destination.name", destination.id().to_owned());

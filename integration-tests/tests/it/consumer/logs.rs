@@ -44,7 +44,7 @@ async fn a_line_of_a_handler_tells_whose_delivery_it_is_and_of_what<DB: TestDb>(
         (&"placed".into(), &"confirmed".into())
     );
     let span = &line["span"];
-    assert_eq!((&span["name"], &span["consumer"]), (&"process".into(), &"tests.logs".into()));
+    assert_eq!((&span["name"], &span["consumer"]), (&"handle".into(), &"tests.logs".into()));
     assert_eq!((&span["event_type"], &span["correlation_id"]), (&"orders.placed".into(), &"order-1".into()));
     assert_eq!(span["message_id"], id.to_string());
 }
