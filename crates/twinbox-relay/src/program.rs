@@ -144,8 +144,8 @@ fn execute(command: Command, log: NonBlocking) -> Result<(), Failure> {
 
 /// Starts the log. The spans of sends go only to a collector: the log would pay for them and show none.
 ///
-/// Without a collector there is one filter for all: filters of layers drop a line of the log now and then, after
-/// a span that none of them takes.
+/// Without a collector there is one filter for all: filters of layers drop a line of the log now and then,
+/// after a span that none of them takes.
 fn start_log(format: LogFormat, log: NonBlocking, otlp: Option<&Otlp>) -> Result<(), Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
     let filter = filter.add_directive(format!("{}=off", trace::TARGET).parse()?);
