@@ -96,7 +96,7 @@ fn packages(root: &Path, home: &Path) {
     let config = printed.split("cargo --config ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     let target = PathBuf::from(config).ancestors().nth(2).unwrap().join("first-page");
     let patches = std::fs::read_to_string(config).unwrap();
-    let settings = format!("{patches}[build]\ntarget-dir = {target:?}\n[net]\noffline = true\n");
+    let settings = format!("{patches}[build]\ntarget-dir = {target:?}\n");
     std::fs::create_dir(home.join(".cargo")).unwrap();
     std::fs::write(home.join(".cargo/config.toml"), settings).unwrap();
 }
@@ -115,7 +115,7 @@ async fn whoever_follows_the_first_page_gets_an_invoice() {
     assert_eq!(on_sqlite, blocks(README, "rust,no_run")[0], "the page and the README show one program");
 
     desk.succeeds("", new).await;
-    // The versions that are downloaded already.
+    // Most packages are downloaded already, in these versions.
     std::fs::copy(root.join("Cargo.lock"), desk.home.path().join("shop/Cargo.lock")).unwrap();
     let head = desk.manifest().replace("[dependencies]\n", "");
     desk.write("Cargo.toml", &(head + dependencies));
