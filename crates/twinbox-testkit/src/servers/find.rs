@@ -2,16 +2,20 @@
 //!
 //! They are searched in this order:
 //!
-//! | place | Postgres | NATS |
-//! |---|---|---|
-//! | environment | `TWINBOX_PG_BIN`, the folder | `TWINBOX_NATS_SERVER` and `TWINBOX_NATS_SERVER_OLD` |
-//! | `PATH` | `initdb` and `postgres` side by side | `nats-server`, the newest; see below |
-//! | the system | `/usr/lib/postgresql/*/bin`, the highest version | `/usr/sbin`, `/usr/local/sbin` |
-//! | [`cache`] | | `nats-server-*/nats-server` |
+//! | place | Postgres | MariaDB | NATS |
+//! |---|---|---|---|
+//! | environment | `TWINBOX_PG_BIN` | `TWINBOX_MARIADB_BIN` | `TWINBOX_NATS_SERVER`; see below |
+//! | `PATH` | `initdb` beside `postgres` | `mariadbd` | `nats-server`, the newest |
+//! | the system | `/usr/lib/postgresql/*/bin` | `/usr/sbin`, `/usr/bin` | `/usr/sbin`, `/usr/local/sbin` |
+//! | [`cache`] | | `mariadb/usr/sbin` | `nats-server-*/nats-server` |
+//!
+//! The variables of Postgres and MariaDB name a folder, those of NATS a program. Of several
+//! versions of Postgres in the system, the highest is taken.
 //!
 //! A binary that the environment names is used in any version. Otherwise the version of every NATS server is
 //! read, because that of a distribution is often too old. [`nats_server`] takes the newest one from 2.10 on.
-//! [`nats_server_old`] takes one before 2.10, for tests of the settings that such servers ignore.
+//! [`nats_server_old`] takes one before 2.10, for tests of the settings that such servers ignore;
+//! `TWINBOX_NATS_SERVER_OLD` names it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -76,6 +80,41 @@ pub fn postgres_bin() -> Result<PathBuf, ServerError> {
         .find(|dir| has_postgres(dir))
         .or(system.map(|(_, dir)| dir))
         .ok_or_else(|| missing("no Postgres (initdb) found", "TWINBOX_PG_BIN"))
+}
+
+/// Returns the folder with `mariadbd`: `TWINBOX_MARIADB_BIN`, or else one of the `PATH`, `/usr/sbin`,
+/// `/usr/bin` or [`cache`].
+///
+/// `mariadb-install-db` stands in the same folder, or in `bin` or `scripts` beside it.
+///
+/// # Errors
+///
+/// There is none, or `TWINBOX_MARIADB_BIN` names a folder without these programs.
+pub fn mariadb_bin() -> Result<PathBuf, ServerError> {
+    let has_mariadb = |dir: &Path| dir.join("mariadbd").is_file() && mariadb_install_db(dir).is_some();
+    if let Some(dir) = env::var_os("TWINBOX_MARIADB_BIN").map(PathBuf::from) {
+        return match has_mariadb(&dir) {
+            true => Ok(dir),
+            false => Err(ServerError::new(format!(
+                "TWINBOX_MARIADB_BIN: {} has no mariadbd and mariadb-install-db",
+                dir.display()
+            ))),
+        };
+    }
+    let mut dirs = path_dirs();
+    dirs.extend(["/usr/sbin", "/usr/bin"].map(PathBuf::from));
+    dirs.extend(cache().map(|cache| cache.join("mariadb/usr/sbin")));
+    let found = dirs.into_iter().find(|dir| has_mariadb(dir));
+    found.ok_or_else(|| missing("no MariaDB (mariadbd) found", "TWINBOX_MARIADB_BIN"))
+}
+
+/// Returns the program that creates the data of the MariaDB in this folder.
+pub(super) fn mariadb_install_db(bin: &Path) -> Option<PathBuf> {
+    // `/sbin` is often a link to `/usr/sbin`.
+    let bin = bin.canonicalize().ok()?;
+    let beside = ["bin", "scripts"].map(|dir| bin.parent().map(|base| base.join(dir)));
+    let dirs = [Some(bin.clone())].into_iter().chain(beside).flatten();
+    dirs.map(|dir| dir.join("mariadb-install-db")).find(|path| path.is_file())
 }
 
 /// Returns `TWINBOX_NATS_SERVER`, or else the newest NATS server from 2.10 on.

@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::account::{self, Account};
 use super::error::ServerError;
 use super::find;
 use super::sandbox::{Detached, Sandbox, free_port, retry_port};
@@ -64,20 +64,7 @@ impl PostgresServer {
     /// As [`start`](Self::start).
     pub fn start_with(options: PostgresOptions) -> Result<Self, ServerError> {
         let bin = options.bin.map_or_else(find::postgres_bin, Ok)?;
-        // The owner of a new folder shows whether this process runs as root.
-        let temp = std::env::temp_dir();
-        let mut sandbox = Sandbox::new(&temp, "postgres", "QUIT")?;
-        let account = match owner(sandbox.dir())? {
-            0 => Some(unprivileged_account()?),
-            _ => None,
-        };
-        if account.is_some() && !open_to_all(&temp) {
-            sandbox = Sandbox::new(Path::new("/tmp"), "postgres", "QUIT")?;
-        }
-        if let Some(account) = &account {
-            chown(sandbox.dir(), Some(account.uid), Some(account.gid))
-                .map_err(|source| ServerError::io("cannot hand the data folder to Postgres", source))?;
-        }
+        let (sandbox, account) = account::sandbox("postgres", "QUIT", "postgres")?;
         let mut server = Self { sandbox, bin, account, settings: options.settings, port: 0 };
         server.initdb()?;
         retry_port(|| {
@@ -199,61 +186,4 @@ impl PostgresServer {
 
 fn starts_with_pg(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b"PG")
-}
-
-#[derive(Debug, PartialEq)]
-struct Account {
-    uid: u32,
-    gid: u32,
-}
-
-/// Chooses an account with a name, because Postgres looks up the name of its account.
-fn unprivileged_account() -> Result<Account, ServerError> {
-    let passwd = fs::read_to_string("/etc/passwd").map_err(|source| {
-        ServerError::io("cannot read /etc/passwd to run Postgres as another account", source)
-    })?;
-    choose_account(&passwd)
-        .ok_or_else(|| ServerError::new("cannot run Postgres as root, and /etc/passwd has no other account"))
-}
-
-fn choose_account(passwd: &str) -> Option<Account> {
-    let accounts = passwd.lines().filter_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        let (uid, gid) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
-        let rank = match name {
-            "postgres" => 0,
-            "nobody" => 1,
-            _ if uid >= 1000 => 2,
-            _ => 3,
-        };
-        (uid != 0).then_some((rank, Account { uid, gid }))
-    });
-    accounts.min_by_key(|(rank, _)| *rank).map(|(_, account)| account)
-}
-
-fn owner(dir: &Path) -> Result<u32, ServerError> {
-    let metadata = fs::metadata(dir);
-    metadata.map(|m| m.uid()).map_err(|source| ServerError::io("cannot read the data folder", source))
-}
-
-fn open_to_all(dir: &Path) -> bool {
-    dir.ancestors().all(|dir| fs::metadata(dir).is_ok_and(|m| m.permissions().mode() & 0o001 != 0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unprivileged_account_is_chosen() {
-        let root = "root:x:0:0::/root:/bin/sh\n";
-        assert_eq!(choose_account(root), None);
-        let others = format!("{root}daemon:x:1:1::/:/bin/sh\nme:x:1000:1001::/:/bin/sh\n");
-        assert_eq!(choose_account(&others), Some(Account { uid: 1000, gid: 1001 }));
-        let nobody = format!("{others}nobody:x:65534:65534::/:/bin/sh\nbroken line\n");
-        assert_eq!(choose_account(&nobody), Some(Account { uid: 65534, gid: 65534 }));
-        let postgres = format!("{nobody}postgres:x:101:104::/:/bin/sh");
-        assert_eq!(choose_account(&postgres), Some(Account { uid: 101, gid: 104 }));
-    }
 }

@@ -34,10 +34,62 @@ fn postgres_takes_settings_and_keeps_fsync_on() {
 }
 
 #[test]
+fn mariadb_keeps_its_data_when_it_is_killed() {
+    let mut server = MariaDbServer::start().unwrap();
+    let (url, data) = (server.url(), server.data_dir());
+    // At once: its account must survive too.
+    server.kill().unwrap();
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).is_err());
+    server.restart().unwrap();
+    assert_eq!(server.url(), url);
+    let Some(_) = mariadb(&url, "CREATE TABLE kept AS SELECT 42 AS answer") else { return };
+    server.kill().unwrap();
+    server.restart().unwrap();
+    assert_eq!(mariadb(&url, "SELECT answer FROM kept").unwrap(), "42");
+    server.stop().unwrap();
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).is_err());
+    server.restart().unwrap();
+    assert_eq!(mariadb(&url, "SELECT answer FROM kept").unwrap(), "42");
+    drop(server);
+    assert!(!data.exists());
+}
+
+#[test]
+fn mariadb_takes_settings_and_syncs_each_commit() {
+    let options = MariaDbOptions::default().set("max_connections", "17");
+    let server = MariaDbServer::start_with(options).unwrap();
+    let settings = "SELECT CONCAT_WS(' ', @@max_connections, @@innodb_flush_log_at_trx_commit, @@log_bin, \
+        @@character_set_database, @@skip_name_resolve)";
+    let Some(shown) = mariadb(&server.url(), settings) else { return };
+    assert_eq!(shown, "17 1 OFF utf8mb4 ON");
+}
+
+#[test]
+fn the_account_of_mariadb_makes_databases_and_accounts() {
+    let mut server = MariaDbServer::start().unwrap();
+    let url = server.url();
+    let made = "CREATE DATABASE other; CREATE USER reader@'%' IDENTIFIED BY 'word'; \
+        GRANT SELECT ON other.* TO reader@'%'; CREATE TABLE other.t AS SELECT 7 AS n";
+    let Some(_) = mariadb(&url, made) else { return };
+    let reader = format!("mysql://reader:word@127.0.0.1:{}/other", server.port());
+    assert_eq!(mariadb(&reader, "SELECT n FROM t").unwrap(), "7");
+    // A restart needs no account.
+    assert_eq!(mariadb(&url, "DELETE FROM mysql.global_priv WHERE User = 'root'").unwrap(), "");
+    server.restart().unwrap();
+    assert_eq!(mariadb(&url, "SELECT n FROM other.t").unwrap(), "7");
+}
+
+#[test]
 fn a_server_that_does_not_start_says_why() {
     let options = PostgresOptions::default().set("no_such_setting", "1");
     let error = PostgresServer::start_with(options).unwrap_err().to_string();
     assert!(error.contains("no_such_setting"), "{error}");
+    let options = MariaDbOptions::default().set("no_such_setting", "1");
+    let error = MariaDbServer::start_with(options).unwrap_err().to_string();
+    assert!(error.contains("no_such_setting"), "{error}");
+    let options = MariaDbOptions::default().bin("/no/such/folder");
+    let error = MariaDbServer::start_with(options).unwrap_err().to_string();
+    assert!(error.contains("/no/such/folder"), "{error}");
     let error = NatsServer::start_with(NatsOptions::default().line("banana: ripe")).unwrap_err().to_string();
     assert!(error.contains("banana"), "{error}");
     let options = NatsOptions::default().binary("/no/such/nats-server");
@@ -92,6 +144,11 @@ fn a_port_taken_for_a_moment_is_waited_for() {
     let held = hold_until_missed(postgres.port(), postgres.dir());
     postgres.start_again().unwrap();
     held.join().unwrap();
+    let mut mariadb = MariaDbServer::start().unwrap();
+    mariadb.stop().unwrap();
+    let held = hold_until_missed(mariadb.port(), mariadb.dir());
+    mariadb.restart().unwrap();
+    held.join().unwrap();
 }
 
 #[test]
@@ -99,6 +156,7 @@ fn a_detached_server_lives_until_it_is_stopped() {
     for server in [
         NatsServer::start().unwrap().leave_running().unwrap(),
         PostgresServer::start().unwrap().leave_running().unwrap(),
+        MariaDbServer::start().unwrap().leave_running().unwrap(),
     ] {
         assert!(server.is_running() && server.dir.exists());
         server.stop().unwrap();
@@ -131,7 +189,7 @@ fn a_killed_process_leaves_no_server_behind() {
     });
     let servers: Vec<Detached> =
         dirs.iter().map(|dir| Detached { dir: dir.clone(), pid: pid(dir) }).collect();
-    assert!(servers.len() == 2 && servers.iter().all(Detached::is_running));
+    assert!(servers.len() == 3 && servers.iter().all(Detached::is_running));
     child.kill().unwrap();
     child.wait().unwrap();
     for server in servers {
@@ -144,8 +202,9 @@ fn starts_servers_and_waits_to_be_killed() {
     let Some(report) = std::env::var_os("TWINBOX_TEST_REPORT") else { return };
     let postgres = PostgresServer::start().unwrap();
     let nats = NatsServer::start().unwrap();
-    let dirs = [postgres.dir(), nats.dir()].map(|dir| dir.display().to_string());
-    std::fs::write(report, format!("{}\n{}\ndone", dirs[0], dirs[1])).unwrap();
+    let mariadb = MariaDbServer::start().unwrap();
+    let dirs = [postgres.dir(), nats.dir(), mariadb.dir()].map(|dir| dir.display().to_string());
+    std::fs::write(report, format!("{}\ndone", dirs.join("\n"))).unwrap();
     thread::sleep(Duration::from_secs(60));
 }
 
@@ -192,6 +251,26 @@ fn psql(url: &str, sql: &str) -> String {
         Command::new(psql).args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql, url]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Runs statements with the client of MariaDB. None: this machine lacks it.
+fn mariadb(url: &str, sql: &str) -> Option<String> {
+    let (account, rest) = url.strip_prefix("mysql://").unwrap().split_once('@').unwrap();
+    let (user, password) = account.split_once(':').unwrap();
+    let (port, database) = rest.strip_prefix("127.0.0.1:").unwrap().split_once('/').unwrap();
+    let bin = find::mariadb_bin().unwrap().canonicalize().unwrap();
+    let mut client = Command::new(bin.with_file_name("bin").join("mariadb"));
+    client.env("LD_LIBRARY_PATH", &bin).args(["--no-defaults", "-N", "-B", "-h127.0.0.1", "-P", port]);
+    client.args(["-u", user, &format!("-p{password}"), "-e", sql, database]);
+    let output = match client.output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            crate::skipped("MariaDB: its client `mariadb` is not installed");
+            return None;
+        }
+        output => output.unwrap(),
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
 }
 
 fn greet(port: u16) -> io::Result<String> {
