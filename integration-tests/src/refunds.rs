@@ -105,8 +105,24 @@ pub struct RefundMade {
     pub id: String,
 }
 
+/// Makes a refund, reads it, and enters it into the ledger.
+fn statements<DB: Dialect>() -> [&'static str; 3] {
+    match DB::NAME {
+        "MySQL" => [
+            "INSERT IGNORE INTO refunds (id, amount) VALUES (?, ?)",
+            "SELECT amount FROM refunds WHERE id = ?",
+            "INSERT INTO ledger (refund, amount) VALUES (?, ?)",
+        ],
+        _ => [
+            "INSERT INTO refunds (id, amount) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING",
+            "SELECT amount FROM refunds WHERE id = $1",
+            "INSERT INTO ledger (refund, amount) VALUES ($1, $2)",
+        ],
+    }
+}
+
 /// Tables of refunds and of the ledger.
-pub const TABLES: &str = "CREATE TABLE refunds (id TEXT PRIMARY KEY, amount BIGINT NOT NULL);
+pub const TABLES: &str = "CREATE TABLE refunds (id VARCHAR(64) PRIMARY KEY, amount BIGINT NOT NULL);
     CREATE TABLE ledger (refund TEXT NOT NULL, amount BIGINT NOT NULL);";
 
 /// `POST /refunds` writes with the key, as does `POST /charges/{id}/refunds`; `POST /unused` writes nothing
@@ -199,8 +215,9 @@ async fn wait(shop: &Shop) {
 async fn write<DB: Dialect>(tx: &mut Tx<'_, DB>, asked: &Asked, shop: &Shop) -> Result<(), ServerError> {
     shop.ran.fetch_add(1, SeqCst);
     let id = tx.message_id().to_string();
-    let insert = sqlx::query("INSERT INTO refunds (id, amount) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING");
-    let existing = sqlx::query_as::<DB, (i64,)>("SELECT amount FROM refunds WHERE id = $1").bind(id.clone());
+    let [insert, existing, enter] = statements::<DB>();
+    let insert = sqlx::query(insert);
+    let existing = sqlx::query_as::<DB, (i64,)>(existing).bind(id.clone());
     let made = insert_or_existing(tx, insert.bind(id.clone()).bind(asked.amount), existing).await?;
     crash::point("test.after_effect");
     if asked.does == Does::Works {
@@ -208,11 +225,7 @@ async fn write<DB: Dialect>(tx: &mut Tx<'_, DB>, asked: &Asked, shop: &Shop) -> 
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     if made == RowInsert::Inserted {
-        sqlx::query::<DB>("INSERT INTO ledger (refund, amount) VALUES ($1, $2)")
-            .bind(id.clone())
-            .bind(asked.amount)
-            .execute(&mut **tx)
-            .await?;
+        sqlx::query::<DB>(enter).bind(id.clone()).bind(asked.amount).execute(&mut **tx).await?;
         tx.publish(&RefundMade { id }).await?;
         crash::point("test.after_outbox");
     }

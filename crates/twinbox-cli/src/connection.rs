@@ -6,6 +6,8 @@ use crate::{
 use clap::Args;
 use serde::Serialize;
 use sqlx::{
+    ConnectOptions as _,
+    mysql::{MySqlConnectOptions, MySqlPoolOptions},
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::SqliteConnectOptions,
 };
@@ -20,18 +22,19 @@ use twinbox_sql::StoreOptions;
 /// How long a connection may take.
 const CONNECTION_MAX: Duration = Duration::from_secs(5);
 const NAMESPACE: &str = "twinbox";
+const MYSQL_PORT: u16 = 3306;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArguments {
-    /// The database: `postgres://…` or `sqlite:FILE`. Keep a password in the environment or in a file. The
-    /// command line wins over the environment. [env: DATABASE_URL]
+    /// The database: `postgres://…`, `mysql://…` or `sqlite:FILE`. Keep a password in the environment or in a
+    /// file. The command line wins over the environment. [env: DATABASE_URL]
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,
     /// A file that contains the URL. [env: DATABASE_URL_FILE]
     #[arg(long, global = true, value_name = "FILE")]
     database_url_file: Option<PathBuf>,
-    /// The schema of the tables on Postgres, their prefix on SQLite.
+    /// The schema of the tables on Postgres, their prefix on MySQL and SQLite.
     #[arg(long, global = true, env = "TWINBOX_NAMESPACE", value_name = "NAME", default_value = NAMESPACE)]
     namespace: String,
     /// Work through a connection pooler in transaction mode, such as PgBouncer.
@@ -46,6 +49,7 @@ pub(crate) struct ConnectionArguments {
 /// A connection that is not open yet.
 pub(crate) enum Connection {
     Postgres(sqlx::PgPool),
+    MySql(sqlx::MySqlPool),
     Sqlite(PathBuf),
 }
 
@@ -137,6 +141,16 @@ impl ConnectionArguments {
                 let pool = pool.connect_lazy_with(options.application_name("twinbox"));
                 Ok((Connection::Postgres(pool), name))
             }
+            Some("mysql" | "mariadb") => {
+                let options = url.parse::<MySqlConnectOptions>();
+                let options = options.map_err(|_| Exit::usage("the URL of the database cannot be parsed"))?;
+                let parsed = options.to_url_lossy();
+                let port = parsed.port().unwrap_or(MYSQL_PORT);
+                let host = format!("{}:{port}", parsed.host_str().unwrap_or_default());
+                let name = name(host, options.get_database().unwrap_or_default().to_owned());
+                let pool = MySqlPoolOptions::new().max_connections(4).acquire_timeout(CONNECTION_MAX);
+                Ok((Connection::MySql(pool.connect_lazy_with(options)), name))
+            }
             Some("sqlite") => {
                 let options = url.parse::<SqliteConnectOptions>();
                 let options = options.map_err(|error| invalid("the URL of the database", error))?;
@@ -147,7 +161,9 @@ impl ConnectionArguments {
                 let name = name("this machine".to_owned(), path.display().to_string());
                 Ok((Connection::Sqlite(file.to_owned()), name))
             }
-            _ => Err(Exit::usage("the URL of the database must start with `postgres:` or `sqlite:`")),
+            _ => {
+                Err(Exit::usage("the URL of the database must start with `postgres:`, `mysql:` or `sqlite:`"))
+            }
         }
     }
 
@@ -208,6 +224,13 @@ fn database(options: &PgConnectOptions) -> String {
 fn masked(url: &str) -> String {
     if url.starts_with("sqlite:") {
         return url.split('?').next().unwrap_or_default().to_owned();
+    }
+    if let (true, Ok(options)) = (url.starts_with("mysql") || url.starts_with("mariadb"), url.parse()) {
+        let options: MySqlConnectOptions = options;
+        let parsed = options.to_url_lossy();
+        let (user, host) = (parsed.username(), parsed.host_str().unwrap_or_default());
+        let database = options.get_database().unwrap_or_default();
+        return format!("mysql://{user}:***@{host}:{}/{database}", parsed.port().unwrap_or(MYSQL_PORT));
     }
     match url.parse::<PgConnectOptions>() {
         Ok(options) if url.starts_with("postgres") => format!(

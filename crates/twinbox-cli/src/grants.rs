@@ -46,6 +46,7 @@ pub(crate) async fn run(
         }
         GrantsCommand::Check { roles } => match Opened::open(connection, output, true).await? {
             Opened::Postgres(session) => check(&session, &roles).await,
+            Opened::MySql(session) => check(&session, &roles).await,
             Opened::Sqlite(session) => check(&session, &roles).await,
         },
     }

@@ -73,6 +73,7 @@ async fn run(arguments: Arguments) -> Result<(), Exit> {
         Command::Schemas(command) => schemas::run(command, connection, output).await,
         Command::Store(command) => match Opened::open(connection, output, !command.repairs()).await? {
             Opened::Postgres(session) => command.run(&session).await,
+            Opened::MySql(session) => command.run(&session).await,
             Opened::Sqlite(session) => command.run(&session).await,
         },
     }

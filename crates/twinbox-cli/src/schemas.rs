@@ -25,6 +25,7 @@ pub(crate) async fn run(
             let connection = arguments.connection(connection);
             match Opened::open(connection, output, true).await? {
                 Opened::Postgres(session) => check::run(arguments, &session).await,
+                Opened::MySql(session) => check::run(arguments, &session).await,
                 Opened::Sqlite(session) => check::run(arguments, &session).await,
             }
         }

@@ -4,7 +4,7 @@ use crate::{
     exit::Exit,
     output::{Output, note, plain},
 };
-use sqlx::{Postgres, Sqlite};
+use sqlx::{MySql, Postgres, Sqlite};
 use std::borrow::Cow;
 use twinbox_core::{DecodeError, Message};
 use twinbox_ops::Ops;
@@ -35,6 +35,7 @@ impl<DB: Dialect> Session<DB> {
 /// A session on either database.
 pub(crate) enum Opened {
     Postgres(Session<Postgres>),
+    MySql(Session<MySql>),
     Sqlite(Session<Sqlite>),
 }
 
@@ -54,6 +55,12 @@ impl Opened {
                 }
                 let ops = Ops::new(&store);
                 Self::Postgres(Session { store, ops, database, connection, output })
+            }
+            Connection::MySql(pool) => {
+                let store = Store::open_existing(pool, connection.store_options()?).await?;
+                store.check().await?;
+                let ops = Ops::new(&store);
+                Self::MySql(Session { store, ops, database, connection, output })
             }
             Connection::Sqlite(file) => {
                 if !file.exists() {

@@ -7,7 +7,7 @@ use key::{check, read};
 use std::{fmt, time::Duration};
 use twinbox_sql::{
     Dialect, Error, InTransaction, Store,
-    engine::{Engine, bounded, caller, micros, query},
+    engine::{Engine, bounded, caller, inserted, micros, query},
 };
 use uuid::Uuid;
 
@@ -90,7 +90,7 @@ impl<DB: Dialect> ClientKeys<DB> {
     ) -> Result<ClientKey, Error> {
         let (sql, names) = (&self.engine.sql().client_keys, (operation.to_owned(), business_id.to_owned()));
         let begin = query::<DB>(&sql.begin).bind(names.0.clone()).bind(names.1.clone()).bind(Uuid::now_v7());
-        let is_new = begin.fetch_optional(&mut *conn).await?.is_some();
+        let is_new = inserted::<DB>(conn, begin).await?;
         let row = query::<DB>(&sql.find).bind(names.0).bind(names.1).fetch_one(conn).await?;
         read::<DB>(&row, operation, business_id, is_new)
     }
@@ -144,7 +144,7 @@ impl<DB: Dialect> ClientKeys<DB> {
         let change = query::<DB>(&self.engine.sql().client_keys.change).bind(to.as_str().to_owned());
         let change = change.bind(next_key).bind(key.operation.clone()).bind(key.business_id.clone());
         let change = change.bind(from.as_str().to_owned()).bind(key.key);
-        let is_changed = change.fetch_optional(&mut *tx).await?.is_some();
+        let is_changed = DB::rows_affected(&change.execute(&mut *tx).await?) > 0;
         tx.commit().await?;
         Ok(is_changed)
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use twinbox_core::BoxFuture;
 use twinbox_sql::{
     Dialect, Error, InTransaction, Store,
-    engine::{Caller, Engine, caller, headers, query, text},
+    engine::{Caller, Engine, caller, headers, inserted, query, text},
 };
 use uuid::Uuid;
 
@@ -96,7 +96,7 @@ impl<DB: Dialect> Effects<DB> {
             .bind(caller.correlation_id.map(|id| text(&id).into_owned()))
             .bind(caller.trace.map(|trace| trace.traceparent))
             .bind(compensates);
-        if DB::rows_affected(&plan.execute(&mut *caller.conn).await?) == 1 {
+        if inserted::<DB>(&mut *caller.conn, plan).await? {
             return Ok(Planned::New(id));
         }
         let find = query::<DB>(&catalog.sql.effects.find).bind(source_id).bind(kind.to_owned());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use twinbox_core::{Timestamp, limits};
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
-    engine::{Cursor, Engine, Micros, micros, query, scalar},
+    engine::{Cursor, Engine, Micros, Text, changed_row, micros, optional_text, query, scalar},
 };
 use uuid::Uuid;
 
@@ -53,7 +53,7 @@ pub(crate) async fn take<DB: Dialect>(
     conn.done().await?;
     let cursor = Cursor { p: row.try_get("p")?, w: row.try_get("w")?, position: row.try_get("position")? };
     let ownership = Ownership { epoch: row.try_get("epoch")?, owner, server_run };
-    Ok(Some(OwnedCursor { cursor, ownership, pause_reason: row.try_get("pause_reason")? }))
+    Ok(Some(OwnedCursor { cursor, ownership, pause_reason: optional_text::<DB>(&row, "pause_reason")? }))
 }
 
 /// Makes a cursor that does not exist, and checks one that does.
@@ -117,8 +117,7 @@ async fn ensure<DB: Dialect>(
             0
         }
         StartPosition::Now => loop {
-            let now = scalar::<DB, i64>(&engine.sql().log.tick_now);
-            if let Some(now) = now.fetch_optional(&mut *conn).await? {
+            if let Some(now) = DB::tick_now(&mut conn, engine.catalog()).await? {
                 break now;
             }
         },
@@ -176,7 +175,7 @@ pub(crate) async fn advance<DB: Dialect>(
 ) -> Result<CursorWrite, Error> {
     let _permit = engine.write_permit().await?;
     let mut conn = engine.connection().await?;
-    let written = query::<DB>(&engine.sql().cursors.advance)
+    let advance = query::<DB>(&engine.sql().cursors.advance)
         .bind(to.p)
         .bind(to.w)
         .bind(to.position)
@@ -189,19 +188,19 @@ pub(crate) async fn advance<DB: Dialect>(
         .bind(from.p)
         .bind(from.w)
         .bind(from.position)
-        .bind(ownership.server_run)
-        .fetch_optional(&mut *conn)
-        .await?;
+        .bind(ownership.server_run);
+    let read = || query::<DB>(&engine.sql().cursors.pause_reason).bind(destination.to_owned());
+    let written = changed_row::<DB>(&mut conn, advance, read).await?;
     let mut of_destination = None;
     if let (Some(destination), Some(_)) = (replayed, &written) {
-        let reason = scalar::<DB, Option<String>>(&engine.sql().cursors.pause_reason);
+        let reason = scalar::<DB, Option<Text>>(&engine.sql().cursors.pause_reason);
         let reason = reason.bind(destination.to_owned()).fetch_optional(&mut *conn).await?;
-        of_destination = reason.flatten();
+        of_destination = reason.flatten().map(|reason| reason.0);
     }
     conn.done().await?;
     Ok(match written {
         Some(row) => {
-            let reason: Option<String> = row.try_get("pause_reason")?;
+            let reason = optional_text::<DB>(&row, "pause_reason")?;
             CursorWrite::Written { pause_reason: reason.or(of_destination) }
         }
         None => CursorWrite::Lost,

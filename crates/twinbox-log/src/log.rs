@@ -2,7 +2,7 @@
 use std::fmt;
 use twinbox_sql::{
     Dialect, Error, ErrorKind, ReaderName, Store,
-    engine::{Engine, check_server_run, query, scalar},
+    engine::{Engine, Text, check_server_run, query, scalar},
     replay::Replay,
 };
 
@@ -23,11 +23,11 @@ impl<DB: Dialect> Log<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn recent_types(&self, message_count: u32) -> Result<Vec<String>, Error> {
-        let types = scalar::<DB, String>(&self.engine.sql().outbox.recent_types);
+        let types = scalar::<DB, Text>(&self.engine.sql().outbox.recent_types);
         let mut conn = self.engine.connection().await?;
         let types = types.bind(i64::from(message_count)).fetch_all(&mut *conn).await?;
         conn.done().await?;
-        Ok(types)
+        Ok(types.into_iter().map(|name| name.0).collect())
     }
 
     /// Returns the number of the database server's run. A caller that remembers what it committed compares

@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::{Mutex, watch};
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Connection, Engine, query, scalar},
+    engine::{Connection, Engine, Text, query, scalar},
 };
 
 /// A value that was read, and when it was asked for.
@@ -76,7 +76,7 @@ pub(crate) async fn newest_tick<DB: Dialect>(
     newest.at = None;
     let at = Instant::now();
     let mut conn = engine.connection().await?;
-    let asked = scalar::<DB, i64>(&engine.sql().log.newest_tick).bind(p).fetch_one(&mut *conn).await?;
+    let asked = DB::newest_tick(&mut conn, engine.catalog(), p).await?;
     // Other readers, which wait for the tick, see it from here on.
     let conn = conn.commit().await?;
     if asked != newest.value {
@@ -96,10 +96,10 @@ pub(crate) async fn may_have_replays<DB: Dialect>(
     if !replays.is_younger_than(REPLAYS_AGE) {
         let at = Instant::now();
         let mut conn = engine.connection().await?;
-        let running = scalar::<DB, String>(&engine.sql().replays.running_destinations);
+        let running = scalar::<DB, Text>(&engine.sql().replays.running_destinations);
         let running = running.fetch_all(&mut *conn).await?;
         conn.done().await?;
-        *replays = Seen { at: Some(at), value: running.into_iter().collect() };
+        *replays = Seen { at: Some(at), value: running.into_iter().map(|name| name.0).collect() };
     }
     Ok(replays.value.contains(destination))
 }

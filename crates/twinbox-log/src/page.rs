@@ -11,7 +11,7 @@ use sqlx::Row as _;
 use std::{collections::HashSet, sync::Arc, time::Duration};
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Connection, Engine, MessageColumns, done_with, query, scalar},
+    engine::{Connection, Engine, MessageColumns, PageBinds, done_with, query, scalar},
 };
 
 /// How long it may take to read a page. A slow server answers before this. A connection whose other side is
@@ -156,15 +156,16 @@ async fn read<DB: Dialect>(
         return Ok(Page { window: Some(window), rows, parked, is_last: true, has_ended: false });
     }
     let mut conn = engine.connection_or(conn).await?;
-    let mut page = query::<DB>(&engine.sql().log.page)
-        .bind(reading.after)
-        .bind(window.p)
-        .bind(window.w)
-        .bind(window.floor)
-        .bind(window.ceiling)
-        .bind(i64::try_from(reading.limit).unwrap_or(i64::MAX))
-        .bind(reading.server_run)
-        .fetch(&mut *conn);
+    let binds = PageBinds {
+        after: reading.after,
+        p: window.p,
+        w: window.w,
+        floor: window.floor,
+        ceiling: window.ceiling,
+        limit: i64::try_from(reading.limit).unwrap_or(i64::MAX),
+        server_run: reading.server_run,
+    };
+    let mut page = DB::bind_page(query::<DB>(&engine.sql().log.page), binds).fetch(&mut *conn);
     let (mut rows, mut columns) = (Vec::new(), None);
     while let Some(row) = page.try_next().await? {
         if !row.try_get::<bool, _>("is_readable")? {

@@ -3,7 +3,7 @@ use crate::Log;
 use std::time::Duration;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{micros, query, scalar},
+    engine::{Text, micros, query, scalar},
 };
 
 /// Messages that one statement deletes.
@@ -96,8 +96,8 @@ impl<DB: Dialect> Log<DB> {
         if !sql.retention.purge_ticks.is_absent() {
             query::<DB>(&sql.retention.purge_ticks).bind(age).execute(&mut *conn).await?;
         }
-        let slowest_reader = scalar::<DB, String>(&sql.retention.slowest_reader).bind(age);
-        let slowest_reader = slowest_reader.fetch_optional(&mut *conn).await?;
+        let slowest_reader = scalar::<DB, Text>(&sql.retention.slowest_reader).bind(age);
+        let slowest_reader = slowest_reader.fetch_optional(&mut *conn).await?.map(|name| name.0);
         conn.done().await?;
         Ok(PurgeReport { messages, slowest_reader, lagging })
     }
@@ -110,16 +110,25 @@ impl<DB: Dialect> Log<DB> {
         on_max_lag: OnMaxLag,
     ) -> Result<Vec<String>, Error> {
         let sql = &self.engine.sql().retention;
-        let (statement, age) = match on_max_lag {
-            OnMaxLag::Block => (&sql.lagging, max_lag),
-            OnMaxLag::Detach => (&sql.detach, max_lag.max(keep)),
-        };
+        let age = micros(match on_max_lag {
+            OnMaxLag::Block => max_lag,
+            OnMaxLag::Detach => max_lag.max(keep),
+        });
         let _permit = self.engine.write_permit().await?;
         let mut conn = self.engine.connection().await?;
-        let lagging = scalar::<DB, String>(statement).bind(micros(age));
-        let mut lagging = lagging.fetch_all(&mut *conn).await?;
+        let found = scalar::<DB, Text>(&sql.lagging).bind(age).fetch_all(&mut *conn).await?;
+        let mut lagging = Vec::with_capacity(found.len());
+        for Text(destination) in found {
+            let is_lagging = match on_max_lag {
+                OnMaxLag::Block => true,
+                OnMaxLag::Detach => {
+                    let detach = query::<DB>(&sql.detach).bind(destination.clone()).bind(age);
+                    DB::rows_affected(&detach.execute(&mut *conn).await?) > 0
+                }
+            };
+            lagging.extend(is_lagging.then_some(destination));
+        }
         conn.done().await?;
-        lagging.sort();
         Ok(lagging)
     }
 }

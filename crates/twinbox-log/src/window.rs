@@ -2,7 +2,7 @@
 use sqlx::Row as _;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Engine, query},
+    engine::{Engine, TextColumns, query},
 };
 
 /// The messages that became visible between two ticks.
@@ -47,7 +47,7 @@ pub(crate) async fn find<DB: Dialect>(
     let from_tick = if p == 0 { w } else { p };
     let bounds = query::<DB>(&engine.sql().log.window_bounds);
     let row = bounds.bind(from_tick).bind(w).bind(server_run).fetch_one(conn).await?;
-    let (from, to) = (row.try_get("from_snapshot")?, row.try_get("to_snapshot")?);
+    let (from, to) = (row.text_or_null("from_snapshot")?, row.text_or_null("to_snapshot")?);
     let (Some(from), Some(to), true) = (from, to, row.try_get("is_server_run")?) else {
         return Err(Error::other_server_run());
     };

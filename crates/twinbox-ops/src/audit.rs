@@ -4,7 +4,7 @@ use sqlx::Row as _;
 use twinbox_core::Timestamp;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Micros, bounded, scalar},
+    engine::{Micros, TextColumns, bounded, inserted_id, query},
 };
 
 /// What an operator's command is about to do, for its entry in the audit.
@@ -49,13 +49,12 @@ impl<DB: Dialect> Ops<DB> {
     pub async fn begin_audit(&self, intent: &AuditIntent<'_>) -> Result<i64, Error> {
         let _permit = self.engine.write_permit().await?;
         let mut conn = self.engine.connection().await?;
-        let id = scalar::<DB, i64>(&self.engine.sql().audit.begin)
+        let begin = query::<DB>(&self.engine.sql().audit.begin)
             .bind(bounded(intent.operator))
             .bind(bounded(intent.command))
             .bind(bounded(intent.target))
-            .bind(intent.reason.map(bounded))
-            .fetch_one(&mut *conn)
-            .await?;
+            .bind(intent.reason.map(bounded));
+        let id = inserted_id::<DB>(&mut conn, begin).await?;
         conn.done().await?;
         Ok(id)
     }
@@ -82,10 +81,10 @@ impl<DB: Dialect> Ops<DB> {
             Ok(AuditEntry {
                 id: row.try_get("id")?,
                 at: row.try_get::<Micros, _>("at")?.0,
-                operator: row.try_get("operator")?,
-                command: row.try_get("command")?,
-                target: row.try_get("target")?,
-                reason: row.try_get("reason")?,
+                operator: row.text("operator")?,
+                command: row.text("command")?,
+                target: row.text("target")?,
+                reason: row.text_or_null("reason")?,
                 count: count.and_then(|count| u64::try_from(count).ok()),
             })
         };

@@ -5,7 +5,7 @@ use twinbox_core::Timestamp;
 use twinbox_sql::{
     Dialect, Error, ReaderName,
     engine::{
-        Cursor, Micros, count, optional_text, query, render,
+        Cursor, Micros, TextColumns, count, optional_text, query, render,
         selection::{Condition, bind, count_selected},
     },
     replay::Replay,
@@ -86,7 +86,7 @@ impl<DB: Dialect> Ops<DB> {
             backlog.push(read::<DB>(&row, BacklogState::Delayed)?);
         }
         for row in query::<DB>(&sql.cursors.live_names).fetch_all(&mut *conn).await? {
-            let name: String = row.try_get("destination")?;
+            let name: String = row.text("destination")?;
             let position = query::<DB>(&sql.cursors.position).bind(name.clone());
             let Some(row) = position.fetch_optional(&mut *conn).await? else { continue };
             let Cursor { p, w, position } =

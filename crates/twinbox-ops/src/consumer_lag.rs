@@ -5,7 +5,7 @@ use std::time::Duration;
 use twinbox_core::{Checkpoint, Timestamp};
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Micros, count, small_count},
+    engine::{Micros, TextColumns, count, small_count},
 };
 use uuid::Uuid;
 
@@ -50,7 +50,7 @@ impl<DB: Dialect> Ops<DB> {
     /// The database refused or is away.
     pub async fn consumer_names(&self) -> Result<Vec<String>, Error> {
         let rows = self.engine.fetch_all(&self.engine.sql().consumers.names, |query| query).await?;
-        rows.iter().map(|row| Ok(row.try_get("consumer")?)).collect()
+        rows.iter().map(|row| Ok(row.text("consumer")?)).collect()
     }
 
     /// Returns what waits for a consumer in its own database. Costs index ranges of at most [`BACKLOG_MAX`]
@@ -73,7 +73,7 @@ impl<DB: Dialect> Ops<DB> {
         };
         Ok(ConsumerBacklog {
             silent: since("seen_at")?,
-            pause_reason: row.try_get("pause_reason")?,
+            pause_reason: row.text_or_null("pause_reason")?,
             parked: count(row.try_get("parked")?),
             oldest_parked: since("oldest_delivery")?.max(since("oldest_message")?),
             dead_letters: count(row.try_get("dead_letters")?),
@@ -91,15 +91,15 @@ impl<DB: Dialect> Ops<DB> {
         let list = &self.engine.sql().partitions.list;
         let rows = self.engine.fetch_all(list, |query| query.bind(consumer.to_owned())).await?;
         let read = |row: &DB::Row| {
-            let (types, owner): (String, Option<Uuid>) = (row.try_get("types")?, row.try_get("owner")?);
+            let (types, owner): (String, Option<Uuid>) = (row.text("types")?, row.try_get("owner")?);
             let is_expired: bool = row.try_get("is_expired")?;
             Ok(PartitionCheckpoint {
                 partition: small_count(row.try_get("partition")?),
                 types: types.split(' ').filter(|text| !text.is_empty()).map(str::to_owned).collect(),
                 checkpoint: Checkpoint {
-                    log: row.try_get("log")?,
+                    log: row.text("log")?,
                     sequence: count(row.try_get("sequence")?),
-                    message: row.try_get("last_message")?,
+                    message: row.text("last_message")?,
                 },
                 owner: owner.filter(|_| !is_expired),
             })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use twinbox_core::Timestamp;
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
-    engine::{Micros, bounded, count},
+    engine::{Micros, TextColumns, bounded, count},
 };
 
 /// A consumer that has run on this database.
@@ -77,10 +77,10 @@ impl<DB: Dialect> Ops<DB> {
             let (seen_at, now): (Micros, Micros) = (row.try_get("seen_at")?, row.try_get("now")?);
             let silent = now.0.as_micros().saturating_sub(seen_at.0.as_micros());
             Ok(ConsumerInfo {
-                consumer: row.try_get("consumer")?,
+                consumer: row.text("consumer")?,
                 seen_at: seen_at.0,
                 silent: Duration::from_micros(count(silent)),
-                pause_reason: row.try_get("pause_reason")?,
+                pause_reason: row.text_or_null("pause_reason")?,
                 dead_letters: count(row.try_get("dead_letters")?),
                 parked_deliveries: count(row.try_get("parked_deliveries")?),
             })

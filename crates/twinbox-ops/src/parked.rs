@@ -4,7 +4,7 @@ use sqlx::Row as _;
 use twinbox_core::{Message, MessageId, Timestamp};
 use twinbox_sql::{
     Dialect, Error, ErrorKind, ReaderName,
-    engine::{MessageColumns, Micros, Statement, small_count, text},
+    engine::{MessageColumns, Micros, Statement, TextColumns, small_count, text},
 };
 
 /// A message that is parked for a destination.
@@ -61,10 +61,10 @@ impl<DB: Dialect> Ops<DB> {
         let read = |row: &DB::Row| {
             Ok(ParkedMessage {
                 message: columns.read_log::<DB>(row, self.engine.service(), row.try_get("position")?)?,
-                state: row.try_get("state")?,
+                state: row.text("state")?,
                 attempts: small_count(row.try_get("attempts")?),
-                first_error: row.try_get("first_error")?,
-                last_error: row.try_get("last_error")?,
+                first_error: row.text("first_error")?,
+                last_error: row.text("last_error")?,
             })
         };
         rows.iter().map(read).collect()
@@ -89,13 +89,13 @@ impl<DB: Dialect> Ops<DB> {
         };
         let read = |row: &DB::Row| {
             let failures: Option<i64> = row.try_get("failures")?;
-            let last_error: Option<String> = row.try_get("last_error")?;
+            let last_error: Option<String> = row.text_or_null("last_error")?;
             Ok(ParkedDelivery {
                 id: row.try_get("id")?,
-                event_id: row.try_get("event_id")?,
+                event_id: row.text("event_id")?,
                 message_id: MessageId::from_uuid(row.try_get("message_id")?),
-                event_type: row.try_get("type")?,
-                key: row.try_get("key")?,
+                event_type: row.text("type")?,
+                key: row.text_or_null("key")?,
                 parked_at: row.try_get::<Micros, _>("parked_at")?.0,
                 next_attempt_at: row.try_get::<Micros, _>("next_attempt_at")?.0,
                 failures: failures.map(small_count).zip(last_error),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use twinbox_core::Timestamp;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Micros, count, query},
+    engine::{Micros, TextColumns, count, query},
 };
 
 /// The most messages that [`ReaderStatus`] counts as backlog.
@@ -53,7 +53,7 @@ impl<DB: Dialect> Ops<DB> {
         let mut conn = self.engine.connection().await?;
         let mut readers = Vec::new();
         for row in query::<DB>(&sql.cursors.list).fetch_all(&mut *conn).await? {
-            let name: String = row.try_get("destination")?;
+            let name: String = row.text("destination")?;
             let lease_left: i64 = row.try_get("lease_left")?;
             let backlog = query::<DB>(&sql.log.backlog).bind(name.clone()).bind(i64::from(BACKLOG_MAX));
             let backlog = backlog.fetch_one(&mut *conn).await?;
@@ -66,13 +66,13 @@ impl<DB: Dialect> Ops<DB> {
                 waiting: 0,
                 dead_letters: 0,
                 blocking: 0,
-                pause_reason: row.try_get("pause_reason")?,
+                pause_reason: row.text_or_null("pause_reason")?,
                 is_detached: row.try_get("is_detached")?,
                 name,
             };
             let states = query::<DB>(&sql.parked_messages.count_by_state).bind(status.name.clone());
             for row in states.fetch_all(&mut *conn).await? {
-                let (state, rows): (String, i64) = (row.try_get("state")?, row.try_get("count")?);
+                let (state, rows): (String, i64) = (row.text("state")?, row.try_get("count")?);
                 match &*state {
                     "waiting" => status.waiting = count(rows),
                     "blocking" => status.blocking = count(rows),
@@ -91,6 +91,6 @@ impl<DB: Dialect> Ops<DB> {
     /// The database refused or is away.
     pub async fn server_settings(&self) -> Result<Vec<(String, String)>, Error> {
         let rows = self.engine.fetch_all(&self.engine.sql().setup.settings, |query| query).await?;
-        rows.iter().map(|row| Ok((row.try_get("name")?, row.try_get("value")?))).collect()
+        rows.iter().map(|row| Ok((row.text("name")?, row.text("value")?))).collect()
     }
 }

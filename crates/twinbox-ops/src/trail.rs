@@ -7,7 +7,7 @@ use sqlx::Row as _;
 use twinbox_core::{Message, MessageId, Timestamp};
 use twinbox_sql::{
     Dialect, Error,
-    engine::{MessageColumns, Micros, count, log_message, query, scalar, small_count},
+    engine::{MessageColumns, Micros, Text, TextColumns, count, log_message, query, scalar, small_count},
 };
 use uuid::Uuid;
 
@@ -124,10 +124,10 @@ impl<DB: Dialect> Ops<DB> {
 
     async fn event_of(&self, message_id: Uuid) -> Result<Option<String>, Error> {
         let mut conn = self.engine.connection().await?;
-        let event = scalar::<DB, String>(&self.engine.sql().inbox.event_of_message).bind(message_id);
+        let event = scalar::<DB, Text>(&self.engine.sql().inbox.event_of_message).bind(message_id);
         let event = event.fetch_optional(&mut *conn).await?;
         conn.done().await?;
-        Ok(event)
+        Ok(event.map(|event| event.0))
     }
 
     async fn log_entries(&self, event_id: &str) -> Result<Vec<LogEntry>, Error> {
@@ -164,9 +164,9 @@ impl<DB: Dialect> Ops<DB> {
         let parked = query::<DB>(&sql.parked_messages.find).bind(reader.to_owned()).bind(position);
         if let Some(row) = parked.fetch_optional(&mut *conn).await? {
             return Ok(MessageState::Parked {
-                state: row.try_get("state")?,
+                state: row.text("state")?,
                 attempts: small_count(row.try_get("attempts")?),
-                error: row.try_get("last_error")?,
+                error: row.text("last_error")?,
             });
         }
         let cursor = query::<DB>(&sql.cursors.position).bind(reader.to_owned());
@@ -186,11 +186,11 @@ impl<DB: Dialect> Ops<DB> {
         let rows = self.engine.fetch_all(claims, |query| query.bind(id).bind(id).bind(id)).await?;
         let read = |row: &DB::Row| {
             let (state, at): (Option<String>, Option<Micros>) =
-                (row.try_get("state")?, row.try_get("claimed_at")?);
+                (row.text_or_null("state")?, row.try_get("claimed_at")?);
             let (failures, error): (Option<i64>, Option<String>) =
-                (row.try_get("failures")?, row.try_get("last_error")?);
+                (row.try_get("failures")?, row.text_or_null("last_error")?);
             Ok(ConsumerTrail {
-                consumer: row.try_get("consumer")?,
+                consumer: row.text("consumer")?,
                 claim: state.zip(at.map(|at| at.0)),
                 failures: failures.map(small_count).zip(error),
                 superseded: count(row.try_get("superseded")?),

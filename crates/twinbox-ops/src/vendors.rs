@@ -4,7 +4,7 @@ use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
-    engine::{bounded, count},
+    engine::{TextColumns, bounded, count},
 };
 
 /// The most vendors that are listed.
@@ -52,8 +52,8 @@ impl<DB: Dialect> Ops<DB> {
         let read = |row: &DB::Row| {
             let due_in: Option<i64> = row.try_get("due_in")?;
             Ok(VendorInfo {
-                vendor: row.try_get("vendor")?,
-                pause_reason: row.try_get("pause_reason")?,
+                vendor: row.text("vendor")?,
+                pause_reason: row.text_or_null("pause_reason")?,
                 closed_for: Duration::from_micros(count(row.try_get("closed_for")?)),
                 waiting: count(row.try_get("open_effects")?),
                 overdue: Duration::from_micros(count(-due_in.unwrap_or(0))),

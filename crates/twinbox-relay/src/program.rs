@@ -10,7 +10,8 @@ use crate::{
 };
 use clap::{Parser, Subcommand};
 use sqlx::{
-    PgPool, Postgres, Sqlite, SqlitePool,
+    MySql, MySqlPool, PgPool, Postgres, Sqlite, SqlitePool,
+    mysql::{MySqlConnectOptions, MySqlPoolOptions},
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::SqliteConnectOptions,
 };
@@ -200,6 +201,16 @@ async fn run(config: Config, command: DatabaseCommand, otlp: Option<Otlp>) -> Re
             let keeper = keeper_url(&config)?.map(|url| postgres(&config.database, &url, KEEPER_CONNECTIONS));
             run_with::<Postgres>(Pools { main, others }, keeper.transpose()?, &config, command, otlp).await
         }
+        Some("mysql" | "mariadb") => {
+            let mut others = BTreeMap::new();
+            for (name, database) in &config.databases {
+                let url = database_url(&format!("databases.{name}"), database, "mysql")?;
+                others.insert(name.clone(), mysql(&url, database.max_connections)?);
+            }
+            let main = mysql(&url, config.database.max_connections)?;
+            let keeper = keeper_url(&config)?.map(|url| mysql(&url, KEEPER_CONNECTIONS));
+            run_with::<MySql>(Pools { main, others }, keeper.transpose()?, &config, command, otlp).await
+        }
         Some("sqlite") => {
             let mut others = BTreeMap::new();
             for (name, database) in &config.databases {
@@ -213,7 +224,10 @@ async fn run(config: Config, command: DatabaseCommand, otlp: Option<Otlp>) -> Re
             }
             run_with::<Sqlite>(Pools { main, others }, None, &config, command, otlp).await
         }
-        _ => Err(ConfigError::new("`database.url` has to start with `postgres:` or `sqlite:`").into()),
+        _ => {
+            Err(ConfigError::new("`database.url` has to start with `postgres:`, `mysql:` or `sqlite:`")
+                .into())
+        }
     }
 }
 
@@ -230,6 +244,12 @@ fn database_url(table: &str, database: &Database, kind: &str) -> Result<String, 
 async fn sqlite(url: &str) -> Result<SqlitePool, Failure> {
     let options: SqliteConnectOptions = url.parse()?;
     Ok(twinbox_sql::sqlite::open(options.get_filename()).await?)
+}
+
+fn mysql(url: &str, connections: u32) -> Result<MySqlPool, Failure> {
+    let options: MySqlConnectOptions = url.parse()?;
+    let pool = MySqlPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
+    Ok(pool.connect_lazy_with(options))
 }
 
 fn postgres(database: &Database, url: &str, connections: u32) -> Result<PgPool, Failure> {

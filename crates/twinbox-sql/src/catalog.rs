@@ -1,5 +1,6 @@
 //! What a store was opened with, and its statements.
 use crate::{codecs::Codecs, statement::Statement, texts::Texts};
+use std::sync::atomic::AtomicI64;
 
 /// The name, the tables and the SQL statements of a store, which all its handles share.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub struct Catalog {
     /// Whether the server keeps each statement under a name, once for each connection. Behind a pooler a name
     /// may mean another statement.
     pub is_named: bool,
+    /// The newest tick whose commit this process has seen return. What it covers is on the server's disk.
+    pub(crate) durable_tick: AtomicI64,
     /// The SQL statements of the store.
     pub sql: Texts<Statement>,
 }

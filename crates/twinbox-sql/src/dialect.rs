@@ -7,6 +7,9 @@ mod claim;
 mod fence;
 mod fragments;
 mod migrations;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
+mod page_binds;
 mod portable;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -22,17 +25,18 @@ pub use fence::{ClaimFence, Fence, check_server_run, hold_fence};
 pub use fragments::Fragments;
 #[doc(hidden)]
 pub(crate) use migrations::Migration;
+pub use page_binds::PageBinds;
 pub use portable::selection;
 pub(crate) use portable::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
 
-use crate::{Error, catalog::Catalog, micros::Micros, texts::Texts};
-use sqlx::{ColumnIndex, Database, Executor, IntoArguments, Pool, database::HasStatementCache};
+use crate::{Error, catalog::Catalog, micros::Micros, statement::scalar, text_column::Text, texts::Texts};
+use sqlx::{ColumnIndex, Database, Executor, IntoArguments, Pool, database::HasStatementCache, query::Query};
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::{Message, draft::Fields};
 use uuid::Uuid;
 
-/// A database that Twinbox runs on: [`sqlx::Postgres`] and [`sqlx::Sqlite`]. Not to be implemented outside
-/// Twinbox; its items may change in any release.
+/// A database that Twinbox runs on: [`sqlx::Postgres`], [`sqlx::MySql`] and [`sqlx::Sqlite`]. Not to be
+/// implemented outside Twinbox; its items may change in any release.
 pub trait Dialect:
     Database<Arguments: IntoArguments<Self>>
     + HasStatementCache
@@ -40,6 +44,7 @@ pub trait Dialect:
     + Column<i64>
     + Column<f64>
     + Column<String>
+    + Column<Text>
     + Column<Vec<u8>>
     + Column<Uuid>
     + Column<Micros>
@@ -59,6 +64,18 @@ pub trait Dialect:
     /// Whether binds are `$1`, `$2` and not `?`.
     #[doc(hidden)]
     const NUMBERED_BINDS: bool;
+    /// Lower-case words of texts that are names, and stand in backticks because the database reserves them.
+    #[doc(hidden)]
+    const RESERVED_WORDS: &'static [&'static str] = &[];
+    /// Whether an INSERT or UPDATE returns rows. Without, they are read by a statement after it.
+    #[doc(hidden)]
+    const HAS_RETURNING: bool = true;
+    /// Whether a pooler may stand between here and the server.
+    #[doc(hidden)]
+    const TAKES_POOLER: bool = false;
+    /// Whether an INSERT into the log may have to be repeated, which `publish_all` does.
+    #[doc(hidden)]
+    const REPEATS_PUBLISHING: bool = false;
     /// Whether the database has one writer at a time, so that transactions of a process take turns.
     #[doc(hidden)]
     const ONE_WRITER: bool;
@@ -73,6 +90,11 @@ pub trait Dialect:
     #[doc(hidden)]
     const MIGRATION_LOCK: Option<&'static str>;
 
+    /// Ends what `MIGRATION_LOCK` began, where the end of the transaction does not. Each statement of such a
+    /// migration commits by itself, so a migration can be run again.
+    #[doc(hidden)]
+    const MIGRATION_UNLOCK: Option<&'static str> = None;
+
     /// Begins a transaction.
     #[doc(hidden)]
     const BEGIN: &'static str;
@@ -81,6 +103,9 @@ pub trait Dialect:
     /// transaction of another. Its commit is flushed, because it is acknowledged or built upon.
     #[doc(hidden)]
     const BEGIN_SHORT: &'static str;
+    /// Ends what `BEGIN_SHORT` set for the session, where the end of the transaction does not.
+    #[doc(hidden)]
+    const END_SHORT: Option<&'static str> = None;
     /// Begins a transaction with one statement that may take ten minutes. The database ends the statement
     /// then, even if its process is gone. None: no statement takes long.
     #[doc(hidden)]
@@ -116,6 +141,36 @@ pub trait Dialect:
         namespace: &str,
     ) -> impl Future<Output = Result<u64, Error>> + Send;
 
+    /// Returns the newest tick. Makes one if the newest is `p`, up to which the caller has read, and there is
+    /// a message beyond it. What the returned tick covers is durable.
+    #[doc(hidden)]
+    fn newest_tick(
+        conn: &mut Self::Connection,
+        catalog: &Catalog,
+        p: i64,
+    ) -> impl Future<Output = Result<i64, Error>> + Send {
+        async move { Ok(scalar::<Self, i64>(&catalog.sql.log.newest_tick).bind(p).fetch_one(conn).await?) }
+    }
+
+    /// Makes a tick after every message that is committed. None: another process made one meanwhile.
+    #[doc(hidden)]
+    fn tick_now(
+        conn: &mut Self::Connection,
+        catalog: &Catalog,
+    ) -> impl Future<Output = Result<Option<i64>, Error>> + Send {
+        async move { Ok(scalar::<Self, i64>(&catalog.sql.log.tick_now).fetch_optional(conn).await?) }
+    }
+
+    /// Binds the values of a page in the order of its text.
+    #[doc(hidden)]
+    fn bind_page<'q>(
+        query: Query<'q, Self, Self::Arguments>,
+        page: PageBinds,
+    ) -> Query<'q, Self, Self::Arguments> {
+        let PageBinds { after, p, w, floor, ceiling, limit, server_run } = page;
+        query.bind(after).bind(p).bind(w).bind(floor).bind(ceiling).bind(limit).bind(server_run)
+    }
+
     /// Writes messages in one statement.
     #[doc(hidden)]
     fn publish_all(
@@ -146,6 +201,19 @@ pub trait Dialect:
     /// Fails where COMMIT would roll back without an error, or has nothing to commit.
     #[doc(hidden)]
     fn ensure_whole(conn: &mut Self::Connection) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Begins the transaction of the connection anew, so that it ends only by a statement with its name,
+    /// which is returned. None: another guard keeps a handler from ending it.
+    #[doc(hidden)]
+    fn begin_named(_: &mut Self::Connection) -> impl Future<Output = Result<Option<String>, Error>> + Send {
+        std::future::ready(Ok(None))
+    }
+
+    /// The statements that end a transaction with a name.
+    #[doc(hidden)]
+    fn end_named(_name: &str, _commits: bool) -> String {
+        String::new()
+    }
 
     /// Proof that the transaction at the end is the one from the beginning.
     #[doc(hidden)]
@@ -216,4 +284,10 @@ pub trait Dialect:
     /// The number of rows that a statement changed.
     #[doc(hidden)]
     fn rows_affected(result: &Self::QueryResult) -> u64;
+
+    /// The number that an INSERT gave its row, where the INSERT returns no row.
+    #[doc(hidden)]
+    fn inserted_id(_: &Self::QueryResult) -> Option<i64> {
+        None
+    }
 }

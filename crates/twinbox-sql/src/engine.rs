@@ -2,23 +2,27 @@
 mod caller;
 mod handle;
 
+#[cfg(feature = "mysql")]
+pub use crate::dialect::mysql::taken_positions;
 pub use crate::{
     catalog::Catalog,
+    change::{changed_row, changed_rows, inserted, inserted_id},
     codecs::{decode_bytes, encode_bytes},
     connection::{Connection, done_with},
     cursor::Cursor,
     dialect::{
-        Claim, Claims, Fragments, OperationClaim, OperationClaimed, OperationRow, check_server_run,
-        hold_fence, selection,
+        Claim, Claims, Fragments, OperationClaim, OperationClaimed, OperationRow, PageBinds,
+        check_server_run, hold_fence, selection,
     },
     expectation::{SourceStatements, SourceTable},
     job_runs::{JobRunResult, JobRunRow, JobRunState, OwnedJobRun, elect_job_run, job_run_id, take_job_run},
     micros::{Micros, micros},
     render::render,
-    row::{MessageColumns, bind_message, count, log_message, optional_text, small_count},
+    row::{MessageColumns, TextColumns, bind_message, count, log_message, optional_text, small_count},
     schema::{check_namespace, check_tables},
     statement::{Statement, query, scalar},
     text::{bounded, headers, hex, read_headers, text},
+    text_column::Text,
     texts::{ParkedQueue, Texts},
 };
 pub use caller::{Caller, caller};

@@ -1,4 +1,5 @@
 //! The errors of the store.
+use crate::sqlstate::sqlstate;
 use std::{borrow::Cow, error::Error as StdError, fmt};
 use twinbox_core::{BoxError, InvalidDraft, SourceError, SourceErrorKind};
 
@@ -92,6 +93,13 @@ impl Error {
     #[doc(hidden)]
     pub fn with_source(self, source: impl Into<BoxError>) -> Self {
         Self { source: Some(source.into()), ..self }
+    }
+
+    pub(crate) fn lost_partition() -> Self {
+        Self::new(
+            ErrorKind::LeaseLost,
+            "another process has taken the partition over, or the server started anew",
+        )
     }
 
     pub(crate) fn transaction_aborted() -> Self {
@@ -198,9 +206,10 @@ pub(crate) fn is_contention(sqlstate: &str) -> bool {
     ["40001", "40P01", "55P03", "5", "6", "261", "262", "517"].contains(&sqlstate)
 }
 
-/// SQLSTATE, or SQLite's extended result code.
-pub(crate) fn sqlstate(error: &sqlx::Error) -> Option<String> {
-    error.as_database_error()?.code().map(Cow::into_owned)
+/// Whether another transaction is in the way.
+#[cfg(feature = "mysql")]
+pub(crate) fn is_contention_error(error: &sqlx::Error) -> bool {
+    sqlstate(error).is_some_and(|code| is_contention(&code))
 }
 
 impl fmt::Display for Error {

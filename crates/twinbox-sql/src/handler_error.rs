@@ -1,5 +1,8 @@
 //! The error of a handler.
-use crate::error::{is_contention, is_outage, sqlstate};
+use crate::{
+    error::{is_contention, is_outage},
+    sqlstate::sqlstate,
+};
 use std::{any::Any, error::Error as StdError, fmt, time::Duration};
 use twinbox_core::BoxError;
 

@@ -2,6 +2,7 @@
 use crate::{
     Dialect, Error,
     catalog::Catalog,
+    change::inserted,
     engine::Engine,
     micros::{Micros, micros},
     row::{optional_text, small_count},
@@ -153,8 +154,7 @@ pub async fn elect_job_run<DB: Dialect>(
         .bind(Micros(scheduled_for))
         .bind(owner)
         .bind(micros(lease));
-    let is_elected = DB::rows_affected(&elect.execute(conn).await?) == 1;
-    Ok(is_elected.then_some(OwnedJobRun { run_id, owner, attempt: 1 }))
+    Ok(inserted::<DB>(conn, elect).await?.then_some(OwnedJobRun { run_id, owner, attempt: 1 }))
 }
 
 /// Takes an open run whose time has come, in the caller's transaction. `attempts` are those that the caller

@@ -1,4 +1,4 @@
-//! The store of Twinbox: outbox, inbox and idempotency keys, in Postgres or SQLite.
+//! The store of Twinbox: outbox, inbox and idempotency keys, in Postgres, MySQL or SQLite.
 //!
 //! | item | is |
 //! |---|---|
@@ -31,6 +31,7 @@
 )]
 
 mod catalog;
+mod change;
 mod codecs;
 mod compile_hints;
 mod connection;
@@ -60,9 +61,11 @@ mod schema;
 mod scope;
 mod selection;
 mod spare_connections;
+mod sqlstate;
 mod statement;
 mod store;
 mod text;
+mod text_column;
 #[doc(hidden)]
 pub mod texts;
 mod trace;

@@ -3,7 +3,8 @@ use sqlx::{Decode, Encode, Type, encode::IsNull, error::BoxDynError};
 use std::time::Duration;
 use twinbox_core::Timestamp;
 
-/// Reads and binds timestamps: `timestamptz` in Postgres, an integer of microseconds since 1970 in SQLite.
+/// Reads and binds timestamps: `timestamptz` in Postgres, `DATETIME(6)` in UTC in MySQL, an integer of
+/// microseconds since 1970 in SQLite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Micros(pub Timestamp);
 
@@ -76,6 +77,48 @@ mod sqlite {
     impl<'r> Decode<'r, Sqlite> for Micros {
         fn decode(value: SqliteValueRef<'r>) -> Result<Self, BoxDynError> {
             Ok(Self(Timestamp::from_micros(<i64 as Decode<Sqlite>>::decode(value)?)))
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use super::*;
+    use sqlx::{
+        MySql,
+        mysql::{MySqlTypeInfo, MySqlValueRef},
+    };
+    use time::{OffsetDateTime, PrimitiveDateTime};
+
+    /// The years 1000 and 9999, beyond which the server takes no time, in microseconds since 1970.
+    const BOUNDS: (i64, i64) = (-30_610_224_000_000_000, 253_402_300_799_999_998);
+
+    impl Type<MySql> for Micros {
+        fn type_info() -> MySqlTypeInfo {
+            <PrimitiveDateTime as Type<MySql>>::type_info()
+        }
+
+        fn compatible(ty: &MySqlTypeInfo) -> bool {
+            <PrimitiveDateTime as Type<MySql>>::compatible(ty)
+        }
+    }
+
+    impl Encode<'_, MySql> for Micros {
+        fn encode_by_ref(&self, buf: &mut Vec<u8>) -> Result<IsNull, BoxDynError> {
+            let micros = self.0.as_micros().clamp(BOUNDS.0, BOUNDS.1);
+            let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000)?;
+            <PrimitiveDateTime as Encode<MySql>>::encode(PrimitiveDateTime::new(at.date(), at.time()), buf)
+        }
+
+        fn size_hint(&self) -> usize {
+            12
+        }
+    }
+
+    impl<'r> Decode<'r, MySql> for Micros {
+        fn decode(value: MySqlValueRef<'r>) -> Result<Self, BoxDynError> {
+            let at = <PrimitiveDateTime as Decode<MySql>>::decode(value)?.assume_utc();
+            Ok(Self(Timestamp::from_micros(i64::try_from(at.unix_timestamp_nanos() / 1_000)?)))
         }
     }
 }

@@ -62,6 +62,8 @@ pub struct OwnedTx<DB: Dialect> {
     pub(crate) taken_at: Instant,
     /// The guard of the transaction before, where the next one can use it again.
     pub(crate) last_guard: Option<DB::Guard>,
+    /// The name without which the transaction does not end, see [`Dialect::begin_named`].
+    pub(crate) name: Option<String>,
 }
 
 impl<DB: Dialect> OwnedTx<DB> {
@@ -80,7 +82,9 @@ impl<DB: Dialect> OwnedTx<DB> {
     /// [`ErrorKind::CommitUnknown`]: crate::ErrorKind::CommitUnknown
     /// [`ErrorKind::TransactionAborted`]: crate::ErrorKind::TransactionAborted
     pub async fn commit(mut self) -> Result<(), Error> {
-        DB::ensure_whole(&mut self.tx).await?;
+        if self.name.is_none() {
+            DB::ensure_whole(&mut self.tx).await?;
+        }
         self.commit_guarded(true).await
     }
 
@@ -94,7 +98,27 @@ impl<DB: Dialect> OwnedTx<DB> {
             // nobody would end it.
             let _ = DB::ensure_whole(&mut self.tx).await;
         }
+        self.end_named(false).await?;
+        if let Some(end) = DB::END_SHORT {
+            sqlx::raw_sql(end).execute(&mut *self.tx).await?;
+        }
         Ok(self.tx.rollback().await?)
+    }
+
+    /// Begins the transaction anew under a name, where the database has such, so that a handler cannot end
+    /// it.
+    pub(crate) async fn begin_named(&mut self) -> Result<(), Error> {
+        self.name = DB::begin_named(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Ends a transaction with a name. sqlx goes on counting one, and its COMMIT or ROLLBACK does nothing.
+    pub(crate) async fn end_named(&mut self, commits: bool) -> sqlx::Result<()> {
+        if let Some(name) = self.name.take() {
+            let end = AssertSqlSafe(DB::end_named(&name, commits));
+            sqlx::raw_sql(end).execute(&mut *self.tx).await?;
+        }
+        Ok(())
     }
 
     pub(crate) fn connection(&mut self) -> &mut DB::Connection {
@@ -102,7 +126,8 @@ impl<DB: Dialect> OwnedTx<DB> {
     }
 
     /// Commits without a round trip to ask whether the transaction is whole.
-    pub(crate) async fn commit_guarded(self, wakes_readers: bool) -> Result<(), Error> {
+    pub(crate) async fn commit_guarded(mut self, wakes_readers: bool) -> Result<(), Error> {
+        self.end_named(true).await.map_err(Error::of_commit)?;
         self.tx.commit().await.map_err(Error::of_commit)?;
         drop(self.permit);
         if wakes_readers {

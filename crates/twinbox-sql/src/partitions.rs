@@ -6,10 +6,13 @@
 //! later one commits.
 use crate::{
     Dialect, Error, ErrorKind,
+    change::{changed_row, changed_rows},
     dialect::Fence,
     engine::Engine,
     micros::micros,
+    row::TextColumns,
     statement::{query, scalar},
+    text_column::Text,
 };
 use sqlx::Row as _;
 use std::{fmt, time::Duration};
@@ -73,12 +76,9 @@ impl<DB: Dialect> PartitionLeases<DB> {
             .await?;
         let members = scalar::<DB, Uuid>(&sql.members).bind(self.consumer.clone());
         let members = members.fetch_all(tx.connection()).await?;
-        let renewed = query::<DB>(&sql.renew)
-            .bind(micros(lease))
-            .bind(self.consumer.clone())
-            .bind(member)
-            .fetch_all(tx.connection())
-            .await?;
+        let renew = query::<DB>(&sql.renew).bind(micros(lease)).bind(self.consumer.clone()).bind(member);
+        let owned = || query::<DB>(&sql.owned).bind(self.consumer.clone()).bind(member);
+        let renewed = changed_rows::<DB>(tx.connection(), renew, owned).await?;
         let owned = renewed
             .iter()
             .map(|row| Ok((partition_number(row.try_get("partition")?), row.try_get("epoch")?)))
@@ -109,8 +109,8 @@ impl<DB: Dialect> PartitionLeases<DB> {
                 .execute(tx.connection())
                 .await?;
         }
-        let others = scalar::<DB, String>(&sql.other_types).bind(consumer.clone()).bind(types.clone());
-        if let Some(others) = others.fetch_optional(tx.connection()).await? {
+        let others = scalar::<DB, Text>(&sql.other_types).bind(consumer.clone()).bind(types.clone());
+        if let Some(Text(others)) = others.fetch_optional(tx.connection()).await? {
             return Err(Error::new(
                 ErrorKind::Configuration,
                 format!(
@@ -144,22 +144,22 @@ impl<DB: Dialect> PartitionLeases<DB> {
                 return if error.is_contention() { Ok(None) } else { Err(error) };
             }
         }
-        let taken = query::<DB>(&sql.take)
+        let take = query::<DB>(&sql.take)
             .bind(member)
             .bind(micros(lease))
             .bind(micros(lease))
             .bind(self.consumer.clone())
-            .bind(i64::from(partition))
-            .fetch_optional(tx.connection())
-            .await?;
+            .bind(i64::from(partition));
+        let read = || query::<DB>(&sql.read).bind(self.consumer.clone()).bind(i64::from(partition));
+        let taken = changed_row::<DB>(tx.connection(), take, read).await?;
         let Some(row) = taken else {
             tx.rollback().await?;
             return Ok(None);
         };
         let checkpoint = Checkpoint {
-            log: row.try_get("log")?,
+            log: row.text("log")?,
             sequence: crate::row::count(row.try_get("sequence")?),
-            message: row.try_get("last_message")?,
+            message: row.text("last_message")?,
         };
         let server_run = self.engine.server_run(tx.connection()).await?;
         let fence = Fence { partition, epoch: row.try_get("epoch")?, server_run, lease };

@@ -1,6 +1,7 @@
 //! Renders texts for a store.
 use crate::{Dialect, catalog::Catalog, codecs::Codecs, statement::Statement};
 use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
+use std::sync::atomic::AtomicI64;
 
 impl Catalog {
     /// Renders every statement of a store.
@@ -10,6 +11,7 @@ impl Catalog {
             namespace: namespace.to_owned(),
             codecs,
             is_named,
+            durable_tick: AtomicI64::new(0),
             sql: DB::SQL.map(|text| Statement::new(render::<DB>(namespace, text), is_named)),
         }
     }
@@ -21,6 +23,7 @@ const INDENTATION: &str = "\n        ";
 /// Renders a text of SQL for one store and its database.
 pub fn render<DB: Dialect>(namespace: &str, text: &str) -> SqlStr {
     let text = expand::<DB>(namespace, text).trim().replace(INDENTATION, "\n");
+    let text = quote_words(&text, DB::RESERVED_WORDS);
     if !DB::NUMBERED_BINDS {
         return AssertSqlSafe(text).into_sql_str();
     }
@@ -32,9 +35,43 @@ pub fn render<DB: Dialect>(namespace: &str, text: &str) -> SqlStr {
     AssertSqlSafe(out).into_sql_str()
 }
 
+/// Puts its text for each `{fragment}` and its place for each `{table}` of a script without binds.
+pub(crate) fn script<DB: Dialect>(namespace: &str, text: &str) -> String {
+    quote_words(&expand::<DB>(namespace, text), DB::RESERVED_WORDS)
+}
+
+/// Puts backticks around words, but for those inside of string literals and comments.
+fn quote_words(text: &str, words: &[&str]) -> String {
+    if words.is_empty() {
+        return text.to_owned();
+    }
+    let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut out = String::with_capacity(text.len() + 16);
+    let (mut rest, mut is_quoted) = (text, false);
+    while let Some(first) = rest.chars().next() {
+        if !is_quoted && rest.starts_with("--") {
+            let line = rest.find('\n').unwrap_or(rest.len());
+            out += &rest[..line];
+            rest = &rest[line..];
+        } else if is_of_word(first) {
+            let word = &rest[..rest.find(|c| !is_of_word(c)).unwrap_or(rest.len())];
+            match !is_quoted && words.contains(&word) {
+                true => out.extend(["`", word, "`"]),
+                false => out += word,
+            }
+            rest = &rest[word.len()..];
+        } else {
+            is_quoted ^= first == '\'';
+            out.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    out
+}
+
 /// Puts its text for each `{fragment}` and `{fragment argument}`, see
 /// [`Fragments`](crate::dialect::Fragments), and its place for each other `{table}`.
-pub(crate) fn expand<DB: Dialect>(namespace: &str, text: &str) -> String {
+fn expand<DB: Dialect>(namespace: &str, text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -70,6 +107,12 @@ mod tests {
     fn sqlite_prefixes_its_tables() {
         let sql = render::<sqlx::Sqlite>("twinbox", "SELECT a FROM {inbox} WHERE b = ?");
         assert_eq!(sql.as_str(), "SELECT a FROM twinbox_inbox WHERE b = ?");
+    }
+
+    #[test]
+    fn reserved_words_stand_in_backticks_outside_of_literals() {
+        let quoted = quote_words("-- a key\nSELECT p.key, 'key' AS keys FROM `a`", &["key"]);
+        assert_eq!(quoted, "-- a key\nSELECT p.`key`, 'key' AS keys FROM `a`");
     }
 
     #[cfg(feature = "postgres")]

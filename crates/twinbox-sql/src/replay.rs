@@ -9,7 +9,12 @@
 //! Resend: the messages go to the destination again, and each consumer's inbox removes the ones it knows.
 //! Reprocess: they are marked for one consumer, which takes its claims back and runs them again; other
 //! consumers acknowledge them.
-use crate::{Dialect, Error, ReaderName, Selection, cursor::Cursor, micros::Micros, row::count};
+use crate::{
+    Dialect, Error, ReaderName, Selection,
+    cursor::Cursor,
+    micros::Micros,
+    row::{TextColumns, count},
+};
 use sqlx::Row as _;
 use twinbox_core::Timestamp;
 use uuid::Uuid;
@@ -106,14 +111,14 @@ impl Replay {
     #[doc(hidden)]
     pub fn read<DB: Dialect>(row: &DB::Row) -> Result<Self, Error> {
         let number = |name| Ok::<_, Error>(row.try_get::<i64, _>(name)?);
-        let selection: String = row.try_get("selection")?;
+        let selection: String = row.text("selection")?;
         let (first, last, selected) =
             (number("first_position")?, number("last_position")?, count(number("selected")?));
         let bound = Cursor { p: number("p")?, w: number("w")?, position: number("position")? };
         let (p, w): (Option<i64>, Option<i64>) = (row.try_get("cursor_p")?, row.try_get("cursor_w")?);
         let position: Option<i64> = row.try_get("cursor_position")?;
         let (pause_reason, state): (Option<String>, String) =
-            (row.try_get("pause_reason")?, row.try_get("state")?);
+            (row.text_or_null("pause_reason")?, row.text("state")?);
         let state = match (&*state, pause_reason) {
             ("done", _) => ReplayState::Done,
             ("cancelled", _) => ReplayState::Cancelled,
@@ -131,14 +136,14 @@ impl Replay {
         Ok(Self {
             id: number("id")?,
             token: row.try_get("token")?,
-            destination: row.try_get("destination")?,
-            consumer: row.try_get("consumer")?,
+            destination: row.text("destination")?,
+            consumer: row.text_or_null("consumer")?,
             selection: Selection::from_json(&selection)?,
             selected,
             rate: rate.and_then(|rate| u32::try_from(rate).ok()),
             state,
-            made_by: row.try_get("made_by")?,
-            reason: row.try_get("reason")?,
+            made_by: row.text("made_by")?,
+            reason: row.text_or_null("reason")?,
             made_at: row.try_get::<Micros, _>("made_at")?.0,
             ended_at: row.try_get::<Option<Micros>, _>("ended_at")?.map(|at| at.0),
             done,

@@ -3,9 +3,10 @@ use crate::{
     Dialect, Error,
     micros::Micros,
     text::{headers, read_headers},
+    text_column::Text,
 };
 use bytes::Bytes;
-use sqlx::{ColumnIndex as _, Row as _, query::Query};
+use sqlx::{ColumnIndex as _, Row, query::Query};
 use twinbox_core::{Message, draft::Fields};
 
 /// The indexes of a message's columns in the rows of one statement. They are looked up by name once, and not
@@ -111,6 +112,34 @@ pub fn log_message<DB: Dialect>(row: &DB::Row, service: &str, position: i64) -> 
     MessageColumns::of::<DB>(row)?.read_log::<DB>(row, service, position)
 }
 
+/// Reads text columns of a row.
+pub trait TextColumns {
+    /// Reads a text column.
+    ///
+    /// # Errors
+    /// The column is missing or `NULL`.
+    fn text(&self, name: &str) -> sqlx::Result<String>;
+
+    /// Reads a text column, where `NULL` is `None`.
+    ///
+    /// # Errors
+    /// The column is missing.
+    fn text_or_null(&self, name: &str) -> sqlx::Result<Option<String>>;
+}
+
+impl<R: Row> TextColumns for R
+where
+    R::Database: Dialect<Row = R>,
+{
+    fn text(&self, name: &str) -> sqlx::Result<String> {
+        Ok(self.try_get::<Text, _>(name)?.0)
+    }
+
+    fn text_or_null(&self, name: &str) -> sqlx::Result<Option<String>> {
+        Ok(self.try_get::<Option<Text>, _>(name)?.map(|text| text.0))
+    }
+}
+
 /// Reads a text column by name, where `NULL` is `None`.
 ///
 /// # Errors
@@ -123,8 +152,8 @@ pub fn optional_text<DB: Dialect>(row: &DB::Row, name: &'static str) -> Result<O
 /// UTF-8 get replacement characters, because one such row must not stop the log. Unchecked, because the
 /// statement is ours, and the check of every value's type is a third of the work.
 fn text_at<DB: Dialect>(row: &DB::Row, place: usize) -> Result<Option<String>, Error> {
-    if let Ok(text) = row.try_get_unchecked(place) {
-        return Ok(text);
+    if let Ok(text) = row.try_get_unchecked::<Option<Text>, _>(place) {
+        return Ok(text.map(|text| text.0));
     }
     let bytes: Option<Vec<u8>> = row.try_get_unchecked(place)?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))

@@ -5,8 +5,9 @@ use crate::{
     catalog::Catalog,
     dialect::Migration,
     engine::Engine,
-    render::expand,
+    render::script,
     statement::{query, scalar},
+    text_column::Text,
 };
 use sqlx::{AssertSqlSafe, Row as _};
 use std::borrow::Cow;
@@ -25,29 +26,56 @@ pub(crate) async fn migrate<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
     if is_up_to_date(engine).await? {
         return Ok(());
     }
-    let mut tx = engine.begin().await?;
+    let Some(unlock) = DB::MIGRATION_UNLOCK else {
+        let mut tx = engine.begin().await?;
+        if let Some(lock) = DB::MIGRATION_LOCK {
+            sqlx::raw_sql(lock).execute(&mut *tx).await?;
+        }
+        apply::<DB>(&mut tx, catalog).await?;
+        return tx.commit().await;
+    };
+    let mut conn = engine.connection().await?;
     if let Some(lock) = DB::MIGRATION_LOCK {
-        sqlx::raw_sql(lock).execute(&mut *tx).await?;
+        let is_locked = sqlx::query_scalar::<DB, Option<i64>>(lock).fetch_one(&mut *conn).await?;
+        if is_locked != Some(1) {
+            return Err(Error::new(ErrorKind::Busy, "another process has been migrating for ten minutes"));
+        }
     }
-    let bootstrap = expand::<DB>(&catalog.namespace, DB::BOOTSTRAP);
-    sqlx::raw_sql(AssertSqlSafe(bootstrap)).execute(&mut *tx).await?;
-    let found = read_version::<DB>(&mut tx, catalog).await?.unwrap_or_default();
+    // Dropped before this, the connection is closed, which ends the lock.
+    apply::<DB>(&mut conn, catalog).await?;
+    sqlx::raw_sql(unlock).execute(&mut *conn).await?;
+    conn.done().await
+}
+
+/// Applies the migrations that are missing, in the transaction of the caller or each by itself.
+async fn apply<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), Error> {
+    let bootstrap = script::<DB>(&catalog.namespace, DB::BOOTSTRAP);
+    sqlx::raw_sql(AssertSqlSafe(bootstrap)).execute(&mut *conn).await?;
+    let found = read_version::<DB>(conn, catalog).await?.unwrap_or_default();
     if found.version > 0 {
-        check_owner::<DB>(&mut tx, catalog).await?;
+        // A run that was killed half-way may not have come to it.
+        set_service::<DB>(conn, catalog).await?;
+        check_owner::<DB>(conn, catalog).await?;
     }
     for (version, migration) in versions::<DB>().filter(|(version, _)| *version > found.version) {
-        let text = expand::<DB>(&catalog.namespace, migration.sql);
-        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *tx).await?;
+        let text = script::<DB>(&catalog.namespace, migration.sql);
+        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *conn).await?;
         query::<DB>(&catalog.sql.setup.record_migration)
             .bind(version)
             .bind(migration.name.to_owned())
             .bind(migration.compatible_from)
-            .execute(&mut *tx)
+            .execute(&mut *conn)
             .await?;
         tracing::info!(schema = catalog.namespace, version, name = migration.name, "migrated");
     }
-    query::<DB>(&catalog.sql.setup.set_service).bind(catalog.service.clone()).execute(&mut *tx).await?;
-    tx.commit().await
+    set_service::<DB>(conn, catalog).await
+}
+
+/// Names the service that owns the tables, unless one does.
+async fn set_service<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), Error> {
+    let set_service = query::<DB>(&catalog.sql.setup.set_service).bind(catalog.service.clone());
+    set_service.execute(conn).await?;
+    Ok(())
 }
 
 /// Asked first, so that a start neither waits for a writer nor needs the right to make a schema.
@@ -68,12 +96,12 @@ async fn is_up_to_date<DB: Dialect>(engine: &Engine<DB>) -> Result<bool, Error> 
 /// The SQL of all migrations.
 pub(crate) fn migrations_sql<DB: Dialect>(catalog: &Catalog) -> String {
     let namespace = &catalog.namespace;
-    let mut out = expand::<DB>(namespace, DB::BOOTSTRAP);
+    let mut out = script::<DB>(namespace, DB::BOOTSTRAP);
     for (version, migration) in versions::<DB>() {
         let Migration { name, compatible_from, sql } = migration;
         out += &format!("\n\n-- {version}: {name}\n");
-        out += &expand::<DB>(namespace, sql);
-        out += &expand::<DB>(
+        out += &script::<DB>(namespace, sql);
+        out += &script::<DB>(
             namespace,
             &format!(
                 "INSERT INTO {{migrations}} (version, name, compatible_from)\n\
@@ -82,7 +110,7 @@ pub(crate) fn migrations_sql<DB: Dialect>(catalog: &Catalog) -> String {
         );
     }
     let service = catalog.service.replace('\'', "''");
-    out + &expand::<DB>(namespace, "INSERT INTO {meta} (singleton, service)\nVALUES (true, ")
+    out + &script::<DB>(namespace, "INSERT INTO {meta} (singleton, service)\nVALUES (true, ")
         + &format!("'{service}');\n")
 }
 
@@ -134,8 +162,8 @@ async fn check_version<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog
 
 /// Refuses tables of another service.
 async fn check_owner<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), Error> {
-    let owner = scalar::<DB, String>(&catalog.sql.setup.service);
-    match owner.fetch_optional(conn).await? {
+    let owner = scalar::<DB, Text>(&catalog.sql.setup.service);
+    match owner.fetch_optional(conn).await?.map(|owner| owner.0) {
         Some(owner) if owner == catalog.service => Ok(()),
         owner => Err(Error::new(
             ErrorKind::WrongService,

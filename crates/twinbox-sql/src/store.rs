@@ -8,6 +8,7 @@ use crate::{
     row::log_message,
     schema,
     statement::{query, scalar},
+    text_column::Text,
 };
 use sqlx::{Pool, Row as _};
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
@@ -27,7 +28,7 @@ pub struct StoreOptions {
 
 impl StoreOptions {
     /// Returns the default options: tables in the schema `twinbox` (Postgres) or with the prefix `twinbox_`
-    /// (SQLite).
+    /// (MySQL, SQLite).
     pub fn new() -> Self {
         Self { namespace: "twinbox".to_owned(), pooler: false, codecs: Codecs::default() }
     }
@@ -98,7 +99,7 @@ impl<DB: Dialect> Store<DB> {
     ///
     /// # Errors
     /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier, or the name of a codec
-    /// is not fit for a header, or SQLite is given a pooler.
+    /// is not fit for a header, or another database than Postgres is given a pooler.
     pub fn with_options(pool: Pool<DB>, service: &str, options: StoreOptions) -> Result<Self, Error> {
         if service.is_empty()
             || service.len() > limits::SOURCE_BYTES_MAX
@@ -110,8 +111,9 @@ impl<DB: Dialect> Store<DB> {
             ));
         }
         let StoreOptions { namespace, pooler, codecs } = options;
-        if pooler && DB::ONE_WRITER {
-            return Err(Error::new(ErrorKind::Configuration, "SQLite has no pooler: leave `pooler` away"));
+        if pooler && !DB::TAKES_POOLER {
+            let what = format!("no pooler may stand before {}: leave `pooler` away", DB::NAME);
+            return Err(Error::new(ErrorKind::Configuration, what));
         }
         schema::check_namespace(&namespace)?;
         codecs.check()?;
@@ -128,8 +130,8 @@ impl<DB: Dialect> Store<DB> {
         unknown.engine.check_pooler().await?;
         let mut conn = unknown.engine.connection().await?;
         schema::version_found::<DB>(&mut conn, unknown.engine.catalog()).await?;
-        let service = scalar::<DB, String>(&unknown.engine.sql().setup.service);
-        let service = service.fetch_optional(&mut *conn).await?;
+        let service = scalar::<DB, Text>(&unknown.engine.sql().setup.service);
+        let service = service.fetch_optional(&mut *conn).await?.map(|service| service.0);
         conn.done().await?;
         Self::with_options(pool, &service.unwrap_or_default(), options)
     }

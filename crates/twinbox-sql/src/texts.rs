@@ -21,7 +21,7 @@ pub use drift::Drift;
 pub use effects::{EffectActs, Effects};
 pub use inbox::{Consumers, DeadLetters, Inbox, Partitions};
 pub use jobs::Jobs;
-pub use log::{Cursors, Log, Replays, Retention};
+pub use log::{Cursors, Holes, Log, Replays, Retention};
 pub use operations::{Operations, Webhooks};
 pub use operators::{Audit, Backlog, Redaction};
 pub use parking::{Deliveries, ParkedMessages, ParkedQueue};
@@ -98,6 +98,7 @@ texts! {
     drift: Drift,
     effect_acts: EffectActs,
     effects: Effects,
+    holes: Holes,
     inbox: Inbox,
     jobs: Jobs,
     log: Log,

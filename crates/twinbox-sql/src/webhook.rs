@@ -1,6 +1,7 @@
 //! Webhooks that come in: the receipt and its effects in one transaction.
 use crate::{
     Dialect, Error, Store,
+    change::inserted,
     guarded::Guarded,
     micros::micros,
     operation::{IDLE_MAX, Operation},
@@ -77,24 +78,31 @@ impl<DB: Dialect> Store<DB> {
         receipt: &WebhookReceipt<'_>,
         keep: Duration,
     ) -> Result<WebhookClaim<DB>, Error> {
-        let (engine, mut tx) = (self.engine(), self.begin().await?);
+        let engine = self.engine();
+        let mut tx = engine.begin_for_handler().await?;
         let sql = &engine.sql().webhooks;
         let (dedup_id, basis) = receipt.id();
         let (provider, endpoint) = (text(receipt.provider).into_owned(), text(receipt.endpoint).into_owned());
         let payload_hash = Sha256::digest(receipt.payload).to_vec();
-        let new = query::<DB>(&sql.receive)
+        let guard = DB::guard(tx.connection(), engine.catalog(), IDLE_MAX).await?;
+        if !sql.forget_expired.is_absent() {
+            query::<DB>(&sql.forget_expired)
+                .bind(provider.clone())
+                .bind(endpoint.clone())
+                .bind(dedup_id.clone().into_owned())
+                .execute(tx.connection())
+                .await?;
+        }
+        let receive = query::<DB>(&sql.receive)
             .bind(provider.clone())
             .bind(endpoint.clone())
             .bind(dedup_id.clone().into_owned())
             .bind(basis.to_owned())
             .bind(payload_hash.clone())
             .bind(i64::try_from(receipt.secret_index).unwrap_or(i64::MAX))
-            .bind(micros(keep))
-            .fetch_optional(tx.connection())
-            .await?;
-        if new.is_some() {
+            .bind(micros(keep));
+        if inserted::<DB>(tx.connection(), receive).await? {
             let parts = [&*provider, &*endpoint, &*dedup_id].map(str::as_bytes);
-            let guard = DB::guard(tx.connection(), engine.catalog(), IDLE_MAX).await?;
             let scope = Scope::of_operation(engine.catalog().clone(), id::derive("webhook/1", &parts));
             return Ok(WebhookClaim::Open(Operation::without_key(Guarded::new(tx, guard, scope))));
         }

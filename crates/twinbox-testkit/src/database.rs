@@ -5,12 +5,22 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool, Postgres, Sqlite,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
+#[cfg(feature = "mysql")]
+use sqlx::{
+    MySql,
+    mysql::{MySqlConnectOptions, MySqlPoolOptions},
+};
 use std::{fmt, ops::Deref};
 use twinbox_sql::{Dialect, Store};
 use uuid::Uuid;
 
 /// The environment variable with the URL of a Postgres server on which tests may create and drop databases.
 pub const POSTGRES_URL: &str = "TWINBOX_POSTGRES_URL";
+
+/// The environment variable with the URL of a MySQL or MariaDB server on which tests may create and drop
+/// databases.
+#[cfg(feature = "mysql")]
+pub const MYSQL_URL: &str = "TWINBOX_MYSQL_URL";
 
 /// The service name of the stores that tests use.
 pub const SERVICE: &str = "test";
@@ -23,7 +33,7 @@ pub struct TestDatabase<DB: Dialect> {
 }
 
 impl<DB: Dialect> TestDatabase<DB> {
-    /// Returns the `postgres://` URL of the database, or the path of its SQLite file.
+    /// Returns the `postgres://` or `mysql://` URL of the database, or the path of its SQLite file.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -75,6 +85,43 @@ pub async fn empty_postgres() -> TestDatabase<Postgres> {
     database
 }
 
+/// Creates a database with migrated tables on the MySQL or MariaDB server of [`MYSQL_URL`].
+#[cfg(feature = "mysql")]
+pub async fn mysql() -> TestDatabase<MySql> {
+    let database = empty_mysql().await;
+    database.store.migrate().await.expect("an empty database can be migrated");
+    database
+}
+
+/// Creates a database without tables on the MySQL or MariaDB server of [`MYSQL_URL`].
+#[cfg(feature = "mysql")]
+pub async fn empty_mysql() -> TestDatabase<MySql> {
+    let admin = mysql_options();
+    let name = format!("twinbox_test_{}", Uuid::now_v7().simple());
+    mysql_run(&admin, &format!("CREATE DATABASE {name}")).await;
+    let options = admin.clone().database(&name);
+    let url = options.to_url_lossy().to_string();
+    let pool = MySqlPoolOptions::new().max_connections(20).connect_with(options).await;
+    let store = Store::new(pool.expect("a new database accepts connections"), SERVICE);
+    let store = store.expect("the service name is valid");
+    TestDatabase { store, url, _cleanup: Cleanup::MySql { admin: Box::new(admin), name } }
+}
+
+#[cfg(feature = "mysql")]
+fn mysql_options() -> MySqlConnectOptions {
+    let url = std::env::var(MYSQL_URL).unwrap_or_else(|_| {
+        panic!("{MYSQL_URL} is not set: run `cargo xtask test`, or set it to the URL of a MySQL server")
+    });
+    url.parse().unwrap_or_else(|e| panic!("{MYSQL_URL}={url} is not a MySQL URL: {e}"))
+}
+
+#[cfg(feature = "mysql")]
+async fn mysql_run(admin: &MySqlConnectOptions, sql: &str) {
+    let mut conn = admin.connect().await.unwrap_or_else(|e| panic!("cannot connect to {MYSQL_URL}: {e}"));
+    let ran = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await;
+    ran.unwrap_or_else(|e| panic!("{sql}: {e}"));
+}
+
 fn admin_options() -> PgConnectOptions {
     let url = std::env::var(POSTGRES_URL).unwrap_or_else(|_| {
         panic!("{POSTGRES_URL} is not set: run `cargo xtask test`, or set it to the URL of a Postgres server")
@@ -121,26 +168,58 @@ async fn run(admin: &PgConnectOptions, sql: String) {
 }
 
 enum Cleanup {
-    Folder { _folder: tempfile::TempDir },
-    Postgres { admin: Box<PgConnectOptions>, name: String },
+    Folder {
+        _folder: tempfile::TempDir,
+    },
+    Postgres {
+        admin: Box<PgConnectOptions>,
+        name: String,
+    },
+    #[cfg(feature = "mysql")]
+    MySql {
+        admin: Box<MySqlConnectOptions>,
+        name: String,
+    },
 }
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        let Self::Postgres { admin, name } = self else { return };
-        let (admin, drop) = (admin.clone(), format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
-        // In another thread, because the runtime of the test may be ending. Errors are ignored: a server that
-        // is gone has taken the database with it.
-        let dropping = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map(|runtime| {
-                runtime.block_on(async {
+        match self {
+            Self::Folder { .. } => {}
+            Self::Postgres { admin, name } => {
+                let (admin, drop) = (admin.clone(), format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+                in_another_thread(async move {
                     if let Ok(mut conn) = admin.connect().await {
                         let _ = sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut conn).await;
                     }
                 });
-            })
-        });
-        let _ = dropping.join();
+            }
+            #[cfg(feature = "mysql")]
+            Self::MySql { admin, name } => {
+                let (admin, name) = (admin.clone(), std::mem::take(name));
+                in_another_thread(async move {
+                    let Ok(mut conn) = admin.connect().await else { return };
+                    // A connection that nobody polls may hold a lock.
+                    let others = sqlx::query_scalar::<_, i64>(
+                        "SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE db = ?",
+                    );
+                    for id in others.bind(&name).fetch_all(&mut conn).await.unwrap_or_default() {
+                        let _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}"))).execute(&mut conn).await;
+                    }
+                    let drop = format!("DROP DATABASE IF EXISTS {name}");
+                    let _ = sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut conn).await;
+                });
+            }
+        }
     }
+}
+
+/// Runs a clean-up in another thread, because the runtime of the test may be ending. Errors are ignored: a
+/// server that is gone has taken the database with it.
+fn in_another_thread(clean_up: impl Future<Output = ()> + Send + 'static) {
+    let cleaning = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map(|runtime| runtime.block_on(clean_up))
+    });
+    let _ = cleaning.join();
 }

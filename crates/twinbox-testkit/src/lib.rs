@@ -7,7 +7,7 @@
 //! | [`proxy`] | a TCP proxy that delays, cuts and freezes connections | `harness` |
 //! | [`aws`] | fakes of EventBridge and SQS, whose responses a test chooses | `aws` |
 //! | [`conformance`] | tests for a source of deliveries that you write | `harness` |
-//! | [`servers`] | Postgres and NATS that a test can kill and restart, and moto | `servers` |
+//! | [`servers`] | Postgres, MariaDB and NATS that a test can kill and restart, and moto | `servers` |
 //! | [`vendor`] | a vendor on loopback, whose faults a test chooses | `vendor` |
 //! | [`skipped`] | reports that a test cannot run on this machine | |
 

@@ -1,6 +1,6 @@
 //! A client with crash points that charges once, with the key that the database keeps.
 use integration_tests::vendors::{charge, client};
-use sqlx::PgPool;
+use sqlx::{MySqlPool, PgPool};
 use std::{env, error::Error};
 use twinbox::{
     Dialect, Store,
@@ -12,6 +12,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("DATABASE_URL")?;
     if url.starts_with("postgres") {
         return call(Store::new(PgPool::connect(&url).await?, "test")?).await;
+    }
+    if url.starts_with("mysql") {
+        return call(Store::new(MySqlPool::connect(&url).await?, "test")?).await;
     }
     call(Store::new(twinbox::sqlite::open(&url).await?, "test")?).await
 }

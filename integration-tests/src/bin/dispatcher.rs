@@ -1,6 +1,6 @@
 //! A dispatcher of side effects with crash points, on the database that the environment names.
 use integration_tests::vendors::{http_vendor, profile};
-use sqlx::PgPool;
+use sqlx::{MySqlPool, PgPool};
 use std::{env, error::Error, time::Duration};
 use twinbox::{
     CancellationToken, Dialect, Store,
@@ -13,6 +13,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("DATABASE_URL")?;
     if url.starts_with("postgres") {
         return dispatch(Store::new(PgPool::connect(&url).await?, "test")?).await;
+    }
+    if url.starts_with("mysql") {
+        return dispatch(Store::new(MySqlPool::connect(&url).await?, "test")?).await;
     }
     dispatch(Store::new(twinbox::sqlite::open(&url).await?, "test")?).await
 }

@@ -1,7 +1,7 @@
 //! A web server with crash points: it refunds with keys, on the database that the environment names.
 use axum::Router;
 use integration_tests::refunds::{Shop, hooks, leased_router, ping, router};
-use sqlx::PgPool;
+use sqlx::{MySqlPool, PgPool};
 use std::{env, error::Error, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use twinbox::{
@@ -18,6 +18,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("DATABASE_URL")?;
     if url.starts_with("postgres") {
         return serve(Store::new(PgPool::connect(&url).await?, "test")?).await;
+    }
+    if url.starts_with("mysql") {
+        return serve(Store::new(MySqlPool::connect(&url).await?, "test")?).await;
     }
     serve(Store::new(twinbox::sqlite::open(&url).await?, "test")?).await
 }

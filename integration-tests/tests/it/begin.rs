@@ -230,7 +230,7 @@ const HANDLERS: i64 = 4;
 const PUBLISHED: i64 = 12;
 
 cases! {
-    both: [
+    all: [
         a_producer_killed_before_commit_has_published_nothing,
         a_producer_killed_after_commit_has_published,
     ]

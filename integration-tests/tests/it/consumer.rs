@@ -29,7 +29,7 @@ mod transition;
 
 use crate::support::{
     cases::cases,
-    stores::{Confirmed, Placed, TestDb, World, effect, failed, placed},
+    stores::{Confirmed, Placed, TestDb, World, effect, failed, placed, sql},
 };
 use std::time::Duration;
 use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerError, HandlerResult, Message, Tx, event_handler};
@@ -68,9 +68,10 @@ const FINE: i64 = 100;
 
 /// Failures on record and the last error.
 async fn recorded<DB: TestDb>(world: &World<DB>, message: &Message) -> Option<(i64, String)> {
-    let sql = format!("SELECT failures, last_error FROM {} WHERE message_id = $1", DB::table_of("attempts"));
+    let failures =
+        format!("SELECT failures, last_error FROM {} WHERE message_id = $1", DB::table_of("attempts"));
     let query =
-        sqlx::query_as::<DB, (i64, String)>(sqlx::AssertSqlSafe(sql)).bind(message.message_id().as_uuid());
+        sqlx::query_as::<DB, (i64, String)>(sql::<DB>(&failures)).bind(message.message_id().as_uuid());
     query.fetch_optional(&mut *world.pool().acquire().await.unwrap()).await.unwrap()
 }
 
@@ -250,7 +251,7 @@ async fn two_handlers_of_one_event_have_claims_of_their_own<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         row_26_a_message_is_handled_once_and_its_duplicates_run_nothing,
         row_26_of_twenty_copies_at_once_one_is_handled,
         row_23_an_error_rolls_everything_back_and_is_recorded,

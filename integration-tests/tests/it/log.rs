@@ -3,6 +3,7 @@ mod crash;
 mod dead_letter;
 mod decided;
 mod gone;
+mod holes;
 mod hostile;
 mod keeper;
 mod late;

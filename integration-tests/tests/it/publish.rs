@@ -64,6 +64,7 @@ async fn a_message_has_the_id_that_publish_returned_and_fitting_defaults<DB: Tes
 async fn now<DB: TestDb>(world: &World<DB>) -> Timestamp {
     let sql = match DB::MODULE {
         "postgres" => "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+        "mysql" => "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
         _ => "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER) + 999", // counts in milliseconds
     };
     let mut conn = world.pool().acquire().await.unwrap();
@@ -237,7 +238,7 @@ async fn publish_ordered_publishes<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_message_is_visible_if_and_only_if_its_transaction_committed,
         a_message_has_the_id_that_publish_returned_and_fitting_defaults,
         a_draft_comes_back_as_it_was_written,

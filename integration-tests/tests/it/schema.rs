@@ -3,16 +3,16 @@ pub(crate) mod grants;
 
 use crate::support::{
     cases::cases,
-    stores::{Placed, TestDb, World, chain},
+    stores::{Placed, TestDb, World, chain, sql},
     wait::in_time,
 };
-use sqlx::{AssertSqlSafe, Postgres, Sqlite, sqlite::SqliteConnectOptions};
+use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite, sqlite::SqliteConnectOptions};
 use std::{any::Any, time::Duration};
 use twinbox::{
     CancellationToken, Consumer, Delivery, Dialect, ErrorKind, HandlerResult, Store, StoreOptions, Tx,
     consumer::ErrorKind as ConsumerErrorKind, event_handler,
 };
-use twinbox_testkit::database::{SERVICE, empty_postgres};
+use twinbox_testkit::database::{SERVICE, empty_mysql, empty_postgres};
 
 /// How many there are.
 pub(crate) const MIGRATIONS: i64 = 7;
@@ -30,6 +30,13 @@ trait EmptyDb: TestDb {
 impl EmptyDb for Postgres {
     async fn empty() -> Empty {
         let database = empty_postgres().await;
+        Empty { url: database.url().to_owned(), _database: Box::new(database) }
+    }
+}
+
+impl EmptyDb for MySql {
+    async fn empty() -> Empty {
+        let database = empty_mysql().await;
         Empty { url: database.url().to_owned(), _database: Box::new(database) }
     }
 }
@@ -159,11 +166,11 @@ async fn bad_names_are_refused_before_any_io<DB: EmptyDb>() {
 }
 
 async fn record_migration<DB: TestDb>(world: &World<DB>, version: i64, compatible_from: i64) {
-    let sql = format!(
+    let insert = format!(
         "INSERT INTO {} (version, name, compatible_from) VALUES ($1, 'future', $2)",
         DB::table_of("migrations")
     );
-    let query = sqlx::query::<DB>(AssertSqlSafe(sql)).bind(version).bind(compatible_from);
+    let query = sqlx::query::<DB>(sql::<DB>(&insert)).bind(version).bind(compatible_from);
     query.execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
 }
 
@@ -238,7 +245,7 @@ async fn a_journal_that_is_no_wal_is_refused_on_sqlite() {
 }
 
 cases! {
-    both: [
+    all: [
         of_five_that_migrate_at_once_one_does_it,
         a_migration_dropped_half_way_has_done_nothing_or_all,
         to_migrate_again_changes_nothing,

@@ -68,6 +68,7 @@ async fn purge_marks<DB: Dialect>(
 ) -> Result<Vec<PurgeMark>, Exit> {
     Ok(match Opened::open(session.connection.with_url(url), session.output, true).await? {
         Opened::Postgres(other) => other.ops.purge_marks_since(oldest).await?,
+        Opened::MySql(other) => other.ops.purge_marks_since(oldest).await?,
         Opened::Sqlite(other) => other.ops.purge_marks_since(oldest).await?,
     })
 }
@@ -96,6 +97,7 @@ async fn require_known_consumer<DB: Dialect>(
     for url in &arguments.consumer_database {
         let names = match Opened::open(session.connection.with_url(url), session.output, true).await? {
             Opened::Postgres(other) => consumer_names(&other.ops).await?,
+            Opened::MySql(other) => consumer_names(&other.ops).await?,
             Opened::Sqlite(other) => consumer_names(&other.ops).await?,
         };
         known.extend::<BTreeSet<String>>(names);

@@ -39,6 +39,7 @@ pub(super) async fn run(
     let (prepared, database) = connection.prepare()?;
     match prepared {
         Connection::Postgres(pool) => run_on(command, pool, database, connection, output).await,
+        Connection::MySql(pool) => run_on(command, pool, database, connection, output).await,
         Connection::Sqlite(file) => {
             if !file.exists() && matches!(command, TablesCommand::Show) {
                 return Err(Exit::not_found(format!("the file {} does not exist", file.display())));

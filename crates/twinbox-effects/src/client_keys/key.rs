@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 use twinbox_core::limits;
-use twinbox_sql::{Dialect, Error, ErrorKind};
+use twinbox_sql::{Dialect, Error, ErrorKind, engine::TextColumns};
 use uuid::Uuid;
 
 /// The most bytes of the id of a business action.
@@ -95,7 +95,7 @@ pub(super) fn read<DB: Dialect>(
     business_id: &str,
     is_new: bool,
 ) -> Result<ClientKey, Error> {
-    let state: String = row.try_get("state")?;
+    let state: String = row.text("state")?;
     let age: i64 = row.try_get("age")?;
     Ok(ClientKey {
         operation: operation.to_owned(),
@@ -109,7 +109,7 @@ pub(super) fn read<DB: Dialect>(
             "done" => ClientKeyState::Done,
             _ => ClientKeyState::Sent,
         },
-        provider_ref: row.try_get("provider_ref")?,
+        provider_ref: row.text_or_null("provider_ref")?,
         read_at: Instant::now(),
         is_taken: Arc::default(),
     })

@@ -7,7 +7,7 @@ use std::{collections::HashSet, time::Duration};
 use tokio::time::timeout;
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
-    engine::{Catalog, Engine, bounded, micros, query, scalar},
+    engine::{Catalog, Engine, TextColumns, bounded, micros, query, scalar},
 };
 use uuid::Uuid;
 
@@ -39,7 +39,7 @@ pub(super) async fn look<DB: Dialect>(engine: &Engine<DB>, names: &[String]) -> 
     let read = |row: &DB::Row| {
         let due_in: Option<i64> = row.try_get("due_in")?;
         Ok(Look {
-            vendor: row.try_get("vendor")?,
+            vendor: row.text("vendor")?,
             due_in: due_in.map(positive),
             overdue: positive(-due_in.unwrap_or(0)),
             closed_for: positive(row.try_get("closed_for")?),

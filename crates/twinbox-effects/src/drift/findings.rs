@@ -7,7 +7,7 @@ use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Engine, Micros, bounded, count, micros, query, scalar},
+    engine::{Engine, Micros, TextColumns, bounded, count, micros, query, scalar},
 };
 use uuid::Uuid;
 
@@ -125,10 +125,10 @@ impl<'a, DB: Dialect> Findings<'a, DB> {
         let rows = self.engine.fetch_all(open, |query| query.bind(check).bind(after).bind(limit)).await?;
         let read = |row: &DB::Row| {
             Ok(DriftFinding {
-                object: row.try_get("object_id")?,
+                object: row.text("object_id")?,
                 expected: row.try_get::<Option<i64>, _>("expected")?.map(count),
                 actual: row.try_get::<Option<i64>, _>("actual")?.map(count),
-                detail: row.try_get("detail")?,
+                detail: row.text_or_null("detail")?,
                 first_seen: row.try_get::<Micros, _>("first_seen")?.0,
             })
         };

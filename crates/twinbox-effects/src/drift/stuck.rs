@@ -8,7 +8,7 @@ use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Engine, Statement, count, hex, micros, query},
+    engine::{Engine, Statement, TextColumns, count, hex, micros, query},
 };
 use uuid::Uuid;
 
@@ -47,7 +47,7 @@ pub(super) async fn check<DB: Dialect>(
 async fn overdue<DB: Dialect>(engine: &Engine<DB>, age: Duration) -> Result<Vec<Found>, Error> {
     let (sql, mut found) = (&engine.sql().drift, Vec::new());
     for row in engine.fetch_all(&sql.due_vendors, |query| query.bind(LIMIT)).await? {
-        let vendor: String = row.try_get("vendor")?;
+        let vendor: String = row.text("vendor")?;
         found.extend(effects(engine, &sql.overdue, &vendor, age).await?);
         if found.len() >= FINDINGS_MAX {
             break;
@@ -66,7 +66,7 @@ async fn effects<DB: Dialect>(
     let (of, age) = (of.to_owned(), micros(age));
     let rows = engine.fetch_all(statement, |query| query.bind(of).bind(age).bind(LIMIT)).await?;
     let read = |row: &DB::Row| {
-        let [kind, vendor, state] = ["kind", "vendor", "state"].map(|name| row.try_get::<String, _>(name));
+        let [kind, vendor, state] = ["kind", "vendor", "state"].map(|name| row.text(name));
         let detail = format!("{} for {}, {}", kind?, vendor?, state?);
         Ok(found(row.try_get::<i64, _>("position")?.to_string(), None, detail))
     };
@@ -80,7 +80,7 @@ async fn operations<DB: Dialect>(engine: &Engine<DB>, age: Duration) -> Result<V
     let rows = engine.fetch_all(unfinished, |query| query.bind(age).bind(LIMIT)).await?;
     let read = |row: &DB::Row| {
         let slot = hex(&row.try_get::<Vec<u8>, _>("slot")?);
-        Ok(found(slot, None, row.try_get("scope")?))
+        Ok(found(slot, None, row.text("scope")?))
     };
     rows.iter().map(read).collect()
 }
@@ -98,7 +98,7 @@ async fn readers<DB: Dialect>(engine: &Engine<DB>, age: Duration) -> Result<Vec<
     let mut conn = engine.connection().await?;
     let mut behind = Vec::new();
     for row in query::<DB>(&sql.cursors.list).fetch_all(&mut *conn).await? {
-        let name: String = row.try_get("destination")?;
+        let name: String = row.text("destination")?;
         let backlog = query::<DB>(&sql.log.backlog).bind(name.clone()).bind(BACKLOG_MAX);
         let backlog = backlog.fetch_one(&mut *conn).await?;
         let oldest = Duration::from_micros(count(backlog.try_get("oldest_age")?));
@@ -117,7 +117,7 @@ async fn messages<DB: Dialect>(engine: &Engine<DB>, age: Duration) -> Result<Vec
     let (failing, age) = (&engine.sql().drift.failing, micros(age));
     let rows = engine.fetch_all(failing, |query| query.bind(age).bind(LIMIT)).await?;
     let read = |row: &DB::Row| {
-        let (consumer, message): (String, Uuid) = (row.try_get("consumer")?, row.try_get("message_id")?);
+        let (consumer, message): (String, Uuid) = (row.text("consumer")?, row.try_get("message_id")?);
         let failures = row.try_get("failures")?;
         Ok(found(format!("{consumer} {message}"), Some(failures), "failed attempts of a handler".to_owned()))
     };

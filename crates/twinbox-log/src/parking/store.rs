@@ -10,7 +10,7 @@ use std::{collections::HashMap, time::Duration};
 use twinbox_core::{Message, crash};
 use twinbox_sql::{
     Dialect, Error, Outbox,
-    engine::{Engine, MessageColumns, micros, query, text},
+    engine::{Engine, MessageColumns, TextColumns, micros, query, text},
 };
 
 /// Writes changes and looks at the rows, in one transaction behind the fence of the owner. Without changes it
@@ -119,7 +119,7 @@ async fn look<DB: Dialect>(
     let mut due = Vec::new();
     let mut next = None::<i64>;
     for head in heads {
-        let key: String = head.try_get("key")?;
+        let key: String = head.text("key")?;
         let (row, left): (i64, Option<i64>) = (head.try_get("number")?, head.try_get("due_in")?);
         let is_taken = want.as_ref().is_none_or(|want| want.taken.contains(&row));
         match left.filter(|_| !is_taken) {

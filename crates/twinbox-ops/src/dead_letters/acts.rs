@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 use twinbox_core::{Message, MessageId, crash};
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
-    engine::{MessageColumns, Micros, bind_message, micros, query, small_count},
+    engine::{MessageColumns, Micros, TextColumns, bind_message, micros, query, small_count},
     inbox::REDRIVE_ATTEMPTS,
 };
 use uuid::Uuid;
@@ -39,7 +39,7 @@ impl<DB: Dialect> Ops<DB> {
             is_full = page.len() as i64 == PAGE;
             for row in &page {
                 after = row.try_get("id")?;
-                let dead_letter = read::<DB>(row, DeadLetterId::OfConsumer(after), row.try_get("consumer")?)?;
+                let dead_letter = read::<DB>(row, DeadLetterId::OfConsumer(after), row.text("consumer")?)?;
                 if filter.matches(&dead_letter) {
                     see(dead_letter);
                 }
@@ -55,7 +55,7 @@ impl<DB: Dialect> Ops<DB> {
             let page = self.engine.fetch_all(&sql.parked_messages.dead_page, bind).await?;
             is_full = page.len() as i64 == PAGE;
             for row in &page {
-                (destination, position) = (row.try_get("destination")?, row.try_get("position")?);
+                (destination, position) = (row.text("destination")?, row.try_get("position")?);
                 let id = DeadLetterId::OfDestination(destination.clone(), position);
                 let mut dead_letter = read::<DB>(row, id, destination.clone())?;
                 if dead_letter.source.is_empty() {
@@ -226,7 +226,7 @@ impl<DB: Dialect> Ops<DB> {
 
 /// Reads the columns that both pages have.
 fn read<DB: Dialect>(row: &DB::Row, id: DeadLetterId, owner: String) -> Result<DeadLetter, Error> {
-    let (source, event_id): (Option<String>, String) = (row.try_get("source")?, row.try_get("event_id")?);
+    let (source, event_id): (Option<String>, String) = (row.text_or_null("source")?, row.text("event_id")?);
     let source = source.unwrap_or_default();
     let message_id: Option<Uuid> = row.try_get("message_id")?;
     Ok(DeadLetter {
@@ -235,10 +235,10 @@ fn read<DB: Dialect>(row: &DB::Row, id: DeadLetterId, owner: String) -> Result<D
         message_id: message_id.map_or_else(|| MessageId::of(&source, &event_id), MessageId::from_uuid),
         event_id,
         source,
-        event_type: row.try_get("type")?,
-        key: row.try_get("key")?,
-        reason: row.try_get("reason")?,
-        error: row.try_get("error")?,
+        event_type: row.text("type")?,
+        key: row.text_or_null("key")?,
+        reason: row.text("reason")?,
+        error: row.text("error")?,
         attempts: small_count(row.try_get("attempts")?),
         time: row.try_get::<Micros, _>("time")?.0,
         given_up_at: row.try_get::<Micros, _>("given_up_at")?.0,

@@ -4,7 +4,7 @@ use crate::Ops;
 use twinbox_core::{Timestamp, crash, limits};
 use twinbox_sql::{
     Dialect, Error, ErrorKind, ReaderName,
-    engine::{query, scalar, text},
+    engine::{inserted_id, query, scalar, text},
     replay::Replay,
 };
 use uuid::Uuid;
@@ -82,7 +82,7 @@ impl<DB: Dialect> Ops<DB> {
                 "the log has moved on since this was planned: plan again",
             ));
         };
-        let id: i64 = scalar::<DB, i64>(&sql.replays.create)
+        let create = query::<DB>(&sql.replays.create)
             .bind(token(now))
             .bind(plan.destination.clone())
             .bind(new.consumer.as_ref().map(plain))
@@ -95,9 +95,8 @@ impl<DB: Dialect> Ops<DB> {
             .bind(i64::try_from(plan.selected).unwrap_or(i64::MAX))
             .bind(new.rate.map(i64::from))
             .bind(plain(&new.made_by))
-            .bind(new.reason.as_ref().map(plain))
-            .fetch_one(&mut *tx)
-            .await?;
+            .bind(new.reason.as_ref().map(plain));
+        let id = inserted_id::<DB>(&mut tx, create).await?;
         let w = if start < bound.p { bound.p } else { bound.w };
         let cursor = ReaderName::Replay(id).to_string();
         query::<DB>(&sql.replays.create_cursor).bind(cursor).bind(start).bind(w).execute(&mut *tx).await?;

@@ -6,7 +6,7 @@ use twinbox_core::{Message, Timestamp};
 use twinbox_sql::{
     Dialect, Error, Selection,
     engine::{
-        Cursor, MessageColumns, Micros, count, query, render,
+        Cursor, MessageColumns, Micros, TextColumns, count, query, render,
         selection::{Condition, Selected, bind, select_settled},
     },
 };
@@ -123,7 +123,7 @@ impl<DB: Dialect> Ops<DB> {
         };
         let conditions = Condition::of(selection, self.engine.service());
         for row in self.select(&mut conn, &plan, Selected::CountsByType, conditions, None).await? {
-            let event_type: String = row.try_get("type")?;
+            let event_type: String = row.text("type")?;
             if !selection.takes(&event_type) {
                 continue;
             }
@@ -162,7 +162,7 @@ impl<DB: Dialect> Ops<DB> {
         let Some(oldest) = oldest else { return Ok(Vec::new()) };
         let marks = query::<DB>(&self.engine.sql().inbox.purge_marks_since).bind(Micros(oldest));
         let read = |row: &DB::Row| {
-            let (consumer, time) = (row.try_get("consumer")?, row.try_get::<Micros, _>("time")?.0);
+            let (consumer, time) = (row.text("consumer")?, row.try_get::<Micros, _>("time")?.0);
             Ok(PurgeMark { consumer, time })
         };
         marks.fetch_all(conn).await?.iter().map(read).collect()
@@ -176,9 +176,9 @@ impl<DB: Dialect> Ops<DB> {
         let read = |row: &DB::Row| {
             Ok(SampleMessage {
                 position: row.try_get("position")?,
-                id: row.try_get("event_id")?,
-                event_type: row.try_get("type")?,
-                key: row.try_get("key")?,
+                id: row.text("event_id")?,
+                event_type: row.text("type")?,
+                key: row.text_or_null("key")?,
                 time: row.try_get::<Micros, _>("time")?.0,
             })
         };

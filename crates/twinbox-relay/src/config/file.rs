@@ -44,7 +44,7 @@ pub struct Config {
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Database {
-    /// The URL of the database, `postgres://…` or `sqlite:FILE`.
+    /// The URL of the database, `postgres://…`, `mysql://…` or `sqlite:FILE`.
     pub url: Option<String>,
     /// The path of a file that holds the URL of the database.
     pub url_file: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! What a dialect is given to claim, and what it found.
 use super::Dialect;
-use crate::{Error, micros::Micros};
+use crate::{Error, micros::Micros, row::TextColumns};
 use sqlx::{Row as _, query::Query};
 use std::{borrow::Cow, time::Duration};
 use twinbox_core::Timestamp;
@@ -110,9 +110,9 @@ impl OperationRow {
         Ok(Self {
             attempt: row.try_get("attempts")?,
             failures: row.try_get("failures")?,
-            recovery_point: row.try_get("recovery_point")?,
+            recovery_point: row.text_or_null("recovery_point")?,
             created_at: row.try_get::<Micros, _>("created_at")?.0,
-            tokens: row.try_get("tokens")?,
+            tokens: row.text_or_null("tokens")?,
         })
     }
 }

@@ -1,6 +1,10 @@
 //! Conditions without which a message is not claimed.
 use super::Dialect;
-use crate::{Error, ErrorKind, catalog::Catalog, statement::scalar};
+use crate::{
+    Error,
+    catalog::Catalog,
+    statement::{query, scalar},
+};
 use std::time::Duration;
 
 /// The proof that a process owns a partition, which its writes compare.
@@ -57,7 +61,7 @@ impl From<Fence> for ClaimFence {
 /// Makes an open transaction fail unless its process owns the partition until COMMIT.
 ///
 /// # Errors
-/// [`ErrorKind::LeaseLost`]: another process owns it, or the server started anew. The database refused or is
+/// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost): another process owns it, or the server started anew. The database refused or is
 /// away.
 pub async fn hold_fence<DB: Dialect>(
     conn: &mut DB::Connection,
@@ -65,6 +69,11 @@ pub async fn hold_fence<DB: Dialect>(
     consumer: &str,
     fence: Fence,
 ) -> Result<(), Error> {
+    let share = &catalog.sql.partitions.share_fence;
+    if !share.is_absent() {
+        let share = query::<DB>(share).bind(consumer.to_owned()).bind(i64::from(fence.partition));
+        share.execute(&mut *conn).await?;
+    }
     let holds = scalar::<DB, bool>(&catalog.sql.partitions.fence)
         .bind(consumer.to_owned())
         .bind(i64::from(fence.partition))
@@ -76,16 +85,13 @@ pub async fn hold_fence<DB: Dialect>(
     if holds {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::LeaseLost,
-        "another process has taken the partition over, or the server started anew",
-    ))
+    Err(Error::lost_partition())
 }
 
 /// Fails if the database server has restarted since `run` was read.
 ///
 /// # Errors
-/// [`ErrorKind::LeaseLost`], or the database refused or is away.
+/// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost), or the database refused or is away.
 pub async fn check_server_run<DB: Dialect>(
     conn: &mut DB::Connection,
     catalog: &Catalog,

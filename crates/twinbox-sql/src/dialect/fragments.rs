@@ -45,8 +45,18 @@ pub struct Fragments {
     pub job_rows: &'static str,
     /// The column type of a message id.
     pub uuid: &'static str,
-    /// The column type of JSON.
-    pub json: &'static str,
+    /// The type of an integer of 64 bits, in a cast.
+    pub big_integer: &'static str,
+    /// The type of a text, in a cast.
+    pub text: &'static str,
+    /// An expression: the header `?` of message `o`.
+    pub header: &'static str,
+    /// An expression: the kind `?` of an effect, with a colon behind it.
+    pub kind_and_colon: &'static str,
+    /// An expression: the name of the replay with the number `?`, as in [`ReaderName`](crate::ReaderName).
+    pub replay_cursor: &'static str,
+    /// An expression: the name of the consumer `?`, as in [`ReaderName`](crate::ReaderName).
+    pub log_reader: &'static str,
     /// A condition: the cursor `c` has not settled a message older than `?` microseconds.
     pub is_behind: &'static str,
     /// The text before a `SELECT` from messages `o` that makes `s`, the ticks of a cursor. Binds: p, w.
@@ -93,9 +103,6 @@ const EXPIRED: &str = "(lease_until <= {now} OR lease_until < {never} AND lease_
 /// Whether no process works on an unfinished operation.
 const IS_UNFINISHED: &str = "unfinished AND (lease_until IS NULL OR lease_until <= (SELECT {now}))";
 
-/// The header `?` of message `o`. Postgres makes no text of a NUL, which a foreign header may hold.
-const HEADER: &str = "CAST(CAST(replace(o.headers, '\\u0000', '\\ufffd') AS {json}) ->> '?' AS TEXT)";
-
 impl Fragments {
     /// What `{name}` stands for. None: it is the name of a table, index or function.
     pub(crate) fn get(&self, name: &str) -> Option<&'static str> {
@@ -119,7 +126,12 @@ impl Fragments {
             "settled_rows" => self.settled_rows,
             "job_rows" => self.job_rows,
             "uuid" => self.uuid,
-            "json" => self.json,
+            "big_integer" => self.big_integer,
+            "text" => self.text,
+            "header" => self.header,
+            "kind_and_colon" => self.kind_and_colon,
+            "replay_cursor" => self.replay_cursor,
+            "log_reader" => self.log_reader,
             "is_behind" => self.is_behind,
             "with_cursor" => self.with_cursor,
             "is_settled" => self.is_settled,
@@ -131,12 +143,9 @@ impl Fragments {
             "dead_letter" => DEAD_LETTER,
             "expired" => EXPIRED,
             "is_unfinished" => IS_UNFINISHED,
-            "header" => HEADER,
             "side_effect" => SIDE_EFFECT,
             "job_run" => JOB_RUN,
             "not_replay" => reader_name::NOT_REPLAY,
-            "replay_cursor" => reader_name::REPLAY_CURSOR,
-            "log_reader" => reader_name::LOG_READER,
             _ => return None,
         })
     }

@@ -21,7 +21,7 @@ pub(super) use effect_acts::EFFECT_ACTS;
 pub(super) use effects::EFFECTS;
 pub(super) use inbox::{CONSUMERS, DEAD_LETTERS, INBOX, PARTITIONS};
 pub(super) use jobs::JOBS;
-pub(super) use log::{CURSORS, LOG, REPLAYS, RETENTION};
+pub(super) use log::{CURSORS, HOLES, LOG, REPLAYS, RETENTION};
 pub(super) use operations::{OPERATIONS, WEBHOOKS};
 #[cfg(feature = "postgres")]
 pub(super) use operations::{claim_operation, complete_operation, receive_webhook};

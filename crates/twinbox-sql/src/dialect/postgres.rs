@@ -38,6 +38,7 @@ impl Dialect for Postgres {
         drift: portable::DRIFT,
         effect_acts: portable::EFFECT_ACTS,
         effects: effects::EFFECTS,
+        holes: portable::HOLES,
         inbox: inbox::INBOX,
         jobs: jobs::JOBS,
         log: log::LOG,
@@ -54,6 +55,7 @@ impl Dialect for Postgres {
     const FRAGMENTS: Fragments = fragments::FRAGMENTS;
     const NUMBERED_BINDS: bool = true;
     const ONE_WRITER: bool = false;
+    const TAKES_POOLER: bool = true;
 
     const MIGRATIONS: &'static [Migration] = migrations!("postgres");
     const BOOTSTRAP: &'static str = "

@@ -60,6 +60,7 @@ impl Dialect for Sqlite {
         drift: portable::DRIFT,
         effect_acts: portable::EFFECT_ACTS,
         effects: portable::EFFECTS,
+        holes: portable::HOLES,
         inbox: texts::INBOX,
         jobs: portable::JOBS,
         log: texts::LOG,

@@ -124,6 +124,13 @@ impl<DB: Dialect> Engine<DB> {
         self.begin_with(DB::BEGIN_SHORT).await
     }
 
+    /// Begins a transaction that a handler cannot end.
+    pub(crate) async fn begin_for_handler(&self) -> Result<OwnedTx<DB>, Error> {
+        let mut tx = self.begin().await?;
+        tx.begin_named().await?;
+        Ok(tx)
+    }
+
     /// Begins a transaction with a given statement instead of `BEGIN`.
     ///
     /// # Errors
@@ -140,7 +147,7 @@ impl<DB: Dialect> Engine<DB> {
     ) -> Result<OwnedTx<DB>, Error> {
         let tx = owned_tx::begin_with(self.pool.clone(), statement).await?;
         let committed = self.shared.committed.clone();
-        Ok(OwnedTx { tx, permit, committed, taken_at: Instant::now(), last_guard: None })
+        Ok(OwnedTx { tx, permit, committed, taken_at: Instant::now(), last_guard: None, name: None })
     }
 
     /// Waits for this task's turn to write, on databases with a single writer.

@@ -9,7 +9,7 @@ use crate::{
     dialect::{Claim, ClaimFence, Claims},
     guarded::Guarded,
     micros::Micros,
-    row::small_count,
+    row::{TextColumns, small_count},
     scope::{Cause, Scope},
     spare_connections,
     statement::{query, scalar},
@@ -161,6 +161,7 @@ impl<DB: Dialect> Inbox<DB> {
         redelivered: bool,
         redrive: Option<&Redrive>,
     ) -> Result<ClaimTx<DB>, Error> {
+        tx.begin_named().await?;
         if let Some(redrive) = redrive
             && !self.delete_dead_letter(tx.connection(), redrive).await?
         {
@@ -270,7 +271,7 @@ impl<DB: Dialect> Inbox<DB> {
         };
         let hash: Vec<u8> = row.try_get("payload_hash")?;
         let payload_differs = hash[..] != Sha256::digest(&message.payload)[..];
-        Ok(Duplicate { payload_differs, state: row.try_get("state")? })
+        Ok(Duplicate { payload_differs, state: row.text("state")? })
     }
 
     /// Counts a failed attempt and returns the number of failures.

@@ -1,6 +1,12 @@
 //! The heartbeat of a consumer, and whether an operator has paused it.
 use super::handle::Inbox;
-use crate::{Dialect, Error, statement::scalar};
+use crate::{
+    Dialect, Error,
+    change::changed_row,
+    row::optional_text,
+    statement::{query, scalar},
+    text_column::Text,
+};
 use std::time::Duration;
 
 /// The interval at which a running consumer records its heartbeat.
@@ -14,10 +20,12 @@ impl<DB: Dialect> Inbox<DB> {
     pub async fn heartbeat(&self) -> Result<Option<String>, Error> {
         let _permit = self.engine.write_permit().await?;
         let mut conn = self.engine.connection().await?;
-        let heartbeat = scalar::<DB, Option<String>>(&self.engine.sql().consumers.heartbeat);
-        let reason = heartbeat.bind(self.consumer.clone()).fetch_one(&mut *conn).await?;
+        let (sql, consumer) = (&self.engine.sql().consumers, &self.consumer);
+        let heartbeat = query::<DB>(&sql.heartbeat).bind(consumer.clone());
+        let read = || query::<DB>(&sql.pause_reason).bind(consumer.clone());
+        let row = changed_row::<DB>(&mut conn, heartbeat, read).await?;
         conn.done().await?;
-        Ok(reason)
+        row.map_or(Ok(None), |row| optional_text::<DB>(&row, "pause_reason"))
     }
 
     /// Returns why the consumer is paused, or `None` if it is not.
@@ -26,10 +34,10 @@ impl<DB: Dialect> Inbox<DB> {
     /// The database refused or is away.
     pub async fn pause_reason(&self) -> Result<Option<String>, Error> {
         let mut conn = self.engine.connection().await?;
-        let reason = scalar::<DB, Option<String>>(&self.engine.sql().consumers.pause_reason);
+        let reason = scalar::<DB, Option<Text>>(&self.engine.sql().consumers.pause_reason);
         let reason = reason.bind(self.consumer.clone()).fetch_optional(&mut *conn).await?;
         conn.done().await?;
-        Ok(reason.flatten())
+        Ok(reason.flatten().map(|reason| reason.0))
     }
 
     /// Returns how many deliveries of the consumer are parked.

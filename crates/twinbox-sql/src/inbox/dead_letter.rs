@@ -1,7 +1,7 @@
 //! A dead letter of a consumer, as it is stored.
 use crate::{
     Dialect, Error,
-    row::{MessageColumns, small_count},
+    row::{MessageColumns, TextColumns, small_count},
 };
 use sqlx::Row as _;
 use twinbox_core::Message;
@@ -77,8 +77,8 @@ pub struct Redrive {
 pub(super) fn read<DB: Dialect>(row: &DB::Row) -> Result<StoredDeadLetter, Error> {
     Ok(StoredDeadLetter {
         message: MessageColumns::of::<DB>(row)?.read::<DB>(row, "", row.try_get("sequence")?)?,
-        reason: row.try_get("reason")?,
-        error: row.try_get("error")?,
+        reason: row.text("reason")?,
+        error: row.text("error")?,
         attempts: small_count(row.try_get("attempts")?),
         id: row.try_get("id")?,
     })

@@ -27,18 +27,40 @@ impl<DB: Dialect> Inbox<DB> {
         limit: u32,
         lease: Duration,
     ) -> Result<Vec<Redrive>, Error> {
-        let _permit = self.engine.write_permit().await?;
-        let take = &self.engine.sql().dead_letters.take_redriven;
-        let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-            let query = query.bind(micros(lease)).bind(self.consumer.clone());
-            query.bind(is_ordered).bind(i64::from(limit))
+        let sql = &self.engine.sql().dead_letters;
+        let rows = if sql.due_redrives.is_absent() {
+            let _permit = self.engine.write_permit().await?;
+            let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
+                let query = query.bind(micros(lease)).bind(self.consumer.clone());
+                query.bind(is_ordered).bind(i64::from(limit))
+            };
+            self.engine.fetch_all(&sql.take_redriven, bind).await?
+        } else {
+            self.lock_and_take_redrives(is_ordered, limit, lease).await?
         };
-        let rows = self.engine.fetch_all(take, bind).await?;
         let read = |row: &DB::Row| {
             let attempts_left = small_count(row.try_get("redrive_attempts_left")?);
             Ok(Redrive { dead_letter: read::<DB>(row)?, attempts_left })
         };
         rows.iter().map(read).collect()
+    }
+
+    /// The same where an UPDATE returns no rows.
+    async fn lock_and_take_redrives(
+        &self,
+        is_ordered: bool,
+        limit: u32,
+        lease: Duration,
+    ) -> Result<Vec<DB::Row>, Error> {
+        let sql = &self.engine.sql().dead_letters;
+        let mut tx = self.engine.begin_short().await?;
+        let due = query::<DB>(&sql.due_redrives).bind(self.consumer.clone());
+        let due = due.bind(is_ordered).bind(i64::from(limit)).fetch_all(tx.connection()).await?;
+        let ids = due.iter().map(|row| row.try_get("id")).collect::<Result<Vec<i64>, _>>()?;
+        let ids = serde_json::Value::from(ids).to_string();
+        query::<DB>(&sql.take_redriven).bind(micros(lease)).bind(ids).execute(tx.connection()).await?;
+        tx.commit().await?;
+        Ok(due)
     }
 
     /// Returns whether a redriven dead letter is due.

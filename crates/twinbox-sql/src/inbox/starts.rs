@@ -50,7 +50,7 @@ impl<DB: Dialect> Inbox<DB> {
             .bind(message.as_uuid())
             .bind(self.consumer.clone())
             .bind(message.as_uuid());
-        Ok(DB::rows_affected(&start.execute(conn).await?) == 1)
+        Ok(DB::rows_affected(&start.execute(conn).await?) > 0)
     }
 
     /// Commits a record that a handler is about to start on a message alone, because an earlier start

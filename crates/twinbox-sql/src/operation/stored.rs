@@ -5,7 +5,9 @@ use super::{
     key::OperationKey,
     response::{OperationResponse, ResponseBody},
 };
-use crate::{Dialect, Error, catalog::Catalog, codecs::Codecs, statement::query, text::text};
+use crate::{
+    Dialect, Error, catalog::Catalog, codecs::Codecs, row::TextColumns, statement::query, text::text,
+};
 use sqlx::Row as _;
 use twinbox_core::FingerprintInput;
 
@@ -62,10 +64,10 @@ pub(super) async fn find<DB: Dialect>(
 ) -> Result<Option<StoredKey>, Error> {
     let row = query::<DB>(&catalog.sql.operations.find).bind(slot.to_vec()).fetch_optional(conn).await?;
     let Some(row) = row else { return Ok(None) };
-    let (status, kind): (String, String) = (row.try_get("status")?, row.try_get("body_kind")?);
+    let (status, kind): (String, String) = (row.text("status")?, row.text("body_kind")?);
     let body = match &*kind {
         "inline" => ResponseBody::Inline(row.try_get::<Option<_>, _>("response_body")?.unwrap_or_default()),
-        "ref" => ResponseBody::Reference(row.try_get::<Option<_>, _>("result_ref")?.unwrap_or_default()),
+        "ref" => ResponseBody::Reference(row.text_or_null("result_ref")?.unwrap_or_default()),
         _ => ResponseBody::Omitted,
     };
     let code: Option<i64> = row.try_get("http_code")?;
@@ -75,11 +77,11 @@ pub(super) async fn find<DB: Dialect>(
         body,
         is_failure: status == "failed",
     };
-    let codec_headers = row.try_get("codec_headers")?;
+    let codec_headers = row.text_or_null("codec_headers")?;
     Ok(Some(StoredKey {
         request_hash: row.try_get("request_hash")?,
-        hash_alg: row.try_get("hash_alg")?,
-        principal: row.try_get("principal")?,
+        hash_alg: row.text("hash_alg")?,
+        principal: row.text("principal")?,
         has_expired: row.try_get("has_expired")?,
         response: (status != "pending").then_some(EncodedResponse { response, codec_headers }),
     }))

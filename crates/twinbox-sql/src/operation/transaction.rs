@@ -5,8 +5,8 @@ use super::{
     response::{OperationResponse, ResponseBody},
 };
 use crate::{
-    Dialect, Error, ErrorKind, Tx, catalog::Catalog, guarded::Guarded, scope::Scope,
-    spare_connections::SpareConnections, statement::scalar, text::text,
+    Dialect, Error, ErrorKind, Tx, catalog::Catalog, guarded::Guarded, row::TextColumns, scope::Scope,
+    spare_connections::SpareConnections, statement::query, text::text,
 };
 use std::sync::{
     Arc,
@@ -97,7 +97,7 @@ impl<DB: Dialect> Operation<DB> {
             ResponseBody::Reference(name) => reference = Some(text(name).into_owned()),
             ResponseBody::Omitted => {}
         }
-        let stored = scalar::<DB, String>(&catalog.sql.operations.complete)
+        let complete = query::<DB>(&catalog.sql.operations.complete)
             .bind(if response.is_failure { "failed" } else { "complete" }.to_owned())
             .bind(i64::from(response.code))
             .bind(response.headers.clone())
@@ -106,17 +106,16 @@ impl<DB: Dialect> Operation<DB> {
             .bind(reference)
             .bind(codec_headers)
             .bind(slot.to_vec())
-            .bind(guard)
-            .fetch_optional(self.tx.connection())
-            .await;
-        match stored {
+            .bind(guard);
+        if !DB::HAS_RETURNING {
+            let stored = complete.execute(self.tx.connection()).await.map_err(Error::of_last_statement)?;
+            return if DB::rows_affected(&stored) > 0 { Ok(()) } else { Err(deleted()) };
+        }
+        match complete.fetch_optional(self.tx.connection()).await.map_err(Error::of_last_statement)? {
             // The statement inserted a row: the claimed one is gone.
-            Ok(Some(hash_alg)) if hash_alg.is_empty() => {
-                Err(Error::new(ErrorKind::LeaseLost, "the key of the operation was deleted while it ran"))
-            }
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => Err(Error::transaction_ended()),
-            Err(error) => Err(Error::of_last_statement(error)),
+            Some(row) if row.text("hash_alg")?.is_empty() => Err(deleted()),
+            Some(_) => Ok(()),
+            None => Err(Error::transaction_ended()),
         }
     }
 
@@ -126,6 +125,10 @@ impl<DB: Dialect> Operation<DB> {
         tx.rollback().await;
         drop(last_transaction);
     }
+}
+
+fn deleted() -> Error {
+    Error::new(ErrorKind::LeaseLost, "the key of the operation was deleted while it ran")
 }
 
 /// The scope of an operation. Published events get fresh ids: the same key may be used again when it has

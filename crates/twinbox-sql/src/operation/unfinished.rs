@@ -3,7 +3,7 @@ use super::handle::IdempotencyKeys;
 use crate::{
     Dialect, Error,
     micros::Micros,
-    row::{count, small_count},
+    row::{TextColumns, count, small_count},
     statement::scalar,
     text::hex,
 };
@@ -92,17 +92,17 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
 fn read<DB: Dialect>(row: &DB::Row) -> Result<UnfinishedOperation, Error> {
     let time = |column| Ok::<_, Error>(row.try_get::<Micros, _>(column)?.0);
     // A row whose tokens another program wrote is listed without them.
-    let tokens = row.try_get::<Option<String>, _>("tokens")?;
+    let tokens = row.text_or_null("tokens")?;
     let tokens: BTreeMap<String, i64> =
         tokens.and_then(|tokens| serde_json::from_str(&tokens).ok()).unwrap_or_default();
     Ok(UnfinishedOperation {
         slot: hex(&row.try_get::<Vec<u8>, _>("slot")?),
-        tenant: row.try_get("tenant")?,
-        principal: row.try_get("principal")?,
-        scope: row.try_get("scope")?,
-        key: row.try_get("key")?,
+        tenant: row.text("tenant")?,
+        principal: row.text("principal")?,
+        scope: row.text("scope")?,
+        key: row.text("key")?,
         attempts: small_count(row.try_get("attempts")?),
-        recovery_point: row.try_get("recovery_point")?,
+        recovery_point: row.text_or_null("recovery_point")?,
         tokens: tokens.into_iter().map(|(kind, at)| (kind, Timestamp::from_micros(at))).collect(),
         created_at: time("created_at")?,
         updated_at: time("updated_at")?,

@@ -8,6 +8,11 @@ area! {
         claim,
         /// Claims one message, where that is cheaper.
         claim_one,
+        /// The ids among those that follow that are claimed, where claims return none. Bind: consumer.
+        known_claims,
+        /// The time of the newest message whose claim was purged, where claims do not return it. Bind:
+        /// consumer.
+        purge_mark,
         /// Begins a transaction and claims one message, where one round trip can do both.
         begin_and_claim,
         /// Allows the commit of a handler's transaction, unless the handler ended it. Bind: the guard of the
@@ -106,6 +111,9 @@ area! {
         /// Takes due redrives under a lease, by `dead_letters_redrive`. Binds: lease, consumer, whether order
         /// matters, limit.
         take_redriven,
+        /// Due redrives, which `take_redriven` then takes by their ids, where an UPDATE returns no rows. By
+        /// `dead_letters_redrive`. Binds: consumer, whether order matters, limit.
+        due_redrives,
         /// A row if a redrive is due, by `dead_letters_redrive`. Bind: consumer.
         has_redriven,
         /// Redrives one. Binds: delay, attempts, id.
@@ -149,11 +157,18 @@ area! {
         list,
         /// Takes a partition. Binds: owner, lease, lease, consumer, partition.
         take,
+        /// What `take` returns, where an UPDATE returns no rows. Binds: consumer, partition.
+        read,
+        /// What `renew` returns, where an UPDATE returns no rows. Binds: consumer, owner.
+        owned,
         /// Records how far a partition is settled. Binds: log, sequence, message, consumer, partition, epoch,
         /// server run.
         settle,
         /// Ends the lease. Binds: consumer, partition, epoch, server run.
         release,
+        /// Locks the partition against a takeover until the transaction ends, where `fence` does not. Binds:
+        /// consumer, partition.
+        share_fence,
         /// Whether the partition is still its owner's; it stays so until the transaction ends. Binds:
         /// consumer, partition, epoch, server run, milliseconds that the transaction may be idle.
         fence,

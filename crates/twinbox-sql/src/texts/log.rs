@@ -88,8 +88,8 @@ area! {
         slowest_reader,
         /// Destinations that are behind messages of an age, without replays. Bind: age.
         lagging,
-        /// Detaches destinations that are behind messages of an age. A lease that nobody owns and that never
-        /// ends keeps readers of older versions away too. Bind: age.
+        /// Detaches a destination that is behind messages of an age. A lease that nobody owns and that never
+        /// ends keeps readers of older versions away too. Binds: destination, age.
         detach,
         /// Deletes a cursor that nobody owns, by primary key. Bind: destination.
         retire_cursor,
@@ -126,5 +126,37 @@ area! {
         delete_parked,
         /// Deletes the cursors of ended replays.
         delete_cursors,
+    }
+}
+
+area! {
+    /// Making ticks, on a database whose positions do not follow the order of commits. A hole is a range of
+    /// positions without a committed row; it is open until a tick finds a row in it.
+    Holes {
+        /// The newest tick, and the newest position that it covers.
+        last_tick,
+        /// Open holes, by `holes_closed_by`.
+        open,
+        /// Positions of open holes that have a row, by the primary key of the log. Bind: limit.
+        filled,
+        /// Positions above a tick that have a gap before them, and the last one. By the primary key of the
+        /// log. Binds: newest position of the tick, twice; limit.
+        newcomers,
+        /// Makes a tick. Binds: id, newest position, id of the tick before.
+        insert_tick,
+        /// Closes holes. Bind: tick. A list of ids follows.
+        close,
+        /// Opens holes. Rows follow.
+        insert,
+        /// Open holes that are to be probed, by `holes_closed_by`.
+        due,
+        /// Delays the next probe of a hole, by primary key. Bind: id.
+        postpone,
+        /// Whether a row is there. A list of positions follows.
+        occupied,
+        /// Writes tombstones. Rows follow.
+        bury,
+        /// Deletes closed holes that no tick needs, by `holes_closed_by`.
+        forget,
     }
 }

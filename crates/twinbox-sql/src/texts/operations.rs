@@ -7,6 +7,12 @@ area! {
         /// Takes a key. A key is free when it has expired; for the request that it belongs to also when the
         /// lease has ended. An unfinished operation does not expire: a vendor may have been charged.
         claim,
+        /// Locks a key, where one statement cannot take it. Bind: slot.
+        lock,
+        /// Takes a key that has a row, likewise. Binds: those of `claim`, slot.
+        take_again,
+        /// The state of a key that was taken, likewise. Bind: slot.
+        claimed,
         /// One key. Bind: slot.
         find,
         /// Stores the response and ends the operation. An insert that always conflicts, so that it goes by
@@ -52,6 +58,8 @@ area! {
         /// Writes a receipt, after waiting up to 2 s for another copy. Binds: provider, endpoint, id, basis
         /// of the id, payload hash, secret, retention.
         receive,
+        /// Deletes an expired receipt, where `receive` does not replace it. Binds: provider, endpoint, id.
+        forget_expired,
         /// The payload hash of an earlier copy. Binds: provider, endpoint, id.
         payload_hash,
         /// Deletes expired receipts, by `webhook_receipts_expires_at`. Bind: limit.

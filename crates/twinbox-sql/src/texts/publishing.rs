@@ -36,6 +36,8 @@ area! {
         /// Writes many messages in one statement. Where the database binds no arrays, rows of binds follow
         /// it.
         publish_all,
+        /// Locks a key until the transaction ends, where the database locks rows alone. Bind: key.
+        lock_key,
         /// The newest messages of a type, by primary key. Binds: type, limit.
         published,
         /// The types of the newest messages, by primary key. Bind: how many messages.

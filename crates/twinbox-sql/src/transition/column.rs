@@ -24,15 +24,15 @@ impl Column {
     {
         let Self { table, id: id_column, name } = *self;
         let (conn, scope) = tx.parts();
+        let (bind, lock) = (if DB::NUMBERED_BINDS { "$1" } else { "?" }, DB::LOCK_ROW);
         let read = format!(
-            "SELECT CAST({name} AS {as_type}) AS value FROM {table} WHERE {id_column} = $1 {}",
-            DB::LOCK_ROW
+            "SELECT CAST({name} AS {as_type}) AS value FROM {table} WHERE {id_column} = {bind} {lock}"
         );
         let read = sqlx::query::<DB>(AssertSqlSafe(read)).persistent(named(scope)).bind(id);
         Ok(read.fetch_optional(&mut *conn).await?)
     }
 
-    /// Sets the column of the row with this id to `expression`, in which `$1` is `value`.
+    /// Sets the column of the row with this id to `expression`, in which `?` is `value`.
     pub(crate) async fn set<'q, DB, Id, T>(
         &self,
         tx: &mut impl InTransaction<DB>,
@@ -47,7 +47,9 @@ impl Column {
     {
         let Self { table, id: id_column, name } = *self;
         let (conn, scope) = tx.parts();
-        let write = format!("UPDATE {table} SET {name} = {expression} WHERE {id_column} = $2");
+        let (first, second) = if DB::NUMBERED_BINDS { ("$1", "$2") } else { ("?", "?") };
+        let expression = expression.replace('?', first);
+        let write = format!("UPDATE {table} SET {name} = {expression} WHERE {id_column} = {second}");
         let write = sqlx::query::<DB>(AssertSqlSafe(write)).persistent(named(scope)).bind(value).bind(id);
         match DB::rows_affected(&write.execute(&mut *conn).await?) {
             1 => Ok(()),

@@ -1,7 +1,7 @@
 //! Moving a row from one state to the next, once.
 use super::column::{Column, wrong};
-use crate::{Dialect, Error, InTransaction};
-use sqlx::{Encode, Row as _, Type};
+use crate::{Dialect, Error, InTransaction, row::TextColumns};
+use sqlx::{Encode, Type};
 
 /// The text column of a table that holds the state of each row.
 ///
@@ -76,10 +76,10 @@ impl StateColumn {
         Id: Encode<'q, DB> + Type<DB> + Clone + Send + 'q,
     {
         let Column { table, name, .. } = self.column;
-        let Some(row) = self.column.lock(tx, id.clone(), "text").await? else {
+        let Some(row) = self.column.lock(tx, id.clone(), DB::FRAGMENTS.text).await? else {
             return Ok(Transition::NotFound);
         };
-        let Some(current) = row.try_get::<Option<String>, _>("value")? else {
+        let Some(current) = row.text_or_null("value")? else {
             return Err(wrong(format!("a row of {table} has no state: {name} is NULL")));
         };
         if current == to {
@@ -88,7 +88,7 @@ impl StateColumn {
         if !from.contains(&&*current) {
             return Ok(Transition::Illegal { current });
         }
-        let new = self.state_type.map_or_else(|| "$1".to_owned(), |name| format!("CAST($1 AS {name})"));
+        let new = self.state_type.map_or_else(|| "?".to_owned(), |name| format!("CAST(? AS {name})"));
         self.column.set(tx, id, &new, to.to_owned()).await?;
         tracing::info!(table, from_state = current, to_state = to, "transition");
         Ok(Transition::Applied { previous: current })

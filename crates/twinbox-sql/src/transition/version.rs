@@ -72,13 +72,13 @@ impl VersionColumn {
         let Ok(version) = i64::try_from(version) else {
             return Err(wrong(format!("the version {version} is beyond 63 bits")));
         };
-        let Some(row) = self.column.lock(tx, id.clone(), "bigint").await? else {
+        let Some(row) = self.column.lock(tx, id.clone(), DB::FRAGMENTS.big_integer).await? else {
             return Ok(VersionUpdate::NotFound);
         };
         match row.try_get::<Option<i64>, _>("value")? {
             Some(current) if current >= version => Ok(VersionUpdate::Stale { current }),
             previous => {
-                self.column.set(tx, id, "$1", version).await?;
+                self.column.set(tx, id, "?", version).await?;
                 Ok(VersionUpdate::Applied { previous })
             }
         }

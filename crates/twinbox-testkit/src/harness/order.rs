@@ -156,10 +156,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         execute(attempt, "SAVEPOINT any_order").await?;
         let mut ran = run(self.harness, attempt, message).await;
         if ran.is_ok() {
-            ran = execute(attempt, "RELEASE any_order").await;
+            ran = execute(attempt, "RELEASE SAVEPOINT any_order").await;
         }
         if ran.is_err() {
-            execute(attempt, "ROLLBACK TO any_order").await?;
+            execute(attempt, "ROLLBACK TO SAVEPOINT any_order").await?;
         }
         ran
     }

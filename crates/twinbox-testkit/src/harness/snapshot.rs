@@ -8,7 +8,7 @@ use twinbox_sql::Dialect;
 
 /// Rows of one table that a report shows at most.
 const SHOWN_MAX: usize = 10;
-/// Separates the columns of a row in the result of the query.
+/// Separates the columns of a row in the result of the query: the character 31.
 const BETWEEN: char = '\u{1f}';
 
 /// The rows of each table.
@@ -29,20 +29,24 @@ pub(super) type Columns = BTreeSet<(String, String)>;
 impl Snapshot {
     /// Takes a snapshot of the rows that this connection sees, within its transaction.
     pub(super) async fn of<DB: Dialect>(conn: &mut DB::Connection) -> sqlx::Result<Self> {
-        let (columns, as_text, character) = match DB::NAME {
-            "PostgreSQL" => (POSTGRES_COLUMNS, "COALESCE(to_json({})::text, 'null')", "chr"),
-            _ => (SQLITE_COLUMNS, "quote({})", "char"),
+        let (columns, as_text, between) = match DB::NAME {
+            "PostgreSQL" => (POSTGRES_COLUMNS, "COALESCE(to_json({})::text, 'null')", " || chr(31) || "),
+            "MySQL" => (MYSQL_COLUMNS, "{}", ", CHAR(31), "),
+            _ => (SQLITE_COLUMNS, "quote({})", " || char(31) || "),
         };
         let columns = sqlx::query_as::<DB, (String, String)>(columns).fetch_all(&mut *conn).await?;
         let mut snapshot = Self::default();
         for of_one in columns.chunk_by(|(one, _), (other, _)| one == other) {
             let name = &of_one[0].0;
             let row: Vec<String> = of_one.iter().map(|(_, column)| as_text.replace("{}", column)).collect();
-            let row = row.join(&format!(" || {character}({}) || ", u32::from(BETWEEN)));
+            let mut row = row.join(between);
+            if DB::NAME == "MySQL" {
+                row = format!("CONVERT(CONCAT({row}) USING utf8mb4)");
+            }
             let rows = sqlx::query_scalar::<DB, String>(AssertSqlSafe(format!("SELECT {row} FROM {name}")));
             let rows = rows.fetch_all(&mut *conn).await?;
             let rows = rows.iter().map(|row| row.split(BETWEEN).map(readable).collect()).collect();
-            let columns = of_one.iter().map(|(_, column)| column.replace('"', "")).collect();
+            let columns = of_one.iter().map(|(_, column)| plain(column)).collect();
             snapshot.insert(name, columns, rows);
         }
         Ok(snapshot)
@@ -55,7 +59,7 @@ impl Snapshot {
 
     fn insert(&mut self, table: &str, columns: Vec<String>, mut rows: Vec<Vec<String>>) {
         rows.sort_unstable();
-        self.0.insert(table.replace('"', ""), Table { columns, rows });
+        self.0.insert(plain(table), Table { columns, rows });
     }
 
     /// Returns the number of rows of each table, without empty tables.
@@ -128,10 +132,26 @@ const POSTGRES_COLUMNS: &str =
     WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND a.attnum > 0 AND NOT a.attisdropped
         AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
     ORDER BY n.nspname, c.relname, a.attnum";
+/// A binary column is shown as text where it is text. Its `name` is an expression.
+const MYSQL_COLUMNS: &str = "SELECT CAST(CONCAT('`', table_name, '`') AS CHAR),
+        CAST(CASE WHEN data_type LIKE '%binary' OR data_type LIKE '%blob'
+            THEN CONCAT('IF(`', column_name, '` IS NULL, ''NULL'', CONCAT(''X, HEX(`', column_name, '`), ''))')
+            WHEN numeric_precision IS NOT NULL THEN CONCAT('COALESCE(`', column_name, '`, ''NULL'')')
+            ELSE CONCAT('QUOTE(`', column_name, '`)') END AS CHAR)
+    FROM information_schema.columns
+    WHERE table_schema = DATABASE() ORDER BY table_name, ordinal_position";
 const SQLITE_COLUMNS: &str =
     "SELECT '\"' || replace(m.name, '\"', '\"\"') || '\"', '\"' || replace(c.name, '\"', '\"\"') || '\"'
     FROM sqlite_master m, pragma_table_info(m.name) c
     WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY m.name, c.cid";
+
+/// Returns a name without its quotes, and without the expression that reads a column.
+fn plain(name: &str) -> String {
+    match name.split('`').nth(1) {
+        Some(name) => name.to_owned(),
+        None => name.replace('"', ""),
+    }
+}
 
 /// Returns a value that is hex-encoded text as text, and other values unchanged.
 fn readable(value: &str) -> String {

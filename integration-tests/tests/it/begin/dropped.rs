@@ -135,7 +135,7 @@ async fn a_commit_dropped_at_any_poll_is_whole_or_nothing<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_begin_dropped_at_any_poll_loses_nothing,
         a_store_begin_dropped_at_any_poll_loses_nothing,
         a_begin_dropped_at_any_time_loses_nothing,

@@ -1,7 +1,7 @@
 //! What `Harness::any_order` lets pass, and what it finds.
 use crate::support::{
     cases::cases,
-    stores::{TestDb, World},
+    stores::{TestDb, World, sql},
 };
 use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ async fn found<DB: Dialect>(any_order: AnyOrder<'_, DB, ()>) -> String {
 }
 
 async fn place<DB: Dialect>(tx: &mut Tx<'_, DB>, parcel: i64, place: &str) -> HandlerResult {
-    let update = sqlx::query::<DB>("UPDATE parcels SET place = $1 WHERE parcel = $2");
+    let update = sqlx::query::<DB>(sql::<DB>("UPDATE parcels SET place = $1 WHERE parcel = $2"));
     update.bind(place.to_owned()).bind(parcel).execute(&mut **tx).await?;
     Ok(())
 }
@@ -211,11 +211,13 @@ async fn what_handlers_publish_is_compared<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         row_28_a_handler_that_believes_whatever_comes_last_is_found,
         one_that_compares_passes,
         a_handler_may_wait_for_its_turn,
         a_rejection_in_one_order_only_is_found,
+    ]
+    both: [
         what_handlers_publish_is_compared,
         what_is_published_for_later_is_compared,
     ]

@@ -283,7 +283,7 @@ async fn with_a_fresh_nonce_the_same_message_twice_is_an_alarm<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         what_is_published_is_unreadable_in_its_row_and_plain_to_its_handler,
         an_encoded_message_goes_through_a_broker_as_it_is,
         an_encoded_payload_is_base64_in_an_eventbridge_detail,

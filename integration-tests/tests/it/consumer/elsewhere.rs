@@ -33,5 +33,5 @@ async fn an_outage_of_another_database_counts_as_a_failure<DB: TestDb>() {
 }
 
 cases! {
-    both: [an_outage_of_another_database_counts_as_a_failure]
+    all: [an_outage_of_another_database_counts_as_a_failure]
 }

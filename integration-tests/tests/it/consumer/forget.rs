@@ -109,11 +109,11 @@ async fn a_claim_without_a_time_counts_as_old_as_it_is<DB: TestDb>() {
 async fn attempts_that_nobody_will_finish_go_as_well<DB: TestDb>() {
     let world = World::<DB>::new().await;
     assert!(failed(&world.deliver::<choose>(&at(1, FAIL)).await, "not today"));
-    let age = if DB::ONE_WRITER { "91 * 86400000000" } else { "interval '91 days'" };
+    let long_ago = DB::earlier("last_failed_at", 91 * 86_400);
     let attempts = DB::table_of("attempts");
     for (sql, left) in [
         ("UPDATE {} SET starts = 1".to_owned(), 1),
-        (format!("UPDATE {{}} SET last_failed_at = last_failed_at - {age}"), 1),
+        (format!("UPDATE {{}} SET last_failed_at = {long_ago}"), 1),
         ("UPDATE {} SET starts = 0".to_owned(), 0),
     ] {
         world.execute(sql.replace("{}", &attempts).leak()).await;
@@ -327,7 +327,7 @@ async fn an_inbox_that_forgets_before_its_broker_does_is_refused() {
 }
 
 cases! {
-    both: [
+    all: [
         what_may_be_a_copy_of_something_forgotten_is_not_run,
         a_message_from_the_future_is_remembered_until_then,
         a_claim_without_a_time_counts_as_old_as_it_is,

@@ -7,7 +7,7 @@ use crate::support::{
     cases::cases,
     stores::{Confirmed, Placed, TestDb, World, effect, failed, placed},
 };
-use sqlx::{Postgres, Sqlite};
+use sqlx::{MySql, Postgres, Sqlite};
 use std::time::Duration;
 use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerResult, Tx, event_handler};
 use twinbox_testkit::Harness;
@@ -87,6 +87,26 @@ async fn row_24_a_raw_commit_and_begin_is_noticed<DB: TestDb>() {
     assert!(failed(&outcome, "COMMIT"), "{outcome:?}");
     assert_eq!(world.left_behind().await, (0, 0, 0));
     still_works(&world).await;
+}
+
+/// The server refuses COMMIT, ROLLBACK and whatever commits by itself, and the transaction goes on. Fault 24
+async fn row_24_a_raw_end_of_the_transaction_is_refused() {
+    let world = World::<MySql>::new().await;
+    assert_eq!(world.deliver::<commits_and_begins>(&placed(1)).await, DeliveryOutcome::Handled);
+    assert_eq!(world.left_behind().await, (1, 2, 0));
+    let outcome = world.deliver::<rolls_back>(&placed(7)).await;
+    assert!(failed(&outcome, "XAER_RMFAIL"), "{outcome:?}");
+    let outcome = world.deliver::<makes_a_table>(&placed(8)).await;
+    assert!(failed(&outcome, "XAER_RMFAIL"), "{outcome:?}");
+    assert_eq!(world.left_behind().await, (1, 2, 0));
+    still_works(&world).await;
+}
+
+#[event_handler(consumer = "tests.makes-a-table")]
+async fn makes_a_table(tx: &mut Tx<'_, MySql>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<MySql>(tx, order.n).await?;
+    sqlx::raw_sql("CREATE TABLE another (n BIGINT)").execute(&mut **tx).await?;
+    Ok(())
 }
 
 #[event_handler(consumer = "tests.rollback")]
@@ -244,17 +264,22 @@ async fn a_delivery_dropped_after_its_transaction_ended_spoils_no_connection() {
 }
 
 cases! {
-    both: [
+    all: [
         row_24_a_raw_commit_is_refused_and_the_redelivery_handled,
+        a_delivery_dropped_half_way_spoils_no_connection,
+    ]
+    both: [
         row_24_a_raw_commit_and_begin_is_noticed,
         row_24_a_raw_rollback_is_noticed,
-        a_delivery_dropped_half_way_spoils_no_connection,
     ]
     postgres: [
         a_swallowed_error_is_not_taken_for_success_on_postgres,
         a_write_after_a_raw_rollback_stays_on_postgres,
         a_swapped_connection_is_noticed,
         set_constraints_all_is_taken_for_a_commit_and_named_ones_are_not,
+    ]
+    mysql: [
+        row_24_a_raw_end_of_the_transaction_is_refused,
     ]
     sqlite: [
         a_swallowed_error_is_harmless_on_sqlite,

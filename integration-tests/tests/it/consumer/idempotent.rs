@@ -119,7 +119,7 @@ async fn a_handler_that_fails_without_a_fault_is_told<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         what_is_written_with_tx_passes,
         a_mail_that_is_sent_and_rolled_back_is_found,
         an_effect_that_depends_on_an_earlier_run_is_found,

@@ -198,7 +198,7 @@ async fn what_a_draft_says_is_not_inherited<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_run_again_lands_on_the_same_ids,
         the_outbox_in_a_handler_publishes_as_the_handler_does,
         a_batch_publishes_the_ids_and_the_context_of_single_deliveries,

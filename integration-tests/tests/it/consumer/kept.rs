@@ -163,7 +163,7 @@ async fn a_handler_wakes_readers_of_the_log_if_it_publishes<DB: TestDb>() {
 }
 
 cases! {
-    both: [a_handler_wakes_readers_of_the_log_if_it_publishes]
+    all: [a_handler_wakes_readers_of_the_log_if_it_publishes]
 }
 
 #[event_handler(consumer = "tests.kept", concurrency = 4)]

@@ -77,7 +77,7 @@ async fn two_messages_with_one_id_and_different_payloads_are_an_alarm<DB: TestDb
 }
 
 cases! {
-    both: [
+    all: [
         a_line_of_a_handler_tells_whose_delivery_it_is_and_of_what,
         two_messages_with_one_id_and_different_payloads_are_an_alarm,
     ]

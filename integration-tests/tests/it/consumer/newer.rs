@@ -1,7 +1,7 @@
 //! What comes out of order is applied if it is newer than what the row has seen.
 use crate::support::{
     cases::cases,
-    stores::{Placed, TestDb, World, placed},
+    stores::{Placed, TestDb, World, placed, sql},
 };
 use sqlx::Postgres;
 use twinbox::{
@@ -61,7 +61,7 @@ async fn of_two_at_once_the_newer_one_stays() {
 async fn balance<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
     let sequence = order.message().sequence.ok_or("it has a place in the log")?;
     if let VersionUpdate::Applied { .. } = BALANCE.advance(tx, 1_i64, sequence).await? {
-        sqlx::query::<DB>("UPDATE balances SET cents = $1 WHERE account = 1")
+        sqlx::query::<DB>(sql::<DB>("UPDATE balances SET cents = $1 WHERE account = 1"))
             .bind(order.n)
             .execute(&mut **tx)
             .await?;
@@ -83,6 +83,6 @@ async fn row_28_an_older_message_after_a_newer_one_changes_nothing<DB: TestDb>()
 }
 
 cases! {
-    both: [only_a_newer_version_is_applied, row_28_an_older_message_after_a_newer_one_changes_nothing]
+    all: [only_a_newer_version_is_applied, row_28_an_older_message_after_a_newer_one_changes_nothing]
     postgres: [of_two_at_once_the_newer_one_stays]
 }

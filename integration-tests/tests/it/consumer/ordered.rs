@@ -7,7 +7,7 @@ use crate::support::{
     cases::cases,
     consumer::run_until,
     relay::{Running, Target},
-    stores::{Confirmed, TestDb, World, chain},
+    stores::{Confirmed, TestDb, World, chain, sql},
     wait::{eventually, in_time},
 };
 use futures::TryStreamExt as _;
@@ -60,7 +60,7 @@ async fn book<DB: Dialect>(bank: &Arc<Bank>, tx: &mut Tx<'_, DB>, moved: Deliver
         let fail = "DO $$ BEGIN RAISE EXCEPTION 'somebody was faster' USING ERRCODE = '40001'; END $$";
         sqlx::query::<DB>(fail).execute(&mut **tx).await?;
     }
-    sqlx::query::<DB>("INSERT INTO moves (account, nth) VALUES ($1, $2)")
+    sqlx::query::<DB>(sql::<DB>("INSERT INTO moves (account, nth) VALUES ($1, $2)"))
         .bind(moved.account)
         .bind(moved.nth)
         .execute(&mut **tx)
@@ -86,7 +86,11 @@ impl<DB: TestDb> Rig<DB> {
 
     async fn at(target: Target, partitions: u32) -> Self {
         let world = World::<DB>::new().await;
-        let key = if DB::NAME == "SQLite" { "INTEGER PRIMARY KEY" } else { "bigserial PRIMARY KEY" };
+        let key = match DB::NAME {
+            "PostgreSQL" => "bigserial PRIMARY KEY",
+            "MySQL" => "BIGINT AUTO_INCREMENT PRIMARY KEY",
+            _ => "INTEGER PRIMARY KEY",
+        };
         let mut conn = world.pool().acquire().await.unwrap();
         let table = format!("CREATE TABLE moves (id {key}, account BIGINT NOT NULL, nth BIGINT NOT NULL)");
         sqlx::raw_sql(AssertSqlSafe(table)).execute(&mut *conn).await.unwrap();
@@ -358,7 +362,7 @@ async fn what_has_no_key_has_no_order() {
 }
 
 cases! {
-    both: [
+    all: [
         each_key_in_its_order_and_on_from_its_place,
         a_failing_key_is_put_aside_and_the_others_go_on,
         a_partition_is_one_owners_until_its_transactions_end,

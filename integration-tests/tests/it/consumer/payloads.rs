@@ -212,7 +212,7 @@ async fn the_same_id_with_another_payload_in_a_batch_is_an_alarm<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         an_older_version_arrives_as_the_current_one,
         row_45_what_cannot_be_decoded_is_dead_at_once_with_the_reason,
         row_45_a_foreign_envelope_is_handled_and_buried_whatever_it_holds,

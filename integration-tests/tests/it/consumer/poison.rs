@@ -257,7 +257,7 @@ async fn what_survives_an_outage_has_ended() {
 }
 
 cases! {
-    both: [crashes_are_counted_up_to_the_limit, a_failure_is_an_end, a_suspect_is_in_no_batch]
+    all: [crashes_are_counted_up_to_the_limit, a_failure_is_an_end, a_suspect_is_in_no_batch]
     postgres: [
         a_suspect_runs_alone,
         a_suspect_that_waits_is_given_back,

@@ -215,7 +215,7 @@ async fn killed_half_way_it_is_run_again<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_redacted_message_is_passed_by_and_other_keys_are_handled,
         a_redacted_copy_raises_no_alarm_and_forgets_failures,
         a_message_that_waits_and_a_dead_letter_are_blanked,

@@ -168,7 +168,7 @@ async fn a_batch_publishes_by_what_caused_it_and_says_so<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         the_order_of_keys_is_refused_where_the_event_has_no_key,
         a_transaction_of_sqlx_in_a_handler_publishes_nothing,
         a_batch_publishes_by_what_caused_it_and_says_so,

@@ -237,7 +237,7 @@ async fn handlers_have_many_shapes() {
 }
 
 cases! {
-    both: [handlers_of_two_states_share_a_runtime, contradicting_handlers_are_refused_at_start]
+    all: [handlers_of_two_states_share_a_runtime, contradicting_handlers_are_refused_at_start]
     postgres: [handlers_are_functions, handlers_have_many_shapes]
     sqlite: [handlers_without_the_macro_run_as_well]
 }

@@ -69,7 +69,7 @@ async fn a_mail_that_was_sent_before_the_database_went_away_is_found() {
 }
 
 cases! {
-    both: [what_is_written_with_tx_survives_without_a_server]
+    all: [what_is_written_with_tx_survives_without_a_server]
     postgres: [
         row_34_what_is_written_with_tx_survives_a_server_that_is_killed,
         a_mail_that_was_sent_before_the_database_went_away_is_found,

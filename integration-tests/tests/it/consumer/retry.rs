@@ -83,7 +83,7 @@ async fn twenty_attempts_are_the_end_where_the_policy_has_none<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         the_vendor_profile_ends_after_its_four_delays,
         the_client_profile_ends_with_its_ten_seconds,
         max_attempts_says_when_to_give_up,

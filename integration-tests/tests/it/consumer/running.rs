@@ -3,7 +3,7 @@ use crate::support::{
     cases::cases,
     consumer::{Gate, publish, run_until},
     relay::{Running, Target},
-    stores::{Confirmed, Placed, TestDb, World, effect},
+    stores::{Confirmed, Placed, TestDb, World, effect, sql},
     wait::in_time,
 };
 use sqlx::Postgres;
@@ -246,7 +246,7 @@ async fn a_batch_that_fails_is_handled_one_by_one<DB: TestDb>() {
 async fn in_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Confirmed>) -> HandlerResult {
     // Fails at times, and what is behind it waits.
     let place = i64::try_from(order.message().sequence.unwrap()).unwrap();
-    sqlx::query::<DB>("INSERT INTO seen (key, place) VALUES ($1, $2)")
+    sqlx::query::<DB>(sql::<DB>("INSERT INTO seen (key, place) VALUES ($1, $2)"))
         .bind(order.n)
         .bind(place)
         .execute(&mut **tx)
@@ -261,6 +261,13 @@ async fn row_28_the_messages_of_a_key_are_handled_in_order<DB: TestDb>() {
         "postgres" => {
             world.execute("CREATE TABLE seen (nth bigserial PRIMARY KEY, key bigint, place bigint)").await
         }
+        "mysql" => {
+            world
+                .execute(
+                    "CREATE TABLE seen (nth BIGINT AUTO_INCREMENT PRIMARY KEY, key bigint, place bigint)",
+                )
+                .await
+        }
         _ => world.execute("CREATE TABLE seen (nth integer PRIMARY KEY, key bigint, place bigint)").await,
     }
     let mut tx = world.begin().await.unwrap();
@@ -270,7 +277,7 @@ async fn row_28_the_messages_of_a_key_are_handled_in_order<DB: TestDb>() {
     let consumer = Consumer::new((*world).clone(), ()).handler::<in_order>();
     run_until(consumer, async || world.rows("inbox").await == 100).await;
     let mut conn = world.pool().acquire().await.unwrap();
-    let seen = sqlx::query_as::<DB, (i64, i64)>("SELECT key, place FROM seen ORDER BY nth");
+    let seen = sqlx::query_as::<DB, (i64, i64)>(sql::<DB>("SELECT key, place FROM seen ORDER BY nth"));
     let seen = seen.fetch_all(&mut *conn).await.unwrap();
     assert_eq!(seen.len(), 100);
     for key in 0..5 {
@@ -280,7 +287,7 @@ async fn row_28_the_messages_of_a_key_are_handled_in_order<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         row_23_everything_in_the_log_is_handled_once_or_buried,
         a_stop_lets_what_is_under_way_finish_and_starts_nothing_else,
         a_batch_leaves_out_what_was_handled_before,

@@ -190,6 +190,6 @@ async fn an_ordered_delivery_that_fails_says_so() {
 }
 
 cases! {
-    both: [row_49_a_delivery_links_to_the_span_that_published_it, what_a_handler_publishes_inherits_the_trace]
+    all: [row_49_a_delivery_links_to_the_span_that_published_it, what_a_handler_publishes_inherits_the_trace]
     postgres: [a_trace_goes_from_the_publish_to_the_handler, an_ordered_delivery_that_fails_says_so]
 }

@@ -3,7 +3,7 @@
 use crate::support::{
     cases::cases,
     postgres::waits_for_a_lock,
-    stores::{Placed, TestDb, World, effect, placed},
+    stores::{Placed, TestDb, World, effect, placed, sql},
 };
 use sqlx::Postgres;
 use twinbox::{
@@ -25,15 +25,17 @@ async fn with_payments<DB: TestDb>(states: &[&str]) -> World<DB> {
     let world = World::<DB>::new().await;
     world.execute("CREATE TABLE payments (id BIGINT PRIMARY KEY, status TEXT)").await;
     for (id, state) in (1..).zip(states) {
-        let insert =
-            sqlx::query::<DB>("INSERT INTO payments VALUES ($1, $2)").bind(id).bind((*state).to_owned());
+        let insert = sqlx::query::<DB>(sql::<DB>("INSERT INTO payments VALUES ($1, $2)"))
+            .bind(id)
+            .bind((*state).to_owned());
         insert.execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
     }
     world
 }
 
 async fn state<DB: TestDb>(world: &World<DB>, id: i64) -> String {
-    let query = sqlx::query_scalar::<DB, String>("SELECT status FROM payments WHERE id = $1").bind(id);
+    let query =
+        sqlx::query_scalar::<DB, String>(sql::<DB>("SELECT status FROM payments WHERE id = $1")).bind(id);
     query.fetch_one(&mut *world.pool().acquire().await.unwrap()).await.unwrap()
 }
 
@@ -156,7 +158,7 @@ async fn the_column_is_an_enum_of_postgres() {
 }
 
 cases! {
-    both: [
+    all: [
         every_state_to_every_state,
         a_row_that_is_not_there,
         of_eight_captures_at_once_one_is_applied,

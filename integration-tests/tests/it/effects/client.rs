@@ -258,7 +258,7 @@ async fn a_key_that_the_vendor_may_have_forgotten_is_not_sent<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_business_action_has_one_key_and_another_one_its_own,
         a_key_begins_and_ends_in_a_transaction_of_the_caller,
         a_key_that_the_vendor_may_have_forgotten_is_not_sent,

@@ -209,7 +209,7 @@ async fn a_compensation_waits_for_the_effects_of_its_own_key<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_compensation_waits_for_the_effects_of_its_own_key,
         a_compensation_keeps_the_order_of_its_key,
         a_compensation_runs_once_over_a_crash,

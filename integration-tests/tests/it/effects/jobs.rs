@@ -155,7 +155,7 @@ async fn jobs_that_could_never_run_are_refused<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_manual_run_runs_beside_the_schedule,
         another_schedule_counts_from_now_on,
         jobs_that_could_never_run_are_refused,

@@ -81,10 +81,7 @@ async fn like(profile: &VendorProfile) -> FakeVendor {
 /// asked.
 async fn pass_time<DB: TestDb>(store: &Store<DB>, position: i64, is_key_too_old: bool) {
     let table = DB::table_of("side_effects");
-    let earlier = |column: &str| match DB::MODULE {
-        "postgres" => format!("{column} = {column} - interval '30 days'"),
-        _ => format!("{column} = {column} - 2592000000000"),
-    };
+    let earlier = |column: &str| format!("{column} = {}", DB::earlier(column, 30 * 86_400));
     let mut set = vec![earlier("next_attempt_at"), earlier("fired_at")];
     set.extend(is_key_too_old.then(|| earlier("provider_key_expires_at")));
     let sql = format!("UPDATE {table} SET {} WHERE position = {position}", set.join(", "));
@@ -166,7 +163,7 @@ async fn a_confirmed_effect_is_not_forgotten() {
 }
 
 cases! {
-    both: [
+    all: [
         a_dispatcher_killed_before_its_commit_has_sent_nothing,
         the_number_of_sends_is_the_one_of_the_book,
     ]

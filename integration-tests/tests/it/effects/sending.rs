@@ -295,7 +295,7 @@ async fn a_database_that_falls_silent_is_asked_over_another_connection() {
 }
 
 cases! {
-    both: [
+    all: [
         a_dispatcher_that_could_not_recover_does_not_start,
         a_dispatcher_that_stops_notes_the_results,
         a_long_retry_after_is_stored_and_not_shortened,

@@ -212,7 +212,7 @@ async fn an_endpoint_inside_the_network_gets_nothing<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_webhook_is_signed_for_each_try_under_one_id,
         an_endpoint_that_is_gone_gets_nothing_more,
         an_endpoint_in_trouble_delays_no_other,

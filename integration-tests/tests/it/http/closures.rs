@@ -2,7 +2,7 @@
 use crate::support::{
     cases::cases,
     operations::{SHORT, key, policy},
-    stores::{Confirmed, Placed, TestDb, World, effect},
+    stores::{Confirmed, Placed, TestDb, World, effect, sql},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
@@ -129,8 +129,12 @@ async fn a_row_is_made_once_and_read_ever_after<DB: TestDb>() {
     world.execute("CREATE TABLE made (id BIGINT PRIMARY KEY, cents BIGINT NOT NULL)").await;
     let make = async |id: i64, cents: i64| {
         let mut tx = world.begin().await.unwrap();
-        let insert = sqlx::query("INSERT INTO made (id, cents) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING");
-        let existing = sqlx::query_as::<DB, (i64,)>("SELECT cents FROM made WHERE id = $1").bind(id);
+        let insert = sqlx::query(match DB::NAME {
+            "MySQL" => "INSERT IGNORE INTO made (id, cents) VALUES (?, ?)",
+            _ => "INSERT INTO made (id, cents) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING",
+        });
+        let existing =
+            sqlx::query_as::<DB, (i64,)>(sql::<DB>("SELECT cents FROM made WHERE id = $1")).bind(id);
         let made = insert_or_existing(&mut tx, insert.bind(id).bind(cents), existing).await.unwrap();
         tx.commit().await.unwrap();
         made
@@ -143,7 +147,7 @@ async fn a_row_is_made_once_and_read_ever_after<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         it_runs_once_and_says_which_time_it_was,
         what_was_declined_may_be_asked_for_again,
         of_many_at_once_one_runs,

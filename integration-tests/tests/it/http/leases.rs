@@ -154,7 +154,7 @@ async fn a_mismatch_is_told_while_it_ends() {
 /// Waits until the lease is renewed.
 async fn renewed<DB: TestDb>(world: &World<DB>) {
     let until = async || {
-        let sql = format!("SELECT CAST(lease_until AS TEXT) FROM {}", DB::table_of("idempotency_keys"));
+        let sql = format!("SELECT CAST(lease_until AS CHAR(40)) FROM {}", DB::table_of("idempotency_keys"));
         let mut conn = world.pool().acquire().await.unwrap();
         sqlx::query_scalar::<DB, String>(AssertSqlSafe(sql)).fetch_one(&mut *conn).await.unwrap()
     };
@@ -214,7 +214,7 @@ async fn nobody_takes_over_while_it_ends() {
 }
 
 cases! {
-    both: [
+    all: [
         the_key_is_held_without_a_transaction,
         who_was_too_slow_is_fenced,
         who_gives_up_lets_the_same_request_try_at_once,

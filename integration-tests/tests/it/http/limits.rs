@@ -99,7 +99,7 @@ async fn a_webhook_whose_handler_hangs_may_come_again<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_handler_that_hangs_holds_neither_its_key_nor_the_others,
         a_handler_without_a_key_is_given_up_too,
         a_handler_that_hangs_as_often_as_it_may_is_not_tried_again,

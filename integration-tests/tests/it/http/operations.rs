@@ -327,19 +327,21 @@ async fn a_failure_is_no_mismatch_for_who_asks_the_same() {
 }
 
 cases! {
-    both: [
+    all: [
         asked_again_it_answers_the_same_and_does_nothing,
         another_request_with_the_key_is_a_mismatch,
         keys_of_others_are_other_keys,
         what_is_given_up_leaves_its_key_free,
         t21_what_has_expired_is_done_again_and_purged,
-        t21_a_purge_takes_what_has_expired_and_nothing_else,
         every_kind_of_answer_comes_back_as_it_was,
         a_key_has_a_bound,
-        what_is_published_has_fresh_ids_and_the_operation_as_its_correlation,
         a_key_that_a_tenant_shares_is_no_other_principals,
         a_stored_fingerprint_is_compared_by_its_own_algorithm,
+    ]
+    both: [
         a_handler_cannot_commit_without_the_key,
+        t21_a_purge_takes_what_has_expired_and_nothing_else,
+        what_is_published_has_fresh_ids_and_the_operation_as_its_correlation,
     ]
     postgres: [
         a_mismatch_is_told_while_the_first_is_under_way,

@@ -194,7 +194,7 @@ async fn t10_killed_at_each_step_of_a_webhook<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         t09_of_64_at_once_on_three_processes_one_refunds,
         t10_killed_at_each_step_of_a_transaction,
         t10_killed_at_each_step_of_a_lease,

@@ -224,7 +224,7 @@ async fn what_a_request_publishes_belongs_to_its_trace<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         what_a_request_publishes_belongs_to_its_trace,
         t02_the_same_key_twice_is_one_refund,
         t03_another_key_is_another_refund,

@@ -211,7 +211,7 @@ async fn what_only_the_service_can_mend_is_not_tried_again<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         t04_a_mismatch_has_the_status_that_the_route_says,
         a_caller_has_so_many_keys,
         no_key_need_be_kept,

@@ -188,7 +188,7 @@ async fn a_request_that_is_tried_again_a_day_later_charges_once<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_token_that_the_vendor_may_have_forgotten_is_not_given_again,
         a_key_that_is_used_again_after_it_expired_has_another_token,
         a_key_whose_vendor_may_have_been_called_is_no_other_requests,

@@ -72,10 +72,7 @@ async fn what_never_ended_is_listed_counted_and_forgotten_by_hand<DB: TestDb>() 
     assert!(doctor().await.starts_with("ok      unfinished operations: 1 request: "));
     let table = DB::table_of("idempotency_keys");
     let mut conn = world.pool().acquire().await.unwrap();
-    let long_ago = match DB::MODULE {
-        "sqlite" => "updated_at - 7200000000",
-        _ => "updated_at - interval '2 hours'",
-    };
+    let long_ago = DB::earlier("updated_at", 7200);
     let rests = format!("UPDATE {table} SET updated_at = {long_ago}");
     sqlx::raw_sql(AssertSqlSafe(rests)).execute(&mut *conn).await.unwrap();
     drop(conn);
@@ -185,7 +182,7 @@ async fn what_was_written_is_never_thrown_away_behind_a_success<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         what_may_have_been_charged_is_never_purged,
         what_was_given_up_half_way_is_listed_too,
         what_never_ended_is_listed_counted_and_forgotten_by_hand,

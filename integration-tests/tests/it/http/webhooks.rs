@@ -276,7 +276,7 @@ async fn a_receipt_that_is_being_written_is_waited_for() {
 }
 
 cases! {
-    both: [
+    all: [
         t28_what_comes_again_does_nothing_again,
         t28_what_is_not_signed_is_refused,
         t28_a_custom_scheme_may_have_its_id_in_the_body,

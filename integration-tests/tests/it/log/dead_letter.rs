@@ -44,7 +44,7 @@ async fn an_event_tells_of_it_in_the_same_transaction<DB: Names>(store: &Store<D
 
 cases! {
     with a store:
-    both: [
+    all: [
         an_event_tells_of_it_in_the_same_transaction,
     ]
 }

@@ -67,7 +67,7 @@ async fn a_discarded_message_is_not_tried_by_the_next_reader<DB: Names>(store: &
 
 cases! {
     with a store:
-    both: [
+    all: [
         a_message_that_is_skipped_while_it_is_tried_stays_given_up,
         a_message_that_is_discarded_while_it_is_tried_does_not_come_back,
         a_discarded_message_is_not_tried_by_the_next_reader,

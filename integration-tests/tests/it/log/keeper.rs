@@ -78,10 +78,7 @@ async fn live_a_day<DB: TestDb>(world: &World<DB>, day: i64) {
 
 /// SQL of a time some days before the one in a column.
 fn earlier<DB: TestDb>(column: &str, days: i64) -> String {
-    match DB::ONE_WRITER {
-        true => format!("{column} - {}", days * 86_400_000_000),
-        false => format!("{column} - interval '{days} days'"),
-    }
+    DB::earlier(column, days * 86_400)
 }
 
 /// Lets a day pass.
@@ -288,7 +285,7 @@ async fn the_program_keeps_with_a_role_of_its_own() {
 }
 
 cases! {
-    both: [
+    all: [
         a_consumer_keeps_its_tables_bounded_for_a_month,
         a_relay_keeps_its_tables_bounded_for_a_month,
         messages_of_a_reader_far_behind_stay,

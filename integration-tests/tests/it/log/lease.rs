@@ -147,7 +147,7 @@ async fn nothing_is_handed_out_in_the_time_held_back<DB: Names>(store: &Store<DB
 
 cases! {
     with a store:
-    both: [
+    all: [
         a_second_reader_gets_nothing,
         a_released_lease_is_taken_at_once,
         the_same_owner_takes_over_at_once,

@@ -161,7 +161,7 @@ async fn a_position_below_the_first_is_refused(store: &Store<sqlx::Sqlite>) {
 
 cases! {
     with a store:
-    both: [
+    all: [
         a_row_of_plain_sql_is_delivered,
         what_breaks_a_bound_is_refused_by_the_database,
         a_rolled_back_message_is_never_delivered,

@@ -152,7 +152,7 @@ async fn destinations_know_nothing_of_each_other<DB: Names>(store: &Store<DB>) {
 
 cases! {
     with a store:
-    both: [
+    all: [
         the_lowest_unfinished_message_holds_the_cursor,
         a_crash_redelivers_exactly_what_was_not_recorded,
         messages_of_a_key_go_one_at_a_time_and_in_order,

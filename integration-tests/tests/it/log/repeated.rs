@@ -45,7 +45,7 @@ async fn what_an_earlier_reader_may_have_handed_out_is_marked<DB: Names>(store: 
 
 cases! {
     with a store:
-    both: [
+    all: [
         a_first_delivery_is_not_marked,
         what_an_earlier_reader_may_have_handed_out_is_marked,
     ]

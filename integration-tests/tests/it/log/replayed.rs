@@ -270,7 +270,7 @@ async fn late_commits_are_read_again_once(store: &Store<Postgres>) {
 
 cases! {
     with a store:
-    both: [
+    all: [
         what_is_not_settled_is_not_read_again,
         a_replay_goes_on_where_it_was,
         a_selection_selects_what_it_says,

@@ -162,7 +162,7 @@ async fn a_tick_that_a_new_cursor_starts_at_is_kept(store: &Store<Postgres>) {
 
 cases! {
     with a store:
-    both: [
+    all: [
         a_new_cursor_starts_at_the_beginning,
         now_is_after_everything_committed,
         a_time_is_there_or_before,

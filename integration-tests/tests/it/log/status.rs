@@ -100,7 +100,7 @@ async fn a_breaker_opened_by_hand_holds_everything<DB: Names>(store: &Store<DB>)
 
 cases! {
     with a store:
-    both: [
+    all: [
         a_backlog_is_counted,
         a_lease_is_a_heartbeat,
         what_is_parked_is_counted_by_state,

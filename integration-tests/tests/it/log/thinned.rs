@@ -109,9 +109,9 @@ async fn a_lease_from_the_future_has_ended<DB: Names>(store: &Store<DB>) {
     let options = ReaderOptions::new().lease(Duration::from_secs(2));
     let first = open_with(store, "d", options.clone()).await;
     drop(first);
-    let hour = if DB::ONE_WRITER { "3600000000" } else { "interval '1 hour'" };
+    let later = DB::earlier("lease_until", -3600);
     let mut conn = store.pool().acquire().await.unwrap();
-    let ahead = AssertSqlSafe(format!("UPDATE {} SET lease_until = lease_until + {hour}", DB::CURSORS));
+    let ahead = AssertSqlSafe(format!("UPDATE {} SET lease_until = {later}", DB::CURSORS));
     sqlx::query(ahead).execute(&mut *conn).await.unwrap();
     drop(conn);
     let mut second = open_with(store, "d", options).await;
@@ -120,7 +120,7 @@ async fn a_lease_from_the_future_has_ended<DB: Names>(store: &Store<DB>) {
 
 cases! {
     with a store:
-    both: [
+    all: [
         a_lease_from_the_future_has_ended,
     ]
 }

@@ -250,7 +250,7 @@ async fn what_is_nobodys_is_told_and_no_more<DB: TestDb>() {
 }
 
 crate::support::cases::cases! {
-    both: [
+    all: [
         what_is_put_aside_or_replayed_waits_as_well,
         what_is_nobodys_is_told_and_no_more,
         a_build_that_cannot_read_what_waits_is_not_deployed,

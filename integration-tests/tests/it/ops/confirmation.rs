@@ -221,7 +221,7 @@ async fn a_change_prints_its_result_as_json<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_declined_change_is_not_made_and_is_no_success,
         every_change_names_service_host_and_database,
         redact_and_retire_ask_and_leave_an_audit_entry,

@@ -145,7 +145,7 @@ async fn a_file_with_a_bad_line_is_refused<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         what_a_bad_deployment_gave_up_is_redriven,
         what_is_discarded_never_runs,
         what_is_discarded_before_its_turn_does_not_run,

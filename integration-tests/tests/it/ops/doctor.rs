@@ -91,11 +91,7 @@ async fn retention_of_stream_and_inbox_are_held_against_each_other<DB: TestDb>()
     target.create(Config { max_age: Duration::from_secs(3600), ..config.clone() }).await;
     let mark = async |ago: i64| {
         let time = world.now().await.unwrap().as_micros() - ago * 1_000_000;
-        let time = if DB::MODULE == "sqlite" {
-            time.to_string()
-        } else {
-            format!("to_timestamp({time} / 1000000.0)")
-        };
+        let time = DB::time(twinbox::Timestamp::from_micros(time));
         let table = world.engine().table("purge_marks");
         let sql =
             format!("DELETE FROM {table}; INSERT INTO {table} (consumer, time) VALUES ('search', {time})");
@@ -225,5 +221,5 @@ async fn rights_that_a_role_lacks_are_named() {
 }
 
 crate::support::cases::cases! {
-    both: [retention_of_stream_and_inbox_are_held_against_each_other]
+    all: [retention_of_stream_and_inbox_are_held_against_each_other]
 }

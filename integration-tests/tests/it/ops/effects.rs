@@ -343,7 +343,7 @@ async fn a_tool_that_dies_has_resolved_nothing<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_failed_effect_is_retried_only_if_nothing_was_done,
         a_list_has_pages_and_conditions,
         a_paused_vendor_gets_nothing_until_it_is_resumed,

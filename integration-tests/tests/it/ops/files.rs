@@ -224,7 +224,7 @@ async fn an_import_for_an_unknown_consumer_is_refused<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         an_import_reaches_only_the_consumer_that_gave_up,
         an_import_keeps_the_time_and_the_trace,
         a_redacted_message_is_not_imported,

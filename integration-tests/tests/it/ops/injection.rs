@@ -93,5 +93,5 @@ async fn row_48_nothing_typed_becomes_sql<DB: TestDb>() {
 }
 
 cases! {
-    both: [row_48_nothing_typed_becomes_sql]
+    all: [row_48_nothing_typed_becomes_sql]
 }

@@ -303,7 +303,7 @@ async fn a_consumer_lags<DB: TestDb>() {
 }
 
 crate::support::cases::cases! {
-    both: [
+    all: [
         a_consumer_lags,
         a_consumer_of_the_log_is_behind_by_what_it_has_not_settled,
         a_consumer_without_order_is_behind_by_what_the_server_says,

@@ -125,7 +125,7 @@ async fn a_payload_that_was_mended_in_a_file_is_stored_encrypted_again<DB: TestD
 }
 
 cases! {
-    both: [
+    all: [
         the_tool_shows_a_payload_to_those_who_have_its_key,
         a_payload_that_was_mended_in_a_file_is_stored_encrypted_again,
     ]

@@ -159,7 +159,7 @@ async fn what_a_consumer_has_forgotten_is_not_sent_again_by_mistake<DB: TestDb>(
 }
 
 cases! {
-    both: [
+    all: [
         a_mended_handler_runs_again_and_no_other,
         what_is_sent_again_does_nothing_twice,
         a_replay_is_paced_held_and_cancelled,

@@ -350,7 +350,7 @@ fn every_incident_of_the_readme_has_a_test() {
 }
 
 crate::support::cases::cases! {
-    both: [
+    all: [
         a_bad_deployment_gives_up_many_messages,
         a_handler_wrote_wrong_rows_for_an_hour,
         a_message_is_missing,

@@ -170,7 +170,7 @@ async fn a_replay_with_refusals_names_them() {
 }
 
 cases! {
-    both: [
+    all: [
         a_replay_of_the_whole_log_needs_all,
         a_replay_for_an_unknown_consumer_is_refused,
         an_ambiguous_group_is_refused,

@@ -60,5 +60,5 @@ async fn an_upgrade_and_back_again<DB: TestDb>() {
 }
 
 crate::support::cases::cases! {
-    both: [an_upgrade_and_back_again]
+    all: [an_upgrade_and_back_again]
 }

@@ -51,6 +51,6 @@ async fn many_drafts_are_two_statements_on_postgres() {
 }
 
 cases! {
-    both: [many_drafts_keep_their_order_and_their_ids, many_drafts_are_published_whole_or_not_at_all]
+    all: [many_drafts_keep_their_order_and_their_ids, many_drafts_are_published_whole_or_not_at_all]
     postgres: [many_drafts_are_two_statements_on_postgres]
 }

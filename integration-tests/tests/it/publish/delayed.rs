@@ -247,7 +247,7 @@ async fn a_hundred_thousand_waiting_messages_are_not_read_on_sqlite() {
 }
 
 cases! {
-    both: [
+    all: [
         a_message_is_in_the_log_within_a_second_of_its_time_and_not_before,
         what_waits_comes_out_as_it_was_published,
         messages_are_moved_in_the_order_of_their_times,

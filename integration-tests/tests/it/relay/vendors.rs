@@ -13,7 +13,7 @@ use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
 /// As the program spells it.
 fn url<DB: TestDb>(world: &World<DB>) -> String {
     match DB::MODULE {
-        "postgres" => world.url().to_owned(),
+        "postgres" | "mysql" => world.url().to_owned(),
         _ => format!("sqlite:{}", world.url()),
     }
 }
@@ -70,5 +70,5 @@ async fn each_vendor_gets_the_effects_of_its_schema<DB: TestDb>() {
 }
 
 cases! {
-    both: [each_vendor_gets_the_effects_of_its_schema, the_program_sends_effects_with_the_credential]
+    all: [each_vendor_gets_the_effects_of_its_schema, the_program_sends_effects_with_the_credential]
 }

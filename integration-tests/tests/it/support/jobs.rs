@@ -83,21 +83,16 @@ pub(crate) async fn execute<DB: TestDb>(world: &World<DB>, sql: String) {
     tx.commit().await.unwrap();
 }
 
-/// SQL of a time, as a column holds it.
-fn sql_of<DB: TestDb>(at: Timestamp) -> String {
-    if DB::ONE_WRITER { at.as_micros().to_string() } else { format!("'{at}'") }
-}
-
 /// Says that the scheduled runs of a job were decided up to a time, as if nothing had run since.
 pub(crate) async fn decided_until<DB: TestDb>(world: &World<DB>, job: &str, until: Timestamp) {
-    let (table, until) = (DB::table_of("jobs"), sql_of::<DB>(until));
+    let (table, until) = (DB::table_of("jobs"), DB::time(until));
     execute(world, format!("UPDATE {table} SET decided_until = {until} WHERE id = '{job}'")).await;
 }
 
 /// Registers a job whose schedule begins at a time in the past.
 pub(crate) async fn registered<DB: TestDb>(world: &World<DB>, job: [&str; 3], until: Timestamp) {
     let ([id, schedule, zone], table) = (job, DB::table_of("jobs"));
-    let until = sql_of::<DB>(until);
+    let until = DB::time(until);
     let insert = format!(
         "INSERT INTO {table} (id, schedule, time_zone, decided_until)
         VALUES ('{id}', '{schedule}', '{zone}', {until})"
@@ -107,7 +102,7 @@ pub(crate) async fn registered<DB: TestDb>(world: &World<DB>, job: [&str; 3], un
 
 /// Ends the leases of all runs, as if their time had passed.
 pub(crate) async fn end_leases<DB: TestDb>(world: &World<DB>) {
-    let (table, past) = (DB::table_of("job_runs"), sql_of::<DB>(at("2026-01-01T00:00:00Z")));
+    let (table, past) = (DB::table_of("job_runs"), DB::time(at("2026-01-01T00:00:00Z")));
     let end = format!("UPDATE {table} SET next_attempt_at = {past} WHERE next_attempt_at IS NOT NULL");
     execute(world, end).await;
 }

@@ -1,6 +1,6 @@
 //! Readers of the log, and messages for them.
 use super::{
-    stores::TestDb,
+    stores::{TestDb, sql_of},
     wait::{eventually, in_time},
 };
 use sqlx::AssertSqlSafe;
@@ -27,6 +27,17 @@ impl Names for sqlx::Postgres {
     const CURSORS: &'static str = "twinbox.cursors";
     const CLOCK: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
     const LONG_AGO: &'static str = "'epoch'";
+
+    fn bytes(text: &str) -> String {
+        format!("'{text}'")
+    }
+}
+
+impl Names for sqlx::MySql {
+    const OUTBOX: &'static str = "twinbox_outbox";
+    const CURSORS: &'static str = "twinbox_cursors";
+    const CLOCK: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    const LONG_AGO: &'static str = "'1970-01-01'";
 
     fn bytes(text: &str) -> String {
         format!("'{text}'")
@@ -158,7 +169,7 @@ pub(crate) async fn now<DB: Names>(store: &Store<DB>) -> i64 {
 /// Runs SQL in its own transaction.
 pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, sql: &str) -> Result<(), sqlx::Error> {
     let mut tx = store.begin().await.unwrap();
-    sqlx::query::<DB>(AssertSqlSafe(sql)).execute(&mut *tx).await?;
+    sqlx::query::<DB>(sql_of::<DB>(sql)).execute(&mut *tx).await?;
     tx.commit().await.unwrap();
     Ok(())
 }

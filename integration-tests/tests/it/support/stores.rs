@@ -1,8 +1,8 @@
 //! Databases with a table for effects, and events.
 use serde::{Deserialize, Serialize};
-use sqlx::{AssertSqlSafe, Pool, Postgres, Sqlite, pool::PoolOptions};
+use sqlx::{AssertSqlSafe, MySql, Pool, Postgres, Sqlite, pool::PoolOptions};
 use std::ops::Deref;
-use twinbox::{DeliveryOutcome, Dialect, Event, Message, Store, consumer::EventHandler};
+use twinbox::{DeliveryOutcome, Dialect, Event, Message, Store, Timestamp, consumer::EventHandler};
 use twinbox_testkit::{
     Harness,
     database::{self, TestDatabase},
@@ -24,6 +24,10 @@ pub(crate) trait TestDb: Dialect {
     async fn open(url: &str) -> Store<Self>;
     /// Returns the name of a table of Twinbox.
     fn table_of(name: &str) -> String;
+    /// Returns SQL of a time some seconds before the one in a column.
+    fn earlier(column: &str, seconds: i64) -> String;
+    /// Returns SQL of a time, as a column holds it.
+    fn time(at: Timestamp) -> String;
 }
 
 impl TestDb for Postgres {
@@ -40,6 +44,38 @@ impl TestDb for Postgres {
     fn table_of(name: &str) -> String {
         format!("twinbox.{name}")
     }
+
+    fn earlier(column: &str, seconds: i64) -> String {
+        format!("({column} - interval '{seconds} seconds')")
+    }
+
+    fn time(at: Timestamp) -> String {
+        format!("'{at}'")
+    }
+}
+
+impl TestDb for MySql {
+    const MODULE: &str = "mysql";
+
+    async fn open(url: &str) -> Store<Self> {
+        Store::new(Pool::connect(url).await.unwrap(), database::SERVICE).unwrap()
+    }
+
+    async fn fresh() -> TestDatabase<Self> {
+        database::mysql().await
+    }
+
+    fn table_of(name: &str) -> String {
+        format!("twinbox_{name}")
+    }
+
+    fn earlier(column: &str, seconds: i64) -> String {
+        format!("TIMESTAMPADD(SECOND, -({seconds}), {column})")
+    }
+
+    fn time(at: Timestamp) -> String {
+        format!("TIMESTAMPADD(MICROSECOND, {}, '1970-01-01')", at.as_micros())
+    }
 }
 
 impl TestDb for Sqlite {
@@ -55,6 +91,14 @@ impl TestDb for Sqlite {
 
     fn table_of(name: &str) -> String {
         format!("twinbox_{name}")
+    }
+
+    fn earlier(column: &str, seconds: i64) -> String {
+        format!("({column} - {})", seconds * 1_000_000)
+    }
+
+    fn time(at: Timestamp) -> String {
+        at.as_micros().to_string()
     }
 }
 
@@ -83,7 +127,7 @@ impl<DB: TestDb> World<DB> {
 
     pub(crate) async fn execute(&self, sql: &'static str) {
         let mut conn = self.pool().acquire().await.unwrap();
-        sqlx::raw_sql(sql).execute(&mut *conn).await.unwrap();
+        sqlx::raw_sql(sql_of::<DB>(sql)).execute(&mut *conn).await.unwrap();
     }
 
     /// Opens another connection pool with `connections` open connections.
@@ -95,7 +139,7 @@ impl<DB: TestDb> World<DB> {
 
     pub(crate) async fn number(&self, sql: impl Into<String>) -> i64 {
         let mut conn = self.pool().acquire().await.unwrap();
-        sqlx::query_scalar::<DB, i64>(AssertSqlSafe(sql.into())).fetch_one(&mut *conn).await.unwrap()
+        sqlx::query_scalar::<DB, i64>(sql_of::<DB>(&sql.into())).fetch_one(&mut *conn).await.unwrap()
     }
 
     /// Returns the number of rows of a table of Twinbox.
@@ -138,9 +182,35 @@ pub(crate) fn placed(n: i64) -> Message {
     twinbox::Delivery::of(Placed { n }).unwrap().message().clone()
 }
 
+/// Returns SQL for the database, from SQL with the column `key`, which MySQL reserves.
+pub(crate) fn sql_of<DB: Dialect>(text: &str) -> AssertSqlSafe<String> {
+    if DB::NAME != "MySQL" {
+        return AssertSqlSafe(text.to_owned());
+    }
+    let words = text.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let quoted = words.map(|word| match word.strip_prefix("key") {
+        Some(rest) if !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') => {
+            format!("`key`{rest}")
+        }
+        _ => word.to_owned(),
+    });
+    AssertSqlSafe(quoted.collect())
+}
+
+/// The same, with its binds, from SQL with `$1`, `$2` and so on in this order.
+pub(crate) fn sql<DB: Dialect>(text: &str) -> AssertSqlSafe<String> {
+    let AssertSqlSafe(text) = sql_of::<DB>(text);
+    if DB::NAME != "MySQL" {
+        return AssertSqlSafe(text);
+    }
+    let mut parts = text.split('$');
+    let first = parts.next().unwrap_or_default().to_owned();
+    AssertSqlSafe(parts.fold(first, |sql, part| sql + "?" + &part[1..]))
+}
+
 /// Writes the effect `n`. Fails if it exists.
 pub(crate) async fn effect<DB: Dialect>(conn: &mut DB::Connection, n: i64) -> sqlx::Result<()> {
-    sqlx::query::<DB>("INSERT INTO effects (n) VALUES ($1)").bind(n).execute(conn).await?;
+    sqlx::query::<DB>(sql::<DB>("INSERT INTO effects (n) VALUES ($1)")).bind(n).execute(conn).await?;
     Ok(())
 }
 

@@ -11,7 +11,8 @@ use twinbox_core::{Timestamp, crash};
 use twinbox_sql::{
     Dialect, Error,
     engine::{
-        Catalog, Engine, JobRunRow, JobRunState, Micros, OwnedJobRun, elect_job_run, query, take_job_run,
+        Catalog, Engine, JobRunRow, JobRunState, Micros, OwnedJobRun, TextColumns, elect_job_run, query,
+        take_job_run,
     },
 };
 use uuid::Uuid;
@@ -43,7 +44,7 @@ pub(super) async fn look<DB: Dialect>(engine: &Engine<DB>, ids: &[String]) -> Re
     let rows = engine.fetch_all(&engine.sql().jobs.look, |query| query.bind(ids)).await?;
     let read = |row: &DB::Row| {
         Ok(Look {
-            id: row.try_get("id")?,
+            id: row.text("id")?,
             now: row.try_get::<Micros, _>("now")?.0,
             decided_until: row.try_get::<Micros, _>("decided_until")?.0,
             is_open_run_due: row.try_get::<Option<i64>, _>("due_in")?.is_some_and(|due_in| due_in <= 0),

@@ -97,7 +97,7 @@ pub(crate) const SOURCE_PAGE: &str = "
             CASE WHEN p.is_expected THEN (
                 SELECT count(*)
                 FROM {side_effects} e
-                WHERE e.source_id = p.source_id AND substr(e.kind || ':', 1, length(?)) = ?
+                WHERE e.source_id = p.source_id AND substr({kind_and_colon e.kind}, 1, length(?)) = ?
             ) END AS effects
         FROM (
             SELECT s.[id] AS id, [source] AS source_id,
@@ -120,7 +120,7 @@ pub(crate) const SOURCE_IDS: &str = "
 pub(crate) const SOURCE_ORPHANS: &str = "
         SELECT p.position
         FROM {side_effects} p
-        WHERE p.position > ? AND p.position <= ? AND substr(p.kind || ':', 1, length(?)) = ?
+        WHERE p.position > ? AND p.position <= ? AND substr({kind_and_colon p.kind}, 1, length(?)) = ?
             AND NOT EXISTS (
                 SELECT 1
                 FROM [table] AS s

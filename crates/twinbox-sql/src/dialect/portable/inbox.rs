@@ -4,6 +4,8 @@ use crate::texts::{Consumers, DeadLetters, Inbox, Partitions};
 pub(in crate::dialect) const INBOX: Inbox = Inbox {
     claim: "",
     claim_one: "",
+    known_claims: "",
+    purge_mark: "",
     begin_and_claim: "",
     allow_commit: "",
     commit_at_once: "",
@@ -188,7 +190,7 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
             ) AS newest_claim
         FROM (
                 SELECT count(*) AS count, min(id) AS first
-                FROM (SELECT id FROM {parked_deliveries} WHERE consumer = ? LIMIT ?) rows
+                FROM (SELECT id FROM {parked_deliveries} WHERE consumer = ? LIMIT ?) counted
             ) d
         CROSS JOIN (
                 SELECT count(*) AS count
@@ -197,7 +199,7 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
                     FROM {parked_messages}
                     WHERE destination = {log_reader} AND state = 'waiting'
                     LIMIT ?
-                ) rows
+                ) counted
             ) m
         CROSS JOIN (
                 SELECT count(*) AS count, min(given_up_at) AS oldest
@@ -207,7 +209,7 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
                     WHERE consumer = ?
                     ORDER BY given_up_at
                     LIMIT ?
-                ) rows
+                ) counted
             ) l
         LEFT JOIN {consumers} c ON c.consumer = ?",
 };
@@ -249,6 +251,7 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
             LIMIT ?
             {skip_locked})
         RETURNING {dead_letter}, redrive_attempts_left",
+    due_redrives: "",
     has_redriven: "
         SELECT 1
         FROM {dead_letters}
@@ -334,6 +337,8 @@ pub(in crate::dialect) const PARTITIONS: Partitions = Partitions {
         SET owner = ?, epoch = epoch + 1, lease_until = {after}, lease = ?
         WHERE consumer = ? AND partition = ? AND {expired}
         RETURNING epoch, log, sequence, last_message",
+    read: "",
+    owned: "",
     settle: "
         UPDATE {partition_leases}
         SET log = ?, sequence = ?, last_message = ?
@@ -342,6 +347,7 @@ pub(in crate::dialect) const PARTITIONS: Partitions = Partitions {
         UPDATE {partition_leases}
         SET owner = NULL, lease_until = {now}
         WHERE consumer = ? AND partition = ? AND epoch = ? AND {is_server_run}",
+    share_fence: "",
     // The one writer is the only one inside a transaction.
     fence: "
         SELECT EXISTS (SELECT 1 FROM {partition_leases} WHERE consumer = ? AND partition = ? AND epoch = ?)

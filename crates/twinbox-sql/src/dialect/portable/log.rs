@@ -1,5 +1,5 @@
 //! The log, its cursors and its retention, and replays.
-use crate::texts::{Cursors, Log, Replays, Retention};
+use crate::texts::{Cursors, Holes, Log, Replays, Retention};
 
 /// A dialect brings its own log: the texts that are empty here, unless the database needs none.
 pub(in crate::dialect) const LOG: Log = Log {
@@ -37,6 +37,22 @@ pub(in crate::dialect) const LOG: Log = Log {
     tick_before: "",
     lock_ticks: "",
     backlog: "",
+};
+
+/// Positions follow the order of commits, or snapshots of the server cut the log.
+pub(in crate::dialect) const HOLES: Holes = Holes {
+    last_tick: "",
+    open: "",
+    filled: "",
+    newcomers: "",
+    insert_tick: "",
+    close: "",
+    insert: "",
+    due: "",
+    postpone: "",
+    occupied: "",
+    bury: "",
+    forget: "",
 };
 
 pub(in crate::dialect) const CURSORS: Cursors = Cursors {
@@ -115,8 +131,7 @@ pub(in crate::dialect) const RETENTION: Retention = Retention {
     detach: "
         UPDATE {cursors} AS c
         SET epoch = epoch + 1, owner = NULL, lease_until = {never}
-        WHERE lease_until < {never} AND {not_replay destination} AND {is_behind}
-        RETURNING destination",
+        WHERE destination = ? AND lease_until < {never} AND {is_behind}",
     retire_cursor: "
         DELETE FROM {cursors}
         WHERE destination = ? AND (owner IS NULL OR {expired})",

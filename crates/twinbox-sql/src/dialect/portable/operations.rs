@@ -76,6 +76,9 @@ pub(in crate::dialect) use receive_webhook;
 
 pub(in crate::dialect) const OPERATIONS: Operations = Operations {
     claim: claim_operation! { before: "", from: "WHERE true", after: "" },
+    lock: "",
+    take_again: "",
+    claimed: "",
     find: "
         SELECT request_hash, hash_alg, principal, status, http_code, response_headers, response_body,
             body_kind, result_ref, codec_headers, NOT unfinished AND expires_at <= {now} AS has_expired
@@ -169,6 +172,7 @@ pub(in crate::dialect) const OPERATIONS: Operations = Operations {
 
 pub(in crate::dialect) const WEBHOOKS: Webhooks = Webhooks {
     receive: receive_webhook! { before: "", from: "WHERE true", result: "true" },
+    forget_expired: "",
     payload_hash: "
         SELECT payload_hash
         FROM {webhook_receipts}

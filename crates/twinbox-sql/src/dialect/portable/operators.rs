@@ -72,7 +72,7 @@ pub(in crate::dialect) const BACKLOG: Backlog = Backlog {
     ),
     published_since: count_messages! {
         is_dead: "false", reader: "''", event_id: "o.id", rows: "FROM {outbox} o
-        WHERE o.time >= ?"
+        WHERE o.time >= ? AND o.type <> ''"
     },
     parked_and_dead: concat!(
         count_messages! {

@@ -80,7 +80,7 @@ pub(in crate::dialect) const DELIVERIES: Deliveries = Deliveries {
         SET next_attempt_at = {after}
         WHERE consumer = ? AND partition = ? AND id = ?",
     bytes: "
-        SELECT CAST(COALESCE(sum(length(payload)), 0) AS BIGINT)
+        SELECT CAST(COALESCE(sum(length(payload)), 0) AS {big_integer})
         FROM {parked_deliveries}
         WHERE consumer = ? AND partition = ?",
     count: "
@@ -192,7 +192,7 @@ pub(in crate::dialect) const DESTINATION_QUEUE: ParkedQueue = queue! {
     attempts: "p.attempts",
     sizes: "
         SELECT p.position AS number,
-            CAST(length(o.payload) + COALESCE(length(o.headers), 0) AS BIGINT) AS bytes
+            CAST(length(o.payload) + COALESCE(length(o.headers), 0) AS {big_integer}) AS bytes
         FROM {parked_messages} p
         JOIN {outbox} o ON o.position = p.position
         WHERE p.destination = ? AND p.position {among}",
@@ -210,9 +210,9 @@ pub(in crate::dialect) const DELIVERY_QUEUE: ParkedQueue = queue! {
     holds: "true",
     waits: "true",
     blocks: "false",
-    attempts: "CAST(0 AS BIGINT)",
+    attempts: "CAST(0 AS {big_integer})",
     sizes: "
-        SELECT p.id AS number, CAST(length(p.payload) + COALESCE(length(p.headers), 0) AS BIGINT) AS bytes
+        SELECT p.id AS number, CAST(length(p.payload) + COALESCE(length(p.headers), 0) AS {big_integer}) AS bytes
         FROM {parked_deliveries} p
         WHERE p.consumer = ? AND p.partition = ? AND p.id {among}",
     messages: "

@@ -32,6 +32,7 @@ pub(in crate::dialect) const OUTBOX: Outbox = Outbox {
     publish_all: "
         INSERT INTO {outbox} ({published})
         VALUES ",
+    lock_key: "",
     published: "
         SELECT position, {message}
         FROM {outbox}

@@ -1,5 +1,5 @@
 //! What the fragments of statements are on Postgres.
-use crate::dialect::Fragments;
+use crate::{dialect::Fragments, reader_name};
 
 /// Only this transaction, and only from a weaker setting: `local` flushes here and waits for no standby.
 macro_rules! flushed {
@@ -35,7 +35,13 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
             http_code bigint, error_code text, error text)",
     job_rows: "jsonb_array_elements_text(?::jsonb) AS r (job)",
     uuid: "uuid",
-    json: "jsonb",
+    big_integer: "bigint",
+    text: "text",
+    // Postgres makes no text of a NUL, which a foreign header may hold.
+    header: "CAST(CAST(replace(o.headers, '\\u0000', '\\ufffd') AS jsonb) ->> '?' AS text)",
+    kind_and_colon: "? || ':'",
+    replay_cursor: reader_name::REPLAY_CURSOR,
+    log_reader: reader_name::LOG_READER,
     // By outbox_txid_position: newcomers since the cursor's tick, and late committers. Not from that tick's
     // xmin on, which a long transaction anywhere in the cluster holds far behind.
     is_behind: "(

@@ -2,6 +2,7 @@
 use super::super::portable;
 use crate::{
     dialect::Fragments,
+    reader_name,
     texts::{Inbox, Log, Retention, Setup},
 };
 
@@ -41,7 +42,12 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
             FROM json_each(?)) AS r",
     job_rows: "(SELECT value AS job FROM json_each(?)) AS r",
     uuid: "BLOB",
-    json: "TEXT",
+    big_integer: "INTEGER",
+    text: "TEXT",
+    header: "CAST(o.headers ->> '?' AS TEXT)",
+    kind_and_colon: "? || ':'",
+    replay_cursor: reader_name::REPLAY_CURSOR,
+    log_reader: reader_name::LOG_READER,
     is_behind: "EXISTS (
             SELECT 1
             FROM {outbox} o

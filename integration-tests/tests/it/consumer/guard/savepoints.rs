@@ -190,7 +190,7 @@ async fn sqlx_savepoints_work_inside() {
 }
 
 cases! {
-    both: [
+    all: [
         a_failed_savepoint_undoes_only_itself,
         savepoints_nest,
         a_savepoint_dropped_inside_its_body_fails_the_attempt,

@@ -143,7 +143,7 @@ async fn redriven_messages_of_a_key_go_in_its_order<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         too_many_parked_deliveries_stop_what_comes,
         redriven_messages_of_a_key_go_in_its_order,
     ]

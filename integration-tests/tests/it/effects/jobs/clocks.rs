@@ -105,6 +105,6 @@ fn no_process_asks_its_own_clock() {
 }
 
 cases! {
-    both: [each_date_has_one_run_across_processes_and_changes_of_the_clock]
+    all: [each_date_has_one_run_across_processes_and_changes_of_the_clock]
     postgres: [the_clock_of_the_database_decides_what_is_due]
 }

@@ -182,7 +182,7 @@ async fn one_bad_job_stops_no_other<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_process_that_lost_its_lease_stops,
         a_run_that_kills_each_process_is_given_up,
         a_run_whose_process_died_is_taken_over_once,

@@ -77,7 +77,7 @@ async fn a_refused_request_fails_the_run_at_once<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_refused_request_fails_the_run_at_once,
         a_service_that_asks_to_wait_is_not_called_earlier,
         each_attempt_of_a_run_sends_its_id_as_the_key,

@@ -1,0 +1,108 @@
+-- Responses of operations with an idempotency key. A retry gets the stored response and runs nothing.
+CREATE TABLE IF NOT EXISTS {idempotency_keys} (
+    -- SHA-256 of tenant, principal, scope and key, each with its length. So it fits an index. BINARY would
+    -- fill a shorter value up with zeros.
+    slot VARBINARY(32) NOT NULL PRIMARY KEY CHECK (LENGTH(slot) = 32),
+    tenant VARBINARY(255) NOT NULL,
+    principal VARBINARY(255) NOT NULL,
+    scope VARBINARY(1024) NOT NULL,
+    key VARBINARY(1024) NOT NULL,
+    request_hash VARBINARY(32) NOT NULL,
+    -- The algorithm, and the members that it left out. Later releases compare requests by the same.
+    hash_alg TEXT NOT NULL,
+    -- 'failed': a final failure. A retry gets it like a success.
+    status VARBINARY(64) NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'complete', 'failed')),
+    http_code BIGINT,
+    response_headers MEDIUMBLOB,
+    response_body MEDIUMBLOB,
+    body_kind VARBINARY(64) NOT NULL DEFAULT 'omitted' CHECK (body_kind IN ('inline', 'ref', 'omitted')),
+    result_ref TEXT,
+    -- The headers of the codec that encoded the body, as a JSON object. NULL: it is not encoded.
+    codec_headers MEDIUMTEXT CHECK (JSON_VALID(codec_headers)),
+    -- The lease of an operation that runs outside a transaction: its owner, its end, and how far it has come.
+    owner BINARY(16),
+    lease_until DATETIME(6),
+    recovery_point MEDIUMTEXT,
+    -- The tokens for vendors and their times: a JSON object of microseconds since 1970. NULL: none was made.
+    tokens MEDIUMTEXT CHECK (JSON_VALID(tokens)),
+    -- Whether a vendor may have been called without a final response. Such a row never expires. It is never
+    -- NULL, although MariaDB takes no NOT NULL here.
+    unfinished BOOLEAN
+        GENERATED ALWAYS AS (
+            COALESCE(
+                (status = 'pending' OR status = 'failed' AND http_code >= 500)
+                    AND (recovery_point IS NOT NULL OR tokens IS NOT NULL),
+                FALSE
+            )
+        ) STORED,
+    attempts BIGINT NOT NULL DEFAULT 1,
+    -- Attempts among these that ended without a failure.
+    uncounted_attempts BIGINT NOT NULL DEFAULT 0,
+    created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    updated_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    expires_at DATETIME(6) NOT NULL,
+    -- For the purge.
+    INDEX idempotency_keys_expires_at (expires_at),
+    -- For quotas.
+    INDEX idempotency_keys_principal (tenant, principal, expires_at),
+    -- For operators.
+    INDEX idempotency_keys_key (scope, key),
+    -- For operators too: the rows for which a vendor may have been called.
+    INDEX idempotency_keys_unfinished (unfinished, updated_at)
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- What operators may read: no key and no response. The view reads the table with the rights of the account
+-- that creates it, so operators need a right on the view alone.
+CREATE OR REPLACE SQL SECURITY DEFINER VIEW {idempotency_audit} AS
+    SELECT
+        LOWER(LEFT(HEX(slot), 8)) AS slot,
+        CONVERT(tenant USING utf8mb4) AS tenant,
+        CONVERT(principal USING utf8mb4) AS principal,
+        CONVERT(scope USING utf8mb4) AS scope,
+        hash_alg,
+        CONVERT(status USING utf8mb4) AS status,
+        http_code,
+        CONVERT(body_kind USING utf8mb4) AS body_kind,
+        LENGTH(response_body) AS body_bytes,
+        result_ref,
+        owner,
+        lease_until,
+        recovery_point,
+        tokens,
+        unfinished,
+        attempts,
+        created_at,
+        updated_at,
+        expires_at
+    FROM {idempotency_keys};
+
+-- Webhooks that were received, so that a repeated one runs nothing. They are not among the idempotency keys:
+-- the id of a sender must not meet the key of a caller.
+CREATE TABLE IF NOT EXISTS {webhook_receipts} (
+    provider VARBINARY(255) NOT NULL,
+    endpoint VARBINARY(255) NOT NULL,
+    dedup_id VARBINARY(255) NOT NULL,
+    -- The signed part of the request that the id is from.
+    dedup_basis VARBINARY(64) NOT NULL CHECK (dedup_basis IN ('header', 'body', 'digest')),
+    payload_hash VARBINARY(32) NOT NULL,
+    -- The index of the secret that verified the signature.
+    secret_index BIGINT NOT NULL,
+    received_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    expires_at DATETIME(6) NOT NULL,
+    PRIMARY KEY (provider, endpoint, dedup_id),
+    -- For the purge.
+    INDEX webhook_receipts_expires_at (expires_at)
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Changes by operators. A row is written before the change, and completed after it.
+CREATE TABLE IF NOT EXISTS {audit} (
+    id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    operator TEXT NOT NULL,
+    command TEXT NOT NULL,
+    -- What the command changed: a destination, a consumer, a key.
+    target TEXT NOT NULL,
+    reason TEXT,
+    -- The number of changed rows. NULL: the command has no known end.
+    count BIGINT
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

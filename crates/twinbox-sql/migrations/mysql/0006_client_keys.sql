@@ -1,0 +1,16 @@
+-- Idempotency keys that a client has made for its calls of vendors, one for each business action.
+CREATE TABLE IF NOT EXISTS {client_keys} (
+    -- What is called, such as `charges.create`, and for which business action, such as `order-7`.
+    operation VARBINARY(120) NOT NULL CHECK (LENGTH(operation) >= 1),
+    business_id VARBINARY(255) NOT NULL CHECK (LENGTH(business_id) >= 1),
+    key BINARY(16) NOT NULL,
+    -- 'sent': a call without a key of the vendor is under way, or may have acted.
+    state VARBINARY(64) NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'sent', 'done')),
+    -- What the vendor calls the thing that it made.
+    provider_ref VARBINARY(255),
+    created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    ended_at DATETIME(6),
+    PRIMARY KEY (operation, business_id),
+    -- For the purge.
+    INDEX client_keys_ended_at (ended_at)
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -1,0 +1,241 @@
+//! MySQL 8.0.16 or newer, and MariaDB 10.6 or newer.
+mod claims;
+mod cursors;
+mod drift;
+mod effects;
+mod fragments;
+mod holes;
+mod inbox;
+mod jobs;
+mod log;
+mod operations;
+mod parking;
+mod publishing;
+mod setup;
+mod ticks;
+mod waits;
+
+pub use publishing::taken_positions;
+
+use super::{
+    Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed, PageBinds,
+    migrations::migrations,
+    portable,
+    transaction::{exactly_one, unwind},
+};
+use crate::{Error, ErrorKind, catalog::Catalog, sqlstate::mysql_number, statement::query, texts::Texts};
+use fragments::FRAGMENTS;
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection, MySqlPool, mysql::MySqlArguments, query::Query};
+use std::{path::PathBuf, time::Duration};
+use twinbox_core::{Message, draft::Fields};
+use uuid::Uuid;
+use waits::{remember_waits, usual_waits};
+
+impl Dialect for MySql {
+    const SQL: Texts = Texts {
+        audit: cursors::AUDIT,
+        backlog: portable::BACKLOG,
+        client_keys: effects::CLIENT_KEYS,
+        consumers: inbox::CONSUMERS,
+        cursors: cursors::CURSORS,
+        dead_letters: inbox::DEAD_LETTERS,
+        delayed: publishing::DELAYED,
+        deliveries: parking::DELIVERIES,
+        delivery_queue: parking::DELIVERY_QUEUE,
+        destination_queue: parking::DESTINATION_QUEUE,
+        drift: drift::DRIFT,
+        effect_acts: effects::EFFECT_ACTS,
+        effects: effects::EFFECTS,
+        holes: holes::HOLES,
+        inbox: inbox::INBOX,
+        jobs: jobs::JOBS,
+        log: log::LOG,
+        operations: operations::OPERATIONS,
+        outbox: publishing::OUTBOX,
+        parked_messages: parking::PARKED_MESSAGES,
+        partitions: inbox::PARTITIONS,
+        redaction: portable::REDACTION,
+        replays: cursors::REPLAYS,
+        retention: log::RETENTION,
+        setup: setup::SETUP,
+        webhooks: operations::WEBHOOKS,
+    };
+    const FRAGMENTS: Fragments = FRAGMENTS;
+    const NUMBERED_BINDS: bool = false;
+    const RESERVED_WORDS: &'static [&'static str] = &["key", "member", "partition"];
+    const ONE_WRITER: bool = false;
+    const HAS_RETURNING: bool = false;
+    const REPEATS_PUBLISHING: bool = true;
+
+    const MIGRATIONS: &'static [Migration] = migrations!("mysql");
+    const BOOTSTRAP: &'static str = "
+        CREATE TABLE IF NOT EXISTS {migrations} (
+            version BIGINT PRIMARY KEY,
+            name VARCHAR(64) NOT NULL,
+            compatible_from BIGINT NOT NULL,
+            applied_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        ) ENGINE = InnoDB;";
+    const MIGRATION_LOCK: Option<&'static str> =
+        Some("SELECT GET_LOCK(CONCAT('twinbox ', MD5(DATABASE())), 600)");
+    const MIGRATION_UNLOCK: Option<&'static str> =
+        Some("SELECT RELEASE_LOCK(CONCAT('twinbox ', MD5(DATABASE())))");
+
+    // The savepoint is gone if the server rolled the transaction back by itself, on a deadlock.
+    const BEGIN: &'static str = concat!(
+        usual_waits!(),
+        "; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SAVEPOINT twinbox"
+    );
+    const BEGIN_SHORT: &'static str = concat!(
+        remember_waits!(),
+        "; SET SESSION innodb_lock_wait_timeout = 1, wait_timeout = 2;
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SAVEPOINT twinbox"
+    );
+    const END_SHORT: Option<&'static str> = Some(usual_waits!());
+    const BEGIN_LONG: Option<&'static str> = None;
+    const CHECK_DEFERRED: Option<&'static str> = None;
+
+    fn table(namespace: &str, name: &str) -> String {
+        format!("{namespace}_{name}")
+    }
+
+    fn file_of(_: &MySqlPool) -> Option<PathBuf> {
+        None
+    }
+
+    async fn check(conn: &mut MySqlConnection, _: &str) -> Result<(), Error> {
+        setup::check(conn).await
+    }
+
+    async fn is_pooled(_: &MySqlPool) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    async fn rebase(_: &mut MySqlConnection, _: &str) -> Result<u64, Error> {
+        Err(Error::new(
+            ErrorKind::Configuration,
+            "MySQL needs no rebase: a restored log has its positions, ticks and holes",
+        ))
+    }
+
+    async fn newest_tick(conn: &mut MySqlConnection, catalog: &Catalog, p: i64) -> Result<i64, Error> {
+        ticks::newest_tick(conn, catalog, p).await
+    }
+
+    async fn tick_now(conn: &mut MySqlConnection, catalog: &Catalog) -> Result<Option<i64>, Error> {
+        ticks::tick_now(conn, catalog).await
+    }
+
+    fn bind_page<'q>(
+        query: Query<'q, MySql, MySqlArguments>,
+        b: PageBinds,
+    ) -> Query<'q, MySql, MySqlArguments> {
+        // Readable?
+        let query = query.bind(b.server_run).bind(b.p).bind(b.w).bind(b.p).bind(b.w);
+        // Late committers.
+        let query = query.bind(b.w).bind(b.p).bind(b.p).bind(b.after).bind(b.limit);
+        // Newcomers.
+        let query = query.bind(b.w).bind(b.after).bind(b.floor).bind(b.ceiling).bind(b.w).bind(b.limit);
+        query.bind(b.limit)
+    }
+
+    async fn publish_all(
+        conn: &mut MySqlConnection,
+        catalog: &Catalog,
+        messages: Vec<Fields>,
+    ) -> Result<(), Error> {
+        publishing::publish_all(conn, catalog, messages).await
+    }
+
+    async fn lock_key(conn: &mut MySqlConnection, catalog: &Catalog, key: &str) -> Result<(), Error> {
+        query::<MySql>(&catalog.sql.outbox.lock_key).bind(key).execute(conn).await?;
+        Ok(())
+    }
+
+    async fn park_deliveries(
+        conn: &mut MySqlConnection,
+        catalog: &Catalog,
+        consumer: &str,
+        partition: u32,
+        deliveries: &[(&Message, Duration)],
+    ) -> Result<(), Error> {
+        parking::park_deliveries(conn, catalog, consumer, partition, deliveries).await
+    }
+
+    /// A deadlock rolls the whole transaction back. Each statement after it is a transaction of its own. This
+    /// also ends the bounds of a short transaction, before its COMMIT.
+    async fn ensure_whole(conn: &mut MySqlConnection) -> Result<(), Error> {
+        match sqlx::raw_sql(concat!("RELEASE SAVEPOINT twinbox; ", usual_waits!())).execute(conn).await {
+            Ok(_) => Ok(()),
+            Err(error) if mysql_number(&error) == Some(1305) => Err(Error::new(
+                ErrorKind::TransactionAborted,
+                "the server rolled the transaction back by itself, on a deadlock, or a statement such as \
+                 CREATE TABLE committed it: what came after that was written alone",
+            )),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn begin_named(conn: &mut MySqlConnection) -> Result<Option<String>, Error> {
+        let name = Uuid::now_v7().as_u128().to_string();
+        let begin = format!("ROLLBACK; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; XA START '{name}'");
+        sqlx::raw_sql(AssertSqlSafe(begin)).execute(conn).await?;
+        Ok(Some(name))
+    }
+
+    fn end_named(name: &str, commits: bool) -> String {
+        let end = if commits { format!("COMMIT '{name}' ONE PHASE") } else { format!("ROLLBACK '{name}'") };
+        format!("XA END '{name}'; XA {end}; {}", usual_waits!())
+    }
+
+    /// The transaction has a name, without which the server ends it on no statement.
+    type Guard = ();
+
+    async fn claim(
+        conn: &mut MySqlConnection,
+        catalog: &Catalog,
+        consumer: &str,
+        fence: Option<ClaimFence>,
+        claims: &[Claim<'_>],
+        guard: &mut Option<()>,
+    ) -> Result<Claims<Uuid>, Error> {
+        *guard = Some(());
+        claims::claim(conn, catalog, consumer, fence, claims).await
+    }
+
+    async fn claim_operation(
+        conn: &mut MySqlConnection,
+        catalog: &Catalog,
+        claim: &OperationClaim<'_>,
+    ) -> Result<OperationClaimed<()>, Error> {
+        claims::claim_operation(conn, catalog, claim).await
+    }
+
+    async fn guard(_: &mut MySqlConnection, _: &Catalog, _: Duration) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn response_guard(conn: &mut MySqlConnection, _: &Catalog, (): &()) -> Result<String, Error> {
+        exactly_one::<MySql>(conn)?;
+        Ok(String::new())
+    }
+
+    async fn allow_commit(conn: &mut MySqlConnection, _: &Catalog, (): &()) -> Result<(), Error> {
+        exactly_one::<MySql>(conn)
+    }
+
+    async fn prepare_rollback(conn: &mut MySqlConnection, _: Option<&()>) {
+        unwind::<MySql>(conn).await;
+    }
+
+    fn has_committed((): &()) -> bool {
+        true
+    }
+
+    fn rows_affected(result: &Self::QueryResult) -> u64 {
+        result.rows_affected()
+    }
+
+    fn inserted_id(result: &Self::QueryResult) -> Option<i64> {
+        i64::try_from(result.last_insert_id()).ok()
+    }
+}

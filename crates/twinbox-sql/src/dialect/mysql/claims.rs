@@ -1,0 +1,127 @@
+//! Claims of messages and of idempotency keys.
+use super::{
+    publishing::is_duplicate,
+    waits::{bound_lock_wait, unbound_lock_wait},
+};
+use crate::{
+    Error,
+    catalog::Catalog,
+    dialect::{
+        claim::{Claim, Claims, OperationClaim, OperationClaimed, OperationRow},
+        fence::ClaimFence,
+    },
+    micros::Micros,
+    statement::{query, scalar},
+};
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
+use std::{collections::HashSet, time::Duration};
+use uuid::Uuid;
+
+/// How long a claim waits for a transaction that has the same one.
+const CLAIM_WAIT: Duration = Duration::from_secs(2);
+
+/// Claims messages behind their fence. The bound of the wait holds for both, and not for the handler.
+pub(super) async fn claim(
+    conn: &mut MySqlConnection,
+    catalog: &Catalog,
+    consumer: &str,
+    fence: Option<ClaimFence>,
+    claims: &[Claim<'_>],
+) -> Result<Claims<Uuid>, Error> {
+    bound_lock_wait(conn, CLAIM_WAIT).await?;
+    let claimed = claim_bounded(conn, catalog, consumer, fence, claims).await;
+    let idle_max = match fence {
+        Some(ClaimFence::Partition(fence)) => Some(fence.lease),
+        Some(ClaimFence::ServerRun(_)) | None => None,
+    };
+    unbound_lock_wait(conn, idle_max).await?;
+    claimed
+}
+
+async fn claim_bounded(
+    conn: &mut MySqlConnection,
+    catalog: &Catalog,
+    consumer: &str,
+    fence: Option<ClaimFence>,
+    claims: &[Claim<'_>],
+) -> Result<Claims<Uuid>, Error> {
+    if let Some(fence) = fence {
+        fence.check::<MySql>(conn, catalog, consumer).await?;
+    }
+    let known = match claims {
+        [_] => HashSet::new(),
+        many => known(conn, catalog, consumer, many).await?,
+    };
+    let mut found = Claims { new: Vec::with_capacity(claims.len()), purge_mark: None };
+    for claim in claims.iter().filter(|claim| !known.contains(&claim.message_id)) {
+        let insert = query::<MySql>(&catalog.sql.inbox.claim)
+            .bind(consumer)
+            .bind(claim.message_id)
+            .bind(&*claim.source)
+            .bind(&*claim.event_id)
+            .bind(&*claim.payload_hash)
+            .bind(claim.time)
+            .bind(claim.time);
+        match insert.execute(&mut *conn).await {
+            Ok(_) => found.new.push(claim.message_id),
+            Err(error) if is_duplicate(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if !found.new.is_empty() {
+        let mark = scalar::<MySql, Micros>(&catalog.sql.inbox.purge_mark).bind(consumer);
+        found.purge_mark = mark.fetch_optional(conn).await?.map(|mark| mark.0);
+    }
+    Ok(found)
+}
+
+/// The messages that were claimed before.
+async fn known(
+    conn: &mut MySqlConnection,
+    catalog: &Catalog,
+    consumer: &str,
+    claims: &[Claim<'_>],
+) -> Result<HashSet<Uuid>, Error> {
+    let places = vec!["?"; claims.len()].join(", ");
+    let sql = format!("{} ({places})", catalog.sql.inbox.known_claims.as_str());
+    let known = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).bind(consumer);
+    let known = claims.iter().fold(known, |known, claim| known.bind(claim.message_id));
+    Ok(known.fetch_all(conn).await?.into_iter().collect())
+}
+
+/// Takes an idempotency key. The row is locked first: then nobody else changes it.
+pub(super) async fn claim_operation(
+    conn: &mut MySqlConnection,
+    catalog: &Catalog,
+    claim: &OperationClaim<'_>,
+) -> Result<OperationClaimed<()>, Error> {
+    bound_lock_wait(conn, claim.wait).await?;
+    let claimed = claim_operation_bounded(conn, catalog, claim).await;
+    unbound_lock_wait(conn, Some(claim.idle_max)).await?;
+    claimed
+}
+
+async fn claim_operation_bounded(
+    conn: &mut MySqlConnection,
+    catalog: &Catalog,
+    claim: &OperationClaim<'_>,
+) -> Result<OperationClaimed<()>, Error> {
+    let sql = &catalog.sql.operations;
+    let lock = query::<MySql>(&sql.lock).bind(claim.slot.to_vec());
+    let taken = match lock.fetch_optional(&mut *conn).await? {
+        Some(_) => {
+            let take = claim.bind(query::<MySql>(&sql.take_again));
+            take.bind(claim.slot.to_vec()).execute(&mut *conn).await?.rows_affected() > 0
+        }
+        None => match claim.bind(query::<MySql>(&sql.claim)).execute(&mut *conn).await {
+            Ok(_) => true,
+            Err(error) if is_duplicate(&error) => false,
+            Err(error) => return Err(error.into()),
+        },
+    };
+    if !taken {
+        return Ok(OperationClaimed::Taken);
+    }
+    let row = query::<MySql>(&sql.claimed).bind(claim.slot.to_vec()).fetch_one(conn).await?;
+    Ok(OperationClaimed::Open(OperationRow::read::<MySql>(&row)?, ()))
+}

@@ -1,0 +1,140 @@
+//! Side effects and their vendors, and the keys of clients that call vendors.
+use super::super::portable;
+use crate::texts::{ClientKeys, EffectActs, Effects};
+
+pub(super) const EFFECTS: Effects = Effects {
+    plan: "
+        INSERT INTO {side_effects} (id, source_id, kind, vendor, key, method, target, content_type,
+            headers, request, codec_headers, correlation_id, traceparent, compensates)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    // The assignments run in order: each uses columns that are not assigned yet.
+    take: "
+        UPDATE (SELECT ? AS owner) b
+        JOIN {taken_rows}
+        JOIN {side_effects} e ON e.position = r.position
+        SET e.first_fired_at = CASE WHEN r.fires AND e.first_fired_at IS NULL THEN {now}
+                ELSE e.first_fired_at END,
+            e.fired_at = CASE WHEN r.fires THEN {now} ELSE e.fired_at END,
+            e.owner = b.owner, e.next_attempt_at = {after r.lease}, e.failures = e.failures + r.failures,
+            e.state = CASE WHEN r.fires THEN 'fired' ELSE e.state END,
+            e.attempts = CASE WHEN r.fires THEN e.attempts + 1 ELSE e.attempts END,
+            e.idempotency_key = COALESCE(e.idempotency_key, r.token),
+            e.provider_key_expires_at = CASE WHEN r.key_window IS NULL THEN e.provider_key_expires_at
+                ELSE COALESCE(e.provider_key_expires_at, {after r.key_window}) END",
+    settle: "
+        UPDATE {settled_rows}
+        JOIN {side_effects} e ON e.position = r.position
+        SET e.first_fired_at = CASE WHEN r.unsent AND e.attempts = 1 THEN NULL ELSE e.first_fired_at END,
+            e.idempotency_key = CASE WHEN r.renewed OR r.unsent AND e.attempts = 1 THEN NULL
+                ELSE e.idempotency_key END,
+            e.provider_key_expires_at = CASE WHEN r.renewed OR r.unsent AND e.attempts = 1 THEN NULL
+                ELSE e.provider_key_expires_at END,
+            e.state = r.state, e.owner = NULL, e.failures = e.failures + r.failures,
+            e.next_attempt_at = CASE WHEN r.delay IS NOT NULL THEN {after r.delay} END,
+            e.ended_at = CASE WHEN r.state IN ('confirmed', 'failed', 'compensated') THEN {now} END,
+            e.attempts = CASE WHEN r.unsent THEN e.attempts - 1 ELSE e.attempts END,
+            e.generation = CASE WHEN r.renewed THEN e.generation + 1 ELSE e.generation END,
+            e.provider_ref = COALESCE(r.provider_ref, e.provider_ref),
+            e.http_code = COALESCE(r.http_code, e.http_code),
+            e.error_code = CASE WHEN r.state = 'confirmed' THEN r.error_code
+                ELSE COALESCE(r.error_code, e.error_code) END,
+            e.last_error = CASE WHEN r.state = 'confirmed' THEN r.error ELSE COALESCE(r.error, e.last_error)
+                END
+        WHERE r.attempt IS NULL OR e.owner = ? AND e.attempts = r.attempt",
+    wake: "
+        UPDATE {side_effects} w
+        JOIN (
+            SELECT DISTINCT (
+                SELECT min(n.position)
+                FROM {side_effects} n
+                WHERE n.vendor = e.vendor AND n.key = e.key AND n.ended_at IS NULL) AS position
+            FROM {side_effects} e
+            WHERE e.position {among} AND e.key IS NOT NULL
+        ) first_open ON first_open.position = w.position
+        SET w.next_attempt_at = COALESCE(w.next_attempt_at, {now})
+        WHERE w.owner IS NULL AND w.state <> 'unknown'",
+    compensate: "
+        UPDATE {side_effects} c
+        JOIN (
+            SELECT DISTINCT compensates AS position
+            FROM {side_effects}
+            WHERE position {among} AND state = 'confirmed'
+        ) compensated ON compensated.position = c.position
+        SET c.state = 'compensated', c.ended_at = {now}, c.next_attempt_at = NULL, c.owner = NULL",
+    close_vendor: "
+        INSERT INTO {vendors} (vendor, closed_until)
+        VALUES (?, {after})
+        ON DUPLICATE KEY UPDATE closed_until = GREATEST(closed_until, VALUES(closed_until))",
+    purge: "
+        DELETE FROM {side_effects}
+        WHERE ended_at <= {after -?} AND (state <> 'failed' OR ended_at <= {after -?})
+        ORDER BY ended_at
+        LIMIT ?",
+    ..portable::EFFECTS
+};
+
+pub(super) const EFFECT_ACTS: EffectActs = EffectActs {
+    // A derived table knows nothing of the row outside of it, so all open effects are counted.
+    vendors: "
+        WITH RECURSIVE due (vendor) AS (
+            SELECT min(vendor)
+            FROM {side_effects}
+            WHERE next_attempt_at IS NOT NULL
+            UNION ALL
+            SELECT (
+                SELECT min(e.vendor)
+                FROM {side_effects} e
+                WHERE e.vendor > due.vendor AND e.next_attempt_at IS NOT NULL)
+            FROM due
+            WHERE due.vendor IS NOT NULL
+        ), known (vendor) AS (
+            SELECT vendor
+            FROM due
+            WHERE vendor IS NOT NULL
+            UNION
+            SELECT vendor
+            FROM {vendors}
+            UNION
+            SELECT vendor
+            FROM (
+                SELECT vendor
+                FROM {side_effects}
+                ORDER BY position DESC
+                LIMIT ?
+            ) newest
+        )
+        SELECT k.vendor, v.pause_reason, COALESCE({until v.closed_until}, 0) AS closed_for,
+            (
+                SELECT {until min(e.next_attempt_at)}
+                FROM {side_effects} e
+                WHERE e.vendor = k.vendor AND e.next_attempt_at IS NOT NULL) AS due_in,
+            (
+                SELECT LEAST(count(*), ?)
+                FROM {side_effects} e
+                WHERE e.vendor = k.vendor AND e.next_attempt_at IS NOT NULL) AS open_effects
+        FROM known k
+        LEFT JOIN {vendors} v ON v.vendor = k.vendor
+        ORDER BY k.vendor
+        LIMIT ?",
+    pause: "
+        INSERT INTO {vendors} (vendor, pause_reason)
+        VALUES (?, ?)
+        ON DUPLICATE KEY UPDATE pause_reason = VALUES(pause_reason)",
+    ..portable::EFFECT_ACTS
+};
+
+pub(super) const CLIENT_KEYS: ClientKeys = ClientKeys {
+    begin: "
+        INSERT INTO {client_keys} (operation, business_id, key)
+        VALUES (?, ?, ?)",
+    change: "
+        UPDATE {client_keys}
+        SET state = ?, key = ?
+        WHERE operation = ? AND business_id = ? AND state = ? AND key = ?",
+    purge: "
+        DELETE FROM {client_keys}
+        WHERE ended_at <= {after -?}
+        ORDER BY ended_at
+        LIMIT ?",
+    ..portable::CLIENT_KEYS
+};

@@ -1,0 +1,109 @@
+//! What the fragments of statements are on MySQL and MariaDB.
+use crate::dialect::Fragments;
+
+/// Whether no committed message had the position of `o` yet when the tick `$tick` was made.
+macro_rules! is_hole {
+    ($tick:literal) => {
+        concat!(
+            "EXISTS (
+                SELECT 1
+                FROM {holes} h
+                WHERE h.closed_by > ",
+            $tick,
+            " AND h.opened_by <= ",
+            $tick,
+            "
+                    AND h.first <= o.position AND h.last >= o.position)"
+        )
+    };
+}
+pub(super) use is_hole;
+
+pub(super) const FRAGMENTS: Fragments = Fragments {
+    now: "UTC_TIMESTAMP(6)",
+    after: "TIMESTAMPADD(MICROSECOND, ?, UTC_TIMESTAMP(6))",
+    until: "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ?)",
+    never: "TIMESTAMP '9999-12-31 23:59:59.999999'",
+    bounded_wait: "true",
+    takes_turns: "true",
+    // The server flushes every commit: another one is refused.
+    flushed: "true",
+    unflushed: "true",
+    lock_row: "FOR UPDATE",
+    skip_locked: "FOR UPDATE SKIP LOCKED",
+    current_server_run: "(SELECT id FROM {server_run} WHERE server_id = @@server_id)",
+    is_server_run: "(SELECT id FROM {server_run} WHERE server_id = @@server_id) <=> ?",
+    among: "IN (SELECT n FROM JSON_TABLE(?, '$[*]' COLUMNS (n BIGINT PATH '$')) numbers)",
+    parked_rows: "JSON_TABLE(?, '$[*]' COLUMNS (
+            position BIGINT PATH '$.position',
+            key VARCHAR(255) PATH '$.key',
+            type VARCHAR(128) PATH '$.type',
+            state VARCHAR(16) PATH '$.state',
+            blocks_key BOOLEAN PATH '$.blocks_key',
+            attempts BIGINT PATH '$.attempts',
+            delay BIGINT PATH '$.delay',
+            error TEXT PATH '$.error',
+            again BOOLEAN PATH '$.again')) AS r",
+    vendor_rows: "JSON_TABLE(?, '$[*]' COLUMNS (vendor VARCHAR(120) PATH '$')) AS r",
+    taken_rows: "JSON_TABLE(?, '$[*]' COLUMNS (
+            position BIGINT PATH '$.position',
+            fires BOOLEAN PATH '$.fires',
+            lease BIGINT PATH '$.lease',
+            token VARCHAR(255) PATH '$.token',
+            key_window BIGINT PATH '$.key_window',
+            failures BIGINT PATH '$.failures')) AS r",
+    settled_rows: "JSON_TABLE(?, '$[*]' COLUMNS (
+            position BIGINT PATH '$.position',
+            attempt BIGINT PATH '$.attempt',
+            state VARCHAR(16) PATH '$.state',
+            unsent BOOLEAN PATH '$.unsent',
+            renewed BOOLEAN PATH '$.renewed',
+            failures BIGINT PATH '$.failures',
+            delay BIGINT PATH '$.delay',
+            provider_ref TEXT PATH '$.provider_ref',
+            http_code BIGINT PATH '$.http_code',
+            error_code TEXT PATH '$.error_code',
+            error TEXT PATH '$.error')) AS r",
+    job_rows: "JSON_TABLE(?, '$[*]' COLUMNS (job VARCHAR(120) PATH '$')) AS r",
+    uuid: "BINARY(16)",
+    big_integer: "SIGNED",
+    text: "CHAR",
+    header: "JSON_UNQUOTE(JSON_EXTRACT(o.headers, '$.\"?\"'))",
+    kind_and_colon: "CONCAT(?, ':')",
+    replay_cursor: "CONCAT('replay:', ?)",
+    log_reader: "CONCAT('consumer:', ?)",
+    // Late committers are left out: they fill holes that are younger than a transaction.
+    is_behind: "EXISTS (
+            SELECT 1
+            FROM {outbox} o
+            WHERE o.position > GREATEST(c.position, (SELECT t.newest FROM {ticks} t WHERE t.id = c.p))
+                AND o.time <= {after -?} AND o.type <> '')",
+    with_cursor: "
+        WITH s AS (
+            SELECT b.p, b.w, t.newest AS p_newest, u.newest AS w_newest,
+                COALESCE(
+                    (SELECT min(h.first) FROM {holes} h WHERE h.closed_by > b.p AND h.opened_by <= b.p),
+                    t.newest + 1) AS first_open
+            FROM (SELECT ? AS p, ? AS w) b
+            JOIN {ticks} t ON t.id = b.p
+            JOIN {ticks} u ON u.id = b.w
+        )",
+    is_settled: concat!(
+        "o.type <> '' AND (o.position <= s.p_newest AND NOT ",
+        is_hole!("s.p"),
+        "
+            OR o.position <= ? AND o.position <= s.w_newest AND NOT ",
+        is_hole!("s.w"),
+        ")"
+    ),
+    is_unsettled: concat!(
+        "o.type <> '' AND o.position >= s.first_open
+            AND (o.position > s.p_newest OR ",
+        is_hole!("s.p"),
+        ")
+            AND NOT (o.position <= ? AND o.position <= s.w_newest AND NOT ",
+        is_hole!("s.w"),
+        ")"
+    ),
+    replay_start: "min(o.position) - 1",
+};

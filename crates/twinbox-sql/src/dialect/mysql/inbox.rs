@@ -1,0 +1,146 @@
+//! Claims, attempts, dead letters and partitions of consumers.
+use super::super::portable;
+use crate::texts::{Consumers, DeadLetters, Inbox, Partitions};
+
+pub(super) const INBOX: Inbox = Inbox {
+    claim: "
+        INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
+        VALUES (?, ?, ?, ?, ?, 'processed', ?, GREATEST({now}, ?))",
+    known_claims: "
+        SELECT message_id
+        FROM {inbox}
+        WHERE consumer = ? AND message_id IN",
+    purge_mark: "
+        SELECT time
+        FROM {purge_marks}
+        WHERE consumer = ?",
+    record_failure: "
+        INSERT INTO {attempts} (consumer, message_id, failures, last_error)
+        VALUES (?, ?, 1, ?)
+        ON DUPLICATE KEY UPDATE failures = failures + 1, starts = 0, last_error = VALUES(last_error),
+            last_failed_at = {now}",
+    record_start: "
+        INSERT INTO {attempts} (consumer, message_id, failures, last_error, starts)
+        SELECT b.consumer, b.message_id, 0, '', 1
+        FROM (SELECT ? AS consumer, ? AS message_id, ? AS claimer, ? AS claimed) b
+        WHERE NOT EXISTS (SELECT 1 FROM {inbox} WHERE consumer = b.claimer AND message_id = b.claimed)
+            AND NOT EXISTS (
+                SELECT 1
+                FROM {attempts} a
+                WHERE a.consumer = b.consumer AND a.message_id = b.message_id AND a.starts > 0)
+        ON DUPLICATE KEY UPDATE starts = 1",
+    advance_purge_mark: "
+        INSERT INTO {purge_marks} (consumer, time)
+        VALUES (?, ?)
+        ON DUPLICATE KEY UPDATE time = GREATEST(time, VALUES(time))",
+    purge_claims: "
+        DELETE d
+        FROM {inbox} d
+        JOIN (
+            SELECT i.consumer, i.message_id
+            FROM (SELECT ? AS consumer, ? AS newest_claim, ? AS newest_message) b
+            JOIN {purge_marks} m ON m.consumer = b.consumer AND m.time >= b.newest_message
+            JOIN {inbox} i ON i.consumer = b.consumer AND i.claimed_at <= b.newest_claim
+                AND COALESCE(i.time, i.claimed_at) <= b.newest_message
+            ORDER BY i.claimed_at
+            LIMIT ?
+        ) old ON old.consumer = d.consumer AND old.message_id = d.message_id",
+    purge_attempts: "
+        DELETE a
+        FROM {attempts} a
+        WHERE a.consumer = ?
+            AND (EXISTS (
+                    SELECT 1
+                    FROM {inbox} i
+                    WHERE i.consumer = a.consumer AND i.message_id = a.message_id)
+                OR a.last_failed_at < {after} AND a.starts = 0)",
+    supersede: "
+        INSERT IGNORE INTO {superseded_claims} (consumer, message_id, replay, state, payload_hash, claimed_at)
+        SELECT a.consumer, a.message_id, a.replay, i.state, i.payload_hash, i.claimed_at
+        FROM (SELECT ? AS consumer, ? AS message_id, ? AS replay) a
+        LEFT JOIN {inbox} i ON i.consumer = a.consumer AND i.message_id = a.message_id",
+    ..portable::INBOX
+};
+
+pub(super) const CONSUMERS: Consumers = Consumers {
+    heartbeat: "
+        INSERT INTO {consumers} (consumer)
+        VALUES (?)
+        ON DUPLICATE KEY UPDATE seen_at = {now}",
+    ..portable::CONSUMERS
+};
+
+pub(super) const DEAD_LETTERS: DeadLetters = DeadLetters {
+    due_redrives: "
+        SELECT {dead_letter}, redrive_attempts_left - 1 AS redrive_attempts_left
+        FROM {dead_letters} d
+        WHERE consumer = ? AND redrive_attempts_left > 0 AND redrive_at <= {now}
+            AND NOT (? AND EXISTS (
+                SELECT 1
+                FROM {dead_letters} b
+                WHERE b.consumer = d.consumer AND b.key = d.key AND b.id < d.id
+                    AND b.redrive_attempts_left > 0 AND b.redrive_at > {now}))
+        ORDER BY redrive_at
+        LIMIT ?
+        FOR UPDATE SKIP LOCKED",
+    take_redriven: "
+        UPDATE {dead_letters}
+        SET redrive_at = {after}, redrive_attempts_left = redrive_attempts_left - 1
+        WHERE id {among}",
+    import: "
+        INSERT INTO {dead_letters} (consumer, reason, error, attempts, redrive_at, redrive_attempts_left,
+            {stored_message})
+        SELECT ?, 'imported', 'imported, not tried yet', 0, {now},
+            ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+        FROM DUAL
+        WHERE NOT EXISTS (
+                SELECT 1
+                FROM {dead_letters}
+                WHERE consumer = ? AND message_id = ?)
+            AND NOT EXISTS (
+                SELECT 1
+                FROM {inbox}
+                WHERE consumer = ? AND message_id = ?)",
+    ..portable::DEAD_LETTERS
+};
+
+pub(super) const PARTITIONS: Partitions = Partitions {
+    renew_member: "
+        INSERT INTO {partition_members} (consumer, member, lease_until, lease)
+        VALUES (?, ?, {after}, ?)
+        ON DUPLICATE KEY UPDATE lease_until = VALUES(lease_until), lease = VALUES(lease)",
+    create: "
+        INSERT INTO {partition_leases} (consumer, partition, types)
+        VALUES (?, ?, ?)
+        ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)",
+    renew: "
+        UPDATE {partition_leases}
+        SET lease_until = {after}
+        WHERE consumer = ? AND owner = ?",
+    take: "
+        UPDATE {partition_leases}
+        SET owner = ?, epoch = epoch + 1, lease_until = {after}, lease = ?
+        WHERE consumer = ? AND partition = ? AND {expired}",
+    read: "
+        SELECT epoch, log, sequence, last_message
+        FROM {partition_leases}
+        WHERE consumer = ? AND partition = ?",
+    owned: "
+        SELECT partition, epoch
+        FROM {partition_leases}
+        WHERE consumer = ? AND owner = ?",
+    share_fence: "
+        SELECT 1
+        FROM {partition_fences}
+        WHERE consumer = ? AND partition = ?
+        LOCK IN SHARE MODE",
+    fence: "
+        SELECT EXISTS (SELECT 1 FROM {partition_leases} WHERE consumer = ? AND partition = ? AND epoch = ?)
+            AND {is_server_run} AND ? > 0",
+    // The owner's transactions share the row, and a takeover locks it alone.
+    wait_for_transactions: "
+        INSERT INTO {partition_fences} (consumer, partition)
+        VALUES (?, ?)
+        ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)",
+    ..portable::PARTITIONS
+};

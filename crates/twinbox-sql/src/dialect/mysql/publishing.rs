@@ -1,0 +1,86 @@
+//! Publishing, and messages that wait for their time.
+use super::super::portable;
+use crate::{
+    Error, ErrorKind,
+    catalog::Catalog,
+    row,
+    texts::{Delayed, Outbox},
+};
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
+use std::sync::atomic::{AtomicU64, Ordering};
+use twinbox_core::draft::Fields;
+
+pub(super) const OUTBOX: Outbox = Outbox {
+    // Two keys that share a row wait for each other, and nothing worse.
+    lock_key: "
+        SELECT slot
+        FROM {key_locks}
+        WHERE slot = CRC32(?) MOD 512
+        FOR UPDATE",
+    // A tombstone has no type.
+    recent_types: "
+        SELECT DISTINCT type
+        FROM (
+            SELECT type
+            FROM {outbox}
+            ORDER BY position DESC
+            LIMIT ?
+        ) recent
+        WHERE type <> ''
+        ORDER BY type",
+    ..portable::OUTBOX
+};
+
+pub(super) const DELAYED: Delayed = Delayed {
+    // The rows are locked, so that `delete_moved` finds the same ones, and others wait.
+    move_due: "
+        INSERT INTO {outbox} ({published})
+        SELECT id, type, version, key, subject, COALESCE(time, {now}), correlation_id, causation_id,
+            traceparent, content_type, headers, payload
+        FROM {delayed_messages}
+        WHERE not_before <= {now}
+        ORDER BY not_before, insert_order
+        LIMIT ?
+        FOR UPDATE",
+    delete_moved: "
+        DELETE FROM {delayed_messages}
+        ORDER BY not_before, insert_order
+        LIMIT ?",
+    ..portable::DELAYED
+};
+
+/// How often a statement of a producer was run again, in this process.
+static REPEATED: AtomicU64 = AtomicU64::new(0);
+/// How often one statement is run again at most.
+const REPEATS_MAX: u32 = 100;
+
+/// Returns how often a producer of this process was given a position that had a tombstone, and got another.
+pub fn taken_positions() -> u64 {
+    REPEATED.load(Ordering::Relaxed)
+}
+
+/// Writes messages in one statement. If a reader has put a tombstone at one of their positions, because it
+/// took more than a second from the number to the row, the statement runs again, with new positions.
+pub(super) async fn publish_all(
+    conn: &mut MySqlConnection,
+    catalog: &Catalog,
+    messages: Vec<Fields>,
+) -> Result<(), Error> {
+    let row = format!("(?, ?, ?, ?, ?, COALESCE(?, {}), ?, ?, ?, ?, ?, ?)", super::FRAGMENTS.now);
+    let rows = vec![row; messages.len()].join(", ");
+    let sql = format!("{}{rows}", catalog.sql.outbox.publish_all.as_str());
+    for _ in 0..REPEATS_MAX {
+        let query = sqlx::query(AssertSqlSafe(sql.clone())).persistent(messages.len() == 1);
+        let query = messages.iter().cloned().fold(query, row::bind_fields::<MySql>);
+        match query.execute(&mut *conn).await {
+            Err(error) if is_duplicate(&error) => REPEATED.fetch_add(1, Ordering::Relaxed),
+            written => return Ok(written.map(drop)?),
+        };
+    }
+    Err(Error::new(ErrorKind::Busy, "readers took the positions of this message again and again"))
+}
+
+/// Whether a row with the same key exists.
+pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
+}

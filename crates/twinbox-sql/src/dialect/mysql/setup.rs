@@ -1,0 +1,64 @@
+//! The store itself, and what the server must be like.
+use super::{super::portable, ticks};
+use crate::{Error, ErrorKind, texts::Setup};
+use sqlx::{MySqlConnection, Row as _};
+
+pub(super) const SETUP: Setup = Setup {
+    record_server_run: "
+        INSERT IGNORE INTO {server_run} (server_id)
+        VALUES (@@server_id)",
+    set_service: "
+        INSERT IGNORE INTO {meta} (singleton, service)
+        VALUES (true, ?)",
+    settings: "
+        SELECT 'server_version' AS name, version() AS value
+        UNION ALL
+        SELECT 'innodb_flush_log_at_trx_commit', CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS CHAR)
+        UNION ALL
+        SELECT 'innodb_doublewrite', CAST(@@GLOBAL.innodb_doublewrite AS CHAR)
+        UNION ALL
+        SELECT 'log_bin', CAST(@@GLOBAL.log_bin AS CHAR)
+        UNION ALL
+        SELECT 'sync_binlog', CAST(@@GLOBAL.sync_binlog AS CHAR)
+        UNION ALL
+        SELECT 'binlog_format', CAST(@@GLOBAL.binlog_format AS CHAR)
+        UNION ALL
+        SELECT 'wait_timeout', CAST(@@GLOBAL.wait_timeout AS CHAR)",
+    ..portable::SETUP
+};
+
+/// Refuses a server on which messages would be lost or reversed.
+pub(super) async fn check(conn: &mut MySqlConnection) -> Result<(), Error> {
+    let facts = sqlx::raw_sql(
+        "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit = 1 AS is_flushed,
+            @@GLOBAL.auto_increment_increment = 1 AND @@SESSION.auto_increment_increment = 1 AS is_dense,
+            FIND_IN_SET('STRICT_TRANS_TABLES', @@SESSION.sql_mode) > 0
+                OR FIND_IN_SET('STRICT_ALL_TABLES', @@SESSION.sql_mode) > 0 AS is_strict,
+            @@GLOBAL.read_only <> 0 AS is_standby",
+    );
+    let facts = facts.fetch_one(conn).await?;
+    if facts.try_get("is_standby")? {
+        return Err(Error::new(
+            ErrorKind::Standby,
+            "this server is read-only: connect to the primary, messages are never read from a replica",
+        ));
+    }
+    if !facts.try_get::<bool, _>("is_flushed")? {
+        return Err(ticks::unflushed());
+    }
+    if !facts.try_get::<bool, _>("is_dense")? {
+        return Err(Error::new(
+            ErrorKind::Configuration,
+            "auto_increment_increment is not 1, so most positions of the log would be holes: \
+             SET GLOBAL auto_increment_increment = 1, and set it in the server's configuration",
+        ));
+    }
+    if !facts.try_get::<bool, _>("is_strict")? {
+        return Err(Error::new(
+            ErrorKind::Configuration,
+            "sql_mode is not strict, so the server would cut values that are too long: add \
+             STRICT_TRANS_TABLES to sql_mode",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! How long a session waits for locks, and how long it may be idle.
+//!
+//! MySQL has these bounds for sessions alone, and a session is a connection of the application's pool. Its
+//! own values are remembered in variables of the session, and set again by the statement that ends or begins
+//! a transaction.
+use crate::Error;
+use sqlx::{AssertSqlSafe, MySqlConnection, raw_sql};
+use std::time::Duration;
+
+/// Remembers the values of the session, once.
+macro_rules! remember_waits {
+    () => {
+        "SET @twinbox_lock_wait = CAST(COALESCE(@twinbox_lock_wait, @@SESSION.innodb_lock_wait_timeout)
+                AS SIGNED),
+            @twinbox_idle = CAST(COALESCE(@twinbox_idle, @@SESSION.wait_timeout) AS SIGNED)"
+    };
+}
+/// Sets the values of the session again, if they were remembered.
+macro_rules! usual_waits {
+    () => {
+        "SET SESSION innodb_lock_wait_timeout =
+            CAST(COALESCE(@twinbox_lock_wait, @@SESSION.innodb_lock_wait_timeout) AS SIGNED),
+            wait_timeout = CAST(COALESCE(@twinbox_idle, @@SESSION.wait_timeout) AS SIGNED)"
+    };
+}
+pub(super) use {remember_waits, usual_waits};
+
+/// Bounds the wait for locks, in whole seconds.
+pub(super) async fn bound_lock_wait(conn: &mut MySqlConnection, wait: Duration) -> Result<(), Error> {
+    let seconds = wait.as_secs().clamp(1, 1_000_000);
+    let bound = format!("{}; SET SESSION innodb_lock_wait_timeout = {seconds}", remember_waits!());
+    raw_sql(AssertSqlSafe(bound)).execute(conn).await?;
+    Ok(())
+}
+
+/// Ends the bound of the wait for locks. `idle_max`: how long the transaction may be idle from here on.
+pub(super) async fn unbound_lock_wait(
+    conn: &mut MySqlConnection,
+    idle_max: Option<Duration>,
+) -> Result<(), Error> {
+    let mut usual = "SET SESSION innodb_lock_wait_timeout = @twinbox_lock_wait".to_owned();
+    if let Some(idle_max) = idle_max {
+        let seconds = idle_max.as_secs().saturating_add(1).min(1_000_000);
+        usual += &format!(", wait_timeout = {seconds}");
+    }
+    raw_sql(AssertSqlSafe(usual)).execute(conn).await?;
+    Ok(())
+}

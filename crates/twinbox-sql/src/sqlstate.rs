@@ -1,0 +1,44 @@
+//! The codes of errors.
+use std::borrow::Cow;
+
+/// Returns SQLSTATE, or SQLite's extended result code. MySQL has one SQLSTATE for most errors, so those that
+/// matter here get the one of Postgres.
+pub(crate) fn sqlstate(error: &sqlx::Error) -> Option<String> {
+    #[cfg(feature = "mysql")]
+    if let Some(sqlstate) = mysql_number(error).and_then(of_mysql) {
+        return Some(sqlstate.to_owned());
+    }
+    error.as_database_error()?.code().map(Cow::into_owned)
+}
+
+/// Returns the number of an error of MySQL or MariaDB.
+#[cfg(feature = "mysql")]
+pub(crate) fn mysql_number(error: &sqlx::Error) -> Option<u16> {
+    let error = error.as_database_error()?.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
+    Some(error.number())
+}
+
+#[cfg(feature = "mysql")]
+fn of_mysql(number: u16) -> Option<&'static str> {
+    Some(match number {
+        // A deadlock, a lock wait that took too long, a lock that is held, a row that changed since the
+        // snapshot.
+        1213 | 1205 | 3572 | 1020 => "55P03",
+        // Shutting down, killed, or gone because the session was idle.
+        1053 | 1079 | 1152 | 1159 | 1160 | 1161 | 1184 | 1927 | 3169 | 4031 => "57P01",
+        1040 | 1203 | 1226 => "53300",
+        1021 | 1114 => "53100",
+        1037 | 1038 | 1041 => "53200",
+        1290 | 1792 | 1836 => "25006",
+        // Cancelled, or it took too long.
+        1317 | 1969 | 3024 => "57014",
+        1022 | 1062 | 1169 | 1586 => "23505",
+        1048 | 1364 => "23502",
+        1216 | 1217 | 1451 | 1452 => "23503",
+        3819 | 4025 => "23514",
+        1406 => "22001",
+        1264 => "22003",
+        1044 | 1045 | 1142 | 1143 | 1227 | 1370 => "42501",
+        _ => return None,
+    })
+}
