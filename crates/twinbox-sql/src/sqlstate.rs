@@ -22,8 +22,8 @@ pub(crate) fn mysql_number(error: &sqlx::Error) -> Option<u16> {
 fn of_mysql(number: u16) -> Option<&'static str> {
     Some(match number {
         // A deadlock, a lock wait that took too long, a lock that is held, a row that changed since the
-        // snapshot.
-        1213 | 1205 | 3572 | 1020 => "55P03",
+        // snapshot; the first two again, at the end of a transaction with a name.
+        1213 | 1205 | 3572 | 1020 | 1613 | 1614 => "55P03",
         // Shutting down, killed, or gone because the session was idle.
         1053 | 1079 | 1152 | 1159 | 1160 | 1161 | 1184 | 1927 | 3169 | 4031 => "57P01",
         1040 | 1203 | 1226 => "53300",

@@ -176,6 +176,13 @@ CREATE TABLE IF NOT EXISTS {holes} (
     INDEX holes_first (first)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- A row that a reader changes, so that its commit flushes what the server has shown before it is on disk.
+CREATE TABLE IF NOT EXISTS {flushes} (
+    singleton BOOLEAN NOT NULL PRIMARY KEY DEFAULT true CHECK (singleton),
+    number BIGINT NOT NULL
+) ENGINE = InnoDB;
+INSERT IGNORE INTO {flushes} (singleton, number) VALUES (true, 0);
+
 -- Locks of keys, for producers that have no row to lock. Keys share rows by their checksum.
 CREATE TABLE IF NOT EXISTS {key_locks} (
     slot BIGINT NOT NULL PRIMARY KEY

@@ -61,8 +61,8 @@ impl From<Fence> for ClaimFence {
 /// Makes an open transaction fail unless its process owns the partition until COMMIT.
 ///
 /// # Errors
-/// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost): another process owns it, or the server started anew. The database refused or is
-/// away.
+/// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost): another process owns it, or the server started
+/// anew. The database refused or is away.
 pub async fn hold_fence<DB: Dialect>(
     conn: &mut DB::Connection,
     catalog: &Catalog,

@@ -144,6 +144,8 @@ area! {
         newcomers,
         /// Makes a tick. Binds: id, newest position, id of the tick before.
         insert_tick,
+        /// Commits a change, when it runs alone. What was committed before it is on disk then.
+        flush,
         /// Closes holes. Bind: tick. A list of ids follows.
         close,
         /// Opens holes. Rows follow.

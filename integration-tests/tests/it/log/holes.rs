@@ -72,6 +72,22 @@ async fn what_commits_in_another_order_keeps_the_order_of_its_key(store: &Store<
     }
 }
 
+/// Ticks are made for messages alone, also by processes that do not know what the others have flushed.
+async fn processes_that_are_idle_make_no_ticks(store: &Store<MySql>) {
+    let another = Store::new(store.pool().clone(), database::SERVICE).unwrap();
+    let (mut here, mut there) = (open(store, "here").await, open(&another, "there").await);
+    for text in ["a", "b", "c"] {
+        publish(store, None, &[text]).await;
+        assert_eq!(settle_until(&mut here, text).await, [text]);
+        assert_eq!(settle_until(&mut there, text).await, [text]);
+    }
+    let ticks = async || number(store, "SELECT count(*) FROM twinbox_ticks").await;
+    let before = ticks().await;
+    let idle = async { tokio::join!(here.next(10), there.next(10)) };
+    assert!(tokio::time::timeout(Duration::from_millis(500), idle).await.is_err(), "they wait");
+    assert_eq!((before, ticks().await), (4, 4));
+}
+
 /// The position of a message that was rolled back gets a tombstone, which nobody is given.
 async fn a_rolled_back_position_is_closed(store: &Store<MySql>) {
     let mut undone = store.begin().await.unwrap();
@@ -229,6 +245,7 @@ cases! {
     mysql: [
         a_message_that_commits_late_is_delivered_and_stops_no_other,
         what_commits_in_another_order_keeps_the_order_of_its_key,
+        processes_that_are_idle_make_no_ticks,
         a_rolled_back_position_is_closed,
         an_open_transaction_keeps_its_position,
         a_position_that_was_taken_is_replaced,

@@ -40,6 +40,9 @@ pub(super) const HOLES: Holes = Holes {
         SELECT ?, ?, GREATEST({now}, taken_at)
         FROM {ticks}
         WHERE id = ?",
+    flush: "
+        UPDATE {flushes}
+        SET number = number + 1",
     close: "
         UPDATE {holes}
         SET closed_by = ?

@@ -47,7 +47,7 @@ struct Tick {
 /// message beyond it.
 ///
 /// A server shows rows before they are on its disk. The commit of a tick that this process makes returns when
-/// they are. So it makes one of its own before it reads by the tick of another process.
+/// they are. So it commits a row of its own before it reads by the tick of another process.
 pub(super) async fn newest_tick(conn: &mut MySqlConnection, catalog: &Catalog, p: i64) -> Result<i64, Error> {
     let row = query::<MySql>(&catalog.sql.log.newest_tick).fetch_one(&mut *conn).await?;
     if !row.try_get::<bool, _>("is_flushed")? {
@@ -58,10 +58,12 @@ pub(super) async fn newest_tick(conn: &mut MySqlConnection, catalog: &Catalog, p
         probe(conn, catalog).await?;
     }
     let has_news = row.try_get::<bool, _>("has_newcomers")? || row.try_get("has_late")?;
-    let is_durable = newest <= catalog.durable_tick.load(Ordering::Acquire);
-    if newest <= p && has_news || newest > p && !is_durable {
-        let made = make(conn, catalog, newest > p).await?;
-        newest = made.map_or(p.min(newest), |tick| tick.id);
+    if newest <= p && has_news {
+        newest = make(conn, catalog, false).await?.map_or(newest, |tick| tick.id);
+    }
+    if newest > p && newest > catalog.durable_tick.load(Ordering::Acquire) {
+        query::<MySql>(&catalog.sql.holes.flush).execute(conn).await?;
+        catalog.durable_tick.fetch_max(newest, Ordering::AcqRel);
     }
     Ok(newest)
 }

@@ -46,6 +46,7 @@ pub(in crate::dialect) const HOLES: Holes = Holes {
     filled: "",
     newcomers: "",
     insert_tick: "",
+    flush: "",
     close: "",
     insert: "",
     due: "",
