@@ -6,13 +6,17 @@ use std::sync::atomic::AtomicI64;
 impl Catalog {
     /// Renders every statement of a store.
     pub(crate) fn new<DB: Dialect>(namespace: &str, service: &str, codecs: Codecs, is_named: bool) -> Self {
+        let statement = |text: &str| {
+            let statement = Statement::new(render::<DB>(namespace, text), is_named);
+            statement.with_bounded_wait(text.contains("{bounded_wait}"))
+        };
         Self {
             service: service.to_owned(),
             namespace: namespace.to_owned(),
             codecs,
             is_named,
             durable_tick: AtomicI64::new(0),
-            sql: DB::SQL.map(|text| Statement::new(render::<DB>(namespace, text), is_named)),
+            sql: DB::SQL.map(statement),
         }
     }
 }

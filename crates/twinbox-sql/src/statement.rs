@@ -11,12 +11,24 @@ pub struct Statement {
     sql: SqlStr,
     /// The server may keep it under a name.
     is_named: bool,
+    /// Its text asks for a bounded wait for locks.
+    has_bounded_wait: bool,
 }
 
 impl Statement {
     /// Creates a statement, and says whether the server may prepare it under a name.
     pub fn new(sql: SqlStr, is_named: bool) -> Self {
-        Self { sql, is_named }
+        Self { sql, is_named, has_bounded_wait: false }
+    }
+
+    /// Marks a statement whose text asks for a bounded wait for locks.
+    pub(crate) fn with_bounded_wait(self, has_bounded_wait: bool) -> Self {
+        Self { has_bounded_wait, ..self }
+    }
+
+    /// Returns whether the text asks for a bounded wait for locks.
+    pub(crate) fn has_bounded_wait(&self) -> bool {
+        self.has_bounded_wait
     }
 
     /// Returns whether the database needs no such statement.

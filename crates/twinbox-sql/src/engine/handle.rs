@@ -190,6 +190,12 @@ impl<DB: Dialect> Engine<DB> {
         statement: &Statement,
         bind: impl FnOnce(Query<'q, DB, DB::Arguments>) -> Query<'q, DB, DB::Arguments> + Send,
     ) -> Result<u64, Error> {
+        if statement.has_bounded_wait() && DB::END_SHORT.is_some() {
+            let mut tx = self.begin_short().await?;
+            let done = bind(query::<DB>(statement)).execute(tx.connection()).await?;
+            tx.commit().await?;
+            return Ok(DB::rows_affected(&done));
+        }
         let _permit = self.write_permit().await?;
         let mut conn = self.connection().await?;
         let done = bind(query::<DB>(statement)).execute(&mut *conn).await?;

@@ -5,6 +5,7 @@ use crate::{
     row::small_count,
     statement::{query, scalar},
 };
+use sqlx::query::Query;
 use std::collections::HashSet;
 use twinbox_core::MessageId;
 
@@ -20,11 +21,9 @@ impl<DB: Dialect> Inbox<DB> {
     /// The database refused or is away: a start may be on record. [`end_starts`](Self::end_starts) ends it;
     /// else the message counts as one that crashed its process.
     pub async fn record_start(&self, message: MessageId) -> Result<bool, Error> {
-        let _permit = self.engine.write_permit().await?;
-        let mut conn = self.engine.connection().await?;
-        let is_recorded = self.start(&mut conn, message).await?;
-        conn.done().await?;
-        Ok(is_recorded)
+        let start = &self.engine.sql().inbox.record_start;
+        let started = self.engine.execute(start, |query| self.bind_start(query, message));
+        Ok(started.await? > 0)
     }
 
     /// Commits a record that a handler is about to start on many messages, to count crashes. Returns the
@@ -36,7 +35,8 @@ impl<DB: Dialect> Inbox<DB> {
         let mut tx = self.engine.begin().await?;
         let mut started = HashSet::with_capacity(messages.len());
         for id in messages {
-            if self.start(tx.connection(), *id).await? {
+            let start = self.bind_start(query::<DB>(&self.engine.sql().inbox.record_start), *id);
+            if DB::rows_affected(&start.execute(tx.connection()).await?) > 0 {
                 started.insert(*id);
             }
         }
@@ -44,13 +44,13 @@ impl<DB: Dialect> Inbox<DB> {
         Ok(started)
     }
 
-    async fn start(&self, conn: &mut DB::Connection, message: MessageId) -> Result<bool, Error> {
-        let start = query::<DB>(&self.engine.sql().inbox.record_start)
-            .bind(self.consumer.clone())
-            .bind(message.as_uuid())
-            .bind(self.consumer.clone())
-            .bind(message.as_uuid());
-        Ok(DB::rows_affected(&start.execute(conn).await?) > 0)
+    fn bind_start<'q>(
+        &self,
+        start: Query<'q, DB, DB::Arguments>,
+        message: MessageId,
+    ) -> Query<'q, DB, DB::Arguments> {
+        let id = message.as_uuid();
+        start.bind(self.consumer.clone()).bind(id).bind(self.consumer.clone()).bind(id)
     }
 
     /// Commits a record that a handler is about to start on a message alone, because an earlier start

@@ -132,12 +132,13 @@ const POSTGRES_COLUMNS: &str =
     WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND a.attnum > 0 AND NOT a.attisdropped
         AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
     ORDER BY n.nspname, c.relname, a.attnum";
-/// A binary column is shown as text where it is text. Its `name` is an expression.
-const MYSQL_COLUMNS: &str = "SELECT CAST(CONCAT('`', table_name, '`') AS CHAR),
-        CAST(CASE WHEN data_type LIKE '%binary' OR data_type LIKE '%blob'
-            THEN CONCAT('IF(`', column_name, '` IS NULL, ''NULL'', CONCAT(''X, HEX(`', column_name, '`), ''))')
-            WHEN numeric_precision IS NOT NULL THEN CONCAT('COALESCE(`', column_name, '`, ''NULL'')')
-            ELSE CONCAT('QUOTE(`', column_name, '`)') END AS CHAR)
+/// The column is the expression that reads it.
+const MYSQL_COLUMNS: &str = "SELECT CAST(CONCAT('`', table_name, '`') AS CHAR), CAST(CASE
+        WHEN data_type LIKE '%binary' OR data_type LIKE '%blob' THEN CONCAT(
+            'IF(`', column_name, '` IS NULL, ''NULL'', ',
+            'CONCAT(''X'', CHAR(39), HEX(`', column_name, '`), CHAR(39)))')
+        WHEN numeric_precision IS NOT NULL THEN CONCAT('COALESCE(`', column_name, '`, ''NULL'')')
+        ELSE CONCAT('QUOTE(`', column_name, '`)') END AS CHAR)
     FROM information_schema.columns
     WHERE table_schema = DATABASE() ORDER BY table_name, ordinal_position";
 const SQLITE_COLUMNS: &str =

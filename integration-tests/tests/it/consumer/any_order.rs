@@ -216,8 +216,6 @@ cases! {
         one_that_compares_passes,
         a_handler_may_wait_for_its_turn,
         a_rejection_in_one_order_only_is_found,
-    ]
-    both: [
         what_handlers_publish_is_compared,
         what_is_published_for_later_is_compared,
     ]

@@ -4,11 +4,11 @@ use crate::support::{
     consumer::publish,
     effects::{mail, plan},
     operations::{answer, expire, key, open, open_lease, runs_out},
-    stores::{TestDb, World},
+    stores::{TestDb, World, sql},
     wait::eventually,
 };
 use integration_tests::vendors::VENDOR;
-use sqlx::{AssertSqlSafe, Postgres, Sqlite};
+use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
 use std::time::Duration;
 use twinbox::{
     Dialect, ErrorKind, Store,
@@ -59,9 +59,19 @@ impl Shop for Sqlite {
     async fn break_uniqueness(_world: &World<Self>) {}
 }
 
+/// Another qualifier counts like a second row.
+impl Shop for MySql {
+    const PAYMENTS: &str = "CREATE TABLE payments (
+        id BINARY(16) PRIMARY KEY, status VARCHAR(64) NOT NULL, updated_at DATETIME(6) NOT NULL)";
+    const INSERT: &str = "INSERT INTO payments VALUES ($1, $2, TIMESTAMPADD(MINUTE, -$3, UTC_TIMESTAMP(6)))";
+    const SECOND: &str = "webhook.payment_captured:again";
+
+    async fn break_uniqueness(_world: &World<Self>) {}
+}
+
 async fn pay<DB: Shop>(world: &World<DB>, status: &str, minutes_ago: i64) -> Uuid {
     let (id, mut conn) = (Uuid::now_v7(), world.pool().acquire().await.unwrap());
-    let insert = sqlx::query::<DB>(DB::INSERT).bind(id).bind(status.to_owned()).bind(minutes_ago);
+    let insert = sqlx::query::<DB>(sql::<DB>(DB::INSERT)).bind(id).bind(status.to_owned()).bind(minutes_ago);
     insert.execute(&mut *conn).await.unwrap();
     id
 }
@@ -72,14 +82,14 @@ async fn announce<DB: Shop>(world: &World<DB>, source: Uuid, kind: &str) {
     let insert =
         format!("INSERT INTO {table} (source_id, kind, vendor, request) VALUES ($1, $2, '{VENDOR}', $3)");
     let mut conn = world.pool().acquire().await.unwrap();
-    let insert = sqlx::query::<DB>(AssertSqlSafe(insert)).bind(source).bind(kind.to_owned());
+    let insert = sqlx::query::<DB>(sql::<DB>(&insert)).bind(source).bind(kind.to_owned());
     insert.bind(b"{}".to_vec()).execute(&mut *conn).await.unwrap();
 }
 
 async fn delete<DB: Shop>(world: &World<DB>, table: &str, column: &str, id: Uuid) {
     let delete = format!("DELETE FROM {table} WHERE {column} = $1");
     let mut conn = world.pool().acquire().await.unwrap();
-    sqlx::query::<DB>(AssertSqlSafe(delete)).bind(id).execute(&mut *conn).await.unwrap();
+    sqlx::query::<DB>(sql::<DB>(&delete)).bind(id).execute(&mut *conn).await.unwrap();
 }
 
 /// A shop with payments of which thirty are captured and announced.
@@ -151,7 +161,7 @@ async fn a_missing_and_a_second_effect_are_named_in_one_run<DB: Shop>() {
         let table = DB::table_of("side_effects");
         let newest = format!("SELECT max(position) FROM {table} WHERE kind = '{}'", DB::SECOND);
         let newest = match DB::MODULE {
-            "sqlite" => world.number(newest).await,
+            "sqlite" | "mysql" => world.number(newest).await,
             _ => world.number(format!("SELECT max(position) - 1 FROM {table}")).await,
         };
         let mut conn = world.pool().acquire().await.unwrap();
@@ -274,7 +284,7 @@ async fn what_stays_undone_is_found<DB: Shop>() {
         DB::table_of("attempts")
     );
     let mut conn = world.pool().acquire().await.unwrap();
-    sqlx::query::<DB>(AssertSqlSafe(failing)).bind(Uuid::nil()).execute(&mut *conn).await.unwrap();
+    sqlx::query::<DB>(sql::<DB>(&failing)).bind(Uuid::nil()).execute(&mut *conn).await.unwrap();
     drop(conn);
 
     let quiet = Drift::new(&*world).run_once(Sweep::Full).await.unwrap();
@@ -341,7 +351,7 @@ async fn a_sample_of_a_large_table_reads_no_more_than_it_says() {
 }
 
 cases! {
-    both: [
+    all: [
         a_missing_and_a_second_effect_are_named_in_one_run,
         a_run_has_an_id_and_a_bound,
         an_effect_without_its_row_is_an_orphan,

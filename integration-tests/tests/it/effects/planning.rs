@@ -7,7 +7,7 @@ use crate::support::{
     stores::{Placed, TestDb, World},
 };
 use integration_tests::vendors::VENDOR;
-use sqlx::{AssertSqlSafe, Postgres, Sqlite};
+use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
 use twinbox::{
     Delivery, DeliveryOutcome, Dialect, ErrorKind, HandlerResult, Message, Tx,
     effects::{EffectRequest, EffectState, Effects, Planned, SideEffect, effect_id, profiles},
@@ -148,6 +148,17 @@ impl InSql for Postgres {
     }
 }
 
+impl InSql for MySql {
+    fn plan(source: Uuid, request: &str) -> String {
+        format!(
+            "INSERT INTO twinbox_side_effects (source_id, kind, vendor, request, target)
+            VALUES (x'{}', '{WELCOME}', '{VENDOR}', '{request}', '/emails')
+            ON DUPLICATE KEY UPDATE position = position",
+            source.simple()
+        )
+    }
+}
+
 impl InSql for Sqlite {
     fn plan(source: Uuid, request: &str) -> String {
         format!(
@@ -223,7 +234,7 @@ async fn a_codec_keeps_requests_secret_in_the_database<DB: TestDb>() {
 }
 
 cases! {
-    both: [
+    all: [
         a_codec_keeps_requests_secret_in_the_database,
         a_handler_plans_with_its_transaction,
         a_request_plans_with_its_key,

@@ -4,7 +4,7 @@ use crate::support::{
     log::{draft, open, publish, publish_all, run, settle_until, take, text},
     wait::{eventually, in_time},
 };
-use sqlx::{AssertSqlSafe, MySql, MySqlPool};
+use sqlx::{AssertSqlSafe, MySql, MySqlPool, mysql::MySqlPoolOptions};
 use std::time::Duration;
 use twinbox::{Draft, ErrorKind, Store, log::Reader};
 use twinbox_testkit::{
@@ -167,6 +167,43 @@ async fn a_far_behind_reader_gets_everything_in_order(store: &Store<MySql>) {
     assert!(came.iter().map(|text| text.parse::<i64>().unwrap()).eq(0..25_000));
     late.commit().await.unwrap();
     assert_eq!(settle_until(&mut reader, "late").await, ["late"]);
+}
+
+/// Each of them is a hole, which is probed again and again, and keeps its place.
+#[tokio::test]
+async fn five_hundred_open_transactions_stop_no_other() {
+    const OPEN: usize = 500;
+    let server = MariaDbServer::start().unwrap();
+    let pool = MySqlPoolOptions::new().max_connections(600).connect(&server.url()).await.unwrap();
+    let store = Store::new(pool, database::SERVICE).unwrap();
+    store.migrate().await.unwrap();
+    let mut transactions = Vec::new();
+    for n in 0..OPEN {
+        let mut tx = store.begin().await.unwrap();
+        store.outbox().publish_draft(&mut tx, draft(None, &n.to_string())).await.unwrap();
+        publish(&store, None, &["between"]).await;
+        transactions.push(tx);
+    }
+    publish(&store, None, &["free"]).await;
+    let mut reader = open(&store, "d").await;
+    assert_eq!(settle_until(&mut reader, "free").await.len(), OPEN + 1);
+    assert_eq!(number(&store, OPEN_HOLES).await, OPEN as i64);
+    let all_probed =
+        format!("SELECT ({OPEN_HOLES} AND probe_at < TIMESTAMPADD(SECOND, 2, UTC_TIMESTAMP(6))) = 0");
+    assert_eq!(read_until(&store, &mut reader, &all_probed).await, [""; 0]);
+    for tx in transactions {
+        tx.commit().await.unwrap();
+    }
+    let mut came = Vec::new();
+    while came.len() < OPEN {
+        for entry in in_time(reader.next(100)).await.unwrap() {
+            reader.settle(entry.ticket);
+            came.push(text(&entry).parse::<usize>().unwrap());
+        }
+    }
+    came.sort_unstable();
+    assert!(came.into_iter().eq(0..OPEN));
+    assert_eq!((number(&store, OPEN_HOLES).await, number(&store, TOMBSTONES).await), (0, 0));
 }
 
 /// With a setting under which the server forgets commits or gives positions again, nothing starts.

@@ -2,9 +2,9 @@
 
 /// Makes a test of each case on each database.
 ///
-/// A case is `async fn case<DB: TestDb>()` under `all` and `both`, and `async fn case()` elsewhere. `both` are
-/// Postgres and SQLite. With `with a store:` before the lists, a case takes `&Store<DB>` of a fresh database,
-/// and its test runs on several threads.
+/// A case is `async fn case<DB: TestDb>()` under `all` and `both`, and `async fn case()` elsewhere. `both`
+/// are Postgres and SQLite. With `with a store:` before the lists, a case takes `&Store<DB>` of a fresh
+/// database, and its test runs on several threads.
 macro_rules! cases {
     (
         with a store:

@@ -23,7 +23,8 @@ pub(super) const INBOX: Inbox = Inbox {
         INSERT INTO {attempts} (consumer, message_id, failures, last_error, starts)
         SELECT b.consumer, b.message_id, 0, '', 1
         FROM (SELECT ? AS consumer, ? AS message_id, ? AS claimer, ? AS claimed) b
-        WHERE NOT EXISTS (SELECT 1 FROM {inbox} WHERE consumer = b.claimer AND message_id = b.claimed)
+        WHERE {bounded_wait}
+            AND NOT EXISTS (SELECT 1 FROM {inbox} WHERE consumer = b.claimer AND message_id = b.claimed)
             AND NOT EXISTS (
                 SELECT 1
                 FROM {attempts} a

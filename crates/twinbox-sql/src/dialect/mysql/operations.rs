@@ -49,11 +49,11 @@ pub(super) const OPERATIONS: Operations = Operations {
     save: "
         UPDATE {idempotency_keys}
         SET recovery_point = ?, lease_until = {after}, updated_at = {now}
-        WHERE slot = ? AND owner = ? AND status = 'pending'",
+        WHERE {bounded_wait} AND slot = ? AND owner = ? AND status = 'pending'",
     save_tokens: "
         UPDATE {idempotency_keys}
         SET tokens = ?, updated_at = {now}
-        WHERE slot = ? AND owner = ? AND status = 'pending'",
+        WHERE {bounded_wait} AND slot = ? AND owner = ? AND status = 'pending'",
     purge: "
         DELETE FROM {idempotency_keys}
         WHERE expires_at <= {now} AND NOT unfinished AND (lease_until IS NULL OR lease_until <= {now})

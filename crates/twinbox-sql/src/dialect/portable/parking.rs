@@ -212,7 +212,8 @@ pub(in crate::dialect) const DELIVERY_QUEUE: ParkedQueue = queue! {
     blocks: "false",
     attempts: "CAST(0 AS {big_integer})",
     sizes: "
-        SELECT p.id AS number, CAST(length(p.payload) + COALESCE(length(p.headers), 0) AS {big_integer}) AS bytes
+        SELECT p.id AS number,
+            CAST(length(p.payload) + COALESCE(length(p.headers), 0) AS {big_integer}) AS bytes
         FROM {parked_deliveries} p
         WHERE p.consumer = ? AND p.partition = ? AND p.id {among}",
     messages: "

@@ -112,7 +112,8 @@ pub fn count_selected(conditions: &[Condition]) -> String {
         SELECT false AS is_dead, '' AS reader, o.type, o.version, {{header twinbox-codec}} AS codec,
             count(*) AS messages, min(o.id) AS example
         FROM {{outbox}} o
-        WHERE o.type <> '' AND NOT (length(o.payload) = 0 AND COALESCE({{header twinbox-redacted}}, '') = 'true'){conditions}
+        WHERE o.type <> ''
+            AND NOT (length(o.payload) = 0 AND COALESCE({{header twinbox-redacted}}, '') = 'true'){conditions}
         GROUP BY 1, 2, 3, 4, 5"
     )
 }
