@@ -212,8 +212,7 @@ async fn an_effect_without_its_row_is_an_orphan<DB: Shop>() {
     world.execute("CREATE TABLE old_payments AS SELECT * FROM payments").await;
     let insert = DB::INSERT.replace("payments", "old_payments");
     let mut conn = world.pool().acquire().await.unwrap();
-    let insert =
-        sqlx::query::<DB>(AssertSqlSafe(insert)).bind(captured[3]).bind("old".to_owned()).bind(60_i64);
+    let insert = sqlx::query::<DB>(sql::<DB>(&insert)).bind(captured[3]).bind("old".to_owned()).bind(60_i64);
     insert.execute(&mut *conn).await.unwrap();
     drop(conn);
     let old = Expectation::exactly(1)
