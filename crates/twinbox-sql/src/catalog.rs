@@ -1,5 +1,6 @@
 //! What a store was opened with, and its statements.
 use crate::{codecs::Codecs, statement::Statement, texts::Texts};
+#[cfg(feature = "mysql")]
 use std::sync::atomic::AtomicI64;
 
 /// The name, the tables and the SQL statements of a store, which all its handles share.
@@ -15,6 +16,7 @@ pub struct Catalog {
     /// may mean another statement.
     pub is_named: bool,
     /// The newest tick whose commit this process has seen return. What it covers is on the server's disk.
+    #[cfg(feature = "mysql")]
     pub(crate) durable_tick: AtomicI64,
     /// The SQL statements of the store.
     pub sql: Texts<Statement>,

@@ -1,7 +1,6 @@
 //! Renders texts for a store.
 use crate::{Dialect, catalog::Catalog, codecs::Codecs, statement::Statement};
 use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
-use std::sync::atomic::AtomicI64;
 
 impl Catalog {
     /// Renders every statement of a store.
@@ -15,7 +14,8 @@ impl Catalog {
             namespace: namespace.to_owned(),
             codecs,
             is_named,
-            durable_tick: AtomicI64::new(0),
+            #[cfg(feature = "mysql")]
+            durable_tick: Default::default(),
             sql: DB::SQL.map(statement),
         }
     }

@@ -158,7 +158,7 @@ impl Dialect for MySql {
         partition: u32,
         deliveries: &[(&Message, Duration)],
     ) -> Result<(), Error> {
-        parking::park_deliveries(conn, catalog, consumer, partition, deliveries).await
+        portable::park_one_by_one::<MySql>(conn, catalog, consumer, partition, deliveries).await
     }
 
     /// A deadlock rolls the whole transaction back. Each statement after it is a transaction of its own. This

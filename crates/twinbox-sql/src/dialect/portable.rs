@@ -18,6 +18,8 @@ pub(super) use client_keys::CLIENT_KEYS;
 pub(super) use drift::DRIFT;
 pub(crate) use drift::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
 pub(super) use effect_acts::EFFECT_ACTS;
+#[cfg(feature = "mysql")]
+pub(super) use effect_acts::vendors;
 pub(super) use effects::EFFECTS;
 pub(super) use inbox::{CONSUMERS, DEAD_LETTERS, INBOX, PARTITIONS};
 pub(super) use jobs::JOBS;
@@ -26,5 +28,7 @@ pub(super) use operations::{OPERATIONS, WEBHOOKS};
 #[cfg(feature = "postgres")]
 pub(super) use operations::{claim_operation, complete_operation, receive_webhook};
 pub(super) use operators::{AUDIT, BACKLOG, REDACTION};
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) use parking::park_one_by_one;
 pub(super) use parking::{DELIVERIES, DELIVERY_QUEUE, DESTINATION_QUEUE, PARKED_MESSAGES};
 pub(super) use publishing::{DELAYED, OUTBOX, SETUP};

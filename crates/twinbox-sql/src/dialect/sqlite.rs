@@ -10,14 +10,7 @@ use super::{
     portable,
     transaction::{exactly_one, unwind},
 };
-use crate::{
-    Error, ErrorKind,
-    catalog::Catalog,
-    micros::{Micros, micros},
-    row,
-    statement::query,
-    texts::Texts,
-};
+use crate::{Error, ErrorKind, catalog::Catalog, micros::Micros, row, statement::query, texts::Texts};
 use sqlx::{
     AssertSqlSafe, Row as _, Sqlite, SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
@@ -161,14 +154,7 @@ impl Dialect for Sqlite {
         partition: u32,
         deliveries: &[(&Message, Duration)],
     ) -> Result<(), Error> {
-        for (message, delay) in deliveries {
-            let park = query::<Sqlite>(&catalog.sql.deliveries.insert)
-                .bind(consumer)
-                .bind(i64::from(partition))
-                .bind(micros(*delay));
-            row::bind_message(park, message).execute(&mut *conn).await?;
-        }
-        Ok(())
+        portable::park_one_by_one::<Sqlite>(conn, catalog, consumer, partition, deliveries).await
     }
 
     /// SQLite ends a transaction by itself on `RAISE(ROLLBACK)`, or a full disk. Then it has none, and a

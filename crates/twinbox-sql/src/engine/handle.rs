@@ -193,7 +193,9 @@ impl<DB: Dialect> Engine<DB> {
         if statement.has_bounded_wait() && DB::END_SHORT.is_some() {
             let mut tx = self.begin_short().await?;
             let done = bind(query::<DB>(statement)).execute(tx.connection()).await?;
-            tx.commit().await?;
+            DB::ensure_whole(tx.connection()).await?;
+            // Readers of the log have nothing to read.
+            tx.commit_guarded(false).await?;
             return Ok(DB::rows_affected(&done));
         }
         let _permit = self.write_permit().await?;

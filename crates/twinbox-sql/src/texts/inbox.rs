@@ -157,9 +157,9 @@ area! {
         list,
         /// Takes a partition. Binds: owner, lease, lease, consumer, partition.
         take,
-        /// What `take` returns, where an UPDATE returns no rows. Binds: consumer, partition.
+        /// Reads the row that `take` returns, where an UPDATE returns no rows. Binds: consumer, partition.
         read,
-        /// What `renew` returns, where an UPDATE returns no rows. Binds: consumer, owner.
+        /// Reads the rows that `renew` returns, where an UPDATE returns no rows. Binds: consumer, owner.
         owned,
         /// Records how far a partition is settled. Binds: log, sequence, message, consumer, partition, epoch,
         /// server run.

@@ -1,5 +1,5 @@
 //! Side effects and their vendors, and the keys of clients that call vendors.
-use super::super::portable;
+use super::super::portable::{self, vendors};
 use crate::texts::{ClientKeys, EffectActs, Effects};
 
 pub(super) const EFFECTS: Effects = Effects {
@@ -75,47 +75,10 @@ pub(super) const EFFECTS: Effects = Effects {
 
 pub(super) const EFFECT_ACTS: EffectActs = EffectActs {
     // A derived table knows nothing of the row outside of it, so all open effects are counted.
-    vendors: "
-        WITH RECURSIVE due (vendor) AS (
-            SELECT min(vendor)
-            FROM {side_effects}
-            WHERE next_attempt_at IS NOT NULL
-            UNION ALL
-            SELECT (
-                SELECT min(e.vendor)
-                FROM {side_effects} e
-                WHERE e.vendor > due.vendor AND e.next_attempt_at IS NOT NULL)
-            FROM due
-            WHERE due.vendor IS NOT NULL
-        ), known (vendor) AS (
-            SELECT vendor
-            FROM due
-            WHERE vendor IS NOT NULL
-            UNION
-            SELECT vendor
-            FROM {vendors}
-            UNION
-            SELECT vendor
-            FROM (
-                SELECT vendor
-                FROM {side_effects}
-                ORDER BY position DESC
-                LIMIT ?
-            ) newest
-        )
-        SELECT k.vendor, v.pause_reason, COALESCE({until v.closed_until}, 0) AS closed_for,
-            (
-                SELECT {until min(e.next_attempt_at)}
-                FROM {side_effects} e
-                WHERE e.vendor = k.vendor AND e.next_attempt_at IS NOT NULL) AS due_in,
-            (
+    vendors: vendors! {"
                 SELECT LEAST(count(*), ?)
                 FROM {side_effects} e
-                WHERE e.vendor = k.vendor AND e.next_attempt_at IS NOT NULL) AS open_effects
-        FROM known k
-        LEFT JOIN {vendors} v ON v.vendor = k.vendor
-        ORDER BY k.vendor
-        LIMIT ?",
+                WHERE e.vendor = k.vendor AND e.next_attempt_at IS NOT NULL"},
     pause: "
         INSERT INTO {vendors} (vendor, pause_reason)
         VALUES (?, ?)

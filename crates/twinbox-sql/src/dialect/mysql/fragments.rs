@@ -1,4 +1,4 @@
-//! What the fragments of statements are on MySQL and MariaDB.
+//! The fragments of statements on MySQL and MariaDB.
 use crate::dialect::Fragments;
 
 /// Whether no committed message had the position of `o` yet when the tick `$tick` was made.

@@ -1,16 +1,6 @@
 //! Parked messages and deliveries.
 use super::super::portable;
-use crate::{
-    Error,
-    catalog::Catalog,
-    micros::micros,
-    row,
-    statement::query,
-    texts::{Deliveries, ParkedMessages, ParkedQueue},
-};
-use sqlx::{MySql, MySqlConnection};
-use std::time::Duration;
-use twinbox_core::Message;
+use crate::texts::{Deliveries, ParkedMessages, ParkedQueue};
 
 pub(super) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
     // The assignments run in order, so the state, which the others ask for, comes last.
@@ -60,20 +50,3 @@ pub(super) const DELIVERY_QUEUE: ParkedQueue = ParkedQueue {
         WHERE p.consumer = ? AND p.partition = ? AND p.id {among}",
     ..portable::DELIVERY_QUEUE
 };
-
-pub(super) async fn park_deliveries(
-    conn: &mut MySqlConnection,
-    catalog: &Catalog,
-    consumer: &str,
-    partition: u32,
-    deliveries: &[(&Message, Duration)],
-) -> Result<(), Error> {
-    for (message, delay) in deliveries {
-        let park = query::<MySql>(&catalog.sql.deliveries.insert)
-            .bind(consumer)
-            .bind(i64::from(partition))
-            .bind(micros(*delay));
-        row::bind_message(park, message).execute(&mut *conn).await?;
-    }
-    Ok(())
-}

@@ -18,7 +18,7 @@ const PROBE_STATEMENTS_MAX: u32 = 200;
 /// The rows of one statement, at most.
 const ROWS_OF_STATEMENT: usize = 1_000;
 
-/// What one snapshot of the server showed.
+/// Begins a transaction whose statements all see one snapshot of the server.
 const SNAPSHOT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT";
 

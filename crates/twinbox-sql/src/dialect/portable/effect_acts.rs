@@ -15,29 +15,11 @@ macro_rules! page {
     };
 }
 
-pub(in crate::dialect) const EFFECT_ACTS: EffectActs = EffectActs {
-    page: page!(""),
-    // The second condition is that of the index, which a plan for any state could not use without it.
-    problem_page: page!("state = ? AND state IN ('unknown', 'failed') AND "),
-    count_failed_since: "
-        SELECT count(*)
-        FROM (
-            SELECT 1
-            FROM {side_effects}
-            WHERE ended_at >= (SELECT {after -?}) AND state = 'failed'
-            LIMIT ?
-        ) failed",
-    renew: "
-        UPDATE {side_effects}
-        SET state = 'pending', generation = generation + 1, idempotency_key = NULL,
-            provider_key_expires_at = NULL, failures = 0, next_attempt_at = {now}, ended_at = NULL,
-            http_code = NULL, error_code = NULL, last_error = ?
-        WHERE position = ? AND state IN ('unknown', 'failed')",
-    confirm: "
-        UPDATE {side_effects}
-        SET state = 'confirmed', next_attempt_at = NULL, ended_at = {now}, error_code = NULL, last_error = ?
-        WHERE position = ? AND state IN ('unknown', 'failed')",
-    vendors: "
+/// Vendors with what waits for them. `open` counts the open effects of vendor `k`; its one bind is the limit.
+#[rustfmt::skip]
+macro_rules! vendors {
+    ($open:literal) => {
+        concat!("
         WITH RECURSIVE due (vendor) AS (
             SELECT min(vendor)
             FROM {side_effects}
@@ -70,18 +52,46 @@ pub(in crate::dialect) const EFFECT_ACTS: EffectActs = EffectActs {
                 SELECT {until min(e.next_attempt_at)}
                 FROM {side_effects} e
                 WHERE e.vendor = k.vendor AND e.next_attempt_at IS NOT NULL) AS due_in,
-            (
+            (", $open, ") AS open_effects
+        FROM known k
+        LEFT JOIN {vendors} v ON v.vendor = k.vendor
+        ORDER BY k.vendor
+        LIMIT ?")
+    };
+}
+#[cfg(feature = "mysql")]
+pub(in crate::dialect) use vendors;
+
+pub(in crate::dialect) const EFFECT_ACTS: EffectActs = EffectActs {
+    page: page!(""),
+    // The second condition is that of the index, which a plan for any state could not use without it.
+    problem_page: page!("state = ? AND state IN ('unknown', 'failed') AND "),
+    count_failed_since: "
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM {side_effects}
+            WHERE ended_at >= (SELECT {after -?}) AND state = 'failed'
+            LIMIT ?
+        ) failed",
+    renew: "
+        UPDATE {side_effects}
+        SET state = 'pending', generation = generation + 1, idempotency_key = NULL,
+            provider_key_expires_at = NULL, failures = 0, next_attempt_at = {now}, ended_at = NULL,
+            http_code = NULL, error_code = NULL, last_error = ?
+        WHERE position = ? AND state IN ('unknown', 'failed')",
+    confirm: "
+        UPDATE {side_effects}
+        SET state = 'confirmed', next_attempt_at = NULL, ended_at = {now}, error_code = NULL, last_error = ?
+        WHERE position = ? AND state IN ('unknown', 'failed')",
+    vendors: vendors! {"
                 SELECT count(*)
                 FROM (
                     SELECT 1
                     FROM {side_effects} e
                     WHERE e.vendor = k.vendor AND e.next_attempt_at IS NOT NULL
                     LIMIT ?
-                ) open_ones) AS open_effects
-        FROM known k
-        LEFT JOIN {vendors} v ON v.vendor = k.vendor
-        ORDER BY k.vendor
-        LIMIT ?",
+                ) open_ones"},
     pause: "
         INSERT INTO {vendors} (vendor, pause_reason)
         VALUES (?, ?)
