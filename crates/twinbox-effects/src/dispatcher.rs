@@ -101,6 +101,7 @@ impl<DB: Dialect> Dispatcher<DB> {
             lanes: self.lanes,
             poll: self.poll,
             notes: Vec::new(),
+            closing: Vec::new(),
             calls: JoinSet::new(),
             cycle: None,
             retry_at: Instant::now(),
@@ -148,6 +149,8 @@ struct Running<DB: Dialect> {
     poll: Duration,
     /// Results that are not yet written.
     notes: Vec<Note>,
+    /// Vendors that the running transaction closes, and for how long.
+    closing: Vec<(String, Duration)>,
     calls: JoinSet<Called>,
     cycle: Option<BoxFuture<'static, Result<Vec<Claim>, CycleError>>>,
     /// No transaction before this time, because the last one failed.
@@ -231,6 +234,7 @@ impl<DB: Dialect> Running<DB> {
             return;
         }
         let notes = std::mem::take(&mut self.notes);
+        self.closing = notes.iter().filter_map(|note| note.closes.clone()).collect();
         let cycle = Cycle { engine: self.engine.clone(), owner: self.owner, notes, wants };
         self.cycle = Some(cycle.run().boxed());
     }
@@ -240,6 +244,12 @@ impl<DB: Dialect> Running<DB> {
         match result {
             Ok(claims) => {
                 self.backoff.reset();
+                for (vendor, wait) in self.closing.drain(..) {
+                    self.lanes
+                        .iter_mut()
+                        .filter(|lane| lane.name() == vendor)
+                        .for_each(|lane| lane.closed(wait));
+                }
                 for claim in claims {
                     let lane = &mut self.lanes[claim.lane];
                     lane.claimed(claim);

@@ -39,8 +39,8 @@ pub(super) struct Lane {
     /// The database has due effects, as far as is known.
     is_due: bool,
     is_paused: bool,
-    /// Until when the database closed the vendor at the last look.
-    closed_in_database: Option<Instant>,
+    /// Until when the database closes the vendor, as far as is known.
+    closed_in_database: Instant,
     /// A cycle claims for this lane.
     is_claiming: bool,
 }
@@ -59,7 +59,7 @@ impl Lane {
             bytes: 0,
             is_due: false,
             is_paused: false,
-            closed_in_database: None,
+            closed_in_database: Instant::now(),
             is_claiming: false,
         }
     }
@@ -77,17 +77,22 @@ impl Lane {
         self.is_due |= look.due_in.is_some_and(|wait| wait.is_zero());
         self.is_paused = look.is_paused;
         let now = Instant::now();
-        let closed_until =
-            (!look.closed_for.is_zero()).then(|| now.checked_add(look.closed_for).unwrap_or(now));
-        match (closed_until, self.closed_in_database) {
-            (Some(_), _) => self.guard().close(now.into_std(), look.closed_for),
+        let closed_until = now.checked_add(look.closed_for).unwrap_or(now);
+        if closed_until + REOPEN_MARGIN < self.closed_in_database {
             // An operator has resumed it before its time.
-            (None, Some(until)) if now + REOPEN_MARGIN < until => self.guard().reopen(),
-            (None, _) => {}
+            self.guard().reopen();
         }
+        self.guard().close(now.into_std(), look.closed_for);
         self.closed_in_database = closed_until;
         metrics::backlog_age(self.name(), look.overdue);
         metrics::open_breakers(self.name(), self.guard().open_breakers());
+    }
+
+    /// Takes up that the database closes this vendor from now on: if the next look finds it open, then an
+    /// operator has resumed it.
+    pub(super) fn closed(&mut self, wait: Duration) {
+        let now = Instant::now();
+        self.closed_in_database = self.closed_in_database.max(now.checked_add(wait).unwrap_or(now));
     }
 
     /// Returns how much a cycle should claim for this lane. `None`: nothing now.

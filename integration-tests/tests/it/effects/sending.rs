@@ -8,7 +8,7 @@ use crate::support::{
 };
 use futures::future::BoxFuture;
 use integration_tests::vendors::{VENDOR, http_vendor};
-use sqlx::Postgres;
+use sqlx::{Postgres, Sqlite};
 use std::{
     sync::atomic::{AtomicU32, Ordering::SeqCst},
     time::{Duration, Instant},
@@ -270,6 +270,27 @@ impl Vendor for Blind {
     fn send<'a>(&'a self, _: &'a VendorCall) -> BoxFuture<'a, Result<Applied, VendorError>> {
         Box::pin(async { Ok(Applied::new()) })
     }
+}
+
+/// The trigger is an operator who is quicker than the next look of the dispatcher.
+#[tokio::test]
+async fn a_vendor_that_is_resumed_as_it_closes_stays_open() {
+    let (world, vendor) = (World::<Sqlite>::new().await, FakeVendor::start().await.unwrap());
+    world
+        .execute(
+            "CREATE TRIGGER resume AFTER INSERT ON twinbox_vendors BEGIN
+                UPDATE twinbox_vendors SET closed_until = 0;
+            END",
+        )
+        .await;
+    vendor.answer_next([VendorAnswer::RetryAfter(429, 100)]);
+    let dispatching = Dispatching::to(&world, &vendor, profiles::RESEND);
+    plan(&world, mail("1")).await;
+    eventually(async || (world.number("SELECT count(*) FROM twinbox_vendors").await > 0).then_some(())).await;
+    let second = plan(&world, mail("2")).await;
+    reaches(&world, second, EffectState::Confirmed).await;
+    assert_eq!(vendor.acts(), [br#"{"text":"2"}"#]);
+    dispatching.stop().await;
 }
 
 /// The other end of the connection of a statement is gone, and nothing says so.
