@@ -73,9 +73,6 @@ pub trait Dialect:
     /// Whether a pooler may stand between here and the server.
     #[doc(hidden)]
     const TAKES_POOLER: bool = false;
-    /// Whether an INSERT into the log may have to be repeated, which `publish_all` does.
-    #[doc(hidden)]
-    const REPEATS_PUBLISHING: bool = false;
     /// Whether the database has one writer at a time, so that transactions of a process take turns.
     #[doc(hidden)]
     const ONE_WRITER: bool;

@@ -2,8 +2,6 @@
 mod caller;
 mod handle;
 
-#[cfg(feature = "mysql")]
-pub use crate::dialect::mysql::taken_positions;
 pub use crate::{
     catalog::Catalog,
     change::{changed_row, changed_rows, inserted, inserted_id},

@@ -95,13 +95,6 @@ impl Error {
         Self { source: Some(source.into()), ..self }
     }
 
-    pub(crate) fn lost_partition() -> Self {
-        Self::new(
-            ErrorKind::LeaseLost,
-            "another process has taken the partition over, or the server started anew",
-        )
-    }
-
     pub(crate) fn transaction_aborted() -> Self {
         Self::new(
             ErrorKind::TransactionAborted,
@@ -153,7 +146,7 @@ impl Error {
     /// Returns whether the cause is contention: a deadlock, a serialization failure, a lock time-out, or a
     /// busy database. It passes by itself.
     pub fn is_contention(&self) -> bool {
-        self.kind == ErrorKind::Busy || self.sql().and_then(sqlstate).is_some_and(|s| is_contention(&s))
+        self.kind == ErrorKind::Busy || self.sql().is_some_and(is_contention_error)
     }
 
     /// Returns whether the database was not reached, or ended the connection.
@@ -207,7 +200,6 @@ pub(crate) fn is_contention(sqlstate: &str) -> bool {
 }
 
 /// Whether another transaction is in the way.
-#[cfg(feature = "mysql")]
 pub(crate) fn is_contention_error(error: &sqlx::Error) -> bool {
     sqlstate(error).is_some_and(|code| is_contention(&code))
 }

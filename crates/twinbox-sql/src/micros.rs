@@ -8,7 +8,7 @@ use twinbox_core::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Micros(pub Timestamp);
 
-/// About 5,000 years: the longest time span that both databases add to their time and subtract from it.
+/// About 5,000 years: the longest time span that all databases add to their time and subtract from it.
 const SPAN_MAX: i64 = 5_000 * 365 * 24 * 3_600 * 1_000_000;
 
 /// Converts a time span to microseconds for a statement, cut to the longest that the database takes.

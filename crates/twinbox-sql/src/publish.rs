@@ -106,7 +106,9 @@ async fn write<DB: Dialect>(
     fields: Fields,
 ) -> Result<(), Error> {
     let query = match fields.not_before {
-        None if DB::REPEATS_PUBLISHING => return DB::publish_all(conn, catalog, vec![fields]).await,
+        None if catalog.sql.outbox.publish.is_absent() => {
+            return DB::publish_all(conn, catalog, vec![fields]).await;
+        }
         None => row::bind_fields::<DB>(query::<DB>(&catalog.sql.outbox.publish), fields),
         Some(not_before) => {
             let id = message_id(catalog, &fields).as_uuid();

@@ -26,8 +26,7 @@ const INDENTATION: &str = "\n        ";
 
 /// Renders a text of SQL for one store and its database.
 pub fn render<DB: Dialect>(namespace: &str, text: &str) -> SqlStr {
-    let text = expand::<DB>(namespace, text).trim().replace(INDENTATION, "\n");
-    let text = quote_words(&text, DB::RESERVED_WORDS);
+    let text = script::<DB>(namespace, text).trim().replace(INDENTATION, "\n");
     if !DB::NUMBERED_BINDS {
         return AssertSqlSafe(text).into_sql_str();
     }

@@ -1,7 +1,7 @@
 //! Conditions without which a message is not claimed.
 use super::Dialect;
 use crate::{
-    Error,
+    Error, ErrorKind,
     catalog::Catalog,
     statement::{query, scalar},
 };
@@ -85,7 +85,8 @@ pub async fn hold_fence<DB: Dialect>(
     if holds {
         return Ok(());
     }
-    Err(Error::lost_partition())
+    let what = "another process has taken the partition over, or the server started anew";
+    Err(Error::new(ErrorKind::LeaseLost, what))
 }
 
 /// Fails if the database server has restarted since `run` was read.

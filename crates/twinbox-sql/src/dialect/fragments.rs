@@ -21,6 +21,12 @@ pub struct Fragments {
     /// An expression that makes the commit of its transaction flushed, whatever the settings of the server
     /// are.
     pub flushed: &'static str,
+    /// The end of a change that returns `?`. Empty where a change returns no rows.
+    pub returning: &'static str,
+    /// The end of a change that makes the commit of its transaction flushed.
+    pub returning_flushed: &'static str,
+    /// The end of an INSERT that writes nothing if there is a row with the same `?`. Empty where it fails then.
+    pub unless_there: &'static str,
     /// An expression that is true, and that makes the commit of its transaction not flushed.
     pub unflushed: &'static str,
     /// The end of a `SELECT` by key that locks the row until the transaction ends.
@@ -114,6 +120,9 @@ impl Fragments {
             "bounded_wait" => self.bounded_wait,
             "takes_turns" => self.takes_turns,
             "flushed" => self.flushed,
+            "returning" => self.returning,
+            "returning_flushed" => self.returning_flushed,
+            "unless_there" => self.unless_there,
             "unflushed" => self.unflushed,
             "lock_row" => self.lock_row,
             "skip_locked" => self.skip_locked,
@@ -127,7 +136,6 @@ impl Fragments {
             "job_rows" => self.job_rows,
             "uuid" => self.uuid,
             "big_integer" => self.big_integer,
-            "text" => self.text,
             "header" => self.header,
             "kind_and_colon" => self.kind_and_colon,
             "replay_cursor" => self.replay_cursor,

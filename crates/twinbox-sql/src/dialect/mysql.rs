@@ -1,4 +1,4 @@
-//! MySQL 8.0.16 or newer, and MariaDB 10.6 or newer.
+//! MySQL 8.0.19 or newer, and MariaDB 10.6 or newer.
 mod claims;
 mod cursors;
 mod drift;
@@ -14,8 +14,6 @@ mod publishing;
 mod setup;
 mod ticks;
 mod waits;
-
-pub use publishing::taken_positions;
 
 use super::{
     Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed, PageBinds,
@@ -33,7 +31,7 @@ use waits::{remember_waits, usual_waits};
 
 impl Dialect for MySql {
     const SQL: Texts = Texts {
-        audit: cursors::AUDIT,
+        audit: portable::AUDIT,
         backlog: portable::BACKLOG,
         client_keys: effects::CLIENT_KEYS,
         consumers: inbox::CONSUMERS,
@@ -65,7 +63,6 @@ impl Dialect for MySql {
     const RESERVED_WORDS: &'static [&'static str] = &["key", "member", "partition"];
     const ONE_WRITER: bool = false;
     const HAS_RETURNING: bool = false;
-    const REPEATS_PUBLISHING: bool = true;
 
     const MIGRATIONS: &'static [Migration] = migrations!("mysql");
     const BOOTSTRAP: &'static str = "

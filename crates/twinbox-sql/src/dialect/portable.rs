@@ -13,6 +13,8 @@ mod operators;
 mod parking;
 mod publishing;
 pub mod selection;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod without_arrays;
 
 pub(super) use client_keys::CLIENT_KEYS;
 pub(super) use drift::DRIFT;
@@ -28,7 +30,7 @@ pub(super) use operations::{OPERATIONS, WEBHOOKS};
 #[cfg(feature = "postgres")]
 pub(super) use operations::{claim_operation, complete_operation, receive_webhook};
 pub(super) use operators::{AUDIT, BACKLOG, REDACTION};
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
-pub(super) use parking::park_one_by_one;
 pub(super) use parking::{DELIVERIES, DELIVERY_QUEUE, DESTINATION_QUEUE, PARKED_MESSAGES};
 pub(super) use publishing::{DELAYED, OUTBOX, SETUP};
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) use without_arrays::{park_one_by_one, publish_all};

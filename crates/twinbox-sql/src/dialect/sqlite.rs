@@ -134,10 +134,7 @@ impl Dialect for Sqlite {
         catalog: &Catalog,
         messages: Vec<Fields>,
     ) -> Result<(), Error> {
-        let now = texts::FRAGMENTS.now;
-        let values = format!("(?, ?, ?, ?, ?, COALESCE(?, {now}), ?, ?, ?, ?, ?, ?)");
-        let rows = vec![values; messages.len()].join(", ");
-        let sql = format!("{}{rows}", catalog.sql.outbox.publish_all.as_str());
+        let sql = portable::publish_all::<Sqlite>(catalog, messages.len());
         let query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
         messages.into_iter().fold(query, row::bind_fields::<Sqlite>).execute(conn).await?;
         Ok(())

@@ -22,6 +22,7 @@ const CLAUSES: &[&str] = &[
     "JOIN",
     "WITH",
     "FOR UPDATE",
+    "ON DUPLICATE KEY",
 ];
 
 /// Words that hold one of those and begin none of their own.
@@ -29,6 +30,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("DELETE FROM", "DELETE"),
     ("ON CONFLICT DO NOTHING", "ON CONFLICT"),
     ("DO UPDATE", "DO"),
+    ("ON DUPLICATE KEY UPDATE", "ON DUPLICATE KEY"),
     ("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
     ("FOR UPDATE", "FOR"),
     ("WITH ORDINALITY", "ORDINALITY"),
@@ -58,7 +60,8 @@ fn outside(line: &str) -> String {
 }
 
 fn clauses(line: &str) -> usize {
-    let mut line = outside(line);
+    // MySQL's function for the new value of a column.
+    let mut line = outside(&line.replace("VALUES(", "new("));
     for (phrase, short) in PHRASES {
         line = line.replace(phrase, short);
     }
@@ -96,6 +99,12 @@ fn statements_on_postgres_have_one_clause_a_line() {
     check::<sqlx::Postgres>();
 }
 
+#[cfg(feature = "mysql")]
+#[test]
+fn statements_on_mysql_have_one_clause_a_line() {
+    check::<sqlx::MySql>();
+}
+
 #[cfg(feature = "sqlite")]
 #[test]
 fn statements_on_sqlite_have_one_clause_a_line() {
@@ -116,6 +125,12 @@ fn check_fragments<DB: Dialect>() {
 #[test]
 fn no_table_of_postgres_has_the_name_of_a_fragment() {
     check_fragments::<sqlx::Postgres>();
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn no_table_of_mysql_has_the_name_of_a_fragment() {
+    check_fragments::<sqlx::MySql>();
 }
 
 #[cfg(feature = "sqlite")]

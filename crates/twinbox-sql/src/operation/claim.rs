@@ -61,14 +61,12 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     }
 
     async fn begin_transaction(&self, policy: &OperationPolicy) -> Result<OwnedTx<DB>, Error> {
-        match self.spare_connections(policy) {
-            Some(spares) => {
-                let mut tx = spares.begin(&self.engine).await?;
-                tx.begin_named().await?;
-                Ok(tx)
-            }
-            None => self.engine.begin_for_handler().await,
-        }
+        let mut tx = match self.spare_connections(policy) {
+            Some(spares) => spares.begin(&self.engine).await?,
+            None => self.engine.begin().await?,
+        };
+        tx.begin_named().await?;
+        Ok(tx)
     }
 
     pub(super) async fn take(

@@ -31,7 +31,8 @@ area! {
 area! {
     /// Publishing.
     Outbox {
-        /// Writes one message. Binds: the columns of `{published}`.
+        /// Writes one message. Absent where the statement may have to be repeated. Binds: the columns of
+        /// `{published}`.
         publish,
         /// Writes many messages in one statement. Where the database binds no arrays, rows of binds follow
         /// it.

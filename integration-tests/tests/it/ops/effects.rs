@@ -287,7 +287,7 @@ async fn a_vendor_that_closed_itself_is_resumed<DB: TestDb>() {
         (listed[0]["state"] == "closed").then(|| listed[0]["closed_seconds"].as_f64().unwrap())
     };
     eventually(closed).await;
-    // The clock of a statement may stand at its begin: only one that begins after the closing shows it exactly.
+    // The clock of a statement may stand at its begin, so the exact time is seen by a later one.
     assert!(closed().await.unwrap() <= 7.0 * 86_400.0, "a week at most");
     let second = plan(&world, mail("second")).await;
     tool.ok(&["vendors", "resume", "mail", "--yes"]).await;

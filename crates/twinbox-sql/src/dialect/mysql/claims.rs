@@ -1,11 +1,9 @@
 //! Claims of messages and of idempotency keys.
-use super::{
-    publishing::is_duplicate,
-    waits::{bound_lock_wait, unbound_lock_wait},
-};
+use super::waits::{bound_lock_wait, unbound_lock_wait};
 use crate::{
     Error,
     catalog::Catalog,
+    change::inserted,
     dialect::{
         claim::{Claim, Claims, OperationClaim, OperationClaimed, OperationRow},
         fence::ClaimFence,
@@ -62,10 +60,8 @@ async fn claim_bounded(
             .bind(&*claim.payload_hash)
             .bind(claim.time)
             .bind(claim.time);
-        match insert.execute(&mut *conn).await {
-            Ok(_) => found.new.push(claim.message_id),
-            Err(error) if is_duplicate(&error) => {}
-            Err(error) => return Err(error.into()),
+        if inserted::<MySql>(conn, insert).await? {
+            found.new.push(claim.message_id);
         }
     }
     if !found.new.is_empty() {
@@ -113,11 +109,7 @@ async fn claim_operation_bounded(
             let take = claim.bind(query::<MySql>(&sql.take_again));
             take.bind(claim.slot.to_vec()).execute(&mut *conn).await?.rows_affected() > 0
         }
-        None => match claim.bind(query::<MySql>(&sql.claim)).execute(&mut *conn).await {
-            Ok(_) => true,
-            Err(error) if is_duplicate(&error) => false,
-            Err(error) => return Err(error.into()),
-        },
+        None => inserted::<MySql>(conn, claim.bind(query::<MySql>(&sql.claim))).await?,
     };
     if !taken {
         return Ok(OperationClaimed::Taken);

@@ -3,10 +3,6 @@ use super::super::portable::{self, vendors};
 use crate::texts::{ClientKeys, EffectActs, Effects};
 
 pub(super) const EFFECTS: Effects = Effects {
-    plan: "
-        INSERT INTO {side_effects} (id, source_id, kind, vendor, key, method, target, content_type,
-            headers, request, codec_headers, correlation_id, traceparent, compensates)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     // The assignments run in order: each uses columns that are not assigned yet.
     take: "
         UPDATE (SELECT ? AS owner) b
@@ -87,13 +83,6 @@ pub(super) const EFFECT_ACTS: EffectActs = EffectActs {
 };
 
 pub(super) const CLIENT_KEYS: ClientKeys = ClientKeys {
-    begin: "
-        INSERT INTO {client_keys} (operation, business_id, key)
-        VALUES (?, ?, ?)",
-    change: "
-        UPDATE {client_keys}
-        SET state = ?, key = ?
-        WHERE operation = ? AND business_id = ? AND state = ? AND key = ?",
     purge: "
         DELETE FROM {client_keys}
         WHERE ended_at <= {after -?}

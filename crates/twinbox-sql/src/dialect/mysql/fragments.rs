@@ -28,6 +28,9 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     takes_turns: "true",
     // The server flushes every commit: another one is refused.
     flushed: "true",
+    returning: "",
+    returning_flushed: "",
+    unless_there: "",
     unflushed: "true",
     lock_row: "FOR UPDATE",
     skip_locked: "FOR UPDATE SKIP LOCKED",

@@ -88,20 +88,6 @@ pub(super) const DEAD_LETTERS: DeadLetters = DeadLetters {
         UPDATE {dead_letters}
         SET redrive_at = {after}, redrive_attempts_left = redrive_attempts_left - 1
         WHERE id {among}",
-    import: "
-        INSERT INTO {dead_letters} (consumer, reason, error, attempts, redrive_at, redrive_attempts_left,
-            {stored_message})
-        SELECT ?, 'imported', 'imported, not tried yet', 0, {now},
-            ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
-        FROM DUAL
-        WHERE NOT EXISTS (
-                SELECT 1
-                FROM {dead_letters}
-                WHERE consumer = ? AND message_id = ?)
-            AND NOT EXISTS (
-                SELECT 1
-                FROM {inbox}
-                WHERE consumer = ? AND message_id = ?)",
     ..portable::DEAD_LETTERS
 };
 
@@ -114,14 +100,6 @@ pub(super) const PARTITIONS: Partitions = Partitions {
         INSERT INTO {partition_leases} (consumer, partition, types)
         VALUES (?, ?, ?)
         ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)",
-    renew: "
-        UPDATE {partition_leases}
-        SET lease_until = {after}
-        WHERE consumer = ? AND owner = ?",
-    take: "
-        UPDATE {partition_leases}
-        SET owner = ?, epoch = epoch + 1, lease_until = {after}, lease = ?
-        WHERE consumer = ? AND partition = ? AND {expired}",
     read: "
         SELECT epoch, log, sequence, last_message
         FROM {partition_leases}
@@ -135,9 +113,6 @@ pub(super) const PARTITIONS: Partitions = Partitions {
         FROM {partition_fences}
         WHERE consumer = ? AND partition = ?
         LOCK IN SHARE MODE",
-    fence: "
-        SELECT EXISTS (SELECT 1 FROM {partition_leases} WHERE consumer = ? AND partition = ? AND epoch = ?)
-            AND {is_server_run} AND ? > 0",
     // The owner's transactions share the row, and a takeover locks it alone.
     wait_for_transactions: "
         INSERT INTO {partition_fences} (consumer, partition)

@@ -11,10 +11,6 @@ pub(super) const JOBS: Jobs = Jobs {
             decided_until = IF(schedule <> VALUES(schedule) OR time_zone <> VALUES(time_zone),
                 VALUES(decided_until), decided_until),
             schedule = VALUES(schedule), time_zone = VALUES(time_zone)",
-    elect: "
-        INSERT INTO {job_runs} (run_id, job_id, scheduled_for, state, attempts, owner, started_at,
-            next_attempt_at)
-        VALUES (?, ?, ?, 'running', 1, ?, {now}, {after})",
     purge: "
         DELETE FROM {job_runs}
         WHERE finished_at <= {after -?}

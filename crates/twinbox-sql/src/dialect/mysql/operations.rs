@@ -42,18 +42,6 @@ pub(super) const OPERATIONS: Operations = Operations {
         SET status = ?, http_code = ?, response_headers = ?, response_body = ?, body_kind = ?, result_ref = ?,
             codec_headers = ?, lease_until = NULL, updated_at = {now}
         WHERE slot = ? AND ? = ''",
-    enter: "
-        UPDATE {idempotency_keys}
-        SET owner = NULL
-        WHERE slot = ? AND owner = ? AND status = 'pending'",
-    save: "
-        UPDATE {idempotency_keys}
-        SET recovery_point = ?, lease_until = {after}, updated_at = {now}
-        WHERE {bounded_wait} AND slot = ? AND owner = ? AND status = 'pending'",
-    save_tokens: "
-        UPDATE {idempotency_keys}
-        SET tokens = ?, updated_at = {now}
-        WHERE {bounded_wait} AND slot = ? AND owner = ? AND status = 'pending'",
     purge: "
         DELETE FROM {idempotency_keys}
         WHERE expires_at <= {now} AND NOT unfinished AND (lease_until IS NULL OR lease_until <= {now})

@@ -7,10 +7,10 @@ use crate::{
     texts::{Delayed, Outbox},
 };
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
-use std::sync::atomic::{AtomicU64, Ordering};
 use twinbox_core::draft::Fields;
 
 pub(super) const OUTBOX: Outbox = Outbox {
+    publish: "",
     // Two keys that share a row wait for each other, and nothing worse.
     lock_key: "
         SELECT slot
@@ -49,15 +49,10 @@ pub(super) const DELAYED: Delayed = Delayed {
     ..portable::DELAYED
 };
 
-/// How often a statement of a producer was run again, in this process.
-static REPEATED: AtomicU64 = AtomicU64::new(0);
+/// Counts statements of producers that ran again, because a reader had taken one of their positions.
+const REPEATED: &str = "twinbox_mysql_repeated_inserts_total";
 /// How often one statement is run again at most.
 const REPEATS_MAX: u32 = 100;
-
-/// Returns how often a producer of this process was given a position that had a tombstone, and got another.
-pub fn taken_positions() -> u64 {
-    REPEATED.load(Ordering::Relaxed)
-}
 
 /// Writes messages in one statement. If a reader has put a tombstone at one of their positions, because it
 /// took more than a second from the number to the row, the statement runs again, with new positions.
@@ -66,14 +61,12 @@ pub(super) async fn publish_all(
     catalog: &Catalog,
     messages: Vec<Fields>,
 ) -> Result<(), Error> {
-    let row = format!("(?, ?, ?, ?, ?, COALESCE(?, {}), ?, ?, ?, ?, ?, ?)", super::FRAGMENTS.now);
-    let rows = vec![row; messages.len()].join(", ");
-    let sql = format!("{}{rows}", catalog.sql.outbox.publish_all.as_str());
+    let sql = portable::publish_all::<MySql>(catalog, messages.len());
     for _ in 0..REPEATS_MAX {
         let query = sqlx::query(AssertSqlSafe(sql.clone())).persistent(messages.len() == 1);
         let query = messages.iter().cloned().fold(query, row::bind_fields::<MySql>);
         match query.execute(&mut *conn).await {
-            Err(error) if is_duplicate(&error) => REPEATED.fetch_add(1, Ordering::Relaxed),
+            Err(error) if is_duplicate(&error) => metrics::counter!(REPEATED).increment(1),
             written => return Ok(written.map(drop)?),
         };
     }

@@ -10,7 +10,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 /// The rows that one tick covers at most. More take several ticks.
 const ROWS_MAX: i64 = 20_000;
 /// The ranges of open holes at most. With more the log is not read further until some are closed.
-pub(super) const HOLES_MAX: usize = 5_000;
+const HOLES_MAX: usize = 5_000;
 /// The positions that one round of probes looks at, at most.
 const PROBES_MAX: usize = 20_000;
 /// The statements of one round of probes, at most.

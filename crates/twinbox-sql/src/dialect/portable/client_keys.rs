@@ -5,8 +5,8 @@ pub(in crate::dialect) const CLIENT_KEYS: ClientKeys = ClientKeys {
     begin: "
         INSERT INTO {client_keys} (operation, business_id, key)
         VALUES (?, ?, ?)
-        ON CONFLICT (operation, business_id) DO NOTHING
-        RETURNING {flushed}",
+        {unless_there operation, business_id}
+        {returning_flushed}",
     find: "
         SELECT key, state, provider_ref, -{until created_at} AS age
         FROM {client_keys}
@@ -15,7 +15,7 @@ pub(in crate::dialect) const CLIENT_KEYS: ClientKeys = ClientKeys {
         UPDATE {client_keys}
         SET state = ?, key = ?
         WHERE operation = ? AND business_id = ? AND state = ? AND key = ?
-        RETURNING {flushed}",
+        {returning_flushed}",
     finish: "
         UPDATE {client_keys}
         SET state = 'done', provider_ref = ?, ended_at = {now}

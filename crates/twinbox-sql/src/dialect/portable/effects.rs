@@ -6,7 +6,7 @@ pub(in crate::dialect) const EFFECTS: Effects = Effects {
         INSERT INTO {side_effects} (id, source_id, kind, vendor, key, method, target, content_type, headers,
             request, codec_headers, correlation_id, traceparent, compensates)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        ON CONFLICT (source_id, kind) DO NOTHING",
+        {unless_there source_id, kind}",
     find: "
         SELECT {side_effect}
         FROM {side_effects}

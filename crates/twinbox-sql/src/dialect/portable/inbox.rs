@@ -281,6 +281,7 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
             {stored_message})
         SELECT ?, 'imported', 'imported, not tried yet', 0, {now},
             ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+        FROM (SELECT 1) one
         WHERE NOT EXISTS (
                 SELECT 1
                 FROM {dead_letters}
@@ -321,7 +322,7 @@ pub(in crate::dialect) const PARTITIONS: Partitions = Partitions {
         UPDATE {partition_leases}
         SET lease_until = {after}
         WHERE consumer = ? AND owner = ?
-        RETURNING partition, epoch",
+        {returning partition, epoch}",
     free: "
         SELECT partition
         FROM {partition_leases}
@@ -336,7 +337,7 @@ pub(in crate::dialect) const PARTITIONS: Partitions = Partitions {
         UPDATE {partition_leases}
         SET owner = ?, epoch = epoch + 1, lease_until = {after}, lease = ?
         WHERE consumer = ? AND partition = ? AND {expired}
-        RETURNING epoch, log, sequence, last_message",
+        {returning epoch, log, sequence, last_message}",
     read: "",
     owned: "",
     settle: "

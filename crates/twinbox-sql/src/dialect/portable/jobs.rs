@@ -44,7 +44,7 @@ pub(in crate::dialect) const JOBS: Jobs = Jobs {
         INSERT INTO {job_runs} (run_id, job_id, scheduled_for, state, attempts, owner, started_at,
             next_attempt_at)
         VALUES (?, ?, ?, 'running', 1, ?, {now}, {after})
-        ON CONFLICT (run_id) DO NOTHING",
+        {unless_there run_id}",
     take: "
         UPDATE {job_runs}
         SET state = 'running', attempts = attempts + 1, owner = ?, failures = failures + ?,

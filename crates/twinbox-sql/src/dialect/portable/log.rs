@@ -78,7 +78,7 @@ pub(in crate::dialect) const CURSORS: Cursors = Cursors {
         SET p = ?, w = ?, position = ?, ahead_p = ?, ahead_w = ?, lease_until = {after}
         WHERE destination = ? AND epoch = ? AND owner = ?
             AND p = ? AND w = ? AND position = ? AND {is_server_run}
-        RETURNING pause_reason",
+        {returning pause_reason}",
     release: "
         UPDATE {cursors}
         SET lease_until = {now}, owner = NULL
@@ -167,7 +167,7 @@ pub(in crate::dialect) const REPLAYS: Replays = Replays {
         INSERT INTO {replays} (token, destination, consumer, selection, p, w, position, first_position,
             last_position, selected, rate, made_by, reason)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        RETURNING id",
+        {returning id}",
     create_cursor: "
         INSERT INTO {cursors} (destination, p, w)
         VALUES (?, ?, ?)",

@@ -89,12 +89,12 @@ pub(in crate::dialect) const OPERATIONS: Operations = Operations {
         UPDATE {idempotency_keys}
         SET owner = NULL
         WHERE slot = ? AND owner = ? AND status = 'pending'
-        RETURNING {flushed}",
+        {returning_flushed}",
     save: "
         UPDATE {idempotency_keys}
         SET recovery_point = ?, lease_until = {after}, updated_at = {now}
         WHERE {bounded_wait} AND slot = ? AND owner = ? AND status = 'pending'
-        RETURNING {flushed}",
+        {returning_flushed}",
     token_time: "
         SELECT {now}
         FROM {idempotency_keys}
@@ -103,7 +103,7 @@ pub(in crate::dialect) const OPERATIONS: Operations = Operations {
         UPDATE {idempotency_keys}
         SET tokens = ?, updated_at = {now}
         WHERE {bounded_wait} AND slot = ? AND owner = ? AND status = 'pending'
-        RETURNING {flushed}",
+        {returning_flushed}",
     renew: "
         UPDATE {idempotency_keys}
         SET lease_until = {after}

@@ -103,7 +103,7 @@ pub(in crate::dialect) const AUDIT: Audit = Audit {
     begin: "
         INSERT INTO {audit} (operator, command, target, reason)
         VALUES (?, ?, ?, ?)
-        RETURNING id",
+        {returning id}",
     end: "
         UPDATE {audit}
         SET count = ?

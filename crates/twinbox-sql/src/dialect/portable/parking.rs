@@ -1,14 +1,5 @@
 //! Parked messages and deliveries.
-use crate::{
-    Dialect, Error,
-    catalog::Catalog,
-    micros::micros,
-    row::bind_message,
-    statement::query,
-    texts::{Deliveries, ParkedMessages, ParkedQueue},
-};
-use std::time::Duration;
-use twinbox_core::Message;
+use crate::texts::{Deliveries, ParkedMessages, ParkedQueue};
 
 pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
     write: "
@@ -231,21 +222,3 @@ pub(in crate::dialect) const DELIVERY_QUEUE: ParkedQueue = queue! {
         FROM {parked_deliveries}
         WHERE consumer = ? AND partition = ? AND id {among}",
 };
-
-/// Parks deliveries with a statement each, where the database binds no arrays.
-pub(in crate::dialect) async fn park_one_by_one<DB: Dialect>(
-    conn: &mut DB::Connection,
-    catalog: &Catalog,
-    consumer: &str,
-    partition: u32,
-    deliveries: &[(&Message, Duration)],
-) -> Result<(), Error> {
-    for (message, delay) in deliveries {
-        let park = query::<DB>(&catalog.sql.deliveries.insert)
-            .bind(consumer.to_owned())
-            .bind(i64::from(partition))
-            .bind(micros(*delay));
-        bind_message(park, message).execute(&mut *conn).await?;
-    }
-    Ok(())
-}
