@@ -25,7 +25,7 @@ pub struct Fragments {
     pub returning: &'static str,
     /// The end of a change that makes the commit of its transaction flushed.
     pub returning_flushed: &'static str,
-    /// The end of an INSERT that writes nothing if there is a row with the same `?`. Empty where it fails then.
+    /// The end of an INSERT that writes nothing if a row has the same `?`. Empty where it fails then.
     pub unless_there: &'static str,
     /// An expression that is true, and that makes the commit of its transaction not flushed.
     pub unflushed: &'static str,

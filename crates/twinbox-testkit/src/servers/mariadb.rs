@@ -37,6 +37,7 @@ const OPTIONS: [&str; 9] = [
 pub struct MariaDbOptions {
     bin: Option<PathBuf>,
     settings: Vec<(String, String)>,
+    env: Vec<(OsString, OsString)>,
 }
 
 impl MariaDbOptions {
@@ -51,6 +52,12 @@ impl MariaDbOptions {
     /// The start fails if the server does not know the setting.
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets an environment variable of the server.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
         self
     }
 }
@@ -68,6 +75,7 @@ pub struct MariaDbServer {
     bin: PathBuf,
     account: Option<Account>,
     settings: Vec<(String, String)>,
+    env: Vec<(OsString, OsString)>,
     password: String,
     port: u16,
 }
@@ -88,14 +96,15 @@ impl MariaDbServer {
     ///
     /// As [`start`](Self::start).
     pub fn start_with(options: MariaDbOptions) -> Result<Self, ServerError> {
-        let bin = options.bin.map_or_else(find::mariadb_bin, Ok)?;
+        let MariaDbOptions { bin, settings, env } = options;
+        let bin = bin.map_or_else(find::mariadb_bin, Ok)?;
         // The server looks for its files relative to the real folder, and `/sbin` is often a link.
         let bin = bin
             .canonicalize()
             .map_err(|source| ServerError::io(format!("cannot find MariaDB in {}", bin.display()), source))?;
         let (sandbox, account) = account::sandbox("mariadb", "KILL", "mysql")?;
         let password = format!("{:016x}", RandomState::new().hash_one(NAME));
-        let mut server = Self { sandbox, bin, account, settings: options.settings, password, port: 0 };
+        let mut server = Self { sandbox, bin, account, settings, env, password, port: 0 };
         server.install_db()?;
         let login = retry_port(|| {
             server.port = free_port()?;
@@ -205,6 +214,7 @@ impl MariaDbServer {
         for (name, value) in &self.settings {
             command.arg(format!("--{name}={value}"));
         }
+        command.envs(self.env.iter().cloned());
         self.sandbox.launch(command, |_| {
             // A connection to the port could reach another program that took it a moment earlier.
             let text = fs::read(&log).ok()?;

@@ -1,4 +1,9 @@
 //! Positions that have no committed row, on MySQL and MariaDB: late commits, roll-backs, slow producers.
+mod disk;
+mod hostile;
+mod naive;
+mod writers;
+
 use crate::support::{
     cases::cases,
     log::{draft, open, publish, publish_all, run, settle_until, take, text},

@@ -4,16 +4,19 @@
 mod ledger;
 mod writers;
 
-use ledger::Ledger;
+pub(in crate::log) use ledger::Ledger;
 use sqlx::Postgres;
-use std::time::{Duration, Instant};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::{Duration, Instant},
+};
 use twinbox::{
-    CancellationToken, Store,
+    CancellationToken, Dialect, Error, Store,
     log::{Entry, Reader, ReaderOptions},
 };
 use twinbox_testkit::database;
 use uuid::Uuid;
-use writers::{Dice, Writers};
+pub(in crate::log) use writers::{Dice, Writers};
 
 const DURATION: Duration = Duration::from_secs(10);
 
@@ -38,7 +41,7 @@ async fn windows_lose_nothing_and_keep_the_order_of_keys() {
     writers.stop().await;
     done.cancel();
 
-    let truth = ledger::committed(&database).await;
+    let truth = committed(&database).await;
     assert!(truth.len() > 500, "only {} messages: the writers did not get going", truth.len());
     for reader in readers {
         let (restarts, ledger) = reader.await.unwrap();
@@ -72,7 +75,7 @@ async fn a_reader_that_remembers_the_largest_position_loses_messages() {
         while before != largest {
             (before, largest) = (largest, read_beyond(&database, largest, &mut ledger).await);
         }
-        let lost = ledger.lost(&ledger::committed(&database).await).len();
+        let lost = ledger.lost(&committed(&database).await).len();
         println!("round {round}: {ledger}, {lost} lost");
         if lost > 0 {
             return;
@@ -95,7 +98,7 @@ async fn read_beyond(store: &Store<Postgres>, largest: i64, ledger: &mut Ledger)
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Ending {
+pub(in crate::log) enum Ending {
     /// With nothing in flight.
     Close,
     /// Dropped, with messages in flight.
@@ -118,12 +121,12 @@ async fn read(
         let options = ReaderOptions::new().page([1, 7, 50][dice.below(3)]);
         let mut reader = Reader::open(&store, name, owner, options).await.unwrap().unwrap();
         // A reader writes nothing before its first `next`.
-        ledger.read_recorded(&store).await;
+        ledger.record(recorded(&store, name).await);
         if dice.chance(10) {
             // Falls behind, and takes many ticks as one window.
             tokio::time::sleep(Duration::from_millis(dice.range(0, 800))).await;
         }
-        live(&mut reader, &mut ledger, &mut dice, ending).await;
+        live(&mut reader, &mut ledger, &mut dice, ending, position).await.unwrap();
         if ending == Ending::Close || (ending == Ending::Either && dice.chance(50)) {
             reader.close().await.unwrap();
         } else {
@@ -131,7 +134,7 @@ async fn read(
         }
         if done.is_cancelled() {
             let give_up_at = *give_up_at.get_or_insert(Instant::now() + Duration::from_secs(15));
-            if ledger.lost(&ledger::committed(&store).await).is_empty() || Instant::now() > give_up_at {
+            if ledger.lost(&committed(&store).await).is_empty() || Instant::now() > give_up_at {
                 return (restarts, ledger);
             }
         }
@@ -139,19 +142,26 @@ async fn read(
     unreachable!("restarts are not that many")
 }
 
-async fn live(reader: &mut Reader<Postgres>, ledger: &mut Ledger, dice: &mut Dice, ending: Ending) {
+/// Reads for a while. Afterwards there may be messages in flight, unless it is to be closed.
+pub(in crate::log) async fn live<DB: Dialect>(
+    reader: &mut Reader<DB>,
+    ledger: &mut Ledger,
+    dice: &mut Dice,
+    ending: Ending,
+    number: fn(&Entry) -> i64,
+) -> Result<(), Error> {
     let until = Instant::now() + Duration::from_millis(dice.range(20, 600));
     let mut in_flight: Vec<Entry> = Vec::new();
     loop {
         let over = Instant::now() > until;
         let clean = in_flight.is_empty() && reader.open_messages() == 0;
         if over && (clean || ending != Ending::Close) {
-            return;
+            return Ok(());
         }
         let next = tokio::time::timeout(Duration::from_millis(5), reader.next(1 + dice.below(20)));
-        for entry in next.await.unwrap_or_else(|_| Ok(Vec::new())).unwrap() {
+        for entry in next.await.unwrap_or_else(|_| Ok(Vec::new()))? {
             let key = entry.message.key.as_deref().unwrap();
-            ledger.deliver(position(&entry), key, &entry.message.payload, entry.ticket.attempt > 1);
+            ledger.deliver(number(&entry), key, &entry.message.payload, entry.ticket.attempt > 1);
             in_flight.push(entry);
         }
         while !in_flight.is_empty() && dice.chance(if over { 100 } else { 80 }) {
@@ -159,11 +169,26 @@ async fn live(reader: &mut Reader<Postgres>, ledger: &mut Ledger, dice: &mut Dic
             if dice.chance(5) {
                 reader.retry(entry, Duration::from_millis(dice.range(0, 20)), true);
             } else {
-                ledger.settle(position(&entry));
+                ledger.settle(number(&entry));
                 reader.settle(entry.ticket);
             }
         }
     }
+}
+
+/// Returns what the cursor's row says is settled, in the words of the snapshots that it points to.
+async fn recorded(store: &Store<Postgres>, destination: &str) -> HashSet<i64> {
+    let sql = "SELECT m.position FROM twinbox.outbox m, twinbox.cursors c
+        JOIN twinbox.ticks p ON p.id = c.p JOIN twinbox.ticks w ON w.id = c.w
+        WHERE c.destination = $1 AND (pg_visible_in_snapshot(m.txid, p.snapshot)
+            OR (pg_visible_in_snapshot(m.txid, w.snapshot) AND m.position <= c.position))";
+    let recorded = sqlx::query_scalar(sql).bind(destination).fetch_all(store.pool()).await.unwrap();
+    recorded.into_iter().collect()
+}
+
+async fn committed(store: &Store<Postgres>) -> BTreeSet<i64> {
+    let positions = sqlx::query_scalar("SELECT position FROM twinbox.outbox").fetch_all(store.pool()).await;
+    positions.unwrap().into_iter().collect()
 }
 
 fn position(entry: &Entry) -> i64 {

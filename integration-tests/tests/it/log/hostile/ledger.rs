@@ -1,28 +1,26 @@
-//! What was committed against what one reader delivered, settled and recorded.
-use super::*;
+//! What was committed against what one reader delivered, settled and recorded, by the numbers of messages.
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fmt,
 };
-use twinbox::Store;
 
-pub(super) struct Ledger {
-    pub(super) name: &'static str,
+pub(in crate::log) struct Ledger {
+    pub(in crate::log) name: &'static str,
     delivered: HashSet<i64>,
     settled: HashSet<i64>,
     /// What the cursor's row says is settled.
     recorded: HashSet<i64>,
     latest: HashMap<String, i64>,
     /// Delivered again, and not because the reader was told to.
-    pub(super) duplicates: usize,
+    pub(in crate::log) duplicates: usize,
     /// First deliveries that do not follow the one before them of their key.
-    pub(super) order_breaks: usize,
-    pub(super) repeated_though_recorded: usize,
-    pub(super) recorded_though_unsettled: usize,
+    pub(in crate::log) order_breaks: usize,
+    pub(in crate::log) repeated_though_recorded: usize,
+    pub(in crate::log) recorded_though_unsettled: usize,
 }
 
 impl Ledger {
-    pub(super) fn new(name: &'static str) -> Self {
+    pub(in crate::log) fn new(name: &'static str) -> Self {
         Self {
             name,
             delivered: HashSet::new(),
@@ -37,12 +35,12 @@ impl Ledger {
     }
 
     /// The payload says the how-many-th of its key it is.
-    pub(super) fn deliver(&mut self, position: i64, key: &str, payload: &[u8], retried: bool) {
+    pub(in crate::log) fn deliver(&mut self, number: i64, key: &str, payload: &[u8], retried: bool) {
         let nth: i64 = std::str::from_utf8(payload).unwrap().parse().unwrap();
-        if self.recorded.contains(&position) {
+        if self.recorded.contains(&number) {
             self.repeated_though_recorded += 1;
         }
-        if !self.delivered.insert(position) {
+        if !self.delivered.insert(number) {
             self.duplicates += usize::from(!retried);
             return;
         }
@@ -51,29 +49,24 @@ impl Ledger {
         }
     }
 
-    pub(super) fn settle(&mut self, position: i64) {
-        self.settled.insert(position);
+    pub(in crate::log) fn settle(&mut self, number: i64) {
+        self.settled.insert(number);
     }
 
-    /// Reads what the cursor's row says, in the words of the snapshots that it points to.
-    pub(super) async fn read_recorded(&mut self, store: &Store<Postgres>) {
-        let sql = "SELECT m.position FROM twinbox.outbox m, twinbox.cursors c
-            JOIN twinbox.ticks p ON p.id = c.p JOIN twinbox.ticks w ON w.id = c.w
-            WHERE c.destination = $1 AND (pg_visible_in_snapshot(m.txid, p.snapshot)
-                OR (pg_visible_in_snapshot(m.txid, w.snapshot) AND m.position <= c.position))";
-        let recorded = sqlx::query_scalar(sql).bind(self.name).fetch_all(store.pool()).await.unwrap();
-        self.recorded = recorded.into_iter().collect();
+    /// Takes up what the cursor's row says is settled.
+    pub(in crate::log) fn record(&mut self, recorded: HashSet<i64>) {
+        self.recorded = recorded;
         self.recorded_though_unsettled += self.recorded.difference(&self.settled).count();
     }
 
     /// Committed and never settled.
-    pub(super) fn lost(&self, truth: &BTreeSet<i64>) -> Vec<i64> {
-        truth.iter().filter(|position| !self.settled.contains(position)).copied().collect()
+    pub(in crate::log) fn lost(&self, truth: &BTreeSet<i64>) -> Vec<i64> {
+        truth.iter().filter(|number| !self.settled.contains(number)).copied().collect()
     }
 
     /// Delivered and never committed.
-    pub(super) fn ghosts(&self, truth: &BTreeSet<i64>) -> Vec<i64> {
-        self.delivered.iter().filter(|position| !truth.contains(position)).copied().collect()
+    pub(in crate::log) fn ghosts(&self, truth: &BTreeSet<i64>) -> Vec<i64> {
+        self.delivered.iter().filter(|number| !truth.contains(number)).copied().collect()
     }
 }
 
@@ -92,9 +85,4 @@ impl fmt::Display for Ledger {
             self.recorded_though_unsettled
         )
     }
-}
-
-pub(super) async fn committed(store: &Store<Postgres>) -> BTreeSet<i64> {
-    let positions = sqlx::query_scalar("SELECT position FROM twinbox.outbox").fetch_all(store.pool()).await;
-    positions.unwrap().into_iter().collect()
 }
