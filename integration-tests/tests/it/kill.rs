@@ -1,5 +1,7 @@
 //! Relay and consumer as processes that are killed again and again while orders flow.
+mod crashing;
 mod forgetful;
+mod mysql;
 mod ordered;
 mod poison;
 

@@ -60,7 +60,8 @@ impl NaiveReader {
         }
     }
 
-    /// Hands out one page. `between` happens between the holes and the newcomers. Returns how many rows it had.
+    /// Hands out one page. `between` happens between the holes and the newcomers. Returns how many rows the
+    /// page had.
     pub(super) async fn page(
         &mut self,
         conn: &mut MySqlConnection,

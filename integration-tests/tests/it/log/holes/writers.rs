@@ -27,8 +27,8 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    /// Starts writers, some of whose statements stall. While one does, a server that gives consecutive positions
-    /// lets nobody else write.
+    /// Starts writers, some of whose statements stall. While one does, a server that gives consecutive
+    /// positions lets nobody else write.
     pub(super) async fn start(url: &str, stalls_percent: u64) -> Self {
         let pool = MySqlPoolOptions::new().max_connections(WRITERS + 1).connect(url).await.unwrap();
         let setup = "CREATE TABLE aggregates (id INT PRIMARY KEY, n BIGINT NOT NULL);

@@ -1,0 +1,263 @@
+//! A database that is crashed, a broker that is killed, and relays and consumers that are killed and frozen,
+//! while producers write plain SQL.
+use super::*;
+use crate::support::stores::TestDb;
+use sqlx::{AssertSqlSafe, Connection as _};
+use std::collections::HashMap;
+use tokio::time::Instant;
+use twinbox::Dialect;
+use twinbox_testkit::servers::{MariaDbServer, NatsServer, PostgresServer};
+
+const CUSTOMERS: i64 = 40;
+/// How long a process is frozen: longer than its lease.
+const FROZEN: Duration = Duration::from_secs(6);
+/// How long all may take to be handled after the last fault.
+const HEALED: Duration = Duration::from_secs(120);
+
+/// A server of a database that can crash.
+pub(super) trait Server: Send {
+    fn url(&self) -> String;
+    fn crash(&mut self);
+    fn recover(&mut self);
+}
+
+impl Server for PostgresServer {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn crash(&mut self) {
+        self.stop_immediate().unwrap();
+    }
+
+    fn recover(&mut self) {
+        self.start_again().unwrap();
+    }
+}
+
+impl Server for MariaDbServer {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn crash(&mut self) {
+        self.kill().unwrap();
+    }
+
+    fn recover(&mut self) {
+        self.restart().unwrap();
+    }
+}
+
+/// What producers and handlers write to.
+pub(super) trait Shop: TestDb {
+    /// Scripts that make the tables, each in its own transaction.
+    const TABLES: &[&str];
+
+    /// Returns SQL that publishes in any language.
+    fn publish(order: i64, customer: i64) -> String;
+}
+
+/// What happens, and how often.
+#[derive(Clone, Copy)]
+pub(super) struct Faults {
+    pub(super) crashes: usize,
+    /// Of each other kind.
+    pub(super) others: usize,
+}
+
+struct Rig {
+    server: Box<dyn Server>,
+    broker: NatsServer,
+    programs: Programs,
+    processes: Vec<(Role, Child)>,
+    random: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Relay,
+    Invoices,
+    Ledger,
+}
+
+const ROLES: [Role; 6] =
+    [Role::Relay, Role::Relay, Role::Invoices, Role::Invoices, Role::Ledger, Role::Ledger];
+
+impl Rig {
+    fn start(&mut self, role: Role) {
+        let mut command = match role {
+            Role::Relay => self.programs.command(Program::Relay),
+            Role::Invoices | Role::Ledger => self.programs.command(Program::Consumer),
+        };
+        if role == Role::Ledger {
+            command.env("ORDER", "key");
+        }
+        self.processes.push((role, command.spawn().expect("a program just built starts")));
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        // xorshift64, so that a seed tells the events.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        usize::try_from(self.random % 1000).unwrap() % below
+    }
+
+    /// Whoever has ended for what was done to it comes back, as by a supervisor.
+    fn revive(&mut self) {
+        for n in (0..self.processes.len()).rev() {
+            if self.processes[n].1.try_wait().unwrap().is_some() {
+                let (role, _) = self.processes.swap_remove(n);
+                self.start(role);
+            }
+        }
+    }
+
+    /// 0: the database crashes. 1: the broker is killed. 2: a process is killed. 3: a process is frozen.
+    async fn suffer(&mut self, event: usize) {
+        let victim = self.random(self.processes.len());
+        match event {
+            0 => {
+                self.server.crash();
+                sleep(Duration::from_millis(200)).await;
+                self.server.recover();
+            }
+            1 => {
+                self.broker.kill().unwrap();
+                sleep(Duration::from_millis(200)).await;
+                self.broker.restart().unwrap();
+            }
+            2 => {
+                self.processes[victim].1.kill().await.unwrap();
+            }
+            _ => {
+                ordered::signal(&self.processes[victim].1, "STOP").await;
+                sleep(FROZEN).await;
+                ordered::signal(&self.processes[victim].1, "CONT").await;
+            }
+        }
+        self.revive();
+    }
+}
+
+/// One order and its event in one transaction.
+async fn place<DB: Shop>(conn: &mut DB::Connection, order: i64) -> sqlx::Result<()> {
+    let customer = order % CUSTOMERS;
+    // Writers of one customer come one after the other, as they do who change a row of it.
+    let sql = format!(
+        "BEGIN;
+        UPDATE customers SET orders = orders + 1 WHERE customer = {customer};
+        INSERT INTO orders (order_id, customer) VALUES ({order}, {customer});
+        {};
+        COMMIT",
+        DB::publish(order, customer)
+    );
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await?;
+    Ok(())
+}
+
+/// Orders of one customer after another, each with its event, in the words of any language.
+async fn produce<DB: Shop>(url: String, first: i64, step: usize, stop: CancellationToken) {
+    let mut orders = (first..).step_by(step);
+    while !stop.is_cancelled() {
+        let Ok(mut conn) = DB::Connection::connect(&url).await else {
+            sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        // An order whose commit is in doubt is placed under another number: it is there or it is not.
+        while !stop.is_cancelled()
+            && let Some(order) = orders.next()
+            && place::<DB>(&mut conn, order).await.is_ok()
+        {
+            sleep(Duration::from_millis(4)).await;
+        }
+    }
+}
+
+async fn rows<DB: Dialect>(store: &Store<DB>, sql: &str) -> sqlx::Result<i64> {
+    let mut conn = store.pool().acquire().await?;
+    sqlx::query_scalar::<DB, i64>(AssertSqlSafe(sql.to_owned())).fetch_one(&mut *conn).await
+}
+
+/// Each order is invoiced once, and the orders of a customer come to the ledger in their order.
+pub(super) async fn survives<DB: Shop>(
+    server: impl Server + 'static,
+    broker: NatsServer,
+    faults: Faults,
+    producers: usize,
+    orders_min: i64,
+) {
+    let store = DB::open(&server.url()).await;
+    store.migrate().await.unwrap();
+    for script in DB::TABLES {
+        sqlx::raw_sql(*script).execute(&mut *store.pool().acquire().await.unwrap()).await.unwrap();
+    }
+    let mut programs = Programs::at(server.url());
+    programs.nats_url = broker.url();
+    let mut rig = Rig { server: Box::new(server), broker, programs, processes: Vec::new(), random: seed() };
+    ROLES.into_iter().for_each(|role| rig.start(role));
+    let stop = CancellationToken::new();
+    let producers = Vec::from_iter((0..producers).map(|n| {
+        let first = i64::try_from(n).unwrap();
+        tokio::spawn(produce::<DB>(rig.server.url(), first, producers, stop.clone()))
+    }));
+    let mut events = vec![0; faults.crashes];
+    events.extend((1..4).flat_map(|event| vec![event; faults.others]));
+    while !events.is_empty() {
+        let event = events.swap_remove(rig.random(events.len()));
+        rig.suffer(event).await;
+        let pause = Duration::from_millis(500 + 200 * rig.random(10) as u64);
+        sleep(pause).await;
+    }
+    let orders = async || rows(&store, "SELECT count(*) FROM orders").await.unwrap_or(-1);
+    let healed = Instant::now();
+    while orders().await < orders_min {
+        rig.revive();
+        assert!(healed.elapsed() < HEALED, "{} orders", orders().await);
+        sleep(Duration::from_millis(200)).await;
+    }
+    stop.cancel();
+    for producer in producers {
+        producer.await.unwrap();
+    }
+    let healed = Instant::now();
+    loop {
+        let orders = orders().await;
+        let invoices = rows(&store, "SELECT count(*) FROM invoices").await.unwrap_or(-1);
+        let ledger = rows(&store, "SELECT count(*) FROM ledger").await.unwrap_or(-1);
+        if orders > 0 && invoices >= orders && ledger >= orders {
+            break;
+        }
+        rig.revive();
+        assert!(healed.elapsed() < HEALED, "{orders} orders, {invoices} invoices, {ledger} in the ledger");
+        sleep(Duration::from_millis(200)).await;
+    }
+    for (_, process) in &mut rig.processes {
+        process.kill().await.unwrap();
+    }
+    println!("{} orders", orders().await);
+    for table in ["invoices", "ledger"] {
+        let invented = format!(
+            "SELECT count(*) FROM {table} t LEFT JOIN orders o USING (order_id) WHERE o.order_id IS NULL"
+        );
+        let twice = format!("SELECT count(*) - count(DISTINCT order_id) FROM {table}");
+        for (what, sql) in [("invented", invented), ("twice", twice)] {
+            assert_eq!(rows(&store, &sql).await.unwrap(), 0, "{table}: {what}");
+        }
+    }
+    let published = format!(
+        "SELECT o.position, l.customer FROM ledger l JOIN {} o ON o.id = CONCAT('order-', l.order_id)
+        ORDER BY l.id",
+        DB::table_of("outbox")
+    );
+    let mut conn = store.pool().acquire().await.unwrap();
+    let published = sqlx::query_as::<DB, (i64, i64)>(AssertSqlSafe(published)).fetch_all(&mut *conn);
+    let mut last = HashMap::<i64, i64>::new();
+    for (position, customer) in published.await.unwrap() {
+        let before = last.insert(customer, position).unwrap_or(0);
+        assert!(before < position, "of customer {customer}, {position} came after {before}");
+    }
+    let dead = format!("SELECT count(*) FROM {}", DB::table_of("dead_letters"));
+    assert_eq!(rows(&store, &dead).await.unwrap(), 0);
+}

@@ -1,0 +1,54 @@
+//! A MariaDB that is killed.
+use super::{
+    crashing::{Faults, Shop, survives},
+    *,
+};
+use crate::support::stores::TestDb as _;
+use sqlx::MySql;
+use std::process::Stdio;
+use twinbox_testkit::servers::{MariaDbServer, NatsServer};
+
+impl Shop for MySql {
+    const TABLES: &[&str] = &["
+        CREATE TABLE customers (customer BIGINT PRIMARY KEY, orders BIGINT NOT NULL);
+        INSERT INTO customers SELECT seq, 0 FROM seq_0_to_39;
+        CREATE TABLE orders (order_id BIGINT PRIMARY KEY, customer BIGINT NOT NULL);
+        CREATE TABLE invoices (order_id BIGINT NOT NULL, attempt BIGINT NOT NULL);
+        CREATE TABLE ledger (id BIGINT AUTO_INCREMENT PRIMARY KEY, customer BIGINT NOT NULL,
+            order_id BIGINT NOT NULL)"];
+
+    fn publish(order: i64, customer: i64) -> String {
+        format!(
+            r#"CALL twinbox_publish('orders.placed', '{customer}',
+                '{{"order_id":{order},"customer":{customer}}}', 'order-{order}', NULL)"#
+        )
+    }
+}
+
+/// Faults 4, 5, 6, 20, 25
+#[tokio::test(flavor = "multi_thread")]
+async fn every_order_is_invoiced_once_and_in_order_however_often_the_server_is_killed() {
+    let started =
+        tokio::task::spawn_blocking(|| (MariaDbServer::start().unwrap(), NatsServer::start().unwrap()));
+    let (server, broker) = started.await.unwrap();
+    survives::<MySql>(server, broker, Faults { crashes: 5, others: 2 }, 4, ORDERS).await;
+}
+
+/// After a crash such a server gives positions again that were published.
+#[tokio::test]
+async fn no_program_starts_on_a_server_that_does_not_flush_its_commits() {
+    let server = MariaDbServer::start().unwrap();
+    let store = MySql::open(&server.url()).await;
+    store.migrate().await.unwrap();
+    sqlx::raw_sql("SET GLOBAL innodb_flush_log_at_trx_commit = 0").execute(store.pool()).await.unwrap();
+    let programs = Programs::at(server.url());
+    for program in [Program::Relay, Program::Consumer] {
+        let mut command = programs.command(program);
+        let ended = timeout(PATIENCE, command.stderr(Stdio::piped()).output()).await.unwrap().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(
+            !ended.status.success() && said.contains("SET GLOBAL innodb_flush_log_at_trx_commit = 1"),
+            "{said}"
+        );
+    }
+}
