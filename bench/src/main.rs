@@ -14,6 +14,7 @@ mod http;
 mod idle;
 mod latency;
 mod log;
+mod mysql;
 mod nats;
 mod ops;
 mod orders;
@@ -38,7 +39,7 @@ use tokio::runtime::Builder;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The benchmarks of the table.
-const TABLE: [&str; 12] = [
+const TABLE: [&str; 13] = [
     "producer",
     "relay",
     "latency",
@@ -51,6 +52,7 @@ const TABLE: [&str; 12] = [
     "effects",
     "idle",
     "ops",
+    "mysql",
 ];
 /// Benchmarks that are not in the table.
 const OTHERS: [&str; 3] = ["peers", "relay-three", "log"];
@@ -88,6 +90,7 @@ fn run(name: &str, argument: Option<&String>, report: &mut Report) -> Result<(),
         "effects" => on(2, effects::run(report)),
         "idle" => on(1, idle::run(report)),
         "log" => on(1, log::run()),
+        "mysql" => on(2, mysql::run(report)),
         "ops" => on(1, ops::run(report)),
         "parked" => on(2, parked::run(report)),
         "peers" => on(1, peers::run(report)),

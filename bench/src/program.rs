@@ -4,10 +4,10 @@ use crate::{
     nats::Server,
     processes::{Family, memory_max},
 };
-use sqlx::Postgres;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
+use twinbox::Dialect;
 use twinbox_testkit::database::{SERVICE, TestDatabase};
 
 /// The part of a backlog that is timed: a relay begins with small pages and few in flight, and ends with
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) per_second: f64,
-    /// Processor time for each message, in microseconds: of the relay, of Postgres and of NATS.
+    /// Processor time for each message, in microseconds: of the relay, of the database and of NATS.
     pub(crate) processor: [f64; 3],
     /// The most memory of the relay, in MiB.
     pub(crate) memory: f64,
@@ -34,9 +34,9 @@ pub(crate) struct Messages {
 }
 
 /// Relays the backlog of a database to a new stream. The cursor has the name of the run.
-pub(crate) async fn relay(
+pub(crate) async fn relay<DB: Dialect>(
     server: &Server,
-    store: &TestDatabase<Postgres>,
+    store: &TestDatabase<DB>,
     run: &str,
     messages: Messages,
     in_batches: bool,
@@ -91,8 +91,8 @@ async fn measure(server: &Server, of: Messages, families: [Family; 3]) -> Result
     let [begin, end] = TIMED.map(|share| (of.timed as f64 * share) as u64);
     let mark = async |least: u64| {
         let (stored, at) = (server.stored_at_least(least, LOOK_EVERY).await?, Instant::now());
-        let [relay, postgres, nats] = families;
-        let processor = [relay.seconds()?, postgres.seconds()?, nats.seconds()?];
+        let [relay, database, nats] = families;
+        let processor = [relay.seconds()?, database.seconds()?, nats.seconds()?];
         Ok::<_, Failure>(Mark { at, stored, processor })
     };
     let (first, last) = (mark(begin).await?, mark(end).await?);

@@ -30,6 +30,11 @@ const UNFINISHED_AGE_MAX: Duration = Duration::from_secs(3600);
 /// The number of unfinished requests that a finding names.
 const UNFINISHED_NAMED: u32 = 3;
 
+/// Seconds. A pool keeps idle connections for longer than a shorter time.
+const WAIT_TIMEOUT_MIN: u64 = 60;
+/// With so many ranges of open holes readers on MySQL wait.
+const HOLES_MAX: u64 = 5_000;
+
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
     /// Also check the rights of a database role: its name and `producer`, `runtime`, `keeper`, `operator` or
@@ -51,7 +56,7 @@ pub(crate) async fn run<DB: Dialect>(arguments: &DoctorArguments, session: &Sess
     let version = store.schema_version().await?;
     let mut findings = vec![
         ok("tables", format!("version {version} of service {:?}", store.service())),
-        ok("log", "not restored from a dump, and its sequence has no cache"),
+        ok("log", "fit to be read: nothing would be lost or given twice"),
     ];
     findings.extend(ops.server_settings().await?.into_iter().map(|(name, value)| setting(&name, &value)));
     if !DB::ONE_WRITER {
@@ -151,26 +156,51 @@ async fn operations<DB: Dialect>(store: &Store<DB>, now: Timestamp) -> Result<Fi
     })
 }
 
-/// A setting of the database. Commits survive a power cut only with the right ones.
+/// A setting of the database, or a count of what it holds. Commits survive a power cut only with the right
+/// settings.
 fn setting(name: &str, value: &str) -> Finding {
-    if name == "asynchronous_replicas" && value != "0" {
-        let found = format!(
-            "{value}: a failover to one loses its missing commits, unless synchronous_standby_names prevents \
-             that"
-        );
-        return warning(name, found);
-    }
-    let is_durable = match name {
-        "fsync" | "full_page_writes" => value == "on",
-        "synchronous_commit" => value != "off",
-        "journal_mode" => value == "wal",
+    let number = value.parse::<u64>().unwrap_or_default();
+    let is_on = number > 0 || value.eq_ignore_ascii_case("on");
+    let power_cut = "a power cut can lose committed transactions";
+    match name {
+        "fsync" | "full_page_writes" if value != "on" => wrong(name, format!("{value}: {power_cut}")),
+        "synchronous_commit" if value == "off" => wrong(name, format!("{value}: {power_cut}")),
+        "journal_mode" if value != "wal" => wrong(name, format!("{value}: {power_cut}")),
         // 2 is FULL, 3 is EXTRA.
-        "synchronous" => ["2", "3"].contains(&value),
-        _ => true,
-    };
-    match is_durable {
-        true => ok(name, value),
-        false => wrong(name, format!("{value}: a power cut can lose committed transactions")),
+        "synchronous" if !["2", "3"].contains(&value) => wrong(name, format!("{value}: {power_cut}")),
+        "innodb_flush_log_at_trx_commit" | "sync_binlog" if value != "1" => {
+            wrong(name, format!("{value}: {power_cut}"))
+        }
+        "innodb_doublewrite" if !is_on => wrong(name, format!("{value}: {power_cut}")),
+        "binlog_format" if value.eq_ignore_ascii_case("statement") => {
+            wrong(name, format!("{value}: the server refuses to write: set it to ROW or MIXED"))
+        }
+        "wait_timeout" if number < WAIT_TIMEOUT_MIN => {
+            warning(name, format!("{value}: connections that are idle for so many seconds are closed"))
+        }
+        "wsrep_on" if is_on => warning(
+            name,
+            "a Galera cluster: use one node for writes, and try a handler there: a cluster may refuse XA \
+             transactions",
+        ),
+        "asynchronous_replicas" if is_on => warning(
+            name,
+            format!(
+                "{value}: a failover to one loses its missing commits, unless synchronous_standby_names or \
+                 semi-synchronous replication prevents that"
+            ),
+        ),
+        "open_holes" if number >= HOLES_MAX => wrong(
+            name,
+            format!(
+                "{value}: readers wait until some are closed. End the transactions that are open for long"
+            ),
+        ),
+        "open_holes" if number >= HOLES_MAX / 5 => warning(
+            name,
+            format!("{value} of {HOLES_MAX}: so many transactions are open, or were rolled back just now"),
+        ),
+        _ => ok(name, value),
     }
 }
 
@@ -204,6 +234,19 @@ mod tests {
             ("server_version", "15.1", "ok"),
             ("asynchronous_replicas", "0", "ok"),
             ("asynchronous_replicas", "1", "warning"),
+            ("innodb_flush_log_at_trx_commit", "2", "wrong"),
+            ("innodb_doublewrite", "1", "ok"),
+            ("innodb_doublewrite", "OFF", "wrong"),
+            ("sync_binlog", "0", "wrong"),
+            ("binlog_format", "STATEMENT", "wrong"),
+            ("binlog_format", "MIXED", "ok"),
+            ("wait_timeout", "28800", "ok"),
+            ("wait_timeout", "30", "warning"),
+            ("wsrep_on", "0", "ok"),
+            ("wsrep_on", "1", "warning"),
+            ("open_holes", "12", "ok"),
+            ("open_holes", "1000", "warning"),
+            ("open_holes", "5000", "wrong"),
         ] {
             assert_eq!(setting(name, value).verdict(), verdict, "{name} {value}");
         }

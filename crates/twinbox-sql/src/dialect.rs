@@ -3,6 +3,7 @@
 //! A database is one folder here: its texts by area, its [fragments](Fragments), and the few acts that need
 //! code. Everything else in the crate knows only [`Dialect`].
 mod bounds;
+mod capabilities;
 mod claim;
 mod fence;
 mod fragments;
@@ -20,6 +21,7 @@ mod tests;
 mod transaction;
 
 use bounds::{Column, Implied, ImpliedBound};
+pub use capabilities::Capabilities;
 pub use claim::{Claim, Claims, OperationClaim, OperationClaimed, OperationRow};
 pub use fence::{ClaimFence, Fence, check_server_run, hold_fence};
 pub use fragments::Fragments;
@@ -55,6 +57,8 @@ pub trait Dialect:
     + for<'c> ImpliedBound<&'c mut <Self as Database>::Connection, Is: Executor<'c, Database = Self>>
     + for<'c> Implied<&'c mut <Self as Database>::Connection>
 {
+    /// What not every database can do.
+    const CAPABILITIES: Capabilities;
     /// The texts of all statements.
     #[doc(hidden)]
     const SQL: Texts;

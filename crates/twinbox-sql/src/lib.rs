@@ -76,7 +76,7 @@ mod writer;
 
 #[cfg(feature = "sqlite")]
 pub use dialect::sqlite;
-pub use dialect::{ClaimFence, Dialect, Fence};
+pub use dialect::{Capabilities, ClaimFence, Dialect, Fence};
 pub use effect_id::EffectId;
 pub use error::{Error, ErrorKind};
 #[doc(hidden)]

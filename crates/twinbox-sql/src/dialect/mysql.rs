@@ -16,7 +16,8 @@ mod ticks;
 mod waits;
 
 use super::{
-    Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed, PageBinds,
+    Capabilities, Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
+    PageBinds,
     migrations::migrations,
     portable,
     transaction::{exactly_one, unwind},
@@ -30,6 +31,8 @@ use uuid::Uuid;
 use waits::{remember_waits, usual_waits};
 
 impl Dialect for MySql {
+    const CAPABILITIES: Capabilities =
+        Capabilities { deferred_constraints: false, refuses_commit: true, early_mismatch: false };
     const SQL: Texts = Texts {
         audit: portable::AUDIT,
         backlog: portable::BACKLOG,

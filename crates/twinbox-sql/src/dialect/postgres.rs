@@ -11,7 +11,7 @@ mod publishing;
 mod rebase;
 
 use super::{
-    Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
+    Capabilities, Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
     migrations::migrations,
     portable,
     transaction::{exactly_one, unwind},
@@ -24,6 +24,8 @@ use twinbox_core::{Message, draft::Fields};
 use uuid::Uuid;
 
 impl Dialect for Postgres {
+    const CAPABILITIES: Capabilities =
+        Capabilities { deferred_constraints: true, refuses_commit: false, early_mismatch: true };
     const SQL: Texts = Texts {
         audit: portable::AUDIT,
         backlog: portable::BACKLOG,

@@ -5,7 +5,8 @@ mod texts;
 pub use commit_gate::CommitGate;
 
 use super::{
-    Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed, OperationRow,
+    Capabilities, Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
+    OperationRow,
     migrations::migrations,
     portable,
     transaction::{exactly_one, unwind},
@@ -39,6 +40,8 @@ pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
 }
 
 impl Dialect for Sqlite {
+    const CAPABILITIES: Capabilities =
+        Capabilities { deferred_constraints: true, refuses_commit: false, early_mismatch: false };
     const SQL: Texts = Texts {
         audit: portable::AUDIT,
         backlog: portable::BACKLOG,

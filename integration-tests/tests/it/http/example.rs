@@ -1,6 +1,5 @@
 //! The example `payments`, asked as its page says.
 use crate::support::{
-    cases::cases,
     refunds::{post, send},
     stores::{TestDb, World},
     wait::in_time,
@@ -108,4 +107,16 @@ async fn nobody_gets_anothers_money_back<DB: TestDb>() {
     assert_eq!(world.number("SELECT count(*) FROM refunds").await, 1);
 }
 
-cases! { both: [the_page_says_what_happens, nobody_gets_anothers_money_back] }
+/// The statements of the example number their binds, which MySQL does not.
+macro_rules! on_its_databases {
+    ($($test:ident),+) => {
+        mod postgres {
+            $($crate::support::cases::test!($test, super::$test::<sqlx::Postgres>());)+
+        }
+        mod sqlite {
+            $($crate::support::cases::test!($test, super::$test::<sqlx::Sqlite>());)+
+        }
+    };
+}
+
+on_its_databases!(the_page_says_what_happens, nobody_gets_anothers_money_back);

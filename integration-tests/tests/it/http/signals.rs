@@ -50,4 +50,4 @@ async fn a_route_that_never_uses_its_transaction_is_named<DB: TestDb>() {
     assert_eq!(said[0]["fields"]["scope"], "POST_/unused");
 }
 
-cases! { both: [each_request_leaves_a_line, a_route_that_never_uses_its_transaction_is_named] }
+cases! { all: [each_request_leaves_a_line, a_route_that_never_uses_its_transaction_is_named] }

@@ -96,4 +96,4 @@ async fn t01_consumer_inbox<DB: TestDb>() {
     assert_eq!((world.rows("inbox").await, world.effects().await), (1, vec![1]));
 }
 
-cases! { both: [t01_client_retries, t01_replay_outcomes, t01_consumer_inbox] }
+cases! { all: [t01_client_retries, t01_replay_outcomes, t01_consumer_inbox] }

@@ -11,9 +11,9 @@ use async_nats::jetstream::{
     stream::{Config, DiscardPolicy, RetentionPolicy, StorageType},
 };
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Postgres, Sqlite};
+use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
 use std::{process::Command, time::Duration};
-use twinbox_testkit::servers::{MotoServer, NatsOptions, NatsServer, find};
+use twinbox_testkit::servers::{MariaDbOptions, MariaDbServer, MotoServer, NatsOptions, NatsServer, find};
 
 /// The verdict on a thing, and what was found.
 fn findings(ran: &Ran, what: &str) -> Vec<(String, String)> {
@@ -181,6 +181,36 @@ async fn a_bus_that_drops_everything_is_found() {
     assert!(script.status().unwrap().success());
     let fed = of_bus("orders").await;
     assert_eq!(fed, [("ok".to_owned(), "it exists, with 1 rule".to_owned())]);
+}
+
+/// The settings that matter there, a transaction log that a power cut would shorten, and holes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_settings_of_mysql_are_judged() {
+    let options = MariaDbOptions::default().set("log_bin", "binlog").set("sync_binlog", "0");
+    let server = MariaDbServer::start_with(options.set("wait_timeout", "30")).unwrap();
+    let store = MySql::open(&server.url()).await;
+    store.migrate().await.unwrap();
+    let tool = Tool::at::<MySql>(&server.url());
+    let ran = tool.run(&["doctor", "-o", "json"]).await;
+    let verdict = |ran: &Ran, name: &str| findings(ran, name)[0].0.clone();
+    for (name, expected) in [
+        ("innodb_flush_log_at_trx_commit", "ok"),
+        ("innodb_doublewrite", "ok"),
+        ("sync_binlog", "wrong"),
+        ("binlog_format", "ok"),
+        ("wait_timeout", "warning"),
+        ("wsrep_on", "ok"),
+        ("asynchronous_replicas", "ok"),
+        ("open_holes", "ok"),
+    ] {
+        assert_eq!(verdict(&ran, name), expected, "{name}: {ran:?}");
+    }
+    assert_eq!(ran.code, 7);
+    let holes = "INSERT INTO twinbox_holes (first, last, opened_by, probe_at)
+        SELECT seq * 2, seq * 2, 1, UTC_TIMESTAMP(6) FROM seq_1_to_5000";
+    sqlx::raw_sql(holes).execute(store.pool()).await.unwrap();
+    let ran = tool.run(&["doctor", "-o", "json"]).await;
+    assert!(findings(&ran, "open_holes")[0].1.contains("End the transactions that are open"), "{ran:?}");
 }
 
 /// The page is what rights are held against, and each that is missing is named.

@@ -13,16 +13,17 @@ use crate::support::{
         LEASE, PATIENCE, PUBLISH_TIMEOUT, Rig, Running, Target, assert_whole_and_ordered, n_payload, publish,
         publish_as,
     },
+    stores::TestDb,
     wait::eventually,
 };
-use sqlx::{AssertSqlSafe, PgPool, Postgres};
+use sqlx::{AssertSqlSafe, Pool, Postgres};
 use std::{
     net::SocketAddr,
     time::{Duration, Instant},
 };
 use tokio::{task::JoinHandle, time::timeout};
 use twinbox::{
-    CancellationToken, Draft, Store,
+    CancellationToken, Dialect, Draft, Store,
     nats::Nats,
     relay::{Relay, RelayOptions},
 };
@@ -73,8 +74,9 @@ impl Traffic {
     }
 }
 
-async fn number(pool: &PgPool, sql: &str) -> i64 {
-    sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(pool).await.unwrap()
+async fn number<DB: Dialect>(pool: &Pool<DB>, sql: &str) -> i64 {
+    let number = sqlx::query_scalar::<DB, i64>(AssertSqlSafe(sql.to_owned()));
+    number.fetch_one(&mut *pool.acquire().await.unwrap()).await.unwrap()
 }
 
 /// Messages of the log.
@@ -83,8 +85,9 @@ async fn committed(store: &Store<Postgres>) -> usize {
 }
 
 /// No message was blamed for the outage.
-async fn nothing_is_parked(store: &Store<Postgres>) {
-    assert_eq!(number(store.pool(), "SELECT count(*) FROM twinbox.parked_messages").await, 0);
+async fn nothing_is_parked<DB: TestDb>(store: &Store<DB>) {
+    let parked = format!("SELECT count(*) FROM {}", DB::table_of("parked_messages"));
+    assert_eq!(number(store.pool(), &parked).await, 0);
 }
 
 fn nats_address(url: &str) -> SocketAddr {

@@ -2,21 +2,18 @@
 
 /// Makes a test of each case on each database.
 ///
-/// A case is `async fn case<DB: TestDb>()` under `all` and `both`, and `async fn case()` elsewhere. `both`
-/// are Postgres and SQLite. With `with a store:` before the lists, a case takes `&Store<DB>` of a fresh
-/// database, and its test runs on several threads.
+/// A case is `async fn case<DB: TestDb>()` under `all`, and `async fn case()` elsewhere. With `with a store:`
+/// before the lists, a case takes `&Store<DB>` of a fresh database, and its test runs on several threads.
 macro_rules! cases {
     (
         with a store:
         $(all: [$($all:ident),* $(,)?])?
-        $(both: [$($both:ident),* $(,)?])?
         $(postgres: [$($postgres:ident),* $(,)?])?
         $(mysql: [$($mysql:ident),* $(,)?])?
         $(sqlite: [$($sqlite:ident),* $(,)?])?
     ) => {
         mod postgres {
             $($($crate::support::cases::test_with_a_store!($all, sqlx::Postgres);)*)?
-            $($($crate::support::cases::test_with_a_store!($both, sqlx::Postgres);)*)?
             $($($crate::support::cases::test_with_a_store!($postgres, sqlx::Postgres);)*)?
         }
         mod mysql {
@@ -25,20 +22,17 @@ macro_rules! cases {
         }
         mod sqlite {
             $($($crate::support::cases::test_with_a_store!($all, sqlx::Sqlite);)*)?
-            $($($crate::support::cases::test_with_a_store!($both, sqlx::Sqlite);)*)?
             $($($crate::support::cases::test_with_a_store!($sqlite, sqlx::Sqlite);)*)?
         }
     };
     (
         $(all: [$($all:ident),* $(,)?])?
-        $(both: [$($both:ident),* $(,)?])?
         $(postgres: [$($postgres:ident),* $(,)?])?
         $(mysql: [$($mysql:ident),* $(,)?])?
         $(sqlite: [$($sqlite:ident),* $(,)?])?
     ) => {
         mod postgres {
             $($($crate::support::cases::test!($all, super::$all::<sqlx::Postgres>());)*)?
-            $($($crate::support::cases::test!($both, super::$both::<sqlx::Postgres>());)*)?
             $($($crate::support::cases::test!($postgres, super::$postgres());)*)?
         }
         mod mysql {
@@ -47,7 +41,6 @@ macro_rules! cases {
         }
         mod sqlite {
             $($($crate::support::cases::test!($all, super::$all::<sqlx::Sqlite>());)*)?
-            $($($crate::support::cases::test!($both, super::$both::<sqlx::Sqlite>());)*)?
             $($($crate::support::cases::test!($sqlite, super::$sqlite());)*)?
         }
     };

@@ -1,6 +1,7 @@
 //! Relays, their streams, and the messages that arrived.
 use super::{
     processes::{Program, Programs},
+    stores::TestDb,
     wait::{eventually, in_time},
 };
 use async_nats::jetstream::{
@@ -25,7 +26,7 @@ use twinbox::{
     nats::{Nats, NatsOptions, StreamOptions},
     relay::{CircuitBreakerStatus, Counters, Error, Relay, RelayOptions},
 };
-use twinbox_testkit::database::{self, TestDatabase};
+use twinbox_testkit::database::TestDatabase;
 use uuid::Uuid;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -255,20 +256,26 @@ impl Running {
 }
 
 /// A database, a stream with a short duplicate window, and relays that are processes.
-pub(crate) struct Rig {
-    pub(crate) database: TestDatabase<Postgres>,
+pub(crate) struct Rig<DB: Dialect = Postgres> {
+    pub(crate) database: TestDatabase<DB>,
     pub(crate) programs: Programs,
     pub(crate) target: Target,
 }
 
-impl Rig {
+impl Rig<Postgres> {
     pub(crate) async fn new(types: &[&str]) -> Self {
         Self::at(&Target::shared().url, types).await
     }
 
     pub(crate) async fn at(nats_url: &str, types: &[&str]) -> Self {
-        let database = database::postgres().await;
-        let mut programs = Programs::new(&database, "postgres");
+        Self::on(nats_url, types).await
+    }
+}
+
+impl<DB: TestDb> Rig<DB> {
+    pub(crate) async fn on(nats_url: &str, types: &[&str]) -> Self {
+        let database = DB::fresh().await;
+        let mut programs = Programs::at(database.url().to_owned());
         (programs.create_stream, programs.nats_url) = (false, nats_url.to_owned());
         let target = Target { name: programs.stream.clone(), url: nats_url.to_owned() };
         target.create(target.forgetful(types)).await;

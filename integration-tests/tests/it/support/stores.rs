@@ -28,6 +28,8 @@ pub(crate) trait TestDb: Dialect {
     fn earlier(column: &str, seconds: i64) -> String;
     /// Returns SQL of a time, as a column holds it.
     fn time(at: Timestamp) -> String;
+    /// Returns SQL of a table with the column `n`: the numbers from 1 to `last`.
+    fn numbers(last: usize) -> String;
 }
 
 impl TestDb for Postgres {
@@ -51,6 +53,10 @@ impl TestDb for Postgres {
 
     fn time(at: Timestamp) -> String {
         format!("'{at}'")
+    }
+
+    fn numbers(last: usize) -> String {
+        format!("generate_series(1, {last}) numbers (n)")
     }
 }
 
@@ -76,6 +82,10 @@ impl TestDb for MySql {
     fn time(at: Timestamp) -> String {
         format!("TIMESTAMPADD(MICROSECOND, {}, '1970-01-01')", at.as_micros())
     }
+
+    fn numbers(last: usize) -> String {
+        format!("(SELECT seq AS n FROM seq_1_to_{last}) numbers")
+    }
 }
 
 impl TestDb for Sqlite {
@@ -99,6 +109,13 @@ impl TestDb for Sqlite {
 
     fn time(at: Timestamp) -> String {
         at.as_micros().to_string()
+    }
+
+    fn numbers(last: usize) -> String {
+        format!(
+            "(WITH RECURSIVE counted (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < {last})
+            SELECT n FROM counted) numbers"
+        )
     }
 }
 

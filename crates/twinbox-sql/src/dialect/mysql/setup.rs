@@ -10,6 +10,7 @@ pub(super) const SETUP: Setup = Setup {
     set_service: "
         INSERT IGNORE INTO {meta} (singleton, service)
         VALUES (true, ?)",
+    // MariaDB alone reads the comments with an M.
     settings: "
         SELECT 'server_version' AS name, version() AS value
         UNION ALL
@@ -20,10 +21,27 @@ pub(super) const SETUP: Setup = Setup {
         SELECT 'log_bin', CAST(@@GLOBAL.log_bin AS CHAR)
         UNION ALL
         SELECT 'sync_binlog', CAST(@@GLOBAL.sync_binlog AS CHAR)
+        FROM (SELECT 1) one
+        WHERE @@GLOBAL.log_bin <> 0
         UNION ALL
         SELECT 'binlog_format', CAST(@@GLOBAL.binlog_format AS CHAR)
+        FROM (SELECT 1) one
+        WHERE @@GLOBAL.log_bin <> 0
         UNION ALL
-        SELECT 'wait_timeout', CAST(@@GLOBAL.wait_timeout AS CHAR)",
+        SELECT 'wait_timeout', CAST(@@GLOBAL.wait_timeout AS CHAR)
+        /*M!100600
+        UNION ALL
+        SELECT 'wsrep_on', CAST(@@GLOBAL.wsrep_on AS CHAR)
+        */
+        UNION ALL
+        SELECT 'asynchronous_replicas', CAST(count(*) AS CHAR)
+        FROM information_schema.processlist
+        WHERE command LIKE 'Binlog Dump%'
+            /*M!100600 AND @@GLOBAL.rpl_semi_sync_master_enabled = 0 */
+        UNION ALL
+        SELECT 'open_holes', CAST(count(*) AS CHAR)
+        FROM {holes}
+        WHERE closed_by = 9223372036854775807",
     ..portable::SETUP
 };
 

@@ -64,7 +64,7 @@ macro_rules! killed {
         $(async fn $test<DB: TestDb>() {
             killed_at::<DB>(stringify!($test), $point).await;
         })+
-        cases! { both: [$($test),+] }
+        cases! { all: [$($test),+] }
     };
 }
 

@@ -1,7 +1,7 @@
 //! The machine runs out of space or memory, has a wrong clock, or nobody reads the log.
 use super::*;
 use async_nats::jetstream::stream::{self, DiscardPolicy};
-use sqlx::postgres::PgConnectOptions;
+use sqlx::{PgPool, postgres::PgConnectOptions};
 use std::{
     os::unix::{
         fs::{MetadataExt as _, chown},

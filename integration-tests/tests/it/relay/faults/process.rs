@@ -10,8 +10,8 @@ use tokio::{
 const ALL: &[&str] = &["orders.placed", "orders.paid"];
 
 /// Starts with 100 messages that are published and recorded, and 40 more that are not.
-async fn recorded() -> Rig {
-    let rig = Rig::new(ALL).await;
+async fn recorded<DB: TestDb>() -> Rig<DB> {
+    let rig = Rig::on(&Target::shared().url, ALL).await;
     publish(&rig.database, 0..100).await;
     let mut relay = rig.start();
     rig.target.whole(100).await;
@@ -34,8 +34,8 @@ async fn signal(child: &Child, signal: &str) {
 
 /// Kills a relay at the crash point and starts another. Answers with how many messages the stream got before
 /// the death, and how many copies beyond one of each in the end.
-async fn killed(at: &str) -> (u64, usize) {
-    let rig = recorded().await;
+async fn killed<DB: TestDb>(at: &str) -> (u64, usize) {
+    let rig = recorded::<DB>().await;
     rig.dies(at).await;
     let before = rig.target.count().await - 100;
     let mut relay = rig.start();
@@ -48,21 +48,18 @@ async fn killed(at: &str) -> (u64, usize) {
     (before, again.len())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn row_04_killed_between_reading_and_publishing() {
-    assert_eq!(killed("relay.after_read").await, (0, 0));
+async fn row_04_killed_between_reading_and_publishing<DB: TestDb>() {
+    assert_eq!(killed::<DB>("relay.after_read").await, (0, 0));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn row_05_killed_between_the_acknowledgement_and_the_cursor() {
-    let (before, again) = killed("relay.after_ack").await;
+async fn row_05_killed_between_the_acknowledgement_and_the_cursor<DB: TestDb>() {
+    let (before, again) = killed::<DB>("relay.after_ack").await;
     assert!(before >= 1 && again as u64 == before, "{again} of {before} came again");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn row_06_killed_with_some_of_many_acknowledged() {
+async fn row_06_killed_with_some_of_many_acknowledged<DB: TestDb>() {
     let points = ["relay.after_send", "relay.after_ack:3", "relay.after_ack:7", "relay.after_ack:20"];
-    for (point, (before, again)) in points.iter().zip(join_all(points.map(killed)).await) {
+    for (point, (before, again)) in points.iter().zip(join_all(points.map(killed::<DB>)).await) {
         assert!(again as u64 <= before, "{point}: {again} of {before} came again");
     }
 }
@@ -73,19 +70,21 @@ async fn is_frozen(child: &Child) {
     eventually(async || std::fs::read_to_string(&stat).unwrap().contains(") T ").then_some(())).await;
 }
 
-async fn epoch(store: &Store<Postgres>) -> i64 {
-    number(store.pool(), "SELECT coalesce(max(epoch), 0) FROM twinbox.cursors").await
+async fn epoch<DB: TestDb>(store: &Store<DB>) -> i64 {
+    let sql = format!("SELECT coalesce(max(epoch), 0) FROM {}", DB::table_of("cursors"));
+    number(store.pool(), &sql).await
 }
 
-async fn settled(store: &Store<Postgres>) -> i64 {
-    // At the end of a window `p` takes its place, and the position starts again.
-    let sql = "SELECT coalesce(max(p * 1000000 + position), 0)::bigint FROM twinbox.cursors";
-    number(store.pool(), sql).await
+/// Returns the window that the cursor is in, and its place there.
+async fn settled<DB: TestDb>(store: &Store<DB>) -> (i64, i64) {
+    let of = |column| format!("SELECT coalesce(max({column}), 0) FROM {}", DB::table_of("cursors"));
+    let window = number(store.pool(), &of("p")).await;
+    (window, number(store.pool(), &of("position")).await)
 }
 
 /// Every seventh message has no home at first, so that rows are put aside too.
-async fn frozen(point: &str) {
-    let rig = Rig::new(&ALL[..1]).await;
+async fn frozen<DB: TestDb>(point: &str) {
+    let rig = Rig::<DB>::on(&Target::shared().url, &ALL[..1]).await;
     let kind = |n| if n % 7 == 3 { "orders.paid" } else { "orders.placed" };
     publish_as(&rig.database, 0..50, kind).await;
     let mut frozen = rig.freeze(point);
@@ -106,10 +105,9 @@ async fn frozen(point: &str) {
     successor.kill().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn row_07_frozen_for_longer_than_the_lease() {
+async fn row_07_frozen_for_longer_than_the_lease<DB: TestDb>() {
     let points = ["log.before_park", "log.after_park", "relay.after_read", "relay.after_ack:3"];
-    join_all(points.map(frozen)).await;
+    join_all(points.map(frozen::<DB>)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,4 +202,23 @@ async fn asked_twice(name: &str, code: i32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn row_52_asked_to_stop_twice() {
     tokio::join!(asked_twice("INT", 130), asked_twice("TERM", 143));
+}
+
+/// A frozen process would hold the lock of a SQLite file, for which all others wait.
+macro_rules! on_servers {
+    ($($test:ident),+ $(,)?) => {
+        mod postgres {
+            $($crate::support::cases::test!($test, super::$test::<sqlx::Postgres>());)+
+        }
+        mod mysql {
+            $($crate::support::cases::test!($test, super::$test::<sqlx::MySql>());)+
+        }
+    };
+}
+
+on_servers! {
+    row_04_killed_between_reading_and_publishing,
+    row_05_killed_between_the_acknowledgement_and_the_cursor,
+    row_06_killed_with_some_of_many_acknowledged,
+    row_07_frozen_for_longer_than_the_lease,
 }
