@@ -12,9 +12,13 @@ use twinbox_sql::{Dialect, ErrorKind};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GrantsCommand {
-    /// Print the GRANT statements for Postgres. The owner of the tables runs them after every migration.
-    /// Needs no database.
+    /// Print the GRANT statements. The owner of the tables runs them after every migration. Needs no
+    /// database.
     Print {
+        /// For MySQL or MariaDB, and not for Postgres. A name is an account, such as `billing@10.0.0.%`, or a
+        /// role of the server.
+        #[arg(long)]
+        mysql: bool,
         /// A database role and its purpose: `producer`, `runtime`, `keeper`, `operator` or `redactor`.
         /// Repeatable. Default: one role for each purpose, such as `shop_producer`.
         #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role)]
@@ -40,8 +44,9 @@ pub(crate) async fn run(
     output: Output,
 ) -> Result<(), Exit> {
     match command {
-        GrantsCommand::Print { roles } => {
-            print_line(twinbox_ops::grants_sql(connection.namespace(), &roles)?.trim_end());
+        GrantsCommand::Print { mysql, roles } => {
+            let print = if mysql { twinbox_ops::grants_sql_mysql } else { twinbox_ops::grants_sql };
+            print_line(print(connection.namespace(), &roles)?.trim_end());
             Ok(())
         }
         GrantsCommand::Check { roles } => match Opened::open(connection, output, true).await? {

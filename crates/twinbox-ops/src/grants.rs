@@ -1,6 +1,6 @@
 //! The rights that database roles need, as `GRANTS.md` grants them.
 use crate::Ops;
-use std::str::FromStr;
+use std::{collections::HashSet, str::FromStr};
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
     engine::{Connection, Statement, check_namespace, scalar},
@@ -9,6 +9,8 @@ use twinbox_sql::{
 const PAGE: &str = include_str!("../GRANTS.md");
 /// Postgres cuts longer names.
 const ROLE_BYTES_MAX: usize = 63;
+/// Tables that MySQL does not have.
+const NOT_ON_MYSQL: [&str; 1] = ["sentinel"];
 
 /// The purpose of a database role, from which its rights follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,9 +61,11 @@ impl Role {
     }
 }
 
-/// The statements of the page.
-fn page() -> impl Iterator<Item = &'static str> {
-    let sql = PAGE.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
+/// The statements of a block of the page: the first one is for all databases with roles, the second one adds
+/// to it on MySQL.
+fn block(number: usize) -> impl Iterator<Item = &'static str> {
+    let block = PAGE.split("```sql\n").nth(1 + number);
+    let sql = block.and_then(|rest| rest.split("```").next()).unwrap_or_default();
     sql.split(';').filter(|statement| statement.contains("GRANT "))
 }
 
@@ -88,7 +92,7 @@ pub fn grants_sql(namespace: &str, roles: &[(String, Role)]) -> Result<String, E
         return Err(Error::new(ErrorKind::Configuration, what));
     }
     let mut out = String::new();
-    for statement in page() {
+    for statement in block(0) {
         let Some((what, granted)) = statement.rsplit_once("TO ") else { continue };
         let granted = Vec::from_iter(granted.split(',').map(str::trim));
         let to = roles.iter().filter(|(_, role)| granted.contains(&role.documented().as_str()));
@@ -103,29 +107,94 @@ pub fn grants_sql(namespace: &str, roles: &[(String, Role)]) -> Result<String, E
     Ok(out)
 }
 
+/// Returns the SQL of `GRANTS.md` for MySQL and MariaDB, as [`grants_sql`] does. It is run in the database of
+/// the tables. A role is an account, `NAME` or `NAME@HOST`, or a role of the server.
+///
+/// # Errors
+/// [`ErrorKind::Configuration`]: the namespace is not a plain lower-case identifier, or the name of a role is
+/// empty or has a NUL.
+pub fn grants_sql_mysql(namespace: &str, roles: &[(String, Role)]) -> Result<String, Error> {
+    check_namespace(namespace)?;
+    let documented;
+    let roles = if roles.is_empty() {
+        documented = Role::ALL.map(|role| (role.documented(), role));
+        &documented
+    } else {
+        roles
+    };
+    let mut out = String::new();
+    for (name, role) in roles {
+        if name.is_empty() || name.contains('\0') {
+            let what = format!("the role name {name:?} must not be empty, and have no NUL");
+            return Err(Error::new(ErrorKind::Configuration, what));
+        }
+        let rights = rights(*role, true);
+        let mut objects = Vec::from_iter(rights.iter().filter_map(|right| right.table));
+        let mut seen = HashSet::new();
+        objects.retain(|object| seen.insert(*object));
+        for object in objects {
+            let of_object = rights.iter().filter(|right| right.table == Some(object));
+            let what = granted(&Vec::from_iter(of_object));
+            let kind = if what == "EXECUTE" { "PROCEDURE " } else { "" };
+            out += &format!("GRANT {what} ON {kind}`{namespace}_{object}` TO {};\n", account(name));
+        }
+    }
+    Ok(out)
+}
+
+/// The rights on one object, as a `GRANT` names them.
+fn granted(rights: &[&Right<'_>]) -> String {
+    let mut parts: Vec<(&str, Vec<String>)> = Vec::new();
+    for right in rights {
+        let is_on_all = rights.iter().any(|r| r.privilege == right.privilege && r.column.is_none());
+        let column = right.column.filter(|_| !is_on_all).map(|column| format!("`{column}`"));
+        match parts.iter_mut().find(|(privilege, _)| *privilege == right.privilege) {
+            Some((_, columns)) => columns.extend(column),
+            None => parts.push((right.privilege, Vec::from_iter(column))),
+        }
+    }
+    let parts = parts.into_iter().map(|(privilege, columns)| match &columns[..] {
+        [] => privilege.to_owned(),
+        columns => format!("{privilege} ({})", columns.join(", ")),
+    });
+    Vec::from_iter(parts).join(", ")
+}
+
+/// An account of MySQL, quoted.
+fn account(name: &str) -> String {
+    let quoted = |name: &str| format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"));
+    match name.rsplit_once('@') {
+        Some((name, host)) => format!("{}@{}", quoted(name), quoted(host)),
+        None => quoted(name),
+    }
+}
+
 /// One right on one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Right<'a> {
     privilege: &'a str,
     /// None: on the whole table.
     column: Option<&'a str>,
-    /// None: on the schema.
+    /// A table or a procedure. None: the schema.
     table: Option<&'a str>,
 }
 
 /// The rights of a purpose, by the statements of the page.
-fn rights(role: Role) -> Vec<Right<'static>> {
+fn rights(role: Role, on_mysql: bool) -> Vec<Right<'static>> {
     let name = role.documented();
     let mut rights = Vec::new();
-    for statement in page() {
+    for statement in block(0).chain(block(1).filter(|_| on_mysql)) {
         let Some((_, grant)) = statement.split_once("GRANT ") else { continue };
         let Some((what, rest)) = grant.split_once(" ON ") else { continue };
         let Some((objects, roles)) = rest.split_once("TO ") else { continue };
         if !roles.split(',').any(|role| role.trim() == name) {
             continue;
         }
-        for table in objects.split(',').map(str::trim) {
-            let table = table.strip_prefix("twinbox.");
+        for object in objects.split(',').map(str::trim) {
+            let table = object.split_once("twinbox.").map(|(_, table)| table);
+            if on_mysql && table.is_none_or(|table| NOT_ON_MYSQL.contains(&table)) {
+                continue;
+            }
             for (privilege, columns) in privileges(what) {
                 match columns {
                     None => rights.push(Right { privilege, column: None, table }),
@@ -170,7 +239,10 @@ impl<DB: Dialect> Ops<DB> {
         if !has::<DB>(&mut conn, has_right, [name, "", "", ""]).await? {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no database role {name:?}")));
         }
-        for Right { privilege, column, table } in rights(role) {
+        // The server does not tell which procedures an account may call.
+        let rights =
+            rights(role, DB::NAME == "MySQL").into_iter().filter(|right| right.privilege != "EXECUTE");
+        for Right { privilege, column, table } in rights {
             let object = match table {
                 Some(table) => DB::table(&catalog.namespace, table),
                 None => catalog.namespace.clone(),
@@ -207,7 +279,9 @@ mod tests {
 
     #[test]
     fn the_page_is_read_as_it_stands() {
-        let has = |role, privilege, column, table| rights(role).contains(&Right { privilege, column, table });
+        let has = |role, privilege, column, table| {
+            rights(role, false).contains(&Right { privilege, column, table })
+        };
         assert!(has(Role::Producer, "INSERT", Some("payload"), Some("outbox")));
         for column in [None, Some("position"), Some("txid")] {
             assert!(!has(Role::Producer, "INSERT", column, Some("outbox")), "{column:?}");
@@ -218,11 +292,29 @@ mod tests {
         assert!(has(Role::Operator, "SELECT", None, Some("delayed_messages")));
         assert!(has(Role::Redactor, "UPDATE", Some("updated_at"), Some("idempotency_keys")));
         for role in Role::ALL {
-            let rights = rights(role);
+            let rights = rights(role, false);
             assert!(rights.iter().any(|right| right.privilege == "USAGE"), "{role:?}");
             assert!(rights.len() > 5, "{role:?}: {rights:?}");
             let known = ["USAGE", "SELECT", "INSERT", "UPDATE", "DELETE"];
             assert!(rights.iter().all(|right| known.contains(&right.privilege)), "{rights:?}");
+        }
+    }
+
+    #[test]
+    fn grants_on_mysql_name_each_table_and_account_alone() {
+        let roles = [("web".to_owned(), Role::Producer), ("o'dd@10.0.0.%".to_owned(), Role::Producer)];
+        let sql = grants_sql_mysql("my_events", &roles).unwrap();
+        assert!(sql.contains("GRANT SELECT ON `my_events_meta` TO 'web';\n"), "{sql}");
+        assert!(sql.contains("ON `my_events_meta` TO 'o''dd'@'10.0.0.%';\n"), "{sql}");
+        assert!(sql.contains("GRANT EXECUTE ON PROCEDURE `my_events_publish` TO 'web';\n"), "{sql}");
+        assert!(sql.contains("GRANT INSERT (`id`, `source`, `type`, `version`, `key`, "), "{sql}");
+        assert!(!sql.contains("SCHEMA") && !sql.contains("sentinel") && !sql.contains("shop_"), "{sql}");
+        let all = grants_sql_mysql("twinbox", &[]).unwrap();
+        // A right on the whole table makes those on its columns needless.
+        assert!(all.contains("GRANT SELECT, INSERT, UPDATE, DELETE ON `twinbox_inbox` TO 'shop_runtime';\n"));
+        for name in ["", "a\0"] {
+            let refused = grants_sql_mysql("twinbox", &[(name.to_owned(), Role::Keeper)]).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Configuration);
         }
     }
 
@@ -236,7 +328,7 @@ mod tests {
             "{sql}"
         );
         let all = grants_sql("twinbox", &[]).unwrap();
-        assert_eq!(all.matches("GRANT ").count(), page().count());
+        assert_eq!(all.matches("GRANT ").count(), block(0).count());
         for (namespace, role) in
             [("My", "web"), ("a\"; DROP", "web"), ("twinbox", ""), ("twinbox", &"x".repeat(64))]
         {

@@ -28,7 +28,7 @@ pub use consumers::ConsumerInfo;
 pub use destinations::{RebaseReport, RetireReport};
 #[doc(hidden)]
 pub use duration::parse_duration;
-pub use grants::{Role, grants_sql};
+pub use grants::{Role, grants_sql, grants_sql_mysql};
 pub use ops::Ops;
 pub use parked::{ParkedDelivery, ParkedMessage};
 pub use redact::RedactReport;

@@ -56,6 +56,9 @@ pub(super) trait Shop: TestDb {
 
     /// Returns SQL that publishes in any language.
     fn publish(order: i64, customer: i64) -> String;
+
+    /// Returns the URL for relays and consumers.
+    async fn programs_url(store: &Store<Self>, url: String) -> String;
 }
 
 /// What happens, and how often.
@@ -193,7 +196,7 @@ pub(super) async fn survives<DB: Shop>(
     for script in DB::TABLES {
         sqlx::raw_sql(*script).execute(&mut *store.pool().acquire().await.unwrap()).await.unwrap();
     }
-    let mut programs = Programs::at(server.url());
+    let mut programs = Programs::at(DB::programs_url(&store, server.url()).await);
     programs.nats_url = broker.url();
     let mut rig = Rig { server: Box::new(server), broker, programs, processes: Vec::new(), random: seed() };
     ROLES.into_iter().for_each(|role| rig.start(role));

@@ -22,6 +22,10 @@ impl Shop for Postgres {
                 '{customer}', convert_to('{{"order_id":{order},"customer":{customer}}}', 'UTF8'))"#
         )
     }
+
+    async fn programs_url(_: &Store<Self>, url: String) -> String {
+        url
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

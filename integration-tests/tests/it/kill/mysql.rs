@@ -3,8 +3,11 @@ use super::{
     crashing::{Faults, Shop, survives},
     *,
 };
-use crate::support::stores::TestDb as _;
-use sqlx::MySql;
+use crate::support::{
+    roles::{MYSQL_PASSWORD, Roles},
+    stores::TestDb as _,
+};
+use sqlx::{AssertSqlSafe, MySql};
 use std::process::Stdio;
 use twinbox_testkit::servers::{MariaDbServer, NatsServer};
 
@@ -22,6 +25,15 @@ impl Shop for MySql {
             r#"CALL twinbox_publish('orders.placed', '{customer}',
                 '{{"order_id":{order},"customer":{customer}}}', 'order-{order}', NULL)"#
         )
+    }
+
+    /// They have the documented rights and no more.
+    async fn programs_url(store: &Store<Self>, url: String) -> String {
+        let Roles { runtime, .. } = Roles::create_on_mysql(store, "invoices").await;
+        let ledger = format!("GRANT SELECT, INSERT ON ledger TO '{runtime}'");
+        sqlx::raw_sql(AssertSqlSafe(ledger)).execute(store.pool()).await.unwrap();
+        let (_, server) = url.split_once('@').unwrap();
+        format!("mysql://{runtime}:{MYSQL_PASSWORD}@{server}")
     }
 }
 

@@ -9,6 +9,7 @@ use crate::support::{
     log::{draft, open, publish, publish_all, run, settle_until, take, text},
     wait::{eventually, in_time},
 };
+use metrics_exporter_prometheus::PrometheusBuilder;
 use sqlx::{AssertSqlSafe, MySql, MySqlPool, mysql::MySqlPoolOptions};
 use std::time::Duration;
 use twinbox::{Draft, ErrorKind, Store, log::Reader};
@@ -125,6 +126,9 @@ async fn an_open_transaction_keeps_its_position(store: &Store<MySql>) {
 
 /// A producer that was so slow that its position has a tombstone gets another one, in the same transaction.
 async fn a_position_that_was_taken_is_replaced(store: &Store<MySql>) {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let counters = recorder.handle();
+    let _counted = metrics::set_default_local_recorder(&recorder);
     publish(store, None, &["first"]).await;
     let tombstone =
         "INSERT INTO twinbox_outbox (position, type, id, payload) VALUES (2, '', 'tombstone', '')";
@@ -138,6 +142,8 @@ async fn a_position_that_was_taken_is_replaced(store: &Store<MySql>) {
     tx.commit().await.unwrap();
     let mut reader = open(store, "d").await;
     assert_eq!(settle_until(&mut reader, "fourth").await, ["first", "second", "third", "fourth"]);
+    let counted = counters.render();
+    assert!(counted.contains("twinbox_mysql_repeated_inserts_total 2"), "{counted}");
 }
 
 /// A producer in another language that takes errors for warnings loses its message: the procedure does not.

@@ -1,16 +1,19 @@
 //! The documented rights are enough to run with, and no more than that.
+mod granted;
+
 use crate::support::{
-    cases::cases,
+    cases::test,
     consumer::run_until,
     roles::Roles,
-    stores::{Confirmed, Placed, World, effect},
+    stores::{Confirmed, Placed, World, effect, sql_of},
     wait::{eventually, in_time},
 };
-use sqlx::{PgPool, Postgres, postgres::PgPoolOptions};
+use granted::Granted;
+use sqlx::{AssertSqlSafe, MySql, Pool, Postgres};
 use std::time::Duration;
 use twinbox::{
-    CancellationToken, Consumer, Delivery, Draft, ErrorKind, HandlerError, HandlerResult, Message, MessageId,
-    Store, Timestamp, Tx,
+    CancellationToken, Consumer, Delivery, Draft, Error, ErrorKind, HandlerError, HandlerResult, Message,
+    MessageId, Store, Timestamp, Tx,
     effects::{
         Applied, ClientKeys, Once,
         jobs::{Job, JobRunner, Jobs},
@@ -25,45 +28,35 @@ use twinbox::{
     },
     webhook::{WebhookClaim, WebhookReceipt},
 };
-use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
 
-async fn store_of(world: &World<Postgres>, role: &str) -> Store<Postgres> {
-    let options = (*world.pool().connect_options()).clone().username(role);
-    Store::new(PgPoolOptions::new().connect_with(options).await.unwrap(), SERVICE).unwrap()
+/// The statement is refused, because the role lacks a right.
+async fn forbidden<DB: Granted>(pool: &Pool<DB>, sql: &str) {
+    let mut conn = pool.acquire().await.unwrap();
+    let refused = sqlx::raw_sql(sql_of::<DB>(sql)).execute(&mut *conn).await.map(drop).expect_err(sql);
+    assert!(Error::from(refused).is_forbidden(), "{sql}");
 }
 
-async fn forbidden(pool: &PgPool, sql: &'static str) {
-    let refused = sqlx::raw_sql(sql).execute(pool).await.expect_err(sql);
-    assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("42501"), "{sql}: {refused}");
-}
-
-async fn publish(store: &Store<Postgres>, range: std::ops::Range<i64>) {
+async fn publish<DB: Granted>(store: &Store<DB>, range: std::ops::Range<i64>) {
     let mut tx = store.begin().await.unwrap();
     for n in range {
-        effect::<Postgres>(&mut tx, 1_000 + n).await.unwrap();
+        effect::<DB>(&mut tx, 1_000 + n).await.unwrap();
         store.outbox().publish_ordered(&mut tx, &Placed { n }).await.unwrap();
     }
     tx.commit().await.unwrap();
 }
 
-/// With the functions of the schema, and with an insert of one's own; none of it is committed.
-async fn publish_in_sql(store: &Store<Postgres>) {
+/// As the documentation says for any language; none of it is committed.
+async fn publish_in_sql<DB: Granted>(store: &Store<DB>) {
     let mut tx = store.begin().await.unwrap();
-    for sql in [
-        "SELECT twinbox.publish('a', 'k', '{}')",
-        "SELECT twinbox.publish_bytes('a', 'k', '', 'text/plain')",
-        "INSERT INTO twinbox.outbox (source, type, payload) VALUES ('b', 'a', $1)",
-    ] {
-        let query = sqlx::query(sql);
-        let query = if sql.contains("$1") { query.bind(vec![0_u8]) } else { query };
-        assert_eq!(query.execute(&mut *tx).await.unwrap().rows_affected(), 1, "{sql}");
+    for sql in DB::PUBLISH {
+        sqlx::raw_sql(sql_of::<DB>(sql)).execute(&mut *tx).await.unwrap();
     }
     tx.rollback().await.unwrap();
 }
 
 /// Due at once.
-async fn delay(store: &Store<Postgres>, n: i64) -> MessageId {
+async fn delay<DB: Granted>(store: &Store<DB>, n: i64) -> MessageId {
     let mut tx = store.begin().await.unwrap();
     let draft = Draft::of(&Placed { n }).unwrap().not_before(Timestamp::from_micros(0));
     let id = store.outbox().publish_draft(&mut tx, draft).await.unwrap();
@@ -71,7 +64,7 @@ async fn delay(store: &Store<Postgres>, n: i64) -> MessageId {
     id
 }
 
-async fn delay_and_cancel(store: &Store<Postgres>) {
+async fn delay_and_cancel<DB: Granted>(store: &Store<DB>) {
     let id = delay(store, 9).await;
     let mut tx = store.begin().await.unwrap();
     assert!(store.outbox().cancel(&mut tx, id).await.unwrap());
@@ -79,7 +72,7 @@ async fn delay_and_cancel(store: &Store<Postgres>) {
 }
 
 /// One in a transaction, one that is held and given up twice, one that is held and ends; all have expired.
-async fn answer_requests(store: &Store<Postgres>) {
+async fn answer_requests<DB: Granted>(store: &Store<DB>) {
     let policy = OperationPolicy { keep: Duration::ZERO, ..OperationPolicy::default() };
     let key = |key: &str| OperationKey { key: key.into(), ..OperationKey::default() };
     store.operation(&key("a"), &1, &policy, async |_| Ok(2)).await.unwrap();
@@ -107,8 +100,8 @@ async fn answer_requests(store: &Store<Postgres>) {
 
 /// Uses every table: succeeds, fails, is rejected, publishes.
 #[event_handler(consumer = "tests.grants")]
-async fn handle(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
-    effect::<Postgres>(tx, order.n).await?;
+async fn handle<DB: Granted>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
     tx.publish(&Confirmed { n: order.n }).await?;
     match (order.n, order.attempt()) {
         (1, 1) => Err("once more".into()),
@@ -118,7 +111,7 @@ async fn handle(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerRe
 }
 
 /// Reads the log as the destination `relay` until it sees the order `last`. `settles`: settles what it reads.
-async fn relay(store: &Store<Postgres>, last: i64, settles: bool) {
+async fn relay<DB: Granted>(store: &Store<DB>, last: i64, settles: bool) {
     let opened = Reader::open(store, "relay", Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
     let mut reader = opened.expect("nobody else reads");
     let last = last.to_string();
@@ -136,8 +129,8 @@ async fn relay(store: &Store<Postgres>, last: i64, settles: bool) {
 }
 
 /// Replays, letters, and holding back, as the tool does it; and what the runtime makes of it.
-async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgres>) {
-    let operator = store_of(world, &roles.operator).await;
+async fn operate<DB: Granted>(world: &World<DB>, roles: &Roles, runtime: &Store<DB>) {
+    let operator = DB::store_of(world, &roles.operator).await;
     operator.check().await.unwrap();
     let plan = Ops::new(&operator)
         .plan_replay("consumer:tests.grants", &Selection::new().key(Some("0".into())))
@@ -146,7 +139,7 @@ async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgre
     let replay = Ops::new(&operator).make_replay(&plan.unwrap(), new).await.unwrap();
     Ops::new(&operator).pause_replay(replay.id, "lunch").await.unwrap();
     Ops::new(&operator).resume_replay(replay.id).await.unwrap();
-    sqlx::raw_sql("DELETE FROM effects WHERE n = 0").execute(world.pool()).await.unwrap();
+    world.execute("DELETE FROM effects WHERE n = 0").await;
     let rerun = || Consumer::new(runtime.clone(), ()).handler::<handle>();
     let is_done = async || Ops::new(&operator).replay(replay.id).await.unwrap().state == ReplayState::Done;
     run_until(rerun(), is_done).await;
@@ -185,8 +178,8 @@ async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgre
         Ops::new(&operator).redrive(std::slice::from_ref(&dead_letter), Duration::ZERO).await.unwrap(),
         1
     );
-    let has_failed = "SELECT count(*) FROM twinbox.dead_letters WHERE attempts = 2";
-    run_until(rerun(), async || world.number(has_failed).await == 1).await;
+    let has_failed = format!("SELECT count(*) FROM {} WHERE attempts = 2", DB::table_of("dead_letters"));
+    run_until(rerun(), async || world.number(&has_failed).await == 1).await;
     let unknown = DeadLetterId::OfDestination("relay".to_owned(), 1);
     assert_eq!(Ops::new(&operator).redrive(std::slice::from_ref(&unknown), Duration::ZERO).await.unwrap(), 0);
     assert_eq!(Ops::new(&operator).discard(&[unknown]).await.unwrap(), 0);
@@ -198,28 +191,18 @@ async fn operate(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgre
     assert_eq!(Ops::new(&operator).import_dead_letters("tests.grants", &[mended]).await.unwrap(), 0);
     run_until(rerun(), async || world.effects().await.contains(&30)).await;
     Ops::new(&operator).retire("nothing").await.unwrap();
-    for sql in [
-        "UPDATE twinbox.audit SET operator = 'eve'",
-        "DELETE FROM twinbox.audit",
-        "DELETE FROM twinbox.outbox",
-        "UPDATE twinbox.outbox SET payload = ''",
-        "DELETE FROM twinbox.inbox",
-        "UPDATE twinbox.dead_letters SET payload = ''",
-        "UPDATE twinbox.replays SET selection = '{}'",
-        "DELETE FROM twinbox.replays",
-        "SELECT * FROM effects",
-    ] {
+    for sql in DB::OPERATOR {
         forbidden(operator.pool(), sql).await;
     }
     operator.pool().close().await;
 }
 
 /// An operator asks for a run of a job, and the runtime runs it.
-async fn run_a_job(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postgres>) {
+async fn run_a_job<DB: Granted>(world: &World<DB>, roles: &Roles, runtime: &Store<DB>) {
     let job = Job::new("a", "0 0 1 1 *").unwrap().handler(async |_| Ok(()));
     let stop = CancellationToken::new();
     let running = tokio::spawn(JobRunner::new(runtime).job(job).run(stop.clone()));
-    let operator = store_of(world, &roles.operator).await;
+    let operator = DB::store_of(world, &roles.operator).await;
     let jobs = Jobs::new(&operator);
     eventually(async || jobs.list(1).await.unwrap().pop()).await;
     let run_id = jobs.run_now("a").await.unwrap();
@@ -227,37 +210,19 @@ async fn run_a_job(world: &World<Postgres>, roles: &Roles, runtime: &Store<Postg
     stop.cancel();
     in_time(running).await.unwrap().unwrap();
     assert_eq!(jobs.runs("a", 9).await.unwrap().len(), 1);
-    forbidden(operator.pool(), "DELETE FROM twinbox.job_runs").await;
+    forbidden(operator.pool(), &format!("DELETE FROM {}", DB::table_of("job_runs"))).await;
     operator.pool().close().await;
 }
 
-async fn the_documented_grants_are_enough_and_no_more() {
-    let world = World::<Postgres>::new().await;
-    let roles = Roles::create(&world, "effects").await;
+async fn the_documented_grants_are_enough_and_no_more<DB: Granted>() {
+    let world = World::<DB>::new().await;
+    let roles = DB::create(&world, "effects").await;
 
-    let producer = store_of(&world, &roles.producer).await;
+    let producer = DB::store_of(&world, &roles.producer).await;
     producer.check().await.unwrap();
     publish(&producer, 0..3).await;
     publish_in_sql(&producer).await;
-    for sql in [
-        "SELECT * FROM twinbox.outbox",
-        "SELECT * FROM twinbox.inbox",
-        "SELECT * FROM twinbox.dead_letters",
-        "SELECT * FROM twinbox.cursors",
-        "SELECT * FROM twinbox.delayed_messages",
-        "INSERT INTO twinbox.outbox (position, type, payload) OVERRIDING SYSTEM VALUE VALUES (5, 'a', '')",
-        "INSERT INTO twinbox.outbox (txid, type, payload) VALUES (pg_current_xact_id(), 'a', '')",
-        "COPY twinbox.outbox (position, type, payload) FROM STDIN",
-        "COPY twinbox.outbox FROM STDIN",
-        "INSERT INTO twinbox.delayed_messages (insert_order, type, payload, not_before) OVERRIDING SYSTEM \
-         VALUE VALUES (5, \
-         'a', '', now())",
-        "UPDATE twinbox.delayed_messages SET payload = ''",
-        "UPDATE twinbox.outbox SET payload = ''",
-        "DELETE FROM twinbox.outbox",
-        "UPDATE twinbox.meta SET service = 'mine'",
-        "DROP TABLE twinbox.outbox",
-    ] {
+    for sql in DB::PRODUCER {
         forbidden(producer.pool(), sql).await;
     }
 
@@ -267,7 +232,7 @@ async fn the_documented_grants_are_enough_and_no_more() {
     let once = keys.call_once("orders.create", "a", async |_| Ok(Applied::new())).await.unwrap();
     assert!(matches!(once, Once::Applied(_)));
 
-    let runtime = store_of(&world, &roles.runtime).await;
+    let runtime = DB::store_of(&world, &roles.runtime).await;
     publish(&runtime, 3..5).await;
     delay_and_cancel(&runtime).await;
     delay(&runtime, 5).await;
@@ -279,16 +244,7 @@ async fn the_documented_grants_are_enough_and_no_more() {
     assert_eq!(world.rows("attempts").await, 0);
     assert_eq!(runtime.inbox("tests.grants").purge(Duration::ZERO).await.unwrap(), 6);
     assert_eq!(runtime.published("orders.confirmed", 10).await.unwrap().len(), 5);
-    for sql in [
-        "DELETE FROM twinbox.outbox",
-        "UPDATE twinbox.outbox SET payload = ''",
-        "DELETE FROM twinbox.purge_marks",
-        "UPDATE twinbox.meta SET service = 'mine'",
-        "UPDATE twinbox.sentinel SET txid = '1'",
-        "CREATE TABLE twinbox.mine ()",
-        "ALTER TABLE twinbox.inbox DISABLE TRIGGER refuse_commit",
-        "DROP TABLE twinbox.inbox",
-    ] {
+    for sql in DB::RUNTIME {
         forbidden(runtime.pool(), sql).await;
     }
     run_a_job(&world, &roles, &runtime).await;
@@ -309,8 +265,8 @@ async fn the_documented_grants_are_enough_and_no_more() {
     assert_eq!(Ops::new(&runtime).missing_rights(None, Role::Runtime).await.unwrap(), Some(Vec::new()));
     let missing =
         Ops::new(&world).missing_rights(Some(&roles.producer), Role::Runtime).await.unwrap().unwrap();
-    assert!(missing.contains(&"SELECT ON twinbox.outbox".to_owned()), "{missing:?}");
-    let redactor = store_of(&world, &roles.redactor).await;
+    assert!(missing.contains(&format!("SELECT ON {}", DB::table_of("outbox"))), "{missing:?}");
+    let redactor = DB::store_of(&world, &roles.redactor).await;
     redactor.check().await.unwrap();
     delay(&runtime, 2).await;
     // Published, waiting and rejected; what its handler published was rolled back.
@@ -320,39 +276,18 @@ async fn the_documented_grants_are_enough_and_no_more() {
     Ops::new(&redactor).end_audit(entry, 3).await.unwrap();
     assert_eq!((redacted.outbox, redacted.delayed, redacted.dead_letters), (1, 1, 1));
     assert_eq!(redactor.idempotency_keys().erase("", None).await.unwrap(), 2);
-    for sql in [
-        "SELECT payload FROM twinbox.outbox",
-        "SELECT target FROM twinbox.audit",
-        "SELECT headers FROM twinbox.delayed_messages",
-        "SELECT * FROM twinbox.dead_letters",
-        "UPDATE twinbox.outbox SET key = 'mine'",
-        "UPDATE twinbox.delayed_messages SET not_before = now()",
-        "UPDATE twinbox.dead_letters SET consumer = 'mine'",
-        "DELETE FROM twinbox.outbox",
-        "DELETE FROM twinbox.dead_letters",
-        "INSERT INTO twinbox.outbox (type, payload) VALUES ('a', '')",
-        "SELECT twinbox.publish('a', 'k', '{}')",
-        "SELECT twinbox.publish_bytes('a', 'k', '', 'text/plain')",
-        "SELECT * FROM twinbox.inbox",
-        "SELECT * FROM effects",
-        "SELECT key FROM twinbox.idempotency_keys",
-        "SELECT response_body FROM twinbox.idempotency_keys",
-        "UPDATE twinbox.idempotency_keys SET status = 'pending'",
-        "DELETE FROM twinbox.idempotency_keys",
-    ] {
+    for sql in DB::REDACTOR {
         forbidden(redactor.pool(), sql).await;
     }
     redactor.pool().close().await;
-    for sql in
-        ["UPDATE twinbox.dead_letters SET payload = ''", "UPDATE twinbox.delayed_messages SET payload = ''"]
-    {
+    for sql in DB::RUNTIME_REDACTS {
         forbidden(runtime.pool(), sql).await;
     }
     // Messages of the consumer's handler, and one that neither has settled. The relay reads up to the last
     // one, so that a tick is behind the consumer's place.
     publish(&runtime, 6..7).await;
     relay(&runtime, 6, false).await;
-    let keeper = store_of(&world, &roles.keeper).await;
+    let keeper = DB::store_of(&world, &roles.keeper).await;
     keeper.check().await.unwrap();
     assert_eq!(Log::new(&keeper).purge(Duration::ZERO).await.unwrap().messages, 6);
     let retention = Retention::new(Duration::ZERO).max_lag(Duration::ZERO, OnMaxLag::Detach);
@@ -370,30 +305,34 @@ async fn the_documented_grants_are_enough_and_no_more() {
         (2, 1)
     );
     let refused = Keeper::new(&runtime).purge().await.forbidden;
-    assert_eq!(refused, ["outbox", "webhook_receipts", "side_effects", "client_keys"]);
+    assert_eq!(refused, DB::NOT_PURGED);
     assert_eq!(ClientKeys::new(&keeper).purge(Duration::ZERO, 10).await.unwrap(), 1);
     let report = Keeper::new(&keeper).keep_job_runs(Duration::ZERO).purge().await;
     assert!(report.forbidden.is_empty() && report.error.is_none(), "{report:?}");
     assert_eq!(report.rows["job_runs"], 1);
-    sqlx::query("SELECT * FROM twinbox.idempotency_audit").fetch_all(keeper.pool()).await.unwrap();
-    for sql in [
-        "DELETE FROM twinbox.inbox",
-        "UPDATE twinbox.outbox SET payload = ''",
-        "SELECT * FROM effects",
-        "SELECT key FROM twinbox.idempotency_keys",
-        "SELECT response_body FROM twinbox.idempotency_keys",
-        "SELECT key FROM twinbox.client_keys",
-        "SELECT payload_hash FROM twinbox.webhook_receipts",
-        "UPDATE twinbox.idempotency_keys SET expires_at = now()",
-    ] {
+    let audit = format!("SELECT count(*) FROM {}", DB::table_of("idempotency_audit"));
+    let mut conn = keeper.pool().acquire().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(audit)).execute(&mut *conn).await.unwrap();
+    drop(conn);
+    for sql in DB::KEEPER {
         forbidden(keeper.pool(), sql).await;
     }
     keeper.pool().close().await;
     producer.pool().close().await;
     runtime.pool().close().await;
-    roles.drop(&world).await;
+    DB::drop(roles, &world).await;
 }
 
-cases! {
-    postgres: [the_documented_grants_are_enough_and_no_more]
+mod postgres {
+    super::test!(
+        the_documented_grants_are_enough_and_no_more,
+        super::the_documented_grants_are_enough_and_no_more::<super::Postgres>()
+    );
+}
+
+mod mysql {
+    super::test!(
+        the_documented_grants_are_enough_and_no_more,
+        super::the_documented_grants_are_enough_and_no_more::<super::MySql>()
+    );
 }

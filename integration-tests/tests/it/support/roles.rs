@@ -1,9 +1,15 @@
-//! The documented roles of Postgres.
-use sqlx::{AssertSqlSafe, Postgres};
-use twinbox::Store;
+//! The documented roles of Postgres and MySQL.
+use sqlx::{AssertSqlSafe, MySql, Postgres};
+use twinbox::{
+    Store,
+    ops::{Role, grants_sql_mysql},
+};
 use uuid::Uuid;
 
 const GRANTS: &str = include_str!("../../../../crates/twinbox-ops/GRANTS.md");
+
+/// The password of the roles of MySQL.
+pub(crate) const MYSQL_PASSWORD: &str = "hush";
 
 /// The documented roles, with other names in each test.
 pub(crate) struct Roles {
@@ -36,6 +42,36 @@ impl Roles {
         );
         sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
         roles
+    }
+
+    /// The same on MySQL, by the statements that the tool prints.
+    pub(crate) async fn create_on_mysql(owner: &Store<MySql>, table: &str) -> Self {
+        let id = Uuid::now_v7().simple();
+        let [producer, runtime, keeper, redactor, operator] =
+            ["producer", "runtime", "keeper", "redactor", "operator"].map(|name| format!("{name}_{id}"));
+        let mut all = String::new();
+        for (name, role) in [
+            (&producer, Role::Producer),
+            (&runtime, Role::Runtime),
+            (&keeper, Role::Keeper),
+            (&redactor, Role::Redactor),
+            (&operator, Role::Operator),
+        ] {
+            all += &format!("CREATE USER '{name}' IDENTIFIED BY '{MYSQL_PASSWORD}';\n");
+            all += &grants_sql_mysql("twinbox", &[(name.clone(), role)]).unwrap();
+        }
+        for name in [&producer, &runtime] {
+            all += &format!("GRANT SELECT, INSERT ON {table} TO '{name}';\n");
+        }
+        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
+        Self { producer, runtime, keeper, redactor, operator }
+    }
+
+    /// The same on MySQL.
+    pub(crate) async fn drop_on_mysql(self, owner: &Store<MySql>) {
+        let Self { producer, runtime, keeper, redactor, operator } = self;
+        let all = format!("DROP USER '{producer}', '{runtime}', '{keeper}', '{redactor}', '{operator}'");
+        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
     }
 
     /// Drops the roles, which are not dropped with the database.

@@ -42,6 +42,39 @@ pub(super) const SETUP: Setup = Setup {
         SELECT 'open_holes', CAST(count(*) AS CHAR)
         FROM {holes}
         WHERE closed_by = 9223372036854775807",
+    has_right: "
+        SELECT CASE
+            WHEN b.object = '' THEN b.role = ''
+                OR EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE grantee = b.grantee)
+            ELSE EXISTS (
+                    SELECT 1
+                    FROM information_schema.user_privileges
+                    WHERE grantee = b.grantee AND privilege_type = b.privilege)
+                OR EXISTS (
+                    SELECT 1
+                    FROM information_schema.schema_privileges
+                    WHERE grantee = b.grantee AND privilege_type = b.privilege AND table_schema = DATABASE())
+                OR EXISTS (
+                    SELECT 1
+                    FROM information_schema.table_privileges
+                    WHERE grantee = b.grantee AND privilege_type = b.privilege AND table_schema = DATABASE()
+                        AND table_name = b.object)
+                OR EXISTS (
+                    SELECT 1
+                    FROM information_schema.column_privileges
+                    WHERE grantee = b.grantee AND privilege_type = b.privilege AND table_schema = DATABASE()
+                        AND table_name = b.object AND column_name = b.of_column) END
+        FROM (
+            SELECT role, object, privilege, of_column,
+                CONCAT(QUOTE(SUBSTRING_INDEX(account, '@', 1)), '@', QUOTE(SUBSTRING_INDEX(account, '@', -1)))
+                    AS grantee
+            FROM (
+                SELECT role, object, privilege, of_column,
+                    CASE WHEN role = '' THEN CURRENT_USER() WHEN role LIKE '%@%' THEN role
+                        ELSE CONCAT(role, '@%') END AS account
+                FROM (SELECT ? AS role, ? AS object, ? AS privilege, ? AS of_column) binds
+            ) named
+        ) b",
     ..portable::SETUP
 };
 
