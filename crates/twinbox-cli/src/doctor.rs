@@ -56,7 +56,7 @@ pub(crate) async fn run<DB: Dialect>(arguments: &DoctorArguments, session: &Sess
     let version = store.schema_version().await?;
     let mut findings = vec![
         ok("tables", format!("version {version} of service {:?}", store.service())),
-        ok("log", "fit to be read: nothing would be lost or given twice"),
+        ok("log", "its positions follow its commits"),
     ];
     findings.extend(ops.server_settings().await?.into_iter().map(|(name, value)| setting(&name, &value)));
     if !DB::ONE_WRITER {
@@ -160,7 +160,7 @@ async fn operations<DB: Dialect>(store: &Store<DB>, now: Timestamp) -> Result<Fi
 /// settings.
 fn setting(name: &str, value: &str) -> Finding {
     let number = value.parse::<u64>().unwrap_or_default();
-    let is_on = number > 0 || value.eq_ignore_ascii_case("on");
+    let is_on = number > 0 || ["on", "detect_and_recover"].contains(&value.to_ascii_lowercase().as_str());
     let power_cut = "a power cut can lose committed transactions";
     match name {
         "fsync" | "full_page_writes" if value != "on" => wrong(name, format!("{value}: {power_cut}")),
@@ -172,9 +172,10 @@ fn setting(name: &str, value: &str) -> Finding {
             wrong(name, format!("{value}: {power_cut}"))
         }
         "innodb_doublewrite" if !is_on => wrong(name, format!("{value}: {power_cut}")),
-        "binlog_format" if value.eq_ignore_ascii_case("statement") => {
-            wrong(name, format!("{value}: the server refuses to write: set it to ROW or MIXED"))
-        }
+        "binlog_format" if value.eq_ignore_ascii_case("statement") => wrong(
+            name,
+            format!("{value}: the server refuses writes in READ COMMITTED: set it to ROW or MIXED"),
+        ),
         "wait_timeout" if number < WAIT_TIMEOUT_MIN => {
             warning(name, format!("{value}: connections that are idle for so many seconds are closed"))
         }
@@ -186,9 +187,13 @@ fn setting(name: &str, value: &str) -> Finding {
         "asynchronous_replicas" if is_on => warning(
             name,
             format!(
-                "{value}: a failover to one loses its missing commits, unless synchronous_standby_names or \
-                 semi-synchronous replication prevents that"
+                "{value}: a failover to one loses its missing commits, unless synchronous_standby_names \
+                 prevents that"
             ),
+        ),
+        "replicas" if is_on => warning(
+            name,
+            format!("{value}: a failover to one loses its missing commits, unless it is semi-synchronous"),
         ),
         "open_holes" if number >= HOLES_MAX => wrong(
             name,
@@ -237,11 +242,15 @@ mod tests {
             ("innodb_flush_log_at_trx_commit", "2", "wrong"),
             ("innodb_doublewrite", "1", "ok"),
             ("innodb_doublewrite", "OFF", "wrong"),
+            ("innodb_doublewrite", "DETECT_AND_RECOVER", "ok"),
+            ("innodb_doublewrite", "DETECT_ONLY", "wrong"),
             ("sync_binlog", "0", "wrong"),
             ("binlog_format", "STATEMENT", "wrong"),
             ("binlog_format", "MIXED", "ok"),
             ("wait_timeout", "28800", "ok"),
             ("wait_timeout", "30", "warning"),
+            ("replicas", "0", "ok"),
+            ("replicas", "1", "warning"),
             ("wsrep_on", "0", "ok"),
             ("wsrep_on", "1", "warning"),
             ("open_holes", "12", "ok"),

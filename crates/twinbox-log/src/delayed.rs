@@ -5,7 +5,7 @@ use std::time::Duration;
 use twinbox_core::crash;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Micros, count, query},
+    engine::{Micros, count, query, scalar},
 };
 
 /// The result of [`Log::move_due`].
@@ -36,13 +36,23 @@ impl<DB: Dialect> Log<DB> {
             return Ok(MoveReport { messages: 0, next_due });
         }
         let mut tx = self.engine.begin_short().await?;
-        let moved = query::<DB>(&sql.move_due).bind(i64::from(limit)).execute(&mut *tx).await?;
-        let messages = DB::rows_affected(&moved);
-        crash::point("log.before_forget_moved");
-        if !sql.delete_moved.is_absent() && messages > 0 {
-            let moved = i64::try_from(messages).unwrap_or(i64::MAX);
-            query::<DB>(&sql.delete_moved).bind(moved).execute(&mut *tx).await?;
-        }
+        let messages = if sql.lock_due.is_absent() {
+            let moved = query::<DB>(&sql.move_due).bind(i64::from(limit)).execute(&mut *tx).await?;
+            let messages = DB::rows_affected(&moved);
+            crash::point("log.before_forget_moved");
+            if !sql.delete_moved.is_absent() && messages > 0 {
+                let moved = i64::try_from(messages).unwrap_or(i64::MAX);
+                query::<DB>(&sql.delete_moved).bind(moved).execute(&mut *tx).await?;
+            }
+            messages
+        } else {
+            let due = scalar::<DB, i64>(&sql.lock_due).bind(i64::from(limit)).fetch_all(&mut *tx).await?;
+            let numbers = format!("[{}]", Vec::from_iter(due.iter().map(i64::to_string)).join(","));
+            query::<DB>(&sql.move_due).bind(numbers.clone()).execute(&mut *tx).await?;
+            crash::point("log.before_forget_moved");
+            query::<DB>(&sql.delete_moved).bind(numbers).execute(&mut *tx).await?;
+            due.len() as u64
+        };
         crash::point("log.before_move");
         tx.commit().await?;
         crash::point("log.after_move");

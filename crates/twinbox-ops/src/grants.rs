@@ -112,7 +112,7 @@ pub fn grants_sql(namespace: &str, roles: &[(String, Role)]) -> Result<String, E
 ///
 /// # Errors
 /// [`ErrorKind::Configuration`]: the namespace is not a plain lower-case identifier, or the name of a role is
-/// empty or has a NUL.
+/// empty, has a NUL, or has more than one `@`.
 pub fn grants_sql_mysql(namespace: &str, roles: &[(String, Role)]) -> Result<String, Error> {
     check_namespace(namespace)?;
     let documented;
@@ -124,8 +124,9 @@ pub fn grants_sql_mysql(namespace: &str, roles: &[(String, Role)]) -> Result<Str
     };
     let mut out = String::new();
     for (name, role) in roles {
-        if name.is_empty() || name.contains('\0') {
-            let what = format!("the role name {name:?} must not be empty, and have no NUL");
+        let (user, host) = name.rsplit_once('@').unwrap_or((name, "%"));
+        if user.is_empty() || host.is_empty() || user.contains('@') || name.contains('\0') {
+            let what = format!("the role name {name:?} must be NAME or NAME@HOST, without a NUL");
             return Err(Error::new(ErrorKind::Configuration, what));
         }
         let rights = rights(*role, true);
@@ -239,7 +240,7 @@ impl<DB: Dialect> Ops<DB> {
         if !has::<DB>(&mut conn, has_right, [name, "", "", ""]).await? {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no database role {name:?}")));
         }
-        // The server does not tell which procedures an account may call.
+        // What an account may call stands in a table of the server that few accounts may read.
         let rights =
             rights(role, DB::NAME == "MySQL").into_iter().filter(|right| right.privilege != "EXECUTE");
         for Right { privilege, column, table } in rights {
@@ -309,10 +310,11 @@ mod tests {
         assert!(sql.contains("GRANT EXECUTE ON PROCEDURE `my_events_publish` TO 'web';\n"), "{sql}");
         assert!(sql.contains("GRANT INSERT (`id`, `source`, `type`, `version`, `key`, "), "{sql}");
         assert!(!sql.contains("SCHEMA") && !sql.contains("sentinel") && !sql.contains("shop_"), "{sql}");
+        assert!(block(1).count() > 5, "the rights that MySQL needs on top");
         let all = grants_sql_mysql("twinbox", &[]).unwrap();
         // A right on the whole table makes those on its columns needless.
         assert!(all.contains("GRANT SELECT, INSERT, UPDATE, DELETE ON `twinbox_inbox` TO 'shop_runtime';\n"));
-        for name in ["", "a\0"] {
+        for name in ["", "a\0", "@localhost", "a@", "a@b@c"] {
             let refused = grants_sql_mysql("twinbox", &[(name.to_owned(), Role::Keeper)]).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Configuration);
         }

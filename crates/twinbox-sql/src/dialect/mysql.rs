@@ -31,8 +31,12 @@ use uuid::Uuid;
 use waits::{remember_waits, usual_waits};
 
 impl Dialect for MySql {
-    const CAPABILITIES: Capabilities =
-        Capabilities { deferred_constraints: false, refuses_commit: true, early_mismatch: false };
+    const CAPABILITIES: Capabilities = Capabilities {
+        deferred_constraints: false,
+        errors_abort: false,
+        refuses_commit: true,
+        early_mismatch: false,
+    };
     const SQL: Texts = Texts {
         audit: portable::AUDIT,
         backlog: portable::BACKLOG,

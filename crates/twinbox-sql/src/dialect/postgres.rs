@@ -24,8 +24,12 @@ use twinbox_core::{Message, draft::Fields};
 use uuid::Uuid;
 
 impl Dialect for Postgres {
-    const CAPABILITIES: Capabilities =
-        Capabilities { deferred_constraints: true, refuses_commit: false, early_mismatch: true };
+    const CAPABILITIES: Capabilities = Capabilities {
+        deferred_constraints: true,
+        errors_abort: true,
+        refuses_commit: false,
+        early_mismatch: true,
+    };
     const SQL: Texts = Texts {
         audit: portable::AUDIT,
         backlog: portable::BACKLOG,

@@ -40,8 +40,12 @@ pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
 }
 
 impl Dialect for Sqlite {
-    const CAPABILITIES: Capabilities =
-        Capabilities { deferred_constraints: true, refuses_commit: false, early_mismatch: false };
+    const CAPABILITIES: Capabilities = Capabilities {
+        deferred_constraints: true,
+        errors_abort: false,
+        refuses_commit: false,
+        early_mismatch: false,
+    };
     const SQL: Texts = Texts {
         audit: portable::AUDIT,
         backlog: portable::BACKLOG,

@@ -2,16 +2,18 @@
 //! attempt.
 use crate::support::{
     cases::cases,
-    stores::{Placed, World, effect, placed},
+    stores::{Placed, TestDb, World, effect, placed, sql_of},
     wait::{eventually, in_time},
 };
-use sqlx::{PgPool, Postgres};
+use sqlx::{MySql, PgPool, Postgres};
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicU32, Ordering::SeqCst},
 };
 use tokio::sync::oneshot;
-use twinbox::{Delivery, DeliveryOutcome, HandlerResult, Tx, event_handler};
+use twinbox::{
+    Delivery, DeliveryOutcome, Dialect, Error, ErrorKind, HandlerResult, OwnedTx, Tx, event_handler,
+};
 use twinbox_testkit::Harness;
 
 /// How often the handler ran.
@@ -22,51 +24,110 @@ struct Runs(AtomicU32);
 struct Crossing {
     runs: Runs,
     locked: Mutex<Option<oneshot::Sender<()>>>,
+    /// Whether the handler goes on after the deadlock.
+    swallows: bool,
 }
 
 #[event_handler(consumer = "tests.deadlock")]
-async fn crosses(app: &Arc<Crossing>, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+async fn crosses<DB: Dialect>(
+    app: &Arc<Crossing>,
+    tx: &mut Tx<'_, DB>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
     app.runs.0.fetch_add(1, SeqCst);
-    effect::<Postgres>(tx, order.n).await?;
-    sqlx::query("UPDATE accounts SET cents = cents + 1 WHERE id = 1").execute(&mut **tx).await?;
+    effect::<DB>(tx, order.n).await?;
+    sqlx::raw_sql("UPDATE accounts SET cents = cents + 1 WHERE id = 1").execute(&mut **tx).await?;
     if let Some(locked) = app.locked.lock().unwrap().take() {
         let _ = locked.send(());
     }
-    sqlx::query("UPDATE accounts SET cents = cents + 1 WHERE id = 2").execute(&mut **tx).await?;
+    let crossed =
+        sqlx::raw_sql("UPDATE accounts SET cents = cents + 1 WHERE id = 2").execute(&mut **tx).await;
+    if !app.swallows {
+        crossed?;
+    }
     Ok(())
 }
 
-/// Two sessions, and the handler is the victim. Fault 37
-async fn row_37_a_deadlock_is_tried_again_at_once_and_not_counted() {
-    let world = World::<Postgres>::new().await;
-    world
-        .execute(
-            "CREATE TABLE accounts (id int PRIMARY KEY, cents int); INSERT INTO accounts VALUES (1, \
-                   0), (2, 0)",
-        )
-        .await;
+/// Two sessions, and the handler is the victim.
+async fn deadlock<DB: TestDb>(swallows: bool) {
+    let world = World::<DB>::new().await;
+    world.execute("CREATE TABLE accounts (id INT PRIMARY KEY, cents BIGINT)").await;
+    world.execute("CREATE TABLE ballast (n BIGINT)").await;
+    world.execute("INSERT INTO accounts VALUES (1, 0), (2, 0)").await;
     let (locked, has_locked) = oneshot::channel();
-    let app = Arc::new(Crossing { runs: Runs::default(), locked: Mutex::new(Some(locked)) });
-    // It finds no deadlock for an hour, so that the other does.
-    let mut other = world.pool().begin().await.unwrap();
-    sqlx::raw_sql("SET LOCAL deadlock_timeout = '1h'; UPDATE accounts SET cents = 10 WHERE id = 2")
-        .execute(&mut *other)
-        .await
-        .unwrap();
+    let app = Arc::new(Crossing { runs: Runs::default(), locked: Mutex::new(Some(locked)), swallows });
+    let mut other = world.begin().await.unwrap();
+    // On Postgres it finds no deadlock for an hour, so that the other does. On MySQL the lighter one is the
+    // victim.
+    let favour = match DB::MODULE {
+        "postgres" => "SET LOCAL deadlock_timeout = '1h'".to_owned(),
+        _ => format!("INSERT INTO ballast SELECT n FROM {}", DB::numbers(1000)),
+    };
+    sqlx::raw_sql(sql_of::<DB>(&favour)).execute(&mut *other).await.unwrap();
+    let take = async |other: &mut OwnedTx<DB>, id: i64| {
+        let take = format!("UPDATE accounts SET cents = 10 WHERE id = {id}");
+        in_time(sqlx::raw_sql(sql_of::<DB>(&take)).execute(&mut **other)).await.map(drop).unwrap();
+    };
+    take(&mut other, 2).await;
     let delivered = tokio::spawn({
         let harness = Harness::new(&world, app.clone());
         async move { harness.deliver::<crosses>(&placed(1)).await }
     });
     in_time(has_locked).await.unwrap();
-    in_time(sqlx::raw_sql("UPDATE accounts SET cents = 10 WHERE id = 1").execute(&mut *other)).await.unwrap();
+    take(&mut other, 1).await;
     other.commit().await.unwrap();
-    assert_eq!(in_time(delivered).await.unwrap(), DeliveryOutcome::Handled);
+    let outcome = in_time(delivered).await.unwrap();
+    if swallows {
+        // The attempt counts: the handler saw the deadlock, and went on.
+        assert!(matches!(outcome, DeliveryOutcome::Retried { .. }), "{outcome:?}");
+        assert_eq!(world.left_behind().await, (0, 0, 0));
+        return;
+    }
+    assert_eq!(outcome, DeliveryOutcome::Handled);
     assert_eq!(app.runs.0.load(SeqCst), 2);
-    let cents: Vec<i32> =
-        sqlx::query_scalar("SELECT cents FROM accounts").fetch_all(world.pool()).await.unwrap();
-    assert_eq!(cents, [11, 11]);
+    assert_eq!(world.number("SELECT count(*) FROM accounts WHERE cents = 11").await, 2);
     assert_eq!(world.left_behind().await, (1, 1, 0));
     assert_eq!(world.rows("attempts").await, 0);
+}
+
+/// Fault 37
+async fn row_37_a_deadlock_is_tried_again_at_once_and_not_counted() {
+    deadlock::<Postgres>(false).await;
+}
+
+/// Fault 37
+async fn row_37_a_deadlock_on_mysql_is_tried_again_at_once_and_not_counted() {
+    deadlock::<MySql>(false).await;
+}
+
+/// The server has rolled the transaction back by itself.
+async fn a_swallowed_deadlock_is_not_taken_for_success() {
+    deadlock::<MySql>(true).await;
+}
+
+/// The same for a transaction of a producer.
+async fn a_commit_after_a_swallowed_deadlock_says_so() {
+    let world = World::<MySql>::new().await;
+    world.execute("CREATE TABLE accounts (id INT PRIMARY KEY, cents BIGINT)").await;
+    world.execute("CREATE TABLE ballast (n BIGINT)").await;
+    world.execute("INSERT INTO accounts VALUES (1, 0), (2, 0)").await;
+    let take = async |tx: &mut OwnedTx<MySql>, id: i64| {
+        let take = sqlx::query("UPDATE accounts SET cents = 10 WHERE id = ?").bind(id);
+        in_time(take.execute(&mut **tx)).await.map(drop)
+    };
+    let (mut tx, mut other) = (world.begin().await.unwrap(), world.begin().await.unwrap());
+    sqlx::raw_sql("INSERT INTO ballast SELECT seq FROM seq_1_to_1000").execute(&mut *other).await.unwrap();
+    take(&mut other, 2).await.unwrap();
+    world.outbox().publish(&mut tx, &Placed { n: 1 }).await.unwrap();
+    take(&mut tx, 1).await.unwrap();
+    let (crossed, taken) = tokio::join!(take(&mut tx, 2), take(&mut other, 1));
+    taken.unwrap();
+    assert!(Error::from(crossed.unwrap_err()).is_contention());
+    effect::<MySql>(&mut tx, 1).await.unwrap();
+    let error = tx.commit().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TransactionAborted, "{error:?}");
+    other.commit().await.unwrap();
+    assert_eq!(world.rows("outbox").await, 0);
 }
 
 #[event_handler(consumer = "tests.contention", max_attempts = 1)]
@@ -175,5 +236,10 @@ cases! {
         row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted,
         row_34_a_lost_connection_is_not_counted,
         row_38_a_pool_that_is_closed_is_an_outage,
+    ]
+    mysql: [
+        row_37_a_deadlock_on_mysql_is_tried_again_at_once_and_not_counted,
+        a_swallowed_deadlock_is_not_taken_for_success,
+        a_commit_after_a_swallowed_deadlock_says_so,
     ]
 }

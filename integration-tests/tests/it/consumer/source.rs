@@ -30,6 +30,7 @@ use uuid::Uuid;
 source_conformance! {
     log_sqlite: async { Log(database::sqlite().await) };
     log_postgres: async { Log(database::postgres().await) };
+    log_mysql: async { Log(database::mysql().await) };
     nats_2_15: JetStream::<{ usize::MAX }>::new(std::env::var("TWINBOX_NATS_URL").expect("it names a \
         server"));
     nats_2_9: JetStream::<1>::new(OLD.url());

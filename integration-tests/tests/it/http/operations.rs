@@ -10,7 +10,7 @@ use crate::support::{
 use sqlx::{AssertSqlSafe, MySql, Postgres, Row as _};
 use std::time::Duration;
 use twinbox::{
-    ErrorKind, Store, StoreOptions,
+    Dialect as _, ErrorKind, Store, StoreOptions,
     message::TraceContext,
     operation::{
         FingerprintAlgorithm, Operation, OperationKey, OperationPolicy, OperationResponse, OperationStart,
@@ -61,7 +61,20 @@ async fn another_request_with_the_key_is_a_mismatch<DB: TestDb>() {
 }
 
 /// D1, t04
+async fn a_mismatch_is_told_when_the_first_has_ended_on_mysql() {
+    const { assert!(!MySql::CAPABILITIES.early_mismatch) };
+    let world = World::<MySql>::new().await;
+    let operation = open(&world, &key("a"), "1").await;
+    for body in ["1", "2"] {
+        assert!(matches!(begin(&world, &key("a"), body, SHORT).await, OperationStart::InFlight), "{body}");
+    }
+    operation.commit(&answer("1")).await.unwrap();
+    assert!(matches!(begin(&world, &key("a"), "2", LONG).await, OperationStart::Mismatch));
+}
+
+/// D1, t04
 async fn a_mismatch_is_told_while_the_first_is_under_way() {
+    const { assert!(Postgres::CAPABILITIES.early_mismatch) };
     let world = World::<Postgres>::new().await;
     let operation = open(&world, &key("a"), "1").await;
     assert!(matches!(begin(&world, &key("a"), "2", LONG).await, OperationStart::Mismatch));
@@ -353,4 +366,5 @@ cases! {
         an_ignored_error_is_not_answered_as_a_success,
         a_failure_is_no_mismatch_for_who_asks_the_same,
     ]
+    mysql: [a_mismatch_is_told_when_the_first_has_ended_on_mysql]
 }

@@ -146,7 +146,8 @@ impl Rig {
 
 /// One order and its event in one transaction.
 async fn place<DB: Shop>(conn: &mut DB::Connection, order: i64) -> sqlx::Result<()> {
-    let customer = order % CUSTOMERS;
+    // Several producers write for each customer.
+    let customer = order / 7 % CUSTOMERS;
     // Writers of one customer come one after the other, as they do who change a row of it.
     let sql = format!(
         "BEGIN;
@@ -214,10 +215,10 @@ pub(super) async fn survives<DB: Shop>(
         sleep(pause).await;
     }
     let orders = async || rows(&store, "SELECT count(*) FROM orders").await.unwrap_or(-1);
-    let healed = Instant::now();
+    let waiting = Instant::now();
     while orders().await < orders_min {
         rig.revive();
-        assert!(healed.elapsed() < HEALED, "{} orders", orders().await);
+        assert!(waiting.elapsed() < HEALED, "{} orders", orders().await);
         sleep(Duration::from_millis(200)).await;
     }
     stop.cancel();
@@ -257,7 +258,9 @@ pub(super) async fn survives<DB: Shop>(
     let mut conn = store.pool().acquire().await.unwrap();
     let published = sqlx::query_as::<DB, (i64, i64)>(AssertSqlSafe(published)).fetch_all(&mut *conn);
     let mut last = HashMap::<i64, i64>::new();
-    for (position, customer) in published.await.unwrap() {
+    let published = published.await.unwrap();
+    assert_eq!(i64::try_from(published.len()).unwrap(), orders().await);
+    for (position, customer) in published {
         let before = last.insert(customer, position).unwrap_or(0);
         assert!(before < position, "of customer {customer}, {position} came after {before}");
     }

@@ -200,7 +200,7 @@ async fn the_settings_of_mysql_are_judged() {
         ("binlog_format", "ok"),
         ("wait_timeout", "warning"),
         ("wsrep_on", "ok"),
-        ("asynchronous_replicas", "ok"),
+        ("replicas", "ok"),
         ("open_holes", "ok"),
     ] {
         assert_eq!(verdict(&ran, name), expected, "{name}: {ran:?}");

@@ -16,14 +16,14 @@ use crate::support::{
     stores::TestDb,
     wait::eventually,
 };
-use sqlx::{AssertSqlSafe, Pool, Postgres};
+use sqlx::{AssertSqlSafe, MySql, Pool, Postgres};
 use std::{
     net::SocketAddr,
     time::{Duration, Instant},
 };
 use tokio::{task::JoinHandle, time::timeout};
 use twinbox::{
-    CancellationToken, Dialect, Draft, Store,
+    CancellationToken, Dialect, Draft, Store, Timestamp,
     nats::Nats,
     relay::{Relay, RelayOptions},
 };

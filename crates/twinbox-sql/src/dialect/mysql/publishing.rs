@@ -32,20 +32,26 @@ pub(super) const OUTBOX: Outbox = Outbox {
 };
 
 pub(super) const DELAYED: Delayed = Delayed {
-    // The rows are locked, so that `delete_moved` finds the same ones, and others wait.
-    move_due: "
-        INSERT INTO {outbox} ({published})
-        SELECT id, type, version, key, subject, COALESCE(time, {now}), correlation_id, causation_id,
-            traceparent, content_type, headers, payload
+    // Another message may become due between two statements.
+    lock_due: "
+        SELECT insert_order
         FROM {delayed_messages}
         WHERE not_before <= {now}
         ORDER BY not_before, insert_order
         LIMIT ?
         FOR UPDATE",
+    move_due: "
+        INSERT INTO {outbox} ({published})
+        SELECT id, type, version, key, subject, COALESCE(time, {now}), correlation_id, causation_id,
+            traceparent, content_type, headers, payload
+        FROM {delayed_messages}
+        WHERE insert_order {among}
+        ORDER BY not_before, insert_order",
+    // A DELETE of one table would look at each of its rows. One that names the table first is a join.
     delete_moved: "
-        DELETE FROM {delayed_messages}
-        ORDER BY not_before, insert_order
-        LIMIT ?",
+        DELETE d
+        FROM {delayed_messages} d
+        WHERE d.insert_order {among}",
     ..portable::DELAYED
 };
 

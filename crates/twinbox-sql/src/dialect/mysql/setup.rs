@@ -34,10 +34,9 @@ pub(super) const SETUP: Setup = Setup {
         SELECT 'wsrep_on', CAST(@@GLOBAL.wsrep_on AS CHAR)
         */
         UNION ALL
-        SELECT 'asynchronous_replicas', CAST(count(*) AS CHAR)
+        SELECT 'replicas', CAST(count(*) AS CHAR)
         FROM information_schema.processlist
         WHERE command LIKE 'Binlog Dump%'
-            /*M!100600 AND @@GLOBAL.rpl_semi_sync_master_enabled = 0 */
         UNION ALL
         SELECT 'open_holes', CAST(count(*) AS CHAR)
         FROM {holes}

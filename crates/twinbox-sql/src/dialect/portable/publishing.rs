@@ -62,6 +62,7 @@ pub(in crate::dialect) const DELAYED: Delayed = Delayed {
         FROM {delayed_messages}
         ORDER BY not_before, insert_order
         LIMIT 1",
+    lock_due: "",
     move_due: "
         INSERT INTO {outbox} ({published})
         SELECT id, type, version, key, subject, COALESCE(time, {now}), correlation_id, causation_id,

@@ -204,6 +204,26 @@ async fn row_52_asked_to_stop_twice() {
     tokio::join!(asked_twice("INT", 130), asked_twice("TERM", 143));
 }
 
+/// Of two statements of a move the second one must not find another message than the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_becomes_due_during_a_move_is_not_lost_on_mysql() {
+    let rig = Rig::<MySql>::on(&Target::shared().url, ALL).await;
+    let publish_due = async |n: u32, since: i64| {
+        let draft = Draft::raw("orders.placed", 1, n_payload(n)).id(format!("o-{n}")).key("k");
+        let draft = draft.not_before(Timestamp::from_micros(since));
+        let mut tx = rig.database.begin().await.unwrap();
+        rig.database.outbox().publish_draft(&mut tx, draft).await.unwrap();
+        tx.commit().await.unwrap();
+    };
+    publish_due(0, 1_000_000).await;
+    let mut relay = rig.freeze("log.before_forget_moved");
+    is_frozen(&relay).await;
+    publish_due(1, 0).await;
+    signal(&relay, "CONT").await;
+    rig.target.whole(2).await;
+    stop(&mut relay).await;
+}
+
 /// A frozen process would hold the lock of a SQLite file, for which all others wait.
 macro_rules! on_servers {
     ($($test:ident),+ $(,)?) => {
