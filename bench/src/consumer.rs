@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 use twinbox::{
-    BatchTx, CancellationToken, Consumer, Delivery, HandlerResult, Policy, Store, Tx,
+    BatchTx, CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Policy, Store, Tx,
     consumer::{DeliveryOrder, Handler},
     handler_fn,
     nats::Nats,
@@ -27,7 +27,7 @@ use twinbox::{
 use twinbox_testkit::database;
 
 const MESSAGES: usize = 20_000;
-const CONCURRENCY: usize = 8;
+pub(crate) const CONCURRENCY: usize = 8;
 const BATCH: usize = 200;
 const RUNS: usize = 5;
 
@@ -67,7 +67,8 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     for table in [EFFECTS_TABLE, BY_HAND_TABLE] {
         sqlx::raw_sql(table).execute(store.pool()).await?;
     }
-    let nats = relayed(&server, &store).await?;
+    orders::fill(&store, MESSAGES).await?;
+    let nats = relayed(&server, &store, MESSAGES).await?;
     println!(
         "{MESSAGES} messages of 0.5 KB, {CONCURRENCY} at a time, batches of {BATCH}, {RUNS} interleaved runs"
     );
@@ -77,10 +78,11 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
         let policy = |kind| Policy::new(name(kind, run)).concurrency(CONCURRENCY);
         let found = [
             by_hand(&server, store.pool(), &format!("by-hand-{run}")).await?,
-            handled(&store, &nats, handler_fn(policy("single"), single)).await?,
-            handled(&store, &nats, handler_fn(policy("ordered").order(DeliveryOrder::Key), single)).await?,
+            handled(&store, &nats, handler_fn(policy("single"), single), MESSAGES).await?,
+            handled(&store, &nats, handler_fn(policy("ordered").order(DeliveryOrder::Key), single), MESSAGES)
+                .await?,
             batches_by_hand(&server, store.pool(), &format!("batches-by-hand-{run}")).await?,
-            handled(&store, &nats, handler_fn(policy("batch").batch(BATCH), batch)).await?,
+            handled(&store, &nats, handler_fn(policy("batch").batch(BATCH), batch), MESSAGES).await?,
         ];
         let [alone, single, ordered, together, batched] = found;
         println!(
@@ -107,32 +109,36 @@ fn name(kind: &str, run: usize) -> &'static str {
 }
 
 /// Returns a stream that has the messages.
-async fn relayed(server: &Server, store: &Store<Postgres>) -> Result<Nats, Failure> {
-    orders::fill(store, MESSAGES).await?;
+pub(crate) async fn relayed<DB: Dialect>(
+    server: &Server,
+    store: &Store<DB>,
+    messages: usize,
+) -> Result<Nats, Failure> {
     let nats = server.destination(0).await?;
     let relay = Relay::with_options(store.clone(), nats.clone(), RelayOptions::new().in_flight(IN_FLIGHT));
     let stop = CancellationToken::new();
     let running = tokio::spawn(relay.run(stop.clone()));
-    server.holds(MESSAGES).await?;
+    server.holds(messages).await?;
     stop.cancel();
     running.await??;
     Ok(nats)
 }
 
 /// Returns deliveries per second, until the last one is acknowledged and the runtime has stopped.
-async fn handled(
-    store: &Store<Postgres>,
+pub(crate) async fn handled<DB: Dialect>(
+    store: &Store<DB>,
     nats: &Nats,
-    handler: Handler<Postgres, Handled>,
+    handler: Handler<DB, Handled>,
+    messages: usize,
 ) -> Result<f64, Failure> {
     let (count, stop) = (Handled::default(), CancellationToken::new());
     let consumer = Consumer::new(store.clone(), count.clone()).transport(nats.clone()).register(handler);
     let started = Instant::now();
     let running = tokio::spawn(consumer.run(stop.clone()));
-    wait_for(&count, MESSAGES).await;
+    wait_for(&count, messages).await;
     stop.cancel();
     running.await??;
-    Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
+    Ok(messages as f64 / started.elapsed().as_secs_f64())
 }
 
 pub(crate) async fn wait_for(handled: &Handled, count: usize) {
@@ -143,17 +149,30 @@ pub(crate) async fn wait_for(handled: &Handled, count: usize) {
 
 /// Returns deliveries per second with the bare clients: claim, effect, commit, confirmed acknowledgement.
 async fn by_hand(server: &Server, pool: &PgPool, consumer: &str) -> Result<f64, Failure> {
+    let handle = |message| handled_by_hand(pool.clone(), consumer.to_owned(), message);
+    loop_by_hand(server, consumer, MESSAGES, handle).await
+}
+
+/// Returns deliveries per second of a loop by hand, until the last one is acknowledged.
+pub(crate) async fn loop_by_hand<F>(
+    server: &Server,
+    consumer: &str,
+    messages: usize,
+    handle: impl Fn(Message) -> F,
+) -> Result<f64, Failure>
+where
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
+{
     let config = pull::Config { durable_name: Some(consumer.to_owned()), ..Default::default() };
     let source = server.stream().await?.create_consumer(config).await?;
     let started = Instant::now();
-    let messages = source.stream().max_messages_per_batch(CONCURRENCY).messages().await?;
+    let source = source.stream().max_messages_per_batch(CONCURRENCY).messages().await?;
     let each = |message| {
-        let task = tokio::spawn(handled_by_hand(pool.clone(), consumer.to_owned(), message));
+        let task = tokio::spawn(handle(message));
         async move { task.await? }
     };
-    let messages = messages.take(MESSAGES).map_err(Failure::from);
-    messages.try_for_each_concurrent(CONCURRENCY, each).await?;
-    Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
+    source.take(messages).map_err(Failure::from).try_for_each_concurrent(CONCURRENCY, each).await?;
+    Ok(messages as f64 / started.elapsed().as_secs_f64())
 }
 
 const BY_HAND_TABLE: &str =
@@ -211,7 +230,7 @@ async fn batch_by_hand(pool: PgPool, consumer: String, messages: Vec<Message>) -
     Ok(())
 }
 
-fn message_id(message: &Message) -> String {
+pub(crate) fn message_id(message: &Message) -> String {
     let header = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
     header.map(ToString::to_string).unwrap_or_default()
 }

@@ -1,26 +1,19 @@
 //! A consumer on JetStream and MariaDB, as a ratio to a loop by hand with the fewest statements that still
 //! remove duplicates.
 use crate::{
-    consumer::{Handled, wait_for},
+    consumer::{CONCURRENCY, Handled, handled, loop_by_hand, message_id, relayed},
     failure::Failure,
-    nats::{IN_FLIGHT, Server},
+    nats::Server,
     orders::{self, Placed},
     report::Report,
     spread::Spread,
 };
-use async_nats::jetstream::{Message, consumer::pull};
-use futures::{StreamExt as _, TryStreamExt as _};
+use async_nats::jetstream::Message;
 use sqlx::{MySql, MySqlPool};
-use std::time::Instant;
-use twinbox::{
-    CancellationToken, Consumer, Delivery, HandlerResult, Policy, Store, Tx, handler_fn,
-    nats::Nats,
-    relay::{Relay, RelayOptions},
-};
+use twinbox::{Delivery, HandlerResult, Policy, Tx, handler_fn};
 use twinbox_testkit::database;
 
 const MESSAGES: usize = 5_000;
-const CONCURRENCY: usize = 8;
 const RUNS: usize = 5;
 
 const TABLES: &str = "
@@ -34,31 +27,20 @@ pub(super) async fn run(report: &mut Report) -> Result<(), Failure> {
     let server = Server::connect().await?;
     let store = database::mysql().await;
     sqlx::raw_sql(TABLES).execute(store.pool()).await?;
-    let nats = relayed(&server, &store).await?;
+    orders::publish(&store, MESSAGES, orders::draft).await?;
+    let nats = relayed(&server, &store, MESSAGES).await?;
     println!("consumer: {MESSAGES} messages, {CONCURRENCY} at a time, {RUNS} interleaved runs");
     by_hand(&server, store.pool(), "warm-up").await?;
-    let (mut alone, mut handled) = (Vec::new(), Vec::new());
+    let (mut alone, mut by_handler) = (Vec::new(), Vec::new());
     for run in 0..RUNS {
         alone.push(by_hand(&server, store.pool(), &format!("by-hand-{run}")).await?);
-        handled.push(by_handler(&store, &nats, format!("bench.single-{run}").leak()).await?);
-        println!("  by hand {:.0}/s, handler {:.0}/s", alone[run], handled[run]);
+        let policy = Policy::new(format!("bench.single-{run}").leak()).concurrency(CONCURRENCY);
+        by_handler.push(handled(&store, &nats, handler_fn(policy, single), MESSAGES).await?);
+        println!("  by hand {:.0}/s, handler {:.0}/s", alone[run], by_handler[run]);
     }
     server.delete().await;
-    let ratios = handled.iter().zip(&alone).map(|(handled, alone)| handled / alone);
+    let ratios = by_handler.iter().zip(&alone).map(|(handler, alone)| handler / alone);
     report.add("MySQL: consumer: single / fewest statements", Spread::of(ratios))
-}
-
-/// Returns a stream that has the messages.
-async fn relayed(server: &Server, store: &Store<MySql>) -> Result<Nats, Failure> {
-    orders::publish(store, MESSAGES, orders::draft).await?;
-    let nats = server.destination(0).await?;
-    let relay = Relay::with_options(store.clone(), nats.clone(), RelayOptions::new().in_flight(IN_FLIGHT));
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(relay.run(stop.clone()));
-    server.holds(MESSAGES).await?;
-    stop.cancel();
-    running.await??;
-    Ok(nats)
 }
 
 async fn single(handled: &Handled, tx: &mut Tx<'_, MySql>, order: Delivery<Placed>) -> HandlerResult {
@@ -67,38 +49,15 @@ async fn single(handled: &Handled, tx: &mut Tx<'_, MySql>, order: Delivery<Place
     Ok(())
 }
 
-/// Returns deliveries per second, until the last one is acknowledged and the runtime has stopped.
-async fn by_handler(store: &Store<MySql>, nats: &Nats, name: &'static str) -> Result<f64, Failure> {
-    let (count, stop) = (Handled::default(), CancellationToken::new());
-    let handler = handler_fn(Policy::new(name).concurrency(CONCURRENCY), single);
-    let consumer = Consumer::new(store.clone(), count.clone()).transport(nats.clone()).register(handler);
-    let started = Instant::now();
-    let running = tokio::spawn(consumer.run(stop.clone()));
-    wait_for(&count, MESSAGES).await;
-    stop.cancel();
-    running.await??;
-    Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
-}
-
-/// Returns deliveries per second of a loop by hand, until the last one is acknowledged.
+/// Returns deliveries per second with the bare clients: claim, effect, commit, confirmed acknowledgement.
 async fn by_hand(server: &Server, pool: &MySqlPool, consumer: &str) -> Result<f64, Failure> {
-    let config = pull::Config { durable_name: Some(consumer.to_owned()), ..Default::default() };
-    let source = server.stream().await?.create_consumer(config).await?;
-    let started = Instant::now();
-    let messages = source.stream().max_messages_per_batch(CONCURRENCY).messages().await?;
-    let each = |message| {
-        let task = tokio::spawn(handled_by_hand(pool.clone(), consumer.to_owned(), message));
-        async move { task.await? }
-    };
-    let messages = messages.take(MESSAGES).map_err(Failure::from);
-    messages.try_for_each_concurrent(CONCURRENCY, each).await?;
-    Ok(MESSAGES as f64 / started.elapsed().as_secs_f64())
+    let handle = |message| handled_by_hand(pool.clone(), consumer.to_owned(), message);
+    loop_by_hand(server, consumer, MESSAGES, handle).await
 }
 
 async fn handled_by_hand(pool: MySqlPool, consumer: String, message: Message) -> Result<(), Failure> {
     let order: Placed = serde_json::from_slice(&message.payload)?;
-    let header = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
-    let id = header.map(ToString::to_string).unwrap_or_default();
+    let id = message_id(&message);
     let mut tx = pool.begin().await?;
     if sqlx::query(CLAIM).bind(consumer).bind(id).execute(&mut *tx).await?.rows_affected() == 1 {
         sqlx::query(EFFECT).bind(order.order_id).bind(order.n).execute(&mut *tx).await?;

@@ -17,7 +17,7 @@ use clap::Args;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use twinbox_core::Timestamp;
 use twinbox_ops::{ConsumerInfo, ReaderStatus, Role};
-use twinbox_sql::{Dialect, Store, replay::Replay};
+use twinbox_sql::{Dialect, Store, engine::HOLES_MAX, replay::Replay};
 
 /// The clocks of the database and of this machine may differ by this.
 const SKEW_MAX: Duration = Duration::from_secs(5);
@@ -32,8 +32,6 @@ const UNFINISHED_NAMED: u32 = 3;
 
 /// Seconds. A pool keeps idle connections for longer than a shorter time.
 const WAIT_TIMEOUT_MIN: u64 = 60;
-/// With so many ranges of open holes readers on MySQL wait.
-const HOLES_MAX: u64 = 5_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
@@ -195,13 +193,13 @@ fn setting(name: &str, value: &str) -> Finding {
             name,
             format!("{value}: a failover to one loses its missing commits, unless it is semi-synchronous"),
         ),
-        "open_holes" if number >= HOLES_MAX => wrong(
+        "open_holes" if number >= HOLES_MAX as u64 => wrong(
             name,
             format!(
                 "{value}: readers wait until some are closed. End the transactions that are open for long"
             ),
         ),
-        "open_holes" if number >= HOLES_MAX / 5 => warning(
+        "open_holes" if number >= HOLES_MAX as u64 / 5 => warning(
             name,
             format!("{value} of {HOLES_MAX}: so many transactions are open, or were rolled back just now"),
         ),

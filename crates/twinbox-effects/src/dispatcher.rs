@@ -245,10 +245,9 @@ impl<DB: Dialect> Running<DB> {
             Ok(claims) => {
                 self.backoff.reset();
                 for (vendor, wait) in self.closing.drain(..) {
-                    self.lanes
-                        .iter_mut()
-                        .filter(|lane| lane.name() == vendor)
-                        .for_each(|lane| lane.closed(wait));
+                    if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.name() == vendor) {
+                        lane.closed(wait);
+                    }
                 }
                 for claim in claims {
                     let lane = &mut self.lanes[claim.lane];

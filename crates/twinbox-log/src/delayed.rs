@@ -36,17 +36,13 @@ impl<DB: Dialect> Log<DB> {
             return Ok(MoveReport { messages: 0, next_due });
         }
         let mut tx = self.engine.begin_short().await?;
+        let limit = i64::from(limit);
         let messages = if sql.lock_due.is_absent() {
-            let moved = query::<DB>(&sql.move_due).bind(i64::from(limit)).execute(&mut *tx).await?;
-            let messages = DB::rows_affected(&moved);
+            let moved = query::<DB>(&sql.move_due).bind(limit).execute(&mut *tx).await?;
             crash::point("log.before_forget_moved");
-            if !sql.delete_moved.is_absent() && messages > 0 {
-                let moved = i64::try_from(messages).unwrap_or(i64::MAX);
-                query::<DB>(&sql.delete_moved).bind(moved).execute(&mut *tx).await?;
-            }
-            messages
+            DB::rows_affected(&moved)
         } else {
-            let due = scalar::<DB, i64>(&sql.lock_due).bind(i64::from(limit)).fetch_all(&mut *tx).await?;
+            let due = scalar::<DB, i64>(&sql.lock_due).bind(limit).fetch_all(&mut *tx).await?;
             let numbers = format!("[{}]", Vec::from_iter(due.iter().map(i64::to_string)).join(","));
             query::<DB>(&sql.move_due).bind(numbers.clone()).execute(&mut *tx).await?;
             crash::point("log.before_forget_moved");

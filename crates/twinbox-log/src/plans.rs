@@ -26,7 +26,9 @@ pub fn delayed_next<DB: Dialect>(store: &Store<DB>) -> String {
 
 /// Returns the SQL that moves due messages to the log. Bind: limit.
 pub fn move_due<DB: Dialect>(store: &Store<DB>) -> String {
-    store.engine().sql().delayed.move_due.as_str().to_owned()
+    let sql = &store.engine().sql().delayed;
+    let find = if sql.lock_due.is_absent() { &sql.move_due } else { &sql.lock_due };
+    find.as_str().to_owned()
 }
 
 /// Returns the SQL that lists destinations that have not settled a message of an age. Bind: the age in

@@ -69,6 +69,14 @@ fn block(number: usize) -> impl Iterator<Item = &'static str> {
     sql.split(';').filter(|statement| statement.contains("GRANT "))
 }
 
+/// The roles, or those of the page if there are none.
+fn or_documented(roles: &[(String, Role)]) -> Vec<(String, Role)> {
+    match roles {
+        [] => Role::ALL.map(|role| (role.documented(), role)).to_vec(),
+        roles => roles.to_vec(),
+    }
+}
+
 /// Returns the SQL of `GRANTS.md` for a namespace and for database roles with their purposes. Without roles:
 /// the whole page with its names. The owner of the tables runs them after every migration. They create no
 /// role and revoke no right.
@@ -78,13 +86,7 @@ fn block(number: usize) -> impl Iterator<Item = &'static str> {
 /// empty, longer than Postgres takes, or has a NUL.
 pub fn grants_sql(namespace: &str, roles: &[(String, Role)]) -> Result<String, Error> {
     check_namespace(namespace)?;
-    let documented;
-    let roles = if roles.is_empty() {
-        documented = Role::ALL.map(|role| (role.documented(), role));
-        &documented
-    } else {
-        roles
-    };
+    let roles = &or_documented(roles);
     if let Some((name, _)) =
         roles.iter().find(|(name, _)| name.is_empty() || name.len() > ROLE_BYTES_MAX || name.contains('\0'))
     {
@@ -115,13 +117,7 @@ pub fn grants_sql(namespace: &str, roles: &[(String, Role)]) -> Result<String, E
 /// empty, has a NUL, or has more than one `@`.
 pub fn grants_sql_mysql(namespace: &str, roles: &[(String, Role)]) -> Result<String, Error> {
     check_namespace(namespace)?;
-    let documented;
-    let roles = if roles.is_empty() {
-        documented = Role::ALL.map(|role| (role.documented(), role));
-        &documented
-    } else {
-        roles
-    };
+    let roles = &or_documented(roles);
     let mut out = String::new();
     for (name, role) in roles {
         let (user, host) = name.rsplit_once('@').unwrap_or((name, "%"));
@@ -240,7 +236,7 @@ impl<DB: Dialect> Ops<DB> {
         if !has::<DB>(&mut conn, has_right, [name, "", "", ""]).await? {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no database role {name:?}")));
         }
-        // What an account may call stands in a table of the server that few accounts may read.
+        // Few accounts may read the table of the server with the rights on procedures.
         let rights =
             rights(role, DB::NAME == "MySQL").into_iter().filter(|right| right.privilege != "EXECUTE");
         for Right { privilege, column, table } in rights {

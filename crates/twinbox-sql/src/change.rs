@@ -1,5 +1,5 @@
 //! Changes that return rows, also where an INSERT or UPDATE returns none.
-use crate::{Dialect, Error};
+use crate::{Dialect, Error, error::is_duplicate};
 use sqlx::{Row as _, query::Query};
 
 /// Runs a statement that changes one row at most, and returns what it returns. `read` reads it afterwards
@@ -49,7 +49,7 @@ pub async fn inserted<DB: Dialect>(
     match insert.execute(conn).await {
         Ok(inserted) => Ok(DB::rows_affected(&inserted) > 0),
         // Elsewhere the statement says what to do then.
-        Err(sqlx::Error::Database(error)) if !DB::HAS_RETURNING && error.is_unique_violation() => Ok(false),
+        Err(error) if !DB::HAS_RETURNING && is_duplicate(&error) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

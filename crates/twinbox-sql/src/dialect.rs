@@ -37,6 +37,9 @@ use std::{path::PathBuf, time::Duration};
 use twinbox_core::{Message, draft::Fields};
 use uuid::Uuid;
 
+/// The ranges of open holes at most, on MySQL. With more the log is not read further until some are closed.
+pub const HOLES_MAX: usize = 5_000;
+
 /// A database that Twinbox runs on: [`sqlx::Postgres`], [`sqlx::MySql`] and [`sqlx::Sqlite`]. Not to be
 /// implemented outside Twinbox; its items may change in any release.
 pub trait Dialect:
@@ -57,7 +60,7 @@ pub trait Dialect:
     + for<'c> ImpliedBound<&'c mut <Self as Database>::Connection, Is: Executor<'c, Database = Self>>
     + for<'c> Implied<&'c mut <Self as Database>::Connection>
 {
-    /// What not every database can do.
+    /// The differences between databases that users notice.
     const CAPABILITIES: Capabilities;
     /// The texts of all statements.
     #[doc(hidden)]

@@ -9,7 +9,7 @@ pub use crate::{
     connection::{Connection, done_with},
     cursor::Cursor,
     dialect::{
-        Claim, Claims, Fragments, OperationClaim, OperationClaimed, OperationRow, PageBinds,
+        Claim, Claims, Fragments, HOLES_MAX, OperationClaim, OperationClaimed, OperationRow, PageBinds,
         check_server_run, hold_fence, selection,
     },
     expectation::{SourceStatements, SourceTable},

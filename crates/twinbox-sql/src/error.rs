@@ -199,6 +199,11 @@ pub(crate) fn is_contention(sqlstate: &str) -> bool {
     ["40001", "40P01", "55P03", "5", "6", "261", "262", "517"].contains(&sqlstate)
 }
 
+/// Whether a row with the same key exists.
+pub(crate) fn is_duplicate(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
+}
+
 /// Whether another transaction is in the way.
 pub(crate) fn is_contention_error(error: &sqlx::Error) -> bool {
     sqlstate(error).is_some_and(|code| is_contention(&code))

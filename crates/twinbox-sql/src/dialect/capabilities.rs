@@ -1,6 +1,6 @@
 //! Differences between databases that users notice.
 
-/// What not every database can do, where a user notices the difference.
+/// The differences between databases that users notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {

@@ -55,13 +55,13 @@ area! {
         cancel,
         /// The time of the next message, and now, by `delayed_messages_due`.
         next,
-        /// Locks due messages, and returns their numbers. Absent where no other message can become due before
-        /// the end of the transaction, or one statement moves. Bind: limit.
+        /// Locks due messages, and returns their numbers, by `delayed_messages_due`. Absent where one
+        /// statement moves. Bind: limit.
         lock_due,
-        /// Copies due messages to the log in the order of their times, by `delayed_messages_due`, and deletes
-        /// them unless `delete_moved` does. Bind: limit, or the array of the numbers that `lock_due` gave.
+        /// Copies messages to the log in the order of their times. Bind: the array of their numbers. Where it
+        /// is the one statement that moves, it also finds and deletes them, and its bind is the limit.
         move_due,
-        /// Deletes the messages that were copied. Bind: how many, or the array of their numbers.
+        /// Deletes the messages that were copied. Bind: the array of their numbers.
         delete_moved,
     }
 }

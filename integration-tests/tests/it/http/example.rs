@@ -107,16 +107,8 @@ async fn nobody_gets_anothers_money_back<DB: TestDb>() {
     assert_eq!(world.number("SELECT count(*) FROM refunds").await, 1);
 }
 
-/// The statements of the example number their binds, which MySQL does not.
-macro_rules! on_its_databases {
-    ($($test:ident),+) => {
-        mod postgres {
-            $($crate::support::cases::test!($test, super::$test::<sqlx::Postgres>());)+
-        }
-        mod sqlite {
-            $($crate::support::cases::test!($test, super::$test::<sqlx::Sqlite>());)+
-        }
-    };
+// The statements of the example number their binds, which MySQL does not.
+crate::support::cases::cases_on! {
+    [postgres: Postgres, sqlite: Sqlite],
+    [the_page_says_what_happens, nobody_gets_anothers_money_back]
 }
-
-on_its_databases!(the_page_says_what_happens, nobody_gets_anothers_money_back);

@@ -49,7 +49,7 @@ impl Server for MariaDbServer {
     }
 }
 
-/// What producers and handlers write to.
+/// The tables and the SQL of producers and handlers.
 pub(super) trait Shop: TestDb {
     /// Scripts that make the tables, each in its own transaction.
     const TABLES: &[&str];
@@ -61,7 +61,7 @@ pub(super) trait Shop: TestDb {
     async fn programs_url(store: &Store<Self>, url: String) -> String;
 }
 
-/// What happens, and how often.
+/// The number of faults of each kind.
 #[derive(Clone, Copy)]
 pub(super) struct Faults {
     pub(super) crashes: usize,
@@ -107,7 +107,7 @@ impl Rig {
         usize::try_from(self.random % 1000).unwrap() % below
     }
 
-    /// Whoever has ended for what was done to it comes back, as by a supervisor.
+    /// Starts each process again that has ended, as a supervisor does.
     fn revive(&mut self) {
         for n in (0..self.processes.len()).rev() {
             if self.processes[n].1.try_wait().unwrap().is_some() {

@@ -2,14 +2,14 @@
 mod granted;
 
 use crate::support::{
-    cases::test,
+    cases::cases_on,
     consumer::run_until,
     roles::Roles,
     stores::{Confirmed, Placed, World, effect, sql_of},
     wait::{eventually, in_time},
 };
 use granted::Granted;
-use sqlx::{AssertSqlSafe, MySql, Pool, Postgres};
+use sqlx::{AssertSqlSafe, Pool};
 use std::time::Duration;
 use twinbox::{
     CancellationToken, Consumer, Delivery, Draft, Error, ErrorKind, HandlerError, HandlerResult, Message,
@@ -323,16 +323,4 @@ async fn the_documented_grants_are_enough_and_no_more<DB: Granted>() {
     DB::drop(roles, &world).await;
 }
 
-mod postgres {
-    super::test!(
-        the_documented_grants_are_enough_and_no_more,
-        super::the_documented_grants_are_enough_and_no_more::<super::Postgres>()
-    );
-}
-
-mod mysql {
-    super::test!(
-        the_documented_grants_are_enough_and_no_more,
-        super::the_documented_grants_are_enough_and_no_more::<super::MySql>()
-    );
-}
+cases_on! { [postgres: Postgres, mysql: MySql], [the_documented_grants_are_enough_and_no_more] }

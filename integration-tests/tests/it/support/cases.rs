@@ -46,6 +46,22 @@ macro_rules! cases {
     };
 }
 
+/// Makes a test of each case on the databases that are named, as in
+/// `cases_on! { [postgres: Postgres, mysql: MySql], [case, another] }`.
+macro_rules! cases_on {
+    ([$($module:ident: $database:ident),+ $(,)?], $cases:tt) => {
+        $($crate::support::cases::cases_of_one! { $module $database $cases })+
+    };
+}
+
+macro_rules! cases_of_one {
+    ($module:ident $database:ident [$($case:ident),+ $(,)?]) => {
+        mod $module {
+            $($crate::support::cases::test!($case, super::$case::<sqlx::$database>());)+
+        }
+    };
+}
+
 macro_rules! test {
     ($case:ident, $run:expr) => {
         #[tokio::test]
@@ -65,4 +81,4 @@ macro_rules! test_with_a_store {
     };
 }
 
-pub(crate) use {cases, test, test_with_a_store};
+pub(crate) use {cases, cases_of_one, cases_on, test, test_with_a_store};

@@ -3,6 +3,7 @@ use super::super::portable;
 use crate::{
     Error, ErrorKind,
     catalog::Catalog,
+    error::is_duplicate,
     row,
     texts::{Delayed, Outbox},
 };
@@ -32,21 +33,6 @@ pub(super) const OUTBOX: Outbox = Outbox {
 };
 
 pub(super) const DELAYED: Delayed = Delayed {
-    // Another message may become due between two statements.
-    lock_due: "
-        SELECT insert_order
-        FROM {delayed_messages}
-        WHERE not_before <= {now}
-        ORDER BY not_before, insert_order
-        LIMIT ?
-        FOR UPDATE",
-    move_due: "
-        INSERT INTO {outbox} ({published})
-        SELECT id, type, version, key, subject, COALESCE(time, {now}), correlation_id, causation_id,
-            traceparent, content_type, headers, payload
-        FROM {delayed_messages}
-        WHERE insert_order {among}
-        ORDER BY not_before, insert_order",
     // A DELETE of one table would look at each of its rows. One that names the table first is a join.
     delete_moved: "
         DELETE d
@@ -77,9 +63,4 @@ pub(super) async fn publish_all(
         };
     }
     Err(Error::new(ErrorKind::Busy, "readers took the positions of this message again and again"))
-}
-
-/// Whether a row with the same key exists.
-pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }

@@ -1,16 +1,17 @@
 //! Making ticks, and finding out which holes stay empty.
-use super::{
-    publishing::is_duplicate,
-    waits::{bound_lock_wait, unbound_lock_wait},
+use super::waits::{bound_lock_wait, unbound_lock_wait};
+use crate::{
+    Error, ErrorKind,
+    catalog::Catalog,
+    dialect::HOLES_MAX,
+    error::{is_contention_error, is_duplicate},
+    statement::query,
 };
-use crate::{Error, ErrorKind, catalog::Catalog, error::is_contention_error, statement::query};
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _, raw_sql};
 use std::{sync::atomic::Ordering, time::Duration};
 
 /// The rows that one tick covers at most. More take several ticks.
 const ROWS_MAX: i64 = 20_000;
-/// The ranges of open holes at most. With more the log is not read further until some are closed.
-const HOLES_MAX: usize = 5_000;
 /// The positions that one round of probes looks at, at most.
 const PROBES_MAX: usize = 20_000;
 /// The statements of one round of probes, at most.

@@ -62,20 +62,21 @@ pub(in crate::dialect) const DELAYED: Delayed = Delayed {
         FROM {delayed_messages}
         ORDER BY not_before, insert_order
         LIMIT 1",
-    lock_due: "",
+    lock_due: "
+        SELECT insert_order
+        FROM {delayed_messages}
+        WHERE not_before <= (SELECT {now})
+        ORDER BY not_before, insert_order
+        LIMIT ?
+        {lock_row}",
     move_due: "
         INSERT INTO {outbox} ({published})
         SELECT id, type, version, key, subject, COALESCE(time, {now}), correlation_id, causation_id,
             traceparent, content_type, headers, payload
         FROM {delayed_messages}
-        WHERE not_before <= (SELECT {now})
-        ORDER BY not_before, insert_order
-        LIMIT ?",
+        WHERE insert_order {among}
+        ORDER BY not_before, insert_order",
     delete_moved: "
         DELETE FROM {delayed_messages}
-        WHERE insert_order IN (
-            SELECT insert_order
-            FROM {delayed_messages}
-            ORDER BY not_before, insert_order
-            LIMIT ?)",
+        WHERE insert_order {among}",
 };

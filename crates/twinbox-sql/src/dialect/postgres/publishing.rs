@@ -49,6 +49,7 @@ pub(super) const OUTBOX: Outbox = Outbox {
 };
 
 pub(super) const DELAYED: Delayed = Delayed {
+    lock_due: "",
     // One process at a time, so that messages of a key come in the order of their times. A message that
     // somebody is cancelling is skipped.
     move_due: "

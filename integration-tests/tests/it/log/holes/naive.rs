@@ -7,7 +7,7 @@ use std::{
 };
 use twinbox::CancellationToken;
 
-/// What a reader does instead of following the rules.
+/// The rule that a reader lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Naive {
     /// Remembers the largest position, and no holes.
@@ -19,6 +19,9 @@ pub(super) enum Naive {
     /// Commits nothing before it hands out what it has read.
     NoCommit,
 }
+
+/// The pause between two looks at the table, as of any reader that polls.
+const POLL: Duration = Duration::from_millis(5);
 
 /// A message as it stands in the table: position, type, event id, key, payload.
 type Row = (i64, Vec<u8>, Vec<u8>, Option<Vec<u8>>, Vec<u8>);
@@ -42,8 +45,8 @@ impl NaiveReader {
             let was_done = done.is_cancelled();
             match self.read_on(&url, &done).await {
                 Ok(()) if was_done => return self,
-                // The server was killed. The state of the reader is what it has handed out.
-                Ok(()) | Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                // The server was killed. The reader keeps its state, and looks whether the server is back.
+                Ok(()) | Err(_) => tokio::time::sleep(POLL).await,
             }
         }
     }
@@ -56,7 +59,7 @@ impl NaiveReader {
             if was_done && delivered == 0 {
                 return Ok(());
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 

@@ -1,4 +1,4 @@
-//! What was committed against what one reader delivered, settled and recorded, by the numbers of messages.
+//! The messages that one reader delivered, settled and recorded, held against the committed ones, by number.
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fmt,

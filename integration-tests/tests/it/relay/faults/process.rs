@@ -224,21 +224,13 @@ async fn a_message_that_becomes_due_during_a_move_is_not_lost_on_mysql() {
     stop(&mut relay).await;
 }
 
-/// A frozen process would hold the lock of a SQLite file, for which all others wait.
-macro_rules! on_servers {
-    ($($test:ident),+ $(,)?) => {
-        mod postgres {
-            $($crate::support::cases::test!($test, super::$test::<sqlx::Postgres>());)+
-        }
-        mod mysql {
-            $($crate::support::cases::test!($test, super::$test::<sqlx::MySql>());)+
-        }
-    };
-}
-
-on_servers! {
-    row_04_killed_between_reading_and_publishing,
-    row_05_killed_between_the_acknowledgement_and_the_cursor,
-    row_06_killed_with_some_of_many_acknowledged,
-    row_07_frozen_for_longer_than_the_lease,
+// A frozen process would hold the lock of a SQLite file, for which all others wait.
+crate::support::cases::cases_on! {
+    [postgres: Postgres, mysql: MySql],
+    [
+        row_04_killed_between_reading_and_publishing,
+        row_05_killed_between_the_acknowledgement_and_the_cursor,
+        row_06_killed_with_some_of_many_acknowledged,
+        row_07_frozen_for_longer_than_the_lease,
+    ]
 }

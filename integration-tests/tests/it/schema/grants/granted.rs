@@ -1,4 +1,4 @@
-//! What differs between the databases that have roles.
+//! The differences between the databases that have roles.
 use crate::support::{
     roles::{MYSQL_PASSWORD, Roles},
     stores::{TestDb, World},
@@ -10,7 +10,7 @@ use twinbox_testkit::database::SERVICE;
 pub(super) trait Granted: TestDb {
     /// Publishes in any language.
     const PUBLISH: &[&str];
-    // What a role may not do.
+    // The statements that each role is refused.
     const PRODUCER: &[&str];
     const RUNTIME: &[&str];
     const RUNTIME_REDACTS: &[&str];
