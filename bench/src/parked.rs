@@ -51,8 +51,8 @@ async fn relay(server: &Server) -> Result<f64, Failure> {
     sqlx::query(AssertSqlSafe(log)).bind(PARKED).execute(store.pool()).await?;
     let parked = "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, \
                   attempts, \
-        next_attempt_at, first_error, last_error) \
-        SELECT 'parked', position, key, type, 'waiting', true, 0, now(), '', '' FROM twinbox.outbox";
+        next_attempt_at, first_error, last_error, fingerprint) \
+        SELECT 'parked', position, key, type, 'waiting', true, 0, now(), '', '', '' FROM twinbox.outbox";
     sqlx::query(parked).execute(store.pool()).await?;
     sqlx::raw_sql("ANALYZE twinbox.parked_messages").execute(store.pool()).await?;
     println!("relay, {PARKED} parked of one key");

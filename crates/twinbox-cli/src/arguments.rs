@@ -1,4 +1,6 @@
 //! The commands of the tool.
+#[cfg(feature = "console")]
+use crate::console::{self, ConsoleArguments};
 use crate::{
     audit::{self, AuditCommand},
     connection::ConnectionArguments,
@@ -99,6 +101,9 @@ pub(crate) enum StoreCommand {
     /// Changes that operators made with this tool.
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// Serve a web page of this tool.
+    #[cfg(feature = "console")]
+    Console(ConsoleArguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -127,6 +132,8 @@ impl StoreCommand {
             Self::Effects(command) => effects::run(command, session).await,
             Self::Vendors(command) => vendors::run(command, session).await,
             Self::Audit(command) => audit::run(command, session).await,
+            #[cfg(feature = "console")]
+            Self::Console(arguments) => console::run(&arguments, session).await,
         }
     }
 }

@@ -73,9 +73,7 @@ struct ChangeRow<'a> {
 
 impl ChangeArguments {
     pub(crate) fn operator(&self) -> String {
-        let named = self.operator.clone().filter(|name| !name.is_empty());
-        let user = || ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
-        named.or_else(user).unwrap_or_else(|| "unknown".to_owned())
+        operator(self.operator.as_deref())
     }
 
     /// The reason that a pause keeps.
@@ -138,6 +136,13 @@ impl ChangeArguments {
         }
         Ok(())
     }
+}
+
+/// Returns the name that was given, or that of the user of the operating system.
+pub(crate) fn operator(named: Option<&str>) -> String {
+    let named = named.filter(|name| !name.is_empty()).map(str::to_owned);
+    let user = || ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    named.or_else(user).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// Prints the result of a change that had nothing to do, or that was made without [`ChangeArguments::run`].

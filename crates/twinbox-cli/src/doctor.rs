@@ -35,8 +35,8 @@ const WAIT_TIMEOUT_MIN: u64 = 60;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// Also check the rights of a database role: its name and `producer`, `runtime`, `keeper`, `operator` or
-    /// `redactor`. Repeatable. Your own rights are checked as `operator`.
+    /// Also check the rights of a database role: its name and `producer`, `runtime`, `keeper`, `operator`,
+    /// `redactor` or `viewer`. Repeatable. Your own rights are checked as `operator`.
     #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role)]
     roles: Vec<(String, Role)>,
     #[cfg(feature = "nats")]

@@ -6,14 +6,14 @@ mod show;
 use crate::{
     change::ChangeArguments,
     exit::Exit,
-    output::{counted, note},
+    output::{bounded, note},
     session::Session,
     time::{When, resolve},
 };
 use clap::{Args, Subcommand, ValueEnum};
 use row::EffectRow;
 use std::time::Duration;
-use twinbox_ops::effects::{Change, EffectFilter, EffectId, PROBLEMS_MAX, Resolution};
+use twinbox_ops::effects::{Change, EffectFilter, EffectId, Resolution};
 use twinbox_sql::Dialect;
 
 #[derive(Debug, Subcommand)]
@@ -141,9 +141,4 @@ async fn list<DB: Dialect>(
         ));
     }
     Ok(())
-}
-
-/// `10,000+ effects` for a count that ends at its bound.
-pub(crate) fn bounded(count: u64, one: &str) -> String {
-    if count < u64::from(PROBLEMS_MAX) { counted(count, one) } else { format!("10,000+ {one}s") }
 }

@@ -19,7 +19,8 @@ pub(crate) enum GrantsCommand {
         /// role of the server.
         #[arg(long)]
         mysql: bool,
-        /// A database role and its purpose: `producer`, `runtime`, `keeper`, `operator` or `redactor`.
+        /// A database role and its purpose: `producer`, `runtime`, `keeper`, `operator`,
+        /// `redactor` or `viewer`.
         /// Repeatable. Default: one role for each purpose, such as `shop_producer`.
         #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role)]
         roles: Vec<(String, Role)>,

@@ -7,6 +7,8 @@ mod arguments;
 mod audit;
 mod change;
 mod connection;
+#[cfg(feature = "console")]
+mod console;
 mod consumers;
 mod dead_letters;
 mod destinations;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 use twinbox_core::Timestamp;
+pub(crate) use twinbox_ops::wording::{bounded, counted, duration, plain};
 
 #[derive(Debug, Args)]
 pub(crate) struct OutputArguments {
@@ -130,25 +131,6 @@ pub(crate) fn brief(text: &str) -> String {
     if cut.len() < line.len() { cut + "…" } else { cut }
 }
 
-/// The two largest units of a duration.
-pub(crate) fn duration(duration: Duration) -> String {
-    let whole = if duration < Duration::from_secs(1) {
-        Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
-    } else {
-        Duration::from_secs(duration.as_secs())
-    };
-    let text = humantime::format_duration(whole).to_string();
-    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
-}
-
-/// Escapes control characters: a terminal would execute those of a message.
-pub(crate) fn plain(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|c| if hidden(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
-}
-
 /// Prints a line to stdout. Ends the program quietly when the reader, such as `head`, has closed the pipe.
 pub(crate) fn print_line(text: &str) {
     let written = writeln!(std::io::stdout().lock(), "{text}");
@@ -165,22 +147,9 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", plain(text));
 }
 
-/// `1 message`, `2 messages`.
-pub(crate) fn counted(count: u64, one: &str) -> String {
-    let digits = count.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group));
-    let number = groups.collect::<Vec<_>>().join(",");
-    if count == 1 { format!("{number} {one}") } else { format!("{number} {one}s") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_terminal_gets_no_commands() {
-        assert_eq!(plain("a\u{1b}[31mb\u{7}\r\nc\u{202e}d"), "a\\u{1b}[31mb\\u{7}\\r\nc\\u{202e}d");
-    }
 
     #[test]
     fn a_cell_is_brief() {
@@ -188,16 +157,6 @@ mod tests {
             ["2026-11-22T14:57:39.909175Z", "2026-11-22T14:57:39Z", "a\nb", &"é".repeat(49)].map(brief);
         let second = "2026-11-22T14:57:39Z";
         assert_eq!(cells, [second, second, "a b", &("é".repeat(48) + "…")]);
-    }
-
-    #[test]
-    fn numbers_and_durations_are_written_for_people() {
-        assert_eq!(
-            ["1 message", "0 messages", "1,234,567 messages"],
-            [1, 0, 1_234_567].map(|n| counted(n, "message"))
-        );
-        let durations = [0, 250, 61_000, 90_061_000].map(|ms| duration(Duration::from_millis(ms)));
-        assert_eq!(durations, ["0s", "250ms", "1m 1s", "1day 1h"]);
     }
 
     #[test]

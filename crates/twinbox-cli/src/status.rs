@@ -2,9 +2,8 @@
 use crate::{
     consumers::row::ConsumerRow,
     destinations::row::DestinationRow,
-    effects::bounded,
     exit::Exit,
-    output::{counted, duration, plain, print_line, table_of},
+    output::{counted, plain, print_line, table_of},
     replays::row::state_text,
     session::Session,
     vendors::VendorRow,
@@ -12,7 +11,7 @@ use crate::{
 use clap::Args;
 use serde::Serialize;
 use std::{io::IsTerminal as _, time::Duration};
-use twinbox_ops::{ConsumerInfo, ReaderStatus, VendorInfo, effects::EffectProblems, parse_duration};
+use twinbox_ops::{AlarmBounds, parse_duration};
 use twinbox_sql::{Dialect, replay::ReplayState};
 
 /// The interval of `--watch`.
@@ -95,8 +94,13 @@ async fn read<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -
     let (readers, consumers) = (ops.readers().await?, ops.consumers().await?);
     let replays = ops.replays(REPLAYS_MAX).await?;
     let (problems, vendors) = (ops.effect_problems(arguments.failed_within).await?, ops.vendors().await?);
-    let mut alarms = alarms(arguments, &readers, &consumers);
-    alarms.extend(effect_alarms(arguments, &problems, &vendors));
+    let bounds = AlarmBounds {
+        max_unowned: arguments.max_unowned,
+        max_age: arguments.max_age,
+        failed_within: arguments.failed_within,
+        max_silence: arguments.max_silence,
+    };
+    let alarms = bounds.alarms(&readers, &consumers, &problems, &vendors);
     let running = replays.iter().filter(|replay| !replay.state.has_ended());
     Ok(Status {
         service: store.service().to_owned(),
@@ -123,50 +127,6 @@ async fn read<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -
         },
         alarms,
     })
-}
-
-fn alarms(arguments: &StatusArguments, readers: &[ReaderStatus], consumers: &[ConsumerInfo]) -> Vec<String> {
-    let mut alarms = Vec::new();
-    for reader in readers {
-        let name = &reader.name;
-        if reader.is_detached {
-            alarms.push(format!("{name} is detached: retire it, then start it again"));
-        } else if reader.lease.is_none() && reader.unowned > arguments.max_unowned {
-            alarms.push(format!("no process has run {name} for {}", duration(reader.unowned)));
-        }
-        if reader.oldest > arguments.max_age && !reader.is_detached {
-            alarms.push(format!("a message has waited for {name} for {}", duration(reader.oldest)));
-        }
-        if reader.blocking > 0 {
-            alarms.push(format!("a dead letter blocks {name}: redrive or skip it"));
-        }
-    }
-    for record in consumers.iter().filter(|record| record.silent > arguments.max_silence) {
-        alarms.push(format!("consumer {} was last seen {} ago", record.consumer, duration(record.silent)));
-    }
-    alarms
-}
-
-fn effect_alarms(
-    arguments: &StatusArguments,
-    problems: &EffectProblems,
-    vendors: &[VendorInfo],
-) -> Vec<String> {
-    let mut alarms = Vec::new();
-    if problems.unknown > 0 {
-        let unknown = bounded(problems.unknown, "side effect");
-        alarms.push(format!("{unknown} unknown: see `twinbox effects list --state unknown`"));
-    }
-    if problems.failed_lately > 0 {
-        let (failed, within) = (problems.failed_lately, duration(arguments.failed_within));
-        let failed = bounded(failed, "side effect");
-        alarms.push(format!("{failed} failed within {within}: see `twinbox effects list --state failed`"));
-    }
-    for vendor in vendors.iter().filter(|vendor| vendor.is_late(arguments.max_age)) {
-        let overdue = duration(vendor.overdue);
-        alarms.push(format!("a side effect for {} has been due for {overdue}", vendor.vendor));
-    }
-    alarms
 }
 
 fn render(status: &Status) -> String {

@@ -1,9 +1,8 @@
 //! `twinbox vendors`.
 use crate::{
     change::{Change, ChangeArguments, Done},
-    effects::bounded,
     exit::Exit,
-    output::{Column, plain},
+    output::{Column, bounded, plain},
     session::Session,
 };
 use clap::{Args, Subcommand};

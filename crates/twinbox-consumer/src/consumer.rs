@@ -12,7 +12,7 @@ use crate::{
 use std::{fmt, sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use twinbox_core::{Manifest, Transport};
-use twinbox_log::{Keeper, LogTransport};
+use twinbox_log::{Keeper, LogTransport, run_bulk_actions};
 use twinbox_sql::{Dialect, Store};
 
 /// The default of [`Consumer::lease`].
@@ -216,6 +216,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let common = Common { store, state, stop: stop.child_token(), options, system: transport.system() };
         let keeper =
             keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper.run(common.stop.clone()))));
+        let acting = run_bulk_actions(common.store.clone(), common.stop.clone());
+        let acting = AbortOnDropHandle::new(tokio::spawn(acting));
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
             let stats = status.add(&group.subscription.consumer);
@@ -232,7 +234,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
                 result = result.and(ended);
             }
         }
-        drop(keeper);
+        drop((keeper, acting));
         result
     }
 }

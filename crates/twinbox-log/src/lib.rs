@@ -12,8 +12,10 @@
 //! | [`LogTransport`] | the log as a consumer's transport, without a broker |
 //! | [`parking`] | the order of keys and the parked messages, for relays and ordered consumers |
 //! | [`Keeper`] | deletes old rows once a day, in one process |
+//! | [`run_bulk_actions`] | the acts of operators on many dead letters |
 //! | [`Log`] | moving due messages to the log, purging it, and executing replays |
 
+mod bulk_actions;
 mod cursor;
 mod dead_letter_event;
 mod delayed;
@@ -38,6 +40,7 @@ mod transport;
 mod window;
 mod write_task;
 
+pub use bulk_actions::run_bulk_actions;
 pub use dead_letter_event::DEAD_LETTER;
 pub use delayed::MoveReport;
 pub use keeper::{KEEPER, Keeper, KeeperReport};

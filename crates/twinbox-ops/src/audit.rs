@@ -49,14 +49,23 @@ impl<DB: Dialect> Ops<DB> {
     pub async fn begin_audit(&self, intent: &AuditIntent<'_>) -> Result<i64, Error> {
         let _permit = self.engine.write_permit().await?;
         let mut conn = self.engine.connection().await?;
+        let id = self.insert_audit(&mut conn, intent).await?;
+        conn.done().await?;
+        Ok(id)
+    }
+
+    /// Writes an entry on the connection of the caller.
+    pub(crate) async fn insert_audit(
+        &self,
+        conn: &mut DB::Connection,
+        intent: &AuditIntent<'_>,
+    ) -> Result<i64, Error> {
         let begin = query::<DB>(&self.engine.sql().audit.begin)
             .bind(bounded(intent.operator))
             .bind(bounded(intent.command))
             .bind(bounded(intent.target))
             .bind(intent.reason.map(bounded));
-        let id = inserted_id::<DB>(&mut conn, begin).await?;
-        conn.done().await?;
-        Ok(id)
+        inserted_id::<DB>(conn, begin).await
     }
 
     /// Records in the audit that a command has ended, and how many objects it changed.

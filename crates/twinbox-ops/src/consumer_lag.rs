@@ -19,6 +19,8 @@ pub struct ConsumerBacklog {
     pub pause_reason: Option<String>,
     /// How many deliveries are parked, counted up to [`BACKLOG_MAX`] for each place where they are.
     pub parked: u64,
+    /// How many of them are parked as deliveries, not in the log, counted up to [`BACKLOG_MAX`].
+    pub parked_deliveries: u64,
     /// How long the oldest of the counted parked deliveries has been parked.
     pub oldest_parked: Option<Duration>,
     /// How many dead letters there are, counted up to [`BACKLOG_MAX`].
@@ -71,10 +73,12 @@ impl<DB: Dialect> Ops<DB> {
             let at = row.try_get::<Option<Micros>, _>(column)?;
             Ok::<_, Error>(at.map(|at| between(at.0, now)))
         };
+        let parked_deliveries = count(row.try_get("parked_deliveries")?);
         Ok(ConsumerBacklog {
             silent: since("seen_at")?,
             pause_reason: row.text_or_null("pause_reason")?,
-            parked: count(row.try_get("parked")?),
+            parked: parked_deliveries + count(row.try_get("parked_messages")?),
+            parked_deliveries,
             oldest_parked: since("oldest_delivery")?.max(since("oldest_message")?),
             dead_letters: count(row.try_get("dead_letters")?),
             oldest_dead_letter: since("oldest_dead_letter")?,

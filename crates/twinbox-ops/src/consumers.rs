@@ -21,9 +21,9 @@ pub struct ConsumerInfo {
     pub silent: Duration,
     /// Why an operator paused the consumer.
     pub pause_reason: Option<String>,
-    /// The number of dead letters of the consumer.
+    /// The number of dead letters of the consumer, counted up to [`BACKLOG_MAX`](crate::BACKLOG_MAX).
     pub dead_letters: u64,
-    /// The number of parked deliveries of the consumer.
+    /// The number of parked deliveries of the consumer, counted up to [`BACKLOG_MAX`](crate::BACKLOG_MAX).
     pub parked_deliveries: u64,
 }
 
@@ -73,18 +73,21 @@ impl<DB: Dialect> Ops<DB> {
     /// The database refused or is away.
     pub async fn consumers(&self) -> Result<Vec<ConsumerInfo>, Error> {
         let rows = self.engine.fetch_all(&self.engine.sql().consumers.list, |query| query).await?;
-        let read = |row: &DB::Row| {
+        let mut consumers = Vec::new();
+        for row in rows {
             let (seen_at, now): (Micros, Micros) = (row.try_get("seen_at")?, row.try_get("now")?);
             let silent = now.0.as_micros().saturating_sub(seen_at.0.as_micros());
-            Ok(ConsumerInfo {
-                consumer: row.text("consumer")?,
+            let consumer = row.text("consumer")?;
+            let backlog = self.consumer_backlog(&consumer).await?;
+            consumers.push(ConsumerInfo {
+                consumer,
                 seen_at: seen_at.0,
                 silent: Duration::from_micros(count(silent)),
                 pause_reason: row.text_or_null("pause_reason")?,
-                dead_letters: count(row.try_get("dead_letters")?),
-                parked_deliveries: count(row.try_get("parked_deliveries")?),
-            })
-        };
-        rows.iter().map(read).collect()
+                dead_letters: backlog.dead_letters,
+                parked_deliveries: backlog.parked_deliveries,
+            });
+        }
+        Ok(consumers)
     }
 }

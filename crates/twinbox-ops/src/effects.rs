@@ -10,6 +10,6 @@ pub use acts::{Change, Resolution};
 pub use body::EffectBody;
 pub use filter::EffectFilter;
 pub use item::{EffectDetails, EffectInfo};
-pub use list::{EffectPage, SCANNED_MAX};
+pub use list::{EFFECTS_OF_SOURCE_MAX, EffectPage, SCANNED_MAX};
 pub use problems::{EffectProblems, PROBLEMS_MAX};
 pub use twinbox_sql::EffectId;

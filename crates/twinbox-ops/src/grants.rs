@@ -26,6 +26,8 @@ pub enum Role {
     Operator,
     /// A role that blanks payloads.
     Redactor,
+    /// A role that reads everything and changes nothing.
+    Viewer,
 }
 
 impl Role {
@@ -37,6 +39,7 @@ impl Role {
             Self::Keeper => "keeper",
             Self::Operator => "operator",
             Self::Redactor => "redactor",
+            Self::Viewer => "viewer",
         }
     }
 }
@@ -47,13 +50,16 @@ impl FromStr for Role {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
         found.ok_or_else(|| {
-            format!("no role {text:?}: write `producer`, `runtime`, `keeper`, `operator` or `redactor`")
+            format!(
+                "no role {text:?}: write `producer`, `runtime`, `keeper`, `operator`, `redactor` or `viewer`"
+            )
         })
     }
 }
 
 impl Role {
-    const ALL: [Self; 5] = [Self::Producer, Self::Runtime, Self::Keeper, Self::Operator, Self::Redactor];
+    const ALL: [Self; 6] =
+        [Self::Producer, Self::Runtime, Self::Keeper, Self::Operator, Self::Redactor, Self::Viewer];
 
     /// The name of the role on the page.
     fn documented(self) -> String {

@@ -30,21 +30,24 @@ pub struct ReaderStatus {
     pub backlog: u64,
     /// The age of the oldest unsettled message; zero without any.
     pub oldest: Duration,
-    /// How many parked messages wait for another attempt.
+    /// How many parked messages wait for another attempt, counted up to [`BACKLOG_MAX`].
     pub waiting: u64,
-    /// How many dead letters the reader has.
+    /// How many dead letters the reader has, counted up to [`BACKLOG_MAX`].
     pub dead_letters: u64,
-    /// How many dead letters block the whole destination.
+    /// How many dead letters block the whole destination, counted up to [`BACKLOG_MAX`].
     pub blocking: u64,
     /// Why an operator paused the reader.
     pub pause_reason: Option<String>,
+    /// A position up to which the reader has settled the log, or nearly so. Its growth shows how fast the
+    /// reader is.
+    pub position: u64,
     /// Whether the reader was so far behind that the log went on without it.
     pub is_detached: bool,
 }
 
 impl<DB: Dialect> Ops<DB> {
     /// Returns the status of all readers of the log, by name. Costs an index range of at most [`BACKLOG_MAX`]
-    /// entries for each, and one over its parked messages.
+    /// entries for each, and three over its parked messages.
     ///
     /// # Errors
     /// The database refused or is away.
@@ -68,17 +71,16 @@ impl<DB: Dialect> Ops<DB> {
                 blocking: 0,
                 pause_reason: row.text_or_null("pause_reason")?,
                 is_detached: row.try_get("is_detached")?,
+                position: count(row.try_get("position")?),
                 name,
             };
-            let states = query::<DB>(&sql.parked_messages.count_by_state).bind(status.name.clone());
-            for row in states.fetch_all(&mut *conn).await? {
-                let (state, rows): (String, i64) = (row.text("state")?, row.try_get("count")?);
-                match &*state {
-                    "waiting" => status.waiting = count(rows),
-                    "blocking" => status.blocking = count(rows),
-                    _ => status.dead_letters += count(rows),
-                }
-            }
+            let name = || status.name.clone();
+            let (limit, counts) = (i64::from(BACKLOG_MAX), query::<DB>(&sql.parked_messages.counts));
+            let counts = counts.bind(name()).bind(limit).bind(name()).bind(limit).bind(name()).bind(limit);
+            let row = counts.fetch_one(&mut *conn).await?;
+            status.waiting = count(row.try_get("waiting")?);
+            status.blocking = count(row.try_get("blocking")?);
+            status.dead_letters = count(row.try_get("given_up")?).saturating_sub(status.blocking);
             readers.push(status);
         }
         conn.done().await?;

@@ -1,18 +1,16 @@
 //! What happened to one message.
-use crate::{
-    Ops,
-    dead_letters::{DeadLetter, DeadLetterFilter},
-};
+use crate::Ops;
 use sqlx::Row as _;
 use twinbox_core::{Message, MessageId, Timestamp};
 use twinbox_sql::{
     Dialect, Error,
+    dead_letters::{DeadLetter, of_event},
     engine::{MessageColumns, Micros, Text, TextColumns, count, log_message, query, scalar, small_count},
 };
 use uuid::Uuid;
 
-/// The most copies of one event id that are shown.
-const COPIES_MAX: i64 = 20;
+/// The most copies of one event id that are shown, and its dead letters of consumers and of destinations.
+const COPIES_MAX: u32 = 20;
 
 /// What this database knows of a message.
 #[derive(Debug, Clone)]
@@ -88,9 +86,7 @@ impl<DB: Dialect> Ops<DB> {
             Err(_) => (id.to_owned(), None),
         };
         let log = self.log_entries(&event_id).await?;
-        let filter = DeadLetterFilter { message: Some(event_id.clone()), ..DeadLetterFilter::default() };
-        let mut dead_letters = Vec::new();
-        self.each_dead_letter(&filter, |dead_letter| dead_letters.push(dead_letter)).await?;
+        let dead_letters = of_event(&self.engine, &event_id, COPIES_MAX).await?;
         let of_log = log.first().map(|entry| entry.message.message_id());
         let message_id = message_id
             .or(of_log)
@@ -135,7 +131,7 @@ impl<DB: Dialect> Ops<DB> {
         let mut conn = self.engine.connection().await?;
         let rows = query::<DB>(&self.engine.sql().log.messages_of_event)
             .bind(event_id.to_owned())
-            .bind(COPIES_MAX)
+            .bind(i64::from(COPIES_MAX))
             .fetch_all(&mut *conn)
             .await?;
         let mut entries = Vec::new();

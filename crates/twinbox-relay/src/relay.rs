@@ -12,7 +12,7 @@ use crate::{
 use std::{fmt, sync::Arc};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use twinbox_core::Destination;
-use twinbox_log::{Keeper, ReaderOptions};
+use twinbox_log::{Keeper, ReaderOptions, run_bulk_actions};
 use twinbox_sql::{Dialect, Store};
 use uuid::Uuid;
 
@@ -102,11 +102,13 @@ impl<DB: Dialect> Relay<DB> {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let (link, stop) = (Arc::new(self.link), stop.child_token());
         let keeper = self.keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper.run(stop.clone()))));
+        let acting = run_bulk_actions(link.store.clone(), stop.clone());
+        let acting = AbortOnDropHandle::new(tokio::spawn(acting));
         let replays = AbortOnDropHandle::new(tokio::spawn(replays::run(link.clone(), stop.clone())));
         let result = relay_new_messages(&link, &stop).await;
         stop.cancel();
         let _ = replays.await;
-        drop(keeper);
+        drop((keeper, acting));
         result
     }
 }

@@ -5,6 +5,7 @@
 //! that the statement relies on and its binds in order.
 //!
 //! An empty text means that the database does not need the statement: see [`Statement::is_absent`].
+mod bulk_actions;
 mod client_keys;
 mod drift;
 mod effects;
@@ -16,6 +17,7 @@ mod operators;
 mod parking;
 mod publishing;
 
+pub use bulk_actions::BulkActions;
 pub use client_keys::ClientKeys;
 pub use drift::Drift;
 pub use effects::{EffectActs, Effects};
@@ -87,6 +89,7 @@ macro_rules! texts {
 texts! {
     audit: Audit,
     backlog: Backlog,
+    bulk_actions: BulkActions,
     client_keys: ClientKeys,
     consumers: Consumers,
     cursors: Cursors,

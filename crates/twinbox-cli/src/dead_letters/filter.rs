@@ -193,7 +193,7 @@ async fn find_group<DB: Dialect>(session: &Session<DB>, begin: &str) -> Result<S
     let filter = DeadLetterFilter { fingerprint: Some(begin.to_owned()), ..DeadLetterFilter::default() };
     let mut fingerprints = BTreeSet::new();
     let see = |dead_letter: DeadLetter| {
-        fingerprints.insert(dead_letter.fingerprint());
+        fingerprints.insert(dead_letter.fingerprint.clone());
     };
     session.ops.each_dead_letter(&filter, see).await?;
     match fingerprints.len() {

@@ -121,7 +121,7 @@ impl From<&DeadLetter> for DeadLetterRow {
             id: dead_letter.id.to_string(),
             owner: dead_letter.owner.clone(),
             owner_kind: owner_kind(&dead_letter.id),
-            fingerprint: dead_letter.fingerprint(),
+            fingerprint: dead_letter.fingerprint.clone(),
             message_id: dead_letter.message_id.to_string(),
             event_id: dead_letter.event_id.clone(),
             source: dead_letter.source.clone(),

@@ -1,9 +1,8 @@
 //! The findings of `doctor` about side effects.
 use crate::{
-    effects::bounded,
     exit::Exit,
     finding::{Finding, ok, warning, wrong},
-    output::{brief, duration, plain},
+    output::{bounded, brief, duration, plain},
 };
 use std::time::Duration;
 use twinbox_ops::{Ops, VendorInfo, effects::EffectProblems};

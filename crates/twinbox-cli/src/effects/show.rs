@@ -2,7 +2,6 @@
 use super::row::EffectRow;
 use crate::{
     exit::Exit,
-    message_text::payload_text,
     output::{brief, plain},
     session::Session,
 };
@@ -11,7 +10,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use twinbox_core::Timestamp;
-use twinbox_ops::effects::{EffectBody, EffectDetails, EffectId, EffectInfo};
+use twinbox_ops::{
+    effects::{EffectBody, EffectDetails, EffectId, EffectInfo},
+    wording::payload,
+};
 use twinbox_sql::Dialect;
 
 #[derive(Serialize)]
@@ -87,7 +89,7 @@ fn render(details: &EffectDetails) -> String {
         text += &format!("  {}: {}\n", plain(name), plain(value));
     }
     text += &match &details.body {
-        EffectBody::Plain(bytes) => payload_text(bytes),
+        EffectBody::Plain(bytes) => payload(bytes),
         EffectBody::Encoded { codec, bytes } => {
             format!("({bytes} bytes, encoded by the codec {:?})", plain(codec))
         }

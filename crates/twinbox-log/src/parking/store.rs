@@ -10,6 +10,7 @@ use std::{collections::HashMap, time::Duration};
 use twinbox_core::{Message, crash};
 use twinbox_sql::{
     Dialect, Error, Outbox,
+    dead_letters::destination_fingerprint,
     engine::{Engine, MessageColumns, TextColumns, micros, query, text},
 };
 
@@ -61,6 +62,9 @@ async fn write_rows<DB: Dialect>(
 ) -> Result<(), Error> {
     match owner {
         Owner::Cursor(cursor) => {
+            let fingerprint = |row: &ParkedRow| {
+                destination_fingerprint(&cursor.destination, &row.message.event_type, &row.error)
+            };
             let json = rows.iter().map(|row| {
                 serde_json::json!({
                     "position": position_of(&row.message),
@@ -71,6 +75,7 @@ async fn write_rows<DB: Dialect>(
                     "attempts": row.attempts,
                     "delay": micros(row.state.delay()),
                     "error": text(&row.error),
+                    "fingerprint": fingerprint(row),
                     "again": row.number.is_some(),
                 })
             });

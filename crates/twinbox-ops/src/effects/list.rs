@@ -5,11 +5,14 @@ use super::{
 };
 use crate::Ops;
 use twinbox_sql::{Dialect, EffectId, Error, ErrorKind};
+use uuid::Uuid;
 
 /// Effects that one statement reads.
 const PAGE: u32 = 1000;
 /// The most effects that one call of [`Ops::effects`] looks at.
 pub const SCANNED_MAX: u32 = 100_000;
+/// The most effects of one source that are listed.
+pub const EFFECTS_OF_SOURCE_MAX: u32 = 100;
 
 /// The result of [`Ops::effects`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +71,18 @@ impl<DB: Dialect> Ops<DB> {
                 self.engine.fetch_all(&sql.problem_page, bind).await?
             }
         };
+        rows.iter().map(item::read::<DB>).collect()
+    }
+
+    /// Returns the effects that a message, an operation or a row has planned, the newest first, at most
+    /// [`EFFECTS_OF_SOURCE_MAX`].
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn effects_of(&self, source: Uuid) -> Result<Vec<EffectInfo>, Error> {
+        let of_source = &self.engine.sql().effect_acts.of_source;
+        let limit = i64::from(EFFECTS_OF_SOURCE_MAX);
+        let rows = self.engine.fetch_all(of_source, |query| query.bind(source).bind(limit)).await?;
         rows.iter().map(item::read::<DB>).collect()
     }
 

@@ -238,6 +238,8 @@ CREATE TABLE IF NOT EXISTS {parked_messages} (
     next_attempt_at DATETIME(6) NOT NULL,
     first_error TEXT NOT NULL,
     last_error TEXT NOT NULL,
+    -- Groups messages that were given up for one cause.
+    fingerprint VARBINARY(64) NOT NULL,
     parked_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     PRIMARY KEY (destination, position),
     -- For waiting rows, the lowest position first, and for blocking rows.
@@ -246,6 +248,8 @@ CREATE TABLE IF NOT EXISTS {parked_messages} (
     INDEX parked_messages_keyless (destination, state, key, next_attempt_at),
     -- For the lowest position of a key.
     INDEX parked_messages_key (destination, blocks_key, key, position),
+    -- For dead letters and their groups. It holds all that their counts read.
+    INDEX parked_messages_group (destination, fingerprint, position, state, parked_at),
     -- For the purge, which keeps parked messages in the log.
     INDEX parked_messages_position (position)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -37,6 +37,8 @@ CREATE TABLE IF NOT EXISTS {dead_letters} (
     message_id BINARY(16) NOT NULL,
     reason VARBINARY(64) NOT NULL,
     error TEXT NOT NULL,
+    -- Groups dead letters of one cause: a hash of their type, their reason and their error without numbers.
+    fingerprint VARBINARY(64) NOT NULL,
     attempts BIGINT NOT NULL,
     given_up_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     -- Other systems have longer texts than a producer may write.
@@ -57,7 +59,11 @@ CREATE TABLE IF NOT EXISTS {dead_letters} (
     -- When it is redriven, and how often at most. An attempt is counted before it is made.
     redrive_at DATETIME(6),
     redrive_attempts_left BIGINT NOT NULL DEFAULT 0,
-    INDEX dead_letters_consumer (consumer, given_up_at),
+    INDEX dead_letters_consumer (consumer, given_up_at, id),
+    -- For the groups of a consumer. It holds all that their counts read.
+    INDEX dead_letters_group (consumer, fingerprint, given_up_at, id, redrive_attempts_left),
+    -- For the dead letters of a message.
+    INDEX dead_letters_event (event_id(255)),
     -- For rows with attempts left. The others have no time, or one that is past: a statement skips them.
     INDEX dead_letters_redrive (consumer, redrive_at, redrive_attempts_left)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

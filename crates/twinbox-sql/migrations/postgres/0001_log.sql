@@ -198,6 +198,8 @@ CREATE TABLE {parked_messages} (
     next_attempt_at timestamptz NOT NULL,
     first_error text NOT NULL,
     last_error text NOT NULL,
+    -- Groups messages that were given up for one cause.
+    fingerprint text NOT NULL,
     parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (destination, position)
 );
@@ -208,6 +210,9 @@ CREATE INDEX parked_messages_keyless ON {parked_messages} (destination, next_att
 -- For the lowest position of a key.
 CREATE INDEX parked_messages_key ON {parked_messages} (destination, key, position) WHERE blocks_key = true;
 CREATE INDEX parked_messages_blocking ON {parked_messages} (destination) WHERE state = 'blocking';
+-- For dead letters and their groups. It holds all that their counts read.
+CREATE INDEX parked_messages_group ON {parked_messages} (destination, fingerprint, position, parked_at)
+    WHERE state <> 'waiting';
 -- For the purge, which keeps parked messages in the log.
 CREATE INDEX parked_messages_position ON {parked_messages} (position);
 

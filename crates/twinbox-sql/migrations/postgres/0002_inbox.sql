@@ -51,6 +51,8 @@ CREATE TABLE {dead_letters} (
     message_id uuid NOT NULL,
     reason text NOT NULL,
     error text NOT NULL,
+    -- Groups dead letters of one cause: a hash of their type, their reason and their error without numbers.
+    fingerprint text NOT NULL,
     attempts bigint NOT NULL,
     given_up_at timestamptz NOT NULL DEFAULT now(),
     event_id text NOT NULL,
@@ -71,7 +73,12 @@ CREATE TABLE {dead_letters} (
     redrive_at timestamptz,
     redrive_attempts_left bigint NOT NULL DEFAULT 0
 );
-CREATE INDEX dead_letters_consumer ON {dead_letters} (consumer, given_up_at);
+CREATE INDEX dead_letters_consumer ON {dead_letters} (consumer, given_up_at, id);
+-- For the groups of a consumer. It holds all that their counts read.
+CREATE INDEX dead_letters_group
+    ON {dead_letters} (consumer, fingerprint, given_up_at, id, redrive_attempts_left);
+-- For the dead letters of a message.
+CREATE INDEX dead_letters_event ON {dead_letters} (event_id);
 CREATE INDEX dead_letters_redrive ON {dead_letters} (consumer, redrive_at) WHERE redrive_attempts_left > 0;
 
 -- How far a consumer with `order = "key"` has settled each partition of a broker's log, and which process

@@ -79,6 +79,8 @@ CREATE TABLE {parked_messages} (
     next_attempt_at INTEGER NOT NULL,
     first_error TEXT NOT NULL,
     last_error TEXT NOT NULL,
+    -- Groups messages that were given up for one cause.
+    fingerprint TEXT NOT NULL,
     parked_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     PRIMARY KEY (destination, position)
 ) STRICT, WITHOUT ROWID;
@@ -90,6 +92,9 @@ CREATE INDEX {parked_messages_keyless} ON {parked_messages} (destination, next_a
 CREATE INDEX {parked_messages_key} ON {parked_messages} (destination, key, position)
     WHERE blocks_key = true;
 CREATE INDEX {parked_messages_blocking} ON {parked_messages} (destination) WHERE state = 'blocking';
+-- For dead letters and their groups. It holds all that their counts read.
+CREATE INDEX {parked_messages_group} ON {parked_messages} (destination, fingerprint, position, parked_at)
+    WHERE state <> 'waiting';
 -- For the purge, which keeps parked messages in the log.
 CREATE INDEX {parked_messages_position} ON {parked_messages} (position);
 

@@ -36,6 +36,8 @@ CREATE TABLE {dead_letters} (
     message_id BLOB NOT NULL,
     reason TEXT NOT NULL,
     error TEXT NOT NULL,
+    -- Groups dead letters of one cause: a hash of their type, their reason and their error without numbers.
+    fingerprint TEXT NOT NULL,
     attempts INTEGER NOT NULL,
     given_up_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     event_id TEXT NOT NULL,
@@ -56,7 +58,12 @@ CREATE TABLE {dead_letters} (
     redrive_at INTEGER,
     redrive_attempts_left INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE INDEX {dead_letters_consumer} ON {dead_letters} (consumer, given_up_at);
+CREATE INDEX {dead_letters_consumer} ON {dead_letters} (consumer, given_up_at, id);
+-- For the groups of a consumer. It holds all that their counts read.
+CREATE INDEX {dead_letters_group}
+    ON {dead_letters} (consumer, fingerprint, given_up_at, id, redrive_attempts_left);
+-- For the dead letters of a message.
+CREATE INDEX {dead_letters_event} ON {dead_letters} (event_id);
 CREATE INDEX {dead_letters_redrive} ON {dead_letters} (consumer, redrive_at)
     WHERE redrive_attempts_left > 0;
 

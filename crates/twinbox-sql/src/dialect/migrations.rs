@@ -11,6 +11,7 @@ macro_rules! migrations {
             "jobs" "0005_jobs.sql",
             "client_keys" "0006_client_keys.sql",
             "drift" "0007_drift.sql",
+            "bulk_actions" "0008_bulk_actions.sql",
         )
     };
     ($folder:literal: $($name:literal $file:literal,)+) => {

@@ -40,6 +40,7 @@ impl Dialect for MySql {
     const SQL: Texts = Texts {
         audit: portable::AUDIT,
         backlog: portable::BACKLOG,
+        bulk_actions: portable::BULK_ACTIONS,
         client_keys: effects::CLIENT_KEYS,
         consumers: inbox::CONSUMERS,
         cursors: cursors::CURSORS,

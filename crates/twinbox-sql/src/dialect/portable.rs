@@ -1,7 +1,9 @@
 //! Statements in plain SQL, as a database with one writer runs them.
 //!
 //! A dialect begins with these and overrides the ones that its database needs otherwise.
+mod bulk_actions;
 mod client_keys;
+mod dead_letters;
 mod drift;
 mod effect_acts;
 mod effects;
@@ -16,14 +18,16 @@ pub mod selection;
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 mod without_arrays;
 
+pub(super) use bulk_actions::BULK_ACTIONS;
 pub(super) use client_keys::CLIENT_KEYS;
+pub(super) use dead_letters::DEAD_LETTERS;
 pub(super) use drift::DRIFT;
 pub(crate) use drift::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
 pub(super) use effect_acts::EFFECT_ACTS;
 #[cfg(feature = "mysql")]
 pub(super) use effect_acts::vendors;
 pub(super) use effects::EFFECTS;
-pub(super) use inbox::{CONSUMERS, DEAD_LETTERS, INBOX, PARTITIONS};
+pub(super) use inbox::{CONSUMERS, INBOX, PARTITIONS};
 pub(super) use jobs::JOBS;
 pub(super) use log::{CURSORS, HOLES, LOG, REPLAYS, RETENTION};
 pub(super) use operations::{OPERATIONS, WEBHOOKS};

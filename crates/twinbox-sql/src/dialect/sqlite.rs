@@ -49,6 +49,7 @@ impl Dialect for Sqlite {
     const SQL: Texts = Texts {
         audit: portable::AUDIT,
         backlog: portable::BACKLOG,
+        bulk_actions: portable::BULK_ACTIONS,
         client_keys: portable::CLIENT_KEYS,
         consumers: portable::CONSUMERS,
         cursors: portable::CURSORS,

@@ -3,7 +3,7 @@ use super::{
     dead_letter::{DeadReason, StoredDeadLetter, read},
     handle::Inbox,
 };
-use crate::{Dialect, Error, row, statement::query, text::bounded};
+use crate::{Dialect, Error, dead_letters::consumer_fingerprint, row, statement::query, text::bounded};
 use std::slice;
 use twinbox_core::Message;
 
@@ -34,10 +34,13 @@ impl<DB: Dialect> Inbox<DB> {
             .bind(id)
             .execute(tx.connection())
             .await?;
+        let error = bounded(error);
+        let fingerprint = consumer_fingerprint(&self.consumer, &message.event_type, reason.as_str(), &error);
         let insert = query::<DB>(&catalog.sql.dead_letters.insert)
             .bind(self.consumer.clone())
             .bind(reason.as_str().to_owned())
-            .bind(bounded(error))
+            .bind(error)
+            .bind(fingerprint)
             .bind(i64::from(attempts));
         row::bind_message(insert, message).execute(tx.connection()).await?;
         query::<DB>(&catalog.sql.inbox.delete_attempts)

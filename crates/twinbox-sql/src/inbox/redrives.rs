@@ -4,7 +4,10 @@ use super::{
     dead_letter::{Redrive, StoredDeadLetter, read},
     handle::Inbox,
 };
-use crate::{Dialect, Error, micros::micros, row::small_count, statement::query, text::bounded};
+use crate::{
+    Dialect, Error, dead_letters::consumer_fingerprint, micros::micros, row::small_count, statement::query,
+    text::bounded,
+};
 use sqlx::Row as _;
 use std::{slice, time::Duration};
 use twinbox_core::crash;
@@ -130,14 +133,17 @@ impl<DB: Dialect> Inbox<DB> {
         retry_after: Option<Duration>,
     ) -> Result<(), Error> {
         let record = &self.engine.sql().dead_letters.record_failure;
+        let (error, StoredDeadLetter { message, reason, .. }) = (bounded(error), dead_letter);
+        let fingerprint = consumer_fingerprint(&self.consumer, &message.event_type, reason, &error);
         self.engine
             .execute(record, |query| {
                 query
-                    .bind(bounded(error))
+                    .bind(error)
+                    .bind(fingerprint)
                     .bind(retry_after.map(micros))
                     .bind(i64::from(retry_after.is_some()))
                     .bind(dead_letter.id)
-                    .bind(dead_letter.message.message_id().as_uuid())
+                    .bind(message.message_id().as_uuid())
             })
             .await?;
         crash::point("consumer.after_redrive_failed");

@@ -28,6 +28,8 @@ area! {
         write,
         /// Open findings of a check, by `drift_findings_open`. Binds: check, object to begin after, limit.
         open,
+        /// The checks with open findings, by `drift_findings_open`, of which a run keeps few. Bind: limit.
+        open_checks,
         /// Notes that a finding no longer holds. Binds: check, object.
         resolve,
         /// The same for those of a check that a run has not seen, by `drift_findings_open`. Binds: check,

@@ -58,7 +58,10 @@ area! {
     EffectActs {
         /// Effects before a position, the newest first, without their requests. Binds: position, limit.
         page,
-        /// The same of a state, `unknown` or `failed`, by `side_effects_problem`. Binds: state, position,
+        /// The effects of a source, the newest first, by `side_effects_source_id_kind_key`. Binds: source,
+        /// limit.
+        of_source,
+        /// The effects before a position of a state, `unknown` or `failed`, by `side_effects_problem`. Binds: state, position,
         /// limit.
         problem_page,
         /// How many effects failed within a time, up to a limit, by `side_effects_ended_at`. Binds:

@@ -100,7 +100,8 @@ area! {
 area! {
     /// Dead letters of consumers, by primary key where nothing else is named.
     DeadLetters {
-        /// Writes one. Binds: consumer, reason, error, attempts, the columns of `{stored_message}`.
+        /// Writes one. Binds: consumer, reason, error, fingerprint, attempts, the columns of
+        /// `{stored_message}`.
         insert,
         /// The newest of a consumer. Binds: consumer, limit.
         newest,
@@ -118,7 +119,8 @@ area! {
         has_redriven,
         /// Redrives one. Binds: delay, attempts, id.
         redrive,
-        /// Records a failed redrive. Binds: error, delay, 0 to give up and 1 to go on, id, message id.
+        /// Records a failed redrive. Binds: error, fingerprint, delay, 0 to give up and 1 to go on, id,
+        /// message id.
         record_failure,
         /// Deletes one that is redriven, in the transaction that claims its message. A server that forgot
         /// commits may have given the id to another message. Binds: id, attempts left, message id.
@@ -129,8 +131,34 @@ area! {
         delete,
         /// Adds one that is due to be redriven, unless the consumer has claimed the message or has a dead
         /// letter of it. By `dead_letters_consumer`, and the primary key of the inbox. Binds: consumer,
-        /// attempts, the columns of `{stored_message}`, consumer, message id, consumer, message id.
+        /// fingerprint, attempts, the columns of `{stored_message}`, consumer, message id, consumer, message
+        /// id.
         import,
+        /// One, without its message. Bind: id.
+        find,
+        /// Those of an event id, by `dead_letters_event`. Binds: event id, limit.
+        of_event,
+        /// The first consumer behind a name that has any, by `dead_letters_group`. Bind: consumer.
+        next_consumer,
+        /// The first group of a consumer behind a fingerprint, by `dead_letters_group`. Binds: consumer,
+        /// fingerprint.
+        next_group,
+        /// The counts of a group, by `dead_letters_group` alone: all up to a limit and those of them that are
+        /// redriven, those within a time, and the first time. Binds: consumer, fingerprint, age (negative),
+        /// limit, consumer, fingerprint, consumer, fingerprint, limit.
+        group_counts,
+        /// Those of a group before a time and id, the newest first, by `dead_letters_group`. Binds: consumer,
+        /// fingerprint, time, the same time, id, limit.
+        group_before,
+        /// The same behind a time and id, the oldest first, up to a time. Binds: consumer, fingerprint, time,
+        /// the same time, id, last time, limit.
+        group_after,
+        /// Those of a consumer before a time and id, the newest first, by `dead_letters_consumer`. Binds:
+        /// consumer, time, the same time, id, limit.
+        consumer_before,
+        /// The same behind a time and id, the oldest first, up to a time. Binds: consumer, time, the same
+        /// time, id, last time, limit.
+        consumer_after,
     }
 }
 

@@ -70,6 +70,12 @@ area! {
         messages_of_event,
         /// The newest messages of a key. Binds: key, time of the oldest, limit.
         messages_of_key,
+        /// The position and the time of the first of the messages before a position, looking so far back. By
+        /// primary key. Binds: position, limit.
+        page_end,
+        /// The newest messages of a key in a range of positions, by primary key. Binds: key, first position,
+        /// position to end before, limit.
+        messages_of_key_between,
         /// A row if a cursor has settled the message at a position. Binds: p, w, position, position of the
         /// message.
         is_settled,

@@ -12,8 +12,10 @@ area! {
         positions_between,
         /// Parked messages, oldest first, by primary key. Binds: destination, limit.
         list,
-        /// How many rows have each state, by primary key. Bind: destination.
-        count_by_state,
+        /// How many rows of a destination wait, are given up, and block it, each up to a limit, by
+        /// `parked_messages_waiting`, `parked_messages_group` and `parked_messages_blocking`. Binds:
+        /// destination and limit, three times.
+        counts,
         /// One row, by primary key. Binds: destination, position.
         find,
         /// Gives a message up and releases its key, by `parked_messages_key` and the primary key of the log.
@@ -30,6 +32,35 @@ area! {
         redrive,
         /// Deletes a dead letter, by primary key. Binds: destination, position.
         discard,
+        /// The rows of a key that later messages wait behind, by `parked_messages_key`. Binds: destination,
+        /// key, limit.
+        of_key,
+        /// One dead letter, by primary key. Binds: destination, position.
+        find_dead,
+        /// The dead letters of an event id, by the index on the id of the log and
+        /// `parked_messages_position`. Binds: event id, limit.
+        dead_of_event,
+        /// The first reader behind a name that has dead letters, by `parked_messages_group`. Bind: name.
+        next_destination,
+        /// The first group of a destination behind a fingerprint, by `parked_messages_group`. Binds:
+        /// destination, fingerprint.
+        next_group,
+        /// The counts of a group, by `parked_messages_group` alone: all up to a limit, those of them within a
+        /// time, and the time of the first. Binds: age (negative), destination, fingerprint, destination,
+        /// fingerprint, limit.
+        group_counts,
+        /// Dead letters of a group before a position, the newest first, by `parked_messages_group`. Binds:
+        /// destination, fingerprint, position, limit.
+        group_before,
+        /// The same behind a position, the oldest first, up to a time. Binds: destination, fingerprint,
+        /// position, last time, limit.
+        group_after,
+        /// Dead letters of a destination before a position, the newest first, by primary key. Binds:
+        /// destination, position, limit.
+        destination_before,
+        /// The same behind a position, the oldest first, up to a time. Binds: destination, position, last
+        /// time, limit.
+        destination_after,
     }
 }
 

@@ -22,7 +22,7 @@ async fn an_upgrade_and_back_again<DB: TestDb>() {
     let newest = Store::<DB>::NEWEST_SCHEMA;
     publish(&world, 0..10).await;
     // As the release before left them: the newest migration made one table.
-    let (table, migrations) = (DB::table_of("drift_findings"), DB::table_of("migrations"));
+    let (table, migrations) = (DB::table_of("bulk_actions"), DB::table_of("migrations"));
     execute(&world, format!("DROP TABLE {table}; DELETE FROM {migrations} WHERE version = {newest}")).await;
     let tool = Tool::of(&world);
     assert!(tool.ends(4, &["status"]).await.contains("run the migrations"));

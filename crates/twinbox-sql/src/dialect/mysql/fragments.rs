@@ -46,6 +46,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
             attempts BIGINT PATH '$.attempts',
             delay BIGINT PATH '$.delay',
             error TEXT PATH '$.error',
+            fingerprint VARCHAR(64) PATH '$.fingerprint',
             again BOOLEAN PATH '$.again')) AS r",
     vendor_rows: "JSON_TABLE(?, '$[*]' COLUMNS (vendor VARCHAR(120) PATH '$')) AS r",
     taken_rows: "JSON_TABLE(?, '$[*]' COLUMNS (

@@ -6,9 +6,9 @@ pub(super) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
     // The assignments run in order, so the state, which the others ask for, comes last.
     write: "
         INSERT INTO {parked_messages} (destination, position, key, type, state, blocks_key, attempts,
-            next_attempt_at, first_error, last_error)
+            next_attempt_at, first_error, last_error, fingerprint)
         SELECT ?, r.position, r.key, r.type, r.state, r.blocks_key, r.attempts, {after r.delay},
-            r.error, r.error
+            r.error, r.error, r.fingerprint
         FROM {parked_rows}
         WHERE NOT r.again OR EXISTS (
             SELECT 1
@@ -22,6 +22,8 @@ pub(super) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
                 {parked_messages}.next_attempt_at),
             last_error = IF({parked_messages}.state = 'waiting', VALUES(last_error),
                 {parked_messages}.last_error),
+            fingerprint = IF({parked_messages}.state = 'waiting', VALUES(fingerprint),
+                {parked_messages}.fingerprint),
             state = IF({parked_messages}.state = 'waiting', VALUES(state), {parked_messages}.state)",
     ..portable::PARKED_MESSAGES
 };

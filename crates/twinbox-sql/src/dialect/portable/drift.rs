@@ -63,6 +63,14 @@ pub(in crate::dialect) const DRIFT: Drift = Drift {
         WHERE check_id = ? AND resolved_at IS NULL AND object_id > ?
         ORDER BY object_id
         LIMIT ?",
+    open_checks: "
+        SELECT check_id, count(*) AS findings, min(object_id) AS example, min(first_seen) AS first_seen,
+            max(last_seen) AS last_seen
+        FROM {drift_findings}
+        WHERE resolved_at IS NULL
+        GROUP BY check_id
+        ORDER BY check_id
+        LIMIT ?",
     resolve: "
         UPDATE {drift_findings}
         SET resolved_at = {now}

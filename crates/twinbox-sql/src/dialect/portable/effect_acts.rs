@@ -9,7 +9,7 @@ macro_rules! page {
         SELECT position, id, source_id, kind, vendor, key, state, compensates, generation, attempts, failures,
             next_attempt_at, fired_at, ended_at, provider_ref, http_code, error_code, last_error, created_at
         FROM {side_effects}
-        WHERE ", $condition, "position < ?
+        WHERE ", $condition, "
         ORDER BY position DESC
         LIMIT ?")
     };
@@ -63,9 +63,10 @@ macro_rules! vendors {
 pub(in crate::dialect) use vendors;
 
 pub(in crate::dialect) const EFFECT_ACTS: EffectActs = EffectActs {
-    page: page!(""),
+    page: page!("position < ?"),
+    of_source: page!("source_id = ?"),
     // The second condition is that of the index, which a plan for any state could not use without it.
-    problem_page: page!("state = ? AND state IN ('unknown', 'failed') AND "),
+    problem_page: page!("state = ? AND state IN ('unknown', 'failed') AND position < ?"),
     count_failed_since: "
         SELECT count(*)
         FROM (

@@ -1,5 +1,5 @@
 //! Claims, attempts, dead letters and partitions of consumers.
-use crate::texts::{Consumers, DeadLetters, Inbox, Partitions};
+use crate::texts::{Consumers, Inbox, Partitions};
 
 pub(in crate::dialect) const INBOX: Inbox = Inbox {
     claim: "",
@@ -160,19 +160,17 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
         SET pause_reason = ?
         WHERE consumer = ?",
     list: "
-        SELECT c.consumer, c.seen_at, {now} AS now, c.pause_reason,
-            (SELECT count(*) FROM {dead_letters} d WHERE d.consumer = c.consumer) AS dead_letters,
-            (SELECT count(*) FROM {parked_deliveries} d WHERE d.consumer = c.consumer) AS parked_deliveries
-        FROM {consumers} c
-        ORDER BY c.consumer",
+        SELECT consumer, seen_at, {now} AS now, pause_reason
+        FROM {consumers}
+        ORDER BY consumer",
     names: "
         SELECT consumer
         FROM {consumers}
         ORDER BY consumer",
     // The counts read an index alone. With `parked_at` they would read the table, and perhaps all of it.
     backlog: "
-        SELECT {now} AS now, c.seen_at, c.pause_reason, d.count + m.count AS parked, l.count AS dead_letters,
-            l.oldest AS oldest_dead_letter,
+        SELECT {now} AS now, c.seen_at, c.pause_reason, d.count AS parked_deliveries,
+            m.count AS parked_messages, l.count AS dead_letters, l.oldest AS oldest_dead_letter,
             (SELECT parked_at FROM {parked_deliveries} WHERE id = d.first) AS oldest_delivery,
             (
                 SELECT parked_at
@@ -212,84 +210,6 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
                 ) counted
             ) l
         LEFT JOIN {consumers} c ON c.consumer = ?",
-};
-
-pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
-    insert: "
-        INSERT INTO {dead_letters} (consumer, reason, error, attempts, {stored_message})
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    newest: "
-        SELECT {dead_letter}
-        FROM {dead_letters}
-        WHERE consumer = ?
-        ORDER BY id DESC
-        LIMIT ?",
-    page: "
-        SELECT id, consumer, event_id, source, type, key, reason, error, attempts, time, given_up_at,
-            redrive_attempts_left > 0 AS is_redriven, message_id
-        FROM {dead_letters}
-        WHERE id > ?
-        ORDER BY id
-        LIMIT ?",
-    message: "
-        SELECT {dead_letter}
-        FROM {dead_letters}
-        WHERE id = ?",
-    take_redriven: "
-        UPDATE {dead_letters}
-        SET redrive_at = {after}, redrive_attempts_left = redrive_attempts_left - 1
-        WHERE id IN (
-            SELECT id
-            FROM {dead_letters} d
-            WHERE consumer = ? AND redrive_attempts_left > 0 AND redrive_at <= (SELECT {now})
-                AND NOT (? AND EXISTS (
-                    SELECT 1
-                    FROM {dead_letters} b
-                    WHERE b.consumer = d.consumer AND b.key = d.key AND b.id < d.id
-                        AND b.redrive_attempts_left > 0 AND b.redrive_at > (SELECT {now})))
-            ORDER BY redrive_at
-            LIMIT ?
-            {skip_locked})
-        RETURNING {dead_letter}, redrive_attempts_left",
-    due_redrives: "",
-    has_redriven: "
-        SELECT 1
-        FROM {dead_letters}
-        WHERE consumer = ? AND redrive_attempts_left > 0 AND redrive_at <= (SELECT {now})
-        LIMIT 1",
-    redrive: "
-        UPDATE {dead_letters}
-        SET redrive_at = {after}, redrive_attempts_left = ?
-        WHERE id = ? AND redrive_attempts_left = 0",
-    record_failure: "
-        UPDATE {dead_letters}
-        SET error = ?, attempts = attempts + 1, given_up_at = {now}, redrive_at = {after},
-            redrive_attempts_left = redrive_attempts_left * ?
-        WHERE id = ? AND message_id = ?",
-    claim: "
-        DELETE FROM {dead_letters}
-        WHERE id = ? AND redrive_attempts_left = ? AND message_id = ?",
-    give_back: "
-        UPDATE {dead_letters}
-        SET redrive_attempts_left = redrive_attempts_left + 1, redrive_at = {after}
-        WHERE id = ? AND redrive_attempts_left = ? AND message_id = ?",
-    delete: "
-        DELETE FROM {dead_letters}
-        WHERE id = ?",
-    import: "
-        INSERT INTO {dead_letters} (consumer, reason, error, attempts, redrive_at, redrive_attempts_left,
-            {stored_message})
-        SELECT ?, 'imported', 'imported, not tried yet', 0, {now},
-            ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
-        FROM (SELECT 1) one
-        WHERE NOT EXISTS (
-                SELECT 1
-                FROM {dead_letters}
-                WHERE consumer = ? AND message_id = ?)
-            AND NOT EXISTS (
-                SELECT 1
-                FROM {inbox}
-                WHERE consumer = ? AND message_id = ?)",
 };
 
 pub(in crate::dialect) const PARTITIONS: Partitions = Partitions {

@@ -24,6 +24,21 @@ pub(in crate::dialect) const LOG: Log = Log {
         FROM {outbox}
         WHERE position IN (SELECT position FROM found ORDER BY position DESC LIMIT ?)
         ORDER BY position DESC",
+    page_end: "
+        SELECT min(position) AS first, min(time) AS oldest
+        FROM (
+            SELECT position, time
+            FROM {outbox}
+            WHERE position < ?
+            ORDER BY position DESC
+            LIMIT ?
+        ) page",
+    messages_of_key_between: "
+        SELECT position, {message}
+        FROM {outbox}
+        WHERE key = ? AND position >= ? AND position < ?
+        ORDER BY position DESC
+        LIMIT ?",
     is_settled: "{with_cursor}
         SELECT 1
         FROM {outbox} o, s
@@ -102,7 +117,7 @@ pub(in crate::dialect) const CURSORS: Cursors = Cursors {
         WHERE destination = ?",
     list: "
         SELECT destination, CASE WHEN lease_until < {never} THEN {until lease_until} ELSE 0 END AS lease_left,
-            pause_reason, lease_until = {never} AS is_detached, started_at
+            pause_reason, lease_until = {never} AS is_detached, started_at, position
         FROM {cursors}
         WHERE {not_replay destination}
         ORDER BY destination",

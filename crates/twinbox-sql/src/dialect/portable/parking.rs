@@ -1,12 +1,26 @@
 //! Parked messages and deliveries.
 use crate::texts::{Deliveries, ParkedMessages, ParkedQueue};
 
+/// Reads dead letters of destinations without their messages.
+#[rustfmt::skip]
+macro_rules! dead {
+    ($rest:literal) => {
+        concat!("
+        SELECT p.position, p.destination, o.id AS event_id, o.source, o.type, o.key, p.state AS reason,
+            p.last_error AS error, p.fingerprint, p.attempts, o.time, p.parked_at AS given_up_at,
+            false AS is_redriven, CAST(NULL AS {uuid}) AS message_id
+        FROM {parked_messages} p
+        JOIN {outbox} o ON o.position = p.position
+        WHERE p.state <> 'waiting'", $rest)
+    };
+}
+
 pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
     write: "
         INSERT INTO {parked_messages} AS p (destination, position, key, type, state, blocks_key, attempts,
-            next_attempt_at, first_error, last_error)
+            next_attempt_at, first_error, last_error, fingerprint)
         SELECT ?, r.position, r.key, r.type, r.state, r.blocks_key, r.attempts, {after r.delay},
-            r.error, r.error
+            r.error, r.error, r.fingerprint
         FROM {parked_rows}
         WHERE NOT r.again OR EXISTS (
             SELECT 1
@@ -14,7 +28,8 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
             WHERE k.destination = ? AND k.position = r.position)
         ON CONFLICT (destination, position) DO UPDATE
         SET state = excluded.state, blocks_key = excluded.blocks_key, attempts = excluded.attempts,
-            next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error
+            next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error,
+            fingerprint = excluded.fingerprint
         WHERE p.state = 'waiting'",
     positions_between: "
         SELECT position
@@ -27,11 +42,35 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         WHERE p.destination = ?
         ORDER BY p.position
         LIMIT ?",
-    count_by_state: "
-        SELECT state, count(*) AS count
-        FROM {parked_messages}
-        WHERE destination = ?
-        GROUP BY state",
+    counts: "
+        SELECT
+            (
+                SELECT count(*)
+                FROM (
+                    SELECT 1
+                    FROM {parked_messages}
+                    WHERE destination = ? AND state = 'waiting'
+                    LIMIT ?
+                ) waiting_rows
+            ) AS waiting,
+            (
+                SELECT count(*)
+                FROM (
+                    SELECT 1
+                    FROM {parked_messages}
+                    WHERE destination = ? AND state <> 'waiting'
+                    LIMIT ?
+                ) given_up_rows
+            ) AS given_up,
+            (
+                SELECT count(*)
+                FROM (
+                    SELECT 1
+                    FROM {parked_messages}
+                    WHERE destination = ? AND state = 'blocking'
+                    LIMIT ?
+                ) blocking_rows
+            ) AS blocking",
     find: "
         SELECT state, attempts, last_error
         FROM {parked_messages}
@@ -45,15 +84,12 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         UPDATE {parked_messages}
         SET state = 'dead', blocks_key = false
         WHERE destination = ? AND key = ? AND blocks_key = true AND state <> 'waiting'",
-    dead_page: "
-        SELECT p.position, p.destination, o.id AS event_id, o.source, o.type, o.key, p.state AS reason,
-            p.last_error AS error, p.attempts, o.time, p.parked_at AS given_up_at, false AS is_redriven,
-            CAST(NULL AS {uuid}) AS message_id
-        FROM {parked_messages} p
-        JOIN {outbox} o ON o.position = p.position
-        WHERE p.state <> 'waiting' AND {not_replay p.destination} AND (p.destination, p.position) > (?, ?)
+    dead_page: dead!(
+        "
+            AND {not_replay p.destination} AND (p.destination, p.position) > (?, ?)
         ORDER BY p.destination, p.position
-        LIMIT ?",
+        LIMIT ?"
+    ),
     dead_message: "
         SELECT position, {message}
         FROM {outbox}
@@ -68,6 +104,72 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
     discard: "
         DELETE FROM {parked_messages}
         WHERE destination = ? AND position = ? AND state <> 'waiting'",
+    of_key: "
+        SELECT position, state
+        FROM {parked_messages}
+        WHERE destination = ? AND key = ? AND blocks_key = true
+        ORDER BY position
+        LIMIT ?",
+    find_dead: dead!(
+        "
+            AND p.destination = ? AND p.position = ?"
+    ),
+    dead_of_event: dead!(
+        "
+            AND {not_replay p.destination} AND o.id = ?
+        ORDER BY p.position
+        LIMIT ?"
+    ),
+    next_destination: "
+        SELECT min(destination) AS name
+        FROM {parked_messages}
+        WHERE state <> 'waiting' AND destination > ?",
+    next_group: "
+        SELECT min(fingerprint) AS name
+        FROM {parked_messages}
+        WHERE state <> 'waiting' AND destination = ? AND fingerprint > ?",
+    group_counts: "
+        SELECT count(*) AS dead_letters,
+            CAST(COALESCE(sum(CASE WHEN parked_at > (SELECT {after}) THEN 1 ELSE 0 END), 0) AS {big_integer})
+                AS lately,
+            (
+                SELECT parked_at
+                FROM {parked_messages}
+                WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
+                ORDER BY position
+                LIMIT 1
+            ) AS first_given_up_at
+        FROM (
+            SELECT parked_at
+            FROM {parked_messages}
+            WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
+            ORDER BY position DESC
+            LIMIT ?
+        ) counted",
+    group_before: dead!(
+        "
+            AND p.destination = ? AND p.fingerprint = ? AND p.position < ?
+        ORDER BY p.position DESC
+        LIMIT ?"
+    ),
+    group_after: dead!(
+        "
+            AND p.destination = ? AND p.fingerprint = ? AND p.position > ? AND p.parked_at <= ?
+        ORDER BY p.position
+        LIMIT ?"
+    ),
+    destination_before: dead!(
+        "
+            AND p.destination = ? AND p.position < ?
+        ORDER BY p.position DESC
+        LIMIT ?"
+    ),
+    destination_after: dead!(
+        "
+            AND p.destination = ? AND p.position > ? AND p.parked_at <= ?
+        ORDER BY p.position
+        LIMIT ?"
+    ),
 };
 
 pub(in crate::dialect) const DELIVERIES: Deliveries = Deliveries {

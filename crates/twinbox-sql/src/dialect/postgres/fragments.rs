@@ -29,7 +29,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     // An array, because a join could be planned over the whole table.
     among: "= ANY(ARRAY(SELECT n::bigint FROM jsonb_array_elements_text(?::jsonb) n))",
     parked_rows: "jsonb_to_recordset(?::jsonb) AS r (position bigint, key text, type text, state text,
-            blocks_key boolean, attempts bigint, delay bigint, error text, again boolean)",
+            blocks_key boolean, attempts bigint, delay bigint, error text, fingerprint text, again boolean)",
     vendor_rows: "jsonb_array_elements_text(?::jsonb) AS r (vendor)",
     taken_rows: "jsonb_to_recordset(?::jsonb) AS r (position bigint, fires boolean, lease bigint, token text,
             key_window bigint, failures bigint)",

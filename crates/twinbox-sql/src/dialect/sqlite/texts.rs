@@ -28,7 +28,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
             SELECT value ->> 'position' AS position, value ->> 'key' AS key, value ->> 'type' AS type,
                 value ->> 'state' AS state, value ->> 'blocks_key' AS blocks_key,
                 value ->> 'attempts' AS attempts, value ->> 'delay' AS delay, value ->> 'error' AS error,
-                value ->> 'again' AS again
+                value ->> 'fingerprint' AS fingerprint, value ->> 'again' AS again
             FROM json_each(?)) AS r",
     vendor_rows: "(SELECT value AS vendor FROM json_each(?)) AS r",
     taken_rows: "(

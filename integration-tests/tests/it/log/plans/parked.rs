@@ -10,10 +10,10 @@ async fn a_look_reads_what_is_parked_for_its_owner() {
     for fill in [
         "INSERT INTO twinbox.parked_messages
             (destination, position, key, type, state, blocks_key, attempts, next_attempt_at, first_error, \
-            last_error)
+            last_error, fingerprint)
         SELECT CASE WHEN n <= 10000 THEN 'd' ELSE 'other' END, n,
             CASE WHEN n <= 10000 THEN 'hot' ELSE 'k' || n % 10000 END,
-            't', 'waiting', true, 1, now() + interval '1 hour', 'e', 'e'
+            't', 'waiting', true, 1, now() + interval '1 hour', 'e', 'e', 'f'
         FROM generate_series(1, 110000) n",
         "INSERT INTO twinbox.parked_deliveries
             (consumer, partition, next_attempt_at, message_id, event_id, source, type, version, key, time,
@@ -50,10 +50,10 @@ async fn what_waits_for_a_consumer_is_counted_no_further_than_it_is_told() {
             now() - n * interval '1 second'
         FROM generate_series(1, 120000) n",
         "INSERT INTO twinbox.dead_letters
-            (consumer, message_id, reason, error, attempts, event_id, source, type, version, time, \
+            (consumer, message_id, reason, error, fingerprint, attempts, event_id, source, type, version, time, \
             content_type, payload, given_up_at)
-        SELECT CASE WHEN n % 6 = 0 THEN 'c' ELSE 'other' END, gen_random_uuid(), 'r', 'e', 1, n, 's', 't', 1,
-            now(), 'a/b', '{}', now() - n * interval '1 second'
+        SELECT CASE WHEN n % 6 = 0 THEN 'c' ELSE 'other' END, gen_random_uuid(), 'r', 'e', 'f', 1, n, 's', 't',
+            1, now(), 'a/b', '{}', now() - n * interval '1 second'
         FROM generate_series(1, 120000) n",
         "INSERT INTO twinbox.parked_deliveries
             (consumer, partition, next_attempt_at, message_id, event_id, source, type, version, key, time,
@@ -63,9 +63,9 @@ async fn what_waits_for_a_consumer_is_counted_no_further_than_it_is_told() {
         FROM generate_series(1, 120000) n",
         "INSERT INTO twinbox.parked_messages
             (destination, position, type, state, blocks_key, attempts, next_attempt_at, first_error, \
-            last_error)
+            last_error, fingerprint)
         SELECT CASE WHEN n % 6 = 0 THEN 'consumer:c' ELSE 'other' END, n, 't', 'waiting', false, 1, now(), \
-        'e', 'e'
+        'e', 'e', 'f'
         FROM generate_series(1, 120000) n",
         "INSERT INTO twinbox.consumers (consumer) SELECT 'c' || n FROM generate_series(1, 1000) n",
         "VACUUM ANALYZE twinbox.inbox, twinbox.dead_letters, twinbox.parked_messages, \

@@ -10,6 +10,33 @@ pub enum DeadLetterId {
     OfDestination(String, i64),
 }
 
+/// The consumer or the destination that gave messages up.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeadLetterOwner {
+    /// A consumer, by its name.
+    Consumer(String),
+    /// A destination, by its id. For a consumer of the log that parks messages: `consumer:NAME`.
+    Destination(String),
+}
+
+impl DeadLetterOwner {
+    /// Returns the name of the consumer, or the id of the destination.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Consumer(name) | Self::Destination(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for DeadLetterOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Consumer(name) => write!(f, "consumer {name}"),
+            Self::Destination(id) => write!(f, "destination {id}"),
+        }
+    }
+}
+
 impl fmt::Display for DeadLetterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

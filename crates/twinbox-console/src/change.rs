@@ -1,0 +1,81 @@
+//! The pages of changes: a preview, and making the change.
+use crate::{
+    changes::{self, Fields, Prepared},
+    console::App,
+    failure::{Failure, Reply},
+    frame::{Frame, Visit},
+    query::{given, shell},
+};
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Path, Query, State},
+    response::{Html, IntoResponse, Redirect, Response},
+};
+use serde::Deserialize;
+use std::sync::Arc;
+use twinbox_ops::Dialect;
+
+type Shared<DB> = Arc<App<DB>>;
+
+/// What the form of a preview sends.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Confirmed {
+    #[serde(default)]
+    csrf: String,
+    reason: Option<String>,
+    #[serde(flatten)]
+    fields: Fields,
+}
+
+#[derive(Template)]
+#[template(path = "change.html")]
+struct Page {
+    frame: Frame,
+    verb: String,
+    prepared: Prepared,
+    command: String,
+}
+
+pub(crate) async fn preview<DB: Dialect>(
+    State(app): State<Shared<DB>>,
+    visit: Visit,
+    Path(verb): Path<String>,
+    Query(fields): Query<Fields>,
+) -> Reply {
+    let prepared = changes::prepare(&app, &verb, &fields).await?;
+    let frame = Frame::new(&app, &visit, "", prepared.title);
+    let words = prepared.command.iter().map(|word| shell(word));
+    let command = match prepared.command.is_empty() {
+        true => String::new(),
+        false => format!("twinbox {}", Vec::from_iter(words).join(" ")),
+    };
+    Ok(Html(Page { frame, verb, prepared, command }.render()?))
+}
+
+pub(crate) async fn confirm<DB: Dialect>(
+    State(app): State<Shared<DB>>,
+    visit: Visit,
+    Path(verb): Path<String>,
+    Form(confirmed): Form<Confirmed>,
+) -> Result<Response, Failure> {
+    if !visit.may_change(&app.gate) {
+        return Err(Failure::forbidden(match app.gate.access.allows_changes {
+            true => "You may look, and change nothing.",
+            false => "This console only shows: start it with --allow-changes.",
+        }));
+    }
+    if !app.gate.csrf.is_good(&visit.holder, &confirmed.csrf) {
+        return Err(Failure::forbidden("The form is out of date: go back, load the page again, and repeat."));
+    }
+    let reason = given(&confirmed.reason)?;
+    let prepared = changes::prepare(&app, &verb, &confirmed.fields).await?;
+    if let Some(nothing) = prepared.nothing {
+        return Err(Failure::bad_request(nothing));
+    }
+    if prepared.needs_reason && reason.is_none() {
+        return Err(Failure::bad_request("Write a reason: it is kept in the audit."));
+    }
+    let location = changes::make(&app.ops, prepared, &visit.principal.name, reason.as_deref()).await?;
+    Ok(Redirect::to(&location).into_response())
+}

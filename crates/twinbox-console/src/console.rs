@@ -1,0 +1,93 @@
+//! The console as a program uses it.
+use crate::{
+    access::{Access, Csrf, Sessions, Throttle},
+    samples::{self, Samples},
+    server,
+};
+use std::{fmt, io, sync::Arc};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use twinbox_ops::{AlarmBounds, Dialect, Ops};
+
+/// The web page of one store.
+pub struct Console<DB: Dialect> {
+    ops: Ops<DB>,
+    database: String,
+    access: Access,
+    bounds: AlarmBounds,
+}
+
+/// Everything that the pages share.
+pub(crate) struct App<DB: Dialect> {
+    pub(crate) ops: Ops<DB>,
+    pub(crate) database: String,
+    pub(crate) bounds: AlarmBounds,
+    pub(crate) samples: Samples,
+    pub(crate) gate: Arc<Gate>,
+}
+
+/// What decides who may do what.
+pub(crate) struct Gate {
+    pub(crate) access: Access,
+    pub(crate) sessions: Sessions,
+    pub(crate) csrf: Csrf,
+    pub(crate) throttle: Throttle,
+}
+
+impl<DB: Dialect> Console<DB> {
+    /// Creates the console. `database`: its name for people, without credentials.
+    pub fn new(ops: Ops<DB>, database: impl Into<String>, access: Access) -> Self {
+        Self { ops, database: database.into(), access, bounds: AlarmBounds::default() }
+    }
+
+    /// Sets the bounds beyond which something is wrong.
+    #[must_use]
+    pub fn alarm_bounds(self, bounds: AlarmBounds) -> Self {
+        Self { bounds, ..self }
+    }
+
+    /// Serves the pages until `stop` is cancelled, and ends requests under way before it returns.
+    ///
+    /// It waits out outages of the database: pages say that it does not answer, and come back by themselves.
+    /// Sessions live in memory, so a restart ends them.
+    ///
+    /// # Errors
+    /// The port can be reached from other machines, and [`Access::loopback`] would let everybody in. Or the
+    /// listener failed.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+        let address = listener.local_addr()?;
+        if self.access.is_for_this_machine_only() && !address.ip().is_loopback() {
+            let what = format!(
+                "other machines reach {address}, and everybody would be let in: listen on 127.0.0.1, or use \
+                 a file of tokens or a proxy that logs people in"
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        let gate = Gate {
+            access: self.access,
+            sessions: Sessions::default(),
+            csrf: Csrf::new()?,
+            throttle: Throttle::default(),
+        };
+        let app = Arc::new(App {
+            ops: self.ops,
+            database: self.database,
+            bounds: self.bounds,
+            samples: Samples::default(),
+            gate: Arc::new(gate),
+        });
+        let sampling = tokio::spawn(samples::run(app.clone(), stop.clone()));
+        let served = server::serve(listener, app, stop).await;
+        sampling.abort();
+        served
+    }
+}
+
+impl<DB: Dialect> fmt::Debug for Console<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Console")
+            .field("ops", &self.ops)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,168 @@
+//! The routes, and what every request passes on its way.
+use crate::{
+    access::{Identity, SESSION_COOKIE},
+    assets, change,
+    console::{App, Gate},
+    failure::Failure,
+    frame::Visit,
+    hosts,
+    links::link,
+    pages,
+};
+use axum::{
+    Router,
+    extract::{ConnectInfo, DefaultBodyLimit, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Redirect, Response},
+    routing::{get, post},
+};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{net::TcpListener, time::timeout};
+use tokio_util::sync::CancellationToken;
+use twinbox_ops::Dialect;
+
+/// The longest time that a page may take.
+const ANSWER: Duration = Duration::from_secs(20);
+/// The largest form, in bytes.
+const FORM_BYTES_MAX: usize = 64 * 1024;
+
+const HEADERS: [(HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+         form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    ),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    // Forms need the origin for the check of changes.
+    (header::REFERRER_POLICY, "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+pub(crate) async fn serve<DB: Dialect>(
+    listener: TcpListener,
+    app: Arc<App<DB>>,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let service = router(app).into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+fn router<DB: Dialect>(app: Arc<App<DB>>) -> Router {
+    let gate = app.gate.clone();
+    Router::new()
+        .route("/", get(pages::overview::page::<DB>))
+        .route("/live", get(pages::overview::live::<DB>))
+        .route("/dead-letters", get(pages::dead_letters::groups::<DB>))
+        .route("/dead-letters/list", get(pages::dead_letters::list::<DB>))
+        .route("/dead-letters/one", get(pages::dead_letters::one::<DB>))
+        .route("/messages", get(pages::messages::page::<DB>))
+        .route("/keys", get(pages::keys::page::<DB>))
+        .route("/consumers", get(pages::consumers::page::<DB>))
+        .route("/replays", get(pages::replays::page::<DB>))
+        .route("/replays/live", get(pages::replays::live::<DB>))
+        .route("/effects", get(pages::effects::page::<DB>))
+        .route("/bulk-actions", get(pages::bulk_actions::page::<DB>))
+        .route("/bulk-actions/live", get(pages::bulk_actions::live::<DB>))
+        .route("/audit", get(pages::audit::page::<DB>))
+        .route("/changes/{verb}", get(change::preview::<DB>).post(change::confirm::<DB>))
+        .route("/login", get(pages::login::form).post(pages::login::log_in))
+        .route("/logout", post(pages::login::log_out))
+        .route("/assets/{file}", get(assets::file))
+        .fallback(async || Failure::not_found("There is no such page."))
+        .with_state(app)
+        .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
+        .layer(from_fn_with_state(gate, pass))
+}
+
+/// Lets a request in, or not, and adds what every answer has.
+async fn pass(
+    State(gate): State<Arc<Gate>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    request.extensions_mut().insert(gate.clone());
+    let is_asset = request.uri().path().starts_with("/assets/");
+    let mut response = match admit(&gate, peer, &request) {
+        Err(refused) => refused,
+        Ok(visit) => {
+            if let Some(visit) = visit {
+                request.extensions_mut().insert(visit);
+            }
+            match timeout(ANSWER, next.run(request)).await {
+                Ok(response) => response,
+                Err(_) => Failure::late().into_response(),
+            }
+        }
+    };
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if !is_asset {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+/// Decides who asks. None: the page is for everybody.
+fn admit(gate: &Gate, peer: SocketAddr, request: &Request) -> Result<Option<Visit>, Response> {
+    let (headers, path) = (request.headers(), request.uri().path());
+    if !hosts::is_ours(headers, &gate.access.hosts) {
+        let text = "This name is not one of the console's: allow it with --host.";
+        let refused = (StatusCode::MISDIRECTED_REQUEST, Failure::forbidden(text));
+        return Err((refused.0, refused.1.into_response()).into_response());
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) && !hosts::is_same_origin(headers) {
+        return Err(
+            Failure::forbidden("The request does not come from a page of the console.").into_response()
+        );
+    }
+    if path.starts_with("/assets/") || path == "/login" {
+        return Ok(None);
+    }
+    match &gate.access.identity {
+        Identity::Loopback(principal) => Ok(Some(Visit {
+            holder: principal.name.clone(),
+            principal: principal.clone(),
+            has_session: false,
+        })),
+        Identity::Proxy(proxy) => match proxy.principal(peer.ip(), headers) {
+            Some(principal) => {
+                Ok(Some(Visit { holder: principal.name.clone(), principal, has_session: false }))
+            }
+            None => Err(Failure::forbidden("Nobody is logged in at the proxy.").into_response()),
+        },
+        Identity::Tokens(_) => {
+            let session = session_of(headers);
+            match session.and_then(|id| Some((gate.sessions.principal(id)?, id))) {
+                Some((principal, id)) => {
+                    Ok(Some(Visit { principal, holder: id.to_owned(), has_session: true }))
+                }
+                None if *request.method() == Method::GET => Err(to_login(request)),
+                None => Err(Failure::forbidden("The session has ended: log in again.").into_response()),
+            }
+        }
+    }
+}
+
+/// A part of a page sends the whole browser to the login.
+fn to_login(request: &Request) -> Response {
+    let here = request.uri().path_and_query().map_or("/", |here| here.as_str());
+    if request.headers().contains_key("hx-request") {
+        let away = HeaderValue::from_static("/login");
+        return (StatusCode::UNAUTHORIZED, [(HeaderName::from_static("hx-redirect"), away)]).into_response();
+    }
+    Redirect::to(&link("/login", &[("next", here)])).into_response()
+}
+
+/// The id of the session that a request names.
+pub(crate) fn session_of(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs =
+        cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == SESSION_COOKIE).map(|(_, id)| id)
+}

@@ -1,0 +1,132 @@
+//! Acts on all dead letters that match a filter.
+use crate::{AuditIntent, Ops};
+use std::time::Duration;
+use twinbox_core::crash;
+use twinbox_sql::{
+    Dialect, Error, ErrorKind,
+    dead_letters::{
+        BulkAction, BulkActionState, DEAD_LETTERS_MAX, DeadLetter, DeadLetterAction, DeadLetterFilter,
+    },
+    engine::{bounded, inserted_id, micros, query},
+};
+
+/// The most dead letters of a sample.
+const SAMPLE: usize = 5;
+
+/// The dead letters that a bulk action would change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulkPlan {
+    /// The act.
+    pub action: DeadLetterAction,
+    /// The dead letters. The filter names one consumer or one destination.
+    pub filter: DeadLetterFilter,
+    /// How many dead letters match, counted up to [`DEAD_LETTERS_MAX`].
+    pub matching: u64,
+    /// Whether there may be more than were counted.
+    pub has_more: bool,
+    /// The newest of them.
+    pub sample: Vec<DeadLetter>,
+}
+
+impl<DB: Dialect> Ops<DB> {
+    /// Counts the dead letters that a bulk action would change. Writes nothing. Reads at most
+    /// [`DEAD_LETTERS_SCANNED_MAX`](super::DEAD_LETTERS_SCANNED_MAX) dead letters, the newest first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`]: the filter names no owner, or two. The database refused or is away.
+    pub async fn plan_bulk_action(
+        &self,
+        action: DeadLetterAction,
+        filter: &DeadLetterFilter,
+    ) -> Result<BulkPlan, Error> {
+        let Some(owner) = filter.owner() else {
+            let what = "a bulk action is for the dead letters of one consumer or one destination: name it";
+            return Err(Error::new(ErrorKind::Configuration, what));
+        };
+        let page = self.dead_letters(&owner, filter, None, DEAD_LETTERS_MAX as usize).await?;
+        Ok(BulkPlan {
+            action,
+            filter: filter.clone(),
+            matching: page.dead_letters.len() as u64,
+            has_more: page.next.is_some(),
+            sample: page.dead_letters.into_iter().take(SAMPLE).collect(),
+        })
+    }
+
+    /// Makes a bulk action of a plan, with its entry in the audit. A process that runs a relay or a consumer
+    /// carries it out, beginning within a few seconds, on every dead letter that matches and was given up by
+    /// now. `spacing`: the time between two redriven dead letters.
+    ///
+    /// In one transaction: killed half-way, nothing is made.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`]: nothing matches. The database refused or is away; with
+    /// [`ErrorKind::CommitUnknown`] it may have been made.
+    pub async fn make_bulk_action(
+        &self,
+        plan: &BulkPlan,
+        spacing: Duration,
+        intent: &AuditIntent<'_>,
+    ) -> Result<BulkAction, Error> {
+        if plan.matching == 0 {
+            return Err(Error::new(ErrorKind::Conflict, "nothing matches, so nothing is to be done"));
+        }
+        let sql = self.engine.sql();
+        let mut tx = self.engine.begin_short().await?;
+        let audit = self.insert_audit(&mut tx, intent).await?;
+        let create = query::<DB>(&sql.bulk_actions.create)
+            .bind(plan.action.as_str().to_owned())
+            .bind(plan.filter.to_json())
+            .bind(micros(spacing))
+            .bind(i64::try_from(plan.matching).unwrap_or(i64::MAX))
+            .bind(audit)
+            .bind(bounded(intent.operator))
+            .bind(intent.reason.map(bounded));
+        let id = inserted_id::<DB>(&mut tx, create).await?;
+        crash::point("bulk.before_make");
+        tx.commit().await?;
+        self.bulk_action(id).await.map_err(|error| {
+            let what = format!("the bulk action {id} is made, and cannot be read");
+            Error::new(ErrorKind::CommitUnknown, what).with_source(error)
+        })
+    }
+
+    /// Returns the newest bulk actions, newest first.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn bulk_actions(&self, limit: u32) -> Result<Vec<BulkAction>, Error> {
+        let list = &self.engine.sql().bulk_actions.list;
+        let rows = self.engine.fetch_all(list, |query| query.bind(i64::from(limit))).await?;
+        rows.iter().map(BulkAction::read::<DB>).collect()
+    }
+
+    /// Returns one bulk action by its id.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`]; or the database refused or is away.
+    pub async fn bulk_action(&self, id: i64) -> Result<BulkAction, Error> {
+        let find = &self.engine.sql().bulk_actions.find;
+        let row = self.engine.fetch_optional(find, |query| query.bind(id)).await?;
+        let action = row.as_ref().map(BulkAction::read::<DB>).transpose()?;
+        action.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no bulk action {id}")))
+    }
+
+    /// Cancels a bulk action for good. What it has changed stays changed, and the audit gets that number.
+    /// False: it had ended.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`]; or the database refused or is away.
+    pub async fn cancel_bulk_action(&self, id: i64) -> Result<bool, Error> {
+        let (action, sql) = (self.bulk_action(id).await?, &self.engine.sql().bulk_actions);
+        let mut tx = self.engine.begin_short().await?;
+        let cancel = query::<DB>(&sql.finish).bind(BulkActionState::Cancelled.as_str().to_owned()).bind(id);
+        let is_cancelled = DB::rows_affected(&cancel.execute(&mut *tx).await?) > 0;
+        if is_cancelled {
+            query::<DB>(&sql.end_audit).bind(id).bind(action.audit_id).execute(&mut *tx).await?;
+        }
+        tx.commit().await?;
+        Ok(is_cancelled)
+    }
+}

@@ -1,0 +1,176 @@
+//! The owners of dead letters, and groups of dead letters with one cause.
+use crate::Ops;
+use sqlx::Row as _;
+use std::collections::BTreeMap;
+use twinbox_core::Timestamp;
+use twinbox_sql::{
+    Dialect, Error, ReaderName,
+    dead_letters::{
+        DEAD_LETTERS_MAX, DeadLetterFilter, DeadLetterGroup, DeadLetterOwner, LATELY, Place, page_before,
+    },
+    engine::{Micros, Statement, TextColumns, count, micros, query},
+};
+
+/// The most groups that are listed.
+pub const GROUPS_MAX: usize = 1_000;
+/// Behind every number and every time of a dead letter.
+pub(super) const END: Place =
+    Place { time: Timestamp::from_micros(253_402_300_799_000_000), number: i64::MAX };
+
+impl<DB: Dialect> Ops<DB> {
+    /// Returns the consumers and the destinations that have dead letters and that the filter names, or all
+    /// of them: consumers first, by name. Costs an index entry for each.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn dead_letter_owners(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterOwner>, Error> {
+        if filter.consumer.is_some() && filter.destination.is_some() {
+            return Ok(Vec::new());
+        }
+        if let Some(owner) = filter.owner() {
+            return Ok(vec![owner]);
+        }
+        let (sql, mut conn) = (self.engine.sql(), self.engine.connection().await?);
+        let mut owners = Vec::new();
+        let mut name = String::new();
+        while let Some(next) = next::<DB>(&mut conn, &sql.dead_letters.next_consumer, &[&name]).await? {
+            owners.push(DeadLetterOwner::Consumer(next.clone()));
+            name = next;
+        }
+        name = String::new();
+        while let Some(next) = next::<DB>(&mut conn, &sql.parked_messages.next_destination, &[&name]).await? {
+            if !matches!(next.parse(), Ok(ReaderName::Replay(_))) {
+                owners.push(DeadLetterOwner::Destination(next.clone()));
+            }
+            name = next;
+        }
+        conn.done().await?;
+        Ok(owners)
+    }
+
+    /// Returns dead letters grouped by their cause, the largest group first, and up to [`GROUPS_MAX`] groups.
+    ///
+    /// Without conditions but an owner and a fingerprint, it walks from group to group in an index, and
+    /// counts each up to [`DEAD_LETTERS_MAX`]. With other conditions it reads every dead letter.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn dead_letter_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>, Error> {
+        let by_group = DeadLetterFilter {
+            consumer: filter.consumer.clone(),
+            destination: filter.destination.clone(),
+            fingerprint: filter.fingerprint.clone(),
+            ..DeadLetterFilter::default()
+        };
+        let mut groups = match by_group == *filter {
+            true => self.indexed_groups(filter).await?,
+            false => self.counted_groups(filter).await?,
+        };
+        groups.sort_by(|a, b| {
+            b.dead_letters.cmp(&a.dead_letters).then_with(|| a.fingerprint.cmp(&b.fingerprint))
+        });
+        Ok(groups)
+    }
+
+    async fn indexed_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>, Error> {
+        let (sql, mut groups) = (self.engine.sql(), Vec::new());
+        for owner in self.dead_letter_owners(filter).await? {
+            let mut conn = self.engine.connection().await?;
+            let next_group = match owner {
+                DeadLetterOwner::Consumer(_) => &sql.dead_letters.next_group,
+                DeadLetterOwner::Destination(_) => &sql.parked_messages.next_group,
+            };
+            let mut fingerprint = String::new();
+            while groups.len() < GROUPS_MAX
+                && let Some(next) = next::<DB>(&mut conn, next_group, &[owner.name(), &fingerprint]).await?
+            {
+                if filter.fingerprint.as_deref().is_none_or(|begins| next.starts_with(begins)) {
+                    groups.extend(self.group(&mut conn, &owner, &next).await?);
+                }
+                fingerprint = next;
+            }
+            conn.done().await?;
+        }
+        Ok(groups)
+    }
+
+    /// Counts a group. None: its last dead letter has gone meanwhile.
+    async fn group(
+        &self,
+        conn: &mut DB::Connection,
+        owner: &DeadLetterOwner,
+        fingerprint: &str,
+    ) -> Result<Option<DeadLetterGroup>, Error> {
+        let sql = self.engine.sql();
+        let newest = page_before(&self.engine, conn, owner, Some(fingerprint), END, 1).await?;
+        let Some(newest) = newest.into_iter().next() else { return Ok(None) };
+        let (group, limit) = (|| fingerprint.to_owned(), i64::from(DEAD_LETTERS_MAX));
+        let (name, lately) = (|| owner.name().to_owned(), -micros(LATELY));
+        let counts = match owner {
+            DeadLetterOwner::Consumer(_) => query::<DB>(&sql.dead_letters.group_counts)
+                .bind(name())
+                .bind(group())
+                .bind(lately)
+                .bind(limit)
+                .bind(name())
+                .bind(group())
+                .bind(name())
+                .bind(group())
+                .bind(limit),
+            DeadLetterOwner::Destination(_) => query::<DB>(&sql.parked_messages.group_counts)
+                .bind(lately)
+                .bind(name())
+                .bind(group())
+                .bind(name())
+                .bind(group())
+                .bind(limit),
+        };
+        let row = counts.fetch_one(conn).await?;
+        let redriven = match owner {
+            DeadLetterOwner::Consumer(_) => count(row.try_get("redriven")?),
+            DeadLetterOwner::Destination(_) => 0,
+        };
+        let first = row.try_get::<Option<Micros>, _>("first_given_up_at")?;
+        let mut group = DeadLetterGroup::of(newest);
+        group.dead_letters = count(row.try_get("dead_letters")?);
+        group.redriven = redriven;
+        group.lately = count(row.try_get("lately")?);
+        group.first_given_up_at = first.map_or(group.first_given_up_at, |first| first.0);
+        Ok(Some(group))
+    }
+
+    /// Groups every dead letter that matches.
+    async fn counted_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>, Error> {
+        let since = self.store.now().await?.as_micros().saturating_sub(micros(LATELY));
+        let mut groups: BTreeMap<String, DeadLetterGroup> = BTreeMap::new();
+        self.each_dead_letter(filter, |dead_letter| {
+            let fingerprint = &dead_letter.fingerprint;
+            if !groups.contains_key(fingerprint) && groups.len() == GROUPS_MAX {
+                return;
+            }
+            let group =
+                groups.entry(fingerprint.clone()).or_insert_with(|| DeadLetterGroup::of(dead_letter.clone()));
+            group.dead_letters += 1;
+            group.redriven += u64::from(dead_letter.is_redriven);
+            group.lately += u64::from(dead_letter.given_up_at.as_micros() > since);
+            group.first_given_up_at = group.first_given_up_at.min(dead_letter.given_up_at);
+            if dead_letter.given_up_at >= group.newest.given_up_at {
+                group.newest = dead_letter;
+            }
+        })
+        .await?;
+        Ok(Vec::from_iter(groups.into_values()))
+    }
+}
+
+/// Returns the next name in an index behind the last of `names`.
+async fn next<DB: Dialect>(
+    conn: &mut DB::Connection,
+    statement: &Statement,
+    names: &[&str],
+) -> Result<Option<String>, Error> {
+    let next = query::<DB>(statement);
+    let next = names.iter().fold(next, |query, name| query.bind((*name).to_owned()));
+    let row = next.fetch_one(conn).await?;
+    Ok(row.text_or_null("name")?)
+}
