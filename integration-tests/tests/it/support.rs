@@ -1,6 +1,8 @@
 //! Helpers that tests of several subjects share.
+pub(crate) mod browser;
 pub(crate) mod cases;
 pub(crate) mod codec;
+pub(crate) mod console;
 pub(crate) mod consumer;
 pub(crate) mod effects;
 pub(crate) mod jobs;

@@ -54,9 +54,16 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
         }
         "twinbox-consumer" => &["twinbox-core", "twinbox-sql", "twinbox-log"],
         // Brokers only for the programs; the relay's program reads the state of its destinations with `ops`.
-        "twinbox-cli" => {
-            &["twinbox-core", "twinbox-sql", "twinbox-log", "twinbox-ops", "twinbox-aws", "twinbox-nats"]
-        }
+        "twinbox-console" => &["twinbox-ops"],
+        "twinbox-cli" => &[
+            "twinbox-core",
+            "twinbox-sql",
+            "twinbox-log",
+            "twinbox-ops",
+            "twinbox-aws",
+            "twinbox-console",
+            "twinbox-nats",
+        ],
         "twinbox-relay" => &[
             "twinbox-core",
             "twinbox-sql",

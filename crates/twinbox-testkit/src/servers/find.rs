@@ -173,13 +173,29 @@ pub fn python_packages() -> Result<PathBuf, ServerError> {
     driver("python-packages", "nats")
 }
 
-/// Returns the folder in [`cache`] whose `node_modules` has the package pg, for the Node on the `PATH`.
+/// Returns the folder in [`cache`] whose `node_modules` has the packages pg and axe-core, for the Node on the
+/// `PATH`.
 ///
 /// # Errors
 ///
 /// There is none.
-pub fn node_driver() -> Result<PathBuf, ServerError> {
-    driver("node-driver", "node_modules/pg")
+pub fn node_packages() -> Result<PathBuf, ServerError> {
+    driver("node-packages", "node_modules/axe-core")
+}
+
+/// Returns `TWINBOX_CHROMIUM`, or else the Chromium on the `PATH` or in [`cache`].
+///
+/// # Errors
+///
+/// There is none, or the file that `TWINBOX_CHROMIUM` names does not exist.
+pub fn chromium() -> Result<PathBuf, ServerError> {
+    if let Some(named) = in_environment("TWINBOX_CHROMIUM") {
+        return named;
+    }
+    let mut dirs = path_dirs();
+    dirs.extend(cache().map(|cache| cache.join("chromium")));
+    let found = dirs.into_iter().map(|dir| dir.join("chromium")).find(|path| path.is_file());
+    found.ok_or_else(|| missing("no Chromium found", "TWINBOX_CHROMIUM"))
 }
 
 fn driver(folder: &str, package: &str) -> Result<PathBuf, ServerError> {

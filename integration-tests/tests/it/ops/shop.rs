@@ -30,7 +30,7 @@ pub(super) struct Deployment {
 }
 
 #[event_handler(consumer = "billing.invoice")]
-async fn invoice<DB: Dialect>(
+pub(super) async fn invoice<DB: Dialect>(
     deployed: &Arc<Deployment>,
     tx: &mut Tx<'_, DB>,
     order: Delivery<Placed>,

@@ -206,7 +206,7 @@ async fn a_producer_with_another_driver_publishes_in_its_transaction() {
 }
 
 async fn a_producer_in_node_publishes_byte_for_byte() {
-    let packages = match find::node_driver() {
+    let packages = match find::node_packages() {
         Ok(packages) => packages,
         Err(error) => return skipped(&format!("pg: {error}")),
     };

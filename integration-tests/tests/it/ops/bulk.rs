@@ -1,0 +1,200 @@
+//! Acts on all dead letters that match, carried out by consumers and relays.
+use super::shop::{Deployed, Deployment, consumer, publish};
+use crate::support::{
+    cases::cases,
+    consumer::run_until,
+    relay::{Running, Target},
+    stores::{TestDb, World},
+    wait::eventually,
+};
+use sqlx::Postgres;
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+use twinbox::{
+    Store,
+    ops::{
+        AuditIntent, Ops,
+        dead_letters::{BulkAction, BulkActionState, DeadLetterAction, DeadLetterFilter},
+    },
+};
+
+const LETTERS: i64 = 450;
+const INTENT: AuditIntent<'static> =
+    AuditIntent { operator: "ada", command: "dead-letters", target: "all", reason: Some("mended") };
+
+/// A world whose consumer has given so many orders up.
+async fn given_up<DB: TestDb>(orders: i64) -> (World<DB>, Arc<Deployment>) {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    deployed.rejects.store(true, SeqCst);
+    publish(&world, 0..orders).await;
+    run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == orders).await;
+    deployed.rejects.store(false, SeqCst);
+    (world, deployed)
+}
+
+fn of_billing() -> DeadLetterFilter {
+    DeadLetterFilter { consumer: Some("billing.invoice".to_owned()), ..DeadLetterFilter::default() }
+}
+
+async fn make<DB: TestDb>(
+    world: &Store<DB>,
+    action: DeadLetterAction,
+    filter: &DeadLetterFilter,
+) -> BulkAction {
+    let ops = Ops::new(world);
+    let plan = ops.plan_bulk_action(action, filter).await.unwrap();
+    ops.make_bulk_action(&plan, Duration::ZERO, &INTENT).await.unwrap()
+}
+
+/// Waits until an action has ended.
+async fn ended<DB: TestDb>(world: &Store<DB>, id: i64) -> BulkAction {
+    let ops = Ops::new(world);
+    eventually(async || Some(ops.bulk_action(id).await.unwrap()).filter(|one| one.state.has_ended())).await
+}
+
+/// What comes later, or does not match, is left alone.
+async fn a_consumer_redrives_all_that_matched<DB: TestDb>() {
+    let (world, deployed) = given_up::<DB>(LETTERS).await;
+    let filter = DeadLetterFilter { key: Some("customer-7".to_owned()), ..of_billing() };
+    let ops = Ops::new(&*world);
+    let plan = ops.plan_bulk_action(DeadLetterAction::Redrive, &filter).await.unwrap();
+    assert_eq!((plan.matching, plan.has_more, plan.sample.len()), (5, false, 5));
+    let made = ops.make_bulk_action(&plan, Duration::ZERO, &INTENT).await.unwrap();
+    assert_eq!((made.state, made.planned), (BulkActionState::Waiting, 5));
+    let running = Deployed::start(consumer(&world, &deployed));
+    let done = ended(&world, made.id).await;
+    assert_eq!((done.state, done.looked_at, done.changed), (BulkActionState::Done, LETTERS as u64, 5));
+    eventually(async || (world.effects().await == [7, 107, 207, 307, 407]).then_some(())).await;
+    assert_eq!(world.rows("dead_letters").await, LETTERS - 5);
+
+    let rest = make(&world, DeadLetterAction::Redrive, &of_billing()).await;
+    assert_eq!(ended(&world, rest.id).await.changed, LETTERS as u64 - 5);
+    eventually(async || (world.effects().await.len() as i64 == LETTERS).then_some(())).await;
+    running.stop().await;
+    let audit = ops.audit(10).await.unwrap();
+    let counts = Vec::from_iter(audit.iter().map(|entry| (entry.id, entry.count)));
+    assert_eq!(counts, [(rest.audit_id, Some(LETTERS as u64 - 5)), (made.audit_id, Some(5))]);
+}
+
+/// Dead letters that were given up after it was made stay.
+async fn later_dead_letters_are_left_alone<DB: TestDb>() {
+    let (world, deployed) = given_up::<DB>(3).await;
+    let made = make(&world, DeadLetterAction::Discard, &of_billing()).await;
+    // Times of SQLite have milliseconds.
+    let ops = Ops::new(&*world);
+    eventually(async || (ops.now().await.unwrap() > made.made_at).then_some(())).await;
+    deployed.rejects.store(true, SeqCst);
+    publish(&world, 3..5).await;
+    let running = Deployed::start(consumer(&world, &deployed));
+    assert_eq!(ended(&world, made.id).await.changed, 3);
+    eventually(async || (world.rows("dead_letters").await == 2).then_some(())).await;
+    running.stop().await;
+    assert_eq!(world.effects().await, [] as [i64; 0]);
+}
+
+/// What was changed stays changed, and no more is.
+async fn a_cancelled_action_changes_nothing_more<DB: TestDb>() {
+    let (world, deployed) = given_up::<DB>(3).await;
+    let ops = Ops::new(&*world);
+    let made = make(&world, DeadLetterAction::Discard, &of_billing()).await;
+    assert!(ops.cancel_bulk_action(made.id).await.unwrap());
+    assert!(!ops.cancel_bulk_action(made.id).await.unwrap());
+    let next = make(&world, DeadLetterAction::Redrive, &of_billing()).await;
+    let running = Deployed::start(consumer(&world, &deployed));
+    assert_eq!(ended(&world, next.id).await.changed, 3);
+    running.stop().await;
+    let cancelled = ops.bulk_action(made.id).await.unwrap();
+    assert_eq!((cancelled.state, cancelled.changed), (BulkActionState::Cancelled, 0));
+}
+
+/// One that a newer version has made, or that fails, keeps no other.
+async fn an_action_that_cannot_be_read_stops_no_other<DB: TestDb>() {
+    let (world, deployed) = given_up::<DB>(3).await;
+    let newer = make(&world, DeadLetterAction::Discard, &of_billing()).await;
+    let table = DB::table_of("bulk_actions");
+    let mut conn = world.pool().acquire().await.unwrap();
+    let change = format!("UPDATE {table} SET filter = '{{\"tenant\":\"a\"}}'");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(change)).execute(&mut *conn).await.unwrap();
+    drop(conn);
+    let next = make(&world, DeadLetterAction::Redrive, &of_billing()).await;
+    let running = Deployed::start(consumer(&world, &deployed));
+    assert_eq!(ended(&world, next.id).await.changed, 3);
+    running.stop().await;
+    let still = format!("SELECT count(*) FROM {table} WHERE id = {} AND state = 'running'", newer.id);
+    assert_eq!(world.number(still).await, 1);
+}
+
+/// Several processes work on one action, and each dead letter is changed once.
+async fn processes_take_turns<DB: TestDb>() {
+    let (world, deployed) = given_up::<DB>(LETTERS).await;
+    let made = make(&world, DeadLetterAction::Discard, &of_billing()).await;
+    let mut running = Vec::new();
+    for _ in 0..3 {
+        let store = DB::open(world.url()).await;
+        let other = twinbox::Consumer::new(store, deployed.clone()).handler::<super::shop::invoice>();
+        running.push(Deployed::start(other));
+    }
+    let done = ended(&world, made.id).await;
+    assert_eq!((done.looked_at, done.changed), (LETTERS as u64, LETTERS as u64));
+    for one in running {
+        one.stop().await;
+    }
+    assert_eq!(world.rows("dead_letters").await, 0);
+}
+
+/// A relay carries out what is asked of its destination, and other destinations keep their dead letters.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_redrives_what_its_destination_refused() {
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    publish(&world, 0..1).await;
+    let running = Running::start(&*world, &target);
+    running.published(1).await;
+    publish(&world, 1..4).await;
+    running.published(4).await;
+    let park = "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, attempts, \
+                next_attempt_at, first_error, last_error, fingerprint) SELECT d, position, key, type, 'dead', false, 1, \
+                now(), 'nats.permission', 'nats.permission', 'abcdefabcdef' FROM twinbox.outbox, \
+                unnest(array['nats', 'elsewhere']) d";
+    world.execute(park).await;
+    let filter = DeadLetterFilter {
+        destination: Some("nats".to_owned()),
+        fingerprint: Some("abcdefabcdef".to_owned()),
+        ..DeadLetterFilter::default()
+    };
+    let groups = Ops::new(&*world).dead_letter_groups(&DeadLetterFilter::default()).await.unwrap();
+    let owners = Vec::from_iter(groups.iter().map(|group| (&*group.newest.owner, group.dead_letters)));
+    assert_eq!(owners, [("elsewhere", 4), ("nats", 4)]);
+    let made = make(&world, DeadLetterAction::Redrive, &filter).await;
+    assert_eq!(ended(&world, made.id).await.changed, 4);
+    let left = "SELECT count(*) FROM twinbox.parked_messages WHERE destination = 'nats'";
+    eventually(async || (world.number(left).await == 0).then_some(())).await;
+    running.stop().await;
+    assert_eq!(world.rows("parked_messages").await, 4, "those of another destination");
+}
+
+#[tokio::test]
+async fn an_action_needs_one_owner_and_something_to_do() {
+    let world = World::<sqlx::Sqlite>::new().await;
+    let ops = Ops::new(&*world);
+    let both = DeadLetterFilter { destination: Some("nats".to_owned()), ..of_billing() };
+    for filter in [DeadLetterFilter::default(), both] {
+        let refused = ops.plan_bulk_action(DeadLetterAction::Redrive, &filter).await.unwrap_err();
+        assert!(refused.to_string().contains("one consumer or one destination"), "{refused}");
+    }
+    let plan = ops.plan_bulk_action(DeadLetterAction::Redrive, &of_billing()).await.unwrap();
+    let refused = ops.make_bulk_action(&plan, Duration::ZERO, &INTENT).await.unwrap_err();
+    assert!(refused.to_string().contains("nothing matches"), "{refused}");
+    assert_eq!((world.rows("bulk_actions").await, world.rows("audit").await), (0, 0));
+}
+
+cases! {
+    all: [
+        a_cancelled_action_changes_nothing_more,
+        a_consumer_redrives_all_that_matched,
+        an_action_that_cannot_be_read_stops_no_other,
+        later_dead_letters_are_left_alone,
+        processes_take_turns,
+    ]
+}

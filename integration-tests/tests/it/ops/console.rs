@@ -1,0 +1,10 @@
+//! The console: the tests act through its pages, in a real browser, or send what a browser would not.
+mod access;
+mod acts;
+mod filled;
+mod hostile;
+mod incidents;
+mod outage;
+mod people;
+
+use super::shop;

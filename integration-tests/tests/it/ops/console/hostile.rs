@@ -1,0 +1,75 @@
+//! Texts that attack the reader stay text, on every page.
+use super::filled::{HOSTILE, filled};
+use crate::support::{browser::Browser, console::Console, tool::Tool};
+
+/// Returns an address with a part of its query.
+fn with(path: &str, name: &str, value: &str) -> String {
+    let encoded: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    format!("{path}{}{name}={encoded}", if path.contains('?') { "&" } else { "?" })
+}
+
+/// The addresses of all pages, with the hostile text in each part of a query.
+pub(super) fn pages() -> Vec<(&'static str, String)> {
+    let hostile = |path: &str, name: &str| with(path, name, HOSTILE);
+    vec![
+        ("overview", "/".to_owned()),
+        ("dead-letters", "/dead-letters".to_owned()),
+        ("dead-letters-of-one", hostile("/dead-letters", "consumer")),
+        ("dead-letters-list", "/dead-letters/list?consumer=billing.invoice".to_owned()),
+        ("dead-letters-search", hostile(&hostile("/dead-letters/list", "key"), "message")),
+        ("dead-letter", "/dead-letters/one?id=1".to_owned()),
+        ("message", hostile("/messages", "id")),
+        ("message-plain", "/messages?id=order-1".to_owned()),
+        ("key", hostile("/keys", "key")),
+        ("key-plain", "/keys?key=customer-1".to_owned()),
+        ("keys", "/keys".to_owned()),
+        ("consumers", "/consumers".to_owned()),
+        ("consumer", hostile("/consumers", "name")),
+        ("consumer-plain", "/consumers?name=billing.invoice".to_owned()),
+        ("replays", "/replays".to_owned()),
+        ("replay", "/replays?id=1".to_owned()),
+        ("effects", "/effects".to_owned()),
+        ("effects-search", hostile(&hostile("/effects", "vendor"), "kind")),
+        ("effect", "/effects?id=1".to_owned()),
+        ("bulk-actions", "/bulk-actions".to_owned()),
+        ("bulk-action", "/bulk-actions?id=1".to_owned()),
+        ("audit", "/audit".to_owned()),
+        ("redrive", "/changes/redrive?consumer=billing.invoice".to_owned()),
+        ("redrive-hostile", hostile("/changes/redrive", "consumer")),
+        ("pause", hostile("/changes/pause-destination", "name")),
+        ("pause-vendor", hostile("/changes/pause-vendor", "name")),
+        ("unblock", hostile(&hostile("/changes/unblock-key", "destination"), "key")),
+        ("skip", hostile(&hostile("/changes/skip-message", "destination"), "message")),
+        ("resolve", "/changes/resolve-effect?id=1&outcome=applied".to_owned()),
+        ("reprocess", hostile("/changes/resend?destination=nats", "key")),
+        ("refused", hostile("/changes/resume-replay", "id")),
+        ("nowhere", with("/nowhere", "x", HOSTILE)),
+    ]
+}
+
+/// I11: no script of a message runs, nothing is loaded, and the text is shown.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_text_of_a_message_becomes_markup() {
+    let Some(browser) = Browser::start().await else { return };
+    let world = filled().await;
+    let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
+    let page = browser.page().await;
+    let mut shown = 0;
+    for (name, path) in pages() {
+        let status = page.open(&console.at(&path)).await;
+        assert!([200, 400, 404, 409].contains(&status), "{name}: {status}");
+        assert_eq!(page.eval("typeof owned").await, "undefined", "{name}");
+        assert_eq!(page.eval("document.querySelectorAll('main img, main script').length").await, 0, "{name}");
+        let text = page.text("body").await;
+        assert!(
+            !text.contains('\u{1b}') && !text.contains('\u{202e}') && !text.contains("49"),
+            "{name}: {text}"
+        );
+        shown += usize::from(text.contains("<script>owned=1</script>"));
+        let unexpected =
+            page.errors().into_iter().filter(|error| !error.contains("the server responded with a status"));
+        assert_eq!(unexpected.collect::<Vec<_>>(), [] as [String; 0], "{name}");
+    }
+    assert!(shown > 20, "the hostile text is shown on {shown} pages");
+    console.stop().await;
+}

@@ -1,0 +1,31 @@
+//! The database goes away under a page that is open, and comes back.
+use crate::support::{
+    browser::Browser,
+    console::Console,
+    postgres::{own, store_at},
+    tool::Tool,
+};
+use sqlx::Postgres;
+use twinbox::ops::Ops;
+
+/// Says so, and recovers by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_says_that_the_database_is_away_and_recovers() {
+    let Some(browser) = Browser::start().await else { return };
+    let (mut server, _) = own().await;
+    let console = Console::start(&Tool::at::<Postgres>(&server.url()), &[]).await;
+    let page = browser.page().await;
+    page.open(&console.at("/")).await;
+    page.wait_for_text("Nothing is wrong.").await;
+    server.stop_immediate().unwrap();
+    page.wait_for_text("The database is away").await;
+    let other = browser.page().await;
+    assert_eq!(other.open(&console.at("/audit")).await, 503);
+    server.restart().unwrap();
+    page.wait_for_text("Nothing is wrong.").await;
+    // The whole page loads itself again, too.
+    other.wait_for_text("No changes were made.").await;
+    let ops = Ops::new(&store_at(&server.url()).await);
+    assert!(ops.audit(1).await.unwrap().is_empty());
+    console.stop().await;
+}

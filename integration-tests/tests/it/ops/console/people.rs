@@ -1,0 +1,92 @@
+//! Pages for people: any width, both themes, the keyboard alone, a screen reader, without scripts.
+use super::{filled::filled, hostile::pages};
+use crate::support::{browser::Browser, console::Console, tool::Tool};
+use std::path::PathBuf;
+
+/// Every page, filled, in both themes and at two widths. With `TWINBOX_SCREENSHOTS` it writes pictures there.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_is_for_everybody() {
+    let Some(browser) = Browser::start().await else { return };
+    let world = filled().await;
+    let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
+    let (page, pictures) = (browser.page().await, std::env::var_os("TWINBOX_SCREENSHOTS").map(PathBuf::from));
+    for is_dark in [false, true] {
+        page.dark(is_dark).await;
+        for width in [320, 1280] {
+            page.size(width, 900).await;
+            for (name, path) in pages() {
+                page.open(&console.at(&path)).await;
+                assert!(!page.is_wider_than_the_window().await, "{name} at {width}");
+                // The width changes no colours and no names.
+                if width == 1280 {
+                    assert_eq!(page.barriers().await, [] as [String; 0], "{name}, dark: {is_dark}");
+                }
+                if let Some(folder) = &pictures {
+                    let theme = if is_dark { "dark" } else { "light" };
+                    let file = folder.join(format!("{name}-{width}-{theme}.png"));
+                    std::fs::write(file, page.screenshot().await).unwrap();
+                }
+            }
+        }
+    }
+    page.eval("document.querySelector('main').innerHTML = '<img src=\"/assets/style.css\">'").await;
+    let found = page.barriers().await;
+    assert!(found.iter().any(|one| one.contains("image-alt")), "a barrier that is there is found: {found:?}");
+    console.stop().await;
+}
+
+/// From the overview to a preview, with Tab and Enter.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_keyboard_alone_is_enough() {
+    let Some(browser) = Browser::start().await else { return };
+    let world = filled().await;
+    let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
+    let page = browser.page().await;
+    page.open(&console.at("/")).await;
+    page.press("Tab").await;
+    assert_eq!(page.focused().await, "Skip to the content");
+    let tab_to = async |text: &str| {
+        for _ in 0..200 {
+            if page.focused().await.starts_with(text) {
+                return;
+            }
+            page.press("Tab").await;
+        }
+        panic!("{text} is not reached");
+    };
+    tab_to("Dead letters").await;
+    assert_eq!(page.press_enter().await, 200);
+    tab_to("redrive group eeeeeeeeeeee").await;
+    assert_eq!(page.press_enter().await, 200);
+    page.wait_for_text("120 dead letters of the consumer billing.invoice").await;
+    tab_to("reason").await;
+    page.fill("[name=reason]", "mended").await;
+    assert_eq!(page.press_enter().await, 200);
+    assert!(page.url().await.contains("/bulk-actions?id="), "{}", page.url().await);
+    console.stop().await;
+}
+
+/// Times are in the zone of the reader, and UTC without scripts.
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_are_read_without_scripts_and_times_have_a_zone() {
+    let Some(browser) = Browser::start().await else { return };
+    let world = filled().await;
+    world.execute("UPDATE twinbox.audit SET at = '2026-01-02T20:30:00Z'").await;
+    let console = Console::start(&Tool::of(&world), &[]).await;
+    let page = browser.page().await;
+    page.zone("Asia/Tokyo").await;
+    page.open(&console.at("/audit")).await;
+    assert_eq!(page.text("time").await, "03/01/2026, 05:30:00");
+    assert_eq!(page.eval("document.querySelector('time').title").await, "2026-01-02 20:30:00 UTC");
+    page.scripts(false).await;
+    for (name, path) in pages() {
+        let status = page.open(&console.at(&path)).await;
+        assert!(status < 500 && page.has("main h1").await, "{name}: {status}");
+    }
+    page.open(&console.at("/audit")).await;
+    assert_eq!(page.text("time").await, "2026-01-02 20:30:00 UTC");
+    page.open(&console.at("/dead-letters")).await;
+    assert_eq!(page.follow("tbody th a").await, 200);
+    assert!(page.url().await.contains("/dead-letters/list?"), "{}", page.url().await);
+    console.stop().await;
+}

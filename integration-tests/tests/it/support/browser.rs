@@ -1,0 +1,58 @@
+//! A headless Chromium, driven by its DevTools protocol over a pipe.
+mod page;
+mod protocol;
+
+pub(crate) use page::Page;
+
+use protocol::Protocol;
+use serde_json::json;
+use std::{process::Stdio, sync::Arc};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use twinbox_testkit::{servers::find, skipped};
+
+/// Chromium reads commands from 3 and writes to 4.
+const WITH_PIPES: &str = r#"exec "$0" "$@" 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null"#;
+
+/// A browser of one test. Dropping it ends the browser.
+pub(crate) struct Browser {
+    protocol: Arc<Protocol>,
+    _child: Child,
+    _profile: TempDir,
+}
+
+impl Browser {
+    /// Starts a browser. None: there is none on this machine, and the test is skipped.
+    pub(crate) async fn start() -> Option<Self> {
+        let program = match find::chromium() {
+            Ok(program) => program,
+            Err(error) => {
+                skipped(&format!("pages in a browser: {error}"));
+                return None;
+            }
+        };
+        let profile = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", WITH_PIPES]).arg(program);
+        command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
+        command.args(["--remote-debugging-pipe", "--no-first-run", "--disable-extensions"]);
+        command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
+        command.args(["--disable-dev-shm-usage", "--force-color-profile=srgb", "--lang=en-GB"]);
+        command.arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let protocol = Protocol::new(child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Some(Self { protocol: Arc::new(protocol), _child: child, _profile: profile })
+    }
+
+    /// Opens a page with cookies of its own, as another person has.
+    pub(crate) async fn page(&self) -> Page {
+        let call = async |method, params| self.protocol.call(None, method, params).await;
+        let context = call("Target.createBrowserContext", json!({})).await;
+        let target = json!({"url": "about:blank", "browserContextId": context["browserContextId"]});
+        let target = call("Target.createTarget", target).await;
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let session = call("Target.attachToTarget", attach).await;
+        Page::new(self.protocol.clone(), session["sessionId"].as_str().unwrap().to_owned()).await
+    }
+}
