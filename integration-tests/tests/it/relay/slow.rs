@@ -6,7 +6,7 @@ use crate::support::{
     processes::{Program, Programs},
     publisher::send_to,
     relay::{PATIENCE, Running, Target, batches, publish, publish_as},
-    wait::eventually,
+    wait::{eventually, in_time},
 };
 use std::{process::Stdio, time::Instant};
 use tokio::io::AsyncReadExt as _;
@@ -226,16 +226,33 @@ async fn ten_idle_destinations_share_a_look() {
     }
 }
 
-/// Counts the transactions of a database whose relays are idle.
+/// Counts the transactions of a database whose relays are idle: once they are, two looks find about as many.
 async fn transactions_a_second(store: &Store<Postgres>) -> f64 {
-    let count = async || -> i64 {
-        let count =
-            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
-        sqlx::query_scalar(count).fetch_one(store.pool()).await.unwrap()
-    };
-    // A connection that has become idle reports what it did within ten seconds.
-    tokio::time::sleep(Duration::from_secs(12)).await;
-    let (start, before) = (Instant::now(), count().await);
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    (count().await - before) as f64 / start.elapsed().as_secs_f64()
+    let (mut last, (_, mut before)) = (f64::INFINITY, transactions(store).await);
+    in_time(async {
+        loop {
+            let start = Instant::now();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let took = start.elapsed().as_secs_f64();
+            let (reports, after) = transactions(store).await;
+            let now = (after - before - reports) as f64 / took;
+            if (now - last).abs() < last / 10.0 {
+                return now;
+            }
+            (last, before) = (now, after);
+        }
+    })
+    .await
+}
+
+/// Returns how many transactions were counted, and how many of them this look has made: a connection that is
+/// idle reports what it did only when it is asked, or after ten seconds.
+async fn transactions(store: &Store<Postgres>) -> (i64, i64) {
+    let idle = Vec::from_iter(std::iter::from_fn(|| store.pool().try_acquire()));
+    let reports = i64::try_from(idle.len()).unwrap();
+    for mut conn in idle {
+        sqlx::query("SELECT pg_stat_force_next_flush()").execute(&mut *conn).await.unwrap();
+    }
+    let count = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+    (reports, sqlx::query_scalar(count).fetch_one(store.pool()).await.unwrap())
 }
