@@ -4,6 +4,7 @@
 //! table. `--json FILE` and `--chart FILE` write what was measured, `--compare FILE` shows the medians of
 //! another run beside it. `--peers` adds the benchmark `peers`, which builds other outboxes first.
 mod chart;
+mod console;
 mod consumer;
 mod effects;
 mod embedded;
@@ -39,7 +40,7 @@ use tokio::runtime::Builder;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The benchmarks of the table.
-const TABLE: [&str; 13] = [
+const TABLE: [&str; 14] = [
     "producer",
     "relay",
     "latency",
@@ -52,6 +53,7 @@ const TABLE: [&str; 13] = [
     "effects",
     "idle",
     "ops",
+    "console",
     "mysql",
 ];
 /// Benchmarks that are not in the table.
@@ -82,6 +84,7 @@ fn run(name: &str, argument: Option<&String>, report: &mut Report) -> Result<(),
         "relay" => on(1, relay::run(report)),
         "relay-three" => on(3, three::run(argument)),
         "latency" => on(2, latency::run(report)),
+        "console" => on(1, console::run(report)),
         "consumer" => on(2, consumer::run(report)),
         "end-to-end" => on(2, end_to_end::run(report)),
         "http" => on(2, http::run(report)),

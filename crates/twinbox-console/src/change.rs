@@ -4,7 +4,7 @@ use crate::{
     console::App,
     failure::{Failure, Reply},
     frame::{Frame, Visit},
-    query::{given, shell},
+    query::given,
 };
 use askama::Template;
 use axum::{
@@ -34,7 +34,6 @@ struct Page {
     frame: Frame,
     verb: String,
     prepared: Prepared,
-    command: String,
 }
 
 pub(crate) async fn preview<DB: Dialect>(
@@ -45,12 +44,7 @@ pub(crate) async fn preview<DB: Dialect>(
 ) -> Reply {
     let prepared = changes::prepare(&app, &verb, &fields).await?;
     let frame = Frame::new(&app, &visit, "", prepared.title);
-    let words = prepared.command.iter().map(|word| shell(word));
-    let command = match prepared.command.is_empty() {
-        true => String::new(),
-        false => format!("twinbox {}", Vec::from_iter(words).join(" ")),
-    };
-    Ok(Html(Page { frame, verb, prepared, command }.render()?))
+    Ok(Html(Page { frame, verb, prepared }.render()?))
 }
 
 pub(crate) async fn confirm<DB: Dialect>(

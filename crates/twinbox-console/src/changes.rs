@@ -9,7 +9,12 @@ mod replays;
 
 pub(crate) use dead_letters::filter;
 
-use crate::{console::App, failure::Failure, links::link, query};
+use crate::{
+    console::App,
+    failure::Failure,
+    links::link,
+    query::{self, shell},
+};
 use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use twinbox_ops::{
@@ -47,8 +52,8 @@ pub(crate) struct Prepared {
     pub(crate) warnings: Vec<String>,
     /// The newest or first things that would change: columns and rows.
     pub(crate) sample: Sample,
-    /// The words of the command that does the same, without the name of the program.
-    pub(crate) command: Vec<String>,
+    /// The command that does the same. Empty: there is none.
+    pub(crate) command: String,
     /// The command and the changed thing, for the audit.
     pub(crate) audit: &'static str,
     pub(crate) target: String,
@@ -218,13 +223,38 @@ pub(crate) fn required(field: &Option<String>, name: &str) -> Result<String, Fai
     query::given(field)?.ok_or_else(|| Failure::bad_request(format!("this change needs the field {name:?}")))
 }
 
-/// Words of a command, with `--NAME VALUE` for each field that is given.
-pub(crate) fn command(words: &[&str], options: &[(&str, Option<String>)]) -> Vec<String> {
-    let options = options.iter().filter_map(|(name, value)| Some([format!("--{name}"), value.clone()?]));
-    words.iter().map(|word| (*word).to_owned()).chain(options.flatten()).collect()
+/// A command for a shell: the name of the command, what it is about, and an option for each field that is
+/// given.
+pub(crate) fn command(name: &str, about: &[&str], options: &[(&str, Option<String>)]) -> String {
+    let mut words = vec!["twinbox".to_owned(), name.to_owned()];
+    words.extend(options.iter().filter_map(|(name, value)| {
+        let value = value.as_deref()?;
+        // Else it would be read as an option.
+        let joint = if value.starts_with('-') { "=" } else { " " };
+        Some(format!("--{name}{joint}{}", shell(value)))
+    }));
+    if about.iter().any(|one| one.starts_with('-')) {
+        words.push("--".to_owned());
+    }
+    words.extend(about.iter().map(|one| shell(one)));
+    words.join(" ")
 }
 
 /// Fields of the form that are given.
 pub(crate) fn hidden(fields: Vec<(&'static str, Option<String>)>) -> Vec<(&'static str, String)> {
     fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_stays_data_in_a_command() {
+        let some = |text: &str| Some(text.to_owned());
+        let options = [("key", some("a b")), ("group", None), ("since", some("-1"))];
+        assert_eq!(command("keys list", &[], &options), "twinbox keys list --key 'a b' --since=-1");
+        assert_eq!(command("keys unblock", &["--yes"], &[]), "twinbox keys unblock -- --yes");
+        assert_eq!(command("effects retry", &["7"], &[]), "twinbox effects retry 7");
+    }
 }

@@ -1,7 +1,7 @@
 //! What people write into forms.
 use crate::failure::Failure;
 use std::time::Duration;
-use twinbox_ops::{Dialect, Ops, Timestamp, TypePattern, parse_duration};
+use twinbox_ops::{Dialect, Ops, Timestamp, TypePattern, parse_duration, wording::plain};
 
 /// The longest text of a form field, in bytes.
 const FIELD_BYTES_MAX: usize = 4096;
@@ -64,9 +64,19 @@ pub(crate) fn number(field: &Option<String>) -> Result<i64, Failure> {
 pub(crate) fn shell(word: &str) -> String {
     let is_plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | '@' | '%' | '+');
-    match !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
+    match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+        false if plain(word) == word && !word.contains('\n') => format!("'{}'", word.replace('\'', r"'\''")),
+        false => format!("$'{}'", word.chars().map(escaped).collect::<String>()),
+    }
+}
+
+/// A character between `$'` and `'`, without one that a terminal would execute.
+fn escaped(c: char) -> String {
+    match c {
+        '\'' | '\\' => format!("\\{c}"),
+        c if c == '\n' || plain(&c.to_string()) != c.to_string() => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
     }
 }
 
@@ -82,8 +92,8 @@ mod tests {
             ("", "''"),
             ("$(rm x)", "'$(rm x)'"),
             ("it's", r"'it'\''s'"),
-            ("-x", "'-x'"),
-            ("a\nb", "'a\nb'"),
+            ("a\nb", r"$'a\u000ab'"),
+            ("\u{1b}'\u{202e}\\", r"$'\u001b\'\u202e\\'"),
         ] {
             assert_eq!(shell(word), quoted);
         }

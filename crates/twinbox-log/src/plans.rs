@@ -76,3 +76,31 @@ pub fn purgeable_claims<DB: Dialect>(store: &Store<DB>) -> String {
 pub fn purge_claims<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().inbox.purge_claims.as_str().to_owned()
 }
+
+/// Returns the SQL that finds the next group of a consumer's dead letters. Binds: consumer, fingerprint.
+pub fn next_group<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().dead_letters.next_group.as_str().to_owned()
+}
+
+/// Returns the SQL that counts a group. Binds: consumer, fingerprint, age in microseconds (negative), limit,
+/// consumer, fingerprint, consumer, fingerprint, limit.
+pub fn group_counts<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().dead_letters.group_counts.as_str().to_owned()
+}
+
+/// Returns the SQL that reads a group, the newest first. Binds: consumer, fingerprint, time, the same time,
+/// id, limit.
+pub fn group_before<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().dead_letters.group_before.as_str().to_owned()
+}
+
+/// Returns the SQL that finds the next group of a destination. Binds: destination, fingerprint.
+pub fn next_group_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().parked_messages.next_group.as_str().to_owned()
+}
+
+/// Returns the SQL that counts a group of a destination. Binds: age in microseconds (negative), destination,
+/// fingerprint, destination, fingerprint, limit.
+pub fn group_counts_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().parked_messages.group_counts.as_str().to_owned()
+}

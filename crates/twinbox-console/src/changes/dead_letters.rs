@@ -42,13 +42,15 @@ pub(super) async fn bulk<DB: Dialect>(
         true => format!("{} or more", counted(plan.matching, "dead letter")),
         false => counted(plan.matching, "dead letter"),
     };
-    let (title, effect, mut warnings) = match action {
+    let (audit, title, effect, mut warnings) = match action {
         DeadLetterAction::Redrive => (
+            "dead-letters redrive",
             "Redrive dead letters",
             format!("This will hand {number} of the {owner} to it again."),
             vec!["Redriven messages may arrive after later messages of their keys.".to_owned()],
         ),
         _ => (
+            "dead-letters discard",
             "Discard dead letters",
             format!("This will delete {number} of the {owner} for good."),
             vec!["Their messages never run. Nothing brings them back.".to_owned()],
@@ -61,8 +63,6 @@ pub(super) async fn bulk<DB: Dialect>(
     let time = |time: Option<twinbox_ops::Timestamp>| time.map(|time| time.to_string());
     let types = Vec::from_iter(filter.types.iter().map(ToString::to_string));
     let ids = Vec::from_iter(filter.ids.iter().map(ToString::to_string));
-    let mut words = vec!["dead-letters", action.as_str()];
-    words.extend(ids.iter().map(String::as_str));
     let rate = rate.map(|rate| rate.to_string());
     let mut options = vec![
         ("consumer", filter.consumer.clone()),
@@ -94,11 +94,8 @@ pub(super) async fn bulk<DB: Dialect>(
             columns: vec!["Id", "Type", "Key", "Error"],
             rows: rows.collect(),
         },
-        command: command(&words, &options),
-        audit: match action {
-            DeadLetterAction::Redrive => "dead-letters redrive",
-            _ => "dead-letters discard",
-        },
+        command: command(audit, &Vec::from_iter(ids.iter().map(String::as_str)), &options),
+        audit,
         target: target.join(", "),
         fields: hidden(vec![
             ("consumer", filter.consumer.clone()),
@@ -126,7 +123,7 @@ pub(super) async fn cancel<DB: Dialect>(ops: &Ops<DB>, fields: &Fields) -> Resul
         effect: format!("This will stop the bulk action {id}. What it has changed stays changed."),
         warnings: Vec::new(),
         sample: Sample::default(),
-        command: Vec::new(),
+        command: String::new(),
         audit: "bulk-actions cancel",
         target: id.clone(),
         fields: vec![("id", id)],

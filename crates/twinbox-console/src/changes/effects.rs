@@ -31,7 +31,7 @@ pub(super) fn vendor(verb: &str, fields: &Fields) -> Result<Prepared, Failure> {
         effect,
         warnings: Vec::new(),
         sample: Sample::default(),
-        command: command(&audit.split(' ').chain([&*name]).collect::<Vec<_>>(), &[]),
+        command: command(audit, &[&name], &[]),
         audit,
         target: name.clone(),
         fields: vec![("name", name)],
@@ -78,9 +78,9 @@ pub(super) async fn decide<DB: Dialect>(
         warnings.push(what.to_owned());
     }
     let number = position.to_string();
-    let words = match change {
-        Change::Retry => vec!["effects", "retry", &number],
-        Change::Resolve(_) => vec!["effects", "resolve", &number, outcome.as_deref().unwrap_or_default()],
+    let (audit, words) = match change {
+        Change::Retry => ("effects retry", vec![&*number]),
+        Change::Resolve(_) => ("effects resolve", vec![&*number, outcome.as_deref().unwrap_or_default()]),
     };
     let mut form = vec![("id", number.clone())];
     form.extend(outcome.clone().map(|outcome| ("outcome", outcome)));
@@ -97,9 +97,9 @@ pub(super) async fn decide<DB: Dialect>(
                     .to_vec(),
             ],
         },
-        command: command(&words, &[]),
-        audit: if change == Change::Retry { "effects retry" } else { "effects resolve" },
-        target: words[2..].join(" "),
+        command: command(audit, &words, &[]),
+        audit,
+        target: words.join(" "),
         fields: form,
         needs_reason: true,
         nothing: None,

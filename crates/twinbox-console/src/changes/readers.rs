@@ -13,7 +13,7 @@ fn simple(title: &'static str, effect: String, audit: &'static str, target: &str
         effect,
         warnings: Vec::new(),
         sample: Sample::default(),
-        command: command(&audit.split(' ').chain([target]).collect::<Vec<_>>(), &[]),
+        command: command(audit, &[target], &[]),
         audit,
         target: target.to_owned(),
         fields: vec![("name", target.to_owned())],
@@ -102,7 +102,7 @@ pub(super) fn unblock_key(fields: &Fields) -> Result<Prepared, Failure> {
     let (destination, key) = (required(&fields.destination, "destination")?, required(&fields.key, "key")?);
     Ok(Prepared {
         needs_reason: true,
-        command: command(&["keys", "unblock", &key], &[("destination", Some(destination.clone()))]),
+        command: command("keys unblock", &[&key], &[("destination", Some(destination.clone()))]),
         target: format!("{key} at {destination}"),
         fields: vec![("destination", destination.clone()), ("key", key.clone())],
         ..simple(
@@ -125,7 +125,7 @@ pub(super) fn skip_message(fields: &Fields) -> Result<Prepared, Failure> {
         (required(&fields.destination, "destination")?, required(&fields.message, "message")?);
     Ok(Prepared {
         needs_reason: true,
-        command: command(&["messages", "skip", &message], &[("destination", Some(destination.clone()))]),
+        command: command("messages skip", &[&message], &[("destination", Some(destination.clone()))]),
         target: format!("{message} at {destination}"),
         fields: vec![("destination", destination.clone()), ("message", message.clone())],
         ..simple(
@@ -149,7 +149,8 @@ pub(super) async fn retry_parked<DB: Dialect>(ops: &Ops<DB>, fields: &Fields) ->
     let of_key = key.as_ref().map(|key| format!(" of the key {}", plain(key))).unwrap_or_default();
     Ok(Prepared {
         command: command(
-            &["messages", "retry"],
+            "messages retry",
+            &[],
             &[("consumer", Some(consumer.clone())), ("key", key.clone())],
         ),
         fields: hidden(vec![("consumer", Some(consumer.clone())), ("key", key.clone())]),

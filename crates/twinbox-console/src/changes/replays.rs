@@ -58,6 +58,7 @@ pub(super) async fn make<DB: Dialect>(
     let types = Vec::from_iter(types.iter().map(ToString::to_string));
     let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
     let rate_text = rate.map(|rate| rate.to_string());
+    let audit = if consumer.is_some() { "replays run reprocess" } else { "replays run resend" };
     let mut options = vec![
         ("consumer", consumer.clone()),
         ("to", Some(destination.clone())),
@@ -81,8 +82,8 @@ pub(super) async fn make<DB: Dialect>(
             columns: vec!["Event id", "Type", "Key", "Time"],
             rows: rows.collect(),
         },
-        command: command(&["replays", "run", verb], &options),
-        audit: if consumer.is_some() { "replays run reprocess" } else { "replays run resend" },
+        command: command(audit, &[], &options),
+        audit,
         target: format!("{}: {}", plan.destination, plan.selection),
         fields: hidden(vec![
             ("consumer", consumer.clone()),
@@ -151,7 +152,7 @@ pub(super) async fn control<DB: Dialect>(
         effect,
         warnings: Vec::new(),
         sample: Sample::default(),
-        command: command(&audit.split(' ').chain([&*id]).collect::<Vec<_>>(), &[]),
+        command: command(audit, &[&id], &[]),
         audit,
         target: id.clone(),
         fields: vec![("id", id)],

@@ -3,6 +3,7 @@ use crate::{
     changes::done,
     console::App,
     failure::{Failure, Reply},
+    filters,
     frame::{Frame, Visit},
     links::link,
     moment::Moment,

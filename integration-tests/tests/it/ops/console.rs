@@ -1,6 +1,7 @@
 //! The console: the tests act through its pages, in a real browser, or send what a browser would not.
 mod access;
 mod acts;
+mod databases;
 mod filled;
 mod hostile;
 mod incidents;

@@ -8,8 +8,15 @@ use crate::support::{
 };
 use integration_tests::{INVOICING, OrderPlaced};
 use sqlx::Postgres;
-use std::os::unix::process::ExitStatusExt as _;
-use twinbox::{Draft, Message, inbox::DeadReason};
+use std::{os::unix::process::ExitStatusExt as _, time::Duration};
+use twinbox::{
+    Draft, Message,
+    inbox::DeadReason,
+    ops::{
+        AuditIntent, Ops,
+        dead_letters::{DeadLetterAction, DeadLetterFilter},
+    },
+};
 
 const LETTERS: i64 = 450;
 
@@ -103,6 +110,35 @@ async fn a_consumer_that_dies_while_it_redrives_does_it_once() {
     assert_eq!(world.number("SELECT count(DISTINCT order_id) FROM invoices").await, 3);
     assert_eq!(world.number("SELECT count(*) FROM invoices").await, 3);
     assert_eq!(world.number("SELECT count(*) FROM twinbox.inbox WHERE state = 'processed'").await, 3);
+}
+
+/// A process dies before and after a commit of a bulk action, and each dead letter is changed once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_dies_in_a_bulk_action_leaves_nothing_to_repeat() {
+    let (world, target) = (given_up(LETTERS).await, Target::shared());
+    let mut programs = Programs::at(world.url().to_owned());
+    target.create(target.config(&["orders.placed"])).await;
+    programs.stream = target.name.clone();
+    let ops = Ops::new(&*world);
+    let filter = DeadLetterFilter { consumer: Some(INVOICING.to_owned()), ..DeadLetterFilter::default() };
+    let plan = ops.plan_bulk_action(DeadLetterAction::Discard, &filter).await.unwrap();
+    let intent = AuditIntent { operator: "ada", command: "discard", target: "all", reason: None };
+    let made = ops.make_bulk_action(&plan, Duration::ZERO, &intent).await.unwrap();
+    for (at, changed) in [("bulk.before_commit", 0), ("bulk.after_commit", 200)] {
+        let mut consumer = programs.start(Program::Consumer, Some(at));
+        assert_eq!(in_time(consumer.wait()).await.unwrap().signal(), Some(9), "at {at}");
+        let action = ops.bulk_action(made.id).await.unwrap();
+        assert_eq!((action.changed, action.looked_at), (changed, changed), "at {at}");
+        assert_eq!(world.rows("dead_letters").await, LETTERS - i64::try_from(changed).unwrap());
+        // Its lease is longer than a test: somebody's word that it is over.
+        world.execute("UPDATE twinbox.bulk_actions SET lease_until = now()").await;
+    }
+    let mut last = programs.start(Program::Consumer, None);
+    let ended = async || Some(ops.bulk_action(made.id).await.unwrap()).filter(|one| one.state.has_ended());
+    assert_eq!(eventually(ended).await.changed, u64::try_from(LETTERS).unwrap());
+    last.kill().await.unwrap();
+    assert_eq!(world.rows("dead_letters").await, 0);
+    assert_eq!(ops.audit(1).await.unwrap()[0].count, Some(u64::try_from(LETTERS).unwrap()));
 }
 
 /// Fault 50: whoever executes a reprocess dies at each of its steps, and each order is invoiced once more.

@@ -23,7 +23,8 @@ use twinbox::{
     operation::{FingerprintInput, OperationKey, OperationPolicy, OperationResponse, OperationStart},
     ops::{
         AuditIntent, Ops, Role,
-        dead_letters::{DeadLetterFilter, DeadLetterId},
+        dead_letters::{DeadLetterAction, DeadLetterFilter, DeadLetterId},
+        effects::EffectFilter,
         replays::{NewReplay, ReplayState, Selection},
     },
     webhook::{WebhookClaim, WebhookReceipt},
@@ -129,6 +130,37 @@ async fn relay<DB: Granted>(store: &Store<DB>, last: i64, settles: bool) {
 }
 
 /// Replays, letters, and holding back, as the tool does it; and what the runtime makes of it.
+/// Somebody who only looks sees what the console shows, and changes nothing.
+async fn look<DB: Granted>(world: &World<DB>, roles: &Roles) {
+    let viewer = DB::store_of(world, &roles.viewer).await;
+    viewer.check().await.unwrap();
+    let ops = Ops::new(&viewer);
+    assert_eq!((ops.readers().await.unwrap().len(), ops.consumers().await.unwrap().len()), (2, 1));
+    let groups = ops.dead_letter_groups(&DeadLetterFilter::default()).await.unwrap();
+    let id = groups[0].newest.id.clone();
+    assert!(ops.dead_letter(&id).await.unwrap().is_some());
+    ops.dead_letter_message(&id).await.unwrap();
+    ops.trail("0").await.unwrap();
+    assert!(!ops.key_page("0", None, 10).await.unwrap().messages.is_empty());
+    ops.parked_of_key("0", 10).await.unwrap();
+    ops.parked_deliveries("tests.grants", 10).await.unwrap();
+    ops.partition_checkpoints("tests.grants").await.unwrap();
+    ops.effects(&EffectFilter::default(), None, 10).await.unwrap();
+    ops.effect_problems(Duration::ZERO).await.unwrap();
+    ops.vendors().await.unwrap();
+    assert!(!ops.jobs().await.unwrap().is_empty());
+    ops.drift().await.unwrap();
+    ops.unfinished_operations(10).await.unwrap();
+    ops.plan_replay("consumer:tests.grants", &Selection::new()).await.unwrap();
+    assert!(ops.replays(10).await.unwrap().is_empty() && ops.bulk_actions(10).await.unwrap().is_empty());
+    assert!(ops.audit(10).await.unwrap().is_empty());
+    let intent = AuditIntent { operator: "eve", command: "x", target: "y", reason: None };
+    assert!(ops.begin_audit(&intent).await.unwrap_err().is_forbidden());
+    assert!(ops.pause_consumer("tests.grants", "no").await.unwrap_err().is_forbidden());
+    assert!(ops.redrive(&[id], Duration::ZERO).await.unwrap_err().is_forbidden());
+    viewer.pool().close().await;
+}
+
 async fn operate<DB: Granted>(world: &World<DB>, roles: &Roles, runtime: &Store<DB>) {
     let operator = DB::store_of(world, &roles.operator).await;
     operator.check().await.unwrap();
@@ -180,6 +212,15 @@ async fn operate<DB: Granted>(world: &World<DB>, roles: &Roles, runtime: &Store<
     );
     let has_failed = format!("SELECT count(*) FROM {} WHERE attempts = 2", DB::table_of("dead_letters"));
     run_until(rerun(), async || world.number(&has_failed).await == 1).await;
+    let filter =
+        DeadLetterFilter { consumer: Some("tests.grants".to_owned()), ..DeadLetterFilter::default() };
+    let plan = Ops::new(&operator).plan_bulk_action(DeadLetterAction::Redrive, &filter).await.unwrap();
+    let intent = AuditIntent { operator: "ada", command: "x", target: "y", reason: None };
+    let bulk = Ops::new(&operator).make_bulk_action(&plan, Duration::ZERO, &intent).await.unwrap();
+    let is_done = async || Ops::new(&operator).bulk_action(bulk.id).await.unwrap().state.has_ended();
+    run_until(rerun(), is_done).await;
+    assert_eq!(Ops::new(&operator).bulk_action(bulk.id).await.unwrap().changed, 1);
+    assert!(!Ops::new(&operator).cancel_bulk_action(bulk.id).await.unwrap());
     let unknown = DeadLetterId::OfDestination("relay".to_owned(), 1);
     assert_eq!(Ops::new(&operator).redrive(std::slice::from_ref(&unknown), Duration::ZERO).await.unwrap(), 0);
     assert_eq!(Ops::new(&operator).discard(&[unknown]).await.unwrap(), 0);
@@ -248,6 +289,7 @@ async fn the_documented_grants_are_enough_and_no_more<DB: Granted>() {
         forbidden(runtime.pool(), sql).await;
     }
     run_a_job(&world, &roles, &runtime).await;
+    look(&world, &roles).await;
     operate(&world, &roles, &runtime).await;
     for (name, role) in [
         (&roles.producer, Role::Producer),
@@ -255,6 +297,7 @@ async fn the_documented_grants_are_enough_and_no_more<DB: Granted>() {
         (&roles.keeper, Role::Keeper),
         (&roles.redactor, Role::Redactor),
         (&roles.operator, Role::Operator),
+        (&roles.viewer, Role::Viewer),
     ] {
         assert_eq!(
             Ops::new(&world).missing_rights(Some(name), role).await.unwrap(),

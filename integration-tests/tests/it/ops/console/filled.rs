@@ -8,8 +8,13 @@ pub(super) const HOSTILE: &str =
 
 /// Fills each table that pages show. The hostile text stands in every column that takes it.
 pub(super) async fn filled() -> World<Postgres> {
+    filled_with(HOSTILE).await
+}
+
+/// The same with another text.
+pub(super) async fn filled_with(text: &str) -> World<Postgres> {
     let world = World::<Postgres>::new().await;
-    let text = format!("$hostile${HOSTILE}$hostile$");
+    let text = format!("$hostile${text}$hostile$");
     for fill in FILL {
         let sql = fill.replace("HOSTILE", &text);
         let mut conn = world.pool().acquire().await.unwrap();

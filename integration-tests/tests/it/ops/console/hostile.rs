@@ -8,9 +8,9 @@ fn with(path: &str, name: &str, value: &str) -> String {
     format!("{path}{}{name}={encoded}", if path.contains('?') { "&" } else { "?" })
 }
 
-/// The addresses of all pages, with the hostile text in each part of a query.
-pub(super) fn pages() -> Vec<(&'static str, String)> {
-    let hostile = |path: &str, name: &str| with(path, name, HOSTILE);
+/// The addresses of all pages, with a text in each part of a query.
+pub(super) fn pages(text: &str) -> Vec<(&'static str, String)> {
+    let hostile = |path: &str, name: &str| with(path, name, text);
     vec![
         ("overview", "/".to_owned()),
         ("dead-letters", "/dead-letters".to_owned()),
@@ -41,9 +41,9 @@ pub(super) fn pages() -> Vec<(&'static str, String)> {
         ("unblock", hostile(&hostile("/changes/unblock-key", "destination"), "key")),
         ("skip", hostile(&hostile("/changes/skip-message", "destination"), "message")),
         ("resolve", "/changes/resolve-effect?id=1&outcome=applied".to_owned()),
-        ("reprocess", hostile("/changes/resend?destination=nats", "key")),
+        ("resend", hostile("/changes/resend?destination=nats", "key")),
         ("refused", hostile("/changes/resume-replay", "id")),
-        ("nowhere", with("/nowhere", "x", HOSTILE)),
+        ("nowhere", hostile("/nowhere", "x")),
     ]
 }
 
@@ -55,7 +55,7 @@ async fn no_text_of_a_message_becomes_markup() {
     let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
     let page = browser.page().await;
     let mut shown = 0;
-    for (name, path) in pages() {
+    for (name, path) in pages(HOSTILE) {
         let status = page.open(&console.at(&path)).await;
         assert!([200, 400, 404, 409].contains(&status), "{name}: {status}");
         assert_eq!(page.eval("typeof owned").await, "undefined", "{name}");

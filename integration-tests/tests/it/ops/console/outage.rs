@@ -21,7 +21,7 @@ async fn a_page_says_that_the_database_is_away_and_recovers() {
     page.wait_for_text("The database is away").await;
     let other = browser.page().await;
     assert_eq!(other.open(&console.at("/audit")).await, 503);
-    server.restart().unwrap();
+    server.start_again().unwrap();
     page.wait_for_text("Nothing is wrong.").await;
     // The whole page loads itself again, too.
     other.wait_for_text("No changes were made.").await;

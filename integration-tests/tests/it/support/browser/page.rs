@@ -111,7 +111,17 @@ impl Page {
             "new Promise(done => {{ const look = () => {{ if ({script}) done(true); else setTimeout(look, 20); }}; \
              look(); }})"
         );
-        if timeout(LIMIT, self.eval(&poll)).await.is_err() {
+        let polled = async {
+            let params = json!({"expression": poll, "awaitPromise": true});
+            // A page that loads itself again meanwhile ends the script.
+            while self
+                .protocol
+                .try_call(Some(&self.session), "Runtime.evaluate", params.clone())
+                .await
+                .is_err()
+            {}
+        };
+        if timeout(LIMIT, polled).await.is_err() {
             let text = self.text("body").await;
             panic!("{what} does not come at {}:\n{text}", self.url().await);
         }
@@ -127,7 +137,7 @@ impl Page {
 
     /// Waits until the page shows a text.
     pub(crate) async fn wait_for_text(&self, text: &str) {
-        self.until(&format!("document.body.innerText.includes({})", json!(text)), text).await;
+        self.until(&format!("document.body?.innerText.includes({})", json!(text)), text).await;
     }
 
     pub(crate) async fn text(&self, selector: &str) -> String {
@@ -189,7 +199,7 @@ impl Page {
 
     /// The text of what has the focus.
     pub(crate) async fn focused(&self) -> String {
-        let script = "(document.activeElement.innerText || document.activeElement.name || '').trim()";
+        let script = "(document.activeElement.name || document.activeElement.textContent || '').trim()";
         self.eval(script).await.as_str().unwrap().to_owned()
     }
 
@@ -219,9 +229,15 @@ impl Page {
         BASE64_STANDARD.decode(shot["data"].as_str().unwrap()).unwrap()
     }
 
-    pub(crate) async fn is_wider_than_the_window(&self) -> bool {
-        let script = "document.documentElement.scrollWidth > document.documentElement.clientWidth";
-        self.eval(script).await == true
+    /// What makes the page wider than the window. Empty: it is not.
+    pub(crate) async fn wider_than_the_window(&self) -> Vec<String> {
+        let script = "(() => { const root = document.documentElement; \
+             if (root.scrollWidth <= root.clientWidth) return []; \
+             const wide = [...document.querySelectorAll('body *')].filter(one => \
+                 one.getBoundingClientRect().right > root.clientWidth + 1); \
+             return wide.concat(document.body).map(one => one.outerHTML.slice(0, 200)); })()";
+        let wide = self.eval(script).await;
+        wide.as_array().unwrap().iter().map(ToString::to_string).collect()
     }
 
     /// Serious and critical findings of axe-core.

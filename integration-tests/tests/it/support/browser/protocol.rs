@@ -56,6 +56,15 @@ impl Protocol {
 
     /// Runs a command. The browser must not refuse it.
     pub(super) async fn call(&self, session: Option<&str>, method: &str, params: Value) -> Value {
+        self.try_call(session, method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    pub(super) async fn try_call(
+        &self,
+        session: Option<&str>,
+        method: &str,
+        params: Value,
+    ) -> Result<Value, Value> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         self.answers.lock().unwrap().insert(id, sender);
@@ -67,7 +76,6 @@ impl Protocol {
         text.push(0);
         self.commands.lock().await.write_all(&text).await.unwrap();
         let answer = in_time(answer).await.expect("the browser runs");
-        assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
-        answer["result"].clone()
+        if answer["error"].is_null() { Ok(answer["result"].clone()) } else { Err(answer["error"].clone()) }
     }
 }
