@@ -27,17 +27,23 @@ const CHROMIUM_PACKAGES: [&str; 3] = ["chromium", "chromium-common", "fonts-deja
 /// Runs the unpacked browser with the libraries and the font beside it.
 const CHROMIUM: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" && here=$PWD && cd "$OLDPWD" || exit 1
-LD_LIBRARY_PATH=$(find "$here/usr/lib" "$here/lib" -name '*.so*' 2>/dev/null | xargs -n1 dirname | sort -u | paste -sd:)
+LD_LIBRARY_PATH=$(find "$here" -name '*.so*' -printf '%h\n' | sort -u | paste -sd:)
 FONTCONFIG_FILE=$here/fonts.conf
 export LD_LIBRARY_PATH FONTCONFIG_FILE
 exec "$here/usr/lib/chromium/chromium" "$@"
 "#;
+/// The font of each family that a style sheet may name. A relative `cachedir` would be in the folder of
+/// whoever starts the browser.
 const FONTS: &str = r#"<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig>
 <dir prefix="relative">usr/share/fonts</dir>
 <dir>/usr/share/fonts</dir>
-<cachedir prefix="relative">cache</cachedir>
+<alias><family>sans-serif</family><prefer><family>DejaVu Sans</family></prefer></alias>
+<alias><family>system-ui</family><prefer><family>DejaVu Sans</family></prefer></alias>
+<alias><family>serif</family><prefer><family>DejaVu Serif</family></prefer></alias>
+<alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
+<cachedir prefix="xdg">fontconfig</cachedir>
 </fontconfig>
 "#;
 

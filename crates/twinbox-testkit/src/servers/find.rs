@@ -183,7 +183,7 @@ pub fn node_packages() -> Result<PathBuf, ServerError> {
     driver("node-packages", "node_modules/axe-core")
 }
 
-/// Returns `TWINBOX_CHROMIUM`, or else the Chromium on the `PATH` or in [`cache`].
+/// Returns `TWINBOX_CHROMIUM`, or else the Chromium or Chrome on the `PATH`, or the Chromium in [`cache`].
 ///
 /// # Errors
 ///
@@ -194,7 +194,8 @@ pub fn chromium() -> Result<PathBuf, ServerError> {
     }
     let mut dirs = path_dirs();
     dirs.extend(cache().map(|cache| cache.join("chromium")));
-    let found = dirs.into_iter().map(|dir| dir.join("chromium")).find(|path| path.is_file());
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let found = dirs.iter().flat_map(|dir| names.map(|name| dir.join(name))).find(|path| path.is_file());
     found.ok_or_else(|| missing("no Chromium found", "TWINBOX_CHROMIUM"))
 }
 
