@@ -7,18 +7,18 @@ pub(crate) use page::Page;
 use protocol::Protocol;
 use serde_json::json;
 use std::{process::Stdio, sync::Arc};
-use tempfile::TempDir;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use twinbox_testkit::{servers::find, skipped};
 
-/// Chromium reads commands from 3 and writes to 4.
-const WITH_PIPES: &str = r#"exec "$0" "$@" 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null"#;
+/// Chromium reads commands from 3 and writes to 4. It ends when nobody can send commands any more. Its files
+/// are deleted after that, also when the group of the test is told to end. If the browser were killed, its
+/// other processes would go on for a while, and write files.
+const WITH_PIPES: &str =
+    r#"trap : INT TERM; "$0" "$@" 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null; rm -rf "$TMPDIR""#;
 
-/// A browser of one test. Dropping it ends the browser.
+/// A browser of one test. It ends when it and its pages are dropped, or the test is killed.
 pub(crate) struct Browser {
     protocol: Arc<Protocol>,
-    _child: Child,
-    _profile: TempDir,
 }
 
 impl Browser {
@@ -31,18 +31,19 @@ impl Browser {
                 return None;
             }
         };
-        let profile = tempfile::tempdir().unwrap();
+        // The shell deletes it.
+        let profile = tempfile::tempdir().unwrap().keep();
         let mut command = Command::new("sh");
         command.args(["-c", WITH_PIPES]).arg(program);
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
         command.args(["--remote-debugging-pipe", "--no-first-run", "--disable-extensions"]);
         command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
         command.args(["--disable-dev-shm-usage", "--force-color-profile=srgb", "--lang=en-GB"]);
-        command.arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        command.arg(format!("--user-data-dir={}", profile.display())).arg("about:blank");
+        command.env("TMPDIR", profile).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let protocol = Protocol::new(child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Some(Self { protocol: Arc::new(protocol), _child: child, _profile: profile })
+        Some(Self { protocol: Arc::new(protocol) })
     }
 
     /// Opens a page with cookies of its own, as another person has.
