@@ -51,9 +51,9 @@ impl Browser {
         let call = async |method, params| self.protocol.call(None, method, params).await;
         let context = call("Target.createBrowserContext", json!({})).await;
         let target = json!({"url": "about:blank", "browserContextId": context["browserContextId"]});
-        let target = call("Target.createTarget", target).await;
-        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let target = call("Target.createTarget", target).await["targetId"].as_str().unwrap().to_owned();
+        let attach = json!({"targetId": target, "flatten": true});
         let session = call("Target.attachToTarget", attach).await;
-        Page::new(self.protocol.clone(), session["sessionId"].as_str().unwrap().to_owned()).await
+        Page::new(self.protocol.clone(), session["sessionId"].as_str().unwrap().to_owned(), target).await
     }
 }

@@ -3,23 +3,32 @@ use super::protocol::Protocol;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use std::{
+    future::pending,
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::{sync::broadcast::error::RecvError, time::timeout};
+use tokio::{
+    select,
+    sync::broadcast::{Receiver, error::RecvError},
+    time::timeout,
+};
 use twinbox_testkit::servers::find;
 
 /// The bound of every wait in a page. Pages load at once, and refresh every few seconds.
 const LIMIT: Duration = Duration::from_secs(60);
+/// The characters of a failed script that a panic shows. That of axe-core is long.
+const SCRIPT_SHOWN: usize = 200;
 
 pub(crate) struct Page {
     protocol: Arc<Protocol>,
     session: String,
+    /// The frame of the page itself. It has the name of the target.
+    frame: String,
     errors: Arc<Mutex<Vec<String>>>,
 }
 
 impl Page {
-    pub(super) async fn new(protocol: Arc<Protocol>, session: String) -> Self {
+    pub(super) async fn new(protocol: Arc<Protocol>, session: String, frame: String) -> Self {
         let (errors, mut events) = (Arc::<Mutex<Vec<String>>>::default(), protocol.events());
         let (kept, of) = (errors.clone(), session.clone());
         tokio::spawn(async move {
@@ -36,7 +45,7 @@ impl Page {
                 }
             }
         });
-        let page = Self { protocol, session, errors };
+        let page = Self { protocol, session, frame, errors };
         for domain in ["Page", "Runtime", "Log", "Network"] {
             page.call(&format!("{domain}.enable"), json!({})).await;
         }
@@ -51,25 +60,47 @@ impl Page {
     async fn loading(&self, act: impl AsyncFnOnce()) -> u64 {
         let mut events = self.protocol.events();
         act().await;
-        let mut status = 0;
+        let (mut status, mut is_another) = (0, false);
         let loaded = async {
             loop {
-                let event = events.recv().await.unwrap();
-                if event["sessionId"].as_str() != Some(&self.session) {
-                    continue;
-                }
+                let event = self.next(&mut events).await;
                 let (method, params) = (event["method"].as_str().unwrap_or_default(), &event["params"]);
                 match method {
-                    "Network.responseReceived" if params["type"] == "Document" => {
+                    "Network.responseReceived"
+                        if params["type"] == "Document" && params["frameId"] == self.frame =>
+                    {
                         status = params["response"]["status"].as_u64().unwrap_or_default();
                     }
-                    "Page.loadEventFired" => return,
+                    "Page.frameNavigated" if params["frame"]["id"] == self.frame => is_another = true,
+                    // Not that of the page before.
+                    "Page.loadEventFired" if is_another => return,
                     _ => {}
                 }
             }
         };
-        timeout(LIMIT, loaded).await.expect("the page loads");
+        if timeout(LIMIT, loaded).await.is_err() {
+            panic!("no page is loaded {}", self.shown().await);
+        }
         status
+    }
+
+    /// The next event of this page.
+    async fn next(&self, events: &mut Receiver<Arc<Value>>) -> Arc<Value> {
+        loop {
+            let event = events.recv().await.expect("no reader of events is far behind");
+            if event["sessionId"].as_str() == Some(&self.session) {
+                return event;
+            }
+        }
+    }
+
+    /// Says for a panic where the page is, and what it shows.
+    async fn shown(&self) -> String {
+        let script = "location.href + ':\\n' + document.body?.innerText";
+        match timeout(LIMIT, self.try_eval(script)).await {
+            Ok(Ok(shown)) => format!("at {}", shown["result"]["value"].as_str().unwrap_or_default()),
+            _ => "on a page that says nothing".to_owned(),
+        }
     }
 
     /// Opens an address. Returns the status of the document.
@@ -99,31 +130,53 @@ impl Page {
 
     /// Evaluates a script, and awaits its promise.
     pub(crate) async fn eval(&self, script: &str) -> Value {
-        let params = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
-        let result = self.call("Runtime.evaluate", params).await;
-        assert!(result["exceptionDetails"].is_null(), "{script}: {}", result["exceptionDetails"]);
-        result["result"]["value"].clone()
+        match self.try_eval(script).await {
+            Ok(mut result) if result["exceptionDetails"].is_null() => result["result"]["value"].take(),
+            failed => {
+                let error = match &failed {
+                    Ok(result) => &result["exceptionDetails"]["exception"]["description"],
+                    Err(refused) => &refused["message"],
+                };
+                let start: String = script.chars().take(SCRIPT_SHOWN).collect();
+                panic!("{start}: {error} {}", self.shown().await)
+            }
+        }
     }
 
-    /// Waits until a script says true.
+    /// The same. Err: another page has come meanwhile.
+    async fn try_eval(&self, script: &str) -> Result<Value, Value> {
+        let params = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
+        self.protocol.try_call(Some(&self.session), "Runtime.evaluate", params).await
+    }
+
+    /// Waits until a script says true, on this page or on one that comes after it.
     async fn until(&self, script: &str, what: &str) {
         let poll = format!(
-            "new Promise(done => {{ const look = () => {{ if ({script}) done(true); else setTimeout(look, 20); }}; \
-             look(); }})"
+            "new Promise(done => {{ const look = () => {{ if ({script}) done(true); \
+             else setTimeout(look, 20); }}; look(); }})"
         );
-        let polled = async {
-            let params = json!({"expression": poll, "awaitPromise": true});
-            // A page that loads itself again meanwhile ends the script.
-            while self
-                .protocol
-                .try_call(Some(&self.session), "Runtime.evaluate", params.clone())
-                .await
-                .is_err()
-            {}
+        let mut events = self.protocol.events();
+        let found = async {
+            loop {
+                let look = async {
+                    match self.try_eval(&poll).await {
+                        Ok(result) if result["exceptionDetails"].is_null() => true,
+                        Ok(result) => panic!("{what}: {}", result["exceptionDetails"]),
+                        Err(_) => pending().await,
+                    }
+                };
+                // Another page ends the look, and without scripts a look never begins anew by itself.
+                let loaded = async {
+                    while self.next(&mut events).await["method"] != "Page.loadEventFired" {}
+                    false
+                };
+                if select! { found = look => found, again = loaded => again } {
+                    return;
+                }
+            }
         };
-        if timeout(LIMIT, polled).await.is_err() {
-            let text = self.text("body").await;
-            panic!("{what} does not come at {}:\n{text}", self.url().await);
+        if timeout(LIMIT, found).await.is_err() {
+            panic!("{what} does not come {}", self.shown().await);
         }
     }
 
@@ -248,7 +301,11 @@ impl Page {
         let found = found.as_array().unwrap().iter();
         let severe =
             found.filter(|one| ["serious", "critical"].contains(&one["impact"].as_str().unwrap_or_default()));
-        severe.map(|one| format!("{}: {} {}", one["id"], one["help"], one["nodes"])).collect()
+        let places = |one: &Value| {
+            let nodes = one["nodes"].as_array().unwrap().iter();
+            nodes.map(|node| format!("{} {}", node["target"], node["failureSummary"])).collect::<Vec<_>>()
+        };
+        severe.map(|one| format!("{}: {} ({})", one["id"], one["help"], places(one).join(", "))).collect()
     }
 
     /// What the browser complained about since the page was made.

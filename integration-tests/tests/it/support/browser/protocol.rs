@@ -17,16 +17,19 @@ use tokio::{
 /// The most events that a reader may be behind.
 const EVENTS_MAX: usize = 4096;
 
+/// Who waits for the answer of a command. None: the browser has ended.
+type Answers = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Value>>>>>;
+
 pub(super) struct Protocol {
     commands: AsyncMutex<ChildStdin>,
-    answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>>,
+    answers: Answers,
     events: broadcast::Sender<Arc<Value>>,
     next: AtomicU64,
 }
 
 impl Protocol {
     pub(super) fn new(commands: ChildStdin, output: ChildStdout) -> Self {
-        let answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>> = Arc::default();
+        let answers: Answers = Arc::new(Mutex::new(Some(HashMap::new())));
         let events = broadcast::Sender::new(EVENTS_MAX);
         let (waiting, sender) = (answers.clone(), events.clone());
         tokio::spawn(async move {
@@ -37,7 +40,7 @@ impl Protocol {
                 text.clear();
                 match message["id"].as_u64() {
                     Some(id) => {
-                        if let Some(answer) = waiting.lock().unwrap().remove(&id) {
+                        if let Some(answer) = waiting.lock().unwrap().as_mut().unwrap().remove(&id) {
                             let _ = answer.send(message);
                         }
                     }
@@ -46,6 +49,8 @@ impl Protocol {
                     }
                 }
             }
+            // Whoever waits does not wait in vain.
+            waiting.lock().unwrap().take();
         });
         Self { commands: AsyncMutex::new(commands), answers, events, next: AtomicU64::new(1) }
     }
@@ -56,9 +61,11 @@ impl Protocol {
 
     /// Runs a command. The browser must not refuse it.
     pub(super) async fn call(&self, session: Option<&str>, method: &str, params: Value) -> Value {
-        self.try_call(session, method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"))
+        let answer = self.try_call(session, method, params).await;
+        answer.unwrap_or_else(|refused| panic!("{method}: {refused}"))
     }
 
+    /// Runs a command that the browser may refuse.
     pub(super) async fn try_call(
         &self,
         session: Option<&str>,
@@ -67,15 +74,21 @@ impl Protocol {
     ) -> Result<Value, Value> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
-        self.answers.lock().unwrap().insert(id, sender);
+        if let Some(answers) = self.answers.lock().unwrap().as_mut() {
+            answers.insert(id, sender);
+        }
         let mut command = json!({"id": id, "method": method, "params": params});
         if let Some(session) = session {
             command["sessionId"] = json!(session);
         }
         let mut text = command.to_string().into_bytes();
         text.push(0);
-        self.commands.lock().await.write_all(&text).await.unwrap();
-        let answer = in_time(answer).await.expect("the browser runs");
-        if answer["error"].is_null() { Ok(answer["result"].clone()) } else { Err(answer["error"].clone()) }
+        // A browser that has ended takes no commands, and its answer does not come.
+        let _ = self.commands.lock().await.write_all(&text).await;
+        let mut answer = in_time(answer).await.unwrap_or_else(|_| panic!("{method}: the browser has ended"));
+        match answer["error"].take() {
+            Value::Null => Ok(answer["result"].take()),
+            refused => Err(refused),
+        }
     }
 }
