@@ -27,13 +27,16 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
         "INSERT INTO twinbox.consumers (consumer) VALUES ('billing.invoice'), ('mail.welcome')".to_owned(),
         format!(
             "INSERT INTO twinbox.outbox (id, type, key, payload)
-            SELECT 'order-' || n, 'orders.placed', 'customer-' || n % 5000, '{{}}' FROM generate_series(1, {ROWS}) n"
+            SELECT 'order-' || n, 'orders.placed', 'customer-' || n % 5000, '{{}}' FROM generate_series(1,
+                {ROWS}) n"
         ),
         // 60 groups, of very different sizes.
         format!(
-            "INSERT INTO twinbox.dead_letters (consumer, message_id, reason, error, fingerprint, attempts, event_id,
+            "INSERT INTO twinbox.dead_letters (consumer, message_id, reason, error, fingerprint, attempts,
+                event_id,
                 source, type, version, key, time, content_type, payload, given_up_at)
-            SELECT CASE WHEN n % 3 = 0 THEN 'mail.welcome' ELSE 'billing.invoice' END, gen_random_uuid(), 'rejected',
+            SELECT CASE WHEN n % 3 = 0 THEN 'mail.welcome' ELSE 'billing.invoice' END, gen_random_uuid(),
+                'rejected',
                 'order ' || n || ' has no customer', lpad(to_hex((ln(n) * 3)::int % 30), 12, '0'), 1,
                 'order-' || n, 'shop', 'orders.placed', 1, 'customer-' || n % 5000, now(), 'application/json',
                 convert_to(repeat('x', 450), 'UTF8'), now() - ({ROWS} - n) * interval '100 milliseconds'

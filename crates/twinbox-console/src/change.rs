@@ -1,7 +1,7 @@
 //! The pages of changes: a preview, and making the change.
 use crate::{
+    app::App,
     changes::{self, Fields, Prepared},
-    console::App,
     failure::{Failure, Reply},
     frame::{Frame, Visit},
     query::given,

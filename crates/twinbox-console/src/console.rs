@@ -1,8 +1,9 @@
 //! The console as a program uses it.
 use crate::{
     access::{Access, Csrf, Sessions, Throttle},
-    samples::{self, Samples},
-    server,
+    app::{App, Gate},
+    samples::Samples,
+    sampling, server,
 };
 use std::{fmt, io, sync::Arc};
 use tokio::net::TcpListener;
@@ -15,23 +16,6 @@ pub struct Console<DB: Dialect> {
     database: String,
     access: Access,
     bounds: AlarmBounds,
-}
-
-/// Everything that the pages share.
-pub(crate) struct App<DB: Dialect> {
-    pub(crate) ops: Ops<DB>,
-    pub(crate) database: String,
-    pub(crate) bounds: AlarmBounds,
-    pub(crate) samples: Samples,
-    pub(crate) gate: Arc<Gate>,
-}
-
-/// What decides who may do what.
-pub(crate) struct Gate {
-    pub(crate) access: Access,
-    pub(crate) sessions: Sessions,
-    pub(crate) csrf: Csrf,
-    pub(crate) throttle: Throttle,
 }
 
 impl<DB: Dialect> Console<DB> {
@@ -76,7 +60,7 @@ impl<DB: Dialect> Console<DB> {
             samples: Samples::default(),
             gate: Arc::new(gate),
         });
-        let sampling = tokio::spawn(samples::run(app.clone(), stop.clone()));
+        let sampling = tokio::spawn(sampling::run(app.clone(), stop.clone()));
         let served = server::serve(listener, app, stop).await;
         sampling.abort();
         served

@@ -1,7 +1,7 @@
 //! What every page has around it, and who looks at it.
 use crate::{
     access::{Principal, Role},
-    console::{App, Gate},
+    app::{App, Gate},
 };
 use axum::{
     extract::FromRequestParts,

@@ -19,6 +19,7 @@
 //! reading. It loads nothing from elsewhere.
 
 mod access;
+mod app;
 mod assets;
 mod change;
 mod changes;
@@ -35,6 +36,7 @@ mod moment;
 mod pages;
 mod query;
 mod samples;
+mod sampling;
 mod server;
 mod view;
 

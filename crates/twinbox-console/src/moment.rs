@@ -26,7 +26,8 @@ mod tests {
         let moment = Moment(Timestamp::parse("2026-11-22T14:57:39.909175Z").unwrap());
         assert_eq!(
             moment.to_string(),
-            r#"<time datetime="2026-11-22T14:57:39.909175Z" title="2026-11-22 14:57:39 UTC">2026-11-22 14:57:39 UTC</time>"#
+            r#"<time datetime="2026-11-22T14:57:39.909175Z" title="2026-11-22 14:57:39 UTC">"#.to_owned()
+                + "2026-11-22 14:57:39 UTC</time>"
         );
     }
 }

@@ -1,15 +1,11 @@
-//! What the charts show: the console looks every few seconds, and keeps the last half hour.
-use crate::console::App;
+//! What the charts show: the last half hour of each reader.
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    sync::{Mutex, PoisonError},
+    time::Instant,
 };
-use tokio_util::sync::CancellationToken;
-use twinbox_ops::{Dialect, ReaderStatus};
+use twinbox_ops::ReaderStatus;
 
-/// The time between two looks.
-const EVERY: Duration = Duration::from_secs(5);
 /// The most looks that are kept of a reader.
 const KEPT: usize = 360;
 /// The most readers of which looks are kept.
@@ -35,7 +31,7 @@ pub(crate) struct Series {
 }
 
 impl Samples {
-    fn add(&self, at: Instant, readers: &[ReaderStatus]) {
+    pub(crate) fn add(&self, at: Instant, readers: &[ReaderStatus]) {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         samples.retain(|name, _| readers.iter().any(|reader| reader.name == *name));
         for reader in readers.iter().take(READERS_MAX) {
@@ -57,18 +53,6 @@ impl Samples {
         Series {
             backlog: kept.iter().map(|sample| sample.backlog as f64).collect(),
             rate: kept.iter().zip(kept.iter().skip(1)).map(rate).collect(),
-        }
-    }
-}
-
-/// Looks until `stop` is cancelled. A look that fails leaves a gap.
-pub(crate) async fn run<DB: Dialect>(app: Arc<App<DB>>, stop: CancellationToken) {
-    loop {
-        if let Ok(readers) = app.ops.readers().await {
-            app.samples.add(Instant::now(), &readers);
-        }
-        if stop.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_none() {
-            return;
         }
     }
 }

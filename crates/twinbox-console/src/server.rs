@@ -1,8 +1,8 @@
 //! The routes, and what every request passes on its way.
 use crate::{
-    access::{Identity, SESSION_COOKIE},
+    access::{Identity, Principal, session_of},
+    app::{App, Gate},
     assets, change,
-    console::{App, Gate},
     failure::Failure,
     frame::Visit,
     hosts,
@@ -12,7 +12,7 @@ use crate::{
 use axum::{
     Router,
     extract::{ConnectInfo, DefaultBodyLimit, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    http::{HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
@@ -86,17 +86,16 @@ async fn pass(
 ) -> Response {
     request.extensions_mut().insert(gate.clone());
     let is_asset = request.uri().path().starts_with("/assets/");
-    let mut response = match admit(&gate, peer, &request) {
-        Err(refused) => refused,
-        Ok(visit) => {
-            if let Some(visit) = visit {
-                request.extensions_mut().insert(visit);
-            }
-            match timeout(ANSWER, next.run(request)).await {
-                Ok(response) => response,
-                Err(_) => Failure::late().into_response(),
-            }
-        }
+    let admitted = admit(&gate, peer, &request);
+    if let Admission::Visitor(visit) = &admitted {
+        request.extensions_mut().insert(visit.clone());
+    }
+    let mut response = match admitted {
+        Admission::Refused(refused) => refused,
+        Admission::Anybody | Admission::Visitor(_) => match timeout(ANSWER, next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => Failure::late().into_response(),
+        },
     };
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
@@ -108,42 +107,43 @@ async fn pass(
     response
 }
 
-/// Decides who asks. None: the page is for everybody.
-fn admit(gate: &Gate, peer: SocketAddr, request: &Request) -> Result<Option<Visit>, Response> {
+/// What becomes of a request.
+enum Admission {
+    /// The page is for everybody.
+    Anybody,
+    Visitor(Visit),
+    Refused(Response),
+}
+
+/// Decides who asks.
+fn admit(gate: &Gate, peer: SocketAddr, request: &Request) -> Admission {
     let (headers, path) = (request.headers(), request.uri().path());
+    let refused = |text: &str| Admission::Refused(Failure::forbidden(text).into_response());
     if !hosts::is_ours(headers, &gate.access.hosts) {
-        let text = "This name is not one of the console's: allow it with --host.";
-        let refused = (StatusCode::MISDIRECTED_REQUEST, Failure::forbidden(text));
-        return Err((refused.0, refused.1.into_response()).into_response());
+        let page = Failure::forbidden("This name is not one of the console's: allow it with --host.");
+        return Admission::Refused((StatusCode::MISDIRECTED_REQUEST, page).into_response());
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) && !hosts::is_same_origin(headers) {
-        return Err(
-            Failure::forbidden("The request does not come from a page of the console.").into_response()
-        );
+        return refused("The request does not come from a page of the console.");
     }
     if path.starts_with("/assets/") || path == "/login" {
-        return Ok(None);
+        return Admission::Anybody;
     }
+    let visitor = |principal: Principal, holder: &str, has_session| {
+        Admission::Visitor(Visit { principal, holder: holder.to_owned(), has_session })
+    };
     match &gate.access.identity {
-        Identity::Loopback(principal) => Ok(Some(Visit {
-            holder: principal.name.clone(),
-            principal: principal.clone(),
-            has_session: false,
-        })),
+        Identity::Loopback(principal) => visitor(principal.clone(), &principal.name, false),
         Identity::Proxy(proxy) => match proxy.principal(peer.ip(), headers) {
-            Some(principal) => {
-                Ok(Some(Visit { holder: principal.name.clone(), principal, has_session: false }))
-            }
-            None => Err(Failure::forbidden("Nobody is logged in at the proxy.").into_response()),
+            Some(principal) => visitor(principal.clone(), &principal.name, false),
+            None => refused("Nobody is logged in at the proxy."),
         },
         Identity::Tokens(_) => {
             let session = session_of(headers);
             match session.and_then(|id| Some((gate.sessions.principal(id)?, id))) {
-                Some((principal, id)) => {
-                    Ok(Some(Visit { principal, holder: id.to_owned(), has_session: true }))
-                }
-                None if *request.method() == Method::GET => Err(to_login(request)),
-                None => Err(Failure::forbidden("The session has ended: log in again.").into_response()),
+                Some((principal, id)) => visitor(principal, id, true),
+                None if *request.method() == Method::GET => Admission::Refused(to_login(request)),
+                None => refused("The session has ended: log in again."),
             }
         }
     }
@@ -157,12 +157,4 @@ fn to_login(request: &Request) -> Response {
         return (StatusCode::UNAUTHORIZED, [(HeaderName::from_static("hx-redirect"), away)]).into_response();
     }
     Redirect::to(&link("/login", &[("next", here)])).into_response()
-}
-
-/// The id of the session that a request names.
-pub(crate) fn session_of(headers: &HeaderMap) -> Option<&str> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs =
-        cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == SESSION_COOKIE).map(|(_, id)| id)
 }

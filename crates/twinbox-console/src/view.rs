@@ -62,11 +62,7 @@ impl MessageView {
         let is_redacted = message.is_redacted();
         let encoded = codec.filter(|_| !is_redacted);
         Self {
-            attributes: message
-                .attributes()
-                .into_iter()
-                .map(|(name, text)| (name.to_string(), plain(&text)))
-                .collect(),
+            attributes: message.attributes().map(|(name, text)| (name.to_string(), plain(&text))).collect(),
             headers: message.headers.iter().map(|(name, text)| (plain(name), plain(text))).collect(),
             payload: match &encoded {
                 Some(codec) => format!("({} bytes of {codec})", message.payload.len()),

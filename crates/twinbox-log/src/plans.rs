@@ -82,8 +82,8 @@ pub fn next_group<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.next_group.as_str().to_owned()
 }
 
-/// Returns the SQL that counts a group. Binds: consumer, fingerprint, age in microseconds (negative), limit,
-/// consumer, fingerprint, consumer, fingerprint, limit.
+/// Returns the SQL that counts a group. Binds: consumer, fingerprint, limit, consumer, consumer, fingerprint,
+/// limit, consumer, fingerprint, age in microseconds (negative), limit, consumer, fingerprint.
 pub fn group_counts<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.group_counts.as_str().to_owned()
 }

@@ -8,7 +8,7 @@
 //! | [`StoreOptions::codec`] | payloads that only their readers can decode |
 //! | [`transition`] | rows of the application that change once, in order, or are made once |
 //! | [`inbox`] | claims, attempts and dead letters of consumers |
-//! | [`dead_letters`] | messages that were given up, of consumers and destinations, and acts on many of them |
+//! | [`dead_letters`] | messages that consumers and destinations gave up, and acts on many of them |
 //! | [`PartitionLeases`] | how processes share the partitions of a broker's log in order |
 //! | [`operation`] | operations that a caller may repeat: key, effect and response in one transaction |
 //! | [`webhook`] | webhooks that come in: receipt and effect in one transaction |

@@ -15,7 +15,7 @@ use twinbox::{
 use twinbox_testkit::database::{SERVICE, empty_mysql, empty_postgres};
 
 /// How many there are.
-pub(crate) const MIGRATIONS: i64 = 7;
+pub(crate) const MIGRATIONS: i64 = 8;
 
 /// A database without any tables; gone when this is dropped.
 struct Empty {

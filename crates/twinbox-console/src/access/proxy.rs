@@ -1,5 +1,8 @@
 //! A proxy that names the principal.
-use super::{AccessError, Principal, Role};
+use super::{
+    error::AccessError,
+    principal::{Principal, Role},
+};
 use axum::http::{HeaderMap, HeaderName};
 use std::{collections::HashSet, net::IpAddr};
 

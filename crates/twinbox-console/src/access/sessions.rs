@@ -1,5 +1,6 @@
 //! Sessions of people who have logged in with a token. They live in memory: a restart ends them.
-use super::Principal;
+use super::principal::Principal;
+use axum::http::{HeaderMap, header};
 use std::{
     collections::HashMap,
     fmt::Write as _,
@@ -8,7 +9,7 @@ use std::{
 };
 
 /// The name of the cookie that holds a session.
-pub(crate) const SESSION_COOKIE: &str = "twinbox_session";
+pub(crate) const SESSION_COOKIE: &str = "twinbox-session";
 /// The longest time for which a session is good.
 const SESSION: Duration = Duration::from_secs(12 * 3600);
 /// A session ends when it was not used for so long.
@@ -62,6 +63,14 @@ impl Sessions {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Session>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The id of the session that a request names.
+pub(crate) fn session_of(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs =
+        cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == SESSION_COOKIE).map(|(_, id)| id)
 }
 
 impl Session {

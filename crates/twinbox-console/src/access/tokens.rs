@@ -1,5 +1,5 @@
 //! Tokens in a file.
-use super::{AccessError, Principal};
+use super::{error::AccessError, principal::Principal};
 use sha2::{Digest as _, Sha256};
 use std::{collections::HashMap, fmt};
 

@@ -1,5 +1,8 @@
 //! Redriving and discarding all dead letters that match.
-use super::{Deed, Fields, Prepared, Sample, command, hidden};
+use super::{
+    fields::{Fields, command, hidden},
+    prepared::{Deed, Prepared, Sample},
+};
 use crate::{failure::Failure, query};
 use twinbox_ops::{
     Dialect, Ops,
@@ -111,7 +114,7 @@ pub(super) async fn bulk<DB: Dialect>(
         ]),
         needs_reason: true,
         nothing: (plan.matching == 0).then(|| "No dead letter matches.".to_owned()),
-        deed: Deed::Bulk(plan, spacing),
+        deed: Deed::Bulk(Box::new(plan), spacing),
     })
 }
 

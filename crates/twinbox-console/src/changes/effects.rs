@@ -1,5 +1,8 @@
 //! Decisions about side effects, and pausing vendors.
-use super::{Deed, Fields, Prepared, Sample, command, required};
+use super::{
+    fields::{Fields, command, required},
+    prepared::{Deed, Prepared, Sample},
+};
 use crate::{failure::Failure, query};
 use twinbox_ops::{
     Dialect, Ops,

@@ -1,5 +1,8 @@
 //! Pausing and resuming destinations and consumers, and what they have parked.
-use super::{Deed, Fields, Prepared, Sample, command, hidden, required};
+use super::{
+    fields::{Fields, command, hidden, required},
+    prepared::{Deed, Prepared, Sample},
+};
 use crate::{failure::Failure, query};
 use twinbox_ops::{
     Dialect, Ops,

@@ -1,5 +1,8 @@
 //! Making and controlling replays.
-use super::{Deed, Fields, Prepared, Sample, command, hidden, required};
+use super::{
+    fields::{Fields, command, hidden, required},
+    prepared::{Deed, Prepared, Sample},
+};
 use crate::{failure::Failure, query};
 use twinbox_ops::{
     Dialect, Ops, Selection, Timestamp,

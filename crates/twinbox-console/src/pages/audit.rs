@@ -1,6 +1,6 @@
 //! Changes that operators made.
 use crate::{
-    console::App,
+    app::App,
     failure::Reply,
     filters,
     frame::{Frame, Visit},

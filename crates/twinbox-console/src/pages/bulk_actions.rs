@@ -1,6 +1,6 @@
 //! Acts on many dead letters: all of them, or one with its progress.
 use crate::{
-    console::App,
+    app::App,
     failure::{Failure, Reply},
     frame::{Frame, Visit},
     links::link,

@@ -1,7 +1,7 @@
 //! Consumers: all of them, or one with its partitions and parked deliveries.
 use crate::{
+    app::App,
     changes::done,
-    console::App,
     failure::Reply,
     filters,
     frame::{Frame, Visit},

@@ -1,7 +1,7 @@
 //! Dead letters: their groups, a list, and one with its message.
 use crate::{
+    app::App,
     changes::Fields,
-    console::App,
     failure::{Failure, Reply},
     frame::{Frame, Visit},
     links::link,

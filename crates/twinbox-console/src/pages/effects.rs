@@ -1,7 +1,7 @@
 //! Side effects: a list, or one with its request.
 use crate::{
+    app::App,
     changes::done,
-    console::App,
     failure::Reply,
     frame::{Frame, Visit},
     links::link,

@@ -1,7 +1,7 @@
 //! The messages of a key in order, and idempotency keys that are unfinished.
 use crate::{
+    app::App,
     changes::{Fields, done},
-    console::App,
     failure::{Failure, Reply},
     filters,
     frame::{Frame, Visit},

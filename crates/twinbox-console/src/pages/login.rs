@@ -1,9 +1,8 @@
 //! Logging in with a token, and out.
 use crate::{
-    access::{Identity, SESSION_COOKIE},
-    console::Gate,
+    access::{Identity, SESSION_COOKIE, session_of},
+    app::Gate,
     failure::{Failure, Reply},
-    server::session_of,
 };
 use askama::Template;
 use axum::{

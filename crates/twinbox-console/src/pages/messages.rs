@@ -1,7 +1,7 @@
 //! One message: its path as a time line.
 use crate::{
+    app::App,
     changes::{Fields, done},
-    console::App,
     failure::Reply,
     frame::{Frame, Visit},
     links::link,

@@ -1,8 +1,8 @@
 //! The overview: everything that runs, and what is wrong.
 use crate::{
+    app::App,
     changes::done,
     chart,
-    console::App,
     failure::{Failure, Reply},
     filters,
     frame::{Frame, Visit},

@@ -1,7 +1,7 @@
 //! Replays: a form for a new one, all of them, or one with its progress.
 use crate::{
+    app::App,
     changes::done,
-    console::App,
     failure::{Failure, Reply},
     filters,
     frame::{Frame, Visit},

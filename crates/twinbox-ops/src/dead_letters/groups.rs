@@ -1,5 +1,6 @@
 //! The owners of dead letters, and groups of dead letters with one cause.
 use crate::Ops;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use sqlx::Row as _;
 use std::collections::BTreeMap;
 use twinbox_core::Timestamp;
@@ -13,6 +14,8 @@ use twinbox_sql::{
 
 /// The most groups that are listed.
 pub const GROUPS_MAX: usize = 1_000;
+/// Groups that are counted at the same time, each on a connection of its own.
+const COUNTED_AT_ONCE: usize = 3;
 /// Behind every number and every time of a dead letter.
 pub(super) const END: Place =
     Place { time: Timestamp::from_micros(253_402_300_799_000_000), number: i64::MAX };
@@ -73,7 +76,7 @@ impl<DB: Dialect> Ops<DB> {
     }
 
     async fn indexed_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>, Error> {
-        let (sql, mut groups) = (self.engine.sql(), Vec::new());
+        let (sql, mut found) = (self.engine.sql(), Vec::new());
         for owner in self.dead_letter_owners(filter).await? {
             let mut conn = self.engine.connection().await?;
             let next_group = match owner {
@@ -81,17 +84,24 @@ impl<DB: Dialect> Ops<DB> {
                 DeadLetterOwner::Destination(_) => &sql.parked_messages.next_group,
             };
             let mut fingerprint = String::new();
-            while groups.len() < GROUPS_MAX
+            while found.len() < GROUPS_MAX
                 && let Some(next) = next::<DB>(&mut conn, next_group, &[owner.name(), &fingerprint]).await?
             {
                 if filter.fingerprint.as_deref().is_none_or(|begins| next.starts_with(begins)) {
-                    groups.extend(self.group(&mut conn, &owner, &next).await?);
+                    found.push((owner.clone(), next.clone()));
                 }
                 fingerprint = next;
             }
             conn.done().await?;
         }
-        Ok(groups)
+        let groups = stream::iter(found).map(|(owner, fingerprint)| async move {
+            let mut conn = self.engine.connection().await?;
+            let group = self.group(&mut conn, &owner, &fingerprint).await?;
+            conn.done().await?;
+            Ok::<_, Error>(group)
+        });
+        let groups: Vec<_> = groups.buffered(COUNTED_AT_ONCE).try_collect().await?;
+        Ok(groups.into_iter().flatten().collect())
     }
 
     /// Counts a group. None: its last dead letter has gone meanwhile.
@@ -110,13 +120,17 @@ impl<DB: Dialect> Ops<DB> {
             DeadLetterOwner::Consumer(_) => query::<DB>(&sql.dead_letters.group_counts)
                 .bind(name())
                 .bind(group())
-                .bind(lately)
+                .bind(limit)
+                .bind(name())
+                .bind(name())
+                .bind(group())
                 .bind(limit)
                 .bind(name())
                 .bind(group())
+                .bind(lately)
+                .bind(limit)
                 .bind(name())
-                .bind(group())
-                .bind(limit),
+                .bind(group()),
             DeadLetterOwner::Destination(_) => query::<DB>(&sql.parked_messages.group_counts)
                 .bind(lately)
                 .bind(name())

@@ -61,8 +61,8 @@ area! {
         /// The effects of a source, the newest first, by `side_effects_source_id_kind_key`. Binds: source,
         /// limit.
         of_source,
-        /// The effects before a position of a state, `unknown` or `failed`, by `side_effects_problem`. Binds: state, position,
-        /// limit.
+        /// The effects before a position of a state, `unknown` or `failed`, by `side_effects_problem`.
+        /// Binds: state, position, limit.
         problem_page,
         /// How many effects failed within a time, up to a limit, by `side_effects_ended_at`. Binds:
         /// microseconds, limit.

@@ -153,10 +153,12 @@ async fn a_relay_redrives_what_its_destination_refused() {
     running.published(1).await;
     publish(&world, 1..4).await;
     running.published(4).await;
-    let park = "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, attempts, \
-                next_attempt_at, first_error, last_error, fingerprint) SELECT d, position, key, type, 'dead', false, 1, \
-                now(), 'nats.permission', 'nats.permission', 'abcdefabcdef' FROM twinbox.outbox, \
-                unnest(array['nats', 'elsewhere']) d";
+    let park = "
+        INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, attempts,
+            next_attempt_at, first_error, last_error, fingerprint)
+        SELECT d, position, key, type, 'dead', false, 1, now(), 'nats.permission', 'nats.permission',
+            'abcdefabcdef'
+        FROM twinbox.outbox, unnest(array['nats', 'elsewhere']) d";
     world.execute(park).await;
     let filter = DeadLetterFilter {
         destination: Some("nats".to_owned()),

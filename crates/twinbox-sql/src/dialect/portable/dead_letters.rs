@@ -105,10 +105,33 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         SELECT min(fingerprint) AS name
         FROM {dead_letters}
         WHERE consumer = ? AND fingerprint > ?",
+    // Whether any row is redriven is asked first, because the sum reads a column of each row.
     group_counts: "
-        SELECT count(*) AS dead_letters,
-            CAST(COALESCE(sum(CASE WHEN redrive_attempts_left > 0 THEN 1 ELSE 0 END), 0) AS {big_integer})
-                AS redriven,
+        SELECT
+            (
+                SELECT count(*)
+                FROM (
+                    SELECT 1
+                    FROM {dead_letters}
+                    WHERE consumer = ? AND fingerprint = ?
+                    LIMIT ?
+                ) counted
+            ) AS dead_letters,
+            CASE WHEN EXISTS (
+                SELECT 1
+                FROM {dead_letters}
+                WHERE consumer = ? AND redrive_at IS NOT NULL AND redrive_attempts_left > 0
+            ) THEN (
+                SELECT CAST(COALESCE(sum(CASE WHEN redrive_attempts_left > 0 THEN 1 ELSE 0 END), 0)
+                    AS {big_integer})
+                FROM (
+                    SELECT redrive_attempts_left
+                    FROM {dead_letters}
+                    WHERE consumer = ? AND fingerprint = ?
+                    ORDER BY given_up_at DESC
+                    LIMIT ?
+                ) newest
+            ) ELSE 0 END AS redriven,
             (
                 SELECT count(*)
                 FROM (
@@ -122,14 +145,7 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
                 SELECT min(given_up_at)
                 FROM {dead_letters}
                 WHERE consumer = ? AND fingerprint = ?
-            ) AS first_given_up_at
-        FROM (
-            SELECT redrive_attempts_left
-            FROM {dead_letters}
-            WHERE consumer = ? AND fingerprint = ?
-            ORDER BY given_up_at DESC
-            LIMIT ?
-        ) counted",
+            ) AS first_given_up_at",
     group_before: heads!(
         "
         WHERE consumer = ? AND fingerprint = ? AND given_up_at <= ? AND (given_up_at < ? OR id < ?)

@@ -1,21 +1,26 @@
 //! What the groups of dead letters read, and a search for a key.
 use super::*;
 
-/// Two hundred thousand dead letters of a consumer and of a destination, in twenty groups each, beside as many of
+/// Two hundred thousand dead letters of a consumer and of a destination, in twenty groups each, beside as
+/// many of
 /// others.
 async fn given_up() -> TestDatabase<Postgres> {
     let database = database().await;
     for fill in [
         "INSERT INTO twinbox.dead_letters
-            (consumer, message_id, reason, error, fingerprint, attempts, event_id, source, type, version, time,
+            (consumer, message_id, reason, error, fingerprint, attempts, event_id, source, type, version,
+                time,
             content_type, payload, given_up_at)
-        SELECT CASE WHEN n % 2 = 0 THEN 'c' ELSE 'other' END, gen_random_uuid(), 'r', 'e', 'f' || n % 40, 1, n, 's',
+        SELECT CASE WHEN n % 2 = 0 THEN 'c' ELSE 'other' END, gen_random_uuid(), 'r', 'e', 'f' || n % 40, 1,
+            n, 's',
             't', 1, now(), 'a/b', '{}', now() - n * interval '1 second'
         FROM generate_series(1, 400000) n",
         "INSERT INTO twinbox.parked_messages
-            (destination, position, type, state, blocks_key, attempts, next_attempt_at, first_error, last_error,
+            (destination, position, type, state, blocks_key, attempts, next_attempt_at, first_error,
+                last_error,
             fingerprint)
-        SELECT CASE WHEN n % 2 = 0 THEN 'd' ELSE 'other' END, n, 't', 'dead', false, 1, now(), 'e', 'e', 'f' || n % 40
+        SELECT CASE WHEN n % 2 = 0 THEN 'd' ELSE 'other' END, n, 't', 'dead', false, 1, now(), 'e', 'e', 'f'
+            || n % 40
         FROM generate_series(1, 400000) n",
         "VACUUM ANALYZE twinbox.dead_letters, twinbox.parked_messages",
     ] {
@@ -38,13 +43,17 @@ async fn groups_of_dead_letters_are_read_no_further_than_they_are_counted() {
         let binds = [
             (text, "'c'"),
             (text, group),
+            (number, limit),
+            (text, "'c'"),
+            (text, "'c'"),
+            (text, group),
+            (number, limit),
+            (text, "'c'"),
+            (text, group),
             (number, ago),
             (number, limit),
             (text, "'c'"),
             (text, group),
-            (text, "'c'"),
-            (text, group),
-            (number, limit),
         ];
         let (types, values) = (binds.map(|bind| bind.0), binds.map(|bind| bind.1.to_owned()));
         let counts = explain_with(conn, mode, &plans::group_counts(&database), &types, &values).await;

@@ -50,10 +50,10 @@ async fn what_waits_for_a_consumer_is_counted_no_further_than_it_is_told() {
             now() - n * interval '1 second'
         FROM generate_series(1, 120000) n",
         "INSERT INTO twinbox.dead_letters
-            (consumer, message_id, reason, error, fingerprint, attempts, event_id, source, type, version, time, \
-            content_type, payload, given_up_at)
-        SELECT CASE WHEN n % 6 = 0 THEN 'c' ELSE 'other' END, gen_random_uuid(), 'r', 'e', 'f', 1, n, 's', 't',
-            1, now(), 'a/b', '{}', now() - n * interval '1 second'
+            (consumer, message_id, reason, error, fingerprint, attempts, event_id, source, type, version, \
+            time, content_type, payload, given_up_at)
+        SELECT CASE WHEN n % 6 = 0 THEN 'c' ELSE 'other' END, gen_random_uuid(), 'r', 'e', 'f', 1, n, 's',
+            't', 1, now(), 'a/b', '{}', now() - n * interval '1 second'
         FROM generate_series(1, 120000) n",
         "INSERT INTO twinbox.parked_deliveries
             (consumer, partition, next_attempt_at, message_id, event_id, source, type, version, key, time,

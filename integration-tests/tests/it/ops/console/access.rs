@@ -166,7 +166,7 @@ async fn a_token_lets_in_and_guesses_wait() {
         client().get(console.at("/audit")).header("cookie", cookie).send().await.unwrap().status()
     };
     assert_eq!(get(&cookie).await, StatusCode::OK);
-    assert_eq!(get("twinbox_session=0000").await, StatusCode::SEE_OTHER);
+    assert_eq!(get("twinbox-session=0000").await, StatusCode::SEE_OTHER);
     assert_eq!(post(&console, "/logout", &cookie, String::new()).await.status(), StatusCode::SEE_OTHER);
     assert_eq!(get(&cookie).await, StatusCode::SEE_OTHER);
     // The page does not lead away from the console.

@@ -82,9 +82,11 @@ async fn one_key_is_stuck() {
     publish(&world, 107..108).await;
     world
         .execute(
-            "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, attempts,
+            "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key,
+                attempts,
                 next_attempt_at, first_error, last_error, fingerprint)
-             SELECT 'nats', position, key, type, 'dead', true, 1, now(), 'nats.too_large', 'nats.too_large', 'f'
+             SELECT 'nats', position, key, type, 'dead', true, 1, now(), 'nats.too_large', 'nats.too_large',
+                 'f'
              FROM twinbox.outbox WHERE id = 'order-7'",
         )
         .await;

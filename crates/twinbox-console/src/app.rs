@@ -1,0 +1,24 @@
+//! What all pages share.
+use crate::{
+    access::{Access, Csrf, Sessions, Throttle},
+    samples::Samples,
+};
+use std::sync::Arc;
+use twinbox_ops::{AlarmBounds, Dialect, Ops};
+
+/// Everything that the pages share.
+pub(crate) struct App<DB: Dialect> {
+    pub(crate) ops: Ops<DB>,
+    pub(crate) database: String,
+    pub(crate) bounds: AlarmBounds,
+    pub(crate) samples: Samples,
+    pub(crate) gate: Arc<Gate>,
+}
+
+/// What decides who may do what.
+pub(crate) struct Gate {
+    pub(crate) access: Access,
+    pub(crate) sessions: Sessions,
+    pub(crate) csrf: Csrf,
+    pub(crate) throttle: Throttle,
+}
