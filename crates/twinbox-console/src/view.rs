@@ -3,7 +3,7 @@ use crate::{links::link, moment::Moment};
 use twinbox_ops::{
     Dialect, Message, Ops,
     dead_letters::{DeadLetter, DeadLetterId},
-    wording::{payload, plain},
+    wording::{counted, payload, plain},
 };
 
 /// A dead letter in a list.
@@ -16,6 +16,8 @@ pub(crate) struct DeadLetterRow {
     pub(crate) reason: String,
     pub(crate) error: String,
     pub(crate) attempts: u32,
+    /// The same in words.
+    pub(crate) tried: String,
     pub(crate) given_up_at: Moment,
     pub(crate) is_redriven: bool,
 }
@@ -32,6 +34,7 @@ impl From<&DeadLetter> for DeadLetterRow {
             reason: plain(&one.reason),
             error: plain(&one.error),
             attempts: one.attempts,
+            tried: counted(u64::from(one.attempts), "attempt"),
             given_up_at: Moment(one.given_up_at),
             is_redriven: one.is_redriven,
         }

@@ -6,7 +6,7 @@ use super::{
 use crate::{failure::Failure, query};
 use twinbox_ops::{
     Dialect, Ops,
-    wording::{counted, plain},
+    wording::{number, plain},
 };
 
 /// A change of one named thing, without a preview of rows.
@@ -161,9 +161,9 @@ pub(super) async fn retry_parked<DB: Dialect>(ops: &Ops<DB>, fields: &Fields) ->
         ..simple(
             "Retry parked deliveries",
             format!(
-                "This will try the parked deliveries{of_key} of {} now. It has {}.",
+                "This will try the parked deliveries{of_key} of {} now. Parked: {}.",
                 plain(&consumer),
-                counted(parked, "parked delivery").replace("deliverys", "deliveries")
+                number(parked)
             ),
             "messages retry",
             &consumer,

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use twinbox_ops::{
     Dialect, ParkedDelivery, PartitionCheckpoint,
-    wording::{bounded_number, duration, plain},
+    wording::{bounded_number, counted, duration, plain},
 };
 
 /// Parked deliveries of the page.
@@ -142,7 +142,9 @@ fn delivery_row(delivery: &ParkedDelivery) -> DeliveryRow {
         parked_at: Moment(delivery.parked_at),
         next_attempt_at: Moment(delivery.next_attempt_at),
         error: match &delivery.failures {
-            Some((attempts, error)) => format!("{attempts} failed attempts: {}", plain(error)),
+            Some((attempts, error)) => {
+                format!("{}: {}", counted(u64::from(*attempts), "failed attempt"), plain(error))
+            }
             None => "it waits behind an earlier one".to_owned(),
         },
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use twinbox_ops::{
     Dialect,
     effects::{Change, EffectBody, EffectDetails, EffectFilter, EffectId, EffectInfo, Resolution},
-    wording::{payload, plain},
+    wording::{counted, payload, plain},
 };
 
 /// Effects of a page.
@@ -60,6 +60,8 @@ struct Row {
     state: String,
     is_wrong: bool,
     attempts: u32,
+    /// The same in words.
+    sent: String,
     error: String,
     created_at: Moment,
 }
@@ -145,6 +147,7 @@ fn row(effect: &EffectInfo) -> Row {
         state: plain(&effect.state),
         is_wrong: matches!(&*effect.state, "unknown" | "failed"),
         attempts: effect.attempts,
+        sent: counted(u64::from(effect.attempts), "time"),
         error: plain(&error),
         created_at: Moment(effect.created_at),
     }

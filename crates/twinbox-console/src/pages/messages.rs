@@ -20,7 +20,7 @@ use twinbox_ops::{
     Dialect,
     effects::EffectInfo,
     trail::{MessageState, MessageTrail},
-    wording::plain,
+    wording::{counted, plain},
 };
 
 #[derive(Debug, Default, Deserialize)]
@@ -68,7 +68,7 @@ pub(crate) async fn page<DB: Dialect>(
         true => None,
         false => {
             let trail = app.ops.trail(&id).await?;
-            let mut found = follow(&id, &trail);
+            let mut found = follow(&id, &trail, visit.may_change(&app.gate));
             found.message = trail.log.last().map(|entry| MessageView::of(&app.ops, &entry.message));
             if let Some(source) = trail.log.first().map(|entry| entry.message.message_id().as_uuid()) {
                 for effect in app.ops.effects_of(source).await? {
@@ -83,8 +83,8 @@ pub(crate) async fn page<DB: Dialect>(
     Ok(Html(Page { frame, id, found }.render()?))
 }
 
-/// Published, relayed, delivered, claimed.
-fn follow(id: &str, trail: &MessageTrail) -> Found {
+/// The steps of a message: published, settled or parked, delivered, claimed.
+fn follow(id: &str, trail: &MessageTrail, may_change: bool) -> Found {
     let mut steps = Vec::new();
     for entry in &trail.log {
         steps.push(Step {
@@ -103,8 +103,9 @@ fn follow(id: &str, trail: &MessageTrail) -> Found {
                 }
                 MessageState::Parked { state, attempts, error } => {
                     let skip = link("/changes/skip-message", &[("destination", reader), ("message", id)]);
-                    let text = format!("{}, after {attempts} attempts: {}", plain(state), plain(error));
-                    let change = (state != "dead").then_some(("Skip it", skip));
+                    let tried = counted(u64::from(*attempts), "attempt");
+                    let text = format!("{}, after {tried}: {}", plain(state), plain(error));
+                    let change = (may_change && state != "dead").then_some(("Skip it", skip));
                     ("parked", text, true, change)
                 }
                 _ => ("unknown", "a newer version of Twinbox knows this state".to_owned(), false, None),
@@ -115,7 +116,8 @@ fn follow(id: &str, trail: &MessageTrail) -> Found {
     for consumer in &trail.consumers {
         let whom = plain(&consumer.consumer);
         if let Some((failures, error)) = &consumer.failures {
-            let text = format!("{failures} failed attempts, the last with: {}", plain(error));
+            let failed = counted(u64::from(*failures), "failed attempt");
+            let text = format!("{failed}, the last with: {}", plain(error));
             let whom = whom.clone();
             steps.push(Step { what: "delivered", whom, text, at: None, is_wrong: true, change: None });
         }

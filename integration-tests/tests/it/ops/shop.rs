@@ -89,8 +89,13 @@ impl Deployed {
 
 /// Waits until the destination has settled that many.
 pub(super) async fn settled(world: &World<Postgres>, messages: u64) {
+    settled_by(world, "nats", messages).await;
+}
+
+/// Waits until a reader of the log has settled that many.
+pub(super) async fn settled_by<DB: Dialect>(world: &World<DB>, reader: &str, messages: u64) {
     eventually(async || {
-        let plan = Ops::new(world).plan_replay("nats", &Selection::new()).await;
+        let plan = Ops::new(world).plan_replay(reader, &Selection::new()).await;
         plan.ok().filter(|plan| plan.selected >= messages)
     })
     .await;

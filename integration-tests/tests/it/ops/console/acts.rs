@@ -1,5 +1,8 @@
 //! Acts of operators, from the preview to the entry in the audit.
-use super::shop::{Deployed, Deployment, consumer, publish, settled};
+use super::{
+    filled::filled_with,
+    shop::{Deployed, Deployment, consumer, publish, settled},
+};
 use crate::support::{
     browser::{Browser, Page},
     cases::cases_on,
@@ -12,6 +15,7 @@ use crate::support::{
 };
 use sqlx::Postgres;
 use std::sync::{Arc, atomic::Ordering::SeqCst};
+use twinbox::ops::Ops;
 
 /// Confirms the change of a preview.
 pub(super) async fn confirm(page: &Page, reason: &str) {
@@ -176,5 +180,51 @@ async fn messages_are_resent_and_a_destination_is_paused() {
     page.wait_for_text("done").await;
     assert!(page.text("main").await.contains("40 of 40"), "{}", page.text("main").await);
     relay.stop().await;
+    console.stop().await;
+}
+
+/// Each other act: its preview, what it says then, and its entry in the audit.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_other_act_leaves_an_entry() {
+    let Some(browser) = Browser::start().await else { return };
+    let world = filled_with("west").await;
+    world.execute("DELETE FROM twinbox.audit WHERE id > 1").await;
+    let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
+    let (page, ops) = (browser.page().await, Ops::new(&*world));
+    for (path, effect, says, command) in [
+        ("resume-vendor?name=west", "send side effects to west", "It is resumed.", "vendors resume"),
+        ("pause-vendor?name=west", "send no side effect", "It is paused", "vendors pause"),
+        ("retry-effect?id=2", "under a new key", "The effect is changed.", "effects retry"),
+        ("resolve-effect?id=1&outcome=not-applied", "under a new key", "changed", "effects resolve"),
+        (
+            "skip-message?destination=west&message=west",
+            "becomes a dead letter",
+            "is skipped",
+            "messages skip",
+        ),
+        ("retry-parked?consumer=billing.invoice", "Parked: 1.", "are due now", "messages retry"),
+        ("pause-replay?id=1", "Messages in flight arrive", "It is paused", "replays pause"),
+        ("resume-replay?id=1", "go on with the replay 1", "It is resumed.", "replays resume"),
+        ("cancel-replay?id=1", "for good", "It is cancelled.", "replays cancel"),
+        ("cancel-bulk?id=1", "What it has changed stays changed", "cancelled", "bulk-actions cancel"),
+    ] {
+        assert_eq!(page.open(&console.at(&format!("/changes/{path}"))).await, 200, "{path}");
+        let preview = page.text("main").await;
+        let shown = preview.contains(effect) && preview.contains("Service test, database 127.0.0.1");
+        assert!(shown, "{path}: {preview}");
+        confirm(&page, "because").await;
+        page.wait_for_text(says).await;
+        let entry = ops.audit(1).await.unwrap().remove(0);
+        assert_eq!((&*entry.operator, &*entry.command, entry.count), ("ada", command, Some(1)), "{path}");
+        assert_eq!(entry.reason.as_deref(), Some("because"));
+        // Once more it has nothing to do, or says why not.
+        let again = page.open(&console.at(&format!("/changes/{path}"))).await;
+        let text = page.text("main").await;
+        let is_over = !page.has("form.stack button").await;
+        assert!(
+            is_over || ["vendors", "messages"].contains(&command.split(' ').next().unwrap()),
+            "{again}: {text}"
+        );
+    }
     console.stop().await;
 }

@@ -1,5 +1,5 @@
 //! Every page on every database.
-use super::shop::{Deployed, Deployment, consumer, publish};
+use super::shop::{Deployed, Deployment, consumer, publish, settled_by};
 use crate::support::{
     cases::cases,
     console::Console,
@@ -20,6 +20,7 @@ async fn every_page_answers<DB: TestDb>() {
     publish(&world, 5..6).await;
     eventually(async || (world.rows("dead_letters").await == 1).then_some(())).await;
     plan(&world, mail("hello")).await;
+    settled_by(&world, "consumer:billing.invoice", 6).await;
     let tool = Tool::of(&world);
     let replay =
         ["replays", "run", "resend", "--to", "consumer:billing.invoice", "--all", "--yes", "--no-wait"];

@@ -31,7 +31,10 @@ const FILL: [&str; 16] = [
      SELECT 'order-' || n, 'orders.placed', 'customer-' || n % 5, convert_to('{\"n\":' || n || '}', 'UTF8')
      FROM generate_series(1, 300) n",
     "INSERT INTO twinbox.cursors (destination, p, w, position, pause_reason, started_at)
-     VALUES ('nats', 0, 0, 5, NULL, now()), (HOSTILE, 0, 0, 0, HOSTILE, now())",
+     VALUES ('nats', 0, 0, 5, NULL, now()), (HOSTILE, 0, 0, 0, HOSTILE, now()),
+        ('replay:1', 0, 0, 0, NULL, now());
+     UPDATE twinbox.cursors SET lease_until = now() - interval '90 seconds';
+     UPDATE twinbox.cursors SET lease_until = now() + interval '1 hour' WHERE destination = 'nats'",
     "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, attempts,
         next_attempt_at, first_error, last_error, fingerprint)
      VALUES (HOSTILE, 1, HOSTILE, 'orders.placed', 'blocking', true, 3, now(), HOSTILE, HOSTILE,
@@ -57,7 +60,7 @@ const FILL: [&str; 16] = [
     "INSERT INTO twinbox.parked_deliveries (consumer, partition, next_attempt_at, message_id, event_id,
         source, type,
         version, key, time, content_type, payload)
-     VALUES ('billing.invoice', 1, now(), gen_random_uuid(), HOSTILE, HOSTILE, HOSTILE, 1, HOSTILE, now(),
+     VALUES ('billing.invoice', 1, now() + interval '1 hour', gen_random_uuid(), HOSTILE, HOSTILE, HOSTILE, 1, HOSTILE, now(),
          HOSTILE,
         convert_to(HOSTILE, 'UTF8'))",
     "INSERT INTO twinbox.partition_leases (consumer, partition, types, log, sequence, last_message)

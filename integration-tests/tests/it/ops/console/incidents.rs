@@ -1,7 +1,7 @@
 //! Incidents of the runbook, each solved through the page alone.
 use super::{
     acts::confirm,
-    shop::{Deployed, Deployment, consumer, publish, settled},
+    shop::{Deployed, Deployment, consumer, publish, settled, settled_by},
 };
 use crate::support::{
     browser::Browser,
@@ -54,6 +54,7 @@ async fn a_handler_wrote_wrong_rows() {
     publish(&world, 0..50).await;
     let running = Deployed::start(consumer(&world, &deployed));
     eventually(async || (world.effects().await.len() == 50).then_some(())).await;
+    settled_by(&world, "consumer:billing.invoice", 50).await;
     deployed.wrong.store(false, SeqCst);
     world.execute("DELETE FROM effects").await;
     let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
