@@ -216,7 +216,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let common = Common { store, state, stop: stop.child_token(), options, system: transport.system() };
         let keeper =
             keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper.run(common.stop.clone()))));
-        let acting = run_bulk_actions(common.store.clone(), common.stop.clone());
+        let acting = run_bulk_actions(common.store.clone(), Duration::ZERO, common.stop.clone());
         let acting = AbortOnDropHandle::new(tokio::spawn(acting));
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {

@@ -13,7 +13,7 @@ use twinbox_sql::{
 };
 use uuid::Uuid;
 
-/// How often a process looks for an action.
+/// The shortest time between two looks for an action.
 const POLL: Duration = Duration::from_secs(2);
 /// After how long another process goes on with the action of one that died.
 const LEASE: Duration = Duration::from_secs(15);
@@ -26,12 +26,14 @@ const PAGE: u32 = 200;
 /// action. Each transaction changes up to 200 dead letters and records how far the action is, so a process
 /// that dies half-way leaves nothing to repeat, and another goes on after 15 s. It waits out outages of the
 /// database. In one process a store is looked at once, however many relays and consumers use it.
-pub async fn run_bulk_actions<DB: Dialect>(store: Store<DB>, stop: CancellationToken) {
-    let engine = store.engine();
+///
+/// `poll`: the time between two looks, at least two seconds.
+pub async fn run_bulk_actions<DB: Dialect>(store: Store<DB>, poll: Duration, stop: CancellationToken) {
+    let (engine, poll) = (store.engine(), poll.max(POLL));
     let (owner, turns) = (Uuid::now_v7(), engine.state::<Turns>());
     loop {
         // Spread over time, because processes often start together.
-        let pause = POLL.mul_f64(0.5 + retry::random() / 2.0);
+        let pause = poll.mul_f64(0.5 + retry::random() / 2.0);
         if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;
         }

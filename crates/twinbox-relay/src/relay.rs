@@ -102,7 +102,7 @@ impl<DB: Dialect> Relay<DB> {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let (link, stop) = (Arc::new(self.link), stop.child_token());
         let keeper = self.keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper.run(stop.clone()))));
-        let acting = run_bulk_actions(link.store.clone(), stop.clone());
+        let acting = run_bulk_actions(link.store.clone(), link.options.idle_poll, stop.clone());
         let acting = AbortOnDropHandle::new(tokio::spawn(acting));
         let replays = AbortOnDropHandle::new(tokio::spawn(replays::run(link.clone(), stop.clone())));
         let result = relay_new_messages(&link, &stop).await;

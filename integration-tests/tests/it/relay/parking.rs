@@ -162,8 +162,8 @@ async fn at_a_limit_of_waiting_messages_nothing_more_is_read<DB: TestDb>() {
     // Rows of messages that the log does not have are never due.
     let all = format!(
         "INSERT INTO parked (destination, position, type, state, blocks_key, attempts, next_attempt_at, \
-        first_error, last_error)
-        SELECT 'nats', 1000000 + n, 'orders.paid', 'waiting', true, 0, {}, 'x', 'x' FROM {}",
+        first_error, last_error, fingerprint)
+        SELECT 'nats', 1000000 + n, 'orders.paid', 'waiting', true, 0, {}, 'x', 'x', 'x' FROM {}",
         DB::time(twinbox::Timestamp::from_micros(0)),
         DB::numbers(PARKED_MAX),
     );

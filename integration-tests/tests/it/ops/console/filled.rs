@@ -60,7 +60,8 @@ const FILL: [&str; 16] = [
     "INSERT INTO twinbox.parked_deliveries (consumer, partition, next_attempt_at, message_id, event_id,
         source, type,
         version, key, time, content_type, payload)
-     VALUES ('billing.invoice', 1, now() + interval '1 hour', gen_random_uuid(), HOSTILE, HOSTILE, HOSTILE, 1, HOSTILE, now(),
+     VALUES ('billing.invoice', 1, now() + interval '1 hour', gen_random_uuid(), HOSTILE, HOSTILE, HOSTILE,
+         1, HOSTILE, now(),
          HOSTILE,
         convert_to(HOSTILE, 'UTF8'))",
     "INSERT INTO twinbox.partition_leases (consumer, partition, types, log, sequence, last_message)
