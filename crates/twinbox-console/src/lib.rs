@@ -8,8 +8,8 @@
 //!
 //! ```no_run
 //! # use twinbox_console::{Access, Console};
-//! # use twinbox_ops::Ops;
-//! # async fn run(ops: Ops<sqlx::Sqlite>) -> std::io::Result<()> {
+//! # use twinbox_ops::{Dialect, Ops};
+//! # async fn run<DB: Dialect>(ops: Ops<DB>) -> std::io::Result<()> {
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:4080").await?;
 //! Console::new(ops, "shop.db", Access::loopback("ada")).serve(listener, Default::default()).await
 //! # }
