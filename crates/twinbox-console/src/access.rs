@@ -1,4 +1,4 @@
-//! Who may look, and who may change something.
+//! Access: principals, their roles, and how the console knows them.
 mod csrf;
 mod error;
 mod principal;

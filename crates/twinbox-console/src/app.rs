@@ -1,4 +1,4 @@
-//! What all pages share.
+//! The state that all pages share.
 use crate::{
     access::{Access, Csrf, Sessions, Throttle},
     samples::Samples,
@@ -15,7 +15,7 @@ pub(crate) struct App<DB: Dialect> {
     pub(crate) gate: Arc<Gate>,
 }
 
-/// What decides who may do what.
+/// The parts that decide about access.
 pub(crate) struct Gate {
     pub(crate) access: Access,
     pub(crate) sessions: Sessions,

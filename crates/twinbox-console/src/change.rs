@@ -18,7 +18,7 @@ use twinbox_ops::Dialect;
 
 type Shared<DB> = Arc<App<DB>>;
 
-/// What the form of a preview sends.
+/// The fields of the form of a preview.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Confirmed {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What a page answers when it cannot answer.
+//! The answer of a page that could not be made.
 use askama::Template;
 use axum::{
     http::{HeaderValue, StatusCode, header},

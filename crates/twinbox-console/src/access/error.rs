@@ -1,4 +1,4 @@
-//! What is wrong with a setting.
+//! The error of a setting.
 use std::fmt;
 
 /// A setting of access that is not safe, or that cannot be read.

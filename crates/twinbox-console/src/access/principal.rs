@@ -1,7 +1,7 @@
 //! Somebody who uses the console.
 use std::str::FromStr;
 
-/// What somebody may do.
+/// The rights of a principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Sees everything, payloads included.
@@ -27,6 +27,6 @@ impl FromStr for Role {
 pub struct Principal {
     /// The name, for the audit.
     pub name: String,
-    /// What the principal may do.
+    /// The rights of the principal.
     pub role: Role,
 }

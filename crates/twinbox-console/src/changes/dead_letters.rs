@@ -37,7 +37,7 @@ pub(super) async fn bulk<DB: Dialect>(
     };
     let (rate, spacing) = query::spacing(&fields.rate)?;
     let mut filter = filter(ops, fields).await?;
-    // What comes after the preview was not shown.
+    // Dead letters after the preview were not shown.
     filter.until = Some(filter.until.unwrap_or(ops.now().await?));
     let plan = ops.plan_bulk_action(action, &filter).await?;
     let owner = filter.owner().map(|owner| plain(&owner.to_string())).unwrap_or_default();

@@ -36,7 +36,7 @@ pub(crate) struct Sample {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// What a change calls.
+/// The call that makes a change.
 pub(crate) enum Deed {
     Bulk(Box<BulkPlan>, Duration),
     CancelBulk(i64),
