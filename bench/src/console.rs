@@ -10,11 +10,12 @@ use twinbox_testkit::database;
 
 const ROWS: u32 = 1_000_000;
 const RUNS: usize = 31;
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "/",
     "/dead-letters",
     "/dead-letters/list?consumer=billing.invoice",
     "/dead-letters/list?consumer=billing.invoice&group=00000000000f",
+    "/dead-letters/list?destination=warehouse",
     "/dead-letters/one?id=500000",
     "/messages?id=order-500000",
     "/keys?key=customer-7",
@@ -24,25 +25,33 @@ const PAGES: [&str; 8] = [
 pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
     let store = database::postgres().await;
     for fill in [
-        "INSERT INTO twinbox.consumers (consumer) VALUES ('billing.invoice'), ('mail.welcome')".to_owned(),
+        "INSERT INTO twinbox.consumers (consumer) VALUES ('billing.invoice')".to_owned(),
         format!(
             "INSERT INTO twinbox.outbox (id, type, key, payload)
             SELECT 'order-' || n, 'orders.placed', 'customer-' || n % 5000, '{{}}' FROM generate_series(1,
                 {ROWS}) n"
         ),
-        // 60 groups, of very different sizes.
+        // A consumer and a destination have 30 groups each, of very different sizes.
         format!(
             "INSERT INTO twinbox.dead_letters (consumer, message_id, reason, error, fingerprint, attempts,
-                event_id,
-                source, type, version, key, time, content_type, payload, given_up_at)
-            SELECT CASE WHEN n % 3 = 0 THEN 'mail.welcome' ELSE 'billing.invoice' END, gen_random_uuid(),
-                'rejected',
-                'order ' || n || ' has no customer', lpad(to_hex((ln(n) * 3)::int % 30), 12, '0'), 1,
-                'order-' || n, 'shop', 'orders.placed', 1, 'customer-' || n % 5000, now(), 'application/json',
-                convert_to(repeat('x', 450), 'UTF8'), now() - ({ROWS} - n) * interval '100 milliseconds'
-            FROM generate_series(1, {ROWS}) n"
+                event_id, source, type, version, key, time, content_type, payload, given_up_at)
+            SELECT 'billing.invoice', gen_random_uuid(), 'rejected', 'order ' || n || ' has no customer',
+                lpad(to_hex((ln(n) * 3)::int % 30), 12, '0'), 1, 'order-' || n, 'shop', 'orders.placed', 1,
+                'customer-' || n % 5000, now(), 'application/json', convert_to(repeat('x', 450), 'UTF8'),
+                now() - ({ROWS} - n) * interval '100 milliseconds'
+            FROM generate_series(1, {ROWS}) n
+            WHERE n % 3 > 0"
         ),
-        "VACUUM ANALYZE twinbox.dead_letters, twinbox.outbox".to_owned(),
+        format!(
+            "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, attempts,
+                next_attempt_at, first_error, last_error, fingerprint, parked_at)
+            SELECT 'warehouse', position, key, type, 'dead', false, 5, now(), 'refused', 'refused',
+                lpad(to_hex((ln(position) * 3)::int % 30), 12, '0'),
+                now() - ({ROWS} - position) * interval '100 milliseconds'
+            FROM twinbox.outbox
+            WHERE position % 3 = 0"
+        ),
+        "VACUUM ANALYZE twinbox.dead_letters, twinbox.parked_messages, twinbox.outbox".to_owned(),
     ] {
         sqlx::raw_sql(AssertSqlSafe(fill)).execute(store.pool()).await?;
     }

@@ -1,4 +1,7 @@
 //! `twinbox console`: a web page.
+#[cfg(feature = "nats")]
+mod broker;
+
 use crate::{
     exit::{Exit, invalid},
     output::{note, plain},
@@ -39,6 +42,10 @@ pub(crate) struct ConsoleArguments {
     /// system.
     #[arg(long = "as", value_name = "NAME", env = "TWINBOX_AS")]
     operator: Option<String>,
+    /// With its server, pages of consumers show how far they are behind on it.
+    #[cfg(feature = "nats")]
+    #[command(flatten)]
+    stream: crate::stream::StreamArguments,
 }
 
 impl ConsoleArguments {
@@ -76,6 +83,11 @@ pub(crate) async fn run<DB: Dialect>(
         plain(&session.database.to_string()),
     ));
     let console = Console::new(session.ops.clone(), session.database.id(), access);
+    #[cfg(feature = "nats")]
+    let console = match arguments.stream.given() {
+        Some(stream) => console.broker(broker::Stream(stream.map_err(|error| invalid("--nats-url", error))?)),
+        None => console,
+    };
     let served = console.serve(listener, stop).await;
     stopped.abort();
     served.map_err(|error| match error.kind() {

@@ -1,6 +1,7 @@
 //! The state that all pages share.
 use crate::{
     access::{Access, Csrf, Sessions, Throttle},
+    broker::BrokerLag,
     samples::Samples,
 };
 use std::sync::Arc;
@@ -12,6 +13,7 @@ pub(crate) struct App<DB: Dialect> {
     pub(crate) database: String,
     pub(crate) bounds: AlarmBounds,
     pub(crate) samples: Samples,
+    pub(crate) broker: Option<Box<dyn BrokerLag>>,
     pub(crate) gate: Arc<Gate>,
 }
 

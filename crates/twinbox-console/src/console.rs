@@ -2,6 +2,7 @@
 use crate::{
     access::{Access, Csrf, Sessions, Throttle},
     app::{App, Gate},
+    broker::BrokerLag,
     samples::Samples,
     sampling, server,
 };
@@ -16,18 +17,25 @@ pub struct Console<DB: Dialect> {
     database: String,
     access: Access,
     bounds: AlarmBounds,
+    broker: Option<Box<dyn BrokerLag>>,
 }
 
 impl<DB: Dialect> Console<DB> {
     /// Creates the console. `database`: its name for people, without credentials.
     pub fn new(ops: Ops<DB>, database: impl Into<String>, access: Access) -> Self {
-        Self { ops, database: database.into(), access, bounds: AlarmBounds::default() }
+        Self { ops, database: database.into(), access, bounds: AlarmBounds::default(), broker: None }
     }
 
     /// Sets the bounds beyond which something is wrong.
     #[must_use]
     pub fn alarm_bounds(self, bounds: AlarmBounds) -> Self {
         Self { bounds, ..self }
+    }
+
+    /// Shows how far consumers are behind at a broker. While it is away, their pages say so.
+    #[must_use]
+    pub fn broker(self, broker: impl BrokerLag) -> Self {
+        Self { broker: Some(Box::new(broker)), ..self }
     }
 
     /// Serves the pages until `stop` is cancelled, and ends requests under way before it returns.
@@ -58,6 +66,7 @@ impl<DB: Dialect> Console<DB> {
             database: self.database,
             bounds: self.bounds,
             samples: Samples::default(),
+            broker: self.broker,
             gate: Arc::new(gate),
         });
         let sampling = tokio::spawn(sampling::run(app.clone(), stop.clone()));

@@ -21,6 +21,7 @@
 mod access;
 mod app;
 mod assets;
+mod broker;
 mod change;
 mod changes;
 mod chart;
@@ -41,4 +42,5 @@ mod server;
 mod view;
 
 pub use access::{Access, AccessError, Principal, Role};
+pub use broker::{BrokerLag, Lag, LagFuture};
 pub use console::Console;

@@ -99,8 +99,8 @@ pub fn next_group_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().parked_messages.next_group.as_str().to_owned()
 }
 
-/// Returns the SQL that counts a group of a destination. Binds: age in microseconds (negative), destination,
-/// fingerprint, destination, fingerprint, limit.
+/// Returns the SQL that counts a group of a destination. Binds: destination, fingerprint, limit, destination,
+/// fingerprint, age in microseconds (negative), limit, destination, fingerprint.
 pub fn group_counts_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().parked_messages.group_counts.as_str().to_owned()
 }

@@ -109,8 +109,11 @@ impl LagReader {
         consumer::check_names(&subscription)?;
         // After the checkpoints were read, so that none is beyond the end of the stream.
         let info = &stream::info(&self.connection, &self.connection.options.stream).await?;
-        let lag = |(partition, at)| self.partition(&subscription, info, partition, at);
-        let lags = checkpoints.iter().map(|(partition, at)| lag((*partition, at)));
+        // A list, because the future of a stream that held the closure would not be `Send`.
+        let lags: Vec<_> = checkpoints
+            .iter()
+            .map(|(partition, at)| self.partition(&subscription, info, *partition, at))
+            .collect();
         futures::stream::iter(lags).buffered(PARTITIONS_AT_ONCE).try_collect().await
     }
 

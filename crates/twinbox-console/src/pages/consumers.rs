@@ -1,9 +1,9 @@
 //! Consumers: all of them, or one with its partitions and parked deliveries.
 use crate::{
     app::App,
+    broker::{self, Lag},
     changes::done,
     failure::Reply,
-    filters,
     frame::{Frame, Visit},
     links::link,
     moment::Moment,
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use twinbox_ops::{
     Dialect, ParkedDelivery, PartitionCheckpoint,
-    wording::{bounded_number, counted, duration, plain},
+    wording::{bounded_number, counted, duration, number, plain},
 };
 
 /// Parked deliveries of the page.
@@ -50,7 +50,6 @@ struct Row {
 }
 
 struct One {
-    name: String,
     is_known: bool,
     seen: String,
     pause_reason: Option<String>,
@@ -59,13 +58,31 @@ struct One {
     dead_letters: String,
     oldest_dead_letter: String,
     last_claim: String,
-    behind: Option<String>,
-    partitions: Vec<PartitionCheckpoint>,
+    behind_in_log: Option<String>,
+    behind_at_broker: Option<Behind>,
+    broker_error: Option<String>,
+    has_broker: bool,
+    partitions: Vec<PartitionRow>,
     deliveries: Vec<DeliveryRow>,
     dead_letters_link: String,
     pause_link: String,
     resume_link: String,
     retry_link: String,
+}
+
+/// How far a consumer is behind at a broker.
+struct Behind {
+    messages: String,
+    oldest_at: Option<Moment>,
+    restarts_because: Option<&'static str>,
+}
+
+struct PartitionRow {
+    partition: u32,
+    owner: Option<String>,
+    settled: u64,
+    log: String,
+    behind: Option<Behind>,
 }
 
 struct DeliveryRow {
@@ -104,8 +121,17 @@ pub(crate) async fn page<DB: Dialect>(
     let backlog = app.ops.consumer_backlog(&name).await?;
     let own = format!("consumer:{name}");
     let readers = app.ops.readers().await?;
-    let behind =
+    let behind_in_log =
         readers.iter().find(|reader| reader.name == own).map(|reader| bounded_number(reader.backlog));
+    let checkpoints = app.ops.partition_checkpoints(&name).await?;
+    let lags = match &app.broker {
+        Some(broker) if behind_in_log.is_none() => broker::ask(&**broker, &name, &checkpoints).await,
+        _ => Ok(Vec::new()),
+    };
+    let (lags, broker_error) = match lags {
+        Ok(lags) => (lags, None),
+        Err(error) => (Vec::new(), Some(plain(&error))),
+    };
     let ago = |time: Option<Duration>| {
         time.map_or_else(|| "-".to_owned(), |time| format!("{} ago", duration(time)))
     };
@@ -119,16 +145,54 @@ pub(crate) async fn page<DB: Dialect>(
         dead_letters: bounded_number(backlog.dead_letters),
         oldest_dead_letter: ago(backlog.oldest_dead_letter),
         last_claim: ago(backlog.last_claim),
-        behind,
-        partitions: app.ops.partition_checkpoints(&name).await?,
+        behind_in_log,
+        behind_at_broker: (!lags.is_empty()).then(|| Behind::of_all(&lags)),
+        broker_error,
+        has_broker: app.broker.is_some(),
+        partitions: checkpoints.iter().enumerate().map(|(at, one)| row_of(one, lags.get(at))).collect(),
         deliveries: deliveries.iter().map(delivery_row).collect(),
         dead_letters_link: link("/dead-letters", &[("consumer", &name)]),
         pause_link: link("/changes/pause-consumer", &[("name", &name)]),
         resume_link: link("/changes/resume-consumer", &[("name", &name)]),
         retry_link: link("/changes/retry-parked", &[("consumer", &name)]),
-        name: plain(&name),
     };
     Ok(Html(Page { frame, consumers: Vec::new(), one: Some(one) }.render()?))
+}
+
+impl One {
+    /// Whether the broker was asked, answered, and does not know the consumer.
+    fn is_unknown_there(&self) -> bool {
+        let was_asked = self.has_broker && self.behind_in_log.is_none() && self.broker_error.is_none();
+        was_asked && self.behind_at_broker.is_none()
+    }
+}
+
+impl Behind {
+    fn of(lag: &Lag) -> Self {
+        Self {
+            messages: number(lag.messages),
+            oldest_at: lag.oldest_at.map(Moment),
+            restarts_because: lag.restarts_because,
+        }
+    }
+
+    fn of_all(lags: &[Lag]) -> Self {
+        Self::of(&Lag {
+            messages: lags.iter().map(|lag| lag.messages).sum(),
+            oldest_at: lags.iter().filter_map(|lag| lag.oldest_at).min(),
+            restarts_because: None,
+        })
+    }
+}
+
+fn row_of(checkpoint: &PartitionCheckpoint, lag: Option<&Lag>) -> PartitionRow {
+    PartitionRow {
+        partition: checkpoint.partition,
+        owner: checkpoint.owner.map(|owner| owner.to_string()),
+        settled: checkpoint.checkpoint.sequence,
+        log: plain(&checkpoint.checkpoint.log),
+        behind: lag.map(Behind::of),
+    }
 }
 
 fn delivery_row(delivery: &ParkedDelivery) -> DeliveryRow {

@@ -1,6 +1,6 @@
 //! The owners of dead letters, and groups of dead letters with one cause.
 use crate::Ops;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::future::try_join_all;
 use sqlx::Row as _;
 use std::collections::BTreeMap;
 use twinbox_core::Timestamp;
@@ -14,7 +14,7 @@ use twinbox_sql::{
 
 /// The most groups that are listed.
 pub const GROUPS_MAX: usize = 1_000;
-/// Groups that are counted at the same time, each on a connection of its own.
+/// Groups that are counted at the same time, each on a connection.
 const COUNTED_AT_ONCE: usize = 3;
 /// Behind every number and every time of a dead letter.
 pub(super) const END: Place =
@@ -94,14 +94,18 @@ impl<DB: Dialect> Ops<DB> {
             }
             conn.done().await?;
         }
-        let groups = stream::iter(found).map(|(owner, fingerprint)| async move {
-            let mut conn = self.engine.connection().await?;
-            let group = self.group(&mut conn, &owner, &fingerprint).await?;
-            conn.done().await?;
-            Ok::<_, Error>(group)
+        let shares = (0..COUNTED_AT_ONCE.min(found.len())).map(|first| {
+            let share = found.iter().skip(first).step_by(COUNTED_AT_ONCE);
+            async move {
+                let (mut conn, mut groups) = (self.engine.connection().await?, Vec::new());
+                for (owner, fingerprint) in share {
+                    groups.extend(self.group(&mut conn, owner, fingerprint).await?);
+                }
+                conn.done().await?;
+                Ok::<_, Error>(groups)
+            }
         });
-        let groups: Vec<_> = groups.buffered(COUNTED_AT_ONCE).try_collect().await?;
-        Ok(groups.into_iter().flatten().collect())
+        Ok(try_join_all(shares).await?.concat())
     }
 
     /// Counts a group. None: its last dead letter has gone meanwhile.
@@ -132,12 +136,15 @@ impl<DB: Dialect> Ops<DB> {
                 .bind(name())
                 .bind(group()),
             DeadLetterOwner::Destination(_) => query::<DB>(&sql.parked_messages.group_counts)
+                .bind(name())
+                .bind(group())
+                .bind(limit)
+                .bind(name())
+                .bind(group())
                 .bind(lately)
+                .bind(limit)
                 .bind(name())
-                .bind(group())
-                .bind(name())
-                .bind(group())
-                .bind(limit),
+                .bind(group()),
         };
         let row = counts.fetch_one(conn).await?;
         let redriven = match owner {

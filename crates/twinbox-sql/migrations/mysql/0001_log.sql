@@ -248,8 +248,9 @@ CREATE TABLE IF NOT EXISTS {parked_messages} (
     INDEX parked_messages_keyless (destination, state, key, next_attempt_at),
     -- For the lowest position of a key.
     INDEX parked_messages_key (destination, blocks_key, key, position),
-    -- For dead letters and their groups. It holds all that their counts read.
-    INDEX parked_messages_group (destination, fingerprint, position, state, parked_at),
+    -- For dead letters and their groups: in order, and by time. They hold all that counts read.
+    INDEX parked_messages_group (destination, fingerprint, position, state),
+    INDEX parked_messages_group_time (destination, fingerprint, parked_at, state),
     -- For the purge, which keeps parked messages in the log.
     INDEX parked_messages_position (position)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

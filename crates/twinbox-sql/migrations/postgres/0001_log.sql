@@ -210,8 +210,13 @@ CREATE INDEX parked_messages_keyless ON {parked_messages} (destination, next_att
 -- For the lowest position of a key.
 CREATE INDEX parked_messages_key ON {parked_messages} (destination, key, position) WHERE blocks_key = true;
 CREATE INDEX parked_messages_blocking ON {parked_messages} (destination) WHERE state = 'blocking';
--- For dead letters and their groups. It holds all that their counts read.
-CREATE INDEX parked_messages_group ON {parked_messages} (destination, fingerprint, position, parked_at)
+-- For dead letters and their groups: in order, by time, and to count them. The last has few values, of each
+-- of which Postgres stores one entry for many rows.
+CREATE INDEX parked_messages_group ON {parked_messages} (destination, fingerprint, position)
+    WHERE state <> 'waiting';
+CREATE INDEX parked_messages_group_time ON {parked_messages} (destination, fingerprint, parked_at)
+    WHERE state <> 'waiting';
+CREATE INDEX parked_messages_group_count ON {parked_messages} (destination, fingerprint)
     WHERE state <> 'waiting';
 -- For the purge, which keeps parked messages in the log.
 CREATE INDEX parked_messages_position ON {parked_messages} (position);

@@ -45,9 +45,10 @@ area! {
         /// The first group of a destination behind a fingerprint, by `parked_messages_group`. Binds:
         /// destination, fingerprint.
         next_group,
-        /// The counts of a group, by `parked_messages_group` alone: all up to a limit, those of them within a
-        /// time, and the time of the first. Binds: age (negative), destination, fingerprint, destination,
-        /// fingerprint, limit.
+        /// The counts of a group: all up to a limit, by `parked_messages_group_count` or
+        /// `parked_messages_group`; those within a time, and the first time, by `parked_messages_group_time`.
+        /// Binds: destination, fingerprint, limit, destination, fingerprint, age (negative), limit,
+        /// destination, fingerprint.
         group_counts,
         /// Dead letters of a group before a position, the newest first, by `parked_messages_group`. Binds:
         /// destination, fingerprint, position, limit.

@@ -5,6 +5,7 @@ mod databases;
 mod filled;
 mod hostile;
 mod incidents;
+mod lag;
 mod outage;
 mod people;
 

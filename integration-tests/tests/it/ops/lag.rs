@@ -24,45 +24,49 @@ use twinbox_testkit::{aws::FakeSqs, park_deliveries, servers::NatsServer};
 use uuid::Uuid;
 
 #[event_handler(consumer = "tests.in_order", order = "key")]
-async fn in_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+pub(super) async fn in_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
     Ok(effect::<DB>(tx, order.n).await?)
 }
 
 #[event_handler(consumer = "tests.any_order")]
-async fn any_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+pub(super) async fn any_order<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
     Ok(effect::<DB>(tx, order.n).await?)
 }
 
 /// A database and a stream of a relay.
-struct Rig<DB: TestDb> {
-    world: World<DB>,
-    target: Target,
+pub(super) struct Rig<DB: TestDb> {
+    pub(super) world: World<DB>,
+    pub(super) target: Target,
     relay: Option<Running>,
-    tool: Tool,
+    pub(super) tool: Tool,
 }
 
 impl<DB: TestDb> Rig<DB> {
     async fn new() -> Self {
-        let (world, target) = (World::<DB>::new().await, Target::shared());
+        Self::at(Target::shared()).await
+    }
+
+    pub(super) async fn at(target: Target) -> Self {
+        let world = World::<DB>::new().await;
         let (relay, tool) = (Some(Running::start(&*world, &target)), Tool::of(&world));
         Self { world, target, relay, tool }
     }
 
-    fn consumer(&self) -> Consumer<DB, ()> {
+    pub(super) fn consumer(&self) -> Consumer<DB, ()> {
         Consumer::new((*self.world).clone(), ()).transport(self.target.destination())
     }
 
-    async fn publish(&self, numbers: std::ops::Range<i64>) {
+    pub(super) async fn publish(&self, numbers: std::ops::Range<i64>) {
         let all = u64::try_from(numbers.end).unwrap();
         publish(&self.world, numbers).await;
         self.relay.as_ref().unwrap().published(all).await;
     }
 
-    async fn stop_relay(&mut self) {
+    pub(super) async fn stop_relay(&mut self) {
         self.relay.take().unwrap().stop().await;
     }
 
-    async fn handled(&self, count: usize) {
+    pub(super) async fn handled(&self, count: usize) {
         eventually(async || (self.world.effects().await.len() == count).then_some(())).await;
     }
 
@@ -83,6 +87,12 @@ impl<DB: TestDb> Rig<DB> {
     /// Waits until the consumer is behind by this number.
     async fn is_behind(&self, messages: u64) -> Value {
         eventually(async || Some(self.lag().await).filter(|lag| lag["behind"] == messages)).await
+    }
+
+    /// The same for one of several consumers.
+    pub(super) async fn is_behind_as(&self, consumer: &str, messages: u64) {
+        let is_behind = async || only(&self.ran(&[consumer, "-o", "json"]).await)["behind"] == messages;
+        eventually(async || is_behind().await.then_some(())).await;
     }
 
     /// The consumers that the server has for readers of this stream.

@@ -129,23 +129,31 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         FROM {parked_messages}
         WHERE state <> 'waiting' AND destination = ? AND fingerprint > ?",
     group_counts: "
-        SELECT count(*) AS dead_letters,
-            CAST(COALESCE(sum(CASE WHEN parked_at > (SELECT {after}) THEN 1 ELSE 0 END), 0) AS {big_integer})
-                AS lately,
+        SELECT
             (
-                SELECT parked_at
+                SELECT count(*)
+                FROM (
+                    SELECT 1
+                    FROM {parked_messages}
+                    WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
+                    LIMIT ?
+                ) counted
+            ) AS dead_letters,
+            (
+                SELECT count(*)
+                FROM (
+                    SELECT 1
+                    FROM {parked_messages}
+                    WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
+                        AND parked_at > (SELECT {after})
+                    LIMIT ?
+                ) recent
+            ) AS lately,
+            (
+                SELECT min(parked_at)
                 FROM {parked_messages}
                 WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
-                ORDER BY position
-                LIMIT 1
-            ) AS first_given_up_at
-        FROM (
-            SELECT parked_at
-            FROM {parked_messages}
-            WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
-            ORDER BY position DESC
-            LIMIT ?
-        ) counted",
+            ) AS first_given_up_at",
     group_before: dead!(
         "
             AND p.destination = ? AND p.fingerprint = ? AND p.position < ?
