@@ -4,14 +4,14 @@ use tokio::time::timeout;
 use twinbox_ops::{PartitionCheckpoint, Timestamp};
 
 /// The longest time that a page waits for a broker.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(3);
 
 /// Reads from a broker how far consumers are behind.
 pub trait BrokerLag: Send + Sync + 'static {
     /// Returns how far a consumer is behind each of its checkpoints, in their order. Without checkpoints it
     /// reads without order: then one lag for all of it, or none if the broker does not know it.
     ///
-    /// A page waits two seconds for it, then drops the future.
+    /// A page waits three seconds for it, then drops the future.
     ///
     /// # Errors
     /// The page shows the text instead of numbers.
@@ -40,4 +40,23 @@ pub(crate) async fn ask(
 ) -> Result<Vec<Lag>, String> {
     let asked = timeout(ANSWER, broker.lag(consumer, checkpoints)).await;
     asked.unwrap_or_else(|_| Err(format!("it did not answer within {} seconds", ANSWER.as_secs())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl BrokerLag for Silent {
+        fn lag<'a>(&'a self, _: &'a str, _: &'a [PartitionCheckpoint]) -> LagFuture<'a> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_does_not_wait_for_a_broker_without_an_answer() {
+        let asked = ask(&Silent, "billing.invoice", &[]).await;
+        assert_eq!(asked, Err("it did not answer within 3 seconds".to_owned()));
+    }
 }
