@@ -104,3 +104,21 @@ pub fn next_group_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
 pub fn group_counts_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().parked_messages.group_counts.as_str().to_owned()
 }
+
+/// Returns the SQL that reads a group of a destination, the newest first. Binds: destination, fingerprint,
+/// position, limit.
+pub fn group_before_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().parked_messages.group_before.as_str().to_owned()
+}
+
+/// Returns the SQL that reads the dead letters of a destination, the newest first. Binds: destination,
+/// position, limit.
+pub fn destination_before<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().parked_messages.destination_before.as_str().to_owned()
+}
+
+/// Returns the SQL that reads the dead letters of a destination, the oldest first. Binds: destination,
+/// position, last time, limit.
+pub fn destination_after<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().parked_messages.destination_after.as_str().to_owned()
+}

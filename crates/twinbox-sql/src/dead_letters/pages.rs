@@ -27,8 +27,8 @@ impl Place {
     }
 }
 
-/// Returns up to `limit` dead letters of an owner before a place, the newest first. `group`: those of this
-/// fingerprint alone.
+/// Returns up to `limit` dead letters of an owner, at most 1,000, before a place, the newest first. `group`:
+/// those of this fingerprint alone.
 ///
 /// # Errors
 /// The database refused or is away.
@@ -61,8 +61,8 @@ pub async fn page_before<DB: Dialect>(
     read(engine, owner, &rows)
 }
 
-/// Returns up to `limit` dead letters of an owner behind a place and up to a time, the oldest first. `group`:
-/// those of this fingerprint alone.
+/// Returns up to `limit` dead letters of an owner, at most 1,000, behind a place and up to a time, the oldest
+/// first. `group`: those of this fingerprint alone.
 ///
 /// # Errors
 /// The database refused or is away.

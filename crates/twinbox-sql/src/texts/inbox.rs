@@ -105,8 +105,6 @@ area! {
         insert,
         /// The newest of a consumer. Binds: consumer, limit.
         newest,
-        /// A page of all. Binds: id to begin after, limit.
-        page,
         /// One message. Bind: id.
         message,
         /// Takes due redrives under a lease, by `dead_letters_redrive`. Binds: lease, consumer, whether order

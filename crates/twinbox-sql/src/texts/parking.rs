@@ -23,9 +23,6 @@ area! {
         skip,
         /// Releases a key that dead letters hold, by `parked_messages_key`. Binds: destination, key.
         release_key,
-        /// A page of dead letters of all destinations, by primary key. Binds: destination and position to
-        /// begin after, limit.
-        dead_page,
         /// The message of a dead letter, by primary key. Binds: position, destination.
         dead_message,
         /// Makes a dead letter wait for another attempt, by primary key. Binds: delay, destination, position.

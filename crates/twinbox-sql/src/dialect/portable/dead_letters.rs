@@ -22,12 +22,6 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         WHERE consumer = ?
         ORDER BY id DESC
         LIMIT ?",
-    page: heads!(
-        "
-        WHERE id > ?
-        ORDER BY id
-        LIMIT ?"
-    ),
     message: "
         SELECT {dead_letter}
         FROM {dead_letters}

@@ -1,17 +1,46 @@
 //! Parked messages and deliveries.
 use crate::texts::{Deliveries, ParkedMessages, ParkedQueue};
 
-/// Reads dead letters of destinations without their messages.
+/// What is read of a dead letter of a destination: all but its message.
+macro_rules! head {
+    () => {
+        "
+        SELECT p.position, p.destination, o.id AS event_id, o.source, o.type, o.key, p.state AS reason,
+            p.last_error AS error, p.fingerprint, p.attempts, o.time, p.parked_at AS given_up_at,
+            false AS is_redriven, CAST(NULL AS {uuid}) AS message_id"
+    };
+}
+
+/// Reads dead letters of destinations.
 #[rustfmt::skip]
 macro_rules! dead {
     ($rest:literal) => {
-        concat!("
-        SELECT p.position, p.destination, o.id AS event_id, o.source, o.type, o.key, p.state AS reason,
-            p.last_error AS error, p.fingerprint, p.attempts, o.time, p.parked_at AS given_up_at,
-            false AS is_redriven, CAST(NULL AS {uuid}) AS message_id
+        concat!(head!(), "
         FROM {parked_messages} p
         JOIN {outbox} o ON o.position = p.position
         WHERE p.state <> 'waiting'", $rest)
+    };
+}
+
+/// Reads a page of dead letters, then the log for the rows of the page alone. The second limit is for
+/// Postgres, which plans without the first: it would read the whole log for a tenth of all dead letters.
+#[rustfmt::skip]
+macro_rules! dead_page {
+    ($rest:literal, $order:literal) => {
+        concat!(head!(), "
+        FROM (
+            SELECT *
+            FROM (
+                SELECT position, destination, state, last_error, fingerprint, attempts, parked_at
+                FROM {parked_messages}
+                WHERE state <> 'waiting'", $rest, "
+                ORDER BY ", $order, "
+                LIMIT ?
+            ) page
+            LIMIT 1000
+        ) p
+        JOIN {outbox} o ON o.position = p.position
+        ORDER BY p.", $order)
     };
 }
 
@@ -84,12 +113,6 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         UPDATE {parked_messages}
         SET state = 'dead', blocks_key = false
         WHERE destination = ? AND key = ? AND blocks_key = true AND state <> 'waiting'",
-    dead_page: dead!(
-        "
-            AND {not_replay p.destination} AND (p.destination, p.position) > (?, ?)
-        ORDER BY p.destination, p.position
-        LIMIT ?"
-    ),
     dead_message: "
         SELECT position, {message}
         FROM {outbox}
@@ -154,29 +177,25 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
                 FROM {parked_messages}
                 WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
             ) AS first_given_up_at",
-    group_before: dead!(
+    group_before: dead_page!(
         "
-            AND p.destination = ? AND p.fingerprint = ? AND p.position < ?
-        ORDER BY p.position DESC
-        LIMIT ?"
+                    AND destination = ? AND fingerprint = ? AND position < ?",
+        "position DESC"
     ),
-    group_after: dead!(
+    group_after: dead_page!(
         "
-            AND p.destination = ? AND p.fingerprint = ? AND p.position > ? AND p.parked_at <= ?
-        ORDER BY p.position
-        LIMIT ?"
+                    AND destination = ? AND fingerprint = ? AND position > ? AND parked_at <= ?",
+        "position"
     ),
-    destination_before: dead!(
+    destination_before: dead_page!(
         "
-            AND p.destination = ? AND p.position < ?
-        ORDER BY p.position DESC
-        LIMIT ?"
+                    AND destination = ? AND position < ?",
+        "position DESC"
     ),
-    destination_after: dead!(
+    destination_after: dead_page!(
         "
-            AND p.destination = ? AND p.position > ? AND p.parked_at <= ?
-        ORDER BY p.position
-        LIMIT ?"
+                    AND destination = ? AND position > ? AND parked_at <= ?",
+        "position"
     ),
 };
 

@@ -18,7 +18,8 @@ async fn given_up() -> TestDatabase<Postgres> {
         SELECT CASE WHEN n % 2 = 0 THEN 'd' ELSE 'other' END, n, 't', 'dead', false, 1, now(), 'e', 'e',
             'f' || n % 40, now() - n * interval '1 second'
         FROM generate_series(1, 400000) n",
-        "VACUUM ANALYZE twinbox.dead_letters, twinbox.parked_messages",
+        "INSERT INTO twinbox.outbox (type, payload) SELECT 't', '' FROM generate_series(1, 400000)",
+        "VACUUM ANALYZE twinbox.dead_letters, twinbox.parked_messages, twinbox.outbox",
     ] {
         sqlx::raw_sql(fill).execute(&mut *database.pool().acquire().await.unwrap()).await.unwrap();
     }
@@ -77,5 +78,17 @@ async fn groups_of_dead_letters_are_read_no_further_than_they_are_counted() {
         ];
         let (types, values) = (binds.map(|bind| bind.0), binds.map(|bind| bind.1.to_owned()));
         explain_with(conn, mode, &counts, &types, &values).await.assert_at_most(9_100.0, 50.0);
+        // Each row of a page costs a look into the log.
+        let (own, end, page) = ((text, "'d'"), (number, "9223372036854775807"), (number, "51"));
+        for (statement, binds) in [
+            (plans::group_before_of_destination(&database), &[own, (text, group), end, page][..]),
+            (plans::destination_before(&database), &[own, end, page]),
+            (plans::destination_after(&database), &[own, (number, "0"), (time, "now()"), page]),
+        ] {
+            let (types, values): (Vec<_>, Vec<_>) =
+                binds.iter().map(|bind| (bind.0, bind.1.to_owned())).unzip();
+            let page = explain_with(conn, mode, &statement, &types, &values).await;
+            page.assert_at_most(51.0 * 3.0, 51.0 * 5.0 + 20.0);
+        }
     }
 }
