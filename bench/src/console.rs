@@ -52,6 +52,7 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
             WHERE position % 3 = 0"
         ),
         "VACUUM ANALYZE twinbox.dead_letters, twinbox.parked_messages, twinbox.outbox".to_owned(),
+        "CHECKPOINT".to_owned(),
     ] {
         sqlx::raw_sql(AssertSqlSafe(fill)).execute(store.pool()).await?;
     }
