@@ -122,3 +122,8 @@ pub fn destination_before<DB: Dialect>(store: &Store<DB>) -> String {
 pub fn destination_after<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().parked_messages.destination_after.as_str().to_owned()
 }
+
+/// Returns the SQL that finds the next destination with dead letters. Bind: name.
+pub fn next_destination<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().parked_messages.next_destination.as_str().to_owned()
+}

@@ -10,7 +10,7 @@ use twinbox_sql::{
 /// Messages of the log that one statement looks at.
 const PAGE: i64 = 10_000;
 /// The most messages of the log that one call of [`Ops::key_page`] looks at.
-pub const KEY_SCANNED_MAX: u32 = 50_000;
+pub const KEY_SCANNED_MAX: u32 = 20_000;
 
 /// The result of [`Ops::key_page`].
 #[derive(Debug, Clone)]

@@ -37,6 +37,9 @@ pub struct Fragments {
     pub current_server_run: &'static str,
     /// A condition: the server run is `?`.
     pub is_server_run: &'static str,
+    /// The end of a table in a `SELECT`: it is read by the index `?`. Empty where the database finds that
+    /// index itself.
+    pub by_index: &'static str,
     /// A condition after a number: the number is in the JSON array `?`.
     pub among: &'static str,
     /// A table expression `r`: the rows to park, from the JSON array `?`.
@@ -128,6 +131,7 @@ impl Fragments {
             "skip_locked" => self.skip_locked,
             "current_server_run" => self.current_server_run,
             "is_server_run" => self.is_server_run,
+            "by_index" => self.by_index,
             "among" => self.among,
             "parked_rows" => self.parked_rows,
             "vendor_rows" => self.vendor_rows,

@@ -36,6 +36,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     skip_locked: "FOR UPDATE SKIP LOCKED",
     current_server_run: "(SELECT id FROM {server_run} WHERE server_id = @@server_id)",
     is_server_run: "(SELECT id FROM {server_run} WHERE server_id = @@server_id) <=> ?",
+    by_index: "FORCE INDEX (?)",
     among: "IN (SELECT n FROM JSON_TABLE(?, '$[*]' COLUMNS (n BIGINT PATH '$')) numbers)",
     parked_rows: "JSON_TABLE(?, '$[*]' COLUMNS (
             position BIGINT PATH '$.position',

@@ -26,13 +26,13 @@ macro_rules! dead {
 /// Postgres, which plans without the first: it would read the whole log for a tenth of all dead letters.
 #[rustfmt::skip]
 macro_rules! dead_page {
-    ($rest:literal, $order:literal) => {
+    ($table:literal, $rest:literal, $order:literal) => {
         concat!(head!(), "
         FROM (
             SELECT *
             FROM (
                 SELECT position, destination, state, last_error, fingerprint, attempts, parked_at
-                FROM {parked_messages}
+                FROM ", $table, "
                 WHERE state <> 'waiting'", $rest, "
                 ORDER BY ", $order, "
                 LIMIT ?
@@ -143,21 +143,30 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         ORDER BY p.position
         LIMIT ?"
     ),
+    // MySQL would read all rows for a minimum with another condition.
     next_destination: "
-        SELECT min(destination) AS name
-        FROM {parked_messages}
-        WHERE state <> 'waiting' AND destination > ?",
+        SELECT (
+            SELECT destination
+            FROM {parked_messages}
+            WHERE state <> 'waiting' AND destination > ?
+            ORDER BY destination
+            LIMIT 1
+        ) AS name",
     next_group: "
-        SELECT min(fingerprint) AS name
-        FROM {parked_messages}
-        WHERE state <> 'waiting' AND destination = ? AND fingerprint > ?",
+        SELECT (
+            SELECT fingerprint
+            FROM {parked_messages} {by_index parked_messages_group}
+            WHERE state <> 'waiting' AND destination = ? AND fingerprint > ?
+            ORDER BY fingerprint
+            LIMIT 1
+        ) AS name",
     group_counts: "
         SELECT
             (
                 SELECT count(*)
                 FROM (
                     SELECT 1
-                    FROM {parked_messages}
+                    FROM {parked_messages} {by_index parked_messages_group}
                     WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
                     LIMIT ?
                 ) counted
@@ -166,33 +175,39 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
                 SELECT count(*)
                 FROM (
                     SELECT 1
-                    FROM {parked_messages}
+                    FROM {parked_messages} {by_index parked_messages_group_time}
                     WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
                         AND parked_at > (SELECT {after})
                     LIMIT ?
                 ) recent
             ) AS lately,
             (
-                SELECT min(parked_at)
-                FROM {parked_messages}
+                SELECT parked_at
+                FROM {parked_messages} {by_index parked_messages_group_time}
                 WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
+                ORDER BY parked_at
+                LIMIT 1
             ) AS first_given_up_at",
     group_before: dead_page!(
+        "{parked_messages} {by_index parked_messages_group}",
         "
                     AND destination = ? AND fingerprint = ? AND position < ?",
         "position DESC"
     ),
     group_after: dead_page!(
+        "{parked_messages} {by_index parked_messages_group}",
         "
                     AND destination = ? AND fingerprint = ? AND position > ? AND parked_at <= ?",
         "position"
     ),
     destination_before: dead_page!(
+        "{parked_messages}",
         "
                     AND destination = ? AND position < ?",
         "position DESC"
     ),
     destination_after: dead_page!(
+        "{parked_messages}",
         "
                     AND destination = ? AND position > ? AND parked_at <= ?",
         "position"

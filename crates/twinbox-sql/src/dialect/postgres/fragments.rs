@@ -27,6 +27,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     current_server_run: "{server_run_id}()",
     is_server_run: "(SELECT {server_run_id}()) = ?",
     // An array, because a join could be planned over the whole table.
+    by_index: "",
     among: "= ANY(ARRAY(SELECT n::bigint FROM jsonb_array_elements_text(?::jsonb) n))",
     parked_rows: "jsonb_to_recordset(?::jsonb) AS r (position bigint, key text, type text, state text,
             blocks_key boolean, attempts bigint, delay bigint, error text, fingerprint text, again boolean)",

@@ -23,6 +23,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     // A file forgets nothing while a process has it open.
     current_server_run: "0",
     is_server_run: "? IS NOT NULL",
+    by_index: "INDEXED BY {?}",
     among: "IN (SELECT value FROM json_each(?))",
     parked_rows: "(
             SELECT value ->> 'position' AS position, value ->> 'key' AS key, value ->> 'type' AS type,

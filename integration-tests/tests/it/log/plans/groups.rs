@@ -92,3 +92,70 @@ async fn groups_of_dead_letters_are_read_no_further_than_they_are_counted() {
         }
     }
 }
+
+/// MySQL counts the rows that it reads. It reads all of a destination unless the index is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_of_a_destination_are_read_no_further_on_mysql() {
+    let database = database::mysql().await;
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    for fill in [
+        "SET @tens = '[0,1,2,3,4,5,6,7,8,9]'",
+        "INSERT INTO twinbox_parked_messages
+            (destination, position, type, state, blocks_key, attempts, next_attempt_at, first_error,
+            last_error, fingerprint)
+        SELECT 'd', a.n * 1000 + b.n * 100 + c.n * 10 + d.n, 't', 'dead', false, 1, UTC_TIMESTAMP(6), 'e',
+            'e', CONCAT('f', d.n)
+        FROM JSON_TABLE(@tens, '$[*]' COLUMNS (n INT PATH '$')) a
+        JOIN JSON_TABLE(@tens, '$[*]' COLUMNS (n INT PATH '$')) b
+        JOIN JSON_TABLE(@tens, '$[*]' COLUMNS (n INT PATH '$')) c
+        JOIN JSON_TABLE(@tens, '$[*]' COLUMNS (n INT PATH '$')) d",
+        "ANALYZE TABLE twinbox_parked_messages",
+    ] {
+        sqlx::raw_sql(fill).execute(&mut *conn).await.unwrap();
+    }
+    let text = |value: &'static str| Bind::Text(value);
+    for (statement, binds, at_most) in [
+        (plans::next_destination(&database), &[text("")][..], 5),
+        (plans::next_group_of_destination(&database), &[text("d"), text("f4")], 5),
+        (
+            plans::group_counts_of_destination(&database),
+            &[
+                text("d"),
+                text("f4"),
+                Bind::Number(500),
+                text("d"),
+                text("f4"),
+                Bind::Number(-1),
+                Bind::Number(500),
+                text("d"),
+                text("f4"),
+            ],
+            1_100,
+        ),
+        (
+            plans::group_before_of_destination(&database),
+            &[text("d"), text("f4"), Bind::Number(i64::MAX), Bind::Number(1)],
+            30,
+        ),
+    ] {
+        sqlx::raw_sql("FLUSH STATUS").execute(&mut *conn).await.unwrap();
+        let mut query = sqlx::query(AssertSqlSafe(statement.clone()));
+        for bind in binds {
+            query = match *bind {
+                Bind::Text(text) => query.bind(text),
+                Bind::Number(number) => query.bind(number),
+            };
+        }
+        query.fetch_all(&mut *conn).await.unwrap();
+        let read = "SELECT CAST(SUM(variable_value) AS SIGNED) FROM information_schema.session_status
+            WHERE variable_name LIKE 'Handler_read%'";
+        let read: i64 = sqlx::query_scalar(read).fetch_one(&mut *conn).await.unwrap();
+        assert!(read <= at_most, "{read} rows were read: {statement}");
+    }
+}
+
+/// A value of a statement.
+enum Bind {
+    Text(&'static str),
+    Number(i64),
+}
