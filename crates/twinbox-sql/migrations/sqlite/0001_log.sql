@@ -92,10 +92,12 @@ CREATE INDEX {parked_messages_keyless} ON {parked_messages} (destination, next_a
 CREATE INDEX {parked_messages_key} ON {parked_messages} (destination, key, position)
     WHERE blocks_key = true;
 CREATE INDEX {parked_messages_blocking} ON {parked_messages} (destination) WHERE state = 'blocking';
--- For dead letters and their groups: in order, and by time.
-CREATE INDEX {parked_messages_group} ON {parked_messages} (destination, fingerprint, position)
+-- For dead letters and their groups: in order, and by time. They hold all that counts read.
+CREATE INDEX {parked_messages_group}
+    ON {parked_messages} (destination, fingerprint, position, state)
     WHERE state <> 'waiting';
-CREATE INDEX {parked_messages_group_time} ON {parked_messages} (destination, fingerprint, parked_at)
+CREATE INDEX {parked_messages_group_time}
+    ON {parked_messages} (destination, fingerprint, parked_at, state)
     WHERE state <> 'waiting';
 -- For the purge, which keeps parked messages in the log.
 CREATE INDEX {parked_messages_position} ON {parked_messages} (position);

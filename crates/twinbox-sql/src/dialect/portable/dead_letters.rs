@@ -4,12 +4,18 @@ use crate::texts::DeadLetters;
 /// Reads dead letters without their messages.
 #[rustfmt::skip]
 macro_rules! heads {
-    ($rest:literal) => {
+    ($rest:expr) => {
         concat!("
         SELECT id, consumer, event_id, source, type, key, reason, error, fingerprint, attempts, time,
             given_up_at, redrive_attempts_left > 0 AS is_redriven, message_id
         FROM {dead_letters}", $rest)
     };
+}
+
+/// Reads those of a group, by its index.
+#[rustfmt::skip]
+macro_rules! heads_of_group {
+    ($rest:literal) => { heads!(concat!(" {by_index dead_letters_group}", $rest)) };
 }
 
 pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
@@ -106,7 +112,7 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
                 SELECT count(*)
                 FROM (
                     SELECT 1
-                    FROM {dead_letters}
+                    FROM {dead_letters} {by_index dead_letters_group}
                     WHERE consumer = ? AND fingerprint = ?
                     LIMIT ?
                 ) counted
@@ -120,7 +126,7 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
                     AS {big_integer})
                 FROM (
                     SELECT redrive_attempts_left
-                    FROM {dead_letters}
+                    FROM {dead_letters} {by_index dead_letters_group}
                     WHERE consumer = ? AND fingerprint = ?
                     ORDER BY given_up_at DESC
                     LIMIT ?
@@ -130,23 +136,23 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
                 SELECT count(*)
                 FROM (
                     SELECT 1
-                    FROM {dead_letters}
+                    FROM {dead_letters} {by_index dead_letters_group}
                     WHERE consumer = ? AND fingerprint = ? AND given_up_at > (SELECT {after})
                     LIMIT ?
                 ) recent
             ) AS lately,
             (
                 SELECT min(given_up_at)
-                FROM {dead_letters}
+                FROM {dead_letters} {by_index dead_letters_group}
                 WHERE consumer = ? AND fingerprint = ?
             ) AS first_given_up_at",
-    group_before: heads!(
+    group_before: heads_of_group!(
         "
         WHERE consumer = ? AND fingerprint = ? AND given_up_at <= ? AND (given_up_at < ? OR id < ?)
         ORDER BY given_up_at DESC, id DESC
         LIMIT ?"
     ),
-    group_after: heads!(
+    group_after: heads_of_group!(
         "
         WHERE consumer = ? AND fingerprint = ? AND given_up_at >= ? AND (given_up_at > ? OR id > ?)
             AND given_up_at <= ?
