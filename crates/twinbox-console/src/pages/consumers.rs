@@ -3,7 +3,7 @@ use crate::{
     app::App,
     broker::{self, Lag},
     changes::done,
-    failure::Reply,
+    failure::{Failure, Reply},
     frame::{Frame, Visit},
     links::link,
     moment::Moment,
@@ -17,7 +17,7 @@ use axum::{
 use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use twinbox_ops::{
-    Dialect, ParkedDelivery, PartitionCheckpoint,
+    ConsumerInfo, Dialect, ParkedDelivery, PartitionCheckpoint,
     wording::{bounded_number, counted, duration, number, plain},
 };
 
@@ -105,27 +105,35 @@ pub(crate) async fn page<DB: Dialect>(
     let title =
         name.as_deref().map_or_else(|| "Consumers".to_owned(), |name| format!("Consumer {}", plain(name)));
     let frame = Frame::new(&app, &visit, "/consumers", title).done(done(word.as_deref()));
-    let Some(name) = name else {
-        let consumers = app.ops.consumers().await?;
-        let row = |one: &twinbox_ops::ConsumerInfo| Row {
-            name: plain(&one.consumer),
-            link: link("/consumers", &[("name", &one.consumer)]),
-            seen: format!("{} ago", duration(one.silent)),
-            is_silent: one.silent > app.bounds.max_silence,
-            pause_reason: one.pause_reason.as_deref().map(plain),
-            parked: bounded_number(one.parked_deliveries),
-            dead_letters: bounded_number(one.dead_letters),
-        };
-        return Ok(Html(Page { frame, consumers: consumers.iter().map(row).collect(), one: None }.render()?));
+    let (consumers, one) = match name {
+        None => (rows(&app).await?, None),
+        Some(name) => (Vec::new(), Some(one(&app, &name).await?)),
     };
-    let backlog = app.ops.consumer_backlog(&name).await?;
+    Ok(Html(Page { frame, consumers, one }.render()?))
+}
+
+async fn rows<DB: Dialect>(app: &App<DB>) -> Result<Vec<Row>, Failure> {
+    let row = |one: &ConsumerInfo| Row {
+        name: plain(&one.consumer),
+        link: link("/consumers", &[("name", &one.consumer)]),
+        seen: format!("{} ago", duration(one.silent)),
+        is_silent: one.silent > app.bounds.max_silence,
+        pause_reason: one.pause_reason.as_deref().map(plain),
+        parked: bounded_number(one.parked_deliveries),
+        dead_letters: bounded_number(one.dead_letters),
+    };
+    Ok(app.ops.consumers().await?.iter().map(row).collect())
+}
+
+async fn one<DB: Dialect>(app: &App<DB>, name: &str) -> Result<One, Failure> {
+    let backlog = app.ops.consumer_backlog(name).await?;
     let own = format!("consumer:{name}");
     let readers = app.ops.readers().await?;
     let behind_in_log =
         readers.iter().find(|reader| reader.name == own).map(|reader| bounded_number(reader.backlog));
-    let checkpoints = app.ops.partition_checkpoints(&name).await?;
+    let checkpoints = app.ops.partition_checkpoints(name).await?;
     let lags = match &app.broker {
-        Some(broker) if behind_in_log.is_none() => broker::ask(&**broker, &name, &checkpoints).await,
+        Some(broker) if behind_in_log.is_none() => broker::ask(&**broker, name, &checkpoints).await,
         _ => Ok(Vec::new()),
     };
     let (lags, broker_error) = match lags {
@@ -135,8 +143,8 @@ pub(crate) async fn page<DB: Dialect>(
     let ago = |time: Option<Duration>| {
         time.map_or_else(|| "-".to_owned(), |time| format!("{} ago", duration(time)))
     };
-    let deliveries = app.ops.parked_deliveries(&name, PARKED_MAX).await?;
-    let one = One {
+    let deliveries = app.ops.parked_deliveries(name, PARKED_MAX).await?;
+    Ok(One {
         is_known: backlog.silent.is_some(),
         seen: ago(backlog.silent),
         pause_reason: backlog.pause_reason.as_deref().map(plain),
@@ -151,12 +159,11 @@ pub(crate) async fn page<DB: Dialect>(
         has_broker: app.broker.is_some(),
         partitions: checkpoints.iter().enumerate().map(|(at, one)| row_of(one, lags.get(at))).collect(),
         deliveries: deliveries.iter().map(delivery_row).collect(),
-        dead_letters_link: link("/dead-letters", &[("consumer", &name)]),
-        pause_link: link("/changes/pause-consumer", &[("name", &name)]),
-        resume_link: link("/changes/resume-consumer", &[("name", &name)]),
-        retry_link: link("/changes/retry-parked", &[("consumer", &name)]),
-    };
-    Ok(Html(Page { frame, consumers: Vec::new(), one: Some(one) }.render()?))
+        dead_letters_link: link("/dead-letters", &[("consumer", name)]),
+        pause_link: link("/changes/pause-consumer", &[("name", name)]),
+        resume_link: link("/changes/resume-consumer", &[("name", name)]),
+        retry_link: link("/changes/retry-parked", &[("consumer", name)]),
+    })
 }
 
 impl One {

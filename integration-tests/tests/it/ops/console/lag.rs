@@ -29,7 +29,7 @@ async fn a_page_says_how_far_a_consumer_is_behind_and_that_its_broker_is_away() 
     let page = browser.page().await;
     let without = Console::start(&rig.tool, &[]).await;
     assert_eq!(page.open(&without.at(ordered)).await, 200);
-    page.wait_for_text("The console knows how far it is behind with --nats-url URL").await;
+    page.wait_for_text("Start the console with --nats-url URL to see how far the consumer is behind.").await;
     without.stop().await;
 
     let url = server.url();
