@@ -43,8 +43,8 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
             WHERE n % 3 > 0"
         ),
         format!(
-            "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, attempts,
-                next_attempt_at, first_error, last_error, fingerprint, parked_at)
+            "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key,
+                attempts, next_attempt_at, first_error, last_error, fingerprint, parked_at)
             SELECT 'warehouse', position, key, type, 'dead', false, 5, now(), 'refused', 'refused',
                 lpad(to_hex((ln(position) * 3)::int % 30), 12, '0'),
                 now() - ({ROWS} - position) * interval '100 milliseconds'
