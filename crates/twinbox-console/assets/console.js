@@ -16,9 +16,12 @@
     localise(event.detail.elt.parentElement || document);
   });
 
-  // A refresh would take the focus, or the selected text, away.
+  // A refresh would take the focus, or the selected text, away. A failure has to be seen.
   document.addEventListener("htmx:beforeSwap", function (event) {
     var target = event.detail.target;
+    if (event.detail.xhr.status >= 400) {
+      return;
+    }
     var selection = document.getSelection();
     var isSelecting = selection && !selection.isCollapsed && target.contains(selection.anchorNode);
     if (target !== document.activeElement && target.contains(document.activeElement) || isSelecting) {

@@ -1,6 +1,7 @@
 //! Access: principals, their roles, and how the console knows them.
 mod csrf;
 mod error;
+mod forms;
 mod principal;
 mod proxy;
 mod sessions;
@@ -10,6 +11,7 @@ mod tokens;
 
 pub(crate) use csrf::Csrf;
 pub use error::AccessError;
+pub(crate) use forms::Forms;
 pub use principal::{Principal, Role};
 pub(crate) use sessions::{SESSION_COOKIE, Sessions, session_of};
 pub use settings::Access;

@@ -1,6 +1,6 @@
 //! The state that all pages share.
 use crate::{
-    access::{Access, Csrf, Sessions, Throttle},
+    access::{Access, Csrf, Forms, Sessions, Throttle},
     broker::BrokerLag,
     samples::Samples,
 };
@@ -22,5 +22,6 @@ pub(crate) struct Gate {
     pub(crate) access: Access,
     pub(crate) sessions: Sessions,
     pub(crate) csrf: Csrf,
+    pub(crate) forms: Forms,
     pub(crate) throttle: Throttle,
 }

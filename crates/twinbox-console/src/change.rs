@@ -23,6 +23,8 @@ type Shared<DB> = Arc<App<DB>>;
 pub(crate) struct Confirmed {
     #[serde(default)]
     csrf: String,
+    /// The number of the form.
+    form: Option<u64>,
     reason: Option<String>,
     #[serde(flatten)]
     fields: Fields,
@@ -34,6 +36,7 @@ struct Page {
     frame: Frame,
     verb: String,
     prepared: Prepared,
+    form: u64,
 }
 
 pub(crate) async fn preview<DB: Dialect>(
@@ -44,7 +47,7 @@ pub(crate) async fn preview<DB: Dialect>(
 ) -> Reply {
     let prepared = changes::prepare(&app, &verb, &fields).await?;
     let frame = Frame::new(&app, &visit, "", prepared.title);
-    Ok(Html(Page { frame, verb, prepared }.render()?))
+    Ok(Html(Page { frame, verb, prepared, form: app.gate.forms.begin() }.render()?))
 }
 
 pub(crate) async fn confirm<DB: Dialect>(
@@ -59,17 +62,24 @@ pub(crate) async fn confirm<DB: Dialect>(
             false => "This console only shows: start it with --allow-changes.",
         }));
     }
-    if !app.gate.csrf.is_good(&visit.holder, &confirmed.csrf) {
+    let form = confirmed.form.filter(|_| app.gate.csrf.is_good(&visit.holder, &confirmed.csrf));
+    let Some(form) = form else {
         return Err(Failure::forbidden("The form is out of date: go back, load the page again, and repeat."));
-    }
+    };
     let reason = given(&confirmed.reason)?;
-    let prepared = changes::prepare(&app, &verb, &confirmed.fields).await?;
+    let prepared = changes::prepare(&app, &verb, &confirmed.fields).await.map_err(Failure::before_change)?;
     if let Some(nothing) = prepared.nothing {
         return Err(Failure::bad_request(nothing));
     }
     if prepared.needs_reason && reason.is_none() {
         return Err(Failure::bad_request("Write a reason: it is kept in the audit."));
     }
-    let location = changes::make(&app.ops, prepared, &visit.principal.name, reason.as_deref()).await?;
-    Ok(Redirect::to(&location).into_response())
+    if !app.gate.forms.take(form) {
+        return Err(Failure::made_before());
+    }
+    // A browser that goes away does not stop a change half-way, and neither does the time limit of a page.
+    let change =
+        async move { changes::make(&app.ops, prepared, &visit.principal.name, reason.as_deref()).await };
+    let made = tokio::spawn(change).await.unwrap_or_else(|_| Err(Failure::in_doubt()));
+    Ok(Redirect::to(&made.map_err(Failure::of_change)?).into_response())
 }

@@ -1,6 +1,6 @@
 //! The console as a program uses it.
 use crate::{
-    access::{Access, Csrf, Sessions, Throttle},
+    access::{Access, Csrf, Forms, Sessions, Throttle},
     app::{App, Gate},
     broker::BrokerLag,
     samples::Samples,
@@ -38,7 +38,8 @@ impl<DB: Dialect> Console<DB> {
         Self { broker: Some(Box::new(broker)), ..self }
     }
 
-    /// Serves the pages until `stop` is cancelled, and ends requests under way before it returns.
+    /// Serves the pages until `stop` is cancelled, and ends requests under way before it returns, for up to
+    /// five seconds.
     ///
     /// It waits out outages of the database: pages say that it does not answer, and come back by themselves.
     /// Sessions live in memory, so a restart ends them.
@@ -59,6 +60,7 @@ impl<DB: Dialect> Console<DB> {
             access: self.access,
             sessions: Sessions::default(),
             csrf: Csrf::new()?,
+            forms: Forms::default(),
             throttle: Throttle::default(),
         };
         let app = Arc::new(App {

@@ -12,6 +12,8 @@ pub(crate) struct Failure {
     status: StatusCode,
     title: &'static str,
     text: String,
+    /// Whether browsers without JavaScript load the page again.
+    reloads: bool,
 }
 
 pub(crate) type Reply = Result<Html<String>, Failure>;
@@ -24,25 +26,58 @@ struct Page<'a> {
 }
 
 impl Failure {
+    fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Self {
+        Self { status, title, text: text.into(), reloads: false }
+    }
+
     pub(crate) fn bad_request(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, title: "That cannot be read", text: text.into() }
+        Self::new(StatusCode::BAD_REQUEST, "That cannot be read", text)
     }
 
     pub(crate) fn not_found(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::NOT_FOUND, title: "Not found", text: text.into() }
+        Self::new(StatusCode::NOT_FOUND, "Not found", text)
     }
 
     pub(crate) fn forbidden(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::FORBIDDEN, title: "Not allowed", text: text.into() }
+        Self::new(StatusCode::FORBIDDEN, "Not allowed", text)
     }
 
     pub(crate) fn too_many(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::TOO_MANY_REQUESTS, title: "Too many tries", text: text.into() }
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "Too many tries", text)
     }
 
+    pub(crate) fn made_before() -> Self {
+        let text = "This form was sent before, or it is old: the audit has what was done.";
+        Self::new(StatusCode::CONFLICT, "It was made already", text)
+    }
+
+    /// A page that took too long. It does not load itself again: each time would be the same work.
     pub(crate) fn late() -> Self {
-        let text = "The database has not answered in time. This page tries again by itself.";
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, title: "The database is slow", text: text.to_owned() }
+        let text = "The database has not answered in time. Look for less, or load the page again.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "The database is slow", text)
+    }
+
+    /// A change that may have been made.
+    pub(crate) fn in_doubt() -> Self {
+        let text = "The database did not answer while the change was made. It may have been made: look at the \
+                    audit, and at what it changes, before you repeat it.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "It may have been made", text)
+    }
+
+    /// The same failure before a change began.
+    pub(crate) fn before_change(self) -> Self {
+        match self.reloads {
+            true => {
+                let text = "The database does not answer. Nothing was changed: go back, and repeat.";
+                Self { text: text.to_owned(), reloads: false, ..self }
+            }
+            false => self,
+        }
+    }
+
+    /// The same failure while a change was made.
+    pub(crate) fn of_change(self) -> Self {
+        if self.reloads { Self::in_doubt() } else { self }
     }
 }
 
@@ -52,41 +87,43 @@ impl From<Error> for Failure {
             ErrorKind::NotFound => (StatusCode::NOT_FOUND, "Not found"),
             ErrorKind::Conflict => (StatusCode::CONFLICT, "It has changed"),
             ErrorKind::Configuration => (StatusCode::BAD_REQUEST, "That cannot be read"),
+            ErrorKind::Detached => (StatusCode::CONFLICT, "It has ended"),
             _ if error.is_forbidden() => {
                 let text = "The role of the database may not do this: `twinbox grants check` names the \
                             missing rights.";
-                return Self { status: StatusCode::FORBIDDEN, title: "Not allowed", text: text.to_owned() };
+                return Self::forbidden(text);
             }
             _ => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "a page could not read the database"
                 );
-                let text = "The database does not answer. This page tries again by itself.";
-                let title = "The database is away";
-                return Self { status: StatusCode::SERVICE_UNAVAILABLE, title, text: text.to_owned() };
+                if error.is_transient() {
+                    let text = "The database does not answer. This page tries again by itself.";
+                    let away = Self::new(StatusCode::SERVICE_UNAVAILABLE, "The database is away", text);
+                    return Self { reloads: true, ..away };
+                }
+                (StatusCode::INTERNAL_SERVER_ERROR, "The database has something else")
             }
         };
-        Self { status, title, text: error.to_string() }
+        Self::new(status, title, error.to_string())
     }
 }
 
 impl From<askama::Error> for Failure {
     fn from(error: askama::Error) -> Self {
         tracing::error!(error = &error as &dyn std::error::Error, "a page could not be written");
-        let text = "The page could not be written.".to_owned();
-        Self { status: StatusCode::INTERNAL_SERVER_ERROR, title: "An error of the console", text }
+        let text = "The page could not be written.";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "An error of the console", text)
     }
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let is_away = self.status == StatusCode::SERVICE_UNAVAILABLE;
         let page = Page { title: self.title, text: &self.text };
         let body = page.render().unwrap_or_else(|_| self.title.to_owned());
         let mut response = (self.status, Html(body)).into_response();
-        if is_away {
-            // Browsers without JavaScript load the page again.
+        if self.reloads {
             response.headers_mut().insert(header::REFRESH, HeaderValue::from_static("3"));
         }
         response

@@ -5,12 +5,23 @@ use std::net::IpAddr;
 /// Whether a request is for one of our names. Another site may lead its own name to this machine, and would
 /// then be the same origin for a browser.
 pub(crate) fn is_ours(headers: &HeaderMap, hosts: &[String]) -> bool {
-    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
-    let host = host.to_ascii_lowercase();
+    let Some(host) = host(headers) else { return false };
     let name = without_port(&host);
-    let is_here = name == "localhost"
-        || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    is_here || hosts.iter().any(|ours| *ours == host || *ours == name)
+    is_here(name) || hosts.iter().any(|ours| *ours == host || *ours == name)
+}
+
+/// Whether a browser on this machine asks. Others get cookies over TLS alone.
+pub(crate) fn is_from_here(headers: &HeaderMap, peer: IpAddr) -> bool {
+    peer.to_canonical().is_loopback() && host(headers).is_some_and(|host| is_here(without_port(&host)))
+}
+
+fn host(headers: &HeaderMap) -> Option<String> {
+    Some(headers.get(header::HOST)?.to_str().ok()?.to_ascii_lowercase())
+}
+
+fn is_here(name: &str) -> bool {
+    let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
+    name == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Whether a change comes from a page of ours.
@@ -61,6 +72,15 @@ mod tests {
             assert_eq!(is_ours(&headers(&[("host", host)]), &ours), is, "{host}");
         }
         assert!(!is_ours(&HeaderMap::new(), &ours));
+    }
+
+    #[test]
+    fn only_a_browser_on_this_machine_gets_a_cookie_without_tls() {
+        let (here, elsewhere) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([10, 0, 0, 1]));
+        assert!(is_from_here(&headers(&[("host", "localhost:4080")]), here));
+        assert!(!is_from_here(&headers(&[("host", "localhost:4080")]), elsewhere));
+        // A proxy on this machine.
+        assert!(!is_from_here(&headers(&[("host", "console.example.org")]), here));
     }
 
     #[test]

@@ -17,6 +17,11 @@ pub(crate) fn given(field: &Option<String>) -> Result<Option<String>, Failure> {
     }
 }
 
+/// Returns a field that a page has filled in, with the spaces at its ends.
+pub(crate) fn exact(field: &Option<String>) -> Result<Option<String>, Failure> {
+    Ok(given(field)?.and_then(|_| field.clone()))
+}
+
 /// Reads `2026-11-20T03:00:00Z`, or `2h` for two hours ago.
 pub(crate) async fn time<DB: Dialect>(
     ops: &Ops<DB>,
@@ -105,6 +110,8 @@ mod tests {
         assert_eq!(given(&field("  ")).unwrap(), None);
         assert_eq!(given(&field(" a ")).unwrap().as_deref(), Some("a"));
         assert!(given(&Some("a".repeat(FIELD_BYTES_MAX + 1))).is_err());
+        assert_eq!(exact(&field(" a ")).unwrap().as_deref(), Some(" a "));
+        assert_eq!(exact(&field("  ")).unwrap(), None);
         assert_eq!(types(&field("orders.*, b")).unwrap().len(), 2);
         assert!(types(&field("a..b")).is_err());
         assert_eq!(spacing(&field("4")).unwrap().1, Duration::from_millis(250));

@@ -18,12 +18,17 @@ use axum::{
     routing::{get, post},
 };
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, time::timeout};
+use tokio::{
+    net::TcpListener,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use twinbox_ops::Dialect;
 
 /// The longest time that a page may take.
 const ANSWER: Duration = Duration::from_secs(20);
+/// How long requests under way may take when the console is asked to stop.
+const DRAIN: Duration = Duration::from_secs(5);
 /// The largest form, in bytes.
 const FORM_BYTES_MAX: usize = 64 * 1024;
 
@@ -47,7 +52,16 @@ pub(crate) async fn serve<DB: Dialect>(
     stop: CancellationToken,
 ) -> io::Result<()> {
     let service = router(app).into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
+    let serving = axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+    // A connection on which half a request has arrived would keep the server for ever.
+    let patience = async {
+        stop.cancelled().await;
+        sleep(DRAIN).await;
+    };
+    tokio::select! {
+        served = serving.into_future() => served,
+        () = patience => Ok(()),
+    }
 }
 
 fn router<DB: Dialect>(app: Arc<App<DB>>) -> Router {
@@ -86,6 +100,7 @@ async fn pass(
 ) -> Response {
     request.extensions_mut().insert(gate.clone());
     let is_asset = request.uri().path().starts_with("/assets/");
+    let is_change = request.method() == Method::POST;
     let admitted = admit(&gate, peer, &request);
     if let Admission::Visitor(visit) = &admitted {
         request.extensions_mut().insert(visit.clone());
@@ -94,6 +109,7 @@ async fn pass(
         Admission::Refused(refused) => refused,
         Admission::Anybody | Admission::Visitor(_) => match timeout(ANSWER, next.run(request)).await {
             Ok(response) => response,
+            Err(_) if is_change => Failure::in_doubt().into_response(),
             Err(_) => Failure::late().into_response(),
         },
     };
@@ -140,7 +156,9 @@ fn admit(gate: &Gate, peer: SocketAddr, request: &Request) -> Admission {
         },
         Identity::Tokens(_) => {
             let session = session_of(headers);
-            match session.and_then(|id| Some((gate.sessions.principal(id)?, id))) {
+            // A page that refreshes itself does not keep a session.
+            let is_use = !headers.contains_key("hx-request");
+            match session.and_then(|id| Some((gate.sessions.principal(id, is_use)?, id))) {
                 Some((principal, id)) => visitor(principal, id, true),
                 None if *request.method() == Method::GET => Admission::Refused(to_login(request)),
                 None => refused("The session has ended: log in again."),

@@ -1,7 +1,7 @@
 //! Rows that several pages show.
 use crate::{links::link, moment::Moment};
 use twinbox_ops::{
-    Dialect, Message, Ops,
+    Dialect, Message, Ops, ParkedDelivery,
     dead_letters::{DeadLetter, DeadLetterId},
     wording::{counted, payload, plain},
 };
@@ -74,5 +74,15 @@ impl MessageView {
             is_redacted,
             is_encoded: encoded.is_some(),
         }
+    }
+}
+
+/// Why a delivery is parked.
+pub(crate) fn why_parked(delivery: &ParkedDelivery) -> String {
+    match &delivery.failures {
+        Some((attempts, error)) => {
+            format!("{}: {}", counted(u64::from(*attempts), "failed attempt"), plain(error))
+        }
+        None => "it waits behind an earlier one".to_owned(),
     }
 }

@@ -77,6 +77,16 @@ pub fn purge_claims<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().inbox.purge_claims.as_str().to_owned()
 }
 
+/// Returns the SQL that finds the end of a page of the log, backwards. Binds: position, limit.
+pub fn page_end<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().log.page_end.as_str().to_owned()
+}
+
+/// Returns the SQL that reads the messages of a key in a page. Binds: key, position, position, limit.
+pub fn messages_of_key_between<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().log.messages_of_key_between.as_str().to_owned()
+}
+
 /// Returns the SQL that finds the next group of a consumer's dead letters. Binds: consumer, fingerprint.
 pub fn next_group<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.next_group.as_str().to_owned()

@@ -45,6 +45,23 @@ pub struct ParkedDelivery {
     pub failures: Option<(u32, String)>,
 }
 
+impl ParkedDelivery {
+    fn read<DB: Dialect>(row: &DB::Row) -> Result<Self, Error> {
+        let failures: Option<i64> = row.try_get("failures")?;
+        let last_error: Option<String> = row.text_or_null("last_error")?;
+        Ok(Self {
+            id: row.try_get("id")?,
+            event_id: row.text("event_id")?,
+            message_id: MessageId::from_uuid(row.try_get("message_id")?),
+            event_type: row.text("type")?,
+            key: row.text_or_null("key")?,
+            parked_at: row.try_get::<Micros, _>("parked_at")?.0,
+            next_attempt_at: row.try_get::<Micros, _>("next_attempt_at")?.0,
+            failures: failures.map(small_count).zip(last_error),
+        })
+    }
+}
+
 impl<DB: Dialect> Ops<DB> {
     /// Returns the parked messages of a destination, oldest first.
     ///
@@ -87,21 +104,31 @@ impl<DB: Dialect> Ops<DB> {
         let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
             query.bind(consumer.to_owned()).bind(i64::from(limit))
         };
-        let read = |row: &DB::Row| {
-            let failures: Option<i64> = row.try_get("failures")?;
-            let last_error: Option<String> = row.text_or_null("last_error")?;
-            Ok(ParkedDelivery {
-                id: row.try_get("id")?,
-                event_id: row.text("event_id")?,
-                message_id: MessageId::from_uuid(row.try_get("message_id")?),
-                event_type: row.text("type")?,
-                key: row.text_or_null("key")?,
-                parked_at: row.try_get::<Micros, _>("parked_at")?.0,
-                next_attempt_at: row.try_get::<Micros, _>("next_attempt_at")?.0,
-                failures: failures.map(small_count).zip(last_error),
-            })
-        };
-        self.engine.fetch_all(list, bind).await?.iter().map(read).collect()
+        self.engine.fetch_all(list, bind).await?.iter().map(ParkedDelivery::read::<DB>).collect()
+    }
+
+    /// Returns the parked deliveries of a key with their consumers: up to `limit` of each consumer, in the
+    /// order in which they were parked. All but the first of a consumer wait behind it.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn parked_deliveries_of_key(
+        &self,
+        key: &str,
+        limit: u32,
+    ) -> Result<Vec<(String, ParkedDelivery)>, Error> {
+        let mut parked = Vec::new();
+        for consumer in self.consumer_names().await? {
+            let (name, key) = (consumer.clone(), text(key).into_owned());
+            let find = &self.engine.sql().deliveries.of_key;
+            let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
+                query.bind(name).bind(key).bind(i64::from(limit))
+            };
+            for row in &self.engine.fetch_all(find, bind).await? {
+                parked.push((consumer.clone(), ParkedDelivery::read::<DB>(row)?));
+            }
+        }
+        Ok(parked)
     }
 
     /// Makes the parked deliveries of a key, or of all keys, due now. Returns how many were not due.

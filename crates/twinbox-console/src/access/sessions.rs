@@ -49,10 +49,12 @@ impl Sessions {
     }
 
     /// Returns whose session it is, if it is still good, and notes its use.
-    pub(crate) fn principal(&self, id: &str) -> Option<Principal> {
+    pub(crate) fn principal(&self, id: &str, is_use: bool) -> Option<Principal> {
         let (mut sessions, now) = (self.lock(), Instant::now());
         let session = sessions.get_mut(id).filter(|session| session.is_good(now))?;
-        session.used = now;
+        if is_use {
+            session.used = now;
+        }
         Some(session.principal.clone())
     }
 
@@ -94,10 +96,10 @@ mod tests {
         let (one, other) =
             (sessions.begin(principal("ada")).unwrap(), sessions.begin(principal("eve")).unwrap());
         assert_ne!(one, other);
-        assert_eq!(sessions.principal(&one).unwrap().name, "ada");
+        assert_eq!(sessions.principal(&one, true).unwrap().name, "ada");
         sessions.end(&one);
-        assert_eq!(sessions.principal(&one), None);
-        assert_eq!(sessions.principal(&other).unwrap().name, "eve");
+        assert_eq!(sessions.principal(&one, true), None);
+        assert_eq!(sessions.principal(&other, true).unwrap().name, "eve");
     }
 
     #[test]
@@ -110,13 +112,23 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_refreshes_itself_keeps_no_session() {
+        let sessions = Sessions::default();
+        let id = sessions.begin(principal("ada")).unwrap();
+        let used = || sessions.lock()[&id].used;
+        let began = used();
+        assert!(sessions.principal(&id, false).is_some() && used() == began);
+        assert!(sessions.principal(&id, true).is_some() && used() > began);
+    }
+
+    #[test]
     fn there_are_no_more_than_so_many_sessions() {
         let sessions = Sessions::default();
         let first = sessions.begin(principal("first")).unwrap();
         for _ in 0..SESSIONS_MAX {
             sessions.begin(principal("later")).unwrap();
         }
-        assert_eq!(sessions.principal(&first), None);
+        assert_eq!(sessions.principal(&first, true), None);
         assert_eq!(sessions.lock().len(), SESSIONS_MAX);
     }
 }

@@ -6,8 +6,8 @@ use super::{
 use crate::{failure::Failure, query};
 use twinbox_ops::{
     Dialect, Ops,
-    dead_letters::{DeadLetterAction, DeadLetterFilter, DeadLetterId},
-    wording::{counted, plain},
+    dead_letters::{DEAD_LETTERS_SCANNED_MAX, DeadLetterAction, DeadLetterFilter, DeadLetterId},
+    wording::{counted, number as number_of, plain},
 };
 
 /// Reads the filter of a page.
@@ -41,9 +41,10 @@ pub(super) async fn bulk<DB: Dialect>(
     filter.until = Some(filter.until.unwrap_or(ops.now().await?));
     let plan = ops.plan_bulk_action(action, &filter).await?;
     let owner = filter.owner().map(|owner| plain(&owner.to_string())).unwrap_or_default();
-    let number = match plan.has_more {
-        true => format!("{} or more", counted(plan.matching, "dead letter")),
-        false => counted(plan.matching, "dead letter"),
+    let number = match (plan.matching, plan.has_more) {
+        (0, true) => "the dead letters that match".to_owned(),
+        (matching, true) => format!("{} or more", counted(matching, "dead letter")),
+        (matching, false) => counted(matching, "dead letter"),
     };
     let (audit, title, effect, mut warnings) = match action {
         DeadLetterAction::Redrive => (
@@ -60,9 +61,22 @@ pub(super) async fn bulk<DB: Dialect>(
         ),
     };
     if plan.has_more {
-        let what = "More may match than were counted. The action looks at every dead letter up to now.";
-        warnings.push(what.to_owned());
+        warnings.push(match plan.matching {
+            0 => format!(
+                "None of the newest {} matches, and older ones were not counted. The action looks at every dead \
+                 letter up to now.",
+                number_of(DEAD_LETTERS_SCANNED_MAX.into())
+            ),
+            _ => "More may match than were counted. The action looks at every dead letter up to now.".to_owned(),
+        });
     }
+    if plan.redriven > 0 {
+        warnings.push(format!("{} more are redriven already, and left alone.", number_of(plan.redriven)));
+    }
+    let nothing = plan.is_empty().then(|| match plan.redriven {
+        0 => "No dead letter matches.".to_owned(),
+        _ => "All that match are redriven already.".to_owned(),
+    });
     let time = |time: Option<twinbox_ops::Timestamp>| time.map(|time| time.to_string());
     let types = Vec::from_iter(filter.types.iter().map(ToString::to_string));
     let ids = Vec::from_iter(filter.ids.iter().map(ToString::to_string));
@@ -113,7 +127,7 @@ pub(super) async fn bulk<DB: Dialect>(
             ("rate", rate),
         ]),
         needs_reason: true,
-        nothing: (plan.matching == 0).then(|| "No dead letter matches.".to_owned()),
+        nothing,
         deed: Deed::Bulk(Box::new(plan), spacing),
     })
 }

@@ -26,7 +26,7 @@ pub(crate) struct Fields {
 
 /// A field that the change needs.
 pub(crate) fn required(field: &Option<String>, name: &str) -> Result<String, Failure> {
-    query::given(field)?.ok_or_else(|| Failure::bad_request(format!("this change needs the field {name:?}")))
+    query::exact(field)?.ok_or_else(|| Failure::bad_request(format!("this change needs the field {name:?}")))
 }
 
 /// A command for a shell: the name of the command, what it is about, and an option for each field that is

@@ -147,7 +147,7 @@ pub(super) fn skip_message(fields: &Fields) -> Result<Prepared, Failure> {
 }
 
 pub(super) async fn retry_parked<DB: Dialect>(ops: &Ops<DB>, fields: &Fields) -> Result<Prepared, Failure> {
-    let (consumer, key) = (required(&fields.consumer, "consumer")?, query::given(&fields.key)?);
+    let (consumer, key) = (required(&fields.consumer, "consumer")?, query::exact(&fields.key)?);
     let parked = ops.consumer_backlog(&consumer).await?.parked_deliveries;
     let of_key = key.as_ref().map(|key| format!(" of the key {}", plain(key))).unwrap_or_default();
     Ok(Prepared {

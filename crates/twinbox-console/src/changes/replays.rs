@@ -18,10 +18,14 @@ pub(super) async fn make<DB: Dialect>(
     let (types, key) = (query::types(&fields.types)?, query::given(&fields.key)?);
     let id = query::given(&fields.message)?;
     let since = query::time(ops, &fields.since).await?;
-    let until = query::time(ops, &fields.until).await?;
+    let mut until = query::time(ops, &fields.until).await?;
     if since.is_none() && until.is_none() && types.is_empty() && key.is_none() && id.is_none() {
         let text = "select messages: by a time, a type, a key or an event id";
         return Err(Failure::bad_request(text));
+    }
+    if id.is_none() && until.is_none() {
+        // Messages after the preview were not shown.
+        until = Some(ops.now().await?);
     }
     let selection = Selection::new()
         .since(since)

@@ -18,9 +18,11 @@ const ENTRIES_MAX: u32 = 200;
 struct Page {
     frame: Frame,
     entries: Vec<AuditEntry>,
+    is_full: bool,
 }
 
 pub(crate) async fn page<DB: Dialect>(State(app): State<Arc<App<DB>>>, visit: Visit) -> Reply {
     let entries = app.ops.audit(ENTRIES_MAX).await?;
-    Ok(Html(Page { frame: Frame::new(&app, &visit, "/audit", "Audit"), entries }.render()?))
+    let is_full = entries.len() >= ENTRIES_MAX as usize;
+    Ok(Html(Page { frame: Frame::new(&app, &visit, "/audit", "Audit"), entries, is_full }.render()?))
 }

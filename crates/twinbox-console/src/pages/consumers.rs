@@ -8,6 +8,7 @@ use crate::{
     links::link,
     moment::Moment,
     query::given,
+    view::why_parked,
 };
 use askama::Template;
 use axum::{
@@ -18,7 +19,7 @@ use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use twinbox_ops::{
     ConsumerInfo, Dialect, ParkedDelivery, PartitionCheckpoint,
-    wording::{bounded_number, counted, duration, number, plain},
+    wording::{bounded_number, duration, number, plain},
 };
 
 /// Parked deliveries of the page.
@@ -212,11 +213,6 @@ fn delivery_row(delivery: &ParkedDelivery) -> DeliveryRow {
         key_link: link("/keys", &[("key", key)]),
         parked_at: Moment(delivery.parked_at),
         next_attempt_at: Moment(delivery.next_attempt_at),
-        error: match &delivery.failures {
-            Some((attempts, error)) => {
-                format!("{}: {}", counted(u64::from(*attempts), "failed attempt"), plain(error))
-            }
-            None => "it waits behind an earlier one".to_owned(),
-        },
+        error: why_parked(delivery),
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     links::link,
     moment::Moment,
     query::given,
+    view::why_parked,
 };
 use askama::Template;
 use axum::{
@@ -20,7 +21,7 @@ use twinbox_ops::{Dialect, KEY_SCANNED_MAX, UnfinishedOperation, wording::plain}
 
 /// Messages of a page.
 const PAGE: usize = 50;
-/// Parked messages of the key for each reader.
+/// Parked messages of the key for each reader, and parked deliveries for each consumer.
 const PARKED_MAX: u32 = 100;
 /// Unfinished operations of the page.
 const UNFINISHED_SHOWN_MAX: u32 = 100;
@@ -50,6 +51,7 @@ struct Found {
     looked_back_to: Option<Moment>,
     is_full: bool,
     parked: Vec<ParkedRow>,
+    deliveries: Vec<DeliveryRow>,
 }
 
 struct Row {
@@ -67,6 +69,15 @@ struct ParkedRow {
     position: i64,
     state: String,
     unblock_link: Option<String>,
+}
+
+struct DeliveryRow {
+    id: String,
+    link: String,
+    consumer: String,
+    error: String,
+    parked_at: Moment,
+    retry_link: String,
 }
 
 pub(crate) async fn page<DB: Dialect>(
@@ -91,6 +102,7 @@ async fn find<DB: Dialect>(app: &Arc<App<DB>>, key: &str, before: Option<String>
     });
     let page = app.ops.key_page(key, before.transpose()?, PAGE).await?;
     let parked = app.ops.parked_of_key(key, PARKED_MAX).await?;
+    let deliveries = app.ops.parked_deliveries_of_key(key, PARKED_MAX).await?;
     let notes = |position: u64| {
         let position = i64::try_from(position).unwrap_or(i64::MAX);
         let of_readers = parked.iter().filter(move |(.., number, _)| *number == position);
@@ -131,6 +143,17 @@ async fn find<DB: Dialect>(app: &Arc<App<DB>>, key: &str, before: Option<String>
                 state: plain(state),
                 unblock_link: (state != "waiting")
                     .then(|| link("/changes/unblock-key", &[("destination", reader), ("key", key)])),
+            })
+            .collect(),
+        deliveries: deliveries
+            .iter()
+            .map(|(consumer, delivery)| DeliveryRow {
+                id: plain(&delivery.event_id),
+                link: link("/messages", &[("id", &delivery.event_id)]),
+                consumer: plain(consumer),
+                error: why_parked(delivery),
+                parked_at: Moment(delivery.parked_at),
+                retry_link: link("/changes/retry-parked", &[("consumer", consumer), ("key", key)]),
             })
             .collect(),
     })

@@ -3,6 +3,7 @@ use crate::{
     access::{Identity, SESSION_COOKIE, session_of},
     app::Gate,
     failure::{Failure, Reply},
+    hosts,
 };
 use askama::Template;
 use axum::{
@@ -48,6 +49,7 @@ pub(crate) async fn form(Query(Next { next }): Query<Next>) -> Reply {
 pub(crate) async fn log_in(
     Extension(gate): Extension<Arc<Gate>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
     Form(Token { token, next }): Form<Token>,
 ) -> Result<Response, Failure> {
     let Identity::Tokens(tokens) = &gate.access.identity else {
@@ -66,7 +68,8 @@ pub(crate) async fn log_in(
     let Some(id) = gate.sessions.begin(principal.clone()) else {
         return Err(Failure::too_many("The machine gives no random numbers: try again."));
     };
-    let cookie = format!("{SESSION_COOKIE}={id}; Path=/; HttpOnly; SameSite=Strict{}", secure(peer));
+    let cookie =
+        format!("{SESSION_COOKIE}={id}; Path=/; HttpOnly; SameSite=Strict{}", secure(&headers, peer));
     Ok(([(header::SET_COOKIE, value(&cookie))], Redirect::to(&local(next))).into_response())
 }
 
@@ -78,14 +81,14 @@ pub(crate) async fn log_out(
     if let Some(id) = session_of(&headers) {
         gate.sessions.end(id);
     }
-    let cookie = format!("{SESSION_COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0{}", secure(peer));
+    let cookie =
+        format!("{SESSION_COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0{}", secure(&headers, peer));
     ([(header::SET_COOKIE, value(&cookie))], Redirect::to("/login")).into_response()
 }
 
-/// A browser elsewhere gets a session over TLS alone. A proxy that ends TLS on this machine has to add the
-/// attribute itself.
-fn secure(peer: SocketAddr) -> &'static str {
-    if peer.ip().to_canonical().is_loopback() { "" } else { "; Secure" }
+/// A browser elsewhere gets a session over TLS alone.
+fn secure(headers: &HeaderMap, peer: SocketAddr) -> &'static str {
+    if hosts::is_from_here(headers, peer.ip()) { "" } else { "; Secure" }
 }
 
 fn value(cookie: &str) -> HeaderValue {

@@ -68,7 +68,7 @@ pub(crate) async fn page<DB: Dialect>(
         true => None,
         false => {
             let trail = app.ops.trail(&id).await?;
-            let mut found = follow(&id, &trail, visit.may_change(&app.gate));
+            let mut found = follow(&trail, visit.may_change(&app.gate));
             found.message = trail.log.last().map(|entry| MessageView::of(&app.ops, &entry.message));
             if let Some(source) = trail.log.first().map(|entry| entry.message.message_id().as_uuid()) {
                 for effect in app.ops.effects_of(source).await? {
@@ -84,7 +84,7 @@ pub(crate) async fn page<DB: Dialect>(
 }
 
 /// The steps of a message: published, settled or parked, delivered, claimed.
-fn follow(id: &str, trail: &MessageTrail, may_change: bool) -> Found {
+fn follow(trail: &MessageTrail, may_change: bool) -> Found {
     let mut steps = Vec::new();
     for entry in &trail.log {
         steps.push(Step {
@@ -102,7 +102,8 @@ fn follow(id: &str, trail: &MessageTrail, may_change: bool) -> Found {
                     ("settled", "it was sent, or its type is not for this reader".to_owned(), false, None)
                 }
                 MessageState::Parked { state, attempts, error } => {
-                    let skip = link("/changes/skip-message", &[("destination", reader), ("message", id)]);
+                    let message = ("message", &*entry.message.id);
+                    let skip = link("/changes/skip-message", &[("destination", reader), message]);
                     let tried = counted(u64::from(*attempts), "attempt");
                     let text = format!("{}, after {tried}: {}", plain(state), plain(error));
                     let change = (may_change && state != "dead").then_some(("Skip it", skip));

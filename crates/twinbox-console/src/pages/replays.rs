@@ -36,6 +36,7 @@ struct Page {
     consumers: Vec<String>,
     replays: Vec<Row>,
     one: Option<(String, String)>,
+    is_full: bool,
 }
 
 #[derive(Template)]
@@ -77,7 +78,14 @@ pub(crate) async fn page<DB: Dialect>(
         let live = read(&app, &visit, id).await?;
         let frame = Frame::new(&app, &visit, "/replays", format!("Replay {id}")).done(word);
         let one = Some((link("/replays/live", &[("id", &id.to_string())]), live));
-        let page = Page { frame, destinations: Vec::new(), consumers: Vec::new(), replays: Vec::new(), one };
+        let page = Page {
+            frame,
+            destinations: Vec::new(),
+            consumers: Vec::new(),
+            replays: Vec::new(),
+            is_full: false,
+            one,
+        };
         return Ok(Html(page.render()?));
     }
     let (replays, readers) = (app.ops.replays(SHOWN_MAX).await?, app.ops.readers().await?);
@@ -86,6 +94,7 @@ pub(crate) async fn page<DB: Dialect>(
         destinations: readers.into_iter().map(|reader| reader.name).collect(),
         consumers: app.ops.consumer_names().await?,
         replays: replays.iter().map(row).collect(),
+        is_full: replays.len() >= SHOWN_MAX as usize,
         one: None,
     };
     Ok(Html(page.render()?))

@@ -21,12 +21,22 @@ pub struct BulkPlan {
     pub action: DeadLetterAction,
     /// The dead letters. The filter names one consumer or one destination.
     pub filter: DeadLetterFilter,
-    /// How many dead letters match, counted up to [`DEAD_LETTERS_MAX`].
+    /// How many dead letters it would change, counted up to [`DEAD_LETTERS_MAX`].
     pub matching: u64,
+    /// How many more match, and are redriven already.
+    pub redriven: u64,
     /// Whether there may be more than were counted.
     pub has_more: bool,
     /// The newest of them.
     pub sample: Vec<DeadLetter>,
+}
+
+impl BulkPlan {
+    /// Returns whether the action would change nothing. With [`has_more`](Self::has_more), older dead letters
+    /// may match.
+    pub fn is_empty(&self) -> bool {
+        self.matching == 0 && !self.has_more
+    }
 }
 
 impl<DB: Dialect> Ops<DB> {
@@ -45,12 +55,16 @@ impl<DB: Dialect> Ops<DB> {
             return Err(Error::new(ErrorKind::Configuration, what));
         };
         let page = self.dead_letters(&owner, filter, None, DEAD_LETTERS_MAX as usize).await?;
+        let found = page.dead_letters.len();
+        let leaves = |one: &DeadLetter| action == DeadLetterAction::Redrive && one.is_redriven;
+        let changes = Vec::from_iter(page.dead_letters.into_iter().filter(|one| !leaves(one)));
         Ok(BulkPlan {
             action,
             filter: filter.clone(),
-            matching: page.dead_letters.len() as u64,
+            matching: changes.len() as u64,
+            redriven: (found - changes.len()) as u64,
             has_more: page.next.is_some(),
-            sample: page.dead_letters.into_iter().take(SAMPLE).collect(),
+            sample: changes.into_iter().take(SAMPLE).collect(),
         })
     }
 
@@ -69,7 +83,7 @@ impl<DB: Dialect> Ops<DB> {
         spacing: Duration,
         intent: &AuditIntent<'_>,
     ) -> Result<BulkAction, Error> {
-        if plan.matching == 0 {
+        if plan.is_empty() {
             return Err(Error::new(ErrorKind::Conflict, "nothing matches, so nothing is to be done"));
         }
         let sql = self.engine.sql();
@@ -92,14 +106,25 @@ impl<DB: Dialect> Ops<DB> {
         })
     }
 
-    /// Returns the newest bulk actions, newest first.
+    /// Returns the newest bulk actions, newest first. Those that a newer version has made and this one cannot
+    /// read are left out, with a warning.
     ///
     /// # Errors
     /// The database refused or is away.
     pub async fn bulk_actions(&self, limit: u32) -> Result<Vec<BulkAction>, Error> {
         let list = &self.engine.sql().bulk_actions.list;
         let rows = self.engine.fetch_all(list, |query| query.bind(i64::from(limit))).await?;
-        rows.iter().map(BulkAction::read::<DB>).collect()
+        let mut actions = Vec::new();
+        for row in &rows {
+            match BulkAction::read::<DB>(row) {
+                Ok(action) => actions.push(action),
+                Err(error) if error.kind() == ErrorKind::Schema => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a bulk action is left out");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(actions)
     }
 
     /// Returns one bulk action by its id.

@@ -104,6 +104,8 @@ area! {
         count,
         /// Rows of a consumer with their failures, by `parked_deliveries_key`. Binds: consumer, limit.
         list,
+        /// The same of a key. Binds: consumer, key, limit.
+        of_key,
         /// Makes rows due now, by `parked_deliveries_key`. Binds: consumer, key or NULL for all.
         retry_now,
     }

@@ -78,6 +78,20 @@ async fn a_consumer_redrives_all_that_matched<DB: TestDb>() {
     assert_eq!(counts, [(rest.audit_id, Some(LETTERS as u64 - 5)), (made.audit_id, Some(5))]);
 }
 
+/// What is redriven already is no part of a plan.
+async fn a_plan_leaves_out_what_is_redriven<DB: TestDb>() {
+    let (world, _) = given_up::<DB>(3).await;
+    let ops = Ops::new(&*world);
+    world.execute("UPDATE twinbox.dead_letters SET redrive_attempts_left = 1 WHERE key = 'customer-1'").await;
+    let plan = ops.plan_bulk_action(DeadLetterAction::Redrive, &of_billing()).await.unwrap();
+    assert_eq!((plan.matching, plan.redriven, plan.sample.len()), (2, 1, 2));
+    let plan = ops.plan_bulk_action(DeadLetterAction::Discard, &of_billing()).await.unwrap();
+    assert_eq!((plan.matching, plan.redriven, plan.sample.len()), (3, 0, 3));
+    world.execute("UPDATE twinbox.dead_letters SET redrive_attempts_left = 1").await;
+    let plan = ops.plan_bulk_action(DeadLetterAction::Redrive, &of_billing()).await.unwrap();
+    assert!(plan.is_empty() && plan.redriven == 3);
+}
+
 /// Dead letters that were given up after it was made stay.
 async fn later_dead_letters_are_left_alone<DB: TestDb>() {
     let (world, deployed) = given_up::<DB>(3).await;
@@ -109,6 +123,19 @@ async fn a_cancelled_action_changes_nothing_more<DB: TestDb>() {
     assert_eq!((cancelled.state, cancelled.changed), (BulkActionState::Cancelled, 0));
 }
 
+/// Two operators redrive the same at once: each message is handled once.
+async fn two_actions_redrive_each_message_once<DB: TestDb>() {
+    let (world, deployed) = given_up::<DB>(LETTERS).await;
+    let filter = of_billing();
+    let made = || make(&world, DeadLetterAction::Redrive, &filter);
+    let (one, other) = tokio::join!(made(), made());
+    let running = Deployed::start(consumer(&world, &deployed));
+    let changed = ended(&world, one.id).await.changed + ended(&world, other.id).await.changed;
+    eventually(async || (world.effects().await.len() as i64 == LETTERS).then_some(())).await;
+    running.stop().await;
+    assert_eq!((changed, world.rows("dead_letters").await), (LETTERS as u64, 0));
+}
+
 /// One that a newer version has made, or that fails, keeps no other.
 async fn an_action_that_cannot_be_read_stops_no_other<DB: TestDb>() {
     let (world, deployed) = given_up::<DB>(3).await;
@@ -122,6 +149,8 @@ async fn an_action_that_cannot_be_read_stops_no_other<DB: TestDb>() {
     let running = Deployed::start(consumer(&world, &deployed));
     assert_eq!(ended(&world, next.id).await.changed, 3);
     running.stop().await;
+    let listed = Ops::new(&*world).bulk_actions(10).await.unwrap();
+    assert_eq!(Vec::from_iter(listed.iter().map(|action| action.id)), [next.id]);
     let still = format!("SELECT count(*) FROM {table} WHERE id = {} AND state = 'running'", newer.id);
     assert_eq!(world.number(still).await, 1);
 }
@@ -195,8 +224,10 @@ cases! {
     all: [
         a_cancelled_action_changes_nothing_more,
         a_consumer_redrives_all_that_matched,
+        a_plan_leaves_out_what_is_redriven,
         an_action_that_cannot_be_read_stops_no_other,
         later_dead_letters_are_left_alone,
         processes_take_turns,
+        two_actions_redrive_each_message_once,
     ]
 }

@@ -214,6 +214,21 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
     ),
 };
 
+/// Parked deliveries with their failures. `which`: a condition. The last bind is a limit.
+#[rustfmt::skip]
+macro_rules! deliveries {
+    ($which:literal) => {
+        concat!("
+        SELECT d.id, d.event_id, d.message_id, d.type, d.key, d.parked_at, d.next_attempt_at, a.failures,
+            a.last_error
+        FROM {parked_deliveries} d
+        LEFT JOIN {attempts} a ON a.consumer = d.consumer AND a.message_id = d.message_id
+        WHERE ", $which, "
+        ORDER BY d.id
+        LIMIT ?")
+    };
+}
+
 pub(in crate::dialect) const DELIVERIES: Deliveries = Deliveries {
     insert: "
         INSERT INTO {parked_deliveries} (consumer, partition, next_attempt_at, {stored_message})
@@ -231,14 +246,8 @@ pub(in crate::dialect) const DELIVERIES: Deliveries = Deliveries {
         SELECT count(*)
         FROM {parked_deliveries}
         WHERE consumer = ?",
-    list: "
-        SELECT d.id, d.event_id, d.message_id, d.type, d.key, d.parked_at, d.next_attempt_at, a.failures,
-            a.last_error
-        FROM {parked_deliveries} d
-        LEFT JOIN {attempts} a ON a.consumer = d.consumer AND a.message_id = d.message_id
-        WHERE d.consumer = ?
-        ORDER BY d.id
-        LIMIT ?",
+    list: deliveries!("d.consumer = ?"),
+    of_key: deliveries!("d.consumer = ? AND d.key = ?"),
     retry_now: "
         UPDATE {parked_deliveries}
         SET next_attempt_at = {now}

@@ -93,6 +93,30 @@ async fn groups_of_dead_letters_are_read_no_further_than_they_are_counted() {
     }
 }
 
+/// No index has the keys: a page of the log is read backwards, and no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_for_a_key_reads_a_page_of_the_log() {
+    let database = database().await;
+    for fill in [
+        "INSERT INTO twinbox.outbox (type, key, payload)
+         SELECT 't', 'k' || n % 7, '' FROM generate_series(1, 200000) n",
+        "VACUUM ANALYZE twinbox.outbox",
+    ] {
+        sqlx::raw_sql(fill).execute(&mut *database.pool().acquire().await.unwrap()).await.unwrap();
+    }
+    let conn = &mut *database.pool().acquire().await.unwrap();
+    for mode in MODES {
+        let values = ["150001", "1000"].map(str::to_owned);
+        let end = explain_with(conn, mode, &plans::page_end(&database), &["bigint"; 2], &values).await;
+        end.assert_at_most(1_000.0, 40.0);
+        let types = ["text", "bigint", "bigint", "bigint"];
+        let values = ["'k1'", "149001", "150001", "51"].map(str::to_owned);
+        let page =
+            explain_with(conn, mode, &plans::messages_of_key_between(&database), &types, &values).await;
+        page.assert_at_most(1_000.0, 40.0);
+    }
+}
+
 /// MySQL counts the rows that it reads. It reads all of a destination unless the index is named.
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_of_a_destination_are_read_no_further_on_mysql() {

@@ -4,6 +4,7 @@ use crate::support::{console::Console, stores::World, tool::Tool};
 use reqwest::{Client, Method, Response, StatusCode, redirect::Policy};
 use sqlx::Postgres;
 use tempfile::NamedTempFile;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use twinbox::ops::Ops;
 
 const ADA: &str = "adaadaadaadaadaadaadaadaadaadaada";
@@ -60,12 +61,15 @@ async fn log_in(console: &Console, token: &str) -> String {
     cookie.split(';').next().unwrap().to_owned()
 }
 
-/// The token in the form of a page.
-async fn csrf_of(console: &Console, path: &str, cookie: &str) -> Option<String> {
+/// The tokens in the form of a page, as a part of a form.
+async fn form_of(console: &Console, path: &str, cookie: &str) -> Option<String> {
     let page = client().get(console.at(path)).header("cookie", cookie).send().await.unwrap();
     let text = page.text().await.unwrap();
-    let (_, rest) = text.split_once("name=\"csrf\" value=\"")?;
-    Some(rest.split('"').next().unwrap().to_owned())
+    let value = |name: &str| {
+        let (_, rest) = text.split_once(&format!("name=\"{name}\" value=\""))?;
+        Some(rest.split('"').next().unwrap().to_owned())
+    };
+    Some(format!("csrf={}&form={}", value("csrf")?, value("form")?))
 }
 
 /// What a change would leave behind.
@@ -79,9 +83,10 @@ async fn a_viewer_changes_nothing_by_any_request() {
     let world = filled().await;
     let (before, file) = (audited(&world).await, tokens());
     let file = file.path().to_str().unwrap();
-    for (arguments, token) in
-        [(vec!["--allow-changes", "--tokens", file], EVE), (vec!["--tokens", file], ADA)]
-    {
+    for (arguments, token, why) in [
+        (vec!["--allow-changes", "--tokens", file], EVE, "You may look, and change nothing."),
+        (vec!["--tokens", file], ADA, "This console only shows"),
+    ] {
         let console = Console::start(&Tool::of(&world), &arguments).await;
         let cookie = log_in(&console, token).await;
         for (verb, fields) in CHANGES {
@@ -89,9 +94,12 @@ async fn a_viewer_changes_nothing_by_any_request() {
             let preview = client().get(console.at(&format!("{path}?{fields}"))).header("cookie", &cookie);
             let status = preview.send().await.unwrap().status();
             assert!(!status.is_server_error(), "{verb}: {status}");
-            assert_eq!(csrf_of(&console, &format!("{path}?{fields}"), &cookie).await, None, "{verb}");
-            let refused = post(&console, &path, &cookie, format!("{fields}&reason=x&csrf=0")).await;
+            assert_eq!(form_of(&console, &format!("{path}?{fields}"), &cookie).await, None, "{verb}");
+            let refused = post(&console, &path, &cookie, format!("{fields}&reason=x&form=0&csrf=0")).await;
             assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{verb}");
+            // For want of the role, and not of a token.
+            let text = refused.text().await.unwrap();
+            assert!(text.contains(why), "{verb}: {text}");
             for method in [Method::PUT, Method::DELETE, Method::PATCH] {
                 let request = client().request(method, console.at(&path)).header("origin", &console.url);
                 let status = request.header("cookie", &cookie).send().await.unwrap().status();
@@ -112,17 +120,18 @@ async fn a_form_of_another_site_changes_nothing() {
     let console = Console::start(&Tool::of(&world), &arguments).await;
     let (cookie, other) = (log_in(&console, ADA).await, log_in(&console, ADA).await);
     let path = "/changes/pause-consumer?name=billing.invoice";
-    let csrf = csrf_of(&console, path, &cookie).await.unwrap();
-    let of_other = csrf_of(&console, path, &other).await.unwrap();
-    let form = |csrf: &str| format!("name=billing.invoice&reason=x&csrf={csrf}");
+    let good = form_of(&console, path, &cookie).await.unwrap();
+    let of_other = form_of(&console, path, &other).await.unwrap();
+    let form = |tokens: &str| format!("name=billing.invoice&reason=x&{tokens}");
     for (origin, fetched, token) in [
-        (Some("https://evil.example"), None, &csrf),
-        (Some("null"), None, &csrf),
-        (None, None, &csrf),
-        (Some(&*console.url), Some("cross-site"), &csrf),
-        (Some(&*console.url), Some("same-site"), &csrf),
+        (Some("https://evil.example"), None, &good),
+        (Some("null"), None, &good),
+        (None, None, &good),
+        (Some(&*console.url), Some("cross-site"), &good),
+        (Some(&*console.url), Some("same-site"), &good),
         (Some(&*console.url), None, &of_other),
-        (Some(&*console.url), None, &"0".repeat(64)),
+        (Some(&*console.url), None, &format!("csrf={}&form=0", "0".repeat(64))),
+        (Some(&*console.url), None, &good.split('&').next().unwrap().to_owned()),
         (Some(&*console.url), None, &String::new()),
     ] {
         let mut request = client().post(console.at("/changes/pause-consumer")).header("cookie", &cookie);
@@ -137,10 +146,17 @@ async fn a_form_of_another_site_changes_nothing() {
         assert_eq!(status, StatusCode::FORBIDDEN, "{origin:?} {fetched:?} {token}");
     }
     assert_eq!(audited(&world).await, before);
-    let made = post(&console, "/changes/pause-consumer", &cookie, form(&csrf)).await;
+    let made = post(&console, "/changes/pause-consumer", &cookie, form(&good)).await;
     assert_eq!(made.status(), StatusCode::SEE_OTHER);
     let entry = &Ops::new(&*world).audit(1).await.unwrap()[0];
     assert_eq!((&*entry.operator, &*entry.command, entry.count), ("ada", "consumers pause", Some(1)));
+    // A form that a browser sends again changes nothing.
+    let resume = "/changes/resume-consumer";
+    let tokens = form_of(&console, &format!("{resume}?name=billing.invoice"), &cookie).await.unwrap();
+    assert_eq!(post(&console, resume, &cookie, form(&tokens)).await.status(), StatusCode::SEE_OTHER);
+    let pause = post(&console, "/changes/pause-consumer", &cookie, form(&good)).await;
+    assert_eq!(pause.status(), StatusCode::CONFLICT);
+    assert_eq!(audited(&world).await.0, before.0 + 2);
     console.stop().await;
 }
 
@@ -148,7 +164,7 @@ async fn a_form_of_another_site_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_lets_in_and_guesses_wait() {
     let (world, file) = (World::<Postgres>::new().await, tokens());
-    let arguments = ["--tokens", file.path().to_str().unwrap()];
+    let arguments = ["--tokens", file.path().to_str().unwrap(), "--host", "ops.example.org"];
     let console = Console::start(&Tool::of(&world), &arguments).await;
     for path in ["/", "/audit?x=1", "/dead-letters/one?id=1"] {
         let refused = client().get(console.at(path)).send().await.unwrap();
@@ -162,6 +178,12 @@ async fn a_token_lets_in_and_guesses_wait() {
         (StatusCode::UNAUTHORIZED, &"/login".parse().unwrap())
     );
     let cookie = log_in(&console, EVE).await;
+    // A browser elsewhere, behind a proxy on this machine.
+    let request = client().post(console.at("/login")).header("origin", "https://ops.example.org");
+    let request = request.header("host", "ops.example.org").body(format!("token={EVE}"));
+    let request = request.header("content-type", "application/x-www-form-urlencoded");
+    let cookie_of_proxy = request.send().await.unwrap().headers()["set-cookie"].to_str().unwrap().to_owned();
+    assert!(cookie_of_proxy.ends_with("; Secure"), "{cookie_of_proxy}");
     let get = async |cookie: &str| {
         client().get(console.at("/audit")).header("cookie", cookie).send().await.unwrap().status()
     };
@@ -181,6 +203,17 @@ async fn a_token_lets_in_and_guesses_wait() {
     }
     assert_eq!(statuses.iter().filter(|status| **status == StatusCode::OK).count(), 10);
     assert_eq!(statuses[10], StatusCode::TOO_MANY_REQUESTS);
+    console.stop().await;
+}
+
+/// Half a request, from somebody who never sends the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_request_does_not_keep_the_console_from_stopping() {
+    let world = World::<Postgres>::new().await;
+    let console = Console::start(&Tool::of(&world), &[]).await;
+    let mut connection = TcpStream::connect(console.url.replace("http://", "")).await.unwrap();
+    connection.write_all(b"GET /audit HTTP/1.1\r\nhost: local").await.unwrap();
+    assert_eq!(client().get(console.at("/audit")).send().await.unwrap().status(), StatusCode::OK);
     console.stop().await;
 }
 

@@ -25,6 +25,13 @@ pub(super) async fn confirm(page: &Page, reason: &str) {
     assert_eq!(page.follow("form.stack button").await, 200, "{}", page.text("body").await);
 }
 
+/// The newest entries of the audit are these, newest first, with how many each changed.
+pub(super) async fn audit_has<DB: TestDb>(world: &World<DB>, entries: &[(&str, u64)]) {
+    let found = Ops::new(&**world).audit(u32::try_from(entries.len()).unwrap()).await.unwrap();
+    let found = Vec::from_iter(found.iter().map(|entry| (&*entry.command, entry.count.unwrap())));
+    assert_eq!(found, entries);
+}
+
 /// All dead letters of a group are redriven. The page is loaded again half-way, and shows the end by itself.
 async fn a_group_is_redriven_from_its_preview_to_the_audit<DB: TestDb>() {
     let Some(browser) = Browser::start().await else { return };
@@ -109,6 +116,35 @@ async fn what_a_search_found_is_discarded() {
     page.wait_for_text("done").await;
     let left = format!("SELECT count(*) FROM twinbox.dead_letters WHERE id = {id}");
     assert_eq!((world.number(left).await, world.rows("dead_letters").await), (0, 201));
+    audit_has(&world, &[("dead-letters discard", 1), ("dead-letters discard", 3)]).await;
+    running.stop().await;
+    console.stop().await;
+}
+
+/// An old dead letter is not counted, and the act finds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_match_behind_those_that_are_counted_is_discarded() {
+    let Some(browser) = Browser::start().await else { return };
+    let (world, deployed) = (World::<Postgres>::new().await, Arc::new(Deployment::default()));
+    world
+        .execute(
+            "INSERT INTO twinbox.dead_letters (consumer, message_id, reason, error, fingerprint, attempts,
+                event_id, source, type, version, key, time, content_type, payload, given_up_at)
+             SELECT 'billing.invoice', gen_random_uuid(), 'rejected', 'no customer', 'eeeeeeeeeeee', 1,
+                'order-' || n, 'shop', 'orders.placed', 1, CASE n WHEN 0 THEN 'old' ELSE 'new' END, now(),
+                'application/json', '{}', now() - interval '1 day' + n * interval '1 second'
+             FROM generate_series(0, 20000) n",
+        )
+        .await;
+    let running = Deployed::start(consumer(&world, &deployed));
+    let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
+    let page = browser.page().await;
+    page.open(&console.at("/changes/discard?consumer=billing.invoice&key=old")).await;
+    page.wait_for_text("None of the newest 20,000 matches").await;
+    confirm(&page, "an old one").await;
+    page.wait_for_text("done").await;
+    audit_has(&world, &[("dead-letters discard", 1)]).await;
+    assert_eq!(world.rows("dead_letters").await, 20_000);
     running.stop().await;
     console.stop().await;
 }
@@ -179,6 +215,8 @@ async fn messages_are_resent_and_a_destination_is_paused() {
     confirm(&page, "the stream was lost").await;
     page.wait_for_text("done").await;
     assert!(page.text("main").await.contains("40 of 40"), "{}", page.text("main").await);
+    let entries = [("replays run resend", 40), ("destinations resume", 1), ("destinations pause", 1)];
+    audit_has(&world, &entries).await;
     relay.stop().await;
     console.stop().await;
 }

@@ -4,7 +4,7 @@ use sqlx::Postgres;
 
 /// Markup, a link, a format, an escape of terminals, and a character that reverses the text.
 pub(super) const HOSTILE: &str =
-    "<script>owned=1</script>\"'><img src=x onerror=owned=1>{{7*7}}\u{202e}\u{1b}[31m";
+    "<script>owned=1</script>\"'><img src=x onerror=owned=1>{{7777*7777}}\u{202e}\u{1b}[31m";
 
 /// Fills each table that pages show. The hostile text stands in every column that takes it.
 pub(super) async fn filled() -> World<Postgres> {

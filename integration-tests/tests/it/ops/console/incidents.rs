@@ -1,6 +1,6 @@
 //! Incidents of the runbook, each solved through the page alone.
 use super::{
-    acts::confirm,
+    acts::{audit_has, confirm},
     shop::{Deployed, Deployment, consumer, publish, settled, settled_by},
 };
 use crate::support::{
@@ -66,6 +66,7 @@ async fn a_handler_wrote_wrong_rows() {
     confirm(&page, "wrong VAT").await;
     page.wait_for_text("50 of 50").await;
     eventually(async || (world.effects().await == Vec::from_iter(0..50)).then_some(())).await;
+    audit_has(&world, &[("replays run reprocess", 50)]).await;
     running.stop().await;
     console.stop().await;
 }
@@ -107,6 +108,7 @@ async fn one_key_is_stuck() {
     assert_eq!(page.follow("a[href^='/changes/unblock-key']").await, 200);
     confirm(&page, "the first one is too large").await;
     page.wait_for_text("The key is released.").await;
+    audit_has(&world, &[("keys unblock", 1)]).await;
     eventually(async || (world.number(parked).await == 0).then_some(())).await;
     relay.stop().await;
     console.stop().await;
@@ -153,6 +155,7 @@ async fn an_effect_is_unknown() {
     confirm(&page, "it is in their log").await;
     page.wait_for_text("The effect is changed.").await;
     reaches(&world, source, EffectState::Confirmed).await;
+    audit_has(&world, &[("effects resolve", 1)]).await;
     assert_eq!(vendor.calls().len(), 1);
     dispatching.stop().await;
     console.stop().await;
