@@ -59,8 +59,8 @@ impl Failure {
 
     /// A change that may have been made.
     pub(crate) fn in_doubt() -> Self {
-        let text = "The database did not answer while the change was made. It may have been made: look at the \
-                    audit, and at what it changes, before you repeat it.";
+        let text = "The database did not answer while the change was made. It may have been made: look at \
+                    the audit, and at what it changes, before you repeat it.";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "It may have been made", text)
     }
 
@@ -127,5 +127,43 @@ impl IntoResponse for Failure {
             response.headers_mut().insert(header::REFRESH, HeaderValue::from_static("3"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn away() -> Failure {
+        Failure::from(Error::new(ErrorKind::CommitUnknown, "no answer"))
+    }
+
+    fn reloads(failure: Failure) -> bool {
+        failure.into_response().headers().contains_key(header::REFRESH)
+    }
+
+    #[test]
+    fn only_a_page_that_may_succeed_loads_itself_again() {
+        assert!(reloads(away()));
+        for failure in [Failure::late(), away().before_change(), away().of_change(), Failure::in_doubt()] {
+            assert_eq!(failure.status, StatusCode::SERVICE_UNAVAILABLE);
+            assert!(!reloads(failure));
+        }
+        let newer = Failure::from(Error::new(ErrorKind::Schema, "a newer version made this"));
+        assert_eq!(
+            (newer.status, &*newer.text),
+            (StatusCode::INTERNAL_SERVER_ERROR, "a newer version made this")
+        );
+        assert!(!reloads(newer));
+    }
+
+    #[test]
+    fn a_change_says_whether_it_may_have_been_made() {
+        assert!(away().before_change().text.contains("Nothing was changed"));
+        assert!(away().of_change().text.contains("It may have been made"));
+        let refused = || Failure::from(Error::new(ErrorKind::Conflict, "it is paused"));
+        for failure in [refused().before_change(), refused().of_change()] {
+            assert_eq!((failure.status, &*failure.text), (StatusCode::CONFLICT, "it is paused"));
+        }
     }
 }

@@ -63,11 +63,12 @@ pub(super) async fn bulk<DB: Dialect>(
     if plan.has_more {
         warnings.push(match plan.matching {
             0 => format!(
-                "None of the newest {} matches, and older ones were not counted. The action looks at every dead \
-                 letter up to now.",
+                "None of the newest {} matches, and older ones were not counted. The action looks at every \
+                 dead letter up to now.",
                 number_of(DEAD_LETTERS_SCANNED_MAX.into())
             ),
-            _ => "More may match than were counted. The action looks at every dead letter up to now.".to_owned(),
+            _ => "More may match than were counted. The action looks at every dead letter up to now."
+                .to_owned(),
         });
     }
     if plan.redriven > 0 {

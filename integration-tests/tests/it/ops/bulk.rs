@@ -82,12 +82,14 @@ async fn a_consumer_redrives_all_that_matched<DB: TestDb>() {
 async fn a_plan_leaves_out_what_is_redriven<DB: TestDb>() {
     let (world, _) = given_up::<DB>(3).await;
     let ops = Ops::new(&*world);
-    world.execute("UPDATE twinbox.dead_letters SET redrive_attempts_left = 1 WHERE key = 'customer-1'").await;
+    let plan = ops.plan_bulk_action(DeadLetterAction::Redrive, &of_billing()).await.unwrap();
+    let ids = Vec::from_iter(plan.sample.into_iter().map(|one| one.id));
+    assert_eq!(ops.redrive(&ids[..1], Duration::ZERO).await.unwrap(), 1);
     let plan = ops.plan_bulk_action(DeadLetterAction::Redrive, &of_billing()).await.unwrap();
     assert_eq!((plan.matching, plan.redriven, plan.sample.len()), (2, 1, 2));
     let plan = ops.plan_bulk_action(DeadLetterAction::Discard, &of_billing()).await.unwrap();
     assert_eq!((plan.matching, plan.redriven, plan.sample.len()), (3, 0, 3));
-    world.execute("UPDATE twinbox.dead_letters SET redrive_attempts_left = 1").await;
+    assert_eq!(ops.redrive(&ids, Duration::ZERO).await.unwrap(), 2);
     let plan = ops.plan_bulk_action(DeadLetterAction::Redrive, &of_billing()).await.unwrap();
     assert!(plan.is_empty() && plan.redriven == 3);
 }

@@ -13,14 +13,19 @@ use twinbox::ops::Ops;
 async fn a_page_says_that_the_database_is_away_and_recovers() {
     let Some(browser) = Browser::start().await else { return };
     let (mut server, _) = own().await;
-    let console = Console::start(&Tool::at::<Postgres>(&server.url()), &[]).await;
-    let page = browser.page().await;
+    let console = Console::start(&Tool::at::<Postgres>(&server.url()), &["--allow-changes"]).await;
+    let (page, change) = (browser.page().await, browser.page().await);
     page.open(&console.at("/")).await;
     page.wait_for_text("Nothing is wrong.").await;
+    change.open(&console.at("/changes/unblock-key?destination=nats&key=a")).await;
+    change.fill("[name=reason]", "too large").await;
     server.stop_immediate().unwrap();
     page.wait_for_text("The database is away").await;
     let other = browser.page().await;
     assert_eq!(other.open(&console.at("/audit")).await, 503);
+    // What was asked for in the middle may have been done.
+    assert_eq!(change.follow("form.stack button").await, 503);
+    change.wait_for_text("It may have been made").await;
     server.start_again().unwrap();
     page.wait_for_text("Nothing is wrong.").await;
     // The whole page loads itself again, too.
