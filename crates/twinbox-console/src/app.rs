@@ -5,6 +5,7 @@ use crate::{
     samples::Samples,
 };
 use std::sync::Arc;
+use tokio_util::task::TaskTracker;
 use twinbox_ops::{AlarmBounds, Dialect, Ops};
 
 /// Everything that the pages share.
@@ -15,6 +16,8 @@ pub(crate) struct App<DB: Dialect> {
     pub(crate) samples: Samples,
     pub(crate) broker: Option<Box<dyn BrokerLag>>,
     pub(crate) gate: Arc<Gate>,
+    /// Changes under way.
+    pub(crate) changes: TaskTracker,
 }
 
 /// The parts that decide about access.

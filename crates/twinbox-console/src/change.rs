@@ -75,11 +75,11 @@ pub(crate) async fn confirm<DB: Dialect>(
         return Err(Failure::bad_request("Write a reason: it is kept in the audit."));
     }
     if !app.gate.forms.take(form) {
-        return Err(Failure::made_before());
+        return Err(Failure::sent_before());
     }
     // A browser that goes away does not stop a change half-way, and neither does the time limit of a page.
     let change =
         async move { changes::make(&app.ops, prepared, &visit.principal.name, reason.as_deref()).await };
-    let made = tokio::spawn(change).await.unwrap_or_else(|_| Err(Failure::in_doubt()));
+    let made = app.clone().changes.spawn(change).await.unwrap_or_else(|_| Err(Failure::in_doubt()));
     Ok(Redirect::to(&made.map_err(Failure::of_change)?).into_response())
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::{fmt, io, sync::Arc};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use twinbox_ops::{AlarmBounds, Dialect, Ops};
 
 /// The web page of one store.
@@ -38,8 +38,8 @@ impl<DB: Dialect> Console<DB> {
         Self { broker: Some(Box::new(broker)), ..self }
     }
 
-    /// Serves the pages until `stop` is cancelled, and ends requests under way before it returns, for up to
-    /// five seconds.
+    /// Serves the pages until `stop` is cancelled. Then requests and changes under way have up to five
+    /// seconds to end.
     ///
     /// It waits out outages of the database: pages say that it does not answer, and come back by themselves.
     /// Sessions live in memory, so a restart ends them.
@@ -70,6 +70,7 @@ impl<DB: Dialect> Console<DB> {
             samples: Samples::default(),
             broker: self.broker,
             gate: Arc::new(gate),
+            changes: TaskTracker::new(),
         });
         let sampling = tokio::spawn(sampling::run(app.clone(), stop.clone()));
         let served = server::serve(listener, app, stop).await;

@@ -46,21 +46,23 @@ impl Failure {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "Too many tries", text)
     }
 
-    pub(crate) fn made_before() -> Self {
-        let text = "This form was sent before, or it is old: the audit has what was done.";
-        Self::new(StatusCode::CONFLICT, "It was made already", text)
+    pub(crate) fn sent_before() -> Self {
+        let text = "This form was sent before, or it is old. The audit has what was done: to do it again, \
+                    begin with a new preview.";
+        Self::new(StatusCode::CONFLICT, "The form was sent already", text)
     }
 
-    /// A page that took too long. It does not load itself again: each time would be the same work.
+    /// A page that took too long. Without JavaScript it does not load itself again: each time would be the
+    /// same work.
     pub(crate) fn late() -> Self {
-        let text = "The database has not answered in time. Look for less, or load the page again.";
+        let text = "The database has not answered in time. If this is a search, look for less.";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "The database is slow", text)
     }
 
     /// A change that may have been made.
     pub(crate) fn in_doubt() -> Self {
-        let text = "The database did not answer while the change was made. It may have been made: look at \
-                    the audit, and at what it changes, before you repeat it.";
+        let text = "No answer came while the change was made. It may have been made: look at the audit, \
+                    and at what it changes, before you repeat it.";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "It may have been made", text)
     }
 
@@ -87,7 +89,7 @@ impl From<Error> for Failure {
             ErrorKind::NotFound => (StatusCode::NOT_FOUND, "Not found"),
             ErrorKind::Conflict => (StatusCode::CONFLICT, "It has changed"),
             ErrorKind::Configuration => (StatusCode::BAD_REQUEST, "That cannot be read"),
-            ErrorKind::Detached => (StatusCode::CONFLICT, "It has ended"),
+            ErrorKind::Detached => (StatusCode::CONFLICT, "It was detached"),
             _ if error.is_forbidden() => {
                 let text = "The role of the database may not do this: `twinbox grants check` names the \
                             missing rights.";
@@ -96,14 +98,14 @@ impl From<Error> for Failure {
             _ => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "a page could not read the database"
+                    "the database failed a request of the console"
                 );
                 if error.is_transient() {
                     let text = "The database does not answer. This page tries again by itself.";
                     let away = Self::new(StatusCode::SERVICE_UNAVAILABLE, "The database is away", text);
                     return Self { reloads: true, ..away };
                 }
-                (StatusCode::INTERNAL_SERVER_ERROR, "The database has something else")
+                (StatusCode::INTERNAL_SERVER_ERROR, "The database is not as expected")
             }
         };
         Self::new(status, title, error.to_string())

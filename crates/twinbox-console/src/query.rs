@@ -8,18 +8,20 @@ const FIELD_BYTES_MAX: usize = 4096;
 
 /// Returns a field that is not empty.
 pub(crate) fn given(field: &Option<String>) -> Result<Option<String>, Failure> {
-    let text = field.as_deref().map(str::trim).filter(|text| !text.is_empty());
-    match text {
-        Some(text) if text.len() > FIELD_BYTES_MAX => {
-            Err(Failure::bad_request(format!("a field has more than {FIELD_BYTES_MAX} bytes")))
-        }
-        text => Ok(text.map(str::to_owned)),
-    }
+    bounded(field.as_deref().unwrap_or_default().trim())
 }
 
 /// Returns a field that a page has filled in, with the spaces at its ends.
 pub(crate) fn exact(field: &Option<String>) -> Result<Option<String>, Failure> {
-    Ok(given(field)?.and_then(|_| field.clone()))
+    bounded(field.as_deref().unwrap_or_default())
+}
+
+fn bounded(text: &str) -> Result<Option<String>, Failure> {
+    match text.len() {
+        0 => Ok(None),
+        1..=FIELD_BYTES_MAX => Ok(Some(text.to_owned())),
+        _ => Err(Failure::bad_request(format!("a field has more than {FIELD_BYTES_MAX} bytes"))),
+    }
 }
 
 /// Reads `2026-11-20T03:00:00Z`, or `2h` for two hours ago.
@@ -111,7 +113,8 @@ mod tests {
         assert_eq!(given(&field(" a ")).unwrap().as_deref(), Some("a"));
         assert!(given(&Some("a".repeat(FIELD_BYTES_MAX + 1))).is_err());
         assert_eq!(exact(&field(" a ")).unwrap().as_deref(), Some(" a "));
-        assert_eq!(exact(&field("  ")).unwrap(), None);
+        assert_eq!(exact(&field("  ")).unwrap().as_deref(), Some("  "));
+        assert_eq!(exact(&field("")).unwrap(), None);
         assert_eq!(types(&field("orders.*, b")).unwrap().len(), 2);
         assert!(types(&field("a..b")).is_err());
         assert_eq!(spacing(&field("4")).unwrap().1, Duration::from_millis(250));

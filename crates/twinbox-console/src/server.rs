@@ -51,15 +51,22 @@ pub(crate) async fn serve<DB: Dialect>(
     app: Arc<App<DB>>,
     stop: CancellationToken,
 ) -> io::Result<()> {
+    let changes = app.changes.clone();
     let service = router(app).into_make_service_with_connect_info::<SocketAddr>();
     let serving = axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let drained = async {
+        serving.await?;
+        changes.close();
+        changes.wait().await;
+        Ok(())
+    };
     // A connection on which half a request has arrived would keep the server for ever.
     let patience = async {
         stop.cancelled().await;
         sleep(DRAIN).await;
     };
     tokio::select! {
-        served = serving.into_future() => served,
+        served = drained => served,
         () = patience => Ok(()),
     }
 }
@@ -100,7 +107,7 @@ async fn pass(
 ) -> Response {
     request.extensions_mut().insert(gate.clone());
     let is_asset = request.uri().path().starts_with("/assets/");
-    let is_change = request.method() == Method::POST;
+    let is_change = request.method() == Method::POST && request.uri().path().starts_with("/changes/");
     let admitted = admit(&gate, peer, &request);
     if let Admission::Visitor(visit) = &admitted {
         request.extensions_mut().insert(visit.clone());

@@ -42,7 +42,7 @@ pub(super) async fn bulk<DB: Dialect>(
     let plan = ops.plan_bulk_action(action, &filter).await?;
     let owner = filter.owner().map(|owner| plain(&owner.to_string())).unwrap_or_default();
     let number = match (plan.matching, plan.has_more) {
-        (0, true) => "the dead letters that match".to_owned(),
+        (0, true) => "the matching dead letters".to_owned(),
         (matching, true) => format!("{} or more", counted(matching, "dead letter")),
         (matching, false) => counted(matching, "dead letter"),
     };
@@ -61,8 +61,8 @@ pub(super) async fn bulk<DB: Dialect>(
         ),
     };
     if plan.has_more {
-        warnings.push(match plan.matching {
-            0 => format!(
+        warnings.push(match (plan.matching, plan.redriven) {
+            (0, 0) => format!(
                 "None of the newest {} matches, and older ones were not counted. The action looks at every \
                  dead letter up to now.",
                 number_of(DEAD_LETTERS_SCANNED_MAX.into())
@@ -71,8 +71,9 @@ pub(super) async fn bulk<DB: Dialect>(
                 .to_owned(),
         });
     }
-    if plan.redriven > 0 {
-        warnings.push(format!("{} more are redriven already, and left alone.", number_of(plan.redriven)));
+    if plan.redriven > 0 && !plan.is_empty() {
+        warnings
+            .push(format!("Redriven already, and left alone: {}.", counted(plan.redriven, "dead letter")));
     }
     let nothing = plan.is_empty().then(|| match plan.redriven {
         0 => "No dead letter matches.".to_owned(),

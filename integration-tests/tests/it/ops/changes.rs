@@ -309,6 +309,10 @@ async fn parked_deliveries_are_told_and_tried_at_once<DB: TestDb>() {
     };
     let parked = tool.json(&["messages", "list", "--consumer", "billing.invoice"]).await;
     assert_eq!((&parked[0]["event_id"], &parked[0]["key"]), (&json!(message.id), &json!("7")));
+    let of_key = async |key| Ops::new(&world).parked_deliveries_of_key(key, 10).await.unwrap();
+    let (found, other) = (of_key("7").await, of_key("8").await);
+    assert_eq!((found.len(), other.len()), (1, 0));
+    assert_eq!((&*found[0].0, &found[0].1.event_id), ("billing.invoice", &message.id));
     assert!(!is_due().await);
     tool.ok(&["messages", "retry", "--consumer", "billing.invoice", "--key", "8", "--yes"]).await;
     assert!(!is_due().await);
