@@ -78,8 +78,9 @@ pub(crate) async fn confirm<DB: Dialect>(
         return Err(Failure::sent_before());
     }
     // A browser that goes away does not stop a change half-way, and neither does the time limit of a page.
+    let changes = app.changes.clone();
     let change =
         async move { changes::make(&app.ops, prepared, &visit.principal.name, reason.as_deref()).await };
-    let made = app.clone().changes.spawn(change).await.unwrap_or_else(|_| Err(Failure::in_doubt()));
+    let made = changes.spawn(change).await.unwrap_or_else(|_| Err(Failure::in_doubt()));
     Ok(Redirect::to(&made.map_err(Failure::of_change)?).into_response())
 }
