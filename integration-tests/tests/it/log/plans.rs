@@ -98,8 +98,7 @@ const MODES: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
 async fn database() -> TestDatabase<Postgres> {
     let database = database::postgres().await;
     let off = "
-        DO $$
-        DECLARE one regclass;
+        DO $$ DECLARE one regclass;
         BEGIN
             FOR one IN
                 SELECT oid FROM pg_class WHERE relnamespace = 'twinbox'::regnamespace AND relkind = 'r'
