@@ -36,7 +36,8 @@ struct Page {
     frame: Frame,
     verb: String,
     prepared: Prepared,
-    form: u64,
+    /// The number of the form, for whom may change something.
+    form: Option<u64>,
 }
 
 pub(crate) async fn preview<DB: Dialect>(
@@ -47,7 +48,8 @@ pub(crate) async fn preview<DB: Dialect>(
 ) -> Reply {
     let prepared = changes::prepare(&app, &verb, &fields).await?;
     let frame = Frame::new(&app, &visit, "", prepared.title);
-    Ok(Html(Page { frame, verb, prepared, form: app.gate.forms.begin() }.render()?))
+    let form = frame.may_change.then(|| app.gate.forms.begin());
+    Ok(Html(Page { frame, verb, prepared, form }.render()?))
 }
 
 pub(crate) async fn confirm<DB: Dialect>(

@@ -1,43 +1,40 @@
-//! Forms that were sent: one makes one change, however often a browser sends it.
+//! Forms of changes: each makes one change, however often a browser sends it.
 use std::{
     collections::VecDeque,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Mutex, PoisonError},
 };
 
-/// The most sent forms that are remembered. Older forms are refused.
-const SENT_MAX: usize = 1000;
+/// The most forms that may still be sent. The oldest is refused for a new one.
+const OPEN_MAX: usize = 1000;
 
-/// Numbers the forms of changes.
+/// Numbers the forms of changes, and knows those that may still be sent.
 #[derive(Default)]
-pub(crate) struct Forms {
-    begun: AtomicU64,
-    /// In the order in which they were sent, and below which number no form is good any more.
-    sent: Mutex<(VecDeque<u64>, u64)>,
+pub(crate) struct Forms(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    forms: VecDeque<u64>,
+    next: u64,
 }
 
 impl Forms {
     /// Returns the number of a new form.
     pub(crate) fn begin(&self) -> u64 {
-        self.begun.fetch_add(1, Ordering::Relaxed)
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.forms.len() == OPEN_MAX {
+            open.forms.pop_front();
+        }
+        let form = open.next;
+        open.next += 1;
+        open.forms.push_back(form);
+        form
     }
 
-    /// Returns whether a form was not sent before, and notes that it is now.
+    /// Returns whether a form may be sent. It may not again.
     pub(crate) fn take(&self, form: u64) -> bool {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        let (forms, first_good) = &mut *sent;
-        if form < *first_good || form >= self.begun.load(Ordering::Relaxed) || forms.contains(&form) {
-            return false;
-        }
-        forms.push_back(form);
-        if forms.len() > SENT_MAX
-            && let Some(oldest) = forms.pop_front()
-        {
-            *first_good = (*first_good).max(oldest + 1);
-        }
-        true
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = open.forms.iter().position(|one| *one == form);
+        at.and_then(|at| open.forms.remove(at)).is_some()
     }
 }
 
@@ -48,13 +45,13 @@ mod tests {
     #[test]
     fn a_form_is_taken_once() {
         let forms = Forms::default();
-        let (one, other) = (forms.begin(), forms.begin());
-        assert!(!forms.take(other + 1), "it was never begun");
+        let (one, other, third) = (forms.begin(), forms.begin(), forms.begin());
+        assert!(!forms.take(third + 1), "it was never begun");
         assert!(forms.take(other) && forms.take(one));
         assert!(!forms.take(one) && !forms.take(other));
-        for _ in 0..SENT_MAX {
-            assert!(forms.take(forms.begin()));
+        for _ in 0..OPEN_MAX {
+            forms.begin();
         }
-        assert!(!forms.take(one) && !forms.take(other), "it is remembered no more, and refused");
+        assert!(!forms.take(third), "newer forms have taken its place");
     }
 }

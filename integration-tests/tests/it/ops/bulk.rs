@@ -78,7 +78,7 @@ async fn a_consumer_redrives_all_that_matched<DB: TestDb>() {
     assert_eq!(counts, [(rest.audit_id, Some(LETTERS as u64 - 5)), (made.audit_id, Some(5))]);
 }
 
-/// What is redriven already is no part of a plan.
+/// Dead letters that are redriven already are not counted: a second redrive would leave them alone.
 async fn a_plan_leaves_out_what_is_redriven<DB: TestDb>() {
     let (world, _) = given_up::<DB>(3).await;
     let ops = Ops::new(&*world);

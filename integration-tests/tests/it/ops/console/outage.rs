@@ -23,7 +23,7 @@ async fn a_page_says_that_the_database_is_away_and_recovers() {
     page.wait_for_text("The database is away").await;
     let other = browser.page().await;
     assert_eq!(other.open(&console.at("/audit")).await, 503);
-    // What was asked for in the middle may have been done.
+    // A change that was sent during the outage may have been made.
     assert_eq!(change.follow("form.stack button").await, 503);
     change.wait_for_text("It may have been made").await;
     server.start_again().unwrap();
