@@ -48,7 +48,7 @@ impl Sessions {
         Some(id)
     }
 
-    /// Returns whose session it is, if it is still good. `is_use`: whether this keeps the session from ending.
+    /// Returns whose session it is, if it is still good. `is_use`: whether the request keeps it open.
     pub(crate) fn principal(&self, id: &str, is_use: bool) -> Option<Principal> {
         let (mut sessions, now) = (self.lock(), Instant::now());
         let session = sessions.get_mut(id).filter(|session| session.is_good(now))?;
