@@ -1,6 +1,8 @@
-//! The pages of the console beside a million dead letters: the time from the request to the whole answer.
+//! The pages of the console beside a million dead letters and ten million messages in the log: the time from
+//! the request to the whole answer.
+mod filled;
+
 use crate::{failure::Failure, report::Report, spread::Spread};
-use sqlx::AssertSqlSafe;
 use std::{process::Stdio, time::Instant};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -8,13 +10,12 @@ use tokio::{
 };
 use twinbox_testkit::database;
 
-const ROWS: u32 = 1_000_000;
 const RUNS: usize = 31;
 const PAGES: [&str; 9] = [
     "/",
     "/dead-letters",
     "/dead-letters/list?consumer=billing.invoice",
-    "/dead-letters/list?consumer=billing.invoice&group=00000000000f",
+    "/dead-letters/list?consumer=billing.invoice&group=000000000020",
     "/dead-letters/list?destination=warehouse",
     "/dead-letters/one?id=500000",
     "/messages?id=order-500000",
@@ -23,41 +24,28 @@ const PAGES: [&str; 9] = [
 ];
 
 pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
-    let store = database::postgres().await;
-    for fill in [
-        "INSERT INTO twinbox.consumers (consumer) VALUES ('billing.invoice')".to_owned(),
-        format!(
-            "INSERT INTO twinbox.outbox (id, type, key, payload)
-            SELECT 'order-' || n, 'orders.placed', 'customer-' || n % 5000, '{{}}' FROM generate_series(1,
-                {ROWS}) n"
-        ),
-        // A consumer and a destination have 30 groups each, of very different sizes.
-        format!(
-            "INSERT INTO twinbox.dead_letters (consumer, message_id, reason, error, fingerprint, attempts,
-                event_id, source, type, version, key, time, content_type, payload, given_up_at)
-            SELECT 'billing.invoice', gen_random_uuid(), 'rejected', 'order ' || n || ' has no customer',
-                lpad(to_hex((ln(n) * 3)::int % 30), 12, '0'), 1, 'order-' || n, 'shop', 'orders.placed', 1,
-                'customer-' || n % 5000, now(), 'application/json', convert_to(repeat('x', 450), 'UTF8'),
-                now() - ({ROWS} - n) * interval '100 milliseconds'
-            FROM generate_series(1, {ROWS}) n
-            WHERE n % 3 > 0"
-        ),
-        format!(
-            "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key,
-                attempts, next_attempt_at, first_error, last_error, fingerprint, parked_at)
-            SELECT 'warehouse', position, key, type, 'dead', false, 5, now(), 'refused', 'refused',
-                lpad(to_hex((ln(position) * 3)::int % 30), 12, '0'),
-                now() - ({ROWS} - position) * interval '100 milliseconds'
-            FROM twinbox.outbox
-            WHERE position % 3 = 0"
-        ),
-        "VACUUM ANALYZE twinbox.dead_letters, twinbox.parked_messages, twinbox.outbox".to_owned(),
-        "CHECKPOINT".to_owned(),
-    ] {
-        sqlx::raw_sql(AssertSqlSafe(fill)).execute(store.pool()).await?;
+    {
+        let store = database::postgres().await;
+        filled::fill(&store, &filled::POSTGRES).await?;
+        let slowest = slowest("Postgres", store.url()).await?;
+        report.add("console: slowest page, ms", slowest)?;
     }
-    println!("Postgres, {ROWS} dead letters, {RUNS} requests of each page");
-    let (console, address) = start(store.url()).await?;
+    {
+        let store = database::mysql().await;
+        filled::fill(&store, &filled::MARIADB).await?;
+        let slowest = slowest("MariaDB", store.url()).await?;
+        report.add("console, MariaDB: slowest page, ms", slowest)?;
+    }
+    let store = database::sqlite().await;
+    filled::fill(&store, &filled::SQLITE).await?;
+    let slowest = slowest("SQLite", &format!("sqlite:{}", store.url())).await?;
+    report.add("console, SQLite: slowest page, ms", slowest)
+}
+
+/// Prints the times of each page, and returns those of the slowest.
+async fn slowest(name: &str, url: &str) -> Result<Spread, Failure> {
+    println!("{name}, {RUNS} requests of each page");
+    let (console, address) = start(url).await?;
     let client = reqwest::Client::new();
     let mut slowest: Option<Spread> = None;
     for page in PAGES {
@@ -78,7 +66,7 @@ pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
         }
     }
     drop(console);
-    report.add("console: slowest page, a million dead letters, ms", slowest.ok_or("no page was measured")?)
+    slowest.ok_or_else(|| "no page was measured".into())
 }
 
 /// Starts the program. Dropping it ends it.

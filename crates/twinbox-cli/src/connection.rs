@@ -6,7 +6,7 @@ use crate::{
 use clap::Args;
 use serde::Serialize;
 use sqlx::{
-    ConnectOptions as _,
+    ConnectOptions as _, Executor as _, PgConnection,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::SqliteConnectOptions,
@@ -137,7 +137,10 @@ impl ConnectionArguments {
                     options = options.extra_float_digits(None);
                 }
                 let name = name(host(&options), database(&options));
-                let pool = PgPoolOptions::new().max_connections(4).acquire_timeout(CONNECTION_MAX);
+                let mut pool = PgPoolOptions::new().max_connections(4).acquire_timeout(CONNECTION_MAX);
+                if !self.pooler {
+                    pool = pool.after_connect(|conn, _| Box::pin(without_compiler(conn)));
+                }
                 let pool = pool.connect_lazy_with(options.application_name("twinbox"));
                 Ok((Connection::Postgres(pool), name))
             }
@@ -200,6 +203,11 @@ impl ConnectionArguments {
         output.list(&[("name", "name"), ("value", "value"), ("from", "from")], &settings, "");
         Ok(())
     }
+}
+
+/// Postgres compiles a statement that it expects to be long. That takes longer than any statement of the tool.
+async fn without_compiler(conn: &mut PgConnection) -> sqlx::Result<()> {
+    conn.execute("SET jit = off").await.map(drop)
 }
 
 fn read(file: &Path) -> Result<String, Exit> {

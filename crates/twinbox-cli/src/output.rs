@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 use twinbox_core::Timestamp;
-pub(crate) use twinbox_ops::wording::{bounded, counted, duration, plain};
+pub(crate) use twinbox_ops::wording::{bounded, counted, counted_or_more, duration, plain};
 
 #[derive(Debug, Args)]
 pub(crate) struct OutputArguments {

@@ -29,14 +29,26 @@ pub fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("{number} {one}") } else { format!("{number} {one}s") }
 }
 
+/// `1,234`, or `1,234+` if there may be more.
+pub fn number_or_more(count: u64, has_more: bool) -> String {
+    number(count) + if has_more { "+" } else { "" }
+}
+
+/// `1,234 messages`, or `1,234+ messages` if there may be more.
+pub fn counted_or_more(count: u64, has_more: bool, one: &str) -> String {
+    if has_more { format!("{}+ {one}s", number(count)) } else { counted(count, one) }
+}
+
 /// `10,000+` for a count that ends at [`BACKLOG_MAX`].
 pub fn bounded_number(count: u64) -> String {
-    if count < u64::from(BACKLOG_MAX) { number(count) } else { "10,000+".to_owned() }
+    let max = u64::from(BACKLOG_MAX);
+    number_or_more(count.min(max), count >= max)
 }
 
 /// `10,000+ effects` for a count that ends at [`BACKLOG_MAX`].
 pub fn bounded(count: u64, one: &str) -> String {
-    if count < u64::from(BACKLOG_MAX) { counted(count, one) } else { format!("10,000+ {one}s") }
+    let max = u64::from(BACKLOG_MAX);
+    counted_or_more(count.min(max), count >= max, one)
 }
 
 /// Escapes control characters, and those that reverse the order of a text.

@@ -9,8 +9,8 @@ use std::ops::{Deref, DerefMut};
 pub enum Connection<DB: Dialect> {
     /// A connection outside a transaction.
     Direct(Direct<DB>),
-    /// A connection behind a pooler, inside a transaction.
-    Pooled(Transaction<'static, DB>),
+    /// A connection inside a transaction: behind a pooler, or with settings that end with it.
+    InTransaction(Transaction<'static, DB>),
 }
 
 /// A connection outside a transaction. Dropped before its last statement ended, it is closed instead of given
@@ -43,7 +43,7 @@ impl<DB: Dialect> Connection<DB> {
                 direct.is_done = true;
                 Ok(())
             }
-            Self::Pooled(tx) => Ok(tx.commit().await?),
+            Self::InTransaction(tx) => Ok(tx.commit().await?),
         }
     }
 
@@ -55,7 +55,7 @@ impl<DB: Dialect> Connection<DB> {
     pub async fn commit(self) -> Result<Option<Self>, Error> {
         match self {
             Self::Direct(_) => Ok(Some(self)),
-            Self::Pooled(_) => self.done().await.map(|()| None),
+            Self::InTransaction(_) => self.done().await.map(|()| None),
         }
     }
 }
@@ -77,7 +77,7 @@ impl<DB: Dialect> Deref for Connection<DB> {
     fn deref(&self) -> &DB::Connection {
         match self {
             Self::Direct(direct) => &direct.conn,
-            Self::Pooled(tx) => tx,
+            Self::InTransaction(tx) => tx,
         }
     }
 }
@@ -86,7 +86,7 @@ impl<DB: Dialect> DerefMut for Connection<DB> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         match self {
             Self::Direct(direct) => &mut direct.conn,
-            Self::Pooled(tx) => tx,
+            Self::InTransaction(tx) => tx,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Dead letters as they are printed and written as JSON.
-use crate::output::{Column, brief, counted, plain};
+use crate::output::{Column, brief, counted, counted_or_more, plain};
 use serde::Serialize;
 use twinbox_ops::dead_letters::{DeadLetter, DeadLetterGroup, DeadLetterId};
 
@@ -14,6 +14,8 @@ pub(crate) struct GroupRow {
     reason: String,
     error: String,
     dead_letters: u64,
+    /// Whether there may be more: the count ends there.
+    has_more: bool,
     redriven: u64,
     first_given_up_at: String,
     last_given_up_at: String,
@@ -29,7 +31,7 @@ impl GroupRow {
         format!(
             "group {}  {} of the {} {}{redriven}\n  {}, {}: {}\n  {} to {}, the newest is {}",
             self.fingerprint,
-            counted(self.dead_letters, "dead letter"),
+            counted_or_more(self.dead_letters, self.has_more, "dead letter"),
             self.owner_kind,
             plain(&self.owner),
             self.event_type,
@@ -53,6 +55,7 @@ impl From<&DeadLetterGroup> for GroupRow {
             reason: newest.reason.clone(),
             error: newest.error.clone(),
             dead_letters: group.dead_letters,
+            has_more: group.has_more,
             redriven: group.redriven,
             first_given_up_at: group.first_given_up_at.to_string(),
             last_given_up_at: newest.given_up_at.to_string(),

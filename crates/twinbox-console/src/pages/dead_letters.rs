@@ -21,7 +21,7 @@ use twinbox_ops::{
     dead_letters::{
         DeadLetterFilter, DeadLetterGroup, DeadLetterId, DeadLetterOwner, DeadLetterPlace, LATELY,
     },
-    wording::{bounded_number, plain},
+    wording::{number_or_more, plain},
 };
 
 /// Dead letters of a page.
@@ -188,9 +188,9 @@ fn group_row(group: &DeadLetterGroup) -> GroupRow {
         event_type: plain(&newest.event_type),
         reason: plain(&newest.reason),
         error: plain(&newest.error),
-        count: bounded_number(group.dead_letters),
+        count: number_or_more(group.dead_letters, group.has_more),
         redriven: group.redriven,
-        a_minute: a_minute(group.lately),
+        a_minute: a_minute(group),
         first: Moment(group.first_given_up_at),
         last: Moment(newest.given_up_at),
         redrive_link: link("/changes/redrive", &selects),
@@ -199,12 +199,13 @@ fn group_row(group: &DeadLetterGroup) -> GroupRow {
 }
 
 /// How many a minute, lately.
-fn a_minute(lately: u64) -> String {
-    let rate = lately as f64 * 60.0 / LATELY.as_secs_f64();
-    match lately {
+fn a_minute(group: &DeadLetterGroup) -> String {
+    let rate = group.lately as f64 * 60.0 / LATELY.as_secs_f64();
+    let more = if group.has_more && group.lately == group.dead_letters { "+" } else { "" };
+    match group.lately {
         0 => "0".to_owned(),
-        _ if rate < 10.0 => format!("{rate:.1}"),
-        _ => format!("{rate:.0}"),
+        _ if rate < 10.0 => format!("{rate:.1}{more}"),
+        _ => format!("{rate:.0}{more}"),
     }
 }
 

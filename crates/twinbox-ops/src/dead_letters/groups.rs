@@ -14,6 +14,8 @@ use twinbox_sql::{
 
 /// The most groups that are listed.
 pub const GROUPS_MAX: usize = 1_000;
+/// Dead letters that a list of groups counts in all.
+const COUNTED_MAX: usize = 100_000;
 /// Groups that are counted at the same time, each on a connection.
 const COUNTED_AT_ONCE: usize = 3;
 /// Behind every number and every time of a dead letter.
@@ -54,7 +56,8 @@ impl<DB: Dialect> Ops<DB> {
     /// Returns dead letters grouped by their cause, the largest group first, and up to [`GROUPS_MAX`] groups.
     ///
     /// Without conditions but an owner and a fingerprint, it walks from group to group in an index, and
-    /// counts each up to [`DEAD_LETTERS_MAX`]. With other conditions it reads every dead letter.
+    /// counts each up to [`DEAD_LETTERS_MAX`], or to less where there are more than ten groups: all together
+    /// up to 100,000. With other conditions it reads every dead letter.
     ///
     /// # Errors
     /// The database refused or is away.
@@ -70,7 +73,8 @@ impl<DB: Dialect> Ops<DB> {
             false => self.counted_groups(filter).await?,
         };
         groups.sort_by(|a, b| {
-            b.dead_letters.cmp(&a.dead_letters).then_with(|| a.fingerprint.cmp(&b.fingerprint))
+            let by_size = (b.dead_letters, b.lately).cmp(&(a.dead_letters, a.lately));
+            by_size.then_with(|| a.fingerprint.cmp(&b.fingerprint))
         });
         Ok(groups)
     }
@@ -94,12 +98,13 @@ impl<DB: Dialect> Ops<DB> {
             }
             conn.done().await?;
         }
+        let limit = limit_of_each(found.len());
         let shares = (0..COUNTED_AT_ONCE.min(found.len())).map(|first| {
             let share = found.iter().skip(first).step_by(COUNTED_AT_ONCE);
             async move {
-                let (mut conn, mut groups) = (self.engine.connection().await?, Vec::new());
+                let (mut conn, mut groups) = (self.engine.connection_for_many().await?, Vec::new());
                 for (owner, fingerprint) in share {
-                    groups.extend(self.group(&mut conn, owner, fingerprint).await?);
+                    groups.extend(self.group(&mut conn, owner, fingerprint, limit).await?);
                 }
                 conn.done().await?;
                 Ok::<_, Error>(groups)
@@ -108,41 +113,42 @@ impl<DB: Dialect> Ops<DB> {
         Ok(try_join_all(shares).await?.concat())
     }
 
-    /// Counts a group. None: its last dead letter has gone meanwhile.
+    /// Counts a group up to a limit. None: its last dead letter has gone meanwhile.
     async fn group(
         &self,
         conn: &mut DB::Connection,
         owner: &DeadLetterOwner,
         fingerprint: &str,
+        limit: u32,
     ) -> Result<Option<DeadLetterGroup>, Error> {
         let sql = self.engine.sql();
         let newest = page_before(&self.engine, conn, owner, Some(fingerprint), END, 1).await?;
         let Some(newest) = newest.into_iter().next() else { return Ok(None) };
-        let (group, limit) = (|| fingerprint.to_owned(), i64::from(DEAD_LETTERS_MAX));
+        let (group, counted) = (|| fingerprint.to_owned(), i64::from(limit));
         let (name, lately) = (|| owner.name().to_owned(), -micros(LATELY));
         let counts = match owner {
             DeadLetterOwner::Consumer(_) => query::<DB>(&sql.dead_letters.group_counts)
                 .bind(name())
                 .bind(group())
-                .bind(limit)
+                .bind(counted)
                 .bind(name())
                 .bind(name())
                 .bind(group())
-                .bind(limit)
+                .bind(counted)
                 .bind(name())
                 .bind(group())
                 .bind(lately)
-                .bind(limit)
+                .bind(counted)
                 .bind(name())
                 .bind(group()),
             DeadLetterOwner::Destination(_) => query::<DB>(&sql.parked_messages.group_counts)
                 .bind(name())
                 .bind(group())
-                .bind(limit)
+                .bind(counted)
                 .bind(name())
                 .bind(group())
                 .bind(lately)
-                .bind(limit)
+                .bind(counted)
                 .bind(name())
                 .bind(group()),
         };
@@ -154,6 +160,7 @@ impl<DB: Dialect> Ops<DB> {
         let first = row.try_get::<Option<Micros>, _>("first_given_up_at")?;
         let mut group = DeadLetterGroup::of(newest);
         group.dead_letters = count(row.try_get("dead_letters")?);
+        group.has_more = group.dead_letters >= u64::from(limit);
         group.redriven = redriven;
         group.lately = count(row.try_get("lately")?);
         group.first_given_up_at = first.map_or(group.first_given_up_at, |first| first.0);
@@ -182,6 +189,13 @@ impl<DB: Dialect> Ops<DB> {
         .await?;
         Ok(Vec::from_iter(groups.into_values()))
     }
+}
+
+/// How far each of the groups is counted: a round number.
+fn limit_of_each(groups: usize) -> u32 {
+    let limits = [DEAD_LETTERS_MAX, 5_000, 2_000, 1_000, 500, 200];
+    let within = |limit: &u32| *limit as usize * groups <= COUNTED_MAX;
+    limits.into_iter().find(within).unwrap_or(100)
 }
 
 /// Returns the next name in an index behind the last of `names`.

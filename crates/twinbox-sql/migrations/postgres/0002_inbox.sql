@@ -74,11 +74,9 @@ CREATE TABLE {dead_letters} (
     redrive_attempts_left bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX dead_letters_consumer ON {dead_letters} (consumer, given_up_at, id);
--- For the groups of a consumer: in order, and to count them. The second has few values, of each of which
--- Postgres stores one entry for many rows.
+-- For the groups of a consumer. It holds all that their counts read.
 CREATE INDEX dead_letters_group
     ON {dead_letters} (consumer, fingerprint, given_up_at, id, redrive_attempts_left);
-CREATE INDEX dead_letters_group_count ON {dead_letters} (consumer, fingerprint);
 -- For the dead letters of a message.
 CREATE INDEX dead_letters_event ON {dead_letters} (event_id);
 CREATE INDEX dead_letters_redrive ON {dead_letters} (consumer, redrive_at) WHERE redrive_attempts_left > 0;

@@ -54,11 +54,13 @@ pub struct DeadLetterGroup {
     pub fingerprint: String,
     /// The newest dead letter of the group.
     pub newest: DeadLetter,
-    /// How many dead letters the group has, counted up to [`DEAD_LETTERS_MAX`].
+    /// How many dead letters the group has, counted up to [`DEAD_LETTERS_MAX`] or less.
     pub dead_letters: u64,
+    /// Whether it may have more: the count ended at its bound.
+    pub has_more: bool,
     /// How many of the counted dead letters were redriven and wait for another attempt.
     pub redriven: u64,
-    /// How many dead letters were made in the last [`LATELY`], counted up to [`DEAD_LETTERS_MAX`].
+    /// How many dead letters were made in the last [`LATELY`], counted up to the same bound.
     pub lately: u64,
     /// The time at which the first message of the group became a dead letter.
     pub first_given_up_at: Timestamp,
@@ -76,6 +78,7 @@ impl DeadLetterGroup {
         Self {
             fingerprint: newest.fingerprint.clone(),
             dead_letters: 0,
+            has_more: false,
             redriven: 0,
             lately: 0,
             first_given_up_at: newest.given_up_at,

@@ -87,6 +87,10 @@ impl Dialect for Postgres {
         "BEGIN ISOLATION LEVEL READ COMMITTED;
         SELECT set_config('statement_timeout', '600s', true)",
     );
+    const BEGIN_PLANNED_ONCE: Option<&'static str> = Some(
+        "BEGIN ISOLATION LEVEL READ COMMITTED;
+        SELECT set_config('plan_cache_mode', 'force_generic_plan', true)",
+    );
     const CHECK_DEFERRED: Option<&'static str> = Some("SET CONSTRAINTS ALL IMMEDIATE");
 
     fn table(namespace: &str, name: &str) -> String {

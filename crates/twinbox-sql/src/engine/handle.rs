@@ -177,7 +177,19 @@ impl<DB: Dialect> Engine<DB> {
     pub async fn connection(&self) -> Result<Connection<DB>, Error> {
         Ok(match self.catalog.is_named {
             true => Connection::Direct(Direct { conn: self.pool.acquire().await?, is_done: false }),
-            false => Connection::Pooled(owned_tx::begin(&self.pool).await?),
+            false => Connection::InTransaction(owned_tx::begin(&self.pool).await?),
+        })
+    }
+
+    /// Takes a connection to read with, by few statements that each run many times. The database would spend
+    /// more time on their plans than on their rows.
+    ///
+    /// # Errors
+    /// As [`connection`](Self::connection).
+    pub async fn connection_for_many(&self) -> Result<Connection<DB>, Error> {
+        Ok(match DB::BEGIN_PLANNED_ONCE {
+            Some(begin) => Connection::InTransaction(owned_tx::begin_with(self.pool.clone(), begin).await?),
+            None => self.connection().await?,
         })
     }
 

@@ -8,5 +8,6 @@ mod incidents;
 mod lag;
 mod outage;
 mod people;
+mod working;
 
 use super::shop;

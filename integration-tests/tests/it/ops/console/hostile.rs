@@ -1,5 +1,5 @@
 //! Texts that attack the reader stay text, on every page.
-use super::filled::{HOSTILE, filled};
+use super::filled::{HOSTILE, filled_with};
 use crate::support::{browser::Browser, console::Console, tool::Tool};
 
 /// Returns an address with a part of its query.
@@ -48,29 +48,42 @@ pub(super) fn pages(text: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Markup; ends of elements; ends of attributes, entities and an address.
+const CORPUS: [&str; 3] = [
+    HOSTILE,
+    "</title></style></textarea></a></script><svg/onload=owned=1><iframe srcdoc=owned>",
+    "javascript:owned=1' autofocus onfocus=owned=1 x=\" onclick=owned=1 --> &lt;b&gt;b&lt;/b&gt; %3Cb%3E",
+];
+/// What they would become.
+const MADE: &str =
+    "main script, img, iframe, svg[onload], [onerror], [onfocus], [onclick], [href^=javascript], main b";
+
 /// I11: no script of a message runs, nothing is loaded, and the text is shown.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_text_of_a_message_becomes_markup() {
     let Some(browser) = Browser::start().await else { return };
-    let world = filled().await;
-    let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
-    let page = browser.page().await;
-    let mut shown = 0;
-    for (name, path) in pages(HOSTILE) {
-        let status = page.open(&console.at(&path)).await;
-        assert!([200, 400, 404, 409].contains(&status), "{name}: {status}");
-        assert_eq!(page.eval("typeof owned").await, "undefined", "{name}");
-        assert_eq!(page.eval("document.querySelectorAll('main img, main script').length").await, 0, "{name}");
-        let text = page.text("body").await;
-        assert!(
-            !text.contains('\u{1b}') && !text.contains('\u{202e}') && !text.contains("60481729"),
-            "{name}: {text}"
-        );
-        shown += usize::from(text.contains("<script>owned=1</script>"));
-        let unexpected =
-            page.errors().into_iter().filter(|error| !error.contains("the server responded with a status"));
-        assert_eq!(unexpected.collect::<Vec<_>>(), [] as [String; 0], "{name}");
+    for hostile in CORPUS {
+        let world = filled_with(hostile).await;
+        let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
+        let page = browser.page().await;
+        // What follows it is escaped, or a format.
+        let (readable, mut shown) = (hostile.split("{{").next().unwrap(), 0);
+        for (name, path) in pages(hostile) {
+            let status = page.open(&console.at(&path)).await;
+            assert!([200, 400, 404, 409].contains(&status), "{name}: {status}");
+            assert_eq!(page.eval("typeof owned").await, "undefined", "{name}");
+            assert_eq!(page.eval(&format!("document.querySelectorAll('{MADE}').length")).await, 0, "{name}");
+            let text = page.text("body").await;
+            assert!(
+                !text.contains('\u{1b}') && !text.contains('\u{202e}') && !text.contains("60481729"),
+                "{name}: {text}"
+            );
+            shown += usize::from(text.contains(readable));
+            let unexpected = page.errors().into_iter();
+            let unexpected = unexpected.filter(|error| !error.contains("the server responded with a status"));
+            assert_eq!(unexpected.collect::<Vec<_>>(), [] as [String; 0], "{name}");
+        }
+        assert!(shown > 20, "{readable} is shown on {shown} pages");
+        console.stop().await;
     }
-    assert!(shown > 20, "the hostile text is shown on {shown} pages");
-    console.stop().await;
 }

@@ -1,4 +1,5 @@
 //! The database goes away under a page that is open, and comes back.
+use super::people::keep_picture;
 use crate::support::{
     browser::Browser,
     console::Console,
@@ -26,6 +27,15 @@ async fn a_page_says_that_the_database_is_away_and_recovers() {
     // A change that was sent during the outage may have been made.
     assert_eq!(change.follow("form.stack button").await, 503);
     change.wait_for_text("It may have been made").await;
+    for (page, name) in [(&page, "away"), (&change, "change-away")] {
+        for (width, is_dark) in [(320, false), (320, true), (1280, false), (1280, true)] {
+            page.dark(is_dark).await;
+            page.size(width, 800).await;
+            assert_eq!(page.wider_than_the_window().await, [] as [String; 0], "{name}");
+            assert_eq!(page.barriers().await, [] as [String; 0], "{name}, dark: {is_dark}");
+            keep_picture(page, name, width, is_dark).await;
+        }
+    }
     server.start_again().unwrap();
     page.wait_for_text("Nothing is wrong.").await;
     // The whole page loads itself again, too.

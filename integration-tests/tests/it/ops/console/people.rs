@@ -3,7 +3,11 @@ use super::{
     filled::{HOSTILE, filled, filled_with},
     hostile::pages,
 };
-use crate::support::{browser::Browser, console::Console, tool::Tool};
+use crate::support::{
+    browser::{Browser, Page},
+    console::Console,
+    tool::Tool,
+};
 use std::path::PathBuf;
 
 /// Every page, filled, in both themes and at two widths.
@@ -34,8 +38,7 @@ async fn every_page_is_for_everybody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pictures_show_each_page() {
     let Some(browser) = Browser::start().await else { return };
-    let (world, folder) =
-        (filled_with("west").await, std::env::var_os("TWINBOX_SCREENSHOTS").map(PathBuf::from));
+    let world = filled_with("west").await;
     let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
     let page = browser.page().await;
     let plain = |(name, _): &(&str, String)| {
@@ -46,15 +49,22 @@ async fn pictures_show_each_page() {
             page.dark(is_dark).await;
             page.size(width, 800).await;
             page.open(&console.at(&path)).await;
-            let picture = page.screenshot().await;
-            assert!(picture.starts_with(b"\x89PNG"), "{name}");
-            let Some(folder) = &folder else { return console.stop().await };
-            let theme = if is_dark { "dark" } else { "light" };
-            let file = folder.join(format!("{name}-{width}-{theme}.png"));
-            std::fs::write(file, picture).unwrap();
+            if !keep_picture(&page, name, width, is_dark).await {
+                return console.stop().await;
+            }
         }
     }
     console.stop().await;
+}
+
+/// Takes a picture of the page, and writes it to the folder of `TWINBOX_SCREENSHOTS`. Returns whether it has.
+pub(super) async fn keep_picture(page: &Page, name: &str, width: u32, is_dark: bool) -> bool {
+    let picture = page.screenshot().await;
+    assert!(picture.starts_with(b"\x89PNG"), "{name}");
+    let Some(folder) = std::env::var_os("TWINBOX_SCREENSHOTS") else { return false };
+    let theme = if is_dark { "dark" } else { "light" };
+    std::fs::write(PathBuf::from(folder).join(format!("{name}-{width}-{theme}.png")), picture).unwrap();
+    true
 }
 
 /// From the overview to a preview, with Tab and Enter.
