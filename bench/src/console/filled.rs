@@ -84,7 +84,8 @@ impl Sql {
                 {}
                 SELECT 'billing.invoice', {message_id}, 'rejected', concat('order ', n, ' has no customer'),
                     {group}, 1, concat('order-', n), 'shop', 'orders.placed', 1,
-                    concat('customer-', n % 5000), {ago}, 'application/json', CAST('{payload}' AS {blob}), {ago}
+                    concat('customer-', n % 5000), {ago}, 'application/json',
+                    CAST('{payload}' AS {blob}), {ago}
                 FROM numbers
                 WHERE n % 3 > 0",
                 numbers(1)
