@@ -88,6 +88,7 @@ mod tests {
             [1, 0, 1_234_567].map(|n| counted(n, "message"))
         );
         assert_eq!(["9,999", "10,000+"], [9_999, 10_000].map(bounded_number));
+        assert_eq!(["1 message", "10,000+ messages"], [1, 10_001].map(|n| bounded(n, "message")));
         let durations = [0, 250, 61_000, 90_061_000].map(|ms| duration(Duration::from_millis(ms)));
         assert_eq!(durations, ["0s", "250ms", "1m 1s", "1day 1h"]);
     }

@@ -15,7 +15,7 @@ use twinbox_sql::{
 /// The most groups that are listed.
 pub const GROUPS_MAX: usize = 1_000;
 /// Dead letters that a list of groups counts in all.
-const COUNTED_MAX: usize = 100_000;
+const COUNTED_MAX: usize = 50_000;
 /// Groups that are counted at the same time, each on a connection.
 const COUNTED_AT_ONCE: usize = 3;
 /// Behind every number and every time of a dead letter.
@@ -56,8 +56,8 @@ impl<DB: Dialect> Ops<DB> {
     /// Returns dead letters grouped by their cause, the largest group first, and up to [`GROUPS_MAX`] groups.
     ///
     /// Without conditions but an owner and a fingerprint, it walks from group to group in an index, and
-    /// counts each up to [`DEAD_LETTERS_MAX`], or to less where there are more than ten groups: all together
-    /// up to 100,000. With other conditions it reads every dead letter.
+    /// counts each up to [`DEAD_LETTERS_MAX`], or to less where there are more than five groups: all together
+    /// up to 50,000. With other conditions it reads every dead letter.
     ///
     /// # Errors
     /// The database refused or is away.
@@ -193,9 +193,9 @@ impl<DB: Dialect> Ops<DB> {
 
 /// How far each of the groups is counted: a round number.
 fn limit_of_each(groups: usize) -> u32 {
-    let limits = [DEAD_LETTERS_MAX, 5_000, 2_000, 1_000, 500, 200];
+    let limits = [DEAD_LETTERS_MAX, 5_000, 2_000, 1_000, 500, 200, 100];
     let within = |limit: &u32| *limit as usize * groups <= COUNTED_MAX;
-    limits.into_iter().find(within).unwrap_or(100)
+    limits.into_iter().find(within).unwrap_or(50)
 }
 
 /// Returns the next name in an index behind the last of `names`.
@@ -208,4 +208,15 @@ async fn next<DB: Dialect>(
     let next = names.iter().fold(next, |query, name| query.bind((*name).to_owned()));
     let row = next.fetch_one(conn).await?;
     Ok(row.text_or_null("name")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_groups_are_counted_less_far() {
+        assert_eq!([1, 5, 6, 60, GROUPS_MAX].map(limit_of_each), [10_000, 10_000, 5_000, 500, 50]);
+        assert!((1..=GROUPS_MAX).all(|groups| limit_of_each(groups) as usize * groups <= COUNTED_MAX));
+    }
 }

@@ -207,9 +207,8 @@ async fn what_is_printed_as_json_has_these_fields<DB: TestDb>() {
         ),
         (
             tool.json(&["dead-letters", "list"]).await,
-            "dead_letters error event_type fingerprint first_given_up_at last_given_up_at newest owner \
-             owner_kind \
-             reason redriven",
+            "dead_letters error event_type fingerprint first_given_up_at has_more last_given_up_at newest \
+             owner owner_kind reason redriven",
         ),
         (
             tool.json(&["dead-letters", "list", "--each"]).await,
