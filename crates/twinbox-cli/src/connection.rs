@@ -205,7 +205,7 @@ impl ConnectionArguments {
     }
 }
 
-/// Postgres compiles a statement that it expects to be long. That takes longer than any statement of the tool.
+/// Postgres compiles statements that it expects to be long, which takes longer than to run one of the tool.
 async fn without_compiler(conn: &mut PgConnection) -> sqlx::Result<()> {
     conn.execute("SET jit = off").await.map(drop)
 }

@@ -124,45 +124,42 @@ impl<DB: Dialect> Ops<DB> {
         let sql = self.engine.sql();
         let newest = page_before(&self.engine, conn, owner, Some(fingerprint), END, 1).await?;
         let Some(newest) = newest.into_iter().next() else { return Ok(None) };
-        let (group, counted) = (|| fingerprint.to_owned(), i64::from(limit));
-        let (name, lately) = (|| owner.name().to_owned(), -micros(LATELY));
+        let (group, name) = (|| fingerprint.to_owned(), || owner.name().to_owned());
+        let lately = -micros(LATELY);
+        // With one row behind so many, the rows are not counted.
+        let most = i64::from(limit) - 1;
         let counts = match owner {
             DeadLetterOwner::Consumer(_) => query::<DB>(&sql.dead_letters.group_counts)
                 .bind(name())
                 .bind(group())
-                .bind(counted)
+                .bind(most)
+                .bind(name())
+                .bind(group())
                 .bind(name())
                 .bind(name())
                 .bind(group())
-                .bind(counted)
-                .bind(name())
-                .bind(group())
-                .bind(lately)
-                .bind(counted)
-                .bind(name())
-                .bind(group()),
+                .bind(i64::from(limit)),
             DeadLetterOwner::Destination(_) => query::<DB>(&sql.parked_messages.group_counts)
                 .bind(name())
                 .bind(group())
-                .bind(counted)
-                .bind(name())
-                .bind(group())
-                .bind(lately)
-                .bind(counted)
+                .bind(most)
                 .bind(name())
                 .bind(group()),
         };
+        let counts = counts.bind(name()).bind(group()).bind(lately).bind(most);
+        let counts = counts.bind(name()).bind(group()).bind(lately).bind(name()).bind(group());
         let row = counts.fetch_one(conn).await?;
         let redriven = match owner {
             DeadLetterOwner::Consumer(_) => count(row.try_get("redriven")?),
             DeadLetterOwner::Destination(_) => 0,
         };
+        let up_to_limit = |number: Option<i64>| number.map_or(u64::from(limit), count);
         let first = row.try_get::<Option<Micros>, _>("first_given_up_at")?;
         let mut group = DeadLetterGroup::of(newest);
-        group.dead_letters = count(row.try_get("dead_letters")?);
+        group.dead_letters = up_to_limit(row.try_get("dead_letters")?);
         group.has_more = group.dead_letters >= u64::from(limit);
         group.redriven = redriven;
-        group.lately = count(row.try_get("lately")?);
+        group.lately = up_to_limit(row.try_get("lately")?);
         group.first_given_up_at = first.map_or(group.first_given_up_at, |first| first.0);
         Ok(Some(group))
     }

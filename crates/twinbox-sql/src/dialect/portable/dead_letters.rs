@@ -108,15 +108,16 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
     // Whether any row is redriven is asked first, because the sum reads a column of each row.
     group_counts: "
         SELECT
-            (
+            CASE WHEN (
+                SELECT 1
+                FROM {dead_letters} {by_index dead_letters_group}
+                WHERE consumer = ? AND fingerprint = ?
+                LIMIT 1 OFFSET ?
+            ) IS NULL THEN (
                 SELECT count(*)
-                FROM (
-                    SELECT 1
-                    FROM {dead_letters} {by_index dead_letters_group}
-                    WHERE consumer = ? AND fingerprint = ?
-                    LIMIT ?
-                ) counted
-            ) AS dead_letters,
+                FROM {dead_letters} {by_index dead_letters_group}
+                WHERE consumer = ? AND fingerprint = ?
+            ) END AS dead_letters,
             CASE WHEN EXISTS (
                 SELECT 1
                 FROM {dead_letters}
@@ -132,15 +133,16 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
                     LIMIT ?
                 ) newest
             ) ELSE 0 END AS redriven,
-            (
+            CASE WHEN (
+                SELECT 1
+                FROM {dead_letters} {by_index dead_letters_group}
+                WHERE consumer = ? AND fingerprint = ? AND given_up_at > (SELECT {after})
+                LIMIT 1 OFFSET ?
+            ) IS NULL THEN (
                 SELECT count(*)
-                FROM (
-                    SELECT 1
-                    FROM {dead_letters} {by_index dead_letters_group}
-                    WHERE consumer = ? AND fingerprint = ? AND given_up_at > (SELECT {after})
-                    LIMIT ?
-                ) recent
-            ) AS lately,
+                FROM {dead_letters} {by_index dead_letters_group}
+                WHERE consumer = ? AND fingerprint = ? AND given_up_at > (SELECT {after})
+            ) END AS lately,
             (
                 SELECT min(given_up_at)
                 FROM {dead_letters} {by_index dead_letters_group}

@@ -162,25 +162,28 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         ) AS name",
     group_counts: "
         SELECT
-            (
+            CASE WHEN (
+                SELECT 1
+                FROM {parked_messages} {by_index parked_messages_group}
+                WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
+                LIMIT 1 OFFSET ?
+            ) IS NULL THEN (
                 SELECT count(*)
-                FROM (
-                    SELECT 1
-                    FROM {parked_messages} {by_index parked_messages_group}
-                    WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
-                    LIMIT ?
-                ) counted
-            ) AS dead_letters,
-            (
+                FROM {parked_messages} {by_index parked_messages_group}
+                WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
+            ) END AS dead_letters,
+            CASE WHEN (
+                SELECT 1
+                FROM {parked_messages} {by_index parked_messages_group_time}
+                WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
+                    AND parked_at > (SELECT {after})
+                LIMIT 1 OFFSET ?
+            ) IS NULL THEN (
                 SELECT count(*)
-                FROM (
-                    SELECT 1
-                    FROM {parked_messages} {by_index parked_messages_group_time}
-                    WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
-                        AND parked_at > (SELECT {after})
-                    LIMIT ?
-                ) recent
-            ) AS lately,
+                FROM {parked_messages} {by_index parked_messages_group_time}
+                WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
+                    AND parked_at > (SELECT {after})
+            ) END AS lately,
             (
                 SELECT parked_at
                 FROM {parked_messages} {by_index parked_messages_group_time}
