@@ -92,9 +92,9 @@ pub fn next_group<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.next_group.as_str().to_owned()
 }
 
-/// Returns the SQL that counts a group. Binds: consumer, fingerprint, number, consumer, fingerprint; consumer,
-/// consumer, fingerprint, limit; consumer, fingerprint, age in microseconds (negative), number, consumer,
-/// fingerprint, age; consumer, fingerprint.
+/// Returns the SQL that counts a group. Binds: consumer, fingerprint, number, consumer, fingerprint;
+/// consumer, consumer, fingerprint, limit; consumer, fingerprint, age in microseconds (negative), number,
+/// consumer, fingerprint, age; consumer, fingerprint.
 pub fn group_counts<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.group_counts.as_str().to_owned()
 }
@@ -110,9 +110,9 @@ pub fn next_group_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().parked_messages.next_group.as_str().to_owned()
 }
 
-/// Returns the SQL that counts a group of a destination. Binds: destination, fingerprint, number, destination,
-/// fingerprint; destination, fingerprint, age in microseconds (negative), number, destination, fingerprint,
-/// age; destination, fingerprint.
+/// Returns the SQL that counts a group of a destination. Binds: destination, fingerprint, number,
+/// destination, fingerprint; destination, fingerprint, age in microseconds (negative), number, destination,
+/// fingerprint, age; destination, fingerprint.
 pub fn group_counts_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().parked_messages.group_counts.as_str().to_owned()
 }

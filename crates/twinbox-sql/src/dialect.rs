@@ -114,8 +114,8 @@ pub trait Dialect:
     /// then, even if its process is gone. None: no statement takes long.
     #[doc(hidden)]
     const BEGIN_LONG: Option<&'static str>;
-    /// Begins a transaction that plans a statement once, whatever is bound to it. None: the database never plans
-    /// anew what is prepared, or always does.
+    /// Begins a transaction that plans a statement once, whatever is bound to it. None: the database never
+    /// plans anew what is prepared, or always does.
     #[doc(hidden)]
     const BEGIN_PLANNED_ONCE: Option<&'static str> = None;
     /// Checks constraints now that are otherwise checked at the commit.

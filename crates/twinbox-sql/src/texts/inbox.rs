@@ -142,10 +142,10 @@ area! {
         /// fingerprint.
         next_group,
         /// The counts of a group, by `dead_letters_group` and `dead_letters_redrive`: all, the redriven ones
-        /// among the newest, those within a time, and the first time. A count of all or of those within a time
-        /// is NULL if it is more than a number. Binds: consumer, fingerprint, number, consumer, fingerprint;
-        /// consumer, consumer, fingerprint, limit; consumer, fingerprint, age (negative), number, consumer,
-        /// fingerprint, age; consumer, fingerprint.
+        /// among the newest, those within a time, and the first time. A count of all or of those within a
+        /// time is NULL if it is more than a number. Binds: consumer, fingerprint, number, consumer,
+        /// fingerprint; consumer, consumer, fingerprint, limit; consumer, fingerprint, age (negative),
+        /// number, consumer, fingerprint, age; consumer, fingerprint.
         group_counts,
         /// Those of a group before a time and id, the newest first, by `dead_letters_group`. Binds: consumer,
         /// fingerprint, time, the same time, id, limit.

@@ -42,8 +42,8 @@ area! {
         /// The first group of a destination behind a fingerprint, by `parked_messages_group`. Binds:
         /// destination, fingerprint.
         next_group,
-        /// The counts of a group: all, by `parked_messages_group`; those within a time, and the first time, by
-        /// `parked_messages_group_time`. A count is NULL if it is more than a number. Binds: destination,
+        /// The counts of a group: all, by `parked_messages_group`; those within a time, and the first time,
+        /// by `parked_messages_group_time`. A count is NULL if it is more than a number. Binds: destination,
         /// fingerprint, number, destination, fingerprint; destination, fingerprint, age (negative), number,
         /// destination, fingerprint, age; destination, fingerprint.
         group_counts,
