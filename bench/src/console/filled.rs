@@ -4,7 +4,7 @@ use sqlx::AssertSqlSafe;
 use std::time::Instant;
 use twinbox::{Dialect, Store};
 
-/// What databases write in different ways.
+/// The parts of SQL that each database writes in its own way.
 pub(super) struct Sql {
     /// Before the name of a table.
     tables: &'static str,
@@ -14,7 +14,7 @@ pub(super) struct Sql {
     /// The time so many tenths of a second ago: what stands before and behind the number.
     ago: (&'static str, &'static str),
     blob: &'static str,
-    /// What the database does last.
+    /// The statements behind the fill, for statistics and the disk.
     after: &'static [&'static str],
 }
 

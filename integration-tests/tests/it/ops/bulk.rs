@@ -1,17 +1,13 @@
 //! Acts on all dead letters that match, carried out by consumers and relays.
-use super::shop::{Deployed, Deployment, consumer, publish};
+use super::shop::{Deployed, consumer, given_up, publish};
 use crate::support::{
     cases::cases,
-    consumer::run_until,
     relay::{Running, Target},
     stores::{TestDb, World},
     wait::eventually,
 };
 use sqlx::Postgres;
-use std::{
-    sync::{Arc, atomic::Ordering::SeqCst},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 use twinbox::{
     Store,
     ops::{
@@ -23,16 +19,6 @@ use twinbox::{
 const LETTERS: i64 = 450;
 const INTENT: AuditIntent<'static> =
     AuditIntent { operator: "ada", command: "dead-letters", target: "all", reason: Some("mended") };
-
-/// A world whose consumer has given so many orders up.
-async fn given_up<DB: TestDb>(orders: i64) -> (World<DB>, Arc<Deployment>) {
-    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
-    deployed.rejects.store(true, SeqCst);
-    publish(&world, 0..orders).await;
-    run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == orders).await;
-    deployed.rejects.store(false, SeqCst);
-    (world, deployed)
-}
 
 fn of_billing() -> DeadLetterFilter {
     DeadLetterFilter { consumer: Some("billing.invoice".to_owned()), ..DeadLetterFilter::default() }

@@ -1,5 +1,6 @@
 //! A shop whose invoices are deployed well or badly.
 use crate::support::{
+    consumer::run_until,
     stores::{TestDb, World, effect},
     wait::{eventually, in_time},
 };
@@ -68,6 +69,16 @@ pub(super) fn consumer<DB: TestDb>(
     deployed: &Arc<Deployment>,
 ) -> Consumer<DB, Arc<Deployment>> {
     Consumer::new((**world).clone(), deployed.clone()).handler::<invoice>()
+}
+
+/// A world whose consumer has given so many orders up, and is mended.
+pub(super) async fn given_up<DB: TestDb>(orders: i64) -> (World<DB>, Arc<Deployment>) {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    deployed.rejects.store(true, SeqCst);
+    publish(&world, 0..orders).await;
+    run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == orders).await;
+    deployed.rejects.store(false, SeqCst);
+    (world, deployed)
 }
 
 pub(super) struct Deployed {

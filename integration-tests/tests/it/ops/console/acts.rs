@@ -32,6 +32,26 @@ pub(super) async fn audit_has<DB: TestDb>(world: &World<DB>, entries: &[(&str, u
     assert_eq!(found, entries);
 }
 
+/// A console with two operators, ada and eve, who open the same page and sign in.
+pub(super) async fn signed_in(
+    world: &World<Postgres>,
+    browser: &Browser,
+    path: &str,
+) -> (Console, Page, Page) {
+    let tokens = tempfile::NamedTempFile::new().unwrap();
+    let (ada, eve) = ("a".repeat(32), "e".repeat(32));
+    std::fs::write(tokens.path(), format!("operator ada {ada}\noperator eve {eve}\n")).unwrap();
+    let file = tokens.path().to_str().unwrap();
+    let console = Console::start(&Tool::of(world), &["--allow-changes", "--tokens", file]).await;
+    let (first, second) = (browser.page().await, browser.page().await);
+    for (page, token) in [(&first, &ada), (&second, &eve)] {
+        page.open(&console.at(path)).await;
+        page.fill("[name=token]", token).await;
+        assert_eq!(page.follow("button").await, 200);
+    }
+    (console, first, second)
+}
+
 /// All dead letters of a group are redriven. The page is loaded again half-way, and shows the end by itself.
 async fn a_group_is_redriven_from_its_preview_to_the_audit<DB: TestDb>() {
     let Some(browser) = Browser::start().await else { return };
@@ -157,16 +177,9 @@ async fn two_operators_do_not_act_twice() {
     publish(&world, 0..3).await;
     let running = Deployed::start(consumer(&world, &deployed));
     eventually(async || (world.effects().await.len() == 3).then_some(())).await;
-    let tokens = tempfile::NamedTempFile::new().unwrap();
-    let (ada, eve) = ("a".repeat(32), "e".repeat(32));
-    std::fs::write(tokens.path(), format!("operator ada {ada}\noperator eve {eve}\n")).unwrap();
-    let file = tokens.path().to_str().unwrap();
-    let console = Console::start(&Tool::of(&world), &["--allow-changes", "--tokens", file]).await;
-    let (first, second) = (browser.page().await, browser.page().await);
-    for (page, token) in [(&first, &ada), (&second, &eve)] {
-        page.open(&console.at("/changes/pause-consumer?name=billing.invoice")).await;
-        page.fill("[name=token]", token).await;
-        assert_eq!(page.follow("button").await, 200);
+    let path = "/changes/pause-consumer?name=billing.invoice";
+    let (console, first, second) = signed_in(&world, &browser, path).await;
+    for page in [&first, &second] {
         page.wait_for_text("This will give billing.invoice no more deliveries").await;
     }
     confirm(&first, "bad deployment").await;

@@ -54,7 +54,7 @@ const CORPUS: [&str; 3] = [
     "</title></style></textarea></a></script><svg/onload=owned=1><iframe srcdoc=owned>",
     "javascript:owned=1' autofocus onfocus=owned=1 x=\" onclick=owned=1 --> &lt;b&gt;b&lt;/b&gt; %3Cb%3E",
 ];
-/// What they would become.
+/// The elements that the texts would become.
 const MADE: &str =
     "main script, img, iframe, svg[onload], [onerror], [onfocus], [onclick], [href^=javascript], main b";
 
@@ -66,7 +66,7 @@ async fn no_text_of_a_message_becomes_markup() {
         let world = filled_with(hostile).await;
         let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
         let page = browser.page().await;
-        // What follows it is escaped, or a format.
+        // The rest of the text is escaped, or a format.
         let (readable, mut shown) = (hostile.split("{{").next().unwrap(), 0);
         for (name, path) in pages(hostile) {
             let status = page.open(&console.at(&path)).await;

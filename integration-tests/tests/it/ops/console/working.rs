@@ -1,12 +1,11 @@
 //! Acts of operators while relays, consumers and dispatchers work.
 use super::{
-    acts::{audit_has, confirm},
-    shop::{Deployed, Deployment, consumer, publish, publish_sized, settled, settled_by},
+    acts::{audit_has, confirm, signed_in},
+    shop::{Deployed, Deployment, consumer, given_up, publish, publish_sized, settled, settled_by},
 };
 use crate::support::{
     browser::Browser,
     console::Console,
-    consumer::run_until,
     effects::{Dispatching, mail, plan, reaches},
     relay::{Running, Target},
     stores::{World, effect},
@@ -30,21 +29,11 @@ use twinbox::{
 };
 use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
 
-/// A world whose consumer has given so many orders up, and is mended.
-async fn given_up(orders: i64) -> (World<Postgres>, Arc<Deployment>) {
-    let (world, deployed) = (World::<Postgres>::new().await, Arc::new(Deployment::default()));
-    deployed.rejects.store(true, SeqCst);
-    publish(&world, 0..orders).await;
-    run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == orders).await;
-    deployed.rejects.store(false, SeqCst);
-    (world, deployed)
-}
-
 /// A process works on a bulk action and stops half-way. The page is loaded again, and the rest is cancelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_is_loaded_again_and_cancelled_half_way() {
     let Some(browser) = Browser::start().await else { return };
-    let (world, deployed) = given_up(450).await;
+    let (world, deployed) = given_up::<Postgres>(450).await;
     // Of the second two hundred.
     let mut held = world.pool().begin().await.unwrap();
     let hold = "
@@ -86,17 +75,10 @@ async fn an_action_is_loaded_again_and_cancelled_half_way() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_operators_redrive_the_same_at_once() {
     let Some(browser) = Browser::start().await else { return };
-    let (world, deployed) = given_up(300).await;
-    let tokens = tempfile::NamedTempFile::new().unwrap();
-    let (ada, eve) = ("a".repeat(32), "e".repeat(32));
-    std::fs::write(tokens.path(), format!("operator ada {ada}\noperator eve {eve}\n")).unwrap();
-    let file = tokens.path().to_str().unwrap();
-    let console = Console::start(&Tool::of(&world), &["--allow-changes", "--tokens", file]).await;
-    let (first, second) = (browser.page().await, browser.page().await);
-    for (page, token) in [(&first, &ada), (&second, &eve)] {
-        page.open(&console.at("/changes/redrive?consumer=billing.invoice")).await;
-        page.fill("[name=token]", token).await;
-        assert_eq!(page.follow("button").await, 200);
+    let (world, deployed) = given_up::<Postgres>(300).await;
+    let path = "/changes/redrive?consumer=billing.invoice";
+    let (console, first, second) = signed_in(&world, &browser, path).await;
+    for page in [&first, &second] {
         page.wait_for_text("This will hand 300 dead letters").await;
     }
     tokio::join!(confirm(&first, "mended"), confirm(&second, "mended, I think"));
@@ -245,7 +227,7 @@ async fn ordered(
 
 const HOURLY: RetryPolicy = RetryPolicy::exponential(Duration::from_secs(3600), Duration::from_secs(3600));
 
-/// What a consumer has parked for an hour runs at once.
+/// Deliveries that a consumer has parked for an hour run at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn parked_deliveries_are_tried_at_once() {
     let Some(browser) = Browser::start().await else { return };
