@@ -92,11 +92,20 @@ pub fn next_group<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.next_group.as_str().to_owned()
 }
 
-/// Returns the SQL that counts a group. Binds: consumer, fingerprint, number, consumer, fingerprint;
-/// consumer, consumer, fingerprint, limit; consumer, fingerprint, age in microseconds (negative), number,
-/// consumer, fingerprint, age; consumer, fingerprint.
+/// Returns the SQL that counts a group. Binds: time, consumer, fingerprint, consumer,
+/// fingerprint, limit.
 pub fn group_counts<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.group_counts.as_str().to_owned()
+}
+
+/// Returns the SQL that asks whether any dead letter of a consumer is redriven. Bind: consumer.
+pub fn any_redriven<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().dead_letters.any_redriven.as_str().to_owned()
+}
+
+/// Returns the SQL that counts the redriven ones of a group. Binds: consumer, fingerprint, limit.
+pub fn group_redriven<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().dead_letters.group_redriven.as_str().to_owned()
 }
 
 /// Returns the SQL that reads a group, the newest first. Binds: consumer, fingerprint, time, the same time,
@@ -110,9 +119,8 @@ pub fn next_group_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().parked_messages.next_group.as_str().to_owned()
 }
 
-/// Returns the SQL that counts a group of a destination. Binds: destination, fingerprint, number,
-/// destination, fingerprint; destination, fingerprint, age in microseconds (negative), number, destination,
-/// fingerprint, age; destination, fingerprint.
+/// Returns the SQL that counts a group of a destination. Binds: time, destination,
+/// fingerprint, destination, fingerprint, limit.
 pub fn group_counts_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().parked_messages.group_counts.as_str().to_owned()
 }

@@ -16,6 +16,7 @@ use axum::{
 };
 use serde::Deserialize;
 use std::sync::Arc;
+use tokio::try_join;
 use twinbox_ops::{
     Dialect, Ops,
     dead_letters::{
@@ -156,8 +157,8 @@ pub(crate) async fn groups<DB: Dialect>(
         destination: given(&fields.destination)?,
         ..DeadLetterFilter::default()
     };
-    let found = app.ops.dead_letter_groups(&filter).await?;
-    let owners = app.ops.dead_letter_owners(&DeadLetterFilter::default()).await?;
+    let all = DeadLetterFilter::default();
+    let (found, owners) = try_join!(app.ops.dead_letter_groups(&filter), app.ops.dead_letter_owners(&all))?;
     let page = Groups {
         frame: Frame::new(&app, &visit, "/dead-letters", "Dead letters"),
         owner: filter.owner().map(|owner| plain(&owner.to_string())),

@@ -15,12 +15,20 @@ use twinbox_sql::{
 /// The most groups that are listed.
 pub const GROUPS_MAX: usize = 1_000;
 /// Dead letters that a list of groups counts in all.
-const COUNTED_MAX: usize = 50_000;
+const COUNTED_MAX: usize = 25_000;
 /// Groups that are counted at the same time, each on a connection.
 const COUNTED_AT_ONCE: usize = 3;
 /// Behind every number and every time of a dead letter.
 pub(super) const END: Place =
     Place { time: Timestamp::from_micros(253_402_300_799_000_000), number: i64::MAX };
+
+/// A group that is not counted yet.
+struct Found {
+    owner: DeadLetterOwner,
+    fingerprint: String,
+    /// Whether its owner has any dead letter that is redriven.
+    has_redriven: bool,
+}
 
 impl<DB: Dialect> Ops<DB> {
     /// Returns the consumers and the destinations that have dead letters and that the filter names, or all
@@ -56,8 +64,8 @@ impl<DB: Dialect> Ops<DB> {
     /// Returns dead letters grouped by their cause, the largest group first, and up to [`GROUPS_MAX`] groups.
     ///
     /// Without conditions but an owner and a fingerprint, it walks from group to group in an index, and
-    /// counts each up to [`DEAD_LETTERS_MAX`], or to less where there are more than five groups: all together
-    /// up to 50,000. With other conditions it reads every dead letter.
+    /// counts each up to [`DEAD_LETTERS_MAX`], or to less where there are more than two groups: all together
+    /// up to 25,000. With other conditions it reads every dead letter.
     ///
     /// # Errors
     /// The database refused or is away.
@@ -80,31 +88,17 @@ impl<DB: Dialect> Ops<DB> {
     }
 
     async fn indexed_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>, Error> {
-        let (sql, mut found) = (self.engine.sql(), Vec::new());
+        let mut found = Vec::new();
         for owner in self.dead_letter_owners(filter).await? {
-            let mut conn = self.engine.connection().await?;
-            let next_group = match owner {
-                DeadLetterOwner::Consumer(_) => &sql.dead_letters.next_group,
-                DeadLetterOwner::Destination(_) => &sql.parked_messages.next_group,
-            };
-            let mut fingerprint = String::new();
-            while found.len() < GROUPS_MAX
-                && let Some(next) = next::<DB>(&mut conn, next_group, &[owner.name(), &fingerprint]).await?
-            {
-                if filter.fingerprint.as_deref().is_none_or(|begins| next.starts_with(begins)) {
-                    found.push((owner.clone(), next.clone()));
-                }
-                fingerprint = next;
-            }
-            conn.done().await?;
+            self.find_groups(&owner, filter, &mut found).await?;
         }
-        let limit = limit_of_each(found.len());
+        let (limit, since) = (limit_of_each(found.len()), self.lately().await?);
         let shares = (0..COUNTED_AT_ONCE.min(found.len())).map(|first| {
             let share = found.iter().skip(first).step_by(COUNTED_AT_ONCE);
             async move {
                 let (mut conn, mut groups) = (self.engine.connection_for_many().await?, Vec::new());
-                for (owner, fingerprint) in share {
-                    groups.extend(self.group(&mut conn, owner, fingerprint, limit).await?);
+                for found in share {
+                    groups.extend(self.counted(&mut conn, found, limit, since).await?);
                 }
                 conn.done().await?;
                 Ok::<_, Error>(groups)
@@ -113,60 +107,75 @@ impl<DB: Dialect> Ops<DB> {
         Ok(try_join_all(shares).await?.concat())
     }
 
+    /// Adds the groups of an owner, up to [`GROUPS_MAX`] in all.
+    async fn find_groups(
+        &self,
+        owner: &DeadLetterOwner,
+        filter: &DeadLetterFilter,
+        found: &mut Vec<Found>,
+    ) -> Result<(), Error> {
+        let (sql, mut conn) = (self.engine.sql(), self.engine.connection().await?);
+        let (next_group, has_redriven) = match owner {
+            DeadLetterOwner::Consumer(name) => {
+                let redriven = query::<DB>(&sql.dead_letters.any_redriven).bind(name.clone());
+                (&sql.dead_letters.next_group, redriven.fetch_optional(&mut *conn).await?.is_some())
+            }
+            DeadLetterOwner::Destination(_) => (&sql.parked_messages.next_group, false),
+        };
+        let mut last = String::new();
+        while found.len() < GROUPS_MAX
+            && let Some(fingerprint) = next::<DB>(&mut conn, next_group, &[owner.name(), &last]).await?
+        {
+            last.clone_from(&fingerprint);
+            if filter.fingerprint.as_deref().is_none_or(|begins| fingerprint.starts_with(begins)) {
+                found.push(Found { owner: owner.clone(), fingerprint, has_redriven });
+            }
+        }
+        conn.done().await
+    }
+
     /// Counts a group up to a limit. None: its last dead letter has gone meanwhile.
-    async fn group(
+    async fn counted(
         &self,
         conn: &mut DB::Connection,
-        owner: &DeadLetterOwner,
-        fingerprint: &str,
+        found: &Found,
         limit: u32,
+        since: Timestamp,
     ) -> Result<Option<DeadLetterGroup>, Error> {
-        let sql = self.engine.sql();
+        let (sql, Found { owner, fingerprint, has_redriven }) = (self.engine.sql(), found);
         let newest = page_before(&self.engine, conn, owner, Some(fingerprint), END, 1).await?;
         let Some(newest) = newest.into_iter().next() else { return Ok(None) };
-        let (group, name) = (|| fingerprint.to_owned(), || owner.name().to_owned());
-        let lately = -micros(LATELY);
-        // With one row behind so many, the rows are not counted.
-        let most = i64::from(limit) - 1;
+        let (name, limit) = (owner.name(), i64::from(limit));
         let counts = match owner {
-            DeadLetterOwner::Consumer(_) => query::<DB>(&sql.dead_letters.group_counts)
-                .bind(name())
-                .bind(group())
-                .bind(most)
-                .bind(name())
-                .bind(group())
-                .bind(name())
-                .bind(name())
-                .bind(group())
-                .bind(i64::from(limit)),
-            DeadLetterOwner::Destination(_) => query::<DB>(&sql.parked_messages.group_counts)
-                .bind(name())
-                .bind(group())
-                .bind(most)
-                .bind(name())
-                .bind(group()),
+            DeadLetterOwner::Consumer(_) => &sql.dead_letters.group_counts,
+            DeadLetterOwner::Destination(_) => &sql.parked_messages.group_counts,
         };
-        let counts = counts.bind(name()).bind(group()).bind(lately).bind(most);
-        let counts = counts.bind(name()).bind(group()).bind(lately).bind(name()).bind(group());
-        let row = counts.fetch_one(conn).await?;
-        let redriven = match owner {
-            DeadLetterOwner::Consumer(_) => count(row.try_get("redriven")?),
-            DeadLetterOwner::Destination(_) => 0,
-        };
-        let up_to_limit = |number: Option<i64>| number.map_or(u64::from(limit), count);
-        let first = row.try_get::<Option<Micros>, _>("first_given_up_at")?;
+        let counts = query::<DB>(counts).bind(Micros(since)).bind(name.to_owned()).bind(fingerprint.clone());
+        let counts = counts.bind(name.to_owned()).bind(fingerprint.clone()).bind(limit);
+        let row = counts.fetch_one(&mut *conn).await?;
         let mut group = DeadLetterGroup::of(newest);
-        group.dead_letters = up_to_limit(row.try_get("dead_letters")?);
-        group.has_more = group.dead_letters >= u64::from(limit);
-        group.redriven = redriven;
-        group.lately = up_to_limit(row.try_get("lately")?);
+        group.dead_letters = count(row.try_get("dead_letters")?);
+        group.has_more = group.dead_letters >= count(limit);
+        group.lately = count(row.try_get("lately")?);
+        let first = row.try_get::<Option<Micros>, _>("first_given_up_at")?;
         group.first_given_up_at = first.map_or(group.first_given_up_at, |first| first.0);
+        if *has_redriven {
+            let redriven = query::<DB>(&sql.dead_letters.group_redriven).bind(name.to_owned());
+            let row = redriven.bind(fingerprint.clone()).bind(limit).fetch_one(conn).await?;
+            group.redriven = count(row.try_get("redriven")?);
+        }
         Ok(Some(group))
+    }
+
+    /// Since when a dead letter counts as one of lately.
+    async fn lately(&self) -> Result<Timestamp, Error> {
+        let now = self.store.now().await?.as_micros();
+        Ok(Timestamp::from_micros(now.saturating_sub(micros(LATELY))))
     }
 
     /// Groups every dead letter that matches.
     async fn counted_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>, Error> {
-        let since = self.store.now().await?.as_micros().saturating_sub(micros(LATELY));
+        let since = self.lately().await?;
         let mut groups: BTreeMap<String, DeadLetterGroup> = BTreeMap::new();
         self.each_dead_letter(filter, |dead_letter| {
             let fingerprint = &dead_letter.fingerprint;
@@ -177,7 +186,7 @@ impl<DB: Dialect> Ops<DB> {
                 groups.entry(fingerprint.clone()).or_insert_with(|| DeadLetterGroup::of(dead_letter.clone()));
             group.dead_letters += 1;
             group.redriven += u64::from(dead_letter.is_redriven);
-            group.lately += u64::from(dead_letter.given_up_at.as_micros() > since);
+            group.lately += u64::from(dead_letter.given_up_at > since);
             group.first_given_up_at = group.first_given_up_at.min(dead_letter.given_up_at);
             if dead_letter.given_up_at >= group.newest.given_up_at {
                 group.newest = dead_letter;
@@ -190,9 +199,9 @@ impl<DB: Dialect> Ops<DB> {
 
 /// How far each of the groups is counted: a round number.
 fn limit_of_each(groups: usize) -> u32 {
-    let limits = [DEAD_LETTERS_MAX, 5_000, 2_000, 1_000, 500, 200, 100];
+    let limits = [DEAD_LETTERS_MAX, 5_000, 2_000, 1_000, 500, 200, 100, 50];
     let within = |limit: &u32| *limit as usize * groups <= COUNTED_MAX;
-    limits.into_iter().find(within).unwrap_or(50)
+    limits.into_iter().find(within).unwrap_or(25)
 }
 
 /// Returns the next name in an index behind the last of `names`.
@@ -213,7 +222,7 @@ mod tests {
 
     #[test]
     fn many_groups_are_counted_less_far() {
-        assert_eq!([1, 5, 6, 60, GROUPS_MAX].map(limit_of_each), [10_000, 10_000, 5_000, 500, 50]);
+        assert_eq!([1, 2, 3, 60, GROUPS_MAX].map(limit_of_each), [10_000, 10_000, 5_000, 200, 25]);
         assert!((1..=GROUPS_MAX).all(|groups| limit_of_each(groups) as usize * groups <= COUNTED_MAX));
     }
 }

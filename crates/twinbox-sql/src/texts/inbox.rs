@@ -141,12 +141,15 @@ area! {
         /// The first group of a consumer behind a fingerprint, by `dead_letters_group`. Binds: consumer,
         /// fingerprint.
         next_group,
-        /// The counts of a group, by `dead_letters_group` and `dead_letters_redrive`: all, the redriven ones
-        /// among the newest, those within a time, and the first time. A count of all or of those within a
-        /// time is NULL if it is more than a number. Binds: consumer, fingerprint, number, consumer,
-        /// fingerprint; consumer, consumer, fingerprint, limit; consumer, fingerprint, age (negative),
-        /// number, consumer, fingerprint, age; consumer, fingerprint.
+        /// How many a group has, up to a limit, how many of them were given up behind a time, and the first
+        /// time of all, by `dead_letters_group`. Binds: time, consumer, fingerprint, consumer,
+        /// fingerprint, limit.
         group_counts,
+        /// A row if any of a consumer is redriven, by `dead_letters_redrive`. Bind: consumer.
+        any_redriven,
+        /// How many of the newest of a group are redriven, by `dead_letters_group`. Reads each row. Binds:
+        /// consumer, fingerprint, limit.
+        group_redriven,
         /// Those of a group before a time and id, the newest first, by `dead_letters_group`. Binds: consumer,
         /// fingerprint, time, the same time, id, limit.
         group_before,

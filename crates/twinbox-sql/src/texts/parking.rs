@@ -42,10 +42,9 @@ area! {
         /// The first group of a destination behind a fingerprint, by `parked_messages_group`. Binds:
         /// destination, fingerprint.
         next_group,
-        /// The counts of a group: all, by `parked_messages_group`; those within a time, and the first time,
-        /// by `parked_messages_group_time`. A count is NULL if it is more than a number. Binds: destination,
-        /// fingerprint, number, destination, fingerprint; destination, fingerprint, age (negative), number,
-        /// destination, fingerprint, age; destination, fingerprint.
+        /// How many a group has, up to a limit, how many of them were parked behind a time, and the first
+        /// time of all, by `parked_messages_group_time`. Binds: time, destination, fingerprint, destination,
+        /// fingerprint, limit.
         group_counts,
         /// Dead letters of a group before a position, the newest first, by `parked_messages_group`. Binds:
         /// destination, fingerprint, position, limit.

@@ -105,49 +105,36 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         SELECT min(fingerprint) AS name
         FROM {dead_letters}
         WHERE consumer = ? AND fingerprint > ?",
-    // Whether any row is redriven is asked first, because the sum reads a column of each row.
     group_counts: "
         SELECT
-            CASE WHEN (
-                SELECT 1
-                FROM {dead_letters} {by_index dead_letters_group}
-                WHERE consumer = ? AND fingerprint = ?
-                LIMIT 1 OFFSET ?
-            ) IS NULL THEN (
-                SELECT count(*)
-                FROM {dead_letters} {by_index dead_letters_group}
-                WHERE consumer = ? AND fingerprint = ?
-            ) END AS dead_letters,
-            CASE WHEN EXISTS (
-                SELECT 1
-                FROM {dead_letters}
-                WHERE consumer = ? AND redrive_at IS NOT NULL AND redrive_attempts_left > 0
-            ) THEN (
-                SELECT CAST(COALESCE(sum(CASE WHEN redrive_attempts_left > 0 THEN 1 ELSE 0 END), 0)
-                    AS {big_integer})
-                FROM (
-                    SELECT redrive_attempts_left
-                    FROM {dead_letters} {by_index dead_letters_group}
-                    WHERE consumer = ? AND fingerprint = ?
-                    ORDER BY given_up_at DESC
-                    LIMIT ?
-                ) newest
-            ) ELSE 0 END AS redriven,
-            CASE WHEN (
-                SELECT 1
-                FROM {dead_letters} {by_index dead_letters_group}
-                WHERE consumer = ? AND fingerprint = ? AND given_up_at > (SELECT {after})
-                LIMIT 1 OFFSET ?
-            ) IS NULL THEN (
-                SELECT count(*)
-                FROM {dead_letters} {by_index dead_letters_group}
-                WHERE consumer = ? AND fingerprint = ? AND given_up_at > (SELECT {after})
-            ) END AS lately,
+            count(*) AS dead_letters,
+            count(CASE WHEN given_up_at > ? THEN 1 END) AS lately,
             (
                 SELECT min(given_up_at)
                 FROM {dead_letters} {by_index dead_letters_group}
                 WHERE consumer = ? AND fingerprint = ?
-            ) AS first_given_up_at",
+            ) AS first_given_up_at
+        FROM (
+            SELECT given_up_at
+            FROM {dead_letters} {by_index dead_letters_group}
+            WHERE consumer = ? AND fingerprint = ?
+            ORDER BY given_up_at DESC
+            LIMIT ?
+        ) newest",
+    any_redriven: "
+        SELECT 1
+        FROM {dead_letters}
+        WHERE consumer = ? AND redrive_at IS NOT NULL AND redrive_attempts_left > 0
+        LIMIT 1",
+    group_redriven: "
+        SELECT count(CASE WHEN redrive_attempts_left > 0 THEN 1 END) AS redriven
+        FROM (
+            SELECT redrive_attempts_left
+            FROM {dead_letters} {by_index dead_letters_group}
+            WHERE consumer = ? AND fingerprint = ?
+            ORDER BY given_up_at DESC
+            LIMIT ?
+        ) newest",
     group_before: heads_of_group!(
         "
         WHERE consumer = ? AND fingerprint = ? AND given_up_at <= ? AND (given_up_at < ? OR id < ?)

@@ -22,8 +22,9 @@ macro_rules! dead {
     };
 }
 
-/// Reads a page of dead letters, then the log for the rows of the page alone. The second limit is for
-/// Postgres, which plans without the first: it would read the whole log for a tenth of all dead letters.
+/// Finds a page of dead letters in an index, then reads these and their messages alone: MySQL would keep a
+/// table that has their texts in a file. The second limit is for Postgres, which plans without the first: it
+/// would read the whole log for a tenth of all dead letters.
 #[rustfmt::skip]
 macro_rules! dead_page {
     ($table:literal, $rest:literal, $order:literal) => {
@@ -31,14 +32,15 @@ macro_rules! dead_page {
         FROM (
             SELECT *
             FROM (
-                SELECT position, destination, state, last_error, fingerprint, attempts, parked_at
+                SELECT destination, position
                 FROM ", $table, "
                 WHERE state <> 'waiting'", $rest, "
                 ORDER BY ", $order, "
                 LIMIT ?
             ) page
             LIMIT 1000
-        ) p
+        ) page
+        JOIN {parked_messages} p ON p.destination = page.destination AND p.position = page.position
         JOIN {outbox} o ON o.position = p.position
         ORDER BY p.", $order)
     };
@@ -162,35 +164,22 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         ) AS name",
     group_counts: "
         SELECT
-            CASE WHEN (
-                SELECT 1
-                FROM {parked_messages} {by_index parked_messages_group}
-                WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
-                LIMIT 1 OFFSET ?
-            ) IS NULL THEN (
-                SELECT count(*)
-                FROM {parked_messages} {by_index parked_messages_group}
-                WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
-            ) END AS dead_letters,
-            CASE WHEN (
-                SELECT 1
-                FROM {parked_messages} {by_index parked_messages_group_time}
-                WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
-                    AND parked_at > (SELECT {after})
-                LIMIT 1 OFFSET ?
-            ) IS NULL THEN (
-                SELECT count(*)
-                FROM {parked_messages} {by_index parked_messages_group_time}
-                WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
-                    AND parked_at > (SELECT {after})
-            ) END AS lately,
+            count(*) AS dead_letters,
+            count(CASE WHEN parked_at > ? THEN 1 END) AS lately,
             (
                 SELECT parked_at
                 FROM {parked_messages} {by_index parked_messages_group_time}
                 WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
                 ORDER BY parked_at
                 LIMIT 1
-            ) AS first_given_up_at",
+            ) AS first_given_up_at
+        FROM (
+            SELECT parked_at
+            FROM {parked_messages} {by_index parked_messages_group_time}
+            WHERE state <> 'waiting' AND destination = ? AND fingerprint = ?
+            ORDER BY parked_at DESC
+            LIMIT ?
+        ) newest",
     group_before: dead_page!(
         "{parked_messages} {by_index parked_messages_group}",
         "
