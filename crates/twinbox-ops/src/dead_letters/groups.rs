@@ -1,6 +1,6 @@
 //! The owners of dead letters, and groups of dead letters with one cause.
 use crate::Ops;
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use sqlx::Row as _;
 use std::collections::BTreeMap;
 use twinbox_core::Timestamp;
@@ -88,11 +88,13 @@ impl<DB: Dialect> Ops<DB> {
     }
 
     async fn indexed_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>, Error> {
-        let mut found = Vec::new();
-        for owner in self.dead_letter_owners(filter).await? {
-            self.find_groups(&owner, filter, &mut found).await?;
-        }
-        let (limit, since) = (limit_of_each(found.len()), self.lately().await?);
+        let owners = self.dead_letter_owners(filter).await?;
+        let (consumers, destinations): (Vec<_>, Vec<_>) =
+            owners.into_iter().partition(|owner| matches!(owner, DeadLetterOwner::Consumer(_)));
+        let found = [consumers, destinations].map(|owners| self.find_groups(owners, filter));
+        let (found, since) = try_join(try_join_all(found), self.lately()).await?;
+        let found: Vec<_> = found.into_iter().flatten().take(GROUPS_MAX).collect();
+        let limit = limit_of_each(found.len());
         let shares = (0..COUNTED_AT_ONCE.min(found.len())).map(|first| {
             let share = found.iter().skip(first).step_by(COUNTED_AT_ONCE);
             async move {
@@ -107,31 +109,34 @@ impl<DB: Dialect> Ops<DB> {
         Ok(try_join_all(shares).await?.concat())
     }
 
-    /// Adds the groups of an owner, up to [`GROUPS_MAX`] in all.
+    /// Returns the groups of some owners, up to [`GROUPS_MAX`].
     async fn find_groups(
         &self,
-        owner: &DeadLetterOwner,
+        owners: Vec<DeadLetterOwner>,
         filter: &DeadLetterFilter,
-        found: &mut Vec<Found>,
-    ) -> Result<(), Error> {
-        let (sql, mut conn) = (self.engine.sql(), self.engine.connection().await?);
-        let (next_group, has_redriven) = match owner {
-            DeadLetterOwner::Consumer(name) => {
-                let redriven = query::<DB>(&sql.dead_letters.any_redriven).bind(name.clone());
-                (&sql.dead_letters.next_group, redriven.fetch_optional(&mut *conn).await?.is_some())
+    ) -> Result<Vec<Found>, Error> {
+        let (sql, mut found) = (self.engine.sql(), Vec::new());
+        for owner in owners {
+            let mut conn = self.engine.connection().await?;
+            let (next_group, has_redriven) = match &owner {
+                DeadLetterOwner::Consumer(name) => {
+                    let redriven = query::<DB>(&sql.dead_letters.any_redriven).bind(name.clone());
+                    (&sql.dead_letters.next_group, redriven.fetch_optional(&mut *conn).await?.is_some())
+                }
+                DeadLetterOwner::Destination(_) => (&sql.parked_messages.next_group, false),
+            };
+            let mut last = String::new();
+            while found.len() < GROUPS_MAX
+                && let Some(fingerprint) = next::<DB>(&mut conn, next_group, &[owner.name(), &last]).await?
+            {
+                last.clone_from(&fingerprint);
+                if filter.fingerprint.as_deref().is_none_or(|begins| fingerprint.starts_with(begins)) {
+                    found.push(Found { owner: owner.clone(), fingerprint, has_redriven });
+                }
             }
-            DeadLetterOwner::Destination(_) => (&sql.parked_messages.next_group, false),
-        };
-        let mut last = String::new();
-        while found.len() < GROUPS_MAX
-            && let Some(fingerprint) = next::<DB>(&mut conn, next_group, &[owner.name(), &last]).await?
-        {
-            last.clone_from(&fingerprint);
-            if filter.fingerprint.as_deref().is_none_or(|begins| fingerprint.starts_with(begins)) {
-                found.push(Found { owner: owner.clone(), fingerprint, has_redriven });
-            }
+            conn.done().await?;
         }
-        conn.done().await
+        Ok(found)
     }
 
     /// Counts a group up to a limit. None: its last dead letter has gone meanwhile.

@@ -190,11 +190,11 @@ async fn a_message_that_holds_a_destination_is_skipped() {
     let destination = Nats::with_options(target.existing()).unwrap();
     let relay = Running::run(Relay::with_options((*world).clone(), destination, options));
     publish_sized(&world, 1..2, 4000).await;
-    publish(&world, 2..5).await;
     let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
     let page = browser.page().await;
     page.open(&console.at("/")).await;
     page.wait_for_text("blocks nats").await;
+    publish(&world, 2..5).await;
     page.open(&console.at("/messages?id=order-1")).await;
     assert_eq!(page.follow("a[href^='/changes/skip-message']").await, 200);
     confirm(&page, "it is too large").await;
