@@ -1,6 +1,6 @@
 //! The owners of dead letters, and groups of dead letters with one cause.
 use crate::Ops;
-use futures::future::{try_join, try_join_all};
+use futures::future::{try_join_all, try_join3};
 use sqlx::Row as _;
 use std::collections::BTreeMap;
 use twinbox_core::Timestamp;
@@ -78,7 +78,7 @@ impl<DB: Dialect> Ops<DB> {
         };
         let mut groups = match by_group == *filter {
             true => self.indexed_groups(filter).await?,
-            false => self.counted_groups(filter).await?,
+            false => self.scanned_groups(filter).await?,
         };
         groups.sort_by(|a, b| {
             let by_size = (b.dead_letters, b.lately).cmp(&(a.dead_letters, a.lately));
@@ -91,16 +91,20 @@ impl<DB: Dialect> Ops<DB> {
         let owners = self.dead_letter_owners(filter).await?;
         let (consumers, destinations): (Vec<_>, Vec<_>) =
             owners.into_iter().partition(|owner| matches!(owner, DeadLetterOwner::Consumer(_)));
-        let found = [consumers, destinations].map(|owners| self.find_groups(owners, filter));
-        let (found, since) = try_join(try_join_all(found), self.lately()).await?;
-        let found: Vec<_> = found.into_iter().flatten().take(GROUPS_MAX).collect();
+        let (found, more, since) = try_join3(
+            self.find_groups(consumers, filter),
+            self.find_groups(destinations, filter),
+            self.lately(),
+        )
+        .await?;
+        let found: Vec<_> = found.into_iter().chain(more).take(GROUPS_MAX).collect();
         let limit = limit_of_each(found.len());
         let shares = (0..COUNTED_AT_ONCE.min(found.len())).map(|first| {
             let share = found.iter().skip(first).step_by(COUNTED_AT_ONCE);
             async move {
                 let (mut conn, mut groups) = (self.engine.connection_for_many().await?, Vec::new());
                 for found in share {
-                    groups.extend(self.counted(&mut conn, found, limit, since).await?);
+                    groups.extend(self.count_group(&mut conn, found, limit, since).await?);
                 }
                 conn.done().await?;
                 Ok::<_, Error>(groups)
@@ -140,7 +144,7 @@ impl<DB: Dialect> Ops<DB> {
     }
 
     /// Counts a group up to a limit. None: its last dead letter has gone meanwhile.
-    async fn counted(
+    async fn count_group(
         &self,
         conn: &mut DB::Connection,
         found: &Found,
@@ -172,14 +176,14 @@ impl<DB: Dialect> Ops<DB> {
         Ok(Some(group))
     }
 
-    /// Since when a dead letter counts as one of lately.
+    /// Returns the time since which a dead letter is one of lately.
     async fn lately(&self) -> Result<Timestamp, Error> {
         let now = self.store.now().await?.as_micros();
         Ok(Timestamp::from_micros(now.saturating_sub(micros(LATELY))))
     }
 
-    /// Groups every dead letter that matches.
-    async fn counted_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>, Error> {
+    /// Reads and groups every dead letter that matches.
+    async fn scanned_groups(&self, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterGroup>, Error> {
         let since = self.lately().await?;
         let mut groups: BTreeMap<String, DeadLetterGroup> = BTreeMap::new();
         self.each_dead_letter(filter, |dead_letter| {
