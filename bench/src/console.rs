@@ -11,7 +11,7 @@ use tokio::{
 use twinbox_testkit::database;
 
 const RUNS: usize = 31;
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 14] = [
     "/",
     "/dead-letters",
     "/dead-letters/list?consumer=billing.invoice",
@@ -21,6 +21,11 @@ const PAGES: [&str; 9] = [
     "/messages?id=order-500000",
     "/keys?key=customer-7",
     "/consumers?name=billing.invoice",
+    "/dead-letters/list?key=nobody",
+    "/changes/discard?consumer=billing.invoice",
+    "/changes/redrive?consumer=billing.invoice&group=000000000020",
+    "/changes/discard?destination=warehouse",
+    "/changes/discard?consumer=billing.invoice&key=nobody",
 ];
 
 pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {

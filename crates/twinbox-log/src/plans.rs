@@ -98,20 +98,32 @@ pub fn group_counts<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.group_counts.as_str().to_owned()
 }
 
-/// Returns the SQL that asks whether any dead letter of a consumer is redriven. Bind: consumer.
-pub fn any_redriven<DB: Dialect>(store: &Store<DB>) -> String {
-    store.engine().sql().dead_letters.any_redriven.as_str().to_owned()
-}
-
-/// Returns the SQL that counts the redriven ones of a group. Binds: consumer, fingerprint, limit.
-pub fn group_redriven<DB: Dialect>(store: &Store<DB>) -> String {
-    store.engine().sql().dead_letters.group_redriven.as_str().to_owned()
-}
-
 /// Returns the SQL that reads a group, the newest first. Binds: consumer, fingerprint, time, the same time,
 /// id, limit.
 pub fn group_before<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.group_before.as_str().to_owned()
+}
+
+/// Returns the SQL that reads the dead letters of a consumer, the newest first. Binds: consumer, time, the
+/// same time, id, limit.
+pub fn consumer_before<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().dead_letters.consumer_before.as_str().to_owned()
+}
+
+/// Returns the SQL that reads them, the oldest first, up to a time. Binds: consumer, time, the same time, id,
+/// last time, limit.
+pub fn consumer_after<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().dead_letters.consumer_after.as_str().to_owned()
+}
+
+/// Returns the SQL that counts the dead letters of a consumer. Binds: consumer, time, limit.
+pub fn count_of_consumer<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().dead_letters.count_of_consumer.as_str().to_owned()
+}
+
+/// Returns the SQL that counts the dead letters of a destination. Binds: destination, time, limit.
+pub fn count_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().parked_messages.count_of_destination.as_str().to_owned()
 }
 
 /// Returns the SQL that finds the next group of a destination. Binds: destination, fingerprint.

@@ -58,7 +58,7 @@ impl From<&DeadLetterGroup> for GroupRow {
             has_more: group.has_more,
             redriven: group.redriven,
             first_given_up_at: group.first_given_up_at.to_string(),
-            last_given_up_at: newest.given_up_at.to_string(),
+            last_given_up_at: group.last_given_up_at.to_string(),
             newest: newest.id.to_string(),
         }
     }

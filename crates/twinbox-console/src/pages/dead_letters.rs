@@ -14,9 +14,9 @@ use axum::{
     extract::{Query, State},
     response::Html,
 };
+use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
 use serde::Deserialize;
 use std::sync::Arc;
-use tokio::try_join;
 use twinbox_ops::{
     Dialect, Ops,
     dead_letters::{
@@ -27,6 +27,8 @@ use twinbox_ops::{
 
 /// Dead letters of a page.
 const PAGE: usize = 50;
+/// Lists that are read at the same time, each on a connection.
+const READ_AT_ONCE: usize = 3;
 /// The most groups of the page.
 const SHOWN_MAX: usize = 100;
 
@@ -193,7 +195,7 @@ fn group_row(group: &DeadLetterGroup) -> GroupRow {
         redriven: group.redriven,
         a_minute: a_minute(group),
         first: Moment(group.first_given_up_at),
-        last: Moment(newest.given_up_at),
+        last: Moment(group.last_given_up_at),
         redrive_link: link("/changes/redrive", &selects),
         discard_link: link("/changes/discard", &selects),
     }
@@ -219,13 +221,11 @@ pub(crate) async fn list<DB: Dialect>(
     let before = given(&before)?.map(|text| text.parse::<DeadLetterPlace>());
     let before = before.transpose().map_err(Failure::bad_request)?;
     let form = SearchForm::of(&fields);
-    let mut lists = Vec::new();
-    for owner in app.ops.dead_letter_owners(&filter).await? {
-        let list = owner_list(&app.ops, owner, &filter, before, &form).await?;
-        // Without an owner in the search, those without a match are left out.
-        if !list.rows.is_empty() || list.next.is_some() || filter.owner().is_some() {
-            lists.push(list);
-        }
+    let owners = app.ops.dead_letter_owners(&filter).await?.into_iter();
+    let lists = stream::iter(owners.map(|owner| owner_list(&app.ops, owner, &filter, before, &form)));
+    let mut lists: Vec<_> = lists.buffered(READ_AT_ONCE).try_collect().await?;
+    if filter.owner().is_none() {
+        lists.retain(|list| !list.rows.is_empty() || list.next.is_some());
     }
     let frame = Frame::new(&app, &visit, "/dead-letters", "Dead letters that match");
     Ok(Html(List { frame, form, lists }.render()?))

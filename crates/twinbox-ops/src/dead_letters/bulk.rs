@@ -1,17 +1,28 @@
 //! Acts on all dead letters that match a filter.
+use super::groups::END;
 use crate::{AuditIntent, Ops};
+use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_core::crash;
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
     dead_letters::{
         BulkAction, BulkActionState, DEAD_LETTERS_MAX, DeadLetter, DeadLetterAction, DeadLetterFilter,
+        DeadLetterOwner,
     },
-    engine::{bounded, inserted_id, micros, query},
+    engine::{Micros, bounded, count, inserted_id, micros, query},
 };
 
 /// The most dead letters of a sample.
 const SAMPLE: usize = 5;
+/// Dead letters that are read for a sample of those that an index counts: some may be redriven already.
+const SAMPLED: usize = 50;
+
+/// How many dead letters match, the redriven ones included.
+struct Count {
+    all: u64,
+    redriven: u64,
+}
 
 /// The dead letters that a bulk action would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +51,8 @@ impl BulkPlan {
 }
 
 impl<DB: Dialect> Ops<DB> {
-    /// Counts the dead letters that a bulk action would change. Writes nothing. Reads at most
+    /// Counts the dead letters that a bulk action would change. Writes nothing. An index counts all of an
+    /// owner or of a group, up to a time; with other conditions it reads at most
     /// [`DEAD_LETTERS_SCANNED_MAX`](super::DEAD_LETTERS_SCANNED_MAX) dead letters, the newest first.
     ///
     /// # Errors
@@ -54,18 +66,59 @@ impl<DB: Dialect> Ops<DB> {
             let what = "a bulk action is for the dead letters of one consumer or one destination: name it";
             return Err(Error::new(ErrorKind::Configuration, what));
         };
-        let page = self.dead_letters(&owner, filter, None, DEAD_LETTERS_MAX as usize).await?;
-        let found = page.dead_letters.len();
-        let leaves = |one: &DeadLetter| action == DeadLetterAction::Redrive && one.is_redriven;
-        let changes = Vec::from_iter(page.dead_letters.into_iter().filter(|one| !leaves(one)));
-        Ok(BulkPlan {
-            action,
-            filter: filter.clone(),
-            matching: changes.len() as u64,
-            redriven: (found - changes.len()) as u64,
-            has_more: page.next.is_some(),
-            sample: changes.into_iter().take(SAMPLE).collect(),
-        })
+        let count = self.count_by_index(&owner, filter).await?;
+        let read = if count.is_some() { SAMPLED } else { DEAD_LETTERS_MAX as usize };
+        let page = self.dead_letters(&owner, filter, None, read).await?;
+        let is_redrive = action == DeadLetterAction::Redrive;
+        let (redriven, changes): (Vec<_>, Vec<_>) =
+            page.dead_letters.into_iter().partition(|one| is_redrive && one.is_redriven);
+        let (matching, redriven, has_more) = match count {
+            Some(Count { all, redriven }) => {
+                let (counted, has_more) = (all.min(DEAD_LETTERS_MAX.into()), all > DEAD_LETTERS_MAX.into());
+                let redriven = if is_redrive { redriven.min(counted) } else { 0 };
+                (counted - redriven, redriven, has_more)
+            }
+            None => (changes.len() as u64, redriven.len() as u64, page.next.is_some()),
+        };
+        let sample = changes.into_iter().take(SAMPLE).collect();
+        Ok(BulkPlan { action, filter: filter.clone(), matching, redriven, has_more, sample })
+    }
+
+    /// Counts one more than [`DEAD_LETTERS_MAX`] at most. None: the filter has conditions that are in no index,
+    /// or an old last time, and the index on groups would pass over all that came later.
+    async fn count_by_index(
+        &self,
+        owner: &DeadLetterOwner,
+        filter: &DeadLetterFilter,
+    ) -> Result<Option<Count>, Error> {
+        let by_index =
+            DeadLetterFilter { until: filter.until, ..DeadLetterFilter::of(owner).with_group_of(filter) };
+        if by_index != *filter {
+            return Ok(None);
+        }
+        let (sql, group) = (self.engine.sql(), filter.group());
+        if let (Some(until), None) = (filter.until, group)
+            && until < self.lately().await?
+        {
+            return Ok(None);
+        }
+        let count_of = match (owner, group) {
+            (DeadLetterOwner::Consumer(_), None) => &sql.dead_letters.count_of_consumer,
+            (DeadLetterOwner::Consumer(_), Some(_)) => &sql.dead_letters.count_of_group,
+            (DeadLetterOwner::Destination(_), None) => &sql.parked_messages.count_of_destination,
+            (DeadLetterOwner::Destination(_), Some(_)) => &sql.parked_messages.count_of_group,
+        };
+        let mut counts = query::<DB>(count_of).bind(owner.name().to_owned());
+        if let Some(group) = group {
+            counts = counts.bind(group.to_owned());
+        }
+        let counts =
+            counts.bind(Micros(filter.until.unwrap_or(END.time))).bind(i64::from(DEAD_LETTERS_MAX) + 1);
+        let mut conn = self.engine.connection().await?;
+        let row = counts.fetch_one(&mut *conn).await?;
+        conn.done().await?;
+        let [all, redriven] = [row.try_get("dead_letters")?, row.try_get("redriven")?].map(count);
+        Ok(Some(Count { all, redriven }))
     }
 
     /// Makes a bulk action of a plan, with its entry in the audit. A process that runs a relay or a consumer

@@ -22,14 +22,6 @@ const COUNTED_AT_ONCE: usize = 3;
 pub(super) const END: Place =
     Place { time: Timestamp::from_micros(253_402_300_799_000_000), number: i64::MAX };
 
-/// A group that is not counted yet.
-struct Found {
-    owner: DeadLetterOwner,
-    fingerprint: String,
-    /// Whether its owner has any dead letter that is redriven.
-    has_redriven: bool,
-}
-
 impl<DB: Dialect> Ops<DB> {
     /// Returns the consumers and the destinations that have dead letters and that the filter names, or all
     /// of them: consumers first, by name. Costs an index entry for each.
@@ -61,7 +53,9 @@ impl<DB: Dialect> Ops<DB> {
         Ok(owners)
     }
 
-    /// Returns dead letters grouped by their cause, the largest group first, and up to [`GROUPS_MAX`] groups.
+    /// Returns dead letters grouped by their cause, the largest group first, and up to [`GROUPS_MAX`] groups:
+    /// if there are more, at least half of them of destinations, or all that those have. Of groups that are
+    /// counted no further, the one that got the last dead letter comes first.
     ///
     /// Without conditions but an owner and a fingerprint, it walks from group to group in an index, and
     /// counts each up to [`DEAD_LETTERS_MAX`], or to less where there are more than two groups: all together
@@ -81,8 +75,8 @@ impl<DB: Dialect> Ops<DB> {
             false => self.scanned_groups(filter).await?,
         };
         groups.sort_by(|a, b| {
-            let by_size = (b.dead_letters, b.lately).cmp(&(a.dead_letters, a.lately));
-            by_size.then_with(|| a.fingerprint.cmp(&b.fingerprint))
+            let size = |group: &DeadLetterGroup| (group.dead_letters, group.lately, group.last_given_up_at);
+            size(b).cmp(&size(a)).then_with(|| a.fingerprint.cmp(&b.fingerprint))
         });
         Ok(groups)
     }
@@ -91,13 +85,15 @@ impl<DB: Dialect> Ops<DB> {
         let owners = self.dead_letter_owners(filter).await?;
         let (consumers, destinations): (Vec<_>, Vec<_>) =
             owners.into_iter().partition(|owner| matches!(owner, DeadLetterOwner::Consumer(_)));
-        let (found, more, since) = try_join3(
+        let (mut found, of_destinations, since) = try_join3(
             self.find_groups(consumers, filter),
             self.find_groups(destinations, filter),
             self.lately(),
         )
         .await?;
-        let found: Vec<_> = found.into_iter().chain(more).take(GROUPS_MAX).collect();
+        found.truncate(GROUPS_MAX - of_destinations.len().min(GROUPS_MAX / 2));
+        found.extend(of_destinations);
+        found.truncate(GROUPS_MAX);
         let limit = limit_of_each(found.len());
         let shares = (0..COUNTED_AT_ONCE.min(found.len())).map(|first| {
             let share = found.iter().skip(first).step_by(COUNTED_AT_ONCE);
@@ -118,25 +114,22 @@ impl<DB: Dialect> Ops<DB> {
         &self,
         owners: Vec<DeadLetterOwner>,
         filter: &DeadLetterFilter,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<(DeadLetterOwner, String)>, Error> {
         let (sql, mut found) = (self.engine.sql(), Vec::new());
         for owner in owners {
             let mut conn = self.engine.connection().await?;
-            let (next_group, has_redriven) = match &owner {
-                DeadLetterOwner::Consumer(name) => {
-                    let redriven = query::<DB>(&sql.dead_letters.any_redriven).bind(name.clone());
-                    (&sql.dead_letters.next_group, redriven.fetch_optional(&mut *conn).await?.is_some())
-                }
-                DeadLetterOwner::Destination(_) => (&sql.parked_messages.next_group, false),
+            let next_group = match &owner {
+                DeadLetterOwner::Consumer(_) => &sql.dead_letters.next_group,
+                DeadLetterOwner::Destination(_) => &sql.parked_messages.next_group,
             };
-            let mut last = String::new();
+            let begins = filter.fingerprint.as_deref().unwrap_or_default();
+            let mut last = before(begins);
             while found.len() < GROUPS_MAX
                 && let Some(fingerprint) = next::<DB>(&mut conn, next_group, &[owner.name(), &last]).await?
+                && fingerprint.starts_with(begins)
             {
                 last.clone_from(&fingerprint);
-                if filter.fingerprint.as_deref().is_none_or(|begins| fingerprint.starts_with(begins)) {
-                    found.push(Found { owner: owner.clone(), fingerprint, has_redriven });
-                }
+                found.push((owner.clone(), fingerprint));
             }
             conn.done().await?;
         }
@@ -147,11 +140,11 @@ impl<DB: Dialect> Ops<DB> {
     async fn count_group(
         &self,
         conn: &mut DB::Connection,
-        found: &Found,
+        (owner, fingerprint): &(DeadLetterOwner, String),
         limit: u32,
         since: Timestamp,
     ) -> Result<Option<DeadLetterGroup>, Error> {
-        let (sql, Found { owner, fingerprint, has_redriven }) = (self.engine.sql(), found);
+        let sql = self.engine.sql();
         let newest = page_before(&self.engine, conn, owner, Some(fingerprint), END, 1).await?;
         let Some(newest) = newest.into_iter().next() else { return Ok(None) };
         let (name, limit) = (owner.name(), i64::from(limit));
@@ -161,23 +154,23 @@ impl<DB: Dialect> Ops<DB> {
         };
         let counts = query::<DB>(counts).bind(Micros(since)).bind(name.to_owned()).bind(fingerprint.clone());
         let counts = counts.bind(name.to_owned()).bind(fingerprint.clone()).bind(limit);
-        let row = counts.fetch_one(&mut *conn).await?;
+        let row = counts.fetch_one(conn).await?;
         let mut group = DeadLetterGroup::of(newest);
         group.dead_letters = count(row.try_get("dead_letters")?);
         group.has_more = group.dead_letters >= count(limit);
         group.lately = count(row.try_get("lately")?);
-        let first = row.try_get::<Option<Micros>, _>("first_given_up_at")?;
-        group.first_given_up_at = first.map_or(group.first_given_up_at, |first| first.0);
-        if *has_redriven {
-            let redriven = query::<DB>(&sql.dead_letters.group_redriven).bind(name.to_owned());
-            let row = redriven.bind(fingerprint.clone()).bind(limit).fetch_one(conn).await?;
-            group.redriven = count(row.try_get("redriven")?);
+        group.redriven = count(row.try_get("redriven")?);
+        for (time, name) in [
+            (&mut group.first_given_up_at, "first_given_up_at"),
+            (&mut group.last_given_up_at, "last_given_up_at"),
+        ] {
+            *time = row.try_get::<Option<Micros>, _>(name)?.map_or(*time, |given_up_at| given_up_at.0);
         }
         Ok(Some(group))
     }
 
     /// Returns the time since which a dead letter is one of lately.
-    async fn lately(&self) -> Result<Timestamp, Error> {
+    pub(super) async fn lately(&self) -> Result<Timestamp, Error> {
         let now = self.store.now().await?.as_micros();
         Ok(Timestamp::from_micros(now.saturating_sub(micros(LATELY))))
     }
@@ -197,7 +190,8 @@ impl<DB: Dialect> Ops<DB> {
             group.redriven += u64::from(dead_letter.is_redriven);
             group.lately += u64::from(dead_letter.given_up_at > since);
             group.first_given_up_at = group.first_given_up_at.min(dead_letter.given_up_at);
-            if dead_letter.given_up_at >= group.newest.given_up_at {
+            if dead_letter.given_up_at >= group.last_given_up_at {
+                group.last_given_up_at = dead_letter.given_up_at;
                 group.newest = dead_letter;
             }
         })
@@ -211,6 +205,17 @@ fn limit_of_each(groups: usize) -> u32 {
     let limits = [DEAD_LETTERS_MAX, 5_000, 2_000, 1_000, 500, 200, 100, 50];
     let within = |limit: &u32| *limit as usize * groups <= COUNTED_MAX;
     limits.into_iter().find(within).unwrap_or(25)
+}
+
+/// Returns a text before all fingerprints with these first digits, and behind all that come before them.
+fn before(digits: &str) -> String {
+    let mut before = digits.to_owned();
+    match before.pop() {
+        None | Some('0') => {}
+        Some('a') => before.push_str("9g"),
+        Some(digit) => before.extend([char::from_u32(digit as u32 - 1).unwrap_or(digit), 'g']),
+    }
+    before
 }
 
 /// Returns the next name in an index behind the last of `names`.
@@ -228,6 +233,16 @@ async fn next<DB: Dialect>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_walk_begins_before_the_digits() {
+        for (digits, others) in [("a10", "a0f"), ("abc", "abb"), ("a", "9"), ("1", "0"), ("0", ""), ("", "")]
+        {
+            let (first, last) = (digits.to_owned() + &"0".repeat(9), others.to_owned() + "ffffffffffff");
+            assert!(before(digits) < first, "{digits}");
+            assert!(others.is_empty() || before(digits) > last || !last.starts_with(others), "{digits}");
+        }
+    }
 
     #[test]
     fn many_groups_are_counted_less_far() {

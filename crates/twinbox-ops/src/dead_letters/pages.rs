@@ -11,7 +11,7 @@ use twinbox_sql::{
 /// Dead letters that one statement reads.
 const PAGE: u32 = 500;
 /// The most dead letters that one call of [`Ops::dead_letters`] looks at.
-pub const DEAD_LETTERS_SCANNED_MAX: u32 = 20_000;
+pub const DEAD_LETTERS_SCANNED_MAX: u32 = 5_000;
 
 /// The result of [`Ops::dead_letters`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,8 +51,8 @@ impl<DB: Dialect> Ops<DB> {
     /// Returns up to `limit` dead letters of one owner that match a filter, the newest first, without their
     /// messages. `before`: the [`next`](DeadLetterPage::next) of the page before.
     ///
-    /// Reads backwards in an index, at most [`DEAD_LETTERS_SCANNED_MAX`] dead letters. A page that is not
-    /// full may therefore have a `next`.
+    /// Reads backwards in an index, at most [`DEAD_LETTERS_SCANNED_MAX`] dead letters: of a consumer, within
+    /// the times of the filter. A page that is not full may therefore have a `next`.
     ///
     /// # Errors
     /// The database refused or is away.
@@ -63,7 +63,13 @@ impl<DB: Dialect> Ops<DB> {
         before: Option<DeadLetterPlace>,
         limit: usize,
     ) -> Result<DeadLetterPage, Error> {
-        let (mut dead_letters, mut place) = (Vec::new(), before.map_or(END, |before| before.0));
+        // Those of a consumer are in the order of their times.
+        let by_time = matches!(owner, DeadLetterOwner::Consumer(_));
+        let newest = match filter.until {
+            Some(until) if by_time => Place { time: until.min(END.time), ..END },
+            _ => END,
+        };
+        let (mut dead_letters, mut place) = (Vec::new(), before.map_or(newest, |before| before.0));
         let (mut conn, mut scanned) = (self.engine.connection().await?, 0);
         // Without a condition beyond the group, no more is read than is shown.
         let size = match DeadLetterFilter::of(owner).with_group_of(filter) == *filter {
@@ -73,7 +79,8 @@ impl<DB: Dialect> Ops<DB> {
         while scanned < DEAD_LETTERS_SCANNED_MAX {
             let page = page_before(&self.engine, &mut conn, owner, filter.group(), place, size).await?;
             scanned += size;
-            let is_last = page.len() < size as usize;
+            let is_older = |one: &DeadLetter| filter.since.is_some_and(|since| one.given_up_at < since);
+            let is_last = page.len() < size as usize || by_time && page.last().is_some_and(is_older);
             for dead_letter in page {
                 if dead_letters.len() == limit {
                     conn.done().await?;

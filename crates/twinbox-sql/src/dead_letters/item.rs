@@ -52,7 +52,7 @@ pub struct DeadLetter {
 pub struct DeadLetterGroup {
     /// The fingerprint of the cause, see [`DeadLetter::fingerprint`].
     pub fingerprint: String,
-    /// The newest dead letter of the group.
+    /// The newest dead letter of the group: of a destination, the one with the newest message.
     pub newest: DeadLetter,
     /// How many dead letters the group has, counted up to [`DEAD_LETTERS_MAX`] or less.
     pub dead_letters: u64,
@@ -64,6 +64,8 @@ pub struct DeadLetterGroup {
     pub lately: u64,
     /// The time at which the first message of the group became a dead letter.
     pub first_given_up_at: Timestamp,
+    /// The time at which the last one did.
+    pub last_given_up_at: Timestamp,
 }
 
 /// The most dead letters that are counted.
@@ -82,6 +84,7 @@ impl DeadLetterGroup {
             redriven: 0,
             lately: 0,
             first_given_up_at: newest.given_up_at,
+            last_given_up_at: newest.given_up_at,
             newest,
         }
     }

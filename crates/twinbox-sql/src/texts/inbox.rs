@@ -141,15 +141,15 @@ area! {
         /// The first group of a consumer behind a fingerprint, by `dead_letters_group`. Binds: consumer,
         /// fingerprint.
         next_group,
-        /// How many a group has, up to a limit, how many of them were given up behind a time, and the first
-        /// time of all, by `dead_letters_group`. Binds: time, consumer, fingerprint, consumer,
-        /// fingerprint, limit.
+        /// How many a group has, up to a limit, how many of them were given up behind a time, how many are
+        /// redriven, and the last and the first time of all, by `dead_letters_group`. Binds: time, consumer,
+        /// fingerprint, consumer, fingerprint, limit.
         group_counts,
-        /// A row if any of a consumer is redriven, by `dead_letters_redrive`. Bind: consumer.
-        any_redriven,
-        /// How many of the newest of a group are redriven, by `dead_letters_group`. Reads each row. Binds:
-        /// consumer, fingerprint, limit.
-        group_redriven,
+        /// How many a consumer has before a time, and how many of them are redriven, up to a limit, by
+        /// `dead_letters_group`. Binds: consumer, time, limit.
+        count_of_consumer,
+        /// The same of a group. Binds: consumer, fingerprint, time, limit.
+        count_of_group,
         /// Those of a group before a time and id, the newest first, by `dead_letters_group`. Binds: consumer,
         /// fingerprint, time, the same time, id, limit.
         group_before,

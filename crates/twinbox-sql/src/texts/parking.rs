@@ -42,10 +42,15 @@ area! {
         /// The first group of a destination behind a fingerprint, by `parked_messages_group`. Binds:
         /// destination, fingerprint.
         next_group,
-        /// How many a group has, up to a limit, how many of them were parked behind a time, and the first
-        /// time of all, by `parked_messages_group_time`. Binds: time, destination, fingerprint, destination,
-        /// fingerprint, limit.
+        /// How many a group has, up to a limit, how many of them were given up behind a time, and the last
+        /// and the first time of all, by `parked_messages_group_time`. Binds: time, destination, fingerprint,
+        /// destination, fingerprint, limit.
         group_counts,
+        /// How many dead letters a destination has before a time, up to a limit, by
+        /// `parked_messages_group_time`. None is redriven: those wait. Binds: destination, time, limit.
+        count_of_destination,
+        /// The same of a group. Binds: destination, fingerprint, time, limit.
+        count_of_group,
         /// Dead letters of a group before a position, the newest first, by `parked_messages_group`. Binds:
         /// destination, fingerprint, position, limit.
         group_before,

@@ -1,5 +1,5 @@
 //! Acts on all dead letters that match, carried out by consumers and relays.
-use super::shop::{Deployed, consumer, given_up, publish};
+use super::shop::{Deployed, consumer, given_up, publish, publish_sized};
 use crate::support::{
     cases::cases,
     relay::{Running, Target},
@@ -10,10 +10,12 @@ use sqlx::Postgres;
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 use twinbox::{
     Store,
+    nats::Nats,
     ops::{
         AuditIntent, Ops,
         dead_letters::{BulkAction, BulkActionState, DeadLetterAction, DeadLetterFilter},
     },
+    relay::Relay,
 };
 
 const LETTERS: i64 = 450;
@@ -94,6 +96,40 @@ async fn later_dead_letters_are_left_alone<DB: TestDb>() {
     eventually(async || (world.rows("dead_letters").await == 2).then_some(())).await;
     running.stop().await;
     assert_eq!(world.effects().await, [] as [i64; 0]);
+}
+
+/// A message that was refused long ago, is tried again and refused again is a dead letter of now.
+async fn what_is_refused_again_later_is_left_alone<DB: TestDb>() {
+    let (world, target) = (World::<DB>::new().await, Target::shared());
+    let small =
+        async_nats::jetstream::stream::Config { max_message_size: 1024, ..target.config(&["orders.placed"]) };
+    target.create(small).await;
+    let run = || Running::run(Relay::new((*world).clone(), Nats::with_options(target.existing()).unwrap()));
+    publish_sized(&world, 0..2, 4000).await;
+    let refused = format!("SELECT count(*) FROM {} WHERE state = 'dead'", DB::table_of("parked_messages"));
+    let are_refused =
+        async |so_many| eventually(async || (world.number(&*refused).await == so_many).then_some(())).await;
+    let running = run();
+    are_refused(2).await;
+    running.stop().await;
+    let ops = Ops::new(&*world);
+    let of_nats = DeadLetterFilter { destination: Some("nats".to_owned()), ..DeadLetterFilter::default() };
+    let first = DeadLetterFilter { message: Some("order-0".to_owned()), ..of_nats.clone() };
+    let mut ids = Vec::new();
+    ops.each_dead_letter(&first, |dead_letter| ids.push(dead_letter.id)).await.unwrap();
+    assert_eq!(ops.redrive(&ids, Duration::ZERO).await.unwrap(), 1);
+    let made = make(&world, DeadLetterAction::Discard, &of_nats).await;
+    assert_eq!(made.planned, 1);
+    // Times of SQLite have milliseconds.
+    eventually(async || (ops.now().await.unwrap() > made.made_at).then_some(())).await;
+    let running = run();
+    assert_eq!(ended(&world, made.id).await.changed, 1);
+    are_refused(1).await;
+    running.stop().await;
+    let mut left = Vec::new();
+    ops.each_dead_letter(&of_nats, |dead_letter| left.push(dead_letter)).await.unwrap();
+    assert_eq!(left.iter().map(|one| &*one.event_id).collect::<Vec<_>>(), ["order-0"]);
+    assert!(left[0].given_up_at > made.made_at, "{:?}", left[0]);
 }
 
 /// What was changed stays changed, and no more is.
@@ -217,5 +253,6 @@ cases! {
         later_dead_letters_are_left_alone,
         processes_take_turns,
         two_actions_redrive_each_message_once,
+        what_is_refused_again_later_is_left_alone,
     ]
 }

@@ -7,6 +7,7 @@ use crate::support::{
     tool::Tool,
     wait::eventually,
 };
+use sqlx::AssertSqlSafe;
 use std::{
     sync::{
         Arc,
@@ -15,7 +16,9 @@ use std::{
     time::Duration,
 };
 use twinbox::{
-    Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler, inbox::InboxClaim,
+    Consumer, Delivery, Dialect, HandlerError, HandlerResult, Timestamp, Tx, event_handler,
+    inbox::InboxClaim,
+    ops::{Ops, dead_letters::DeadLetterFilter},
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -88,6 +91,37 @@ async fn what_a_bad_deployment_gave_up_is_redriven<DB: TestDb>() {
     assert_eq!(tool.json(&["audit", "list"]).await[0]["count"], 30);
 }
 
+/// By the index and by reading each dead letter: how many, since when, how many lately, and how many are
+/// redriven.
+async fn groups_say_what_they_hold<DB: TestDb>() {
+    let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
+    publish(&world, 0..30).await;
+    run_until(consumer(&world, &deployed), async || world.rows("dead_letters").await == 30).await;
+    let ops = Ops::new(&*world);
+    let mut all = Vec::new();
+    ops.each_dead_letter(&DeadLetterFilter::default(), |dead_letter| all.push(dead_letter)).await.unwrap();
+    let fires = all.iter().filter(|one| one.error.contains("fire")).map(|one| one.id.clone());
+    assert_eq!(ops.redrive(&fires.take(4).collect::<Vec<_>>(), HOUR).await.unwrap(), 4);
+    let oldest = all.iter().find(|one| one.error.contains("customer")).unwrap();
+    let (table, an_hour_before) = (DB::table_of("dead_letters"), DB::earlier("given_up_at", 3600));
+    let age = format!("UPDATE {table} SET given_up_at = {an_hour_before} WHERE error = '{}'", oldest.error);
+    sqlx::raw_sql(AssertSqlSafe(age)).execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
+    let earlier = Timestamp::from_micros(oldest.given_up_at.as_micros() - 3_600_000_000);
+    let scanned = DeadLetterFilter { since: Some(Timestamp::from_micros(1)), ..DeadLetterFilter::default() };
+    for filter in [DeadLetterFilter::default(), scanned] {
+        let groups = ops.dead_letter_groups(&filter).await.unwrap();
+        let said = groups.iter().map(|group| {
+            let first = group.first_given_up_at == earlier;
+            (group.dead_letters, group.lately, group.redriven, first, group.has_more)
+        });
+        assert_eq!(said.collect::<Vec<_>>(), [(15, 15, 4, false, false), (15, 14, 0, true, false)]);
+        let last = |text: &str| {
+            all.iter().filter(|one| one.error.contains(text)).map(|one| one.given_up_at).max().unwrap()
+        };
+        assert_eq!([groups[0].last_given_up_at, groups[1].last_given_up_at], ["fire", "customer"].map(last));
+    }
+}
+
 /// What is discarded does not run, also when a duplicate comes late.
 async fn what_is_discarded_never_runs<DB: TestDb>() {
     let (world, deployed) = (World::<DB>::new().await, Arc::new(Deployment::default()));
@@ -146,6 +180,7 @@ async fn a_file_with_a_bad_line_is_refused<DB: TestDb>() {
 
 cases! {
     all: [
+        groups_say_what_they_hold,
         what_a_bad_deployment_gave_up_is_redriven,
         what_is_discarded_never_runs,
         what_is_discarded_before_its_turn_does_not_run,

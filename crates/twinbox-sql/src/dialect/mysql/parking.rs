@@ -24,6 +24,8 @@ pub(super) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
                 {parked_messages}.last_error),
             fingerprint = IF({parked_messages}.state = 'waiting', VALUES(fingerprint),
                 {parked_messages}.fingerprint),
+            parked_at = IF({parked_messages}.state = 'waiting' AND VALUES(state) <> 'waiting', {now},
+                {parked_messages}.parked_at),
             state = IF({parked_messages}.state = 'waiting', VALUES(state), {parked_messages}.state)",
     ..portable::PARKED_MESSAGES
 };

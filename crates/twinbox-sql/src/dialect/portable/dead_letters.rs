@@ -18,6 +18,30 @@ macro_rules! heads_of_group {
     ($rest:literal) => { heads!(concat!(" {by_index dead_letters_group}", $rest)) };
 }
 
+/// Reads those of a consumer, by their index: MySQL would begin each page at the newest of all.
+#[rustfmt::skip]
+macro_rules! heads_of_consumer {
+    ($rest:literal) => { heads!(concat!(" {by_index dead_letters_consumer}", $rest)) };
+}
+
+/// Counts those before a time.
+#[rustfmt::skip]
+macro_rules! count {
+    ($which:literal) => {
+        concat!("
+        SELECT
+            count(*) AS dead_letters,
+            count(CASE WHEN redrive_attempts_left > 0 THEN 1 END) AS redriven
+        FROM (
+            SELECT redrive_attempts_left
+            FROM {dead_letters} {by_index dead_letters_group}
+            WHERE ", $which, " AND given_up_at < ?
+            ORDER BY fingerprint, given_up_at
+            LIMIT ?
+        ) counted")
+    };
+}
+
 pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
     insert: "
         INSERT INTO {dead_letters} (consumer, reason, error, fingerprint, attempts, {stored_message})
@@ -109,32 +133,22 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         SELECT
             count(*) AS dead_letters,
             count(CASE WHEN given_up_at > ? THEN 1 END) AS lately,
+            count(CASE WHEN redrive_attempts_left > 0 THEN 1 END) AS redriven,
+            max(given_up_at) AS last_given_up_at,
             (
                 SELECT min(given_up_at)
                 FROM {dead_letters} {by_index dead_letters_group}
                 WHERE consumer = ? AND fingerprint = ?
             ) AS first_given_up_at
         FROM (
-            SELECT given_up_at
+            SELECT given_up_at, redrive_attempts_left
             FROM {dead_letters} {by_index dead_letters_group}
             WHERE consumer = ? AND fingerprint = ?
             ORDER BY given_up_at DESC
             LIMIT ?
         ) newest",
-    any_redriven: "
-        SELECT 1
-        FROM {dead_letters}
-        WHERE consumer = ? AND redrive_at IS NOT NULL AND redrive_attempts_left > 0
-        LIMIT 1",
-    group_redriven: "
-        SELECT count(CASE WHEN redrive_attempts_left > 0 THEN 1 END) AS redriven
-        FROM (
-            SELECT redrive_attempts_left
-            FROM {dead_letters} {by_index dead_letters_group}
-            WHERE consumer = ? AND fingerprint = ?
-            ORDER BY given_up_at DESC
-            LIMIT ?
-        ) newest",
+    count_of_consumer: count!("consumer = ?"),
+    count_of_group: count!("consumer = ? AND fingerprint = ?"),
     group_before: heads_of_group!(
         "
         WHERE consumer = ? AND fingerprint = ? AND given_up_at <= ? AND (given_up_at < ? OR id < ?)
@@ -148,13 +162,13 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         ORDER BY given_up_at, id
         LIMIT ?"
     ),
-    consumer_before: heads!(
+    consumer_before: heads_of_consumer!(
         "
         WHERE consumer = ? AND given_up_at <= ? AND (given_up_at < ? OR id < ?)
         ORDER BY given_up_at DESC, id DESC
         LIMIT ?"
     ),
-    consumer_after: heads!(
+    consumer_after: heads_of_consumer!(
         "
         WHERE consumer = ? AND given_up_at >= ? AND (given_up_at > ? OR id > ?) AND given_up_at <= ?
         ORDER BY given_up_at, id

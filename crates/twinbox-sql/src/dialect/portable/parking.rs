@@ -46,6 +46,22 @@ macro_rules! dead_page {
     };
 }
 
+/// Counts dead letters before a time.
+#[rustfmt::skip]
+macro_rules! count {
+    ($which:literal) => {
+        concat!("
+        SELECT count(*) AS dead_letters, CAST(0 AS {big_integer}) AS redriven
+        FROM (
+            SELECT 1
+            FROM {parked_messages} {by_index parked_messages_group_time}
+            WHERE state <> 'waiting' AND ", $which, " AND parked_at < ?
+            ORDER BY fingerprint, parked_at
+            LIMIT ?
+        ) counted")
+    };
+}
+
 pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
     write: "
         INSERT INTO {parked_messages} AS p (destination, position, key, type, state, blocks_key, attempts,
@@ -60,7 +76,8 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         ON CONFLICT (destination, position) DO UPDATE
         SET state = excluded.state, blocks_key = excluded.blocks_key, attempts = excluded.attempts,
             next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error,
-            fingerprint = excluded.fingerprint
+            fingerprint = excluded.fingerprint,
+            parked_at = CASE WHEN excluded.state = 'waiting' THEN p.parked_at ELSE {now} END
         WHERE p.state = 'waiting'",
     positions_between: "
         SELECT position
@@ -108,7 +125,8 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         WHERE destination = ? AND position = ?",
     skip: "
         UPDATE {parked_messages} AS p
-        SET state = 'dead', blocks_key = false
+        SET parked_at = CASE WHEN state = 'waiting' THEN {now} ELSE parked_at END, state = 'dead',
+            blocks_key = false
         WHERE destination = ? AND blocks_key = true
             AND (SELECT id FROM {outbox} o WHERE o.position = p.position) = ?",
     release_key: "
@@ -166,6 +184,8 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         SELECT
             count(*) AS dead_letters,
             count(CASE WHEN parked_at > ? THEN 1 END) AS lately,
+            CAST(0 AS {big_integer}) AS redriven,
+            max(parked_at) AS last_given_up_at,
             (
                 SELECT parked_at
                 FROM {parked_messages} {by_index parked_messages_group_time}
@@ -180,6 +200,8 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
             ORDER BY parked_at DESC
             LIMIT ?
         ) newest",
+    count_of_destination: count!("destination = ?"),
+    count_of_group: count!("destination = ? AND fingerprint = ?"),
     group_before: dead_page!(
         "{parked_messages} {by_index parked_messages_group}",
         "

@@ -44,13 +44,6 @@ async fn groups_of_dead_letters_are_read_no_further_than_they_are_counted() {
         let counts = explain_with(conn, mode, &plans::group_counts(&database), &types, &values).await;
         // The last one is the first of all.
         counts.assert_at_most(9_001.0, 300.0);
-        let redriven = plans::any_redriven(&database);
-        let redriven = explain_with(conn, mode, &redriven, &[text], &["'c'".to_owned()]).await;
-        redriven.assert_at_most(1.0, 10.0);
-        let (types, values) = unzip(&[(text, "'c'"), (text, group), (number, limit)]);
-        let redriven = plans::group_redriven(&database);
-        let redriven = explain_with(conn, mode, &redriven, &types, &values).await;
-        redriven.assert_at_most(9_000.0, 9_300.0);
         let values = ["'c'", group, "now()", "now()", "9223372036854775807", "51"].map(str::to_owned);
         let newest = plans::group_before(&database);
         let newest =
@@ -63,6 +56,14 @@ async fn groups_of_dead_letters_are_read_no_further_than_they_are_counted() {
         let counts = plans::group_counts_of_destination(&database);
         let (types, values) = unzip(&counted("'d'"));
         explain_with(conn, mode, &counts, &types, &values).await.assert_at_most(9_001.0, 300.0);
+        let values = ["'c'", "now()", limit].map(str::to_owned);
+        let count = plans::count_of_consumer(&database);
+        let count = explain_with(conn, mode, &count, &[text, time, number], &values).await;
+        count.assert_at_most(9_000.0, 300.0);
+        let values = ["'d'", "now()", limit].map(str::to_owned);
+        let count = plans::count_of_destination(&database);
+        let count = explain_with(conn, mode, &count, &[text, time, number], &values).await;
+        count.assert_at_most(9_000.0, 300.0);
         // Each row of a page costs a look into its table, by the primary key, and one into the log.
         let (own, end, page) = ((text, "'d'"), (number, "9223372036854775807"), (number, "51"));
         for (statement, binds) in [
@@ -106,33 +107,69 @@ async fn a_search_for_a_key_reads_a_page_of_the_log() {
     }
 }
 
-/// MySQL counts the rows that it reads. It reads all of a destination unless the index is named.
+/// MySQL counts the rows that it reads. It reads all of an owner unless the index is named.
 #[tokio::test(flavor = "multi_thread")]
-async fn groups_of_a_destination_are_read_no_further_on_mysql() {
+async fn dead_letters_are_read_no_further_on_mysql() {
     let database = database::mysql().await;
     let conn = &mut *database.pool().acquire().await.unwrap();
-    for fill in [
-        "SET @tens = '[0,1,2,3,4,5,6,7,8,9]'",
-        "INSERT INTO twinbox_parked_messages
-            (destination, position, type, state, blocks_key, attempts, next_attempt_at, first_error,
-            last_error, fingerprint)
-        SELECT 'd', a.n * 1000 + b.n * 100 + c.n * 10 + d.n, 't', 'dead', false, 1, UTC_TIMESTAMP(6), 'e',
-            'e', CONCAT('f', d.n)
+    let numbers = "
         FROM JSON_TABLE(@tens, '$[*]' COLUMNS (n INT PATH '$')) a
         JOIN JSON_TABLE(@tens, '$[*]' COLUMNS (n INT PATH '$')) b
         JOIN JSON_TABLE(@tens, '$[*]' COLUMNS (n INT PATH '$')) c
-        JOIN JSON_TABLE(@tens, '$[*]' COLUMNS (n INT PATH '$')) d",
-        "ANALYZE TABLE twinbox_parked_messages",
+        JOIN JSON_TABLE(@tens, '$[*]' COLUMNS (n INT PATH '$')) d";
+    let n = "a.n * 1000 + b.n * 100 + c.n * 10 + d.n";
+    let parked = format!(
+        "INSERT INTO twinbox_parked_messages
+            (destination, position, type, state, blocks_key, attempts, next_attempt_at, first_error,
+            last_error, fingerprint)
+        SELECT 'd', {n}, 't', 'dead', false, 1, UTC_TIMESTAMP(6), 'e', 'e', CONCAT('f', d.n) {numbers}"
+    );
+    let dead_letters = format!(
+        "INSERT INTO twinbox_dead_letters
+            (consumer, message_id, reason, error, fingerprint, attempts, event_id, source, type, version,
+            time, content_type, payload, given_up_at)
+        SELECT 'c', RANDOM_BYTES(16), 'r', 'e', CONCAT('f', d.n), 1, {n}, 's', 't', 1, UTC_TIMESTAMP(6),
+            'a/b', '{{}}', '2026-01-01' + INTERVAL {n} SECOND {numbers}"
+    );
+    for fill in [
+        "SET @tens = '[0,1,2,3,4,5,6,7,8,9]'",
+        &parked,
+        &dead_letters,
+        "ANALYZE TABLE twinbox_parked_messages, twinbox_dead_letters",
     ] {
-        sqlx::raw_sql(fill).execute(&mut *conn).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(fill)).execute(&mut *conn).await.unwrap();
     }
+    let (middle, end) = (Bind::Text("2026-01-01 01:00:00"), Bind::Text("2027-01-01"));
     let text = |value: &'static str| Bind::Text(value);
     for (statement, binds, at_most) in [
-        (plans::next_destination(&database), &[text("")][..], 5),
+        (plans::next_group(&database), &[text("c"), text("f4")][..], 5),
+        (
+            plans::group_counts(&database),
+            &[middle, text("c"), text("f4"), text("c"), text("f4"), Bind::Number(500)],
+            1_100,
+        ),
+        (
+            plans::group_before(&database),
+            &[text("c"), text("f4"), middle, middle, Bind::Number(i64::MAX), Bind::Number(51)],
+            60,
+        ),
+        (
+            plans::consumer_before(&database),
+            &[text("c"), middle, middle, Bind::Number(i64::MAX), Bind::Number(51)],
+            60,
+        ),
+        (
+            plans::consumer_after(&database),
+            &[text("c"), middle, middle, Bind::Number(0), end, Bind::Number(51)],
+            60,
+        ),
+        (plans::count_of_consumer(&database), &[text("c"), end, Bind::Number(500)], 1_100),
+        (plans::count_of_destination(&database), &[text("d"), end, Bind::Number(500)], 1_100),
+        (plans::next_destination(&database), &[text("")], 5),
         (plans::next_group_of_destination(&database), &[text("d"), text("f4")], 5),
         (
             plans::group_counts_of_destination(&database),
-            &[text("2026-11-27 10:00:00"), text("d"), text("f4"), text("d"), text("f4"), Bind::Number(500)],
+            &[middle, text("d"), text("f4"), text("d"), text("f4"), Bind::Number(500)],
             1_100,
         ),
         (
@@ -158,6 +195,7 @@ async fn groups_of_a_destination_are_read_no_further_on_mysql() {
 }
 
 /// A value of a statement.
+#[derive(Clone, Copy)]
 enum Bind {
     Text(&'static str),
     Number(i64),
