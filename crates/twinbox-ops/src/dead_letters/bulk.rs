@@ -84,8 +84,8 @@ impl<DB: Dialect> Ops<DB> {
         Ok(BulkPlan { action, filter: filter.clone(), matching, redriven, has_more, sample })
     }
 
-    /// Counts one more than [`DEAD_LETTERS_MAX`] at most. None: the filter has conditions that are in no index,
-    /// or an old last time, and the index on groups would pass over all that came later.
+    /// Counts one more than [`DEAD_LETTERS_MAX`] at most. None: the filter has conditions that are in no
+    /// index, or an old last time: the index on groups would pass over all that came later.
     async fn count_by_index(
         &self,
         owner: &DeadLetterOwner,
