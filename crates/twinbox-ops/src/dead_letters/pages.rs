@@ -11,7 +11,7 @@ use twinbox_sql::{
 /// Dead letters that one statement reads.
 const PAGE: u32 = 500;
 /// The most dead letters that one call of [`Ops::dead_letters`] looks at.
-pub const DEAD_LETTERS_SCANNED_MAX: u32 = 5_000;
+pub const DEAD_LETTERS_SCANNED_MAX: u32 = 1_000;
 
 /// The result of [`Ops::dead_letters`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -153,18 +153,18 @@ async fn a_match_behind_those_that_are_counted_is_discarded() {
              SELECT 'billing.invoice', gen_random_uuid(), 'rejected', 'no customer', 'eeeeeeeeeeee', 1,
                 'order-' || n, 'shop', 'orders.placed', 1, CASE n WHEN 0 THEN 'old' ELSE 'new' END, now(),
                 'application/json', '{}', now() - interval '1 day' + n * interval '1 second'
-             FROM generate_series(0, 5000) n",
+             FROM generate_series(0, 1000) n",
         )
         .await;
     let running = Deployed::start(consumer(&world, &deployed));
     let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
     let page = browser.page().await;
     page.open(&console.at("/changes/discard?consumer=billing.invoice&key=old")).await;
-    page.wait_for_text("None of the newest 5,000 matches").await;
+    page.wait_for_text("None of the newest 1,000 matches").await;
     confirm(&page, "an old one").await;
     page.wait_for_text("done").await;
     audit_has(&world, &[("dead-letters discard", 1)]).await;
-    assert_eq!(world.rows("dead_letters").await, 5_000);
+    assert_eq!(world.rows("dead_letters").await, 1_000);
     running.stop().await;
     console.stop().await;
 }
