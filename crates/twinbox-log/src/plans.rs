@@ -92,8 +92,8 @@ pub fn next_group<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.next_group.as_str().to_owned()
 }
 
-/// Returns the SQL that counts a group. Binds: time, consumer, fingerprint, consumer,
-/// fingerprint, limit.
+/// Returns the SQL that counts a group. Binds: time, consumer, fingerprint, consumer, fingerprint,
+/// limit.
 pub fn group_counts<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.group_counts.as_str().to_owned()
 }
@@ -110,8 +110,8 @@ pub fn consumer_before<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.consumer_before.as_str().to_owned()
 }
 
-/// Returns the SQL that reads them, the oldest first, up to a time. Binds: consumer, time, the same time, id,
-/// last time, limit.
+/// Returns the SQL that reads the dead letters of a consumer, the oldest first, up to a time. Binds:
+/// consumer, time, the same time, id, last time, limit.
 pub fn consumer_after<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().dead_letters.consumer_after.as_str().to_owned()
 }
@@ -131,8 +131,8 @@ pub fn next_group_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().parked_messages.next_group.as_str().to_owned()
 }
 
-/// Returns the SQL that counts a group of a destination. Binds: time, destination,
-/// fingerprint, destination, fingerprint, limit.
+/// Returns the SQL that counts a group of a destination. Binds: time, destination, fingerprint,
+/// destination, fingerprint, limit.
 pub fn group_counts_of_destination<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().parked_messages.group_counts.as_str().to_owned()
 }

@@ -224,6 +224,7 @@ pub(crate) async fn list<DB: Dialect>(
     let owners = app.ops.dead_letter_owners(&filter).await?.into_iter();
     let lists = stream::iter(owners.map(|owner| owner_list(&app.ops, owner, &filter, before, &form)));
     let mut lists: Vec<_> = lists.buffered(READ_AT_ONCE).try_collect().await?;
+    // Owners without a match are left out, unless the search names one.
     if filter.owner().is_none() {
         lists.retain(|list| !list.rows.is_empty() || list.next.is_some());
     }

@@ -52,7 +52,8 @@ impl<DB: Dialect> Ops<DB> {
     /// messages. `before`: the [`next`](DeadLetterPage::next) of the page before.
     ///
     /// Reads backwards in an index, at most [`DEAD_LETTERS_SCANNED_MAX`] dead letters: of a consumer, within
-    /// the times of the filter. A page that is not full may therefore have a `next`.
+    /// the times of the filter. A page that is not full may therefore have a `next`. A filter that names ids
+    /// leads to these alone, on one page.
     ///
     /// # Errors
     /// The database refused or is away.
@@ -63,7 +64,10 @@ impl<DB: Dialect> Ops<DB> {
         before: Option<DeadLetterPlace>,
         limit: usize,
     ) -> Result<DeadLetterPage, Error> {
-        // Those of a consumer are in the order of their times.
+        if !filter.ids.is_empty() {
+            return self.dead_letters_by_id(owner, filter).await;
+        }
+        // Dead letters of a consumer are in the order of their times.
         let by_time = matches!(owner, DeadLetterOwner::Consumer(_));
         let newest = match filter.until {
             Some(until) if by_time => Place { time: until.min(END.time), ..END },
@@ -103,6 +107,19 @@ impl<DB: Dialect> Ops<DB> {
         conn.done().await?;
         let (next, stopped_at) = (Some(DeadLetterPlace(place)), Some(place.time));
         Ok(DeadLetterPage { dead_letters, next, stopped_at })
+    }
+
+    async fn dead_letters_by_id(
+        &self,
+        owner: &DeadLetterOwner,
+        filter: &DeadLetterFilter,
+    ) -> Result<DeadLetterPage, Error> {
+        let (of_owner, mut dead_letters) = (DeadLetterFilter::of(owner), Vec::new());
+        for id in &filter.ids {
+            let found = self.dead_letter(id).await?;
+            dead_letters.extend(found.filter(|one| of_owner.matches(one) && filter.matches(one)));
+        }
+        Ok(DeadLetterPage { dead_letters, next: None, stopped_at: None })
     }
 
     /// Returns one dead letter without its message. None: there is none with this id.

@@ -12,19 +12,19 @@ macro_rules! heads {
     };
 }
 
-/// Reads those of a group, by its index.
+/// Reads dead letters of a group, by its index.
 #[rustfmt::skip]
 macro_rules! heads_of_group {
     ($rest:literal) => { heads!(concat!(" {by_index dead_letters_group}", $rest)) };
 }
 
-/// Reads those of a consumer, by their index: MySQL would begin each page at the newest of all.
+/// Reads dead letters of a consumer, by their index: MySQL would begin each page at the newest of all.
 #[rustfmt::skip]
 macro_rules! heads_of_consumer {
     ($rest:literal) => { heads!(concat!(" {by_index dead_letters_consumer}", $rest)) };
 }
 
-/// Counts those before a time.
+/// Counts dead letters before a time.
 #[rustfmt::skip]
 macro_rules! count {
     ($which:literal) => {

@@ -42,7 +42,7 @@ async fn groups_of_dead_letters_are_read_no_further_than_they_are_counted() {
         };
         let (types, values) = unzip(&counted("'c'"));
         let counts = explain_with(conn, mode, &plans::group_counts(&database), &types, &values).await;
-        // The last one is the first of all.
+        // The group's first dead letter is looked up besides the 9,000 newest.
         counts.assert_at_most(9_001.0, 300.0);
         let values = ["'c'", group, "now()", "now()", "9223372036854775807", "51"].map(str::to_owned);
         let newest = plans::group_before(&database);

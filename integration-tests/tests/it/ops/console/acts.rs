@@ -159,6 +159,8 @@ async fn a_match_behind_those_that_are_counted_is_discarded() {
     let running = Deployed::start(consumer(&world, &deployed));
     let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
     let page = browser.page().await;
+    page.open(&console.at("/changes/discard?consumer=billing.invoice&id=1")).await;
+    page.wait_for_text("This will delete 1 dead letter of").await;
     page.open(&console.at("/changes/discard?consumer=billing.invoice&key=old")).await;
     page.wait_for_text("None of the newest 1,000 matches").await;
     confirm(&page, "an old one").await;
