@@ -47,9 +47,11 @@ macro_rules! area {
             ) -> $Area<crate::statement::Statement> {
                 $Area { $($text: render(self.$text),)* }
             }
+        }
 
-            pub(super) fn named(&self) -> Vec<(&'static str, &'static str)> {
-                vec![$((stringify!($text), self.$text),)*]
+        impl<T> $Area<T> {
+            pub(super) fn named(&self) -> Vec<(&'static str, &T)> {
+                vec![$((stringify!($text), &self.$text),)*]
             }
         }
     };
@@ -72,9 +74,11 @@ macro_rules! texts {
             pub fn map(&self, render: impl Fn(&str) -> Statement) -> Texts<Statement> {
                 Texts { $($area: self.$area.map(&render),)* }
             }
+        }
 
+        impl<T> Texts<T> {
             /// Lists every SQL text with its name, such as `log.page`.
-            pub fn named(&self) -> Vec<(String, &'static str)> {
+            pub fn named(&self) -> Vec<(String, &T)> {
                 let mut all = Vec::new();
                 $(
                     let texts = self.$area.named().into_iter();

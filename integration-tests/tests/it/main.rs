@@ -21,6 +21,7 @@ mod publish;
 mod relay;
 mod round_trips;
 mod schema;
+mod statements;
 mod support;
 mod ui;
 mod workspace;

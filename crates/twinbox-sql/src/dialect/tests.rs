@@ -84,7 +84,7 @@ fn clauses_are_counted_outside_of_closed_parentheses() {
 
 /// Each clause has a line of its own, but for those of a subquery within one line.
 fn check<DB: Dialect>() {
-    for (name, text) in DB::SQL.named() {
+    for (name, &text) in DB::SQL.named() {
         for line in text.lines() {
             assert!(clauses(line) <= 1, "{} {name}: more than one clause in {line:?}", DB::NAME);
             assert!(line.len() <= 110 && line.trim_end() == line || text.ends_with(line), "{name}: {line:?}");

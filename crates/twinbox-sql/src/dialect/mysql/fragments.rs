@@ -83,15 +83,17 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
             FROM {outbox} o
             WHERE o.position > GREATEST(c.position, (SELECT t.newest FROM {ticks} t WHERE t.id = c.p))
                 AND o.time <= {after -?} AND o.type <> '')",
+    // The columns of the ticks, and not of a derived table with the binds: MariaDB 10.11.19 forgets those at
+    // the second execution of a prepared statement, where a subquery names them.
     with_cursor: "
         WITH s AS (
-            SELECT b.p, b.w, t.newest AS p_newest, u.newest AS w_newest,
+            SELECT t.id AS p, u.id AS w, t.newest AS p_newest, u.newest AS w_newest,
                 COALESCE(
-                    (SELECT min(h.first) FROM {holes} h WHERE h.closed_by > b.p AND h.opened_by <= b.p),
+                    (SELECT min(h.first) FROM {holes} h WHERE h.closed_by > t.id AND h.opened_by <= t.id),
                     t.newest + 1) AS first_open
-            FROM (SELECT ? AS p, ? AS w) b
-            JOIN {ticks} t ON t.id = b.p
-            JOIN {ticks} u ON u.id = b.w
+            FROM {ticks} t
+            CROSS JOIN {ticks} u
+            WHERE t.id = ? AND u.id = ?
         )",
     is_settled: concat!(
         "o.type <> '' AND (o.position <= s.p_newest AND NOT ",
