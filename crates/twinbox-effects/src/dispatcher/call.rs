@@ -93,12 +93,13 @@ impl Call {
         crash::point("effects.fired");
         // Looked at once more: the process may have stood still.
         let started = Instant::now();
+        // The future of the vendor is made where panics are caught: it may panic before it returns one.
         let result = if started > taken.start_before {
             CallResult::Unsent
         } else if taken.is_look_up {
-            CallResult::LookedUp(bounded(timeout, vendor.look_up(&taken.call)).await)
+            CallResult::LookedUp(bounded(timeout, async { vendor.look_up(&taken.call).await }).await)
         } else {
-            CallResult::Sent(bounded(timeout, vendor.send(&taken.call)).await)
+            CallResult::Sent(bounded(timeout, async { vendor.send(&taken.call).await }).await)
         };
         crash::point("effects.answered");
         Called { lane, taken, result, took: started.elapsed() }
