@@ -17,6 +17,8 @@ use twinbox_sql::{Dialect, Store};
 
 /// The default of [`Consumer::lease`].
 const LEASE: Duration = Duration::from_secs(5);
+/// The default of [`Consumer::drain`].
+const DRAIN: Duration = Duration::from_secs(30);
 
 /// Runs event handlers on deliveries, each in a transaction that also claims the message.
 ///
@@ -108,8 +110,12 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     pub fn new(store: Store<DB>, state: S) -> Self {
         let transport = Arc::new(LogTransport::new(&store));
         let (state, status) = (Arc::new(state), Status::default());
-        let options =
-            Options { lease: LEASE, inbox_retention: InboxRetention::Automatic, keep_connections: true };
+        let options = Options {
+            lease: LEASE,
+            drain: DRAIN,
+            inbox_retention: InboxRetention::Automatic,
+            keep_connections: true,
+        };
         let keeper = Some(Keeper::new(&store));
         Self { store, state, handlers: Vec::new(), transport, options, status, keeper }
     }
@@ -125,10 +131,21 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// default: 5 s.
     ///
     /// A process that does not respond for this long loses its partitions to another process. It is also the
-    /// longest time for one attempt, because the transaction of an attempt keeps the new owner waiting.
+    /// longest time for one attempt, because the transaction of an attempt keeps the new owner waiting. After
+    /// six leases without a lock that its handler needs, a message is parked.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease.max(Duration::from_secs(1));
+        self
+    }
+
+    /// Sets how long a stopped consumer waits for running handlers. Those that take longer are cut off, and
+    /// their messages are delivered again. Default: 30 s.
+    ///
+    /// Let systemd or Kubernetes wait for longer than that before it kills the process.
+    #[must_use]
+    pub fn drain(mut self, drain: Duration) -> Self {
+        self.options.drain = drain;
         self
     }
 
@@ -194,8 +211,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         self.status.clone()
     }
 
-    /// Runs every handler that was added until `stop` is cancelled. Then it waits up to 30 s for running
-    /// handlers, and returns waiting deliveries to their source.
+    /// Runs every handler that was added until `stop` is cancelled. Then it waits for running handlers, as
+    /// [`drain`](Self::drain) says, and returns waiting deliveries to their source.
     ///
     /// It waits for the end of every outage of database or transport, and counts no attempt for it. After a
     /// crash the uncommitted messages are delivered again. Dropping this future counts as a crash for the

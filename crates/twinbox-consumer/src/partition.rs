@@ -6,7 +6,7 @@
 use crate::{
     in_place::InPlace,
     outcome::DeliveryOutcome,
-    runtime::{DRAIN_MAX, OUTAGE_DELAY, Runtime},
+    runtime::{OUTAGE_DELAY, Runtime},
 };
 use std::{
     collections::HashSet,
@@ -119,6 +119,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         let (log, written_sequence) = (reader.log().to_owned(), reader.start_sequence());
         let owner = Owner::Partition { consumer: runtime.consumer().to_owned(), fence };
         let queue = Queue::new(&runtime.store, owner, written_sequence, true);
+        let in_place = InPlace::new(runtime.lease);
         Self {
             runtime,
             fence,
@@ -128,7 +129,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
             log,
             written_sequence,
             settles_written: 0,
-            in_place: InPlace::default(),
+            in_place,
             in_flight: HashSet::new(),
             deliveries: JoinSet::new(),
             received: 0,
@@ -328,6 +329,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
     /// Waits for the deliveries in flight, writes the checkpoint and releases the partition. Returns false if
     /// another process owns the partition, or the database did not respond in time.
     async fn drain_and_release(&mut self) -> bool {
+        let drain_max = self.runtime.drain;
         let drained = async {
             while let Some(processed) = self.deliveries.join_next().await {
                 self.settle(processed.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())));
@@ -336,7 +338,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         tokio::select! {
             biased;
             () = drained => {}
-            () = tokio::time::sleep(DRAIN_MAX) => {
+            () = tokio::time::sleep(drain_max) => {
                 let partition = self.fence.partition;
                 tracing::warn!(partition, "deliveries were not drained in time, they come again");
             }

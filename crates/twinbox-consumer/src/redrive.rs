@@ -7,7 +7,7 @@ use crate::{
     context::Context,
     handler::Handler,
     outcome::{DeliveryOutcome, RepeatAtOnce},
-    runtime::{DRAIN_MAX, Runtime},
+    runtime::Runtime,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
@@ -51,7 +51,7 @@ pub(crate) async fn run<DB: Dialect, S: Send + Sync + 'static>(
     }
     let drained = async { while attempts.join_next().await.is_some() {} };
     // The rest is attempted again when its lease ends.
-    let _ = tokio::time::timeout(DRAIN_MAX, drained).await;
+    let _ = tokio::time::timeout(runtime.drain, drained).await;
 }
 
 /// Waits for redriven dead letters and takes them under a lease. While the database is away there are none.

@@ -19,8 +19,6 @@ use tracing::Span;
 use twinbox_core::{Message, PartitionedLog};
 use twinbox_sql::{ClaimFence, Dialect, Inbox, PartitionLeases, Store};
 
-/// How long deliveries in flight may take at a shutdown. The rest is delivered again.
-pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(30);
 /// The delay of a message that was not handled because the database was away.
 pub(crate) const OUTAGE_DELAY: Duration = Duration::from_secs(1);
 
@@ -38,6 +36,7 @@ pub(crate) struct Common<DB: Dialect, S> {
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
     pub(crate) lease: Duration,
+    pub(crate) drain: Duration,
     pub(crate) inbox_retention: InboxRetention,
     pub(crate) keep_connections: bool,
 }
@@ -53,6 +52,8 @@ pub(crate) struct Runtime<DB: Dialect, S> {
     permits: HashMap<&'static str, Semaphore>,
     pub(crate) stop: CancellationToken,
     pub(crate) lease: Duration,
+    /// How long deliveries in flight may take at a shutdown. The rest is delivered again.
+    pub(crate) drain: Duration,
     pub(crate) starts: Starts,
     pub(crate) stats: Arc<ConsumerStats>,
     system: &'static str,
@@ -85,6 +86,7 @@ impl<DB: Dialect, S> Runtime<DB, S> {
             group,
             stop: common.stop.clone(),
             lease: common.options.lease,
+            drain: common.options.drain,
             starts: Starts::default(),
             stats,
             system: common.system,

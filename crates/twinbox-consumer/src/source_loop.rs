@@ -2,7 +2,7 @@
 use crate::{
     handler::{Handler, Run},
     in_flight::{InFlight, Load},
-    runtime::{DRAIN_MAX, Runtime},
+    runtime::Runtime,
     status::ConsumerState,
 };
 use std::{
@@ -151,10 +151,10 @@ fn into_batches<DB: Dialect, S>(
     (singles, batches)
 }
 
-/// Waits for the deliveries in flight. After [`DRAIN_MAX`] it aborts them, and they are delivered again.
+/// Waits for the deliveries in flight. Those that take too long are aborted, and delivered again.
 pub(crate) async fn drain<DB: Dialect, S>(runtime: &Runtime<DB, S>, mut tasks: JoinSet<Load>) {
     let done = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN_MAX, done).await.is_err() {
+    if tokio::time::timeout(runtime.drain, done).await.is_err() {
         tracing::warn!(deliveries = tasks.len(), "deliveries were not drained in time, they come again");
         tasks.shutdown().await;
         runtime.starts.end(&runtime.inbox, runtime.starts.take_all()).await;
