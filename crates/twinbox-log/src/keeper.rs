@@ -7,7 +7,7 @@ use crate::{Log, Retention};
 use slot::Slot;
 use std::{fmt, time::Duration};
 use tokio_util::sync::CancellationToken;
-use twinbox_core::retry;
+use twinbox_core::{retry, test_signal};
 use twinbox_sql::{Dialect, Error, Store};
 use uuid::Uuid;
 
@@ -110,6 +110,7 @@ impl<DB: Dialect> Keeper<DB> {
         metrics::describe();
         let interval = (self.every / LOOKS_PER_RUN).clamp(EVERY_MIN, LOOK_INTERVAL_MAX);
         let (owner, mut pause, mut settled) = (Uuid::now_v7(), interval.min(self.first_look), None);
+        test_signal::pass("keeper.waits");
         loop {
             // Spread over time, because processes often start together.
             let pause_now = pause.mul_f64(0.5 + retry::random() / 2.0);

@@ -70,7 +70,8 @@ pub(crate) async fn run<DB: Dialect>(
     let _notifying = systemd::start(readiness, stop.clone());
     let mut keeping = JoinSet::new();
     for schema in keepers.iter().flat_map(Schemas::all) {
-        keeping.spawn(Keeper::new(&schema.store).keep(config.keeper.keep.0).run(stop.clone()));
+        let keeper = Keeper::new(&schema.store).keep(config.keeper.keep.0);
+        keeping.spawn(keeper.first_look(config.keeper.first_look.0).run(stop.clone()));
     }
     let mut workers = JoinSet::new();
     let mover = |n: usize| {

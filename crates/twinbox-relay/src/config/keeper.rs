@@ -10,6 +10,9 @@ pub struct Keeper {
     /// Whether the program deletes old rows.
     #[serde(default = "default_enabled")]
     pub enabled: bool,
+    /// Within which time after its start the program looks whether a run is due.
+    #[serde(default = "default_first_look")]
+    pub first_look: Duration,
     /// How long messages of the log are kept.
     #[serde(default = "default_keep")]
     pub keep: Duration,
@@ -23,14 +26,23 @@ fn default_enabled() -> bool {
     true
 }
 
+fn default_first_look() -> Duration {
+    Duration(std::time::Duration::from_secs(60))
+}
+
 fn default_keep() -> Duration {
     Duration(std::time::Duration::from_secs(7 * 24 * 3600))
 }
 
 impl Default for Keeper {
     fn default() -> Self {
-        let (enabled, keep) = (default_enabled(), default_keep());
-        Self { enabled, keep, database_url: None, database_url_file: None }
+        Self {
+            enabled: default_enabled(),
+            first_look: default_first_look(),
+            keep: default_keep(),
+            database_url: None,
+            database_url_file: None,
+        }
     }
 }
 
@@ -39,6 +51,7 @@ impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keeper")
             .field("enabled", &self.enabled)
+            .field("first_look", &self.first_look)
             .field("keep", &self.keep)
             .finish_non_exhaustive()
     }
