@@ -15,17 +15,19 @@ pub(super) struct Account {
     pub(super) gid: u32,
 }
 
-/// Makes the private folder of a server that refuses to run as root.
+/// Makes the private folder of a server that refuses to run as root: in `parent`, or where temporary files
+/// are.
 ///
 /// If this process is root, returns an account too, and the folder belongs to it. `usual` is the account with
 /// which a distribution runs the server.
 pub(super) fn sandbox(
+    parent: Option<&Path>,
     server: &str,
     quit: &'static str,
     usual: &str,
 ) -> Result<(Sandbox, Option<Account>), ServerError> {
     // The owner of a new folder shows whether this process runs as root.
-    let temp = std::env::temp_dir();
+    let temp = parent.map_or_else(std::env::temp_dir, Path::to_owned);
     let mut sandbox = Sandbox::new(&temp, server, quit)?;
     if owner(sandbox.dir())? != 0 {
         return Ok((sandbox, None));

@@ -36,6 +36,7 @@ const OPTIONS: [&str; 9] = [
 #[derive(Debug, Clone, Default)]
 pub struct MariaDbOptions {
     bin: Option<PathBuf>,
+    dir: Option<PathBuf>,
     settings: Vec<(String, String)>,
     env: Vec<(OsString, OsString)>,
 }
@@ -44,6 +45,13 @@ impl MariaDbOptions {
     /// Sets the folder of `mariadbd`, instead of [`find::mariadb_bin`].
     pub fn bin(mut self, dir: impl Into<PathBuf>) -> Self {
         self.bin = Some(dir.into());
+        self
+    }
+
+    /// Sets the folder in which the server gets its private folder, instead of that of temporary files. On a
+    /// file system in memory MariaDB writes its log without a flush.
+    pub fn dir(mut self, parent: impl Into<PathBuf>) -> Self {
+        self.dir = Some(parent.into());
         self
     }
 
@@ -96,13 +104,13 @@ impl MariaDbServer {
     ///
     /// As [`start`](Self::start).
     pub fn start_with(options: MariaDbOptions) -> Result<Self, ServerError> {
-        let MariaDbOptions { bin, settings, env } = options;
+        let MariaDbOptions { bin, dir, settings, env } = options;
         let bin = bin.map_or_else(find::mariadb_bin, Ok)?;
         // The server looks for its files relative to the real folder, and `/sbin` is often a link.
         let bin = bin
             .canonicalize()
             .map_err(|source| ServerError::io(format!("cannot find MariaDB in {}", bin.display()), source))?;
-        let (sandbox, account) = account::sandbox("mariadb", "KILL", "mysql")?;
+        let (sandbox, account) = account::sandbox(dir.as_deref(), "mariadb", "KILL", "mysql")?;
         let password = format!("{:016x}", RandomState::new().hash_one(NAME));
         let mut server = Self { sandbox, bin, account, settings, env, password, port: 0 };
         server.install_db()?;

@@ -64,7 +64,7 @@ impl PostgresServer {
     /// As [`start`](Self::start).
     pub fn start_with(options: PostgresOptions) -> Result<Self, ServerError> {
         let bin = options.bin.map_or_else(find::postgres_bin, Ok)?;
-        let (sandbox, account) = account::sandbox("postgres", "QUIT", "postgres")?;
+        let (sandbox, account) = account::sandbox(None, "postgres", "QUIT", "postgres")?;
         let mut server = Self { sandbox, bin, account, settings: options.settings, port: 0 };
         server.initdb()?;
         retry_port(|| {
