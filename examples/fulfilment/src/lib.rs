@@ -8,7 +8,7 @@ pub use report::Report;
 
 use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, Postgres};
-use std::{error::Error, time::Duration};
+use std::{env, error::Error, time::Duration};
 use tokio::task::JoinSet;
 use twinbox::{
     CancellationToken, Consumer, Delivery, Event, HandlerResult, Store, Tx, event_handler,
@@ -57,6 +57,30 @@ pub struct Places {
     pub nats_url: String,
     /// EventBridge and SQS.
     pub aws: Aws,
+}
+
+/// Runs the program. The first argument is the number of orders, and the environment says where everything
+/// is.
+///
+/// # Errors
+/// The argument is no number, [`run`] failed, or an order was lost or handled twice.
+pub async fn run_from_environment() -> Result<(), Failure> {
+    let orders = match env::args().nth(1) {
+        Some(count) => count.parse().map_err(|_| format!("{count:?} is not a number of orders"))?,
+        None => 100,
+    };
+    let place = |name, default: &str| env::var(name).unwrap_or(default.to_owned());
+    let places = Places {
+        database_url: place("DATABASE_URL", "postgres://localhost/fulfilment"),
+        nats_url: place("NATS_URL", "nats://localhost:4222"),
+        aws: Aws {
+            region: place("AWS_REGION", "eu-west-1"),
+            endpoint_url: env::var("AWS_ENDPOINT_URL").ok(),
+        },
+    };
+    let report = run(orders, &places).await?;
+    println!("{report}");
+    if report.is_right() { Ok(()) } else { Err("an order was lost, or handled twice".into()) }
 }
 
 /// Places so many orders and waits until each is picked and billed. Run again, it carries on.

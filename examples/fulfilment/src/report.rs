@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 use twinbox::Store;
 
 /// Orders, and what was done with them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
     /// Orders.
     pub placed: i64,
@@ -20,14 +20,13 @@ pub struct Report {
 
 impl Report {
     pub(crate) async fn read(store: &Store<Postgres>) -> sqlx::Result<Self> {
-        sqlx::query_as(
-            "SELECT (SELECT count(*) FROM orders) AS placed,
-                (SELECT count(*) FROM picks) AS picks, (SELECT count(DISTINCT order_id) FROM picks) AS picked,
-                (SELECT count(*) FROM bills) AS bills, (SELECT count(DISTINCT order_id) FROM bills) AS \
-                billed",
-        )
-        .fetch_one(store.pool())
-        .await
+        let counts = sqlx::query_as::<_, (i64, i64, i64, i64, i64)>(
+            "SELECT (SELECT count(*) FROM orders),
+                (SELECT count(*) FROM picks), (SELECT count(DISTINCT order_id) FROM picks),
+                (SELECT count(*) FROM bills), (SELECT count(DISTINCT order_id) FROM bills)",
+        );
+        let (placed, picks, picked, bills, billed) = counts.fetch_one(store.pool()).await?;
+        Ok(Self { placed, picks, picked, bills, billed })
     }
 
     /// Whether each order has one pick and one bill.

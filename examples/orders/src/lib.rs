@@ -1,4 +1,7 @@
 //! What the shop and the billing department have in common: one event and where things are.
+pub mod billing;
+pub mod place;
+
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use std::{env, error::Error, io::IsTerminal as _};

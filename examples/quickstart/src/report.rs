@@ -7,7 +7,7 @@ use twinbox::Store;
 /// The SQLite file of the program, in the folder in which it runs.
 pub(crate) const FILE: &str = "quickstart.db";
 
-#[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Report {
     placed: i64,
     dead: i64,
@@ -17,14 +17,14 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) async fn read(store: &Store<Sqlite>) -> sqlx::Result<Self> {
-        sqlx::query_as(
-            "SELECT (SELECT count(*) FROM orders) AS placed,
-                (SELECT count(DISTINCT message_id) FROM twinbox_dead_letters) AS dead,
-                (SELECT count(*) FROM invoices) AS invoices,
-                (SELECT count(DISTINCT order_id) FROM invoices) AS invoiced",
-        )
-        .fetch_one(store.pool())
-        .await
+        let counts = sqlx::query_as::<_, (i64, i64, i64, i64)>(
+            "SELECT (SELECT count(*) FROM orders),
+                (SELECT count(DISTINCT message_id) FROM twinbox_dead_letters),
+                (SELECT count(*) FROM invoices),
+                (SELECT count(DISTINCT order_id) FROM invoices)",
+        );
+        let (placed, dead, invoices, invoiced) = counts.fetch_one(store.pool()).await?;
+        Ok(Self { placed, dead, invoices, invoiced })
     }
 
     /// Orders of which there is neither an invoice nor a dead letter.

@@ -7,9 +7,22 @@ use twinbox::{
     effects::{
         Dispatcher, EffectRequest, Effects, HttpVendor, ReqwestService, SideEffect, VendorOptions, profiles,
     },
+    sqlite,
 };
+use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
 use uuid::Uuid;
 
+/// The file of the database.
+const FILE: &str = "signup.db";
+/// The answers of the provider: it drops a connection before and after it has sent the mail, fails, and says
+/// nothing.
+const ANSWERS: [VendorAnswer; 5] = [
+    VendorAnswer::Cut,
+    VendorAnswer::ActThenCut,
+    VendorAnswer::Status(503),
+    VendorAnswer::Stall,
+    VendorAnswer::Act,
+];
 /// The kind of the effect: a user has one of it.
 const WELCOME: &str = "email.welcome";
 /// Delays of a demonstration. The default ones are 500 ms, 2 s, 5 s and 30 s.
@@ -25,6 +38,30 @@ pub struct SignedUp {
     pub user_id: Uuid,
     /// The address of the user.
     pub email: String,
+}
+
+/// Signs a user up, and waits for the mail.
+///
+/// # Errors
+/// The database or the provider failed, or the mail was not sent once.
+pub async fn run() -> Result<(), Box<dyn Error>> {
+    let store = Store::new(sqlite::open(FILE).await?, "accounts")?;
+    store.migrate().await?;
+    create_tables(&store).await?;
+    let provider = FakeVendor::start().await?;
+    provider.answer_next(ANSWERS);
+
+    let user_id = sign_up(&store, "ada@example.org").await?;
+    println!("signed up: user {user_id}, its event and its welcome mail in one transaction");
+    let mail = send_mails(&store, &provider.url(), user_id).await?;
+    store.pool().close().await;
+
+    for (n, call) in provider.calls().iter().enumerate() {
+        println!("  try {}, key {}: {:?}", n + 1, call.key.as_deref().unwrap_or("none"), call.answer);
+    }
+    let (tries, sent) = (provider.calls().len(), provider.acts().len());
+    println!("the mail is {}: tried {tries} times, sent {sent} time", mail.state);
+    if sent == 1 { Ok(()) } else { Err(format!("{sent} mails were sent").into()) }
 }
 
 /// Creates the table of users.

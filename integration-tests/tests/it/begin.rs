@@ -4,7 +4,7 @@ mod dropped;
 use crate::support::{
     cases::cases,
     stores::{Placed, TestDb, World, effect, placed},
-    wait::{in_time, signal},
+    wait::{self, Pause, in_time, signal},
 };
 use sqlx::{Postgres, Sqlite, postgres::PgPoolOptions};
 use std::{
@@ -119,7 +119,7 @@ async fn a_lost_answer_to_commit_is_unknown_and_the_message_is_there() {
 #[event_handler(consumer = "tests.slow")]
 async fn slow(tx: &mut Tx<'_, Sqlite>, order: Delivery<Placed>) -> HandlerResult {
     effect::<Sqlite>(tx, order.n).await?;
-    tokio::time::sleep(Duration::from_millis(50)).await; // the work of a slow handler
+    wait::pause(Pause::Work, Duration::from_millis(50)).await; // the work of a slow handler
     Ok(())
 }
 
@@ -221,8 +221,8 @@ async fn a_start_waits_for_no_writer_when_the_tables_are_there() {
         store.migrate().await.unwrap();
         store.check().await.unwrap();
     };
-    // Longer than that it would only wait for its turn.
-    tokio::time::timeout(Duration::from_secs(8), started).await.expect("it does not wait");
+    // If it waited for its turn it would be refused, because the transaction before it does not end.
+    in_time(started).await;
     tx.commit().await.unwrap();
 }
 

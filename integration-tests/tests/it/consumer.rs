@@ -37,7 +37,7 @@ use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerError, HandlerResult, M
 const CHOOSE: &str = "tests.choose";
 
 /// Writes an effect and an event, and then ends as the order says.
-#[event_handler(consumer = "tests.choose", max_attempts = 3, timeout = "3s")]
+#[event_handler(consumer = "tests.choose", max_attempts = 3)]
 async fn choose<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
     effect::<DB>(tx, order.n).await?;
     tx.publish(&Confirmed { n: order.n }).await?;
@@ -47,7 +47,6 @@ async fn choose<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Ha
         LATER => Err(HandlerError::retry_after(Duration::from_secs(9), "come back later")),
         REJECT => Err(HandlerError::reject("a bad order")),
         PANIC => panic!("words of the {}", "panic"),
-        HANG => std::future::pending().await,
         AGAIN => Ok(effect::<DB>(tx, order.n).await?),
         TWICE if order.attempt() < 3 => Err("not yet".into()),
         LONG => Err(format!("\0{}", "é".repeat(10_000)).into()),
@@ -55,11 +54,17 @@ async fn choose<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Ha
     }
 }
 
+#[event_handler(consumer = "tests.choose", timeout = "1s")]
+async fn hangs<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
+    tx.publish(&Confirmed { n: order.n }).await?;
+    std::future::pending().await
+}
+
 const FAIL: i64 = 1;
 const LATER: i64 = 2;
 const REJECT: i64 = 3;
 const PANIC: i64 = 4;
-const HANG: i64 = 5;
 const AGAIN: i64 = 6;
 const TWICE: i64 = 7;
 const LONG: i64 = 8;
@@ -146,8 +151,8 @@ async fn row_23_a_panic_and_a_time_out_are_failed_attempts_like_any_other<DB: Te
     let outcome = world.deliver::<choose>(&panicked).await;
     assert!(failed(&outcome, "the handler panicked: words of the panic"), "{outcome:?}");
     assert_eq!(recorded(&world, &panicked).await.unwrap().0, 1);
-    let outcome = world.deliver::<choose>(&placed(HANG)).await;
-    assert!(failed(&outcome, "the handler took longer than 3s"), "{outcome:?}");
+    let outcome = world.deliver::<hangs>(&placed(FINE)).await;
+    assert!(failed(&outcome, "the handler took longer than 1s"), "{outcome:?}");
     assert_eq!(world.left_behind().await, (0, 0, 0));
     for n in 0..20 {
         assert_eq!(world.deliver::<choose>(&placed(FINE + n)).await, DeliveryOutcome::Handled);

@@ -11,7 +11,7 @@ use twinbox::{
 use twinbox_testkit::{Harness, database};
 use uuid::Uuid;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Serialize, Event)]
 #[event(type = "tests.explosive", version = 1)]

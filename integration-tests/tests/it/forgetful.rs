@@ -8,6 +8,8 @@ use crate::support::{
 };
 use sqlx::Postgres;
 use std::{
+    fs,
+    ops::Deref,
     process::Command,
     sync::{
         Arc,
@@ -33,13 +35,40 @@ use twinbox_testkit::{
 };
 use uuid::Uuid;
 
+/// A server of which a process is stopped. It dereferences to the server.
+pub(crate) struct Forgetful(PostgresServer);
+
+impl Deref for Forgetful {
+    type Target = PostgresServer;
+
+    fn deref(&self) -> &PostgresServer {
+        &self.0
+    }
+}
+
+impl Drop for Forgetful {
+    /// Continues what is stopped. The server would wait for its end for five seconds.
+    fn drop(&mut self) {
+        let lock = fs::read_to_string(self.0.data_dir().join("postmaster.pid")).unwrap_or_default();
+        let server = lock.lines().next().unwrap_or_default();
+        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            // `pid (name) state parent …`, and the name may hold anything.
+            let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+            if fields.next() == Some("T") && fields.next() == Some(server) {
+                let _ = Command::new("kill").arg("-CONT").arg(process.file_name()).status();
+            }
+        }
+    }
+}
+
 /// Commits are answered before they are flushed, and nobody flushes them on the side: whoever writes a page
 /// flushes what has changed it.
-pub(crate) async fn forgetful() -> (PostgresServer, Store<Postgres>) {
+pub(crate) async fn forgetful() -> (Forgetful, Store<Postgres>) {
     let options = PostgresOptions::default().set("synchronous_commit", "off").set("wal_writer_delay", "10s");
     let options = options.set("bgwriter_lru_maxpages", "0").set("autovacuum", "off");
     let server = tokio::task::spawn_blocking(|| PostgresServer::start_with(options));
-    let server = server.await.unwrap().unwrap();
+    let server = Forgetful(server.await.unwrap().unwrap());
     let store = store_at(&server.url()).await;
     store.migrate().await.unwrap();
     let tables = "CREATE TABLE effects (n bigint NOT NULL); CREATE UNLOGGED TABLE canary (n bigint)";

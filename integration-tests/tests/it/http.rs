@@ -1,4 +1,5 @@
 //! The request path: operations with a key, idempotency keys, webhooks.
+mod both;
 mod closures;
 mod dispositions;
 mod example;

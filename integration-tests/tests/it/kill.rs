@@ -6,8 +6,11 @@ mod ordered;
 mod poison;
 
 use crate::support::{
+    long,
     processes::{Program, Programs},
+    relay::free_leases,
     roles::Roles,
+    wait::{self, Pause},
 };
 use integration_tests::{INVOICING, OrderPlaced};
 use sqlx::Postgres;
@@ -15,32 +18,31 @@ use std::{os::unix::process::ExitStatusExt as _, time::Duration};
 use tokio::{
     process::{Child, Command},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use twinbox::{CancellationToken, Draft, Store};
 use twinbox_testkit::database::{self, TestDatabase};
 
-/// Orders at least; they flow until the last process has died.
-const ORDERS: i64 = 10_000;
 const CUSTOMERS: i64 = 500;
 /// How long everything may take.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Where each relay dies. None: at a random moment.
+/// Where each relay dies. None: at a random moment. The first have each place.
 const RELAY_DEATHS: [Option<&str>; 10] = [
     Some("relay.after_read"),
     None,
     Some("relay.after_send"),
     Some("relay.after_ack"),
+    Some("relay.after_ack:300"),
     None,
     Some("relay.after_ack:7"),
-    Some("relay.after_ack:300"),
     None,
     Some("relay.after_send:5"),
     Some("relay.after_read:3"),
 ];
+const RELAY_DEATHS_SHORT: usize = 5;
 
-/// Where each consumer dies.
+/// Where each consumer dies. The first have each place.
 const CONSUMER_DEATHS: [Option<&str>; 15] = [
     Some("consumer.before_claim"),
     Some("consumer.after_claim:40"),
@@ -48,16 +50,22 @@ const CONSUMER_DEATHS: [Option<&str>; 15] = [
     None,
     Some("consumer.before_commit:100"),
     Some("consumer.after_commit"),
-    Some("consumer.after_commit:200"),
-    None,
     Some("consumer.before_ack:30"),
     Some("consumer.after_ack:30"),
-    None,
     Some("consumer.after_failure"),
+    None,
+    Some("consumer.after_commit:200"),
+    None,
     Some("consumer.before_commit"),
     None,
     Some("consumer.after_ack:500"),
 ];
+const CONSUMER_DEATHS_SHORT: usize = 9;
+
+/// Orders at least; they flow until the last process has died.
+fn orders_min() -> i64 {
+    long::or(10_000, 1000)
+}
 
 /// Faults 4, 5, 6, 20, 25: R67, R68. Both programs have the documented rights and no more.
 #[tokio::test(flavor = "multi_thread")]
@@ -70,10 +78,17 @@ async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
     let seed = seed();
     let roles = Roles::create(&database, "invoices").await;
     let programs = Programs::new(&database, &roles.runtime);
-    let (relay, consumer) = (programs.clone(), programs.clone());
+    let (relay, consumer, store) = (programs.clone(), programs.clone(), (*database).clone());
     let mut killers = JoinSet::new();
-    killers.spawn(async move { relay.die_often(Program::Relay, &RELAY_DEATHS, seed).await });
-    killers.spawn(async move { consumer.die_often(Program::Consumer, &CONSUMER_DEATHS, seed + 1).await });
+    killers.spawn(async move {
+        let deaths = &RELAY_DEATHS[..long::or(RELAY_DEATHS.len(), RELAY_DEATHS_SHORT)];
+        relay.die_often(Program::Relay, deaths, seed, &store).await
+    });
+    let store = (*database).clone();
+    killers.spawn(async move {
+        let deaths = &CONSUMER_DEATHS[..long::or(CONSUMER_DEATHS.len(), CONSUMER_DEATHS_SHORT)];
+        consumer.die_often(Program::Consumer, deaths, seed + 1, &store).await
+    });
 
     let orders = timeout(PATIENCE, async {
         let killed = CancellationToken::new();
@@ -84,7 +99,7 @@ async fn every_order_is_invoiced_once_however_often_relay_and_consumer_die() {
         };
         let (orders, mut survivors) = tokio::join!(place_orders(&database, &killed), killing);
         while count(&database, "SELECT count(*) FROM twinbox.inbox").await < orders {
-            sleep(Duration::from_millis(50)).await;
+            wait::pause(Pause::Look, Duration::from_millis(50)).await;
         }
         for survivor in &mut survivors {
             survivor.kill().await.unwrap();
@@ -120,7 +135,7 @@ fn seed() -> u64 {
 async fn place_orders(store: &Store<Postgres>, killed: &CancellationToken) -> i64 {
     let mut pace = tokio::time::interval(Duration::from_millis(600));
     let mut orders = 0;
-    while orders < ORDERS || !killed.is_cancelled() {
+    while orders < orders_min() || !killed.is_cancelled() {
         pace.tick().await;
         let mut tx = store.begin().await.unwrap();
         let drafts = (orders..orders + 100)
@@ -139,7 +154,13 @@ async fn count(store: &Store<Postgres>, sql: &'static str) -> i64 {
 
 impl Programs {
     /// Starts the program once for each death, and then one that lives on, because the others need it.
-    async fn die_often(&self, program: Program, deaths: &[Option<&'static str>], seed: u64) -> Child {
+    async fn die_often(
+        &self,
+        program: Program,
+        deaths: &[Option<&'static str>],
+        seed: u64,
+        store: &Store<Postgres>,
+    ) -> Child {
         let mut random = seed | 1;
         for death in deaths {
             let mut child = self.start(program, *death);
@@ -158,6 +179,9 @@ impl Programs {
                 }
             };
             assert_eq!(ended.signal(), Some(9), "killed, not ended: {ended:?} at {death:?}");
+            if let Program::Relay = program {
+                free_leases(store).await;
+            }
         }
         self.start(program, None)
     }

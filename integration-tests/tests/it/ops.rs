@@ -1,6 +1,5 @@
 //! The operator tool: the tests act through its program only.
 mod alerts;
-pub(crate) mod book;
 mod bulk;
 mod changes;
 mod check;

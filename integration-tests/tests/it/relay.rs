@@ -16,7 +16,9 @@ mod slow;
 mod three;
 mod vendors;
 
-use crate::support::relay::{PATIENCE, Running, Target, assert_whole_and_ordered, n_payload, publish};
+use crate::support::relay::{
+    PATIENCE, Running, Target, assert_whole_and_ordered, free_leases, n_payload, publish,
+};
 use async_nats::jetstream::{self, stream};
 use sqlx::Postgres;
 use std::{collections::HashMap, time::Duration};
@@ -89,7 +91,7 @@ async fn a_broker_that_lost_its_disk_gets_its_stream_back() {
 async fn one_of_two_relays_works_and_the_other_takes_over() {
     let (store, target) = (database::postgres().await, Target::shared());
     let relay = || {
-        let options = RelayOptions::new().lease(Duration::from_secs(3));
+        let options = RelayOptions::new().lease(Duration::from_secs(20));
         Relay::with_options((*store).clone(), target.destination(), options)
     };
     let first = Running::run(relay());
@@ -101,6 +103,7 @@ async fn one_of_two_relays_works_and_the_other_takes_over() {
     assert_eq!(second.counters.published(), 0);
     first.task.abort();
     assert!(first.task.await.unwrap_err().is_cancelled());
+    free_leases(&store).await;
     publish(&store, 20..30).await;
     // What the first had published and not recorded is sent again, and the stream knows it.
     timeout(PATIENCE, async { while target.count().await < 30 {} }).await.expect("the second takes over");

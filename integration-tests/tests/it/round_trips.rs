@@ -82,8 +82,10 @@ async fn a_relay_asks_a_few_times_for_each_page() {
     relay.stop().await;
 }
 
-/// The beginning, the claim of the key, the handler's statement, the response, and the commit. The first
-/// operations also prepare their statements.
+/// Some of them prepare their statements, or find that the connection was given back on a busy machine.
+const OPERATIONS: i64 = 20;
+
+/// The beginning, the claim of the key, the handler's statement, the response, and the commit.
 #[tokio::test]
 async fn an_operation_is_four_round_trips_beside_its_handler() {
     let world = World::<Postgres>::new().await;
@@ -96,9 +98,11 @@ async fn an_operation_is_four_round_trips_beside_its_handler() {
         effect::<Postgres>(&mut operation.tx(), n).await.unwrap();
         operation.commit(&answer("{}")).await.unwrap();
     };
-    operate(1).await;
-    operate(2).await;
-    let before = trips.count();
-    operate(3).await;
-    assert_eq!(trips.count() - before, 5);
+    let mut fewest = u64::MAX;
+    for n in 0..OPERATIONS {
+        let before = trips.count();
+        operate(n).await;
+        fewest = fewest.min(trips.count() - before);
+    }
+    assert_eq!(fewest, 5);
 }

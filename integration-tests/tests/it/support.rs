@@ -1,13 +1,16 @@
 //! Helpers that tests of several subjects share.
+pub(crate) mod book;
 pub(crate) mod browser;
 pub(crate) mod cases;
 pub(crate) mod codec;
 pub(crate) mod console;
 pub(crate) mod consumer;
 pub(crate) mod effects;
+pub(crate) mod helper;
 pub(crate) mod jobs;
 pub(crate) mod log;
 pub(crate) mod logged;
+pub(crate) mod long;
 pub(crate) mod operations;
 pub(crate) mod postgres;
 pub(crate) mod processes;

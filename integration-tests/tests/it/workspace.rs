@@ -5,6 +5,7 @@ mod dependencies;
 mod docs;
 mod files;
 mod modules;
+mod waits;
 
 use serde_json::Value;
 use std::{
@@ -92,6 +93,7 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
             &["twinbox", "twinbox-testkit", "twinbox-cli", "twinbox-core", "twinbox-relay"]
         }
         "twinbox-bench" => &["twinbox", "twinbox-testkit"],
+        "compile-errors" => &["twinbox"],
         "xtask" => &["twinbox-testkit"],
         _ => return None,
     })

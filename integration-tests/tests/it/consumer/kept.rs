@@ -4,7 +4,7 @@ use crate::support::{
     consumer::{publish, run_until},
     postgres::counted,
     stores::{Confirmed, Placed, TestDb, World, effect, placed},
-    wait::eventually,
+    wait::{self, Pause, eventually},
 };
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Sqlite, sqlite::SqlitePoolOptions};
 use std::{
@@ -202,7 +202,7 @@ async fn a_kept_connection_to_a_file_that_is_busy_costs_no_message() {
         let tx = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
         let before = world.effects().await.len() as i64;
         // Longer than the consumer waits for it.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        wait::pause(Pause::Outage, Duration::from_millis(200)).await;
         tx.rollback().await.unwrap();
         before
     };

@@ -4,7 +4,7 @@ use crate::support::{
     consumer::{Gate, publish, run_until},
     postgres::{postgres_address, through},
     stores::{Placed, TestDb, World, effect, failed, placed},
-    wait::{eventually, in_time},
+    wait::{self, Pause, eventually, in_time},
 };
 use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::{
@@ -74,7 +74,7 @@ struct Beside {
 
 /// What a handler takes: long enough that others would be seen beside it.
 async fn work() {
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    wait::pause(Pause::Work, Duration::from_millis(30)).await;
 }
 
 /// Another consumer of the same process.
@@ -187,14 +187,16 @@ impl Held {
         Self { world, gate, entries }
     }
 
-    /// Runs it anew, until it holds the second message, and then stops it.
-    async fn stopped(&mut self) -> JoinHandle<Result<(), ConsumerError>> {
+    /// Runs it anew, until it holds the second message.
+    async fn running(
+        &mut self,
+        drain: Duration,
+    ) -> (CancellationToken, JoinHandle<Result<(), ConsumerError>>) {
         let stop = CancellationToken::new();
         let consumer = Consumer::new((*self.world).clone(), self.gate.clone()).handler::<holds>();
-        let running = tokio::spawn(consumer.run(stop.clone()));
+        let running = tokio::spawn(consumer.drain(drain).run(stop.clone()));
         assert_eq!(in_time(self.entries.recv()).await, Some(1));
-        stop.cancel();
-        running
+        (stop, running)
     }
 }
 
@@ -204,9 +206,10 @@ async fn a_suspect_that_waits_is_given_back() {
     publish(&held.world, 1..3).await;
     let suspect = held.world.published("orders.placed", 100).await.unwrap().remove(2);
     died(&held.world, &suspect, 0).await;
-    let stopping = held.stopped().await;
+    let (stop, running) = held.running(Duration::from_secs(300)).await;
+    stop.cancel();
     held.gate.leave.add_permits(2);
-    in_time(stopping).await.unwrap().unwrap();
+    in_time(running).await.unwrap().unwrap();
     assert_eq!(held.world.effects().await, [0, 1]);
     assert_eq!(held.world.inbox(CONSUMER).open_starts(suspect.message_id()).await.unwrap(), 1);
 }
@@ -215,9 +218,10 @@ async fn a_suspect_that_waits_is_given_back() {
 async fn a_handler_that_is_cut_off_at_a_stop_has_ended() {
     let mut held = Held::new().await;
     publish(&held.world, 1..2).await;
-    let stopping = held.stopped().await;
+    let (stop, running) = held.running(Duration::from_millis(100)).await;
     assert_eq!(held.world.rows("attempts").await, 1, "its start is on record");
-    in_time(stopping).await.unwrap().unwrap();
+    stop.cancel();
+    in_time(running).await.unwrap().unwrap();
     assert_eq!((held.world.rows("attempts").await, held.world.effects().await), (0, vec![0]));
 }
 
@@ -237,7 +241,7 @@ async fn a_row_that_another_holds_is_not_waited_for() {
 }
 
 #[event_handler(consumer = "tests.poison")]
-async fn goes_silent(proxy: &Arc<Proxy>, _: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
+async fn loses_it(proxy: &Arc<Proxy>, _: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
     proxy.freeze();
     Err("no".into())
 }
@@ -246,11 +250,11 @@ async fn goes_silent(proxy: &Arc<Proxy>, _: &mut Tx<'_, Postgres>, _: Delivery<P
 async fn what_survives_an_outage_has_ended() {
     let world = World::<Postgres>::new().await;
     let proxy = Arc::new(Proxy::start(postgres_address(world.url())).await.unwrap());
-    let pool = PgPoolOptions::new().acquire_timeout(Duration::from_secs(1));
+    let pool = PgPoolOptions::new().acquire_timeout(Duration::from_secs(5));
     let pool = pool.connect(&through(world.url(), &proxy)).await.unwrap();
     let harness = Harness::new(&Store::new(pool, SERVICE).unwrap(), proxy.clone());
     let order = placed(1);
-    assert_eq!(harness.deliver::<goes_silent>(&order).await, DeliveryOutcome::Unavailable);
+    assert_eq!(harness.deliver::<loses_it>(&order).await, DeliveryOutcome::Unavailable);
     assert_eq!(world.inbox(CONSUMER).open_starts(order.message_id()).await.unwrap(), 1);
     proxy.thaw();
     eventually(async || (world.rows("attempts").await == 0).then_some(())).await;

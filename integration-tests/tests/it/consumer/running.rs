@@ -13,7 +13,7 @@ use std::{
 };
 use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Store, Tx,
-    event_handler, nats::Nats,
+    event_handler, log::LogTransport, nats::Nats,
 };
 use twinbox_testkit::database::SERVICE;
 
@@ -129,7 +129,9 @@ async fn a_stop_lets_what_is_under_way_finish_and_starts_nothing_else<DB: TestDb
     publish(&world, 0..3).await;
     let (gate, mut entries) = Gate::new();
     let stop = CancellationToken::new();
-    let consumer = Consumer::new((*world).clone(), gate.clone()).handler::<drained>();
+    // Its lease does not end while the test runs.
+    let log = LogTransport::new(&world).lease(Duration::from_secs(3600));
+    let consumer = Consumer::new((*world).clone(), gate.clone()).transport(log).handler::<drained>();
     let running = tokio::spawn(consumer.run(stop.clone()));
     assert_eq!(in_time(entries.recv()).await, Some(0));
     stop.cancel();
@@ -140,9 +142,7 @@ async fn a_stop_lets_what_is_under_way_finish_and_starts_nothing_else<DB: TestDb
 
     // Another takes over at once, without waiting for a lease to end.
     let consumer = Consumer::new((*world).clone(), gate.clone()).handler::<drained>();
-    let asked = std::time::Instant::now();
     run_until(consumer, async || world.rows("inbox").await == 3).await;
-    assert!(asked.elapsed().as_secs() < 3, "{:?}", asked.elapsed());
     assert_eq!(world.effects().await, [0, 1, 2]);
 }
 
@@ -155,7 +155,7 @@ async fn row_22_who_waits_for_a_turn_is_not_delivered_again() {
     publish(&world, 0..5).await;
     relay.published(5).await;
     let (gate, mut entries) = Gate::new();
-    let ack_wait = Duration::from_secs(3);
+    let ack_wait = Duration::from_secs(10);
     let nats = Nats::with_options(target.existing().ack_wait(ack_wait)).unwrap();
     let consumer = Consumer::new((*world).clone(), gate.clone()).transport(nats).handler::<gated>();
     let open = async {

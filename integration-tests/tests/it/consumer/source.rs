@@ -1,11 +1,12 @@
 //! The sources of Twinbox, held against what every source promises.
-use crate::support::publisher::send_to;
-use futures::FutureExt as _;
-use std::{
-    process::Command,
-    sync::LazyLock,
-    time::{Duration, Instant},
+use crate::support::{
+    log::{Names, now},
+    publisher::send_to,
+    wait::{self, Pause},
 };
+use futures::FutureExt as _;
+use sqlx::{AssertSqlSafe, Sqlite};
+use std::{process::Command, sync::LazyLock, time::Duration};
 use tokio::sync::Mutex;
 use twinbox::{
     Dialect, Draft,
@@ -155,21 +156,30 @@ impl TransportUnderTest for Queues {
     }
 }
 
-/// Longer than the lease: another process would handle the messages of a key beside those still worked on.
+/// It renews the lease: another process would handle the messages of a key beside those still worked on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closing_log_source_waits_for_its_deliveries_and_keeps_the_lease() {
+    const LEASE_SECONDS: u64 = 8;
     let broker = Log(database::sqlite().await);
     publish(&broker, &["a"]).await;
-    let mut source = subscribe(&broker).await;
+    let transport = || LogTransport::new(&broker.0).lease(Duration::from_secs(LEASE_SECONDS));
+    let mut source = transport().subscribe(&to("billing", &["a.x"])).await.unwrap();
     let held = one(&mut source).await;
     let mut closing = source.close();
-    let (begun, another) = (Instant::now(), broker.transport());
-    while begun.elapsed() < Duration::from_millis(1500) {
+    // One that ends so late was renewed twice since: it is renewed four times as often as it ends.
+    let later = now(&broker.0).await + i64::try_from(LEASE_SECONDS).unwrap() * 1_375_000;
+    let renewed = format!("SELECT count(*) FROM {} WHERE lease_until > {later}", Sqlite::CURSORS);
+    let renewed = async || {
+        let count = sqlx::query_scalar::<_, i64>(AssertSqlSafe(renewed.clone()));
+        count.fetch_one(broker.0.pool()).await.unwrap() > 0
+    };
+    let another = transport();
+    while !in_time(renewed()).await {
         assert!((&mut closing).now_or_never().is_none(), "a delivery is still out");
         let refused = another.subscribe(&to("billing", &["a.x"])).await.err().expect("the lease is held");
         assert_eq!(refused.kind(), SourceErrorKind::OwnedByAnother);
         // Nothing happens while the lease is held, so there is no signal to wait for.
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        wait::pause(Pause::Look, Duration::from_millis(20)).await;
     }
     held.settle.ack().await.unwrap();
     in_time(closing).await.unwrap();

@@ -73,7 +73,7 @@ async fn a_database_that_is_away_is_seen() {
     publish(&world, 0..1).await;
     relay.published(1).await;
     let proxy = Proxy::start(postgres_address(world.url())).await.unwrap();
-    let pool = PgPoolOptions::new().acquire_timeout(Duration::from_secs(1));
+    let pool = PgPoolOptions::new().acquire_timeout(Duration::from_secs(5));
     let pool = pool.connect(&through(world.url(), &proxy)).await.unwrap();
     let nats = Nats::with_options(target.existing()).unwrap();
     let consumer = Consumer::new(Store::new(pool, SERVICE).unwrap(), ()).transport(nats).handler::<note>();

@@ -3,7 +3,10 @@
 //! The test stands in for a cluster: it puts the volumes into a folder, and runs the commands of the
 //! containers.
 use super::container::{CONTAINERFILE, USER};
-use crate::support::wait::{eventually, in_time};
+use crate::support::{
+    helper,
+    wait::{eventually, in_time},
+};
 use serde_json::Value;
 use std::{
     io::Write as _,
@@ -98,11 +101,7 @@ impl<'m> Pod<'m> {
         let [program] = list(&self.container()["command"]) else { panic!("one program") };
         let name = text(program).strip_prefix("/usr/local/bin/").unwrap();
         assert!(CONTAINERFILE.contains(&format!("/release/{name} ")), "the image has {name}");
-        let mut command = tokio::process::Command::new(match name {
-            "twinbox" => env!("CARGO_BIN_EXE_it-twinbox"),
-            "twinbox-relay" => env!("CARGO_BIN_EXE_it-relay"),
-            other => panic!("{other}"),
-        });
+        let mut command = tokio::process::Command::new(helper::program(name));
         command.args(list(&self.container()["args"]).iter().map(|word| self.here(text(word)))).env_clear();
         for variable in self.container()["env"].as_array().into_iter().flatten() {
             command.env(text(&variable["name"]), text(&variable["value"]));

@@ -2,10 +2,11 @@
 use crate::support::{
     cases::cases,
     effects::{Dispatching, WELCOME, all, found, mail, plan, reaches},
+    helper,
+    jobs::execute,
     stores::{TestDb, World},
     wait::{eventually, in_time},
 };
-use sqlx::AssertSqlSafe;
 use std::{os::unix::process::ExitStatusExt as _, process::Stdio};
 use tokio::process::Command;
 use twinbox::{
@@ -34,6 +35,13 @@ async fn compensate<DB: TestDb>(
 
 async fn compensation_of<DB: TestDb>(world: &World<DB>, original: &SideEffect) -> Option<SideEffect> {
     Effects::new(world).find(original.id, SORRY).await.unwrap()
+}
+
+/// Moves the time on for all open effects: each is due, and no lease holds it.
+async fn all_are_due<DB: TestDb>(world: &World<DB>) {
+    let table = DB::table_of("side_effects");
+    let due = "SET next_attempt_at = created_at WHERE next_attempt_at IS NOT NULL";
+    execute(world, format!("UPDATE {table} {due}")).await;
 }
 
 /// R70
@@ -126,6 +134,9 @@ async fn a_compensation_keeps_the_order_of_its_key<DB: TestDb>() {
     Effects::new(&world).compensate(&mut tx, original.id, SORRY, keyed("sorry")).await.unwrap();
     tx.commit().await.unwrap();
     let dispatching = Dispatching::to(&world, &vendor, profiles::RESEND);
+    reaches(&world, second, EffectState::Confirmed).await;
+    // It was claimed with the second, found it in its way, and is looked at again after a minute.
+    all_are_due(&world).await;
     reaches(&world, first, EffectState::Compensated).await;
     dispatching.stop().await;
     assert_eq!(found(&world, second).await.state, EffectState::Confirmed);
@@ -135,13 +146,15 @@ async fn a_compensation_keeps_the_order_of_its_key<DB: TestDb>() {
 
 /// R70, D28: the process is killed before the compensation is sent, and after it.
 async fn a_compensation_runs_once_over_a_crash<DB: TestDb>() {
+    let world = World::<DB>::new().await;
     for at in ["effects.before_commit", "effects.fired", "effects.answered"] {
-        let (world, vendor, dispatching) = all::<DB>().await;
+        let vendor = FakeVendor::start().await.unwrap();
+        let dispatching = Dispatching::to(&world, &vendor, profiles::RESEND);
         let source = plan(&world, mail("hello")).await;
         let original = reaches(&world, source, EffectState::Confirmed).await;
         dispatching.stop().await;
         compensate(&world, original.position, "sorry").await.unwrap();
-        let dies = Command::new(env!("CARGO_BIN_EXE_it-dispatcher"))
+        let dies = Command::new(helper::program("dispatcher"))
             .env("DATABASE_URL", world.url())
             .env("VENDOR_URL", vendor.url())
             .env("PROFILE", profiles::RESEND.name)
@@ -156,12 +169,7 @@ async fn a_compensation_runs_once_over_a_crash<DB: TestDb>() {
         assert_eq!(state, expected, "at {at}");
         assert_eq!(found(&world, source).await.state, EffectState::Confirmed, "at {at}");
         // Its lease is longer than a test: somebody's word that it is over.
-        let table = DB::table_of("side_effects");
-        let over =
-            format!("UPDATE {table} SET next_attempt_at = created_at WHERE next_attempt_at IS NOT NULL");
-        let mut conn = world.pool().acquire().await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(over)).execute(&mut *conn).await.unwrap();
-        drop(conn);
+        all_are_due(&world).await;
         let dispatching = Dispatching::to(&world, &vendor, profiles::RESEND);
         reaches(&world, source, EffectState::Compensated).await;
         dispatching.stop().await;

@@ -7,7 +7,7 @@ use crate::support::{
     cases::cases,
     jobs::{RunningJobs, Seen, at, ended, registered},
     stores::{TestDb, World},
-    wait::eventually,
+    wait::{self, Pause, eventually},
 };
 use std::{
     sync::{
@@ -26,26 +26,33 @@ pub(super) const MARCH: &str = "0 30 2 27-31 3 * 2026";
 
 /// A job of these days, and its row, as if no process had run since the 26th.
 async fn march<DB: TestDb>(world: &World<DB>, misfire: Misfire) -> Job {
-    registered(world, ["march", MARCH, "Europe/Berlin"], at("2026-03-26T12:00:00Z")).await;
-    Job::new("march", MARCH).unwrap().time_zone("Europe/Berlin").unwrap().misfire(misfire)
+    in_march(world, "march", misfire).await
+}
+
+/// The same with another id.
+async fn in_march<DB: TestDb>(world: &World<DB>, id: &str, misfire: Misfire) -> Job {
+    registered(world, [id, MARCH, "Europe/Berlin"], at("2026-03-26T12:00:00Z")).await;
+    Job::new(id, MARCH).unwrap().time_zone("Europe/Berlin").unwrap().misfire(misfire)
 }
 
 /// R14, t29
 async fn the_policy_decides_about_missed_runs<DB: TestDb>() {
-    for (misfire, days) in [
-        (Misfire::Skip, &[][..]),
-        (Misfire::RunOnce, &["2026-03-31T00:30:00Z"]),
-        (Misfire::CatchUp(2), &["2026-03-30T00:30:00Z", "2026-03-31T00:30:00Z"]),
+    let world = World::<DB>::new().await;
+    for (id, misfire, days) in [
+        ("skips", Misfire::Skip, &[][..]),
+        ("once", Misfire::RunOnce, &["2026-03-31T00:30:00Z"]),
+        ("twice", Misfire::CatchUp(2), &["2026-03-30T00:30:00Z", "2026-03-31T00:30:00Z"]),
     ] {
-        let (world, seen) = (World::<DB>::new().await, Seen::default());
-        let job = march(&world, misfire).await;
+        let seen = Seen::default();
+        let job = in_march(&world, id, misfire).await;
         let running = RunningJobs::of(&world, seen.by(job)).await;
         let decided = async || {
             let jobs = Jobs::new(&world).list(10).await.unwrap();
-            (jobs[0].decided_until == at("2026-03-31T00:30:00Z")).then_some(())
+            let job = jobs.iter().find(|job| job.id == id).unwrap();
+            (job.decided_until == at("2026-03-31T00:30:00Z")).then_some(())
         };
         eventually(decided).await;
-        let runs = ended(&world, "march", days.len()).await;
+        let runs = ended(&world, id, days.len()).await;
         running.stop().await;
         let found: Vec<_> = runs.iter().map(|run| run.scheduled_for.to_string()).collect();
         assert_eq!(found, days, "{misfire:?}");
@@ -87,7 +94,7 @@ async fn runs_of_a_job_do_not_overlap<DB: TestDb>() {
             async move {
                 most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
                 // Long enough for the other runner to look several times.
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                wait::pause(Pause::Work, Duration::from_millis(50)).await;
                 now.fetch_sub(1, SeqCst);
                 Ok(())
             }

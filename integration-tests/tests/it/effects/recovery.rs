@@ -1,6 +1,7 @@
 //! Dispatchers that are killed before and after a send, for every profile of a vendor.
 //!
 //! The table in the book is the test: it must say what is seen.
+use crate::support::helper;
 use crate::{
     forgetful::{forget, forgetful},
     support::{
@@ -27,37 +28,51 @@ const BOOK: &str = include_str!("../../../../docs/src/effects.md");
 const BEFORE: &str = "effects.fired";
 const AFTER: &str = "effects.answered";
 
-/// Plans one effect, kills the dispatcher that sends it, and lets another one recover. Returns the number of
-/// sends and of acts, and the state.
-async fn killed<DB: TestDb>(
-    store: &Store<DB>,
-    url: &str,
-    profile: &VendorProfile,
-    (dies_at, is_key_too_old): (&str, bool),
-    after_death: impl AsyncFnOnce(),
-) -> String {
-    let (vendor, source) = (like(profile).await, Uuid::now_v7());
-    let reference = effect_id(source, WELCOME).to_string();
-    let request = EffectRequest::json(VENDOR, &serde_json::json!({ "reference": reference })).unwrap();
-    plan_at(store, source, request).await;
-    dispatch_until_death(url, &vendor, profile, dies_at).await;
-    after_death().await;
-    let fired = found(store, source).await;
-    assert_eq!((fired.state, fired.attempts), (EffectState::Fired, 1), "{} {dies_at}", profile.name);
-    pass_time::<DB>(store, fired.position, is_key_too_old).await;
-    let recovering = Dispatching::to(store, &vendor, profile.clone());
-    let ended = async || Some(found(store, source).await).filter(|effect| effect.next_attempt_at.is_none());
-    let effect = eventually(ended).await;
-    recovering.stop().await;
-    let calls = vendor.calls();
-    assert!(calls.iter().all(|call| call.body == calls[0].body), "each send has the same bytes");
-    assert!(calls.iter().all(|call| call.key == calls[0].key), "each send has the same key");
-    format!("{} / {}, {}", calls.len(), vendor.acts().len(), effect.state)
+/// An effect whose dispatcher was killed.
+struct Left<'p> {
+    vendor: FakeVendor,
+    source: Uuid,
+    profile: &'p VendorProfile,
+    died_at: &'static str,
+}
+
+impl<'p> Left<'p> {
+    /// Plans one effect, and kills the dispatcher that sends it.
+    async fn behind<DB: TestDb>(
+        store: &Store<DB>,
+        url: &str,
+        profile: &'p VendorProfile,
+        died_at: &'static str,
+    ) -> Self {
+        let (vendor, source) = (like(profile).await, Uuid::now_v7());
+        let reference = effect_id(source, WELCOME).to_string();
+        let request = EffectRequest::json(VENDOR, &serde_json::json!({ "reference": reference })).unwrap();
+        plan_at(store, source, request).await;
+        dispatch_until_death(url, &vendor, profile, died_at).await;
+        Self { vendor, source, profile, died_at }
+    }
+
+    /// Lets another dispatcher recover. Returns the number of sends and of acts, and the state.
+    async fn recovers<DB: TestDb>(self, store: &Store<DB>, is_key_too_old: bool) -> String {
+        let Self { vendor, source, profile, died_at } = self;
+        let fired = found(store, source).await;
+        assert_eq!((fired.state, fired.attempts), (EffectState::Fired, 1), "{} {died_at}", profile.name);
+        pass_time::<DB>(store, fired.position, is_key_too_old).await;
+        let recovering = Dispatching::to(store, &vendor, profile.clone());
+        let ended =
+            async || Some(found(store, source).await).filter(|effect| effect.next_attempt_at.is_none());
+        let effect = eventually(ended).await;
+        recovering.stop().await;
+        let calls = vendor.calls();
+        assert!(calls.iter().all(|call| call.body == calls[0].body), "each send has the same bytes");
+        assert!(calls.iter().all(|call| call.key == calls[0].key), "each send has the same key");
+        format!("{} / {}, {}", calls.len(), vendor.acts().len(), effect.state)
+    }
 }
 
 /// Runs a dispatcher as a process, until it is killed at a crash point.
 async fn dispatch_until_death(url: &str, vendor: &FakeVendor, profile: &VendorProfile, dies_at: &str) {
-    let mut dispatcher = Command::new(env!("CARGO_BIN_EXE_it-dispatcher"));
+    let mut dispatcher = Command::new(helper::program("dispatcher"));
     dispatcher.env("DATABASE_URL", url).env("VENDOR_URL", vendor.url()).env("PROFILE", profile.name);
     dispatcher.env("TWINBOX_CRASH_AT", dies_at).kill_on_drop(true).stderr(Stdio::null());
     in_time(dispatcher.spawn().unwrap().wait()).await.unwrap();
@@ -109,12 +124,13 @@ async fn the_number_of_sends_is_the_one_of_the_book<DB: TestDb>() {
             .to_owned();
     for profile in profiles::ALL.into_iter().chain([&AT_MOST_ONCE]) {
         let mut cells = vec![format!("`{}`", profile.name), recovery(profile).to_owned()];
-        for fault in [(BEFORE, false), (AFTER, false), (BEFORE, true), (AFTER, true)] {
-            if fault.1 && !matches!(profile.recovery, Recovery::NativeKey { .. }) {
+        for (dies_at, is_key_too_old) in [(BEFORE, false), (AFTER, false), (BEFORE, true), (AFTER, true)] {
+            if is_key_too_old && !matches!(profile.recovery, Recovery::NativeKey { .. }) {
                 cells.push("the same".to_owned());
                 continue;
             }
-            cells.push(killed(&world, world.url(), profile, fault, async || {}).await);
+            let left = Left::behind(&world, world.url(), profile, dies_at).await;
+            cells.push(left.recovers(&world, is_key_too_old).await);
         }
         table += &format!("| {} |\n", cells.join(" | "));
     }
@@ -135,29 +151,37 @@ async fn a_dispatcher_killed_before_its_commit_has_sent_nothing<DB: TestDb>() {
 }
 
 /// One profile for each way of recovery. R69
+///
+/// The two dispatchers of a profile die after commits of one kind, and then the database forgets: if such
+/// commits were not flushed, both would be gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_forgets_changes_no_number_of_sends() {
     let (server, store) = in_time(forgetful()).await;
     for profile in [&profiles::STRIPE_V1, &profiles::POSTMARK, &profiles::TWILIO, &profiles::BIGCOMMERCE] {
         let line = format!("| `{}` | {} | ", profile.name, recovery(profile));
         let cells = BOOK.split_once(&line).unwrap().1.split(" | ");
-        for (dies_at, expected) in [BEFORE, AFTER].into_iter().zip(cells) {
-            let forgotten = async || forget(&store).await;
-            let seen = in_time(killed(&store, &server.url(), profile, (dies_at, false), forgotten)).await;
-            assert_eq!(seen, expected, "{} {dies_at}", profile.name);
+        let mut left = Vec::new();
+        for dies_at in [BEFORE, AFTER] {
+            left.push(in_time(Left::behind(&store, &server.url(), profile, dies_at)).await);
+        }
+        in_time(forget(&store)).await;
+        for (left, expected) in left.into_iter().zip(cells) {
+            let died_at = left.died_at;
+            let seen = in_time(left.recovers(&store, false)).await;
+            assert_eq!(seen, expected, "{} {died_at}", profile.name);
         }
     }
+    in_time(a_confirmed_effect_is_not_forgotten(&store)).await;
 }
 
 /// A confirmed effect stays confirmed: the note of a result is flushed too. R69
-#[tokio::test(flavor = "multi_thread")]
-async fn a_confirmed_effect_is_not_forgotten() {
-    let ((_server, store), vendor) = (in_time(forgetful()).await, FakeVendor::start().await.unwrap());
-    let dispatching = Dispatching::to::<Postgres>(&store, &vendor, AT_MOST_ONCE);
-    let source = plan(&store, EffectRequest::new(VENDOR, "{}")).await;
-    reaches(&store, source, EffectState::Confirmed).await;
-    forget(&store).await;
-    assert_eq!(found(&store, source).await.state, EffectState::Confirmed);
+async fn a_confirmed_effect_is_not_forgotten(store: &Store<Postgres>) {
+    let vendor = FakeVendor::start().await.unwrap();
+    let dispatching = Dispatching::to(store, &vendor, AT_MOST_ONCE);
+    let source = plan(store, EffectRequest::new(VENDOR, "{}")).await;
+    reaches(store, source, EffectState::Confirmed).await;
+    forget(store).await;
+    assert_eq!(found(store, source).await.state, EffectState::Confirmed);
     dispatching.stop().await;
     assert_eq!(vendor.calls().len(), 1);
 }

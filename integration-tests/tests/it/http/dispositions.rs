@@ -1,4 +1,5 @@
 //! What becomes of what a handler wrote, by what it answers.
+use super::both::with_both;
 use crate::support::{
     cases::cases,
     refunds::{Refunds, STRATEGIES, Strategy, asked, post, send},
@@ -13,16 +14,18 @@ use axum::{
     response::IntoResponse as _,
 };
 use integration_tests::refunds::Does::{self, *};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    convert::identity,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
 };
-use twinbox::http::ResultRef;
+use twinbox::http::{Idempotency, ResultRef};
 
 /// t18: R50, R60, D7, D10
 async fn t18_what_is_refused_or_fails_leaves_its_key_free<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, strategy| {
         for (does, status) in [(Declines, 402), (Fails, 500), (Panics, 500)] {
             app.shop.has_funds.store(false, SeqCst);
             let key = format!("{does:?}");
@@ -38,25 +41,26 @@ async fn t18_what_is_refused_or_fails_leaves_its_key_free<DB: TestDb>() {
         assert_eq!(app.made().await, 3);
         // A vendor is called again by none of them: how far it had come was saved.
         assert_eq!(app.shop.calls.load(SeqCst), if strategy == Strategy::Lease { 3 } else { 0 });
-    }
+    })
+    .await;
 }
 
 /// t15
 async fn t15_a_panic_leaves_its_key_free<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let failed = app.refund("a", 1, Panics).await;
         assert_eq!(failed.problem(), (500, "TRANSIENT.internal".to_owned()));
         assert_eq!(app.made().await, 0);
         app.shop.has_funds.store(true, SeqCst);
         assert_eq!(app.refund("a", 1, Panics).await.says(), Some("stored"));
-    }
+    })
+    .await;
 }
 
 /// R61: whoever mends its request may send it again with the key.
 async fn what_an_extractor_refuses_is_not_kept<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.store_errors()).await;
+    let set = |layer: Idempotency<DB>| layer.store_errors();
+    with_both::<DB>(set, async |app, strategy| {
         for (body, status) in [("{\"amount\":\"much\"}", 422), ("{", 400)] {
             let refused = app.send(post("/refunds", "a").body(body.into()).unwrap()).await;
             assert_eq!((refused.status.as_u16(), refused.says()), (status, None), "{strategy:?} {body}");
@@ -64,13 +68,14 @@ async fn what_an_extractor_refuses_is_not_kept<DB: TestDb>() {
         assert_eq!(app.rows("idempotency_keys").await, 0);
         assert_eq!(app.refund("a", 1, Does::Answers).await.says(), Some("stored"));
         assert_eq!(app.refund("b", 1, Declines).await.says(), Some("stored"), "the handler decides that");
-    }
+    })
+    .await;
 }
 
 /// t18: D7, D8, R61
 async fn t18_errors_that_are_final_are_given_again<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.store_errors()).await;
+    let set = |layer: Idempotency<DB>| layer.store_errors();
+    with_both::<DB>(set, async |app, _| {
         let first = app.refund("a", 1, Declines).await;
         assert_eq!((first.status.as_u16(), first.says()), (402, Some("stored")));
         app.shop.has_funds.store(true, SeqCst);
@@ -84,24 +89,24 @@ async fn t18_errors_that_are_final_are_given_again<DB: TestDb>() {
         assert_eq!(app.refund("b", 1, Fails).await.status.as_u16(), 500);
         app.shop.has_funds.store(true, SeqCst);
         assert_eq!(app.refund("b", 1, Fails).await.status.as_u16(), 201);
-    }
+    })
+    .await;
 }
 
 /// D7: a single answer says what becomes of it
 async fn t18_an_answer_may_say_that_it_is_final<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let first = app.refund("a", 1, DeclinesForGood).await;
         assert_eq!((first.status.as_u16(), &*first.body), (402, &b"never"[..]));
         app.refund("a", 1, DeclinesForGood).await.is_replayed(&first);
         assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (0, 1));
-    }
+    })
+    .await;
 }
 
 /// t20: D13
 async fn t20_whatever_an_answer_is_it_is_never_made_again<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let does =
             [AnswersMuch, AnswersMuchWithoutReference, Streams, AnswersNothing, Redirects, SetsCookies];
         let mut answers = Vec::new();
@@ -129,7 +134,8 @@ async fn t20_whatever_an_answer_is_it_is_never_made_again<DB: TestDb>() {
         assert_eq!(again.headers.get_all("link"), first.headers.get_all("link"));
         let all = i64::try_from(does.len()).unwrap();
         assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (all, does.len()));
-    }
+    })
+    .await;
 }
 
 /// D13: a body that was not kept is made again from what it is called
@@ -164,8 +170,7 @@ async fn t20_a_route_may_keep_no_bodies<DB: TestDb>() {
 
 /// R17: what is written outside of the key's transaction
 async fn a_route_that_never_uses_its_transaction_fails<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, strategy| {
         let send = async |router: &Router| send(router, post("/unused", "a").body("".into()).unwrap()).await;
         for _ in 0..2 {
             let got = app.send(post("/unused", "a").body("".into()).unwrap()).await;
@@ -175,7 +180,8 @@ async fn a_route_that_never_uses_its_transaction_fails<DB: TestDb>() {
             Refunds::another(&app.world, strategy, |layer| layer.refuse_unused(false), app.shop.clone());
         let first = send(&kept).await;
         send(&kept).await.is_replayed(&first);
-    }
+    })
+    .await;
 }
 
 /// R5, R51: what a handler does to its transaction is no success
@@ -197,8 +203,7 @@ async fn a_handler_that_keeps_or_ends_its_transaction_fails<DB: TestDb>() {
 
 /// t22: an outer layer decides each time who may
 async fn t22_who_may_no_longer_ask_gets_no_stored_answer<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let may = Arc::new(AtomicBool::new(true));
         let allowed = may.clone();
         let authorized = app.router().layer(from_fn(move |request: Request, next: Next| {
@@ -210,7 +215,8 @@ async fn t22_who_may_no_longer_ask_gets_no_stored_answer<DB: TestDb>() {
         send(&authorized, refund()).await.is_replayed(&first);
         may.store(false, SeqCst);
         assert_eq!(send(&authorized, refund()).await.status.as_u16(), 403);
-    }
+    })
+    .await;
 }
 
 fn forbidden() -> Response<Body> {

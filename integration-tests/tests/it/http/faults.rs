@@ -1,4 +1,5 @@
 //! Requests among failures of callers, processes, connections and clocks.
+use super::both::with_both;
 use crate::support::{
     cases::cases,
     operations::{asked as asked_for, key, open, policy},
@@ -10,15 +11,15 @@ use crate::support::{
 use axum::{body::Body, http::Request};
 use integration_tests::refunds::Does::{Answers, PanicsFirst, Waits};
 use sqlx::{AssertSqlSafe, Postgres, postgres::PgPoolOptions};
-use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{convert::identity, sync::atomic::Ordering::SeqCst, time::Duration};
 use tower::ServiceExt as _;
-use twinbox::{Store, operation::OperationStart};
+use twinbox::{Store, http::Idempotency, operation::OperationStart};
 use twinbox_testkit::{database::SERVICE, proxy::Proxy};
 
 /// t11: R49. Whoever is at it fails, and one of those who waited succeeds.
 async fn t11_of_many_who_wait_for_one_that_fails_one_succeeds<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    let set = |layer: Idempotency<DB>| layer.wait(Duration::from_secs(300));
+    with_both::<DB>(set, async |app, _| {
         let body = || {
             post("/refunds", "a")
                 .header("x-request-timeout", "600s")
@@ -32,13 +33,13 @@ async fn t11_of_many_who_wait_for_one_that_fails_one_succeeds<DB: TestDb>() {
         assert_eq!((count(&[(500, None)]), count(&[(201, Some("stored"))])), (1, 1), "{statuses:?}");
         assert_eq!(count(&[(201, Some("replayed")), (409, None)]), 6, "{statuses:?}");
         assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 2));
-    }
+    })
+    .await;
 }
 
 /// t14: R15. A caller that leaves does not take the request with it.
 async fn t14_a_caller_that_leaves_finds_its_answer_later<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let request = || post("/refunds", "a").body(asked(1, Waits).into()).unwrap();
         let leaving = tokio::spawn(app.router().oneshot(request()));
         app.shop.waiting.acquire().await.unwrap().forget();
@@ -52,7 +53,8 @@ async fn t14_a_caller_that_leaves_finds_its_answer_later<DB: TestDb>() {
         .await;
         assert_eq!((found.says(), found.status.as_u16()), (Some("replayed"), 201));
         assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 1));
-    }
+    })
+    .await;
 }
 
 /// t14: and a server that stops waits for it.
@@ -162,7 +164,7 @@ async fn t13_the_connection_is_cut_before_the_commit() {
         let app = Refunds::<Postgres>::new(strategy).await;
         let proxy = Proxy::start(postgres_address(app.url())).await.unwrap();
         let url = through(app.url(), &proxy);
-        let pool = PgPoolOptions::new().acquire_timeout(Duration::from_secs(1)).connect(&url).await.unwrap();
+        let pool = PgPoolOptions::new().acquire_timeout(Duration::from_secs(10)).connect(&url).await.unwrap();
         let store = Store::new(pool, SERVICE).unwrap();
         let behind = Refunds::another(&store, strategy, |layer| layer, app.shop.clone());
         let request = || post("/refunds", "a").body(asked(1, Waits).into()).unwrap();

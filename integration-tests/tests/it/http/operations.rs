@@ -5,7 +5,7 @@ use crate::support::{
     cases::cases,
     operations::{SHORT, answer, asked, key, known, open, policy},
     stores::{Confirmed, TestDb, World, effect, sql_of},
-    wait::{eventually, in_time},
+    wait::{self, Pause, eventually, in_time},
 };
 use sqlx::{AssertSqlSafe, MySql, Postgres, Row as _};
 use std::time::Duration;
@@ -338,7 +338,7 @@ async fn a_failure_is_no_mismatch_for_who_asks_the_same() {
         let waits = async || begin(&world, &key, "1", LONG).await;
         let (begun, ()) = tokio::join!(waits(), async {
             // Another moment each time: the locks are given up while the other is anywhere in its wait.
-            tokio::time::sleep(Duration::from_millis(n % 4)).await;
+            wait::pause(Pause::Pace, Duration::from_millis(n % 4)).await;
             first.abandon().await;
         });
         assert!(matches!(begun, OperationStart::Open(_)), "{n}");

@@ -1,9 +1,11 @@
 //! Servers that share a database, and die.
 use crate::support::{
     cases::cases,
+    helper,
+    operations::runs_out,
     refunds::{Got, asked},
     stores::{TestDb, World},
-    wait::{eventually, in_time},
+    wait::in_time,
 };
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use integration_tests::refunds::{Does, HOOK_SECRET, TABLES};
@@ -33,7 +35,7 @@ struct Server {
 
 impl Server {
     async fn start(url: &str, dies_at: Option<&str>) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_it-http"));
+        let mut command = Command::new(helper::program("http"));
         command.env("DATABASE_URL", url).env("RUST_LOG", "error").stdout(Stdio::piped()).kill_on_drop(true);
         if let Some(dies_at) = dies_at {
             command.env("TWINBOX_CRASH_AT", dies_at).stderr(Stdio::null());
@@ -52,7 +54,7 @@ impl Server {
 
 async fn refund(address: SocketAddr, path: &str, key: &str, does: Does) -> io::Result<Got> {
     let body = asked(1000, does);
-    let mut headers = vec![("idempotency-key", key.to_owned()), ("x-request-timeout", "60s".to_owned())];
+    let mut headers = vec![("idempotency-key", key.to_owned()), ("x-request-timeout", "600s".to_owned())];
     if path == HOOKS {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let id = key.replace('.', "-");
@@ -129,12 +131,8 @@ async fn killed_at<DB: TestDb>(path: &str, points: &[(&str, &str)]) {
         let lost = in_time(doomed.refund(path, point, Does::Answers)).await;
         assert!(lost.is_err(), "{point}: {lost:?}");
         assert_eq!(in_time(doomed.process.wait()).await.unwrap().signal(), Some(9), "{point}");
-        let got = eventually(async || {
-            let got = healthy.refund(path, point, Does::Answers).await.unwrap();
-            // Until its lease has ended.
-            (got.status.as_u16() != 409).then_some(got)
-        })
-        .await;
+        runs_out(&world).await;
+        let got = in_time(healthy.refund(path, point, Does::Answers)).await.unwrap();
         if path == HOOKS {
             assert_eq!(got.status.as_u16(), 200, "{point}");
         } else {

@@ -1,4 +1,5 @@
 //! A request that comes again, on both databases and with both ways to hold a key.
+use super::both::with_both;
 use crate::support::{
     cases::cases,
     refunds::{Refunds, STRATEGIES, Strategy, asked, post, send},
@@ -6,15 +7,16 @@ use crate::support::{
 };
 use axum::{Router, http::Request};
 use integration_tests::refunds::Does::{self, Answers, Waits};
-use std::sync::atomic::Ordering::SeqCst;
-use twinbox::http::CodeStyle;
+use std::{convert::identity, sync::atomic::Ordering::SeqCst, time::Duration};
+use twinbox::http::{CodeStyle, Idempotency};
 
 const MISMATCH: &str = "CONFLICT.idempotency.payload_mismatch";
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(300);
 
 /// t02: R24, R37, R38, R39
 async fn t02_the_same_key_twice_is_one_refund<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, strategy| {
         let first = app.refund("refund:ch_9ab:1000:6f6c", 1000, Answers).await;
         assert_eq!((first.status.as_u16(), first.json()["amount"].as_i64()), (201, Some(1000)));
         for _ in 0..2 {
@@ -23,24 +25,24 @@ async fn t02_the_same_key_twice_is_one_refund<DB: TestDb>() {
         assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 1));
         let calls = app.shop.calls.load(SeqCst);
         assert_eq!(calls, usize::from(strategy == Strategy::Lease));
-    }
+    })
+    .await;
 }
 
 /// t03
 async fn t03_another_key_is_another_refund<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let (one, two) = (app.refund("a", 1, Answers).await, app.refund("b", 1, Answers).await);
         assert_eq!((one.says(), two.says()), (Some("stored"), Some("stored")));
         assert_ne!(one.json()["id"], two.json()["id"]);
         assert_eq!(app.made().await, 2);
-    }
+    })
+    .await;
 }
 
 /// t04: R4, R25, D1
 async fn t04_another_amount_with_the_key_is_a_mismatch<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         app.refund("a", 1, Answers).await;
         assert_eq!(app.refund("a", 2, Answers).await.problem(), (409, MISMATCH.to_owned()));
         let (first, other) = tokio::join!(app.refund("b", 1, Waits), async {
@@ -51,13 +53,13 @@ async fn t04_another_amount_with_the_key_is_a_mismatch<DB: TestDb>() {
         });
         assert_eq!((first.status.as_u16(), other.problem()), (201, (409, MISMATCH.to_owned())));
         assert_eq!(app.made().await, 2);
-    }
+    })
+    .await;
 }
 
 /// t04, while another process has the key
 async fn t04_another_amount_is_a_mismatch_in_another_process_too() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<sqlx::Postgres>::new(strategy).await;
+    with_both::<sqlx::Postgres>(identity, async |app, strategy| {
         let process = Refunds::another(&app.world, strategy, |layer| layer, app.shop.clone());
         let (first, other) = tokio::join!(app.refund("b", 1, Waits), async {
             app.shop.waiting.acquire().await.unwrap().forget();
@@ -67,20 +69,21 @@ async fn t04_another_amount_is_a_mismatch_in_another_process_too() {
             other
         });
         assert_eq!((first.status.as_u16(), other.problem()), (201, (409, MISMATCH.to_owned())));
-    }
+    })
+    .await;
 }
 
 /// D3: who asks the same meanwhile waits, and is told to come again
 async fn who_asks_the_same_meanwhile_waits_or_comes_again<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    let set = |layer: Idempotency<DB>| layer.wait(LONG);
+    with_both::<DB>(set, async |app, _| {
         let request = |budget: &str| {
             post("/refunds", "a").header("x-request-timeout", budget).body(asked(1, Waits).into()).unwrap()
         };
-        let (first, (brief, waited)) = tokio::join!(app.send(request("60s")), async {
+        let (first, (brief, waited)) = tokio::join!(app.send(request("600s")), async {
             app.shop.waiting.acquire().await.unwrap().forget();
             let brief = app.send(request("1ms")).await;
-            let waited = app.send(request("60s"));
+            let waited = app.send(request("600s"));
             let goes_on = async { app.shop.may_go_on.add_permits(1) };
             (brief, tokio::join!(waited, goes_on).0)
         });
@@ -88,13 +91,13 @@ async fn who_asks_the_same_meanwhile_waits_or_comes_again<DB: TestDb>() {
         assert_eq!(brief.header("retry-after"), Some("1"));
         waited.is_replayed(&first);
         assert_eq!(app.made().await, 1);
-    }
+    })
+    .await;
 }
 
 /// t05: R29
 async fn t05_the_payload_counts_and_not_its_spelling<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let again = async |key: &str, body: &[u8]| {
             app.send(post("/refunds", key).body(body.to_vec().into()).unwrap()).await
         };
@@ -113,7 +116,8 @@ async fn t05_the_payload_counts_and_not_its_spelling<DB: TestDb>() {
             assert!(got.status.is_client_error() && got.says().is_none(), "{key}: {got:?}");
         }
         assert_eq!(app.made().await, 2);
-    }
+    })
+    .await;
 }
 
 /// t06: R3, R9, R27, D2, D16
@@ -155,8 +159,7 @@ async fn t06_a_quoted_key_is_the_key<DB: TestDb>() {
 
 /// t07 and t08: R22, R58, D11, D12
 async fn t07_t08_keys_are_of_a_tenant_a_principal_and_a_route<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let send = async |path: &str, tenant: &str, user: &str, token: &str| {
             let request = post(path, "a").header("x-tenant", tenant).header("x-user", user);
             app.send(request.header("authorization", token).body(asked(1, Answers).into()).unwrap()).await
@@ -171,13 +174,13 @@ async fn t07_t08_keys_are_of_a_tenant_a_principal_and_a_route<DB: TestDb>() {
         let other = send("/charges/2/refunds", "t1", "u1", "").await;
         assert_eq!(other.problem(), (409, MISMATCH.to_owned()));
         assert_eq!(app.made().await, 4);
-    }
+    })
+    .await;
 }
 
 /// D12: a router that is nested sees a part of the path, and all of it counts
 async fn a_nested_route_is_compared_by_its_whole_path<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let nested = Router::new().nest("/accounts/{id}", app.router());
         let refund =
             async |path: &str| send(&nested, post(path, "a").body(asked(1, Answers).into()).unwrap()).await;
@@ -186,7 +189,8 @@ async fn a_nested_route_is_compared_by_its_whole_path<DB: TestDb>() {
         let other = refund("/accounts/2/refunds").await;
         assert_eq!(other.problem(), (409, MISMATCH.to_owned()));
         assert_eq!(other.json()["instance"], "/accounts/2/refunds");
-    }
+    })
+    .await;
 }
 
 /// D15
@@ -214,13 +218,13 @@ async fn response_headers_are_removed_from_requests<DB: TestDb>() {
 /// R39
 async fn what_a_request_publishes_belongs_to_its_trace<DB: TestDb>() {
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let traced = post("/refunds", "a").header("traceparent", trace).header("tracestate", "vendor=1");
         app.send(traced.body(asked(1, Answers).into()).unwrap()).await;
         let made = app.published("refunds.made", 10).await.unwrap().remove(0);
         assert_eq!((made.traceparent.as_deref(), made.tracestate()), (Some(trace), Some("vendor=1")));
-    }
+    })
+    .await;
 }
 
 cases! {

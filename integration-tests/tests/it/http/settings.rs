@@ -1,36 +1,43 @@
 //! What routes may be told about their keys.
+use super::both::with_both;
 use crate::support::{
     cases::cases,
     logged::Lines,
-    refunds::{Refunds, STRATEGIES, Strategy, asked, post, send},
+    refunds::{Refunds, Strategy, asked, post, send},
     stores::TestDb,
 };
 use integration_tests::refunds::Does::*;
 use sqlx::{AssertSqlSafe, Postgres};
-use std::sync::atomic::Ordering::SeqCst;
-use twinbox::http::{CodeStyle, MismatchStatus};
+use std::{convert::identity, sync::atomic::Ordering::SeqCst};
+use twinbox::http::{CodeStyle, Idempotency, MismatchStatus};
 
 /// D1
 async fn t04_a_mismatch_has_the_status_that_the_route_says<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        for (status, code) in [
-            (MismatchStatus::Conflict, 409),
-            (MismatchStatus::UnprocessableContent, 422),
-            (MismatchStatus::BadRequest, 400),
+    with_both::<DB>(identity, async |app, strategy| {
+        for (made, status, code) in [
+            (1, MismatchStatus::Conflict, 409_u16),
+            (2, MismatchStatus::UnprocessableContent, 422),
+            (3, MismatchStatus::BadRequest, 400),
         ] {
-            let app = Refunds::<DB>::with(strategy, |layer| layer.mismatch_status(status)).await;
-            app.refund("a", 1, Answers).await;
+            let set = |layer: Idempotency<DB>| layer.mismatch_status(status);
+            let router = Refunds::another(&app.world, strategy, set, app.shop.clone());
+            let refund = async |amount| {
+                let request = post("/refunds", &code.to_string()).body(asked(amount, Answers).into());
+                send(&router, request.unwrap()).await
+            };
+            refund(1).await;
             let problem = (code, "CONFLICT.idempotency.payload_mismatch".to_owned());
-            assert_eq!(app.refund("a", 2, Answers).await.problem(), problem);
-            assert_eq!(app.made().await, 1);
+            assert_eq!(refund(2).await.problem(), problem);
+            assert_eq!(app.made().await, made);
         }
-    }
+    })
+    .await;
 }
 
 /// R17
 async fn a_caller_has_so_many_keys<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.live_keys_max(2)).await;
+    let set = |layer: Idempotency<DB>| layer.live_keys_max(2);
+    with_both::<DB>(set, async |app, _| {
         let of = async |user: &str, key: &str| {
             app.send(post("/refunds", key).header("x-user", user).body(asked(1, Answers).into()).unwrap())
                 .await
@@ -43,17 +50,19 @@ async fn a_caller_has_so_many_keys<DB: TestDb>() {
         of("ada", "a").await.is_replayed(&first);
         assert_eq!(of("bob", "c").await.says(), Some("stored"));
         assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (3, 3));
-    }
+    })
+    .await;
 }
 
 async fn no_key_need_be_kept<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.omit_key_text()).await;
+    let set = |layer: Idempotency<DB>| layer.omit_key_text();
+    with_both::<DB>(set, async |app, _| {
         let first = app.refund("refund:ch_9ab", 1, Answers).await;
         app.refund("refund:ch_9ab", 1, Answers).await.is_replayed(&first);
         let without = format!("SELECT count(*) FROM {} WHERE key = ''", DB::table_of("idempotency_keys"));
         assert_eq!(app.number(without).await, 1);
-    }
+    })
+    .await;
 }
 
 const EXHAUSTED: &str = "INTERNAL.idempotency.attempts_exhausted";
@@ -136,21 +145,22 @@ async fn a_commit_that_collides_is_no_failure_of_a_request() {
 
 /// D2: what a handler says with `ServerError`, too
 async fn the_route_says_how_codes_are_spelled<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.code_style(CodeStyle::Flat)).await;
+    let set = |layer: Idempotency<DB>| layer.code_style(CodeStyle::Flat);
+    with_both::<DB>(set, async |app, _| {
         let failed = app.refund("a", 1, Fails).await;
         assert_eq!(failed.problem(), (500, "internal_error".to_owned()));
         assert_eq!(failed.json()["instance"], "/refunds");
         let away = app.refund("b", 1, LosesTheDatabase).await;
         assert_eq!(away.problem(), (503, "service_unavailable".to_owned()));
-    }
+    })
+    .await;
 }
 
 /// RFC 9457: a type that somebody can look up
 async fn a_problem_leads_to_its_page<DB: TestDb>() {
     const PAGE: &str = "https://developer.example.com/idempotency";
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.docs_url(PAGE)).await;
+    let set = |layer: Idempotency<DB>| layer.docs_url(PAGE);
+    with_both::<DB>(set, async |app, strategy| {
         let problems = [(app.refund("", 1, Answers).await, "missing_idempotency_key")];
         let faults = [(app.refund("a", 1, Fails).await, "internal_error")];
         for (got, name) in problems.into_iter().chain(faults) {
@@ -158,16 +168,18 @@ async fn a_problem_leads_to_its_page<DB: TestDb>() {
             let link = format!("<{PAGE}#{name}>; rel=\"describedby\"");
             assert_eq!(got.header("link"), Some(&*link), "{strategy:?}");
         }
-        let without = Refunds::<DB>::new(strategy).await.refund("", 1, Answers).await;
+        let plain = Refunds::another(&app.world, strategy, |layer| layer, app.shop.clone());
+        let without = send(&plain, post("/refunds", "").body(asked(1, Answers).into()).unwrap()).await;
         assert_eq!(without.json()["type"], "urn:twinbox:problem:missing_idempotency_key");
         assert_eq!(without.header("link"), None);
-    }
+    })
+    .await;
 }
 
 /// A deployment that leaves out more, or less, of what is compared
 async fn a_stored_request_is_compared_by_what_was_excluded_then<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::with(strategy, |layer| layer.exclude("/at").exclude("/note")).await;
+    let set = |layer: Idempotency<DB>| layer.exclude("/at").exclude("/note");
+    with_both::<DB>(set, async |app, strategy| {
         let refund = async |router: &axum::Router, key: &str, body: &str| {
             send(router, post("/refunds", key).body(body.to_owned().into()).unwrap()).await
         };
@@ -188,13 +200,13 @@ async fn a_stored_request_is_compared_by_what_was_excluded_then<DB: TestDb>() {
             let ended = refund(&later, "c", r#"{"amount":1,"at":2,"does":"fails"}"#).await;
             assert_eq!(ended.says(), Some("stored"));
         }
-    }
+    })
+    .await;
 }
 
 /// A name that is too long, and an answer that nobody can read: trying again does not help.
 async fn what_only_the_service_can_mend_is_not_tried_again<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let long = post("/refunds", "a").header("x-user", "u".repeat(256));
         let refused = app.send(long.body(asked(1, Answers).into()).unwrap()).await;
         let problem = (500, "INTERNAL.idempotency.misconfigured".to_owned());
@@ -207,7 +219,8 @@ async fn what_only_the_service_can_mend_is_not_tried_again<DB: TestDb>() {
         assert_eq!(app.refund("a", 1, Answers).await.problem(), problem);
         assert_eq!(app.refund("a", 2, Answers).await.status.as_u16(), 409);
         assert_eq!((app.made().await, app.shop.ran.load(SeqCst)), (1, 1));
-    }
+    })
+    .await;
 }
 
 cases! {

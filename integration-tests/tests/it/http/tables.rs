@@ -1,10 +1,12 @@
 //! The tables of the playbook, row by row. t01: R46
+use super::both::with_both;
 use crate::support::{
     cases::cases,
-    refunds::{Refunds, STRATEGIES, asked, post},
+    refunds::{asked, post},
     stores::{Placed, TestDb, World, effect, placed},
 };
 use integration_tests::refunds::Does;
+use std::convert::identity;
 use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerResult, Tx, event_handler};
 
 /// `200,201` in the third row says the outcome and its code.
@@ -29,8 +31,7 @@ fn rows(table: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
 
 /// A caller that tries again as the table says, past a proxy that fails as the table says, refunds once.
 async fn t01_client_retries<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let mut first = None;
         for row in rows(CLIENT_RETRIES) {
             match row[2] {
@@ -46,12 +47,12 @@ async fn t01_client_retries<DB: TestDb>() {
             }
         }
         assert_eq!(app.made().await, 1);
-    }
+    })
+    .await;
 }
 
 async fn t01_replay_outcomes<DB: TestDb>() {
-    for strategy in STRATEGIES {
-        let app = Refunds::<DB>::new(strategy).await;
+    with_both::<DB>(identity, async |app, _| {
         let mut result = None;
         for row in rows(REPLAY_OUTCOMES) {
             let amount = if row[1] == "abc" { 1 } else { 2 };
@@ -75,7 +76,8 @@ async fn t01_replay_outcomes<DB: TestDb>() {
         let status =
             format!("SELECT count(*) FROM {} WHERE status = 'complete'", DB::table_of("idempotency_keys"));
         assert_eq!((app.made().await, app.number(status).await), (1, 1));
-    }
+    })
+    .await;
 }
 
 #[event_handler(consumer = "tests.playbook")]

@@ -1,7 +1,10 @@
 //! A database that is crashed, a broker that is killed, and relays and consumers that are killed and frozen,
 //! while producers write plain SQL.
 use super::*;
-use crate::support::stores::TestDb;
+use crate::support::{
+    stores::TestDb,
+    wait::{self, Pause},
+};
 use sqlx::{AssertSqlSafe, Connection as _};
 use std::collections::HashMap;
 use tokio::time::Instant;
@@ -11,12 +14,14 @@ use twinbox_testkit::servers::{MariaDbServer, NatsServer, PostgresServer};
 const CUSTOMERS: i64 = 40;
 /// How long a process is frozen: longer than its lease.
 const FROZEN: Duration = Duration::from_secs(6);
-/// How long all may take to be handled after the last fault.
-const HEALED: Duration = Duration::from_secs(120);
+/// How long nothing may move on after the last fault.
+const HEALED: Duration = Duration::from_secs(300);
 
 /// A server of a database that can crash.
 pub(super) trait Server: Send {
     fn url(&self) -> String;
+    /// Returns what the server has said since it was started last.
+    fn log(&self) -> String;
     fn crash(&mut self);
     fn recover(&mut self);
 }
@@ -24,6 +29,10 @@ pub(super) trait Server: Send {
 impl Server for PostgresServer {
     fn url(&self) -> String {
         self.url()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir().join("log")).unwrap_or_default()
     }
 
     fn crash(&mut self) {
@@ -38,6 +47,10 @@ impl Server for PostgresServer {
 impl Server for MariaDbServer {
     fn url(&self) -> String {
         self.url()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir().join("log")).unwrap_or_default()
     }
 
     fn crash(&mut self) {
@@ -123,12 +136,12 @@ impl Rig {
         match event {
             0 => {
                 self.server.crash();
-                sleep(Duration::from_millis(200)).await;
+                wait::pause(Pause::Outage, Duration::from_millis(200)).await;
                 self.server.recover();
             }
             1 => {
                 self.broker.kill().unwrap();
-                sleep(Duration::from_millis(200)).await;
+                wait::pause(Pause::Outage, Duration::from_millis(200)).await;
                 self.broker.restart().unwrap();
             }
             2 => {
@@ -136,7 +149,7 @@ impl Rig {
             }
             _ => {
                 ordered::signal(&self.processes[victim].1, "STOP").await;
-                sleep(FROZEN).await;
+                wait::pause(Pause::Outage, FROZEN).await;
                 ordered::signal(&self.processes[victim].1, "CONT").await;
             }
         }
@@ -166,7 +179,7 @@ async fn produce<DB: Shop>(url: String, first: i64, step: usize, stop: Cancellat
     let mut orders = (first..).step_by(step);
     while !stop.is_cancelled() {
         let Ok(mut conn) = DB::Connection::connect(&url).await else {
-            sleep(Duration::from_millis(50)).await;
+            wait::pause(Pause::Look, Duration::from_millis(50)).await;
             continue;
         };
         // An order whose commit is in doubt is placed under another number: it is there or it is not.
@@ -174,9 +187,32 @@ async fn produce<DB: Shop>(url: String, first: i64, step: usize, stop: Cancellat
             && let Some(order) = orders.next()
             && place::<DB>(&mut conn, order).await.is_ok()
         {
-            sleep(Duration::from_millis(4)).await;
+            wait::pause(Pause::Pace, Duration::from_millis(4)).await;
         }
     }
+}
+
+/// Waits until `done` says so of the orders, the invoices and the entries of the ledger, and starts processes
+/// again that end meanwhile. A machine may be as slow as it likes, as long as something moves on.
+async fn heal<DB: Dialect>(rig: &mut Rig, store: &Store<DB>, done: impl Fn([i64; 3]) -> bool) {
+    let (mut moved, mut last) = (Instant::now(), [0; 3]);
+    loop {
+        match counts(store).await {
+            Ok(counts) if done(counts) => return,
+            Ok(counts) if counts != last => (moved, last) = (Instant::now(), counts),
+            stuck => assert!(moved.elapsed() < HEALED, "{stuck:?} stays\n{}", rig.server.log()),
+        }
+        rig.revive();
+        wait::pause(Pause::Look, Duration::from_millis(200)).await;
+    }
+}
+
+async fn counts<DB: Dialect>(store: &Store<DB>) -> sqlx::Result<[i64; 3]> {
+    Ok([
+        rows(store, "SELECT count(*) FROM orders").await?,
+        rows(store, "SELECT count(*) FROM invoices").await?,
+        rows(store, "SELECT count(*) FROM ledger").await?,
+    ])
 }
 
 async fn rows<DB: Dialect>(store: &Store<DB>, sql: &str) -> sqlx::Result<i64> {
@@ -212,35 +248,20 @@ pub(super) async fn survives<DB: Shop>(
         let event = events.swap_remove(rig.random(events.len()));
         rig.suffer(event).await;
         let pause = Duration::from_millis(500 + 200 * rig.random(10) as u64);
-        sleep(pause).await;
+        wait::pause(Pause::Pace, pause).await;
     }
-    let orders = async || rows(&store, "SELECT count(*) FROM orders").await.unwrap_or(-1);
-    let waiting = Instant::now();
-    while orders().await < orders_min {
-        rig.revive();
-        assert!(waiting.elapsed() < HEALED, "{} orders", orders().await);
-        sleep(Duration::from_millis(200)).await;
-    }
+    heal(&mut rig, &store, |[orders, ..]| orders >= orders_min).await;
     stop.cancel();
     for producer in producers {
         producer.await.unwrap();
     }
-    let healed = Instant::now();
-    loop {
-        let orders = orders().await;
-        let invoices = rows(&store, "SELECT count(*) FROM invoices").await.unwrap_or(-1);
-        let ledger = rows(&store, "SELECT count(*) FROM ledger").await.unwrap_or(-1);
-        if orders > 0 && invoices >= orders && ledger >= orders {
-            break;
-        }
-        rig.revive();
-        assert!(healed.elapsed() < HEALED, "{orders} orders, {invoices} invoices, {ledger} in the ledger");
-        sleep(Duration::from_millis(200)).await;
-    }
+    let is_done = |[orders, invoices, ledger]: [i64; 3]| orders > 0 && invoices >= orders && ledger >= orders;
+    heal(&mut rig, &store, is_done).await;
     for (_, process) in &mut rig.processes {
         process.kill().await.unwrap();
     }
-    println!("{} orders", orders().await);
+    let orders = rows(&store, "SELECT count(*) FROM orders").await.unwrap();
+    println!("{orders} orders");
     for table in ["invoices", "ledger"] {
         let invented = format!(
             "SELECT count(*) FROM {table} t LEFT JOIN orders o USING (order_id) WHERE o.order_id IS NULL"
@@ -259,7 +280,7 @@ pub(super) async fn survives<DB: Shop>(
     let published = sqlx::query_as::<DB, (i64, i64)>(AssertSqlSafe(published)).fetch_all(&mut *conn);
     let mut last = HashMap::<i64, i64>::new();
     let published = published.await.unwrap();
-    assert_eq!(i64::try_from(published.len()).unwrap(), orders().await);
+    assert_eq!(i64::try_from(published.len()).unwrap(), orders);
     for (position, customer) in published {
         let before = last.insert(customer, position).unwrap_or(0);
         assert!(before < position, "of customer {customer}, {position} came after {before}");

@@ -35,5 +35,6 @@ async fn a_database_that_forgets_leaves_no_order_out_and_invents_none() {
         (PostgresServer::start_with(forgets).unwrap(), NatsServer::start().unwrap())
     });
     let (server, broker) = started.await.unwrap();
-    survives::<Postgres>(server, broker, Faults { crashes: 10, others: 5 }, 2, 0).await;
+    let faults = long::or(Faults { crashes: 10, others: 5 }, Faults { crashes: 3, others: 1 });
+    survives::<Postgres>(server, broker, faults, 2, 1).await;
 }

@@ -1,17 +1,15 @@
 //! Three processes share the partitions of a stream, and are killed, frozen and joined by others.
 use super::*;
+use crate::support::wait::{self, Pause};
 use std::{collections::HashSet, time::Instant};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 const KEYS: i64 = 50;
-const MESSAGES: i64 = 20_000;
 const PARTITIONS: i64 = 16;
-/// How long the partitions may be shared otherwise than evenly.
-const REBALANCED: Duration = Duration::from_secs(10);
+/// How long the partitions may be shared otherwise than evenly: a lease of 5 s, and what a busy machine adds.
+const REBALANCED: Duration = Duration::from_secs(60);
 const PROCESSES: usize = 3;
-/// How often each thing happens to a process.
-const TIMES: usize = 4;
 
 /// What happens.
 #[derive(Clone, Copy)]
@@ -64,19 +62,19 @@ impl Group {
                 return who;
             }
             assert!(begun.elapsed() < REBALANCED, "{processes} processes share as {owners:?}");
-            sleep(Duration::from_millis(20)).await;
+            wait::pause(Pause::Look, Duration::from_millis(20)).await;
         }
     }
 
-    /// Whose partitions were taken over by the others.
+    /// Whose partitions were taken over by the others. One that lived on and missed its lease has it again.
     async fn survived_by(&self, begun: Instant, before: &HashSet<Uuid>) -> HashSet<Uuid> {
         loop {
             let who = self.owners().await.into_iter().map(|(owner, _)| owner).collect::<HashSet<_>>();
-            if who.len() < before.len() && who.is_subset(before) {
+            if who.len() + 1 == before.len() && who.is_subset(before) {
                 return before.difference(&who).copied().collect();
             }
             assert!(begun.elapsed() < REBALANCED, "nobody takes over: {who:?} of {before:?}");
-            sleep(Duration::from_millis(20)).await;
+            wait::pause(Pause::Look, Duration::from_millis(20)).await;
         }
     }
 
@@ -116,17 +114,22 @@ pub(super) async fn signal(process: &Child, signal: &str) {
     assert!(sent.unwrap().success());
 }
 
-fn publish(store: Store<Postgres>) -> JoinHandle<()> {
+/// At a steady pace, until nothing happens to a process any more. Answers with how many.
+fn publish(store: Store<Postgres>, over: CancellationToken) -> JoinHandle<i64> {
+    let (min, at_a_time) = long::or((20_000, 200), (2000, 100));
     tokio::spawn(async move {
         let mut pace = tokio::time::interval(Duration::from_millis(500));
-        for first in (0..MESSAGES).step_by(200) {
+        let mut messages = 0;
+        while messages < min || !over.is_cancelled() {
             pace.tick().await;
             let mut tx = store.begin().await.unwrap();
-            let drafts = (first..first + 200)
+            let drafts = (messages..messages + at_a_time)
                 .map(|order_id| Draft::of(&OrderPlaced { order_id, customer: order_id % KEYS }).unwrap());
             store.outbox().publish_all(&mut tx, drafts.collect()).await.unwrap();
             tx.commit().await.unwrap();
+            messages += at_a_time;
         }
+        messages
     })
 }
 
@@ -140,27 +143,33 @@ async fn keys_stay_in_order_while_processes_die_freeze_and_join() {
     let mut relay = programs.start(Program::Relay, None);
     let mut group = Group { programs, database, processes: Vec::new(), random: seed() };
     (0..PROCESSES).for_each(|_| group.join());
-    let publishing = publish((*group.database).clone());
+    let over = CancellationToken::new();
+    let publishing = publish((*group.database).clone(), over.clone());
     let all = timeout(PATIENCE, async {
-        let mut events = [Event::Killed, Event::Frozen, Event::Resized].repeat(TIMES);
+        // One more process, and one less.
+        let (times, resized) = long::or((4, 4), (1, 2));
+        let mut events = [Event::Killed, Event::Frozen].repeat(times);
+        events.extend([Event::Resized].repeat(resized));
         while !events.is_empty() {
             let event = events.swap_remove(group.random(events.len()));
             group.suffer(event).await;
         }
-        publishing.await.unwrap();
-        while count(&group.database, "SELECT count(*) FROM twinbox.inbox").await < MESSAGES {
-            sleep(Duration::from_millis(50)).await;
+        over.cancel();
+        let messages = publishing.await.unwrap();
+        while count(&group.database, "SELECT count(*) FROM twinbox.inbox").await < messages {
+            wait::pause(Pause::Look, Duration::from_millis(50)).await;
         }
+        messages
     });
-    all.await.expect("everything is handled in time");
+    let messages = all.await.expect("everything is handled in time");
     for process in &mut group.processes {
         process.kill().await.unwrap();
     }
     relay.kill().await.unwrap();
 
     let rows = |sql| count(&group.database, sql);
-    assert_eq!(rows("SELECT count(*) FROM ledger").await, MESSAGES);
-    assert_eq!(rows("SELECT count(DISTINCT order_id) FROM ledger").await, MESSAGES);
+    assert_eq!(rows("SELECT count(*) FROM ledger").await, messages);
+    assert_eq!(rows("SELECT count(DISTINCT order_id) FROM ledger").await, messages);
     let overtaken = "SELECT count(*) FROM (SELECT order_id < max(order_id) OVER (PARTITION BY customer ORDER \
                      BY id) \
         AS late FROM ledger) entries WHERE late";

@@ -1,5 +1,6 @@
 //! A message that ends every process that handles it.
 use super::*;
+use crate::support::wait::{self, Pause};
 
 const ORDERS: i64 = 40;
 /// The consumer aborts.
@@ -30,7 +31,7 @@ async fn a_message_that_ends_its_process_is_given_up_and_takes_no_other_with_it(
                 deaths += 1;
                 consumer = programs.start(Program::Consumer, None);
             }
-            sleep(Duration::from_millis(20)).await;
+            wait::pause(Pause::Look, Duration::from_millis(20)).await;
         }
     })
     .await

@@ -1,6 +1,6 @@
 //! A crash of Postgres gives transaction ids again that never reached the disk.
 use crate::support::{
-    log::{draft, open, publish, run_until, settle_until},
+    log::{draft, publish, run_until, settle_until},
     wait::eventually,
 };
 use sqlx::{PgPool, Postgres};
@@ -59,7 +59,10 @@ async fn nothing_is_lost_by_a_crash_of_the_server() {
     let mut server = server();
     let store = store(&server).await;
     publish(&store, None, &["first"]).await;
-    let mut reader = open(&store, "d").await;
+    // The readers of one process, which wait for no lease.
+    let owner = Uuid::now_v7();
+    let open = async || Reader::open(&store, "d", owner, ReaderOptions::new()).await;
+    let mut reader = open().await.unwrap().expect("nobody has the lease");
     assert_eq!(settle_until(&mut reader, "first").await, ["first"]);
     let mut with_empty_window = vec![true, false, true];
     for round in 0.. {
@@ -77,11 +80,7 @@ async fn nothing_is_lost_by_a_crash_of_the_server() {
         }
         // The reader of the next round comes after the crash.
         drop(reader);
-        reader = eventually(async || {
-            let opened = Reader::open(&store, "d", Uuid::now_v7(), ReaderOptions::new()).await;
-            opened.ok().flatten()
-        })
-        .await;
+        reader = eventually(async || open().await.ok().flatten()).await;
         let names = ["a", "b", "c", "d", "e"].map(|name| format!("{name}{round}"));
         publish(&store, None, &names.each_ref().map(String::as_str)).await;
         let came = settle_until(&mut reader, &names[4]).await;

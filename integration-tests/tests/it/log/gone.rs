@@ -1,6 +1,7 @@
 //! Readers that are behind for too long, or gone for good.
 use crate::support::{
     cases::cases,
+    helper,
     log::{Names, open, open_with, publish, row, run, run_until, settle_until, take},
     wait::{eventually, in_time},
 };
@@ -214,7 +215,7 @@ async fn what_is_settled_of_a_window_is_not_behind(store: &Store<Postgres>) {
 /// Runs the program, which ends well, and answers with what it says.
 async fn program(url: &str, arguments: &[&str]) -> String {
     let destination = "TWINBOX_RELAY__DESTINATIONS__D__";
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_it-relay"));
+    let mut command = tokio::process::Command::new(helper::program("twinbox-relay"));
     command
         .args(arguments)
         .env("TWINBOX_RELAY__DATABASE__URL", url)

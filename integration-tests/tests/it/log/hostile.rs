@@ -4,6 +4,10 @@
 mod ledger;
 mod writers;
 
+use crate::support::{
+    long,
+    wait::{self, Pause, eventually},
+};
 pub(in crate::log) use ledger::Ledger;
 use sqlx::Postgres;
 use std::{
@@ -18,7 +22,12 @@ use twinbox_testkit::database;
 use uuid::Uuid;
 pub(in crate::log) use writers::{Dice, Writers};
 
-const DURATION: Duration = Duration::from_secs(10);
+/// Each reader is closed or dropped more often than this.
+const RESTARTS: u32 = 5;
+/// How many messages show that the writers got going.
+const MESSAGES: usize = 500;
+/// Longer than the database takes to answer, however busy the machine is.
+const LEASE: Duration = Duration::from_secs(60);
 
 /// Invariants 1 and 4. Of three destinations one has a reader that always closes in good order: it sees
 /// nothing twice. The readers of the other two are dropped with messages in flight; they see again what was
@@ -36,17 +45,17 @@ async fn windows_lose_nothing_and_keep_the_order_of_keys() {
         read("crashes", 2, Ending::Crash),
         read("both", 3, Ending::Either),
     ];
-    // The writers write for this long.
-    tokio::time::sleep(DURATION).await;
+    // The writers write for this long, at least.
+    wait::pause(Pause::Pace, Duration::from_secs(long::or(10, 3))).await;
+    eventually(async || (committed(&database).await.len() > MESSAGES).then_some(())).await;
     writers.stop().await;
     done.cancel();
 
     let truth = committed(&database).await;
-    assert!(truth.len() > 500, "only {} messages: the writers did not get going", truth.len());
     for reader in readers {
         let (restarts, ledger) = reader.await.unwrap();
         println!("{ledger} after {restarts} restarts, {} committed", truth.len());
-        assert!(restarts > 5, "{ledger} was hardly restarted");
+        assert!(restarts > RESTARTS, "{ledger} was hardly restarted");
         assert_eq!(ledger.lost(&truth), [0i64; 0], "{ledger}");
         assert_eq!(ledger.ghosts(&truth), [0i64; 0], "{ledger}");
         assert_eq!(ledger.order_breaks, 0, "{ledger}");
@@ -118,13 +127,14 @@ async fn read(
     let (mut ledger, owner) = (Ledger::new(name), Uuid::now_v7());
     let mut give_up_at = None;
     for restarts in 0.. {
-        let options = ReaderOptions::new().page([1, 7, 50][dice.below(3)]);
+        // The next reader is of the same process, and waits for no lease.
+        let options = ReaderOptions::new().page([1, 7, 50][dice.below(3)]).lease(LEASE);
         let mut reader = Reader::open(&store, name, owner, options).await.unwrap().unwrap();
         // A reader writes nothing before its first `next`.
         ledger.record(recorded(&store, name).await);
         if dice.chance(10) {
             // Falls behind, and takes many ticks as one window.
-            tokio::time::sleep(Duration::from_millis(dice.range(0, 800))).await;
+            wait::pause(Pause::Pace, Duration::from_millis(dice.range(0, 800))).await;
         }
         live(&mut reader, &mut ledger, &mut dice, ending, position).await.unwrap();
         if ending == Ending::Close || (ending == Ending::Either && dice.chance(50)) {
@@ -132,8 +142,8 @@ async fn read(
         } else {
             drop(reader);
         }
-        if done.is_cancelled() {
-            let give_up_at = *give_up_at.get_or_insert(Instant::now() + Duration::from_secs(15));
+        if done.is_cancelled() && restarts > RESTARTS {
+            let give_up_at = *give_up_at.get_or_insert(Instant::now() + Duration::from_secs(60));
             if ledger.lost(&committed(&store).await).is_empty() || Instant::now() > give_up_at {
                 return (restarts, ledger);
             }

@@ -1,25 +1,27 @@
 //! Who may read: leases, and writes of the cursor that come too late.
 use crate::support::{
     cases::cases,
-    log::{Names, open, open_with, publish, row, run, run_until, settle_until, take, take_over, texts},
-    wait::in_time,
+    log::{Names, now, open, open_with, publish, row, run, run_until, settle_until, take, take_over, texts},
+    wait::{self, Pause, in_time},
 };
+use sqlx::AssertSqlSafe;
 use std::time::{Duration, Instant};
 use twinbox::{
-    Dialect, ErrorKind, Store,
+    Dialect, ErrorKind, Store, Timestamp,
     log::{Reader, ReaderOptions},
 };
 use uuid::Uuid;
 
 const SHORT: Duration = Duration::from_secs(1);
 
-fn short() -> ReaderOptions {
-    ReaderOptions::new().lease(SHORT)
-}
-
 /// One that does not end while a test runs.
 fn long() -> ReaderOptions {
     ReaderOptions::new().lease(Duration::from_secs(3600))
+}
+
+/// Ends the lease, as time does.
+async fn end_lease<DB: Names>(store: &Store<DB>) {
+    run(store, &format!("UPDATE {} SET lease_until = {}", DB::CURSORS, DB::LONG_AGO)).await.unwrap();
 }
 
 /// What another process gets.
@@ -44,41 +46,55 @@ async fn a_released_lease_is_taken_at_once<DB: Names>(store: &Store<DB>) {
 async fn the_same_owner_takes_over_at_once<DB: Names>(store: &Store<DB>) {
     let owner = Uuid::now_v7();
     publish(store, None, &["a"]).await;
-    let mut first = Reader::open(store, "d", owner, short()).await.unwrap().unwrap();
-    take(&mut first, 1).await;
+    let mut first = Reader::open(store, "d", owner, long()).await.unwrap().unwrap();
+    let entry = take(&mut first, 1).await.remove(0);
     let mut second = Reader::open(store, "d", owner, long()).await.unwrap().unwrap();
     assert_eq!(settle_until(&mut second, "a").await, ["a"]);
+    first.settle(entry.ticket);
     let lost = in_time(first.next(0)).await.unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::LeaseLost);
 }
 
 async fn a_reader_that_runs_keeps_its_lease<DB: Names>(store: &Store<DB>) {
-    let lease = Duration::from_millis(2400);
+    const LEASE_SECONDS: i64 = 10;
+    // A lease that ends so late was renewed twice: it is renewed four times as often as it ends.
+    let later = Timestamp::from_micros(now(store).await + LEASE_SECONDS * 1_375_000);
+    let renewed = format!("SELECT count(*) FROM {} WHERE lease_until > {}", DB::CURSORS, DB::time(later));
+    let renewed = async || {
+        let count = sqlx::query_scalar::<DB, i64>(AssertSqlSafe(renewed.clone()));
+        count.fetch_one(&mut *store.pool().acquire().await.unwrap()).await.unwrap() > 0
+    };
+    let lease = Duration::from_secs(LEASE_SECONDS.unsigned_abs());
     let mut reader = open_with(store, "d", ReaderOptions::new().lease(lease)).await;
     let others = async {
-        let begun = Instant::now();
-        while begun.elapsed() < 2 * lease {
+        while !renewed().await {
             assert!(try_open(store).await.is_none());
             // Nothing happens while the lease is held, so there is no signal to wait for.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            wait::pause(Pause::Look, Duration::from_millis(20)).await;
         }
     };
     tokio::select! {
-        () = others => {}
+        () = in_time(others) => {}
         ended = reader.next(1) => panic!("{ended:?}"),
     }
+}
+
+async fn a_lease_is_not_taken_before_its_end<DB: Names>(store: &Store<DB>) {
+    let begun = Instant::now();
+    drop(open_with(store, "d", ReaderOptions::new().lease(SHORT)).await);
+    take_over(store, "d", long()).await;
+    assert!(begun.elapsed() >= SHORT);
 }
 
 /// The pieces of a fence: the old reader learns of it, its write changes nothing, and what it settled after
 /// it is handed out again.
 async fn an_expired_lease_is_taken_over<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a", "b"]).await;
-    let begun = Instant::now();
-    let mut old = open_with(store, "d", short()).await;
+    let mut old = open_with(store, "d", long()).await;
     let entries = take(&mut old, 2).await;
 
-    let mut new = take_over(store, "d", long()).await;
-    assert!(begun.elapsed() >= SHORT, "a lease is not taken before its end");
+    end_lease(store).await;
+    let mut new = open_with(store, "d", long()).await;
     let taken = row(store, "d").await;
     assert_eq!(taken.epoch, 2);
 
@@ -97,16 +113,18 @@ async fn an_expired_lease_is_taken_over<DB: Names>(store: &Store<DB>) {
 
 async fn the_reader_before_a_takeover_cannot_close<DB: Names>(store: &Store<DB>) {
     publish(store, None, &["a"]).await;
-    let mut old = open_with(store, "d", short()).await;
+    let mut old = open_with(store, "d", long()).await;
     let entries = take(&mut old, 1).await;
-    let mut new = take_over(store, "d", short()).await;
+    end_lease(store).await;
+    let mut new = open(store, "d").await;
     let taken = row(store, "d").await;
     old.settle(entries[0].ticket);
     assert_eq!(old.close().await.unwrap_err().kind(), ErrorKind::LeaseLost);
     assert_eq!(row(store, "d").await, taken);
 
     // One that settled nothing has nothing to lose, and does not end a lease that is not its own.
-    let idle = take_over(store, "d", long()).await;
+    end_lease(store).await;
+    let idle = open_with(store, "d", long()).await;
     let lost = in_time(new.next(0)).await.unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::LeaseLost);
     new.close().await.unwrap();
@@ -152,6 +170,7 @@ cases! {
         a_released_lease_is_taken_at_once,
         the_same_owner_takes_over_at_once,
         a_reader_that_runs_keeps_its_lease,
+        a_lease_is_not_taken_before_its_end,
         an_expired_lease_is_taken_over,
         the_reader_before_a_takeover_cannot_close,
         a_cursor_that_moved_is_not_overwritten,

@@ -2,8 +2,8 @@
 use crate::support::{
     cases::cases,
     log::{
-        Names, draft, open, open_with, publish, publish_all, row, run_until, settle_until, take, take_over,
-        text, texts,
+        Names, draft, open, open_with, publish, publish_all, row, run, run_until, settle_until, take,
+        take_over, text, texts,
     },
     wait::in_time,
 };
@@ -39,7 +39,7 @@ async fn the_lowest_unfinished_message_holds_the_cursor<DB: Names>(store: &Store
 async fn a_crash_redelivers_exactly_what_was_not_recorded<DB: Names>(store: &Store<DB>) {
     let names: Vec<_> = (0..10).map(|n| n.to_string()).collect();
     publish_all(store, names.iter().map(|name| draft(None, name)).collect()).await;
-    let mut reader = open_with(store, "d", ReaderOptions::new().lease(Duration::from_secs(2))).await;
+    let mut reader = open(store, "d").await;
     let entries = take(&mut reader, 10).await;
     for entry in &entries[..4] {
         reader.settle(entry.ticket);
@@ -50,6 +50,7 @@ async fn a_crash_redelivers_exactly_what_was_not_recorded<DB: Names>(store: &Sto
     reader.settle(entries[4].ticket);
     drop(reader);
 
+    run(store, &format!("UPDATE {} SET lease_until = {}", DB::CURSORS, DB::LONG_AGO)).await.unwrap();
     let mut reader = take_over(store, "d", ReaderOptions::new()).await;
     publish(store, None, &["end"]).await;
     let again = settle_until(&mut reader, "end").await;

@@ -1,14 +1,12 @@
 //! A log that was restored from a dump goes on where it was.
 use super::restore::{Other, address, tool};
-use crate::{
-    ops::book::Book,
-    support::{
-        cases::cases,
-        log::{Names, draft, open, open_with, publish, run_until, settle_until, take, text, texts},
-        postgres::waits_for_a_lock,
-        tool::Tool,
-        wait::in_time,
-    },
+use crate::support::{
+    book::Book,
+    cases::cases,
+    log::{Names, draft, open, open_with, publish, run_until, settle_until, take, text, texts},
+    postgres::waits_for_a_lock,
+    tool::Tool,
+    wait::in_time,
 };
 use sqlx::{PgPool, Postgres};
 use std::time::Duration;

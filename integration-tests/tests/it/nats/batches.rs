@@ -160,10 +160,10 @@ async fn a_link_that_is_cut_inside_a_batch_loses_and_reorders_nothing() {
 #[tokio::test]
 async fn a_server_that_falls_silent_inside_a_batch_loses_and_reorders_nothing() {
     let server = NatsServer::start().unwrap();
-    let options = options(&server.url(), "silent").publish_timeout(Duration::from_millis(500));
-    let nats = Nats::with_options(options).unwrap();
+    let options = options(&server.url(), "silent");
+    let nats = Nats::with_options(options.clone()).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
-    let mut publisher = publisher(&nats).await;
+    let mut publisher = publisher(&Nats::with_options(options.publish_timeout(SILENCE)).unwrap()).await;
     let messages: Vec<_> = (0..2000).map(of_one_key).collect();
     let answers = publisher.send(&Vec::from_iter(&messages)).await;
     let results = results_with(answers, |n| {
@@ -179,8 +179,14 @@ async fn a_server_that_falls_silent_inside_a_batch_loses_and_reorders_nothing() 
     assert_eq!(results[done], Err(PublishErrorKind::Unanswered), "the first is in doubt");
     let behind = |result: &Result<_, _>| *result == Err(PublishErrorKind::BehindFailure);
     assert!(results[done + 1..].iter().all(behind), "{:?}", &results[done..]);
-    let results = send_all(&mut *publisher, &messages[done..]).await;
-    assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
+    // The same publisher goes on. On a busy machine an answer may be late again.
+    let mut rest = Vec::from_iter(&messages[done..]);
+    in_time(async {
+        while let Some(done) = send_to(&mut *publisher, &rest).await.iter().position(Result::is_err) {
+            rest.drain(..done);
+        }
+    })
+    .await;
     assert_eq!(stored(&nats, &server.url()).await, ids(0..2000));
 }
 

@@ -22,7 +22,7 @@ async fn a_killed_server_is_unavailable_and_keeps_what_it_confirmed() {
         ),
         "{kind:?}"
     );
-    assert!(before.elapsed() < Duration::from_secs(5));
+    assert!(before.elapsed() < Duration::from_secs(20), "{:?}", before.elapsed());
     refused(send(&mut *publisher, message("2")).await, PublishErrorKind::Unavailable, "nats.disconnected");
     assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Unavailable);
     let error = Destination::connect(&nats).await.err().unwrap();
@@ -89,8 +89,8 @@ async fn a_dropped_publisher_sends_nothing_when_the_server_comes_back() {
 #[tokio::test]
 async fn a_frozen_server_leaves_messages_in_doubt_and_ends_the_source() {
     let server = NatsServer::start().unwrap();
-    let options = options(&server.url(), "frozen").publish_timeout(Duration::from_millis(500));
-    let nats = Nats::with_options(options.request_timeout(Duration::from_secs(1))).unwrap();
+    let options = options(&server.url(), "frozen").publish_timeout(SILENCE);
+    let nats = Nats::with_options(options.request_timeout(SILENCE)).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
     let mut publisher = publisher(&nats).await;
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
@@ -98,11 +98,14 @@ async fn a_frozen_server_leaves_messages_in_doubt_and_ends_the_source() {
     let held = receive(&mut *source).await;
     server.pause().unwrap();
     refused(send(&mut *publisher, message("2")).await, PublishErrorKind::Unanswered, "nats.timeout");
-    let health = timeout(Duration::from_secs(8), publisher.health()).await.unwrap();
-    assert_eq!(health.unwrap_err().kind(), PublishErrorKind::Unavailable);
-    assert_eq!(held.settle.ack().await.unwrap_err().kind(), SourceErrorKind::NotConfirmed);
-    let error = timeout(Duration::from_secs(20), source.receive(1)).await.unwrap().err().unwrap();
-    assert_eq!(error.kind(), SourceErrorKind::Unavailable);
+    let (health, ack, received) = tokio::join!(
+        timeout(LIMIT, publisher.health()),
+        held.settle.ack(),
+        timeout(LIMIT, source.receive(1))
+    );
+    assert_eq!(health.unwrap().unwrap_err().kind(), PublishErrorKind::Unavailable);
+    assert_eq!(ack.unwrap_err().kind(), SourceErrorKind::NotConfirmed);
+    assert_eq!(received.unwrap().err().unwrap().kind(), SourceErrorKind::Unavailable);
     server.resume().unwrap();
     publisher.health().await.unwrap();
     assert!(
@@ -123,7 +126,7 @@ async fn a_server_that_lost_its_disk_is_detected() {
         server.wipe_store().unwrap();
         server.restart().unwrap();
     };
-    let (received, ()) = tokio::join!(timeout(Duration::from_secs(20), source.receive(1)), wipe);
+    let (received, ()) = tokio::join!(timeout(LIMIT, source.receive(1)), wipe);
     assert_eq!(received.unwrap().err().unwrap().kind(), SourceErrorKind::Unavailable);
     assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Unavailable);
     nats.provision(&StreamOptions::default()).await.unwrap();
@@ -157,7 +160,7 @@ async fn a_denied_publish_is_refused_for_good() {
     );
     let server = NatsServer::start_with(options_of_server).unwrap();
     let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}@"));
-    let unique = |url: &str| NatsOptions::new(url).publish_timeout(Duration::from_millis(500));
+    let unique = |url: &str| NatsOptions::new(url).publish_timeout(SILENCE);
     Nats::with_options(unique(&url("admin:a"))).unwrap().provision(&StreamOptions::default()).await.unwrap();
     let mut publisher = publisher(&Nats::with_options(unique(&url("reader:r"))).unwrap()).await;
     refused(send(&mut *publisher, message("1")).await, PublishErrorKind::RefusedForGood, "nats.permission");
@@ -176,7 +179,7 @@ async fn a_consumer_without_permission_to_read_the_stream_info_works() {
     let server = NatsServer::start_with(options_of_server).unwrap();
     let as_user = |user: &str| {
         let url = server.url().replace("nats://", &format!("nats://{user}@"));
-        Nats::with_options(NatsOptions::new(&url).request_timeout(Duration::from_secs(1))).unwrap()
+        Nats::with_options(NatsOptions::new(&url).request_timeout(SILENCE)).unwrap()
     };
     let admin = as_user("admin:a");
     admin.provision(&StreamOptions::default()).await.unwrap();

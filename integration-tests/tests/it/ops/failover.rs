@@ -1,9 +1,7 @@
 //! A replica without the last commits takes over from the database of a consumer.
-use super::{
-    book::Book,
-    shop::{Deployed, publish, settled},
-};
+use super::shop::{Deployed, publish, settled};
 use crate::support::{
+    book::Book,
     postgres::{own, postgres_address, standby_of, store_at, through},
     relay::{Running, Target},
     stores::{Placed, World, effect},

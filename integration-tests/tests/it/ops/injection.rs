@@ -5,6 +5,7 @@ use crate::support::{
     stores::{Placed, TestDb, World, effect},
     tool::Tool,
 };
+use futures::future::join_all;
 use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Tx, event_handler};
 
 #[event_handler(consumer = "billing.invoice")]
@@ -40,7 +41,10 @@ async fn row_48_nothing_typed_becomes_sql<DB: TestDb>() {
     let tool = Tool::of(&world);
     let to = ["replays", "plan", "resend", "--to", "consumer:billing.invoice"];
     for text in CORPUS.into_iter().chain([&*long]) {
-        for option in ["--key", "--id", "--source", "--correlation-id", "--since", "--until", "--type"] {
+        let (tool, to, long) = (&tool, &to, &*long);
+        // What changes nothing is asked at once.
+        let options = ["--key", "--id", "--source", "--correlation-id", "--since", "--until", "--type"];
+        let plans = options.map(|option| async move {
             let ran = tool.run(&[&to[..], &[&format!("{option}={text}"), "-o", "json"]].concat()).await;
             // What is no time and no pattern is used wrongly, what is too long is refused, the rest selects
             // nothing.
@@ -56,8 +60,9 @@ async fn row_48_nothing_typed_becomes_sql<DB: TestDb>() {
                 4 => assert_eq!(text, long, "{option} {text:?}: {ran:?}"),
                 _ => panic!("{option} {text:?}: {ran:?}"),
             }
-        }
-        for arguments in [
+        });
+        join_all(plans).await;
+        let unknown = [
             &["replays", "plan", "resend", "--to", text][..],
             &["destinations", "pause", text, "--yes"],
             &["keys", "unblock", text, "--destination=consumer:billing.invoice", "--yes"],
@@ -68,11 +73,13 @@ async fn row_48_nothing_typed_becomes_sql<DB: TestDb>() {
             &["dead-letters", "redrive", "--yes", "--key", text],
             &["dead-letters", "redrive", "--yes", "--consumer", text],
             &["dead-letters", "discard", "--yes", "--reason", text, "--group", text],
-        ] {
+        ];
+        let refused = unknown.map(|arguments| async move {
             let ran = tool.run(arguments).await;
             assert_eq!(ran.code, 3, "{arguments:?}: {ran:?}");
             assert!(!ran.err.contains('\u{1b}') && !ran.err.contains('\u{202e}'), "{ran:?}");
-        }
+        });
+        join_all(refused).await;
         let dead_letter = tool.run(&["dead-letters", "show", text]).await;
         assert_eq!(dead_letter.code, 2, "{dead_letter:?}");
         // A name of tables is refused before it is one.

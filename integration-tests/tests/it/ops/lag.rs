@@ -1,9 +1,7 @@
 //! `consumers lag`: each kind of consumer, behind by a known number and then by none.
-use super::{
-    book::Book,
-    shop::{self, Deployed, Deployment},
-};
+use super::shop::{self, Deployed, Deployment};
 use crate::support::{
+    book::Book,
     consumer::publish,
     relay::{Running, Target},
     stores::{Placed, TestDb, World, effect},

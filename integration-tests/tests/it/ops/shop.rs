@@ -53,14 +53,13 @@ pub(super) async fn publish_sized<DB: Dialect>(
     numbers: std::ops::Range<i64>,
     bytes: usize,
 ) {
-    let mut tx = world.begin().await.unwrap();
-    for n in numbers {
+    let draft = |n: i64| {
         let payload = format!("{{\"n\":{n}}}{}", " ".repeat(bytes));
-        let draft = Draft::raw("orders.placed", 1, payload)
-            .id(format!("order-{n}"))
-            .key(format!("customer-{}", n.abs() % 100));
-        world.outbox().publish_draft(&mut tx, draft).await.unwrap();
-    }
+        let draft = Draft::raw("orders.placed", 1, payload).id(format!("order-{n}"));
+        draft.key(format!("customer-{}", n.abs() % 100))
+    };
+    let mut tx = world.begin().await.unwrap();
+    world.outbox().publish_all(&mut tx, numbers.map(draft).collect()).await.unwrap();
     tx.commit().await.unwrap();
 }
 

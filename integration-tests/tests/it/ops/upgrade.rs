@@ -1,9 +1,7 @@
 //! The tables are migrated under running builds, and an old build comes back.
-use super::{
-    book::Book,
-    shop::{Deployed, Deployment, consumer, publish},
-};
+use super::shop::{Deployed, Deployment, consumer, publish};
 use crate::support::{
+    book::Book,
     stores::{TestDb, World},
     tool::Tool,
     wait::eventually,

@@ -1,15 +1,16 @@
 //! One run of the program that serves many databases.
 use super::*;
-use crate::support::program::{Program, destination};
-use futures::StreamExt as _;
+use crate::support::{
+    long,
+    program::{Program, destination},
+};
+use futures::{StreamExt as _, future::join_all};
 use std::{fmt::Write as _, time::Instant};
 use twinbox::StoreOptions;
 use twinbox_testkit::{database::TestDatabase, proxy::Proxy};
 
 /// Beside the one that is away and the one that is slow.
 const HEALTHY: usize = 18;
-/// Messages of each healthy database while all are well, and again while two are not.
-const ROUNDS: usize = 20;
 
 /// A database of a tenant, and the store of its service.
 struct Tenant {
@@ -55,10 +56,11 @@ async fn arrived(messages: &mut async_nats::Subscriber) -> (String, String) {
     (header("ce-source"), header("ce-id"))
 }
 
-/// Publishes in each database in turn. Answers with the times from the commit to the broker, sorted.
+/// Publishes some messages in each database in turn. Answers with the times from the commit to the broker,
+/// sorted. More rounds only tell the times better.
 async fn rounds(tenants: &[Tenant], phase: &str, messages: &mut async_nats::Subscriber) -> Vec<Duration> {
     let mut times = Vec::new();
-    for n in 0..ROUNDS {
+    for n in 0..long::or(20, 3) {
         for tenant in tenants {
             let id = format!("{phase}-{n}");
             tenant.publish(&id).await;
@@ -79,10 +81,7 @@ async fn of_twenty_databases_one_that_is_away_and_one_that_is_slow_stop_no_other
     let upstream = format!("127.0.0.1:{server}").parse().unwrap();
     let (away_by, slow_by) = (Proxy::start(upstream).await.unwrap(), Proxy::start(upstream).await.unwrap());
     let (away, slow) = (Tenant::new("away").await, Tenant::new("slow").await);
-    let mut tenants = Vec::new();
-    for n in 0..HEALTHY {
-        tenants.push(Tenant::new(&format!("t{n}")).await);
-    }
+    let tenants = join_all((0..HEALTHY).map(async |n| Tenant::new(&format!("t{n}")).await)).await;
     let mut file = away.tables(&away.by(&away_by), &target) + &slow.tables(&slow.by(&slow_by), &target);
     for tenant in &tenants {
         let _ = write!(file, "{}", tenant.tables(tenant.database.url(), &target));

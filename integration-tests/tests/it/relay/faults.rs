@@ -10,11 +10,11 @@ mod process;
 use crate::support::{
     postgres::{own, postgres_address, proxied, standby_of, store_at, through, waits_for_a_lock},
     relay::{
-        LEASE, PATIENCE, PUBLISH_TIMEOUT, Rig, Running, Target, assert_whole_and_ordered, n_payload, publish,
-        publish_as,
+        LEASE, PATIENCE, PUBLISH_TIMEOUT, RIG_LEASE, RIG_PUBLISH_TIMEOUT, Rig, Running, Target,
+        assert_whole_and_ordered, free_leases, n_payload, publish, publish_as,
     },
     stores::TestDb,
-    wait::eventually,
+    wait::{self, Pause, eventually},
 };
 use sqlx::{AssertSqlSafe, MySql, Pool, Postgres};
 use std::{
@@ -60,7 +60,7 @@ impl Traffic {
                     let _ = tx.commit().await;
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(Duration::from_millis(10)) => {}
+                    () = wait::pause(Pause::Pace, Duration::from_millis(10)) => {}
                     () = stopped.cancelled() => break,
                 }
             }

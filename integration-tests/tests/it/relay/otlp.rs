@@ -1,6 +1,7 @@
 //! Traces and metrics that the relay's program sends to a collector.
 use super::*;
 use crate::support::{
+    helper,
     program::{Program, destination, logged},
     wait::eventually,
 };
@@ -153,7 +154,7 @@ async fn a_collector_that_is_away_stops_no_message() {
 async fn another_protocol_is_refused() {
     let store = database::postgres().await;
     let program = Program::run(store.url(), &[], &destination("events", &Target::shared(), "")).await;
-    let ran = Command::new(env!("CARGO_BIN_EXE_it-relay"))
+    let ran = Command::new(helper::program("twinbox-relay"))
         .args(["run", "--config"])
         .arg(program.config())
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")

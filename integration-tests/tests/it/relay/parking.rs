@@ -200,8 +200,8 @@ async fn a_storm_of_dead_letters_is_stopped() {
     assert_eq!(parked.iter().filter(|p| p.state == "dead").count(), 100);
 }
 
-async fn open<DB: Dialect>(store: &TestDatabase<DB>, lease: Duration) -> Reader<DB> {
-    let options = ReaderOptions::new().parking(true).lease(lease);
+async fn open<DB: Dialect>(store: &TestDatabase<DB>) -> Reader<DB> {
+    let options = ReaderOptions::new().parking(true).lease(Duration::from_secs(60));
     let opened = Reader::open(store, "nats", Uuid::now_v7(), options).await.unwrap();
     opened.expect("nobody else reads")
 }
@@ -210,8 +210,9 @@ async fn open<DB: Dialect>(store: &TestDatabase<DB>, lease: Duration) -> Reader<
 async fn a_reader_that_lost_its_lease_parks_nothing<DB: TestDb>() {
     let store = DB::fresh().await;
     draft(&store, "a1", "orders.placed", "a").await;
-    let mut first = open(&store, Duration::from_secs(1)).await;
+    let mut first = open(&store).await;
     let entry = first.next(1).await.unwrap().remove(0);
+    free_leases(&store).await;
     let mut second = take_over(&store, "nats", ReaderOptions::new().parking(true)).await;
     first.park(entry, ParkedState::Dead, 1, "late");
     assert_eq!(first.close().await.unwrap_err().kind(), ErrorKind::LeaseLost);
@@ -225,7 +226,7 @@ async fn what_is_parked_is_handed_out_by_its_row_alone<DB: TestDb>() {
     for (id, key) in [("a1", "a"), ("b1", "b"), ("c1", "c"), ("b2", "b")] {
         draft(&store, id, "orders.placed", key).await;
     }
-    let mut reader = open(&store, Duration::from_secs(4)).await;
+    let mut reader = open(&store).await;
     let mut entries = Vec::new();
     while entries.len() < 3 {
         entries.extend(reader.next(10).await.unwrap());
@@ -244,7 +245,7 @@ async fn what_is_parked_is_handed_out_by_its_row_alone<DB: TestDb>() {
         [("b1", "waiting"), ("c1", "waiting"), ("b2", "waiting")]
     );
 
-    let mut reader = open(&store, Duration::from_secs(4)).await;
+    let mut reader = open(&store).await;
     let mut seen = Vec::new();
     while seen.len() < 2 {
         for entry in reader.next(10).await.unwrap() {
@@ -274,7 +275,7 @@ cases! {
     postgres: [a_storm_of_dead_letters_is_stopped]
 }
 
-/// Over a line on which each statement takes 20 ms, with a lease of 2 s: a statement a row would lose it for
+/// Over a line on which each statement takes 20 ms, with a lease of 10 s: a statement a row would lose it for
 /// ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_messages_are_parked_in_few_statements() {
@@ -285,7 +286,7 @@ async fn many_messages_are_parked_in_few_statements() {
     let far = store_at(&through(store.url(), &proxy)).await;
     publish_as(&store, 0..1000, |_| "orders.homeless").await;
     let destination = Nats::with_options(target.existing()).unwrap();
-    let options = RelayOptions::new().lease(Duration::from_secs(3));
+    let options = RelayOptions::new().lease(Duration::from_secs(10));
     let running = Running::run(Relay::with_options(far, destination, options));
     let parked = "SELECT count(*) FROM twinbox.parked_messages WHERE state = 'waiting'";
     eventually(async || {

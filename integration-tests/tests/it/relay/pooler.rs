@@ -200,6 +200,7 @@ async fn the_relay_works_through_it() {
     publish_as(&store, 0..300, kind).await;
     let killed = command().env("TWINBOX_CRASH_AT", "log.after_park").status();
     assert!(!timeout(PATIENCE, killed).await.expect("it dies").unwrap().success());
+    free_leases(&rig.database).await;
     let mut relay = command().spawn().unwrap();
     publish(&store, 300..400).await;
     let mut tx = store.begin().await.unwrap();

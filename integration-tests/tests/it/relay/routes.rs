@@ -1,5 +1,6 @@
 //! Which destination takes which type, and what the program says of it.
 use super::*;
+use crate::support::helper;
 use std::process::Output;
 use tokio::process::Command;
 use twinbox::log::StartPosition;
@@ -78,7 +79,7 @@ async fn program(arguments: &[&str], file: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("relay.toml");
     std::fs::write(&path, file).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
+    let mut command = Command::new(helper::program("twinbox-relay"));
     command.args(arguments).arg("--config").arg(&path).output().await.unwrap()
 }
 

@@ -2,6 +2,7 @@
 mod keys;
 
 use super::*;
+use crate::support::helper;
 use async_nats::ConnectOptions;
 use keys::{Authority, Operator};
 use sqlx::PgPool;
@@ -28,7 +29,7 @@ fn program(folder: &TempDir, database_url: &str, nats: &str, command: &str) -> C
          [destinations.events]\nkind = \"nats\"\nstart = \"beginning\"\ncreate_stream = true\n{nats}\n"
     );
     std::fs::write(&config, toml).unwrap();
-    let mut program = Command::new(env!("CARGO_BIN_EXE_it-relay"));
+    let mut program = Command::new(helper::program("twinbox-relay"));
     program.args([command, "--config"]).arg(config).env("RUST_LOG", "error").kill_on_drop(true);
     program
 }

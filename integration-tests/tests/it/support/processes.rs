@@ -1,5 +1,5 @@
 //! Relay and consumer as processes.
-use super::relay::batches;
+use super::{helper, relay::batches};
 use sqlx::Postgres;
 use tokio::process::{Child, Command};
 use twinbox_testkit::database::{self, TestDatabase};
@@ -42,7 +42,7 @@ impl Programs {
     pub(crate) fn command(&self, program: Program) -> Command {
         let mut command = match program {
             Program::Relay => {
-                let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
+                let mut command = Command::new(helper::program("twinbox-relay"));
                 let destination = "TWINBOX_RELAY__DESTINATIONS__KILL__";
                 command
                     .arg("run")
@@ -58,7 +58,7 @@ impl Programs {
                 command
             }
             Program::Consumer => {
-                let mut command = Command::new(env!("CARGO_BIN_EXE_it-consumer"));
+                let mut command = Command::new(helper::program("consumer"));
                 command
                     .env("DATABASE_URL", &self.database_url)
                     .env("NATS_URL", &self.nats_url)

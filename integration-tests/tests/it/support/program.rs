@@ -1,5 +1,6 @@
 //! The program `twinbox-relay` as a process, and what its admin listener and its log say.
 use super::{
+    helper,
     relay::{PATIENCE, Target},
     wait::eventually,
 };
@@ -45,7 +46,7 @@ impl Program {
             database::SERVICE,
         );
         std::fs::write(config.path(), text).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_it-relay"))
+        let mut child = Command::new(helper::program("twinbox-relay"))
             .args(["run", "--config"])
             .arg(config.path())
             .args(arguments)
@@ -70,7 +71,7 @@ impl Program {
 
     /// Runs another command with the same configuration, which may fail.
     pub(crate) async fn output(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_it-relay"));
+        let mut command = Command::new(helper::program("twinbox-relay"));
         command.args(arguments).arg("--config").arg(self.config.path()).output().await.unwrap()
     }
 

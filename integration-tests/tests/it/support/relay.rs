@@ -10,7 +10,7 @@ use async_nats::jetstream::{
     stream,
 };
 use futures::StreamExt as _;
-use sqlx::Postgres;
+use sqlx::{AssertSqlSafe, Postgres};
 use std::{
     collections::{HashMap, HashSet},
     os::unix::process::ExitStatusExt as _,
@@ -22,18 +22,23 @@ use tokio::{
     time::timeout,
 };
 use twinbox::{
-    CancellationToken, Dialect, Draft, Store,
+    CancellationToken, Dialect, Draft, Store, Timestamp,
     nats::{Nats, NatsOptions, StreamOptions},
     relay::{CircuitBreakerStatus, Counters, Error, Relay, RelayOptions},
 };
 use twinbox_testkit::database::TestDatabase;
 use uuid::Uuid;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The bound of a wait. It is far longer than any step takes on a machine that is busy with other tests.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// The lease of the relays of [`Target::quick`].
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// Time-out of a publish by the relays of [`Target::quick`].
 pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
+/// The lease of the relays of a [`Rig`], in their environment.
+pub(crate) const RIG_LEASE: &str = "TWINBOX_RELAY__DESTINATIONS__KILL__LEASE";
+/// The same for the time-out of a publish.
+pub(crate) const RIG_PUBLISH_TIMEOUT: &str = "TWINBOX_RELAY__DESTINATIONS__KILL__PUBLISH_TIMEOUT";
 
 /// A copy of a message in a stream: message id, key, sequence.
 pub(crate) type Copy = (String, Option<String>, u64);
@@ -282,10 +287,11 @@ impl<DB: TestDb> Rig<DB> {
         Self { database, programs, target }
     }
 
-    /// Returns the command of a relay with the shortest lease that is accepted.
+    /// Returns the command of a relay whose lease and time-out outlast what a busy machine adds. Nobody waits
+    /// for the lease of one that died: see [`free_leases`].
     pub(crate) fn command(&self) -> Command {
         let mut command = self.programs.command(Program::Relay);
-        command.env("TWINBOX_RELAY__DESTINATIONS__KILL__LEASE", "3s");
+        command.env(RIG_LEASE, "12s").env(RIG_PUBLISH_TIMEOUT, "6s");
         command
     }
 
@@ -305,7 +311,23 @@ impl<DB: TestDb> Rig<DB> {
     pub(crate) async fn dies(&self, at: &str) {
         let ended = timeout(PATIENCE, self.doomed(at).wait()).await.expect("it dies").unwrap();
         assert_eq!(ended.signal(), Some(9), "killed, not ended, at {at}");
+        free_leases(&self.database).await;
     }
+
+    /// Kills a relay. The next one may start at once.
+    pub(crate) async fn kill(&self, relay: &mut Child) {
+        relay.kill().await.unwrap();
+        free_leases(&self.database).await;
+    }
+}
+
+/// Ends the leases of relays that died, as if their time had passed. A write that one of them had sent to the
+/// database before comes too late then, because the cursor has no owner.
+pub(crate) async fn free_leases<DB: TestDb>(store: &Store<DB>) {
+    let (cursors, past) = (DB::table_of("cursors"), DB::time(Timestamp::from_micros(0)));
+    let free = format!("UPDATE {cursors} SET lease_until = {past}, owner = NULL WHERE owner IS NOT NULL");
+    let mut conn = store.pool().acquire().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(free)).execute(&mut *conn).await.unwrap();
 }
 
 pub(crate) async fn publish<DB: Dialect>(store: &Store<DB>, numbers: std::ops::Range<u32>) {

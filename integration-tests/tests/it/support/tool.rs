@@ -1,5 +1,6 @@
 //! Runs the program `twinbox`.
 use super::{
+    helper,
     stores::{TestDb, World},
     wait::in_time,
 };
@@ -34,7 +35,7 @@ impl Tool {
 
     /// Returns a command that runs the program without a terminal.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_it-twinbox"));
+        let mut command = Command::new(helper::program("twinbox"));
         command.args(arguments).env("DATABASE_URL", &self.url).env("TWINBOX_AS", "ada");
         command.stdin(Stdio::null()).kill_on_drop(true);
         command

@@ -159,7 +159,7 @@ async fn row_20_the_acknowledgement_is_lost_after_the_commit() {
     proxy.drop_what_comes_from(Some(Side::Client));
     gate.leave.add_permits(1);
     eventually(async || (world.rows("inbox").await == 1).then_some(())).await;
-    eventually(async || (target.deliveries(CONSUMER).await == 2).then_some(())).await;
+    eventually(async || (target.deliveries(CONSUMER).await >= 2).then_some(())).await;
     proxy.cut();
     proxy.drop_what_comes_from(None);
     proxy.restore();

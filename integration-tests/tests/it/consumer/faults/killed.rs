@@ -2,25 +2,20 @@
 use crate::support::{
     cases::cases,
     consumer::{publish, run_until},
-    stores::{Placed, TestDb, World, effect},
+    log::{Names, run},
+    stores::{Placed, World, effect},
     wait::in_time,
 };
 use std::{
     os::unix::process::ExitStatusExt as _,
     process::{Command, Stdio},
-    time::Duration,
 };
-use twinbox::{
-    CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Store, Tx, event_handler,
-    log::LogTransport,
-};
+use twinbox::{CancellationToken, Consumer, Delivery, Dialect, HandlerResult, Store, Tx, event_handler};
 use twinbox_core::crash;
 
 /// Set in the process that is to consume from the database of this name and die.
 const DATABASE: &str = "TWINBOX_TEST_CONSUMER";
 const ORDERS: i64 = 20;
-/// How long a successor waits for one that was killed.
-const LEASE: Duration = Duration::from_secs(2);
 
 #[event_handler(consumer = "tests.killed", concurrency = 4)]
 async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
@@ -30,12 +25,11 @@ async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> Hand
 }
 
 fn consumer<DB: Dialect>(store: Store<DB>) -> Consumer<DB, ()> {
-    let log = LogTransport::new(&store).lease(LEASE);
-    Consumer::new(store, ()).transport(log).handler::<note>()
+    Consumer::new(store, ()).handler::<note>()
 }
 
 /// Killed there at its first delivery, then at its seventh, and then let be.
-async fn killed_at<DB: TestDb>(test: &str, point: &str) {
+async fn killed_at<DB: Names>(test: &str, point: &str) {
     if let Ok(url) = std::env::var(DATABASE) {
         consumer(DB::open(&url).await).run(CancellationToken::new()).await.unwrap();
         unreachable!("nobody asks it to stop");
@@ -53,6 +47,9 @@ async fn killed_at<DB: TestDb>(test: &str, point: &str) {
         let status = in_time(tokio::task::spawn_blocking(move || doomed.status())).await.unwrap().unwrap();
         assert_eq!(status.signal(), Some(9), "{status}");
         assert!(world.rows("inbox").await < ORDERS);
+        // A successor waits for the end of its lease, and for nothing else.
+        let ended = format!("UPDATE {} SET lease_until = {}", DB::CURSORS, DB::LONG_AGO);
+        run(&world, &ended).await.unwrap();
     }
     run_until(consumer((*world).clone()), async || world.rows("inbox").await == ORDERS).await;
     assert_eq!(world.effects().await, Vec::from_iter(0..ORDERS));
@@ -61,7 +58,7 @@ async fn killed_at<DB: TestDb>(test: &str, point: &str) {
 
 macro_rules! killed {
     ($($test:ident: $point:literal,)+) => {
-        $(async fn $test<DB: TestDb>() {
+        $(async fn $test<DB: Names>() {
             killed_at::<DB>(stringify!($test), $point).await;
         })+
         cases! { all: [$($test),+] }

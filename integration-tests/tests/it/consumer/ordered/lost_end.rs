@@ -1,5 +1,6 @@
 //! A broker that no longer has the messages that a place names.
 use super::*;
+use crate::support::long;
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -50,38 +51,44 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 async fn the_end_is_lost(binary: PathBuf, partitions: u32, runs_on: bool) {
     let mut server = Server::start(binary);
     let rig = Rig::<Postgres>::at(Target::at(server.nats.url()), partitions).await;
-    rig.publish(1..21, 0..10, 200).await;
+    // The moves of each of twenty accounts that are kept; as many are lost, and twice as many come then.
+    let kept = long::or(10, 3);
+    let of_all = |moves: i64| 20 * moves.unsigned_abs();
+    rig.publish(1..21, 0..kept, of_all(kept)).await;
     server.keep_a_copy();
-    rig.publish(1..21, 10..20, 400).await;
-    let all = async |count| rig.world.rows("inbox").await == count;
+    rig.publish(1..21, kept..2 * kept, of_all(2 * kept)).await;
+    let all = async |moves: i64| rig.world.rows("inbox").await == 20 * moves;
     let stop = CancellationToken::new();
     let running = match runs_on {
         true => Some(tokio::spawn(rig.consumer().run(stop.clone()))),
         false => None,
     };
     match runs_on {
-        true => eventually(async || (all(400).await && rig.place().await == 400).then_some(())).await,
-        false => run_until(rig.consumer(), async || all(400).await).await,
+        true => {
+            let settled = 40 * kept;
+            eventually(async || (all(2 * kept).await && rig.place().await == settled).then_some(())).await
+        }
+        false => run_until(rig.consumer(), async || all(2 * kept).await).await,
     }
-    assert_eq!(rig.place().await, 400);
+    assert_eq!(rig.place().await, 40 * kept);
     server.put_back();
-    rig.commit(1..21, 20..40).await;
+    rig.commit(1..21, 2 * kept..4 * kept).await;
     server.nats.restart().unwrap();
-    rig.relay.published(800).await;
+    rig.relay.published(of_all(4 * kept)).await;
     match running {
         Some(running) => {
-            eventually(async || all(800).await.then_some(())).await;
+            eventually(async || all(4 * kept).await.then_some(())).await;
             stop.cancel();
             in_time(running).await.unwrap().unwrap();
         }
-        None => run_until(rig.consumer(), async || all(800).await).await,
+        None => run_until(rig.consumer(), async || all(4 * kept).await).await,
     }
-    assert_eq!(rig.of_each().await, in_order(1..21, 0..40));
-    assert_eq!(rig.place().await, 600);
+    assert_eq!(rig.of_each().await, in_order(1..21, 0..4 * kept));
+    assert_eq!(rig.place().await, 60 * kept);
     // Nothing is read anew from then on.
-    rig.publish(1..21, 40..41, 820).await;
-    run_until(rig.consumer(), async || all(820).await).await;
-    assert_eq!(rig.of_each().await, in_order(1..21, 0..41));
+    rig.publish(1..21, 4 * kept..4 * kept + 1, of_all(4 * kept + 1)).await;
+    run_until(rig.consumer(), async || all(4 * kept + 1).await).await;
+    assert_eq!(rig.of_each().await, in_order(1..21, 0..4 * kept + 1));
     rig.relay.stop().await;
 }
 

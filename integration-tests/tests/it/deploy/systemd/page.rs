@@ -2,7 +2,7 @@
 //!
 //! The test stands in for systemd: it runs the program as the unit says.
 use super::{Manager, stop};
-use crate::support::{postgres::store_at, relay::Target, wait::in_time};
+use crate::support::{helper, postgres::store_at, relay::Target, wait::in_time};
 use std::path::Path;
 use tempfile::TempDir;
 use tokio::{
@@ -36,8 +36,8 @@ impl Machine {
         let bin = root.join("usr/local/bin");
         std::fs::create_dir_all(&bin).unwrap();
         let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, root.join(name)).unwrap();
-        link(env!("CARGO_BIN_EXE_it-relay").as_ref(), "usr/local/bin/twinbox-relay");
-        link(env!("CARGO_BIN_EXE_it-twinbox").as_ref(), "usr/local/bin/twinbox");
+        link(&helper::program("twinbox-relay"), "usr/local/bin/twinbox-relay");
+        link(&helper::program("twinbox"), "usr/local/bin/twinbox");
         link(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates"), "crates");
         let user = |name| postgres.url().replace("postgres@", &format!("{name}@"));
         let below = |path: &str| root.join(path).display().to_string();

@@ -1,5 +1,6 @@
 //! The unit, as systemd itself judges it.
 use super::UNIT;
+use crate::support::helper;
 use std::{ffi::OsStr, process::Command};
 use twinbox_testkit::skipped;
 
@@ -24,7 +25,7 @@ fn systemd_accepts_the_unit() {
     let Some(analyze) = std::env::var_os("TWINBOX_SYSTEMD_ANALYZE") else {
         return skipped("the unit: systemd-analyze is not there; TWINBOX_SYSTEMD_ANALYZE names it");
     };
-    let installed = UNIT.replace(PROGRAM, env!("CARGO_BIN_EXE_it-relay"));
+    let installed = UNIT.replace(PROGRAM, helper::program("twinbox-relay").to_str().unwrap());
     assert_ne!(installed, UNIT);
     assert_eq!(verify(&analyze, &installed), [""; 0]);
     for (right, wrong) in [("WatchdogSec=", "WatchdogSecs="), ("Type=notify", "Type=ready")] {

@@ -39,9 +39,9 @@ impl SlowDisk {
         self.dir.path().join("awaited")
     }
 
-    /// Starts a server on this disk.
+    /// Starts a server on this disk. Temporary files may be in memory, which needs no flush.
     pub(super) fn server(&self, options: MariaDbOptions) -> MariaDbServer {
-        let options = options.env("LD_PRELOAD", self.library());
+        let options = options.dir("/var/tmp").env("LD_PRELOAD", self.library());
         let options = options.env("DISK_IS_FROZEN", self.frozen()).env("DISK_IS_AWAITED", self.awaited());
         MariaDbServer::start_with(options).unwrap()
     }

@@ -4,13 +4,14 @@
 use super::{
     disk::SlowDisk,
     naive::{Naive, NaiveReader},
-    writers::Writers,
+    writers::{LONG, Writers},
 };
 use crate::{
     log::hostile::{Dice, Ending, Ledger, live},
     support::{
         log::{draft, open_with, publish_all, settle_until, take_over},
-        wait::in_time,
+        long,
+        wait::{self, Pause, eventually, in_time},
     },
 };
 use sqlx::{AssertSqlSafe, Connection as _, MySql, MySqlConnection, MySqlPool, mysql::MySqlPoolOptions};
@@ -18,7 +19,6 @@ use std::{
     collections::{BTreeSet, HashSet},
     time::{Duration, Instant},
 };
-use tokio::time::sleep;
 use twinbox::{
     CancellationToken, Draft, Error, ErrorKind, Store,
     log::{Entry, Reader, ReaderOptions},
@@ -26,7 +26,8 @@ use twinbox::{
 use twinbox_testkit::{database, servers::MariaDbOptions};
 use uuid::Uuid;
 
-const KILLS: usize = 3;
+/// How many messages show that the writers got going.
+const MESSAGES: usize = 150;
 
 /// The number that the writers gave the message.
 fn number(entry: &Entry) -> i64 {
@@ -44,6 +45,12 @@ async fn committed(store: &Store<MySql>) -> Result<BTreeSet<i64>, sqlx::Error> {
     Ok(numbers.into_iter().collect())
 }
 
+/// Whether the transaction that is open for long has committed: who gives its position up loses its message.
+async fn long_one_is_committed(store: &Store<MySql>) -> bool {
+    let of_key = AssertSqlSafe(format!("SELECT count(*) FROM twinbox_outbox WHERE `key` = '{LONG}'"));
+    sqlx::query_scalar::<_, i64>(of_key).fetch_one(store.pool()).await.is_ok_and(|count| count > 0)
+}
+
 /// Opens one reader after the other until all that is committed is settled, or is clearly not coming.
 async fn read(url: String, name: &'static str, ending: Ending, done: CancellationToken) -> Ledger {
     let (store, owner) = (store_at(&url).await, Uuid::now_v7());
@@ -54,12 +61,13 @@ async fn read(url: String, name: &'static str, ending: Ending, done: Cancellatio
             Ok(()) => {}
             Err(error) => {
                 assert!(error.is_transient(), "{name}: {error:?}");
-                sleep(Duration::from_millis(20)).await;
+                wait::pause(Pause::Look, Duration::from_millis(20)).await;
             }
         }
         if done.is_cancelled() {
-            let give_up_at = *give_up_at.get_or_insert(Instant::now() + Duration::from_secs(30));
-            if ledger.lost(&committed(&store).await.unwrap()).is_empty() || Instant::now() > give_up_at {
+            let give_up_at = *give_up_at.get_or_insert(Instant::now() + Duration::from_secs(60));
+            let has_all = committed(&store).await.is_ok_and(|truth| ledger.lost(&truth).is_empty());
+            if has_all || Instant::now() > give_up_at {
                 return ledger;
             }
         }
@@ -74,7 +82,7 @@ async fn read_on(
     ending: Ending,
 ) -> Result<(), Error> {
     let Some(mut reader) = Reader::open(store, ledger.name, owner, ReaderOptions::new()).await? else {
-        sleep(Duration::from_millis(20)).await;
+        wait::pause(Pause::Look, Duration::from_millis(20)).await;
         return Ok(());
     };
     // A reader writes nothing before its first `next`.
@@ -121,22 +129,22 @@ async fn hostile_writers_and_kills(autoinc_lock_mode: &str, stalls_percent: u64)
     let readers = [read("closes", Ending::Close), read("crashes", Ending::Crash)];
     let naive = |kind, name| tokio::spawn(NaiveReader::new(kind, name).run(server.url(), done.clone()));
     let naive = [naive(Naive::LargestPosition, "largest position"), naive(Naive::AgeAlone, "age alone")];
-    // The writers write for this long.
-    sleep(Duration::from_secs(5)).await;
-    for _ in 0..KILLS {
+    eventually(async || long_one_is_committed(&store).await.then_some(())).await;
+    for _ in 0..long::or(3, 1) {
         // Meanwhile transactions commit that are never on the disk.
         disk.freeze();
-        sleep(Duration::from_millis(500)).await;
+        wait::pause(Pause::Outage, Duration::from_millis(500)).await;
         server.kill().unwrap();
         disk.thaw();
         server.restart().unwrap();
-        sleep(Duration::from_secs(2)).await;
+        // The writers write for this long, at least.
+        wait::pause(Pause::Pace, Duration::from_secs(long::or(2, 1))).await;
     }
+    eventually(async || committed(&store).await.is_ok_and(|all| all.len() > MESSAGES).then_some(())).await;
     writers.stop().await;
     done.cancel();
 
-    let truth = committed(&store).await.unwrap();
-    assert!(truth.len() > 150, "only {} messages: the writers did not get going", truth.len());
+    let truth = eventually(async || committed(&store).await.ok()).await;
     for reader in readers {
         let ledger = reader.await.unwrap();
         println!("{ledger}, {} committed", truth.len());

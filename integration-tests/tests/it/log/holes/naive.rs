@@ -1,5 +1,6 @@
 //! Readers of the table of messages that lack one of the rules, and are found out for it.
 use crate::log::hostile::Ledger;
+use crate::support::wait::{self, Pause};
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, raw_sql};
 use std::{
     collections::BTreeMap,
@@ -46,7 +47,7 @@ impl NaiveReader {
             match self.read_on(&url, &done).await {
                 Ok(()) if was_done => return self,
                 // The server was killed. The reader keeps its state, and looks whether the server is back.
-                Ok(()) | Err(_) => tokio::time::sleep(POLL).await,
+                Ok(()) | Err(_) => wait::pause(Pause::Look, POLL).await,
             }
         }
     }
@@ -59,7 +60,7 @@ impl NaiveReader {
             if was_done && delivered == 0 {
                 return Ok(());
             }
-            tokio::time::sleep(POLL).await;
+            wait::pause(Pause::Look, POLL).await;
         }
     }
 

@@ -1,7 +1,10 @@
 //! Writers whose positions and commits disagree in every way, on a server that is killed.
 use crate::{
     log::hostile::Dice,
-    support::{log::draft, wait::in_time},
+    support::{
+        log::draft,
+        wait::{self, Pause, in_time},
+    },
 };
 use sqlx::{Connection as _, MySql, MySqlConnection, mysql::MySqlPoolOptions};
 use std::{
@@ -16,7 +19,7 @@ use twinbox_testkit::database;
 const WRITERS: u32 = 16;
 const KEYS: usize = 24;
 /// The key of a transaction that is open for long.
-const LONG: usize = KEYS;
+pub(super) const LONG: usize = KEYS;
 
 /// The number of the newest message. It is its event id.
 static NEWEST: AtomicI64 = AtomicI64::new(0);
@@ -64,7 +67,7 @@ impl Writers {
 async fn tolerate(written: Result<(), Error>) {
     if let Err(error) = written {
         assert!(error.is_transient(), "a writer failed: {error:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        wait::pause(Pause::Pace, Duration::from_millis(20)).await;
     }
 }
 
@@ -161,5 +164,5 @@ async fn publish_slowly(conn: &mut MySqlConnection, key: usize, stall_ms: u64) -
 }
 
 async fn pause(dice: &mut Dice, up_to_ms: u64) {
-    tokio::time::sleep(Duration::from_millis(dice.range(0, up_to_ms))).await;
+    wait::pause(Pause::Pace, Duration::from_millis(dice.range(0, up_to_ms))).await;
 }

@@ -1,6 +1,9 @@
 //! Transactions that overlap in every way: ids taken early, locks late, savepoints, rollbacks, long pauses.
 use super::*;
-use crate::support::{log::draft, wait::in_time};
+use crate::support::{
+    log::draft,
+    wait::{self, Pause, in_time},
+};
 use sqlx::{Connection as _, PgConnection, postgres::PgPoolOptions};
 use std::{collections::BTreeSet, ops::DerefMut, time::Duration};
 use tokio::task::JoinSet;
@@ -93,7 +96,7 @@ where
 
 /// Stalls a writer for a random time.
 async fn pause(dice: &mut Dice, up_to_ms: u64) {
-    tokio::time::sleep(Duration::from_millis(dice.range(0, up_to_ms))).await;
+    wait::pause(Pause::Pace, Duration::from_millis(dice.range(0, up_to_ms))).await;
 }
 
 /// Numbers that look random and are the same in every run (xorshift).

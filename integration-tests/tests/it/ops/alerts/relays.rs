@@ -4,7 +4,7 @@ use crate::support::{
     operations::{end, key, open_lease},
     postgres::{postgres_address, through},
     program::{Program, destination},
-    relay::{Running, Target, publish},
+    relay::{Running, Target, free_leases, publish},
     stores::World,
     tool::Tool,
     wait::eventually,
@@ -19,8 +19,8 @@ use twinbox_testkit::{
     servers::NatsServer,
 };
 
-/// A relay that dies leaves its lease, and the next one waits for its end.
-const OPTIONS: &str = "create_stream = true\nlease = \"3s\"";
+/// With a lease that outlasts what a busy machine adds.
+const OPTIONS: &str = "create_stream = true\nlease = \"12s\"";
 
 /// The one destination of a relay with a database and a broker that go away.
 pub(super) struct Fragile {
@@ -52,6 +52,7 @@ impl Fragile {
 
         let away = watch.silent("TwinboxRelayAway", ONLY).await;
         fragile.program.child.kill().await.unwrap();
+        free_leases(&fragile.database).await;
         away.fires().await;
         fragile.program = Self::program(&fragile.database, &fragile.by, &fragile.target).await;
         admin.lead_to(address(&fragile.program));

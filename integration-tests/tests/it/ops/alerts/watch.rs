@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeSet, time::Duration};
 use tokio::time::timeout;
 
 /// How long an alert may take to fire, or to clear.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(240);
 /// A label of an alert, with its value.
 pub(super) type Of = (&'static str, &'static str);
 /// The alert has one series, whatever its labels are.

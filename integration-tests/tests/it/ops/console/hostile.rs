@@ -1,6 +1,7 @@
 //! Texts that attack the reader stay text, on every page.
 use super::filled::{HOSTILE, filled_with};
 use crate::support::{browser::Browser, console::Console, tool::Tool};
+use futures::future::join_all;
 
 /// Returns an address with a part of its query.
 fn with(path: &str, name: &str, value: &str) -> String {
@@ -62,28 +63,31 @@ const MADE: &str =
 #[tokio::test(flavor = "multi_thread")]
 async fn no_text_of_a_message_becomes_markup() {
     let Some(browser) = Browser::start().await else { return };
-    for hostile in CORPUS {
-        let world = filled_with(hostile).await;
-        let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
-        let page = browser.page().await;
-        // The rest of the text is escaped, or a format.
-        let (readable, mut shown) = (hostile.split("{{").next().unwrap(), 0);
-        for (name, path) in pages(hostile) {
-            let status = page.open(&console.at(&path)).await;
-            assert!([200, 400, 404, 409].contains(&status), "{name}: {status}");
-            assert_eq!(page.eval("typeof owned").await, "undefined", "{name}");
-            assert_eq!(page.eval(&format!("document.querySelectorAll('{MADE}').length")).await, 0, "{name}");
-            let text = page.text("body").await;
-            assert!(
-                !text.contains('\u{1b}') && !text.contains('\u{202e}') && !text.contains("60481729"),
-                "{name}: {text}"
-            );
-            shown += usize::from(text.contains(readable));
-            let unexpected = page.errors().into_iter();
-            let unexpected = unexpected.filter(|error| !error.contains("the server responded with a status"));
-            assert_eq!(unexpected.collect::<Vec<_>>(), [] as [String; 0], "{name}");
-        }
-        assert!(shown > 20, "{readable} is shown on {shown} pages");
-        console.stop().await;
+    join_all(CORPUS.map(|hostile| stays_text(&browser, hostile))).await;
+}
+
+/// Opens every page of a database that has this text everywhere.
+async fn stays_text(browser: &Browser, hostile: &str) {
+    let world = filled_with(hostile).await;
+    let console = Console::start(&Tool::of(&world), &["--allow-changes"]).await;
+    let page = browser.page().await;
+    // The rest of the text is escaped, or a format.
+    let (readable, mut shown) = (hostile.split("{{").next().unwrap(), 0);
+    for (name, path) in pages(hostile) {
+        let status = page.open(&console.at(&path)).await;
+        assert!([200, 400, 404, 409].contains(&status), "{name}: {status}");
+        assert_eq!(page.eval("typeof owned").await, "undefined", "{name}");
+        assert_eq!(page.eval(&format!("document.querySelectorAll('{MADE}').length")).await, 0, "{name}");
+        let text = page.text("body").await;
+        assert!(
+            !text.contains('\u{1b}') && !text.contains('\u{202e}') && !text.contains("60481729"),
+            "{name}: {text}"
+        );
+        shown += usize::from(text.contains(readable));
+        let unexpected = page.errors().into_iter();
+        let unexpected = unexpected.filter(|error| !error.contains("the server responded with a status"));
+        assert_eq!(unexpected.collect::<Vec<_>>(), [] as [String; 0], "{name}");
     }
+    assert!(shown > 20, "{readable} is shown on {shown} pages");
+    console.stop().await;
 }

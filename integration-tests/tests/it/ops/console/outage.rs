@@ -20,12 +20,16 @@ async fn a_page_says_that_the_database_is_away_and_recovers() {
     page.wait_for_text("Nothing is wrong.").await;
     change.open(&console.at("/changes/unblock-key?destination=nats&key=a")).await;
     change.fill("[name=reason]", "too large").await;
-    server.stop_immediate().unwrap();
-    page.wait_for_text("The database is away").await;
     let other = browser.page().await;
-    assert_eq!(other.open(&console.at("/audit")).await, 503);
-    // A change that was sent during the outage may have been made.
-    assert_eq!(change.follow("form.stack button").await, 503);
+    server.stop_immediate().unwrap();
+    // Each request waits for a connection. A change that was sent during the outage may have been made.
+    let audit = console.at("/audit");
+    let ((), opened, changed) = tokio::join!(
+        page.wait_for_text("The database is away"),
+        other.open(&audit),
+        change.follow("form.stack button")
+    );
+    assert_eq!((opened, changed), (503, 503));
     change.wait_for_text("It may have been made").await;
     for (page, name) in [(&page, "away"), (&change, "change-away")] {
         for (width, is_dark) in [(320, false), (320, true), (1280, false), (1280, true)] {

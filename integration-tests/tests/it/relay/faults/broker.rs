@@ -166,7 +166,7 @@ async fn row_51_one_bad_destination_of_three() {
         to_bus.published(u64::from(n + 1) * 20).await;
         slowest = slowest.max(at.elapsed());
     }
-    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    assert!(slowest < 2 * BUSY, "{slowest:?}");
     server.restart().unwrap();
     bad.whole(240).await;
     for relay in [to_good, to_bad, to_bus] {

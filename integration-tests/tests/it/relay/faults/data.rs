@@ -44,7 +44,7 @@ async fn row_18_larger_than_the_stream_or_the_server_takes() {
     let headers = format!("{{\"x-many\": \"{}\"}}", "h".repeat(64 * KB - 100));
     insert(&store, "headers", "orders.placed", Some(&headers), b"{}".to_vec()).await;
     publish(&store, 35..70).await;
-    let destination = Nats::with_options(target.existing().publish_timeout(PUBLISH_TIMEOUT)).unwrap();
+    let destination = Nats::with_options(target.existing()).unwrap();
     let running = Running::run(Relay::new((*store).clone(), destination));
     running.published(70).await;
     let expected = [("large", "nats.10054"), ("huge", "nats.max_payload"), ("headers", "nats.10097")];

@@ -1,5 +1,6 @@
 //! EventBridge responds partly, with errors, wrongly, slowly, or not at all.
 use super::*;
+use crate::support::wait::{self, Pause};
 use std::collections::{HashMap, HashSet};
 use tokio::net::TcpListener;
 use twinbox::{
@@ -43,7 +44,7 @@ async fn whole(fake: &FakeEventBridge, count: usize) {
     let distinct = || fake.taken().iter().map(|entry| attribute(entry, "id")).collect::<HashSet<_>>().len();
     let waited = timeout(PATIENCE, async {
         while distinct() < count {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            wait::pause(Pause::Look, Duration::from_millis(20)).await;
         }
     });
     assert!(waited.await.is_ok(), "{} of {count} arrived", distinct());
@@ -191,7 +192,7 @@ async fn row_31_the_bus_or_the_credentials_are_wrong() {
     publish(&store, 50..100).await;
     running.published(100).await;
     // Only time makes the last check of the bus too old to confirm a message; a longer sleep changes nothing.
-    tokio::time::sleep(describe_interval).await;
+    wait::pause(Pause::Age, describe_interval).await;
     fake.delete_bus("orders");
     publish(&store, 100..150).await;
     eventually(async || (running.breaker.state() == CircuitBreakerState::Open).then_some(())).await;

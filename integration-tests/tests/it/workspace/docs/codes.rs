@@ -6,6 +6,7 @@ use super::{
     markdown::{Page, spans_of},
     pages,
 };
+use crate::support::helper;
 use std::{collections::BTreeSet, process::Command};
 
 const PAGE: &str = "docs/src/codes.md";
@@ -219,7 +220,7 @@ fn numbers(page: &Page, section: &str) -> BTreeSet<u8> {
 }
 
 fn help(program: &str) -> String {
-    let output = Command::new(program).arg("--help").output().unwrap();
+    let output = Command::new(helper::program(program)).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     help.split_once("Exit codes:").expect("the help has the exit codes").1.to_owned()
 }
@@ -230,7 +231,7 @@ fn first_number(text: &str) -> Option<u8> {
 
 #[test]
 fn the_page_of_codes_has_every_exit_code_of_the_tool_and_no_other() {
-    let help = help(env!("CARGO_BIN_EXE_it-twinbox"));
+    let help = help("twinbox");
     let codes = BTreeSet::from_iter(help.lines().filter_map(first_number));
     assert!(codes.contains(&130) && codes.len() >= 10, "{codes:?}");
     assert_eq!(numbers(&page(), "Exit codes of `twinbox`"), codes);
@@ -239,7 +240,7 @@ fn the_page_of_codes_has_every_exit_code_of_the_tool_and_no_other() {
 /// The help has those of an ordinary end, the code those of a second signal.
 #[test]
 fn the_page_of_codes_has_every_exit_code_of_the_relay_and_no_other() {
-    let help = help(env!("CARGO_BIN_EXE_it-relay"));
+    let help = help("twinbox-relay");
     let mut codes = BTreeSet::from_iter(help.split('.').next().unwrap().split(',').filter_map(first_number));
     assert!(codes.len() >= 3, "{codes:?}");
     let supervisor = std::fs::read_to_string(root().join("crates/twinbox-relay/src/supervisor.rs")).unwrap();

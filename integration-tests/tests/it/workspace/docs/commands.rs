@@ -1,5 +1,6 @@
 //! Commands as documents show them, held against what the programs say of themselves.
 use super::{super::root, packages, text};
+use crate::support::helper;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     process::Command,
@@ -24,8 +25,8 @@ impl Programs {
     pub(super) fn check(&mut self, command: &str) -> Result<(), String> {
         let words = words(command);
         match *words.iter().map(String::as_str).collect::<Vec<_>>() {
-            ["twinbox", ref rest @ ..] => self.follow(env!("CARGO_BIN_EXE_it-twinbox"), rest),
-            ["twinbox-relay", ref rest @ ..] => self.follow(env!("CARGO_BIN_EXE_it-relay"), rest),
+            ["twinbox", ref rest @ ..] => self.follow("twinbox", rest),
+            ["twinbox-relay", ref rest @ ..] => self.follow("twinbox-relay", rest),
             ["cargo", "xtask", ref rest @ ..] => xtask(rest),
             ["cargo", "run", ref rest @ ..] => run(rest),
             _ => Ok(()),
@@ -62,7 +63,8 @@ impl Programs {
     fn help(&mut self, path: &[String]) -> Help {
         let known = self.helps.entry(path.to_vec());
         let help = known.or_insert_with(|| {
-            let output = Command::new(&path[0]).args(&path[1..]).arg("--help").output().unwrap();
+            let output =
+                Command::new(helper::program(&path[0])).args(&path[1..]).arg("--help").output().unwrap();
             assert!(output.status.success(), "{path:?} --help: {output:?}");
             Help::read(&String::from_utf8(output.stdout).unwrap())
         });

@@ -7,8 +7,7 @@ use twinbox::{
     effects::{Dispatcher, VendorOptions},
 };
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_env_filter("warn").with_writer(std::io::stderr).init();
     let url = env::var("DATABASE_URL")?;
     if url.starts_with("postgres") {
@@ -23,7 +22,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn dispatch<DB: Dialect>(store: Store<DB>) -> Result<(), Box<dyn Error>> {
     let profile = profile(&env::var("PROFILE")?).ok_or("no such profile")?;
     let vendor = http_vendor(&env::var("VENDOR_URL")?, profile.clone())?;
-    let options = VendorOptions::new().timeout(Duration::from_secs(5));
+    // No lease of a dispatcher that died ends within a test, unless the test ends it.
+    let options = VendorOptions::new().timeout(Duration::from_secs(300));
     let dispatcher = Dispatcher::new(&store).vendor_with(vendor, options).poll(Duration::from_millis(20));
     Ok(dispatcher.run(CancellationToken::new()).await?)
 }

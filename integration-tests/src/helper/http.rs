@@ -9,11 +9,12 @@ use twinbox::{
     http::{Caller, Idempotency},
 };
 
-/// After a crash this long passes before somebody else goes on.
-const LEASE: Duration = Duration::from_secs(1);
+/// Nobody loses it for being slow. A test ends that of a process that died.
+const LEASE: Duration = Duration::from_secs(300);
+/// Who asks the same waits for as long as it says by `X-Request-Timeout`.
+const WAIT: Duration = Duration::from_secs(300);
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_env_filter("warn").with_writer(std::io::stderr).init();
     let url = env::var("DATABASE_URL")?;
     if url.starts_with("postgres") {
@@ -26,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn serve<DB: Dialect>(store: Store<DB>) -> Result<(), Box<dyn Error>> {
-    let layer = Idempotency::new(store.clone(), Caller::single);
+    let layer = Idempotency::new(store.clone(), Caller::single).wait(WAIT);
     let (shop, leased) = (Arc::new(Shop::default()), layer.clone().scope("leased").lease(LEASE));
     let app = Router::new()
         .nest("/leased", leased_router(leased, shop.clone()))

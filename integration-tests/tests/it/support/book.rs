@@ -1,11 +1,11 @@
 //! The README of the tool, as steps that are taken.
-use crate::support::{
+use super::{
     stores::{TestDb, World},
     tool::{Ran, Tool},
     wait::in_time,
 };
 
-pub(super) const README: &str = include_str!("../../../../crates/twinbox-cli/README.md");
+pub(crate) const README: &str = include_str!("../../../../crates/twinbox-cli/README.md");
 
 /// The steps of an incident: commands, and what others have to do.
 fn incident(title: &str) -> Vec<&'static str> {
@@ -33,11 +33,11 @@ fn words(line: &str) -> Vec<String> {
 pub(crate) struct Book {
     tool: Tool,
     steps: std::vec::IntoIter<&'static str>,
-    pub(super) folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Book {
-    pub(super) fn open<DB: TestDb>(world: &World<DB>, title: &str) -> Self {
+    pub(crate) fn open<DB: TestDb>(world: &World<DB>, title: &str) -> Self {
         Self::with(Tool::of(world), title)
     }
 
@@ -62,13 +62,13 @@ impl Book {
     }
 
     /// The next step is somebody else's.
-    pub(super) fn others(&mut self, begins: &str) {
+    pub(crate) fn others(&mut self, begins: &str) {
         let line = self.steps.next().expect("there is another step");
         assert!(line.starts_with(&format!("# {begins}")), "{line}");
     }
 
     /// Goes to another database.
-    pub(super) fn go_to(&mut self, tool: Tool) {
+    pub(crate) fn go_to(&mut self, tool: Tool) {
         self.tool = tool;
     }
 

@@ -7,8 +7,7 @@ use twinbox::{
     effects::{ClientKeys, Once, Recovery, profiles},
 };
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
     let url = env::var("DATABASE_URL")?;
     if url.starts_with("postgres") {
         return call(Store::new(PgPool::connect(&url).await?, "test")?).await;

@@ -72,8 +72,7 @@ fn transport() -> Result<Nats, Box<dyn Error>> {
     Ok(Nats::with_options(options)?)
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_env_filter("warn").with_writer(std::io::stderr).init();
     let url = env::var("DATABASE_URL")?;
     if url.starts_with("mysql:") { mysql::run(&url).await } else { postgres::run(&url).await }

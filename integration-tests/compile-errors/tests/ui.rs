@@ -1,5 +1,5 @@
-//! Compile errors of the usual mistakes. After a change run `TRYBUILD=overwrite cargo test -p
-//! integration-tests ui::` and read every message as a user would: it must name the code to write instead.
+//! Compile errors of the usual mistakes. After a change run `TRYBUILD=overwrite cargo xtask test ui` and read
+//! every message as a user would: it must name the code to write instead.
 
 /// One test, because one run of cargo checks all files. It needs no network: the workspace's lock file names
 /// every dependency.

@@ -1,6 +1,0 @@
-//! `twinbox-relay` with crash points.
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    twinbox_relay::program::main()
-}
