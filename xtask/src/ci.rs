@@ -1,29 +1,30 @@
 //! The checks that a merge needs.
 
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use crate::cargo::cargo;
 use crate::error::Result;
-use crate::test;
+use crate::table::Table;
+use crate::test::{self, Options};
 
 /// Runs the steps in order and stops at the first failure.
 pub(crate) fn run() -> Result<bool> {
+    let mut table = Table::default();
     let fmt = with(cargo(), "fmt --all -- --check");
     let clippy = with(cargo(), "clippy --workspace --all-targets --all-features -- -D warnings");
     let mut docs = with(cargo(), "doc --workspace --no-deps --all-features");
     docs.env("RUSTDOCFLAGS", "-Dwarnings");
     for (name, mut command) in [("fmt", fmt), ("clippy", clippy), ("docs", docs)] {
-        if !step(name, || Ok(command.status()?.success()))? {
+        if !table.step(name, || command.status())?.success() {
             return failed(name);
         }
     }
-    if !step("deny", deny)? {
+    if !table.step("deny", deny)? {
         return failed("deny");
     }
-    let outcome = step("test", || test::run(&[], None, &[]))?;
-    println!("{outcome}");
-    Ok(outcome.ok())
+    let results = test::run(Options::default(), &mut table)?;
+    println!("{}", table.text(&results.durations));
+    Ok(results.print())
 }
 
 /// Checks licences, sources and duplicates of the dependencies.
@@ -37,14 +38,6 @@ fn deny() -> Result<bool> {
         return Ok(true);
     }
     Ok(with(cargo(), "deny check --hide-inclusion-graph bans licenses sources").status()?.success())
-}
-
-fn step<T>(name: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
-    println!("\n== {name}");
-    let start = Instant::now();
-    let result = run();
-    println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
-    result
 }
 
 fn failed(name: &str) -> Result<bool> {

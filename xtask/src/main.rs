@@ -10,24 +10,29 @@ mod download;
 mod error;
 mod group;
 mod install;
+mod memory;
 mod release;
+mod results;
 mod services;
+mod table;
 mod test;
 
 use error::Result;
+use table::Table;
+use test::Options;
 
 const USAGE: &str = "\
 cargo xtask services up         start Postgres, MariaDB and NATS, and print variables for `eval`
 cargo xtask services down       stop the servers and delete their data
 cargo xtask services status     list the running servers
 cargo xtask test [AREA] [-- …]  run all tests, or one area of integration-tests, on private servers
-cargo xtask test --one-by-one […] the same with streams that take no batches
+    --long                      long tests in their whole length
+    --one-by-one                with streams that take no batches
+    --repeat N                  N times; counts failures by test
+    --busy                      beside other work that takes all cores
 cargo xtask bench NAME [ARGS]   run one benchmark on private servers
 cargo xtask release --dry-run   make the packages of a release, and publish nothing
 cargo xtask ci                  run all checks that a merge needs";
-
-/// The variable by which tests create streams that take no batches.
-const ONE_BY_ONE: (&str, &str) = ("TWINBOX_TEST_ONE_BY_ONE", "1");
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -49,24 +54,20 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[&str]) -> Result<bool> {
+    if let ["ci" | "test", ..] = args
+        && let Some(passed) = memory::run_in_memory(args)?
+    {
+        return Ok(passed);
+    }
     match args {
         ["services", "up"] => services::up().map(|()| true),
         ["services", "down"] => services::down().map(|()| true),
         ["services", "status"] => services::status().map(|()| true),
         ["test", rest @ ..] => {
-            let (env, rest): (&[_], _) = match rest {
-                ["--one-by-one", rest @ ..] => (&[ONE_BY_ONE], rest),
-                rest => (&[], rest),
-            };
-            let outcome = match rest {
-                ["--", extra @ ..] => test::run(env, None, extra)?,
-                [area] => test::run(env, Some(area), &[])?,
-                [area, "--", extra @ ..] => test::run(env, Some(area), extra)?,
-                [] => test::run(env, None, &[])?,
-                _ => return Err(USAGE.into()),
-            };
-            println!("{outcome}");
-            Ok(outcome.ok())
+            let mut table = Table::default();
+            let results = test::run(Options::parse(rest).ok_or(USAGE)?, &mut table)?;
+            println!("{}", table.text(&results.durations));
+            Ok(results.print())
         }
         ["bench", name, extra @ ..] => bench::run(name, extra),
         ["release", "--dry-run"] => release::dry_run(),

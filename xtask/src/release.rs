@@ -11,7 +11,7 @@ use crate::error::Result;
 /// The steps by hand after a dry run that has passed.
 const TO_PUBLISH: &str = "\
 To release:
-  1. .ci/run
+  1. .ci/run, and cargo xtask test --long
   2. date the section in crates/twinbox/CHANGELOG.md, set `version` in Cargo.toml, commit, and tag
   3. cargo publish --workspace --locked";
 

@@ -44,7 +44,8 @@ impl Services {
         if !named {
             let mut options = PostgresOptions::default().set("max_connections", POSTGRES_CONNECTIONS_MAX);
             if fsync == Fsync::Off {
-                options = options.set("fsync", "off");
+                // Each database that is dropped makes a checkpoint, and after it each page is logged whole.
+                options = options.set("fsync", "off").set("full_page_writes", "off");
             }
             let server = PostgresServer::start_with(options)?;
             services.set(POSTGRES_URL, server.url());
@@ -57,7 +58,7 @@ impl Services {
         if !named {
             let mut options = MariaDbOptions::default();
             if fsync == Fsync::Off {
-                options = options.set("innodb_flush_method", "nosync");
+                options = options.set("innodb_flush_method", "nosync").set("innodb_doublewrite", "0");
             }
             let server = MariaDbServer::start_with(options)?;
             services.set(MYSQL_URL, server.url());

@@ -1,94 +1,204 @@
-//! Runs the tests on private servers and adds up the results that cargo prints.
+//! Runs the tests on private servers.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::num::NonZero;
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::{env, fmt, fs, process, thread};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use std::{env, fs, process, thread};
 
 use crate::cargo::cargo;
 use crate::error::Result;
 use crate::group::Group;
+use crate::results::{Outcome, Results};
 use crate::services::{Fsync, Services};
+use crate::table::Table;
 
 /// The variable for the number of tests that run at the same time. A value in the environment is kept.
 const THREADS: &str = "RUST_TEST_THREADS";
+/// The variable by which tests create streams that take no batches.
+const ONE_BY_ONE: &str = "TWINBOX_TEST_ONE_BY_ONE";
+/// The variable by which tests run in their whole length.
+const LONG: &str = "TWINBOX_TEST_LONG";
+/// With more the processor is not busier, and single tests take longer.
+const TESTS_PER_CORE: usize = 3;
+/// The test programs with areas, and their lists of them.
+const AREAS: [(&str, &str); 2] = [
+    ("it", include_str!("../../integration-tests/tests/it/main.rs")),
+    ("programs", include_str!("../../integration-tests/tests/it/programs.rs")),
+];
+/// The test program of the compiler's messages. It has one test, of another name.
+const UI: &str = "ui";
+/// Work of normal priority that takes one core.
+const BUSY: [&str; 2] = ["-c", "while :; do :; done"];
 
-/// The results of all tests. Its text is the summary line.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Outcome {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
+/// Which tests to run, and how.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Options<'a> {
+    /// Only tests of `integration-tests` whose names contain this word.
+    pub(crate) area: Option<&'a str>,
+    /// Arguments of the test programs, such as further words.
+    pub(crate) extra: &'a [&'a str],
+    /// With streams that take no batches.
+    pub(crate) one_by_one: bool,
+    /// In their whole length.
+    pub(crate) long: bool,
+    /// How often. Zero is once.
+    pub(crate) repeat: u32,
+    /// Beside other work that takes all cores.
+    pub(crate) busy: bool,
 }
 
-impl Outcome {
-    pub(crate) fn ok(&self) -> bool {
-        self.failed == 0
-    }
-
-    /// Adds the counts of a line `test result: ok. 3 passed; 0 failed; 1 ignored; …`. Ignores other lines.
-    fn add_line(&mut self, line: &str) {
-        let Some(counts) = line.strip_prefix("test result: ") else { return };
-        for count in counts.split(['.', ';']) {
-            match *count.split_whitespace().collect::<Vec<_>>() {
-                [n, "passed"] => self.passed += n.parse().unwrap_or(0),
-                [n, "failed"] => self.failed += n.parse().unwrap_or(0),
-                [n, "ignored"] => self.skipped += n.parse().unwrap_or(0),
-                _ => {}
+impl<'a> Options<'a> {
+    /// Reads the arguments behind `test`. None: they are not understood.
+    pub(crate) fn parse(mut args: &'a [&'a str]) -> Option<Self> {
+        let mut options = Self::default();
+        loop {
+            args = match args {
+                [] => return Some(options),
+                ["--", extra @ ..] => return Some(Self { extra, ..options }),
+                ["--one-by-one", rest @ ..] => {
+                    options.one_by_one = true;
+                    rest
+                }
+                ["--long", rest @ ..] => {
+                    options.long = true;
+                    rest
+                }
+                ["--busy", rest @ ..] => {
+                    options.busy = true;
+                    rest
+                }
+                ["--repeat", times, rest @ ..] => {
+                    options.repeat = times.parse().ok()?;
+                    rest
+                }
+                [area, rest @ ..] if !area.starts_with('-') && options.area.is_none() => {
+                    options.area = Some(area);
+                    rest
+                }
+                _ => return None,
             }
         }
     }
 }
 
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+/// Builds and runs the tests.
+///
+/// # Errors
+/// No test has the name, or the servers do not start.
+pub(crate) fn run(options: Options<'_>, table: &mut Table) -> Result<Results> {
+    let mut build = programs(options);
+    if !table.step("compile tests", || Group::spawn(build.arg("--no-run"))?.wait())?.success() {
+        return Ok(Results::of_failure("the tests do not compile"));
+    }
+    // These servers never crash. Tests that crash a server start their own.
+    let services = table.step("start servers", || Services::start(Fsync::Off))?;
+    let run = Run { options, services, threads: threads() };
+    let _busy = options.busy.then(other_work).transpose()?;
+    let mut results = Results::default();
+    for _ in 0..options.repeat.max(1) {
+        let mut command = programs(options);
+        command.arg("--no-fail-fast").arg("--").args(options.extra);
+        results.add(table.step("run tests", || run.results(&mut command))?);
+    }
+    match options.area {
+        None => {
+            let mut command = cargo();
+            command.args(["test", "--workspace", "--all-features", "--doc", "--no-fail-fast"]);
+            let command = command.arg("--").args(options.extra);
+            results.add(table.step("test documents", || run.results(command))?);
+        }
+        Some(area) if results.outcome == Outcome::default() => {
+            return Err(format!("no test of integration-tests matches {area:?}").into());
+        }
+        Some(_) => {}
+    }
+    Ok(results)
+}
+
+/// The command that builds and runs test programs. All share the features of the whole workspace, so that
+/// nothing is compiled twice.
+fn programs(options: Options<'_>) -> Command {
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--all-features"]);
+    match options.area {
+        Some(UI) => command.args(["--test", UI]),
+        Some(area) => {
+            programs_with(area).into_iter().for_each(|program| _ = command.args(["--test", program]));
+            command.arg(area)
+        }
+        None => command.arg("--tests"),
+    };
+    command
+}
+
+/// The test programs in which an area can be: the one with the module of its name, or all.
+fn programs_with(area: &str) -> Vec<&'static str> {
+    let module = area.split("::").next().unwrap_or(area);
+    let has = |(_, text): &(&str, &str)| text.contains(&format!("\nmod {module};"));
+    match AREAS.iter().find(|half| has(half)) {
+        Some((program, _)) if area != module || !is_part_of_an_area(module) => vec![program],
+        _ => AREAS.iter().map(|(program, _)| *program).chain([UI]).collect(),
     }
 }
 
-/// Runs all tests of the workspace, or one area of `integration-tests`, with `env` added to the environment.
-/// `extra` goes to the test binaries.
-pub(crate) fn run(env: &[(&str, &str)], area: Option<&str>, extra: &[&str]) -> Result<Outcome> {
-    // These servers never crash. Tests that crash a server start their own.
-    let services = Services::start(Fsync::Off)?;
-    let skipped = SkippedFile::new()?;
-    let mut command = cargo();
-    command.args(["test", "--no-fail-fast", "--all-features"]);
-    match area {
-        Some(area) => command.args(["-p", "integration-tests", area]),
-        None => command.arg("--workspace"),
-    };
-    if !extra.is_empty() {
-        command.arg("--").args(extra);
-    }
-    command.envs(services.env()).envs(env.iter().copied()).env("TWINBOX_SKIPPED", &skipped.0);
-    if env::var_os(THREADS).is_none() {
-        // Tests wait for servers, leases and processes more than they compute.
-        let cores = thread::available_parallelism().map_or(2, NonZero::get);
-        command.env(THREADS, (cores + cores.div_ceil(2)).to_string());
-    }
-    let mut tests = Group::spawn(command.stdout(Stdio::piped()))?;
-    let mut outcome = Outcome::default();
-    let stdout = tests.stdout().expect("stdout was piped above");
-    let copied = copy_lines(stdout, io::stdout(), |line| outcome.add_line(line));
-    let status = tests.wait()?;
-    copied?;
+/// Whether another area has a part of this name, as `consumer` has `faults`.
+fn is_part_of_an_area(name: &str) -> bool {
+    let areas = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../integration-tests/tests/it"));
+    let areas = areas.into_iter().flatten().flatten().filter(|area| area.file_name() != "support");
+    areas.map(|area| area.path().join(name).with_extension("rs")).any(|part| part.exists())
+}
 
-    for reason in skipped.reasons()? {
-        println!("SKIPPED: {reason}");
-        // Cargo cannot skip a test at run time, so it counted this one as passed.
-        outcome.passed = outcome.passed.saturating_sub(1);
-        outcome.skipped += 1;
+/// How many tests run at the same time. They wait for servers, leases and processes more than they compute.
+fn threads() -> usize {
+    let given = env::var(THREADS).ok().and_then(|threads| threads.parse().ok());
+    let cores = thread::available_parallelism().map_or(2, NonZero::get);
+    given.unwrap_or(TESTS_PER_CORE * cores)
+}
+
+/// Starts other work on each core, which ends when the values are dropped.
+fn other_work() -> Result<Vec<Group>> {
+    let cores = thread::available_parallelism().map_or(2, NonZero::get);
+    (0..cores).map(|_| Group::spawn(Command::new("sh").args(BUSY))).collect()
+}
+
+/// The servers and settings of all test programs of a run.
+struct Run<'a> {
+    options: Options<'a>,
+    services: Services,
+    threads: usize,
+}
+
+impl Run<'_> {
+    /// Runs a command of cargo to its end, and copies what it prints.
+    fn results(&self, command: &mut Command) -> Result<Results> {
+        let skipped = SkippedFile::new()?;
+        command.envs(self.services.env()).env("TWINBOX_SKIPPED", &skipped.0);
+        command.env(THREADS, self.threads.to_string());
+        for (variable, is_set) in [(ONE_BY_ONE, self.options.one_by_one), (LONG, self.options.long)] {
+            if is_set {
+                command.env(variable, "1");
+            }
+        }
+        let mut tests = Group::spawn(command.stdout(Stdio::piped()))?;
+        let mut results = Results::default();
+        let stdout = tests.stdout().expect("stdout was piped above");
+        let start = Instant::now();
+        let copied = copy_lines(stdout, io::stdout(), |line| {
+            results.add_line(line, start.elapsed(), self.threads);
+        });
+        let status = tests.wait()?;
+        copied?;
+        for reason in skipped.reasons()? {
+            println!("SKIPPED: {reason}");
+            results.skip_one();
+        }
+        if !status.success() && results.outcome.ok() {
+            results.add(Results::of_failure("cargo failed before all tests had reported"));
+        }
+        Ok(results)
     }
-    if !status.success() && outcome.failed == 0 {
-        println!("cargo test failed ({status}) before all tests had reported; this counts as one failure");
-        outcome.failed = 1;
-    }
-    if let (Some(area), Outcome { passed: 0, failed: 0, skipped: 0 }) = (area, &outcome) {
-        return Err(format!("no test of integration-tests matches {area:?}").into());
-    }
-    Ok(outcome)
 }
 
 /// The file to which a test that cannot run on this machine writes its reason, one line each.
@@ -141,14 +251,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_of_all_test_programs_are_summed() {
-        let mut outcome = Outcome::default();
-        let text = "running 3 tests\ntest a ... ok\n\
-            test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 5 filtered out; finished in 0.00s\n\
-            test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
-        copy_lines(text.as_bytes(), io::sink(), |line| outcome.add_line(line)).unwrap();
-        assert_eq!(outcome, Outcome { passed: 13, failed: 2, skipped: 1 });
-        assert_eq!(outcome.to_string(), "13 passed, 2 failed, 1 skipped");
-        assert!(!outcome.ok());
+    fn words_behind_test_are_options_a_name_and_arguments_of_the_programs() {
+        let options =
+            Options::parse(&["--long", "--repeat", "5", "--busy", "relay", "--", "row_11"]).unwrap();
+        assert!(options.long && options.busy && !options.one_by_one);
+        assert_eq!((options.repeat, options.area, options.extra), (5, Some("relay"), &["row_11"][..]));
+        for wrong in [&["--repeat"][..], &["--repeat", "x"], &["a", "b"], &["--unknown"]] {
+            assert!(Options::parse(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn an_area_is_in_the_program_that_lists_it() {
+        assert_eq!(programs_with("consumer::ordered"), ["it"]);
+        assert_eq!(programs_with("relay"), ["programs"]);
+        for in_several in ["row_11", "faults"] {
+            assert_eq!(programs_with(in_several), ["it", "programs", "ui"]);
+        }
+    }
+
+    #[test]
+    fn the_messages_of_the_compiler_are_a_program_and_no_name() {
+        let command = programs(Options { area: Some(UI), ..Options::default() });
+        assert!(command.get_args().skip(3).eq(["--test", "ui"]));
+    }
+
+    #[test]
+    fn all_lines_are_copied_and_read() {
+        let (mut copy, mut lines) = (Vec::new(), Vec::new());
+        copy_lines("a\nb\nc".as_bytes(), &mut copy, |line| lines.push(line.to_owned())).unwrap();
+        assert_eq!((copy, lines), (b"a\nb\nc".to_vec(), vec!["a\n".to_owned(), "b\n".to_owned()]));
     }
 }
