@@ -20,7 +20,7 @@ use twinbox::{
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// How long it may take until everything that is placed is picked and billed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// An order was placed.
 #[derive(Debug, Serialize, Deserialize, Event)]
@@ -86,7 +86,7 @@ pub async fn run_from_environment() -> Result<(), Failure> {
 /// Places so many orders and waits until each is picked and billed. Run again, it carries on.
 ///
 /// # Errors
-/// Something cannot be reached, or it takes longer than a minute.
+/// Something cannot be reached, or it takes longer than five minutes.
 pub async fn run(orders: i64, places: &Places) -> Result<Report, Failure> {
     let store = Store::new(PgPool::connect(&places.database_url).await?, "shop")?;
     store.migrate().await?;
@@ -122,7 +122,7 @@ pub async fn run(orders: i64, places: &Places) -> Result<Report, Failure> {
     while let Some(ended) = running.join_next().await {
         ended??;
     }
-    settled.map_err(|_| "not everything was picked and billed within a minute")??;
+    settled.map_err(|_| "not everything was picked and billed within five minutes")??;
     Ok(Report::read(&store).await?)
 }
 

@@ -24,7 +24,7 @@ use tokio::{
 };
 use twinbox_testkit::{database, servers::NatsServer, skipped};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// The last commands of blocks that serve until somebody stops them.
 const SERVING: [&str; 3] =
     ["cargo run -p payments", "cargo run -p shop", "cargo run -p orders --bin billing"];
