@@ -20,8 +20,8 @@ const THREADS: &str = "RUST_TEST_THREADS";
 const ONE_BY_ONE: &str = "TWINBOX_TEST_ONE_BY_ONE";
 /// The variable by which tests run in their whole length.
 const LONG: &str = "TWINBOX_TEST_LONG";
-/// With more the processor is not busier, and single tests take longer.
-const TESTS_PER_CORE: usize = 3;
+/// With three the processor is hardly busier, and a test can wait for minutes.
+const TESTS_PER_CORE: usize = 2;
 /// The test programs with areas, and their lists of them.
 const AREAS: [(&str, &str); 2] = [
     ("it", include_str!("../../integration-tests/tests/it/main.rs")),
