@@ -1,4 +1,4 @@
-//! What a run took: the steps, the slowest tests, the areas, and how busy the machine was.
+//! The times of a run: its steps, areas and slowest tests, and how busy the machine was.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

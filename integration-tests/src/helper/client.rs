@@ -1,6 +1,5 @@
 //! A client with crash points that charges once, with the key that the database keeps.
 use integration_tests::vendors::{charge, client};
-use sqlx::{MySqlPool, PgPool};
 use std::{env, error::Error};
 use twinbox::{
     Dialect, Store,
@@ -8,14 +7,7 @@ use twinbox::{
 };
 
 pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
-    let url = env::var("DATABASE_URL")?;
-    if url.starts_with("postgres") {
-        return call(Store::new(PgPool::connect(&url).await?, "test")?).await;
-    }
-    if url.starts_with("mysql") {
-        return call(Store::new(MySqlPool::connect(&url).await?, "test")?).await;
-    }
-    call(Store::new(twinbox::sqlite::open(&url).await?, "test")?).await
+    with_store!(call)
 }
 
 /// Prints what became of the call.

@@ -1,6 +1,5 @@
 //! A dispatcher of side effects with crash points, on the database that the environment names.
 use integration_tests::vendors::{http_vendor, profile};
-use sqlx::{MySqlPool, PgPool};
 use std::{env, error::Error, time::Duration};
 use twinbox::{
     CancellationToken, Dialect, Store,
@@ -9,14 +8,7 @@ use twinbox::{
 
 pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_env_filter("warn").with_writer(std::io::stderr).init();
-    let url = env::var("DATABASE_URL")?;
-    if url.starts_with("postgres") {
-        return dispatch(Store::new(PgPool::connect(&url).await?, "test")?).await;
-    }
-    if url.starts_with("mysql") {
-        return dispatch(Store::new(MySqlPool::connect(&url).await?, "test")?).await;
-    }
-    dispatch(Store::new(twinbox::sqlite::open(&url).await?, "test")?).await
+    with_store!(dispatch)
 }
 
 async fn dispatch<DB: Dialect>(store: Store<DB>) -> Result<(), Box<dyn Error>> {

@@ -1,8 +1,7 @@
 //! A web server with crash points: it refunds with keys, on the database that the environment names.
 use axum::Router;
 use integration_tests::refunds::{Shop, hooks, leased_router, ping, router};
-use sqlx::{MySqlPool, PgPool};
-use std::{env, error::Error, sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use twinbox::{
     Dialect, Store,
@@ -11,19 +10,12 @@ use twinbox::{
 
 /// Nobody loses it for being slow. A test ends that of a process that died.
 const LEASE: Duration = Duration::from_secs(300);
-/// Who asks the same waits for as long as it says by `X-Request-Timeout`.
+/// A repeated request waits for as long as its `X-Request-Timeout` says.
 const WAIT: Duration = Duration::from_secs(300);
 
 pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_env_filter("warn").with_writer(std::io::stderr).init();
-    let url = env::var("DATABASE_URL")?;
-    if url.starts_with("postgres") {
-        return serve(Store::new(PgPool::connect(&url).await?, "test")?).await;
-    }
-    if url.starts_with("mysql") {
-        return serve(Store::new(MySqlPool::connect(&url).await?, "test")?).await;
-    }
-    serve(Store::new(twinbox::sqlite::open(&url).await?, "test")?).await
+    with_store!(serve)
 }
 
 async fn serve<DB: Dialect>(store: Store<DB>) -> Result<(), Box<dyn Error>> {

@@ -1,5 +1,19 @@
 //! Every process that tests start, in one program, so that it is linked once. It is what its name says: tests
 //! call it by links (`support::helper`).
+/// Calls a function with the store at `DATABASE_URL`, whose scheme says which database it is.
+macro_rules! with_store {
+    ($call:ident) => {{
+        let url = std::env::var("DATABASE_URL")?;
+        match url.split(':').next() {
+            Some("postgres" | "postgresql") => {
+                $call(Store::new(sqlx::PgPool::connect(&url).await?, "test")?).await
+            }
+            Some("mysql") => $call(Store::new(sqlx::MySqlPool::connect(&url).await?, "test")?).await,
+            _ => $call(Store::new(twinbox::sqlite::open(&url).await?, "test")?).await,
+        }
+    }};
+}
+
 mod client;
 mod consumer;
 mod dispatcher;

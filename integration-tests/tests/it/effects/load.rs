@@ -98,7 +98,7 @@ async fn thousands_of_effects_are_confirmed_by_a_vendor_that_fails() {
         assert!(times[times.len() - 1] - times[0] < WINDOW * 9 / 10, "a key was sent outside of its window");
     }
     assert!(calls.iter().any(|call| matches!(call.answer, VendorAnswer::RetryAfter(..))));
-    // What was claimed before a pause may be sent in it.
+    // An effect that was claimed before a pause may be sent in it.
     let paused = "SELECT count(*) FROM pauses WHERE lasts >= '1 second'";
     let short = "SELECT count(*) FROM pauses WHERE lasts < '1 second'";
     assert!(world.number(paused).await > 0 && world.number(short).await == 0);

@@ -66,7 +66,7 @@ impl Group {
         }
     }
 
-    /// Whose partitions were taken over by the others. One that lived on and missed its lease has it again.
+    /// Returns the processes that lost their partitions, also one that lives on and missed its lease.
     async fn survived_by(&self, begun: Instant, before: &HashSet<Uuid>) -> HashSet<Uuid> {
         loop {
             let who = self.owners().await.into_iter().map(|(owner, _)| owner).collect::<HashSet<_>>();

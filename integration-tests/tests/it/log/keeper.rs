@@ -128,7 +128,7 @@ async fn live_a_month<DB: TestDb>(world: &World<DB>, settled: impl AsyncFn(i64))
         if day >= DAYS - own_days {
             keeps(world).await;
         } else {
-            // What fails beside the keeper that runs is deleted the day after.
+            // Rows that this purge misses beside the running keeper are deleted a day later.
             let report = Keeper::new(world).purge().await;
             assert!(report.forbidden.is_empty(), "{report:?}");
         }

@@ -42,7 +42,7 @@ async fn row_48_nothing_typed_becomes_sql<DB: TestDb>() {
     let to = ["replays", "plan", "resend", "--to", "consumer:billing.invoice"];
     for text in CORPUS.into_iter().chain([&*long]) {
         let (tool, to, long) = (&tool, &to, &*long);
-        // What changes nothing is asked at once.
+        // Commands that change nothing run at the same time.
         let options = ["--key", "--id", "--source", "--correlation-id", "--since", "--until", "--type"];
         let plans = options.map(|option| async move {
             let ran = tool.run(&[&to[..], &[&format!("{option}={text}"), "-o", "json"]].concat()).await;

@@ -75,7 +75,7 @@ async fn a_relay_that_dies_while_it_parks_loses_nothing_and_keeps_the_order() {
         deaths += usize::from(dies(&rig, &mut relay, point, published).await);
         rig.kill(&mut relay).await;
     }
-    // What was parked may all be settled in one statement.
+    // All parked messages may be settled in one statement.
     assert!(deaths >= POINTS.len() - 1, "only {deaths} died where they should");
     publish(&rig, published..published + 20).await;
     make_due(&rig).await;

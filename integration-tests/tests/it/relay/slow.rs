@@ -44,7 +44,7 @@ fn bus(url: String) -> EventBridge {
 /// A hundred entries a second, one request after another; then ten times as many.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_bus_is_kept_busy_and_not_overrun() {
-    // What is sent twice comes from the first seconds, and once more when the bus is faster.
+    // Messages are sent twice in the first seconds, and once more when the bus is faster.
     let (slow, fast) = long::or((3000, 10_000), (600, 3000));
     let (store, fake) = (database::postgres().await, FakeEventBridge::start("orders").await.unwrap());
     fake.pace(Some(100.0));

@@ -13,7 +13,7 @@ pub(crate) enum Pause {
     Look,
     /// Between two acts of a load, or as long as the load lasts.
     Pace,
-    /// What a handler takes for its work.
+    /// The time that the work of a handler takes.
     Work,
     /// How long a fault lasts.
     Outage,
