@@ -83,3 +83,11 @@ pub(crate) async fn waits_for_a_lock(pool: &PgPool) -> i64 {
         WHERE datname = current_database() AND wait_event_type = 'Lock'";
     eventually(async || sqlx::query_scalar(waits).fetch_optional(pool).await.unwrap()).await
 }
+
+/// Waits until the last statement of a session is like `text`. Returns the process id of the session. The text
+/// is a bind: written into the statement, it would find the session that asks.
+pub(crate) async fn last_said(pool: &PgPool, text: &str) -> i64 {
+    let session = "SELECT pid::bigint FROM pg_stat_activity WHERE query LIKE $1 LIMIT 1";
+    eventually(async || sqlx::query_scalar(session).bind(text).fetch_optional(pool).await.ok().flatten())
+        .await
+}

@@ -2,6 +2,7 @@
 use super::*;
 use crate::support::{
     long,
+    postgres::last_said,
     processes::{Program, Programs},
     wait::{self, Pause},
 };
@@ -78,12 +79,7 @@ async fn row_34_database_crashes_restarts_and_loses_a_session() {
     server.start_again().unwrap();
     running.published(down + 100).await;
     // One session dies of SIGKILL, and the server starts all over.
-    let pid = eventually(async || {
-        let pid = "SELECT pid::bigint FROM pg_stat_activity WHERE query LIKE '%cursors%' AND pid <> \
-                   pg_backend_pid()";
-        sqlx::query_scalar::<_, i64>(pid).fetch_optional(store.pool()).await.ok().flatten()
-    })
-    .await;
+    let pid = last_said(store.pool(), "%cursors%").await;
     assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
     let down = running.counters.published();
     running.published(down + 100).await;
@@ -120,9 +116,7 @@ async fn row_35_failover_to_a_standby_that_lacks_the_tail() {
     proxy.lead_to(postgres_address(&standby.url()));
     let after = store_at(&standby.url()).await;
     // It can be read, and not be written to.
-    let looks = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_is_in_recovery(),%' AND pid <> \
-                 pg_backend_pid()";
-    eventually(async || (number(after.pool(), looks).await > 0).then_some(())).await;
+    last_said(after.pool(), "%pg_is_in_recovery() AS is_standby%").await;
     assert!(!running.task.is_finished());
     let promoted = sqlx::query_scalar::<_, bool>("SELECT pg_promote()").fetch_one(after.pool()).await;
     assert!(promoted.unwrap());
