@@ -1,6 +1,9 @@
 //! What the tests in `tests/it` share with the programs that they kill.
+#[cfg(feature = "programs")]
 mod readme;
+#[cfg(feature = "http")]
 pub mod refunds;
+#[cfg(feature = "effects")]
 pub mod vendors;
 
 use serde::{Deserialize, Serialize};

@@ -7,13 +7,13 @@ use std::process::Command;
 use crate::cargo::cargo;
 use crate::error::Result;
 use crate::group::Group;
-use crate::services::{Fsync, Services};
+use crate::services::{Fsync, Servers, Services};
 
 /// Builds the benchmarks and the measured programs, then runs the benchmark `name`.
 ///
 /// Returns whether both succeeded.
 pub(crate) fn run(name: &str, extra: &[&str]) -> Result<bool> {
-    let services = Services::start(Fsync::On)?;
+    let services = Services::start(Servers::All, Fsync::On)?;
     // The programs are built in the same command, so that the benchmark measures the current code.
     let mut build = cargo();
     build.args(["build", "--release", "-q"]);

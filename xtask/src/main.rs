@@ -8,6 +8,7 @@ mod cargo;
 mod ci;
 mod download;
 mod error;
+mod focus;
 mod group;
 mod install;
 mod memory;
@@ -26,6 +27,8 @@ cargo xtask services up         start Postgres, MariaDB and NATS, and print vari
 cargo xtask services down       stop the servers and delete their data
 cargo xtask services status     list the running servers
 cargo xtask test [AREA] [-- …]  run all tests, or one area of integration-tests, on private servers
+    --sqlite WORD               without a server and without building what SQLite does not need
+    --postgres WORD             the same with Postgres and NATS
     --long                      long tests in their whole length
     --one-by-one                with streams that take no batches
     --repeat N                  N times; counts failures by test

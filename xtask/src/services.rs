@@ -24,6 +24,14 @@ pub(crate) enum Fsync {
     Off,
 }
 
+/// Which servers to start.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Servers {
+    All,
+    PostgresAndNats,
+    None,
+}
+
 /// The servers of one run. Dropping this stops them.
 ///
 /// A server that the environment names is used instead of a new one.
@@ -35,11 +43,23 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    pub(crate) fn start(fsync: Fsync) -> Result<Self> {
+    pub(crate) fn start(servers: Servers, fsync: Fsync) -> Result<Self> {
         let mut services = Self { postgres: None, mariadb: None, nats: None, env: Vec::new() };
+        if servers != Servers::None {
+            services.start_postgres(fsync)?;
+            services.start_nats()?;
+        }
+        if servers == Servers::All {
+            services.start_mariadb(fsync)?;
+            services.find_programs()?;
+        }
+        Ok(services)
+    }
+
+    fn start_postgres(&mut self, fsync: Fsync) -> Result<()> {
         let named = named(POSTGRES_URL)?;
         if let Some(bin) = needed(install::postgres(), !named)? {
-            services.set("TWINBOX_PG_BIN", bin.display());
+            self.set("TWINBOX_PG_BIN", bin.display());
         }
         if !named {
             let mut options = PostgresOptions::default().set("max_connections", POSTGRES_CONNECTIONS_MAX);
@@ -48,12 +68,16 @@ impl Services {
                 options = options.set("fsync", "off").set("full_page_writes", "off");
             }
             let server = PostgresServer::start_with(options)?;
-            services.set(POSTGRES_URL, server.url());
-            services.postgres = Some(server);
+            self.set(POSTGRES_URL, server.url());
+            self.postgres = Some(server);
         }
-        let named = self::named(MYSQL_URL)?;
+        Ok(())
+    }
+
+    fn start_mariadb(&mut self, fsync: Fsync) -> Result<()> {
+        let named = named(MYSQL_URL)?;
         if let Some(bin) = needed(install::mariadb(), !named)? {
-            services.set("TWINBOX_MARIADB_BIN", bin.display());
+            self.set("TWINBOX_MARIADB_BIN", bin.display());
         }
         if !named {
             let mut options = MariaDbOptions::default();
@@ -61,45 +85,54 @@ impl Services {
                 options = options.set("innodb_flush_method", "nosync").set("innodb_doublewrite", "0");
             }
             let server = MariaDbServer::start_with(options)?;
-            services.set(MYSQL_URL, server.url());
-            services.mariadb = Some(server);
+            self.set(MYSQL_URL, server.url());
+            self.mariadb = Some(server);
         }
-        let named = self::named(NATS_URL)?;
+        Ok(())
+    }
+
+    fn start_nats(&mut self) -> Result<()> {
+        let named = named(NATS_URL)?;
         if let Some(binary) = needed(install::nats(), !named)? {
-            services.set("TWINBOX_NATS_SERVER", binary.display());
+            self.set("TWINBOX_NATS_SERVER", binary.display());
         }
         if !named {
             let server = NatsServer::start()?;
-            services.set(NATS_URL, server.url());
-            services.nats = Some(server);
+            self.set(NATS_URL, server.url());
+            self.nats = Some(server);
         }
+        Ok(())
+    }
+
+    /// Names the programs that some tests start.
+    fn find_programs(&mut self) -> Result<()> {
         if let Some(binary) = needed(install::nats_old(), false)? {
-            services.set("TWINBOX_NATS_SERVER_OLD", binary.display());
+            self.set("TWINBOX_NATS_SERVER_OLD", binary.display());
         }
         if let Some(binary) = needed(install::python(), false)? {
-            services.set("TWINBOX_PYTHON", binary.display());
+            self.set("TWINBOX_PYTHON", binary.display());
         }
         // Tests look for these packages in the cache, not in the environment.
         needed(install::python_packages(), false)?;
         needed(install::node_packages(), false)?;
         if let Some(binary) = needed(install::pgbouncer(), false)? {
-            services.set("TWINBOX_PGBOUNCER", binary.display());
+            self.set("TWINBOX_PGBOUNCER", binary.display());
         }
         if let Some(library) = needed(install::faketime(), false)? {
-            services.set("TWINBOX_FAKETIME", library.display());
+            self.set("TWINBOX_FAKETIME", library.display());
         }
         for (variable, program) in [("TWINBOX_PROMETHEUS", "prometheus"), ("TWINBOX_PROMTOOL", "promtool")] {
             if let Some(binary) = needed(install::prometheus(program), false)? {
-                services.set(variable, binary.display());
+                self.set(variable, binary.display());
             }
         }
         if let Some(binary) = needed(install::chromium(), false)? {
-            services.set("TWINBOX_CHROMIUM", binary.display());
+            self.set("TWINBOX_CHROMIUM", binary.display());
         }
         if let Some(binary) = needed(install::systemd_analyze(), false)? {
-            services.set("TWINBOX_SYSTEMD_ANALYZE", binary.display());
+            self.set("TWINBOX_SYSTEMD_ANALYZE", binary.display());
         }
-        Ok(services)
+        Ok(())
     }
 
     /// Returns the environment variables of a test, without those that are set already.
@@ -121,7 +154,7 @@ pub(crate) fn up() -> Result<()> {
     }
     before.stop()?;
     let mut state = State { servers: Vec::new(), env: Vec::new() };
-    if let Err(error) = state.adopt(Services::start(Fsync::On)?).and_then(|()| state.write()) {
+    if let Err(error) = state.adopt(Services::start(Servers::All, Fsync::On)?).and_then(|()| state.write()) {
         state.stop()?;
         return Err(error);
     }

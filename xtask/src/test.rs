@@ -9,9 +9,10 @@ use std::{env, fs, process, thread};
 
 use crate::cargo::cargo;
 use crate::error::Result;
+use crate::focus::Focus;
 use crate::group::Group;
 use crate::results::{Outcome, Results};
-use crate::services::{Fsync, Services};
+use crate::services::{Fsync, Servers, Services};
 use crate::table::Table;
 
 /// The variable for the number of tests that run at the same time. A value in the environment is kept.
@@ -22,10 +23,11 @@ const ONE_BY_ONE: &str = "TWINBOX_TEST_ONE_BY_ONE";
 const LONG: &str = "TWINBOX_TEST_LONG";
 /// With three the processor is hardly busier, and a test can wait for minutes.
 const TESTS_PER_CORE: usize = 2;
-/// The test programs with areas, and their lists of them.
+/// The test programs with areas, and their lists of them. An area of both is in the first, unless that is not
+/// built.
 const AREAS: [(&str, &str); 2] = [
-    ("it", include_str!("../../integration-tests/tests/it/main.rs")),
     ("programs", include_str!("../../integration-tests/tests/it/programs.rs")),
+    ("it", include_str!("../../integration-tests/tests/it/main.rs")),
 ];
 /// The test program of the compiler's messages. It has one test, of another name.
 const UI: &str = "ui";
@@ -37,6 +39,8 @@ const BUSY: [&str; 2] = ["-c", "while :; do :; done"];
 pub(crate) struct Options<'a> {
     /// Only tests of `integration-tests` whose names contain this word.
     pub(crate) area: Option<&'a str>,
+    /// Only those of one database.
+    pub(crate) focus: Option<Focus>,
     /// Arguments of the test programs, such as further words.
     pub(crate) extra: &'a [&'a str],
     /// With streams that take no batches.
@@ -69,6 +73,11 @@ impl<'a> Options<'a> {
                     options.busy = true;
                     rest
                 }
+                [focus @ ("--sqlite" | "--postgres"), area, rest @ ..] if options.area.is_none() => {
+                    options.focus = Some(if *focus == "--sqlite" { Focus::Sqlite } else { Focus::Postgres });
+                    options.area = Some(area);
+                    rest
+                }
                 ["--repeat", times, rest @ ..] => {
                     options.repeat = times.parse().ok()?;
                     rest
@@ -93,7 +102,8 @@ pub(crate) fn run(options: Options<'_>, table: &mut Table) -> Result<Results> {
         return Ok(Results::of_failure("the tests do not compile"));
     }
     // These servers never crash. Tests that crash a server start their own.
-    let services = table.step("start servers", || Services::start(Fsync::Off))?;
+    let servers = options.focus.map_or(Servers::All, Focus::servers);
+    let services = table.step("start servers", || Services::start(servers, Fsync::Off))?;
     let run = Run { options, services, threads: threads() };
     let _busy = options.busy.then(other_work).transpose()?;
     let mut results = Results::default();
@@ -110,7 +120,9 @@ pub(crate) fn run(options: Options<'_>, table: &mut Table) -> Result<Results> {
             results.add(table.step("test documents", || run.results(command))?);
         }
         Some(area) if results.outcome == Outcome::default() => {
-            return Err(format!("no test of integration-tests matches {area:?}").into());
+            let all =
+                options.focus.map_or("", |_| ": `cargo xtask test` with the word alone builds all tests");
+            return Err(format!("no test of this build matches {area:?}{all}").into());
         }
         Some(_) => {}
     }
@@ -120,6 +132,9 @@ pub(crate) fn run(options: Options<'_>, table: &mut Table) -> Result<Results> {
 /// The command that builds and runs test programs. All share the features of the whole workspace, so that
 /// nothing is compiled twice.
 fn programs(options: Options<'_>) -> Command {
+    if let (Some(focus), Some(area)) = (options.focus, options.area) {
+        return focus.tests(area);
+    }
     let mut command = cargo();
     command.args(["test", "--workspace", "--all-features"]);
     match options.area {
@@ -256,7 +271,9 @@ mod tests {
             Options::parse(&["--long", "--repeat", "5", "--busy", "relay", "--", "row_11"]).unwrap();
         assert!(options.long && options.busy && !options.one_by_one);
         assert_eq!((options.repeat, options.area, options.extra), (5, Some("relay"), &["row_11"][..]));
-        for wrong in [&["--repeat"][..], &["--repeat", "x"], &["a", "b"], &["--unknown"]] {
+        let options = Options::parse(&["--postgres", "relay", "--busy"]).unwrap();
+        assert_eq!((options.focus, options.area, options.busy), (Some(Focus::Postgres), Some("relay"), true));
+        for wrong in [&["--repeat"][..], &["--repeat", "x"], &["a", "b"], &["--unknown"], &["--sqlite"]] {
             assert!(Options::parse(wrong).is_none(), "{wrong:?}");
         }
     }
@@ -266,7 +283,7 @@ mod tests {
         assert_eq!(programs_with("consumer::ordered"), ["it"]);
         assert_eq!(programs_with("relay"), ["programs"]);
         for in_several in ["row_11", "faults"] {
-            assert_eq!(programs_with(in_several), ["it", "programs", "ui"]);
+            assert_eq!(programs_with(in_several), ["programs", "it", "ui"]);
         }
     }
 

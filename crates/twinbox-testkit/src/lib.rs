@@ -2,7 +2,7 @@
 //!
 //! | module | contents | feature |
 //! |---|---|---|
-//! | [`database`] | a new, migrated database for each test | `harness` |
+//! | [`database`] | a new, migrated database for each test | `harness`; `postgres`, `mysql` |
 //! | [`Harness`] | delivers events to a handler and returns the outcomes | `harness` |
 //! | [`proxy`] | a TCP proxy that delays, cuts and freezes connections | `harness` |
 //! | [`aws`] | fakes of EventBridge and SQS, whose responses a test chooses | `aws` |

@@ -3,10 +3,12 @@ mod dropped;
 
 use crate::support::{
     cases::cases,
+    databases::Postgres,
+    postgres::proxied,
     stores::{Placed, TestDb, World, effect, placed},
     wait::{self, Pause, in_time, signal},
 };
-use sqlx::{Postgres, Sqlite, postgres::PgPoolOptions};
+use sqlx::Sqlite;
 use std::{
     os::unix::process::ExitStatusExt as _,
     process::{Command, Stdio},
@@ -16,7 +18,7 @@ use twinbox::{
     Delivery, DeliveryOutcome, ErrorKind, HandlerResult, Store, StoreOptions, Tx, event_handler,
     log::{Reader, ReaderOptions},
 };
-use twinbox_testkit::{database::SERVICE, proxy::Proxy};
+use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
 
 /// Set in the process that is to publish to the database of this name and die.
@@ -83,23 +85,10 @@ async fn a_producer_killed_after_commit_has_published<DB: TestDb>() {
     assert_eq!(world.effects().await, [1]);
 }
 
-/// The world's store, seen through the proxy.
-async fn through(proxy: &Proxy, world: &World<Postgres>) -> Store<Postgres> {
-    let options = (*world.pool().connect_options()).clone().host("127.0.0.1").port(proxy.address().port());
-    let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
-    Store::new(pool, SERVICE).unwrap()
-}
-
-async fn proxy(world: &World<Postgres>) -> Proxy {
-    let options = world.pool().connect_options();
-    Proxy::start(format!("{}:{}", options.get_host(), options.get_port()).parse().unwrap()).await.unwrap()
-}
-
 /// Faults 2 and 36
 async fn a_lost_answer_to_commit_is_unknown_and_the_message_is_there() {
     let world = World::<Postgres>::new().await;
-    let proxy = proxy(&world).await;
-    let store = through(&proxy, &world).await;
+    let (proxy, store) = proxied(world.url()).await;
     let mut tx = store.begin().await.unwrap();
     effect::<Postgres>(&mut tx, 1).await.unwrap();
     store.outbox().publish(&mut tx, &Placed { n: 1 }).await.unwrap();

@@ -1,29 +1,41 @@
 //! The consumer runtime: what becomes of a delivery, by the harness and by `Consumer::run` on the log.
 mod any_order;
+#[cfg(feature = "programs")]
 mod codec;
 mod contention;
 mod elsewhere;
 mod errors;
+#[cfg(feature = "postgres")]
 mod faults;
+#[cfg(feature = "programs")]
 mod forget;
+#[cfg(feature = "programs")]
 mod fulfilment;
 mod guard;
 mod idempotent;
 mod ids;
+#[cfg(feature = "postgres")]
 mod kept;
 mod logs;
 mod newer;
+#[cfg(feature = "postgres")]
 mod ordered;
 mod payloads;
 mod poison;
+#[cfg(feature = "programs")]
 mod redact;
+#[cfg(feature = "postgres")]
 mod refused;
 mod registration;
 mod restart;
 mod retry;
+#[cfg(feature = "postgres")]
 mod running;
+#[cfg(feature = "programs")]
 mod source;
+#[cfg(feature = "programs")]
 mod spans;
+#[cfg(feature = "postgres")]
 mod status;
 mod transition;
 

@@ -67,7 +67,8 @@ impl Desk {
     }
 }
 
-/// A shell and what it has started. Dropped, they end, as by Ctrl-C.
+/// A shell and what it has started. Dropped, they end. SIGINT would not do: where the tests run in the
+/// background of a shell, it is ignored.
 struct Running {
     program: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -83,7 +84,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let group = format!("-{}", self.program.id().unwrap_or_default());
-        let _ = std::process::Command::new("kill").args(["-INT", "--", &group]).status();
+        let _ = std::process::Command::new("kill").args(["-TERM", "--", &group]).status();
     }
 }
 
@@ -95,9 +96,10 @@ fn packages(root: &Path, home: &Path) {
     let printed = String::from_utf8_lossy(&made.stdout).into_owned();
     assert!(made.status.success(), "{printed}\n{}", String::from_utf8_lossy(&made.stderr));
     let config = printed.split("cargo --config ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    let target = PathBuf::from(config).ancestors().nth(2).unwrap().join("first-page");
+    // Some packages are built for the tests already, without debug information.
+    let target = PathBuf::from(config).ancestors().nth(2).unwrap().to_owned();
     let patches = std::fs::read_to_string(config).unwrap();
-    let settings = format!("{patches}[build]\ntarget-dir = {target:?}\n");
+    let settings = format!("{patches}[build]\ntarget-dir = {target:?}\n[profile.dev]\ndebug = false\n");
     std::fs::create_dir(home.join(".cargo")).unwrap();
     std::fs::write(home.join(".cargo/config.toml"), settings).unwrap();
 }

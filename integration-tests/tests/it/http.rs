@@ -2,20 +2,24 @@
 mod both;
 mod closures;
 mod dispositions;
+#[cfg(feature = "programs")]
 mod example;
 mod faults;
 mod fuzz;
 mod keeping;
+#[cfg(feature = "postgres")]
 mod kept;
 mod leases;
 mod limits;
 mod model;
 mod operations;
+#[cfg(feature = "programs")]
 mod processes;
 mod requests;
 mod settings;
 mod signals;
 mod tables;
 mod tokens;
+#[cfg(feature = "programs")]
 mod unfinished;
 mod webhooks;

@@ -1,16 +1,20 @@
 //! What is published is there if, and only if, its transaction committed.
 mod batches;
 mod bounds;
+#[cfg(feature = "programs")]
 mod delayed;
+#[cfg(feature = "postgres")]
 mod languages;
+#[cfg(feature = "postgres")]
 mod moving;
 
 use crate::support::{
     cases::cases,
+    databases::{MySql, Postgres},
     stores::{Confirmed, Placed, TestDb, World, effect},
     wait::{eventually, in_time},
 };
-use sqlx::{Acquire as _, MySql, Postgres, Sqlite};
+use sqlx::{Acquire as _, Sqlite};
 use twinbox::{Draft, ErrorKind, MessageId, Timestamp};
 
 /// Keys of what is published, in order.

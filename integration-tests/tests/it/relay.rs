@@ -1,19 +1,32 @@
 //! The relay between real databases and a real NATS.
+#[cfg(feature = "programs")]
 mod admin;
+#[cfg(feature = "programs")]
 mod crash;
+#[cfg(feature = "programs")]
 mod databases;
 mod faults;
+#[cfg(feature = "programs")]
 mod hot_key;
+#[cfg(feature = "programs")]
 mod idle;
+#[cfg(feature = "programs")]
 mod otlp;
 mod parking;
+#[cfg(feature = "programs")]
 mod pooler;
 mod replays;
+#[cfg(feature = "programs")]
 mod routes;
+#[cfg(feature = "programs")]
 mod schemas;
+#[cfg(feature = "programs")]
 mod secure;
+#[cfg(feature = "programs")]
 mod slow;
+#[cfg(feature = "programs")]
 mod three;
+#[cfg(feature = "programs")]
 mod vendors;
 
 use crate::support::relay::{

@@ -2,12 +2,10 @@
 //! of a prepared statement in another way than the first. One has then lost columns of it.
 use crate::support::{
     cases::cases,
+    databases::{MySql, PgConnection, Postgres},
     stores::{TestDb, World},
 };
-use sqlx::{
-    AssertSqlSafe, Either, Executor as _, MySql, PgConnection, Postgres, SqlSafeStr as _, Sqlite,
-    Statement as _, Type, postgres::PgTypeInfo,
-};
+use sqlx::{AssertSqlSafe, Database, Either, Executor as _, SqlSafeStr as _, Sqlite, Statement as _, Type};
 use uuid::Uuid;
 
 /// A prepared statement is parsed, executed, and executed again by what the server kept of it.
@@ -45,10 +43,12 @@ trait Repeats: TestDb {
     }
 }
 
-fn type_of<T: Type<Postgres>>() -> PgTypeInfo {
+#[cfg(feature = "postgres")]
+fn type_of<T: Type<Postgres>>() -> <Postgres as Database>::TypeInfo {
     T::type_info()
 }
 
+#[cfg(feature = "postgres")]
 impl Repeats for Postgres {
     const BIND: Option<i64> = None;
 
@@ -75,6 +75,7 @@ impl Repeats for Postgres {
     }
 }
 
+#[cfg(feature = "mysql")]
 impl Repeats for MySql {
     const BIND: Option<i64> = Some(1);
 

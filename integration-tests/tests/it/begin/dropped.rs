@@ -1,9 +1,10 @@
 //! `begin` and `commit` may be dropped at any poll; sqlx's `pool.begin()` may not. Fault 3
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     stores::{Placed, TestDb, World, effect},
 };
-use sqlx::{Pool, Postgres, Sqlite};
+use sqlx::{Pool, Sqlite};
 use std::{
     collections::BTreeSet,
     pin::Pin,

@@ -1,11 +1,11 @@
 //! What `Harness::any_order` lets pass, and what it finds.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     stores::{TestDb, World, sql},
 };
 use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
-use sqlx::Postgres;
 use std::panic::AssertUnwindSafe;
 use twinbox::{
     Delivery, Dialect, Draft, Event, HandlerError, HandlerResult, Timestamp, Tx, event_handler,

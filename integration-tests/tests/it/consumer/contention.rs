@@ -2,10 +2,10 @@
 //! attempt.
 use crate::support::{
     cases::cases,
+    databases::{MySql, PgPool, Postgres},
     stores::{Placed, TestDb, World, effect, placed, sql_of},
     wait::{eventually, in_time},
 };
-use sqlx::{MySql, PgPool, Postgres};
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicU32, Ordering::SeqCst},

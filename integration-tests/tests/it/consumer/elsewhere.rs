@@ -2,9 +2,9 @@
 //! counts.
 use crate::support::{
     cases::cases,
+    databases::{PgPool, PgPoolOptions, Postgres},
     stores::{Placed, TestDb, World, failed, placed},
 };
-use sqlx::{PgPool, Postgres, postgres::PgPoolOptions};
 use std::time::Duration;
 use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerResult, Tx, event_handler};
 use twinbox_testkit::Harness;

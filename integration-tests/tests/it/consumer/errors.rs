@@ -1,9 +1,9 @@
 //! `?` takes every error and keeps the database's code.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     stores::{TestDb, World, effect},
 };
-use sqlx::Postgres;
 use twinbox::{HandlerError, HandlerResult};
 
 #[derive(Debug)]

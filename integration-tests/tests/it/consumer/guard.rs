@@ -5,9 +5,10 @@ mod savepoints;
 
 use crate::support::{
     cases::cases,
+    databases::{MySql, Postgres},
     stores::{Confirmed, Placed, TestDb, World, effect, failed, placed},
 };
-use sqlx::{MySql, Postgres, Sqlite};
+use sqlx::Sqlite;
 use std::time::Duration;
 use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerResult, Tx, event_handler};
 use twinbox_testkit::Harness;

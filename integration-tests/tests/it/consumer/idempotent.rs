@@ -1,10 +1,10 @@
 //! What `Harness::assert_idempotent` lets pass, and what it finds.
 use crate::support::{
     cases::cases,
+    databases::{PgPool, Postgres},
     stores::{Confirmed, Placed, TestDb, World, effect},
 };
 use futures::FutureExt as _;
-use sqlx::{PgPool, Postgres};
 use std::{panic::AssertUnwindSafe, sync::Mutex};
 use twinbox::{
     BatchTx, Delivery, Dialect, HandlerError, HandlerResult, Tx, consumer::EventHandler, event_handler,

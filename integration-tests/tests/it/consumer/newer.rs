@@ -1,9 +1,9 @@
 //! What comes out of order is applied if it is newer than what the row has seen.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     stores::{Placed, TestDb, World, placed, sql},
 };
-use sqlx::Postgres;
 use twinbox::{
     Delivery, DeliveryOutcome, Dialect, ErrorKind, HandlerResult, Message, Store, Tx, event_handler,
     transition::{VersionColumn, VersionUpdate},

@@ -2,11 +2,11 @@
 use crate::support::{
     cases::cases,
     consumer::{Gate, publish, run_until},
+    databases::{PgPoolOptions, Postgres},
     postgres::{postgres_address, through},
     stores::{Placed, TestDb, World, effect, failed, placed},
     wait::{self, Pause, eventually, in_time},
 };
-use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::{
     sync::{
         Arc,

@@ -1,10 +1,11 @@
 //! Registration, state, and handlers without the macro.
 use crate::support::{
     cases::cases,
+    databases::{PgConnection, Postgres},
     stores::{Confirmed, Placed, TestDb, World, effect, placed},
     wait::in_time,
 };
-use sqlx::{FromRow, PgConnection, Postgres, Sqlite};
+use sqlx::{FromRow, Sqlite};
 use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, DeliveryOutcome, Dialect, Error, HandlerResult,
     InTransaction, Outbox, Policy, Provide, Tx,

@@ -1,11 +1,11 @@
 //! What `Harness::assert_survives_restart` lets pass, and what it finds.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     postgres::own,
     stores::{Placed, TestDb, World, effect},
 };
 use futures::FutureExt as _;
-use sqlx::Postgres;
 use std::{panic::AssertUnwindSafe, sync::Mutex};
 use twinbox::{Delivery, Dialect, HandlerResult, Tx, event_handler};
 use twinbox_testkit::Harness;

@@ -2,10 +2,10 @@
 //! at all.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     postgres::waits_for_a_lock,
     stores::{Placed, TestDb, World, effect, placed, sql},
 };
-use sqlx::Postgres;
 use twinbox::{
     Delivery, DeliveryOutcome, Dialect, ErrorKind, HandlerError, HandlerResult, InTransaction, Store, Tx,
     event_handler,

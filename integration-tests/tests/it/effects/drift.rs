@@ -2,13 +2,14 @@
 use crate::support::{
     cases::cases,
     consumer::publish,
+    databases::{MySql, Postgres},
     effects::{mail, plan},
     long,
     operations::{answer, expire, key, open, open_lease, runs_out},
     stores::{TestDb, World, sql},
 };
 use integration_tests::vendors::VENDOR;
-use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
+use sqlx::{AssertSqlSafe, Sqlite};
 use std::time::Duration;
 use twinbox::{
     Dialect, ErrorKind, Store,
@@ -35,6 +36,7 @@ trait Shop: TestDb {
     async fn break_uniqueness(world: &World<Self>);
 }
 
+#[cfg(feature = "postgres")]
 impl Shop for Postgres {
     const PAYMENTS: &str = "CREATE TABLE payments (
         id uuid PRIMARY KEY, status text NOT NULL, updated_at timestamptz NOT NULL)";
@@ -60,6 +62,7 @@ impl Shop for Sqlite {
 }
 
 /// Another qualifier counts like a second row.
+#[cfg(feature = "mysql")]
 impl Shop for MySql {
     const PAYMENTS: &str = "CREATE TABLE payments (
         id BINARY(16) PRIMARY KEY, status VARCHAR(64) NOT NULL, updated_at DATETIME(6) NOT NULL)";

@@ -2,12 +2,13 @@
 use crate::support::{
     cases::cases,
     codec::ciphered,
+    databases::{MySql, Postgres},
     effects::{Dispatching, WELCOME, all, found, mail, plan, reaches},
     operations::{answer, key, open},
     stores::{Placed, TestDb, World, sql},
 };
 use integration_tests::vendors::VENDOR;
-use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
+use sqlx::{AssertSqlSafe, Sqlite};
 use twinbox::{
     Delivery, DeliveryOutcome, Dialect, ErrorKind, HandlerResult, Message, Tx,
     effects::{EffectRequest, EffectState, Effects, Planned, SideEffect, effect_id, profiles},
@@ -139,6 +140,7 @@ trait InSql: TestDb {
     fn plan(source: Uuid, request: &str) -> String;
 }
 
+#[cfg(feature = "postgres")]
 impl InSql for Postgres {
     fn plan(source: Uuid, request: &str) -> String {
         format!(
@@ -148,6 +150,7 @@ impl InSql for Postgres {
     }
 }
 
+#[cfg(feature = "mysql")]
 impl InSql for MySql {
     fn plan(source: Uuid, request: &str) -> String {
         format!(

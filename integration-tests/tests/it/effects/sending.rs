@@ -1,6 +1,7 @@
 //! Sending side effects: answers, time-outs, order, and dispatchers beside each other.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     effects::{Dispatching, QUICK, found, mail, plan, reaches},
     postgres::{postgres_address, store_at, through},
     stores::{TestDb, World},
@@ -8,7 +9,7 @@ use crate::support::{
 };
 use futures::future::BoxFuture;
 use integration_tests::vendors::{VENDOR, http_vendor};
-use sqlx::{Postgres, Sqlite};
+use sqlx::Sqlite;
 use std::{
     sync::atomic::{AtomicU32, Ordering::SeqCst},
     time::{Duration, Instant},

@@ -2,6 +2,7 @@
 use super::both::with_both;
 use crate::support::{
     cases::cases,
+    databases::{PgPoolOptions, Postgres},
     operations::{asked as asked_for, key, open, policy},
     postgres::{postgres_address, through},
     refunds::{Refunds, STRATEGIES, Strategy, asked, post, send},
@@ -10,7 +11,7 @@ use crate::support::{
 };
 use axum::{body::Body, http::Request};
 use integration_tests::refunds::Does::{Answers, PanicsFirst, Waits};
-use sqlx::{AssertSqlSafe, Postgres, postgres::PgPoolOptions};
+use sqlx::AssertSqlSafe;
 use std::{convert::identity, sync::atomic::Ordering::SeqCst, time::Duration};
 use tower::ServiceExt as _;
 use twinbox::{Store, http::Idempotency, operation::OperationStart};

@@ -2,11 +2,12 @@
 use crate::support::{
     cases::cases,
     codec::{Cipher, ciphered, store_with},
+    databases::Postgres,
     operations::{SHORT, answer, asked, expire, key, known, open, policy},
     stores::{TestDb, World, effect, sql_of},
     wait::{eventually, in_time},
 };
-use sqlx::{AssertSqlSafe, Postgres};
+use sqlx::AssertSqlSafe;
 use std::time::Duration;
 use twinbox::{
     ErrorKind, StoreOptions,

@@ -1,12 +1,13 @@
 //! Operations that hold their key without a transaction.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     operations::{LONG, SHORT, answer, asked, end, key, known, lease, open_lease as open, policy, runs_out},
     postgres::waits_for_a_lock,
     stores::{TestDb, World, effect},
     wait::{eventually, in_time},
 };
-use sqlx::{AssertSqlSafe, Postgres};
+use sqlx::AssertSqlSafe;
 use std::time::Duration;
 use twinbox::{ErrorKind, operation::OperationStart};
 

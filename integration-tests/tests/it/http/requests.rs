@@ -2,6 +2,7 @@
 use super::both::with_both;
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     refunds::{Refunds, STRATEGIES, Strategy, asked, post, send},
     stores::TestDb,
 };
@@ -59,7 +60,7 @@ async fn t04_another_amount_with_the_key_is_a_mismatch<DB: TestDb>() {
 
 /// t04, while another process has the key
 async fn t04_another_amount_is_a_mismatch_in_another_process_too() {
-    with_both::<sqlx::Postgres>(identity, async |app, strategy| {
+    with_both::<Postgres>(identity, async |app, strategy| {
         let process = Refunds::another(&app.world, strategy, |layer| layer, app.shop.clone());
         let (first, other) = tokio::join!(app.refund("b", 1, Waits), async {
             app.shop.waiting.acquire().await.unwrap().forget();

@@ -2,12 +2,13 @@
 use super::both::with_both;
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     logged::Lines,
     refunds::{Refunds, Strategy, asked, post, send},
     stores::TestDb,
 };
 use integration_tests::refunds::Does::*;
-use sqlx::{AssertSqlSafe, Postgres};
+use sqlx::AssertSqlSafe;
 use std::{convert::identity, sync::atomic::Ordering::SeqCst};
 use twinbox::http::{CodeStyle, Idempotency, MismatchStatus};
 

@@ -1,6 +1,7 @@
 //! Webhooks that come in. t28: R52, D25
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     logged::Lines,
     operations::SHORT,
     refunds::{Got, send},
@@ -262,7 +263,7 @@ async fn receipts_expire_and_are_purged<DB: TestDb>() {
 /// Whoever receives the same for long is not waited for longer than a sender would, and nothing leaks into a
 /// handler.
 async fn a_receipt_that_is_being_written_is_waited_for() {
-    let world = World::<sqlx::Postgres>::new().await;
+    let world = World::<Postgres>::new().await;
     let receipt =
         WebhookReceipt { provider: "tests", endpoint: "", id: None, payload: b"a", secret_index: 0 };
     let WebhookClaim::Open(mut first) = world.receive_webhook(&receipt, SHORT).await.unwrap() else {

@@ -1,9 +1,10 @@
 //! Transactions that commit late: what the windows are for.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     log::{draft, open, open_with, publish, publish_all, run_until, settle_until, take, text, texts},
 };
-use sqlx::{Connection as _, Postgres};
+use sqlx::Connection as _;
 use std::time::Duration;
 use twinbox::{Store, log::ReaderOptions};
 

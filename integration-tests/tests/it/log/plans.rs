@@ -1,5 +1,6 @@
 //! How many rows and blocks the statements that read the log touch, where naive ones touch all of them. The
 //! statements are prepared, as the program prepares them, and planned for their parameters and without.
+#[cfg(feature = "mysql")]
 mod groups;
 mod parked;
 

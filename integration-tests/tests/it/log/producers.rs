@@ -1,9 +1,9 @@
 //! Producers that write rows: the contract of the outbox table, for any language.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     log::{Names, draft, now, open, publish, run, settle_until, take},
 };
-use sqlx::Postgres;
 use twinbox::Store;
 
 async fn a_row_of_plain_sql_is_delivered<DB: Names>(store: &Store<DB>) {
@@ -107,6 +107,7 @@ async fn a_rolled_back_message_is_never_delivered<DB: Names>(store: &Store<DB>) 
 
 /// A row with a transaction id of another transaction would be delivered years later, or never. The same
 /// goes for a position that no sequence gave.
+#[cfg(feature = "postgres")]
 async fn an_invented_txid_is_refused(store: &Store<Postgres>) {
     for (column, value, code) in [
         ("txid", "'1'::xid8", "TB002"),
@@ -142,6 +143,7 @@ async fn an_invented_txid_is_refused(store: &Store<Postgres>) {
 }
 
 /// Writes rows as `COPY` does.
+#[cfg(feature = "postgres")]
 async fn copy(store: &Store<Postgres>, columns: &str, rows: &str) -> Result<u64, sqlx::Error> {
     let mut conn = store.pool().acquire().await.unwrap();
     let sql = format!("COPY twinbox.outbox ({columns}) FROM STDIN");

@@ -1,12 +1,13 @@
 //! Reading again what a cursor has settled, and no more than that.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     log::{
         Names, draft, open, open_with, publish, publish_all, run, run_until, settle_until, take, text, texts,
     },
     wait::in_time,
 };
-use sqlx::{AssertSqlSafe, Postgres};
+use sqlx::AssertSqlSafe;
 use std::time::Duration;
 use twinbox::{
     Dialect, Draft, ErrorKind, Store, Timestamp,

@@ -1,10 +1,12 @@
 //! What is purged and what is kept.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     log::{Names, draft, open, open_with, publish, publish_all, run, run_until, settle_until, take, text},
+    postgres::store_with,
     wait::in_time,
 };
-use sqlx::{AssertSqlSafe, Postgres};
+use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use std::time::Duration;
 use twinbox::{
     Store,
@@ -101,7 +103,7 @@ async fn all_of_many_goes<DB: Names>(store: &Store<DB>) {
 
 /// Each locks many rows in one transaction, and rows lie in another order than their positions. Two that plan
 /// otherwise would wait for each other.
-async fn a_purge_and_a_redaction_take_turns(store: &Store<sqlx::Postgres>) {
+async fn a_purge_and_a_redaction_take_turns(store: &Store<Postgres>) {
     const MESSAGES: i64 = 20_000;
     let sql = format!(
         "INSERT INTO twinbox.outbox (position, type, key, payload) OVERRIDING SYSTEM VALUE
@@ -121,13 +123,9 @@ async fn a_purge_and_a_redaction_take_turns(store: &Store<sqlx::Postgres>) {
     }
     run_until(store, &mut reader, "d", |row| row.p > 0 && row.p == row.w).await;
     reader.close().await.unwrap();
-    let planning = async |settings: [(&'static str, &'static str); 2]| {
-        let options = (*store.pool().connect_options()).clone().options(settings);
-        let pool = sqlx::postgres::PgPoolOptions::new().connect_with(options).await.unwrap();
-        Store::new(pool, store.service()).unwrap()
-    };
-    let by_heap = planning([("enable_indexscan", "off"), ("enable_indexonlyscan", "off")]).await;
-    let by_index = planning([("enable_bitmapscan", "off"), ("enable_seqscan", "off")]).await;
+    let url = store.pool().connect_options().to_url_lossy().to_string();
+    let by_heap = store_with(&url, &[("enable_indexscan", "off"), ("enable_indexonlyscan", "off")]).await;
+    let by_index = store_with(&url, &[("enable_bitmapscan", "off"), ("enable_seqscan", "off")]).await;
     let (purged, redacted) = in_time(async {
         let (log, ops) = (Log::new(&by_heap), Ops::new(&by_index));
         tokio::join!(log.purge(Duration::ZERO), ops.redact("k"))

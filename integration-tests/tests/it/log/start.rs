@@ -1,10 +1,11 @@
 //! Where a cursor starts.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     log::{Names, now, open, open_with, publish, row, run, run_until, settle_until},
     wait::{eventually, in_time},
 };
-use sqlx::{AssertSqlSafe, Postgres};
+use sqlx::AssertSqlSafe;
 use twinbox::{
     ErrorKind, Store, Timestamp,
     log::{Reader, ReaderOptions, StartPosition},

@@ -3,9 +3,8 @@ use crate::support::{
     cases::cases,
     log::{Names, open, open_with, publish, run, run_until, settle_until},
     long,
-    postgres::store_at,
-    relay::PATIENCE,
-    wait::{eventually, in_time},
+    postgres::store_with,
+    wait::{PATIENCE, eventually, in_time},
 };
 use sqlx::{AssertSqlSafe, Postgres};
 use std::time::Duration;
@@ -88,8 +87,7 @@ async fn a_destination_far_behind_begins_whatever_the_statement_timeout() {
     .execute(store.pool())
     .await
     .unwrap();
-    let more = if store.url().contains('?') { '&' } else { '?' };
-    let impatient = store_at(&format!("{}{more}options[statement_timeout]=1s", store.url())).await;
+    let impatient = store_with(store.url(), &[("statement_timeout", "1s")]).await;
     let mut down = open(&impatient, "down").await;
     let mut lock = store.pool().begin().await.unwrap();
     sqlx::raw_sql("LOCK TABLE twinbox.outbox").execute(&mut *lock).await.unwrap();

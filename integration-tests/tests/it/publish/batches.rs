@@ -1,9 +1,9 @@
 //! Many messages in few statements.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     stores::{Placed, TestDb, World},
 };
-use sqlx::Postgres;
 use twinbox::{Draft, limits::PUBLISH_ALL_MAX};
 
 fn drafts(range: std::ops::Range<i64>) -> Vec<Draft> {

@@ -1,6 +1,7 @@
 //! The program dies while messages are parked and tried again.
 use crate::support::{
-    relay::{Rig, publish_as},
+    relay::publish_as,
+    rig::Rig,
     wait::{self, Pause, in_time},
 };
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};

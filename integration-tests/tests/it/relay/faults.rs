@@ -1,22 +1,26 @@
 //! The fault matrix of the relay, a test for each row.
+#[cfg(feature = "programs")]
 mod broker;
 mod cancelled;
 mod data;
 mod database;
+#[cfg(feature = "programs")]
 mod eventbridge;
+#[cfg(feature = "programs")]
 mod machine;
+#[cfg(feature = "programs")]
 mod process;
 
 use crate::support::{
     postgres::{own, postgres_address, proxied, standby_of, store_at, through, waits_for_a_lock},
     relay::{
-        LEASE, PATIENCE, PUBLISH_TIMEOUT, RIG_LEASE, RIG_PUBLISH_TIMEOUT, Rig, Running, Target,
-        assert_whole_and_ordered, free_leases, n_payload, publish, publish_as,
+        LEASE, PATIENCE, PUBLISH_TIMEOUT, Running, Target, assert_whole_and_ordered, free_leases, n_payload,
+        publish, publish_as,
     },
     stores::TestDb,
     wait::{self, Pause, eventually},
 };
-use sqlx::{AssertSqlSafe, MySql, Pool, Postgres};
+use sqlx::{AssertSqlSafe, Pool, Postgres};
 use std::{
     net::SocketAddr,
     time::{Duration, Instant},

@@ -1,7 +1,7 @@
 //! One hot key: its messages follow each other without waiting, and keep their order whatever dies.
 use crate::support::{
     long,
-    relay::{RIG_PUBLISH_TIMEOUT, Rig},
+    rig::{RIG_PUBLISH_TIMEOUT, Rig},
 };
 use twinbox_testkit::servers::NatsServer;
 

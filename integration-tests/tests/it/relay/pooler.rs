@@ -2,7 +2,8 @@
 use super::*;
 use crate::support::{
     consumer::run_until,
-    relay::{PATIENCE, Rig, publish, publish_as},
+    relay::{PATIENCE, publish, publish_as},
+    rig::Rig,
     stores::{Placed, World, placed},
     wait::in_time,
 };

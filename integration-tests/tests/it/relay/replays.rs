@@ -1,7 +1,9 @@
 //! Past messages again over a real broker, whatever dies meanwhile.
 use super::*;
+#[cfg(feature = "programs")]
+use crate::support::rig::Rig;
 use crate::support::{
-    relay::{Copy, Rig, publish_as},
+    relay::{Copy, publish_as},
     wait::eventually,
 };
 use std::{
@@ -154,6 +156,7 @@ async fn what_is_put_aside_is_not_sent_by_a_replay() {
     assert_sent(&copies(&target).await, &replay, |n| n % 4 != 3, 40);
 }
 
+#[cfg(feature = "programs")]
 /// Runs a replay twice, and kills a relay at each of these points each time.
 async fn killed_at(points: [&str; 3]) {
     let rig = Rig::new(BOTH).await;
@@ -191,6 +194,7 @@ async fn killed_at(points: [&str; 3]) {
     }
 }
 
+#[cfg(feature = "programs")]
 /// Fault 50: published and not on record, on record and not told, told. Run twice it is two replays, each
 /// whole.
 #[tokio::test(flavor = "multi_thread")]

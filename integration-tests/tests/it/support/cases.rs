@@ -12,10 +12,12 @@ macro_rules! cases {
         $(mysql: [$($mysql:ident),* $(,)?])?
         $(sqlite: [$($sqlite:ident),* $(,)?])?
     ) => {
+        #[cfg(feature = "postgres")]
         mod postgres {
             $($($crate::support::cases::test_with_a_store!($all, sqlx::Postgres);)*)?
             $($($crate::support::cases::test_with_a_store!($postgres, sqlx::Postgres);)*)?
         }
+        #[cfg(feature = "mysql")]
         mod mysql {
             $($($crate::support::cases::test_with_a_store!($all, sqlx::MySql);)*)?
             $($($crate::support::cases::test_with_a_store!($mysql, sqlx::MySql);)*)?
@@ -31,10 +33,12 @@ macro_rules! cases {
         $(mysql: [$($mysql:ident),* $(,)?])?
         $(sqlite: [$($sqlite:ident),* $(,)?])?
     ) => {
+        #[cfg(feature = "postgres")]
         mod postgres {
             $($($crate::support::cases::test!($all, super::$all::<sqlx::Postgres>());)*)?
             $($($crate::support::cases::test!($postgres, super::$postgres());)*)?
         }
+        #[cfg(feature = "mysql")]
         mod mysql {
             $($($crate::support::cases::test!($all, super::$all::<sqlx::MySql>());)*)?
             $($($crate::support::cases::test!($mysql, super::$mysql());)*)?

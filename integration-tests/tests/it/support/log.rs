@@ -22,6 +22,7 @@ pub(crate) trait Names: TestDb {
     fn bytes(text: &str) -> String;
 }
 
+#[cfg(feature = "postgres")]
 impl Names for sqlx::Postgres {
     const OUTBOX: &'static str = "twinbox.outbox";
     const CURSORS: &'static str = "twinbox.cursors";
@@ -33,6 +34,7 @@ impl Names for sqlx::Postgres {
     }
 }
 
+#[cfg(feature = "mysql")]
 impl Names for sqlx::MySql {
     const OUTBOX: &'static str = "twinbox_outbox";
     const CURSORS: &'static str = "twinbox_cursors";

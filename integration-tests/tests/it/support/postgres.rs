@@ -1,6 +1,8 @@
 //! Servers of Postgres, and connections to them through a proxy.
-use super::wait::eventually;
-use sqlx::{PgPool, Postgres, postgres::PgPoolOptions};
+use super::{
+    databases::{PgPool, PgPoolOptions, Postgres},
+    wait::eventually,
+};
 use std::{
     net::SocketAddr,
     os::unix::process::CommandExt as _,
@@ -25,6 +27,15 @@ pub(crate) async fn store_at(url: &str) -> Store<Postgres> {
     let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(Duration::from_secs(5));
     let pool = pool.connect(url).await.unwrap();
     Store::new(pool, SERVICE).unwrap()
+}
+
+/// Opens a store whose sessions have other settings of the server.
+pub(crate) async fn store_with(url: &str, settings: &[(&str, &str)]) -> Store<Postgres> {
+    let mut url = url.to_owned();
+    for (name, value) in settings {
+        url += &format!("{}options[{name}]={value}", if url.contains('?') { '&' } else { '?' });
+    }
+    store_at(&url).await
 }
 
 /// Opens a store with a pool that counts how often a connection is taken from it.
@@ -84,8 +95,8 @@ pub(crate) async fn waits_for_a_lock(pool: &PgPool) -> i64 {
     eventually(async || sqlx::query_scalar(waits).fetch_optional(pool).await.unwrap()).await
 }
 
-/// Waits until the last statement of a session is like `text`. Returns the process id of the session. The text
-/// is a bind: written into the statement, it would find the session that asks.
+/// Waits until the last statement of a session is like `text`. Returns the process id of the session. The
+/// text is a bind: written into the statement, it would find the session that asks.
 pub(crate) async fn last_said(pool: &PgPool, text: &str) -> i64 {
     let session = "SELECT pid::bigint FROM pg_stat_activity WHERE query LIKE $1 LIMIT 1";
     eventually(async || sqlx::query_scalar(session).bind(text).fetch_optional(pool).await.ok().flatten())

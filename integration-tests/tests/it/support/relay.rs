@@ -1,6 +1,6 @@
 //! Relays, their streams, and the messages that arrived.
+pub(crate) use super::wait::PATIENCE;
 use super::{
-    processes::{Program, Programs},
     stores::TestDb,
     wait::{eventually, in_time},
 };
@@ -13,33 +13,20 @@ use futures::StreamExt as _;
 use sqlx::{AssertSqlSafe, Postgres};
 use std::{
     collections::{HashMap, HashSet},
-    os::unix::process::ExitStatusExt as _,
     time::Duration,
 };
-use tokio::{
-    process::{Child, Command},
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::{task::JoinHandle, time::timeout};
 use twinbox::{
     CancellationToken, Dialect, Draft, Store, Timestamp,
     nats::{Nats, NatsOptions, StreamOptions},
     relay::{CircuitBreakerStatus, Counters, Error, Relay, RelayOptions},
 };
-use twinbox_testkit::database::TestDatabase;
 use uuid::Uuid;
 
-/// The bound of a wait. It is far longer than any step takes on a machine that is busy with other tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// The lease of the relays of [`Target::quick`].
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// Time-out of a publish by the relays of [`Target::quick`].
 pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
-/// The lease of the relays of a [`Rig`], in their environment.
-pub(crate) const RIG_LEASE: &str = "TWINBOX_RELAY__DESTINATIONS__KILL__LEASE";
-/// The same for the time-out of a publish.
-pub(crate) const RIG_PUBLISH_TIMEOUT: &str = "TWINBOX_RELAY__DESTINATIONS__KILL__PUBLISH_TIMEOUT";
-
 /// A copy of a message in a stream: message id, key, sequence.
 pub(crate) type Copy = (String, Option<String>, u64);
 
@@ -257,67 +244,6 @@ impl Running {
         self.stop.cancel();
         timeout(PATIENCE, self.task).await.expect("a relay stops when asked").unwrap().unwrap();
         self.counters
-    }
-}
-
-/// A database, a stream with a short duplicate window, and relays that are processes.
-pub(crate) struct Rig<DB: Dialect = Postgres> {
-    pub(crate) database: TestDatabase<DB>,
-    pub(crate) programs: Programs,
-    pub(crate) target: Target,
-}
-
-impl Rig<Postgres> {
-    pub(crate) async fn new(types: &[&str]) -> Self {
-        Self::at(&Target::shared().url, types).await
-    }
-
-    pub(crate) async fn at(nats_url: &str, types: &[&str]) -> Self {
-        Self::on(nats_url, types).await
-    }
-}
-
-impl<DB: TestDb> Rig<DB> {
-    pub(crate) async fn on(nats_url: &str, types: &[&str]) -> Self {
-        let database = DB::fresh().await;
-        let mut programs = Programs::at(database.url().to_owned());
-        (programs.create_stream, programs.nats_url) = (false, nats_url.to_owned());
-        let target = Target { name: programs.stream.clone(), url: nats_url.to_owned() };
-        target.create(target.forgetful(types)).await;
-        Self { database, programs, target }
-    }
-
-    /// Returns the command of a relay whose lease and time-out outlast what a busy machine adds. Nobody waits
-    /// for the lease of one that died: see [`free_leases`].
-    pub(crate) fn command(&self) -> Command {
-        let mut command = self.programs.command(Program::Relay);
-        command.env(RIG_LEASE, "12s").env(RIG_PUBLISH_TIMEOUT, "6s");
-        command
-    }
-
-    pub(crate) fn start(&self) -> Child {
-        self.command().spawn().expect("a program just built starts")
-    }
-
-    pub(crate) fn freeze(&self, at: &str) -> Child {
-        self.command().env("TWINBOX_FREEZE_AT", at).spawn().expect("a program just built starts")
-    }
-
-    pub(crate) fn doomed(&self, at: &str) -> Child {
-        self.command().env("TWINBOX_CRASH_AT", at).spawn().expect("a program just built starts")
-    }
-
-    /// Runs a relay until it dies at the crash point `at`.
-    pub(crate) async fn dies(&self, at: &str) {
-        let ended = timeout(PATIENCE, self.doomed(at).wait()).await.expect("it dies").unwrap();
-        assert_eq!(ended.signal(), Some(9), "killed, not ended, at {at}");
-        free_leases(&self.database).await;
-    }
-
-    /// Kills a relay. The next one may start at once.
-    pub(crate) async fn kill(&self, relay: &mut Child) {
-        relay.kill().await.unwrap();
-        free_leases(&self.database).await;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The documented roles of Postgres and MySQL.
-use sqlx::{AssertSqlSafe, MySql, Postgres};
+use super::databases::{MySql, Postgres};
+use sqlx::AssertSqlSafe;
 use twinbox::{
     Store,
     ops::{Role, grants_sql_mysql},

@@ -1,6 +1,7 @@
 //! Databases with a table for effects, and events.
+use super::databases::{MySql, Postgres};
 use serde::{Deserialize, Serialize};
-use sqlx::{AssertSqlSafe, MySql, Pool, Postgres, Sqlite, pool::PoolOptions};
+use sqlx::{AssertSqlSafe, Pool, Sqlite, pool::PoolOptions};
 use std::ops::Deref;
 use twinbox::{DeliveryOutcome, Dialect, Event, Message, Store, Timestamp, consumer::EventHandler};
 use twinbox_testkit::{
@@ -32,6 +33,7 @@ pub(crate) trait TestDb: Dialect {
     fn numbers(last: usize) -> String;
 }
 
+#[cfg(feature = "postgres")]
 impl TestDb for Postgres {
     const MODULE: &str = "postgres";
 
@@ -60,6 +62,7 @@ impl TestDb for Postgres {
     }
 }
 
+#[cfg(feature = "mysql")]
 impl TestDb for MySql {
     const MODULE: &str = "mysql";
 

@@ -6,6 +6,9 @@ use twinbox_core::test_signal;
 /// The bound of every wait. It is far longer than any step takes on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(300);
 
+/// The bound of a wait. It is far longer than any step takes on a machine that is busy with other tests.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+
 /// Why a test lets time pass, where nothing could be waited for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Pause {

@@ -1,29 +1,24 @@
 //! The claim is a bounded wait, and the bound is not the handler's.
 use crate::support::{
     cases::cases,
-    relay::PATIENCE,
+    databases::{PgConnection, Postgres},
+    postgres::store_with,
     stores::{World, placed},
-    wait::in_time,
+    wait::{PATIENCE, in_time},
 };
-use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::time::{Duration, Instant};
-use twinbox::{Store, Tx, inbox::InboxClaim};
-use twinbox_testkit::{Harness, database::SERVICE};
+use twinbox::{Tx, inbox::InboxClaim};
+use twinbox_testkit::Harness;
 
 const CONSUMER: &str = "tests.claims";
-
-/// A store whose sessions wait 7 s for locks.
-async fn patient(world: &World<Postgres>) -> Store<Postgres> {
-    let options = (*world.pool().connect_options()).clone().options([("lock_timeout", "7s")]);
-    let pool = PgPoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
-    Store::new(pool, SERVICE).unwrap()
-}
 
 /// R67
 async fn the_claims_lock_timeout_is_not_the_handlers() {
     let world = World::<Postgres>::new().await;
-    for (store, own) in [((*world).clone(), "0"), (patient(&world).await, "7s")] {
-        let shown = async |conn: &mut sqlx::PgConnection| -> sqlx::Result<String> {
+    for (store, own) in
+        [((*world).clone(), "0"), (store_with(world.url(), &[("lock_timeout", "7s")]).await, "7s")]
+    {
+        let shown = async |conn: &mut PgConnection| -> sqlx::Result<String> {
             sqlx::query_scalar("SHOW lock_timeout").fetch_one(conn).await
         };
         let harness = Harness::new(&store, ());

@@ -2,9 +2,10 @@
 use super::still_works;
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     stores::{Confirmed, Placed, TestDb, World, effect, failed, placed},
 };
-use sqlx::{Connection, Postgres};
+use sqlx::Connection;
 use std::time::Duration;
 use twinbox::{Delivery, DeliveryOutcome, Dialect, HandlerResult, Tx, event_handler};
 

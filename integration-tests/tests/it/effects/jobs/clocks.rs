@@ -2,16 +2,16 @@
 use super::{MARCH, march};
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     jobs::{RunningJobs, Seen, at, ended, registered},
+    postgres::store_with,
     stores::{TestDb, World},
 };
-use sqlx::{Postgres, postgres::PgPoolOptions};
 use std::{fs, path::Path};
 use twinbox::{
-    Store, Timestamp,
+    Timestamp,
     effects::jobs::{Job, JobRunner, Misfire, RunState, run_id},
 };
-use twinbox_testkit::database::SERVICE;
 
 /// The hour from 02:00 comes twice on the 25th.
 const OCTOBER: &str = "cron(30 2 23-27 10 ? 2026)";
@@ -66,10 +66,7 @@ async fn the_clock_of_the_database_decides_what_is_due() {
     registered(&world, ["a", &schedule, "UTC"], in_minutes(0)).await;
     let mut both = Vec::new();
     for _ in 0..2 {
-        let options = (*world.pool().connect_options()).clone();
-        let options = options.options([("search_path", "ahead,pg_catalog,public")]);
-        let pool = PgPoolOptions::new().max_connections(3).connect_with(options).await.unwrap();
-        let store = Store::new(pool, SERVICE).unwrap();
+        let store = store_with(world.url(), &[("search_path", "ahead,pg_catalog,public")]).await;
         let job = Job::new("a", &schedule).unwrap();
         both.push(RunningJobs::start(JobRunner::new(&store).job(seen.by(job))));
     }

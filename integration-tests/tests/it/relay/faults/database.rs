@@ -3,7 +3,6 @@ use super::*;
 use crate::support::{
     long,
     postgres::last_said,
-    processes::{Program, Programs},
     wait::{self, Pause},
 };
 use async_nats::jetstream::stream;
@@ -233,50 +232,6 @@ async fn row_40_a_late_commit_with_a_smaller_position() {
     let copies = target.whole(61).await;
     assert_eq!(copies.last().map(|(_, key, sequence)| (key.as_deref(), *sequence)), Some((Some("late"), 1)));
     assert_eq!(running.stop().await.duplicates(), 0);
-}
-
-fn migrating(programs: &Programs) -> tokio::process::Command {
-    let mut command = programs.command(Program::Relay);
-    command.arg("--migrate");
-    command
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn row_41_five_relays_migrate_at_once_and_some_are_killed() {
-    let store = empty_postgres().await;
-    let programs = Programs::new(&store, "postgres");
-    let target = Target { name: programs.stream.clone(), ..Target::shared() };
-    let start_five = || Vec::from_iter((0..5).map(|_| migrating(&programs).spawn().unwrap()));
-    let tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'twinbox'";
-    let mut made = Vec::new();
-    for millis in [30, 60, 90] {
-        let mut relays = start_five();
-        // A moment of no meaning.
-        wait::pause(Pause::Pace, Duration::from_millis(millis)).await;
-        for relay in &mut relays {
-            relay.kill().await.unwrap();
-        }
-        made.push(number(store.pool(), tables).await);
-    }
-    let mut relays = start_five();
-    eventually(async || store.check().await.ok()).await;
-    let all = number(store.pool(), tables).await;
-    assert!(made.iter().all(|made| [0, all].contains(made)), "{made:?} of {all}: it is done or not");
-    publish(&store, 0..20).await;
-    eventually(async || target.jetstream().await.get_stream(&target.name).await.ok()).await;
-    target.whole(20).await;
-    for relay in &mut relays {
-        assert!(relay.try_wait().unwrap().is_none(), "all of them live");
-        relay.kill().await.unwrap();
-    }
-    let each_once = "SELECT (count(*) = max(version))::int::bigint FROM twinbox.migrations";
-    assert_eq!(number(store.pool(), each_once).await, 1);
-    let newer = "INSERT INTO twinbox.migrations (version, name, compatible_from) VALUES (900, 'future', 900)";
-    sqlx::query(newer).execute(store.pool()).await.unwrap();
-    let refused = migrating(&programs).output().await.unwrap();
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(said.contains("needs a program of version 900 or newer"), "{said}");
 }
 
 /// As [`proxied`], with a pool that gives a silent connection up after a second. The relay asks each of those

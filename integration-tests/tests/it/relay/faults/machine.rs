@@ -1,5 +1,6 @@
 //! The machine runs out of space or memory, has a wrong clock, or nobody reads the log.
 use super::*;
+use crate::support::rig::{RIG_LEASE, RIG_PUBLISH_TIMEOUT, Rig};
 use async_nats::jetstream::stream::{self, DiscardPolicy};
 use sqlx::{PgPool, postgres::PgConnectOptions};
 use std::{

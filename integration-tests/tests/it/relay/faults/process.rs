@@ -1,6 +1,11 @@
 //! The program is killed, frozen, started twice, and asked to stop.
 use super::*;
+use crate::support::{
+    processes::{Program, Programs},
+    rig::{RIG_LEASE, RIG_PUBLISH_TIMEOUT, Rig},
+};
 use futures::future::join_all;
+use sqlx::MySql;
 use std::{collections::HashSet, process::Stdio};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -237,6 +242,51 @@ async fn a_message_that_becomes_due_during_a_move_is_not_lost_on_mysql() {
 }
 
 // A frozen process would hold the lock of a SQLite file, for which all others wait.
+
+fn migrating(programs: &Programs) -> tokio::process::Command {
+    let mut command = programs.command(Program::Relay);
+    command.arg("--migrate");
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_41_five_relays_migrate_at_once_and_some_are_killed() {
+    let store = empty_postgres().await;
+    let programs = Programs::new(&store, "postgres");
+    let target = Target { name: programs.stream.clone(), ..Target::shared() };
+    let start_five = || Vec::from_iter((0..5).map(|_| migrating(&programs).spawn().unwrap()));
+    let tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'twinbox'";
+    let mut made = Vec::new();
+    for millis in [30, 60, 90] {
+        let mut relays = start_five();
+        // A moment of no meaning.
+        wait::pause(Pause::Pace, Duration::from_millis(millis)).await;
+        for relay in &mut relays {
+            relay.kill().await.unwrap();
+        }
+        made.push(number(store.pool(), tables).await);
+    }
+    let mut relays = start_five();
+    eventually(async || store.check().await.ok()).await;
+    let all = number(store.pool(), tables).await;
+    assert!(made.iter().all(|made| [0, all].contains(made)), "{made:?} of {all}: it is done or not");
+    publish(&store, 0..20).await;
+    eventually(async || target.jetstream().await.get_stream(&target.name).await.ok()).await;
+    target.whole(20).await;
+    for relay in &mut relays {
+        assert!(relay.try_wait().unwrap().is_none(), "all of them live");
+        relay.kill().await.unwrap();
+    }
+    let each_once = "SELECT (count(*) = max(version))::int::bigint FROM twinbox.migrations";
+    assert_eq!(number(store.pool(), each_once).await, 1);
+    let newer = "INSERT INTO twinbox.migrations (version, name, compatible_from) VALUES (900, 'future', 900)";
+    sqlx::query(newer).execute(store.pool()).await.unwrap();
+    let refused = migrating(&programs).output().await.unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said.contains("needs a program of version 900 or newer"), "{said}");
+}
+
 crate::support::cases::cases_on! {
     [postgres: Postgres, mysql: MySql],
     [

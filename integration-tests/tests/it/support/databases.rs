@@ -1,0 +1,14 @@
+//! The databases of the build. Where it lacks one, the names mean SQLite: what uses them compiles, and
+//! [`cases`](super::cases) makes no tests of them.
+
+#[cfg(feature = "mysql")]
+pub(crate) use sqlx::MySql;
+#[cfg(not(feature = "mysql"))]
+pub(crate) use sqlx::Sqlite as MySql;
+#[cfg(feature = "postgres")]
+pub(crate) use sqlx::{PgConnection, PgPool, Postgres, postgres::PgPoolOptions};
+#[cfg(not(feature = "postgres"))]
+pub(crate) use sqlx::{
+    Sqlite as Postgres, SqliteConnection as PgConnection, SqlitePool as PgPool,
+    sqlite::SqlitePoolOptions as PgPoolOptions,
+};
