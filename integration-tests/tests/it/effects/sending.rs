@@ -323,6 +323,7 @@ async fn a_vendor_that_is_resumed_as_it_closes_stays_open() {
 }
 
 /// The other end of the connection of a statement is gone, and nothing says so.
+#[cfg(feature = "postgres")]
 #[tokio::test]
 async fn a_database_that_falls_silent_is_asked_over_another_connection() {
     let (world, vendor) = (World::<Postgres>::new().await, FakeVendor::start().await.unwrap());

@@ -203,7 +203,7 @@ async fn t21_a_purge_takes_what_has_expired_and_nothing_else<DB: TestDb>() {
         DB::numbers(2500)
     );
     let mut tx = world.begin().await.unwrap();
-    if DB::MODULE == <Postgres as TestDb>::MODULE {
+    if DB::MODULE == "postgres" {
         sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *tx).await.unwrap();
     }
     sqlx::raw_sql(sql_of::<DB>(&many)).execute(&mut *tx).await.unwrap();
