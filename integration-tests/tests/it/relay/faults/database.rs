@@ -1,10 +1,6 @@
 //! Postgres goes away, is replaced, answers late or not at all, and holds old snapshots.
 use super::*;
-use crate::support::{
-    long,
-    postgres::last_said,
-    wait::{self, Pause},
-};
+use crate::support::{long, postgres::last_said};
 use async_nats::jetstream::stream;
 use sqlx::postgres::PgPoolOptions;
 use std::process::Command;
