@@ -19,6 +19,8 @@ use twinbox_core::{
 const LIMIT: Duration = Duration::from_secs(60);
 /// After which a server that does not answer counts as silent. A busy machine answers within it.
 const SILENCE: Duration = Duration::from_secs(2);
+/// How long a request waits whose answer the server denies. Others of its client are answered in time.
+const DENIED: Duration = Duration::from_secs(10);
 
 fn shared_server() -> String {
     std::env::var("TWINBOX_NATS_URL").expect("TWINBOX_NATS_URL names a running NATS server with JetStream")

@@ -160,7 +160,7 @@ async fn a_denied_publish_is_refused_for_good() {
     );
     let server = NatsServer::start_with(options_of_server).unwrap();
     let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}@"));
-    let unique = |url: &str| NatsOptions::new(url).publish_timeout(SILENCE);
+    let unique = |url: &str| NatsOptions::new(url).publish_timeout(DENIED);
     Nats::with_options(unique(&url("admin:a"))).unwrap().provision(&StreamOptions::default()).await.unwrap();
     let mut publisher = publisher(&Nats::with_options(unique(&url("reader:r"))).unwrap()).await;
     refused(send(&mut *publisher, message("1")).await, PublishErrorKind::RefusedForGood, "nats.permission");
@@ -179,7 +179,7 @@ async fn a_consumer_without_permission_to_read_the_stream_info_works() {
     let server = NatsServer::start_with(options_of_server).unwrap();
     let as_user = |user: &str| {
         let url = server.url().replace("nats://", &format!("nats://{user}@"));
-        Nats::with_options(NatsOptions::new(&url).request_timeout(SILENCE)).unwrap()
+        Nats::with_options(NatsOptions::new(&url).request_timeout(DENIED)).unwrap()
     };
     let admin = as_user("admin:a");
     admin.provision(&StreamOptions::default()).await.unwrap();
