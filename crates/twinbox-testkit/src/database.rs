@@ -67,6 +67,16 @@ enum Removal {
     Server(Option<DropDatabase>),
 }
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+impl Removal {
+    fn on_server<F>(drop_database: impl FnOnce() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self::Server(Some(Box::new(|| Box::pin(drop_database()))))
+    }
+}
+
 type DropDatabase = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send + Sync>;
 
 impl Drop for Removal {

@@ -41,12 +41,12 @@ impl Desk {
         shell.args(["-ec", commands]).current_dir(self.home.path().join(folder));
         let path = format!("{}:{}", self.home.path().display(), std::env::var("PATH").unwrap_or_default());
         shell.env("PATH", path).env_remove("CARGO_TARGET_DIR");
-        // What cargo tells this test about its package: packages that read it would be built once more.
-        let told = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        // The variables of this test's package. Build scripts read them, and would run once more.
+        let of_this_package = std::env::vars_os().map(|(name, _)| name).filter(|name| {
             name.to_str()
                 .is_some_and(|name| ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|of| name.starts_with(of)))
         });
-        told.for_each(|name| _ = shell.env_remove(name));
+        of_this_package.for_each(|name| _ = shell.env_remove(name));
         shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
         shell.process_group(0);
         Command::from(shell)

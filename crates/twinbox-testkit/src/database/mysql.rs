@@ -1,6 +1,5 @@
 //! Databases on a MySQL or MariaDB server.
 use super::{Removal, SERVICE, TestDatabase};
-use futures::future::BoxFuture;
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, MySql,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
@@ -29,8 +28,7 @@ pub async fn empty_mysql() -> TestDatabase<MySql> {
     let pool = MySqlPoolOptions::new().max_connections(20).connect_with(options).await;
     let store = Store::new(pool.expect("a new database accepts connections"), SERVICE);
     let store = store.expect("the service name is valid");
-    let drop_database = move || -> BoxFuture<'static, ()> { Box::pin(drop_database(admin, name)) };
-    TestDatabase { store, url, _removal: Removal::Server(Some(Box::new(drop_database))) }
+    TestDatabase { store, url, _removal: Removal::on_server(|| drop_database(admin, name)) }
 }
 
 fn admin_options() -> MySqlConnectOptions {

@@ -1,6 +1,5 @@
 //! Databases on a Postgres server.
 use super::{Removal, SERVICE, TestDatabase};
-use futures::future::BoxFuture;
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool, Postgres,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -22,8 +21,7 @@ pub async fn postgres() -> TestDatabase<Postgres> {
     let pool = PgPoolOptions::new().max_connections(20).connect_with(options).await;
     let store = Store::new(pool.expect("a new database accepts connections"), SERVICE);
     let store = store.expect("the service name is valid");
-    let drop_database = move || -> BoxFuture<'static, ()> { Box::pin(drop_database(admin, name)) };
-    TestDatabase { store, url, _removal: Removal::Server(Some(Box::new(drop_database))) }
+    TestDatabase { store, url, _removal: Removal::on_server(|| drop_database(admin, name)) }
 }
 
 /// Creates a Postgres database without tables of Twinbox.
