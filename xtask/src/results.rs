@@ -98,7 +98,7 @@ impl Results {
         } else if line == "failures:" {
             self.program.printing = None;
         } else if let Some(name) = &self.program.printing {
-            // It may look like the lines of a test program: that of the compiler's messages does.
+            // It may look like the lines of a test program.
             self.failures.entry(name.clone()).or_default().output.push(line.to_owned());
         } else if let Some((name, result)) =
             line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "))

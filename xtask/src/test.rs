@@ -29,8 +29,6 @@ const AREAS: [(&str, &str); 2] = [
     ("programs", include_str!("../../integration-tests/tests/it/programs.rs")),
     ("it", include_str!("../../integration-tests/tests/it/main.rs")),
 ];
-/// The test program of the compiler's messages. It has one test, of another name.
-const UI: &str = "ui";
 /// Work of normal priority that takes one core.
 const BUSY: [&str; 2] = ["-c", "while :; do :; done"];
 
@@ -138,7 +136,6 @@ fn programs(options: Options<'_>) -> Command {
     let mut command = cargo();
     command.args(["test", "--workspace", "--all-features"]);
     match options.area {
-        Some(UI) => command.args(["--test", UI]),
         Some(area) => {
             programs_with(area).into_iter().for_each(|program| _ = command.args(["--test", program]));
             command.arg(area)
@@ -154,7 +151,7 @@ fn programs_with(area: &str) -> Vec<&'static str> {
     let has = |(_, text): &(&str, &str)| text.contains(&format!("\nmod {module};"));
     match AREAS.iter().find(|half| has(half)) {
         Some((program, _)) if area != module || !is_part_of_an_area(module) => vec![program],
-        _ => AREAS.iter().map(|(program, _)| *program).chain([UI]).collect(),
+        _ => AREAS.iter().map(|(program, _)| *program).collect(),
     }
 }
 
@@ -283,14 +280,8 @@ mod tests {
         assert_eq!(programs_with("consumer::ordered"), ["it"]);
         assert_eq!(programs_with("relay"), ["programs"]);
         for in_several in ["row_11", "faults"] {
-            assert_eq!(programs_with(in_several), ["programs", "it", "ui"]);
+            assert_eq!(programs_with(in_several), ["programs", "it"]);
         }
-    }
-
-    #[test]
-    fn the_messages_of_the_compiler_are_a_program_and_no_name() {
-        let command = programs(Options { area: Some(UI), ..Options::default() });
-        assert!(command.get_args().skip(3).eq(["--test", "ui"]));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The first page, followed by the letter: an empty folder, the packages of a release, and a compiler. Then
 //! the same program on Postgres, and with NATS and the relay between.
-use crate::support::{helper, long};
+use crate::support::{
+    helper::{self, without_own_package},
+    long,
+};
 use std::{
     os::unix::{fs::symlink, process::CommandExt as _},
     path::{Path, PathBuf},
@@ -41,12 +44,7 @@ impl Desk {
         shell.args(["-ec", commands]).current_dir(self.home.path().join(folder));
         let path = format!("{}:{}", self.home.path().display(), std::env::var("PATH").unwrap_or_default());
         shell.env("PATH", path).env_remove("CARGO_TARGET_DIR");
-        // The variables of this test's package. Build scripts read them, and would run once more.
-        let of_this_package = std::env::vars_os().map(|(name, _)| name).filter(|name| {
-            name.to_str()
-                .is_some_and(|name| ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|of| name.starts_with(of)))
-        });
-        of_this_package.for_each(|name| _ = shell.env_remove(name));
+        without_own_package(&mut shell);
         shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
         shell.process_group(0);
         Command::from(shell)

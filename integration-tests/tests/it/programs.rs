@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod asyncapi;
+mod compile_errors;
 mod deploy;
 mod eventbridge;
 mod examples;

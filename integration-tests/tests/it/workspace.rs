@@ -93,7 +93,6 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
             &["twinbox", "twinbox-testkit", "twinbox-cli", "twinbox-core", "twinbox-relay"]
         }
         "twinbox-bench" => &["twinbox", "twinbox-testkit"],
-        "compile-errors" => &["twinbox"],
         "xtask" => &["twinbox-testkit"],
         _ => return None,
     })

@@ -3,6 +3,7 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// Returns the path of a program: `twinbox`, `twinbox-relay`, an example, or one with crash points. Each is a
@@ -20,4 +21,14 @@ pub(crate) fn program(name: &str) -> PathBuf {
     symlink(helper, new.path().join(name)).unwrap();
     fs::rename(new.path().join(name), &link).unwrap();
     link
+}
+
+/// Takes the variables of this package, which cargo sets for its tests, from a command that calls cargo. Build
+/// scripts of other packages read them, so that cargo would build those anew.
+pub(crate) fn without_own_package(command: &mut Command) -> &mut Command {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")) {
+        command.env_remove(name);
+    }
+    command
 }
