@@ -1,6 +1,6 @@
-//! What the compiler says to usual mistakes: each mistake is a file of the folder `compile-errors`, with the message beside
-//! it. After a change run `TWINBOX_OVERWRITE=1 cargo xtask test compile_errors` and read every message as a
-//! user would: it must name the code to write instead.
+//! What the compiler says to usual mistakes: each is a file of the folder `compile-errors`, with the message
+//! beside it. After a change run `TWINBOX_OVERWRITE=1 cargo xtask test compile_errors` and read every message
+//! as a user would: it must name the code to write instead.
 use crate::{support::helper::without_own_package, workspace::root};
 use serde_json::Value;
 use std::{
