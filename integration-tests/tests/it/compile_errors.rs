@@ -1,30 +1,19 @@
 //! What the compiler says to usual mistakes: each is a file of the folder `compile-errors`, with the message
 //! beside it. After a change run `TWINBOX_OVERWRITE=1 cargo xtask test compile_errors` and read every message
 //! as a user would: it must name the code to write instead.
-use crate::{support::helper::without_own_package, workspace::root};
-use serde_json::Value;
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::Mutex,
-    thread,
-};
+use crate::{support::rustc::Rustc, workspace::root};
+use std::{fs, path::Path, sync::Mutex, thread};
 
 /// The variable that makes the test write the messages that it sees.
 const OVERWRITE: &str = "TWINBOX_OVERWRITE";
 const FOLDER: &str = "integration-tests/compile-errors";
-/// What the mistakes import.
-const IMPORTS: [&str; 3] = ["serde", "sqlx", "twinbox"];
 /// The compiler's last words, which count errors or point at its manual.
 const COUNTS: [&str; 3] =
     ["error: aborting due to", "For more information about", "Some errors have detailed"];
 
-/// The compiler is called without cargo, because another build of all packages would take two minutes.
 #[test]
 fn every_compile_error_names_the_code_to_write_instead() {
-    let packages = packages();
+    let rustc = Rustc::with(["serde", "sqlx", "twinbox"]);
     let folder = fs::read_dir(root().join(FOLDER)).unwrap();
     let files = folder.map(|file| file.unwrap().path());
     let mistakes = Vec::from_iter(files.filter(|file| file.extension().is_some_and(|end| end == "rs")));
@@ -35,7 +24,7 @@ fn every_compile_error_names_the_code_to_write_instead() {
             scope.spawn(|| {
                 loop {
                     let Some(file) = queue.lock().unwrap().pop() else { return };
-                    let said = message(&file, &packages);
+                    let said = message(&file, &rustc);
                     if !is_expected(&file.with_extension("stderr"), &said) {
                         wrong.lock().unwrap().push(format!("{}\n{said}", file.display()));
                     }
@@ -47,39 +36,12 @@ fn every_compile_error_names_the_code_to_write_instead() {
     assert!(wrong.is_empty(), "{} files have other messages now:\n\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The libraries that the mistakes import, as they were built for this test program.
-fn packages() -> BTreeMap<&'static str, PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--workspace", "--all-features", "--test", "programs", "--no-run", "--offline"]);
-    let built = without_own_package(cargo.arg("--message-format=json").current_dir(root())).output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let lines = String::from_utf8(built.stdout).unwrap();
-    let messages = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let libraries = Vec::from_iter(messages.filter_map(|message| {
-        let name = *IMPORTS.iter().find(|name| message["target"]["name"] == **name)?;
-        let mut files = message["filenames"].as_array()?.iter().filter_map(Value::as_str);
-        let features = message["features"].as_array()?.len();
-        Some((name, features, PathBuf::from(files.find(|file| file.ends_with(".rlib"))?)))
-    }));
-    // A build script has a library of the same name, with fewer features.
-    let of_most_features = |name| {
-        let of_name = libraries.iter().filter(|library| library.0 == name);
-        of_name.max_by_key(|library| library.1).unwrap_or_else(|| panic!("{name} is not built")).2.clone()
-    };
-    IMPORTS.into_iter().map(|name| (name, of_most_features(name))).collect()
-}
-
 /// What the compiler says to a file.
-fn message(file: &Path, packages: &BTreeMap<&str, PathBuf>) -> String {
+fn message(file: &Path, rustc: &Rustc) -> String {
     let out = tempfile::tempdir().unwrap();
-    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    rustc.args(["--edition=2024", "--verbose", "--emit=metadata", "--out-dir"]).arg(out.path());
-    for (name, library) in packages {
-        rustc.arg("--extern").arg(format!("{name}={}", library.display()));
-        rustc.arg("-L").arg(format!("dependency={}", library.parent().unwrap().display()));
-    }
-    let file = file.strip_prefix(root()).unwrap();
-    let ran = rustc.arg(file).current_dir(root()).output().unwrap();
+    let mut rustc = rustc.command(out.path());
+    rustc.args(["--verbose", "--emit=metadata"]).arg(file.strip_prefix(root()).unwrap());
+    let ran = rustc.current_dir(root()).output().unwrap();
     assert!(!ran.status.success(), "{} compiles", file.display());
     of_any_machine(&String::from_utf8(ran.stderr).unwrap())
 }

@@ -35,6 +35,8 @@ pub(crate) mod rig;
 pub(crate) mod roles;
 #[cfg(feature = "programs")]
 pub(crate) mod round_trips;
+#[cfg(feature = "programs")]
+pub(crate) mod rustc;
 pub(crate) mod stores;
 #[cfg(feature = "programs")]
 pub(crate) mod tool;

@@ -20,7 +20,8 @@ const FOLDERS: &[&str] = &[
 /// in comments, `row_12_…` and `t18_…` in names.
 pub(super) fn in_rust(code: &str) -> Vec<(usize, String)> {
     let mut cited = Vec::new();
-    for (number, line) in (1..).zip(code.lines()) {
+    let has_digit = |line: &str| line.as_bytes().iter().any(u8::is_ascii_digit);
+    for (number, line) in (1..).zip(code.lines()).filter(|(_, line)| has_digit(line)) {
         let comment = line.split_once("//").map_or("", |(_, comment)| comment);
         let anchors = in_names(line).into_iter().chain(in_comment(comment));
         cited.extend(anchors.map(|anchor| (number, anchor)));
