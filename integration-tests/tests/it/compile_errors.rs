@@ -54,8 +54,8 @@ fn is_expected(file: &Path, said: &str) -> bool {
     fs::read_to_string(file).is_ok_and(|expected| expected == said)
 }
 
-/// Returns the message without what differs between machines and with changes elsewhere: numbers of lines outside
-/// of the mistake, and the place and the code of the standard library.
+/// Returns the message without what differs between machines and with changes elsewhere: numbers of lines
+/// outside of the mistake, and the place and the code of the standard library.
 fn of_any_machine(said: &str) -> String {
     let mut text = String::new();
     let (mut is_elsewhere, mut is_of_rust) = (false, false);
