@@ -23,8 +23,8 @@ pub(crate) fn program(name: &str) -> PathBuf {
     link
 }
 
-/// Takes the variables of this package, which cargo sets for its tests, from a command that calls cargo. Build
-/// scripts of other packages read them, so that cargo would build those anew.
+/// Takes the variables of this package, which cargo sets for its tests, from a command that calls cargo.
+/// Build scripts of other packages read them, so that cargo would build those anew.
 pub(crate) fn without_own_package(command: &mut Command) -> &mut Command {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for name in names.filter(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")) {
