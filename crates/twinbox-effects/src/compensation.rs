@@ -1,6 +1,6 @@
 //! Undoing an effect with another one.
 use crate::{
-    effects::{Effects, Planned},
+    effects::{Effects, Planned, planned_before},
     request::EffectRequest,
     side_effect::{self, EffectState, SideEffect},
     vendor::ErrorCode,
@@ -53,15 +53,21 @@ impl<DB: Dialect> Effects<DB> {
         let original = self.lock(caller.conn, original).await?;
         let find = query::<DB>(&self.engine.sql().effects.compensation);
         let find = find.bind(original.id).bind(original.position);
-        if let Some(row) = find.fetch_optional(&mut *caller.conn).await? {
-            let existing = side_effect::read::<DB>(&row)?.effect;
-            if existing.kind != kind {
-                return Ok(Planned::Existing { id: existing.id, has_same_request: false });
-            }
-        } else {
+        let Some(row) = find.fetch_optional(&mut *caller.conn).await? else {
             check(&original)?;
+            return self.write(caller, original.id, kind, request, Some(original.position)).await;
+        };
+        let existing = side_effect::read::<DB>(&row)?;
+        if existing.effect.kind != kind {
+            return Ok(Planned::Existing { id: existing.effect.id, has_same_request: false });
         }
-        self.write(caller, original.id, kind, request, Some(original.position)).await
+        request.check(kind)?;
+        if caller.is_dry_run {
+            return Ok(Planned::DryRun);
+        }
+        // It is not inserted once more: the insert would wait for a dispatcher that confirms the
+        // compensation, and that waits for the original, which is locked here.
+        Ok(planned_before(&existing.decode(self.engine.catalog())?, &request))
     }
 
     async fn lock(&self, conn: &mut DB::Connection, original: EffectId) -> Result<SideEffect, Error> {

@@ -100,14 +100,10 @@ impl<DB: Dialect> Effects<DB> {
             return Ok(Planned::New(id));
         }
         let find = query::<DB>(&catalog.sql.effects.find).bind(source_id).bind(kind.to_owned());
-        let has_same_request = match find.fetch_optional(caller.conn).await? {
-            Some(row) => side_effect::read::<DB>(&row)?.decode(catalog)?.request == request,
-            None => false,
-        };
-        if !has_same_request {
-            tracing::warn!(effect = %id, kind, "planned again with another request: the first stays");
+        match find.fetch_optional(caller.conn).await? {
+            Some(row) => Ok(planned_before(&side_effect::read::<DB>(&row)?.decode(catalog)?, &request)),
+            None => Ok(Planned::Existing { id, has_same_request: false }),
         }
-        Ok(Planned::Existing { id, has_same_request })
     }
 
     /// Returns the effect of a source, if one of this kind is planned.
@@ -142,6 +138,16 @@ impl<DB: Dialect> Effects<DB> {
     fn decode(&self, row: Option<DB::Row>) -> Result<Option<SideEffect>, Error> {
         row.map(|row| side_effect::read::<DB>(&row)?.decode(self.engine.catalog())).transpose()
     }
+}
+
+/// The result of planning an effect that is there.
+pub(crate) fn planned_before(existing: &SideEffect, request: &EffectRequest) -> Planned {
+    let (id, has_same_request) = (existing.id, existing.request == *request);
+    if !has_same_request {
+        let kind = &*existing.kind;
+        tracing::warn!(effect = %id, kind, "planned again with another request: the first stays");
+    }
+    Planned::Existing { id, has_same_request }
 }
 
 impl<DB: Dialect> Clone for Effects<DB> {

@@ -7,6 +7,8 @@ use crate::support::{
     stores::{TestDb, World},
     wait::{eventually, in_time},
 };
+#[cfg(feature = "postgres")]
+use sqlx::AssertSqlSafe;
 use std::{os::unix::process::ExitStatusExt as _, process::Stdio};
 use tokio::process::Command;
 use twinbox::{
@@ -28,9 +30,9 @@ async fn compensate<DB: TestDb>(
     text: &str,
 ) -> Result<Planned, Error> {
     let mut tx = world.begin().await.unwrap();
-    let planned = Effects::new(world).compensate(&mut tx, original, SORRY, mail(text)).await;
+    let planned = Effects::new(world).compensate(&mut tx, original, SORRY, mail(text)).await?;
     tx.commit().await.unwrap();
-    planned
+    Ok(planned)
 }
 
 async fn compensation_of<DB: TestDb>(world: &World<DB>, original: &SideEffect) -> Option<SideEffect> {
@@ -68,6 +70,35 @@ async fn a_confirmed_effect_is_undone_once<DB: TestDb>() {
     assert_eq!(compensation.compensates, Some(original.position));
     assert!(undone.ended_at >= compensation.fired_at && undone.provider_ref == original.provider_ref);
     assert_eq!(world.rows("side_effects").await, 2);
+}
+
+#[cfg(feature = "postgres")]
+async fn a_compensation_that_is_being_confirmed_is_not_waited_for() {
+    asked_again_while_it_is_confirmed::<sqlx::Postgres>().await;
+}
+
+#[cfg(feature = "mysql")]
+async fn a_compensation_that_is_being_confirmed_is_not_waited_for_either() {
+    asked_again_while_it_is_confirmed::<sqlx::MySql>().await;
+}
+
+/// A dispatcher that confirms a compensation locks it, and then the original. Whoever asks for the former
+/// again has locked the latter. On SQLite one transaction writes at a time.
+#[cfg(feature = "postgres")]
+async fn asked_again_while_it_is_confirmed<DB: TestDb>() {
+    let (world, _vendor, dispatching) = all::<DB>().await;
+    let source = plan(&world, mail("hello")).await;
+    let original = reaches(&world, source, EffectState::Confirmed).await;
+    dispatching.stop().await;
+    let Planned::New(id) = compensate(&world, original.id, "sorry").await.unwrap() else { panic!("planned") };
+    let mut confirming = world.begin().await.unwrap();
+    let position = compensation_of(&world, &original).await.unwrap().position;
+    let table = DB::table_of("side_effects");
+    let confirm = format!("UPDATE {table} SET attempts = 1 WHERE position = {position}");
+    sqlx::raw_sql(AssertSqlSafe(confirm)).execute(&mut *confirming).await.unwrap();
+    let again = compensate(&world, original.id, "sorry").await.unwrap();
+    assert_eq!(again, Planned::Existing { id, has_same_request: true });
+    confirming.rollback().await.unwrap();
 }
 
 /// R70: an act that was not done is not undone, and one that may still be done is not undone yet.
@@ -226,4 +257,6 @@ cases! {
         a_key_goes_on_when_its_unknown_effect_is_undone,
         only_what_may_have_been_done_is_undone,
     ]
+    postgres: [a_compensation_that_is_being_confirmed_is_not_waited_for]
+    mysql: [a_compensation_that_is_being_confirmed_is_not_waited_for_either]
 }
