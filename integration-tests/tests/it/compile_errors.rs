@@ -1,5 +1,5 @@
-//! What the compiler says to usual mistakes: each is a file of the folder `compile-errors`, with the message
-//! beside it. After a change run `TWINBOX_OVERWRITE=1 cargo xtask test compile_errors` and read every message
+//! The messages of the compiler for usual mistakes. Each mistake is a file of the folder `compile-errors`, with
+//! its message beside it. After a change run `TWINBOX_OVERWRITE=1 cargo xtask test compile_errors` and read every message
 //! as a user would: it must name the code to write instead.
 use crate::{support::rustc::Rustc, workspace::root};
 use std::{fs, path::Path, sync::Mutex, thread};
@@ -36,7 +36,7 @@ fn every_compile_error_names_the_code_to_write_instead() {
     assert!(wrong.is_empty(), "{} files have other messages now:\n\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What the compiler says to a file.
+/// The message of the compiler for a file, which has a mistake.
 fn message(file: &Path, rustc: &Rustc) -> String {
     let out = tempfile::tempdir().unwrap();
     let mut rustc = rustc.command(out.path());
