@@ -1,6 +1,6 @@
-//! The messages of the compiler for usual mistakes. Each mistake is a file of the folder `compile-errors`, with
-//! its message beside it. After a change run `TWINBOX_OVERWRITE=1 cargo xtask test compile_errors` and read every message
-//! as a user would: it must name the code to write instead.
+//! The messages of the compiler for usual mistakes. Each mistake is a file of the folder `compile-errors`,
+//! with its message beside it. After a change run `TWINBOX_OVERWRITE=1 cargo xtask test compile_errors` and
+//! read every message as a user would: it must name the code to write instead.
 use crate::{support::rustc::Rustc, workspace::root};
 use std::{fs, path::Path, sync::Mutex, thread};
 
