@@ -111,3 +111,22 @@ fn nothing_points_outside_of_the_tree() {
         }
     }
 }
+
+/// A package has only the files of its folder. Others are missing where it is built from a registry.
+#[test]
+fn packages_include_only_their_own_files() {
+    let mut seen = 0;
+    for (name, text) in texts().filter(|(name, _)| name.starts_with("crates/") && name.ends_with(".rs")) {
+        let file = root().join(&name);
+        let package = root().join(Path::new(&name).iter().take(2).collect::<PathBuf>());
+        let includes = ["include_str!(\"", "include_bytes!(\""].map(|start| text.split(start).skip(1));
+        let paths = includes.into_iter().flatten().filter_map(|rest| rest.split_once("\")"));
+        for (path, _) in paths {
+            let included = file.with_file_name(path).canonicalize();
+            let included = included.unwrap_or_else(|error| panic!("{name} includes {path}: {error}"));
+            assert!(included.starts_with(&package), "{name} includes {path}, which is of no package");
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "no file is included");
+}
