@@ -106,25 +106,16 @@ pub(crate) fn run(options: Options<'_>, table: &mut Table) -> Result<Results> {
     let _busy = options.busy.then(other_work).transpose()?;
     let mut results = Results::default();
     for _ in 0..options.repeat.max(1) {
-        let mut command = programs(options);
-        command.arg("--no-fail-fast").arg("--").args(options.extra);
-        results.add(table.step("run tests", || run.results(&mut command))?);
+        results.add(table.step("run tests", || run.all())?);
     }
     match options.area {
-        None => {
-            let mut command = cargo();
-            command.args(["test", "--workspace", "--all-features", "--doc", "--no-fail-fast"]);
-            let command = command.arg("--").args(options.extra);
-            results.add(table.step("test documents", || run.results(command))?);
-        }
         Some(area) if results.outcome == Outcome::default() => {
             let all =
                 options.focus.map_or("", |_| ": `cargo xtask test` with the word alone builds all tests");
-            return Err(format!("no test of this build matches {area:?}{all}").into());
+            Err(format!("no test of this build matches {area:?}{all}").into())
         }
-        Some(_) => {}
+        _ => Ok(results),
     }
-    Ok(results)
 }
 
 /// The command that builds and runs test programs. All share the features of the whole workspace, so that
@@ -183,9 +174,28 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Runs the test programs, and the tests of documents beside them.
+    fn all(&self) -> Result<Results> {
+        let mut tests = programs(self.options);
+        tests.arg("--no-fail-fast").arg("--").args(self.options.extra);
+        if self.options.area.is_some() {
+            return self.results("tests", &mut tests);
+        }
+        let mut documents = cargo();
+        documents.args(["test", "--workspace", "--all-features", "--doc", "--no-fail-fast"]);
+        documents.arg("--").args(self.options.extra);
+        thread::scope(|scope| {
+            let documents =
+                scope.spawn(|| self.results("documents", &mut documents).map_err(|e| e.to_string()));
+            let mut results = self.results("tests", &mut tests)?;
+            results.add(documents.join().map_err(|_| "the tests of documents panicked")??);
+            Ok(results)
+        })
+    }
+
     /// Runs a command of cargo to its end, and copies what it prints.
-    fn results(&self, command: &mut Command) -> Result<Results> {
-        let skipped = SkippedFile::new()?;
+    fn results(&self, name: &str, command: &mut Command) -> Result<Results> {
+        let skipped = SkippedFile::new(name)?;
         command.envs(self.services.env()).env("TWINBOX_SKIPPED", &skipped.0);
         command.env(THREADS, self.threads.to_string());
         for (variable, is_set) in [(ONE_BY_ONE, self.options.one_by_one), (LONG, self.options.long)] {
@@ -217,8 +227,8 @@ impl Run<'_> {
 struct SkippedFile(PathBuf);
 
 impl SkippedFile {
-    fn new() -> Result<Self> {
-        let path = env::current_exe()?.with_file_name(format!("skipped-{}", process::id()));
+    fn new(name: &str) -> Result<Self> {
+        let path = env::current_exe()?.with_file_name(format!("skipped-{name}-{}", process::id()));
         fs::write(&path, "")?;
         Ok(Self(path))
     }
