@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{runtime::Handle, task::JoinHandle};
+use twinbox_core::test_signal;
 
 /// How long a connection is kept without work, at least; at most twice as long. Others may be waiting for it
 /// at the pool.
@@ -139,6 +140,7 @@ impl<DB: Dialect> SpareConnections<DB> {
                 Err(error) => note_lost(&error.into()),
             }
         }
+        test_signal::pass("spares.begins_anew");
         engine.begin_permitted(permit, DB::BEGIN).await
     }
 
@@ -151,6 +153,7 @@ impl<DB: Dialect> SpareConnections<DB> {
         let since = Instant::now();
         let spare = Spare { tx, since, begun_at, runtime: Handle::current() };
         if spare.is_long_away() {
+            test_signal::pass("spares.is_too_long_away");
             return spare.go_back();
         }
         let mut kept = self.kept();
@@ -169,7 +172,8 @@ impl<DB: Dialect> SpareConnections<DB> {
             return None;
         }
         let is_old = |spare: &mut Spare<DB>| spare.since.elapsed() >= KEPT_MAX || spare.is_long_away();
-        Some(kept.spares.extract_if(.., is_old).collect())
+        let old = kept.spares.extract_if(.., is_old);
+        Some(old.inspect(|_| test_signal::pass("spares.is_too_long_away")).collect())
     }
 }
 
