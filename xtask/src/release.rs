@@ -21,7 +21,7 @@ pub(crate) fn dry_run() -> Result<bool> {
     let root = root()?;
     let crates = published(&root)?;
     let mut package = cargo();
-    // Each package is compiled by the application that tries them.
+    // The application that tries them in the tests of whole length compiles each package.
     package.args(["package", "--no-verify", "--allow-dirty", "--locked", "--quiet"]);
     crates.iter().for_each(|name| _ = package.args(["--package", name]));
     if !package.status()?.success() {

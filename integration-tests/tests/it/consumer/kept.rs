@@ -2,7 +2,7 @@
 use crate::support::{
     cases::cases,
     consumer::{publish, run_until},
-    postgres::counted,
+    postgres::{counted, store_at},
     stores::{Confirmed, Placed, TestDb, World, effect, placed},
     wait::{self, Pause, eventually},
 };
@@ -53,7 +53,7 @@ async fn all_handled<DB: TestDb>(world: &World<DB>) -> bool {
 async fn a_busy_consumer_takes_few_connections_and_returns_them() {
     let world = World::<Postgres>::new().await;
     publish(&world, 0..MESSAGES).await;
-    let store = counted(world.url(), 8, &Arc::default()).await;
+    let store = store_at(world.url()).await;
     run_until(Consumer::new(store.clone(), ()).handler::<keeps>(), async || all_handled(&world).await).await;
     // On a busy machine more connections are away for too long, and go back.
     let [taken, returned] = ["spares.begins_anew", "spares.is_too_long_away"].map(test_signal::passed);
