@@ -23,7 +23,7 @@ use std::{
 /// Keeps the messages of a log in order by key, between reading and settling. `C` is the cursor of the log.
 ///
 /// A key is known by its hash. Two keys with the same hash wait for each other, which costs time only.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Lanes<M, C> {
     order: SendOrder,
     marks: Marks<C>,
@@ -34,6 +34,8 @@ pub struct Lanes<M, C> {
     parked: HashSet<u64, BuildHasherDefault<LaneHasher>>,
     /// The messages that must be parked because an earlier one of their key is.
     to_park: Vec<Entry<M>>,
+    /// The rows that stay parked because an earlier message of their key is parked again.
+    dropped: Vec<i64>,
     /// The messages that wait for a retry, by its time and a number that makes the time unique.
     retries: BTreeMap<(Instant, u64), Entry<M>>,
     retry_count: u64,
@@ -52,6 +54,7 @@ impl<M: Item, C: Clone> Lanes<M, C> {
             lanes: HashMap::default(),
             parked: HashSet::default(),
             to_park: Vec::new(),
+            dropped: Vec::new(),
             retries: BTreeMap::new(),
             retry_count: 0,
             buffered: 0,
@@ -70,7 +73,8 @@ impl<M: Item, C: Clone> Lanes<M, C> {
     pub fn push(&mut self, message: M, after: C, may_be_repeated: bool) {
         let (lane, bytes) = (message.key().map(|key| self.hasher.hash_one(key)), message.bytes());
         let origin = Origin::Log(self.marks.push(after, bytes));
-        self.enqueue(Entry { ticket: Ticket { origin, lane, bytes, may_be_repeated, attempt: 1 }, message });
+        let ticket = Ticket { origin, lane, bytes, has_failed: false, may_be_repeated, attempt: 1 };
+        self.enqueue(Entry { ticket, message });
     }
 
     /// Adds the next message of the log, which is settled already.
@@ -78,12 +82,22 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         self.marks.push_settled(after);
     }
 
-    /// Adds a parked message that is due for another attempt. Rows of a key must come in their order.
-    pub fn resume(&mut self, row: i64, attempts: u32, message: M) {
+    /// Adds a parked message that is due for another attempt. Rows of a key must come in their order. Returns
+    /// false if it stays parked, because an earlier message of its key is parked.
+    pub fn resume(&mut self, row: i64, attempts: u32, message: M) -> bool {
         let lane = message.key().map(|key| self.hasher.hash_one(key));
+        let origin = Origin::Parked(row);
+        if let Some(lane) = lane.and_then(|at| self.lanes.get_mut(&at)) {
+            lane.parked.retain(|parked| *parked != origin);
+            if lane.stays_parked(origin) {
+                lane.parked.push(origin);
+                return false;
+            }
+        }
         let (bytes, attempt) = (message.bytes(), attempts.saturating_add(1));
-        let ticket = Ticket { origin: Origin::Parked(row), lane, bytes, may_be_repeated: true, attempt };
+        let ticket = Ticket { origin, lane, bytes, has_failed: false, may_be_repeated: true, attempt };
         self.enqueue(Entry { ticket, message });
+        true
     }
 
     fn enqueue(&mut self, entry: Entry<M>) {
@@ -91,11 +105,11 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         let Some(at) = entry.ticket.lane else { return self.ready.push_back(entry) };
         let must_be_parked = self.must_be_parked(&entry.ticket);
         match self.lanes.entry(at) {
-            MapEntry::Occupied(mut lane) => lane.get_mut().waiting.push_back(entry),
+            MapEntry::Occupied(mut lane) => lane.get_mut().wait(entry),
             MapEntry::Vacant(_) if must_be_parked => return self.to_park.push(entry),
             // The usual case. It allocates no queue.
             MapEntry::Vacant(lane) => {
-                lane.insert(Lane::ready(self.order));
+                lane.insert(Lane::ready(self.order, entry.ticket.origin));
                 return self.ready.push_back(entry);
             }
         }
@@ -110,24 +124,26 @@ impl<M: Item, C: Clone> Lanes<M, C> {
     /// Makes the next message of a key ready, if it may go. Removes the lane of a key without messages.
     fn promote(&mut self, at: u64) {
         let Some(lane) = self.lanes.get_mut(&at) else { return };
-        let may_go = match self.order {
-            SendOrder::PerMessage => lane.busy == 0,
-            SendOrder::Ordered => !lane.is_ready,
-        };
-        if lane.is_blocked || !may_go {
-            return;
-        }
         let is_parked = self.parked.contains(&at);
         while let Some(next) = lane.waiting.pop_front() {
-            if is_parked && next.ticket.parked().is_none() {
+            let must_be_parked = is_parked && next.ticket.parked().is_none();
+            // Parked in order too: a row that is missing would be passed by those behind it.
+            if !lane.may_go(self.order, &next) || must_be_parked && !lane.busy.is_empty() {
+                return lane.waiting.push_front(next);
+            }
+            if must_be_parked {
                 self.to_park.push(next);
                 continue;
             }
-            lane.busy += 1;
+            lane.busy.insert(next.ticket.origin);
             lane.is_ready = self.order == SendOrder::Ordered;
-            return self.ready.push_back(next);
+            // A message that goes again is older than those that go for the first time.
+            return match next.ticket.has_failed {
+                true => self.ready.push_front(next),
+                false => self.ready.push_back(next),
+            };
         }
-        if lane.busy == 0 {
+        if lane.busy.is_empty() {
             self.lanes.remove(&at);
         }
     }
@@ -194,26 +210,49 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         }
         let Some(at) = ticket.lane else { return };
         if let Some(lane) = self.lanes.get_mut(&at) {
-            (lane.busy, lane.is_blocked) = (lane.busy.saturating_sub(1), false);
+            lane.busy.remove(ticket.origin);
+            lane.blocked_by.retain(|by| *by != ticket.origin);
         }
         self.promote(at);
     }
 
-    /// Blocks the key of a message: no other message of the key is handed out before this one is settled.
-    pub fn block(&mut self, ticket: Ticket) {
+    /// Returns whether an earlier message of the key of one that is handed out has no result yet. Then a
+    /// failure says nothing: [`retry`](Self::retry) hands the message out after that one.
+    pub fn is_behind(&self, ticket: Ticket) -> bool {
+        let lane = ticket.lane.and_then(|at| self.lanes.get(&at));
+        lane.is_some_and(|lane| lane.has_before(ticket.origin) || lane.stays_parked(ticket.origin))
+    }
+
+    /// Parks a message that is not [behind](Self::is_behind) another: no later message of its key is handed
+    /// out before this one is settled. `holds`: later ones stay parked behind it.
+    pub fn park(&mut self, ticket: Ticket, holds: bool) {
+        self.block(ticket);
+        let Some(lane) = ticket.lane.and_then(|at| self.lanes.get_mut(&at)).filter(|_| holds) else { return };
+        lane.parked.push(ticket.origin);
+        let waiting = mem::take(&mut lane.waiting);
+        let (later, kept): (VecDeque<_>, _) =
+            waiting.into_iter().partition(|entry| lane.stays_parked(entry.ticket.origin));
+        lane.waiting = kept;
+        later.into_iter().for_each(|entry| self.drop_row(entry));
+    }
+
+    fn block(&mut self, ticket: Ticket) {
         self.withdraw(ticket.lane);
         if let Some(lane) = ticket.lane.and_then(|at| self.lanes.get_mut(&at)) {
-            lane.is_blocked = true;
+            lane.blocked_by.push(ticket.origin);
         }
     }
 
-    /// Hands a message out again, not before `at`. Later messages of its key wait. `counted`: as another
-    /// attempt.
+    /// Hands a message out again, not before `at`, and not before earlier ones of its key have a result.
+    /// Later messages of its key wait. `counted`: as another attempt.
     pub fn retry(&mut self, mut entry: Entry<M>, at: Instant, counted: bool) {
-        entry.ticket.may_be_repeated = true;
+        (entry.ticket.may_be_repeated, entry.ticket.has_failed) = (true, true);
         entry.ticket.attempt = entry.ticket.attempt.saturating_add(u32::from(counted));
-        self.block(entry.ticket);
         self.add_buffered(entry.ticket.bytes);
+        if self.is_behind(entry.ticket) {
+            return self.take_back(entry);
+        }
+        self.block(entry.ticket);
         self.retry_count += 1;
         self.retries.insert((at, self.retry_count), entry);
     }
@@ -224,19 +263,21 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         for mut entry in entries {
             entry.ticket.may_be_repeated = true;
             self.add_buffered(entry.ticket.bytes);
-            let Some(at) = entry.ticket.lane else {
-                self.ready.push_front(entry);
-                continue;
-            };
-            self.withdraw(Some(at));
-            if let Some(lane) = self.lanes.get_mut(&at) {
-                lane.busy = lane.busy.saturating_sub(1);
-                let origin = entry.ticket.origin;
-                let before = lane.waiting.partition_point(|other| other.ticket.origin < origin);
-                lane.waiting.insert(before, entry);
-            }
-            self.promote(at);
+            self.take_back(entry);
         }
+    }
+
+    /// Puts a buffered message back into its lane. A row stays parked if an earlier one of its key is.
+    fn take_back(&mut self, entry: Entry<M>) {
+        let Some(at) = entry.ticket.lane else { return self.ready.push_front(entry) };
+        self.withdraw(Some(at));
+        let Some(lane) = self.lanes.get_mut(&at) else { return };
+        lane.busy.remove(entry.ticket.origin);
+        match lane.stays_parked(entry.ticket.origin) {
+            true => self.drop_row(entry),
+            false => lane.wait(entry),
+        }
+        self.promote(at);
     }
 
     /// Moves the ready message of a key back to its lane, because an earlier one may be given back.
@@ -245,20 +286,25 @@ impl<M: Item, C: Clone> Lanes<M, C> {
         if lane.is_ready
             && let Some(n) = self.ready.iter().position(|entry| entry.ticket.lane == Some(at))
         {
-            (lane.is_ready, lane.busy) = (false, lane.busy.saturating_sub(1));
-            self.ready.remove(n).into_iter().for_each(|entry| lane.waiting.push_front(entry));
+            lane.is_ready = false;
+            if let Some(entry) = self.ready.remove(n) {
+                lane.busy.remove(entry.ticket.origin);
+                lane.wait(entry);
+            }
         }
     }
 
-    /// Removes the parked messages of a key that are not handed out. Returns their rows.
-    pub fn drop_resumed(&mut self, ticket: Ticket) -> Vec<i64> {
-        self.withdraw(ticket.lane);
-        let Some(lane) = ticket.lane.and_then(|at| self.lanes.get_mut(&at)) else { return Vec::new() };
-        let (dropped, kept): (VecDeque<_>, _) =
-            mem::take(&mut lane.waiting).into_iter().partition(|e| e.ticket.parked().is_some());
-        lane.waiting = kept;
-        dropped.iter().for_each(|entry| self.remove_buffered(entry.ticket.bytes));
-        dropped.iter().filter_map(|entry| entry.ticket.parked()).collect()
+    fn drop_row(&mut self, entry: Entry<M>) {
+        self.remove_buffered(entry.ticket.bytes);
+        self.dropped.extend(entry.ticket.parked());
+        if let Some(lane) = entry.ticket.lane.and_then(|at| self.lanes.get_mut(&at)) {
+            lane.parked.push(entry.ticket.origin);
+        }
+    }
+
+    /// Returns the rows that were taken up and stay parked after all.
+    pub fn take_dropped(&mut self) -> Vec<i64> {
+        mem::take(&mut self.dropped)
     }
 
     /// Makes messages ready whose delay has passed by `now`. Returns the time of the next retry.
@@ -269,9 +315,9 @@ impl<M: Item, C: Clone> Lanes<M, C> {
             }
             let entry = first.remove();
             if let Some(lane) = entry.ticket.lane.and_then(|at| self.lanes.get_mut(&at)) {
-                (lane.is_blocked, lane.is_ready) = (false, self.order == SendOrder::Ordered);
+                lane.blocked_by.retain(|by| *by != entry.ticket.origin);
             }
-            self.ready.push_front(entry);
+            self.take_back(entry);
         }
         None
     }

@@ -5,7 +5,10 @@
 //! messages of the log, those of a consumer hold them. A parked message is committed, behind the fence of its
 //! owner, before any later message of its key is handed out. So an owner that has lost its lease can repeat
 //! first deliveries and never reverse them.
+mod book;
 mod bounds;
+#[cfg(test)]
+mod model;
 mod owner;
 mod progress;
 mod queue;

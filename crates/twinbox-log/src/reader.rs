@@ -216,6 +216,12 @@ impl<DB: Dialect> Reader<DB> {
         self.queue.settle(ticket);
     }
 
+    /// Returns whether an earlier message of the key has no result yet. Then a failure of this one says
+    /// nothing: [`retry`](Self::retry) hands it out after that one.
+    pub fn is_behind(&self, ticket: Ticket) -> bool {
+        self.queue.is_behind(ticket)
+    }
+
     /// Hands a message out again after `delay`. Later messages of its key wait behind it. `counted`: as
     /// another attempt.
     pub fn retry(&mut self, entry: Entry, delay: Duration, counted: bool) {

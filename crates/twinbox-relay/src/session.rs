@@ -156,6 +156,11 @@ impl<'a, DB: Dialect> Session<'a, DB> {
                     behind.push(entry);
                     continue;
                 }
+                // The destination refused it on its own, and the one before it may fail yet.
+                Err(_) if self.reader.is_behind(entry.ticket) => {
+                    self.reader.retry(entry, Duration::ZERO, false);
+                    continue;
+                }
                 Err(error) => error,
             };
             self.link.counters.note_failure(&error);

@@ -23,7 +23,7 @@ impl Item for Box<Message> {
 /// A message that [`Lanes`](super::Lanes) hand out to be sent or handled, with its ticket.
 ///
 /// It must be settled, retried, given back or parked. Otherwise the next reader of the log gets it again.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Entry<M = Box<Message>> {
     /// The handle by which the message is settled.
     pub ticket: Ticket,
@@ -37,6 +37,8 @@ pub struct Ticket {
     pub(super) origin: Origin,
     pub(super) lane: Option<u64>,
     pub(super) bytes: usize,
+    /// Whether an attempt has failed. Then it goes when all earlier messages of its key have a result.
+    pub(super) has_failed: bool,
     /// Whether the message may have been handed out before, by this reader or an earlier one.
     pub may_be_repeated: bool,
     /// The number of this attempt, from 1. This reader counts it; for a parked message, all readers count it.

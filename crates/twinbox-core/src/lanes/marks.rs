@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// Whether one message of the log is settled.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Mark<C> {
     /// The cursor once this message and all before it are settled.
     cursor_after: C,
@@ -12,7 +12,7 @@ struct Mark<C> {
 }
 
 /// One mark for each message of the log, from the first unsettled one on.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Marks<C> {
     marks: VecDeque<Mark<C>>,
     /// The number of the first mark, or of the next message if there is none.

@@ -88,7 +88,7 @@ fn no_message_overtakes_one_of_its_key_that_is_retried_or_being_parked() {
         assert_eq!(lanes.wake(later), None);
         let again = lanes.take(Budget::messages(1)).remove(0);
         assert_eq!((&*again.message.id, again.ticket.may_be_repeated, again.ticket.attempt), ("1", true, 2));
-        lanes.block(again.ticket);
+        lanes.park(again.ticket, true);
         assert!(lanes.take(all()).is_empty(), "{order:?}");
         lanes.hold(["7"]);
         lanes.settle(again.ticket);
@@ -112,10 +112,79 @@ fn parked_messages_go_before_new_ones_of_their_key() {
     let second = lanes.take(all()).remove(0);
     assert_eq!(second.message.id, "12");
     // It fails: the later ones stay parked, and new messages are parked behind them.
-    assert_eq!(lanes.drop_resumed(second.ticket), [13]);
+    lanes.park(second.ticket, true);
+    assert_eq!(lanes.take_dropped(), [13]);
     lanes.settle(second.ticket);
     assert!(lanes.take(all()).is_empty());
     assert_eq!(ids(&lanes.take_to_park(9)), ["14"]);
+}
+
+#[test]
+fn no_row_passes_an_earlier_one_of_its_key_that_is_parked_again() {
+    for is_told_late in [false, true] {
+        let mut lanes = filled(SendOrder::Ordered, &[]);
+        lanes.hold(["7"]);
+        assert!(lanes.resume(11, 0, message(11, Some(7))) && lanes.resume(12, 0, message(12, Some(7))));
+        let mut taken = lanes.take(all());
+        let second = taken.pop().unwrap();
+        let first = taken.pop().unwrap().ticket;
+        lanes.park(first, true);
+        if is_told_late {
+            lanes.settle(first);
+            lanes.give_back(vec![second]);
+        } else {
+            lanes.give_back(vec![second]);
+            lanes.settle(first);
+        }
+        assert!(lanes.take(all()).is_empty());
+        assert_eq!(lanes.take_dropped(), [12]);
+        assert!(lanes.resume(11, 1, message(11, Some(7))), "it is due again");
+    }
+}
+
+#[test]
+fn a_row_stays_parked_while_an_earlier_one_of_its_key_is_being_parked() {
+    let mut lanes = filled(SendOrder::Ordered, &[]);
+    lanes.hold(["7"]);
+    assert!(lanes.resume(11, 0, message(11, Some(7))));
+    let first = lanes.take(all()).remove(0);
+    lanes.park(first.ticket, true);
+    assert!(!lanes.resume(12, 0, message(12, Some(7))));
+    lanes.settle(first.ticket);
+    assert!(lanes.resume(12, 0, message(12, Some(7))), "the first may be gone: a look tells");
+}
+
+#[test]
+fn a_failure_is_put_off_until_earlier_messages_of_the_key_have_a_result() {
+    let mut lanes = filled(SendOrder::Ordered, &[Some(7), Some(7), Some(7)]);
+    let (mut taken, now) = (lanes.take(all()), Instant::now());
+    let third = taken.pop().unwrap();
+    let second = taken.pop().unwrap();
+    let first = taken.pop().unwrap();
+    assert!(lanes.is_behind(second.ticket) && !lanes.is_behind(first.ticket));
+    lanes.retry(second, now, false);
+    lanes.give_back(vec![third]);
+    assert!(lanes.take(all()).is_empty());
+    lanes.retry(first, now, true);
+    assert!(lanes.take(all()).is_empty());
+    lanes.wake(now);
+    let first = lanes.take(all()).remove(0);
+    assert_eq!((&*first.message.id, first.ticket.attempt), ("1", 2));
+    assert!(lanes.take(all()).is_empty(), "the second may fail again, and the first too");
+    lanes.settle(first.ticket);
+    let again = lanes.take(all());
+    assert_eq!((ids(&again), again[0].ticket.attempt), (vec!["2", "3"], 1));
+}
+
+#[test]
+fn a_settled_message_lets_none_pass_that_another_one_of_its_key_holds() {
+    let mut lanes = filled(SendOrder::Ordered, &[Some(7), Some(7), Some(7)]);
+    let mut taken = lanes.take(all());
+    let (second, first) = (taken.remove(1), taken.remove(0));
+    lanes.give_back(taken);
+    lanes.park(second.ticket, true);
+    lanes.settle(first.ticket);
+    assert!(lanes.take(all()).is_empty(), "the second is not committed yet");
 }
 
 #[test]
@@ -148,6 +217,122 @@ fn an_empty_window_moves_the_cursor() {
     assert_eq!(lanes.settled(), &7);
 }
 
+/// The same outcomes as of a destination, in any order of time.
+struct World {
+    lanes: Queue,
+    is_ordered: bool,
+    keys: Vec<Option<u8>>,
+    out: Vec<Entry>,
+    done: HashSet<i64>,
+    /// The last finished message of each key.
+    last: HashMap<u8, i64>,
+    /// The parked rows in the order of their numbers.
+    parked: BTreeMap<i64, Option<u8>>,
+}
+
+impl World {
+    fn key(&self, entry: &Entry) -> Option<u8> {
+        self.keys[usize::try_from(number(entry) - 1).unwrap()]
+    }
+
+    fn hold(&mut self) {
+        let held: Vec<_> = self.parked.values().flatten().map(u8::to_string).collect();
+        self.lanes.hold(held.iter().map(String::as_str));
+    }
+
+    /// The destination has stored messages, and tells so in that order or the other way round.
+    fn finish(&mut self, mut entries: Vec<Entry>, is_reversed: bool) -> Result<(), TestCaseError> {
+        for entry in &entries {
+            let n = number(entry);
+            if let Some(key) = self.key(entry) {
+                prop_assert!(self.last.insert(key, n).unwrap_or(0) < n);
+            }
+        }
+        if is_reversed {
+            entries.reverse();
+        }
+        for entry in entries {
+            self.done.insert(number(&entry));
+            self.lanes.settle(entry.ticket);
+            let ended = |n: &i64| self.done.contains(n) || self.parked.contains_key(n);
+            prop_assert!(*self.lanes.settled() <= (1..).take_while(ended).last().unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, n: usize) -> Result<(), TestCaseError> {
+        self.lanes.wake(Instant::now());
+        let taken = self.lanes.take(Budget::messages(n));
+        prop_assert!(taken.len() <= n);
+        self.out.extend(taken);
+        let held: Vec<_> = self.out.iter().filter_map(|e| e.message.key.clone()).collect();
+        let distinct: HashSet<_> = held.iter().collect();
+        prop_assert!(self.is_ordered || held.len() == distinct.len());
+        Ok(())
+    }
+
+    /// The queue in front of the lanes does this with rows: it parks messages, and resumes those of one key.
+    fn park_and_resume(&mut self, n: usize) -> Result<(), TestCaseError> {
+        for entry in self.lanes.take_to_park(usize::MAX) {
+            self.parked.insert(number(&entry), self.key(&entry));
+            self.lanes.settle(entry.ticket);
+        }
+        self.hold();
+        let running = |key: Option<u8>| self.out.iter().any(|entry| self.key(entry) == key);
+        let idle = self.parked.iter().find(|(_, key)| !running(**key)).map(|(_, key)| *key);
+        let Some(key) = idle.filter(|_| n > 0 && self.lanes.ready() == 0) else { return Ok(()) };
+        let rows = self.parked.iter().filter(|(_, k)| **k == key).map(|(n, _)| *n);
+        for row in rows.take(n).collect::<Vec<_>>() {
+            if !self.lanes.resume(row, 0, message(row, key)) {
+                break;
+            }
+            self.out.extend(self.lanes.take(all()));
+            let entry = self.out.pop().unwrap();
+            prop_assert_eq!(entry.ticket.parked(), Some(row));
+            self.parked.remove(&row);
+            self.finish(vec![entry], false)?;
+        }
+        self.hold();
+        Ok(())
+    }
+
+    /// A message has a result. Before it, later ones of its key may have theirs, and earlier ones may not.
+    fn hear(&mut self, n: usize) -> Result<(), TestCaseError> {
+        let entry = self.out.swap_remove(n % self.out.len());
+        let (now, of_key, origin) = (Instant::now(), self.key(&entry), entry.ticket.origin);
+        let same = |other: &Entry| of_key.is_some() && other.message.key == entry.message.key;
+        if n % 8 < 5 {
+            // It is stored, and so are those before it.
+            let mut stored: Vec<_> =
+                self.out.extract_if(.., |e| same(e) && e.ticket.origin < origin).collect();
+            stored.push(entry);
+            stored.sort_by_key(|e| e.ticket.origin);
+            return self.finish(stored, n % 2 == 0);
+        }
+        // None of its key is stored after it.
+        let behind = Vec::from_iter(self.out.extract_if(.., |e| same(e) && e.ticket.origin > origin));
+        let (before, after) = if n % 2 == 0 { (behind, vec![]) } else { (vec![], behind) };
+        self.lanes.give_back(before);
+        match n % 8 {
+            _ if self.lanes.is_behind(entry.ticket) => self.lanes.retry(entry, now, false),
+            5 => self.lanes.retry(entry, now, true),
+            6 => self.lanes.give_back(vec![entry]),
+            _ => {
+                self.lanes.park(entry.ticket, true);
+                self.parked.insert(number(&entry), of_key);
+                self.hold();
+                self.lanes.settle(entry.ticket);
+            }
+        }
+        self.lanes.give_back(after);
+        Ok(())
+    }
+}
+
+fn number(entry: &Entry) -> i64 {
+    entry.message.id.parse().unwrap()
+}
+
 proptest! {
     /// Messages are settled, retried, given back, parked and taken in any order. Every message goes out.
     /// Those of a key go in order and, except to an ordered destination, one at a time. The cursor never
@@ -156,100 +341,28 @@ proptest! {
     fn keys_in_order_and_the_cursor_behind(
         is_ordered: bool,
         keys in prop::collection::vec(prop::option::of(0u8..4), 1..60),
-        choices in prop::collection::vec((0u8..4, 0usize..8), 1..400),
+        choices in prop::collection::vec((0u8..4, 0usize..64), 1..400),
     ) {
         let order = if is_ordered { SendOrder::Ordered } else { SendOrder::PerMessage };
-        let (mut lanes, now) = (filled(order, &[]), Instant::now());
-        let (mut pushed, mut out, mut done) = (0, Vec::<Entry>::new(), HashSet::new());
-        // The last finished message of each key, and the parked rows in the order of their numbers.
-        let (mut last, mut parked) = (HashMap::<String, i64>::new(), BTreeMap::<i64, Option<u8>>::new());
+        let (lanes, all) = (filled(order, &[]), keys.len());
+        let (out, done, last, parked) = (vec![], HashSet::new(), HashMap::new(), BTreeMap::new());
+        let mut world = World { lanes, is_ordered, keys, out, done, last, parked };
         let end = std::iter::repeat_n([(0, 0), (1, 7), (2, 0), (3, 1)], 2000).flatten();
-        let mut choices = choices.into_iter().chain(end);
-        let key_of = |n: i64| keys[usize::try_from(n - 1).unwrap()];
-        while done.len() < keys.len() {
+        let (mut choices, mut pushed) = (choices.into_iter().chain(end), 0);
+        while world.done.len() < all {
             match choices.next().expect("there are enough choices to finish") {
-                (0, _) if pushed < keys.len() => {
+                (0, _) if pushed < all => {
+                    let (n, key) = (i64::try_from(pushed + 1).unwrap(), world.keys[pushed]);
+                    world.lanes.push(message(n, key), n, false);
                     pushed += 1;
-                    let n = i64::try_from(pushed).unwrap();
-                    lanes.push(message(n, key_of(n)), n, false);
                 }
-                (1, n) => {
-                    lanes.wake(now);
-                    let taken = lanes.take(Budget::messages(n));
-                    prop_assert!(taken.len() <= n);
-                    out.extend(taken);
-                    let held: Vec<_> = out.iter().filter_map(|e| e.message.key.clone()).collect();
-                    let distinct: HashSet<_> = held.iter().collect();
-                    prop_assert!(is_ordered || held.len() == distinct.len());
-                }
-                // The queue in front of the lanes does this with rows: it parks messages, and resumes those
-                // of one key.
-                (3, n) => {
-                    for entry in lanes.take_to_park(usize::MAX) {
-                        let number: i64 = entry.message.id.parse().unwrap();
-                        parked.insert(number, key_of(number));
-                        lanes.settle(entry.ticket);
-                    }
-                    let held: Vec<_> = parked.values().flatten().map(u8::to_string).collect();
-                    lanes.hold(held.iter().map(String::as_str));
-                    let running = |key: Option<u8>| {
-                        out.iter().any(|e| e.message.key == key.map(|key| key.to_string()))
-                    };
-                    let idle = parked.iter().find(|(_, key)| !running(**key)).map(|(_, key)| *key);
-                    if let Some(key) = idle && n > 0 && lanes.ready() == 0 {
-                        let rows = parked.iter().filter(|(_, k)| **k == key).map(|(n, _)| *n);
-                        for row in rows.take(n).collect::<Vec<_>>() {
-                            lanes.resume(row, 0, message(row, key));
-                            out.extend(lanes.take(all()));
-                            let entry = out.pop();
-                            prop_assert!(entry.is_some());
-                            let entry = entry.unwrap();
-                            prop_assert_eq!(entry.ticket.parked(), Some(row));
-                            parked.remove(&row);
-                            if let Some(key) = &entry.message.key {
-                                prop_assert!(last.insert(key.clone(), row).unwrap_or(0) < row);
-                            }
-                            done.insert(row);
-                            lanes.settle(entry.ticket);
-                        }
-                        let held: Vec<_> = parked.values().flatten().map(u8::to_string).collect();
-                        lanes.hold(held.iter().map(String::as_str));
-                    }
-                }
-                (_, n) if !out.is_empty() => {
-                    // An ordered destination acknowledges in order.
-                    let entry = if is_ordered { out.remove(0) } else { out.swap_remove(n % out.len()) };
-                    let number: i64 = entry.message.id.parse().unwrap();
-                    match n % 8 {
-                        // The first failure ends the batch: no later message of it was stored.
-                        5..=7 if is_ordered => {
-                            lanes.retry(entry, now, false);
-                            lanes.give_back(std::mem::take(&mut out));
-                        }
-                        5 => lanes.retry(entry, now, true),
-                        6 => lanes.give_back(vec![entry]),
-                        7 => {
-                            lanes.block(entry.ticket);
-                            parked.insert(number, key_of(number));
-                            let held: Vec<_> = parked.values().flatten().map(u8::to_string).collect();
-                            lanes.hold(held.iter().map(String::as_str));
-                            lanes.settle(entry.ticket);
-                        }
-                        _ => {
-                            if let Some(key) = entry.message.key.clone() {
-                                prop_assert!(last.insert(key, number).unwrap_or(0) < number);
-                            }
-                            lanes.settle(entry.ticket);
-                            done.insert(number);
-                            let expected = (1..).take_while(|n| done.contains(n) || parked.contains_key(n));
-                            prop_assert!(*lanes.settled() <= expected.last().unwrap_or(0));
-                        }
-                    }
-                }
+                (1, n) => world.take(n)?,
+                (3, n) => world.park_and_resume(n)?,
+                (_, n) if !world.out.is_empty() => world.hear(n)?,
                 _ => {}
             }
         }
-        prop_assert_eq!(lanes.buffered(), (0, 0));
-        prop_assert_eq!((lanes.open(), *lanes.settled()), (0, i64::try_from(keys.len()).unwrap()));
+        prop_assert_eq!(world.lanes.buffered(), (0, 0));
+        prop_assert_eq!((world.lanes.open(), *world.lanes.settled()), (0, i64::try_from(all).unwrap()));
     }
 }

@@ -1,17 +1,17 @@
 //! Changes of rows, and looks at them.
 use super::state::ParkedState;
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 use twinbox_core::{Draft, Message, lanes::Ticket};
 
 /// A change of one row.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Change {
     /// The message that is settled once the change is committed.
     pub(super) ticket: Option<Ticket>,
     pub(super) action: Action,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Action {
     /// Delete the row: its message is settled.
     Delete(i64),
@@ -19,7 +19,7 @@ pub(super) enum Action {
     Park(Box<ParkedRow>),
 }
 
-#[derive(Debug)]
+#[derive(Clone)]
 pub(super) struct ParkedRow {
     /// The number of its row, if it was parked before.
     pub(super) number: Option<i64>,
@@ -32,8 +32,19 @@ pub(super) struct ParkedRow {
     pub(super) event: Option<Draft>,
 }
 
+impl fmt::Debug for ParkedRow {
+    /// Without the message, which may be large and confidential.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ParkedRow")
+            .field(&self.message.sequence)
+            .field(&self.number)
+            .field(&self.state)
+            .finish()
+    }
+}
+
 /// How much may be taken up, and the rows that are taken up already.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Want {
     pub(super) taken: HashSet<i64>,
     pub(super) messages: usize,
