@@ -7,6 +7,7 @@ use super::{
 use async_nats::jetstream::{
     self,
     consumer::{AckPolicy, PullConsumer, pull},
+    message::PublishMessage,
     stream,
 };
 use futures::StreamExt as _;
@@ -141,6 +142,23 @@ impl Target {
 
     pub(crate) async fn update(&self, config: stream::Config) {
         self.jetstream().await.update_stream(config).await.unwrap();
+    }
+
+    /// Waits until the stream would keep a second copy of each message that it has: its duplicate window is
+    /// over, also on a busy server.
+    pub(crate) async fn forgets(&self) {
+        let jetstream = self.jetstream().await;
+        let stream = jetstream.get_stream(&self.name).await.unwrap();
+        let subject = stream.cached_info().config.subjects[0].replace('*', "0");
+        let store = async || {
+            let probe = PublishMessage::build().message_id("probe");
+            jetstream.send_publish(subject.clone(), probe).await.unwrap().await.unwrap()
+        };
+        let first = store().await;
+        let second = eventually(async || Some(store().await).filter(|copy| !copy.duplicate)).await;
+        for probe in [first, second] {
+            assert!(stream.delete_message(probe.sequence).await.unwrap());
+        }
     }
 
     /// Returns the first `count` messages of the stream, oldest first.

@@ -43,6 +43,7 @@ async fn killed<DB: TestDb>(at: &str) -> (u64, usize) {
     let rig = recorded::<DB>().await;
     rig.dies(at).await;
     let before = rig.target.count().await - 100;
+    rig.target.forgets().await;
     let mut relay = rig.start();
     let copies = rig.target.whole(140).await;
     stop(&mut relay).await;
