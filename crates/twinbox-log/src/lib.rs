@@ -21,6 +21,7 @@ mod dead_letter_event;
 mod delayed;
 mod driver;
 mod keeper;
+mod kept_rows;
 mod log;
 mod look;
 mod options;

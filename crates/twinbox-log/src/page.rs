@@ -1,5 +1,6 @@
 //! Reading one page.
 use crate::{
+    kept_rows::KeptRows,
     look,
     reading::{Page, Reading},
     replay_reading::ReplayReading,
@@ -166,7 +167,7 @@ async fn read<DB: Dialect>(
         server_run: reading.server_run,
     };
     let mut page = DB::bind_page(query::<DB>(&engine.sql().log.page), binds).fetch(&mut *conn);
-    let (mut rows, mut columns) = (Vec::new(), None);
+    let (mut kept, mut columns) = (KeptRows::default(), None);
     while let Some(row) = page.try_next().await? {
         if !row.try_get::<bool, _>("is_readable")? {
             return Err(Error::other_server_run());
@@ -177,11 +178,11 @@ async fn read<DB: Dialect>(
             None => *columns.insert(MessageColumns::of::<DB>(&row)?),
         };
         let message = columns.read_log::<DB>(&row, engine.service(), position)?;
-        rows.push((position, Box::new(message)));
+        kept.push(position, Box::new(message));
     }
     drop(page);
-    rows.sort_by_key(|(position, _)| *position);
-    let mut is_last = rows.len() < reading.limit;
+    let (mut rows, is_cut) = kept.finish();
+    let mut is_last = !is_cut && rows.len() < reading.limit;
     let mut parked = HashSet::new();
     if let Some(replay) = &replay {
         is_last |= replay.cut(&window, &mut rows);

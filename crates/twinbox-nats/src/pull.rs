@@ -24,6 +24,10 @@ const STALLS_MAX: u32 = 2;
 const CHECKS_PER_END: u32 = 6;
 /// The most messages of one pull request.
 const PULL_MAX: usize = 1024;
+/// The most bytes of one pull request.
+const PULL_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// How the server ends a request whose bytes have no room for the next message.
+const BYTES_ARE_FULL: &str = "Message Size Exceeds MaxBytes";
 
 const CONNECTION_ENDED: &str = "the connection to NATS has ended";
 
@@ -124,8 +128,10 @@ impl PullConsumer {
     async fn request(&mut self, max: usize) -> Result<(), SourceError> {
         let stream = &self.connection.options.stream;
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{}", self.name);
+        // Room for one message at least: with less the server would deliver nothing.
+        let bytes = PULL_BYTES_MAX.max(2 * self.connection.client.server_info().max_payload);
         let request = format!(
-            "{{\"batch\":{max},\"expires\":{},\"idle_heartbeat\":{}}}",
+            "{{\"batch\":{max},\"max_bytes\":{bytes},\"expires\":{},\"idle_heartbeat\":{}}}",
             PULL_EXPIRES.as_nanos(),
             HEARTBEAT.as_nanos()
         );
@@ -192,6 +198,10 @@ impl PullConsumer {
             }
             Some(StatusCode::IDLE_HEARTBEAT) => Ok(None),
             Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => {
+                self.requested = 0;
+                Ok(None)
+            }
+            Some(_) if message.description.as_deref() == Some(BYTES_ARE_FULL) => {
                 self.requested = 0;
                 Ok(None)
             }
