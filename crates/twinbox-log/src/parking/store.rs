@@ -9,7 +9,7 @@ use sqlx::Row as _;
 use std::{collections::HashMap, time::Duration};
 use twinbox_core::{Message, crash};
 use twinbox_sql::{
-    Dialect, Error, Outbox,
+    Dialect, Error, ErrorKind, Outbox,
     dead_letters::destination_fingerprint,
     engine::{Engine, MessageColumns, TextColumns, micros, query, text},
 };
@@ -38,7 +38,14 @@ pub(super) async fn write_and_look<DB: Dialect>(
         }
     }
     for event in rows.iter().filter_map(|row| row.event.clone()) {
-        Outbox::of(engine).publish_draft(&mut tx, event).await?;
+        match Outbox::of(engine).publish_draft(&mut tx, event).await {
+            // Nothing was written. The message has to be parked all the same.
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidDraft | ErrorKind::Codec) => {
+                let cause = &error as &dyn std::error::Error;
+                tracing::error!(error = cause, "the event of a dead letter cannot be published");
+            }
+            published => drop(published?),
+        }
     }
     if !rows.is_empty() {
         write_rows(engine, &mut tx, owner, &rows).await?;
