@@ -87,8 +87,19 @@ fn config(stream: &StreamOptions, options: &NatsOptions) -> Config {
 }
 
 /// Returns the configuration and the state of a stream.
+///
+/// A member of a cluster answers without a leader too. Such a stream takes no message: it is unavailable.
 pub(crate) async fn info(connection: &Connection, name: &str) -> Result<Info, Error> {
-    connection.request(&format!("the stream `{name}`"), format!("STREAM.INFO.{name}")).await
+    let about = format!("the stream `{name}`");
+    let info: Info = connection.request(&about, format!("STREAM.INFO.{name}")).await?;
+    let has_leader = |leader: &Option<String>| leader.as_ref().is_some_and(|leader| !leader.is_empty());
+    match &info.cluster {
+        Some(cluster) if info.config.num_replicas > 1 && !has_leader(&cluster.leader) => {
+            let text = format!("{about} has no leader: more than half of its servers have to run");
+            Err(Error::new(ErrorKind::Unavailable, "nats.no_leader", text))
+        }
+        _ => Ok(info),
+    }
 }
 
 /// Fails if the stream does not exist or accepts no subject below the prefix.
