@@ -15,12 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 use twinbox::{
-    CancellationToken, Consumer, Delivery, HandlerResult, Message, MessageId, Policy, Store, Tx, handler_fn,
+    CancellationToken, Consumer, Delivery, HandlerResult, MessageId, Policy, Store, Tx, handler_fn,
     nats::Nats,
     relay::Relay,
     seam::{
         BoxFuture,
-        destination::{Acknowledgements, Destination, PublishError, Publisher, SendOrder},
+        destination::{Acknowledgements, Destination, Outgoing, PublishError, Publisher, SendOrder},
     },
 };
 use twinbox_testkit::database;
@@ -151,9 +151,9 @@ impl Publisher for TimedPublisher {
         self.inner.order()
     }
 
-    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
+    fn send<'a>(&'a mut self, batch: &'a [Outgoing<'a>]) -> BoxFuture<'a, Acknowledgements> {
         Box::pin(async move {
-            let ids: Vec<_> = batch.iter().map(|message| message.message_id()).collect();
+            let ids: Vec<_> = batch.iter().map(|one| one.message.message_id()).collect();
             let (acknowledgements, stored) = (self.inner.send(batch).await, self.stored.clone());
             Box::pin(acknowledgements.inspect(move |(place, result)| {
                 if result.is_ok()

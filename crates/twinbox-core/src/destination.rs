@@ -20,7 +20,7 @@ use std::{error::Error, fmt, pin::Pin, sync::Arc, time::Duration};
 /// };
 /// use twinbox_core::{
 ///     BoxFuture, Destination, Message, PublishError, Publisher,
-///     destination::{Acknowledgement, Acknowledgements, Receipt, acknowledgements},
+///     destination::{Acknowledgement, Acknowledgements, Outgoing, Receipt, acknowledgements},
 /// };
 ///
 /// #[derive(Clone, Default)]
@@ -37,9 +37,9 @@ use std::{error::Error, fmt, pin::Pin, sync::Arc, time::Duration};
 /// }
 ///
 /// impl Publisher for Memory {
-///     fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
+///     fn send<'a>(&'a mut self, batch: &'a [Outgoing<'a>]) -> BoxFuture<'a, Acknowledgements> {
 ///         Box::pin(async move {
-///             self.0.lock().unwrap().extend(batch.iter().map(|message| Message::clone(message)));
+///             self.0.lock().unwrap().extend(batch.iter().map(|one| one.message.clone()));
 ///             let stored = || Box::pin(async { Ok(Receipt { is_duplicate: false }) }) as Acknowledgement;
 ///             acknowledgements(batch.iter().map(|_| stored()).collect())
 ///         })
@@ -106,6 +106,22 @@ pub enum SendOrder {
     Ordered,
 }
 
+/// A message that is to be sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// The message.
+    pub message: &'a Message,
+    /// Whether it may have been sent before, by this relay or an earlier one.
+    pub may_be_repeated: bool,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A message that was never sent before.
+    pub fn first(message: &'a Message) -> Self {
+        Self { message, may_be_repeated: false }
+    }
+}
+
 /// A connection to a destination.
 pub trait Publisher: Send {
     /// Returns the order in which the destination stores the messages of [`send`](Self::send). It never
@@ -121,7 +137,7 @@ pub trait Publisher: Send {
     /// [`SendOrder::Ordered`] a message of a key whose earlier one failed is not stored before the caller
     /// knows the results of all that it has sent of that key: those in between fail with
     /// [`PublishErrorKind::BehindFailure`].
-    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements>;
+    fn send<'a>(&'a mut self, batch: &'a [Outgoing<'a>]) -> BoxFuture<'a, Acknowledgements>;
 
     /// Returns the time after which a message without an acknowledgement has failed.
     ///

@@ -3,6 +3,12 @@ use async_nats::jetstream::{self, ErrorCode, context};
 use std::error::Error;
 use twinbox_core::{PublishError, PublishErrorKind};
 
+/// The leader of a stream has a message with this id that its replicas do not have yet.
+const DUPLICATE_IN_PROCESS: ErrorCode = ErrorCode(10158);
+
+/// What the server says of a subject that holds as much as it may. The others of the stream go on.
+const SUBJECT_IS_FULL: &str = "maximum messages per subject exceeded";
+
 /// Returns the code under which a JetStream error is stored and counted.
 pub(crate) fn code_of(error: &jetstream::Error) -> String {
     match error.error_code() {
@@ -16,6 +22,7 @@ pub(crate) fn kind_of(error: &jetstream::Error) -> PublishErrorKind {
     use ErrorCode as C;
     use PublishErrorKind as K;
     match error.error_code() {
+        C::STREAM_STORE_FAILED if error.to_string().contains(SUBJECT_IS_FULL) => K::Unroutable,
         C::STREAM_MESSAGE_EXCEEDS_MAXIMUM | C::STREAM_HEADER_EXCEEDS_MAXIMUM => K::RefusedForGood,
         // A full stream, disk, memory or account, or a cluster without a leader, affects every message.
         C::STREAM_STORE_FAILED
@@ -37,6 +44,8 @@ pub(crate) fn kind_of(error: &jetstream::Error) -> PublishErrorKind {
         | C::RAFT_GENERAL
         | C::STREAM_OFFLINE
         | C::STREAM_OFFLINE_REASON => K::Unavailable,
+        // The first copy may be lost with its leader.
+        DUPLICATE_IN_PROCESS => K::InDoubt,
         C::STREAM_NOT_FOUND | C::STREAM_NOT_MATCH | C::STREAM_SEALED | C::NO_ACCOUNT => K::Misconfigured,
         _ if error.code() == 503 => K::Unavailable,
         _ => K::RefusedForNow,
@@ -104,7 +113,7 @@ mod tests {
             (400, 10109, K::Misconfigured),
             (400, 10070, K::RefusedForNow),
             (400, 10071, K::RefusedForNow),
-            (400, 10158, K::RefusedForNow),
+            (409, 10158, K::InDoubt),
             (503, 19999, K::Unavailable),
             (400, 19999, K::RefusedForNow),
         ];
@@ -115,6 +124,8 @@ mod tests {
             assert!(!error.to_string().contains("secret"));
         }
         assert_eq!(code_of(&jetstream(503, 0)), "nats.503");
+        let full = serde_json::json!({"code": 503, "err_code": 10077, "description": SUBJECT_IS_FULL});
+        assert_eq!(kind_of(&serde_json::from_value(full).unwrap()), K::Unroutable);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::{
 use std::{future::ready, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::Instant};
 use twinbox_core::{
-    BoxFuture, Destination, Message, PublishError, PublishErrorKind, Publisher,
-    destination::{Acknowledgement, Acknowledgements, acknowledgements},
+    BoxFuture, Destination, PublishError, PublishErrorKind, Publisher,
+    destination::{Acknowledgement, Acknowledgements, Outgoing, acknowledgements},
 };
 
 impl Destination for Nats {
@@ -34,7 +34,7 @@ impl Destination for Nats {
         Box::pin(async {
             let (connection, info) = publish::open(self).await?;
             if stream::has_batches(&connection) && info.config.allow_batch_publish {
-                return Ok(Box::new(OrderedPublisher::new(self.clone(), connection)) as _);
+                return Ok(Box::new(OrderedPublisher::new(self.clone(), connection, &info)) as _);
             }
             Ok(Box::new(StreamPublisher { nats: self.clone(), connection: Mutex::new(connection) }) as _)
         })
@@ -49,14 +49,14 @@ struct StreamPublisher {
 }
 
 impl Publisher for StreamPublisher {
-    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
+    fn send<'a>(&'a mut self, batch: &'a [Outgoing<'a>]) -> BoxFuture<'a, Acknowledgements> {
         let nats = &self.nats;
         let connection = self.connection.get_mut();
         Box::pin(async move {
             let deadline = Instant::now() + nats.options.publish_timeout;
             let mut each: Vec<Acknowledgement> = Vec::with_capacity(batch.len());
             let mut is_down = false;
-            for message in batch {
+            for Outgoing { message, .. } in batch {
                 let sent = match (is_down, Encoded::new(nats, message)) {
                     (_, Err(refused)) => Err(refused),
                     (true, Ok(_)) => Err(unavailable("nats.not_sent")),
@@ -78,7 +78,7 @@ impl Publisher for StreamPublisher {
     fn health(&self) -> BoxFuture<'_, Result<(), PublishError>> {
         Box::pin(async {
             let mut connection = self.connection.lock().await;
-            if let Some(new) = publish::check(&self.nats, &connection).await? {
+            if let (Some(new), _) = publish::check(&self.nats, &connection).await? {
                 *connection = new;
             }
             Ok(())

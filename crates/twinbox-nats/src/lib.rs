@@ -23,9 +23,9 @@
 //! - The producer's trace travels as `ce-traceparent` only. A server from 2.11 on uses a plain `traceparent`
 //!   for its own message tracing, which costs a fifth of its time. A plain `traceparent` of another system is
 //!   read.
-//! - `Nats-Msg-Id` is the message id, so that the server drops a message that a relay sends twice within the
-//!   stream's duplicate window. A resend appends `.r` and the token of the replay. The window only saves
-//!   work: the consumer's inbox removes duplicates.
+//! - `Nats-Msg-Id` is the message id, a dot and the prefix, so that the server drops a message that a relay
+//!   sends twice within the stream's duplicate window. A resend appends `.r` and the token of the replay. The
+//!   window only saves work: the consumer's inbox removes duplicates.
 //!
 //! # Batches
 //!

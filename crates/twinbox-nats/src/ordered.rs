@@ -2,6 +2,10 @@
 //!
 //! A task sends what the relay hands out: many messages as a batch ("fast ingest", NATS ADR-50), which the
 //! server stores in order and acknowledges together, and few messages one by one, which is quicker for them.
+//! A message that may have been sent before goes alone if the stream has replicas. In a batch the server
+//! acknowledges it when it has the first copy, also if only the leader has that one, so it can be lost with
+//! the leader. Alone it is acknowledged when the replicas have it.
+//!
 //! After a failure nothing of the same key is sent before the relay knows the results of all that it has
 //! handed out of that key.
 mod batch;
@@ -13,14 +17,18 @@ mod sender;
 use crate::{
     broker::Nats,
     connect::Connection,
-    ordered::{queue::Queue, sender::Sender},
+    ordered::{
+        queue::{Addressed, Queue},
+        sender::Sender,
+    },
     publish::{self, Encoded},
 };
+use async_nats::jetstream::stream::Info;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Mutex, task::JoinHandle, time::Instant};
 use twinbox_core::{
-    BoxFuture, Message, PublishError, Publisher,
-    destination::{Acknowledgements, SendOrder},
+    BoxFuture, PublishError, Publisher,
+    destination::{Acknowledgements, Outgoing, SendOrder},
 };
 
 /// Publishes to a stream that takes batches. Dropping it ends its task and its connection, and discards what
@@ -33,15 +41,18 @@ pub(crate) struct OrderedPublisher {
 /// A connection with the task that sends over it.
 struct Link {
     connection: Arc<Connection>,
+    /// Whether the stream has replicas.
+    is_replicated: bool,
     queue: Arc<Queue>,
     sending: JoinHandle<()>,
 }
 
 impl Link {
-    fn new(connection: Arc<Connection>) -> Self {
+    fn new(connection: Arc<Connection>, info: &Info) -> Self {
         let queue = Arc::new(Queue::default());
         let sender = Sender::new(connection.clone(), queue.clone());
-        Self { connection, queue, sending: tokio::spawn(sender.run()) }
+        let is_replicated = info.config.num_replicas > 1;
+        Self { connection, is_replicated, queue, sending: tokio::spawn(sender.run()) }
     }
 }
 
@@ -53,8 +64,8 @@ impl Drop for Link {
 }
 
 impl OrderedPublisher {
-    pub(crate) fn new(nats: Nats, connection: Arc<Connection>) -> Self {
-        Self { nats, link: Mutex::new(Link::new(connection)) }
+    pub(crate) fn new(nats: Nats, connection: Arc<Connection>, info: &Info) -> Self {
+        Self { nats, link: Mutex::new(Link::new(connection, info)) }
     }
 }
 
@@ -63,10 +74,15 @@ impl Publisher for OrderedPublisher {
         SendOrder::Ordered
     }
 
-    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
-        let encoded = batch.iter().map(|message| (message.key.as_deref(), Encoded::new(&self.nats, message)));
-        let send_by = Instant::now() + self.nats.options.publish_timeout;
-        let results: Acknowledgements = Box::pin(self.link.get_mut().queue.push(encoded, send_by));
+    fn send<'a>(&'a mut self, batch: &'a [Outgoing<'a>]) -> BoxFuture<'a, Acknowledgements> {
+        let (nats, link) = (&self.nats, self.link.get_mut());
+        let encoded = batch.iter().map(|Outgoing { message, may_be_repeated }| Addressed {
+            key: message.key.as_deref(),
+            goes_alone: link.is_replicated && *may_be_repeated,
+            encoded: Encoded::new(nats, message),
+        });
+        let send_by = Instant::now() + nats.options.publish_timeout;
+        let results: Acknowledgements = Box::pin(link.queue.push(encoded, send_by));
         Box::pin(std::future::ready(results))
     }
 
@@ -79,8 +95,9 @@ impl Publisher for OrderedPublisher {
     fn health(&self) -> BoxFuture<'_, Result<(), PublishError>> {
         Box::pin(async {
             let mut link = self.link.lock().await;
-            if let Some(new) = publish::check(&self.nats, &link.connection).await? {
-                *link = Link::new(new);
+            match publish::check(&self.nats, &link.connection).await? {
+                (Some(new), info) => *link = Link::new(new, &info),
+                (None, info) => link.is_replicated = info.config.num_replicas > 1,
             }
             Ok(())
         })

@@ -25,15 +25,19 @@ pub(crate) async fn open(nats: &Nats) -> Result<(Arc<Connection>, Info), Error> 
     Ok((Arc::new(connection), info))
 }
 
-/// Checks the stream. Returns a new connection if the present one is lost or does not respond.
-pub(crate) async fn check(nats: &Nats, present: &Connection) -> Result<Option<Arc<Connection>>, Error> {
+/// Checks the stream, and returns what it is. Returns a new connection if the present one is lost or does not
+/// respond.
+pub(crate) async fn check(
+    nats: &Nats,
+    present: &Connection,
+) -> Result<(Option<Arc<Connection>>, Info), Error> {
     if present.is_connected() {
         match stream::prepare(present).await {
             Err(error) if error.kind() == ErrorKind::Unavailable => {}
-            checked => return checked.map(|_| None),
+            checked => return checked.map(|info| (None, info)),
         }
     }
-    Ok(Some(open(nats).await?.0))
+    open(nats).await.map(|(connection, info)| (Some(connection), info))
 }
 
 /// A message as NATS transports it.
@@ -50,7 +54,7 @@ impl Encoded {
         let id = message.message_id();
         let subject = subject::of_message(&nats.options.prefix, nats.options.partitions, message, id);
         let subject = subject.ok_or_else(|| refused("nats.subject"))?;
-        let headers = wire::encode(message, id).map_err(|_| refused("nats.header"))?;
+        let headers = wire::encode(message, id, &nats.options.prefix).map_err(|_| refused("nats.header"))?;
         Ok(Self { subject, headers, payload: message.payload.clone() })
     }
 

@@ -47,13 +47,14 @@ pub(crate) struct InvalidHeader;
 
 /// Returns the headers of a message. Its own headers with reserved names are left out, unless they travel:
 /// only a producer that bypasses the store can have written the others.
-pub(crate) fn encode(message: &Message, id: MessageId) -> Result<HeaderMap, InvalidHeader> {
+pub(crate) fn encode(message: &Message, id: MessageId, prefix: &str) -> Result<HeaderMap, InvalidHeader> {
     let mut headers = ROOM_FOR_HEADERS.clone();
+    // With the prefix: a stream may hold the messages of several destinations, each with its own copy.
     let nats_id = match message.header(own::REPLAY) {
-        Some(token) => value_from(&format!("{id}.r{token}"))?,
-        None => HeaderValue::from(id.to_string()),
+        Some(token) => format!("{id}.{prefix}.r{token}"),
+        None => format!("{id}.{prefix}"),
     };
-    headers.insert(header::NATS_MESSAGE_ID, nats_id);
+    headers.insert(header::NATS_MESSAGE_ID, value_from(&nats_id)?);
     for (attribute, text) in message.attributes() {
         headers.insert(attribute_name(attribute)?, HeaderValue::from(percent_encode(text)));
     }

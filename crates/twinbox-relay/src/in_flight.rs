@@ -7,8 +7,8 @@ use std::{
     time::Instant,
 };
 use twinbox_core::{
-    Message, PublishError, PublishErrorKind as K, Publisher,
-    destination::{Acknowledgements, Receipt},
+    PublishError, PublishErrorKind as K, Publisher,
+    destination::{Acknowledgements, Outgoing, Receipt},
 };
 use twinbox_log::{Budget, Entry};
 
@@ -75,9 +75,12 @@ impl InFlight {
         entries: Vec<Entry>,
         spans: SendSpans,
     ) {
-        let messages: Vec<&Message> = entries.iter().map(|entry| &*entry.message).collect();
+        let outgoing = entries
+            .iter()
+            .map(|entry| Outgoing { message: &entry.message, may_be_repeated: entry.ticket.may_be_repeated });
+        let outgoing = Vec::from_iter(outgoing);
         let at = Instant::now();
-        let acknowledgements = publisher.send(&messages).await;
+        let acknowledgements = publisher.send(&outgoing).await;
         entries.iter().for_each(|entry| self.limit.note_sent(entry.ticket.room()));
         let first = SendMark { at, number: self.sent + 1 };
         self.sent += entries.len() as u64;
@@ -214,7 +217,7 @@ mod tests {
     }
 
     impl Publisher for Forgetful {
-        fn send<'a>(&'a mut self, _: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
+        fn send<'a>(&'a mut self, _: &'a [Outgoing<'a>]) -> BoxFuture<'a, Acknowledgements> {
             let second: Acknowledgements = Box::pin(stream::iter([(1, Ok(Receipt { is_duplicate: false }))]));
             Box::pin(std::future::ready(second))
         }

@@ -2,7 +2,7 @@
 mod faults;
 
 use crate::support::{
-    publisher::{results, send_to},
+    publisher::{outgoing, results, send_to},
     wait::eventually,
 };
 use serde_json::{Value, json};
@@ -143,7 +143,7 @@ async fn a_request_holds_no_more_bytes_than_it_may_and_no_key_twice() {
 async fn an_acknowledgement_may_be_dropped() {
     let fake = fake().await;
     let mut publisher = publisher(&fake).await;
-    drop(publisher.send(&[&message(1)]).await);
+    drop(publisher.send(&outgoing([&message(1)])).await);
     fake.wait_for_requests(1).await;
     assert!(send(&mut *publisher, &[message(2)]).await[0].is_ok());
     assert_eq!(fake.taken().len(), 2);
@@ -155,7 +155,7 @@ async fn a_request_without_a_response_delays_no_other() {
     let mut publisher = publisher(&fake).await;
     fake.answer_next([Answer::Hang]);
     let first = message(1);
-    let hanging = publisher.send(&[&first]).await;
+    let hanging = publisher.send(&outgoing([&first])).await;
     timeout(LIMIT, fake.wait_for_requests(1)).await.unwrap();
     assert!(send(&mut *publisher, &[message(2)]).await[0].is_ok());
     drop(hanging);
@@ -167,7 +167,7 @@ async fn messages_in_flight_are_in_doubt_when_the_publisher_is_dropped() {
     let mut publisher = publisher(&fake).await;
     fake.answer_next([Answer::Hang, Answer::Hang]);
     let messages: Vec<_> = (0..11).map(message).collect();
-    let answers = publisher.send(&messages.iter().collect::<Vec<_>>()).await;
+    let answers = publisher.send(&outgoing(&messages)).await;
     timeout(LIMIT, fake.wait_for_requests(2)).await.unwrap();
     drop(publisher);
     // Long before the publish time-out.

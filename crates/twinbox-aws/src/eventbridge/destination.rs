@@ -17,8 +17,8 @@ use tokio::{
     time::Instant,
 };
 use twinbox_core::{
-    BoxFuture, Destination, Message, PublishError, PublishErrorKind, Publisher,
-    destination::{Acknowledgement, Acknowledgements, Receipt, acknowledgements},
+    BoxFuture, Destination, PublishError, PublishErrorKind, Publisher,
+    destination::{Acknowledgement, Acknowledgements, Outgoing, Receipt, acknowledgements},
 };
 
 /// The most requests of one publisher at a time.
@@ -60,7 +60,7 @@ struct BusPublisher {
 }
 
 impl Publisher for BusPublisher {
-    fn send<'a>(&'a mut self, batch: &'a [&'a Message]) -> BoxFuture<'a, Acknowledgements> {
+    fn send<'a>(&'a mut self, batch: &'a [Outgoing<'a>]) -> BoxFuture<'a, Acknowledgements> {
         Box::pin(async move {
             let options = &self.bus.options;
             let deadline = Instant::now() + options.publish_timeout;
@@ -69,7 +69,7 @@ impl Publisher for BusPublisher {
             let presence = connection.bus_presence(options);
             let mut each: Vec<Acknowledgement> = Vec::with_capacity(batch.len());
             let (mut events, mut items) = (Vec::new(), Vec::new());
-            for message in batch {
+            for Outgoing { message, .. } in batch {
                 let encoded = wire::encode(&options.bus, options.request_bytes_max, message);
                 each.push(match (encoded, &presence) {
                     (Err(refused), _) => Box::pin(ready(Err(refused))),

@@ -85,7 +85,16 @@ struct ServerAnswer {
     batch: Option<String>,
     #[serde(default)]
     count: u64,
+    error: Option<AnswerError>,
 }
+
+#[derive(Debug, Deserialize)]
+struct AnswerError {
+    err_code: u64,
+}
+
+/// The server does not know the batch: it has refused one of its messages, or forgotten it.
+const UNKNOWN_BATCH: u64 = 10208;
 
 impl Batch {
     /// Subscribes to the answers. Sends nothing.
@@ -195,6 +204,10 @@ impl Batch {
             }
             Ok(ServerAnswer { batch: Some(_), count, .. }) => {
                 self.note_stored(count);
+                self.progress = Progress::Ended;
+            }
+            // Nothing more of it is stored, and no other answer will come.
+            Ok(ServerAnswer { error: Some(AnswerError { err_code: UNKNOWN_BATCH }), .. }) => {
                 self.progress = Progress::Ended;
             }
             // A refusal, a gap, or no stream that takes the subject.

@@ -12,9 +12,19 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use twinbox_core::{PublishError, PublishErrorKind};
 
+/// A message that is handed to the queue, by its key.
+pub(super) struct Addressed<'a> {
+    pub(super) key: Option<&'a str>,
+    /// Whether it must not be part of a batch.
+    pub(super) goes_alone: bool,
+    /// Why NATS can never transport it, if so.
+    pub(super) encoded: Result<Encoded, PublishError>,
+}
+
 /// A message that is to be sent.
 pub(super) struct Item {
     pub(super) encoded: Encoded,
+    pub(super) goes_alone: bool,
     pub(super) send_by: Instant,
     pub(super) answer: Answer,
 }
@@ -36,11 +46,11 @@ impl Queue {
     /// Adds messages in their order, except those of keys with a failure.
     pub(super) fn push<'a>(
         &self,
-        messages: impl Iterator<Item = (Option<&'a str>, Result<Encoded, PublishError>)>,
+        messages: impl Iterator<Item = Addressed<'a>>,
         send_by: Instant,
     ) -> Results {
         let (mut items, mut keys, mut answers) = (self.items(), self.keys.lock(), Answers::new());
-        for (key, encoded) in messages {
+        for Addressed { key, goes_alone, encoded } in messages {
             let key = key.map(|key| self.hasher.hash_one(key));
             key.inspect(|key| keys.note_sent(*key));
             let answer = answers.next(key);
@@ -50,7 +60,7 @@ impl Queue {
                     keys.break_key(key);
                     answer.send(Err(error));
                 }
-                Ok(encoded) => items.push_back(Item { encoded, send_by, answer }),
+                Ok(encoded) => items.push_back(Item { encoded, goes_alone, send_by, answer }),
             }
         }
         drop((items, keys));
@@ -60,6 +70,11 @@ impl Queue {
 
     pub(super) fn len(&self) -> usize {
         self.items().len()
+    }
+
+    /// Whether the first message must not be part of a batch.
+    pub(super) fn goes_alone(&self) -> bool {
+        self.items().front().is_some_and(|item| item.goes_alone)
     }
 
     /// Takes the first message, unless it is too late for it, or it does not fit.
@@ -126,7 +141,8 @@ mod tests {
 
     fn push(queue: &Queue, messages: usize) -> Results {
         let encoded = || Encoded { subject: "s".into(), headers: HeaderMap::new(), payload: Bytes::new() };
-        let messages = (0..messages).map(|_| (Some("one key"), Ok(encoded())));
+        let one = |_| Addressed { key: Some("one key"), goes_alone: false, encoded: Ok(encoded()) };
+        let messages = (0..messages).map(one);
         queue.push(messages, Instant::now() + Duration::from_secs(60))
     }
 

@@ -62,7 +62,10 @@ impl Sender {
     }
 
     fn may_batch(&self) -> bool {
-        self.suspects == 0 && self.queue.len() >= BATCH_MIN && Instant::now() >= self.no_batch_until
+        self.suspects == 0
+            && self.queue.len() >= BATCH_MIN
+            && Instant::now() >= self.no_batch_until
+            && !self.queue.goes_alone()
     }
 
     /// Sends messages one by one, of each key one at a time, until a batch is better.
@@ -71,7 +74,7 @@ impl Sender {
         loop {
             while !self.may_batch() {
                 let fits = |item: &Item| item.answer.key.is_none_or(|key| !keys.contains(&key));
-                let Some(Item { encoded, send_by, answer }) = self.queue.pop_if(fits) else { break };
+                let Some(Item { encoded, send_by, answer, .. }) = self.queue.pop_if(fits) else { break };
                 self.suspects = self.suspects.saturating_sub(1);
                 let (denied, subject) = (self.connection.denied.clone(), encoded.subject.clone());
                 match encoded.send(&self.connection, send_by).await {
@@ -155,9 +158,10 @@ impl Sender {
         Ok(())
     }
 
-    /// The next message. One that the server denies goes alone, which tells why.
+    /// The next message of a batch. One that the server denies goes alone, which tells why.
     fn next_of_batch(&self) -> Option<Item> {
-        self.queue.pop_if(|item| !self.connection.denied.contains(&item.encoded.subject))
+        let denied = &self.connection.denied;
+        self.queue.pop_if(|item| !item.goes_alone && !denied.contains(&item.encoded.subject))
     }
 
     /// Fails the messages of a batch that are not known to be stored.

@@ -23,7 +23,7 @@ fn message() -> Message {
 }
 
 fn encoded(message: &Message) -> Result<HeaderMap, InvalidHeader> {
-    encode(message, message.message_id())
+    encode(message, message.message_id(), "events")
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
@@ -45,7 +45,7 @@ fn attributes_are_percent_encoded_headers() {
     assert_eq!(text(&headers, "ce-specversion"), "1.0");
     assert_eq!(text(&headers, "ce-partitionkey"), "Zo%C3%AB%20%2250%25%22");
     assert_eq!(text(&headers, "ce-sequence"), "0000000000000000042");
-    assert_eq!(text(&headers, "Nats-Msg-Id"), message().message_id().to_string());
+    assert_eq!(text(&headers, "Nats-Msg-Id"), format!("{}.events", message().message_id()));
     assert_eq!(headers.get("traceparent"), None);
     assert_eq!(text(&headers, "region"), "eu, ü");
     assert!(headers.get("ce-subject").is_none());

@@ -1,6 +1,6 @@
 //! Batches: the server stores messages in the order of sending, and nothing behind one that it refuses.
 use super::*;
-use crate::support::publisher::results_with;
+use crate::support::publisher::{outgoing, results_with};
 use async_nats::jetstream::stream::Config;
 use futures::{StreamExt as _, future::join_all};
 use serde::Deserialize;
@@ -128,6 +128,27 @@ async fn a_stream_that_takes_no_batches_any_more_gets_messages_one_by_one() {
     assert_eq!(stored(&nats, &shared_server()).await, ids(0..400));
 }
 
+/// The server begins a batch before it looks at the bounds of the stream.
+#[tokio::test]
+async fn a_full_stream_ends_a_batch_without_a_time_out() {
+    let nats = batched("full").await;
+    let mut publisher = publisher(&nats).await;
+    let js = outsider(&shared_server()).await;
+    let config = js.get_stream(stream_of(&nats)).await.unwrap().cached_info().config.clone();
+    js.update_stream(Config { max_messages: 10, ..config }).await.unwrap();
+    let messages: Vec<_> = (0..400).map(of_one_key).collect();
+    let mut left = &messages[..];
+    for _ in 0..4 {
+        let results = results_with(publisher.send(&outgoing(left)).await, |_| {}).await;
+        left = &left[results.iter().take_while(|result| result.is_ok()).count()..];
+        let kinds = results.iter().filter_map(|result| Some(result.as_ref().err()?.kind()));
+        let unexpected =
+            |kind: &_| !matches!(kind, PublishErrorKind::BehindFailure | PublishErrorKind::Unavailable);
+        assert_eq!(kinds.filter(unexpected).next(), None);
+    }
+    assert_eq!(left.len(), 390);
+}
+
 #[tokio::test]
 async fn a_link_that_is_cut_inside_a_batch_loses_and_reorders_nothing() {
     let server = NatsServer::start().unwrap();
@@ -139,7 +160,7 @@ async fn a_link_that_is_cut_inside_a_batch_loses_and_reorders_nothing() {
     let mut rest = messages.clone();
     for cut_after in [0, 300, 900] {
         let mut publisher = publisher(&nats).await;
-        let answers = publisher.send(&Vec::from_iter(&rest)).await;
+        let answers = publisher.send(&outgoing(&rest)).await;
         let results = results_with(answers, |n| {
             if n == cut_after {
                 proxy.cut();
@@ -165,7 +186,7 @@ async fn a_server_that_falls_silent_inside_a_batch_loses_and_reorders_nothing() 
     nats.provision(&StreamOptions::default()).await.unwrap();
     let mut publisher = publisher(&Nats::with_options(options.publish_timeout(SILENCE)).unwrap()).await;
     let messages: Vec<_> = (0..2000).map(of_one_key).collect();
-    let answers = publisher.send(&Vec::from_iter(&messages)).await;
+    let answers = publisher.send(&outgoing(&messages)).await;
     let results = results_with(answers, |n| {
         if n == 300 {
             server.pause().unwrap();

@@ -1,6 +1,6 @@
 //! Servers that are killed, frozen, wiped, old, or deny access.
 use super::*;
-use crate::support::publisher::results;
+use crate::support::publisher::{outgoing, results};
 use twinbox_testkit::servers::{NatsOptions as ServerOptions, NatsServer, find};
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn a_dropped_publisher_sends_nothing_when_the_server_comes_back() {
             ..message(&n.to_string())
         })
         .collect();
-    let answers = publisher.send(&Vec::from_iter(&batch)).await;
+    let answers = publisher.send(&outgoing(&batch)).await;
     drop(publisher);
     let mut in_doubt = 0;
     for answer in results(answers).await {

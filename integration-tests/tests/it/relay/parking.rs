@@ -1,4 +1,6 @@
 //! What a destination does not take is put aside, in the order of its key, and everything else goes on.
+mod order;
+
 use super::*;
 use crate::support::{
     cases::cases,

@@ -3,14 +3,19 @@ use super::wait::in_time;
 use futures::StreamExt as _;
 use twinbox::{
     Message,
-    seam::destination::{Acknowledgements, PublishError, Publisher, Receipt},
+    seam::destination::{Acknowledgements, Outgoing, PublishError, Publisher, Receipt},
 };
 
 pub(crate) type Sent = Result<Receipt, PublishError>;
 
 /// Sends messages. Returns their results in the order of the messages.
 pub(crate) async fn send_to(publisher: &mut dyn Publisher, messages: &[&Message]) -> Vec<Sent> {
-    results(publisher.send(messages).await).await
+    results(publisher.send(&outgoing(messages.iter().copied())).await).await
+}
+
+/// Messages that were never sent before.
+pub(crate) fn outgoing<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Vec<Outgoing<'a>> {
+    messages.into_iter().map(Outgoing::first).collect()
 }
 
 /// Waits for all results of a send. Returns them in the order of the messages.
