@@ -47,7 +47,8 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) async fn open(options: &Arc<NatsOptions>, purpose: Purpose) -> Result<Self, Error> {
-        let servers = options.servers()?;
+        let read = options.with_files().await?;
+        let servers = read.servers()?;
         let reconnects = match purpose {
             Purpose::Publish | Purpose::Administer => servers.len(),
             Purpose::Consume => servers.len().max(CONSUMER_RECONNECTS),
@@ -57,7 +58,7 @@ impl Connection {
             Purpose::Consume | Purpose::Administer => options.request_timeout,
         };
         let denied = Arc::new(DeniedSubjects::default());
-        let connect = client_options(options, &denied).await?;
+        let connect = client_options(&read, &denied).await?;
         let connect = connect.max_reconnects(reconnects).request_timeout(Some(timeout));
         // The client library sets no time-out for name resolution.
         let limit = CONNECT_TIMEOUT * u32::try_from(servers.len() + 1).unwrap_or(u32::MAX);

@@ -1,8 +1,16 @@
 //! The servers, the login, and the use of the stream.
-use crate::{error::Error, stream_options::StreamOptions, subject};
+use crate::{
+    error::{Error, ErrorKind},
+    stream_options::StreamOptions,
+    subject,
+};
 use async_nats::ServerAddr;
 use percent_encoding::percent_decode_str;
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use twinbox_core::limits;
 
 /// The longest time-out that an option accepts.
@@ -19,7 +27,9 @@ const PARTITIONS_MAX: u32 = 4096;
 #[must_use]
 pub struct NatsOptions {
     pub(crate) urls: Vec<String>,
+    pub(crate) url_file: Option<PathBuf>,
     pub(crate) token: Option<String>,
+    pub(crate) token_file: Option<PathBuf>,
     pub(crate) credentials_file: Option<PathBuf>,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) client_certificate: Option<(PathBuf, PathBuf)>,
@@ -37,11 +47,14 @@ pub struct NatsOptions {
 
 impl NatsOptions {
     /// Creates options for the server at `url`, `nats://` or `tls://`. The URL may hold a percent-encoded
-    /// user and password, or a token in place of the user.
+    /// user and password, or a token in place of the user. Commas separate the URLs of several servers of a
+    /// cluster: a connection takes one that can be reached.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             urls: vec![url.into()],
+            url_file: None,
             token: None,
+            token_file: None,
             credentials_file: None,
             ca_file: None,
             client_certificate: None,
@@ -67,6 +80,19 @@ impl NatsOptions {
     /// Authenticates with a token.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
+        self
+    }
+
+    /// Reads the URLs from a file, in place of those that are set. Each new connection reads the file again.
+    pub fn url_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.url_file = Some(path.into());
+        self
+    }
+
+    /// Authenticates with a token in a file. Each new connection reads the file again, so that a token may
+    /// change while the process runs.
+    pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.token_file = Some(path.into());
         self
     }
 
@@ -158,8 +184,24 @@ impl NatsOptions {
     }
 
     pub(crate) fn servers(&self) -> Result<Vec<ServerAddr>, Error> {
-        let read = |url: &String| url.parse().map_err(|_| Error::invalid("url", "is not a NATS URL"));
-        self.urls.iter().map(read).collect()
+        let read = |url: &str| url.trim().parse().map_err(|_| Error::invalid("url", "is not a NATS URL"));
+        self.urls.iter().flat_map(|urls| urls.split(',')).map(read).collect()
+    }
+
+    /// Returns the same with what the files of URL and token hold now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable): a file cannot be read. It may be replaced at
+    /// this moment.
+    pub(crate) async fn with_files(&self) -> Result<Self, Error> {
+        let mut options = self.clone();
+        if let Some(file) = &self.url_file {
+            options.urls = vec![read_secret("url", file).await?];
+        }
+        if let Some(file) = &self.token_file {
+            options.token = Some(read_secret("token", file).await?);
+        }
+        Ok(options)
     }
 
     /// Returns user and password, or a token alone, from the first URL that holds a login.
@@ -209,6 +251,14 @@ impl NatsOptions {
     }
 }
 
+async fn read_secret(option: &str, file: &Path) -> Result<String, Error> {
+    let text = tokio::fs::read_to_string(file).await.map_err(|error| {
+        let text = format!("the file of the option `{option}` cannot be read: {}", file.display());
+        Error::new(ErrorKind::Unavailable, "nats.credentials", text).with_source(error)
+    })?;
+    Ok(text.trim().to_owned())
+}
+
 /// Prints no URL and no secret.
 impl fmt::Debug for NatsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -224,7 +274,7 @@ impl fmt::Debug for NatsOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ErrorKind, Nats};
+    use crate::Nats;
 
     #[track_caller]
     fn refused(options: NatsOptions, option: &str) {
@@ -256,6 +306,8 @@ mod tests {
         assert_eq!(login("nats://b"), None);
         assert_eq!(login("nats://me:p%40ss@b"), Some(("me".into(), Some("p@ss".into()))));
         assert_eq!(login("tls://token@b"), Some(("token".into(), None)));
+        assert_eq!(login("nats://b, nats://me:x@c"), Some(("me".into(), Some("x".into()))));
+        assert_eq!(NatsOptions::new("nats://a,nats://b:1").server("nats://c").servers().unwrap().len(), 3);
         refused(NatsOptions::new("nats://me:%ff@a"), "url");
     }
 

@@ -9,10 +9,11 @@
 //!
 //! [destinations.events]                 # the id of the cursor: never change it
 //! kind = "nats"
-//! url = "nats://localhost:4222"         # or url_file
+//! url = "nats://one:4222,nats://two:4222" # the servers of one cluster; or url_file
 //! stream = "EVENTS"
 //! prefix = "events"
 //! create_stream = true
+//! replicas = 3                          # of a stream it creates; also max_age, max_bytes, duplicate_window
 //! batches = false                       # a stream it creates takes no batches; default: it does
 //! types = ["orders.*"]                  # patterns; default: all types
 //! start = "beginning"                   # or "now", or a time; only for a new destination

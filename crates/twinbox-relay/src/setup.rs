@@ -96,6 +96,10 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
         .stream(&config.stream)
         .prefix(&config.prefix)
         .partitions(config.partitions);
+    // Connections read the files again. They are read here too, so that a wrong one is an error at the start.
+    if let Some(file) = &config.url_file {
+        options = options.url_file(file);
+    }
     if let Some(timeout) = config.publish_timeout {
         options = options.publish_timeout(timeout.0);
     }
@@ -116,12 +120,31 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
         }
     }
     if let Some(file) = &config.token_file {
-        options = options.token(secret("token", None, Some(file))?);
+        secret("token", None, Some(file))?;
+        options = options.token_file(file);
     }
     if config.create_stream {
-        options = options.create_stream(StreamOptions::default().batches(config.batches));
+        options = options.create_stream(stream(config));
     }
     Ok(Nats::with_options(options)?)
+}
+
+/// The stream that is created if it is missing.
+fn stream(config: &config::Nats) -> StreamOptions {
+    let mut stream = StreamOptions::default().batches(config.batches);
+    if let Some(replicas) = config.replicas {
+        stream = stream.replicas(replicas);
+    }
+    if let Some(age) = config.max_age {
+        stream = stream.max_age(age.0);
+    }
+    if let Some(bytes) = config.max_bytes {
+        stream = stream.max_bytes(u64::try_from(bytes.0).unwrap_or(u64::MAX));
+    }
+    if let Some(window) = config.duplicate_window {
+        stream = stream.duplicate_window(window.0);
+    }
+    stream
 }
 
 #[cfg(test)]

@@ -307,11 +307,11 @@ impl World {
                 self.out.extract_if(.., |e| same(e) && e.ticket.origin < origin).collect();
             stored.push(entry);
             stored.sort_by_key(|e| e.ticket.origin);
-            return self.finish(stored, n % 2 == 0);
+            return self.finish(stored, n.is_multiple_of(2));
         }
         // None of its key is stored after it.
         let behind = Vec::from_iter(self.out.extract_if(.., |e| same(e) && e.ticket.origin > origin));
-        let (before, after) = if n % 2 == 0 { (behind, vec![]) } else { (vec![], behind) };
+        let (before, after) = if n.is_multiple_of(2) { (behind, vec![]) } else { (vec![], behind) };
         self.lanes.give_back(before);
         match n % 8 {
             _ if self.lanes.is_behind(entry.ticket) => self.lanes.retry(entry, now, false),

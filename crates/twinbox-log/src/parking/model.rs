@@ -200,7 +200,7 @@ fn search(setup: &Setup, failures: u8, crashes: u8) -> Result<usize, String> {
     let mut seen = HashSet::from([first.fingerprint(&mut text)]);
     // The steps to each state, as the number of the one before and the last step.
     let mut paths = vec![(0, None)];
-    let mut next = VecDeque::from([(0, first)]);
+    let mut next = VecDeque::from([(0_usize, first)]);
     while let Some((number, state)) = next.pop_front() {
         let path = |mut at: usize, last: String| {
             let mut steps = vec![last];
@@ -211,7 +211,7 @@ fn search(setup: &Setup, failures: u8, crashes: u8) -> Result<usize, String> {
             steps.reverse();
             steps.join("\n")
         };
-        if number % 32 == 0 {
+        if number.is_multiple_of(32) {
             state.clone().finish(setup).map_err(|wrong| path(number, wrong))?;
         }
         let mut later = Vec::new();

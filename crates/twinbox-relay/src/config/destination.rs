@@ -113,7 +113,7 @@ macro_rules! destination {
 destination! {
     /// A stream of NATS JetStream.
     Nats {
-        /// `nats://…` or `tls://…`.
+        /// `nats://…` or `tls://…`. Commas separate the servers of a cluster.
         url: Option<String>,
         /// A file that holds the URL.
         url_file: Option<PathBuf>,
@@ -142,6 +142,14 @@ destination! {
         /// Whether a stream that the relay creates takes batches, from NATS 2.14 on. Default: yes.
         #[serde(default = "default_batches")]
         batches: bool,
+        /// On how many servers a stream that the relay creates has a copy. Default 1.
+        replicas: Option<u8>,
+        /// How long such a stream keeps messages. Default 7 days.
+        max_age: Option<Duration>,
+        /// The bytes at which such a stream takes no more. Default: no limit.
+        max_bytes: Option<Size>,
+        /// How long such a stream drops copies of a message. Default 2 minutes.
+        duplicate_window: Option<Duration>,
     }
 }
 

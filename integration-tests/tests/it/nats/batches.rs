@@ -1,6 +1,6 @@
 //! Batches: the server stores messages in the order of sending, and nothing behind one that it refuses.
 use super::*;
-use crate::support::publisher::{outgoing, results_with};
+use crate::support::publisher::{Sent, outgoing, results_with};
 use async_nats::jetstream::stream::Config;
 use futures::{StreamExt as _, future::join_all};
 use serde::Deserialize;
@@ -141,10 +141,9 @@ async fn a_full_stream_ends_a_batch_without_a_time_out() {
     for _ in 0..4 {
         let results = results_with(publisher.send(&outgoing(left)).await, |_| {}).await;
         left = &left[results.iter().take_while(|result| result.is_ok()).count()..];
-        let kinds = results.iter().filter_map(|result| Some(result.as_ref().err()?.kind()));
-        let unexpected =
-            |kind: &_| !matches!(kind, PublishErrorKind::BehindFailure | PublishErrorKind::Unavailable);
-        assert_eq!(kinds.filter(unexpected).next(), None);
+        let expected = [PublishErrorKind::BehindFailure, PublishErrorKind::Unavailable];
+        let is_expected = |result: &Sent| result.as_ref().err().is_none_or(|e| expected.contains(&e.kind()));
+        assert!(results.iter().all(is_expected), "{results:?}");
     }
     assert_eq!(left.len(), 390);
 }
@@ -217,7 +216,7 @@ async fn a_server_that_is_killed_inside_a_batch_loses_and_reorders_nothing() {
     let nats = Nats::with_options(options(&server.url(), "killed")).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
     let messages: Vec<_> = (0..2000).map(of_one_key).collect();
-    let answers = publisher(&nats).await.send(&Vec::from_iter(&messages)).await;
+    let answers = publisher(&nats).await.send(&outgoing(&messages)).await;
     let results = results_with(answers, |n| {
         if n == 300 {
             server.kill().unwrap();

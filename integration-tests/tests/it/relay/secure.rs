@@ -14,8 +14,10 @@ use std::{
 };
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
+use twinbox::nats::{NatsOptions, StreamOptions};
 use twinbox_testkit::{
     database::TestDatabase,
+    proxy::Proxy,
     servers::{NatsOptions as ServerOptions, PostgresServer},
 };
 
@@ -125,6 +127,40 @@ async fn nats_is_told_a_token() {
     drop(relay);
     let why = "NATS does not accept the credentials";
     refuses(&folder, store.url(), &keys("another secret"), why).await;
+}
+
+/// A server that takes another token, and one whose URL holds another password, in place of the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_secret_of_nats_is_read_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let of_token = |token: &str| format!("authorization {{ token: {token:?} }}");
+    let of_password = |password: &str| format!("authorization {{ user: me, password: {password:?} }}");
+    let (token, url) = (dir.path().join("token"), dir.path().join("url"));
+    for by_token in [true, false] {
+        let lines =
+            ["one", "two"].map(|secret| if by_token { of_token(secret) } else { of_password(secret) });
+        let [first, second] = lines.map(|line| nats([line]));
+        let address = |server: &NatsServer| format!("127.0.0.1:{}", server.port()).parse().unwrap();
+        let proxy = Proxy::start(address(&first)).await.unwrap();
+        let change = |secret: &str| {
+            std::fs::write(&token, format!("{secret}\n")).unwrap();
+            std::fs::write(&url, format!("nats://me:{secret}@{}\n", proxy.address())).unwrap();
+        };
+        change("one");
+        let options = NatsOptions::new(format!("nats://{}", proxy.address()));
+        let options = if by_token { options.token_file(&token) } else { options.url_file(&url) };
+        let options = options.create_stream(StreamOptions::default());
+        let store = database::postgres().await;
+        publish(&store, 0..MESSAGES).await;
+        let destination = Nats::with_options(options).unwrap();
+        let running = Running::run(Relay::new(store.clone(), destination));
+        running.published(u64::from(MESSAGES)).await;
+        change("two");
+        proxy.lead_to(address(&second));
+        publish(&store, MESSAGES..2 * MESSAGES).await;
+        running.published(u64::from(2 * MESSAGES)).await;
+        running.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
