@@ -5,8 +5,8 @@ use twinbox_core::Message;
 /// The most bytes of the rows of one page. One row may be larger.
 const ROWS_BYTES_MAX: usize = 2 * PAGE_BYTES;
 
-/// The rows that come from a query, in any order. If they have too many bytes, those with the highest positions
-/// are left for the next page.
+/// The rows that come from a query, in any order. If they have too many bytes, those with the highest
+/// positions are left for the next page.
 #[derive(Default)]
 pub(crate) struct KeptRows {
     rows: Vec<(i64, Box<Message>)>,

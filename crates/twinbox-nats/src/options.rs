@@ -191,8 +191,7 @@ impl NatsOptions {
     /// Returns the same with what the files of URL and token hold now.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable): a file cannot be read. It may be replaced at
-    /// this moment.
+    /// [`ErrorKind::Unavailable`]: a file cannot be read. It may be replaced at this moment.
     pub(crate) async fn with_files(&self) -> Result<Self, Error> {
         let mut options = self.clone();
         if let Some(file) = &self.url_file {

@@ -239,8 +239,8 @@ fn holds(logs: &[&str], order: SendOrder, failures: u8, crashes: u8) {
             let started = Instant::now();
             match search(&Setup::new(log, order, dead_hold), failures, crashes) {
                 Ok(states) => eprintln!(
-                    "{log} {order:?}, dead letters hold: {dead_hold}, {failures} failures, {crashes} crashes: \
-                     {states} states in {:?}",
+                    "{log} {order:?}, dead letters hold: {dead_hold}, {failures} failures, \
+                     {crashes} crashes: {states} states in {:?}",
                     started.elapsed()
                 ),
                 Err(path) => panic!("{log} {order:?}, dead letters hold: {dead_hold}\n{path}"),
