@@ -117,8 +117,8 @@ impl<DB: Dialect, M: Parkable, C: Clone> Queue<DB, M, C> {
         self.book.lanes.is_behind(ticket)
     }
 
-    /// Hands a message out again after `delay`. Later messages of its key wait behind it. See
-    /// [`Lanes::retry`].
+    /// Hands a message out again after `delay`, and after earlier ones of its key have a result. Later
+    /// messages of its key wait behind it. `counted`: as another attempt.
     pub fn retry(&mut self, entry: Entry<M>, delay: Duration, counted: bool) {
         self.book.lanes.retry(entry, Instant::now() + delay, counted);
     }
