@@ -22,6 +22,7 @@ use twinbox_core::{
 pub(crate) async fn open(nats: &Nats) -> Result<(Arc<Connection>, Info), Error> {
     let connection = Connection::open(&nats.options, Purpose::Publish).await?;
     let info = stream::prepare(&connection).await?;
+    let info = stream::with_quorum(&connection, info).await?;
     Ok((Arc::new(connection), info))
 }
 
@@ -32,7 +33,12 @@ pub(crate) async fn check(
     present: &Connection,
 ) -> Result<(Option<Arc<Connection>>, Info), Error> {
     if present.is_connected() {
-        match stream::prepare(present).await {
+        let checked = match stream::prepare(present).await {
+            Ok(info) => stream::with_quorum(present, info).await,
+            failed => failed,
+        };
+        match checked {
+            // Another server may have more to say.
             Err(error) if error.kind() == ErrorKind::Unavailable => {}
             checked => return checked.map(|info| (None, info)),
         }

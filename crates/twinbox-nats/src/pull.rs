@@ -28,6 +28,9 @@ const PULL_MAX: usize = 1024;
 const PULL_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// How the server ends a request whose bytes have no room for the next message.
 const BYTES_ARE_FULL: &str = "Message Size Exceeds MaxBytes";
+/// What the server says behind the last message of a request with a bound in bytes. Often the next request is
+/// on its way already.
+const BATCH_IS_COMPLETE: &str = "Batch Completed";
 
 const CONNECTION_ENDED: &str = "the connection to NATS has ended";
 
@@ -201,6 +204,7 @@ impl PullConsumer {
                 self.requested = 0;
                 Ok(None)
             }
+            Some(_) if message.description.as_deref() == Some(BATCH_IS_COMPLETE) => Ok(None),
             Some(_) if message.description.as_deref() == Some(BYTES_ARE_FULL) => {
                 self.requested = 0;
                 Ok(None)

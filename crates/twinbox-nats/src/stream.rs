@@ -7,10 +7,17 @@ use crate::{
     stream_options::StreamOptions,
     subject,
 };
-use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, PeerInfo, RetentionPolicy, StorageType};
 use serde::Serialize;
 use serde_json::Value;
+use std::time::Duration;
 use twinbox_core::MaxAge;
+
+/// A copy that its leader has heard nothing of for this long is away. It is heard of each second.
+const PEER_SILENCE_MAX: Duration = Duration::from_secs(4);
+/// How often, and after which pause, is looked again for copies that seem to be away.
+const QUORUM_LOOKS: u32 = 2;
+const QUORUM_PAUSE: Duration = Duration::from_secs(1);
 
 /// The fields of a stream that are compared, under the server's names. An operator may set the others:
 /// placement, compression, description, metadata, direct access.
@@ -100,6 +107,29 @@ pub(crate) async fn info(connection: &Connection, name: &str) -> Result<Info, Er
         }
         _ => Ok(info),
     }
+}
+
+/// Checks that most copies of the stream are there, so that a message can be stored. A leader that has lost the
+/// others believes for up to 20 s that it leads.
+pub(crate) async fn with_quorum(connection: &Connection, mut info: Info) -> Result<Info, Error> {
+    for _ in 0..QUORUM_LOOKS {
+        if has_quorum(&info) {
+            return Ok(info);
+        }
+        tokio::time::sleep(QUORUM_PAUSE).await;
+        info = check(connection).await?;
+    }
+    if has_quorum(&info) {
+        return Ok(info);
+    }
+    let text = format!("most copies of the stream `{}` are away", info.config.name);
+    Err(Error::new(ErrorKind::Unavailable, "nats.no_quorum", text))
+}
+
+fn has_quorum(info: &Info) -> bool {
+    let Some(cluster) = info.cluster.as_ref().filter(|_| info.config.num_replicas > 1) else { return true };
+    let is_there = |peer: &&PeerInfo| !peer.offline && peer.active < PEER_SILENCE_MAX;
+    1 + cluster.replicas.iter().filter(is_there).count() > info.config.num_replicas / 2
 }
 
 /// Fails if the stream does not exist or accepts no subject below the prefix.

@@ -6,6 +6,7 @@
 //! | [`Harness`] | delivers events to a handler and returns the outcomes | `harness` |
 //! | [`proxy`] | a TCP proxy that delays, cuts and freezes connections | `harness` |
 //! | [`aws`] | fakes of EventBridge and SQS, whose responses a test chooses | `aws` |
+//! | [`cluster`] | three NATS servers, which a test kills and cuts off from each other | `harness` |
 //! | [`conformance`] | tests for a source of deliveries that you write | `harness` |
 //! | [`servers`] | Postgres, MariaDB and NATS that a test can kill and restart, and moto | `servers` |
 //! | [`vendor`] | a vendor on loopback, whose faults a test chooses | `vendor` |
@@ -13,6 +14,8 @@
 
 #[cfg(feature = "aws")]
 pub mod aws;
+#[cfg(feature = "harness")]
+pub mod cluster;
 #[cfg(feature = "harness")]
 pub mod conformance;
 #[cfg(feature = "harness")]

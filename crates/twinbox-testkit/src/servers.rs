@@ -45,6 +45,8 @@ pub use nats::{NatsOptions, NatsServer};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresOptions, PostgresServer};
 pub use sandbox::Detached;
+#[cfg(feature = "harness")]
+pub(crate) use sandbox::free_port;
 
 #[cfg(test)]
 mod tests;

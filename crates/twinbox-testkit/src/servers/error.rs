@@ -19,7 +19,7 @@ impl ServerError {
         Self { message: message.into(), source: None, port_taken: false }
     }
 
-    pub(super) fn io(message: impl Into<String>, source: io::Error) -> Self {
+    pub(crate) fn io(message: impl Into<String>, source: io::Error) -> Self {
         Self { message: message.into(), source: Some(source), port_taken: false }
     }
 }

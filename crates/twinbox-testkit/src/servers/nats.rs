@@ -97,6 +97,11 @@ impl NatsServer {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
+    /// Returns the name of the server.
+    pub fn name(&self) -> String {
+        format!("twinbox-{}-{}", self.port, std::process::id())
+    }
+
     /// Returns the TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
@@ -163,6 +168,16 @@ impl NatsServer {
         self.sandbox.signal("CONT")
     }
 
+    /// Makes the server send its clients away, hand over its leaderships, and end, as an operator does before
+    /// an upgrade.
+    ///
+    /// # Errors
+    ///
+    /// The server does not run.
+    pub fn lame_duck(&self) -> Result<(), ServerError> {
+        self.sandbox.signal("USR2")
+    }
+
     /// Leaves the server running after this process has ended.
     ///
     /// # Errors
@@ -178,7 +193,7 @@ impl NatsServer {
 
     fn launch(&mut self) -> Result<(), ServerError> {
         let port = self.port;
-        let name = format!("twinbox-{port}-{}", std::process::id());
+        let name = self.name();
         let config = self.sandbox.dir().join("nats.conf");
         let text = format!(
             "listen: \"127.0.0.1:{port}\"\nserver_name: \"{name}\"\n{}\n\

@@ -204,7 +204,7 @@ fn guard(dir: &Path, stdin: Stdio) -> Result<Child, ServerError> {
 }
 
 /// Returns a port that is free now. Another program may take it before the caller does.
-pub(super) fn free_port() -> Result<u16, ServerError> {
+pub(crate) fn free_port() -> Result<u16, ServerError> {
     let random = RandomState::new();
     let span = u64::from(PORTS.end - PORTS.start);
     (0..PORT_TRIES)

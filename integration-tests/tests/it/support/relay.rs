@@ -76,8 +76,12 @@ impl Target {
         Relay::with_options(store.clone(), destination, RelayOptions::new().lease(LEASE))
     }
 
+    pub(crate) fn addresses(&self) -> Vec<async_nats::ServerAddr> {
+        self.url.split(',').map(|url| url.parse().unwrap()).collect()
+    }
+
     pub(crate) async fn jetstream(&self) -> jetstream::Context {
-        jetstream::new(async_nats::connect(&self.url).await.unwrap())
+        jetstream::new(async_nats::connect(self.addresses()).await.unwrap())
     }
 
     /// Returns the configuration of a stream that takes only these types.
@@ -163,9 +167,13 @@ impl Target {
 
     /// Returns the first `count` messages of the stream, oldest first.
     pub(crate) async fn messages(&self, count: usize) -> Vec<Copy> {
-        let stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
+        let jetstream = self.jetstream().await;
         let config = pull::Config { ack_policy: AckPolicy::None, ..Default::default() };
-        let consumer: PullConsumer = stream.create_consumer(config).await.unwrap();
+        // A cluster may still be electing who makes consumers.
+        let consumer: PullConsumer = eventually(async || {
+            jetstream.get_stream(&self.name).await.ok()?.create_consumer(config.clone()).await.ok()
+        })
+        .await;
         let mut messages = consumer.messages().await.unwrap().take(count);
         let mut all = Vec::with_capacity(count);
         while let Some(message) =
@@ -192,7 +200,7 @@ impl Target {
         count: u64,
         options: async_nats::ConnectOptions,
     ) {
-        let jetstream = jetstream::new(options.connect(&self.url).await.unwrap());
+        let jetstream = jetstream::new(options.connect(self.addresses()).await.unwrap());
         let held = eventually(async || {
             let mut stream = jetstream.get_stream(&self.name).await.ok()?;
             (stream.info().await.unwrap().state.messages >= count).then_some(())

@@ -1,0 +1,151 @@
+//! A stream with three copies on three servers, while servers die, leave and are cut off.
+use super::*;
+use crate::support::wait::pause;
+use async_nats::jetstream::{self, stream};
+use twinbox::relay::CircuitBreakerState;
+use twinbox_testkit::{
+    cluster::{NatsCluster, SERVERS},
+    database::TestDatabase,
+};
+
+const TYPES: &[&str] = &["orders.placed"];
+/// Messages of one step, in twenty transactions.
+const STEP: u32 = 200;
+
+struct World {
+    cluster: NatsCluster,
+    target: Target,
+    store: TestDatabase<Postgres>,
+    relay: Option<Running>,
+    published: u32,
+}
+
+impl World {
+    async fn start(batches: bool) -> Self {
+        let (cluster, store) = (NatsCluster::start().await.unwrap(), postgres().await);
+        let target = Target::at(cluster.url());
+        let config =
+            stream::Config { num_replicas: SERVERS, allow_batch_publish: batches, ..target.config(TYPES) };
+        // The servers have to find each other first.
+        let jetstream = target.jetstream().await;
+        eventually(async || jetstream.create_stream(config.clone()).await.ok()).await;
+        let mut world = Self { cluster, target, store, relay: None, published: 0 };
+        world.start_relay();
+        world.publish().await;
+        world
+    }
+
+    fn start_relay(&mut self) {
+        let destination = Nats::with_options(self.target.existing()).unwrap();
+        self.relay = Some(Running::run(Relay::new((*self.store).clone(), destination)));
+    }
+
+    /// Publishes at a steady pace.
+    async fn publish(&mut self) {
+        for _ in 0..20 {
+            publish(&self.store, self.published..self.published + STEP / 20).await;
+            self.published += STEP / 20;
+            pause(Pause::Pace, Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Publishes, with another relay in the middle.
+    async fn publish_with_a_new_relay(&mut self) {
+        self.publish().await;
+        let old = self.relay.take().unwrap();
+        old.task.abort();
+        self.start_relay();
+        self.publish().await;
+    }
+
+    /// What a server says of the stream, if one answers.
+    async fn info(&self) -> Option<stream::Info> {
+        let jetstream = async_nats::connect(self.target.addresses()).await.ok().map(jetstream::new)?;
+        jetstream.get_stream(&self.target.name).await.ok()?.get_info().await.ok()
+    }
+
+    /// Waits until the stream has as many messages as were published.
+    async fn arrives(&self) {
+        let published = u64::from(self.published);
+        eventually(async || self.info().await.filter(|info| info.state.messages >= published)).await;
+    }
+
+    /// Waits until the stream has a leader and all its copies, and answers with the number of the leader.
+    /// Asserts that it has everything, each key in order, and that nothing was parked.
+    async fn is_whole(&self) -> usize {
+        self.arrives().await;
+        let leader = eventually(async || {
+            let cluster = self.info().await?.cluster?;
+            let is_whole = cluster.replicas.iter().filter(|copy| copy.current).count() == SERVERS - 1;
+            self.cluster.number_of(&cluster.leader?).filter(|_| is_whole)
+        })
+        .await;
+        self.target.whole(self.published as usize).await;
+        let parked = "SELECT count(*) FROM twinbox.parked_messages";
+        let parked: i64 = sqlx::query_scalar(parked).fetch_one(self.store.pool()).await.unwrap();
+        assert_eq!(parked, 0);
+        leader
+    }
+
+    fn others(number: usize) -> impl Iterator<Item = usize> {
+        (0..SERVERS).filter(move |other| *other != number)
+    }
+
+    async fn breaker_opens(&self) {
+        let breaker = &self.relay.as_ref().unwrap().breaker;
+        eventually(async || (breaker.state() == CircuitBreakerState::Open).then_some(())).await;
+    }
+}
+
+/// Everything arrives after each fault, in the order of its keys, and nothing is parked.
+async fn survives(batches: bool) {
+    let mut world = World::start(batches).await;
+
+    let leader = world.is_whole().await;
+    world.cluster.server(leader).kill().unwrap();
+    world.publish_with_a_new_relay().await;
+    world.arrives().await;
+    world.cluster.server(leader).restart().unwrap();
+
+    let leader = world.is_whole().await;
+    for other in World::others(leader) {
+        world.cluster.server(other).kill().unwrap();
+    }
+    world.publish_with_a_new_relay().await;
+    world.breaker_opens().await;
+    world.publish().await;
+    for other in World::others(leader) {
+        world.cluster.server(other).restart().unwrap();
+    }
+
+    let leader = world.is_whole().await;
+    world.cluster.cut_off(leader);
+    world.publish_with_a_new_relay().await;
+    pause(Pause::Outage, Duration::from_secs(12)).await;
+    world.publish().await;
+    world.cluster.rejoin(leader);
+
+    for server in 0..SERVERS {
+        world.is_whole().await;
+        world.cluster.server(server).restart().unwrap();
+        world.publish_with_a_new_relay().await;
+    }
+
+    let leader = world.is_whole().await;
+    world.cluster.server(leader).lame_duck().unwrap();
+    world.publish_with_a_new_relay().await;
+    world.arrives().await;
+    world.cluster.server(leader).restart().unwrap();
+    world.is_whole().await;
+    world.relay.take().unwrap().stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_loses_and_reverses_nothing_in_batches() {
+    survives(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_loses_and_reverses_nothing_one_by_one() {
+    survives(false).await;
+}
