@@ -36,7 +36,11 @@ impl World {
     }
 
     fn start_relay(&mut self) {
-        let destination = Nats::with_options(self.target.existing()).unwrap();
+        self.start_relay_at(self.cluster.url());
+    }
+
+    fn start_relay_at(&mut self, url: String) {
+        let destination = Nats::with_options(self.target.by(url).existing()).unwrap();
         self.relay = Some(Running::run(Relay::new((*self.store).clone(), destination)));
     }
 
@@ -148,4 +152,53 @@ async fn a_cluster_loses_and_reverses_nothing_in_batches() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_loses_and_reverses_nothing_one_by_one() {
     survives(false).await;
+}
+
+/// Nobody listens at the first address. The relay starts, and what it loses it finds again at the second one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_server_may_be_dead_for_good() {
+    let (store, mut server) = (postgres().await, NatsServer::start().unwrap());
+    let target = Target::at(format!("nats://127.0.0.1:1,{}", server.url()));
+    publish(&store, 0..100).await;
+    let running = Running::start(&store, &target);
+    running.published(100).await;
+    server.restart().unwrap();
+    publish(&store, 100..200).await;
+    running.published(200).await;
+    running.stop().await;
+    target.whole(200).await;
+}
+
+/// A leader that has lost its followers takes what it is sent. It is lost with that leader, also where a relay
+/// has sent it twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_a_lost_leader_had_is_sent_again() {
+    let mut world = World::start(true).await;
+    let leader = world.is_whole().await;
+    world.relay.take().unwrap().stop().await;
+    let url = world.cluster.server(leader).url();
+    world.start_relay_at(url.clone());
+    world.publish().await;
+    world.arrives().await;
+    for other in World::others(leader) {
+        world.cluster.server(other).kill().unwrap();
+    }
+    publish(&world.store, world.published..world.published + 2000).await;
+    world.published += 2000;
+    // No answer comes to what the relay sends meanwhile.
+    pause(Pause::Outage, Duration::from_secs(1)).await;
+    world.relay.take().unwrap().task.abort();
+    free_leases(&world.store).await;
+    world.start_relay_at(url);
+    world.breaker_opens().await;
+    world.cluster.server(leader).kill().unwrap();
+    for other in World::others(leader) {
+        world.cluster.server(other).restart().unwrap();
+    }
+    world.relay.take().unwrap().task.abort();
+    world.start_relay();
+    world.arrives().await;
+    world.cluster.server(leader).restart().unwrap();
+    world.is_whole().await;
+    world.relay.take().unwrap().stop().await;
 }
