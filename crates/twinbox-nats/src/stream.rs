@@ -109,8 +109,8 @@ pub(crate) async fn info(connection: &Connection, name: &str) -> Result<Info, Er
     }
 }
 
-/// Checks that most copies of the stream are there, so that a message can be stored. A leader that has lost the
-/// others believes for up to 20 s that it leads.
+/// Checks that most copies of the stream are there, so that a message can be stored. A leader that has lost
+/// the others believes for up to 20 s that it leads.
 pub(crate) async fn with_quorum(connection: &Connection, mut info: Info) -> Result<Info, Error> {
     for _ in 0..QUORUM_LOOKS {
         if has_quorum(&info) {

@@ -169,8 +169,8 @@ async fn the_first_server_may_be_dead_for_good() {
     target.whole(200).await;
 }
 
-/// A leader that has lost its followers takes what it is sent. It is lost with that leader, also where a relay
-/// has sent it twice.
+/// A leader that has lost its followers takes what it is sent. It is lost with that leader, also where a
+/// relay has sent it twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_a_lost_leader_had_is_sent_again() {
     let mut world = World::start(true).await;
