@@ -131,20 +131,15 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
 
 /// The stream that is created if it is missing.
 fn stream(config: &config::Nats) -> StreamOptions {
-    let mut stream = StreamOptions::default().batches(config.batches);
-    if let Some(replicas) = config.replicas {
-        stream = stream.replicas(replicas);
+    let stream = StreamOptions::default()
+        .batches(config.batches)
+        .replicas(config.replicas)
+        .max_age(config.max_age.0)
+        .duplicate_window(config.duplicate_window.0);
+    match config.max_bytes {
+        Some(bytes) => stream.max_bytes(u64::try_from(bytes.0).unwrap_or(u64::MAX)),
+        None => stream,
     }
-    if let Some(age) = config.max_age {
-        stream = stream.max_age(age.0);
-    }
-    if let Some(bytes) = config.max_bytes {
-        stream = stream.max_bytes(u64::try_from(bytes.0).unwrap_or(u64::MAX));
-    }
-    if let Some(window) = config.duplicate_window {
-        stream = stream.duplicate_window(window.0);
-    }
-    stream
 }
 
 #[cfg(test)]

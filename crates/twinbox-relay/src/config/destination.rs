@@ -142,14 +142,17 @@ destination! {
         /// Whether a stream that the relay creates takes batches, from NATS 2.14 on. Default: yes.
         #[serde(default = "default_batches")]
         batches: bool,
-        /// On how many servers a stream that the relay creates has a copy. Default 1.
-        replicas: Option<u8>,
-        /// How long such a stream keeps messages. Default 7 days.
-        max_age: Option<Duration>,
+        /// On how many servers a stream that the relay creates has a copy.
+        #[serde(default = "default_replicas")]
+        replicas: u8,
+        /// How long such a stream keeps messages.
+        #[serde(default = "default_max_age")]
+        max_age: Duration,
         /// The bytes at which such a stream takes no more. Default: no limit.
         max_bytes: Option<Size>,
-        /// How long such a stream drops copies of a message. Default 2 minutes.
-        duplicate_window: Option<Duration>,
+        /// How long such a stream drops copies of a message.
+        #[serde(default = "default_duplicate_window")]
+        duplicate_window: Duration,
     }
 }
 
@@ -191,6 +194,18 @@ fn default_partitions() -> u32 {
 
 fn default_batches() -> bool {
     true
+}
+
+fn default_replicas() -> u8 {
+    1
+}
+
+fn default_max_age() -> Duration {
+    Duration(std::time::Duration::from_secs(7 * 24 * 3600))
+}
+
+fn default_duplicate_window() -> Duration {
+    Duration(std::time::Duration::from_secs(120))
 }
 
 fn default_in_flight() -> usize {

@@ -184,7 +184,8 @@ impl Target {
             let header = |name| headers.get(name).map(|value| value.as_str().to_owned());
             let sequence = header("ce-sequence").unwrap();
             assert_eq!(sequence.len(), 19);
-            all.push((header("Nats-Msg-Id").unwrap(), header("ce-partitionkey"), sequence.parse().unwrap()));
+            let id = header("Nats-Msg-Id").unwrap().replace(&format!(".{}", self.name.to_lowercase()), "");
+            all.push((id, header("ce-partitionkey"), sequence.parse().unwrap()));
         }
         all
     }

@@ -158,7 +158,7 @@ async fn program_kb(process: &tokio::process::Child) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn row_43_killed_for_want_of_memory() {
     // Less than the messages take.
-    const MEMORY_KB: u64 = 30_000;
+    const MEMORY_KB: u64 = 16_000;
     let rig = Rig::new(&["orders.placed"]).await;
     let mut healthy = rig.start();
     let limit_kb = program_kb(&healthy).await + MEMORY_KB;
