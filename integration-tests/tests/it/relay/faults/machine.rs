@@ -157,16 +157,13 @@ async fn program_kb(process: &tokio::process::Child) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn row_43_killed_for_want_of_memory() {
-    // Less than the messages take.
-    const MEMORY_KB: u64 = 16_000;
+    // Enough for small messages, and less than the large ones take.
+    const MEMORY_KB: u64 = 20_000;
     let rig = Rig::new(&["orders.placed"]).await;
     let mut healthy = rig.start();
     let limit_kb = program_kb(&healthy).await + MEMORY_KB;
     rig.kill(&mut healthy).await;
-    let mut tx = rig.database.begin().await.unwrap();
-    let draft = |n| Draft::raw("orders.placed", 1, vec![b'x'; 900_000]).key(format!("k-{}", n % 7));
-    rig.database.outbox().publish_all(&mut tx, (0..60).map(draft).collect()).await.unwrap();
-    tx.commit().await.unwrap();
+    publish(&rig.database, 0..10).await;
     let relay = rig.command();
     let mut limited = tokio::process::Command::new("sh");
     limited.args(["-c", "ulimit -v \"$1\" && exec \"$0\" run"]).arg(relay.as_std().get_program());
@@ -175,11 +172,16 @@ async fn row_43_killed_for_want_of_memory() {
         limited.env(name, value.unwrap());
     }
     let mut relay = limited.kill_on_drop(true).stderr(Stdio::null()).spawn().unwrap();
+    rig.target.whole(10).await;
+    let mut tx = rig.database.begin().await.unwrap();
+    let draft = |n| Draft::raw("orders.placed", 1, vec![b'x'; 900_000]).key(format!("k-{}", n % 7));
+    rig.database.outbox().publish_all(&mut tx, (0..60).map(draft).collect()).await.unwrap();
+    tx.commit().await.unwrap();
     let ended = timeout(PATIENCE, relay.wait()).await.expect("there is not enough memory").unwrap();
     assert!(ended.signal().is_some(), "{ended}");
     free_leases(&rig.database).await;
     let mut relay = rig.start();
-    rig.target.whole(60).await;
+    rig.target.whole(70).await;
     relay.kill().await.unwrap();
     nothing_is_parked(&rig.database).await;
 }
