@@ -85,14 +85,26 @@ impl World {
         })
         .await;
         self.target.whole(self.published as usize).await;
+        self.nothing_is_parked().await;
+        leader
+    }
+
+    async fn nothing_is_parked(&self) {
         let parked = "SELECT count(*) FROM twinbox.parked_messages";
         let parked: i64 = sqlx::query_scalar(parked).fetch_one(self.store.pool()).await.unwrap();
         assert_eq!(parked, 0);
-        leader
     }
 
     fn others(number: usize) -> impl Iterator<Item = usize> {
         (0..SERVERS).filter(move |other| *other != number)
+    }
+
+    /// Waits until the server that is left knows that the stream has no leader.
+    async fn has_no_leader(&self) {
+        let has_none = |info: &stream::Info| {
+            info.cluster.as_ref().is_some_and(|cluster| cluster.leader.as_deref().unwrap_or("").is_empty())
+        };
+        eventually(async || self.info().await.filter(has_none)).await;
     }
 
     async fn breaker_opens(&self) {
@@ -117,7 +129,11 @@ async fn survives(batches: bool) {
     }
     world.publish_with_a_new_relay().await;
     world.breaker_opens().await;
+    world.has_no_leader().await;
     world.publish().await;
+    // Time for more than one look at the stream.
+    pause(Pause::Outage, Duration::from_secs(5)).await;
+    world.nothing_is_parked().await;
     for other in World::others(leader) {
         world.cluster.server(other).restart().unwrap();
     }
