@@ -6,7 +6,7 @@ use twinbox_core::{PublishError, PublishErrorKind};
 /// The leader of a stream has a message with this id that its replicas do not have yet.
 const DUPLICATE_IN_PROCESS: ErrorCode = ErrorCode(10158);
 
-/// What the server says of a subject that holds as much as it may. The others of the stream go on.
+/// The error text of a full subject. The other subjects of the stream take messages.
 const SUBJECT_IS_FULL: &str = "maximum messages per subject exceeded";
 
 /// Returns the code under which a JetStream error is stored and counted.

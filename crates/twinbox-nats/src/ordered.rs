@@ -22,6 +22,7 @@ use crate::{
         sender::Sender,
     },
     publish::{self, Encoded},
+    stream,
 };
 use async_nats::jetstream::stream::Info;
 use std::{sync::Arc, time::Duration};
@@ -51,7 +52,7 @@ impl Link {
     fn new(connection: Arc<Connection>, info: &Info) -> Self {
         let queue = Arc::new(Queue::default());
         let sender = Sender::new(connection.clone(), queue.clone());
-        let is_replicated = info.config.num_replicas > 1;
+        let is_replicated = stream::is_replicated(info);
         Self { connection, is_replicated, queue, sending: tokio::spawn(sender.run()) }
     }
 }
@@ -97,7 +98,7 @@ impl Publisher for OrderedPublisher {
             let mut link = self.link.lock().await;
             match publish::check(&self.nats, &link.connection).await? {
                 (Some(new), info) => *link = Link::new(new, &info),
-                (None, info) => link.is_replicated = info.config.num_replicas > 1,
+                (None, info) => link.is_replicated = stream::is_replicated(&info),
             }
             Ok(())
         })

@@ -26,10 +26,10 @@ const CHECKS_PER_END: u32 = 6;
 const PULL_MAX: usize = 1024;
 /// The most bytes of one pull request.
 const PULL_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// How the server ends a request whose bytes have no room for the next message.
+/// The status text of a request whose bytes have no room for the next message.
 const BYTES_ARE_FULL: &str = "Message Size Exceeds MaxBytes";
-/// What the server says behind the last message of a request with a bound in bytes. Often the next request is
-/// on its way already.
+/// The status text behind the last message of a request with a bound in bytes. Often the next request is on
+/// its way already.
 const BATCH_IS_COMPLETE: &str = "Batch Completed";
 
 const CONNECTION_ENDED: &str = "the connection to NATS has ended";

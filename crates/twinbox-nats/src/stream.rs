@@ -101,7 +101,7 @@ pub(crate) async fn info(connection: &Connection, name: &str) -> Result<Info, Er
     let info: Info = connection.request(&about, format!("STREAM.INFO.{name}")).await?;
     let has_leader = |leader: &Option<String>| leader.as_ref().is_some_and(|leader| !leader.is_empty());
     match &info.cluster {
-        Some(cluster) if info.config.num_replicas > 1 && !has_leader(&cluster.leader) => {
+        Some(cluster) if is_replicated(&info) && !has_leader(&cluster.leader) => {
             let text = format!("{about} has no leader: more than half of its servers have to run");
             Err(Error::new(ErrorKind::Unavailable, "nats.no_leader", text))
         }
@@ -112,22 +112,26 @@ pub(crate) async fn info(connection: &Connection, name: &str) -> Result<Info, Er
 /// Checks that most copies of the stream are there, so that a message can be stored. A leader that has lost
 /// the others believes for up to 20 s that it leads.
 pub(crate) async fn with_quorum(connection: &Connection, mut info: Info) -> Result<Info, Error> {
-    for _ in 0..QUORUM_LOOKS {
-        if has_quorum(&info) {
-            return Ok(info);
+    let mut looks = 0;
+    while !has_quorum(&info) {
+        if looks == QUORUM_LOOKS {
+            let text = format!("most copies of the stream `{}` are away", info.config.name);
+            return Err(Error::new(ErrorKind::Unavailable, "nats.no_quorum", text));
         }
+        looks += 1;
         tokio::time::sleep(QUORUM_PAUSE).await;
         info = check(connection).await?;
     }
-    if has_quorum(&info) {
-        return Ok(info);
-    }
-    let text = format!("most copies of the stream `{}` are away", info.config.name);
-    Err(Error::new(ErrorKind::Unavailable, "nats.no_quorum", text))
+    Ok(info)
+}
+
+/// Whether several servers have a copy of the stream.
+pub(crate) fn is_replicated(info: &Info) -> bool {
+    info.config.num_replicas > 1
 }
 
 fn has_quorum(info: &Info) -> bool {
-    let Some(cluster) = info.cluster.as_ref().filter(|_| info.config.num_replicas > 1) else { return true };
+    let Some(cluster) = info.cluster.as_ref().filter(|_| is_replicated(info)) else { return true };
     let is_there = |peer: &&PeerInfo| !peer.offline && peer.active < PEER_SILENCE_MAX;
     1 + cluster.replicas.iter().filter(is_there).count() > info.config.num_replicas / 2
 }

@@ -1,4 +1,4 @@
-//! What a queue decides, without a database and with the time as an argument.
+//! The decisions of a queue, without a database and with the time as an argument.
 use super::{
     bounds::{
         DUE_INTERVAL, IDLE_LOOK_INTERVAL, LOOK_INTERVAL, PARKED_MAX, TAKEN_MAX, WRITTEN_BYTES_MAX,
@@ -28,7 +28,7 @@ pub(super) struct Book<M, C> {
     pub(super) parking: Option<Parking>,
 }
 
-/// What a queue knows of the rows of its owner.
+/// The knowledge of a queue about the rows of its owner.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Parking {
     pub(super) changes: Vec<Change>,

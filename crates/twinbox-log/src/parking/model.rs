@@ -58,7 +58,7 @@ impl Parkable for Numbered {
     }
 }
 
-/// What does not change.
+/// The log and the destination of one search, which never change.
 struct Setup {
     log: Vec<Numbered>,
     order: SendOrder,
@@ -137,7 +137,7 @@ struct State {
     writing: Option<(Vec<Change>, Option<Want>)>,
     /// Whether a message waits for a retry in place.
     retries: bool,
-    /// What may still go wrong.
+    /// The failures and the ends of a process that may still come.
     failures: u8,
     crashes: u8,
 }

@@ -1,4 +1,4 @@
-//! What can happen next, and what it does.
+//! The steps that a state allows, and their effects.
 use super::{Item as _, Numbered, Row, Sent, Setup, State};
 use crate::parking::{
     row::{Action, Change, Look, Want},
@@ -137,7 +137,7 @@ impl State {
         outcomes
     }
 
-    /// Those in flight that were sent before, of the same key.
+    /// The messages in flight of the same key that were sent before.
     fn earlier_out(&self, nth: usize) -> impl Iterator<Item = usize> {
         let key = self.out[nth].entry.message.key();
         (0..nth).filter(move |earlier| self.out[*earlier].entry.message.key() == key)

@@ -62,7 +62,7 @@ impl World {
         self.publish().await;
     }
 
-    /// What a server says of the stream, if one answers.
+    /// The state of the stream, if a server answers.
     async fn info(&self) -> Option<stream::Info> {
         let jetstream = async_nats::connect(self.target.addresses()).await.ok().map(jetstream::new)?;
         jetstream.get_stream(&self.target.name).await.ok()?.get_info().await.ok()
