@@ -81,7 +81,8 @@ impl Target {
     }
 
     pub(crate) async fn jetstream(&self) -> jetstream::Context {
-        jetstream::new(async_nats::connect(self.addresses()).await.unwrap())
+        let client = eventually(async || async_nats::connect(self.addresses()).await.ok()).await;
+        jetstream::new(client)
     }
 
     /// Returns the configuration of a stream that takes only these types.
@@ -165,21 +166,22 @@ impl Target {
         }
     }
 
-    /// Returns the first `count` messages of the stream, oldest first.
+    /// Returns the first `count` messages of the stream, oldest first. A cluster answers no request while it
+    /// elects who answers.
     pub(crate) async fn messages(&self, count: usize) -> Vec<Copy> {
-        let jetstream = self.jetstream().await;
+        let read = async || timeout(PATIENCE, self.read(count)).await.expect("the stream holds that many");
+        eventually(read).await
+    }
+
+    /// None: the server did not answer a request.
+    async fn read(&self, count: usize) -> Option<Vec<Copy>> {
         let config = pull::Config { ack_policy: AckPolicy::None, ..Default::default() };
-        // A cluster may still be electing who makes consumers.
-        let consumer: PullConsumer = eventually(async || {
-            jetstream.get_stream(&self.name).await.ok()?.create_consumer(config.clone()).await.ok()
-        })
-        .await;
-        let mut messages = consumer.messages().await.unwrap().take(count);
+        let stream = self.jetstream().await.get_stream(&self.name).await.ok()?;
+        let consumer: PullConsumer = stream.create_consumer(config).await.ok()?;
+        let mut messages = consumer.messages().await.ok()?.take(count);
         let mut all = Vec::with_capacity(count);
-        while let Some(message) =
-            timeout(PATIENCE, messages.next()).await.expect("the stream holds that many")
-        {
-            let message = message.unwrap();
+        while let Some(message) = messages.next().await {
+            let message = message.ok()?;
             let headers = message.headers.clone().unwrap();
             let header = |name| headers.get(name).map(|value| value.as_str().to_owned());
             let sequence = header("ce-sequence").unwrap();
@@ -187,7 +189,7 @@ impl Target {
             let id = header("Nats-Msg-Id").unwrap().replace(&format!(".{}", self.name.to_lowercase()), "");
             all.push((id, header("ce-partitionkey"), sequence.parse().unwrap()));
         }
-        all
+        Some(all)
     }
 
     /// Waits until the stream exists and has `count` messages. The client connects with `options`.
@@ -203,15 +205,16 @@ impl Target {
     ) {
         let jetstream = jetstream::new(options.connect(self.addresses()).await.unwrap());
         let held = eventually(async || {
-            let mut stream = jetstream.get_stream(&self.name).await.ok()?;
-            (stream.info().await.unwrap().state.messages >= count).then_some(())
+            let info = jetstream.get_stream(&self.name).await.ok()?.get_info().await.ok()?;
+            (info.state.messages >= count).then_some(())
         });
         timeout(limit, held).await.expect("everything arrives");
     }
 
     pub(crate) async fn count(&self) -> u64 {
-        let mut stream = self.jetstream().await.get_stream(&self.name).await.unwrap();
-        stream.info().await.unwrap().state.messages
+        let jetstream = self.jetstream().await;
+        let read = async || jetstream.get_stream(&self.name).await.ok()?.get_info().await.ok();
+        eventually(read).await.state.messages
     }
 
     /// Waits until the stream has `count` different messages. Returns all copies.
