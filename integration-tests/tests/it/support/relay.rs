@@ -81,8 +81,7 @@ impl Target {
     }
 
     pub(crate) async fn jetstream(&self) -> jetstream::Context {
-        let client = eventually(async || async_nats::connect(self.addresses()).await.ok()).await;
-        jetstream::new(client)
+        jetstream::new(async_nats::connect(self.addresses()).await.unwrap())
     }
 
     /// Returns the configuration of a stream that takes only these types.
