@@ -15,7 +15,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::{error::Error as _, sync::Arc, time::Duration};
 
 /// Time-out of the handshake with one server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Commands that the client buffers for its connection. A client that has lost its connection can send at
 /// most these late.
 const CLIENT_CAPACITY: usize = 1024;

@@ -56,17 +56,20 @@
 //!
 //! A message that is not a valid CloudEvent is delivered together with its defect.
 //!
-//! A message whose header lines break the rules of NATS, such as a bare carriage return in a value, cannot be
-//! delivered: the client library closes the connection that reads it. The source then fails as unavailable,
-//! and fails again each time the server redelivers the message. Delete the message from the stream.
+//! So is a message whose header block cannot be read, whatever bytes it holds: the consumer receives
+//! deliveries over a connection of its own, because the client library closes one at such a block. The message
+//! keeps the block in hexadecimal digits. Attributes are found under names in any case.
 
+mod ack_subject;
 mod broker;
 mod classify;
 mod connect;
 mod consumer;
+mod deliveries;
 mod denied;
 mod destination;
 mod error;
+mod header_block;
 mod lag;
 mod options;
 mod ordered;

@@ -1,18 +1,17 @@
 //! The stream as a partitioned log, for consumers that store their own checkpoints.
 use crate::{
+    ack_subject,
     connect::Connection,
     consumer,
+    deliveries::{Deliveries, Delivery},
     error::{Error, source_unavailable},
     pull::PullConsumer,
     stored::{self, StoredMessage, identity},
     stream, subject, wire,
 };
 use async_nats::{
-    Message, Subject,
-    jetstream::{
-        self,
-        stream::{Info, RetentionPolicy},
-    },
+    Subject,
+    jetstream::stream::{Info, RetentionPolicy},
 };
 use bytes::Bytes;
 use serde::Deserialize;
@@ -25,9 +24,10 @@ use twinbox_core::{
     Subscription, id,
 };
 
-/// A stream over one connection, for all partitions that this process reads.
+/// A stream over one connection and one for deliveries, for all partitions that this process reads.
 pub(crate) struct StreamLog {
     connection: Arc<Connection>,
+    deliveries: Arc<Deliveries>,
     subscription: Subscription,
     max_age: MaxAge,
 }
@@ -48,7 +48,9 @@ impl StreamLog {
     pub(crate) async fn open(connection: Connection, subscription: &Subscription) -> Result<Self, Error> {
         consumer::check_names(subscription)?;
         let max_age = stream::delivery_age(&stream::check(&connection).await?);
-        let log = Self { connection: Arc::new(connection), subscription: subscription.clone(), max_age };
+        let deliveries = Arc::new(Deliveries::open(&connection).await?);
+        let subscription = subscription.clone();
+        let log = Self { connection: Arc::new(connection), deliveries, subscription, max_age };
         log.check_partitions().await?;
         Ok(log)
     }
@@ -134,7 +136,8 @@ impl PartitionedLog for StreamLog {
                 name = consumer::create_reader(connection, &self.subscription, partition, began).await?;
             }
             let label = format!("{consumer}, partition {partition}");
-            let mut pull = PullConsumer::open(self.connection.clone(), name, label).await?;
+            let (connection, deliveries) = (self.connection.clone(), self.deliveries.clone());
+            let mut pull = PullConsumer::open(connection, deliveries, name, label).await?;
             pull.last_delivery = Some(0);
             tracing::debug!(consumer, partition, began, "reading a partition");
             Ok(Box::new(StreamReader {
@@ -194,7 +197,7 @@ struct StreamReader {
 struct Unsettled {
     message: StoredMessage,
     /// The subject for its ack.
-    reply: Option<Subject>,
+    reply: Subject,
 }
 
 impl PartitionReader for StreamReader {
@@ -248,7 +251,7 @@ impl PartitionReader for StreamReader {
             while self.unsettled.front().is_some_and(|unsettled| unsettled.message.sequence <= sequence) {
                 last = self.unsettled.pop_front();
             }
-            if let Some(reply) = last.and_then(|unsettled| unsettled.reply) {
+            if let Some(Unsettled { reply, .. }) = last {
                 let client = &self.pull.connection.client;
                 if let Err(error) = client.publish(reply, Bytes::from_static(b"+ACK")).await {
                     tracing::debug!(%error, "the ack for a partition was not sent");
@@ -260,30 +263,25 @@ impl PartitionReader for StreamReader {
 
 impl StreamReader {
     /// Returns the message with its sequence. None: it does not come from the stream, or it is a duplicate.
-    fn sequenced(&mut self, message: Message) -> Result<Option<PartitionMessage>, SourceError> {
-        let context = self.pull.connection.jetstream.clone();
-        let message = jetstream::Message { message, context };
-        let Ok(info) = message.info() else { return Ok(None) };
-        if info.stream_sequence <= self.last_sequence {
+    fn sequenced(&mut self, delivery: Delivery) -> Result<Option<PartitionMessage>, SourceError> {
+        let Some(place) = ack_subject::place(&delivery.reply) else { return Ok(None) };
+        if place.stream_sequence <= self.last_sequence {
             return Ok(None);
         }
-        if info.consumer_sequence != self.next_delivery {
+        if place.consumer_sequence != self.next_delivery {
             return Err(source_unavailable(format!(
                 "the reader `{}` has missed a message: expected delivery {}, received {}",
-                self.pull.label, self.next_delivery, info.consumer_sequence
+                self.pull.label, self.next_delivery, place.consumer_sequence
             )));
         }
-        self.pull.lag = Some(info.pending);
-        let stored_nanos = info.published.unix_timestamp_nanos();
-        let (decoded, defect) = wire::decode_delivery(&message, &info, &self.pull.label);
-        let sequence = info.stream_sequence;
+        self.pull.lag = Some(place.pending);
+        let (message, defect) = wire::decode_delivery(&delivery, &place, &self.pull.label);
+        let sequence = place.stream_sequence;
         self.pull.last_delivery = Some(self.next_delivery);
         (self.next_delivery, self.last_sequence) = (self.next_delivery + 1, sequence);
-        let identity = identity(decoded.message_id(), stored_nanos);
-        self.unsettled.push_back(Unsettled {
-            message: StoredMessage { sequence, identity },
-            reply: message.reply.clone(),
-        });
-        Ok(Some(PartitionMessage { sequence, message: decoded, defect }))
+        let identity = identity(message.message_id(), place.stored_nanos);
+        self.unsettled
+            .push_back(Unsettled { message: StoredMessage { sequence, identity }, reply: delivery.reply });
+        Ok(Some(PartitionMessage { sequence, message, defect }))
     }
 }

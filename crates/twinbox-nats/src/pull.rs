@@ -2,11 +2,11 @@
 use crate::{
     connect::Connection,
     consumer,
+    deliveries::{Arrival, Deliveries, Delivery, Status, Subscription},
     error::{Error, source_unavailable},
     stored::{self, StoredMessage},
 };
-use async_nats::{Message, StatusCode, Subject, Subscriber, jetstream::consumer::Info};
-use futures::{FutureExt as _, StreamExt as _};
+use async_nats::jetstream::consumer::Info;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -32,7 +32,11 @@ const BYTES_ARE_FULL: &str = "Message Size Exceeds MaxBytes";
 /// its way already.
 const BATCH_IS_COMPLETE: &str = "Batch Completed";
 
-const CONNECTION_ENDED: &str = "the connection to NATS has ended";
+// Statuses of a pull request, by the server's numbers.
+const IDLE_HEARTBEAT: u16 = 100;
+const NOT_FOUND: u16 = 404;
+const REQUEST_EXPIRED: u16 = 408;
+const NO_RESPONDERS: u16 = 503;
 
 /// The state of the consumer, and the last message of the stream if that was read.
 struct ConsumerCheck {
@@ -48,8 +52,9 @@ pub(crate) struct PullConsumer {
     name: String,
     /// The name in logs and errors.
     pub(crate) label: String,
-    inbox: Subject,
-    pub(crate) deliveries: Subscriber,
+    pub(crate) deliveries: Subscription,
+    /// Holds the connection that the subscription needs.
+    _connection: Arc<Deliveries>,
     /// Messages that the server may still deliver for the last request. 0: the request has ended.
     requested: usize,
     /// When the server last sent something, or a request was sent. A field, because a caller may drop and
@@ -73,18 +78,17 @@ pub(crate) struct PullConsumer {
 impl PullConsumer {
     pub(crate) async fn open(
         connection: Arc<Connection>,
+        deliveries: Arc<Deliveries>,
         name: String,
         label: String,
     ) -> Result<Self, SourceError> {
-        let inbox = Subject::from(connection.client.new_inbox());
-        let deliveries = connection.client.subscribe(inbox.clone()).await;
-        let deliveries = deliveries.map_err(|e| source_unavailable(CONNECTION_ENDED).with_source(e))?;
+        let subscription = deliveries.subscribe(&connection.client.new_inbox()).await;
         Ok(Self {
             connection,
             name,
             label,
-            inbox,
-            deliveries,
+            deliveries: subscription.ok_or_else(connection_ended)?,
+            _connection: deliveries,
             requested: 0,
             last_activity: Instant::now(),
             silences: 0,
@@ -98,7 +102,7 @@ impl PullConsumer {
     }
 
     /// Waits for at least one message and returns at most `max`. Cancel safe.
-    pub(crate) async fn next(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
+    pub(crate) async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, SourceError> {
         let max = max.clamp(1, PULL_MAX);
         loop {
             if let Some(check) = &mut self.check {
@@ -115,14 +119,13 @@ impl PullConsumer {
                 self.handle_silence();
                 continue;
             };
-            let Some(message) = next else {
-                return Err(source_unavailable(CONNECTION_ENDED));
-            };
-            if let Some(first) = self.accept(message)? {
+            let arrival = next.ok_or_else(connection_ended)?;
+            let is_status = matches!(arrival, Arrival::Status(_));
+            if let Some(first) = self.accept(arrival)? {
                 self.stalls = 0;
                 return Ok(self.with_buffered(first, max));
             }
-            if self.requested == 0 {
+            if is_status && self.requested == 0 {
                 self.start_check();
             }
         }
@@ -140,9 +143,7 @@ impl PullConsumer {
         );
         // Before the wait: a request that is dropped half-way then looks like one that the server lost.
         (self.requested, self.last_activity) = (max, Instant::now());
-        let client = &self.connection.client;
-        let sent = client.publish_with_reply(subject, self.inbox.clone(), request.into()).await;
-        sent.map_err(|e| source_unavailable(CONNECTION_ENDED).with_source(e))
+        if self.deliveries.request(&subject, request).await { Ok(()) } else { Err(connection_ended()) }
     }
 
     /// Handles a time without messages and heartbeats. The first silence may be the network. After the second
@@ -191,43 +192,44 @@ impl PullConsumer {
         Ok(())
     }
 
-    /// Returns a delivery, or None if the message is about the pull request itself.
-    fn accept(&mut self, message: Message) -> Result<Option<Message>, SourceError> {
+    /// Returns a delivery, or None if the arrival is about the pull request itself.
+    fn accept(&mut self, arrival: Arrival) -> Result<Option<Delivery>, SourceError> {
         (self.last_activity, self.silences) = (Instant::now(), 0);
-        match message.status {
-            None | Some(StatusCode::OK) => {
+        match arrival {
+            Arrival::Delivery(delivery) => {
                 self.requested = self.requested.saturating_sub(1);
-                Ok(Some(message))
+                Ok(Some(delivery))
             }
-            Some(StatusCode::IDLE_HEARTBEAT) => Ok(None),
-            Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => {
+            Arrival::Reconnected => {
                 self.requested = 0;
                 Ok(None)
             }
-            Some(_) if message.description.as_deref() == Some(BATCH_IS_COMPLETE) => Ok(None),
-            Some(_) if message.description.as_deref() == Some(BYTES_ARE_FULL) => {
-                self.requested = 0;
-                Ok(None)
-            }
-            Some(status) => {
-                let problem = match (status, message.description.as_deref()) {
-                    (_, Some("Consumer Deleted")) => "was deleted".to_owned(),
-                    (StatusCode::NO_RESPONDERS, _) => "does not exist".to_owned(),
-                    _ => format!("cannot deliver (status {})", status.as_u16()),
-                };
-                tracing::warn!(consumer = self.label, %problem, "the consumer delivers nothing more");
-                Err(source_unavailable(format!("the consumer `{}` {problem}", self.label)))
-            }
+            Arrival::Status(status) => self.accept_status(status).map(|()| None),
         }
+    }
+
+    fn accept_status(&mut self, status: Status) -> Result<(), SourceError> {
+        let problem = match (status.code, &*status.text) {
+            (IDLE_HEARTBEAT, _) | (_, BATCH_IS_COMPLETE) => return Ok(()),
+            (NOT_FOUND | REQUEST_EXPIRED, _) | (_, BYTES_ARE_FULL) => {
+                self.requested = 0;
+                return Ok(());
+            }
+            (_, "Consumer Deleted") => "was deleted".to_owned(),
+            (NO_RESPONDERS, _) => "does not exist".to_owned(),
+            (code, _) => format!("cannot deliver (status {code})"),
+        };
+        tracing::warn!(consumer = self.label, %problem, "the consumer delivers nothing more");
+        Err(source_unavailable(format!("the consumer `{}` {problem}", self.label)))
     }
 
     /// Adds the messages that have already arrived, without a wait. A fault among them is ignored here: it
     /// comes up again at the next request.
-    fn with_buffered(&mut self, first: Message, max: usize) -> Vec<Message> {
+    fn with_buffered(&mut self, first: Delivery, max: usize) -> Vec<Delivery> {
         let mut taken = vec![first];
         while taken.len() < max {
-            let Some(Some(message)) = self.deliveries.next().now_or_never() else { break };
-            match self.accept(message) {
+            let Some(arrival) = self.deliveries.next_waiting() else { break };
+            match self.accept(arrival) {
                 Ok(more) => taken.extend(more),
                 Err(_) => {
                     self.requested = 0;
@@ -237,4 +239,8 @@ impl PullConsumer {
         }
         taken
     }
+}
+
+fn connection_ended() -> SourceError {
+    source_unavailable("the connection to NATS has ended")
 }

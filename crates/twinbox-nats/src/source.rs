@@ -1,16 +1,16 @@
 //! Consuming from the stream.
 use crate::{
+    ack_subject,
     broker::{Nats, SYSTEM},
     connect::{Connection, Purpose},
     consumer,
+    deliveries::{Arrival, Deliveries, Delivery},
     error::source_unavailable,
     partitioned::StreamLog,
     pull::PullConsumer,
     settle::{self, AckHandle},
     stream, wire,
 };
-use async_nats::{Message, jetstream};
-use futures::StreamExt as _;
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 use twinbox_core::{
@@ -46,7 +46,9 @@ impl Transport for Nats {
             };
             let consumer = &subscription.consumer;
             let durable = consumer::durable_name(consumer);
-            let pull = PullConsumer::open(Arc::new(connection), durable, consumer.clone()).await?;
+            let deliveries = Arc::new(Deliveries::open(&connection).await?);
+            let connection = Arc::new(connection);
+            let pull = PullConsumer::open(connection, deliveries, durable, consumer.clone()).await?;
             tracing::info!(consumer, "subscribed");
             Ok(Box::new(PullSource { pull, max_age }) as _)
         })
@@ -126,32 +128,24 @@ impl Source for PullSource {
 impl PullSource {
     async fn give_back(&mut self) -> Result<(), BoxError> {
         let PullConsumer { deliveries, connection, .. } = &mut self.pull;
-        deliveries.unsubscribe().await?;
-        while let Some(message) = deliveries.next().await {
-            if let Some(reply) = message.reply {
-                connection.client.publish(reply, settle::nak_body(Duration::ZERO)).await?;
+        deliveries.end();
+        while let Some(arrival) = deliveries.next_waiting() {
+            if let Arrival::Delivery(delivery) = arrival {
+                connection.client.publish(delivery.reply, settle::nak_body(Duration::ZERO)).await?;
             }
         }
         Ok(connection.client.flush().await?)
     }
 
-    /// Returns a delivery. None: another client sent the message to the inbox, and it does not come from the
-    /// stream.
-    fn received(&mut self, message: Message) -> Option<ReceivedMessage> {
-        let connection = &self.pull.connection;
-        let message = jetstream::Message { message, context: connection.jetstream.clone() };
-        let info = message.info().ok()?;
-        self.pull.lag = Some(info.pending);
-        let (decoded, defect) = wire::decode_delivery(&message, &info, &self.pull.label);
-        Some(ReceivedMessage {
-            message: decoded,
-            defect,
-            redelivered: info.delivered > 1,
-            settle: Box::new(AckHandle {
-                connection: connection.clone(),
-                reply: message.reply.clone()?,
-                ack_wait: connection.options.ack_wait,
-            }),
-        })
+    /// Returns a delivery. None: it does not come from the stream.
+    fn received(&mut self, delivery: Delivery) -> Option<ReceivedMessage> {
+        let place = ack_subject::place(&delivery.reply)?;
+        self.pull.lag = Some(place.pending);
+        let (message, defect) = wire::decode_delivery(&delivery, &place, &self.pull.label);
+        let redelivered = place.deliveries > 1;
+        let connection = self.pull.connection.clone();
+        let ack_wait = connection.options.ack_wait;
+        let settle = Box::new(AckHandle { connection, reply: delivery.reply, ack_wait });
+        Some(ReceivedMessage { message, defect, redelivered, settle })
     }
 }

@@ -1,6 +1,13 @@
 //! Messages as the stream stores them, and their identities.
-use crate::{connect::Connection, error::Error, stream, wire};
-use async_nats::jetstream::{message::StreamMessage, stream::RawMessage};
+use crate::{
+    connect::Connection,
+    error::{Error, ErrorKind},
+    header_block::Headers,
+    stream, wire,
+};
+use async_nats::jetstream::stream::RawMessage;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use serde::Deserialize;
 use twinbox_core::{MessageId, Timestamp};
 
@@ -38,10 +45,14 @@ pub(crate) async fn identity_at(connection: &Connection, sequence: u64) -> Resul
         response => response?,
     };
     let stored_nanos = stored.message.time.unix_timestamp_nanos();
-    // Unreadable headers: not a message of Twinbox, so it has no identity.
-    let Ok(message) = StreamMessage::try_from(stored.message) else { return Ok(Some(String::new())) };
+    let unreadable = |_| {
+        Error::new(ErrorKind::Unavailable, "nats.unreadable", format!("{about}: the response cannot be read"))
+    };
+    let block = stored.message.headers.map(|block| STANDARD.decode(block)).transpose().map_err(unreadable)?;
+    let payload = STANDARD.decode(stored.message.payload).map_err(unreadable)?;
+    let headers = Headers::read(block.map(Bytes::from));
     let origin = wire::Origin::new(stream, sequence, stored_nanos);
-    let (message, _) = wire::decode(Some(&message.headers), &message.payload, origin);
+    let (message, _) = wire::decode(&headers, &payload.into(), origin);
     Ok(Some(identity(message.message_id(), stored_nanos)))
 }
 

@@ -1,12 +1,12 @@
 //! The wire format: a CloudEvent in binary mode. Attributes are percent-encoded `ce-` headers, the payload is
 //! the data.
-use crate::subject;
-use async_nats::{HeaderMap, HeaderName, HeaderValue, header, jetstream};
+use crate::{ack_subject::Place, deliveries::Delivery, header_block::Headers, subject};
+use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::{borrow::Cow, collections::HashMap, str::FromStr as _, sync::LazyLock};
 use twinbox_core::{
-    Message, MessageId, Timestamp, draft,
+    Message, MessageId, Timestamp, draft, limits,
     message::{attribute as a, header as own},
 };
 
@@ -36,6 +36,9 @@ static ROOM_FOR_HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
     let entries = vec![r#""ce-specversion":[]"#; ROOM].join(",");
     serde_json::from_str(&format!("{{{entries}}}")).unwrap_or_default()
 });
+
+/// The prefix of an attribute's header.
+const PREFIX: &str = "ce-";
 
 /// The ASCII characters that are escaped in an attribute's header, as CloudEvents requires. Bytes beyond
 /// ASCII are always escaped.
@@ -109,13 +112,12 @@ impl<'a> Origin<'a> {
 
 /// Decodes a delivery to `consumer`. Logs and returns the defect of a message that cannot be read.
 pub(crate) fn decode_delivery(
-    message: &jetstream::Message,
-    info: &jetstream::message::Info<'_>,
+    delivery: &Delivery,
+    place: &Place<'_>,
     consumer: &str,
 ) -> (Message, Option<String>) {
-    let stored_nanos = info.published.unix_timestamp_nanos();
-    let origin = Origin::new(info.stream, info.stream_sequence, stored_nanos);
-    let (decoded, defect) = decode(message.headers.as_ref(), &message.payload, origin);
+    let origin = Origin::new(place.stream, place.stream_sequence, place.stored_nanos);
+    let (decoded, defect) = decode(&delivery.headers, &delivery.payload, origin);
     if let Some(defect) = &defect {
         tracing::warn!(consumer, sequence = origin.sequence, defect, "unreadable message");
     }
@@ -123,31 +125,38 @@ pub(crate) fn decode_delivery(
 }
 
 /// Decodes a message. Returns with a defect the parts of a message that could be read.
-pub(crate) fn decode(
-    headers: Option<&HeaderMap>,
-    payload: &Bytes,
-    origin: Origin<'_>,
-) -> (Message, Option<String>) {
-    let none = HeaderMap::new();
-    let headers = headers.unwrap_or(&none);
-    match read(headers, payload.clone()) {
-        Ok(message) => (message, None),
-        Err(defect) => (unreadable(headers, payload, origin), Some(defect)),
+pub(crate) fn decode(headers: &Headers, payload: &Bytes, origin: Origin<'_>) -> (Message, Option<String>) {
+    match headers {
+        Headers::Read(headers) => match read(headers, payload.clone()) {
+            Ok(message) => (message, None),
+            Err(defect) => (unreadable(headers, payload, origin), Some(defect)),
+        },
+        Headers::Unreadable { block, defect } => {
+            let mut message = unreadable(&HeaderMap::new(), payload, origin);
+            message.headers.push((own::BLOCK.to_owned(), hex_within_bounds(block)));
+            (message, Some((*defect).to_owned()))
+        }
     }
 }
 
 fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
+    let mut named = Vec::from_iter(
+        headers
+            .iter()
+            .filter_map(|(name, values)| Some((AsRef::<str>::as_ref(name), values.first()?.as_str()))),
+    );
+    // Of names that differ in case alone, the one in lower case comes first.
+    named.sort_unstable_by(|x, y| y.0.cmp(x.0));
     let mut attributes = HashMap::new();
-    for (name, values) in headers.iter() {
-        let Some(attribute) = AsRef::<str>::as_ref(name).strip_prefix("ce-") else { continue };
-        if let Some(value) = values.first() {
-            let value = percent_decode_str(value.as_str()).decode_utf8();
-            let value = value.map_err(|_| format!("the header `ce-{attribute}` is not UTF-8"))?;
-            attributes.insert(attribute, value.into_owned());
-        }
+    for (name, value) in named {
+        let Some(attribute) = attribute_of(name) else { continue };
+        let value = percent_decode_str(value).decode_utf8();
+        let value = value.map_err(|_| format!("the header `ce-{attribute}` is not UTF-8"))?;
+        attributes.entry(attribute).or_insert(value.into_owned());
     }
     if !attributes.contains_key(a::TRACEPARENT) {
-        let plain = [a::TRACEPARENT, a::TRACESTATE].map(|name| Some((name, headers.get(name)?.to_string())));
+        let plain = [a::TRACEPARENT, a::TRACESTATE]
+            .map(|name| Some((Cow::Borrowed(name), headers.get(name)?.to_string())));
         attributes.extend(plain.into_iter().flatten());
     }
     let message =
@@ -155,6 +164,16 @@ fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
     let message = message.map_err(|e| e.to_string())?;
     message.check_limits()?;
     Ok(message)
+}
+
+/// Returns the attribute of a header's name, which is written in any case.
+fn attribute_of(name: &str) -> Option<Cow<'_, str>> {
+    let (prefix, attribute) = name.split_at_checked(PREFIX.len())?;
+    if !prefix.eq_ignore_ascii_case(PREFIX) {
+        return None;
+    }
+    let is_lower = !attribute.bytes().any(|b| b.is_ascii_uppercase());
+    Some(if is_lower { attribute.into() } else { attribute.to_ascii_lowercase().into() })
 }
 
 /// Returns the headers that travel, sorted by name: the client does not keep their order.
@@ -184,6 +203,12 @@ fn unreadable(headers: &HeaderMap, payload: &Bytes, origin: Origin<'_>) -> Messa
         message.headers.clear();
     }
     message
+}
+
+/// Returns as many bytes of a header block as a header may hold.
+fn hex_within_bounds(block: &[u8]) -> String {
+    let most = (limits::HEADERS_BYTES_MAX - own::BLOCK.len()) / 2;
+    block.iter().take(most).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ pub const REPLAY_FOR: &str = "twinbox-replay-for";
 /// The header that is `true` if the payload was redacted. See
 /// [`Message::is_redacted`](super::Message::is_redacted).
 pub const REDACTED: &str = "twinbox-redacted";
+/// The header with the header block of a message whose headers could not be read, as hexadecimal digits. Of a
+/// long one it holds the beginning.
+pub const BLOCK: &str = "twinbox-header-block";
 /// The header with the trace state in the store, where few messages have one. It travels as the attribute of
 /// the same name. See [`Message::tracestate`](super::Message::tracestate).
 pub const TRACESTATE: &str = "tracestate";

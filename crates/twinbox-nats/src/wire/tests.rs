@@ -30,9 +30,13 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).unwrap().as_str()
 }
 
+fn decoded(headers: &HeaderMap, payload: &Bytes) -> (Message, Option<String>) {
+    decode(&Headers::Read(headers.clone()), payload, ORIGIN)
+}
+
 #[track_caller]
 fn defect(headers: &HeaderMap, payload: &Bytes, why: &str) -> Message {
-    let (message, defect) = decode(Some(headers), payload, ORIGIN);
+    let (message, defect) = decoded(headers, payload);
     assert_eq!(defect.unwrap(), why);
     assert_eq!((message.source.as_str(), message.id.as_str()), ("nats:EVENTS", "7@5"));
     assert_eq!(message.time, ORIGIN.stored_at);
@@ -49,7 +53,7 @@ fn attributes_are_percent_encoded_headers() {
     assert_eq!(headers.get("traceparent"), None);
     assert_eq!(text(&headers, "region"), "eu, ü");
     assert!(headers.get("ce-subject").is_none());
-    assert_eq!(decode(Some(&headers), &message().payload, ORIGIN), (message(), None));
+    assert_eq!(decoded(&headers, &message().payload), (message(), None));
 }
 
 #[test]
@@ -58,13 +62,13 @@ fn a_plain_traceparent_is_read_unless_the_event_has_one() {
     let theirs = "00-11111111111111111111111111111111-2222222222222222-00";
     let mut headers = encoded(&message()).unwrap();
     headers.insert("traceparent", theirs);
-    let read = |headers: &HeaderMap| decode(Some(headers), &message().payload, ORIGIN).0.traceparent;
+    let read = |headers: &HeaderMap| decoded(headers, &message().payload).0.traceparent;
     assert_eq!(read(&headers), ours);
     let mut headers = encoded(&Message { traceparent: None, ..message() }).unwrap();
     headers.insert("traceparent", theirs);
     assert_eq!(read(&headers).as_deref(), Some(theirs));
     headers.insert("tracestate", "vendor=1");
-    let message = decode(Some(&headers), &message().payload, ORIGIN).0;
+    let message = decoded(&headers, &message().payload).0;
     assert_eq!(message.tracestate(), Some("vendor=1"));
 }
 
@@ -74,7 +78,7 @@ fn a_trace_state_is_an_attribute() {
     traced.headers.push(("tracestate".into(), "vendor=a b".into()));
     let headers = encoded(&traced).unwrap();
     assert_eq!((text(&headers, "ce-tracestate"), headers.get("tracestate")), ("vendor=a%20b", None));
-    assert_eq!(decode(Some(&headers), &traced.payload, ORIGIN), (traced, None));
+    assert_eq!(decoded(&headers, &traced.payload), (traced, None));
 }
 
 #[test]
@@ -102,12 +106,35 @@ fn a_header_never_becomes_a_second_line() {
 }
 
 #[test]
+fn an_attribute_is_found_under_a_name_in_any_case() {
+    let mut headers = encoded(&message()).unwrap();
+    headers.insert("Ce-Id", "other");
+    assert_eq!(decoded(&headers, &message().payload).0.id, "order-1");
+    let without = headers.iter().filter(|(name, _)| AsRef::<str>::as_ref(*name) != "ce-id");
+    let headers = HeaderMap::from_iter(without.map(|(name, values)| (name.clone(), values[0].clone())));
+    assert_eq!(decoded(&headers, &message().payload).0.id, "other");
+}
+
+#[test]
+fn a_header_block_that_cannot_be_read_is_kept_in_hexadecimal_digits() {
+    let read = |block: Bytes| decode(&Headers::read(Some(block)), &message().payload, ORIGIN);
+    let (message, defect) = read(Bytes::from_static(b"NATS/1.0\r\na: \xff\r\n\r\n"));
+    assert_eq!(defect.as_deref(), Some("the header block is not UTF-8"));
+    assert_eq!((message.source.as_str(), message.id.as_str()), ("nats:EVENTS", "7@5"));
+    assert_eq!(message.header("twinbox-header-block"), Some("4e4154532f312e300d0a613a20ff0d0a0d0a"));
+    assert_eq!(message.payload, self::message().payload);
+    let (message, _) = read(Bytes::from(vec![0xff; 64 * 1024]));
+    assert_eq!(message.check_limits(), Ok(()));
+    assert!(message.header("twinbox-header-block").unwrap().starts_with("ffff"));
+}
+
+#[test]
 fn an_invalid_cloud_event_has_a_defect() {
     let payload = Bytes::from_static(b"anything");
     let bare = HeaderMap::new();
     let message = defect(&bare, &payload, "the CloudEvents attribute `specversion` is missing");
     assert_eq!((message.event_type.as_str(), &message.payload), ("unknown", &payload));
-    assert!(decode(None, &payload, ORIGIN).1.is_some());
+    assert!(decoded(&HeaderMap::new(), &payload).1.is_some());
 
     let with = |name: &str, value: &str| {
         let mut headers = encoded(&self::message()).unwrap();
@@ -216,7 +243,7 @@ proptest! {
         for (_, values) in headers.iter() {
             prop_assert!(values.iter().all(|v| !v.as_str().contains(['\r', '\n', '\0'])));
         }
-        prop_assert_eq!(decode(Some(&headers), &message.payload, ORIGIN), (message, None));
+        prop_assert_eq!(decoded(&headers, &message.payload), (message, None));
     }
 
     #[test]
@@ -238,6 +265,6 @@ proptest! {
         if let (Ok(name), Ok(value)) = (HeaderName::from_str(&attribute), HeaderValue::from_str(&value)) {
             headers.insert(name, value);
         }
-        let _ = decode(Some(&headers), &Bytes::new(), ORIGIN);
+        let _ = decoded(&headers, &Bytes::new());
     }
 }

@@ -4,6 +4,8 @@
 mod broker;
 #[cfg(feature = "postgres")]
 mod database;
+#[cfg(feature = "postgres")]
+mod header_blocks;
 mod killed;
 #[cfg(feature = "programs")]
 mod sqs;

@@ -21,10 +21,10 @@ use twinbox_testkit::{
     servers::{NatsOptions as ServerOptions, NatsServer, find},
 };
 
-const CONSUMER: &str = "tests.broker";
+pub(super) const CONSUMER: &str = "tests.broker";
 
 #[event_handler(consumer = "tests.broker")]
-async fn note(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+pub(super) async fn note(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
     Ok(effect::<Postgres>(tx, order.n).await?)
 }
 
@@ -34,7 +34,7 @@ async fn confirm(tx: &mut Tx<'_, Postgres>, order: Delivery<Confirmed>) -> Handl
 }
 
 #[event_handler(consumer = "tests.in_order", order = "key")]
-async fn in_order(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+pub(super) async fn in_order(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
     Ok(effect::<Postgres>(tx, 2000 + order.n).await?)
 }
 
@@ -45,14 +45,14 @@ async fn gated(gate: &Arc<Gate>, tx: &mut Tx<'_, Postgres>, order: Delivery<Plac
     Ok(())
 }
 
-async fn send(nats: &Nats, messages: &[&Message]) {
+pub(super) async fn send(nats: &Nats, messages: &[&Message]) {
     let mut publisher = nats.connect().await.unwrap();
     for sent in send_to(&mut *publisher, messages).await {
         sent.unwrap();
     }
 }
 
-fn running<S: Send + Sync + 'static>(
+pub(super) fn running<S: Send + Sync + 'static>(
     consumer: Consumer<Postgres, S>,
 ) -> (CancellationToken, tokio::task::JoinHandle<Result<(), twinbox::consumer::Error>>) {
     let stop = CancellationToken::new();
