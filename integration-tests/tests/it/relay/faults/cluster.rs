@@ -1,4 +1,7 @@
 //! A stream with three copies on three servers, while servers die, leave and are cut off.
+#[cfg(feature = "consumer")]
+mod consumers;
+
 use super::*;
 use crate::support::wait::pause;
 use async_nats::jetstream::{self, stream};
@@ -18,6 +21,8 @@ struct World {
     store: TestDatabase<Postgres>,
     relay: Option<Running>,
     published: u32,
+    #[cfg(feature = "consumer")]
+    consumers: Option<consumers::Consumers>,
 }
 
 impl World {
@@ -29,7 +34,15 @@ impl World {
         // The servers have to find each other first.
         let jetstream = target.jetstream().await;
         eventually(async || jetstream.create_stream(config.clone()).await.ok()).await;
-        let mut world = Self { cluster, target, store, relay: None, published: 0 };
+        let mut world = Self {
+            cluster,
+            target,
+            store,
+            relay: None,
+            published: 0,
+            #[cfg(feature = "consumer")]
+            consumers: None,
+        };
         world.start_relay();
         world.publish().await;
         world
@@ -86,6 +99,10 @@ impl World {
         .await;
         self.target.whole(self.published as usize).await;
         self.nothing_is_parked().await;
+        #[cfg(feature = "consumer")]
+        if let Some(consumers) = &self.consumers {
+            consumers.handled(self.published).await;
+        }
         leader
     }
 
@@ -114,9 +131,7 @@ impl World {
 }
 
 /// Everything arrives after each fault, in the order of its keys, and nothing is parked.
-async fn survives(batches: bool) {
-    let mut world = World::start(batches).await;
-
+async fn survives(mut world: World) -> World {
     let leader = world.is_whole().await;
     world.cluster.server(leader).kill().unwrap();
     world.publish_with_a_new_relay().await;
@@ -158,16 +173,17 @@ async fn survives(batches: bool) {
     world.cluster.server(leader).restart().unwrap();
     world.is_whole().await;
     world.relay.take().unwrap().stop().await;
+    world
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_loses_and_reverses_nothing_in_batches() {
-    survives(true).await;
+    survives(World::start(true).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_loses_and_reverses_nothing_one_by_one() {
-    survives(false).await;
+    survives(World::start(false).await).await;
 }
 
 /// Nobody listens at the first address. The relay starts, and what it loses it finds again at the second one.
