@@ -6,7 +6,9 @@ use twinbox_testkit::servers::{NatsOptions as ServerOptions, NatsServer, find};
 #[tokio::test]
 async fn a_killed_server_is_unavailable_and_keeps_what_it_confirmed() {
     let mut server = NatsServer::start().unwrap();
-    let nats = Nats::with_options(options(&server.url(), "killed")).unwrap();
+    // Longer than the restart of a server takes on a busy machine: the held delivery comes once.
+    let options = options(&server.url(), "killed").ack_wait(Duration::from_secs(600));
+    let nats = Nats::with_options(options).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
     let mut publisher = publisher(&nats).await;
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
@@ -22,7 +24,7 @@ async fn a_killed_server_is_unavailable_and_keeps_what_it_confirmed() {
         ),
         "{kind:?}"
     );
-    assert!(before.elapsed() < Duration::from_secs(20), "{:?}", before.elapsed());
+    assert!(before.elapsed() < Duration::from_secs(60), "before the time-out: {:?}", before.elapsed());
     refused(send(&mut *publisher, message("2")).await, PublishErrorKind::Unavailable, "nats.disconnected");
     assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Unavailable);
     let error = Destination::connect(&nats).await.err().unwrap();

@@ -6,8 +6,8 @@ pub(crate) use page::Page;
 
 use protocol::Protocol;
 use serde_json::json;
-use std::{process::Stdio, sync::Arc};
-use tokio::process::Command;
+use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
+use tokio::{process::Command, time::timeout};
 use twinbox_testkit::{servers::find, skipped};
 
 /// Chromium reads commands from 3 and writes to 4. It ends when nobody can send commands any more. Its files
@@ -15,6 +15,10 @@ use twinbox_testkit::{servers::find, skipped};
 /// other processes would go on for a while, and write files.
 const WITH_PIPES: &str =
     r#"trap : INT TERM; "$0" "$@" 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null; rm -rf "$TMPDIR""#;
+
+/// Chromium has been seen to start and then to answer nothing: another one is started after this time.
+const START: Duration = Duration::from_secs(90);
+const STARTS_MAX: u32 = 3;
 
 /// A browser of one test. It ends when it and its pages are dropped, or the test is killed.
 pub(crate) struct Browser {
@@ -31,6 +35,17 @@ impl Browser {
                 return None;
             }
         };
+        for _ in 0..STARTS_MAX {
+            let browser = Self::launch(&program);
+            // The first page needs all of Chromium's processes.
+            if timeout(START, browser.page()).await.is_ok() {
+                return Some(browser);
+            }
+        }
+        panic!("Chromium starts and opens no page");
+    }
+
+    fn launch(program: &Path) -> Self {
         // The shell deletes it.
         let profile = tempfile::tempdir().unwrap().keep();
         let mut command = Command::new("sh");
@@ -43,7 +58,7 @@ impl Browser {
         command.env("TMPDIR", profile).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let protocol = Protocol::new(child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Some(Self { protocol: Arc::new(protocol) })
+        Self { protocol: Arc::new(protocol) }
     }
 
     /// Opens a page with cookies of its own, as another person has.
