@@ -21,7 +21,8 @@ CREATE TABLE {outbox} (
         AND type NOT GLOB '*..*'
     ),
     version INTEGER NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
-    key TEXT CHECK (length(CAST(key AS BLOB)) <= 255),
+    -- A JSON text, in which rows are parked, ends at a NUL.
+    key TEXT CHECK (length(CAST(key AS BLOB)) <= 255 AND NOT instr(CAST(key AS BLOB), x'00')),
     subject TEXT CHECK (length(CAST(subject AS BLOB)) <= 1024),
     -- In milliseconds, because a producer may have SQLite 3.41 or older.
     time INTEGER NOT NULL
@@ -40,6 +41,13 @@ CREATE TABLE {outbox} (
 ) STRICT;
 -- For looking a message up by its event id. Not unique: the inbox removes duplicates.
 CREATE INDEX {outbox_id} ON {outbox} (id);
+
+-- Refuses a position that the log has given already: readers may have passed it.
+CREATE TRIGGER {refuse_position} AFTER INSERT ON {outbox}
+WHEN NEW.position <= (SELECT seq FROM sqlite_sequence WHERE name = '{outbox}')
+BEGIN
+    SELECT RAISE(ABORT, 'twinbox: leave position out of the INSERT; the log numbers its messages');
+END;
 
 -- How far each reader has settled the log, and which process owns it. p and w are positions: with one writer
 -- at a time positions follow the order of commits.
@@ -118,7 +126,8 @@ CREATE TABLE {delayed_messages} (
         AND type NOT GLOB '*..*'
     ),
     version INTEGER NOT NULL DEFAULT 1 CHECK (version BETWEEN 1 AND 4294967295),
-    key TEXT CHECK (length(CAST(key AS BLOB)) <= 255),
+    -- A JSON text, in which rows are parked, ends at a NUL.
+    key TEXT CHECK (length(CAST(key AS BLOB)) <= 255 AND NOT instr(CAST(key AS BLOB), x'00')),
     subject TEXT CHECK (length(CAST(subject AS BLOB)) <= 1024),
     -- NULL: the time at which it enters the log.
     time INTEGER,

@@ -152,13 +152,34 @@ async fn copy(store: &Store<Postgres>, columns: &str, rows: &str) -> Result<u64,
     copying.finish().await
 }
 
-async fn a_position_below_the_first_is_refused(store: &Store<sqlx::Sqlite>) {
+async fn a_position_that_a_reader_may_have_passed_is_refused(store: &Store<sqlx::Sqlite>) {
+    let at = |position: &str| {
+        format!("INSERT INTO twinbox_outbox (position, type, payload) VALUES ({position}, 'a', x'00')")
+    };
     for position in ["0", "-1", "-9223372036854775808"] {
-        let sql =
-            format!("INSERT INTO twinbox_outbox (position, type, payload) VALUES ({position}, 'a', x'00')");
-        let refused = run(store, &sql).await.unwrap_err();
+        let refused = run(store, &at(position)).await.unwrap_err();
         assert!(refused.to_string().contains("CHECK constraint failed: position > 0"), "{refused}");
     }
+    publish(store, None, &["first", "second", "third"]).await;
+    run(store, "DELETE FROM twinbox_outbox WHERE position = 2").await.unwrap();
+    // Several rows of one statement, of which one has a position.
+    for positions in ["2", "NULL, 'a', x'00'), (2"].map(at) {
+        let refused = run(store, &positions).await.unwrap_err();
+        assert!(refused.to_string().contains("leave position out of the INSERT"), "{refused}");
+    }
+    let mut tx = store.begin().await.unwrap();
+    let drafts = ["fourth", "fifth"].map(|text| draft(None, text)).to_vec();
+    store.outbox().publish_all(&mut tx, drafts).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut reader = open(store, "d").await;
+    assert_eq!(settle_until(&mut reader, "fifth").await, ["first", "third", "fourth", "fifth"]);
+}
+
+/// It would be parked under the part before the NUL, and pass for another one.
+async fn a_key_with_a_nul_is_refused(store: &Store<sqlx::Sqlite>) {
+    let insert = "INSERT INTO twinbox_outbox (type, key, payload) VALUES ('a', 'k' || char(0) || 'l', x'00')";
+    let refused = run(store, insert).await.unwrap_err();
+    assert!(refused.to_string().contains("CHECK constraint failed"), "{refused}");
 }
 
 cases! {
@@ -172,6 +193,7 @@ cases! {
         an_invented_txid_is_refused,
     ]
     sqlite: [
-        a_position_below_the_first_is_refused,
+        a_key_with_a_nul_is_refused,
+        a_position_that_a_reader_may_have_passed_is_refused,
     ]
 }
