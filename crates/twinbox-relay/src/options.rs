@@ -74,7 +74,8 @@ impl RelayOptions {
         Self { dead_letter_events, ..self }
     }
 
-    /// Limits how many messages are sent per second. At least 1.
+    /// Limits how many new messages are sent per second. At least 1. A replay sends up to a quarter of it
+    /// beside them.
     pub fn rate(self, rate: u32) -> Self {
         Self { rate: Some(rate.max(1)), ..self }
     }
