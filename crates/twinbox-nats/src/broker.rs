@@ -43,4 +43,11 @@ impl Nats {
         options.validate()?;
         Ok(Self { options: Arc::new(options) })
     }
+
+    /// Returns a broker for each of the [`streams`](NatsOptions::streams), which has that stream alone. With
+    /// one stream: this one.
+    pub fn each_stream(&self) -> Vec<Self> {
+        let each = self.options.each_stream().into_iter();
+        each.map(|options| Self { options: Arc::new(options) }).collect()
+    }
 }

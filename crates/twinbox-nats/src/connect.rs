@@ -83,6 +83,18 @@ impl Connection {
         Ok(Self { client, jetstream, options: options.clone(), denied })
     }
 
+    /// Returns the same connection for each of the streams.
+    pub(crate) fn each_stream(&self) -> Vec<Self> {
+        let each = self.options.each_stream().into_iter();
+        let of = |options| Self {
+            client: self.client.clone(),
+            jetstream: self.jetstream.clone(),
+            options: Arc::new(options),
+            denied: self.denied.clone(),
+        };
+        each.map(of).collect()
+    }
+
     pub(crate) fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
     }

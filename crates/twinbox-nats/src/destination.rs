@@ -4,8 +4,10 @@ use crate::{
     connect::Connection,
     ordered::OrderedPublisher,
     publish::{self, Encoded, unavailable},
+    spread::SpreadPublisher,
     stream,
 };
+use futures::future::try_join_all;
 use std::{future::ready, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::Instant};
 use twinbox_core::{
@@ -32,13 +34,26 @@ impl Destination for Nats {
     /// created if [`create_stream`](crate::NatsOptions::create_stream) is set, and an error otherwise.
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
         Box::pin(async {
-            let (connection, info) = publish::open(self).await?;
-            if stream::has_batches(&connection) && info.config.allow_batch_publish {
-                return Ok(Box::new(OrderedPublisher::new(self.clone(), connection, &info)) as _);
-            }
-            Ok(Box::new(StreamPublisher { nats: self.clone(), connection: Mutex::new(connection) }) as _)
+            let streams = self.each_stream();
+            let mut publishers = try_join_all(streams.iter().map(connect)).await?;
+            Ok(match publishers.pop() {
+                Some(only) if publishers.is_empty() => only,
+                last => {
+                    publishers.extend(last);
+                    Box::new(SpreadPublisher::new(self.options.partitions, publishers)) as _
+                }
+            })
         })
     }
+}
+
+/// Connects to one stream.
+async fn connect(nats: &Nats) -> Result<Box<dyn Publisher>, PublishError> {
+    let (connection, info) = publish::open(nats).await?;
+    if stream::has_batches(&connection) && info.config.allow_batch_publish {
+        return Ok(Box::new(OrderedPublisher::new(nats.clone(), connection, &info)));
+    }
+    Ok(Box::new(StreamPublisher { nats: nats.clone(), connection: Mutex::new(connection) }))
 }
 
 /// Owns its connection: acknowledgements hold it only weakly. Dropping the publisher ends the client and

@@ -16,11 +16,12 @@ const PARTITIONS_AT_ONCE: usize = 16;
 
 /// Reads how far consumers are behind on a stream, over one connection. See [`Nats::lag_reader`].
 pub struct LagReader {
-    connection: Connection,
+    /// For each of the streams, by its number.
+    connections: Vec<Connection>,
 }
 
-/// How far a durable consumer is behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How far a durable consumer is behind, on all streams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DurableLag {
     /// How many messages the stream has not delivered to the consumer.
@@ -52,8 +53,11 @@ impl Nats {
     /// prefix.
     pub async fn lag_reader(&self) -> Result<LagReader, Error> {
         let connection = Connection::open(&self.options, Purpose::Administer).await?;
-        stream::check(&connection).await?;
-        Ok(LagReader { connection })
+        let connections = connection.each_stream();
+        for connection in &connections {
+            stream::check(connection).await?;
+        }
+        Ok(LagReader { connections })
     }
 }
 
@@ -66,24 +70,15 @@ impl LagReader {
         if !subject::is_prefix(consumer) {
             return Ok(None);
         }
-        let (connection, name) = (&self.connection, consumer::durable_name(consumer));
-        let info = match consumer::info(connection, &name).await {
-            Err(error) if error.kind() == ErrorKind::Missing => return Ok(None),
-            info => info?,
-        };
-        // `a.b` and `a_b` have one durable name.
-        if info.config.description.as_ref().is_some_and(|described| described != consumer) {
-            return Ok(None);
+        let mut all: Option<DurableLag> = None;
+        for connection in &self.connections {
+            let Some(lag) = durable_lag(connection, consumer).await? else { continue };
+            let sum = all.get_or_insert_default();
+            sum.waiting += lag.waiting;
+            sum.unacknowledged += lag.unacknowledged;
+            sum.oldest_at = [sum.oldest_at, lag.oldest_at].into_iter().flatten().min();
         }
-        let (waiting, unacknowledged) = (info.num_pending, info.num_ack_pending as u64);
-        let oldest_at = match waiting + unacknowledged {
-            0 => None,
-            _ => {
-                let filters = filters_of(&info.config, &connection.options.prefix);
-                stored::first_stored_from(connection, info.ack_floor.stream_sequence + 1, &filters).await?
-            }
-        };
-        Ok(Some(DurableLag { waiting, unacknowledged, oldest_at }))
+        Ok(all)
     }
 
     /// Returns how far a consumer is behind its checkpoints, in their order. `types`: the types that it
@@ -108,47 +103,76 @@ impl LagReader {
         };
         consumer::check_names(&subscription)?;
         // After the checkpoints were read, so that none is beyond the end of the stream.
-        let info = &stream::info(&self.connection, &self.connection.options.stream).await?;
-        // A list, because the future of a stream that held the closure would not be `Send`.
-        let lags: Vec<_> = checkpoints
-            .iter()
-            .map(|(partition, at)| self.partition(&subscription, info, *partition, at))
-            .collect();
+        let mut infos = Vec::with_capacity(self.connections.len());
+        for connection in &self.connections {
+            infos.push(stream::info(connection, &connection.options.stream).await?);
+        }
+        // A list, because the future of a stream that held a closure would not be `Send`.
+        let mut lags = Vec::with_capacity(checkpoints.len());
+        for (partition, at) in checkpoints {
+            let number = *partition as usize % self.connections.len();
+            lags.push(partition_lag(
+                &self.connections[number],
+                &subscription,
+                &infos[number],
+                *partition,
+                at,
+            ));
+        }
         futures::stream::iter(lags).buffered(PARTITIONS_AT_ONCE).try_collect().await
     }
+}
 
-    async fn partition(
-        &self,
-        subscription: &Subscription,
-        info: &Info,
-        partition: u32,
-        checkpoint: &Checkpoint,
-    ) -> Result<PartitionLag, Error> {
-        let connection = &self.connection;
-        let discontinuity = match checkpoint.sequence {
-            0 => None,
-            _ => partitioned::discontinuity(connection, checkpoint, info).await?,
-        };
-        let behind = if discontinuity.is_some() { 0 } else { checkpoint.sequence };
-        let reader = consumer::create_reader(connection, subscription, partition, behind).await?;
-        let counted = consumer::info(connection, &reader).await;
-        let deleted = consumer::delete(connection, &reader).await;
-        let messages = counted?.num_pending;
-        deleted?;
-        let prefix = &connection.options.prefix;
-        let filters =
-            subscription.types.iter().map(|text| subject::partition_filter(prefix, partition, text));
-        let oldest_at = match messages {
-            0 => None,
-            _ => stored::first_stored_from(connection, behind + 1, &Vec::from_iter(filters)).await?,
-        };
-        Ok(PartitionLag { messages, oldest_at, discontinuity })
+async fn partition_lag(
+    connection: &Connection,
+    subscription: &Subscription,
+    info: &Info,
+    partition: u32,
+    checkpoint: &Checkpoint,
+) -> Result<PartitionLag, Error> {
+    let discontinuity = match checkpoint.sequence {
+        0 => None,
+        _ => partitioned::discontinuity(connection, checkpoint, info).await?,
+    };
+    let behind = if discontinuity.is_some() { 0 } else { checkpoint.sequence };
+    let reader = consumer::create_reader(connection, subscription, partition, behind).await?;
+    let counted = consumer::info(connection, &reader).await;
+    let deleted = consumer::delete(connection, &reader).await;
+    let messages = counted?.num_pending;
+    deleted?;
+    let prefix = &connection.options.prefix;
+    let filters = subscription.types.iter().map(|text| subject::partition_filter(prefix, partition, text));
+    let oldest_at = match messages {
+        0 => None,
+        _ => stored::first_stored_from(connection, behind + 1, &Vec::from_iter(filters)).await?,
+    };
+    Ok(PartitionLag { messages, oldest_at, discontinuity })
+}
+
+async fn durable_lag(connection: &Connection, consumer: &str) -> Result<Option<DurableLag>, Error> {
+    let info = match consumer::info(connection, &consumer::durable_name(consumer)).await {
+        Err(error) if error.kind() == ErrorKind::Missing => return Ok(None),
+        info => info?,
+    };
+    // `a.b` and `a_b` have one durable name.
+    if info.config.description.as_ref().is_some_and(|described| described != consumer) {
+        return Ok(None);
     }
+    let (waiting, unacknowledged) = (info.num_pending, info.num_ack_pending as u64);
+    let oldest_at = match waiting + unacknowledged {
+        0 => None,
+        _ => {
+            let filters = filters_of(&info.config, &connection.options.prefix);
+            stored::first_stored_from(connection, info.ack_floor.stream_sequence + 1, &filters).await?
+        }
+    };
+    Ok(Some(DurableLag { waiting, unacknowledged, oldest_at }))
 }
 
 impl fmt::Debug for LagReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LagReader").field("stream", &self.connection.options.stream).finish_non_exhaustive()
+        let streams = Vec::from_iter(self.connections.iter().map(|connection| &connection.options.stream));
+        f.debug_struct("LagReader").field("streams", &streams).finish_non_exhaustive()
     }
 }
 

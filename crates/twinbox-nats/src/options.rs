@@ -17,6 +17,8 @@ use twinbox_core::limits;
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// The most partitions that the option accepts.
 const PARTITIONS_MAX: u32 = 4096;
+/// The most streams that the option accepts.
+const STREAMS_MAX: u32 = 64;
 
 /// The options of NATS: the servers, the login, and the stream that is used.
 ///
@@ -37,6 +39,9 @@ pub struct NatsOptions {
     pub(crate) stream: String,
     pub(crate) prefix: String,
     pub(crate) partitions: u32,
+    pub(crate) streams: u32,
+    /// Which one of several streams these options are for.
+    number: Option<u32>,
     pub(crate) publish_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) ping_interval: Duration,
@@ -62,6 +67,8 @@ impl NatsOptions {
             stream: "EVENTS".to_owned(),
             prefix: "events".to_owned(),
             partitions: 16,
+            streams: 1,
+            number: None,
             publish_timeout: Duration::from_secs(2),
             request_timeout: Duration::from_secs(5),
             ping_interval: Duration::from_secs(10),
@@ -138,6 +145,30 @@ impl NatsOptions {
     pub fn partitions(mut self, partitions: u32) -> Self {
         self.partitions = partitions;
         self
+    }
+
+    /// Spreads the partitions over so many streams, with the names `<stream>-0`, `<stream>-1` and so on: in a
+    /// cluster their leaders and their disks share the work. Stream `n` has the partitions that leave the rest
+    /// `n`. A change for streams in use is refused. Default 1, at most as many as partitions and at most 64.
+    pub fn streams(mut self, streams: u32) -> Self {
+        self.streams = streams;
+        self
+    }
+
+    /// Returns the options for each of the streams.
+    pub(crate) fn each_stream(&self) -> Vec<Self> {
+        if self.streams == 1 || self.number.is_some() {
+            return vec![self.clone()];
+        }
+        let of = |n| Self { stream: format!("{}-{n}", self.stream), number: Some(n), ..self.clone() };
+        (0..self.streams).map(of).collect()
+    }
+
+    /// Returns the subjects of the stream.
+    pub(crate) fn subjects(&self) -> Vec<String> {
+        let Some(number) = self.number else { return vec![subject::all(&self.prefix)] };
+        let partitions = (number..self.partitions).step_by(self.streams as usize);
+        partitions.map(|partition| subject::all(&format!("{}.{partition}", self.prefix))).collect()
     }
 
     /// Sets how long the relay waits for the acknowledgement of a message. An unacknowledged message may have
@@ -232,6 +263,9 @@ impl NatsOptions {
         if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
             return Err(Error::invalid("partitions", "must be 1 to 4096"));
         }
+        if !(1..=self.partitions.min(STREAMS_MAX)).contains(&self.streams) {
+            return Err(Error::invalid("streams", "must be 1 to 64, and at most the number of partitions"));
+        }
         if self.max_ack_pending == 0 {
             return Err(Error::invalid("max_ack_pending", "must be at least 1"));
         }
@@ -294,6 +328,9 @@ mod tests {
             refused(good().prefix(prefix), "prefix");
         }
         refused(good().partitions(0), "partitions");
+        for (partitions, streams) in [(16, 0), (16, 17), (4096, 65)] {
+            refused(good().partitions(partitions).streams(streams), "streams");
+        }
         refused(good().publish_timeout(Duration::ZERO), "publish_timeout");
         refused(good().ack_wait(Duration::MAX), "ack_wait");
         refused(good().max_ack_pending(0), "max_ack_pending");
@@ -308,6 +345,19 @@ mod tests {
         assert_eq!(login("nats://b, nats://me:x@c"), Some(("me".into(), Some("x".into()))));
         assert_eq!(NatsOptions::new("nats://a,nats://b:1").server("nats://c").servers().unwrap().len(), 3);
         refused(NatsOptions::new("nats://me:%ff@a"), "url");
+    }
+
+    #[test]
+    fn each_partition_belongs_to_one_stream() {
+        let one = NatsOptions::new("nats://a").each_stream();
+        assert_eq!((one.len(), &*one[0].stream, one[0].subjects()), (1, "EVENTS", vec!["events.>".into()]));
+        let three = NatsOptions::new("nats://a").partitions(5).streams(3).each_stream();
+        let all = Vec::from_iter(three.iter().map(|options| (&*options.stream, options.subjects())));
+        let subjects = |numbers: &[u32]| Vec::from_iter(numbers.iter().map(|n| format!("events.{n}.>")));
+        assert_eq!(
+            all,
+            [("EVENTS-0", subjects(&[0, 3])), ("EVENTS-1", subjects(&[1, 4])), ("EVENTS-2", subjects(&[2]))]
+        );
     }
 
     #[test]

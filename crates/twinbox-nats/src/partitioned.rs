@@ -5,6 +5,7 @@ use crate::{
     consumer,
     deliveries::{Deliveries, Delivery},
     error::{Error, source_unavailable},
+    options::NatsOptions,
     pull::PullConsumer,
     stored::{self, StoredMessage, identity},
     stream, subject, wire,
@@ -24,9 +25,11 @@ use twinbox_core::{
     Subscription, id,
 };
 
-/// A stream over one connection and one for deliveries, for all partitions that this process reads.
+/// A stream, or several, over one connection and one for deliveries, for all partitions that this process
+/// reads.
 pub(crate) struct StreamLog {
-    connection: Arc<Connection>,
+    /// For each of the streams, by its number.
+    connections: Vec<Arc<Connection>>,
     deliveries: Arc<Deliveries>,
     subscription: Subscription,
     max_age: MaxAge,
@@ -47,41 +50,46 @@ struct SubjectsState {
 impl StreamLog {
     pub(crate) async fn open(connection: Connection, subscription: &Subscription) -> Result<Self, Error> {
         consumer::check_names(subscription)?;
-        let max_age = stream::delivery_age(&stream::check(&connection).await?);
-        let deliveries = Arc::new(Deliveries::open(&connection).await?);
-        let subscription = subscription.clone();
-        let log = Self { connection: Arc::new(connection), deliveries, subscription, max_age };
-        log.check_partitions().await?;
-        Ok(log)
+        let (deliveries, subscription) = (Deliveries::open(&connection).await?, subscription.clone());
+        let connections = Vec::from_iter(connection.each_stream().into_iter().map(Arc::new));
+        let mut max_age = MaxAge::Settled;
+        for connection in &connections {
+            max_age = max_age.or_longer(stream::delivery_age(&stream::check(connection).await?));
+            check_partitions(connection, &subscription.consumer).await?;
+        }
+        Ok(Self { connections, deliveries: Arc::new(deliveries), subscription, max_age })
     }
 
-    /// Fails if the stream holds messages in a partition beyond the configured number, which no process would
-    /// read.
-    async fn check_partitions(&self) -> Result<(), Error> {
-        let options = &self.connection.options;
-        let about = format!("the subjects of the stream `{}`", options.stream);
-        let body = serde_json::json!({ "subjects_filter": subject::all(&options.prefix) });
-        let api = format!("STREAM.INFO.{}", options.stream);
-        let response: SubjectsResponse = self.connection.request_with(&about, api, &body).await?;
-        let subjects = response.state.subjects.keys();
-        match subjects.filter_map(|s| subject::partition_of(&options.prefix, s)).max() {
-            Some(last) if last >= options.partitions => Err(Error::mismatch(format!(
-                "the stream `{}` has messages in partition {last}, and the consumer `{}` reads {} \
-                 partitions: set `NatsOptions::partitions` to the value of the relay",
-                options.stream, self.subscription.consumer, options.partitions
-            ))),
-            _ => Ok(()),
-        }
+    fn options(&self) -> &NatsOptions {
+        &self.connections[0].options
+    }
+}
+
+/// Fails if the stream holds messages in a partition beyond the configured number, which no process would read.
+async fn check_partitions(connection: &Connection, consumer: &str) -> Result<(), Error> {
+    let options = &connection.options;
+    let about = format!("the subjects of the stream `{}`", options.stream);
+    let body = serde_json::json!({ "subjects_filter": subject::all(&options.prefix) });
+    let api = format!("STREAM.INFO.{}", options.stream);
+    let response: SubjectsResponse = connection.request_with(&about, api, &body).await?;
+    let subjects = response.state.subjects.keys();
+    match subjects.filter_map(|s| subject::partition_of(&options.prefix, s)).max() {
+        Some(last) if last >= options.partitions => Err(Error::mismatch(format!(
+            "the stream `{}` has messages in partition {last}, and the consumer `{consumer}` reads {} \
+             partitions: set `NatsOptions::partitions` to the value of the relay",
+            options.stream, options.partitions
+        ))),
+        _ => Ok(()),
     }
 }
 
 impl PartitionedLog for StreamLog {
     fn partitions(&self) -> u32 {
-        self.connection.options.partitions
+        self.options().partitions
     }
 
     fn partition_of(&self, message: &twinbox_core::Message) -> u32 {
-        id::partition(message.key.as_deref(), message.message_id(), self.connection.options.partitions)
+        id::partition(message.key.as_deref(), message.message_id(), self.options().partitions)
     }
 
     fn max_age(&self) -> MaxAge {
@@ -94,7 +102,8 @@ impl PartitionedLog for StreamLog {
         behind: &'a Checkpoint,
     ) -> BoxFuture<'a, Result<Box<dyn PartitionReader>, SourceError>> {
         Box::pin(async move {
-            let (connection, consumer) = (&self.connection, &self.subscription.consumer);
+            let connection = &self.connections[partition as usize % self.connections.len()];
+            let consumer = &self.subscription.consumer;
             let mut began = behind.sequence;
             // Before the stream's state: a server that loses its newest messages later than that state loses
             // this reader as well.
@@ -136,7 +145,7 @@ impl PartitionedLog for StreamLog {
                 name = consumer::create_reader(connection, &self.subscription, partition, began).await?;
             }
             let label = format!("{consumer}, partition {partition}");
-            let (connection, deliveries) = (self.connection.clone(), self.deliveries.clone());
+            let (connection, deliveries) = (connection.clone(), self.deliveries.clone());
             let mut pull = PullConsumer::open(connection, deliveries, name, label).await?;
             pull.last_delivery = Some(0);
             tracing::debug!(consumer, partition, began, "reading a partition");

@@ -6,11 +6,13 @@ use crate::{
     consumer,
     deliveries::{Arrival, Deliveries, Delivery},
     error::source_unavailable,
+    merged::MergedSource,
     partitioned::StreamLog,
     pull::PullConsumer,
     settle::{self, AckHandle},
     stream, wire,
 };
+use futures::{FutureExt as _, TryFutureExt as _};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 use twinbox_core::{
@@ -33,24 +35,15 @@ impl Transport for Nats {
     ) -> BoxFuture<'a, Result<Box<dyn Source>, SourceError>> {
         Box::pin(async {
             let connection = self.open_for_consumer().await?;
-            consumer::provision(&connection, subscription).await?;
-            let stream = &self.options.stream;
-            let max_age = match stream::info(&connection, stream).await {
-                Ok(info) => stream::delivery_age(&info),
-                Err(_) if connection.denied.any() => MaxAge::Unlimited {
-                    reason: format!(
-                        "the NATS user may not read how long the stream `{stream}` keeps messages"
-                    ),
-                },
-                Err(error) => return Err(error.into()),
-            };
-            let consumer = &subscription.consumer;
-            let durable = consumer::durable_name(consumer);
             let deliveries = Arc::new(Deliveries::open(&connection).await?);
-            let connection = Arc::new(connection);
-            let pull = PullConsumer::open(connection, deliveries, durable, consumer.clone()).await?;
-            tracing::info!(consumer, "subscribed");
-            Ok(Box::new(PullSource { pull, max_age }) as _)
+            let streams = Vec::from_iter(connection.each_stream().into_iter().map(Arc::new));
+            let (number, subscription) = (streams.len(), subscription.clone());
+            let open = move |stream: usize| {
+                let (stream, deliveries) = (streams[stream].clone(), deliveries.clone());
+                let opened = PullSource::open(stream, deliveries, subscription.clone());
+                opened.map_ok(|source| Box::new(source) as _).boxed()
+            };
+            MergedSource::open(number, Box::new(open)).await
         })
     }
 
@@ -76,7 +69,9 @@ impl Nats {
     async fn open_for_consumer(&self) -> Result<Connection, SourceError> {
         let connection = Connection::open(&self.options, Purpose::Consume).await?;
         if self.options.create_stream.is_some() {
-            stream::prepare(&connection).await?;
+            for of_stream in connection.each_stream() {
+                stream::prepare(&of_stream).await?;
+            }
         }
         Ok(connection)
     }
@@ -126,6 +121,28 @@ impl Source for PullSource {
 }
 
 impl PullSource {
+    /// Creates the durable consumer of a stream if it is missing, and subscribes to it.
+    async fn open(
+        connection: Arc<Connection>,
+        deliveries: Arc<Deliveries>,
+        subscription: Subscription,
+    ) -> Result<Self, SourceError> {
+        consumer::provision(&connection, &subscription).await?;
+        let stream = &connection.options.stream;
+        let max_age = match stream::info(&connection, stream).await {
+            Ok(info) => stream::delivery_age(&info),
+            Err(_) if connection.denied.any() => MaxAge::Unlimited {
+                reason: format!("the NATS user may not read how long the stream `{stream}` keeps messages"),
+            },
+            Err(error) => return Err(error.into()),
+        };
+        let consumer = &subscription.consumer;
+        let durable = consumer::durable_name(consumer);
+        let pull = PullConsumer::open(connection, deliveries, durable, consumer.clone()).await?;
+        tracing::info!(consumer, "subscribed");
+        Ok(Self { pull, max_age })
+    }
+
     async fn give_back(&mut self) -> Result<(), BoxError> {
         let PullConsumer { deliveries, connection, .. } = &mut self.pull;
         deliveries.end();

@@ -19,6 +19,13 @@ const PEER_SILENCE_MAX: Duration = Duration::from_secs(4);
 const QUORUM_LOOKS: u32 = 2;
 const QUORUM_PAUSE: Duration = Duration::from_secs(1);
 
+/// The code of JetStream's error "subjects overlap with an existing stream".
+const SUBJECTS_OVERLAP: &str = "nats.10065";
+/// What to do instead of setting another number of streams.
+const STREAMS_STAY: &str = "The number of streams of a destination stays as it is. For another number drain the \
+    destination, and start one with another id and another prefix, from now on; then let its consumers read \
+    that one";
+
 /// The fields of a stream that are compared, under the server's names. An operator may set the others:
 /// placement, compression, description, metadata, direct access.
 const COMPARED_FIELDS: [&str; 15] = [
@@ -40,7 +47,8 @@ const COMPARED_FIELDS: [&str; 15] = [
 ];
 
 impl Nats {
-    /// Creates the stream if it is missing, with the subjects `<prefix>.>`, and checks its configuration.
+    /// Creates each stream that is missing, with the subjects `<prefix>.>`, and checks its configuration.
+    /// Several streams have the subjects of their partitions.
     ///
     /// An existing stream is never changed. Safe to repeat, and to run in several processes at once.
     ///
@@ -49,7 +57,10 @@ impl Nats {
     /// [`ErrorKind::Unavailable`] the stream may or may not exist; call this again.
     pub async fn provision(&self, stream: &StreamOptions) -> Result<(), Error> {
         let connection = Connection::open(&self.options, Purpose::Administer).await?;
-        provision(&connection, stream).await.map(drop)
+        for of_stream in connection.each_stream() {
+            provision(&of_stream, stream).await?;
+        }
+        Ok(())
     }
 }
 
@@ -63,7 +74,11 @@ async fn provision(connection: &Connection, stream: &StreamOptions) -> Result<In
     let found = match info(connection, &expected.name).await {
         Err(error) if error.kind() == ErrorKind::Missing => {
             let api = format!("STREAM.CREATE.{}", expected.name);
-            let info: Info = connection.request_with(&about, api, &expected).await?;
+            let created = connection.request_with(&about, api, &expected).await;
+            let info: Info = created.map_err(|error| match error.code() {
+                SUBJECTS_OVERLAP => overlap(&expected).with_source(error),
+                _ => error,
+            })?;
             tracing::info!(stream = expected.name, "created the stream");
             info
         }
@@ -77,7 +92,7 @@ fn config(stream: &StreamOptions, options: &NatsOptions) -> Config {
     let limit = |n: Option<u64>| n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
     Config {
         name: options.stream.clone(),
-        subjects: vec![subject::all(&options.prefix)],
+        subjects: options.subjects(),
         retention: RetentionPolicy::Limits,
         storage: StorageType::File,
         discard: DiscardPolicy::New,
@@ -136,16 +151,31 @@ fn has_quorum(info: &Info) -> bool {
     1 + cluster.replicas.iter().filter(is_there).count() > info.config.num_replicas / 2
 }
 
-/// Fails if the stream does not exist or accepts no subject below the prefix.
+/// Fails if the stream does not exist or does not accept its subjects: a subject below the prefix, or all of
+/// each partition that it has.
 pub(crate) async fn check(connection: &Connection) -> Result<Info, Error> {
     let options = &connection.options;
     let info = info(connection, &options.stream).await?;
     let (name, subjects) = (&info.config.name, &info.config.subjects);
-    if subjects.iter().any(|pattern| subject::overlaps(pattern, &options.prefix)) {
-        return Ok(info);
+    let accepts = |wanted: &str| {
+        let wanted = wanted.trim_end_matches(".>");
+        subjects.iter().any(|pattern| subject::overlaps(pattern, wanted))
+    };
+    match options.subjects().into_iter().find(|wanted| !accepts(wanted)) {
+        None => Ok(info),
+        Some(wanted) => Err(Error::mismatch(format!(
+            "the stream `{name}` accepts {subjects:?} and no subject of `{wanted}`{}",
+            if options.streams > 1 { format!(". {STREAMS_STAY}") } else { String::new() }
+        ))),
     }
-    let all = subject::all(&options.prefix);
-    Err(Error::mismatch(format!("the stream `{name}` accepts {subjects:?} and no subject of `{all}`")))
+}
+
+fn overlap(expected: &Config) -> Error {
+    let Config { name, subjects, .. } = expected;
+    Error::mismatch(format!(
+        "the stream `{name}` cannot have the subjects {subjects:?}: another stream has some of them. Choose \
+         another prefix, or that stream. {STREAMS_STAY}"
+    ))
 }
 
 /// Checks the stream. Creates it first if the option `create_stream` is set and it is missing.

@@ -95,7 +95,8 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
         .id(id)
         .stream(&config.stream)
         .prefix(&config.prefix)
-        .partitions(config.partitions);
+        .partitions(config.partitions)
+        .streams(config.streams);
     // Connections read the files again. They are read here too, so that a wrong one is an error at the start.
     if let Some(file) = &config.url_file {
         options = options.url_file(file);

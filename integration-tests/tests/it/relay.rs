@@ -24,6 +24,8 @@ mod schemas;
 mod secure;
 #[cfg(feature = "programs")]
 mod slow;
+#[cfg(feature = "consumer")]
+mod streams;
 #[cfg(feature = "programs")]
 mod three;
 #[cfg(feature = "programs")]

@@ -27,3 +27,33 @@ impl MaxAge {
         Self::Unlimited { reason: "its transport gives no limit for the age of a delivery".to_owned() }
     }
 }
+
+impl MaxAge {
+    /// Returns the one of both that is longer.
+    #[must_use]
+    pub fn or_longer(self, other: Self) -> Self {
+        let is_longer = match (&self, &other) {
+            (Self::Within { age, .. }, Self::Within { age: other, .. }) => other > age,
+            (Self::Unlimited { .. }, _) | (_, Self::Settled) => false,
+            _ => true,
+        };
+        if is_longer { other } else { self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_age_is_that_of_both() {
+        let within = |secs| MaxAge::Within { age: Duration::from_secs(secs), reason: String::new() };
+        let ages = [MaxAge::Settled, within(1), within(2), MaxAge::Unlimited { reason: String::new() }];
+        for (n, shorter) in ages.iter().enumerate() {
+            for longer in &ages[n..] {
+                assert_eq!(shorter.clone().or_longer(longer.clone()), *longer);
+                assert_eq!(longer.clone().or_longer(shorter.clone()), *longer);
+            }
+        }
+    }
+}

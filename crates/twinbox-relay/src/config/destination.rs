@@ -136,6 +136,9 @@ destination! {
         /// The number of partitions that keys are spread over. Never change it for a stream in use.
         #[serde(default = "default_partitions")]
         partitions: u32,
+        /// Over how many streams the partitions are spread. Never change it for streams in use.
+        #[serde(default = "default_streams")]
+        streams: u32,
         /// Whether the relay creates the stream if it is missing.
         #[serde(default)]
         create_stream: bool,
@@ -190,6 +193,10 @@ fn default_prefix() -> String {
 
 fn default_partitions() -> u32 {
     16
+}
+
+fn default_streams() -> u32 {
+    1
 }
 
 fn default_batches() -> bool {

@@ -2,7 +2,7 @@
 #[cfg(feature = "programs")]
 mod broker;
 mod cancelled;
-mod cluster;
+pub(crate) mod cluster;
 mod data;
 mod database;
 #[cfg(feature = "programs")]

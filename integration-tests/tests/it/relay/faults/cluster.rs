@@ -1,6 +1,6 @@
 //! A stream with three copies on three servers, while servers die, leave and are cut off.
 #[cfg(feature = "consumer")]
-mod consumers;
+pub(crate) mod consumers;
 
 use super::*;
 use crate::support::wait::pause;

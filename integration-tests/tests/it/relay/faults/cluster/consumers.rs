@@ -1,9 +1,10 @@
 //! Consumers of a stream with three copies.
 use super::*;
 use crate::support::stores::Placed;
+use async_nats::jetstream::stream::ClusterInfo;
 use sqlx::{PgPool, Row as _};
 use std::collections::HashMap;
-use twinbox::{Consumer, Delivery, HandlerResult, Tx, consumer::Error, event_handler};
+use twinbox::{Consumer, Delivery, HandlerResult, Tx, consumer::Error, event_handler, nats::StreamOptions};
 
 /// What `publish` spreads its messages over.
 const KEYS: i64 = 7;
@@ -28,17 +29,21 @@ async fn handle(tx: &mut Tx<'_, Postgres>, order: &'static str, n: i64) -> Handl
 }
 
 /// A consumer of each order.
-pub(super) struct Consumers {
+pub(crate) struct Consumers {
     pool: PgPool,
     stop: CancellationToken,
     running: JoinHandle<Result<(), Error>>,
 }
 
 impl Consumers {
-    async fn start(store: &Store<Postgres>, target: &Target) -> Self {
+    pub(crate) async fn start(store: &Store<Postgres>, nats: Nats) -> Self {
         let table = "CREATE TABLE handled (id bigserial, by_order text, n bigint, UNIQUE (by_order, n))";
         sqlx::raw_sql(table).execute(store.pool()).await.unwrap();
-        let nats = Nats::with_options(target.existing()).unwrap();
+        Self::go_on(store, nats)
+    }
+
+    /// Starts where consumers have stopped.
+    pub(crate) fn go_on(store: &Store<Postgres>, nats: Nats) -> Self {
         let consumer = Consumer::new(store.clone(), ()).transport(nats);
         let consumer = consumer.handler::<in_any_order>().handler::<in_order>();
         let stop = CancellationToken::new();
@@ -46,8 +51,13 @@ impl Consumers {
         Self { pool: store.pool().clone(), stop, running }
     }
 
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        timeout(PATIENCE, self.running).await.expect("consumers stop when asked").unwrap().unwrap();
+    }
+
     /// Waits until both have handled so many messages. Asserts that each key was handled in order.
-    pub(super) async fn handled(&self, messages: u32) {
+    pub(crate) async fn handled(&self, messages: u32) {
         let start = Instant::now();
         for order in ["none", "key"] {
             eventually(async || {
@@ -73,10 +83,55 @@ impl Consumers {
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_of_a_cluster_handle_everything_once_and_in_order() {
     let mut world = World::start(true).await;
-    let consumers = Consumers::start(&world.store, &world.target).await;
-    let stop = consumers.stop.clone();
-    world.consumers = Some(consumers);
-    let consumers = survives(world).await.consumers.unwrap();
-    stop.cancel();
-    timeout(PATIENCE, consumers.running).await.expect("consumers stop when asked").unwrap().unwrap();
+    let nats = Nats::with_options(world.target.existing()).unwrap();
+    world.consumers = Some(Consumers::start(&world.store, nats).await);
+    survives(world).await.consumers.unwrap().stop().await;
+}
+
+/// The leaders of the streams are on different servers, and each server dies once.
+#[tokio::test(flavor = "multi_thread")]
+async fn four_streams_keep_the_order_of_keys_while_servers_die() {
+    let (mut cluster, store) = (NatsCluster::start().await.unwrap(), postgres().await);
+    let target = Target::at(cluster.url());
+    let nats = Nats::with_options(target.existing().streams(4)).unwrap();
+    let replicated = StreamOptions::default().replicas(3);
+    eventually(async || nats.provision(&replicated).await.ok()).await;
+    let consumers = Consumers::start(&store, nats.clone()).await;
+    let running = Running::run(Relay::new((*store).clone(), nats.clone()));
+    let mut published = 0;
+    for server in 0..SERVERS {
+        for step in 0..20 {
+            publish(&store, published..published + 10).await;
+            published += 10;
+            pause(Pause::Pace, Duration::from_millis(20)).await;
+            if step == 5 {
+                cluster.server(server).kill().unwrap();
+            }
+        }
+        consumers.handled(published).await;
+        cluster.server(server).restart().unwrap();
+        publish(&store, published..published + 200).await;
+        published += 200;
+        consumers.handled(published).await;
+        // The next one may only die when this one has its copies again.
+        eventually(async || copies_are_current(&target, 4).await.filter(|current| *current)).await;
+    }
+    consumers.stop().await;
+    running.stop().await;
+}
+
+/// Whether each server has all of each stream and of its consumer, if the cluster says so.
+async fn copies_are_current(target: &Target, streams: usize) -> Option<bool> {
+    let jetstream = target.jetstream().await;
+    let mut clusters = Vec::new();
+    for number in 0..streams {
+        let stream = jetstream.get_stream(format!("{}-{number}", target.name)).await.ok()?;
+        clusters.push(stream.get_info().await.ok()?.cluster?);
+        clusters.push(stream.consumer_info("tests_cluster").await.ok()?.cluster?);
+    }
+    let is_current = |cluster: &ClusterInfo| {
+        let current = cluster.replicas.iter().filter(|copy| copy.current && !copy.offline).count();
+        cluster.leader.is_some() && current == SERVERS - 1
+    };
+    Some(clusters.iter().all(is_current))
 }
