@@ -1,7 +1,7 @@
 //! Publishing to the stream.
 use crate::{
     broker::{Nats, SYSTEM},
-    connect::Connection,
+    connect::{Connection, Purpose},
     ordered::OrderedPublisher,
     publish::{self, Encoded, unavailable},
     stream,
@@ -10,7 +10,7 @@ use std::{future::ready, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::Instant};
 use twinbox_core::{
     BoxFuture, Destination, PublishError, PublishErrorKind, Publisher,
-    destination::{Acknowledgement, Acknowledgements, Outgoing, acknowledgements},
+    destination::{Acknowledgement, Acknowledgements, DestinationCheck, Outgoing, acknowledgements},
 };
 
 impl Destination for Nats {
@@ -37,6 +37,19 @@ impl Destination for Nats {
                 return Ok(Box::new(OrderedPublisher::new(self.clone(), connection, &info)) as _);
             }
             Ok(Box::new(StreamPublisher { nats: self.clone(), connection: Mutex::new(connection) }) as _)
+        })
+    }
+
+    /// Looks at the stream as [`connect`](Self::connect) does, and creates none. No other stream may have the
+    /// subjects of one that is missing and that [`create_stream`](crate::NatsOptions::create_stream) is for.
+    fn check(&self) -> BoxFuture<'_, Result<DestinationCheck, PublishError>> {
+        Box::pin(async {
+            let connection = Connection::open(&self.options, Purpose::Administer).await?;
+            let check = DestinationCheck::new(self.options.publish_timeout);
+            match stream::look(&connection).await? {
+                Some(info) => stream::with_quorum(&connection, info).await.map(|_| check).map_err(Into::into),
+                None => Ok(check.creates(format!("the stream `{}`", self.options.stream))),
+            }
         })
     }
 }

@@ -52,7 +52,7 @@ impl Nats {
     /// prefix.
     pub async fn lag_reader(&self) -> Result<LagReader, Error> {
         let connection = Connection::open(&self.options, Purpose::Administer).await?;
-        stream::check(&connection).await?;
+        stream::check_for_consumer(&connection).await?;
         Ok(LagReader { connection })
     }
 }

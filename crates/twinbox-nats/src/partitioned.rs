@@ -47,7 +47,7 @@ struct SubjectsState {
 impl StreamLog {
     pub(crate) async fn open(connection: Connection, subscription: &Subscription) -> Result<Self, Error> {
         consumer::check_names(subscription)?;
-        let max_age = stream::delivery_age(&stream::check(&connection).await?);
+        let max_age = stream::delivery_age(&stream::check_for_consumer(&connection).await?);
         let log = Self { connection: Arc::new(connection), subscription: subscription.clone(), max_age };
         log.check_partitions().await?;
         Ok(log)
