@@ -86,5 +86,5 @@ pub use broker::Nats;
 pub use error::{Error, ErrorKind};
 pub use lag::{DurableLag, LagReader, PartitionLag};
 pub use options::NatsOptions;
-pub use status::{DiskSync, StreamStatus};
+pub use status::{DiskSync, StreamCluster, StreamCopy, StreamStatus, SubjectLimit};
 pub use stream_options::StreamOptions;
