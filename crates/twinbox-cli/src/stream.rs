@@ -15,6 +15,15 @@ pub(crate) struct StreamArguments {
     /// The CA certificate of the server.
     #[arg(long, value_name = "FILE")]
     nats_ca: Option<PathBuf>,
+    /// Where answers come, for a user that may not subscribe to all of `_INBOX.>`.
+    #[arg(long, value_name = "PREFIX", default_value = "_INBOX")]
+    nats_inbox_prefix: String,
+    /// The domain of JetStream that has the stream, as seen from a leaf node.
+    #[arg(long, value_name = "NAME")]
+    nats_domain: Option<String>,
+    /// Where an account imports the API of JetStream that has the stream.
+    #[arg(long, value_name = "PREFIX", conflicts_with = "nats_domain")]
+    nats_api_prefix: Option<String>,
     /// The name of the stream.
     #[arg(long, value_name = "NAME", default_value = "EVENTS")]
     nats_stream: String,
@@ -32,6 +41,13 @@ impl StreamArguments {
     /// The stream on a server.
     pub(crate) fn connect(&self, url: &str, credentials: Option<&PathBuf>) -> Result<Nats, Error> {
         let mut options = NatsOptions::new(url).stream(&self.nats_stream).prefix(&self.nats_prefix);
+        options = options.inbox_prefix(&self.nats_inbox_prefix);
+        if let Some(domain) = &self.nats_domain {
+            options = options.domain(domain);
+        }
+        if let Some(prefix) = &self.nats_api_prefix {
+            options = options.api_prefix(prefix);
+        }
         if let Some(file) = credentials {
             options = options.credentials_file(file);
         }

@@ -75,6 +75,38 @@ pub trait Destination: Send + Sync + 'static {
     /// # Errors
     /// After [`PublishErrorKind::Unavailable`] the relay tries again. Every other kind needs an operator.
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>>;
+
+    /// Looks whether [`connect`](Self::connect) would work, and creates nothing. By default it connects and
+    /// drops the publisher: a destination that creates something when it connects has to do otherwise.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect).
+    fn check(&self) -> BoxFuture<'_, Result<DestinationCheck, PublishError>> {
+        Box::pin(async { Ok(DestinationCheck::new(self.connect().await?.timeout())) })
+    }
+}
+
+/// What [`Destination::check`] has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DestinationCheck {
+    /// The time-out of a publisher: see [`Publisher::timeout`].
+    pub timeout: Duration,
+    /// What is missing and what [`connect`](Destination::connect) creates, such as "the stream `EVENTS`".
+    pub creates: Option<String>,
+}
+
+impl DestinationCheck {
+    /// Nothing is missing at a destination whose publisher has this time-out.
+    pub fn new(timeout: Duration) -> Self {
+        Self { timeout, creates: None }
+    }
+
+    /// Names what is missing and what [`connect`](Destination::connect) creates.
+    #[must_use]
+    pub fn creates(self, what: impl Into<String>) -> Self {
+        Self { creates: Some(what.into()), ..self }
+    }
 }
 
 impl Destination for Arc<dyn Destination> {
@@ -92,6 +124,10 @@ impl Destination for Arc<dyn Destination> {
 
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
         (**self).connect()
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<DestinationCheck, PublishError>> {
+        (**self).check()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Taking, writing and releasing the cursor of a reader.
 use crate::{
+    cursor_error::{detached, new_on_a_log, other_partitions},
     options::{ReaderOptions, StartPosition},
     owned_cursor::{CursorWrite, OwnedCursor, Ownership},
 };
@@ -71,48 +72,19 @@ async fn ensure<DB: Dialect>(
         .await?;
     if let Some(row) = found {
         if row.try_get("is_detached")? {
-            return Err(Error::new(
-                ErrorKind::Detached,
-                format!(
-                    "destination {destination:?} was detached: it was so far behind that messages which it \
-                     had \
-                     not settled may be gone. Retire it (`twinbox destinations retire {destination}`), start \
-                     it \
-                     again at the beginning of the log, now, or at a time, and backfill the messages that \
-                     are \
-                     gone"
-                ),
-            ));
+            return Err(detached(destination));
         }
         let kept: Option<i64> = row.try_get("partitions")?;
         if kept == partitions {
             return conn.done().await;
         }
-        return Err(Error::new(
-            ErrorKind::Configuration,
-            format!(
-                "destination {destination:?} spreads its keys over {} partitions and is asked for {}: that \
-                 would break the order of keys. Drain it, stop every consumer that reads it in order, and \
-                 start a destination with another id and another subject prefix",
-                kept.map_or("no".to_owned(), |n| n.to_string()),
-                partitions.map_or("none".to_owned(), |n| n.to_string()),
-            ),
-        ));
+        return Err(other_partitions(destination, kept, partitions));
     }
     let start = match options.start {
         StartPosition::Beginning => 0,
         StartPosition::IfEmpty => {
             if query::<DB>(&engine.sql().log.any).fetch_optional(&mut *conn).await?.is_some() {
-                return Err(Error::new(
-                    ErrorKind::Configuration,
-                    format!(
-                        "destination {destination:?} is new, and the log has messages: set where it starts, \
-                         at \
-                         the beginning, now, or at a time. If it is an old one with a new name, give it its \
-                         old \
-                         name back"
-                    ),
-                ));
+                return Err(new_on_a_log(destination));
             }
             0
         }

@@ -17,6 +17,7 @@
 
 mod bulk_actions;
 mod cursor;
+mod cursor_error;
 mod dead_letter_event;
 mod delayed;
 mod driver;
@@ -31,6 +32,7 @@ pub mod parking;
 #[doc(hidden)]
 pub mod plans;
 mod reader;
+mod reader_check;
 mod reader_writes;
 mod reading;
 mod replay_reading;

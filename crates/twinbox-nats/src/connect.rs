@@ -1,6 +1,6 @@
 //! Connections to the server, and requests to JetStream over them.
 use crate::{
-    denied::DeniedSubjects,
+    denied::{DENIED, DeniedSubjects},
     error::{Error, ErrorKind},
     options::NatsOptions,
 };
@@ -74,6 +74,7 @@ impl Connection {
             }
         };
         let jetstream = ContextBuilder::new()
+            .api_prefix(options.api())
             .timeout(timeout)
             .ack_timeout(timeout)
             .max_ack_inflight(IN_FLIGHT_MAX)
@@ -120,18 +121,35 @@ impl Connection {
 
     async fn send<T: DeserializeOwned>(&self, about: &str, api: String, body: Bytes) -> Result<T, Error> {
         let failed = |code, problem| Error::new(ErrorKind::Unavailable, code, format!("{about}: {problem}"));
-        let response = self.client.request(format!("$JS.API.{api}"), body).await.map_err(|error| {
+        let denied = |problem| Error::new(ErrorKind::Refused, DENIED, format!("{about}: {problem}"));
+        let subject = self.options.api_subject(&api);
+        let response = tokio::select! {
+            response = self.client.request(subject.clone(), body) => response,
+            () = self.denied.until_denied(&subject) => {
+                return Err(denied(format!("NATS does not let this user publish to `{subject}`")));
+            }
+            () = self.denied.until_inbox_denied() => {
+                let inbox = &self.options.inbox_prefix;
+                return Err(denied(format!(
+                    "NATS does not let this user subscribe to `{inbox}.>`, where answers come: set the \
+                     option `inbox_prefix` to the words that it may"
+                )));
+            }
+        };
+        let response = response.map_err(|error| {
             let (code, problem) = match error.kind() {
                 RequestErrorKind::NoResponders => ("nats.no_jetstream", "JetStream does not respond"),
                 RequestErrorKind::TimedOut => ("nats.timeout", "JetStream did not respond in time"),
                 _ => ("nats.request", "the request failed"),
             };
-            failed(code, problem).with_source(error)
+            failed(code, format!("{problem} to `{subject}`")).with_source(error)
         })?;
         match serde_json::from_slice(&response.payload) {
             Ok(Response::Ok(content)) => Ok(content),
             Ok(Response::Err { error }) => Err(Error::jetstream(about, error)),
-            Err(error) => Err(failed("nats.unreadable", "the response cannot be read").with_source(error)),
+            Err(error) => {
+                Err(failed("nats.unreadable", "the response cannot be read".to_owned()).with_source(error))
+            }
         }
     }
 }
@@ -146,6 +164,7 @@ async fn client_options(
         .connection_timeout(CONNECT_TIMEOUT)
         .ping_interval(options.ping_interval)
         .client_capacity(CLIENT_CAPACITY)
+        .custom_inbox_prefix(&options.inbox_prefix)
         .event_callback(move |event| {
             handle_event(&event, &denied);
             std::future::ready(())

@@ -1,4 +1,4 @@
-//! The subjects to which the server denies publishing.
+//! The subjects to which the server denies publishing, and whether it denies the subject of answers.
 //!
 //! The server reports a denial as an error of the connection. The message itself gets no response, so the
 //! client waits for its acknowledgement in vain.
@@ -17,18 +17,28 @@ const REMEMBERED: Duration = Duration::from_secs(5);
 /// The most subjects that are remembered.
 const SUBJECTS_MAX: usize = 10_000;
 
+/// The code of a denial.
+pub(crate) const DENIED: &str = "nats.permission";
+
 /// The denials that one connection has reported.
 #[derive(Debug, Default)]
 pub(crate) struct DeniedSubjects {
     any: AtomicBool,
     subjects: Mutex<HashMap<String, Instant>>,
+    inbox: AtomicBool,
     changed: watch::Sender<()>,
 }
 
 impl DeniedSubjects {
-    /// Records an error of the server if it denies a publish.
+    /// Records an error of the server if it denies a publish or a subscription. Each subscription is an
+    /// inbox.
     pub(crate) fn record(&self, error: &str) {
-        if !error.to_ascii_lowercase().contains("permissions violation for publish") {
+        let text = error.to_ascii_lowercase();
+        if text.contains("permissions violation for subscription") {
+            self.inbox.store(true, Relaxed);
+            self.changed.send_replace(());
+        }
+        if !text.contains("permissions violation for publish") {
             return;
         }
         self.any.store(true, Relaxed);
@@ -65,6 +75,14 @@ impl DeniedSubjects {
             let _ = changed.changed().await;
         }
     }
+
+    /// Waits until the server denies the inbox. No answer comes over this connection then.
+    pub(crate) async fn until_inbox_denied(&self) {
+        let mut changed = self.changed.subscribe();
+        while !self.inbox.load(Relaxed) {
+            let _ = changed.changed().await;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -75,6 +93,7 @@ mod tests {
     fn the_denied_subject_is_recorded() {
         let denied = DeniedSubjects::default();
         denied.record("Authorization Violation");
+        denied.record("Permissions Violation for Subscription to \"_INBOX.x.*\"");
         assert!(!denied.any());
         denied.record("Permissions Violation for Publish to \"events.3.orders.placed\"");
         assert!(denied.contains("events.3.orders.placed") && !denied.contains("events.3.orders"));

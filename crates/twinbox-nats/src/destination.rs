@@ -1,7 +1,7 @@
 //! Publishing to the stream.
 use crate::{
     broker::{Nats, SYSTEM},
-    connect::Connection,
+    connect::{Connection, Purpose},
     ordered::OrderedPublisher,
     publish::{self, Encoded, unavailable},
     spread::SpreadPublisher,
@@ -12,7 +12,7 @@ use std::{future::ready, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::Instant};
 use twinbox_core::{
     BoxFuture, Destination, PublishError, PublishErrorKind, Publisher,
-    destination::{Acknowledgement, Acknowledgements, Outgoing, acknowledgements},
+    destination::{Acknowledgement, Acknowledgements, DestinationCheck, Outgoing, acknowledgements},
 };
 
 impl Destination for Nats {
@@ -43,6 +43,23 @@ impl Destination for Nats {
                     Box::new(SpreadPublisher::new(self.options.partitions, publishers)) as _
                 }
             })
+        })
+    }
+
+    /// Looks at the stream as [`connect`](Self::connect) does, and creates none. No other stream may have the
+    /// subjects of one that is missing and that [`create_stream`](crate::NatsOptions::create_stream) is for.
+    fn check(&self) -> BoxFuture<'_, Result<DestinationCheck, PublishError>> {
+        Box::pin(async {
+            let connection = Connection::open(&self.options, Purpose::Administer).await?;
+            let mut missing = Vec::new();
+            for of_stream in connection.each_stream() {
+                match stream::look(&of_stream).await? {
+                    Some(info) => drop(stream::with_quorum(&of_stream, info).await?),
+                    None => missing.push(format!("the stream `{}`", of_stream.options.stream)),
+                }
+            }
+            let check = DestinationCheck::new(self.options.publish_timeout);
+            Ok(if missing.is_empty() { check } else { check.creates(missing.join(" and ")) })
         })
     }
 }

@@ -55,7 +55,7 @@ impl Nats {
         let connection = Connection::open(&self.options, Purpose::Administer).await?;
         let connections = connection.each_stream();
         for connection in &connections {
-            stream::check(connection).await?;
+            stream::check_for_consumer(connection).await?;
         }
         Ok(LagReader { connections })
     }

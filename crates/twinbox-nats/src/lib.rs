@@ -57,8 +57,8 @@
 //! A message that is not a valid CloudEvent is delivered together with its defect.
 //!
 //! So is a message whose header block cannot be read, whatever bytes it holds: the consumer receives
-//! deliveries over a connection of its own, because the client library closes one at such a block. The message
-//! keeps the block in hexadecimal digits. Attributes are found under names in any case.
+//! deliveries over a connection of its own, because the client library closes one at such a block. The
+//! message keeps the block in hexadecimal digits. Attributes are found under names in any case.
 
 mod ack_subject;
 mod broker;
@@ -91,5 +91,5 @@ pub use broker::Nats;
 pub use error::{Error, ErrorKind};
 pub use lag::{DurableLag, LagReader, PartitionLag};
 pub use options::NatsOptions;
-pub use status::{DiskSync, StreamStatus};
+pub use status::{DiskSync, StreamCluster, StreamCopy, StreamStatus, SubjectLimit};
 pub use stream_options::StreamOptions;

@@ -15,6 +15,10 @@ use twinbox_core::limits;
 
 /// The longest time-out that an option accepts.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
+/// Where requests to the JetStream of the own account and server go.
+pub(crate) const API: &str = "$JS.API";
+/// What a prefix must be.
+const WORDS: &str = "must be words of letters, digits, `-` and `_` joined by dots, at most 120 bytes";
 /// The most partitions that the option accepts.
 const PARTITIONS_MAX: u32 = 4096;
 /// The most streams that the option accepts.
@@ -35,6 +39,9 @@ pub struct NatsOptions {
     pub(crate) credentials_file: Option<PathBuf>,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) client_certificate: Option<(PathBuf, PathBuf)>,
+    pub(crate) inbox_prefix: String,
+    domain: Option<String>,
+    api_prefix: Option<String>,
     pub(crate) id: String,
     pub(crate) stream: String,
     pub(crate) prefix: String,
@@ -63,6 +70,9 @@ impl NatsOptions {
             credentials_file: None,
             ca_file: None,
             client_certificate: None,
+            inbox_prefix: "_INBOX".to_owned(),
+            domain: None,
+            api_prefix: None,
             id: "nats".to_owned(),
             stream: "EVENTS".to_owned(),
             prefix: "events".to_owned(),
@@ -121,6 +131,30 @@ impl NatsOptions {
         self
     }
 
+    /// Sets the first words of the subjects on which the connection gets its answers, for a user that may not
+    /// subscribe to all of `_INBOX.>`: words of letters, digits, `-` and `_`, joined by dots. Default
+    /// `_INBOX`.
+    pub fn inbox_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.inbox_prefix = prefix.into();
+        self
+    }
+
+    /// Sets the domain of JetStream that has the stream, for a connection to a server of another one, such as
+    /// a leaf node: letters, digits, `-` and `_`. Requests then go to `$JS.<domain>.API`. Default: the domain
+    /// of the server.
+    pub fn domain(mut self, domain: impl Into<String>) -> Self {
+        self.domain = Some(domain.into());
+        self
+    }
+
+    /// Sets where requests to JetStream go, in place of `$JS.API`: for an account that imports the API of
+    /// another one under these words. It has to import the subjects of acks, `$JS.ACK.>`, unchanged. Excludes
+    /// [`domain`](Self::domain).
+    pub fn api_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.api_prefix = Some(prefix.into());
+        self
+    }
+
     /// Sets the id of the destination. A relay stores its cursor under this id. Default `nats`.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = id.into();
@@ -148,8 +182,8 @@ impl NatsOptions {
     }
 
     /// Spreads the partitions over so many streams, with the names `<stream>-0`, `<stream>-1` and so on: in a
-    /// cluster their leaders and their disks share the work. Stream `n` has the partitions that leave the rest
-    /// `n`. A change for streams in use is refused. Default 1, at most as many as partitions and at most 64.
+    /// cluster their leaders and their disks share the work. Stream `n` has the partitions that leave the
+    /// rest `n`. A change for streams in use is refused. Default 1, at most as many as partitions, and 64.
     pub fn streams(mut self, streams: u32) -> Self {
         self.streams = streams;
         self
@@ -214,6 +248,19 @@ impl NatsOptions {
         self
     }
 
+    /// Returns the subject of a request to JetStream, such as `STREAM.INFO.EVENTS`.
+    pub(crate) fn api_subject(&self, api: &str) -> String {
+        format!("{}.{api}", self.api())
+    }
+
+    pub(crate) fn api(&self) -> String {
+        match (&self.domain, &self.api_prefix) {
+            (Some(domain), _) => format!("$JS.{domain}.API"),
+            (None, Some(prefix)) => prefix.clone(),
+            (None, None) => API.to_owned(),
+        }
+    }
+
     pub(crate) fn servers(&self) -> Result<Vec<ServerAddr>, Error> {
         let read = |url: &str| url.trim().parse().map_err(|_| Error::invalid("url", "is not a NATS URL"));
         self.urls.iter().flat_map(|urls| urls.split(',')).map(read).collect()
@@ -256,9 +303,20 @@ impl NatsOptions {
         if !subject::is_name(&self.stream) {
             return Err(Error::invalid("stream", "must be 1 to 120 letters, digits, `-` and `_`"));
         }
-        if !subject::is_prefix(&self.prefix) {
-            let problem = "must be words of letters, digits, `-` and `_` joined by dots, at most 120 bytes";
-            return Err(Error::invalid("prefix", problem));
+        for (option, prefix) in [("prefix", &self.prefix), ("inbox_prefix", &self.inbox_prefix)] {
+            if !subject::is_prefix(prefix) {
+                return Err(Error::invalid(option, WORDS));
+            }
+        }
+        if self.domain.as_ref().is_some_and(|domain| !subject::is_name(domain)) {
+            return Err(Error::invalid("domain", "must be 1 to 120 letters, digits, `-` and `_`"));
+        }
+        if self.api_prefix.as_ref().is_some_and(|prefix| !subject::is_api_prefix(prefix)) {
+            let problem = "must be words of letters, digits, `$`, `-` and `_` joined by dots";
+            return Err(Error::invalid("api_prefix", problem));
+        }
+        if self.domain.is_some() && self.api_prefix.is_some() {
+            return Err(Error::invalid("api_prefix", "excludes the option `domain`"));
         }
         if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
             return Err(Error::invalid("partitions", "must be 1 to 4096"));
@@ -305,66 +363,4 @@ impl fmt::Debug for NatsOptions {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Nats;
-
-    #[track_caller]
-    fn refused(options: NatsOptions, option: &str) {
-        let error = Nats::with_options(options).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidOptions);
-        assert!(error.to_string().contains(&format!("`{option}`")), "{error}");
-    }
-
-    #[test]
-    fn an_invalid_option_is_named() {
-        let good = || NatsOptions::new("nats://me:secret@localhost:4222");
-        Nats::with_options(good()).unwrap();
-        refused(NatsOptions::new("ftp://me:secret@localhost"), "url");
-        refused(good().id(""), "id");
-        refused(good().stream("A.B"), "stream");
-        refused(good().stream(""), "stream");
-        for prefix in ["", "a.*", "a..b", ">", "a b", "$JS", "a\r\n"] {
-            refused(good().prefix(prefix), "prefix");
-        }
-        refused(good().partitions(0), "partitions");
-        for (partitions, streams) in [(16, 0), (16, 17), (4096, 65)] {
-            refused(good().partitions(partitions).streams(streams), "streams");
-        }
-        refused(good().publish_timeout(Duration::ZERO), "publish_timeout");
-        refused(good().ack_wait(Duration::MAX), "ack_wait");
-        refused(good().max_ack_pending(0), "max_ack_pending");
-    }
-
-    #[test]
-    fn the_login_is_read_from_the_first_url_that_has_one() {
-        let login = |url| NatsOptions::new("nats://a").server(url).login().unwrap();
-        assert_eq!(login("nats://b"), None);
-        assert_eq!(login("nats://me:p%40ss@b"), Some(("me".into(), Some("p@ss".into()))));
-        assert_eq!(login("tls://token@b"), Some(("token".into(), None)));
-        assert_eq!(login("nats://b, nats://me:x@c"), Some(("me".into(), Some("x".into()))));
-        assert_eq!(NatsOptions::new("nats://a,nats://b:1").server("nats://c").servers().unwrap().len(), 3);
-        refused(NatsOptions::new("nats://me:%ff@a"), "url");
-    }
-
-    #[test]
-    fn each_partition_belongs_to_one_stream() {
-        let one = NatsOptions::new("nats://a").each_stream();
-        assert_eq!((one.len(), &*one[0].stream, one[0].subjects()), (1, "EVENTS", vec!["events.>".into()]));
-        let three = NatsOptions::new("nats://a").partitions(5).streams(3).each_stream();
-        let all = Vec::from_iter(three.iter().map(|options| (&*options.stream, options.subjects())));
-        let subjects = |numbers: &[u32]| Vec::from_iter(numbers.iter().map(|n| format!("events.{n}.>")));
-        assert_eq!(
-            all,
-            [("EVENTS-0", subjects(&[0, 3])), ("EVENTS-1", subjects(&[1, 4])), ("EVENTS-2", subjects(&[2]))]
-        );
-    }
-
-    #[test]
-    fn secrets_are_not_printed() {
-        let options = NatsOptions::new("nats://me:secret@localhost").token("secret");
-        assert!(!format!("{:?}", Nats::with_options(options).unwrap()).contains("secret"));
-        let error = Nats::new("ftp://me:secret@localhost").unwrap_err();
-        assert!(!format!("{error} {error:?}").contains("secret"));
-    }
-}
+mod tests;

@@ -54,7 +54,7 @@ impl StreamLog {
         let connections = Vec::from_iter(connection.each_stream().into_iter().map(Arc::new));
         let mut max_age = MaxAge::Settled;
         for connection in &connections {
-            max_age = max_age.or_longer(stream::delivery_age(&stream::check(connection).await?));
+            max_age = max_age.or_longer(stream::delivery_age(&stream::check_for_consumer(connection).await?));
             check_partitions(connection, &subscription.consumer).await?;
         }
         Ok(Self { connections, deliveries: Arc::new(deliveries), subscription, max_age })
@@ -65,7 +65,8 @@ impl StreamLog {
     }
 }
 
-/// Fails if the stream holds messages in a partition beyond the configured number, which no process would read.
+/// Fails if the stream holds messages in a partition beyond the configured number, which no process would
+/// read.
 async fn check_partitions(connection: &Connection, consumer: &str) -> Result<(), Error> {
     let options = &connection.options;
     let about = format!("the subjects of the stream `{}`", options.stream);

@@ -3,6 +3,7 @@ use crate::{
     broker::Nats,
     classify,
     connect::{Connection, Purpose},
+    denied::DENIED,
     error::{Error, ErrorKind},
     stream, subject, wire,
 };
@@ -113,7 +114,7 @@ async fn refine(connection: &Weak<Connection>, subject: &str, error: PublishErro
 
 /// The server denies this subject. It may accept others.
 pub(crate) fn denied() -> PublishError {
-    PublishError::new(PublishErrorKind::RefusedForGood, "nats.permission")
+    PublishError::new(PublishErrorKind::RefusedForGood, DENIED)
 }
 
 pub(crate) fn unavailable(code: &str) -> PublishError {

@@ -132,8 +132,8 @@ impl PullConsumer {
     }
 
     async fn request(&mut self, max: usize) -> Result<(), SourceError> {
-        let stream = &self.connection.options.stream;
-        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{}", self.name);
+        let options = &self.connection.options;
+        let subject = options.api_subject(&format!("CONSUMER.MSG.NEXT.{}.{}", options.stream, self.name));
         // Room for one message at least: with less the server would deliver nothing.
         let bytes = PULL_BYTES_MAX.max(2 * self.connection.client.server_info().max_payload);
         let request = format!(

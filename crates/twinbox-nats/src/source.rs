@@ -27,8 +27,8 @@ impl Transport for Nats {
 
     /// Opens a connection for this subscription and creates its durable consumer if it is missing.
     ///
-    /// An existing consumer is never changed. An ordered subscription is refused: see
-    /// [`open_log`](Self::open_log).
+    /// An existing consumer is never changed, and none is created on a stream that can hold no subject below
+    /// the prefix. An ordered subscription is refused: see [`open_log`](Self::open_log).
     fn subscribe<'a>(
         &'a self,
         subscription: &'a Subscription,
@@ -127,15 +127,16 @@ impl PullSource {
         deliveries: Arc<Deliveries>,
         subscription: Subscription,
     ) -> Result<Self, SourceError> {
-        consumer::provision(&connection, &subscription).await?;
         let stream = &connection.options.stream;
-        let max_age = match stream::info(&connection, stream).await {
+        // First, because a durable would keep a wrong prefix.
+        let max_age = match stream::check_for_consumer(&connection).await {
             Ok(info) => stream::delivery_age(&info),
             Err(_) if connection.denied.any() => MaxAge::Unlimited {
                 reason: format!("the NATS user may not read how long the stream `{stream}` keeps messages"),
             },
             Err(error) => return Err(error.into()),
         };
+        consumer::provision(&connection, &subscription).await?;
         let consumer = &subscription.consumer;
         let durable = consumer::durable_name(consumer);
         let pull = PullConsumer::open(connection, deliveries, durable, consumer.clone()).await?;

@@ -7,8 +7,8 @@ use twinbox_core::{
     id,
 };
 
-/// Sends each message to the stream of its partition, so that a key stays in one. If one stream is away, so is
-/// the destination.
+/// Sends each message to the stream of its partition, so that a key stays in one. If one stream is away, so
+/// is the destination.
 pub(crate) struct SpreadPublisher {
     partitions: u32,
     /// Of each stream, by its number.

@@ -1,4 +1,8 @@
 //! The state of the stream and its servers, for an operator's checks.
+mod cluster;
+
+pub use cluster::{StreamCluster, StreamCopy};
+
 use crate::{
     broker::Nats,
     connect::{Connection, Purpose},
@@ -25,15 +29,18 @@ pub struct StreamStatus {
     pub replicas: usize,
     /// How long the stream keeps messages. None: for ever.
     pub max_age: Option<Duration>,
-    /// Whether the stream, or a subject of it, is limited and drops its oldest message when it is full,
-    /// handled or not.
+    /// Whether the stream is limited and drops its oldest message when it is full, handled or not.
     pub drops_oldest: bool,
+    /// The limit of each subject, which is a type in a partition. None: it has none.
+    pub subject_limit: Option<SubjectLimit>,
     /// Whether the stream keeps a message until it is too old, also after consumers have acknowledged it.
     pub keeps_acknowledged: bool,
     /// Whether the stream takes [batches](crate#batches). None: its server has none.
     pub takes_batches: Option<bool>,
     /// How many messages the stream holds.
     pub messages: u64,
+    /// The cluster in which the stream is. None: its server is alone.
+    pub cluster: Option<StreamCluster>,
     durables: Vec<String>,
 }
 
@@ -43,6 +50,16 @@ impl StreamStatus {
     pub fn has_durable(&self, consumer: &str) -> bool {
         self.durables.contains(&durable_name(consumer))
     }
+}
+
+/// How many messages of a subject a stream keeps, and what it does with more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubjectLimit {
+    /// The most messages of a subject.
+    pub messages: u64,
+    /// Whether the oldest one is dropped, handled or not. Otherwise the new one is refused.
+    pub drops_oldest: bool,
 }
 
 /// When a server syncs acknowledged messages to its disk.
@@ -99,33 +116,37 @@ struct SyncConfig {
 }
 
 impl Nats {
-    /// Returns the configuration and the state of the stream.
+    /// Returns the configuration and the state of the stream. Without a leader its state is what one server
+    /// remembers.
     ///
     /// # Errors
     /// The server is unavailable or refuses, the stream does not exist, or it accepts no subject below the
     /// prefix.
     pub async fn stream_status(&self) -> Result<StreamStatus, Error> {
         let connection = Connection::open(&self.options, Purpose::Administer).await?;
-        let info = stream::check(&connection).await?;
-        let api = format!("CONSUMER.NAMES.{}", info.config.name);
-        let about = format!("the consumers of the stream `{}`", info.config.name);
-        let ConsumerNames { consumers } = connection.request(&about, api).await?;
+        let found = stream::found(&connection, &self.options.stream).await?;
+        let info = stream::check_subjects(&self.options, found)?;
+        let cluster = cluster::of(&connection, &info).await?;
+        let has_leader = cluster.as_ref().is_none_or(|cluster| cluster.leader.is_some());
+        let durables = if has_leader { durables(&connection).await? } else { Vec::new() };
         let config = info.config;
         let drops = config.discard == DiscardPolicy::Old;
-        let drops_of_stream = (config.max_bytes > 0 || config.max_messages > 0) && drops;
-        let drops_of_subject =
-            config.max_messages_per_subject > 0 && (drops || !config.discard_new_per_subject);
+        let of_subject = u64::try_from(config.max_messages_per_subject).unwrap_or(0);
+        let subject_limit =
+            SubjectLimit { messages: of_subject, drops_oldest: drops || !config.discard_new_per_subject };
         Ok(StreamStatus {
             name: config.name,
             server_version: connection.client.server_info().version,
             in_files: config.storage == StorageType::File,
             replicas: config.num_replicas,
             max_age: Some(config.max_age).filter(|age| !age.is_zero()),
-            drops_oldest: drops_of_stream || drops_of_subject,
+            drops_oldest: (config.max_bytes > 0 || config.max_messages > 0) && drops,
+            subject_limit: Some(subject_limit).filter(|limit| limit.messages > 0),
             keeps_acknowledged: config.retention == RetentionPolicy::Limits,
             takes_batches: stream::has_batches(&connection).then_some(config.allow_batch_publish),
             messages: info.state.messages,
-            durables: consumers.unwrap_or_default(),
+            cluster,
+            durables,
         })
     }
 
@@ -169,4 +190,12 @@ impl Nats {
         syncs.sort_by(|a, b| a.server.cmp(&b.server));
         Ok(syncs)
     }
+}
+
+/// Returns the names of the stream's consumers.
+async fn durables(connection: &Connection) -> Result<Vec<String>, Error> {
+    let stream = &connection.options.stream;
+    let about = format!("the consumers of the stream `{stream}`");
+    let names: ConsumerNames = connection.request(&about, format!("CONSUMER.NAMES.{stream}")).await?;
+    Ok(names.consumers.unwrap_or_default())
 }

@@ -2,19 +2,20 @@
 use crate::{
     broker::Nats,
     connect::{Connection, Purpose},
+    denied::DENIED,
     error::{Error, ErrorKind},
-    options::NatsOptions,
+    options::{API, NatsOptions},
     stream_options::StreamOptions,
     subject,
 };
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, PeerInfo, RetentionPolicy, StorageType};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 use twinbox_core::MaxAge;
 
 /// A copy that its leader has heard nothing of for this long is away. It is heard of each second.
-const PEER_SILENCE_MAX: Duration = Duration::from_secs(4);
+pub(crate) const PEER_SILENCE_MAX: Duration = Duration::from_secs(4);
 /// How often, and after which pause, is looked again for copies that seem to be away.
 const QUORUM_LOOKS: u32 = 2;
 const QUORUM_PAUSE: Duration = Duration::from_secs(1);
@@ -46,6 +47,12 @@ const COMPARED_FIELDS: [&str; 15] = [
     "subject_transform",
 ];
 
+/// The first 1024 names.
+#[derive(Deserialize)]
+struct StreamNames {
+    streams: Option<Vec<String>>,
+}
+
 impl Nats {
     /// Creates each stream that is missing, with the subjects `<prefix>.>`, and checks its configuration.
     /// Several streams have the subjects of their partitions.
@@ -65,30 +72,82 @@ impl Nats {
 }
 
 async fn provision(connection: &Connection, stream: &StreamOptions) -> Result<Info, Error> {
-    let expected = Config {
-        // Older servers do not know the field.
-        allow_batch_publish: stream.batches && has_batches(connection),
-        ..config(stream, &connection.options)
-    };
-    let about = format!("the stream `{}`", expected.name);
-    let found = match info(connection, &expected.name).await {
-        Err(error) if error.kind() == ErrorKind::Missing => {
-            let api = format!("STREAM.CREATE.{}", expected.name);
-            let created = connection.request_with(&about, api, &expected).await;
-            let info: Info = created.map_err(|error| match error.code() {
-                SUBJECTS_OVERLAP => overlap(&expected).with_source(error),
-                _ => error,
-            })?;
-            tracing::info!(stream = expected.name, "created the stream");
-            info
+    let expected = config(stream, connection);
+    if let Some(found) = existing(connection, &expected).await? {
+        return Ok(found);
+    }
+    let (about, api) = (about(&expected.name), format!("STREAM.CREATE.{}", expected.name));
+    let created = connection.request_with(&about, api, &expected).await;
+    let created: Info = created.map_err(|error: Error| match error.code() {
+        SUBJECTS_OVERLAP => overlap(&expected.name, &expected.subjects, "another stream").with_source(error),
+        _ => error,
+    })?;
+    tracing::info!(stream = expected.name, "created the stream");
+    compare(&about, &COMPARED_FIELDS, &expected, &created.config)?;
+    Ok(created)
+}
+
+/// Returns the stream if it exists. Fails if it is not as expected.
+async fn existing(connection: &Connection, expected: &Config) -> Result<Option<Info>, Error> {
+    match info(connection, &expected.name).await {
+        Err(error) if error.kind() == ErrorKind::Missing => Ok(None),
+        found => {
+            let found = found?;
+            compare(&about(&expected.name), &COMPARED_FIELDS, expected, &found.config)?;
+            Ok(Some(found))
         }
-        found => found?,
-    };
-    compare(&about, &COMPARED_FIELDS, &expected, &found.config)?;
+    }
+}
+
+/// Does what [`prepare`] does, and creates nothing. None: the stream is missing, and [`prepare`] creates it.
+pub(crate) async fn look(connection: &Connection) -> Result<Option<Info>, Error> {
+    let Some(stream) = &connection.options.create_stream else { return check(connection).await.map(Some) };
+    let expected = config(stream, connection);
+    let found = existing(connection, &expected).await?;
+    if found.is_none() {
+        check_can_be_created(connection, &expected).await?;
+    }
     Ok(found)
 }
 
-fn config(stream: &StreamOptions, options: &NatsOptions) -> Config {
+/// Fails if another stream has the subjects, or if the server has not enough others for copies.
+async fn check_can_be_created(connection: &Connection, expected: &Config) -> Result<(), Error> {
+    let (name, replicas) = (&expected.name, expected.num_replicas);
+    let server = connection.client.server_info();
+    // A server without JetStream, or with another one, says nothing about the one that is asked.
+    let is_asked = server.jetstream && connection.options.api() == API;
+    if replicas > 1 && is_asked && server.cluster.is_none() {
+        let text = format!("{} cannot have {replicas} copies: the server is in no cluster", about(name));
+        return Err(Error::mismatch(text));
+    }
+    // Another stream has all of its subjects or none.
+    let subject = &expected.subjects[0];
+    let about = format!("the streams with the subjects `{subject}`");
+    let asked = serde_json::json!({ "subject": subject });
+    let asked = connection.request_with(&about, "STREAM.NAMES".to_owned(), &asked).await;
+    match asked {
+        Ok(StreamNames { streams: Some(others) }) if !others.is_empty() => {
+            Err(overlap(name, &expected.subjects, &format!("the stream `{}`", others[0])))
+        }
+        // To create a stream needs no right to ask that.
+        Err(error) if error.code() != DENIED => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn overlap(name: &str, subjects: &[String], other: &str) -> Error {
+    Error::mismatch(format!(
+        "the stream `{name}` cannot have the subjects {subjects:?}: {other} already has some of them. Choose \
+         another prefix, or that stream. {STREAMS_STAY}"
+    ))
+}
+
+fn about(stream: &str) -> String {
+    format!("the stream `{stream}`")
+}
+
+fn config(stream: &StreamOptions, connection: &Connection) -> Config {
+    let options = &connection.options;
     let limit = |n: Option<u64>| n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
     Config {
         name: options.stream.clone(),
@@ -104,6 +163,8 @@ fn config(stream: &StreamOptions, options: &NatsOptions) -> Config {
         max_messages_per_subject: -1,
         max_consumers: -1,
         num_replicas: usize::from(stream.replicas),
+        // Older servers do not know the field.
+        allow_batch_publish: stream.batches && has_batches(connection),
         ..Config::default()
     }
 }
@@ -112,16 +173,20 @@ fn config(stream: &StreamOptions, options: &NatsOptions) -> Config {
 ///
 /// A member of a cluster answers without a leader too. Such a stream takes no message: it is unavailable.
 pub(crate) async fn info(connection: &Connection, name: &str) -> Result<Info, Error> {
-    let about = format!("the stream `{name}`");
-    let info: Info = connection.request(&about, format!("STREAM.INFO.{name}")).await?;
+    let info = found(connection, name).await?;
     let has_leader = |leader: &Option<String>| leader.as_ref().is_some_and(|leader| !leader.is_empty());
     match &info.cluster {
         Some(cluster) if is_replicated(&info) && !has_leader(&cluster.leader) => {
-            let text = format!("{about} has no leader: more than half of its servers have to run");
+            let text = format!("{} has no leader: more than half of its servers have to run", about(name));
             Err(Error::new(ErrorKind::Unavailable, "nats.no_leader", text))
         }
         _ => Ok(info),
     }
+}
+
+/// Returns what a server knows of a stream, also of one without a leader.
+pub(crate) async fn found(connection: &Connection, name: &str) -> Result<Info, Error> {
+    connection.request(&about(name), format!("STREAM.INFO.{name}")).await
 }
 
 /// Checks that most copies of the stream are there, so that a message can be stored. A leader that has lost
@@ -154,8 +219,10 @@ fn has_quorum(info: &Info) -> bool {
 /// Fails if the stream does not exist or does not accept its subjects: a subject below the prefix, or all of
 /// each partition that it has.
 pub(crate) async fn check(connection: &Connection) -> Result<Info, Error> {
-    let options = &connection.options;
-    let info = info(connection, &options.stream).await?;
+    check_subjects(&connection.options, info(connection, &connection.options.stream).await?)
+}
+
+pub(crate) fn check_subjects(options: &NatsOptions, info: Info) -> Result<Info, Error> {
     let (name, subjects) = (&info.config.name, &info.config.subjects);
     let accepts = |wanted: &str| {
         let wanted = wanted.trim_end_matches(".>");
@@ -164,18 +231,23 @@ pub(crate) async fn check(connection: &Connection) -> Result<Info, Error> {
     match options.subjects().into_iter().find(|wanted| !accepts(wanted)) {
         None => Ok(info),
         Some(wanted) => Err(Error::mismatch(format!(
-            "the stream `{name}` accepts {subjects:?} and no subject of `{wanted}`{}",
+            "the stream `{name}` accepts {subjects:?} and no subject of `{wanted}`: set the option `prefix` to the \
+             first words of its subjects, or the option `stream` to another stream{}",
             if options.streams > 1 { format!(". {STREAMS_STAY}") } else { String::new() }
         ))),
     }
 }
 
-fn overlap(expected: &Config) -> Error {
-    let Config { name, subjects, .. } = expected;
-    Error::mismatch(format!(
-        "the stream `{name}` cannot have the subjects {subjects:?}: another stream has some of them. Choose \
-         another prefix, or that stream. {STREAMS_STAY}"
-    ))
+/// Fails if the stream does not exist or can hold no subject below the prefix. A copy of other streams has
+/// their subjects, and a stream that transforms its subjects has others than it accepts.
+pub(crate) async fn check_for_consumer(connection: &Connection) -> Result<Info, Error> {
+    let found = info(connection, &connection.options.stream).await?;
+    let Config { mirror, sources, subject_transform, .. } = &found.config;
+    let has_sources = sources.as_ref().is_some_and(|sources| !sources.is_empty());
+    if mirror.is_some() || has_sources || subject_transform.is_some() {
+        return Ok(found);
+    }
+    check_subjects(&connection.options, found)
 }
 
 /// Checks the stream. Creates it first if the option `create_stream` is set and it is missing.

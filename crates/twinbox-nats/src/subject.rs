@@ -12,6 +12,11 @@ pub(crate) fn is_prefix(text: &str) -> bool {
     text.len() <= limits::NAME_BYTES_MAX && message::is_type_name(text)
 }
 
+/// Returns whether the subjects of an API of JetStream can begin with this text: as a prefix, and `$` too.
+pub(crate) fn is_api_prefix(text: &str) -> bool {
+    text.len() <= limits::NAME_BYTES_MAX && message::is_type_name(&text.replace('$', "_"))
+}
+
 /// Returns whether a subject can hold this type. The limit of its length matters: a server closes a
 /// connection that sends a line of more than 4 KiB.
 pub(crate) fn is_type(text: &str) -> bool {

@@ -1,80 +1,144 @@
-//! The command `check`: checks the database, the destinations, and the route of each type.
+//! The command `check`: looks at the database, the destinations, and the route of each type. It creates
+//! nothing, and finds what `run` would refuse.
 use crate::{
     config::Config,
     failure::Failure,
     options::RelayOptions,
-    schemas::Schemas,
-    setup::{destination, options},
+    otlp::Otlp,
+    schemas::{Schema, Schemas},
+    setup,
     vendors::vendor,
 };
-use twinbox_log::Log;
+use std::error::Error;
+use twinbox_core::Destination;
+use twinbox_log::{Log, Reader};
 use twinbox_sql::Dialect;
 
 /// The number of newest messages whose types are checked.
 const NEWEST_MESSAGES: u32 = 10_000;
 
 /// Prints a line for each check. Fails if something has to change.
-pub(crate) async fn run<DB: Dialect>(schemas: &Schemas<DB>, config: &Config) -> Result<(), Failure> {
-    let mut problems = 0;
-    let mut print = |subject: String, result: Result<String, String>| {
-        let (mark, text) = match result {
-            Ok(text) => ("ok  ", text),
-            Err(text) => {
-                problems += 1;
-                ("FAIL", text)
-            }
-        };
-        println!("{mark}  {subject}: {text}");
-    };
+///
+/// `keepers`: the same schemas over the connections of the keeper, if it has a database URL of its own.
+pub(crate) async fn run<DB: Dialect>(
+    schemas: &Schemas<DB>,
+    keepers: Option<&Schemas<DB>>,
+    config: &Config,
+) -> Result<(), Failure> {
+    let mut lines = Lines::default();
+    let mut readable = Vec::new();
     for schema in schemas.all() {
-        let found = format!("service {:?}, namespace {:?}", schema.store.service(), schema.name);
-        let result = schema.store.check().await.map(|()| found);
-        print(schema.title.clone(), result.map_err(|error| chain(&error)));
+        let found = schema.store.check().await;
+        if found.is_ok() {
+            readable.push(&*schema.name);
+        }
+        lines.print(&schema.title, found.map(|()| of_service(schema)).map_err(Failure::from));
     }
+    for schema in keepers.into_iter().flat_map(Schemas::of_main_database) {
+        let found = schema.store.check().await.map(|()| of_service(schema));
+        lines.print(&format!("keeper of {}", schema.title), found.map_err(Failure::from));
+    }
+    lines.print_fault("collector", Otlp::check_env());
     let mut routes = Vec::new();
     for (id, configured) in &config.destinations {
-        let result = async {
-            let destination = destination(id, configured)?;
-            routes.push((id.as_str(), config.outbox_of(id), options(config, id, false)?));
-            destination.connect().await.map_err(|error| chain(&error))?;
-            Ok::<_, Failure>("is there and takes messages".to_owned())
-        };
-        print(format!("destination {id}"), result.await.map_err(|error| error.to_string()));
-    }
-    for (name, configured) in &config.vendors {
-        let result = vendor(name, config).map(|_| format!("{} by {}", configured.url, configured.profile));
-        print(format!("vendor {name}"), result.map_err(|error| error.to_string()));
-    }
-    for schema in schemas.all() {
-        let of = if schemas.are_several() { format!(" of {}", schema.name) } else { String::new() };
-        let types = match Log::new(&schema.store).recent_types(NEWEST_MESSAGES).await {
-            Ok(types) => types,
+        let made = setup::destination(id, configured)
+            .and_then(|made| Ok((made, setup::options(config, id, false)?)));
+        let (destination, options) = match made {
+            Ok(made) => made,
             Err(error) => {
-                print(format!("types{of}"), Err(chain(&error)));
+                lines.print(&format!("destination {id}"), Err(error));
                 continue;
             }
         };
-        for event_type in types {
-            let takes = |(_, namespace, options): &&(_, &str, RelayOptions)| {
-                *namespace == schema.name && options.takes(&event_type)
-            };
-            let ids: Vec<_> = routes.iter().filter(takes).map(|(id, ..)| *id).collect();
-            let result = match &*ids {
-                [] => Err("goes nowhere: add it to `types` of a destination".to_owned()),
-                ids => Ok(format!("goes to {}", ids.join(", "))),
-            };
-            print(format!("type {event_type}{of}"), result);
+        lines.print(&format!("destination {id}"), of_destination(&*destination, &options).await);
+        let schema = schemas.named(config.outbox_of(id))?;
+        if readable.contains(&&*schema.name) {
+            let options = options.of_reader(destination.partitions());
+            let checked = Reader::check(&schema.store, id, &options).await;
+            lines.print_fault(&format!("cursor {id}"), checked.map_err(Failure::from));
         }
+        routes.push((id.as_str(), &*schema.name, options));
     }
-    match problems {
+    for (name, configured) in &config.vendors {
+        let found = vendor(name, config).map(|_| format!("{} by {}", configured.url, configured.profile));
+        lines.print(&format!("vendor {name}"), found);
+    }
+    for schema in schemas.all() {
+        types(schema, schemas.are_several(), &routes, &mut lines).await;
+    }
+    match lines.problems {
         0 => Ok(()),
         1 => Err("one thing has to change".into()),
         n => Err(format!("{n} things have to change").into()),
     }
 }
 
+fn of_service<DB: Dialect>(schema: &Schema<DB>) -> String {
+    format!("service {:?}, namespace {:?}", schema.store.service(), schema.name)
+}
+
+async fn of_destination(destination: &dyn Destination, options: &RelayOptions) -> Result<String, Failure> {
+    let found = destination.check().await?;
+    options.check_lease(found.timeout)?;
+    Ok(match found.creates {
+        None => "is there and takes messages".to_owned(),
+        Some(missing) => format!("{missing} is not there yet: `run` creates it"),
+    })
+}
+
+/// Prints where the newest types of a schema go. `routes`: the id of each destination, its schema, and its
+/// options.
+async fn types<DB: Dialect>(
+    schema: &Schema<DB>,
+    are_several: bool,
+    routes: &[(&str, &str, RelayOptions)],
+    lines: &mut Lines,
+) {
+    let of = if are_several { format!(" of {}", schema.name) } else { String::new() };
+    let types = match Log::new(&schema.store).recent_types(NEWEST_MESSAGES).await {
+        Ok(types) => types,
+        Err(error) => return lines.print(&format!("types{of}"), Err(error.into())),
+    };
+    for event_type in types {
+        let takes = |(_, namespace, options): &&(&str, &str, RelayOptions)| {
+            *namespace == schema.name && options.takes(&event_type)
+        };
+        let ids: Vec<_> = routes.iter().filter(takes).map(|(id, ..)| *id).collect();
+        let result = match &*ids {
+            [] => Err("goes nowhere: add it to `types` of a destination".into()),
+            ids => Ok(format!("goes to {}", ids.join(", "))),
+        };
+        lines.print(&format!("type {event_type}{of}"), result);
+    }
+}
+
+/// The lines that are printed.
+#[derive(Default)]
+struct Lines {
+    problems: usize,
+}
+
+impl Lines {
+    fn print(&mut self, subject: &str, result: Result<String, Failure>) {
+        match result {
+            Ok(text) => println!("ok    {subject}: {text}"),
+            Err(error) => {
+                self.problems += 1;
+                println!("FAIL  {subject}: {}", chain(&*error));
+            }
+        }
+    }
+
+    /// Prints a line only if something is wrong.
+    fn print_fault<T>(&mut self, subject: &str, result: Result<T, Failure>) {
+        if let Err(error) = result {
+            self.print(subject, Err(error));
+        }
+    }
+}
+
 /// The text of an error and of all its sources.
-fn chain(error: &dyn std::error::Error) -> String {
+fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -19,13 +19,6 @@ pub(crate) struct Link<DB: Dialect> {
 
 impl<DB: Dialect> Link<DB> {
     pub(crate) fn reader_options(&self) -> ReaderOptions {
-        ReaderOptions::new()
-            .start(self.options.start)
-            .lease(self.options.lease)
-            .partitions(self.destination.partitions())
-            .parking(true)
-            .dead_letter_events(self.options.dead_letter_events)
-            .page(self.options.page)
-            .idle_poll(self.options.idle_poll)
+        self.options.of_reader(self.destination.partitions())
     }
 }

@@ -1,6 +1,7 @@
+use crate::error::Error;
 use std::time::Duration;
 use twinbox_core::{RetryPolicy, TypePattern};
-use twinbox_log::{PAGE_MAX, POLL_IDLE, StartPosition, parking::ParkedState};
+use twinbox_log::{PAGE_MAX, POLL_IDLE, ReaderOptions, StartPosition, parking::ParkedState};
 
 /// The options of a relay: lease, limits, retries and types of its destination.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +105,25 @@ impl RelayOptions {
     /// nobody asks it. The relay still renews its lease, four times in its length.
     pub fn idle_poll(self, idle_poll: Duration) -> Self {
         Self { idle_poll, ..self }
+    }
+
+    /// Returns the options of the reader for a destination with so many partitions.
+    pub(crate) fn of_reader(&self, partitions: Option<u32>) -> ReaderOptions {
+        ReaderOptions::new()
+            .start(self.start)
+            .lease(self.lease)
+            .partitions(partitions)
+            .parking(true)
+            .dead_letter_events(self.dead_letter_events)
+            .page(self.page)
+            .idle_poll(self.idle_poll)
+    }
+
+    /// Fails if the lease is too short for a destination with this publish time-out. The reader renews the
+    /// lease after a quarter of it, and nothing is sent in the last `timeout` of the lease.
+    pub(crate) fn check_lease(&self, timeout: Duration) -> Result<(), Error> {
+        let lease = self.lease;
+        if timeout >= lease * 3 / 4 { Err(Error::LeaseTooShort { lease, timeout }) } else { Ok(()) }
     }
 
     pub(crate) fn takes(&self, event_type: &str) -> bool {

@@ -47,25 +47,25 @@ impl Otlp {
     /// # Errors
     /// A variable cannot be read, or asks for another protocol than OTLP over HTTP.
     pub(crate) fn from_env() -> Result<Option<Self>, Failure> {
-        let has_traces = is_exported("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER");
-        let has_metrics = is_exported("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_METRICS_EXPORTER");
-        if !(has_traces || has_metrics) || variable("OTEL_SDK_DISABLED").as_deref() == Some("true") {
+        let (traces, metrics) = exporters()?;
+        if traces.is_none() && metrics.is_none() {
             return Ok(None);
         }
-        check_protocol()?;
-        let (client, resource) = (CollectorClient::new()?, resource());
-        let mut otlp = Self { traces: None, metrics: None };
-        if has_traces {
-            let exporter = SpanExporter::builder().with_http().with_http_client(client.clone()).build()?;
+        let resource = resource();
+        let traces = traces.map(|exporter| {
             let traces = SdkTracerProvider::builder().with_resource(resource.clone());
-            otlp.traces = Some(traces.with_batch_exporter(exporter).build());
-        }
-        if has_metrics {
-            let exporter = MetricExporter::builder().with_http().with_http_client(client).build()?;
+            traces.with_batch_exporter(exporter).build()
+        });
+        let metrics = metrics.map(|exporter| {
             let metrics = SdkMeterProvider::builder().with_resource(resource);
-            otlp.metrics = Some(metrics.with_periodic_exporter(exporter).build());
-        }
-        Ok(Some(otlp))
+            metrics.with_periodic_exporter(exporter).build()
+        });
+        Ok(Some(Self { traces, metrics }))
+    }
+
+    /// Fails as [`from_env`](Self::from_env) does, and exports nothing.
+    pub(crate) fn check_env() -> Result<(), Failure> {
+        exporters().map(drop)
     }
 
     /// Returns the layer of `tracing` that exports spans.
@@ -104,6 +104,20 @@ impl Otlp {
             tracing::warn!(%error, "not all traces and metrics were exported");
         }
     }
+}
+
+/// Makes the exporters of traces and of metrics that the environment asks for.
+fn exporters() -> Result<(Option<SpanExporter>, Option<MetricExporter>), Failure> {
+    let has_traces = is_exported("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER");
+    let has_metrics = is_exported("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_METRICS_EXPORTER");
+    if !(has_traces || has_metrics) || variable("OTEL_SDK_DISABLED").as_deref() == Some("true") {
+        return Ok((None, None));
+    }
+    check_protocol()?;
+    let client = CollectorClient::new()?;
+    let traces = || SpanExporter::builder().with_http().with_http_client(client.clone()).build();
+    let metrics = || MetricExporter::builder().with_http().with_http_client(client.clone()).build();
+    Ok((has_traces.then(traces).transpose()?, has_metrics.then(metrics).transpose()?))
 }
 
 /// Returns whether the environment names a collector for traces, or for metrics, and does not turn them off.

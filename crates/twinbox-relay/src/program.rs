@@ -66,7 +66,8 @@ enum Command {
         #[arg(long)]
         migrate: bool,
     },
-    /// Check the configuration, the database and the destinations, and print where each type goes.
+    /// Check the configuration, the database and the destinations, and print where each type goes. Creates
+    /// nothing.
     Check {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
@@ -284,7 +285,13 @@ async fn run_with<DB: Dialect>(
             let keepers = config.keeper.enabled.then(|| Schemas::new(&pools, config)).transpose()?;
             supervisor::run(schemas, keepers, config, migrate, otlp).await
         }
-        DatabaseCommand::Check => check::run(&schemas, config).await,
+        DatabaseCommand::Check => {
+            let keepers = match keeper_pool.filter(|_| config.keeper.enabled) {
+                Some(main) => Some(Schemas::new(&Pools { main, others: pools.others }, config)?),
+                None => None,
+            };
+            check::run(&schemas, keepers.as_ref(), config).await
+        }
         DatabaseCommand::Purge { retention, schema } => retention.run(&schemas, schema.as_deref()).await,
     }
 }

@@ -56,6 +56,11 @@ impl<DB: Dialect> Schemas<DB> {
         &self.0
     }
 
+    /// The schemas that are in the database of `[database]`.
+    pub(crate) fn of_main_database(&self) -> impl Iterator<Item = &Schema<DB>> {
+        self.0.iter().filter(|schema| schema.own_database.is_none())
+    }
+
     pub(crate) fn are_several(&self) -> bool {
         self.0.len() > 1
     }

@@ -62,12 +62,10 @@ impl<'a, DB: Dialect> Session<'a, DB> {
                 return other.map(|_| None).map_err(Error::from);
             }
         };
-        let (lease, timeout) = (link.options.lease, publisher.timeout());
-        // The reader renews the lease after a quarter of it. Nothing is sent in the last `timeout` of the
-        // lease.
-        if timeout >= lease * 3 / 4 {
+        let timeout = publisher.timeout();
+        if let Err(too_short) = link.options.check_lease(timeout) {
             reader.close().await?;
-            return Err(Error::LeaseTooShort { lease, timeout });
+            return Err(too_short);
         }
         state.breaker.close(cursor);
         reader.stop_before_lease_end(timeout);

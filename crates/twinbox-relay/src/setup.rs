@@ -93,6 +93,7 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
     let url = secret("url", config.url.as_deref(), config.url_file.as_deref())?;
     let mut options = NatsOptions::new(url)
         .id(id)
+        .inbox_prefix(&config.inbox_prefix)
         .stream(&config.stream)
         .prefix(&config.prefix)
         .partitions(config.partitions)
@@ -103,6 +104,12 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
     }
     if let Some(timeout) = config.publish_timeout {
         options = options.publish_timeout(timeout.0);
+    }
+    if let Some(domain) = &config.domain {
+        options = options.domain(domain);
+    }
+    if let Some(prefix) = &config.api_prefix {
+        options = options.api_prefix(prefix);
     }
     if let Some(file) = &config.credentials_file {
         options = options.credentials_file(file);

@@ -35,16 +35,24 @@ impl NatsCluster {
     /// # Errors
     /// No server is found, or one does not start.
     pub async fn start() -> Result<Self, ServerError> {
+        Self::start_with(NatsOptions::default()).await
+    }
+
+    /// Starts three servers with the same options, such as certificates and accounts for their clients.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_with(options: NatsOptions) -> Result<Self, ServerError> {
         let mut tries = 1;
         loop {
-            match Self::try_start().await {
+            match Self::try_start(&options).await {
                 Err(_) if tries < TRIES => tries += 1,
                 started => return started,
             }
         }
     }
 
-    async fn try_start() -> Result<Self, ServerError> {
+    async fn try_start(options: &NatsOptions) -> Result<Self, ServerError> {
         let ports = [free_port()?, free_port()?, free_port()?];
         let (mut servers, mut routes) = (Vec::new(), Vec::new());
         for from in 0..SERVERS {
@@ -58,7 +66,7 @@ impl NatsCluster {
         for (number, port) in ports.into_iter().enumerate() {
             let ways = routes.iter().filter(|route| route.from == number);
             let ways = ways.map(|route| format!("\"nats://{}\"", route.proxy.address()));
-            let options = NatsOptions::default().line(format!(
+            let options = options.clone().line(format!(
                 "cluster {{ name: twinbox, listen: \"127.0.0.1:{port}\", advertise: {UNREACHABLE:?}, \
                  routes: [{}] }}\nlame_duck_duration: \"30s\"\nlame_duck_grace_period: \"1s\"",
                 Vec::from_iter(ways).join(", ")

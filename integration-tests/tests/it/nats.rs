@@ -1,4 +1,5 @@
 //! NATS JetStream as a destination and a source, on real servers.
+mod accounts;
 mod batches;
 mod faults;
 

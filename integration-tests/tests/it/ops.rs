@@ -3,6 +3,7 @@ mod alerts;
 mod bulk;
 mod changes;
 mod check;
+mod cluster;
 mod confirmation;
 mod console;
 mod dead_letters;

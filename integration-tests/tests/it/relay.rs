@@ -2,6 +2,8 @@
 #[cfg(feature = "programs")]
 mod admin;
 #[cfg(feature = "programs")]
+mod check;
+#[cfg(feature = "programs")]
 mod crash;
 #[cfg(feature = "programs")]
 mod databases;

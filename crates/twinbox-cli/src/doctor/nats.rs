@@ -7,7 +7,7 @@ use crate::{
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::Timestamp;
-use twinbox_nats::{DiskSync, StreamStatus};
+use twinbox_nats::{DiskSync, StreamCluster, StreamCopy, StreamStatus, SubjectLimit};
 use twinbox_ops::replays::PurgeMark;
 
 #[derive(Debug, Args)]
@@ -66,6 +66,16 @@ fn sync(server: &DiskSync) -> Finding {
 
 fn stream(facts: &StreamStatus, purge_marks: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
     let what = format!("stream {}", facts.name);
+    if let Some(StreamCluster { leader: None, copies, .. }) = &facts.cluster {
+        let found = format!(
+            "it has no leader, and neither takes nor gives messages: more than half of its {} servers have \
+             to run",
+            facts.replicas
+        );
+        let mut findings = vec![wrong(&what, found)];
+        findings.extend(copies.iter().filter(|copy| copy.is_away).map(|copy| away(&what, copy)));
+        return findings;
+    }
     let kept = facts.max_age.map_or("for ever".to_owned(), |age| format!("for {}", duration(age)));
     let mut findings = vec![ok(
         &what,
@@ -79,14 +89,12 @@ fn stream(facts: &StreamStatus, purge_marks: &[(PurgeMark, bool)], now: Timestam
             "it has a limit and drops its oldest message when full, handled or not: set `discard: new`";
         findings.push(wrong(&what, found));
     }
+    findings.extend(facts.subject_limit.map(|limit| of_subject(&what, limit)));
     if !facts.keeps_acknowledged {
         let found = "it deletes messages that are acknowledged or have no consumer: set `retention: limits`";
         findings.push(wrong(&what, found));
     }
-    if facts.replicas == 1 {
-        let found = "it has one copy: a lost disk loses it, and `twinbox replays run resend` restores it";
-        findings.push(warning(&what, found));
-    }
+    findings.extend(copies(&what, facts));
     if facts.takes_batches == Some(false) {
         let found =
             "it takes no batches, so the messages of one key wait for each other: set `allow_batched`";
@@ -110,4 +118,75 @@ fn stream(facts: &StreamStatus, purge_marks: &[(PurgeMark, bool)], now: Timestam
         }
     }
     findings
+}
+
+fn of_subject(what: &str, limit: SubjectLimit) -> Finding {
+    let most = counted(limit.messages, "message");
+    if limit.drops_oldest {
+        let found = format!(
+            "it keeps {most} of each subject, a type in a partition, and drops the oldest for a new one, \
+             handled or not: remove `max_msgs_per_subject`"
+        );
+        return wrong(what, found);
+    }
+    let found = format!(
+        "it takes {most} of each subject, a type in a partition, and refuses more: the relay parks them \
+         until older ones are gone. Remove `max_msgs_per_subject`"
+    );
+    warning(what, found)
+}
+
+/// What is found at the copies of a stream.
+fn copies(what: &str, facts: &StreamStatus) -> Vec<Finding> {
+    let restored = "a lost disk loses it, and `twinbox replays run resend` restores it";
+    let Some(cluster) = &facts.cluster else {
+        return match facts.replicas {
+            1 => vec![warning(what, format!("it has one copy: {restored}"))],
+            _ => Vec::new(),
+        };
+    };
+    if facts.replicas == 1 {
+        let found = format!(
+            "it has one copy, though its server {} is in the cluster {}: while that server is away it takes \
+             and gives no message, and {restored}. Set `num_replicas: 3`",
+            cluster.leader.as_deref().unwrap_or_default(),
+            cluster.name
+        );
+        return vec![warning(what, found)];
+    }
+    let mut findings = Vec::new();
+    let found = 1 + cluster.copies.len();
+    if found < facts.replicas {
+        let found = format!(
+            "it has {found} of {} copies: the cluster {} needs as many servers with room for one",
+            facts.replicas, cluster.name
+        );
+        findings.push(wrong(what, found));
+    }
+    for copy in &cluster.copies {
+        if copy.is_away {
+            findings.push(away(what, copy));
+        } else if copy.lag > 0 {
+            let found = format!(
+                "its copy on {} is {} behind its leader: see load, disk and network of that server",
+                copy.server,
+                counted(copy.lag, "operation")
+            );
+            findings.push(warning(what, found));
+        }
+    }
+    findings
+}
+
+fn away(what: &str, copy: &StreamCopy) -> Finding {
+    let behind = match copy.lag {
+        0 => String::new(),
+        lag => format!(", and {} behind", counted(lag, "operation")),
+    };
+    let found = format!(
+        "its copy on {} is offline{behind}: start that server, or move the copy to another one with \
+         `nats stream cluster peer-remove`",
+        copy.server
+    );
+    wrong(what, found)
 }

@@ -127,6 +127,13 @@ destination! {
         client_certificate_file: Option<PathBuf>,
         /// The key of the client certificate.
         client_key_file: Option<PathBuf>,
+        /// The first words of the subjects on which the relay gets its answers.
+        #[serde(default = "default_inbox_prefix")]
+        inbox_prefix: String,
+        /// The domain of JetStream that has the stream. Default: that of the server.
+        domain: Option<String>,
+        /// Where requests to JetStream go. Default: `$JS.API`. Excludes `domain`.
+        api_prefix: Option<String>,
         /// The name of the stream.
         #[serde(default = "default_stream")]
         stream: String,
@@ -181,6 +188,10 @@ fn default_retry() -> String {
 
 fn default_lease() -> Duration {
     Duration(std::time::Duration::from_secs(4))
+}
+
+fn default_inbox_prefix() -> String {
+    "_INBOX".to_owned()
 }
 
 fn default_stream() -> String {

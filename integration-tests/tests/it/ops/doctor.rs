@@ -16,18 +16,18 @@ use std::{process::Command, time::Duration};
 use twinbox_testkit::servers::{MariaDbOptions, MariaDbServer, MotoServer, NatsOptions, NatsServer, find};
 
 /// The verdict on a thing, and what was found.
-fn findings(ran: &Ran, what: &str) -> Vec<(String, String)> {
+pub(super) fn findings(ran: &Ran, what: &str) -> Vec<(String, String)> {
     let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let all = all.as_array().unwrap().iter().filter(|one| one["what"] == what);
     all.map(|one| (text(&one["verdict"]), text(&one["found"]))).collect()
 }
 
-fn those<'a>(findings: &'a [(String, String)], verdict: &str) -> Vec<&'a str> {
+pub(super) fn those<'a>(findings: &'a [(String, String)], verdict: &str) -> Vec<&'a str> {
     findings.iter().filter(|(found, _)| found == verdict).map(|(_, text)| text.as_str()).collect()
 }
 
-async fn of_stream(tool: &Tool, target: &Target) -> Vec<(String, String)> {
+pub(super) async fn of_stream(tool: &Tool, target: &Target) -> Vec<(String, String)> {
     let prefix = target.name.to_lowercase();
     let ran = tool
         .run(&[
@@ -78,7 +78,17 @@ async fn a_stream_that_would_lose_messages_is_found() {
     let per_subject =
         made(|config| Config { max_messages_per_subject: 10, discard: DiscardPolicy::New, ..config });
     let per_subject = per_subject.await;
-    assert!(those(&per_subject, "wrong")[0].contains("drops its oldest"), "{per_subject:?}");
+    let said = "it keeps 10 messages of each subject, a type in a partition, and drops the oldest";
+    assert!(those(&per_subject, "wrong")[0].contains(said), "{per_subject:?}");
+    let refusing = made(|config| Config {
+        max_messages_per_subject: 10,
+        discard: DiscardPolicy::New,
+        discard_new_per_subject: true,
+        ..config
+    });
+    let refusing = refusing.await;
+    let said = "it takes 10 messages of each subject, a type in a partition, and refuses more";
+    assert!(those(&refusing, "warning").iter().any(|found| found.contains(said)), "{refusing:?}");
     let queue = made(|config| Config { retention: RetentionPolicy::WorkQueue, ..config }).await;
     assert!(those(&queue, "wrong")[0].contains("deletes messages that are acknowledged"), "{queue:?}");
 }

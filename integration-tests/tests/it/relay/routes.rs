@@ -1,15 +1,12 @@
 //! Which destination takes which type, and what the program says of it.
 use super::*;
-use crate::support::helper;
-use std::process::Output;
-use tokio::process::Command;
 use twinbox::log::StartPosition;
 
 fn types(patterns: &[&str]) -> Vec<twinbox_core::TypePattern> {
     patterns.iter().map(|pattern| pattern.parse().unwrap()).collect()
 }
 
-async fn publish_types(store: &Store<Postgres>, types: &[&str]) {
+pub(super) async fn publish_types(store: &Store<Postgres>, types: &[&str]) {
     let mut tx = store.begin().await.unwrap();
     let draft =
         |(n, event_type): (usize, &&str)| Draft::raw(*event_type, 1, "{}").id(format!("m-{n}")).key("k");
@@ -73,49 +70,4 @@ async fn a_rate_is_kept() {
     running.published(350).await;
     assert!(started.elapsed() > Duration::from_millis(240), "{:?}", started.elapsed());
     running.stop().await;
-}
-
-async fn program(arguments: &[&str], file: &str) -> Output {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("relay.toml");
-    std::fs::write(&path, file).unwrap();
-    let mut command = Command::new(helper::program("twinbox-relay"));
-    command.args(arguments).arg("--config").arg(&path).output().await.unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn check_looks_at_the_file_and_at_the_world() {
-    let (store, target) = (database::postgres().await, Target::shared());
-    publish_types(&store, &["orders.placed", "stray.cat"]).await;
-    let file = format!(
-        "[database]\nurl = '{}'\nservice = '{}'\n[destinations.orders]\nkind = 'nats'\nurl = '{}'\nstream = \
-         '{}'\n\
-         prefix = '{}'\ntypes = ['orders.*']\n",
-        store.url(),
-        database::SERVICE,
-        target.url,
-        target.name,
-        target.name.to_lowercase(),
-    );
-    let missing = program(&["check"], &file).await;
-    let said = String::from_utf8(missing.stdout).unwrap();
-    assert_eq!(missing.status.code(), Some(1), "{said}");
-    for line in [
-        "ok    database: service \"test\", namespace \"twinbox\"",
-        "FAIL  destination orders: ",
-        "ok    type orders.placed: goes to orders",
-        "FAIL  type stray.cat: goes nowhere: add it to `types` of a destination",
-    ] {
-        assert!(said.lines().any(|said| said.starts_with(line)), "{line}\nin\n{said}");
-    }
-
-    let file = file.replace("'orders.*'", "'orders.*', 'stray.*'") + "create_stream = true\n";
-    let good = program(&["check"], &file).await;
-    assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stdout));
-    let broken = program(&["check"], &file.replace("types =", "typed =")).await;
-    let said = String::from_utf8(broken.stderr).unwrap();
-    assert!(said.contains("line 9:") && said.contains("did you mean `types`?"), "{said}");
-    let other = program(&["check"], &file.replace("service = 'test'", "service = 'shop'")).await;
-    let said = String::from_utf8(other.stdout).unwrap();
-    assert!(said.contains("FAIL  database: these tables belong to the service \"test\""), "{said}");
 }

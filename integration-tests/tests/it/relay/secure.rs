@@ -1,4 +1,5 @@
 //! The program and what lets it in: certificates, credentials, tokens; and what it says when they are wrong.
+mod cluster;
 mod keys;
 
 use super::*;
