@@ -23,6 +23,8 @@ mod schemas;
 #[cfg(feature = "programs")]
 mod secure;
 #[cfg(feature = "programs")]
+mod shares;
+#[cfg(feature = "programs")]
 mod slow;
 #[cfg(feature = "programs")]
 mod three;
