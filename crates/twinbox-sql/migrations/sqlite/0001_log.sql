@@ -60,8 +60,8 @@ CREATE TABLE {cursors} (
     ahead_w INTEGER NOT NULL DEFAULT 0,
     -- How many destinations the process of the owner owned when it wrote the row.
     owned INTEGER NOT NULL DEFAULT 0,
-    -- The process with a smaller share that wishes for the lease, how many destinations it owns, and until when
-    -- the wish counts. NULL: the owner has seen the end of the last wish.
+    -- The process with a smaller share that wishes for the lease, how many destinations it owns, and until
+    -- when the wish counts. NULL: the owner has seen the end of the last wish.
     wished_by BLOB,
     wisher_owned INTEGER,
     wished_until INTEGER NOT NULL DEFAULT 0,

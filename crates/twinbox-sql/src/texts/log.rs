@@ -8,17 +8,18 @@ area! {
         create,
         /// Its number of partitions, and whether it is detached. Bind: destination.
         settings,
-        /// Takes the lease, unless another process wishes for it. Binds: owner, lease, lease, destination, owner,
-        /// owner.
+        /// Takes the lease, unless another process wishes for it. Binds: owner, lease, lease, destination,
+        /// owner, owner.
         take,
         /// The cursor and its epoch. Binds: destination, owner.
         read,
-        /// Advances the cursor and renews the lease. Binds: p, w, position, the two ticks being read, number of
-        /// destinations of the process, lease, destination, epoch, owner, old p, old w, old position, server run.
+        /// Advances the cursor and renews the lease. Binds: p, w, position, the two ticks being read, the
+        /// number of destinations of the process, lease, destination, epoch, owner, old p, old w, old
+        /// position, server run.
         advance,
         /// Ends the lease. Binds: destination, epoch, owner.
         release,
-        /// What a process that stands by sees of the lease, of the share of its owner, and of the wish for it.
+        /// What a process that stands by sees of the lease, of its owner's share, and of the wish for it.
         /// Binds: owner, destination.
         standby,
         /// Wishes for the lease, unless another process does. Binds: owner, number of destinations of the
