@@ -114,7 +114,7 @@ fn publishing<DB: Dialect>(store: Store<DB>, stop: CancellationToken) -> JoinHan
     })
 }
 
-/// Three processes start, one dies, and one comes back: each time the others have even shares soon.
+/// One process starts after the other, one dies and comes back, and one stops.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_relays_own_half_of_ten_destinations_each() {
     let targets: [Target; 10] = std::array::from_fn(|_| Target::shared());
@@ -122,10 +122,11 @@ async fn two_relays_own_half_of_ten_destinations_each() {
     let text = text.map(|(n, target)| destination(&format!("d{n}"), target, "create_stream = true"));
     let relays = Shared::<Postgres>::new("", text.collect()).await;
     let mut first = relays.start().await;
+    println!("ten after {:?}", relays.own(10).await);
     let second = relays.start().await;
+    println!("five each, without messages, after {:?}", relays.own(5).await);
     let stop = CancellationToken::new();
     let published = publishing((*relays.database).clone(), stop.clone());
-    println!("five each after {:?}", relays.own(5).await);
     relays.stays().await;
 
     first.child.kill().await.unwrap();
@@ -140,7 +141,7 @@ async fn two_relays_own_half_of_ten_destinations_each() {
         target.whole(count as usize).await;
     }
     first.stop().await;
-    println!("ten after a normal stop, within {:?}", relays.own(10).await);
+    println!("ten after a normal stop, without messages, within {:?}", relays.own(10).await);
     second.stop().await;
 }
 
