@@ -40,6 +40,7 @@ pub(crate) async fn take<DB: Dialect>(
         .bind(micros(options.lease))
         .bind(destination.to_owned())
         .bind(owner)
+        .bind(owner)
         .execute(&mut *conn)
         .await?;
     if DB::rows_affected(&taken) == 0 {
@@ -135,7 +136,8 @@ async fn create_at<DB: Dialect>(
 }
 
 /// Writes the cursor and renews the lease. `ahead`: the ticks of the window that the reader reads, which it
-/// needs. `replayed`: the destination of a replay, which is paused with it.
+/// needs. `owned`: how many destinations this process owns. `replayed`: the destination of a replay, which is
+/// paused with it.
 pub(crate) async fn advance<DB: Dialect>(
     engine: &Engine<DB>,
     destination: &str,
@@ -143,6 +145,7 @@ pub(crate) async fn advance<DB: Dialect>(
     ownership: Ownership,
     (from, to): (Cursor, Cursor),
     ahead: (i64, i64),
+    owned: i64,
     replayed: Option<&str>,
 ) -> Result<CursorWrite, Error> {
     let _permit = engine.write_permit().await?;
@@ -153,6 +156,7 @@ pub(crate) async fn advance<DB: Dialect>(
         .bind(to.position)
         .bind(ahead.0)
         .bind(ahead.1)
+        .bind(owned)
         .bind(micros(lease))
         .bind(destination.to_owned())
         .bind(ownership.epoch)
@@ -161,11 +165,11 @@ pub(crate) async fn advance<DB: Dialect>(
         .bind(from.w)
         .bind(from.position)
         .bind(ownership.server_run);
-    let read = || query::<DB>(&engine.sql().cursors.pause_reason).bind(destination.to_owned());
+    let read = || query::<DB>(&engine.sql().cursors.asked).bind(destination.to_owned());
     let written = changed_row::<DB>(&mut conn, advance, read).await?;
     let mut of_destination = None;
     if let (Some(destination), Some(_)) = (replayed, &written) {
-        let reason = scalar::<DB, Option<Text>>(&engine.sql().cursors.pause_reason);
+        let reason = scalar::<DB, Option<Text>>(&engine.sql().cursors.asked);
         let reason = reason.bind(destination.to_owned()).fetch_optional(&mut *conn).await?;
         of_destination = reason.flatten().map(|reason| reason.0);
     }
@@ -173,7 +177,8 @@ pub(crate) async fn advance<DB: Dialect>(
     Ok(match written {
         Some(row) => {
             let reason = optional_text::<DB>(&row, "pause_reason")?;
-            CursorWrite::Written { pause_reason: reason.or(of_destination) }
+            let wisher_owned = row.try_get("wisher_owned")?;
+            CursorWrite::Written { pause_reason: reason.or(of_destination), wisher_owned }
         }
         None => CursorWrite::Lost,
     })

@@ -9,6 +9,7 @@
 //! | item | is |
 //! |---|---|
 //! | [`Reader`] | the engine: a relay sends its messages to a destination, a consumer to a handler |
+//! | [`Shares`], [`Standby`] | the destinations spread evenly over the processes that run them |
 //! | [`LogTransport`] | the log as a consumer's transport, without a broker |
 //! | [`parking`] | the order of keys and the parked messages, for relays and ordered consumers |
 //! | [`Keeper`] | deletes old rows once a day, in one process |
@@ -38,6 +39,8 @@ mod reading;
 mod replay_reading;
 mod replays;
 mod retention;
+mod shares;
+mod standby;
 mod task;
 mod transport;
 mod window;
@@ -55,5 +58,7 @@ pub use options::{
 pub use reader::Reader;
 pub use replays::REPLAY_LOOK_INTERVAL;
 pub use retention::{OnMaxLag, PurgeReport, Retention};
+pub use shares::Shares;
+pub use standby::Standby;
 pub use transport::LogTransport;
 pub use twinbox_core::lanes::{Budget, Entry, Ticket};

@@ -25,8 +25,9 @@ pub(crate) struct Ownership {
 /// The result of writing a cursor.
 #[derive(Debug)]
 pub(crate) enum CursorWrite {
-    /// It is written. The reason, if an operator paused the destination.
-    Written { pause_reason: Option<String> },
+    /// It is written. The reason, if an operator paused the destination, and how many destinations a process
+    /// owns that wishes for this one.
+    Written { pause_reason: Option<String>, wisher_owned: Option<i64> },
     /// Another process owns the cursor.
     Lost,
 }

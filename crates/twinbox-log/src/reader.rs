@@ -7,6 +7,7 @@ use crate::{
     page::fetch,
     parking::{CursorOwner, Owner, ParkedState, Queue},
     reading::{Page, Reading},
+    shares::{Share, Shares},
     task::{finished, in_time},
     write_task::WriteTask,
 };
@@ -16,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use twinbox_core::{
     Message,
     destination::SendOrder,
@@ -57,6 +58,8 @@ pub struct Reader<DB: Dialect> {
     lease_margin: Duration,
     /// Why an operator paused the destination.
     pub(crate) pause_reason: Option<String>,
+    /// The share of this process, in which the destination counts.
+    pub(crate) share: Option<Share>,
     /// All messages of a replay are read.
     ended: bool,
 }
@@ -125,6 +128,7 @@ impl<DB: Dialect> Reader<DB> {
             lease_end: sent_at + options.lease,
             lease_margin: Duration::ZERO,
             pause_reason: None,
+            share: None,
             ended: false,
             options,
         };
@@ -136,6 +140,13 @@ impl<DB: Dialect> Reader<DB> {
     /// may take, so that none is in flight when another process takes over.
     pub fn stop_before_lease_end(&mut self, margin: Duration) {
         self.lease_margin = margin;
+    }
+
+    /// Counts the destination in the share of this process. The token is cancelled when another process, with a
+    /// smaller share, is to have the destination: [close](Self::close) the reader then, and do not open it
+    /// again at once.
+    pub fn join(&mut self, shares: &Shares) -> CancellationToken {
+        self.share.insert(shares.join(self.ownership.owner)).leave()
     }
 
     /// Returns why an operator paused the destination, or `None` if it is not paused. No message is handed

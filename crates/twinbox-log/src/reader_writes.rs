@@ -4,6 +4,7 @@ use crate::{
     log::lease_lost,
     options::CURSOR_INTERVAL,
     owned_cursor::CursorWrite,
+    shares::Share,
     task::finished,
     write_task::{FinishedWrite, WriteTask},
 };
@@ -47,9 +48,10 @@ impl<DB: Dialect> Reader<DB> {
         let replay = self.options.replay.clone();
         let ahead = self.reading.window.as_ref().map_or(self.reading.p, |window| window.w);
         let ahead = (self.reading.p, ahead);
+        let owned = self.share.as_ref().map_or(0, Share::owned);
         async move {
             let replayed = replay.as_ref().map(|replay| &*replay.destination);
-            cursor::advance(&engine, &destination, lease, ownership, (from, to), ahead, replayed).await
+            cursor::advance(&engine, &destination, lease, ownership, (from, to), ahead, owned, replayed).await
         }
     }
 
@@ -64,9 +66,19 @@ impl<DB: Dialect> Reader<DB> {
         }
     }
 
+    fn note_wish(&self, wisher_owned: Option<i64>) {
+        if let (Some(share), Some(theirs)) = (&self.share, wisher_owned)
+            && share.give(theirs)
+        {
+            let destination = &*self.destination;
+            tracing::info!(destination, theirs, "handing the destination over to a process with fewer");
+        }
+    }
+
     pub(super) fn written(&mut self, (to, sent_at, write): FinishedWrite) -> Result<(), Error> {
-        let CursorWrite::Written { pause_reason } = write else { return Err(lease_lost()) };
+        let CursorWrite::Written { pause_reason, wisher_owned } = write else { return Err(lease_lost()) };
         self.note_pause(pause_reason);
+        self.note_wish(wisher_owned);
         self.recorded = to;
         self.lease_end = sent_at + self.options.lease;
         Ok(())

@@ -24,6 +24,11 @@
 //! First deliveries of a key are in order. A duplicate may come late, at any age: compare the sequence that
 //! every message carries. The relay commits a parked message before it sends a later message of the same key.
 //!
+//! # Several relays
+//!
+//! One relay of a destination works, the others stand by. Processes with several destinations share them
+//! evenly, see [`Shares`].
+//!
 //! # Delayed messages
 //!
 //! A message that was published for later waits outside the outbox. [`DelayedMessageMover`] writes it to the
@@ -91,3 +96,4 @@ pub use delayed_messages::DelayedMessageMover;
 pub use error::Error;
 pub use options::{OnExhausted, RelayOptions};
 pub use relay::Relay;
+pub use twinbox_log::Shares;

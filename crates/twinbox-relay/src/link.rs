@@ -2,7 +2,7 @@
 use crate::{circuit_breaker::CircuitBreakerStatus, counters::Counters, options::RelayOptions};
 use std::sync::Arc;
 use twinbox_core::Destination;
-use twinbox_log::ReaderOptions;
+use twinbox_log::{ReaderOptions, Shares};
 use twinbox_sql::{Dialect, Store};
 use uuid::Uuid;
 
@@ -13,6 +13,8 @@ pub(crate) struct Link<DB: Dialect> {
     pub(crate) options: RelayOptions,
     /// Identifies this relay as the owner of leases.
     pub(crate) owner: Uuid,
+    /// The destinations of this process.
+    pub(crate) shares: Shares,
     pub(crate) counters: Counters,
     pub(crate) breaker: CircuitBreakerStatus,
 }

@@ -9,17 +9,24 @@ use crate::{
     replays,
     session::{Session, SessionEnd},
 };
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use twinbox_core::Destination;
-use twinbox_log::{Keeper, ReaderOptions, run_bulk_actions};
+use twinbox_log::{Keeper, ReaderOptions, Shares, Standby, run_bulk_actions};
 use twinbox_sql::{Dialect, Store};
 use uuid::Uuid;
+
+/// A destination that fails so soon after it was handed over fails because of this process, perhaps.
+const HANDED_OVER_LATELY: Duration = Duration::from_secs(60);
 
 /// Moves messages from the outbox of one store to one destination.
 ///
 /// Any number of processes may run the same relay. One of them owns the destination at a time. Another takes
-/// over when the lease ends.
+/// over when the lease ends. With several destinations, processes [share](Self::shares) them.
 ///
 /// # Examples
 ///
@@ -62,7 +69,10 @@ impl<DB: Dialect> Relay<DB> {
             (Counters::new(destination.id()), CircuitBreakerStatus::new(destination.id()));
         let (destination, owner) = (Arc::new(destination), Uuid::now_v7());
         let keeper = Some(Keeper::new(&store));
-        Self { link: Link { store, destination, options, owner, counters, breaker }, keeper }
+        Self {
+            link: Link { store, destination, options, owner, shares: Shares::new(), counters, breaker },
+            keeper,
+        }
     }
 
     /// Sets the keeper, which deletes old rows while the relay runs: with other times, or with a store whose
@@ -70,6 +80,15 @@ impl<DB: Dialect> Relay<DB> {
     #[must_use]
     pub fn keeper(self, keeper: Keeper<DB>) -> Self {
         Self { keeper: Some(keeper), ..self }
+    }
+
+    /// Counts the destination among those of this process. Give the same [`Shares`] to all relays of a process:
+    /// then several processes with the same destinations own as many each, also after one of them has died or
+    /// come back. Default: shares of its own, with which a relay keeps its destination.
+    #[must_use]
+    pub fn shares(mut self, shares: &Shares) -> Self {
+        self.link.shares = shares.clone();
+        self
     }
 
     /// Runs no keeper. Tables grow then until another process deletes old rows.
@@ -115,21 +134,31 @@ impl<DB: Dialect> Relay<DB> {
 
 async fn relay_new_messages<DB: Dialect>(link: &Link<DB>, stop: &CancellationToken) -> Result<(), Error> {
     let mut state = DestinationState::new(link.breaker.clone());
-    let (id, options) = (link.destination.id(), link.reader_options());
+    let (id, options, lease) = (link.destination.id(), link.reader_options(), link.options.lease);
+    let standby = Standby::new(&link.store, id, link.owner, lease, link.shares.clone());
     while !stop.is_cancelled() {
+        let (started_at, has_wished) = (Instant::now(), standby.wishes());
         let pause = match run_session(link, &options, &mut state, stop).await {
+            Ok(SessionEnd::HandedOver) => state.breaker.stand_by(),
             Ok(_) => break,
-            Err(Error::OwnedByAnother) => state.breaker.stand_by(),
+            Err(Error::OwnedByAnother) => {
+                let pause = state.breaker.stand_by();
+                // The next session reports an outage of the database.
+                let looked = stop.run_until_cancelled(standby.look()).await;
+                looked.and_then(Result::ok).map_or(pause, |wait| pause.min(wait))
+            }
             Err(error) if state.breaker.is_final(&error) => return Err(error),
             Err(error) => {
                 if error.is_lease_lost() {
                     link.counters.note_lease_lost();
                 }
+                let soon = started_at.elapsed() < HANDED_OVER_LATELY;
+                standby.failed(has_wished && soon && error.is_destination_failure());
                 state.breaker.open(id, &error)
             }
         };
         // Within a lease a standby looks again, so that a takeover does not wait for a long back-off.
-        let pause = pause.min(link.options.lease / 4).max(state.storm.pause());
+        let pause = pause.min(lease / 4).max(state.storm.pause());
         let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
     }
     Ok(())

@@ -57,6 +57,7 @@ async fn run_replay<DB: Dialect>(
         destination: live.destination.clone(),
         options: options(&live.options, replay.rate),
         owner: live.owner,
+        shares: live.shares.clone(),
         counters: Counters::new(destination),
         breaker: live.breaker.clone(),
     };

@@ -23,6 +23,8 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) enum SessionEnd {
     /// The relay was stopped, or the replay is paused.
     Interrupted,
+    /// Another process, with fewer destinations, is to have this one.
+    HandedOver,
     /// Every message of the replay is settled.
     ReplayDone,
 }
@@ -34,6 +36,8 @@ pub(crate) struct Session<'a, DB: Dialect> {
     in_flight: InFlight,
     publisher: Box<dyn Publisher>,
     reader: Reader<DB>,
+    /// Is cancelled when another process is to have the destination.
+    leave: CancellationToken,
 }
 
 impl<'a, DB: Dialect> Session<'a, DB> {
@@ -71,15 +75,23 @@ impl<'a, DB: Dialect> Session<'a, DB> {
         reader.stop_before_lease_end(timeout);
         reader.order(publisher.order());
         let in_flight = InFlight::new(link.options.in_flight);
-        Ok(Some(Self { link, state, in_flight, publisher, reader }))
+        // A destination that cannot be reached is in nobody's share, and neither is a replay.
+        let leave = if reader.is_replay() { CancellationToken::new() } else { reader.join(&link.shares) };
+        Ok(Some(Self { link, state, in_flight, publisher, reader, leave }))
     }
 
-    /// Relays until `stop` is cancelled or something fails. The session of a replay also ends when the replay
-    /// is done or paused. Gives the lease back, unless the store failed.
+    /// Relays until `stop` is cancelled, another process is to have the destination, or something fails. The
+    /// session of a replay also ends when the replay is done or paused. Gives the lease back, unless the store failed.
     pub(crate) async fn run(mut self, stop: &CancellationToken) -> Result<SessionEnd, Error> {
         let Err(error) = self.relay(stop).await else {
             self.finish_in_flight().await;
-            let end = if self.reader.has_ended() { SessionEnd::ReplayDone } else { SessionEnd::Interrupted };
+            let end = if self.reader.has_ended() {
+                SessionEnd::ReplayDone
+            } else if self.leave.is_cancelled() {
+                SessionEnd::HandedOver
+            } else {
+                SessionEnd::Interrupted
+            };
             self.reader.close().await?;
             return Ok(end);
         };
@@ -102,6 +114,7 @@ impl<'a, DB: Dialect> Session<'a, DB> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
+                () = self.leave.cancelled() => return Ok(()),
                 Some(first) = self.in_flight.next() => {
                     self.handle_results(first).await?;
                     last_contact = Instant::now();

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::sync::Arc;
 use twinbox_aws::{EventBridge, EventBridgeOptions};
-use twinbox_log::StartPosition;
+use twinbox_log::{Shares, StartPosition};
 use twinbox_nats::{Nats, NatsOptions, StreamOptions};
 use twinbox_sql::Dialect;
 
@@ -16,6 +16,7 @@ pub(crate) fn relay<DB: Dialect>(
     schemas: &Schemas<DB>,
     config: &Config,
     id: &str,
+    shares: &Shares,
 ) -> Result<Relay<DB>, Failure> {
     // One relay of each schema reports the messages that no destination takes.
     let reports_unrouted = other_destinations(config, id).next().is_none_or(|first| id < first);
@@ -24,7 +25,7 @@ pub(crate) fn relay<DB: Dialect>(
     let destination = destination(id, &config.destinations[id])?;
     let relay = Relay::with_options(schema.store.clone(), destination, options);
     // The program runs one keeper for each schema.
-    Ok(relay.without_keeper())
+    Ok(relay.without_keeper().shares(shares))
 }
 
 pub(crate) fn destination(

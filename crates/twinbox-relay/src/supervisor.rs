@@ -25,7 +25,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use twinbox_effects::Dispatcher;
-use twinbox_log::Keeper;
+use twinbox_log::{Keeper, Shares};
 use twinbox_sql::Dialect;
 
 /// A part of the program that runs until it is stopped.
@@ -88,8 +88,9 @@ pub(crate) async fn run<DB: Dialect>(
             workers.spawn(run_after(Duration::ZERO, Worker::Dispatcher(n), dispatching, stop.clone()));
         }
     }
+    let shares = Shares::new();
     for id in config.destinations.keys() {
-        let relay = setup::relay(&schemas, config, id)?.run(stop.clone());
+        let relay = setup::relay(&schemas, config, id, &shares)?.run(stop.clone());
         workers.spawn(run_after(Duration::ZERO, Worker::Relay(id.clone()), relay, stop.clone()));
     }
     let (mut restarts, started_at) = (HashMap::<Worker, Restarts>::new(), Instant::now());
@@ -127,7 +128,7 @@ pub(crate) async fn run<DB: Dialect>(
                 continue;
             }
         };
-        let relay = setup::relay(&schemas, config, &id)?;
+        let relay = setup::relay(&schemas, config, &id, &shares)?;
         broken.add(&id, &error, relay.breaker());
         if broken.all().len() < config.destinations.len() {
             tracing::error!(

@@ -24,6 +24,7 @@ mod replayed;
 #[cfg(feature = "postgres")]
 mod restore;
 mod retention;
+mod shares;
 mod start;
 mod status;
 #[cfg(feature = "postgres")]

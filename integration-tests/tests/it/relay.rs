@@ -25,6 +25,8 @@ mod schemas;
 #[cfg(feature = "programs")]
 mod secure;
 #[cfg(feature = "programs")]
+mod shares;
+#[cfg(feature = "programs")]
 mod slow;
 #[cfg(feature = "consumer")]
 mod streams;

@@ -208,6 +208,13 @@ CREATE TABLE IF NOT EXISTS {cursors} (
     -- The window that is being read. It may be ahead of the settled one.
     ahead_p BIGINT NOT NULL DEFAULT 0,
     ahead_w BIGINT NOT NULL DEFAULT 0,
+    -- How many destinations the process of the owner owned when it wrote the row.
+    owned BIGINT NOT NULL DEFAULT 0,
+    -- The process with a smaller share that wishes for the lease, how many destinations it owns, and until
+    -- when the wish counts. NULL: the owner has seen the end of the last wish.
+    wished_by BINARY(16),
+    wisher_owned BIGINT,
+    wished_until DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00',
     -- Why an operator paused the destination. NULL: it is not paused.
     pause_reason TEXT,
     -- When the destination was new.

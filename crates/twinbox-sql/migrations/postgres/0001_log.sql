@@ -159,6 +159,13 @@ CREATE TABLE {cursors} (
     -- The window that is being read. It may be ahead of the settled one.
     ahead_p bigint NOT NULL DEFAULT 0,
     ahead_w bigint NOT NULL DEFAULT 0,
+    -- How many destinations the process of the owner owned when it wrote the row.
+    owned bigint NOT NULL DEFAULT 0,
+    -- The process with a smaller share that wishes for the lease, how many destinations it owns, and until
+    -- when the wish counts. NULL: the owner has seen the end of the last wish.
+    wished_by uuid,
+    wisher_owned bigint,
+    wished_until timestamptz NOT NULL DEFAULT 'epoch',
     -- Why an operator paused the destination. NULL: it is not paused.
     pause_reason text,
     -- When the destination was new.

@@ -66,6 +66,13 @@ CREATE TABLE {cursors} (
     -- The window that is being read. It may be ahead of the settled one.
     ahead_p INTEGER NOT NULL DEFAULT 0,
     ahead_w INTEGER NOT NULL DEFAULT 0,
+    -- How many destinations the process of the owner owned when it wrote the row.
+    owned INTEGER NOT NULL DEFAULT 0,
+    -- The process with a smaller share that wishes for the lease, how many destinations it owns, and until
+    -- when the wish counts. NULL: the owner has seen the end of the last wish.
+    wished_by BLOB,
+    wisher_owned INTEGER,
+    wished_until INTEGER NOT NULL DEFAULT 0,
     -- Why an operator paused the destination. NULL: it is not paused.
     pause_reason TEXT,
     -- When the destination was new.

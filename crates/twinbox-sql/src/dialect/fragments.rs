@@ -109,6 +109,9 @@ const JOB_RUN: &str = "run_id, job_id, scheduled_for, is_manual, state, attempts
 /// of the database was set back.
 const EXPIRED: &str = "(lease_until <= {now} OR lease_until < {never} AND lease_until > {after 2 * lease})";
 
+/// Whether the wish of a process for the lease of another one counts. It counts for the length of a lease.
+const IS_WISHED: &str = "(wished_until > {now} AND wished_until <= {after lease})";
+
 /// Whether no process works on an unfinished operation.
 const IS_UNFINISHED: &str = "unfinished AND (lease_until IS NULL OR lease_until <= (SELECT {now}))";
 
@@ -154,6 +157,7 @@ impl Fragments {
             "stored_message" => STORED_MESSAGE,
             "dead_letter" => DEAD_LETTER,
             "expired" => EXPIRED,
+            "is_wished" => IS_WISHED,
             "is_unfinished" => IS_UNFINISHED,
             "side_effect" => SIDE_EFFECT,
             "job_run" => JOB_RUN,

@@ -8,22 +8,31 @@ area! {
         create,
         /// Its number of partitions, and whether it is detached. Bind: destination.
         settings,
-        /// Takes the lease. Binds: owner, lease, lease, destination, owner.
+        /// Takes the lease, unless another process wishes for it. Binds: owner, lease, lease, destination,
+        /// owner, owner.
         take,
         /// The cursor and its epoch. Binds: destination, owner.
         read,
-        /// Advances the cursor and renews the lease. Binds: p, w, position, the two ticks being read, lease,
-        /// destination, epoch, owner, old p, old w, old position, server run.
+        /// Advances the cursor and renews the lease. Binds: p, w, position, the two ticks being read, the
+        /// number of destinations of the process, lease, destination, epoch, owner, old p, old w, old
+        /// position, server run.
         advance,
         /// Ends the lease. Binds: destination, epoch, owner.
         release,
+        /// What a process that stands by sees of the lease, of its owner's share, and of the wish for it.
+        /// Binds: owner, destination.
+        standby,
+        /// Wishes for the lease, unless another process does. Binds: owner, number of destinations of the
+        /// process, destination, owner.
+        wish,
         /// Locks the cursor against a takeover until the transaction ends. Binds: destination, epoch, owner,
         /// server run.
         lock,
         /// Pauses or resumes a destination. Binds: reason or NULL, destination.
         set_pause,
-        /// Why a destination is paused. Bind: destination.
-        pause_reason,
+        /// What others ask of the owner: why the destination is paused, and how many destinations the process
+        /// owns that wishes for the lease. Bind: destination.
+        asked,
         /// How far a destination is settled, and whether it is detached. Bind: destination.
         position,
         /// Every destination, without replays.

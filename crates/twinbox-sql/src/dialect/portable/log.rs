@@ -82,22 +82,33 @@ pub(in crate::dialect) const CURSORS: Cursors = Cursors {
         WHERE destination = ?",
     take: "
         UPDATE {cursors}
-        SET epoch = epoch + 1, owner = ?, lease_until = {after}, lease = ?
-        WHERE destination = ? AND ({expired} OR owner = ?)",
+        SET epoch = epoch + 1, owner = ?, lease_until = {after}, lease = ?, owned = 0, wished_until = {now}
+        WHERE destination = ? AND (owner = ? OR {expired} AND (NOT {is_wished} OR wished_by = ?))",
     read: "
         SELECT p, w, position, epoch, pause_reason
         FROM {cursors}
         WHERE destination = ? AND owner = ?",
     advance: "
         UPDATE {cursors}
-        SET p = ?, w = ?, position = ?, ahead_p = ?, ahead_w = ?, lease_until = {after}
+        SET p = ?, w = ?, position = ?, ahead_p = ?, ahead_w = ?, owned = ?, lease_until = {after},
+            wisher_owned = CASE WHEN {is_wished} THEN wisher_owned END
         WHERE destination = ? AND epoch = ? AND owner = ?
             AND p = ? AND w = ? AND position = ? AND {is_server_run}
-        {returning pause_reason}",
+        {returning pause_reason, wisher_owned}",
     release: "
         UPDATE {cursors}
         SET lease_until = {now}, owner = NULL
         WHERE destination = ? AND epoch = ? AND owner = ?",
+    standby: "
+        SELECT owned, wisher_owned, wished_by IS NOT NULL AND wished_by = ? AS is_own_wish,
+            CASE WHEN lease_until < {never} THEN {until lease_until} ELSE 0 END AS lease_left,
+            CASE WHEN {is_wished} THEN {until wished_until} ELSE 0 END AS wish_left
+        FROM {cursors}
+        WHERE destination = ?",
+    wish: "
+        UPDATE {cursors}
+        SET wished_by = ?, wisher_owned = ?, wished_until = {after lease}
+        WHERE destination = ? AND (NOT {is_wished} OR wished_by = ?)",
     lock: "
         SELECT 1
         FROM {cursors}
@@ -107,8 +118,8 @@ pub(in crate::dialect) const CURSORS: Cursors = Cursors {
         UPDATE {cursors}
         SET pause_reason = ?
         WHERE destination = ?",
-    pause_reason: "
-        SELECT pause_reason
+    asked: "
+        SELECT pause_reason, wisher_owned
         FROM {cursors}
         WHERE destination = ?",
     position: "
