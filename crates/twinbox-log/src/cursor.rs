@@ -135,17 +135,24 @@ async fn create_at<DB: Dialect>(
     tx.commit().await
 }
 
-/// Writes the cursor and renews the lease. `ahead`: the ticks of the window that the reader reads, which it
-/// needs. `owned`: how many destinations this process owns. `replayed`: the destination of a replay, which is
-/// paused with it.
+/// What a renewal of the lease writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Renewal {
+    pub(crate) from: Cursor,
+    pub(crate) to: Cursor,
+    /// The ticks of the window that the reader reads, which it needs.
+    pub(crate) ahead: (i64, i64),
+    /// How many destinations this process owns.
+    pub(crate) owned: i64,
+}
+
+/// Writes the cursor and renews the lease. `replayed`: the destination of a replay, which is paused with it.
 pub(crate) async fn advance<DB: Dialect>(
     engine: &Engine<DB>,
     destination: &str,
     lease: Duration,
     ownership: Ownership,
-    (from, to): (Cursor, Cursor),
-    ahead: (i64, i64),
-    owned: i64,
+    Renewal { from, to, ahead, owned }: Renewal,
     replayed: Option<&str>,
 ) -> Result<CursorWrite, Error> {
     let _permit = engine.write_permit().await?;

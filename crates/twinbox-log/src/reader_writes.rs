@@ -1,6 +1,7 @@
 //! Writing the cursor of a reader.
 use crate::{
-    Reader, cursor,
+    Reader,
+    cursor::{self, Renewal},
     log::lease_lost,
     options::CURSOR_INTERVAL,
     owned_cursor::CursorWrite,
@@ -44,14 +45,17 @@ impl<DB: Dialect> Reader<DB> {
 
     fn write(&self, to: Cursor) -> impl Future<Output = Result<CursorWrite, Error>> + Send + 'static {
         let (engine, destination) = (self.engine.clone(), self.destination.clone());
-        let (lease, ownership, from) = (self.options.lease, self.ownership, self.recorded);
-        let replay = self.options.replay.clone();
+        let (lease, ownership, replay) = (self.options.lease, self.ownership, self.options.replay.clone());
         let ahead = self.reading.window.as_ref().map_or(self.reading.p, |window| window.w);
-        let ahead = (self.reading.p, ahead);
-        let owned = self.share.as_ref().map_or(0, Share::owned);
+        let renewal = Renewal {
+            from: self.recorded,
+            to,
+            ahead: (self.reading.p, ahead),
+            owned: self.share.as_ref().map_or(0, Share::owned),
+        };
         async move {
             let replayed = replay.as_ref().map(|replay| &*replay.destination);
-            cursor::advance(&engine, &destination, lease, ownership, (from, to), ahead, owned, replayed).await
+            cursor::advance(&engine, &destination, lease, ownership, renewal, replayed).await
         }
     }
 

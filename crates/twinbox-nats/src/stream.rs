@@ -23,9 +23,9 @@ const QUORUM_PAUSE: Duration = Duration::from_secs(1);
 /// The code of JetStream's error "subjects overlap with an existing stream".
 const SUBJECTS_OVERLAP: &str = "nats.10065";
 /// What to do instead of setting another number of streams.
-const STREAMS_STAY: &str = "The number of streams of a destination stays as it is. For another number drain the \
-    destination, and start one with another id and another prefix, from now on; then let its consumers read \
-    that one";
+const STREAMS_STAY: &str = "The number of streams of a destination stays as it is. For another number drain \
+    the destination, and start one with another id and another prefix, from now on; then let its consumers \
+    read that one";
 
 /// The fields of a stream that are compared, under the server's names. An operator may set the others:
 /// placement, compression, description, metadata, direct access.
@@ -231,8 +231,8 @@ pub(crate) fn check_subjects(options: &NatsOptions, info: Info) -> Result<Info, 
     match options.subjects().into_iter().find(|wanted| !accepts(wanted)) {
         None => Ok(info),
         Some(wanted) => Err(Error::mismatch(format!(
-            "the stream `{name}` accepts {subjects:?} and no subject of `{wanted}`: set the option `prefix` to the \
-             first words of its subjects, or the option `stream` to another stream{}",
+            "the stream `{name}` accepts {subjects:?} and no subject of `{wanted}`: set the option `prefix` to \
+             the first words of its subjects, or the option `stream` to another stream{}",
             if options.streams > 1 { format!(". {STREAMS_STAY}") } else { String::new() }
         ))),
     }

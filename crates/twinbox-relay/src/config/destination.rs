@@ -11,9 +11,9 @@ use twinbox_core::TypePattern;
 #[non_exhaustive]
 pub enum Destination {
     /// A destination on NATS JetStream.
-    Nats(Nats),
+    Nats(Box<Nats>),
     /// A destination on Amazon EventBridge.
-    EventBridge(EventBridge),
+    EventBridge(Box<EventBridge>),
 }
 
 impl Destination {
