@@ -28,6 +28,7 @@ mod relay;
 mod report;
 mod row;
 mod spread;
+mod streams;
 mod targets;
 mod three;
 
@@ -57,7 +58,7 @@ const TABLE: [&str; 14] = [
     "mysql",
 ];
 /// Benchmarks that are not in the table.
-const OTHERS: [&str; 3] = ["peers", "relay-three", "log"];
+const OTHERS: [&str; 4] = ["peers", "relay-three", "log", "streams"];
 
 fn main() -> Result<(), Failure> {
     let (mut report, arguments) = Report::of_arguments(std::env::args().skip(1))?;
@@ -97,6 +98,7 @@ fn run(name: &str, argument: Option<&String>, report: &mut Report) -> Result<(),
         "ops" => on(1, ops::run(report)),
         "parked" => on(2, parked::run(report)),
         "peers" => on(1, peers::run(report)),
+        "streams" => on(2, streams::run(report)),
         _ => {
             let known = [&TABLE[..], &OTHERS].concat().join(", ");
             Err(format!("unknown benchmark {name:?}, use `all` or one of: {known}").into())

@@ -27,6 +27,9 @@ pub(crate) struct StreamArguments {
     /// The name of the stream.
     #[arg(long, value_name = "NAME", default_value = "EVENTS")]
     nats_stream: String,
+    /// Over how many streams the destination spreads its partitions: `NAME-0`, `NAME-1` and so on.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    nats_streams: u32,
     /// The prefix of its subjects.
     #[arg(long, value_name = "PREFIX", default_value = "events")]
     nats_prefix: String,
@@ -41,7 +44,7 @@ impl StreamArguments {
     /// The stream on a server.
     pub(crate) fn connect(&self, url: &str, credentials: Option<&PathBuf>) -> Result<Nats, Error> {
         let mut options = NatsOptions::new(url).stream(&self.nats_stream).prefix(&self.nats_prefix);
-        options = options.inbox_prefix(&self.nats_inbox_prefix);
+        options = options.inbox_prefix(&self.nats_inbox_prefix).streams(self.nats_streams);
         if let Some(domain) = &self.nats_domain {
             options = options.domain(domain);
         }

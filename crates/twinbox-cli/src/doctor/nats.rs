@@ -29,11 +29,17 @@ impl NatsArguments {
     pub(super) async fn check(&self, purge_marks: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
         let mut findings = Vec::new();
         if let Some(given) = self.stream.given() {
-            match async { given?.stream_status().await }.await {
-                Ok(facts) => findings.extend(stream(&facts, purge_marks, now)),
-                Err(error) => {
-                    findings.push(wrong(&format!("stream {}", self.stream.name()), error.to_string()))
+            let about = format!("stream {}", self.stream.name());
+            match given {
+                Ok(given) => {
+                    for one in given.each_stream() {
+                        match one.stream_status().await {
+                            Ok(facts) => findings.extend(stream(&facts, purge_marks, now)),
+                            Err(error) => findings.push(wrong(&about, error.to_string())),
+                        }
+                    }
                 }
+                Err(error) => findings.push(wrong(&about, error.to_string())),
             }
         }
         if let Some(url) = &self.nats_system_url {
