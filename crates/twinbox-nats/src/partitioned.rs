@@ -52,10 +52,20 @@ impl StreamLog {
         consumer::check_names(subscription)?;
         let (deliveries, subscription) = (Deliveries::open(&connection).await?, subscription.clone());
         let connections = Vec::from_iter(connection.each_stream().into_iter().map(Arc::new));
-        let mut max_age = MaxAge::Settled;
+        let (mut max_age, mut failed) = (MaxAge::Settled, Vec::new());
         for connection in &connections {
-            max_age = max_age.or_longer(stream::delivery_age(&stream::check_for_consumer(connection).await?));
-            check_partitions(connection, &subscription.consumer).await?;
+            match check_stream(connection, &subscription.consumer).await {
+                Ok(info) => max_age = max_age.or_longer(stream::delivery_age(&info)),
+                Err(error) if error.is_transient() => failed.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let is_all = failed.len() == connections.len();
+        for error in failed {
+            if is_all {
+                return Err(error);
+            }
+            tracing::warn!(%error, "a stream cannot be read, the others are");
         }
         Ok(Self { connections, deliveries: Arc::new(deliveries), subscription, max_age })
     }
@@ -65,9 +75,10 @@ impl StreamLog {
     }
 }
 
-/// Fails if the stream holds messages in a partition beyond the configured number, which no process would
-/// read.
-async fn check_partitions(connection: &Connection, consumer: &str) -> Result<(), Error> {
+/// Fails if the stream has other subjects, or holds messages in a partition beyond the configured number,
+/// which no process would read.
+async fn check_stream(connection: &Connection, consumer: &str) -> Result<Info, Error> {
+    let info = stream::check_for_consumer(connection).await?;
     let options = &connection.options;
     let about = format!("the subjects of the stream `{}`", options.stream);
     let body = serde_json::json!({ "subjects_filter": subject::all(&options.prefix) });
@@ -80,7 +91,7 @@ async fn check_partitions(connection: &Connection, consumer: &str) -> Result<(),
              partitions: set `NatsOptions::partitions` to the value of the relay",
             options.stream, options.partitions
         ))),
-        _ => Ok(()),
+        _ => Ok(info),
     }
 }
 
@@ -109,7 +120,7 @@ impl PartitionedLog for StreamLog {
             // Before the stream's state: a server that loses its newest messages later than that state loses
             // this reader as well.
             let mut name = consumer::create_reader(connection, &self.subscription, partition, began).await?;
-            let info = stream::info(connection, &connection.options.stream).await?;
+            let info = stream::check_for_consumer(connection).await?;
             let log = log_name(&info);
             // A stream that removes acknowledged messages has lost none: all that are missing were
             // acknowledged.

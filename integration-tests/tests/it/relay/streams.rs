@@ -47,6 +47,30 @@ async fn each_partition_is_in_one_of_four_streams_and_each_key_in_order() {
     running.stop().await;
 }
 
+/// Its messages are lost with it. The relay has no way around it, but consumers have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_gone_keeps_consumers_from_no_other() {
+    let (store, target) = (database::postgres().await, Target::shared());
+    let nats = nats(&target, 2);
+    let running = Running::run(Relay::new((*store).clone(), nats.clone()));
+    publish(&store, 0..400).await;
+    running.published(400).await;
+    running.stop().await;
+    let [left, gone] = nats.each_stream().try_into().unwrap();
+    let messages = left.stream_status().await.unwrap().messages;
+    let gone = gone.stream_status().await.unwrap().name;
+    target.jetstream().await.delete_stream(gone).await.unwrap();
+    let existing = Nats::with_options(target.existing().streams(2)).unwrap();
+    let consumers = Consumers::start(&store, existing).await;
+    consumers.handled(messages as u32).await;
+
+    let running = Running::run(Relay::new((*store).clone(), nats));
+    publish(&store, 400..600).await;
+    consumers.handled(messages as u32 + 200).await;
+    consumers.stop().await;
+    running.stop().await;
+}
+
 /// What the refusal says to do instead is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_number_of_streams_is_refused_and_the_steps_work() {
