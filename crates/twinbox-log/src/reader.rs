@@ -142,8 +142,8 @@ impl<DB: Dialect> Reader<DB> {
         self.lease_margin = margin;
     }
 
-    /// Counts the destination in the share of this process. The token is cancelled when another process, with a
-    /// smaller share, is to have the destination: [close](Self::close) the reader then, and do not open it
+    /// Counts the destination in the share of this process. The token is cancelled when another process, with
+    /// a smaller share, is to have the destination: [close](Self::close) the reader then, and do not open it
     /// again at once.
     pub fn join(&mut self, shares: &Shares) -> CancellationToken {
         self.share.insert(shares.join(self.ownership.owner)).leave()

@@ -143,7 +143,7 @@ async fn check_refuses_a_stream_as_run_does() {
     taken.file = taken.file.replace(&taken.target.name.to_lowercase(), &rig.target.name.to_lowercase());
     taken.both_refuse(&[], "destination orders: ", "twinbox-relay: the destination").await;
     let checked = taken.checked().await;
-    let other = format!("the stream `{}` already has subjects of", rig.target.name);
+    let other = format!("the stream `{}` already has some of them", rig.target.name);
     assert!(checked.lines.contains(&other), "{checked:?}");
 
     let copies = Rig::new().await.with("replicas = 3\n");
