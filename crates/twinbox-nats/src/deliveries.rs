@@ -16,7 +16,8 @@ pub(crate) use subscription::{Arrival, Delivery, Status, Subscription};
 use crate::{connect::Connection, error::Error};
 use servers::Servers;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use task::{Command, Task};
+use subscription::Command;
+use task::Task;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 

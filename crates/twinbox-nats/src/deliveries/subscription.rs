@@ -1,5 +1,5 @@
 //! The two ends of a subscription: the connection fills it, a consumer takes from it.
-use super::{frame::RawMessage, task::Command};
+use super::frame::RawMessage;
 use crate::{
     ack_subject,
     header_block::{self, Headers},
@@ -68,6 +68,18 @@ impl Arrival {
             Self::Status(_) | Self::Reconnected => 0,
         }
     }
+}
+
+/// What a subscription asks of the connection.
+pub(super) enum Command {
+    Subscribe(Entry),
+    Unsubscribe(u64),
+    /// A request whose responses come over a subscription.
+    Request {
+        subscription: u64,
+        subject: String,
+        body: String,
+    },
 }
 
 /// The end of a subscription that a consumer holds. The server forgets it when it is dropped.

@@ -3,7 +3,7 @@ use super::{
     frame::{Frame, RawMessage},
     link::{self, Link},
     servers::Servers,
-    subscription::{Arrival, Entry, Refused},
+    subscription::{Arrival, Command, Entry, Refused},
 };
 use crate::denied::DeniedSubjects;
 use std::{collections::HashMap, io, ops::ControlFlow, sync::Arc, time::Duration};
@@ -18,17 +18,6 @@ const RECONNECTS_MAX: u32 = 12;
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// Pings without an answer after which the connection counts as lost.
 const PINGS_MAX: u32 = 2;
-
-pub(super) enum Command {
-    Subscribe(Entry),
-    Unsubscribe(u64),
-    /// A request whose responses come over a subscription.
-    Request {
-        subscription: u64,
-        subject: String,
-        body: String,
-    },
-}
 
 pub(super) struct Task {
     servers: Servers,
