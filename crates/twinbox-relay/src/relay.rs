@@ -82,9 +82,9 @@ impl<DB: Dialect> Relay<DB> {
         Self { keeper: Some(keeper), ..self }
     }
 
-    /// Counts the destination among those of this process. Give the same [`Shares`] to all relays of a process:
-    /// then several processes with the same destinations own as many each, also after one of them has died or
-    /// come back. Default: shares of its own, with which a relay keeps its destination.
+    /// Counts the destination among those of this process. Give the same [`Shares`] to all relays of a
+    /// process: then several processes with the same destinations own as many each, also after one of them
+    /// has died or come back. Default: shares of its own, with which a relay keeps its destination.
     #[must_use]
     pub fn shares(mut self, shares: &Shares) -> Self {
         self.link.shares = shares.clone();

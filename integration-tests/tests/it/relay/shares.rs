@@ -1,6 +1,7 @@
 //! Relays that are processes share their destinations.
 use super::*;
 use crate::support::{
+    databases::MySql,
     program::{Program, destination},
     stores::TestDb,
     wait::{self, Pause, eventually, in_time},
@@ -42,11 +43,12 @@ impl<DB: TestDb> Shared<DB> {
     async fn rows(&self) -> BTreeMap<String, Row> {
         let mut rows = BTreeMap::new();
         for table in &self.cursors {
-            let sql = format!("SELECT destination, owned, epoch, p, position FROM {table}");
-            let found = sqlx::query_as::<DB, (String, i64, i64, i64, i64)>(AssertSqlSafe(sql));
+            let sql = format!("SELECT owned, epoch, p, position FROM {table} ORDER BY destination");
+            let found = sqlx::query_as::<DB, (i64, i64, i64, i64)>(AssertSqlSafe(sql));
             let mut conn = self.database.pool().acquire().await.unwrap();
-            for (destination, owned, epoch, p, position) in found.fetch_all(&mut *conn).await.unwrap() {
-                rows.insert(destination, Row { owned, epoch, settled: (p, position) });
+            let found = found.fetch_all(&mut *conn).await.unwrap();
+            for (n, (owned, epoch, p, position)) in found.into_iter().enumerate() {
+                rows.insert(format!("{table}, {n}"), Row { owned, epoch, settled: (p, position) });
             }
         }
         rows
@@ -204,6 +206,11 @@ async fn two_relays_share_two_schemas_of_postgres() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_relays_share_two_schemas_of_one_sqlite_file() {
+async fn two_relays_share_two_prefixes_of_mysql() {
+    schemas_are_shared::<MySql>("").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_relays_share_two_prefixes_of_one_sqlite_file() {
     schemas_are_shared::<sqlx::Sqlite>("sqlite:").await;
 }
