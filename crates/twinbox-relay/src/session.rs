@@ -81,8 +81,8 @@ impl<'a, DB: Dialect> Session<'a, DB> {
     }
 
     /// Relays until `stop` is cancelled, another process is to have the destination, or something fails. The
-    /// session of a replay also ends when the replay is done or paused. Gives the lease back, unless the store
-    /// failed.
+    /// session of a replay also ends when the replay is done or paused. Gives the lease back, unless the
+    /// store failed.
     pub(crate) async fn run(mut self, stop: &CancellationToken) -> Result<SessionEnd, Error> {
         let Err(error) = self.relay(stop).await else {
             self.finish_in_flight().await;
