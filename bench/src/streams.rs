@@ -1,5 +1,5 @@
-//! A destination on a cluster of three servers, with one stream and with four. All servers run on this machine,
-//! so the ratio shows what spreading costs, and not what three machines win.
+//! A destination on a cluster of three servers, with one stream and with four. All servers run on this
+//! machine, so the ratio shows what spreading costs, and not what three machines win.
 use crate::{failure::Failure, nats::IN_FLIGHT, orders, report::Report, spread::Spread};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;

@@ -231,8 +231,8 @@ pub(crate) fn check_subjects(options: &NatsOptions, info: Info) -> Result<Info, 
     match options.subjects().into_iter().find(|wanted| !accepts(wanted)) {
         None => Ok(info),
         Some(wanted) => Err(Error::mismatch(format!(
-            "the stream `{name}` accepts {subjects:?} and no subject of `{wanted}`: set the option `prefix` to \
-             the first words of its subjects, or the option `stream` to another stream{}",
+            "the stream `{name}` accepts {subjects:?} and no subject of `{wanted}`: set the option `prefix` \
+             to the first words of its subjects, or the option `stream` to another stream{}",
             if options.streams > 1 { format!(". {STREAMS_STAY}") } else { String::new() }
         ))),
     }
