@@ -1,5 +1,6 @@
 //! The program and what lets it in: certificates, credentials, tokens; and what it says when they are wrong.
 mod cluster;
+mod consumers;
 mod keys;
 
 use super::*;

@@ -1,6 +1,9 @@
 //! A cluster that lets nobody in without TLS and credentials.
 use super::*;
-use crate::support::{relay::Copy, wait::eventually};
+use crate::{
+    relay::faults::cluster::consumers::Consumers,
+    support::{relay::Copy, wait::eventually},
+};
 use std::collections::HashSet;
 use twinbox_testkit::cluster::{NatsCluster, SERVERS};
 
@@ -81,7 +84,7 @@ async fn a_cluster_behind_tls_and_credentials_loses_nothing_with_its_leader() {
     // The servers have to find each other first.
     let options = StreamOptions::default().replicas(3);
     eventually(async || nats.provision(&options).await.ok()).await;
-    let running = Running::run(Relay::new((*store).clone(), nats));
+    let running = Running::run(Relay::new((*store).clone(), nats.clone()));
     publish(&store, 0..MESSAGES).await;
     running.published(u64::from(MESSAGES)).await;
 
@@ -91,8 +94,11 @@ async fn a_cluster_behind_tls_and_credentials_loses_nothing_with_its_leader() {
     running.published(u64::from(5 * MESSAGES)).await;
     guarded.cluster.server(leader).restart().unwrap();
     guarded.leader().await;
+    let consumers = Consumers::start(&store, nats).await;
     publish(&store, 5 * MESSAGES..6 * MESSAGES).await;
     running.published(u64::from(6 * MESSAGES)).await;
+    consumers.handled(6 * MESSAGES).await;
+    consumers.stop().await;
     running.stop().await;
     assert_whole_and_ordered(&guarded.messages().await, 6 * MESSAGES as usize);
 }
