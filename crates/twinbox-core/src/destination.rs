@@ -80,19 +80,19 @@ pub trait Destination: Send + Sync + 'static {
     /// drops the publisher: a destination that creates something when it connects has to do otherwise.
     ///
     /// # Errors
-    /// Those of [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     fn check(&self) -> BoxFuture<'_, Result<DestinationCheck, PublishError>> {
         Box::pin(async { Ok(DestinationCheck::new(self.connect().await?.timeout())) })
     }
 }
 
-/// What [`Destination::check`] has found.
+/// The result of [`Destination::check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DestinationCheck {
     /// The time-out of a publisher: see [`Publisher::timeout`].
     pub timeout: Duration,
-    /// What is missing and what [`connect`](Destination::connect) creates, such as "the stream `EVENTS`".
+    /// A missing thing that [`connect`](Destination::connect) creates, such as "the stream `EVENTS`".
     pub creates: Option<String>,
 }
 

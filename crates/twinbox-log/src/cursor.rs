@@ -1,6 +1,6 @@
 //! Taking, writing and releasing the cursor of a reader.
 use crate::{
-    cursor_error::{detached, new_on_a_log, other_partitions},
+    cursor_error::{check_settings, new_on_a_log},
     options::{ReaderOptions, StartPosition},
     owned_cursor::{CursorWrite, OwnedCursor, Ownership},
 };
@@ -72,14 +72,8 @@ async fn ensure<DB: Dialect>(
         .fetch_optional(&mut *conn)
         .await?;
     if let Some(row) = found {
-        if row.try_get("is_detached")? {
-            return Err(detached(destination));
-        }
-        let kept: Option<i64> = row.try_get("partitions")?;
-        if kept == partitions {
-            return conn.done().await;
-        }
-        return Err(other_partitions(destination, kept, partitions));
+        check_settings::<DB>(&row, destination, partitions)?;
+        return conn.done().await;
     }
     let start = match options.start {
         StartPosition::Beginning => 0,
@@ -135,7 +129,7 @@ async fn create_at<DB: Dialect>(
     tx.commit().await
 }
 
-/// What a renewal of the lease writes.
+/// The values that a renewal of the lease writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Renewal {
     pub(crate) from: Cursor,

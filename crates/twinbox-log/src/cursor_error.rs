@@ -1,7 +1,21 @@
 //! Why a cursor cannot be made or taken. A person has to change something.
-use twinbox_sql::{Error, ErrorKind};
+use sqlx::Row as _;
+use twinbox_sql::{Dialect, Error, ErrorKind};
 
-pub(crate) fn detached(destination: &str) -> Error {
+/// Fails if the cursor of a row is detached, or has another number of partitions than is asked for.
+pub(crate) fn check_settings<DB: Dialect>(
+    row: &DB::Row,
+    destination: &str,
+    asked: Option<i64>,
+) -> Result<(), Error> {
+    if row.try_get("is_detached")? {
+        return Err(detached(destination));
+    }
+    let kept: Option<i64> = row.try_get("partitions")?;
+    if kept == asked { Ok(()) } else { Err(other_partitions(destination, kept, asked)) }
+}
+
+fn detached(destination: &str) -> Error {
     let text = format!(
         "destination {destination:?} was detached: it was so far behind that messages which it had not \
          settled may be gone. Retire it (`twinbox destinations retire {destination}`), start it again at the \
@@ -10,7 +24,7 @@ pub(crate) fn detached(destination: &str) -> Error {
     Error::new(ErrorKind::Detached, text)
 }
 
-pub(crate) fn other_partitions(destination: &str, kept: Option<i64>, asked: Option<i64>) -> Error {
+fn other_partitions(destination: &str, kept: Option<i64>, asked: Option<i64>) -> Error {
     let text = format!(
         "destination {destination:?} spreads its keys over {} partitions and is asked for {}: that would \
          break the order of keys. Drain it, stop every consumer that reads it in order, and start a \

@@ -1,10 +1,9 @@
 //! Looks whether a reader would get its cursor, without taking it.
 use crate::{
     Reader, StartPosition,
-    cursor_error::{detached, new_on_a_log, other_partitions},
+    cursor_error::{check_settings, new_on_a_log},
     options::ReaderOptions,
 };
-use sqlx::Row as _;
 use twinbox_sql::{Dialect, Error, Store, engine::query};
 
 impl<DB: Dialect> Reader<DB> {
@@ -30,11 +29,6 @@ impl<DB: Dialect> Reader<DB> {
         let Some(cursor) = cursor else {
             return if has_messages { Err(new_on_a_log(destination)) } else { Ok(false) };
         };
-        if cursor.try_get("is_detached")? {
-            return Err(detached(destination));
-        }
-        let (kept, asked): (Option<i64>, _) =
-            (cursor.try_get("partitions")?, options.partitions.map(i64::from));
-        if kept == asked { Ok(true) } else { Err(other_partitions(destination, kept, asked)) }
+        check_settings::<DB>(&cursor, destination, options.partitions.map(i64::from)).map(|()| true)
     }
 }

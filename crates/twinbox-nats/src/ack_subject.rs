@@ -1,6 +1,6 @@
 //! The subject for the ack of a delivery, in which the server says where the message comes from.
 
-/// What each of these subjects begins with.
+/// The first words of these subjects.
 pub(crate) const PREFIX: &str = "$JS.ACK.";
 
 /// Where a delivery comes from.

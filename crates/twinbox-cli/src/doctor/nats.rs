@@ -142,7 +142,7 @@ fn of_subject(what: &str, limit: SubjectLimit) -> Finding {
     warning(what, found)
 }
 
-/// What is found at the copies of a stream.
+/// The findings about the copies of a stream.
 fn copies(what: &str, facts: &StreamStatus) -> Vec<Finding> {
     let restored = "a lost disk loses it, and `twinbox replays run resend` restores it";
     let Some(cluster) = &facts.cluster else {

@@ -49,7 +49,7 @@ impl Model {
         next
     }
 
-    /// What may happen next.
+    /// The states that may come next.
     fn next(&self) -> Vec<Self> {
         let mut all = Vec::new();
         for row in 0..self.rows.len() {

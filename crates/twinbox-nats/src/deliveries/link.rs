@@ -26,7 +26,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 pub(super) struct Link {
     stream: Box<dyn Stream>,
     buffer: BytesMut,
-    /// What the server last said about itself.
+    /// The facts that the server last sent about itself.
     pub(super) info: ServerInfo,
     /// How long a write may take.
     write_limit: Duration,

@@ -17,7 +17,7 @@ const WAITING_MAX: usize = 4096;
 /// The most bytes that wait in a subscription, beside one message. Twice what one pull request asks for.
 const WAITING_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// What comes over a subscription.
+/// A delivery, or news, that comes over a subscription.
 pub(crate) enum Arrival {
     Delivery(Delivery),
     Status(Status),
@@ -70,7 +70,7 @@ impl Arrival {
     }
 }
 
-/// What a subscription asks of the connection.
+/// A request of a subscription to the connection.
 pub(super) enum Command {
     Subscribe(Entry),
     Unsubscribe(u64),
