@@ -82,6 +82,11 @@ impl NatsCluster {
         Vec::from_iter(self.servers.iter().map(NatsServer::url)).join(",")
     }
 
+    /// Returns the members.
+    pub fn servers(&self) -> &[NatsServer] {
+        &self.servers
+    }
+
     /// Returns a member, to kill it or to start it again.
     ///
     /// # Panics

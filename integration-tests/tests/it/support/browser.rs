@@ -5,7 +5,7 @@ mod protocol;
 pub(crate) use page::Page;
 
 use protocol::Protocol;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
 use tokio::{process::Command, time::timeout};
 use twinbox_testkit::{servers::find, skipped};
@@ -16,7 +16,8 @@ use twinbox_testkit::{servers::find, skipped};
 const WITH_PIPES: &str =
     r#"trap : INT TERM; "$0" "$@" 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null; rm -rf "$TMPDIR""#;
 
-/// Chromium has been seen to start and then to answer nothing: another one is started after this time.
+/// Chromium has been seen to start and then to answer nothing, and to end at its start on a busy machine:
+/// another one is started, at the latest after this time.
 const START: Duration = Duration::from_secs(90);
 const STARTS_MAX: u32 = 3;
 
@@ -38,7 +39,7 @@ impl Browser {
         for _ in 0..STARTS_MAX {
             let browser = Self::launch(&program);
             // The first page needs all of Chromium's processes.
-            if timeout(START, browser.page()).await.is_ok() {
+            if let Ok(Ok(_)) = timeout(START, browser.try_page()).await {
                 return Some(browser);
             }
         }
@@ -63,12 +64,16 @@ impl Browser {
 
     /// Opens a page with cookies of its own, as another person has.
     pub(crate) async fn page(&self) -> Page {
-        let call = async |method, params| self.protocol.call(None, method, params).await;
-        let context = call("Target.createBrowserContext", json!({})).await;
+        self.try_page().await.unwrap_or_else(|refused| panic!("the browser opens no page: {refused}"))
+    }
+
+    async fn try_page(&self) -> Result<Page, Value> {
+        let call = async |method, params| self.protocol.try_call(None, method, params).await;
+        let context = call("Target.createBrowserContext", json!({})).await?;
         let target = json!({"url": "about:blank", "browserContextId": context["browserContextId"]});
-        let target = call("Target.createTarget", target).await["targetId"].as_str().unwrap().to_owned();
+        let target = call("Target.createTarget", target).await?["targetId"].as_str().unwrap().to_owned();
         let attach = json!({"targetId": target, "flatten": true});
-        let session = call("Target.attachToTarget", attach).await;
+        let session = call("Target.attachToTarget", attach).await?;
         Page::new(self.protocol.clone(), session["sessionId"].as_str().unwrap().to_owned(), target).await
     }
 }

@@ -84,19 +84,54 @@ impl World {
     /// Waits until the stream has as many messages as were published.
     async fn arrives(&self) {
         let published = u64::from(self.published);
-        eventually(async || self.info().await.filter(|info| info.state.messages >= published)).await;
+        self.becomes(async || self.info().await.filter(|info| info.state.messages >= published)).await;
+    }
+
+    /// As `eventually`. If it waits in vain, it says what is there.
+    async fn becomes<T>(&self, look: impl AsyncFnMut() -> Option<T>) -> T {
+        match timeout(PATIENCE, eventually(look)).await {
+            Ok(found) => found,
+            Err(_) => panic!("{}", self.told().await),
+        }
+    }
+
+    /// What relay, database and servers say.
+    async fn told(&self) -> String {
+        let rows = "SELECT (SELECT count(*) FROM twinbox.parked_messages), \
+            (SELECT max(position) FROM twinbox.cursors)";
+        let rows: (i64, i64) = sqlx::query_as(rows).fetch_one(self.store.pool()).await.unwrap();
+        let relay = self.relay.as_ref().map(|relay| (relay.counters.clone(), relay.breaker.state()));
+        let mut told =
+            format!("{} published; parked and settled: {rows:?}; relay: {relay:?}", self.published);
+        for server in self.cluster.servers() {
+            let connected = async_nats::connect(server.url()).await.map(jetstream::new);
+            let info = match connected {
+                Ok(jetstream) => match jetstream.get_stream(&self.target.name).await {
+                    Ok(stream) => {
+                        format!("{:?}", (&stream.cached_info().state, &stream.cached_info().cluster))
+                    }
+                    Err(error) => error.to_string(),
+                },
+                Err(error) => error.to_string(),
+            };
+            let log = std::fs::read_to_string(server.dir().join("log")).unwrap();
+            let log = Vec::from_iter(log.lines().rev().take(60));
+            let log = Vec::from_iter(log.into_iter().rev()).join("\n");
+            told += &format!("\n\n{}: {info}\n{log}", server.name());
+        }
+        told
     }
 
     /// Waits until the stream has a leader and all its copies, and answers with the number of the leader.
     /// Asserts that it has everything, each key in order, and that nothing was parked.
     async fn is_whole(&self) -> usize {
         self.arrives().await;
-        let leader = eventually(async || {
+        let leader = self.becomes(async || {
             let cluster = self.info().await?.cluster?;
             let is_whole = cluster.replicas.iter().filter(|copy| copy.current).count() == SERVERS - 1;
             self.cluster.number_of(&cluster.leader?).filter(|_| is_whole)
-        })
-        .await;
+        });
+        let leader = leader.await;
         self.target.whole(self.published as usize).await;
         self.nothing_is_parked().await;
         #[cfg(feature = "consumer")]

@@ -28,7 +28,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    pub(super) async fn new(protocol: Arc<Protocol>, session: String, frame: String) -> Self {
+    pub(super) async fn new(protocol: Arc<Protocol>, session: String, frame: String) -> Result<Self, Value> {
         let (errors, mut events) = (Arc::<Mutex<Vec<String>>>::default(), protocol.events());
         let (kept, of) = (errors.clone(), session.clone());
         tokio::spawn(async move {
@@ -47,9 +47,9 @@ impl Page {
         });
         let page = Self { protocol, session, frame, errors };
         for domain in ["Page", "Runtime", "Log", "Network"] {
-            page.call(&format!("{domain}.enable"), json!({})).await;
+            page.protocol.try_call(Some(&page.session), &format!("{domain}.enable"), json!({})).await?;
         }
-        page
+        Ok(page)
     }
 
     async fn call(&self, method: &str, params: Value) -> Value {
@@ -146,7 +146,11 @@ impl Page {
     /// The same. Err: another page has come meanwhile.
     async fn try_eval(&self, script: &str) -> Result<Value, Value> {
         let params = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
-        self.protocol.try_call(Some(&self.session), "Runtime.evaluate", params).await
+        let answer = self.protocol.try_call(Some(&self.session), "Runtime.evaluate", params).await;
+        if let Err(Value::String(ended)) = &answer {
+            panic!("{ended}");
+        }
+        answer
     }
 
     /// Waits until a script says true, on this page or on one that comes after it.

@@ -65,7 +65,7 @@ impl Protocol {
         answer.unwrap_or_else(|refused| panic!("{method}: {refused}"))
     }
 
-    /// Runs a command that the browser may refuse.
+    /// Runs a command that the browser may refuse. One that has ended refuses all.
     pub(super) async fn try_call(
         &self,
         session: Option<&str>,
@@ -85,7 +85,7 @@ impl Protocol {
         text.push(0);
         // A browser that has ended takes no commands, and its answer does not come.
         let _ = self.commands.lock().await.write_all(&text).await;
-        let mut answer = in_time(answer).await.unwrap_or_else(|_| panic!("{method}: the browser has ended"));
+        let Ok(mut answer) = in_time(answer).await else { return Err(json!("the browser has ended")) };
         match answer["error"].take() {
             Value::Null => Ok(answer["result"].take()),
             refused => Err(refused),
