@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 use twinbox_core::codec::AesGcm;
-use twinbox_sql::StoreOptions;
+use twinbox_sql::{StoreOptions, follow_url_file};
 
 /// How long a connection may take.
 const CONNECTION_MAX: Duration = Duration::from_secs(5);
@@ -44,6 +44,23 @@ pub(crate) struct ConnectionArguments {
     /// decrypted, and imported encrypted.
     #[arg(long, global = true, env = "TWINBOX_PAYLOAD_KEYS", value_name = "FILE")]
     payload_keys: Option<PathBuf>,
+}
+
+/// The URL of a database, what gave it, and the file that holds it, if one does.
+struct GivenUrl {
+    text: String,
+    from: &'static str,
+    file: Option<PathBuf>,
+}
+
+impl GivenUrl {
+    fn from_text(text: String, from: &'static str) -> Self {
+        Self { text, from, file: None }
+    }
+
+    fn from_file(file: &Path, from: &'static str) -> Result<Self, Exit> {
+        Ok(Self { text: read(file)?, from, file: Some(file.to_owned()) })
+    }
 }
 
 /// A connection that is not open yet.
@@ -83,22 +100,22 @@ impl ConnectionArguments {
         Self { database_url: Some(url.to_owned()), database_url_file: None, ..self.clone() }
     }
 
-    /// The URL and its origin. The command line wins over the environment.
-    fn url(&self) -> Result<(String, &'static str), Exit> {
+    /// The command line wins over the environment.
+    fn url(&self) -> Result<GivenUrl, Exit> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         match (&self.database_url, &self.database_url_file) {
             (Some(_), Some(_)) => {
                 return Err(Exit::usage("use either --database-url or --database-url-file, not both"));
             }
-            (Some(url), None) => return Ok((url.clone(), "--database-url")),
-            (None, Some(file)) => return Ok((read(file)?, "--database-url-file")),
+            (Some(url), None) => return Ok(GivenUrl::from_text(url.clone(), "--database-url")),
+            (None, Some(file)) => return GivenUrl::from_file(file, "--database-url-file"),
             (None, None) => {}
         }
         if let Some(url) = variable("DATABASE_URL") {
-            return Ok((url, "DATABASE_URL"));
+            return Ok(GivenUrl::from_text(url, "DATABASE_URL"));
         }
         match variable("DATABASE_URL_FILE") {
-            Some(file) => Ok((read(Path::new(&file))?, "DATABASE_URL_FILE")),
+            Some(file) => GivenUrl::from_file(Path::new(&file), "DATABASE_URL_FILE"),
             None => Err(Exit::usage(
                 "no database is given: use --database-url, --database-url-file, DATABASE_URL or \
                  DATABASE_URL_FILE",
@@ -125,34 +142,42 @@ impl ConnectionArguments {
 
     /// Prepares a connection. Connects to nothing yet.
     pub(crate) fn prepare(&self) -> Result<(Connection, DatabaseName), Exit> {
-        let (url, _) = self.url()?;
+        let GivenUrl { text: url, file, .. } = self.url()?;
         let name = |host, database| DatabaseName { host, database, namespace: self.namespace.clone() };
+        // Without sqlx's error text, which repeats parts of the URL.
+        let unfit = |_| Exit::usage("the URL of the database cannot be parsed");
         match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("postgres" | "postgresql") => {
-                // Without sqlx's error text, which repeats parts of the URL.
-                let options = url.parse::<PgConnectOptions>();
-                let mut options =
-                    options.map_err(|_| Exit::usage("the URL of the database cannot be parsed"))?;
-                if self.pooler {
-                    options = options.extra_float_digits(None);
-                }
+                let has_pooler = self.pooler;
+                let parse = move |url: &str| {
+                    let options: PgConnectOptions = url.parse()?;
+                    let options = options.application_name("twinbox");
+                    Ok(if has_pooler { options.extra_float_digits(None) } else { options })
+                };
+                let options = parse(&url).map_err(unfit)?;
                 let name = name(host(&options), database(&options));
                 let mut pool = PgPoolOptions::new().max_connections(4).acquire_timeout(CONNECTION_MAX);
                 if !self.pooler {
                     pool = pool.after_connect(|conn, _| Box::pin(without_compiler(conn)));
                 }
-                let pool = pool.connect_lazy_with(options.application_name("twinbox"));
+                let pool = pool.connect_lazy_with(options);
+                if let Some(file) = file {
+                    tokio::spawn(follow_url_file(pool.clone(), file, url, parse));
+                }
                 Ok((Connection::Postgres(pool), name))
             }
             Some("mysql" | "mariadb") => {
-                let options = url.parse::<MySqlConnectOptions>();
-                let options = options.map_err(|_| Exit::usage("the URL of the database cannot be parsed"))?;
+                let options: MySqlConnectOptions = url.parse().map_err(unfit)?;
                 let parsed = options.to_url_lossy();
                 let port = parsed.port().unwrap_or(MYSQL_PORT);
                 let host = format!("{}:{port}", parsed.host_str().unwrap_or_default());
                 let name = name(host, options.get_database().unwrap_or_default().to_owned());
                 let pool = MySqlPoolOptions::new().max_connections(4).acquire_timeout(CONNECTION_MAX);
-                Ok((Connection::MySql(pool.connect_lazy_with(options)), name))
+                let pool = pool.connect_lazy_with(options);
+                if let Some(file) = file {
+                    tokio::spawn(follow_url_file(pool.clone(), file, url, str::parse));
+                }
+                Ok((Connection::MySql(pool), name))
             }
             Some("sqlite") => {
                 let options = url.parse::<SqliteConnectOptions>();
@@ -178,7 +203,7 @@ impl ConnectionArguments {
             value: String,
             from: &'static str,
         }
-        let (url, url_from) = self.url()?;
+        let GivenUrl { text: url, from: url_from, .. } = self.url()?;
         let from = |name: &str, value: &str, is_default: bool| match std::env::var(name) {
             Ok(set) if set == value => "the environment",
             _ if is_default => "the default",

@@ -63,6 +63,8 @@ mod options;
 #[cfg(feature = "bin")]
 mod otlp;
 #[cfg(feature = "bin")]
+mod pools;
+#[cfg(feature = "bin")]
 pub mod program;
 #[cfg(feature = "bin")]
 mod purge;

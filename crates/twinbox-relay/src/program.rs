@@ -1,28 +1,21 @@
 //! The program `twinbox-relay`: the library with a configuration file, logs and signals.
 use crate::{
     check,
-    config::{Config, ConfigError, Database, LogFormat, secret},
+    config::{Config, ConfigError, LogFormat},
     failure::Failure,
     otlp::Otlp,
+    pools::{DatabaseUrl, Pools},
     purge::PurgeArguments,
-    schemas::{Pools, Schemas},
+    schemas::Schemas,
     supervisor, trace,
 };
 use clap::{Parser, Subcommand};
-use sqlx::{
-    MySql, MySqlPool, PgPool, Postgres, Sqlite, SqlitePool,
-    mysql::{MySqlConnectOptions, MySqlPoolOptions},
-    postgres::{PgConnectOptions, PgPoolOptions},
-    sqlite::SqliteConnectOptions,
-};
 use std::{
-    collections::BTreeMap,
     error::Error as StdError,
     io::{IsTerminal as _, Write as _},
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
-    time::Duration,
 };
 use tokio::runtime::{Builder, Runtime};
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder};
@@ -37,10 +30,6 @@ use twinbox_sql::Dialect;
 
 /// Lines of the log that wait to be written. Further lines are dropped.
 const LOG_LINES_MAX: usize = 4096;
-/// How long the pool may take to give a connection. It first tests an idle one.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The connections of a keeper with a database URL of its own: one for its work, one for its lease.
-const KEEPER_CONNECTIONS: u32 = 2;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -190,41 +179,13 @@ async fn run(config: Config, command: DatabaseCommand, otlp: Option<Otlp>) -> Re
             "there is no destination and no vendor: add a table `[destinations.NAME]` or `[vendors.NAME]`";
         return Err(ConfigError::new(what).into());
     }
-    let url = secret("url", config.database.url.as_deref(), config.database.url_file.as_deref())?;
-    match url.split_once(':').map(|(scheme, _)| scheme) {
+    let url = DatabaseUrl::of_main(&config)?;
+    match url.scheme() {
         Some("postgres" | "postgresql") => {
-            let mut others = BTreeMap::new();
-            for (name, database) in &config.databases {
-                let url = database_url(&format!("databases.{name}"), database, "postgres")?;
-                others.insert(name.clone(), postgres(database, &url, database.max_connections)?);
-            }
-            let main = postgres(&config.database, &url, config.database.max_connections)?;
-            let keeper = keeper_url(&config)?.map(|url| postgres(&config.database, &url, KEEPER_CONNECTIONS));
-            run_with::<Postgres>(Pools { main, others }, keeper.transpose()?, &config, command, otlp).await
+            run_with(Pools::postgres(&config, &url)?, &config, command, otlp).await
         }
-        Some("mysql" | "mariadb") => {
-            let mut others = BTreeMap::new();
-            for (name, database) in &config.databases {
-                let url = database_url(&format!("databases.{name}"), database, "mysql")?;
-                others.insert(name.clone(), mysql(&url, database.max_connections)?);
-            }
-            let main = mysql(&url, config.database.max_connections)?;
-            let keeper = keeper_url(&config)?.map(|url| mysql(&url, KEEPER_CONNECTIONS));
-            run_with::<MySql>(Pools { main, others }, keeper.transpose()?, &config, command, otlp).await
-        }
-        Some("sqlite") => {
-            let mut others = BTreeMap::new();
-            for (name, database) in &config.databases {
-                let url = database_url(&format!("databases.{name}"), database, "sqlite")?;
-                others.insert(name.clone(), sqlite(&url).await?);
-            }
-            let main = sqlite(&url).await?;
-            if keeper_url(&config)?.is_some() {
-                let what = "SQLite has no roles: remove `keeper.database_url`, the keeper needs none";
-                return Err(ConfigError::new(what).into());
-            }
-            run_with::<Sqlite>(Pools { main, others }, None, &config, command, otlp).await
-        }
+        Some("mysql" | "mariadb") => run_with(Pools::mysql(&config, &url)?, &config, command, otlp).await,
+        Some("sqlite") => run_with(Pools::sqlite(&config, &url).await?, &config, command, otlp).await,
         _ => {
             Err(ConfigError::new("`database.url` has to start with `postgres:`, `mysql:` or `sqlite:`")
                 .into())
@@ -232,48 +193,8 @@ async fn run(config: Config, command: DatabaseCommand, otlp: Option<Otlp>) -> Re
     }
 }
 
-/// Returns the URL of a further database, which is of the same kind as the main one.
-fn database_url(table: &str, database: &Database, kind: &str) -> Result<String, ConfigError> {
-    let url = secret("url", database.url.as_deref(), database.url_file.as_deref())
-        .map_err(|error| ConfigError::new(format!("`[{table}]`: {error}")))?;
-    if url.starts_with(kind) {
-        return Ok(url);
-    }
-    Err(ConfigError::new(format!("`{table}.url` has to start with `{kind}:`, as that of `[database]` does")))
-}
-
-async fn sqlite(url: &str) -> Result<SqlitePool, Failure> {
-    let options: SqliteConnectOptions = url.parse()?;
-    Ok(twinbox_sql::sqlite::open(options.get_filename()).await?)
-}
-
-fn mysql(url: &str, connections: u32) -> Result<MySqlPool, Failure> {
-    let options: MySqlConnectOptions = url.parse()?;
-    let pool = MySqlPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
-    Ok(pool.connect_lazy_with(options))
-}
-
-fn postgres(database: &Database, url: &str, connections: u32) -> Result<PgPool, Failure> {
-    let mut options: PgConnectOptions = url.parse()?;
-    if database.pooler {
-        // PgBouncer refuses startup parameters that it does not know.
-        options = options.extra_float_digits(None);
-    }
-    let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
-    Ok(pool.connect_lazy_with(options))
-}
-
-/// Returns the database URL of the keeper, if it has one of its own.
-fn keeper_url(config: &Config) -> Result<Option<String>, ConfigError> {
-    match (config.keeper.database_url.as_deref(), config.keeper.database_url_file.as_deref()) {
-        (None, None) => Ok(None),
-        (url, file) => secret("database_url", url, file).map(Some),
-    }
-}
-
 async fn run_with<DB: Dialect>(
     mut pools: Pools<DB>,
-    keeper_pool: Option<sqlx::Pool<DB>>,
     config: &Config,
     command: DatabaseCommand,
     otlp: Option<Otlp>,
@@ -281,13 +202,13 @@ async fn run_with<DB: Dialect>(
     let schemas = Arc::new(Schemas::new(&pools, config)?);
     match command {
         DatabaseCommand::Run { migrate } => {
-            pools.main = keeper_pool.unwrap_or(pools.main);
+            pools.main = pools.keeper.take().unwrap_or(pools.main);
             let keepers = config.keeper.enabled.then(|| Schemas::new(&pools, config)).transpose()?;
             supervisor::run(schemas, keepers, config, migrate, otlp).await
         }
         DatabaseCommand::Check => {
-            let keepers = match keeper_pool.filter(|_| config.keeper.enabled) {
-                Some(main) => Some(Schemas::new(&Pools { main, others: pools.others }, config)?),
+            let keepers = match pools.keeper.take().filter(|_| config.keeper.enabled) {
+                Some(main) => Some(Schemas::new(&Pools { main, ..pools }, config)?),
                 None => None,
             };
             check::run(&schemas, keepers.as_ref(), config).await

@@ -2,8 +2,8 @@
 use crate::{
     config::{Config, ConfigError, Outbox, Place},
     failure::Failure,
+    pools::Pools,
 };
-use sqlx::Pool;
 use std::{collections::BTreeMap, time::Duration};
 use twinbox_sql::{Dialect, Store, StoreOptions};
 
@@ -23,12 +23,6 @@ pub(crate) struct Schema<DB: Dialect> {
 
 /// The schemas of the configuration. That of `[database]` comes first.
 pub(crate) struct Schemas<DB: Dialect>(Vec<Schema<DB>>);
-
-/// The connection pools: that of `[database]`, and those of `[databases.NAME]` by name.
-pub(crate) struct Pools<DB: Dialect> {
-    pub(crate) main: Pool<DB>,
-    pub(crate) others: BTreeMap<String, Pool<DB>>,
-}
 
 impl<DB: Dialect> Schemas<DB> {
     pub(crate) fn new(pools: &Pools<DB>, config: &Config) -> Result<Self, Failure> {

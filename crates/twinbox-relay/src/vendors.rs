@@ -1,5 +1,13 @@
 //! Makes dispatchers of side effects from the configuration.
-use crate::{config::Config, failure::Failure, https::HttpsService, schemas::Schema};
+mod credential;
+
+use crate::{
+    config::{Config, secret},
+    failure::Failure,
+    https::HttpsService,
+    schemas::Schema,
+};
+use credential::{Credential, HttpsWithCredential};
 use std::time::Duration;
 use twinbox_effects::{Dispatcher, HttpVendor, VendorOptions};
 use twinbox_sql::Dialect;
@@ -26,10 +34,15 @@ pub(crate) fn dispatcher<DB: Dialect>(
 }
 
 /// Makes a vendor of the file.
-pub(crate) fn vendor(name: &str, config: &Config) -> Result<HttpVendor<HttpsService>, Failure> {
+pub(crate) fn vendor(name: &str, config: &Config) -> Result<HttpVendor<HttpsWithCredential>, Failure> {
     let configured = &config.vendors[name];
-    let vendor = HttpVendor::new(name, configured.profile()?, &*configured.url, HttpsService::new()?)?;
-    let Some(file) = &configured.credential_file else { return Ok(vendor) };
-    let credential = crate::config::secret("credential", None, Some(file))?;
-    Ok(vendor.header(&configured.credential_header, &credential)?)
+    let (header, file) = (&configured.credential_header, configured.credential_file.as_deref());
+    let credential = file.map(|file| Credential::new(header, file)).transpose()?;
+    let service = HttpsWithCredential::new(HttpsService::new()?, credential);
+    let vendor = HttpVendor::new(name, configured.profile()?, &*configured.url, service)?;
+    match file {
+        // The service puts the value that the file holds at each request in the place of this one.
+        Some(_) => Ok(vendor.header(header, &secret("credential", None, file)?)?),
+        None => Ok(vendor),
+    }
 }

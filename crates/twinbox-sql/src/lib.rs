@@ -14,6 +14,7 @@
 //! | [`webhook`] | webhooks that come in: receipt and effect in one transaction |
 //! | [`replay`] | past messages again |
 //! | [`Dialect`] | the differences between databases |
+//! | [`follow_url_file`] | a database URL whose password changes while the program runs |
 //!
 //! Reading the log is `twinbox-log`, the operator's acts are `twinbox-ops`.
 //!
@@ -73,6 +74,7 @@ pub mod texts;
 mod trace;
 pub mod transition;
 mod tx;
+mod url_file;
 pub mod webhook;
 mod writer;
 
@@ -96,3 +98,4 @@ pub use store::{Store, StoreOptions};
 #[doc(hidden)]
 pub use text::text as stored_text;
 pub use tx::{BatchTx, InTransaction, Tx};
+pub use url_file::follow_url_file;

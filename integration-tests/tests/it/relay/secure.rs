@@ -2,6 +2,7 @@
 mod cluster;
 mod consumers;
 mod keys;
+mod rotated;
 
 use super::*;
 use crate::support::helper;

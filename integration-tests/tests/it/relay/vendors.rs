@@ -1,14 +1,15 @@
 //! Side effects that the relay's program sends.
 use crate::support::{
     cases::cases,
-    effects::{mail, plan, reaches},
+    effects::{found, mail, plan, reaches},
     program::Program,
     stores::{TestDb, World},
+    wait::eventually,
 };
 use integration_tests::vendors::VENDOR;
 use sqlx::AssertSqlSafe;
 use twinbox::{Store, StoreOptions, effects::EffectState};
-use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
+use twinbox_testkit::vendor::{FakeVendor, VendorAnswer, VendorRequest};
 
 /// As the program spells it.
 fn url<DB: TestDb>(world: &World<DB>) -> String {
@@ -51,6 +52,36 @@ async fn the_program_sends_effects_with_the_credential<DB: TestDb>() {
     assert!(printed.contains(&format!("ok    vendor {VENDOR}: {} by resend", vendor.url())), "{printed}");
 }
 
+async fn a_changed_credential_is_read_without_a_restart<DB: TestDb>() {
+    let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("credential");
+    std::fs::write(&file, "Bearer one\n").unwrap();
+    let text = format!(
+        "[vendors.{VENDOR}]\nprofile = \"resend\"\nurl = {:?}\ncredential_file = {file:?}\n",
+        vendor.url()
+    );
+    let _program = Program::run(&url(&world), &[], &text).await;
+    let first = plan(&world, mail("first")).await;
+    reaches(&world, first, EffectState::Confirmed).await;
+    // Until it is there again, nothing is sent.
+    std::fs::remove_file(&file).unwrap();
+    let second = plan(&world, mail("second")).await;
+    eventually(async || {
+        found(&world, second).await.last_error.filter(|error| error.contains("credential_file"))
+    })
+    .await;
+    assert_eq!(vendor.calls().len(), 1);
+    std::fs::write(&file, "Bearer two\n").unwrap();
+    reaches(&world, second, EffectState::Confirmed).await;
+    let sent = |call: &VendorRequest| {
+        let header = call.headers.iter().find(|(name, _)| name == "authorization");
+        header.map(|(_, value)| value.clone())
+    };
+    let sent = Vec::from_iter(vendor.calls().iter().filter_map(sent));
+    assert_eq!(sent, ["Bearer one", "Bearer two"]);
+}
+
 async fn each_vendor_gets_the_effects_of_its_schema<DB: TestDb>() {
     let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
     let options = StoreOptions::new().namespace("billing");
@@ -70,5 +101,9 @@ async fn each_vendor_gets_the_effects_of_its_schema<DB: TestDb>() {
 }
 
 cases! {
-    all: [each_vendor_gets_the_effects_of_its_schema, the_program_sends_effects_with_the_credential]
+    all: [
+        a_changed_credential_is_read_without_a_restart,
+        each_vendor_gets_the_effects_of_its_schema,
+        the_program_sends_effects_with_the_credential,
+    ]
 }
