@@ -13,6 +13,8 @@ mod hot_key;
 #[cfg(feature = "programs")]
 mod idle;
 #[cfg(feature = "programs")]
+mod memory;
+#[cfg(feature = "programs")]
 mod otlp;
 mod parking;
 #[cfg(feature = "programs")]
