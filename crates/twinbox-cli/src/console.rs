@@ -84,8 +84,11 @@ pub(crate) async fn run<DB: Dialect>(
     ));
     let console = Console::new(session.ops.clone(), session.database.id(), access);
     #[cfg(feature = "nats")]
-    let console = match arguments.stream.given() {
-        Some(stream) => console.broker(broker::Stream(stream.map_err(|error| invalid("--nats-url", error))?)),
+    let console = match arguments.stream.server() {
+        Some(server) => {
+            server.connect().map_err(|error| invalid("--nats-url", error))?;
+            console.broker(broker::Streams(arguments.stream.clone()))
+        }
         None => console,
     };
     let served = console.serve(listener, stop).await;

@@ -73,7 +73,8 @@ pub(crate) async fn run<DB: Dialect>(arguments: &DoctorArguments, session: &Sess
         findings.push(warning("destinations", "none has ever run here: published messages go nowhere"));
     }
     findings.extend(readers.iter().map(destination));
-    findings.extend(ops.consumers().await?.iter().map(consumer));
+    let consumers = ops.consumers().await?;
+    findings.extend(consumers.iter().map(consumer));
     let now = store.now().await?;
     let replays = ops.replays(100).await?;
     findings.extend(replays.iter().filter(|one| !one.state.has_ended()).map(|one| replay(one, now)));
@@ -91,7 +92,9 @@ pub(crate) async fn run<DB: Dialect>(arguments: &DoctorArguments, session: &Sess
             let reads_log = readers.iter().any(|reader| reader.name == own);
             (mark, reads_log)
         });
-        findings.extend(arguments.nats.check(&Vec::from_iter(purge_marks), now).await);
+        let of_readers = readers.iter().filter_map(|reader| reader.address.as_deref());
+        let recorded = of_readers.chain(consumers.iter().filter_map(|one| one.address.as_deref()));
+        findings.extend(arguments.nats.check(recorded, &Vec::from_iter(purge_marks), now).await);
     }
     #[cfg(feature = "aws")]
     findings.extend(arguments.aws.check().await);

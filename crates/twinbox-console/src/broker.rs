@@ -9,13 +9,19 @@ const ANSWER: Duration = Duration::from_secs(3);
 /// Reads from a broker how far consumers are behind.
 pub trait BrokerLag: Send + Sync + 'static {
     /// Returns how far a consumer is behind each of its checkpoints, in their order. Without checkpoints it
-    /// reads without order: then one lag for all of it, or none if the broker does not know it.
+    /// reads without order: then one lag for all of it, or none if the broker does not know it. `address`:
+    /// where at its broker the consumer has its messages, as it recorded.
     ///
     /// A page waits three seconds for it, then drops the future.
     ///
     /// # Errors
     /// The page shows the text instead of numbers.
-    fn lag<'a>(&'a self, consumer: &'a str, checkpoints: &'a [PartitionCheckpoint]) -> LagFuture<'a>;
+    fn lag<'a>(
+        &'a self,
+        consumer: &'a str,
+        address: Option<&'a str>,
+        checkpoints: &'a [PartitionCheckpoint],
+    ) -> LagFuture<'a>;
 }
 
 /// What [`BrokerLag::lag`] returns.
@@ -36,9 +42,10 @@ pub struct Lag {
 pub(crate) async fn ask(
     broker: &dyn BrokerLag,
     consumer: &str,
+    address: Option<&str>,
     checkpoints: &[PartitionCheckpoint],
 ) -> Result<Vec<Lag>, String> {
-    let asked = timeout(ANSWER, broker.lag(consumer, checkpoints)).await;
+    let asked = timeout(ANSWER, broker.lag(consumer, address, checkpoints)).await;
     asked.unwrap_or_else(|_| Err(format!("it did not answer within {} seconds", ANSWER.as_secs())))
 }
 
@@ -49,14 +56,14 @@ mod tests {
     struct Silent;
 
     impl BrokerLag for Silent {
-        fn lag<'a>(&'a self, _: &'a str, _: &'a [PartitionCheckpoint]) -> LagFuture<'a> {
+        fn lag<'a>(&'a self, _: &'a str, _: Option<&'a str>, _: &'a [PartitionCheckpoint]) -> LagFuture<'a> {
             Box::pin(std::future::pending())
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_page_does_not_wait_for_a_broker_without_an_answer() {
-        let asked = ask(&Silent, "billing.invoice", &[]).await;
+        let asked = ask(&Silent, "billing.invoice", None, &[]).await;
         assert_eq!(asked, Err("it did not answer within 3 seconds".to_owned()));
     }
 }

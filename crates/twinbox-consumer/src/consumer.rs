@@ -230,7 +230,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         let concurrency = groups.iter().flat_map(|group| &group.handlers);
         warn_of_small_pool(&store, concurrency.map(|handler| handler.policy.concurrency.max(1)).sum());
         metrics::describe();
-        let common = Common { store, state, stop: stop.child_token(), options, system: transport.system() };
+        let (stop, system, address) = (stop.child_token(), transport.system(), transport.address());
+        let common = Common { store, state, stop, options, system, address };
         let keeper =
             keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper.run(common.stop.clone()))));
         let acting = run_bulk_actions(common.store.clone(), Duration::ZERO, common.stop.clone());

@@ -12,7 +12,7 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(5);
 /// Writes the heartbeat and reads whether the consumer is paused. While the database is away the pause stays
 /// as it is.
 pub(crate) async fn beat<DB: Dialect, S>(runtime: &Runtime<DB, S>) {
-    let beat = runtime.inbox.heartbeat();
+    let beat = runtime.inbox.heartbeat(runtime.address.as_deref());
     if let Ok(Ok(pause_reason)) = tokio::time::timeout(HEARTBEAT_MAX, beat).await {
         set_paused(runtime, pause_reason);
     }

@@ -30,6 +30,8 @@ pub(crate) struct Common<DB: Dialect, S> {
     pub(crate) options: Options,
     /// The messaging system, for traces.
     pub(crate) system: &'static str,
+    /// Where at the broker the messages are.
+    pub(crate) address: Option<String>,
 }
 
 /// The options of [`Consumer`](crate::Consumer).
@@ -57,6 +59,8 @@ pub(crate) struct Runtime<DB: Dialect, S> {
     pub(crate) starts: Starts,
     pub(crate) stats: Arc<ConsumerStats>,
     system: &'static str,
+    /// Where at the broker the messages are.
+    pub(crate) address: Option<String>,
     pub(crate) inbox_purge: InboxPurge,
     /// Whether an operator paused the consumer.
     pub(crate) is_paused: watch::Sender<bool>,
@@ -90,6 +94,7 @@ impl<DB: Dialect, S> Runtime<DB, S> {
             starts: Starts::default(),
             stats,
             system: common.system,
+            address: common.address.clone(),
             inbox_purge: InboxPurge::new(common.options.inbox_retention),
             is_paused: watch::Sender::new(false),
             is_database_away: AtomicBool::new(false),

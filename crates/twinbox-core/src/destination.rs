@@ -70,6 +70,12 @@ pub trait Destination: Send + Sync + 'static {
         None
     }
 
+    /// Returns where at its broker the messages are, in a format of its own, for tools that look at them. It
+    /// holds no server and no secret. A relay stores it with the cursor.
+    fn address(&self) -> Option<String> {
+        None
+    }
+
     /// Connects and checks that the destination can take messages.
     ///
     /// # Errors
@@ -120,6 +126,10 @@ impl Destination for Arc<dyn Destination> {
 
     fn partitions(&self) -> Option<u32> {
         (**self).partitions()
+    }
+
+    fn address(&self) -> Option<String> {
+        (**self).address()
     }
 
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {

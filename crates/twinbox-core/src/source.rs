@@ -89,6 +89,12 @@ pub trait Transport: Send + Sync + 'static {
         "twinbox"
     }
 
+    /// Returns where at its broker the messages are, in a format of its own, for tools that look at them. It
+    /// holds no server and no secret. A consumer stores it with its heartbeat.
+    fn address(&self) -> Option<String> {
+        None
+    }
+
     /// Opens the source of one consumer.
     ///
     /// The transport stores the progress under [`Subscription::consumer`]. A process that restarts continues

@@ -38,6 +38,7 @@ pub(crate) async fn take<DB: Dialect>(
         .bind(owner)
         .bind(micros(options.lease))
         .bind(micros(options.lease))
+        .bind(options.address.clone())
         .bind(destination.to_owned())
         .bind(owner)
         .bind(owner)

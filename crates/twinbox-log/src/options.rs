@@ -47,6 +47,7 @@ pub struct ReaderOptions {
     pub(crate) start: StartPosition,
     pub(crate) lease: Duration,
     pub(crate) partitions: Option<u32>,
+    pub(crate) address: Option<String>,
     pub(crate) page: usize,
     pub(crate) idle_poll: Duration,
     pub(crate) parking: bool,
@@ -61,6 +62,7 @@ impl ReaderOptions {
             start: StartPosition::Beginning,
             lease: Duration::from_secs(4),
             partitions: None,
+            address: None,
             page: PAGE_MAX,
             idle_poll: POLL_IDLE,
             parking: false,
@@ -84,6 +86,12 @@ impl ReaderOptions {
     /// cursor.
     pub fn partitions(self, partitions: Option<u32>) -> Self {
         Self { partitions, ..self }
+    }
+
+    /// Sets where at its broker the destination has its messages, see
+    /// [`Destination::address`](twinbox_core::Destination::address). The reader stores it with the cursor.
+    pub fn address(self, address: Option<String>) -> Self {
+        Self { address, ..self }
     }
 
     /// Lets the reader park messages, which come back when they are due.

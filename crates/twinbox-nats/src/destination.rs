@@ -28,6 +28,10 @@ impl Destination for Nats {
         Some(self.options.partitions)
     }
 
+    fn address(&self) -> Option<String> {
+        Some(self.options.address().to_string())
+    }
+
     /// Opens a connection for this publisher and checks the stream.
     ///
     /// JetStream must respond, and the stream must accept subjects below the prefix. A missing stream is

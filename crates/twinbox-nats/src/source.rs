@@ -25,6 +25,10 @@ impl Transport for Nats {
         SYSTEM
     }
 
+    fn address(&self) -> Option<String> {
+        Some(self.options.address().to_string())
+    }
+
     /// Opens a connection for this subscription and creates its durable consumer if it is missing.
     ///
     /// An existing consumer is never changed, and none is created on a stream that can hold no subject below

@@ -17,6 +17,9 @@ pub struct ConsumerBacklog {
     pub silent: Option<Duration>,
     /// Why an operator paused the consumer.
     pub pause_reason: Option<String>,
+    /// Where at its broker the consumer has its messages, as it recorded with its last heartbeat, see
+    /// [`Transport::address`](twinbox_core::Transport::address).
+    pub address: Option<String>,
     /// How many deliveries are parked, counted up to [`BACKLOG_MAX`] for each place where they are.
     pub parked: u64,
     /// How many of them are parked as deliveries, not in the log, counted up to [`BACKLOG_MAX`].
@@ -77,6 +80,7 @@ impl<DB: Dialect> Ops<DB> {
         Ok(ConsumerBacklog {
             silent: since("seen_at")?,
             pause_reason: row.text_or_null("pause_reason")?,
+            address: row.text_or_null("address")?,
             parked: parked_deliveries + count(row.try_get("parked_messages")?),
             parked_deliveries,
             oldest_parked: since("oldest_delivery")?.max(since("oldest_message")?),

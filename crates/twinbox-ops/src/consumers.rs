@@ -21,6 +21,8 @@ pub struct ConsumerInfo {
     pub silent: Duration,
     /// Why an operator paused the consumer.
     pub pause_reason: Option<String>,
+    /// As [`ConsumerBacklog::address`](crate::ConsumerBacklog::address).
+    pub address: Option<String>,
     /// The number of dead letters of the consumer, counted up to [`BACKLOG_MAX`](crate::BACKLOG_MAX).
     pub dead_letters: u64,
     /// The number of parked deliveries of the consumer, counted up to [`BACKLOG_MAX`](crate::BACKLOG_MAX).
@@ -84,6 +86,7 @@ impl<DB: Dialect> Ops<DB> {
                 seen_at: seen_at.0,
                 silent: Duration::from_micros(count(silent)),
                 pause_reason: row.text_or_null("pause_reason")?,
+                address: backlog.address,
                 dead_letters: backlog.dead_letters,
                 parked_deliveries: backlog.parked_deliveries,
             });

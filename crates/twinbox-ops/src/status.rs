@@ -43,6 +43,9 @@ pub struct ReaderStatus {
     pub position: u64,
     /// Whether the reader was so far behind that the log went on without it.
     pub is_detached: bool,
+    /// Where at its broker the destination has its messages, as the relay that last owned it recorded, see
+    /// [`Destination::address`](twinbox_core::Destination::address).
+    pub address: Option<String>,
 }
 
 impl<DB: Dialect> Ops<DB> {
@@ -72,6 +75,7 @@ impl<DB: Dialect> Ops<DB> {
                 pause_reason: row.text_or_null("pause_reason")?,
                 is_detached: row.try_get("is_detached")?,
                 position: count(row.try_get("position")?),
+                address: row.text_or_null("address")?,
                 name,
             };
             let name = || status.name.clone();

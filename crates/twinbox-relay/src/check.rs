@@ -53,7 +53,7 @@ pub(crate) async fn run<DB: Dialect>(
         lines.print(&format!("destination {id}"), of_destination(&*destination, &options).await);
         let schema = schemas.named(config.outbox_of(id))?;
         if readable.contains(&&*schema.name) {
-            let options = options.of_reader(destination.partitions());
+            let options = options.of_reader(&*destination);
             let checked = Reader::check(&schema.store, id, &options).await;
             lines.print_fault(&format!("cursor {id}"), checked.map_err(Failure::from));
         }

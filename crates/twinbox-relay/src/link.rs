@@ -21,6 +21,6 @@ pub(crate) struct Link<DB: Dialect> {
 
 impl<DB: Dialect> Link<DB> {
     pub(crate) fn reader_options(&self) -> ReaderOptions {
-        self.options.of_reader(self.destination.partitions())
+        self.options.of_reader(&*self.destination)
     }
 }

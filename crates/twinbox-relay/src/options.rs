@@ -1,6 +1,6 @@
 use crate::error::Error;
 use std::time::Duration;
-use twinbox_core::{RetryPolicy, TypePattern};
+use twinbox_core::{Destination, RetryPolicy, TypePattern};
 use twinbox_log::{PAGE_MAX, POLL_IDLE, ReaderOptions, StartPosition, parking::ParkedState};
 
 /// The options of a relay: lease, limits, retries and types of its destination.
@@ -107,12 +107,13 @@ impl RelayOptions {
         Self { idle_poll, ..self }
     }
 
-    /// Returns the options of the reader for a destination with so many partitions.
-    pub(crate) fn of_reader(&self, partitions: Option<u32>) -> ReaderOptions {
+    /// Returns the options of the reader for a destination.
+    pub(crate) fn of_reader(&self, destination: &dyn Destination) -> ReaderOptions {
         ReaderOptions::new()
             .start(self.start)
             .lease(self.lease)
-            .partitions(partitions)
+            .partitions(destination.partitions())
+            .address(destination.address())
             .parking(true)
             .dead_letter_events(self.dead_letter_events)
             .page(self.page)

@@ -1,7 +1,7 @@
 //! Whether a JetStream stream keeps its messages as long as needed, and no longer.
 use crate::{
     finding::{Finding, ok, warning, wrong},
-    output::{brief, counted, duration},
+    output::{brief, counted, duration, plain},
     stream::StreamArguments,
 };
 use clap::Args;
@@ -24,34 +24,46 @@ pub(crate) struct NatsArguments {
 }
 
 impl NatsArguments {
-    /// `purge_marks`: the purge mark of each inbox, and whether that consumer reads the log instead of a
-    /// stream.
-    pub(super) async fn check(&self, purge_marks: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
+    /// `recorded`: the addresses that relays and consumers have recorded. `purge_marks`: the purge mark of
+    /// each inbox, and whether that consumer reads the log instead of a stream.
+    pub(super) async fn check<'a>(
+        &self,
+        recorded: impl Iterator<Item = &'a str>,
+        purge_marks: &[(PurgeMark, bool)],
+        now: Timestamp,
+    ) -> Vec<Finding> {
         let mut findings = Vec::new();
-        if let Some(given) = self.stream.given() {
-            let about = format!("stream {}", self.stream.name());
-            match given {
-                Ok(given) => {
-                    for one in given.each_stream() {
-                        match one.stream_status().await {
-                            Ok(facts) => findings.extend(stream(&facts, purge_marks, now)),
-                            Err(error) => findings.push(wrong(&about, error.to_string())),
+        if let Some(server) = self.stream.server() {
+            let addresses = self.stream.addresses(recorded);
+            if addresses.is_empty() {
+                let found = "no relay and no consumer has recorded one here: name it with --nats-stream";
+                findings.push(warning("streams of NATS", found));
+            }
+            for address in addresses {
+                let about = format!("stream {}", plain(&address.stream));
+                match server.stream(address) {
+                    Ok(given) => {
+                        for one in given.each_stream() {
+                            match one.stream_status().await {
+                                Ok(facts) => findings.extend(stream(&facts, purge_marks, now)),
+                                Err(error) => findings.push(wrong(&about, error.to_string())),
+                            }
                         }
                     }
+                    Err(error) => findings.push(wrong(&about, error.to_string())),
                 }
-                Err(error) => findings.push(wrong(&about, error.to_string())),
             }
         }
         if let Some(url) = &self.nats_system_url {
-            let server = self.stream.connect(url, self.nats_system_credentials.as_ref());
-            match async { server?.disk_syncs().await }.await {
+            let server = self.stream.server_at(url, self.nats_system_credentials.as_ref());
+            match async { server.connect()?.disk_syncs().await }.await {
                 Ok(servers) if servers.is_empty() => {
                     findings.push(wrong("NATS sync", "no server with JetStream has responded"));
                 }
                 Ok(servers) => findings.extend(servers.iter().map(sync)),
                 Err(error) => findings.push(wrong("NATS sync", error.to_string())),
             }
-        } else if self.stream.given().is_some() {
+        } else if self.stream.server().is_some() {
             let found = format!("unknown without --nats-system-url: {LOSS}");
             findings.push(warning("NATS sync", found));
         }

@@ -134,7 +134,9 @@ async fn one<DB: Dialect>(app: &App<DB>, name: &str) -> Result<One, Failure> {
         readers.iter().find(|reader| reader.name == own).map(|reader| bounded_number(reader.backlog));
     let checkpoints = app.ops.partition_checkpoints(name).await?;
     let lags = match &app.broker {
-        Some(broker) if behind_in_log.is_none() => broker::ask(&**broker, name, &checkpoints).await,
+        Some(broker) if behind_in_log.is_none() => {
+            broker::ask(&**broker, name, backlog.address.as_deref(), &checkpoints).await
+        }
         _ => Ok(Vec::new()),
     };
     let (lags, broker_error) = match lags {

@@ -219,6 +219,8 @@ CREATE TABLE IF NOT EXISTS {cursors} (
     pause_reason TEXT,
     -- When the destination was new.
     started_at DATETIME(6),
+    -- Where at its broker the destination has its messages, in a format of that broker.
+    address TEXT,
     CHECK (p <= w)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

@@ -164,5 +164,7 @@ CREATE TABLE IF NOT EXISTS {consumers} (
     consumer VARBINARY(255) NOT NULL PRIMARY KEY,
     seen_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     -- Why an operator paused the consumer. NULL: it is not paused.
-    pause_reason TEXT
+    pause_reason TEXT,
+    -- Where at its broker the consumer has its messages, in a format of that broker.
+    address TEXT
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -170,6 +170,8 @@ CREATE TABLE {cursors} (
     pause_reason text,
     -- When the destination was new.
     started_at timestamptz,
+    -- Where at its broker the destination has its messages, in a format of that broker.
+    address text,
     CHECK (p <= w)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 

@@ -201,5 +201,7 @@ CREATE TABLE {consumers} (
     consumer text PRIMARY KEY,
     seen_at timestamptz NOT NULL DEFAULT now(),
     -- Why an operator paused the consumer. NULL: it is not paused.
-    pause_reason text
+    pause_reason text,
+    -- Where at its broker the consumer has its messages, in a format of that broker.
+    address text
 );

@@ -77,6 +77,8 @@ CREATE TABLE {cursors} (
     pause_reason TEXT,
     -- When the destination was new.
     started_at INTEGER,
+    -- Where at its broker the destination has its messages, in a format of that broker.
+    address TEXT,
     CHECK (p <= w)
 ) STRICT, WITHOUT ROWID;
 

@@ -154,5 +154,7 @@ CREATE TABLE {consumers} (
     consumer TEXT PRIMARY KEY,
     seen_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     -- Why an operator paused the consumer. NULL: it is not paused.
-    pause_reason TEXT
+    pause_reason TEXT,
+    -- Where at its broker the consumer has its messages, in a format of that broker.
+    address TEXT
 ) STRICT, WITHOUT ROWID;

@@ -13,15 +13,16 @@ use std::time::Duration;
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 
 impl<DB: Dialect> Inbox<DB> {
-    /// Records that this process runs the consumer. Returns why it is paused, if it is.
+    /// Records that this process runs the consumer, and where at its broker its messages are, see
+    /// [`Transport::address`](twinbox_core::Transport::address). Returns why it is paused, if it is.
     ///
     /// # Errors
     /// The database refused or is away.
-    pub async fn heartbeat(&self) -> Result<Option<String>, Error> {
+    pub async fn heartbeat(&self, address: Option<&str>) -> Result<Option<String>, Error> {
         let _permit = self.engine.write_permit().await?;
         let mut conn = self.engine.connection().await?;
         let (sql, consumer) = (&self.engine.sql().consumers, &self.consumer);
-        let heartbeat = query::<DB>(&sql.heartbeat).bind(consumer.clone());
+        let heartbeat = query::<DB>(&sql.heartbeat).bind(consumer.clone()).bind(address.map(str::to_owned));
         let read = || query::<DB>(&sql.pause_reason).bind(consumer.clone());
         let row = changed_row::<DB>(&mut conn, heartbeat, read).await?;
         conn.done().await?;

@@ -76,7 +76,8 @@ area! {
 area! {
     /// Consumers, by primary key.
     Consumers {
-        /// Records that a process runs the consumer, and reads why it is paused. Bind: consumer.
+        /// Records that a process runs the consumer, and reads why it is paused. Binds: consumer, address or
+        /// NULL.
         heartbeat,
         /// Deletes the record. Bind: consumer.
         forget,
@@ -88,9 +89,9 @@ area! {
         list,
         /// The names of all. No binds.
         names,
-        /// When a consumer ran last, why it is paused, and what waits for it in this database: parked
-        /// deliveries, parked messages of its cursor, dead letters, each counted up to a limit, and the time
-        /// of its newest claim. By `parked_deliveries_key`, `parked_messages_waiting`,
+        /// When a consumer ran last, why it is paused, where its messages are, and what waits for it in this
+        /// database: parked deliveries, parked messages of its cursor, dead letters, each counted up to a
+        /// limit, and the time of its newest claim. By `parked_deliveries_key`, `parked_messages_waiting`,
         /// `dead_letters_consumer`, `inbox_claimed_at` and primary keys. Binds: consumer, consumer, consumer,
         /// limit, consumer, limit, consumer, limit, consumer.
         backlog,

@@ -8,8 +8,8 @@ area! {
         create,
         /// Its number of partitions, and whether it is detached. Bind: destination.
         settings,
-        /// Takes the lease, unless another process wishes for it. Binds: owner, lease, lease, destination,
-        /// owner, owner.
+        /// Takes the lease, unless another process wishes for it. Binds: owner, lease, lease, address or
+        /// NULL, destination, owner, owner.
         take,
         /// The cursor and its epoch. Binds: destination, owner.
         read,

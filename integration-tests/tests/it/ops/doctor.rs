@@ -49,6 +49,9 @@ pub(super) async fn of_stream(tool: &Tool, target: &Target) -> Vec<(String, Stri
 async fn a_stream_that_would_lose_messages_is_found() {
     let world = World::<Sqlite>::new().await;
     let tool = Tool::of(&world);
+    let unnamed = tool.run(&["doctor", "-o", "json", "--nats-url", &Target::shared().url]).await;
+    let unnamed = findings(&unnamed, "streams of NATS");
+    assert!(those(&unnamed, "warning")[0].contains("name it with --nats-stream"), "{unnamed:?}");
     let missing = of_stream(&tool, &Target::shared()).await;
     assert!(those(&missing, "wrong")[0].contains("does not exist"), "{missing:?}");
 

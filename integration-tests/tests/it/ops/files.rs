@@ -80,7 +80,7 @@ impl Exported {
 /// A world in which billing has given up some messages.
 async fn given_up<DB: TestDb>(count: i64) -> World<DB> {
     let world = World::<DB>::new().await;
-    world.inbox(CONSUMER).heartbeat().await.unwrap();
+    world.inbox(CONSUMER).heartbeat(None).await.unwrap();
     for n in 0..count {
         let (message, reason) = (placed(n), DeadReason::Rejected);
         assert!(world.inbox(CONSUMER).dead_letter(&message, reason, "no customer", 1).await.unwrap());

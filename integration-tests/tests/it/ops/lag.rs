@@ -1,5 +1,8 @@
 //! `consumers lag`: each kind of consumer, behind by a known number and then by none.
-use super::shop::{self, Deployed, Deployment};
+use super::{
+    doctor::findings,
+    shop::{self, Deployed, Deployment},
+};
 use crate::support::{
     book::Book,
     consumer::publish,
@@ -68,11 +71,13 @@ impl<DB: TestDb> Rig<DB> {
         eventually(async || (self.world.effects().await.len() == count).then_some(())).await;
     }
 
-    /// Runs the command on this stream.
+    /// Runs the command with the server of the stream.
     async fn ran(&self, arguments: &[&str]) -> Ran {
-        let prefix = self.target.name.to_lowercase();
-        let stream = ["--nats-stream", &self.target.name, "--nats-prefix", &prefix];
-        let mut command = self.tool.command(&[&["consumers", "lag"], &stream[..], arguments].concat());
+        self.with_server(&[&["consumers", "lag"], arguments].concat()).await
+    }
+
+    async fn with_server(&self, arguments: &[&str]) -> Ran {
+        let mut command = self.tool.command(arguments);
         let ran = in_time(command.env("NATS_URL", &self.target.url).output()).await.unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
@@ -223,6 +228,9 @@ async fn a_consumer_without_order_is_behind_by_what_the_server_says<DB: TestDb>(
         "{said:?}"
     );
 
+    let doctor = rig.with_server(&["doctor", "-o", "json"]).await;
+    let of_stream = findings(&doctor, &format!("stream {}", rig.target.name));
+    assert!(of_stream[0].1.starts_with("50 messages"), "{doctor:?}");
     let lag = rig.is_behind(30).await;
     assert_eq!((&lag["reads"], &lag["unacknowledged"]), (&"durable".into(), &0.into()), "{lag}");
     assert!(lag["oldest_seconds"].as_f64() < lag["last_claim_seconds"].as_f64(), "{lag}");
@@ -260,7 +268,12 @@ async fn a_consumer_of_sqs_is_left_out_with_a_word() {
     running.stop().await;
     let lag = rig.lag().await;
     assert_eq!((&lag["reads"], &lag["behind"]), (&"unknown".into(), &Value::Null), "{lag}");
-    let reason = lag["unknown_because"].as_str().unwrap();
+    let because = |lag: &Value| lag["unknown_because"].as_str().unwrap().to_owned();
+    let reason = because(&lag);
+    assert!(reason.contains("recorded no stream of NATS") && reason.contains("queue of SQS"), "{reason}");
+    let prefix = rig.target.name.to_lowercase();
+    let named = ["--nats-stream", &rig.target.name, "--nats-prefix", &prefix, "-o", "json"];
+    let reason = because(&only(&rig.ran(&named).await));
     assert!(reason.contains("has no such consumer") && reason.contains("queue of SQS"), "{reason}");
     rig.stop_relay().await;
 }
@@ -274,11 +287,9 @@ async fn without_its_broker_a_lag_is_partly_known() {
     rig.handled(10).await;
     running.stop().await;
     rig.stop_relay().await;
-    let name = std::mem::replace(&mut rig.target.name, "GONE".to_owned());
-    let ran = rig.ran(&["-o", "json"]).await;
+    let ran = rig.ran(&["-o", "json", "--nats-stream", "GONE"]).await;
     assert!(ran.code == 5 && ran.err.contains("the stream `GONE`: the stream does not exist"), "{ran:?}");
     assert!(only(&ran)["last_claim_seconds"].is_number(), "{ran:?}");
-    rig.target.name = name;
     let server = NatsServer::start().unwrap();
     rig.target.url = server.url().replace("nats://", "nats://app:hush@");
     drop(server);

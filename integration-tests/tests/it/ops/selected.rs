@@ -74,7 +74,7 @@ async fn a_replay_for_an_unknown_consumer_is_refused<DB: TestDb>() {
     assert_eq!(world.rows("replays").await, 0);
     // A consumer on another database is known there.
     let other = World::<DB>::new().await;
-    other.inbox("mails.confirm").heartbeat().await.unwrap();
+    other.inbox("mails.confirm").heartbeat(None).await.unwrap();
     tool.ends(3, &[&run[..], &of("mails.confirm")].concat()).await;
     let elsewhere = Tool::of(&other);
     let asked = ["--consumer-database", elsewhere.url()];

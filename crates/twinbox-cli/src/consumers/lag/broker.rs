@@ -1,15 +1,22 @@
-//! What a stream of NATS says about the lag of consumers.
+//! What the streams of NATS say about the lag of consumers.
 use super::row::{LagRow, Reads};
-use crate::stream::StreamArguments;
-use std::time::Duration;
+use crate::stream::{Server, StreamArguments};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
 use twinbox_core::Timestamp;
-use twinbox_nats::{Error, LagReader};
+use twinbox_nats::{Error, LagReader, StreamAddress};
 
 const NO_LOOK_AT_SQS: &str = "this tool cannot look at a queue of SQS, which shows its messages itself";
 
-/// Fills in what the stream knows. The error text of the first failure: the rest stays unknown.
-pub(super) async fn ask(stream: &StreamArguments, rows: &mut [LagRow], now: Timestamp) -> Result<(), String> {
-    let Some(given) = stream.given() else {
+/// Fills in what the stream of each row knows. The error text of the first failure: the rest stays unknown.
+pub(super) async fn ask(
+    arguments: &StreamArguments,
+    rows: &mut [LagRow],
+    now: Timestamp,
+) -> Result<(), String> {
+    let Some(server) = arguments.server() else {
         for row in rows {
             row.lacks(&match row.reads {
                 Reads::Partitions => "give --nats-url".to_owned(),
@@ -19,12 +26,13 @@ pub(super) async fn ask(stream: &StreamArguments, rows: &mut [LagRow], now: Time
         return Ok(());
     };
     let asked = async {
-        let reader = given?.lag_reader().await?;
-        for row in rows.iter_mut() {
-            match row.reads {
-                Reads::Log | Reads::Durable => {}
-                Reads::Partitions => partitions(&reader, row, now).await?,
-                Reads::Unknown => durable(&reader, stream, row, now).await?,
+        let mut readers = BTreeMap::new();
+        for row in rows.iter_mut().filter(|row| matches!(row.reads, Reads::Partitions | Reads::Unknown)) {
+            match arguments.address(row.address.as_deref()) {
+                Some(address) => one(&mut readers, server, address, row, now).await?,
+                None => row.lacks(&format!(
+                    "it has recorded no stream of NATS: give --nats-stream if it reads one; {NO_LOOK_AT_SQS}"
+                )),
             }
         }
         Ok::<_, Error>(())
@@ -34,6 +42,28 @@ pub(super) async fn ask(stream: &StreamArguments, rows: &mut [LagRow], now: Time
         rows.iter_mut().filter(|row| row.unknown_because.is_none()).for_each(|row| row.lacks(&error));
         error
     })
+}
+
+/// Consumers of one stream share a connection.
+async fn one(
+    readers: &mut BTreeMap<StreamAddress, LagReader>,
+    server: Server<'_>,
+    address: StreamAddress,
+    row: &mut LagRow,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let stream = address.stream.clone();
+    let reader = match readers.entry(address) {
+        Entry::Occupied(opened) => opened.into_mut(),
+        Entry::Vacant(new) => {
+            let opened = server.stream(new.key().clone())?.lag_reader().await?;
+            new.insert(opened)
+        }
+    };
+    match row.reads {
+        Reads::Partitions => partitions(reader, row, now).await,
+        _ => durable(reader, &stream, row, now).await,
+    }
 }
 
 async fn partitions(reader: &LagReader, row: &mut LagRow, now: Timestamp) -> Result<(), Error> {
@@ -50,12 +80,7 @@ async fn partitions(reader: &LagReader, row: &mut LagRow, now: Timestamp) -> Res
     Ok(())
 }
 
-async fn durable(
-    reader: &LagReader,
-    stream: &StreamArguments,
-    row: &mut LagRow,
-    now: Timestamp,
-) -> Result<(), Error> {
+async fn durable(reader: &LagReader, stream: &str, row: &mut LagRow, now: Timestamp) -> Result<(), Error> {
     match reader.durable(&row.consumer).await? {
         Some(lag) => {
             row.reads = Reads::Durable;
@@ -63,7 +88,7 @@ async fn durable(
             row.unacknowledged = Some(lag.unacknowledged);
             row.oldest_seconds = lag.oldest_at.map(|at| age(at, now));
         }
-        None => row.lacks(&format!("the stream {} has no such consumer; {NO_LOOK_AT_SQS}", stream.name())),
+        None => row.lacks(&format!("the stream {stream} has no such consumer; {NO_LOOK_AT_SQS}")),
     }
     Ok(())
 }

@@ -42,6 +42,10 @@ pub(super) struct LagRow {
     last_claim_seconds: Option<f64>,
     pub(super) partitions: Vec<PartitionRow>,
     pub(super) unknown_because: Option<String>,
+    /// Where at its broker the consumer has its messages.
+    #[cfg(feature = "nats")]
+    #[serde(skip)]
+    pub(super) address: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -92,6 +96,8 @@ impl LagRow {
             last_claim_seconds: seconds(backlog.last_claim),
             partitions: Vec::new(),
             unknown_because: None,
+            #[cfg(feature = "nats")]
+            address: backlog.address.clone(),
         }
     }
 

@@ -65,9 +65,9 @@ pub(super) const INBOX: Inbox = Inbox {
 
 pub(super) const CONSUMERS: Consumers = Consumers {
     heartbeat: "
-        INSERT INTO {consumers} (consumer)
-        VALUES (?)
-        ON DUPLICATE KEY UPDATE seen_at = {now}",
+        INSERT INTO {consumers} (consumer, address)
+        VALUES (?, ?)
+        ON DUPLICATE KEY UPDATE seen_at = {now}, address = VALUES(address)",
     ..portable::CONSUMERS
 };
 

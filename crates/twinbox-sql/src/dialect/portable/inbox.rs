@@ -143,10 +143,10 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
 
 pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
     heartbeat: "
-        INSERT INTO {consumers} (consumer)
-        VALUES (?)
+        INSERT INTO {consumers} (consumer, address)
+        VALUES (?, ?)
         ON CONFLICT (consumer) DO UPDATE
-        SET seen_at = {now}
+        SET seen_at = {now}, address = excluded.address
         RETURNING pause_reason",
     forget: "
         DELETE FROM {consumers}
@@ -169,7 +169,7 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
         ORDER BY consumer",
     // The counts read an index alone. With `parked_at` they would read the table, and perhaps all of it.
     backlog: "
-        SELECT {now} AS now, c.seen_at, c.pause_reason, d.count AS parked_deliveries,
+        SELECT {now} AS now, c.seen_at, c.pause_reason, c.address, d.count AS parked_deliveries,
             m.count AS parked_messages, l.count AS dead_letters, l.oldest AS oldest_dead_letter,
             (SELECT parked_at FROM {parked_deliveries} WHERE id = d.first) AS oldest_delivery,
             (

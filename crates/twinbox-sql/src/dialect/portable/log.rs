@@ -82,7 +82,8 @@ pub(in crate::dialect) const CURSORS: Cursors = Cursors {
         WHERE destination = ?",
     take: "
         UPDATE {cursors}
-        SET epoch = epoch + 1, owner = ?, lease_until = {after}, lease = ?, owned = 0, wished_until = {now}
+        SET epoch = epoch + 1, owner = ?, lease_until = {after}, lease = ?, owned = 0, wished_until = {now},
+            address = ?
         WHERE destination = ? AND (owner = ? OR {expired} AND (NOT {is_wished} OR wished_by = ?))",
     read: "
         SELECT p, w, position, epoch, pause_reason
@@ -128,7 +129,7 @@ pub(in crate::dialect) const CURSORS: Cursors = Cursors {
         WHERE destination = ?",
     list: "
         SELECT destination, CASE WHEN lease_until < {never} THEN {until lease_until} ELSE 0 END AS lease_left,
-            pause_reason, lease_until = {never} AS is_detached, started_at, position
+            pause_reason, lease_until = {never} AS is_detached, started_at, position, address
         FROM {cursors}
         WHERE {not_replay destination}
         ORDER BY destination",

@@ -23,8 +23,6 @@ async fn a_page_says_how_far_a_consumer_is_behind_and_that_its_broker_is_away() 
     rig.publish(50..90).await;
     rig.stop_relay().await;
 
-    let prefix = rig.target.name.to_lowercase();
-    let stream = ["--nats-stream", &rig.target.name, "--nats-prefix", &prefix];
     let (ordered, unordered) = ("/consumers?name=tests.in_order", "/consumers?name=tests.any_order");
     let page = browser.page().await;
     let without = Console::start(&rig.tool, &[]).await;
@@ -33,7 +31,7 @@ async fn a_page_says_how_far_a_consumer_is_behind_and_that_its_broker_is_away() 
     without.stop().await;
 
     let url = server.url();
-    let console = Console::start(&rig.tool, &[&["--nats-url", &url], &stream[..]].concat()).await;
+    let console = Console::start(&rig.tool, &["--nats-url", &url]).await;
     for path in [ordered, unordered] {
         assert_eq!(page.open(&console.at(path)).await, 200);
         page.wait_for_text("Behind at the broker").await;
