@@ -131,8 +131,8 @@ impl Error {
         self.kind
     }
 
-    /// Returns whether the same call may succeed later by itself: the database is away, busy, or a standby
-    /// that will be promoted.
+    /// Returns whether the same call may succeed later by itself: the database is away, busy, refuses the
+    /// login, or is a standby that will be promoted.
     pub fn is_transient(&self) -> bool {
         match self.kind {
             ErrorKind::Database => {
@@ -172,10 +172,11 @@ pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
         E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::BeginFailed
     ) || is_hang_up(error)
         || sqlstate(error).is_some_and(|s| {
-            // Connection lost, shutting down or starting, disk full, too many connections, standby, a session
-            // that was ended because it was idle.
+            // Connection lost, login refused (a password is being changed), shutting down or starting, disk
+            // full, too many connections, standby, a session that was ended because it was idle.
             s.len() == 5
                 && (s.starts_with("08")
+                    || s.starts_with("28")
                     || s.starts_with("57P")
                     || ["53100", "53300", "25006", "25P03"].contains(&s.as_ref()))
         })

@@ -38,7 +38,9 @@ fn of_mysql(number: u16) -> Option<&'static str> {
         3819 | 4025 => "23514",
         1406 => "22001",
         1264 => "22003",
-        1044 | 1045 | 1142 | 1143 | 1227 | 1370 => "42501",
+        1044 | 1142 | 1143 | 1227 | 1370 => "42501",
+        // No such user, another password, one that has expired, a locked account.
+        1045 | 1698 | 1862 | 3118 => "28000",
         _ => return None,
     })
 }

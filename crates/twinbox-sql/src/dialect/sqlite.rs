@@ -24,7 +24,8 @@ use twinbox_core::{Message, draft::Fields};
 use uuid::Uuid;
 
 /// Opens a SQLite file with durable settings, and creates it if it is missing: WAL, `synchronous = FULL` (a
-/// committed message survives a power cut), and a busy time-out of 10 s against other processes.
+/// committed message survives a power cut), a busy time-out of 10 s against other processes, and at most 16
+/// rows of a result in memory that nobody has taken yet, because a message may have a megabyte.
 ///
 /// # Errors
 /// The file cannot be opened or made.
@@ -35,6 +36,7 @@ pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(Duration::from_secs(10))
+        .row_buffer_size(16)
         .foreign_keys(true);
     Ok(SqlitePoolOptions::new().max_connections(8).connect_with(options).await?)
 }

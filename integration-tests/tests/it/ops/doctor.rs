@@ -161,7 +161,8 @@ async fn the_sync_settings_of_a_server_are_told() {
     let found = findings(&ran, "NATS sync");
     assert!(those(&found, "wrong")[0].contains("no user of the system account"), "{found:?}");
     drop(server);
-    let ran = Tool::of(&world).run(&["doctor", "-o", "json", "--nats-url", &url]).await;
+    let named = ["doctor", "-o", "json", "--nats-stream", "EVENTS", "--nats-url", &url];
+    let ran = Tool::of(&world).run(&named).await;
     assert!(those(&findings(&ran, "stream EVENTS"), "wrong")[0].contains("cannot be reached"), "{ran:?}");
     assert!(those(&findings(&ran, "NATS sync"), "warning")[0].contains("--nats-system-url"), "{ran:?}");
     assert!(!format!("{ran:?}").contains("hush"), "{ran:?}");

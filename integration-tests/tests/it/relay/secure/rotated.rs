@@ -71,8 +71,9 @@ async fn a_changed_password_of_mysql_is_read_without_a_restart() {
     run(pool, format!("GRANT ALL ON *.* TO '{user}'")).await;
     let change = async |password: &str| {
         run(pool, format!("ALTER USER '{user}' IDENTIFIED BY '{password}'")).await;
-        let list = format!("SELECT id FROM information_schema.processlist WHERE user = '{user}'");
-        let ids: Vec<u64> = sqlx::query_scalar(AssertSqlSafe(list)).fetch_all(pool).await.unwrap();
+        let list =
+            format!("SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE user = '{user}'");
+        let ids: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(list)).fetch_all(pool).await.unwrap();
         for id in ids {
             // It may have ended by itself.
             let _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}"))).execute(pool).await;
