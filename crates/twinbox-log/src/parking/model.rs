@@ -261,7 +261,13 @@ fn an_ordered_destination_keeps_the_order_of_keys_through_takeovers() {
 }
 
 #[test]
+fn an_ordered_destination_keeps_the_order_of_two_keys_through_takeovers() {
+    holds(&["AABB"], SendOrder::Ordered, 1, 1);
+}
+
+#[test]
 fn one_message_of_a_key_at_a_time_keeps_the_order_in_all_interleavings() {
     holds(&["AAAA", "AABA"], SendOrder::PerMessage, 3, 0);
     holds(&["AAA"], SendOrder::PerMessage, 2, 1);
+    holds(&["AABB"], SendOrder::PerMessage, 1, 1);
 }
