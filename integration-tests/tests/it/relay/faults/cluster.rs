@@ -221,7 +221,8 @@ async fn a_cluster_loses_and_reverses_nothing_one_by_one() {
     survives(World::start(false).await).await;
 }
 
-/// Nobody listens at the first address. The relay starts, and what it loses it finds again at the second one.
+/// Nobody listens at the first address. Relay and consumers start, and what they lose they find again at the
+/// second one.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_server_may_be_dead_for_good() {
     let (store, mut server) = (postgres().await, NatsServer::start().unwrap());
@@ -229,9 +230,18 @@ async fn the_first_server_may_be_dead_for_good() {
     publish(&store, 0..100).await;
     let running = Running::start(&store, &target);
     running.published(100).await;
+    #[cfg(feature = "consumer")]
+    let consumers = consumers::Consumers::start(&store, Nats::with_options(target.existing()).unwrap()).await;
+    #[cfg(feature = "consumer")]
+    consumers.handled(100).await;
     server.restart().unwrap();
     publish(&store, 100..200).await;
     running.published(200).await;
+    #[cfg(feature = "consumer")]
+    {
+        consumers.handled(200).await;
+        consumers.stop().await;
+    }
     running.stop().await;
     target.whole(200).await;
 }
