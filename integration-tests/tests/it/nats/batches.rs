@@ -132,14 +132,14 @@ async fn a_stream_that_takes_no_batches_any_more_gets_messages_one_by_one() {
 #[tokio::test]
 async fn a_full_stream_ends_a_batch_without_a_time_out() {
     let nats = batched("full").await;
-    let mut publisher = publisher(&nats).await;
     let js = outsider(&shared_server()).await;
     let config = js.get_stream(stream_of(&nats)).await.unwrap().cached_info().config.clone();
     js.update_stream(Config { max_messages: 10, ..config }).await.unwrap();
     let messages: Vec<_> = (0..400).map(of_one_key).collect();
     let mut left = &messages[..];
     for _ in 0..4 {
-        let results = results_with(publisher.send(&outgoing(left)).await, |_| {}).await;
+        // A new one sends a batch again, and not one by one.
+        let results = results_with(publisher(&nats).await.send(&outgoing(left)).await, |_| {}).await;
         left = &left[results.iter().take_while(|result| result.is_ok()).count()..];
         let expected = [PublishErrorKind::BehindFailure, PublishErrorKind::Unavailable];
         let is_expected = |result: &Sent| result.as_ref().err().is_none_or(|e| expected.contains(&e.kind()));
