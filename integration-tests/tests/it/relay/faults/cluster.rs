@@ -159,6 +159,13 @@ impl World {
         eventually(async || self.info().await.filter(has_none)).await;
     }
 
+    async fn has_a_leader(&self) {
+        let has_one = |info: &stream::Info| {
+            info.cluster.as_ref().is_some_and(|cluster| !cluster.leader.as_deref().unwrap_or("").is_empty())
+        };
+        self.becomes(async || self.info().await.filter(has_one)).await;
+    }
+
     async fn breaker_opens(&self) {
         let breaker = &self.relay.as_ref().unwrap().breaker;
         eventually(async || (breaker.state() == CircuitBreakerState::Open).then_some(())).await;
@@ -187,6 +194,10 @@ async fn survives(mut world: World) -> World {
     for other in World::others(leader) {
         world.cluster.server(other).restart().unwrap();
     }
+    world.has_a_leader().await;
+    let start = Instant::now();
+    world.arrives().await;
+    println!("everything is sent {:?} after the stream has a leader again", start.elapsed());
 
     let leader = world.is_whole().await;
     world.cluster.cut_off(leader);
