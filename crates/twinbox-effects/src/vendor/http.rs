@@ -28,10 +28,7 @@ impl SendError {
 
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.was_sent {
-            true => f.write_str("the connection was lost"),
-            false => write!(f, "the request was not sent: {}", self.source),
-        }
+        f.write_str(if self.was_sent { "the connection was lost" } else { "there was no connection" })
     }
 }
 
