@@ -118,6 +118,14 @@ impl StoreCommand {
         matches!(self, Self::Destinations(DestinationsCommand::Rebase { .. }))
     }
 
+    /// Whether the command runs until somebody ends it.
+    pub(crate) fn runs_long(&self) -> bool {
+        #[cfg(feature = "console")]
+        return matches!(self, Self::Console(_));
+        #[cfg(not(feature = "console"))]
+        false
+    }
+
     pub(crate) async fn run<DB: Dialect>(self, session: &Session<DB>) -> Result<(), Exit> {
         match self {
             Self::Status(arguments) => status::run(&arguments, session).await,

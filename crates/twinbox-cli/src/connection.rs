@@ -44,6 +44,9 @@ pub(crate) struct ConnectionArguments {
     /// decrypted, and imported encrypted.
     #[arg(long, global = true, env = "TWINBOX_PAYLOAD_KEYS", value_name = "FILE")]
     payload_keys: Option<PathBuf>,
+    /// Whether a login that changes in the file of the URL is used.
+    #[arg(skip)]
+    follows_file: bool,
 }
 
 /// The URL of a database, what gave it, and the file that holds it, if one does.
@@ -95,6 +98,11 @@ impl fmt::Display for DatabaseName {
 }
 
 impl ConnectionArguments {
+    /// Uses the login that the file of the URL holds later, for a command that runs long.
+    pub(crate) fn following_file(self) -> Self {
+        Self { follows_file: true, ..self }
+    }
+
     /// The same namespace of another database.
     pub(crate) fn with_url(&self, url: &str) -> Self {
         Self { database_url: Some(url.to_owned()), database_url_file: None, ..self.clone() }
@@ -143,6 +151,7 @@ impl ConnectionArguments {
     /// Prepares a connection. Connects to nothing yet.
     pub(crate) fn prepare(&self) -> Result<(Connection, DatabaseName), Exit> {
         let GivenUrl { text: url, file, .. } = self.url()?;
+        let file = file.filter(|_| self.follows_file);
         let name = |host, database| DatabaseName { host, database, namespace: self.namespace.clone() };
         // Without sqlx's error text, which repeats parts of the URL.
         let unfit = |_| Exit::usage("the URL of the database cannot be parsed");
@@ -288,6 +297,7 @@ mod tests {
             namespace: NAMESPACE.to_owned(),
             pooler: false,
             payload_keys: None,
+            follows_file: false,
         }
     }
 

@@ -73,10 +73,13 @@ async fn run(arguments: Arguments) -> Result<(), Exit> {
         Command::Config(ConfigCommand::Print) => connection.print(&output),
         Command::Grants(command) => grants::run(command, connection, output).await,
         Command::Schemas(command) => schemas::run(command, connection, output).await,
-        Command::Store(command) => match Opened::open(connection, output, !command.repairs()).await? {
-            Opened::Postgres(session) => command.run(&session).await,
-            Opened::MySql(session) => command.run(&session).await,
-            Opened::Sqlite(session) => command.run(&session).await,
-        },
+        Command::Store(command) => {
+            let connection = if command.runs_long() { connection.following_file() } else { connection };
+            match Opened::open(connection, output, !command.repairs()).await? {
+                Opened::Postgres(session) => command.run(&session).await,
+                Opened::MySql(session) => command.run(&session).await,
+                Opened::Sqlite(session) => command.run(&session).await,
+            }
+        }
     }
 }

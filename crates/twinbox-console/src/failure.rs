@@ -70,7 +70,8 @@ impl Failure {
     pub(crate) fn before_change(self) -> Self {
         match self.reloads {
             true => {
-                let text = "The database does not answer. Nothing was changed: go back, and repeat.";
+                let text = "The database does not answer, or refuses the login. Nothing was changed: \
+                            go back, and repeat.";
                 Self { text: text.to_owned(), reloads: false, ..self }
             }
             false => self,
@@ -101,7 +102,8 @@ impl From<Error> for Failure {
                     "the database failed a request of the console"
                 );
                 if error.is_transient() {
-                    let text = "The database does not answer. This page tries again by itself.";
+                    let text = "The database does not answer, or refuses the login. \
+                                This page tries again by itself.";
                     let away = Self::new(StatusCode::SERVICE_UNAVAILABLE, "The database is away", text);
                     return Self { reloads: true, ..away };
                 }

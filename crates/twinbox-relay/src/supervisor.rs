@@ -16,6 +16,7 @@ use futures::future::join_all;
 use std::{
     collections::HashMap,
     error::Error as StdError,
+    future::ready,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -110,9 +111,20 @@ pub(crate) async fn run<DB: Dialect>(
                     restart_after = ?delay,
                     "side effects are not sent"
                 );
-                if let Some(dispatcher) = vendors::dispatcher(schema, config)? {
-                    let dispatching = dispatch(dispatcher, stop.clone());
-                    workers.spawn(run_after(delay, worker, dispatching, stop.clone()));
+                match vendors::dispatcher(schema, config) {
+                    Ok(None) => {}
+                    Ok(Some(dispatcher)) => {
+                        let dispatching = dispatch(dispatcher, stop.clone());
+                        workers.spawn(run_after(delay, worker, dispatching, stop.clone()));
+                    }
+                    Err(failure) => {
+                        tracing::error!(
+                            schema = schema.name,
+                            error = &*failure,
+                            "no vendor can be made again"
+                        );
+                        workers.spawn(run_after(delay, worker, ready(Err(error)), stop.clone()));
+                    }
                 }
                 continue;
             }
@@ -128,7 +140,14 @@ pub(crate) async fn run<DB: Dialect>(
                 continue;
             }
         };
-        let relay = setup::relay(&schemas, config, &id, &shares)?;
+        let relay = match setup::relay(&schemas, config, &id, &shares) {
+            Ok(relay) => relay,
+            Err(failure) => {
+                tracing::error!(destination = id, error = &*failure, "its relay cannot be made again");
+                workers.spawn(run_after(delay, Worker::Relay(id), ready(Err(error)), stop.clone()));
+                continue;
+            }
+        };
         broken.add(&id, &error, relay.breaker());
         if broken.all().len() < config.destinations.len() {
             tracing::error!(

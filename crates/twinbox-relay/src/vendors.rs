@@ -1,12 +1,7 @@
 //! Makes dispatchers of side effects from the configuration.
 mod credential;
 
-use crate::{
-    config::{Config, secret},
-    failure::Failure,
-    https::HttpsService,
-    schemas::Schema,
-};
+use crate::{config::Config, failure::Failure, https::HttpsService, schemas::Schema};
 use credential::{Credential, HttpsWithCredential};
 use std::time::Duration;
 use twinbox_effects::{Dispatcher, HttpVendor, VendorOptions};
@@ -36,13 +31,8 @@ pub(crate) fn dispatcher<DB: Dialect>(
 /// Makes a vendor of the file.
 pub(crate) fn vendor(name: &str, config: &Config) -> Result<HttpVendor<HttpsWithCredential>, Failure> {
     let configured = &config.vendors[name];
-    let (header, file) = (&configured.credential_header, configured.credential_file.as_deref());
-    let credential = file.map(|file| Credential::new(header, file)).transpose()?;
+    let file = configured.credential_file.as_deref();
+    let credential = file.map(|file| Credential::new(&configured.credential_header, file)).transpose()?;
     let service = HttpsWithCredential::new(HttpsService::new()?, credential);
-    let vendor = HttpVendor::new(name, configured.profile()?, &*configured.url, service)?;
-    match file {
-        // The service puts the value that the file holds at each request in the place of this one.
-        Some(_) => Ok(vendor.header(header, &secret("credential", None, file)?)?),
-        None => Ok(vendor),
-    }
+    Ok(HttpVendor::new(name, configured.profile()?, &*configured.url, service)?)
 }

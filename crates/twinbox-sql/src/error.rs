@@ -149,7 +149,7 @@ impl Error {
         self.kind == ErrorKind::Busy || self.sql().is_some_and(is_contention_error)
     }
 
-    /// Returns whether the database was not reached, or ended the connection.
+    /// Returns whether the database was not reached, refused the login, or ended the connection.
     pub(crate) fn is_outage(&self) -> bool {
         self.sql().is_some_and(is_outage)
     }
@@ -164,7 +164,7 @@ impl Error {
     }
 }
 
-/// Whether the database cannot be reached, or not for writing.
+/// Whether the database cannot be reached, or not for writing, or refuses the login.
 pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
     use sqlx::Error as E;
     matches!(

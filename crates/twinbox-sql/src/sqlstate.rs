@@ -39,8 +39,9 @@ fn of_mysql(number: u16) -> Option<&'static str> {
         1406 => "22001",
         1264 => "22003",
         1044 | 1142 | 1143 | 1227 | 1370 => "42501",
-        // No such user, another password, one that has expired, a locked account.
-        1045 | 1698 | 1862 | 3118 => "28000",
+        // No such user, another password, one that has expired, an account that is locked or blocked after
+        // wrong passwords.
+        1045 | 1698 | 1862 | 3118 | 3955 | 4150 | 4151 => "28000",
         _ => return None,
     })
 }

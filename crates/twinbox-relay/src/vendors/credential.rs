@@ -1,5 +1,8 @@
 //! The credential of a vendor.
-use crate::{config::ConfigError, https::HttpsService};
+use crate::{
+    config::{ConfigError, secret},
+    https::HttpsService,
+};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Request};
@@ -7,6 +10,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     str::FromStr as _,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
 use tower::Service;
@@ -17,24 +21,51 @@ use twinbox_effects::{Response, SendError};
 pub(crate) struct Credential {
     header: HeaderName,
     file: PathBuf,
+    last: Arc<Mutex<Last>>,
+}
+
+struct Last {
+    value: HeaderValue,
+    /// Whether the file was unfit when it was read last.
+    is_unfit: bool,
 }
 
 impl Credential {
     pub(super) fn new(header: &str, file: &Path) -> Result<Self, ConfigError> {
         let refuse = |_| ConfigError::new(format!("`credential_header` is no HTTP header: {header:?}"));
-        Ok(Self { header: HeaderName::from_str(header).map_err(refuse)?, file: file.to_owned() })
+        let unfit =
+            |_| ConfigError::new(format!("`credential_file` {} holds no value of a header", file.display()));
+        let value = value(&secret("credential", None, Some(file))?).map_err(unfit)?;
+        let header = HeaderName::from_str(header).map_err(refuse)?;
+        let last = Arc::new(Mutex::new(Last { value, is_unfit: false }));
+        Ok(Self { header, file: file.to_owned(), last })
     }
 
-    async fn read(&self) -> io::Result<HeaderValue> {
-        let text = tokio::fs::read_to_string(&self.file).await?;
-        let mut value = HeaderValue::from_str(text.trim_end()).map_err(io::Error::other)?;
-        value.set_sensitive(true);
-        Ok(value)
+    /// What the file holds. While it is missing or unfit, which is logged once: what it held last.
+    async fn read(&self) -> HeaderValue {
+        let text = tokio::fs::read_to_string(&self.file).await;
+        let read = text.and_then(|text| value(&text).map_err(io::Error::other));
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_unfit = std::mem::replace(&mut last.is_unfit, read.is_err());
+        match read {
+            Ok(value) => last.value = value,
+            Err(error) if !was_unfit => {
+                let file = self.file.display();
+                tracing::warn!(%file, %error, "a vendor gets the last credential: its file is unfit");
+            }
+            Err(_) => {}
+        }
+        last.value.clone()
     }
 }
 
-/// Sends requests with the credential that its file holds at the time. A request whose credential cannot be
-/// read is not sent.
+fn value(text: &str) -> Result<HeaderValue, http::header::InvalidHeaderValue> {
+    let mut value = HeaderValue::from_str(text.trim_end())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Sends requests with the credential that its file holds at the time.
 #[derive(Clone)]
 pub(crate) struct HttpsWithCredential {
     https: HttpsService,
@@ -60,13 +91,7 @@ impl Service<Request<Bytes>> for HttpsWithCredential {
         let Some(credential) = self.credential.clone() else { return self.https.call(request) };
         let mut https = self.https.clone();
         Box::pin(async move {
-            let value = credential.read().await.map_err(|error| {
-                SendError::not_sent(format!(
-                    "cannot read `credential_file` {}: {error}",
-                    credential.file.display()
-                ))
-            })?;
-            request.headers_mut().insert(credential.header, value);
+            request.headers_mut().insert(credential.header.clone(), credential.read().await);
             https.call(request).await
         })
     }

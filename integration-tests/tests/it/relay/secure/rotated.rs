@@ -1,7 +1,9 @@
 //! The password of a database changes while the relay runs.
 use super::*;
-use crate::support::program::destination;
+use crate::support::program::{destination, logged};
 use sqlx::{AssertSqlSafe, MySql, Pool};
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const USER: &str = "rotated";
 
@@ -15,21 +17,23 @@ async fn goes_on_after_a_change<DB: Dialect>(
     let (folder, target) = (tempfile::tempdir().unwrap(), Target::shared());
     let (file, config) = (folder.path().join("url"), folder.path().join("relay.toml"));
     let service = database::SERVICE;
-    let toml = format!("[database]\nurl_file = {file:?}\nservice = {service:?}\n")
+    let toml = format!("[database]\nurl_file = {file:?}\nservice = {service:?}\n[log]\nformat = \"json\"\n")
         + &destination("events", &target, "create_stream = true");
     std::fs::write(&config, toml).unwrap();
     change("one").await;
     std::fs::write(&file, url("one")).unwrap();
     publish(store, 0..MESSAGES).await;
     let mut program = Command::new(helper::program("twinbox-relay"));
-    program.args(["run", "--config"]).arg(&config).env("RUST_LOG", "error").kill_on_drop(true);
-    let _relay = program.spawn().unwrap();
+    program.args(["run", "--config"]).arg(&config).env_remove("RUST_LOG").stderr(Stdio::piped());
+    let mut relay = program.kill_on_drop(true).spawn().unwrap();
+    let mut log = BufReader::new(relay.stderr.take().unwrap()).lines();
     target.holds(u64::from(MESSAGES), ConnectOptions::new()).await;
-    // Half of a file is no reason to stop.
-    for text in ["", "one", &url("two")] {
-        std::fs::write(&file, text).unwrap();
-        change("two").await;
-    }
+    let two = url("two");
+    std::fs::write(&file, &two[..two.len() / 2]).unwrap();
+    logged(&mut log, "new connections use the last database URL").await;
+    change("two").await;
+    std::fs::write(&file, two).unwrap();
+    logged(&mut log, "new connections use the changed login").await;
     publish(store, MESSAGES..2 * MESSAGES).await;
     target.holds(u64::from(2 * MESSAGES), ConnectOptions::new()).await;
 }
