@@ -74,9 +74,8 @@ impl Protocol {
     ) -> Result<Value, Value> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
-        if let Some(answers) = self.answers.lock().unwrap().as_mut() {
-            answers.insert(id, sender);
-        }
+        let ended = || json!("the browser has ended");
+        self.answers.lock().unwrap().as_mut().ok_or_else(ended)?.insert(id, sender);
         let mut command = json!({"id": id, "method": method, "params": params});
         if let Some(session) = session {
             command["sessionId"] = json!(session);
@@ -85,7 +84,7 @@ impl Protocol {
         text.push(0);
         // A browser that has ended takes no commands, and its answer does not come.
         let _ = self.commands.lock().await.write_all(&text).await;
-        let Ok(mut answer) = in_time(answer).await else { return Err(json!("the browser has ended")) };
+        let Ok(mut answer) = in_time(answer).await else { return Err(ended()) };
         match answer["error"].take() {
             Value::Null => Ok(answer["result"].take()),
             refused => Err(refused),
