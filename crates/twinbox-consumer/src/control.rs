@@ -1,6 +1,6 @@
 //! The operator's pause, and the heartbeat that shows an operator which consumers run.
 use crate::runtime::Runtime;
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 use tokio::time::Instant;
 use twinbox_sql::{Dialect, inbox::HEARTBEAT};
 
@@ -10,11 +10,17 @@ const PAUSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const HEARTBEAT_MAX: Duration = Duration::from_secs(5);
 
 /// Writes the heartbeat and reads whether the consumer is paused. While the database is away the pause stays
-/// as it is.
+/// as it is. A refusal is logged each time: operators would not see the consumer.
 pub(crate) async fn beat<DB: Dialect, S>(runtime: &Runtime<DB, S>) {
     let beat = runtime.inbox.heartbeat(runtime.address.as_deref());
-    if let Ok(Ok(pause_reason)) = tokio::time::timeout(HEARTBEAT_MAX, beat).await {
-        set_paused(runtime, pause_reason);
+    match tokio::time::timeout(HEARTBEAT_MAX, beat).await {
+        Ok(Ok(pause_reason)) => set_paused(runtime, pause_reason),
+        Ok(Err(error)) if !error.is_transient() => tracing::warn!(
+            consumer = runtime.consumer(),
+            error = &error as &dyn Error,
+            "the database refuses the heartbeat of the consumer"
+        ),
+        _ => {}
     }
 }
 
