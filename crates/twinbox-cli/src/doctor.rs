@@ -87,14 +87,16 @@ pub(crate) async fn run<DB: Dialect>(arguments: &DoctorArguments, session: &Sess
     }
     #[cfg(feature = "nats")]
     {
-        let purge_marks = purge_marks.into_iter().map(|mark| {
+        let inboxes = purge_marks.into_iter().map(|mark| {
             let own = format!("consumer:{}", mark.consumer);
             let reads_log = readers.iter().any(|reader| reader.name == own);
-            (mark, reads_log)
+            let consumer = consumers.iter().find(|one| one.consumer == mark.consumer);
+            let address = consumer.and_then(|consumer| consumer.address.clone());
+            nats::PurgedInbox { mark, reads_log, address }
         });
         let of_readers = readers.iter().filter_map(|reader| reader.address.as_deref());
         let recorded = of_readers.chain(consumers.iter().filter_map(|one| one.address.as_deref()));
-        findings.extend(arguments.nats.check(recorded, &Vec::from_iter(purge_marks), now).await);
+        findings.extend(arguments.nats.check(recorded, &Vec::from_iter(inboxes), now).await);
     }
     #[cfg(feature = "aws")]
     findings.extend(arguments.aws.check().await);

@@ -1,6 +1,6 @@
 //! The streams of NATS JetStream that a command looks at.
 use clap::Args;
-use std::{collections::BTreeSet, path::PathBuf};
+use std::path::PathBuf;
 use twinbox_nats::{Error, Nats, NatsOptions, StreamAddress};
 
 #[derive(Debug, Clone, Args)]
@@ -18,10 +18,10 @@ pub(crate) struct StreamArguments {
     /// Where answers come, for a user that may not subscribe to all of `_INBOX.>`.
     #[arg(long, value_name = "PREFIX", default_value = "_INBOX")]
     nats_inbox_prefix: String,
-    /// The domain of JetStream that has the stream, as seen from a leaf node. Default: as recorded.
+    /// The domain of JetStream that has the stream, as seen from a leaf node.
     #[arg(long, value_name = "NAME")]
     nats_domain: Option<String>,
-    /// Where an account imports the API of JetStream that has the stream. Default: as recorded.
+    /// Where an account imports the API of JetStream that has the stream.
     #[arg(long, value_name = "PREFIX", conflicts_with = "nats_domain")]
     nats_api_prefix: Option<String>,
     /// The name of the stream. Default: those that relays and consumers have recorded in the database.
@@ -42,46 +42,44 @@ impl StreamArguments {
         self.nats_url.as_deref().map(|url| self.server_at(url, self.nats_credentials.as_ref()))
     }
 
-    /// Another server of the same streams.
+    /// The same streams seen by another user, or from another server.
     pub(crate) fn server_at<'a>(&'a self, url: &'a str, credentials: Option<&'a PathBuf>) -> Server<'a> {
         Server { url, credentials, arguments: self }
     }
 
-    /// The stream to look at where a relay or a consumer has recorded this one. None: it has recorded none,
-    /// and no option names one.
+    /// Returns the stream to look at. Options win over what a relay or a consumer has recorded. None: neither
+    /// names one.
     pub(crate) fn address(&self, recorded: Option<&str>) -> Option<StreamAddress> {
-        let recorded = recorded.and_then(|text| text.parse::<StreamAddress>().ok());
-        let mut address = match (recorded, &self.nats_stream) {
-            (Some(recorded), None) => recorded,
-            (Some(recorded), Some(stream)) if recorded.stream == *stream => recorded,
-            (_, Some(stream)) => NatsOptions::new("").stream(stream).address(),
-            (None, None) => return None,
-        };
-        if let Some(streams) = self.nats_streams {
-            address.streams = streams;
-        }
+        let recorded = recorded.and_then(|text| text.parse().ok()).filter(|address| self.takes(address));
+        let named = || self.nats_stream.as_ref().map(|stream| NatsOptions::new("").stream(stream).address());
+        let mut address = recorded.or_else(named)?;
+        address.streams = self.nats_streams.unwrap_or(address.streams);
         if let Some(prefix) = &self.nats_prefix {
             address.prefix.clone_from(prefix);
-        }
-        if self.nats_domain.is_some() || self.nats_api_prefix.is_some() {
-            address.domain.clone_from(&self.nats_domain);
-            address.api_prefix.clone_from(&self.nats_api_prefix);
         }
         Some(address)
     }
 
-    /// The streams to look at where relays and consumers have recorded these.
-    pub(crate) fn addresses<'a>(&self, recorded: impl Iterator<Item = &'a str>) -> BTreeSet<StreamAddress> {
-        let recorded = recorded.filter(|text| self.names_no_other_than(text));
-        let found = BTreeSet::from_iter(recorded.filter_map(|text| self.address(Some(text))));
-        if found.is_empty() { self.address(None).into_iter().collect() } else { found }
+    /// Returns each stream to look at once, of all that relays and consumers have recorded.
+    pub(crate) fn addresses<'a>(&self, recorded: impl Iterator<Item = &'a str>) -> Vec<StreamAddress> {
+        let taken = recorded.filter(|text| text.parse().is_ok_and(|address| self.takes(&address)));
+        let mut found = Vec::<StreamAddress>::new();
+        for address in taken.map(Some).chain([None]).filter_map(|recorded| self.address(recorded)) {
+            if !found.iter().any(|one| (&one.stream, one.streams) == (&address.stream, address.streams)) {
+                found.push(address);
+            }
+        }
+        found
     }
 
-    fn names_no_other_than(&self, recorded: &str) -> bool {
-        let recorded = recorded.parse::<StreamAddress>();
-        self.nats_stream
-            .as_ref()
-            .is_none_or(|stream| recorded.is_ok_and(|recorded| recorded.stream == *stream))
+    /// Whether no option names another stream.
+    fn takes(&self, recorded: &StreamAddress) -> bool {
+        self.nats_stream.as_ref().is_none_or(|stream| *stream == recorded.stream)
+    }
+
+    /// Whether an option names the stream.
+    pub(crate) fn is_named(&self) -> bool {
+        self.nats_stream.is_some()
     }
 }
 
@@ -112,6 +110,12 @@ impl Server<'_> {
         if let Some(file) = &self.arguments.nats_ca {
             options = options.ca_file(file);
         }
+        if let Some(domain) = &self.arguments.nats_domain {
+            options = options.domain(domain);
+        }
+        if let Some(prefix) = &self.arguments.nats_api_prefix {
+            options = options.api_prefix(prefix);
+        }
         options
     }
 }
@@ -136,16 +140,15 @@ mod tests {
         let options = |stream| NatsOptions::new("").stream(stream).prefix("shop").partitions(4).streams(2);
         let (shop, mail) = (options("SHOP").address(), options("MAIL").address());
         let (shop_text, mail_text) = (shop.to_string(), mail.to_string());
-        let recorded = [shop_text.as_str(), mail_text.as_str(), shop_text.as_str(), "of another broker"];
-        let all = |given: StreamArguments| Vec::from_iter(given.addresses(recorded.into_iter()));
-        assert_eq!(all(given(&[])), [mail.clone(), shop.clone()]);
+        let of_a_consumer = options("SHOP").partitions(16).address().to_string();
+        let recorded = [&*shop_text, &*mail_text, &*of_a_consumer, "of another broker"];
+        let all = |given: StreamArguments| given.addresses(recorded.into_iter());
+        assert_eq!(all(given(&[])), [shop.clone(), mail]);
         assert_eq!(all(given(&["--nats-stream", "SHOP"])), [shop]);
         let other = NatsOptions::new("").stream("OTHER").prefix("p").address();
         assert_eq!(all(given(&["--nats-stream", "OTHER", "--nats-prefix", "p"])), [other]);
         let one = options("SHOP").streams(1).address();
         assert_eq!(given(&["--nats-streams", "1"]).address(Some(&shop_text)), Some(one));
-        let far = options("SHOP").domain("hub").address();
-        assert_eq!(given(&["--nats-domain", "hub"]).address(Some(&shop_text)), Some(far));
         assert_eq!(given(&[]).address(Some("of another broker")), None);
         assert!(given(&[]).addresses(std::iter::empty()).is_empty());
     }

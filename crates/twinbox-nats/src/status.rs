@@ -120,12 +120,12 @@ impl Nats {
     /// remembers.
     ///
     /// # Errors
-    /// The server is unavailable or refuses, the stream does not exist, or it accepts no subject below the
+    /// The server is unavailable or refuses, the stream does not exist, or it can hold no subject below the
     /// prefix.
     pub async fn stream_status(&self) -> Result<StreamStatus, Error> {
         let connection = Connection::open(&self.options, Purpose::Administer).await?;
         let found = stream::found(&connection, &self.options.stream).await?;
-        let info = stream::check_subjects(&self.options, found)?;
+        let info = stream::check_subjects_held(&self.options, found)?;
         let cluster = cluster::of(&connection, &info).await?;
         let has_leader = cluster.as_ref().is_none_or(|cluster| cluster.leader.is_some());
         let durables = if has_leader { durables(&connection).await? } else { Vec::new() };

@@ -222,7 +222,7 @@ pub(crate) async fn check(connection: &Connection) -> Result<Info, Error> {
     check_subjects(&connection.options, info(connection, &connection.options.stream).await?)
 }
 
-pub(crate) fn check_subjects(options: &NatsOptions, info: Info) -> Result<Info, Error> {
+fn check_subjects(options: &NatsOptions, info: Info) -> Result<Info, Error> {
     let (name, subjects) = (&info.config.name, &info.config.subjects);
     let accepts = |wanted: &str| {
         let wanted = wanted.trim_end_matches(".>");
@@ -238,16 +238,20 @@ pub(crate) fn check_subjects(options: &NatsOptions, info: Info) -> Result<Info, 
     }
 }
 
-/// Fails if the stream does not exist or can hold no subject below the prefix. A copy of other streams has
-/// their subjects, and a stream that transforms its subjects has others than it accepts.
+/// Fails if the stream does not exist or can hold no subject below the prefix.
 pub(crate) async fn check_for_consumer(connection: &Connection) -> Result<Info, Error> {
-    let found = info(connection, &connection.options.stream).await?;
-    let Config { mirror, sources, subject_transform, .. } = &found.config;
+    check_subjects_held(&connection.options, info(connection, &connection.options.stream).await?)
+}
+
+/// A copy of other streams has their subjects, and a stream that transforms its subjects has others than it
+/// accepts.
+pub(crate) fn check_subjects_held(options: &NatsOptions, info: Info) -> Result<Info, Error> {
+    let Config { mirror, sources, subject_transform, .. } = &info.config;
     let has_sources = sources.as_ref().is_some_and(|sources| !sources.is_empty());
     if mirror.is_some() || has_sources || subject_transform.is_some() {
-        return Ok(found);
+        return Ok(info);
     }
-    check_subjects(&connection.options, found)
+    check_subjects(options, info)
 }
 
 /// Checks the stream. Creates it first if the option `create_stream` is set and it is missing.

@@ -3,8 +3,8 @@ use crate::options::NatsOptions;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// The stream of a destination or a consumer, and the way to it: what a tool needs beside a server and a
-/// login. Relays and consumers store it in their database as text.
+/// The stream of a destination or a consumer. Relays and consumers store it in their database as text, for
+/// tools that look at it. Server, login, domain and API prefix are not in it: they depend on who looks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StreamAddress {
@@ -16,12 +16,6 @@ pub struct StreamAddress {
     pub prefix: String,
     /// As [`NatsOptions::partitions`].
     pub partitions: u32,
-    /// As [`NatsOptions::domain`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub domain: Option<String>,
-    /// As [`NatsOptions::api_prefix`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_prefix: Option<String>,
 }
 
 /// The name of the messaging system around an address, so that no other system's is taken for one.
@@ -30,7 +24,7 @@ struct Stored<A> {
     nats: A,
 }
 
-/// The text is of no [`StreamAddress`].
+/// The text is no [`StreamAddress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoStreamAddress;
 
@@ -64,16 +58,13 @@ impl NatsOptions {
             streams: self.streams,
             prefix: self.prefix.clone(),
             partitions: self.partitions,
-            domain: self.domain.clone(),
-            api_prefix: self.api_prefix.clone(),
         }
     }
 
-    /// Sets the stream, and the way to it.
+    /// Sets the stream, its prefix, and the numbers of streams and partitions.
     pub fn at(mut self, address: StreamAddress) -> Self {
-        let StreamAddress { stream, streams, prefix, partitions, domain, api_prefix } = address;
+        let StreamAddress { stream, streams, prefix, partitions } = address;
         (self.stream, self.streams, self.prefix, self.partitions) = (stream, streams, prefix, partitions);
-        (self.domain, self.api_prefix) = (domain, api_prefix);
         self
     }
 }
@@ -84,9 +75,9 @@ mod tests {
 
     #[test]
     fn an_address_is_read_from_its_text() {
-        let plain = NatsOptions::new("nats://me:secret@localhost").stream("SHOP").prefix("shop.eu").address();
-        let far = NatsOptions::new("nats://leaf").streams(4).partitions(64).domain("hub").address();
-        for address in [plain, far] {
+        let one = NatsOptions::new("nats://me:secret@localhost").stream("SHOP").prefix("shop.eu").address();
+        let four = NatsOptions::new("nats://leaf").streams(4).partitions(64).address();
+        for address in [one, four] {
             let text = address.to_string();
             assert!(!text.contains("secret") && !text.contains("localhost"), "{text}");
             assert_eq!(text.parse(), Ok(address.clone()));

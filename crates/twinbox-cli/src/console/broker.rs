@@ -16,9 +16,7 @@ impl BrokerLag for Streams {
     ) -> LagFuture<'a> {
         Box::pin(async move {
             let Some(address) = self.0.address(address) else {
-                let what =
-                    "the consumer has recorded no stream of NATS: start the console with --nats-stream";
-                return Err(what.to_owned());
+                return Err("the consumer has recorded no stream of NATS".to_owned());
             };
             let Some(server) = self.0.server() else { return Ok(Vec::new()) };
             let asked = async { ask(&server.stream(address)?, consumer, checkpoints).await };

@@ -2,12 +2,14 @@
 use crate::{
     finding::{Finding, ok, warning, wrong},
     output::{brief, counted, duration, plain},
-    stream::StreamArguments,
+    stream::{Server, StreamArguments},
 };
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::Timestamp;
-use twinbox_nats::{DiskSync, StreamCluster, StreamCopy, StreamStatus, SubjectLimit};
+use twinbox_nats::{
+    DiskSync, ErrorKind, StreamAddress, StreamCluster, StreamCopy, StreamStatus, SubjectLimit,
+};
 use twinbox_ops::replays::PurgeMark;
 
 #[derive(Debug, Args)]
@@ -24,12 +26,11 @@ pub(crate) struct NatsArguments {
 }
 
 impl NatsArguments {
-    /// `recorded`: the addresses that relays and consumers have recorded. `purge_marks`: the purge mark of
-    /// each inbox, and whether that consumer reads the log instead of a stream.
+    /// `recorded`: the addresses that relays and consumers have recorded.
     pub(super) async fn check<'a>(
         &self,
         recorded: impl Iterator<Item = &'a str>,
-        purge_marks: &[(PurgeMark, bool)],
+        inboxes: &[PurgedInbox],
         now: Timestamp,
     ) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -40,18 +41,7 @@ impl NatsArguments {
                 findings.push(warning("streams of NATS", found));
             }
             for address in addresses {
-                let about = format!("stream {}", plain(&address.stream));
-                match server.stream(address) {
-                    Ok(given) => {
-                        for one in given.each_stream() {
-                            match one.stream_status().await {
-                                Ok(facts) => findings.extend(stream(&facts, purge_marks, now)),
-                                Err(error) => findings.push(wrong(&about, error.to_string())),
-                            }
-                        }
-                    }
-                    Err(error) => findings.push(wrong(&about, error.to_string())),
-                }
+                findings.extend(self.check_stream(server, address, inboxes, now).await);
             }
         }
         if let Some(url) = &self.nats_system_url {
@@ -69,6 +59,46 @@ impl NatsArguments {
         }
         findings
     }
+
+    async fn check_stream(
+        &self,
+        server: Server<'_>,
+        address: StreamAddress,
+        inboxes: &[PurgedInbox],
+        now: Timestamp,
+    ) -> Vec<Finding> {
+        let about = format!("stream {}", plain(&address.stream));
+        let of_stream = |inbox: &&PurgedInbox| {
+            let recorded = inbox.address.as_deref().and_then(|text| text.parse::<StreamAddress>().ok());
+            recorded.is_none_or(|recorded| recorded.stream == address.stream)
+        };
+        let inboxes = Vec::from_iter(inboxes.iter().filter(of_stream));
+        let given = match server.stream(address.clone()) {
+            Ok(given) => given,
+            Err(error) => return vec![wrong(&about, error.to_string())],
+        };
+        let mut findings = Vec::new();
+        for one in given.each_stream() {
+            match one.stream_status().await {
+                Ok(facts) => findings.extend(stream(&facts, &inboxes, now)),
+                // It may be at another server.
+                Err(error) if error.kind() == ErrorKind::Missing && !self.stream.is_named() => {
+                    findings.push(warning(&about, format!("{error}; a relay or a consumer has recorded it")));
+                }
+                Err(error) => findings.push(wrong(&about, error.to_string())),
+            }
+        }
+        findings
+    }
+}
+
+/// A consumer whose claims were purged.
+pub(super) struct PurgedInbox {
+    pub(super) mark: PurgeMark,
+    /// Whether the consumer reads the log instead of a stream.
+    pub(super) reads_log: bool,
+    /// Where it has its messages, as it recorded.
+    pub(super) address: Option<String>,
 }
 
 const LOSS: &str = "unless `sync_interval` is `always`, a power cut loses acknowledged messages, and \
@@ -82,7 +112,7 @@ fn sync(server: &DiskSync) -> Finding {
     }
 }
 
-fn stream(facts: &StreamStatus, purge_marks: &[(PurgeMark, bool)], now: Timestamp) -> Vec<Finding> {
+fn stream(facts: &StreamStatus, inboxes: &[&PurgedInbox], now: Timestamp) -> Vec<Finding> {
     let what = format!("stream {}", facts.name);
     if let Some(StreamCluster { leader: None, copies, .. }) = &facts.cluster {
         let found = format!(
@@ -118,7 +148,7 @@ fn stream(facts: &StreamStatus, purge_marks: &[(PurgeMark, bool)], now: Timestam
             "it takes no batches, so the messages of one key wait for each other: set `allow_batched`";
         findings.push(warning(&what, found));
     }
-    for (mark, reads_log) in purge_marks {
+    for PurgedInbox { mark, reads_log, .. } in inboxes {
         let age = u64::try_from(now.as_micros().saturating_sub(mark.time.as_micros())).unwrap_or(0);
         if facts.max_age.is_some_and(|max_age| Duration::from_micros(age) >= max_age) {
             continue;

@@ -10,7 +10,8 @@ use twinbox_nats::{Error, LagReader, StreamAddress};
 
 const NO_LOOK_AT_SQS: &str = "this tool cannot look at a queue of SQS, which shows its messages itself";
 
-/// Fills in what the stream of each row knows. The error text of the first failure: the rest stays unknown.
+/// Fills in what the stream of each row knows. What a stream does not tell stays unknown, and the error text
+/// of the first one is returned.
 pub(super) async fn ask(
     arguments: &StreamArguments,
     rows: &mut [LagRow],
@@ -25,45 +26,45 @@ pub(super) async fn ask(
         }
         return Ok(());
     };
-    let asked = async {
-        let mut readers = BTreeMap::new();
-        for row in rows.iter_mut().filter(|row| matches!(row.reads, Reads::Partitions | Reads::Unknown)) {
-            match arguments.address(row.address.as_deref()) {
-                Some(address) => one(&mut readers, server, address, row, now).await?,
-                None => row.lacks(&format!(
-                    "it has recorded no stream of NATS: give --nats-stream if it reads one; {NO_LOOK_AT_SQS}"
-                )),
-            }
+    let (mut readers, mut asked) = (BTreeMap::new(), Ok(()));
+    for row in rows.iter_mut().filter(|row| matches!(row.reads, Reads::Partitions | Reads::Unknown)) {
+        let Some(address) = arguments.address(row.address.as_deref()) else {
+            row.lacks(&format!(
+                "it has recorded no stream of NATS: give --nats-stream if it reads one; {NO_LOOK_AT_SQS}"
+            ));
+            continue;
+        };
+        if let Err(error) = of_row(&mut readers, server, address, row, now).await {
+            row.lacks(&error);
+            asked = asked.and(Err(error));
         }
-        Ok::<_, Error>(())
-    };
-    asked.await.map_err(|error| {
-        let error = error.to_string();
-        rows.iter_mut().filter(|row| row.unknown_because.is_none()).for_each(|row| row.lacks(&error));
-        error
-    })
+    }
+    asked
 }
 
-/// Consumers of one stream share a connection.
-async fn one(
-    readers: &mut BTreeMap<StreamAddress, LagReader>,
+/// Consumers of one stream share a connection, or its error.
+async fn of_row(
+    readers: &mut BTreeMap<StreamAddress, Result<LagReader, String>>,
     server: Server<'_>,
     address: StreamAddress,
     row: &mut LagRow,
     now: Timestamp,
-) -> Result<(), Error> {
+) -> Result<(), String> {
     let stream = address.stream.clone();
     let reader = match readers.entry(address) {
         Entry::Occupied(opened) => opened.into_mut(),
         Entry::Vacant(new) => {
-            let opened = server.stream(new.key().clone())?.lag_reader().await?;
+            let opened = async { server.stream(new.key().clone())?.lag_reader().await };
+            let opened = opened.await.map_err(|error: Error| error.to_string());
             new.insert(opened)
         }
     };
-    match row.reads {
+    let reader = reader.as_ref().map_err(String::clone)?;
+    let told = match row.reads {
         Reads::Partitions => partitions(reader, row, now).await,
         _ => durable(reader, &stream, row, now).await,
-    }
+    };
+    told.map_err(|error| error.to_string())
 }
 
 async fn partitions(reader: &LagReader, row: &mut LagRow, now: Timestamp) -> Result<(), Error> {
