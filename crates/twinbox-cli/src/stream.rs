@@ -64,10 +64,13 @@ impl StreamArguments {
     pub(crate) fn addresses<'a>(&self, recorded: impl Iterator<Item = &'a str>) -> Vec<StreamAddress> {
         let taken = recorded.filter(|text| text.parse().is_ok_and(|address| self.takes(&address)));
         let mut found = Vec::<StreamAddress>::new();
-        for address in taken.map(Some).chain([None]).filter_map(|recorded| self.address(recorded)) {
+        for address in taken.filter_map(|recorded| self.address(Some(recorded))) {
             if !found.iter().any(|one| (&one.stream, one.streams) == (&address.stream, address.streams)) {
                 found.push(address);
             }
+        }
+        if found.is_empty() {
+            found.extend(self.address(None));
         }
         found
     }
