@@ -114,7 +114,7 @@ pub use twinbox_macros::{Provide, event_handler};
 pub use twinbox_sql::sqlite;
 pub use twinbox_sql::{
     BatchTx, Dialect, Disposition, Error, ErrorKind, HandlerError, HandlerResult, InTransaction, Outbox,
-    OwnedTx, Store, StoreOptions, Tx, begin, follow_url_file, inbox, transition, webhook,
+    OwnedTx, Store, StoreOptions, Tx, begin, inbox, transition, webhook,
 };
 
 /// Runs event handlers: their policies, their state, and what they did.
