@@ -70,8 +70,9 @@ pub trait Destination: Send + Sync + 'static {
         None
     }
 
-    /// Returns where at its broker the messages are, in a format of its own, for tools that look at them. It
-    /// holds no server and no secret. A relay stores it with the cursor.
+    /// Returns the place of the messages at the broker, such as a stream, for tools that look at it. The text
+    /// has a format of the broker's own, and holds no server and no secret. A relay stores it with
+    /// the cursor.
     fn address(&self) -> Option<String> {
         None
     }

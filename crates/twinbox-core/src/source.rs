@@ -89,8 +89,9 @@ pub trait Transport: Send + Sync + 'static {
         "twinbox"
     }
 
-    /// Returns where at its broker the messages are, in a format of its own, for tools that look at them. It
-    /// holds no server and no secret. A consumer stores it with its heartbeat.
+    /// Returns the place of the messages at the broker, such as a stream, for tools that look at it. The text
+    /// has a format of the broker's own, and holds no server and no secret. A consumer stores it
+    /// with its heartbeat.
     fn address(&self) -> Option<String> {
         None
     }

@@ -41,7 +41,8 @@ impl Credential {
         Ok(Self { header, file: file.to_owned(), last })
     }
 
-    /// What the file holds. While it is missing or unfit, which is logged once: what it held last.
+    /// Returns the value in the file. While the file is missing or unfit, it returns the last value, and logs
+    /// that once.
     async fn read(&self) -> HeaderValue {
         let text = tokio::fs::read_to_string(&self.file).await;
         let read = text.and_then(|text| value(&text).map_err(io::Error::other));

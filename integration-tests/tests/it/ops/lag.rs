@@ -20,7 +20,7 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
 };
-use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Tx, aws::Sqs, event_handler};
+use twinbox::{Consumer, Delivery, Dialect, HandlerResult, Tx, aws::Sqs, event_handler, nats::NatsOptions};
 use twinbox_testkit::{aws::FakeSqs, park_deliveries, servers::NatsServer};
 use uuid::Uuid;
 
@@ -275,6 +275,29 @@ async fn a_consumer_of_sqs_is_left_out_with_a_word() {
     let named = ["--nats-stream", &rig.target.name, "--nats-prefix", &prefix, "-o", "json"];
     let reason = because(&only(&rig.ran(&named).await));
     assert!(reason.contains("has no such consumer") && reason.contains("queue of SQS"), "{reason}");
+    rig.stop_relay().await;
+}
+
+/// Another consumer has recorded a stream that the server does not have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_gone_hides_no_other() {
+    let mut rig = Rig::<Sqlite>::new().await;
+    rig.publish(0..10).await;
+    let running = Deployed::start(rig.consumer().handler::<any_order>());
+    rig.handled(10).await;
+    running.stop().await;
+    let gone = NatsOptions::new("nats://localhost").stream("GONE").address().to_string();
+    rig.world.inbox("tests.a_gone").heartbeat(Some(&gone)).await.unwrap();
+    let ran = rig.ran(&["-o", "json"]).await;
+    assert!(ran.code == 5 && ran.err.contains("the stream `GONE`"), "{ran:?}");
+    let lags: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&lags[0]["consumer"], &lags[0]["behind"]), (&"tests.a_gone".into(), &Value::Null));
+    assert!(lags[0]["unknown_because"].as_str().unwrap().contains("GONE"), "{ran:?}");
+    assert_eq!((&lags[1]["consumer"], &lags[1]["behind"]), (&"tests.any_order".into(), &0.into()));
+    let doctor = rig.with_server(&["doctor", "-o", "json"]).await;
+    let [(verdict, found)] = &findings(&doctor, "stream GONE")[..] else { panic!("{doctor:?}") };
+    assert!(verdict == "warning" && found.contains("has recorded it"), "{found}");
+    assert!(findings(&doctor, &format!("stream {}", rig.target.name))[0].1.starts_with("10 messages"));
     rig.stop_relay().await;
 }
 

@@ -1,4 +1,4 @@
-//! What the streams of NATS say about the lag of consumers.
+//! The lag of consumers, as their streams of NATS report it.
 use super::row::{LagRow, Reads};
 use crate::stream::{Server, StreamArguments};
 use std::{
@@ -10,8 +10,8 @@ use twinbox_nats::{Error, LagReader, StreamAddress};
 
 const NO_LOOK_AT_SQS: &str = "this tool cannot look at a queue of SQS, which shows its messages itself";
 
-/// Fills in what the stream of each row knows. What a stream does not tell stays unknown, and the error text
-/// of the first one is returned.
+/// Fills in the lag of each row from its stream. A stream that fails leaves its rows unknown, and stops no
+/// other. Returns the error text of the first one that fails.
 pub(super) async fn ask(
     arguments: &StreamArguments,
     rows: &mut [LagRow],

@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// What relay, database and servers say.
+    /// Reports the state of relay, database and servers.
     async fn told(&self) -> String {
         let rows = "SELECT (SELECT count(*) FROM twinbox.parked_messages), \
             (SELECT max(position) FROM twinbox.cursors)";
