@@ -20,7 +20,9 @@ use twinbox::{
     relay::Relay,
     seam::{
         BoxFuture,
-        destination::{Acknowledgements, Destination, Outgoing, PublishError, Publisher, SendOrder},
+        destination::{
+            Acknowledgements, Destination, DestinationSecret, Outgoing, PublishError, Publisher, SendOrder,
+        },
     },
 };
 use twinbox_testkit::database;
@@ -133,9 +135,12 @@ impl Destination for Timed {
         self.nats.partitions()
     }
 
-    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
+    fn connect<'a>(
+        &'a self,
+        secret: &'a DestinationSecret,
+    ) -> BoxFuture<'a, Result<Box<dyn Publisher>, PublishError>> {
         Box::pin(async {
-            let inner = self.nats.connect().await?;
+            let inner = self.nats.connect(secret).await?;
             Ok(Box::new(TimedPublisher { inner, stored: self.stored.clone() }) as Box<dyn Publisher>)
         })
     }

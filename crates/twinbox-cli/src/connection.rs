@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 use twinbox_core::codec::AesGcm;
-use twinbox_sql::{StoreOptions, follow_url_file};
+use twinbox_sql::{StoreOptions, follow_url_file, program_options};
 
 /// How long a connection may take.
 const CONNECTION_MAX: Duration = Duration::from_secs(5);
@@ -158,11 +158,8 @@ impl ConnectionArguments {
         match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("postgres" | "postgresql") => {
                 let has_pooler = self.pooler;
-                let parse = move |url: &str| {
-                    let options: PgConnectOptions = url.parse()?;
-                    let options = options.application_name("twinbox");
-                    Ok(if has_pooler { options.extra_float_digits(None) } else { options })
-                };
+                let parse =
+                    move |url: &str| Ok(program_options(url, has_pooler)?.application_name("twinbox"));
                 let options = parse(&url).map_err(unfit)?;
                 let name = name(host(&options), database(&options));
                 let mut pool = PgPoolOptions::new().max_connections(4).acquire_timeout(CONNECTION_MAX);

@@ -1,4 +1,7 @@
 //! `twinbox grants`.
+#[cfg(feature = "nats")]
+mod broker;
+
 use crate::{
     connection::ConnectionArguments,
     exit::Exit,
@@ -12,8 +15,8 @@ use twinbox_sql::{Dialect, ErrorKind};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GrantsCommand {
-    /// Print the GRANT statements. The owner of the tables runs them after every migration. Needs no
-    /// database.
+    /// Print the GRANT statements. The owner of the tables runs them after every migration. With `--nats`
+    /// the users of the broker. Needs no database.
     Print {
         /// For MySQL or MariaDB, and not for Postgres. A name is an account, such as `billing@10.0.0.%`, or a
         /// role of the server.
@@ -24,6 +27,9 @@ pub(crate) enum GrantsCommand {
         /// Repeatable. Default: one role for each purpose, such as `shop_producer`.
         #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role)]
         roles: Vec<(String, Role)>,
+        #[cfg(feature = "nats")]
+        #[command(flatten)]
+        broker: broker::BrokerArguments,
     },
     /// Check that database roles have the rights for their purpose. Exit code 7 if one is missing.
     Check {
@@ -45,7 +51,12 @@ pub(crate) async fn run(
     output: Output,
 ) -> Result<(), Exit> {
     match command {
-        GrantsCommand::Print { mysql, roles } => {
+        #[cfg(feature = "nats")]
+        GrantsCommand::Print { broker, .. } if broker.nats => {
+            print_line(&broker.authorization()?);
+            Ok(())
+        }
+        GrantsCommand::Print { mysql, roles, .. } => {
             let print = if mysql { twinbox_ops::grants_sql_mysql } else { twinbox_ops::grants_sql };
             print_line(print(connection.namespace(), &roles)?.trim_end());
             Ok(())

@@ -2,6 +2,10 @@
 //!
 //! A relay has one [`Destination`] and, while it owns the destination's lease, one [`Publisher`] of it. When
 //! it loses the lease, it drops the publisher with all messages that a client library still buffers.
+mod secret;
+
+pub use secret::DestinationSecret;
+
 use crate::{
     boxed::{BoxError, BoxFuture},
     message::Message,
@@ -20,7 +24,9 @@ use std::{error::Error, fmt, pin::Pin, sync::Arc, time::Duration};
 /// };
 /// use twinbox_core::{
 ///     BoxFuture, Destination, Message, PublishError, Publisher,
-///     destination::{Acknowledgement, Acknowledgements, Outgoing, Receipt, acknowledgements},
+///     destination::{
+///         Acknowledgement, Acknowledgements, DestinationSecret, Outgoing, Receipt, acknowledgements,
+///     },
 /// };
 ///
 /// #[derive(Clone, Default)]
@@ -31,7 +37,10 @@ use std::{error::Error, fmt, pin::Pin, sync::Arc, time::Duration};
 ///         "memory"
 ///     }
 ///
-///     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
+///     fn connect<'a>(
+///         &'a self,
+///         _: &'a DestinationSecret,
+///     ) -> BoxFuture<'a, Result<Box<dyn Publisher>, PublishError>> {
 ///         Box::pin(async { Ok(Box::new(self.clone()) as Box<dyn Publisher>) })
 ///     }
 /// }
@@ -77,19 +86,27 @@ pub trait Destination: Send + Sync + 'static {
         None
     }
 
-    /// Connects and checks that the destination can take messages.
+    /// Connects and checks that the destination can take messages. `secret`: all relays of this destination
+    /// have the same one, and nobody else has it.
     ///
     /// # Errors
     /// After [`PublishErrorKind::Unavailable`] the relay tries again. Every other kind needs an operator.
-    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>>;
+    fn connect<'a>(
+        &'a self,
+        secret: &'a DestinationSecret,
+    ) -> BoxFuture<'a, Result<Box<dyn Publisher>, PublishError>>;
 
-    /// Looks whether [`connect`](Self::connect) would work, and creates nothing. By default it connects and
-    /// drops the publisher: a destination that creates something when it connects has to do otherwise.
+    /// Looks whether [`connect`](Self::connect) would work, and creates nothing. By default it connects with
+    /// another secret and drops the publisher: a destination that creates something when it connects has to
+    /// do otherwise.
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect).
     fn check(&self) -> BoxFuture<'_, Result<DestinationCheck, PublishError>> {
-        Box::pin(async { Ok(DestinationCheck::new(self.connect().await?.timeout())) })
+        Box::pin(async {
+            let none = DestinationSecret::from_bytes([0; 32]);
+            Ok(DestinationCheck::new(self.connect(&none).await?.timeout()))
+        })
     }
 }
 
@@ -133,8 +150,11 @@ impl Destination for Arc<dyn Destination> {
         (**self).address()
     }
 
-    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
-        (**self).connect()
+    fn connect<'a>(
+        &'a self,
+        secret: &'a DestinationSecret,
+    ) -> BoxFuture<'a, Result<Box<dyn Publisher>, PublishError>> {
+        (**self).connect(secret)
     }
 
     fn check(&self) -> BoxFuture<'_, Result<DestinationCheck, PublishError>> {
@@ -160,12 +180,15 @@ pub struct Outgoing<'a> {
     pub message: &'a Message,
     /// Whether it may have been sent before, by this relay or an earlier one.
     pub may_be_repeated: bool,
+    /// Under which of its names it goes, from 0, at a destination that drops duplicates by a name. Others
+    /// were given up: see [`PublishErrorKind::NameTaken`] and [`PublishErrorKind::InProcess`].
+    pub name: u32,
 }
 
 impl<'a> Outgoing<'a> {
     /// A message that was never sent before.
     pub fn first(message: &'a Message) -> Self {
-        Self { message, may_be_repeated: false }
+        Self { message, may_be_repeated: false, name: 0 }
     }
 }
 
@@ -213,7 +236,8 @@ pub fn acknowledgements(each: Vec<Acknowledgement>) -> Acknowledgements {
 /// The proof that the destination stored a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// Whether the destination already had the message, and kept one copy.
+    /// Whether the destination already had the message, and kept one copy. That proves something only of a
+    /// message that [may be repeated](Outgoing::may_be_repeated): see [`PublishErrorKind::NameTaken`].
     pub is_duplicate: bool,
 }
 
@@ -236,6 +260,14 @@ pub enum PublishErrorKind {
     /// The destination did not store this message, or nobody knows whether it did, because one that was sent
     /// earlier failed. The message is not the cause. It has to be sent again, after earlier ones of its key.
     BehindFailure,
+    /// The destination has another message under the name by which it drops duplicates, and did not store
+    /// this one, which was sent for the first time. It has to be sent again under the next
+    /// [name](Outgoing::name). A destination that stores many messages together may not see it.
+    NameTaken,
+    /// The destination has begun to store a message under this name, and does not say whether it will end: a
+    /// leader that was lost may have begun. It has to be sent again. If it stays so, under the next
+    /// [name](Outgoing::name).
+    InProcess,
     /// The destination refuses this message now and may take it later.
     RefusedForNow,
     /// The destination will never take this message: it is too large, malformed or forbidden.
@@ -292,7 +324,16 @@ impl PublishError {
     /// Returns whether the same publish may work later without a change by an operator.
     pub fn is_transient(&self) -> bool {
         use PublishErrorKind as K;
-        matches!(self.kind, K::Unavailable | K::Throttled | K::InDoubt | K::Unanswered | K::RefusedForNow)
+        matches!(
+            self.kind,
+            K::Unavailable
+                | K::Throttled
+                | K::InDoubt
+                | K::Unanswered
+                | K::NameTaken
+                | K::InProcess
+                | K::RefusedForNow
+        )
     }
 }
 
@@ -304,6 +345,8 @@ impl fmt::Display for PublishError {
             K::Throttled => "the destination takes no more messages for now",
             K::InDoubt => "the connection was lost, and the message may have arrived",
             K::Unanswered => "no acknowledgement came in time, and the message may have arrived",
+            K::NameTaken => "the destination has another message under its name",
+            K::InProcess => "the destination has begun to store the message",
             K::RefusedForNow => "the destination refuses the message for now",
             K::RefusedForGood => "the destination refuses the message for good",
             K::BehindFailure => "a message before it failed",

@@ -73,8 +73,7 @@ impl<M: Item, C: Clone> Lanes<M, C> {
     pub fn push(&mut self, message: M, after: C, may_be_repeated: bool) {
         let (lane, bytes) = (message.key().map(|key| self.hasher.hash_one(key)), message.bytes());
         let origin = Origin::Log(self.marks.push(after, bytes));
-        let ticket = Ticket { origin, lane, bytes, has_failed: false, may_be_repeated, attempt: 1 };
-        self.enqueue(Entry { ticket, message });
+        self.enqueue(Entry { ticket: Ticket::new(origin, lane, bytes, may_be_repeated, 1), message });
     }
 
     /// Adds the next message of the log, which is settled already.
@@ -95,8 +94,7 @@ impl<M: Item, C: Clone> Lanes<M, C> {
             }
         }
         let (bytes, attempt) = (message.bytes(), attempts.saturating_add(1));
-        let ticket = Ticket { origin, lane, bytes, has_failed: false, may_be_repeated: true, attempt };
-        self.enqueue(Entry { ticket, message });
+        self.enqueue(Entry { ticket: Ticket::new(origin, lane, bytes, true, attempt), message });
         true
     }
 

@@ -21,7 +21,7 @@ use uuid::Uuid;
 ///
 /// let draft = Draft::raw("orders.placed", 1, &br#"{"order":7}"#[..]).id("order-7").key("7");
 /// let message = draft.into_message("shop");
-/// assert_eq!(message.message_id(), MessageId::of("shop", "order-7"));
+/// assert_eq!(message.message_id(), MessageId::of("shop", "orders.placed", "order-7"));
 ///
 /// let attributes: HashMap<_, _> = message.attributes().collect();
 /// assert_eq!(attributes["type"], "orders.placed");
@@ -110,7 +110,7 @@ impl Message {
 
     /// Returns the message id, by which the inbox removes duplicates.
     pub fn message_id(&self) -> MessageId {
-        MessageId::of(&self.source, &self.id)
+        MessageId::of(&self.source, &self.event_type, &self.id)
     }
 
     /// Lists the CloudEvents attributes that are set, by their CloudEvents names.

@@ -5,7 +5,11 @@ use crate::{
     vendor::{Applied, ErrorCode, VendorError},
 };
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{LazyLock, Mutex, PoisonError},
+    time::Duration,
+};
 
 const SENDS: &str = "twinbox_effects_sends_total";
 const SEND_TIME: &str = "twinbox_effects_send_seconds";
@@ -51,21 +55,43 @@ pub(crate) fn describe_client() {
     describe_histogram!(CLIENT_RETRY_DELAY, Unit::Seconds, "How long a client waits before a retry");
 }
 
+/// The most kinds that are labels of their own. Whoever plans effects chooses their kinds, and a series for
+/// each would have no bound.
+const KINDS_MAX: usize = 100;
+
+/// The kinds that are labels of their own.
+#[derive(Default)]
+struct KindLabels(Mutex<HashSet<String>>);
+
+static KINDS: LazyLock<KindLabels> = LazyLock::new(KindLabels::default);
+
+impl KindLabels {
+    /// Returns the kind itself, or `other` once there are [`KINDS_MAX`] kinds.
+    fn label<'k>(&self, kind: &'k str) -> &'k str {
+        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = kinds.contains(kind) || (kinds.len() < KINDS_MAX && kinds.insert(kind.to_owned()));
+        if is_known { kind } else { "other" }
+    }
+}
+
+/// The labels of a vendor and an operation.
+fn labels(vendor: &str, operation: &str) -> [(&'static str, String); 2] {
+    [("vendor", vendor.to_owned()), ("kind", KINDS.label(operation).to_owned())]
+}
+
 fn count(name: &'static str, vendor: &str, operation: &str) {
-    counter!(name, "vendor" => vendor.to_owned(), "kind" => operation.to_owned()).increment(1);
+    counter!(name, &labels(vendor, operation)).increment(1);
 }
 
 pub(crate) fn sent(vendor: &str, operation: &str, result: Result<&Applied, &VendorError>, took: Duration) {
     count(SENDS, vendor, operation);
-    histogram!(SEND_TIME, "vendor" => vendor.to_owned(), "kind" => operation.to_owned())
-        .record(took.as_secs_f64());
+    histogram!(SEND_TIME, &labels(vendor, operation)).record(took.as_secs_f64());
     match result {
         Ok(applied) if applied.is_duplicate => count(DUPLICATES, vendor, operation),
         Ok(_) => {}
         Err(error) => {
-            let labels = [("vendor", vendor.to_owned()), ("kind", operation.to_owned())];
-            let code = ("code", error.code().as_str().to_owned());
-            counter!(ERRORS, &[labels[0].clone(), labels[1].clone(), code]).increment(1);
+            let [vendor, kind] = labels(vendor, operation);
+            counter!(ERRORS, &[vendor, kind, ("code", error.code().as_str().to_owned())]).increment(1);
         }
     }
 }
@@ -92,14 +118,13 @@ pub(crate) fn settled(vendor: &str, operation: &str, settled: &Settled, compensa
 /// Counts a call of a client that has ended. `None`: it succeeded.
 pub(crate) fn client_called(vendor: &str, operation: &str, code: Option<ErrorCode>) {
     let code = code.map_or("OK", ErrorCode::as_str);
-    let labels = [("vendor", vendor.to_owned()), ("kind", operation.to_owned()), ("code", code.to_owned())];
-    counter!(CLIENT_CALLS, &labels).increment(1);
+    let [vendor, kind] = labels(vendor, operation);
+    counter!(CLIENT_CALLS, &[vendor, kind, ("code", code.to_owned())]).increment(1);
 }
 
 pub(crate) fn client_retried(vendor: &str, operation: &str, delay: Duration) {
     count(CLIENT_RETRIES, vendor, operation);
-    histogram!(CLIENT_RETRY_DELAY, "vendor" => vendor.to_owned(), "kind" => operation.to_owned())
-        .record(delay.as_secs_f64());
+    histogram!(CLIENT_RETRY_DELAY, &labels(vendor, operation)).record(delay.as_secs_f64());
 }
 
 pub(crate) fn backlog_age(vendor: &str, age: Duration) {
@@ -131,6 +156,15 @@ pub(crate) fn oldest_expired(age: Duration) {
 mod tests {
     use super::*;
     use metrics_exporter_prometheus::PrometheusBuilder;
+
+    #[test]
+    fn invented_kinds_make_no_series_without_bound() {
+        let kinds = KindLabels::default();
+        let labels =
+            HashSet::<String>::from_iter((0..1000).map(|n| kinds.label(&format!("k{n}")).to_owned()));
+        assert_eq!(labels.len(), KINDS_MAX + 1);
+        assert_eq!((kinds.label("k0"), kinds.label("k999")), ("k0", "other"));
+    }
 
     /// R72
     #[test]

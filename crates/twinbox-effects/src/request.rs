@@ -12,14 +12,21 @@ pub const TARGET_BYTES_MAX: usize = 2048;
 
 /// Headers that an effect must not hold: credentials would lie in the database, and the sender sets the
 /// others.
-const RESERVED: [&str; 7] = [
+const RESERVED: [&str; 14] = [
     "authorization",
     "connection",
     "content-length",
     "cookie",
+    "expect",
     "host",
+    "keep-alive",
     "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
     "transfer-encoding",
+    "upgrade",
+    "via",
 ];
 
 /// The request that a side effect sends to its vendor. It is stored as it is, so every try sends the same

@@ -7,6 +7,7 @@ mod place;
 mod profile;
 pub mod profiles;
 mod retry_after;
+mod target;
 #[cfg(feature = "reqwest")]
 mod with_reqwest;
 
@@ -14,9 +15,9 @@ pub use answer::Response;
 pub use code::ErrorCode;
 pub use error::{Certainty, VendorError};
 pub use http::{HttpVendor, SendError};
-pub(crate) use http::{base_url, is_path};
 pub use profile::{KeyPlace, Recovery, Sign, VendorProfile};
 pub(crate) use retry_after::retry_after;
+pub(crate) use target::{base_url, is_path};
 #[cfg(feature = "reqwest")]
 pub use with_reqwest::ReqwestService;
 

@@ -1,12 +1,13 @@
 //! The layer that applications set up.
 use crate::{
+    body,
     caller::Caller,
     headers::may_be_added,
     key::KeySyntax,
     metrics,
     problem::{CodeStyle, MismatchStatus},
     render::ResultRef,
-    settings::{REQUEST_BYTES_MAX, Settings},
+    settings::Settings,
 };
 use axum::{
     body::Body,
@@ -21,7 +22,7 @@ const RETENTION_MAX: Duration = Duration::from_secs(90 * 24 * 3600);
 const MONEY_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 const LEASE_MIN: Duration = Duration::from_secs(1);
 /// The largest response that a route may store.
-const RESPONSE_BYTES_LIMIT: usize = REQUEST_BYTES_MAX;
+const RESPONSE_BYTES_LIMIT: usize = body::BYTES_MAX;
 
 /// Runs each request once for its `Idempotency-Key` and replays the response to repeated requests.
 ///
@@ -219,7 +220,21 @@ impl<DB: Dialect> Idempotency<DB> {
     /// Sets the size of a request body, in bytes, above which a request gets `413`. The default is 1 MiB.
     #[must_use]
     pub fn request_bytes_max(self, bytes: usize) -> Self {
-        self.with(|settings| settings.request_bytes_max = bytes)
+        self.with(|settings| settings.body_reader.bytes_max = bytes)
+    }
+
+    /// Sets how long a request body may take to arrive, after which the request gets `408`. The default is 30
+    /// s.
+    #[must_use]
+    pub fn body_timeout(self, timeout: Duration) -> Self {
+        self.with(|settings| settings.body_reader.timeout = timeout)
+    }
+
+    /// Sets how many bytes of bodies that have not arrived whole the layer holds at a time, in all requests
+    /// together. A request for which there is no room gets `503` with `Retry-After`. The default is 64 MiB.
+    #[must_use]
+    pub fn arriving_bytes_max(self, bytes: usize) -> Self {
+        self.with(|settings| settings.body_reader.set_memory(bytes))
     }
 
     /// Sets the size of a response body, in bytes, up to which the body is stored. The default is 64 KiB.

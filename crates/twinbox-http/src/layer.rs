@@ -8,7 +8,7 @@ use crate::{
     headers,
     idempotency::Idempotency,
     problem::Problem,
-    request::{BufferedRequest, caller_timeout, read_body},
+    request::{BufferedRequest, caller_timeout},
     settings::Settings,
     turns::NoTurn,
 };
@@ -83,7 +83,7 @@ impl<DB: Dialect> Settings<DB> {
             );
             return call.refuse(&Problem::Failed);
         };
-        let body = match read_body(body, self.request_bytes_max).await {
+        let body = match self.body_reader.read(body).await {
             Ok(body) => body,
             Err(problem) => return call.refuse(&problem),
         };

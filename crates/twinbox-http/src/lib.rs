@@ -47,6 +47,7 @@
 //! The replay rate is `replayed / (stored + replayed)`.
 
 mod begin;
+mod body;
 mod call;
 mod caller;
 mod claim;

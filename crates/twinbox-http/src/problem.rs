@@ -17,6 +17,10 @@ pub(crate) enum Problem {
     InProgress,
     BodyTooLarge,
     BodyIncomplete,
+    /// The body did not arrive in time.
+    BodyTooSlow,
+    /// The bodies that have not arrived whole take as much memory as they may.
+    TooManyBodies,
     /// No secret matches the signature of a webhook. The details are only logged: a forger could use them.
     WebhookUnverified,
     StoreUnavailable,
@@ -123,6 +127,20 @@ impl Problem {
                 "The request broke off",
                 "Send it whole.",
             ),
+            Self::BodyTooSlow => (
+                StatusCode::REQUEST_TIMEOUT,
+                "TRANSIENT.idempotency.body_slow",
+                "body_slow",
+                "The request did not arrive in time",
+                "Send it again, without a pause.",
+            ),
+            Self::TooManyBodies => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "TRANSIENT.idempotency.too_many_bodies",
+                "too_many_bodies",
+                "Too many requests are arriving",
+                "Try again with the same key.",
+            ),
             Self::UnknownOutcome => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "INTERNAL.idempotency.unknown_outcome",
@@ -194,7 +212,12 @@ impl Problem {
     /// The header `Retry-After`, in seconds. `None` if a retry cannot succeed.
     const fn retry_after(&self) -> Option<&'static str> {
         match self {
-            Self::InProgress | Self::StoreUnavailable | Self::Failed | Self::TimedOut => Some("1"),
+            Self::InProgress
+            | Self::StoreUnavailable
+            | Self::BodyTooSlow
+            | Self::TooManyBodies
+            | Self::Failed
+            | Self::TimedOut => Some("1"),
             Self::TooManyKeys => Some("60"),
             _ => None,
         }

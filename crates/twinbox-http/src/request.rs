@@ -1,12 +1,10 @@
 //! The content of a request, as it is compared with other requests that have its key.
-use crate::problem::Problem;
 use axum::{
-    body::{Body, Bytes, to_bytes},
+    body::{Body, Bytes},
     extract::OriginalUri,
     http::{HeaderMap, Request, Uri, header, request::Parts},
 };
-use http_body_util::LengthLimitError;
-use std::{error::Error as _, time::Duration};
+use std::time::Duration;
 use twinbox_core::{Fingerprint, FingerprintAlgorithm, FingerprintInput};
 
 /// The longest boundary that RFC 2046 allows. A body with a longer one is compared byte by byte.
@@ -120,17 +118,6 @@ fn next_line(body: &[u8], start: usize) -> Option<usize> {
 /// The URI as the caller wrote it: a nested router sees only a part of it.
 pub(crate) fn original_uri(parts: &Parts) -> &Uri {
     parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |OriginalUri(uri)| uri)
-}
-
-/// Reads a body to its end.
-///
-/// # Errors
-/// The body has more than `bytes_max` bytes, or the caller disconnected.
-pub(crate) async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
-    to_bytes(body, bytes_max).await.map_err(|error| {
-        let is_too_large = error.source().is_some_and(|source| source.is::<LengthLimitError>());
-        if is_too_large { Problem::BodyTooLarge } else { Problem::BodyIncomplete }
-    })
 }
 
 /// The caller's own time-out from `X-Request-Timeout`: milliseconds, or with a unit `500ms`, `2s`.

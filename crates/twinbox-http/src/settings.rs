@@ -1,12 +1,13 @@
 //! The settings of a route, and the state that its requests share.
-use crate::{caller::Caller, key::KeySyntax, problem::ProblemStyle, render::Render, turns::Turns};
+use crate::{
+    body::BodyReader, caller::Caller, key::KeySyntax, problem::ProblemStyle, render::Render, turns::Turns,
+};
 use axum::http::{HeaderName, request::Parts};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use twinbox_sql::{Dialect, Store, operation::OperationPolicy};
 
-pub(crate) const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 pub(crate) const HANDLER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Requests that wait for another process may use one connection in this many.
@@ -25,7 +26,7 @@ pub(crate) struct Settings<DB: Dialect> {
     pub(crate) refuses_unused: bool,
     /// JSON pointers to members that do not count when requests are compared.
     pub(crate) excluded: Vec<String>,
-    pub(crate) request_bytes_max: usize,
+    pub(crate) body_reader: BodyReader,
     pub(crate) response_bytes_max: usize,
     pub(crate) stores_bodies: bool,
     pub(crate) added_headers: Vec<HeaderName>,
@@ -57,7 +58,7 @@ impl<DB: Dialect> Settings<DB> {
             stores_errors: false,
             refuses_unused: cfg!(debug_assertions),
             excluded: Vec::new(),
-            request_bytes_max: REQUEST_BYTES_MAX,
+            body_reader: BodyReader::default(),
             response_bytes_max: RESPONSE_BYTES_MAX,
             stores_bodies: true,
             added_headers: Vec::new(),
@@ -81,6 +82,7 @@ impl<DB: Dialect> Clone for Settings<DB> {
             scope: self.scope.clone(),
             key_syntax: self.key_syntax.clone(),
             excluded: self.excluded.clone(),
+            body_reader: self.body_reader.clone(),
             added_headers: self.added_headers.clone(),
             problem_style: self.problem_style.clone(),
             caller: self.caller.clone(),

@@ -1,5 +1,7 @@
 //! A handle to the log of a store.
+use sqlx::Row as _;
 use std::fmt;
+use twinbox_core::destination::DestinationSecret;
 use twinbox_sql::{
     Dialect, Error, ErrorKind, ReaderName, Store,
     engine::{Engine, Text, check_server_run, query, scalar},
@@ -41,6 +43,39 @@ impl<DB: Dialect> Log<DB> {
         let run = self.engine.server_run(&mut conn).await?;
         conn.done().await?;
         Ok(run)
+    }
+
+    /// Returns the secret of a destination. The first call makes it; all later ones, also of other processes,
+    /// return the same.
+    ///
+    /// # Errors
+    /// The database refused or is away, or holds no secret of 32 bytes.
+    pub async fn destination_secret(&self, destination: &str) -> Result<DestinationSecret, Error> {
+        let sql = &self.engine.sql().cursors;
+        let find = || self.engine.fetch_optional(&sql.secret, |query| query.bind(destination.to_owned()));
+        let mut found = find().await?;
+        if found.is_none() {
+            let new = DestinationSecret::random().map_err(|error| {
+                Error::new(ErrorKind::Configuration, "the operating system has no randomness")
+                    .with_source(error)
+            })?;
+            let _permit = self.engine.write_permit().await?;
+            let mut conn = self.engine.connection().await?;
+            query::<DB>(&sql.create_secret)
+                .bind(destination.to_owned())
+                .bind(new.as_bytes().to_vec())
+                .execute(&mut *conn)
+                .await?;
+            conn.done().await?;
+            found = find().await?;
+        }
+        let bytes = found.map(|row| row.try_get::<Vec<u8>, _>("secret")).transpose()?;
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map(DestinationSecret::from_bytes).ok_or_else(|| {
+            let text =
+                format!("the table of secrets has none of 32 bytes for the destination {destination:?}");
+            Error::new(ErrorKind::Database, text)
+        })
     }
 
     /// Returns the oldest replay to a destination that has not ended and is not paused.

@@ -14,7 +14,8 @@ pub(crate) const SYSTEM: &str = "nats";
 ///
 /// let nats = Nats::new("nats://localhost:4222")?;
 /// nats.provision(&StreamOptions::default()).await?; // once, before the first relay or consumer starts
-/// let publisher = nats.connect().await?; // a relay does this by itself
+/// let secret = twinbox_core::destination::DestinationSecret::random()?;
+/// let publisher = nats.connect(&secret).await?; // a relay does this by itself
 /// publisher.health().await?;
 /// # Ok(())
 /// # }

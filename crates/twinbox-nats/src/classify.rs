@@ -3,7 +3,8 @@ use async_nats::jetstream::{self, ErrorCode, context};
 use std::error::Error;
 use twinbox_core::{PublishError, PublishErrorKind};
 
-/// The leader of a stream has a message with this id that its replicas do not have yet.
+/// The leader of a stream has a message with this name that its replicas do not have yet, or that an earlier
+/// leader lost. Of a lost one it says so until the duplicate window is over.
 const DUPLICATE_IN_PROCESS: ErrorCode = ErrorCode(10158);
 
 /// The error text of a full subject. The other subjects of the stream take messages.
@@ -44,8 +45,7 @@ pub(crate) fn kind_of(error: &jetstream::Error) -> PublishErrorKind {
         | C::RAFT_GENERAL
         | C::STREAM_OFFLINE
         | C::STREAM_OFFLINE_REASON => K::Unavailable,
-        // The first copy may be lost with its leader.
-        DUPLICATE_IN_PROCESS => K::InDoubt,
+        DUPLICATE_IN_PROCESS => K::InProcess,
         C::STREAM_NOT_FOUND | C::STREAM_NOT_MATCH | C::STREAM_SEALED | C::NO_ACCOUNT => K::Misconfigured,
         _ if error.code() == 503 => K::Unavailable,
         _ => K::RefusedForNow,
@@ -113,7 +113,7 @@ mod tests {
             (400, 10109, K::Misconfigured),
             (400, 10070, K::RefusedForNow),
             (400, 10071, K::RefusedForNow),
-            (409, 10158, K::InDoubt),
+            (409, 10158, K::InProcess),
             (503, 19999, K::Unavailable),
             (400, 19999, K::RefusedForNow),
         ];

@@ -144,12 +144,18 @@ fn filtered(mut filters: Vec<String>) -> Config {
 
 /// Refuses names and types that cannot be part of a request to the server.
 pub(crate) fn check_names(subscription: &Subscription) -> Result<(), Error> {
-    if !subject::is_prefix(&subscription.consumer) {
-        let problem = "must be words of letters, digits, `-` and `_` joined by dots, at most 120 bytes";
-        return Err(Error::invalid("consumer", problem));
-    }
+    check_name(&subscription.consumer)?;
     if subscription.types.is_empty() || !subscription.types.iter().all(|text| subject::is_type(text)) {
         return Err(Error::invalid("types", "must name at least one type, and only types"));
+    }
+    Ok(())
+}
+
+/// Refuses a name that no consumer can have.
+pub(crate) fn check_name(consumer: &str) -> Result<(), Error> {
+    if !subject::is_prefix(consumer) {
+        let problem = "must be words of letters, digits, `-` and `_` joined by dots, at most 120 bytes";
+        return Err(Error::invalid("consumer", problem));
     }
     Ok(())
 }

@@ -2,8 +2,10 @@
 use crate::{
     broker::{Nats, SYSTEM},
     connect::{Connection, Purpose},
+    facts,
     ordered::OrderedPublisher,
     publish::{self, Encoded, unavailable},
+    signer::Signer,
     spread::SpreadPublisher,
     stream,
 };
@@ -12,7 +14,9 @@ use std::{future::ready, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::Instant};
 use twinbox_core::{
     BoxFuture, Destination, PublishError, PublishErrorKind, Publisher,
-    destination::{Acknowledgement, Acknowledgements, DestinationCheck, Outgoing, acknowledgements},
+    destination::{
+        Acknowledgement, Acknowledgements, DestinationCheck, DestinationSecret, Outgoing, acknowledgements,
+    },
 };
 
 impl Destination for Nats {
@@ -35,11 +39,17 @@ impl Destination for Nats {
     /// Opens a connection for this publisher and checks the stream.
     ///
     /// JetStream must respond, and the stream must accept subjects below the prefix. A missing stream is
-    /// created if [`create_stream`](crate::NatsOptions::create_stream) is set, and an error otherwise.
-    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
+    /// created if [`create_stream`](crate::NatsOptions::create_stream) is set, and an error otherwise. The
+    /// [facts](crate#facts-about-a-stream) that its metadata lacks are added.
+    fn connect<'a>(
+        &'a self,
+        secret: &'a DestinationSecret,
+    ) -> BoxFuture<'a, Result<Box<dyn Publisher>, PublishError>> {
         Box::pin(async {
+            let signer = Arc::new(Signer::new(secret, &self.options.prefix));
             let streams = self.each_stream();
-            let mut publishers = try_join_all(streams.iter().map(connect)).await?;
+            let connected = streams.iter().map(|stream| connect(stream, signer.clone()));
+            let mut publishers = try_join_all(connected).await?;
             Ok(match publishers.pop() {
                 Some(only) if publishers.is_empty() => only,
                 last => {
@@ -58,7 +68,7 @@ impl Destination for Nats {
             let mut missing = Vec::new();
             for of_stream in connection.each_stream() {
                 match stream::look(&of_stream).await? {
-                    Some(info) => drop(stream::with_quorum(&of_stream, info).await?),
+                    Some(info) => facts::check(&stream::with_quorum(&of_stream, info).await?, &self.options)?,
                     None => missing.push(format!("the stream `{}`", of_stream.options.stream)),
                 }
             }
@@ -69,31 +79,32 @@ impl Destination for Nats {
 }
 
 /// Connects to one stream.
-async fn connect(nats: &Nats) -> Result<Box<dyn Publisher>, PublishError> {
-    let (connection, info) = publish::open(nats).await?;
+async fn connect(nats: &Nats, signer: Arc<Signer>) -> Result<Box<dyn Publisher>, PublishError> {
+    let (connection, info) = publish::open(nats, &signer).await?;
     if stream::has_batches(&connection) && info.config.allow_batch_publish {
-        return Ok(Box::new(OrderedPublisher::new(nats.clone(), connection, &info)));
+        return Ok(Box::new(OrderedPublisher::new(nats.clone(), signer, connection, &info)));
     }
-    Ok(Box::new(StreamPublisher { nats: nats.clone(), connection: Mutex::new(connection) }))
+    Ok(Box::new(StreamPublisher { nats: nats.clone(), signer, connection: Mutex::new(connection) }))
 }
 
 /// Owns its connection: acknowledgements hold it only weakly. Dropping the publisher ends the client and
 /// discards the client's buffer.
 struct StreamPublisher {
     nats: Nats,
+    signer: Arc<Signer>,
     connection: Mutex<Arc<Connection>>,
 }
 
 impl Publisher for StreamPublisher {
     fn send<'a>(&'a mut self, batch: &'a [Outgoing<'a>]) -> BoxFuture<'a, Acknowledgements> {
-        let nats = &self.nats;
+        let (nats, signer) = (&self.nats, &self.signer);
         let connection = self.connection.get_mut();
         Box::pin(async move {
             let deadline = Instant::now() + nats.options.publish_timeout;
             let mut each: Vec<Acknowledgement> = Vec::with_capacity(batch.len());
             let mut is_down = false;
-            for Outgoing { message, .. } in batch {
-                let sent = match (is_down, Encoded::new(nats, message)) {
+            for outgoing in batch {
+                let sent = match (is_down, Encoded::new(nats, signer, outgoing)) {
                     (_, Err(refused)) => Err(refused),
                     (true, Ok(_)) => Err(unavailable("nats.not_sent")),
                     (false, Ok(encoded)) => encoded.send(connection, deadline).await,
@@ -114,7 +125,7 @@ impl Publisher for StreamPublisher {
     fn health(&self) -> BoxFuture<'_, Result<(), PublishError>> {
         Box::pin(async {
             let mut connection = self.connection.lock().await;
-            if let (Some(new), _) = publish::check(&self.nats, &connection).await? {
+            if let (Some(new), _) = publish::check(&self.nats, &self.signer, &connection).await? {
                 *connection = new;
             }
             Ok(())

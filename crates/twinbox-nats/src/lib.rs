@@ -23,9 +23,27 @@
 //! - The producer's trace travels as `ce-traceparent` only. A server from 2.11 on uses a plain `traceparent`
 //!   for its own message tracing, which costs a fifth of its time. A plain `traceparent` of another system is
 //!   read.
-//! - `Nats-Msg-Id` is the message id, a dot and the prefix, so that the server drops a message that a relay
-//!   sends twice within the stream's duplicate window. A resend appends `.r` and the token of the replay. The
-//!   window only saves work: the consumer's inbox removes duplicates.
+//! - `Nats-Msg-Id` is a name that only relays of the destination can make: an HMAC with its secret over the
+//!   message id, the position, the time, the prefix and the token of a replay. So the server drops a message
+//!   that a relay sends twice within the stream's duplicate window, and nobody else can take the name of a
+//!   message. The window only saves work: the consumer's inbox removes duplicates.
+//!
+//! # What counts in a message
+//!
+//! The server checks the subject against the permissions of the publisher, and nothing else. So the type of a
+//! message has to be that of its subject, and for an ordered consumer the partition that of its key.
+//! Otherwise the message has a defect. Whoever may publish a type decides its source, id, key and payload.
+//!
+//! The mark of a replay, which makes one consumer handle a message again, counts if a relay has signed it
+//! with a key in the metadata of the stream.
+//!
+//! # Facts about a stream
+//!
+//! A relay writes into the metadata of its stream what consumers have to know:
+//! `twinbox-partitions.<prefix>` is the number of partitions, and each `twinbox-replay-key.<public key>`
+//! checks the marks of a destination's replays. It needs the right to update the stream, and a server from
+//! 2.10 on. Without them it logs what to add by hand. A copy of a stream, such as a mirror, has metadata of
+//! its own: add the same facts there.
 //!
 //! # Batches
 //!
@@ -69,15 +87,19 @@ mod deliveries;
 mod denied;
 mod destination;
 mod error;
+mod facts;
 mod header_block;
 mod lag;
 mod merged;
 mod options;
 mod ordered;
 mod partitioned;
+mod permissions;
 mod publish;
 mod pull;
+mod replay_mark;
 mod settle;
+mod signer;
 mod source;
 mod spread;
 mod status;
@@ -92,6 +114,7 @@ pub use broker::Nats;
 pub use error::{Error, ErrorKind};
 pub use lag::{DurableLag, LagReader, PartitionLag};
 pub use options::NatsOptions;
+pub use permissions::{Permissions, UserPurpose};
 pub use status::{DiskSync, StreamCluster, StreamCopy, StreamStatus, SubjectLimit};
 pub use stream_address::{NoStreamAddress, StreamAddress};
 pub use stream_options::StreamOptions;

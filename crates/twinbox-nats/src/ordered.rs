@@ -22,6 +22,7 @@ use crate::{
         sender::Sender,
     },
     publish::{self, Encoded},
+    signer::Signer,
     stream,
 };
 use async_nats::jetstream::stream::Info;
@@ -36,6 +37,7 @@ use twinbox_core::{
 /// they still hold.
 pub(crate) struct OrderedPublisher {
     nats: Nats,
+    signer: Arc<Signer>,
     link: Mutex<Link>,
 }
 
@@ -65,8 +67,8 @@ impl Drop for Link {
 }
 
 impl OrderedPublisher {
-    pub(crate) fn new(nats: Nats, connection: Arc<Connection>, info: &Info) -> Self {
-        Self { nats, link: Mutex::new(Link::new(connection, info)) }
+    pub(crate) fn new(nats: Nats, signer: Arc<Signer>, connection: Arc<Connection>, info: &Info) -> Self {
+        Self { nats, signer, link: Mutex::new(Link::new(connection, info)) }
     }
 }
 
@@ -76,11 +78,11 @@ impl Publisher for OrderedPublisher {
     }
 
     fn send<'a>(&'a mut self, batch: &'a [Outgoing<'a>]) -> BoxFuture<'a, Acknowledgements> {
-        let (nats, link) = (&self.nats, self.link.get_mut());
-        let encoded = batch.iter().map(|Outgoing { message, may_be_repeated }| Addressed {
-            key: message.key.as_deref(),
-            goes_alone: link.is_replicated && *may_be_repeated,
-            encoded: Encoded::new(nats, message),
+        let (nats, signer, link) = (&self.nats, &self.signer, self.link.get_mut());
+        let encoded = batch.iter().map(|outgoing| Addressed {
+            key: outgoing.message.key.as_deref(),
+            goes_alone: link.is_replicated && outgoing.may_be_repeated,
+            encoded: Encoded::new(nats, signer, outgoing),
         });
         let send_by = Instant::now() + nats.options.publish_timeout;
         let results: Acknowledgements = Box::pin(link.queue.push(encoded, send_by));
@@ -96,7 +98,7 @@ impl Publisher for OrderedPublisher {
     fn health(&self) -> BoxFuture<'_, Result<(), PublishError>> {
         Box::pin(async {
             let mut link = self.link.lock().await;
-            match publish::check(&self.nats, &link.connection).await? {
+            match publish::check(&self.nats, &self.signer, &link.connection).await? {
                 (Some(new), info) => *link = Link::new(new, &info),
                 (None, info) => link.is_replicated = stream::is_replicated(&info),
             }

@@ -5,21 +5,21 @@ use crate::{
     consumer,
     deliveries::{Deliveries, Delivery},
     error::{Error, source_unavailable},
+    facts,
     options::NatsOptions,
     pull::PullConsumer,
+    replay_mark::ReplayKeys,
     stored::{self, StoredMessage, identity},
-    stream, subject, wire,
+    stream,
+    subject::StoredSubject,
+    wire,
 };
 use async_nats::{
     Subject,
     jetstream::stream::{Info, RetentionPolicy},
 };
 use bytes::Bytes;
-use serde::Deserialize;
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 use twinbox_core::{
     BoxFuture, Checkpoint, MaxAge, PartitionMessage, PartitionReader, PartitionedLog, SourceError,
     Subscription, id,
@@ -33,18 +33,6 @@ pub(crate) struct StreamLog {
     deliveries: Arc<Deliveries>,
     subscription: Subscription,
     max_age: MaxAge,
-}
-
-/// The part of the stream's state that lists its subjects.
-#[derive(Deserialize)]
-struct SubjectsResponse {
-    state: SubjectsState,
-}
-
-#[derive(Deserialize)]
-struct SubjectsState {
-    #[serde(default)]
-    subjects: HashMap<String, u64>,
 }
 
 impl StreamLog {
@@ -75,23 +63,28 @@ impl StreamLog {
     }
 }
 
-/// Fails if the stream has other subjects, or holds messages in a partition beyond the configured number,
-/// which no process would read.
+/// Fails if the stream has other subjects, or if its relay has another number of partitions: no process would
+/// read those beyond.
 async fn check_stream(connection: &Connection, consumer: &str) -> Result<Info, Error> {
     let info = stream::check_for_consumer(connection).await?;
     let options = &connection.options;
-    let about = format!("the subjects of the stream `{}`", options.stream);
-    let body = serde_json::json!({ "subjects_filter": subject::all(&options.prefix) });
-    let api = format!("STREAM.INFO.{}", options.stream);
-    let response: SubjectsResponse = connection.request_with(&about, api, &body).await?;
-    let subjects = response.state.subjects.keys();
-    match subjects.filter_map(|s| subject::partition_of(&options.prefix, s)).max() {
-        Some(last) if last >= options.partitions => Err(Error::mismatch(format!(
-            "the stream `{}` has messages in partition {last}, and the consumer `{consumer}` reads {} \
+    match facts::partitions(&info, &options.prefix) {
+        Some(partitions) if partitions != options.partitions => Err(Error::mismatch(format!(
+            "the stream `{}` has {partitions} partitions below `{}`, and the consumer `{consumer}` reads {} \
              partitions: set `NatsOptions::partitions` to the value of the relay",
-            options.stream, options.partitions
+            options.stream, options.prefix, options.partitions
         ))),
-        _ => Ok(info),
+        Some(_) => Ok(info),
+        None => {
+            tracing::warn!(
+                stream = options.stream,
+                consumer,
+                partitions = options.partitions,
+                "the stream does not say how many partitions it has: the consumer reads as many as its \
+                 options say, and the relay must have the same number"
+            );
+            Ok(info)
+        }
     }
 }
 
@@ -158,7 +151,8 @@ impl PartitionedLog for StreamLog {
             }
             let label = format!("{consumer}, partition {partition}");
             let (connection, deliveries) = (connection.clone(), self.deliveries.clone());
-            let mut pull = PullConsumer::open(connection, deliveries, name, label).await?;
+            let keys = ReplayKeys::of(&info.config.metadata);
+            let mut pull = PullConsumer::open(connection, deliveries, name, label, keys).await?;
             pull.last_delivery = Some(0);
             tracing::debug!(consumer, partition, began, "reading a partition");
             Ok(Box::new(StreamReader {
@@ -296,7 +290,10 @@ impl StreamReader {
             )));
         }
         self.pull.lag = Some(place.pending);
-        let (message, defect) = wire::decode_delivery(&delivery, &place, &self.pull.label);
+        let PullConsumer { connection, keys, label, .. } = &self.pull;
+        let options = &connection.options;
+        let subject = StoredSubject::partitioned(&delivery.subject, &options.prefix, options.partitions);
+        let (message, defect) = wire::decode_delivery(&delivery, &place, &subject, keys, label);
         let sequence = place.stream_sequence;
         self.pull.last_delivery = Some(self.next_delivery);
         (self.next_delivery, self.last_sequence) = (self.next_delivery + 1, sequence);

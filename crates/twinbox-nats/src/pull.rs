@@ -4,10 +4,12 @@ use crate::{
     consumer,
     deliveries::{Arrival, Deliveries, Delivery, Status, Subscription},
     error::{Error, source_unavailable},
+    replay_mark::ReplayKeys,
     stored::{self, StoredMessage},
+    stream,
 };
 use async_nats::jetstream::consumer::Info;
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use twinbox_core::{SourceError, SourceErrorKind};
@@ -22,6 +24,8 @@ const SILENCES_MAX: u32 = 2;
 const STALLS_MAX: u32 = 2;
 /// One of so many checks of an idle consumer also reads the end of the stream: once a minute.
 const CHECKS_PER_END: u32 = 6;
+/// How often the keys that sign replays are read again, at most.
+const KEYS_INTERVAL: Duration = Duration::from_secs(1);
 /// The most messages of one pull request.
 const PULL_MAX: usize = 1024;
 /// The most bytes of one pull request.
@@ -52,7 +56,7 @@ pub(crate) struct PullConsumer {
     name: String,
     /// The name in logs and errors.
     pub(crate) label: String,
-    pub(crate) deliveries: Subscription,
+    deliveries: Subscription,
     /// Holds the connection that the subscription needs.
     _connection: Arc<Deliveries>,
     /// Messages that the server may still deliver for the last request. 0: the request has ended.
@@ -73,6 +77,11 @@ pub(crate) struct PullConsumer {
     pub(crate) last_delivery: Option<u64>,
     /// Messages that wait on the server, as last reported.
     pub(crate) lag: Option<u64>,
+    /// Deliveries that were not returned yet. A field, because a caller may drop and repeat its wait.
+    taken: Vec<Delivery>,
+    /// The keys that sign replays, and when they were read.
+    pub(crate) keys: ReplayKeys,
+    keys_read_at: Option<Instant>,
 }
 
 impl PullConsumer {
@@ -81,6 +90,7 @@ impl PullConsumer {
         deliveries: Arc<Deliveries>,
         name: String,
         label: String,
+        keys: ReplayKeys,
     ) -> Result<Self, SourceError> {
         let subscription = deliveries.subscribe(&connection.client.new_inbox()).await;
         Ok(Self {
@@ -98,12 +108,51 @@ impl PullConsumer {
             caught_up_to: None,
             last_delivery: None,
             lag: None,
+            taken: Vec::new(),
+            keys,
+            keys_read_at: None,
         })
     }
 
     /// Waits for at least one message and returns at most `max`. Cancel safe.
     pub(crate) async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, SourceError> {
         let max = max.clamp(1, PULL_MAX);
+        if self.taken.is_empty() {
+            self.taken = self.take(max).await?;
+        }
+        self.learn_keys().await;
+        let rest = self.taken.split_off(max.min(self.taken.len()));
+        Ok(mem::replace(&mut self.taken, rest))
+    }
+
+    /// Returns the deliveries that arrived and that [`next`](Self::next) did not return.
+    pub(crate) fn take_unreturned(&mut self) -> Vec<Delivery> {
+        self.deliveries.end();
+        let mut all = mem::take(&mut self.taken);
+        while let Some(arrival) = self.deliveries.next_waiting() {
+            if let Arrival::Delivery(delivery) = arrival {
+                all.push(delivery);
+            }
+        }
+        all
+    }
+
+    /// Reads the keys of the stream again if a delivery is signed with another one: a relay may have begun
+    /// since.
+    async fn learn_keys(&mut self) {
+        let is_due = self.keys_read_at.is_none_or(|at| at.elapsed() >= KEYS_INTERVAL);
+        if !is_due || !self.taken.iter().any(|delivery| self.keys.lack_key_of(&delivery.headers)) {
+            return;
+        }
+        let stream = &self.connection.options.stream;
+        match stream::info(&self.connection, stream).await {
+            Ok(info) => self.keys = ReplayKeys::of(&info.config.metadata),
+            Err(error) => tracing::warn!(stream, %error, "the keys that sign replays cannot be read"),
+        }
+        self.keys_read_at = Some(Instant::now());
+    }
+
+    async fn take(&mut self, max: usize) -> Result<Vec<Delivery>, SourceError> {
         loop {
             if let Some(check) = &mut self.check {
                 let checked = check.await;

@@ -4,13 +4,16 @@ use crate::{
     broker::{Nats, SYSTEM},
     connect::{Connection, Purpose},
     consumer,
-    deliveries::{Arrival, Deliveries, Delivery},
+    deliveries::{Deliveries, Delivery},
     error::source_unavailable,
     merged::MergedSource,
     partitioned::StreamLog,
     pull::PullConsumer,
+    replay_mark::ReplayKeys,
     settle::{self, AckHandle},
-    stream, wire,
+    stream,
+    subject::StoredSubject,
+    wire,
 };
 use futures::{FutureExt as _, TryFutureExt as _};
 use std::{sync::Arc, time::Duration};
@@ -133,39 +136,41 @@ impl PullSource {
     ) -> Result<Self, SourceError> {
         let stream = &connection.options.stream;
         // First, because a durable would keep a wrong prefix.
-        let max_age = match stream::check_for_consumer(&connection).await {
-            Ok(info) => stream::delivery_age(&info),
-            Err(_) if connection.denied.any() => MaxAge::Unlimited {
-                reason: format!("the NATS user may not read how long the stream `{stream}` keeps messages"),
-            },
+        let (max_age, keys) = match stream::check_for_consumer(&connection).await {
+            Ok(info) => (stream::delivery_age(&info), ReplayKeys::of(&info.config.metadata)),
+            Err(_) if connection.denied.any() => {
+                let reason =
+                    format!("the NATS user may not read how long the stream `{stream}` keeps messages");
+                (MaxAge::Unlimited { reason }, ReplayKeys::default())
+            }
             Err(error) => return Err(error.into()),
         };
         consumer::provision(&connection, &subscription).await?;
         let consumer = &subscription.consumer;
         let durable = consumer::durable_name(consumer);
-        let pull = PullConsumer::open(connection, deliveries, durable, consumer.clone()).await?;
+        let pull = PullConsumer::open(connection, deliveries, durable, consumer.clone(), keys).await?;
         tracing::info!(consumer, "subscribed");
         Ok(Self { pull, max_age })
     }
 
     async fn give_back(&mut self) -> Result<(), BoxError> {
-        let PullConsumer { deliveries, connection, .. } = &mut self.pull;
-        deliveries.end();
-        while let Some(arrival) = deliveries.next_waiting() {
-            if let Arrival::Delivery(delivery) = arrival {
-                connection.client.publish(delivery.reply, settle::nak_body(Duration::ZERO)).await?;
-            }
+        let unreturned = self.pull.take_unreturned();
+        let client = &self.pull.connection.client;
+        for delivery in unreturned {
+            client.publish(delivery.reply, settle::nak_body(Duration::ZERO)).await?;
         }
-        Ok(connection.client.flush().await?)
+        Ok(client.flush().await?)
     }
 
     /// Returns a delivery. None: it does not come from the stream.
     fn received(&mut self, delivery: Delivery) -> Option<ReceivedMessage> {
         let place = ack_subject::place(&delivery.reply)?;
         self.pull.lag = Some(place.pending);
-        let (message, defect) = wire::decode_delivery(&delivery, &place, &self.pull.label);
-        let redelivered = place.deliveries > 1;
         let connection = self.pull.connection.clone();
+        let subject = StoredSubject::unordered(&delivery.subject, &connection.options.prefix);
+        let (message, defect) =
+            wire::decode_delivery(&delivery, &place, &subject, &self.pull.keys, &self.pull.label);
+        let redelivered = place.deliveries > 1;
         let ack_wait = connection.options.ack_wait;
         let settle = Box::new(AckHandle { connection, reply: delivery.reply, ack_wait });
         Some(ReceivedMessage { message, defect, redelivered, settle })

@@ -3,7 +3,9 @@ use crate::{
     connect::Connection,
     error::{Error, ErrorKind},
     header_block::Headers,
-    stream, wire,
+    stream,
+    subject::StoredSubject,
+    wire,
 };
 use async_nats::jetstream::stream::RawMessage;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -52,7 +54,9 @@ pub(crate) async fn identity_at(connection: &Connection, sequence: u64) -> Resul
     let payload = STANDARD.decode(stored.message.payload).map_err(unreadable)?;
     let headers = Headers::read(block.map(Bytes::from));
     let origin = wire::Origin::new(stream, sequence, stored_nanos);
-    let (message, _) = wire::decode(&headers, &payload.into(), origin);
+    let options = &connection.options;
+    let subject = StoredSubject::partitioned(&stored.message.subject, &options.prefix, options.partitions);
+    let (message, _) = wire::decode(&subject, &headers, &payload.into(), origin);
     Ok(Some(identity(message.message_id(), stored_nanos)))
 }
 

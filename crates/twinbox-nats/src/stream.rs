@@ -4,6 +4,7 @@ use crate::{
     connect::{Connection, Purpose},
     denied::DENIED,
     error::{Error, ErrorKind},
+    facts,
     options::{API, NatsOptions},
     stream_options::StreamOptions,
     subject,
@@ -165,6 +166,7 @@ fn config(stream: &StreamOptions, connection: &Connection) -> Config {
         num_replicas: usize::from(stream.replicas),
         // Older servers do not know the field.
         allow_batch_publish: stream.batches && has_batches(connection),
+        metadata: facts::of_new_stream(options),
         ..Config::default()
     }
 }

@@ -1,6 +1,6 @@
 //! Subjects: `<prefix>.<partition>.<type>`.
 use std::fmt::Write as _;
-use twinbox_core::{Message, MessageId, id, limits, message};
+use twinbox_core::{Message, id, limits, message};
 
 /// Returns whether a stream can have this name.
 pub(crate) fn is_name(text: &str) -> bool {
@@ -24,11 +24,11 @@ pub(crate) fn is_type(text: &str) -> bool {
 }
 
 /// Returns the subject of a message, or None if a subject cannot hold its type.
-pub(crate) fn of_message(prefix: &str, partitions: u32, message: &Message, id: MessageId) -> Option<String> {
+pub(crate) fn of_message(prefix: &str, partitions: u32, message: &Message) -> Option<String> {
     if !is_type(&message.event_type) {
         return None;
     }
-    let partition = id::partition(message.key.as_deref(), id, partitions);
+    let partition = id::partition(message.key.as_deref(), message.message_id(), partitions);
     let mut subject = String::with_capacity(prefix.len() + message.event_type.len() + 6);
     write!(subject, "{prefix}.{partition}.{}", message.event_type).ok()?;
     Some(subject)
@@ -44,9 +44,58 @@ pub(crate) fn partition_filter(prefix: &str, partition: u32, event_type: &str) -
     format!("{prefix}.{partition}.{event_type}")
 }
 
-/// Returns the partition of a subject below the prefix.
-pub(crate) fn partition_of(prefix: &str, subject: &str) -> Option<u32> {
-    subject.strip_prefix(prefix)?.strip_prefix('.')?.split('.').next()?.parse().ok()
+/// The subject of a message in the stream. The server has checked that its publisher may publish to it, and
+/// it has checked nothing in the headers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoredSubject<'a> {
+    text: &'a str,
+    prefix: &'a str,
+    /// The number of partitions. None: the reader does not depend on them.
+    partitions: Option<u32>,
+}
+
+impl<'a> StoredSubject<'a> {
+    /// A subject for a reader that keeps the order of keys in each partition.
+    pub(crate) fn partitioned(text: &'a str, prefix: &'a str, partitions: u32) -> Self {
+        Self { text, prefix, partitions: Some(partitions) }
+    }
+
+    pub(crate) fn unordered(text: &'a str, prefix: &'a str) -> Self {
+        Self { text, prefix, partitions: None }
+    }
+
+    /// Returns the tokens of the partition and the type.
+    fn split(&self) -> Option<(&'a str, &'a str)> {
+        self.text.strip_prefix(self.prefix)?.strip_prefix('.')?.split_once('.')
+    }
+
+    /// Returns the type that the publisher may publish.
+    pub(crate) fn event_type(&self) -> Option<&'a str> {
+        self.split().map(|(_, event_type)| event_type).filter(|event_type| is_type(event_type))
+    }
+
+    /// Compares what the headers say with the subject.
+    ///
+    /// # Errors
+    /// The type is another one, or the key belongs to another partition.
+    pub(crate) fn check(&self, message: &Message) -> Result<(), String> {
+        let Some((partition, event_type)) = self.split() else {
+            return Err(format!("the subject is not below `{}`, or names no type", self.prefix));
+        };
+        if event_type != message.event_type {
+            return Err("the CloudEvents attribute `type` is not the type of the subject".to_owned());
+        }
+        let (Some(partitions), Some(key)) = (self.partitions, &message.key) else { return Ok(()) };
+        let of_key = id::partition(Some(key), message.message_id(), partitions);
+        if partition.parse::<u32>() != Ok(of_key) {
+            return Err(
+                "the CloudEvents attribute `partitionkey` belongs to another partition than that of \
+                        the subject"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Returns the filter for everything below the prefix.
@@ -95,13 +144,13 @@ mod tests {
 
     fn subject(event_type: &str, key: Option<&str>) -> Option<String> {
         let message = message(event_type, key);
-        of_message("events", 16, &message, message.message_id())
+        of_message("events", 16, &message)
     }
 
     #[test]
     fn the_key_or_else_the_id_selects_the_partition() {
         assert_eq!(subject("orders.placed", Some("o-1")).unwrap(), "events.14.orders.placed");
-        assert_eq!(subject("orders.placed", None).unwrap(), "events.8.orders.placed");
+        assert_eq!(subject("orders.placed", None).unwrap(), "events.13.orders.placed");
     }
 
     #[test]

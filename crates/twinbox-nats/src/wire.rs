@@ -1,12 +1,17 @@
 //! The wire format: a CloudEvent in binary mode. Attributes are percent-encoded `ce-` headers, the payload is
 //! the data.
-use crate::{ack_subject::Place, deliveries::Delivery, header_block::Headers, subject};
+use crate::{
+    ack_subject::Place, deliveries::Delivery, header_block::Headers, replay_mark::ReplayKeys, signer::Signer,
+    subject::StoredSubject,
+};
 use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::{borrow::Cow, collections::HashMap, str::FromStr as _, sync::LazyLock};
 use twinbox_core::{
-    Message, MessageId, Timestamp, draft, limits,
+    Message, Timestamp,
+    destination::Outgoing,
+    draft, limits,
     message::{attribute as a, header as own},
 };
 
@@ -50,20 +55,17 @@ pub(crate) struct InvalidHeader;
 
 /// Returns the headers of a message. Its own headers with reserved names are left out, unless they travel:
 /// only a producer that bypasses the store can have written the others.
-pub(crate) fn encode(message: &Message, id: MessageId, prefix: &str) -> Result<HeaderMap, InvalidHeader> {
+pub(crate) fn encode(outgoing: &Outgoing<'_>, signer: &Signer) -> Result<HeaderMap, InvalidHeader> {
+    let message = outgoing.message;
     let mut headers = ROOM_FOR_HEADERS.clone();
-    // With the prefix: a stream may hold the messages of several destinations, each with its own copy.
-    let nats_id = match message.header(own::REPLAY) {
-        Some(token) => format!("{id}.{prefix}.r{token}"),
-        None => format!("{id}.{prefix}"),
-    };
-    headers.insert(header::NATS_MESSAGE_ID, value_from(&nats_id)?);
+    headers.insert(header::NATS_MESSAGE_ID, HeaderValue::from(signer.name(outgoing)));
     for (attribute, text) in message.attributes() {
         headers.insert(attribute_name(attribute)?, HeaderValue::from(percent_encode(text)));
     }
     for (name, text) in message.headers.iter().filter(|(name, _)| draft::is_transported(name)) {
         headers.append(name_from(name)?, value_from(text)?);
     }
+    signer.sign(message, &mut headers);
     Ok(headers)
 }
 
@@ -110,36 +112,57 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// Decodes a delivery to `consumer`. Logs and returns the defect of a message that cannot be read.
+/// Decodes a delivery to `consumer`. Logs and returns the defect of a message that cannot be read. `keys`:
+/// those that sign replays.
 pub(crate) fn decode_delivery(
     delivery: &Delivery,
     place: &Place<'_>,
+    subject: &StoredSubject<'_>,
+    keys: &ReplayKeys,
     consumer: &str,
 ) -> (Message, Option<String>) {
     let origin = Origin::new(place.stream, place.stream_sequence, place.stored_nanos);
-    let (decoded, defect) = decode(&delivery.headers, &delivery.payload, origin);
+    let (mut decoded, defect) = decode(subject, &delivery.headers, &delivery.payload, origin);
+    if decoded.reprocess_target().is_some() && !is_signed(delivery, keys) {
+        tracing::warn!(
+            consumer,
+            sequence = origin.sequence,
+            message_id = %decoded.message_id(),
+            "the mark of a replay does not count: no relay that this stream names has signed it"
+        );
+        decoded.remove_replay_headers();
+    }
     if let Some(defect) = &defect {
         tracing::warn!(consumer, sequence = origin.sequence, defect, "unreadable message");
     }
     (decoded, defect)
 }
 
+fn is_signed(delivery: &Delivery, keys: &ReplayKeys) -> bool {
+    matches!(&delivery.headers, Headers::Read(headers) if keys.verify(headers, &delivery.payload))
+}
+
 /// Decodes a message. Returns with a defect the parts of a message that could be read.
-pub(crate) fn decode(headers: &Headers, payload: &Bytes, origin: Origin<'_>) -> (Message, Option<String>) {
+pub(crate) fn decode(
+    subject: &StoredSubject<'_>,
+    headers: &Headers,
+    payload: &Bytes,
+    origin: Origin<'_>,
+) -> (Message, Option<String>) {
     match headers {
-        Headers::Read(headers) => match read(headers, payload.clone()) {
+        Headers::Read(headers) => match read(subject, headers, payload.clone()) {
             Ok(message) => (message, None),
-            Err(defect) => (unreadable(headers, payload, origin), Some(defect)),
+            Err(defect) => (unreadable(subject, headers, payload, origin), Some(defect)),
         },
         Headers::Unreadable { block, defect } => {
-            let mut message = unreadable(&HeaderMap::new(), payload, origin);
+            let mut message = unreadable(subject, &HeaderMap::new(), payload, origin);
             message.headers.push((own::BLOCK.to_owned(), hex_within_bounds(block)));
             (message, Some((*defect).to_owned()))
         }
     }
 }
 
-fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
+fn read(subject: &StoredSubject<'_>, headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
     let mut named = Vec::from_iter(
         headers
             .iter()
@@ -163,6 +186,7 @@ fn read(headers: &HeaderMap, payload: Bytes) -> Result<Message, String> {
         Message::from_attributes(|name| attributes.get(name).cloned(), own_headers(headers), payload);
     let message = message.map_err(|e| e.to_string())?;
     message.check_limits()?;
+    subject.check(&message)?;
     Ok(message)
 }
 
@@ -188,17 +212,23 @@ fn own_headers(headers: &HeaderMap) -> Vec<(String, String)> {
     own
 }
 
-/// Returns a substitute for a message that cannot be read, with its type and headers if those are valid.
-fn unreadable(headers: &HeaderMap, payload: &Bytes, origin: Origin<'_>) -> Message {
+/// Returns a substitute for a message that cannot be read, with the type of its subject, and with its headers
+/// if those are valid.
+fn unreadable(
+    subject: &StoredSubject<'_>,
+    headers: &HeaderMap,
+    payload: &Bytes,
+    origin: Origin<'_>,
+) -> Message {
     // With the time, because a stream that is created again starts at sequence 1.
     let id = format!("{}@{}", origin.sequence, origin.stored_at.as_micros());
     let source = format!("nats:{}", origin.stream);
     let mut message = Message::placeholder(id, source, origin.stored_at, payload.clone());
-    let event_type = headers.get("ce-type").map(HeaderValue::as_str);
-    if let Some(event_type) = event_type.filter(|text| subject::is_type(text)) {
+    if let Some(event_type) = subject.event_type() {
         event_type.clone_into(&mut message.event_type);
     }
     message.headers = own_headers(headers);
+    message.remove_replay_headers();
     if message.check_limits().is_err() {
         message.headers.clear();
     }

@@ -1,6 +1,7 @@
 //! What happened to one message.
 use crate::Ops;
 use sqlx::Row as _;
+use std::collections::BTreeSet;
 use twinbox_core::{Message, MessageId, Timestamp};
 use twinbox_sql::{
     Dialect, Error,
@@ -11,6 +12,8 @@ use uuid::Uuid;
 
 /// The most copies of one event id that are shown, and its dead letters of consumers and of destinations.
 const COPIES_MAX: u32 = 20;
+/// The newest messages of the log whose types a message that is gone may have had.
+const RECENT_MESSAGES: i64 = 10_000;
 
 /// What this database knows of a message.
 #[derive(Debug, Clone)]
@@ -73,7 +76,8 @@ pub struct ConsumerTrail {
 
 impl<DB: Dialect> Ops<DB> {
     /// Follows a message by its event id or its message id. A message id finds nothing once both log row and
-    /// claim are gone: use the event id then.
+    /// claim are gone. An event id of which log and dead letters have nothing finds the claims of messages of
+    /// this service with a type of the newest 10,000 messages.
     ///
     /// # Errors
     /// The database refused or is away.
@@ -87,12 +91,31 @@ impl<DB: Dialect> Ops<DB> {
         };
         let log = self.log_entries(&event_id).await?;
         let dead_letters = of_event(&self.engine, &event_id, COPIES_MAX).await?;
-        let of_log = log.first().map(|entry| entry.message.message_id());
-        let message_id = message_id
-            .or(of_log)
-            .or_else(|| dead_letters.first().map(|dead_letter| dead_letter.message_id))
-            .unwrap_or_else(|| MessageId::of(self.engine.service(), &event_id));
-        Ok(MessageTrail { log, consumers: self.consumer_trails(message_id).await?, dead_letters })
+        let of_log = log.iter().map(|entry| entry.message.message_id());
+        let of_dead_letters = dead_letters.iter().map(|dead_letter| dead_letter.message_id);
+        let mut message_ids = match message_id {
+            Some(id) => BTreeSet::from([id]),
+            None => BTreeSet::from_iter(of_log.chain(of_dead_letters)),
+        };
+        if message_ids.is_empty() {
+            message_ids = self.possible_ids(&event_id).await?;
+        }
+        let mut consumers = Vec::new();
+        for message_id in message_ids {
+            consumers.extend(self.consumer_trails(message_id).await?);
+        }
+        consumers.sort_by(|x, y| x.consumer.cmp(&y.consumer));
+        Ok(MessageTrail { log, consumers, dead_letters })
+    }
+
+    /// Returns the message ids that an event of this service has with each recent type.
+    async fn possible_ids(&self, event_id: &str) -> Result<BTreeSet<MessageId>, Error> {
+        let mut conn = self.engine.connection().await?;
+        let types = scalar::<DB, Text>(&self.engine.sql().outbox.recent_types).bind(RECENT_MESSAGES);
+        let types = types.fetch_all(&mut *conn).await?;
+        conn.done().await?;
+        let service = self.engine.service();
+        Ok(types.iter().map(|event_type| MessageId::of(service, &event_type.0, event_id)).collect())
     }
 
     /// Returns the messages of a key in the log, the newest first. No index has keys: it reads every message

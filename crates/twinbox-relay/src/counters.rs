@@ -38,7 +38,7 @@ struct Counts {
     destination: String,
     published: Count,
     duplicates: Count,
-    unexpected_duplicates: AtomicU64,
+    renamed: AtomicU64,
     refused: AtomicU64,
     parked: Count,
     dead: Count,
@@ -55,7 +55,7 @@ impl Counters {
         Self(Arc::new(Counts {
             published: Count::new(publish_results(destination, "")),
             duplicates: count(DUPLICATES),
-            unexpected_duplicates: AtomicU64::new(0),
+            renamed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             parked: count(PARKINGS),
             dead: count(DEAD_LETTERS),
@@ -77,10 +77,10 @@ impl Counters {
         self.0.duplicates.get()
     }
 
-    /// Returns how many messages the destination already had although no relay had sent them before. Two
-    /// messages have one id, or the log was restored.
-    pub fn unexpected_duplicates(&self) -> u64 {
-        self.0.unexpected_duplicates.load(Relaxed)
+    /// Returns how many messages were sent again under another name, because the destination had another
+    /// message under theirs.
+    pub fn renamed(&self) -> u64 {
+        self.0.renamed.load(Relaxed)
     }
 
     /// Returns how often the destination refused a message.
@@ -110,12 +110,11 @@ impl Counters {
         self.0.lease_losses.get()
     }
 
-    pub(crate) fn note_published(&self, message: &Message, duplicate: bool, repeated: bool, now: SystemTime) {
+    pub(crate) fn note_published(&self, message: &Message, is_duplicate: bool, now: SystemTime) {
         self.0.published.add(1);
         self.0.lag.record(age(message, now));
-        if duplicate {
+        if is_duplicate {
             self.0.duplicates.add(1);
-            self.0.unexpected_duplicates.fetch_add(u64::from(!repeated), Relaxed);
         }
     }
 
@@ -123,6 +122,9 @@ impl Counters {
         use PublishErrorKind as K;
         if matches!(error.kind(), K::RefusedForNow | K::RefusedForGood | K::Unroutable) {
             self.0.refused.fetch_add(1, Relaxed);
+        }
+        if error.kind() == K::NameTaken {
+            self.0.renamed.fetch_add(1, Relaxed);
         }
         publish_results(&self.0.destination, self.error_label(error.code())).increment(1);
     }
@@ -166,7 +168,11 @@ fn age(message: &Message, now: SystemTime) -> Duration {
 
 impl fmt::Debug for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counts").field("destination", &self.destination).finish_non_exhaustive()
+        f.debug_struct("Counts")
+            .field("destination", &self.destination)
+            .field("published", &self.published.get())
+            .field("error_codes", &self.error_codes)
+            .finish_non_exhaustive()
     }
 }
 

@@ -22,6 +22,10 @@ pub(crate) enum Decision {
         /// Whether the failure was the message's, and so counts as an attempt.
         counted: bool,
     },
+    /// The message is sent again at once, under its next name.
+    Rename,
+    /// The message is sent again after a pause, and under its next name if this one stays in process.
+    InProcess,
     /// The message is parked.
     Park {
         parked: ParkedState,
@@ -53,6 +57,18 @@ impl FailedPublish<'_> {
         state: &mut DestinationState,
     ) -> Decision {
         match self.error.kind() {
+            K::NameTaken => {
+                let (destination, message_id) = (self.destination, self.entry.message.message_id());
+                let event_id = &self.entry.message.id;
+                tracing::warn!(
+                    destination, %message_id, event_id,
+                    "{}: it is sent again under another one, so that it is not lost. Either somebody else \
+                     has the secret of the destination, or the database was restored",
+                    self.error
+                );
+                Decision::Rename
+            }
+            K::InProcess => Decision::InProcess,
             K::RefusedForGood => self.give_up(options, state),
             K::RefusedForNow => self.refused(options, state),
             K::Unanswered => {

@@ -75,10 +75,11 @@ impl InFlight {
         entries: Vec<Entry>,
         spans: SendSpans,
     ) {
-        let outgoing = entries
-            .iter()
-            .map(|entry| Outgoing { message: &entry.message, may_be_repeated: entry.ticket.may_be_repeated });
-        let outgoing = Vec::from_iter(outgoing);
+        let outgoing = Vec::from_iter(entries.iter().map(|Entry { ticket, message }| Outgoing {
+            message,
+            may_be_repeated: ticket.may_be_repeated,
+            name: ticket.name,
+        }));
         let at = Instant::now();
         let acknowledgements = publisher.send(&outgoing).await;
         entries.iter().for_each(|entry| self.limit.note_sent(entry.ticket.room()));
@@ -140,7 +141,12 @@ impl InFlight {
 fn is_response(result: &Result<Receipt, PublishError>) -> bool {
     match result {
         Ok(_) => true,
-        Err(error) => matches!(error.kind(), K::RefusedForNow | K::RefusedForGood | K::Unroutable),
+        Err(error) => {
+            matches!(
+                error.kind(),
+                K::NameTaken | K::InProcess | K::RefusedForNow | K::RefusedForGood | K::Unroutable
+            )
+        }
     }
 }
 
@@ -201,7 +207,7 @@ mod tests {
     use super::*;
     use futures::stream;
     use std::time::Duration;
-    use twinbox_core::{BoxFuture, Destination, Draft, lanes::Lanes};
+    use twinbox_core::{BoxFuture, Destination, Draft, destination::DestinationSecret, lanes::Lanes};
 
     /// Has a result for the second message only.
     struct Forgetful;
@@ -211,7 +217,10 @@ mod tests {
             "forgetful"
         }
 
-        fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
+        fn connect<'a>(
+            &'a self,
+            _: &'a DestinationSecret,
+        ) -> BoxFuture<'a, Result<Box<dyn Publisher>, PublishError>> {
             Box::pin(async { Ok(Box::new(Self) as Box<dyn Publisher>) })
         }
     }

@@ -1,8 +1,8 @@
 //! The link between a store and a destination.
-use crate::{circuit_breaker::CircuitBreakerStatus, counters::Counters, options::RelayOptions};
+use crate::{circuit_breaker::CircuitBreakerStatus, counters::Counters, error::Error, options::RelayOptions};
 use std::sync::Arc;
-use twinbox_core::Destination;
-use twinbox_log::{ReaderOptions, Shares};
+use twinbox_core::{Destination, Publisher};
+use twinbox_log::{Log, ReaderOptions, Shares};
 use twinbox_sql::{Dialect, Store};
 use uuid::Uuid;
 
@@ -22,5 +22,11 @@ pub(crate) struct Link<DB: Dialect> {
 impl<DB: Dialect> Link<DB> {
     pub(crate) fn reader_options(&self) -> ReaderOptions {
         self.options.of_reader(&*self.destination)
+    }
+
+    /// Connects to the destination with its secret.
+    pub(crate) async fn connect(&self) -> Result<Box<dyn Publisher>, Error> {
+        let secret = Log::new(&self.store).destination_secret(self.destination.id()).await?;
+        Ok(self.destination.connect(&secret).await?)
     }
 }

@@ -6,7 +6,7 @@ use crate::{
 use sqlx::{
     Connection, MySql, MySqlPool, PgPool, Pool, Postgres, Sqlite, SqlitePool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
-    postgres::{PgConnectOptions, PgPoolOptions},
+    postgres::PgPoolOptions,
     sqlite::SqliteConnectOptions,
 };
 use std::{
@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use twinbox_sql::{Dialect, follow_url_file};
+use twinbox_sql::{Dialect, follow_url_file, program_options};
 
 /// How long the pool may take to give a connection. It first tests an idle one.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -136,11 +136,7 @@ fn mysql(url: &DatabaseUrl, connections: u32) -> Result<MySqlPool, Failure> {
 }
 
 fn postgres(url: &DatabaseUrl, has_pooler: bool, connections: u32) -> Result<PgPool, Failure> {
-    let parse = move |url: &str| {
-        let options: PgConnectOptions = url.parse()?;
-        // PgBouncer refuses startup parameters that it does not know.
-        Ok(if has_pooler { options.extra_float_digits(None) } else { options })
-    };
+    let parse = move |url: &str| program_options(url, has_pooler);
     let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
     let pool = pool.connect_lazy_with(parse(&url.text)?);
     url.follow(&pool, parse);

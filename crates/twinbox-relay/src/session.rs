@@ -17,6 +17,8 @@ use twinbox_sql::Dialect;
 
 /// The relay checks the health of a destination that it sent nothing to for this long.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(60);
+/// When a message is sent again that the destination has begun to store.
+const IN_PROCESS_DELAY: Duration = Duration::from_secs(1);
 
 /// The way in which a session ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,14 +58,14 @@ impl<'a, DB: Dialect> Session<'a, DB> {
         let Some(mut reader) = opened else { return Err(Error::OwnedByAnother) };
         state.breaker.probe();
         let connected = tokio::select! {
-            connected = link.destination.connect() => connected.map(Some),
+            connected = link.connect() => connected.map(Some),
             () = stop.cancelled() => Ok(None),
         };
         let publisher = match connected {
             Ok(Some(publisher)) => publisher,
             other => {
                 reader.close().await?;
-                return other.map(|_| None).map_err(Error::from);
+                return other.map(|_| None);
             }
         };
         let timeout = publisher.timeout();
@@ -158,7 +160,7 @@ impl<'a, DB: Dialect> Session<'a, DB> {
         // Accepted messages come first: an error that ends the session leaves less to send again.
         let mut results = self.in_flight.take_ready(first);
         results.sort_by_key(|result| result.result.is_err());
-        for PublishResult { entry, result, sent } in results {
+        for PublishResult { mut entry, result, sent } in results {
             let error = match result {
                 Ok(receipt) => {
                     self.accept(entry, receipt, now);
@@ -169,7 +171,10 @@ impl<'a, DB: Dialect> Session<'a, DB> {
                     continue;
                 }
                 // The destination refused it on its own, and the one before it may fail yet.
-                Err(_) if self.reader.is_behind(entry.ticket) => {
+                Err(error) if self.reader.is_behind(entry.ticket) => {
+                    if error.kind() == PublishErrorKind::NameTaken {
+                        entry.ticket.rename();
+                    }
                     self.reader.retry(entry, Duration::ZERO, false);
                     continue;
                 }
@@ -203,22 +208,26 @@ impl<'a, DB: Dialect> Session<'a, DB> {
     fn accept(&mut self, entry: Entry, receipt: Receipt, now: SystemTime) {
         crash::point("relay.after_ack");
         let (message, ticket) = (&entry.message, entry.ticket);
-        self.link.counters.note_published(message, receipt.is_duplicate, ticket.may_be_repeated, now);
-        if receipt.is_duplicate && !ticket.may_be_repeated {
-            tracing::warn!(
-                destination = self.link.destination.id(),
-                message_id = %message.message_id(),
-                event_id = message.id,
-                "the destination already had a message that was sent for the first time: \
-                 two messages have one id, or the log was restored"
-            );
-        }
+        self.link.counters.note_published(message, receipt.is_duplicate, now);
         self.state.note_accepted(&message.event_type);
         self.reader.settle(ticket);
     }
 
-    fn apply(&mut self, decision: Decision, entry: Entry, error: PublishError) -> Result<(), PublishError> {
+    fn apply(
+        &mut self,
+        decision: Decision,
+        mut entry: Entry,
+        error: PublishError,
+    ) -> Result<(), PublishError> {
         match decision {
+            Decision::Rename => {
+                entry.ticket.rename();
+                self.reader.retry(entry, Duration::ZERO, false);
+            }
+            Decision::InProcess => {
+                entry.ticket.note_in_process();
+                self.reader.retry(entry, IN_PROCESS_DELAY, false);
+            }
             Decision::Retry { delay, counted } => self.reader.retry(entry, delay, counted),
             Decision::Park { parked, attempts } => self.park(entry, parked, attempts, &error),
             Decision::CheckHealth | Decision::DestinationDown => return Err(error),
@@ -281,8 +290,7 @@ impl<'a, DB: Dialect> Session<'a, DB> {
             let now = SystemTime::now();
             for PublishResult { entry, result, .. } in results {
                 let Ok(receipt) = result else { continue };
-                let (is_duplicate, is_repeated) = (receipt.is_duplicate, entry.ticket.may_be_repeated);
-                self.link.counters.note_published(&entry.message, is_duplicate, is_repeated, now);
+                self.link.counters.note_published(&entry.message, receipt.is_duplicate, now);
                 self.reader.settle(entry.ticket);
             }
         }

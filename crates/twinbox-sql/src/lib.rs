@@ -55,6 +55,8 @@ pub mod operation;
 mod outbox;
 mod owned_tx;
 mod partitions;
+#[cfg(feature = "postgres")]
+mod program_options;
 mod publish;
 mod reader_name;
 mod render;
@@ -91,6 +93,8 @@ pub use operation::IdempotencyKeys;
 pub use outbox::Outbox;
 pub use owned_tx::{OwnedTx, begin};
 pub use partitions::{PartitionLeases, PartitionShare};
+#[cfg(feature = "postgres")]
+pub use program_options::program_options;
 pub use publish::PUBLISH_ALL_MAX;
 pub use reader_name::ReaderName;
 pub use selection::{IDS_MAX, Selection, TYPES_MAX};

@@ -134,7 +134,7 @@ fn complete(draft: Draft, scope: Option<&mut Scope>) -> Fields {
 }
 
 fn message_id(catalog: &Catalog, fields: &Fields) -> MessageId {
-    MessageId::of(&catalog.service, fields.id.as_deref().unwrap_or_default())
+    MessageId::of(&catalog.service, &fields.event_type, fields.id.as_deref().unwrap_or_default())
 }
 
 /// Cancels a message that waits for its time. False: none with this id waits.

@@ -2,7 +2,7 @@
 mod faults;
 
 use crate::support::{
-    publisher::{outgoing, results, send_to},
+    publisher::{outgoing, results, secret, send_to},
     wait::eventually,
 };
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn options(url: impl Into<String>) -> EventBridgeOptions {
 }
 
 async fn connect(options: EventBridgeOptions) -> Result<Box<dyn Publisher>, PublishError> {
-    timeout(LIMIT, EventBridge::with_options(options).unwrap().connect()).await.unwrap()
+    timeout(LIMIT, EventBridge::with_options(options).unwrap().connect(&secret())).await.unwrap()
 }
 
 async fn publisher(fake: &FakeEventBridge) -> Box<dyn Publisher> {

@@ -11,6 +11,7 @@ mod faults;
 mod first_page;
 mod kill;
 mod nats;
+mod neighbours;
 mod ops;
 mod relay;
 mod schema;

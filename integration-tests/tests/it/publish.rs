@@ -55,7 +55,7 @@ async fn a_message_has_the_id_that_publish_returned_and_fitting_defaults<DB: Tes
     let [a, b] = &world.published("orders.placed", 10).await.unwrap()[..] else { panic!("two messages") };
     assert_eq!((a.message_id(), b.message_id()), (first, second));
     assert_ne!(first, second);
-    assert_eq!(first, MessageId::of("test", &a.id));
+    assert_eq!(first, MessageId::of("test", "orders.placed", &a.id));
     assert_eq!((a.source.as_str(), a.version, a.key.as_deref()), ("test", 1, Some("1")));
     assert_eq!(a.correlation_id.as_ref(), Some(&a.id), "nothing caused it, so it begins an operation");
     assert_eq!((&a.causation_id, &a.traceparent, &a.subject), (&None, &None, &None));

@@ -37,6 +37,8 @@ pub(crate) mod roles;
 pub(crate) mod round_trips;
 #[cfg(feature = "programs")]
 pub(crate) mod rustc;
+#[cfg(feature = "programs")]
+pub(crate) mod shared_broker;
 pub(crate) mod stores;
 #[cfg(feature = "programs")]
 pub(crate) mod tool;

@@ -12,7 +12,8 @@ use std::sync::Arc;
 ///
 /// let options = EventBridgeOptions::new("orders").region("eu-west-1");
 /// let bus = EventBridge::with_options(options)?;
-/// let publisher = bus.connect().await?; // a relay does this by itself
+/// let secret = twinbox_core::destination::DestinationSecret::random()?;
+/// let publisher = bus.connect(&secret).await?; // a relay does this by itself
 /// publisher.health().await?;
 /// # Ok(())
 /// # }

@@ -18,7 +18,9 @@ use tokio::{
 };
 use twinbox_core::{
     BoxFuture, Destination, PublishError, PublishErrorKind, Publisher,
-    destination::{Acknowledgement, Acknowledgements, Outgoing, Receipt, acknowledgements},
+    destination::{
+        Acknowledgement, Acknowledgements, DestinationSecret, Outgoing, Receipt, acknowledgements,
+    },
 };
 
 /// The most requests of one publisher at a time.
@@ -36,8 +38,11 @@ impl Destination for EventBridge {
     /// Loads credentials and checks the bus, within the request time-out.
     ///
     /// A missing bus, and credentials that may not describe the bus, are a wrong configuration: EventBridge
-    /// would acknowledge events and drop them.
-    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Publisher>, PublishError>> {
+    /// would acknowledge events and drop them. EventBridge has no names for events, so it takes no secret.
+    fn connect<'a>(
+        &'a self,
+        _: &'a DestinationSecret,
+    ) -> BoxFuture<'a, Result<Box<dyn Publisher>, PublishError>> {
         Box::pin(async {
             let connection = Connection::open(&self.options).await?;
             Ok(Box::new(BusPublisher {

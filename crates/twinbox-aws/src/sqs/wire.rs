@@ -1,5 +1,8 @@
 //! The wire format: an EventBridge event, in the form in which an EventBridge rule sends it to a queue, or a
 //! bare CloudEvent in JSON.
+//!
+//! Only `source` and `detail-type` of the envelope are checked by AWS: a policy may say who sends which. So
+//! the CloudEvent inside has to say the same, and the mark of a replay counts only inside an envelope.
 use crate::cloud_event::{HEADERS_EXTENSION, is_json};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -34,10 +37,15 @@ fn parse(body: &str) -> Result<Message, String> {
     let message = match (members.get("detail-type"), members.get("detail")) {
         // An envelope of EventBridge. Twinbox publishes a CloudEvent as its detail.
         (Some(_), Some(detail)) => match parse_members(detail.get()) {
-            Ok(event) if event.contains_key(a::SPEC_VERSION) => cloud_event(&event),
+            Ok(event) if event.contains_key(a::SPEC_VERSION) => {
+                cloud_event(&event).and_then(|message| check_envelope(&members, message))
+            }
             _ => foreign_event(&members, detail),
         },
-        _ => cloud_event(&members),
+        _ => cloud_event(&members).map(|mut message| {
+            message.remove_replay_headers();
+            message
+        }),
     }?;
     message.check_limits()?;
     Ok(message)
@@ -45,6 +53,18 @@ fn parse(body: &str) -> Result<Message, String> {
 
 fn parse_members(json: &str) -> Result<Members<'_>, serde_json::Error> {
     serde_json::from_str(json)
+}
+
+/// Compares a CloudEvent with its envelope.
+fn check_envelope(envelope: &Members<'_>, message: Message) -> Result<Message, String> {
+    for (name, attribute, own) in
+        [("detail-type", a::TYPE, &message.event_type), ("source", a::SOURCE, &message.source)]
+    {
+        if envelope.get(name).and_then(|value| text(value)).as_ref() != Some(own) {
+            return Err(format!("the CloudEvents attribute `{attribute}` is not the `{name}` of the event"));
+        }
+    }
+    Ok(message)
 }
 
 /// Reads an EventBridge event that is not a CloudEvent: its attributes come from the envelope, and its detail

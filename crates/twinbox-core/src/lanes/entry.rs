@@ -41,6 +41,11 @@ pub struct Ticket {
     pub(super) has_failed: bool,
     /// Whether the message may have been handed out before, by this reader or an earlier one.
     pub may_be_repeated: bool,
+    /// Under which of its names the message goes, from 0. Others were given up: see
+    /// [`Outgoing::name`](crate::destination::Outgoing::name).
+    pub name: u32,
+    /// Whether the destination has said of this name that it is in process.
+    pub is_in_process: bool,
     /// The number of this attempt, from 1. This reader counts it; for a parked message, all readers count it.
     pub attempt: u32,
 }
@@ -55,6 +60,39 @@ pub(super) enum Origin {
 }
 
 impl Ticket {
+    pub(super) fn new(
+        origin: Origin,
+        lane: Option<u64>,
+        bytes: usize,
+        may_be_repeated: bool,
+        attempt: u32,
+    ) -> Self {
+        Self {
+            origin,
+            lane,
+            bytes,
+            has_failed: false,
+            may_be_repeated,
+            name: 0,
+            is_in_process: false,
+            attempt,
+        }
+    }
+
+    /// Gives a name up: the message goes under the next one.
+    pub fn rename(&mut self) {
+        (self.name, self.is_in_process) = (self.name.wrapping_add(1), false);
+    }
+
+    /// Notes that the destination has this name in process. It is given up when it is so once more.
+    pub fn note_in_process(&mut self) {
+        if self.is_in_process {
+            self.rename();
+        } else {
+            self.is_in_process = true;
+        }
+    }
+
     /// Returns the number of the parked row, if the message was parked.
     pub fn parked(&self) -> Option<i64> {
         match self.origin {

@@ -1,5 +1,7 @@
 //! Vendors that are called by HTTP.
-use super::{Applied, ErrorCode, LookUp, Response, Vendor, VendorCall, VendorError, VendorProfile};
+use super::{
+    Applied, ErrorCode, LookUp, Response, Vendor, VendorCall, VendorError, VendorProfile, base_url, is_path,
+};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header::CONTENT_TYPE};
 use std::{error::Error as StdError, fmt, str::FromStr as _};
@@ -113,7 +115,9 @@ impl<S> HttpVendor<S> {
             .parse()
             .map_err(|_| refuse("the target is no path of a URL"))?;
         if !is_path(&request.target) {
-            return Err(refuse("the target is neither empty nor begins with / or ?"));
+            return Err(refuse(
+                "the target does not stay behind the base URL: it begins with / or ?, and no segment is `..`",
+            ));
         }
         let mut http = Request::new(request.body.clone());
         (*http.method_mut(), *http.uri_mut()) = (method, uri);
@@ -135,21 +139,6 @@ impl<S> HttpVendor<S> {
         }
         Ok(http)
     }
-}
-
-/// Checks that a base URL is absolute, and returns it without a `/` at its end.
-pub(crate) fn base_url(url: String) -> Result<String, Error> {
-    let parsed: Option<Uri> = url.parse().ok();
-    if parsed.is_none_or(|url| url.scheme().is_none() || url.host().is_none() || url.query().is_some()) {
-        let what = format!("the base URL {url:?} must be absolute, such as https://api.example.com/v1");
-        return Err(Error::new(ErrorKind::Configuration, what));
-    }
-    Ok(url.trim_end_matches('/').to_owned())
-}
-
-/// Whether a target stays behind its base URL: empty, a path, or a query. `@` or `.` would change the host.
-pub(crate) fn is_path(target: &str) -> bool {
-    target.is_empty() || target.starts_with(['/', '?'])
 }
 
 impl<S> Vendor for HttpVendor<S>

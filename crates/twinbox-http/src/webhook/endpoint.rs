@@ -1,6 +1,6 @@
 //! The settings of a route that receives webhooks.
 use super::verifier::Verifier;
-use crate::settings::{HANDLER_TIMEOUT, REQUEST_BYTES_MAX};
+use crate::{body::BodyReader, settings::HANDLER_TIMEOUT};
 use std::time::Duration;
 use twinbox_sql::{Dialect, Store};
 
@@ -16,7 +16,7 @@ pub(super) struct Endpoint<DB: Dialect> {
     pub(super) id_in_body: Option<String>,
     pub(super) retention: Duration,
     pub(super) handler_timeout: Duration,
-    pub(super) request_bytes_max: usize,
+    pub(super) body_reader: BodyReader,
 }
 
 impl<DB: Dialect> Endpoint<DB> {
@@ -29,7 +29,7 @@ impl<DB: Dialect> Endpoint<DB> {
             verifier,
             retention: RETENTION_MIN,
             handler_timeout: HANDLER_TIMEOUT,
-            request_bytes_max: REQUEST_BYTES_MAX,
+            body_reader: BodyReader::default(),
         }
     }
 }
@@ -42,6 +42,7 @@ impl<DB: Dialect> Clone for Endpoint<DB> {
             name: self.name.clone(),
             verifier: self.verifier.clone(),
             id_in_body: self.id_in_body.clone(),
+            body_reader: self.body_reader.clone(),
             ..*self
         }
     }

@@ -131,7 +131,22 @@ impl<DB: Dialect> Inbound<DB> {
     /// Sets the size of a body, in bytes, above which a webhook gets `413`. The default is 1 MiB.
     #[must_use]
     pub fn request_bytes_max(self, bytes: usize) -> Self {
-        self.with(|endpoint| endpoint.request_bytes_max = bytes)
+        self.with(|endpoint| endpoint.body_reader.bytes_max = bytes)
+    }
+
+    /// Sets how long a body may take to arrive, after which a webhook gets `408`. The default is 30 s. A
+    /// webhook whose headers can never be verified gets `401` before its body is read.
+    #[must_use]
+    pub fn body_timeout(self, timeout: Duration) -> Self {
+        self.with(|endpoint| endpoint.body_reader.timeout = timeout)
+    }
+
+    /// Sets how many bytes of bodies that have not arrived whole the layer holds at a time, in all requests
+    /// together. A webhook for which there is no room gets `503`, and its sender retries. The default is 64
+    /// MiB.
+    #[must_use]
+    pub fn arriving_bytes_max(self, bytes: usize) -> Self {
+        self.with(|endpoint| endpoint.body_reader.set_memory(bytes))
     }
 }
 

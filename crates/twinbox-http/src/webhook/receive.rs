@@ -1,7 +1,7 @@
 //! Receives one webhook: verifies it, writes its receipt and runs the handler.
 use super::{
     endpoint::Endpoint,
-    signature::{Signature, VerificationError},
+    signature::{Signature, SignatureHeaders, VerificationError},
 };
 use crate::{
     claim::Claim,
@@ -10,7 +10,6 @@ use crate::{
     handover::Handover,
     metrics,
     problem::{Problem, ProblemStyle},
-    request::read_body,
 };
 use axum::{
     body::{Body, Bytes},
@@ -37,28 +36,36 @@ impl<DB: Dialect> Endpoint<DB> {
         request: Request<Body>,
     ) -> Response<Body> {
         let (parts, body) = request.into_parts();
-        let body = match read_body(body, self.request_bytes_max).await {
+        // First, so that a stranger without a secret costs no memory.
+        let claimed = match self.claimed(&parts) {
+            Ok(claimed) => claimed,
+            Err(error) => return self.refuse(error),
+        };
+        let body = match self.body_reader.read(body).await {
             Ok(body) => body,
             Err(problem) => return render(&problem),
         };
-        let signature = match self.verify(&parts, &body) {
+        let signature = match self.verifier.verify_body(claimed, &body) {
             Ok(signature) => signature,
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(provider = self.provider, error, "the signature of a webhook was refused");
-                metrics::WEBHOOKS_UNVERIFIED.count_webhook(&self.provider);
-                return render(&Problem::WebhookUnverified);
-            }
+            Err(error) => return self.refuse(error),
         };
         // A sender that disconnects drops this future. The spawned request continues.
         let receiving = self.receive(handler, parts, body, signature).in_current_span();
         tokio::spawn(receiving).await.unwrap_or_else(|_| render(&Problem::Failed))
     }
 
-    fn verify(&self, parts: &Parts, body: &[u8]) -> Result<Signature, VerificationError> {
+    /// Returns what the headers claim, unless no body can make it true.
+    fn claimed(&self, parts: &Parts) -> Result<SignatureHeaders, VerificationError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let values = |name: &str| parts.headers.get_all(name).iter().map(|value| value.as_bytes()).collect();
-        self.verifier.verify(values, body, now.as_secs())
+        self.verifier.verify_headers(values, now.as_secs())
+    }
+
+    fn refuse(&self, error: VerificationError) -> Response<Body> {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(provider = self.provider, error, "the signature of a webhook was refused");
+        metrics::WEBHOOKS_UNVERIFIED.count_webhook(&self.provider);
+        render(&Problem::WebhookUnverified)
     }
 
     async fn receive(

@@ -19,6 +19,7 @@ pub(super) enum Frame {
 
 #[derive(Debug, PartialEq)]
 pub(super) struct RawMessage {
+    pub(super) subject: String,
     pub(super) subscription: u64,
     pub(super) reply: Option<String>,
     pub(super) header_block: Option<Bytes>,
@@ -71,6 +72,7 @@ fn line_end_of(buffer: &[u8]) -> Option<usize> {
 
 /// The first line of a message.
 struct Head {
+    subject: String,
     subscription: u64,
     reply: Option<String>,
     header_bytes: Option<usize>,
@@ -87,16 +89,18 @@ impl Head {
         };
         let bytes = number().ok_or(Malformed)?;
         let header_bytes = if has_headers { Some(number().ok_or(Malformed)?) } else { None };
-        let (subscription, reply) = match words[..] {
-            [_, subscription] => (subscription, None),
-            [_, subscription, reply] => (subscription, Some(String::from_utf8_lossy(reply).into_owned())),
+        let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+        let (subject, subscription, reply) = match words[..] {
+            [subject, subscription] => (subject, subscription, None),
+            [subject, subscription, reply] => (subject, subscription, Some(text(reply))),
             _ => return Err(Malformed),
         };
+        let subject = text(subject);
         let subscription = std::str::from_utf8(subscription).ok().and_then(|text| text.parse().ok());
         if header_bytes.is_some_and(|of_headers| of_headers > bytes) {
             return Err(Malformed);
         }
-        Ok(Self { subscription: subscription.ok_or(Malformed)?, reply, header_bytes, bytes })
+        Ok(Self { subject, subscription: subscription.ok_or(Malformed)?, reply, header_bytes, bytes })
     }
 }
 
@@ -110,7 +114,8 @@ fn take_message(buffer: &mut BytesMut, line_end: usize, head: Head) -> Option<Ra
     let header_block = head.header_bytes.map(|bytes| buffer.split_to(bytes).freeze());
     let payload = buffer.split_to(head.bytes - head.header_bytes.unwrap_or(0)).freeze();
     buffer.advance(2);
-    Some(RawMessage { subscription: head.subscription, reply: head.reply, header_block, payload })
+    let Head { subject, subscription, reply, .. } = head;
+    Some(RawMessage { subject, subscription, reply, header_block, payload })
 }
 
 #[cfg(test)]
@@ -121,8 +126,10 @@ mod tests {
     const SENT: &[u8] = b"INFO {\"a\":1} \r\nPING\r\nMSG in.1 7 5\r\nhello\r\n+OK\r\n\
         HMSG e\xff.x 8 $JS.ACK.1 13 15\r\nNATS/1.0\xff\r\n\r\nok\r\n-ERR 'Slow Consumer'\r\nPONG\r\n";
 
-    fn message(subscription: u64, reply: Option<&str>, block: Option<&'static [u8]>, text: &str) -> Frame {
+    fn message(head: (&str, u64, Option<&str>), block: Option<&'static [u8]>, text: &str) -> Frame {
+        let (subject, subscription, reply) = head;
         Frame::Message(RawMessage {
+            subject: subject.to_owned(),
             subscription,
             reply: reply.map(str::to_owned),
             header_block: block.map(Bytes::from_static),
@@ -147,9 +154,9 @@ mod tests {
         let expected = [
             Frame::Info(Bytes::from_static(b"{\"a\":1}")),
             Frame::Ping,
-            message(7, None, None, "hello"),
+            message(("in.1", 7, None), None, "hello"),
             Frame::Ok,
-            message(8, Some("$JS.ACK.1"), Some(b"NATS/1.0\xff\r\n\r\n"), "ok"),
+            message(("e\u{fffd}.x", 8, Some("$JS.ACK.1")), Some(b"NATS/1.0\xff\r\n\r\n"), "ok"),
             Frame::Error("Slow Consumer".to_owned()),
             Frame::Pong,
         ];

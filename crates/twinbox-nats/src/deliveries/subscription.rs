@@ -27,6 +27,7 @@ pub(crate) enum Arrival {
 
 /// A message of the stream.
 pub(crate) struct Delivery {
+    pub(crate) subject: String,
     /// The subject for its ack, which also says where the stream has the message.
     pub(crate) reply: Subject,
     pub(crate) headers: Headers,
@@ -46,12 +47,12 @@ impl Arrival {
     /// Tells what the stream delivers from what the server says. Only a delivery has a subject for its ack:
     /// its header block may look like a status. None: neither, so it came from another client.
     pub(super) fn read(raw: RawMessage) -> Option<Self> {
-        let RawMessage { reply, header_block, payload, .. } = raw;
+        let RawMessage { subject, reply, header_block, payload, .. } = raw;
         match reply {
             Some(reply) if reply.starts_with(ack_subject::PREFIX) => {
                 let bytes = payload.len() + header_block.as_ref().map_or(0, Bytes::len);
                 let headers = Headers::read(header_block);
-                Some(Self::Delivery(Delivery { reply: reply.into(), headers, payload, bytes }))
+                Some(Self::Delivery(Delivery { subject, reply: reply.into(), headers, payload, bytes }))
             }
             Some(_) => None,
             None => {

@@ -65,6 +65,13 @@ pub(super) struct Batch {
     pace: u64,
     sent: u64,
     stored: u64,
+    /// Of how many messages an answer may still say that they are stored. Behind a message that is refused
+    /// the server stores none, whatever comes in its name.
+    stored_max: u64,
+    /// Whether the server may have the first message already.
+    first_may_be_repeated: bool,
+    /// Whether another message has the name of the first one.
+    is_name_taken: bool,
     progress: Progress,
     /// The answers for messages that are sent and not known to be stored.
     unanswered: VecDeque<Answer>,
@@ -82,9 +89,14 @@ struct ServerAnswer {
     seq: u64,
     #[serde(default)]
     msgs: u64,
+    /// The number of the message that a gap is before.
+    #[serde(default)]
+    last_seq: u64,
     batch: Option<String>,
     #[serde(default)]
     count: u64,
+    #[serde(default)]
+    duplicate: bool,
     error: Option<AnswerError>,
 }
 
@@ -113,6 +125,9 @@ impl Batch {
             pace: 1,
             sent: 0,
             stored: 0,
+            stored_max: u64::MAX,
+            first_may_be_repeated: false,
+            is_name_taken: false,
             progress: Progress::Open,
             unanswered: VecDeque::new(),
             began: Instant::now(),
@@ -142,6 +157,7 @@ impl Batch {
         let subject = Subject::from(item.encoded.subject);
         if self.sent == 1 {
             self.subject = subject.clone();
+            self.first_may_be_repeated = item.encoded.may_be_repeated;
         }
         let (headers, payload) = (item.encoded.headers, item.encoded.payload);
         match self
@@ -197,27 +213,44 @@ impl Batch {
     }
 
     fn take(&mut self, payload: &Bytes) {
-        match serde_json::from_slice::<ServerAnswer>(payload) {
-            Ok(ServerAnswer { kind: Some(kind), seq, msgs, .. }) if kind == "ack" => {
+        let Ok(answer) = serde_json::from_slice::<ServerAnswer>(payload) else {
+            // No stream that takes the subject.
+            return self.note_refused(0);
+        };
+        match answer {
+            ServerAnswer { kind: Some(kind), seq, msgs, .. } if kind == "ack" => {
                 self.pace = msgs.max(1);
                 self.note_stored(seq);
             }
-            Ok(ServerAnswer { batch: Some(_), count, .. }) => {
+            ServerAnswer { batch: Some(_), duplicate: true, .. } if !self.first_may_be_repeated => {
+                self.is_name_taken = true;
+                self.note_refused(0);
+            }
+            ServerAnswer { batch: Some(_), count, .. } => {
                 self.note_stored(count);
                 self.progress = Progress::Ended;
             }
             // Nothing more of it is stored, and no other answer will come.
-            Ok(ServerAnswer { error: Some(AnswerError { err_code: UNKNOWN_BATCH }), .. }) => {
+            ServerAnswer { error: Some(AnswerError { err_code: UNKNOWN_BATCH }), .. } => {
+                self.note_refused(0);
                 self.progress = Progress::Ended;
             }
-            // A refusal, a gap, or no stream that takes the subject.
-            _ if self.progress == Progress::Open => self.progress = Progress::Broken,
-            _ => {}
+            // A refusal names the message, a gap the one that is missing. Those before are being stored.
+            ServerAnswer { seq, last_seq: 0, .. } => self.note_refused(seq),
+            ServerAnswer { last_seq, .. } => self.note_refused(last_seq),
+        }
+    }
+
+    /// Notes that the server has refused the message with this number. 0: it did not say which.
+    fn note_refused(&mut self, number: u64) {
+        self.stored_max = self.stored_max.min(number.saturating_sub(1)).max(self.stored);
+        if self.progress == Progress::Open {
+            self.progress = Progress::Broken;
         }
     }
 
     fn note_stored(&mut self, stored: u64) {
-        while self.stored < stored.min(self.sent) {
+        while self.stored < stored.min(self.sent).min(self.stored_max) {
             self.stored += 1;
             if let Some(answer) = self.unanswered.pop_front() {
                 answer.send(Ok(Receipt { is_duplicate: false }));
@@ -244,6 +277,10 @@ impl Batch {
     /// Whether the server has not begun the batch.
     pub(super) fn is_refused(&self) -> bool {
         self.sent == 1 && self.progress == Progress::Broken
+    }
+
+    pub(super) fn is_name_taken(&self) -> bool {
+        self.is_name_taken
     }
 
     /// Messages that were stored in a second.

@@ -140,7 +140,12 @@ mod tests {
     const RESULTS: usize = 50;
 
     fn push(queue: &Queue, messages: usize) -> Results {
-        let encoded = || Encoded { subject: "s".into(), headers: HeaderMap::new(), payload: Bytes::new() };
+        let encoded = || Encoded {
+            subject: "s".into(),
+            headers: HeaderMap::new(),
+            payload: Bytes::new(),
+            may_be_repeated: false,
+        };
         let one = |_| Addressed { key: Some("one key"), goes_alone: false, encoded: Ok(encoded()) };
         let messages = (0..messages).map(one);
         queue.push(messages, Instant::now() + Duration::from_secs(60))

@@ -116,8 +116,8 @@ impl Sender {
         if ended.is_ok() {
             ended = batch.end().await;
         }
-        let (rate, was_refused) = (batch.rate(), batch.is_refused());
-        let behind = batch.into_unanswered();
+        let (rate, was_refused, is_name_taken) = (batch.rate(), batch.is_refused(), batch.is_name_taken());
+        let mut behind = batch.into_unanswered();
         if let Err(lost) = ended {
             return self.fail_all(behind, lost);
         }
@@ -130,7 +130,8 @@ impl Sender {
             self.no_batch_until = Instant::now() + REFUSED_PAUSE;
         }
         self.suspects = behind.len();
-        self.queue.fail([], behind);
+        let first = if is_name_taken { behind.pop_front() } else { None };
+        self.queue.fail(first.map(|answer| (answer, publish::name_taken())), behind);
     }
 
     async fn fill(&mut self, batch: &mut Batch) -> Result<(), Lost> {

@@ -1,5 +1,7 @@
 use super::*;
+use crate::subject;
 use proptest::prelude::*;
+use twinbox_core::destination::DestinationSecret;
 
 const ORIGIN: Origin<'_> = Origin { stream: "EVENTS", sequence: 7, stored_at: Timestamp::from_micros(5) };
 
@@ -23,7 +25,8 @@ fn message() -> Message {
 }
 
 fn encoded(message: &Message) -> Result<HeaderMap, InvalidHeader> {
-    encode(message, message.message_id(), "events")
+    let signer = Signer::new(&DestinationSecret::from_bytes([7; 32]), "events");
+    encode(&Outgoing::first(message), &signer)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
@@ -31,7 +34,13 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 }
 
 fn decoded(headers: &HeaderMap, payload: &Bytes) -> (Message, Option<String>) {
-    decode(&Headers::Read(headers.clone()), payload, ORIGIN)
+    with_subject("events.3.orders.placed", |subject| {
+        decode(subject, &Headers::Read(headers.clone()), payload, ORIGIN)
+    })
+}
+
+fn with_subject<T>(text: &str, decode: impl FnOnce(&StoredSubject<'_>) -> T) -> T {
+    decode(&StoredSubject::unordered(text, "events"))
 }
 
 #[track_caller]
@@ -49,7 +58,7 @@ fn attributes_are_percent_encoded_headers() {
     assert_eq!(text(&headers, "ce-specversion"), "1.0");
     assert_eq!(text(&headers, "ce-partitionkey"), "Zo%C3%AB%20%2250%25%22");
     assert_eq!(text(&headers, "ce-sequence"), "0000000000000000042");
-    assert_eq!(text(&headers, "Nats-Msg-Id"), format!("{}.events", message().message_id()));
+    assert_eq!(text(&headers, "Nats-Msg-Id").len(), 22);
     assert_eq!(headers.get("traceparent"), None);
     assert_eq!(text(&headers, "region"), "eu, ü");
     assert!(headers.get("ce-subject").is_none());
@@ -117,7 +126,11 @@ fn an_attribute_is_found_under_a_name_in_any_case() {
 
 #[test]
 fn a_header_block_that_cannot_be_read_is_kept_in_hexadecimal_digits() {
-    let read = |block: Bytes| decode(&Headers::read(Some(block)), &message().payload, ORIGIN);
+    let read = |block: Bytes| {
+        with_subject("events.3.orders.placed", |subject| {
+            decode(subject, &Headers::read(Some(block)), &message().payload, ORIGIN)
+        })
+    };
     let (message, defect) = read(Bytes::from_static(b"NATS/1.0\r\na: \xff\r\n\r\n"));
     assert_eq!(defect.as_deref(), Some("the header block is not UTF-8"));
     assert_eq!((message.source.as_str(), message.id.as_str()), ("nats:EVENTS", "7@5"));
@@ -133,7 +146,7 @@ fn an_invalid_cloud_event_has_a_defect() {
     let payload = Bytes::from_static(b"anything");
     let bare = HeaderMap::new();
     let message = defect(&bare, &payload, "the CloudEvents attribute `specversion` is missing");
-    assert_eq!((message.event_type.as_str(), &message.payload), ("unknown", &payload));
+    assert_eq!((message.event_type.as_str(), &message.payload), ("orders.placed", &payload));
     assert!(decoded(&HeaderMap::new(), &payload).1.is_some());
 
     let with = |name: &str, value: &str| {
@@ -152,11 +165,47 @@ fn an_invalid_cloud_event_has_a_defect() {
     );
     let message =
         defect(&with("ce-type", "a.*"), &payload, "the CloudEvents attribute `type` is not a type name");
-    assert_eq!(message.event_type, "unknown");
+    assert_eq!(message.event_type, "orders.placed");
     let problem = "the message has more than 32 headers, or its headers have more than 16384 bytes";
     defect(&with("big", &"a".repeat(16_384)), &payload, problem);
     let message = defect(&with("x", ""), &vec![0; 983_041].into(), "the payload has more than 983040 bytes");
     assert_eq!(message.payload.len(), 983_040);
+}
+
+/// The server has checked the subject, and nobody the headers.
+#[test]
+fn the_headers_say_what_the_subject_says_or_the_message_has_a_defect() {
+    let (headers, payload) = (encoded(&message()).unwrap(), message().payload);
+    let read =
+        |subject: StoredSubject<'_>| decode(&subject, &Headers::Read(headers.clone()), &payload, ORIGIN);
+    let right = subject::of_message("events", 16, &message()).unwrap();
+    assert_eq!(read(StoredSubject::partitioned(&right, "events", 16)), (message(), None));
+    for (wrong, event_type, why) in [
+        ("events.3.reviews.written", "reviews.written", "`type` is not the type of the subject"),
+        ("events.3.orders", "orders", "`type` is not the type of the subject"),
+        ("events.orders.placed", "placed", "`type` is not the type of the subject"),
+        ("other.3.orders.placed", "unknown", "the subject is not below `events`"),
+        ("events.3", "unknown", "the subject is not below `events`"),
+        ("eventsX.3.orders.placed", "unknown", "the subject is not below `events`"),
+    ] {
+        let (substitute, defect) = read(StoredSubject::unordered(wrong, "events"));
+        assert!(defect.as_ref().is_some_and(|defect| defect.contains(why)), "{wrong}: {defect:?}");
+        assert_eq!((&*substitute.event_type, &*substitute.source), (event_type, "nats:EVENTS"));
+    }
+    let partition = |n: u32| format!("events.{n}.orders.placed");
+    let read_in = |n| read(StoredSubject::partitioned(&partition(n), "events", 16)).1;
+    let refused = (0..17).filter(|n| read_in(*n).is_some_and(|why| why.contains("another partition")));
+    assert_eq!(refused.count(), 16);
+}
+
+#[test]
+fn the_mark_of_a_replay_of_a_message_with_a_defect_counts_for_nothing() {
+    let mut headers = encoded(&message()).unwrap();
+    headers.insert("twinbox-replay", "00112233445566778899aabbccddeeff");
+    headers.insert("twinbox-replay-for", "billing.all");
+    assert!(decoded(&headers, &Bytes::new()).0.reprocess_target().is_some());
+    headers.insert("ce-id", "%FF");
+    assert!(decoded(&headers, &Bytes::new()).0.reprocess_target().is_none());
 }
 
 /// The wire format of percent coding, spelled out: a library must agree with it byte for byte.

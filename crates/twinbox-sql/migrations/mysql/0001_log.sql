@@ -224,6 +224,12 @@ CREATE TABLE IF NOT EXISTS {cursors} (
     CHECK (p <= w)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- The secrets of destinations. A relay makes names for the broker with one, which nobody else can make.
+CREATE TABLE IF NOT EXISTS {destination_secrets} (
+    destination VARBINARY(255) NOT NULL PRIMARY KEY,
+    secret BINARY(32) NOT NULL
+) ENGINE=InnoDB;
+
 -- The current run of the database server. A table in memory is empty after the server started anew. Commits
 -- may be lost then, so a process that relies on its memory must compare the run first. A replica gets the
 -- rows of its primary and has runs of its own, which its server id tells apart.

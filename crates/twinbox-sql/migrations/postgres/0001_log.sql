@@ -175,6 +175,12 @@ CREATE TABLE {cursors} (
     CHECK (p <= w)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
+-- The secrets of destinations. A relay makes names for the broker with one, which nobody else can make.
+CREATE TABLE {destination_secrets} (
+    destination text PRIMARY KEY,
+    secret bytea NOT NULL CHECK (length(secret) = 32)
+);
+
 -- The current run of the database server. Crash recovery and a promotion empty an unlogged table. Commits may
 -- be lost then, so a process that relies on its memory must compare the run first.
 CREATE UNLOGGED TABLE {server_run} (
@@ -189,7 +195,7 @@ BEGIN
         RETURN NULL;
     END IF;
     RETURN (
-        SELECT hashtextextended(id::text || extract(epoch FROM pg_postmaster_start_time()), 0)
+        SELECT hashtextextended(id::text || extract(epoch FROM pg_postmaster_start_time())::text, 0::bigint)
         FROM {server_run}
     );
 END $$;

@@ -82,6 +82,12 @@ CREATE TABLE {cursors} (
     CHECK (p <= w)
 ) STRICT, WITHOUT ROWID;
 
+-- The secrets of destinations. A relay makes names for the broker with one, which nobody else can make.
+CREATE TABLE {destination_secrets} (
+    destination TEXT PRIMARY KEY,
+    secret BLOB NOT NULL CHECK (length(secret) = 32)
+) STRICT;
+
 -- Messages that a destination refused, and the later messages of their keys. The messages themselves stay in
 -- the log. Waiting rows are tried again, those of one key in the order of their positions.
 CREATE TABLE {parked_messages} (

@@ -111,15 +111,17 @@ fn read<DB: Dialect>(
     service: &str,
 ) -> Result<DeadLetter, Error> {
     let (source, event_id) = (row.text_or_null("source")?, row.text("event_id")?);
+    let event_type = row.text("type")?;
     let source = source.filter(|source| !source.is_empty()).unwrap_or_else(|| service.to_owned());
     let message_id: Option<Uuid> = row.try_get("message_id")?;
     Ok(DeadLetter {
         id,
         owner,
-        message_id: message_id.map_or_else(|| MessageId::of(&source, &event_id), MessageId::from_uuid),
+        message_id: message_id
+            .map_or_else(|| MessageId::of(&source, &event_type, &event_id), MessageId::from_uuid),
         event_id,
         source,
-        event_type: row.text("type")?,
+        event_type,
         key: row.text_or_null("key")?,
         reason: row.text("reason")?,
         error: row.text("error")?,

@@ -74,7 +74,7 @@ impl Dialect for Postgres {
             applied_at timestamptz NOT NULL DEFAULT now()
         );";
     const MIGRATION_LOCK: Option<&'static str> =
-        Some("SELECT pg_advisory_xact_lock(hashtextextended('twinbox migrations', 0))");
+        Some("SELECT pg_advisory_xact_lock(hashtextextended('twinbox migrations', 0::bigint))");
 
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
     const BEGIN_SHORT: &'static str = concat!(
@@ -123,7 +123,7 @@ impl Dialect for Postgres {
 
     async fn lock_key(conn: &mut PgConnection, catalog: &Catalog, key: &str) -> Result<(), Error> {
         let name = format!("twinbox/{}/{key}", catalog.namespace);
-        let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))");
+        let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0::bigint))");
         lock.persistent(catalog.is_named).bind(name).execute(conn).await?;
         Ok(())
     }

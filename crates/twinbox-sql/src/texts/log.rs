@@ -39,6 +39,10 @@ area! {
         list,
         /// The names of destinations that are not detached, without replays.
         live_names,
+        /// The secret of a destination, by primary key. Bind: destination.
+        secret,
+        /// Makes the secret of a destination that has none. Binds: destination, secret.
+        create_secret,
     }
 }
 

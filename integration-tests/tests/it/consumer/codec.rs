@@ -3,7 +3,7 @@ use crate::support::{
     cases::cases,
     codec::{Cipher, ciphered, store_with},
     consumer::run_until,
-    publisher::send_to,
+    publisher::{secret, send_to},
     relay::{Running, Target},
     stores::{TestDb, World, effect, placed},
     wait::in_time,
@@ -147,7 +147,7 @@ async fn an_encoded_payload_is_base64_in_an_eventbridge_detail<DB: TestDb>() {
     let fake = FakeEventBridge::start("people").await.unwrap();
     let options = EventBridgeOptions::new("people").region("eu-west-1").endpoint_url(fake.endpoint_url());
     let bus = EventBridge::with_options(options.credentials("AKIDTEST", "secret", None)).unwrap();
-    let mut publisher = in_time(bus.connect()).await.unwrap();
+    let mut publisher = in_time(bus.connect(&secret())).await.unwrap();
     let message = rows(&store).await.remove(0);
     send_to(&mut *publisher, &[&message]).await.remove(0).unwrap();
     let detail = fake.taken()[0]["Detail"].as_str().unwrap().to_owned();

@@ -88,7 +88,7 @@ async fn the_outbox_in_a_handler_publishes_as_the_handler_does<DB: TestDb>() {
             let cause = tx.message_id();
             for (nth, found) in (1..).zip([first, second, third]) {
                 let id = id::derived_event_id("test", cause, "harness", "orders.confirmed", Some("1"), nth);
-                assert_eq!(found, MessageId::of("test", &id));
+                assert_eq!(found, MessageId::of("test", "orders.confirmed", &id));
             }
             Ok(())
         })

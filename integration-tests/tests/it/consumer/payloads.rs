@@ -129,7 +129,7 @@ async fn the_same_id_of_another_source_is_another_message<DB: TestDb>() {
     let theirs = Message { id: ours.id.clone(), ..theirs };
     assert_eq!(world.deliver::<note>(&ours).await, DeliveryOutcome::Handled);
     assert_eq!(world.deliver::<note>(&theirs).await, DeliveryOutcome::Handled);
-    assert_eq!(ours.message_id(), MessageId::of("test", &ours.id));
+    assert_eq!(ours.message_id(), MessageId::of("test", &ours.event_type, &ours.id));
     assert_eq!(world.effects().await, [1, 2]);
 }
 

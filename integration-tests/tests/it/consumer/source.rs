@@ -1,7 +1,7 @@
 //! The sources of Twinbox, held against what every source promises.
 use crate::support::{
     log::{Names, now},
-    publisher::send_to,
+    publisher::{secret, send_to},
     wait::{self, Pause},
 };
 use futures::FutureExt as _;
@@ -76,7 +76,7 @@ impl<const TYPES_MAX: usize> JetStream<TYPES_MAX> {
         let options = NatsOptions::new(url).stream(&name).prefix(&name).ack_wait(Duration::from_secs(1));
         let nats = Nats::with_options(options).unwrap();
         nats.provision(&StreamOptions::default()).await.unwrap();
-        let publisher = Mutex::new(nats.connect().await.unwrap());
+        let publisher = Mutex::new(nats.connect(&secret()).await.unwrap());
         Self { nats, publisher }
     }
 }
@@ -138,7 +138,7 @@ impl Queues {
         for (consumer, url) in CONSUMERS.into_iter().zip(queues) {
             options = options.queue(consumer, url);
         }
-        let publisher = Mutex::new(bus.connect().await.unwrap());
+        let publisher = Mutex::new(bus.connect(&secret()).await.unwrap());
         Self { sqs: Sqs::with_options(options).unwrap(), publisher, _fakes: None }
     }
 }

@@ -6,12 +6,14 @@ use crate::support::{
     operations::SHORT,
     refunds::{Got, send},
     stores::{Confirmed, TestDb, World, effect},
-    wait::eventually,
+    wait::{eventually, in_time},
     webhooks::{now, secret},
 };
-use axum::{Router, extract::State, http::Request, routing::post};
+use axum::{Router, body::Body, extract::State, http::Request, routing::post};
+use futures::{StreamExt as _, stream};
 use sqlx::AssertSqlSafe;
 use std::{
+    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -92,6 +94,27 @@ async fn t28_what_comes_again_does_nothing_again<DB: TestDb>() {
     assert_eq!(hooks.left().await, (1, 1, 1));
     assert_eq!(hooks.standard("msg_2", "bb").await, 200);
     assert_eq!(hooks.left().await, (2, 2, 2));
+}
+
+/// The sender is a stranger, who sends a part of a body and then nothing.
+async fn a_body_that_does_not_end_holds_neither_memory_nor_connection<DB: TestDb>() {
+    let hooks =
+        Hooks::<DB>::new(Scheme::Standard, |layer| layer.body_timeout(SHORT).arriving_bytes_max(2000)).await;
+    let ask = async |headers: Vec<(&'static str, String)>| {
+        let part = stream::iter([Ok::<_, Infallible>("a".repeat(900))]);
+        let body = Body::from_stream(part.chain(stream::pending()));
+        let request =
+            headers.into_iter().fold(Request::post("/hooks"), |r, (name, value)| r.header(name, value));
+        in_time(send(&hooks.router, request.body(body).unwrap())).await.problem()
+    };
+    let signed = |id: &str| secret(1).sign(Scheme::Standard, id, now(), b"a");
+    assert_eq!(ask(vec![]).await.0, 401, "without a signature its body is not read");
+    assert_eq!(ask(signed("msg_1")).await, (408, "TRANSIENT.idempotency.body_slow".to_owned()));
+    let (a, b, c) = tokio::join!(ask(signed("msg_1")), ask(signed("msg_2")), ask(signed("msg_3")));
+    let mut got = [a, b, c].map(|(status, _)| status);
+    got.sort_unstable();
+    assert_eq!(got, [408, 408, 503], "together they have a memory");
+    assert_eq!(hooks.standard("msg_4", "a").await, 200);
 }
 
 async fn t28_what_is_not_signed_is_refused<DB: TestDb>() {
@@ -280,6 +303,7 @@ async fn a_receipt_that_is_being_written_is_waited_for() {
 cases! {
     all: [
         t28_what_comes_again_does_nothing_again,
+        a_body_that_does_not_end_holds_neither_memory_nor_connection,
         t28_what_is_not_signed_is_refused,
         t28_a_custom_scheme_may_have_its_id_in_the_body,
         t28_an_id_may_be_in_the_body,

@@ -1,21 +1,12 @@
 //! Users with few rights, other domains of JetStream, and prefixes that a stream does not take.
 use super::*;
+use crate::support::shared_broker::SharedBroker;
 use async_nats::jetstream::stream::{Config, Source as Copied};
 use std::net::TcpListener;
 use twinbox_core::{Checkpoint, PartitionReader};
 use twinbox_testkit::servers::{NatsOptions as ServerOptions, NatsServer, ServerError};
 
-const PAGE: &str = include_str!("../../../../docs/src/security.md");
 const BATCH: usize = 200;
-
-/// The users of the book, and one who may do everything.
-fn server_of_the_book() -> NatsServer {
-    let section = PAGE.split("\n## Users of NATS\n").nth(1).expect("the book has the section");
-    let users = section.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    assert!(users.contains("  users: [\n"), "{users}");
-    let all = users.replace("  users: [\n", "  users: [\n    { user: admin, password: secret }\n");
-    NatsServer::start_with(ServerOptions::default().line(all)).unwrap()
-}
 
 fn as_user(server: &NatsServer, user: &str) -> NatsOptions {
     NatsOptions::new(server.url().replace("nats://", &format!("nats://{user}:secret@")))
@@ -69,11 +60,9 @@ async fn read_all(nats: &Nats) {
 
 #[tokio::test]
 async fn the_users_of_the_book_may_do_what_they_have_to() {
-    let server = server_of_the_book();
-    nats(as_user(&server, "admin")).provision(&StreamOptions::default()).await.unwrap();
-    let relay = as_user(&server, "relay").inbox_prefix("_INBOX_relay");
-    let billing = as_user(&server, "billing").inbox_prefix("_INBOX_billing");
-    let search = as_user(&server, "search").inbox_prefix("_INBOX_search");
+    let broker = SharedBroker::with_stream(&StreamOptions::default()).await;
+    let [relay, billing, search] = ["relay", "billing", "search"]
+        .map(|user| broker.options(user).publish_timeout(DENIED).request_timeout(DENIED));
     assert!(Destination::check(&nats(relay.clone())).await.unwrap().creates.is_none());
     publish_all(&nats(relay.clone())).await;
     consume_all(&nats(billing.clone()), &["orders.placed"]).await;
@@ -81,7 +70,7 @@ async fn the_users_of_the_book_may_do_what_they_have_to() {
 
     // With a prefix that it may not subscribe to, no answer would come.
     let began = Instant::now();
-    let error = Destination::connect(&nats(relay.inbox_prefix("_INBOX"))).await.err().unwrap();
+    let error = Destination::connect(&nats(relay.inbox_prefix("_INBOX")), &secret()).await.err().unwrap();
     assert_eq!((error.kind(), error.code()), (PublishErrorKind::Misconfigured, "nats.permission"));
     let text = std::error::Error::source(&error).unwrap().to_string();
     assert!(text.contains("subscribe to `_INBOX.>`") && text.contains("`inbox_prefix`"), "{text}");
@@ -127,7 +116,9 @@ async fn a_stream_is_reached_in_another_domain() {
     consume_all(&through, &["orders.placed", "orders.paid"]).await;
     read_all(&through).await;
 
-    let code = async |options| Destination::connect(&nats(options)).await.err().unwrap().code().to_owned();
+    let code = async |options| {
+        Destination::connect(&nats(options), &secret()).await.err().unwrap().code().to_owned()
+    };
     assert_eq!(code(far(&leaf)).await, "nats.10059", "the leaf node has no such stream");
     assert_eq!(code(far(&leaf).domain("nowhere")).await, "nats.no_jetstream");
 }
@@ -151,7 +142,7 @@ async fn a_stream_of_another_account_is_reached_by_an_imported_interface() {
     publish_all(&imported).await;
     consume_all(&imported, &["orders.placed", "orders.paid"]).await;
     read_all(&imported).await;
-    let error = Destination::connect(&nats(own("app"))).await.err().unwrap();
+    let error = Destination::connect(&nats(own("app")), &secret()).await.err().unwrap();
     assert_eq!(error.code(), "nats.10039", "the account of the application has no JetStream of its own");
 }
 

@@ -1,6 +1,6 @@
 //! Batches: the server stores messages in the order of sending, and nothing behind one that it refuses.
 use super::*;
-use crate::support::publisher::{Sent, outgoing, results_with};
+use crate::support::publisher::{Sent, outgoing, repeated, results, results_with};
 use async_nats::jetstream::stream::Config;
 use futures::{StreamExt as _, future::join_all};
 use serde::Deserialize;
@@ -21,24 +21,35 @@ fn of_one_key(n: usize) -> Message {
     Message { key: Some(KEY.into()), payload: vec![b'x'; 100].into(), ..message(&n.to_string()) }
 }
 
+/// The ids of messages, and their results.
+type Results = Vec<(String, Result<(), PublishErrorKind>)>;
+
 /// Sends messages as a relay does: those behind a failure again, until each has a result of its own.
-async fn send_all(
-    publisher: &mut dyn Publisher,
-    messages: &[Message],
-) -> Vec<(String, Result<(), PublishErrorKind>)> {
-    let (mut rest, mut results) = (Vec::from_iter(messages), Vec::new());
+async fn send_all(publisher: &mut dyn Publisher, messages: &[Message]) -> Results {
+    send_each(publisher, outgoing(messages)).await
+}
+
+/// The same with messages that may have been sent before.
+async fn send_rest(publisher: &mut dyn Publisher, messages: &[Message]) -> Results {
+    send_each(publisher, repeated(messages)).await
+}
+
+async fn send_each(publisher: &mut dyn Publisher, mut rest: Vec<Outgoing<'_>>) -> Results {
+    let mut all = Vec::new();
     while !rest.is_empty() {
-        let answers = send_to(publisher, &rest).await;
+        let answers = results(publisher.send(&rest).await).await;
         let mut behind = Vec::new();
-        for (message, answer) in rest.into_iter().zip(answers) {
+        for (outgoing, answer) in rest.into_iter().zip(answers) {
             match answer.map_err(|error| error.kind()) {
-                Err(PublishErrorKind::BehindFailure) => behind.push(message),
-                result => results.push((message.id.clone(), result.map(drop))),
+                Err(PublishErrorKind::BehindFailure) => {
+                    behind.push(Outgoing { may_be_repeated: true, ..outgoing });
+                }
+                result => all.push((outgoing.message.id.clone(), result.map(drop))),
             }
         }
         rest = behind;
     }
-    results
+    all
 }
 
 /// The ids of the events that the stream has stored, in its order.
@@ -139,7 +150,7 @@ async fn a_full_stream_ends_a_batch_without_a_time_out() {
     let mut left = &messages[..];
     for _ in 0..4 {
         // A new one sends a batch again, and not one by one.
-        let results = results_with(publisher(&nats).await.send(&outgoing(left)).await, |_| {}).await;
+        let results = results(publisher(&nats).await.send(&repeated(left)).await).await;
         left = &left[results.iter().take_while(|result| result.is_ok()).count()..];
         let expected = [PublishErrorKind::BehindFailure, PublishErrorKind::Unavailable];
         let is_expected = |result: &Sent| result.as_ref().err().is_none_or(|e| expected.contains(&e.kind()));
@@ -159,7 +170,7 @@ async fn a_link_that_is_cut_inside_a_batch_loses_and_reorders_nothing() {
     let mut rest = messages.clone();
     for cut_after in [0, 300, 900] {
         let mut publisher = publisher(&nats).await;
-        let answers = publisher.send(&outgoing(&rest)).await;
+        let answers = publisher.send(&repeated(&rest)).await;
         let results = results_with(answers, |n| {
             if n == cut_after {
                 proxy.cut();
@@ -172,7 +183,7 @@ async fn a_link_that_is_cut_inside_a_batch_loses_and_reorders_nothing() {
         rest.drain(..done);
     }
     assert!(!rest.is_empty(), "no batch was cut");
-    let results = send_all(&mut *publisher(&nats).await, &rest).await;
+    let results = send_rest(&mut *publisher(&nats).await, &rest).await;
     assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
     assert_eq!(stored(&nats, &server.url()).await, ids(0..2000));
 }
@@ -202,7 +213,7 @@ async fn a_server_that_falls_silent_inside_a_batch_loses_and_reorders_nothing() 
     // The same publisher goes on. On a busy machine an answer may be late again.
     let mut rest = Vec::from_iter(&messages[done..]);
     in_time(async {
-        while let Some(done) = send_to(&mut *publisher, &rest).await.iter().position(Result::is_err) {
+        while let Some(done) = send_again(&mut *publisher, &rest).await.iter().position(Result::is_err) {
             rest.drain(..done);
         }
     })
@@ -227,7 +238,7 @@ async fn a_server_that_is_killed_inside_a_batch_loses_and_reorders_nothing() {
     assert!(done < 2000, "no batch was interrupted");
     assert!(results[done..].iter().all(Result::is_err), "nothing is stored behind a failure");
     server.restart().unwrap();
-    let results = send_all(&mut *publisher(&nats).await, &messages[done..]).await;
+    let results = send_rest(&mut *publisher(&nats).await, &messages[done..]).await;
     assert!(results.iter().all(|(_, result)| result.is_ok()), "{results:?}");
     assert_eq!(stored(&nats, &server.url()).await, ids(0..2000));
 }

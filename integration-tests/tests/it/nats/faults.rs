@@ -27,13 +27,13 @@ async fn a_killed_server_is_unavailable_and_keeps_what_it_confirmed() {
     assert!(before.elapsed() < Duration::from_secs(60), "before the time-out: {:?}", before.elapsed());
     refused(send(&mut *publisher, message("2")).await, PublishErrorKind::Unavailable, "nats.disconnected");
     assert_eq!(publisher.health().await.unwrap_err().kind(), PublishErrorKind::Unavailable);
-    let error = Destination::connect(&nats).await.err().unwrap();
+    let error = Destination::connect(&nats, &secret()).await.err().unwrap();
     assert_eq!((error.kind(), error.code()), (PublishErrorKind::Unavailable, "nats.io"));
     assert_eq!(nats.provision(&StreamOptions::default()).await.unwrap_err().kind(), ErrorKind::Unavailable);
 
     server.restart().unwrap();
     publisher.health().await.unwrap();
-    assert!(send(&mut *publisher, message("1")).await.unwrap().is_duplicate);
+    assert!(again(&mut *publisher, message("1")).await.is_duplicate);
     send(&mut *publisher, message("2")).await.unwrap();
     // The source survived the outage, and so did the delivery. An ack before the source has reconnected would
     // be lost.
@@ -111,7 +111,7 @@ async fn a_frozen_server_leaves_messages_in_doubt_and_ends_the_source() {
     server.resume().unwrap();
     publisher.health().await.unwrap();
     assert!(
-        send(&mut *publisher, message("2")).await.unwrap().is_duplicate,
+        again(&mut *publisher, message("2")).await.is_duplicate,
         "the message was stored before the time-out"
     );
 }
@@ -167,7 +167,8 @@ async fn a_denied_publish_is_refused_for_good() {
     let mut publisher = publisher(&Nats::with_options(unique(&url("reader:r"))).unwrap()).await;
     refused(send(&mut *publisher, message("1")).await, PublishErrorKind::RefusedForGood, "nats.permission");
     send(&mut *publisher, of_type("2", "billing.paid")).await.unwrap();
-    let error = Destination::connect(&Nats::new(&url("reader:wrong")).unwrap()).await.err().unwrap();
+    let error =
+        Destination::connect(&Nats::new(&url("reader:wrong")).unwrap(), &secret()).await.err().unwrap();
     assert_eq!((error.kind(), error.code()), (PublishErrorKind::Unavailable, "nats.authorization"));
     assert!(!error.to_string().contains("wrong"));
 }

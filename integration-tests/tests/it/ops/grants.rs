@@ -1,5 +1,5 @@
 //! The rights of roles, as the tool prints them.
-use crate::support::{cases::cases, stores::World, tool::Tool};
+use crate::support::{cases::cases, shared_broker::documented_users, stores::World, tool::Tool};
 use sqlx::{AssertSqlSafe, Postgres};
 use twinbox::{
     Store, StoreOptions,
@@ -63,8 +63,36 @@ async fn without_roles_the_documented_ones_are_printed() {
     assert!(refused.contains("NAME=PURPOSE"), "{refused}");
 }
 
+async fn the_users_of_nats_are_printed_as_the_page_has_them() {
+    let tool = Tool::at::<Postgres>("");
+    assert_eq!(tool.ok(&["grants", "print", "--nats"]).await, documented_users());
+    let users = ["--user=web-shop=relay", "--user=mail=ordered-consumer:mail.sender"];
+    let stream = ["--nats-stream=SHOP", "--nats-streams=2", "--nats-prefix=shop", "--create-stream"];
+    let printed = tool.ok(&[&["grants", "print", "--nats"], &users[..], &stream].concat()).await;
+    for line in [
+        "user: web-shop, password: $WEB_SHOP_PASSWORD",
+        "\"shop.>\"",
+        "\"$JS.API.STREAM.CREATE.SHOP-1\"",
+        "\"$JS.ACK.SHOP-0.>\"",
+        "\"_INBOX_mail.>\"",
+    ] {
+        assert_eq!(printed.matches(line).count(), 1, "{line}: {printed}");
+    }
+    for (user, why) in [
+        ("relay", "NAME=PURPOSE"),
+        ("relay=boss", "`ordered-consumer:NAME`"),
+        ("a b=relay", "`inbox_prefix`"),
+        ("billing=consumer:a b", "`consumer`"),
+    ] {
+        let refused = tool.ends(2, &["grants", "print", "--nats", "--user", user]).await;
+        assert!(refused.contains(why), "{user}: {refused}");
+    }
+    tool.ends(2, &["grants", "print", "--user", "relay=relay"]).await;
+}
+
 cases! {
     postgres: [
+        the_users_of_nats_are_printed_as_the_page_has_them,
         the_printed_grants_are_enough_for_roles_and_a_schema_of_any_name,
         without_roles_the_documented_ones_are_printed,
     ]

@@ -5,7 +5,7 @@ use crate::eventbridge;
 use crate::support::{
     long,
     processes::{Program, Programs},
-    publisher::send_to,
+    publisher::{secret, send_to},
     relay::{PATIENCE, Running, Target, batches, publish, publish_as},
     wait::{self, Pause, eventually, in_time},
 };
@@ -71,7 +71,7 @@ async fn an_emulator_is_not_overrun() {
     let moto = moto.await.unwrap().unwrap();
     let options = EventBridgeOptions::new("default").region("eu-west-1").endpoint_url(moto.url());
     let moto = EventBridge::with_options(options.credentials("AKIDTEST", "secret", None)).unwrap();
-    let (mut publisher, start) = (moto.connect().await.unwrap(), Instant::now());
+    let (mut publisher, start) = (moto.connect(&secret()).await.unwrap(), Instant::now());
     for first in (0..EVENTS).step_by(10) {
         let events: Vec<_> = (first..first + 10).map(eventbridge::message).collect();
         let answers = send_to(&mut *publisher, &events.iter().collect::<Vec<_>>()).await;

@@ -1,6 +1,6 @@
 //! A destination whose partitions are spread over several streams.
 use super::{faults::cluster::consumers::Consumers, *};
-use crate::support::wait::eventually;
+use crate::support::{publisher::secret, wait::eventually};
 use futures::TryStreamExt as _;
 use twinbox::{
     log::StartPosition,
@@ -83,7 +83,7 @@ async fn another_number_of_streams_is_refused_and_the_steps_work() {
         assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
         assert!(error.to_string().contains("change one of them") || streams == 1, "{error}");
         let existing = Nats::with_options(target.existing().streams(streams)).unwrap();
-        let refused = existing.connect().await.err().unwrap();
+        let refused = existing.connect(&secret()).await.err().unwrap();
         println!("{streams} streams: {error}; {:?}", std::error::Error::source(&refused));
     }
     let consumers = Consumers::start(&store, nats(&target, 4)).await;

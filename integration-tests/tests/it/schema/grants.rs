@@ -127,6 +127,7 @@ async fn relay<DB: Granted>(store: &Store<DB>, last: i64, settles: bool) {
         }
     }
     reader.close().await.unwrap();
+    Log::new(store).destination_secret("relay").await.unwrap();
 }
 
 /// Replays, letters, and holding back, as the tool does it; and what the runtime makes of it.

@@ -18,7 +18,7 @@ use std::{
 };
 use tokio::{task::JoinHandle, time::timeout};
 use twinbox::{
-    CancellationToken, Dialect, Draft, Store, Timestamp,
+    CancellationToken, Dialect, Draft, MessageId, Store, Timestamp,
     nats::{Nats, NatsOptions, StreamOptions},
     relay::{CircuitBreakerStatus, Counters, Error, Relay, RelayOptions},
 };
@@ -28,7 +28,7 @@ use uuid::Uuid;
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// Time-out of a publish by the relays of [`Target::quick`].
 pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
-/// A copy of a message in a stream: message id, key, sequence.
+/// A copy of a message in a stream: message id, with the token of the replay that sent it, key, sequence.
 pub(crate) type Copy = (String, Option<String>, u64);
 
 /// Returns whether streams take batches. `cargo xtask test --one-by-one` says no.
@@ -185,7 +185,11 @@ impl Target {
             let header = |name| headers.get(name).map(|value| value.as_str().to_owned());
             let sequence = header("ce-sequence").unwrap();
             assert_eq!(sequence.len(), 19);
-            let id = header("Nats-Msg-Id").unwrap().replace(&format!(".{}", self.name.to_lowercase()), "");
+            let [source, event_type, id] =
+                ["ce-source", "ce-type", "ce-id"].map(|name| header(name).unwrap());
+            let id = MessageId::of(&source, &event_type, &id).to_string();
+            // A replay sends a copy of its own.
+            let id = header("twinbox-replay").map_or(id.clone(), |token| format!("{id}.r{token}"));
             all.push((id, header("ce-partitionkey"), sequence.parse().unwrap()));
         }
         Some(all)

@@ -55,6 +55,35 @@ fn a_published_message_arrives_byte_for_byte() {
     assert!(readable(&through_a_rule(&redacted)).is_redacted());
 }
 
+/// AWS has checked the envelope, and nobody the detail.
+#[test]
+fn a_cloud_event_says_what_its_envelope_says_or_it_has_a_defect() {
+    let body = through_a_rule(&message());
+    for (said, other, why) in [
+        (r#""detail-type":"orders.placed""#, r#""detail-type":"reviews.written""#, "`type` is not"),
+        (r#""source":"shop","account""#, r#""source":"bank","account""#, "`source` is not"),
+        (r#""source":"shop","account""#, r#""account""#, "`source` is not"),
+    ] {
+        assert!(body.contains(said), "{body}");
+        let (substitute, defect) = decode(&body.replace(said, other), ORIGIN);
+        assert!(defect.as_ref().is_some_and(|defect| defect.contains(why)), "{defect:?}");
+        assert_eq!(substitute.source, "sqs:billing");
+    }
+}
+
+#[test]
+fn the_mark_of_a_replay_counts_inside_an_envelope_alone() {
+    let mut marked = message();
+    for (name, value) in
+        [("twinbox-replay", "00112233445566778899aabbccddeeff"), ("twinbox-replay-for", "billing")]
+    {
+        marked.headers.push((name.into(), value.into()));
+    }
+    assert!(readable(&through_a_rule(&marked)).reprocess_target().is_some());
+    let detail = wire::encode("orders", 1024 * 1024, &marked).unwrap().entry.detail.unwrap();
+    assert!(readable(&detail).reprocess_target().is_none());
+}
+
 proptest! {
     #[test]
     fn any_payload_arrives_byte_for_byte(payload: Vec<u8>, text in "[a-z]{1,8}/[a-z+]{1,8}") {

@@ -7,6 +7,9 @@ pub(super) const CURSORS: Cursors = Cursors {
         INSERT INTO {cursors} (destination, p, w, partitions, started_at)
         VALUES (?, ?, ?, ?, {now})
         ON DUPLICATE KEY UPDATE destination = VALUES(destination)",
+    create_secret: "
+        INSERT IGNORE INTO {destination_secrets} (destination, secret)
+        VALUES (?, ?)",
     ..portable::CURSORS
 };
 

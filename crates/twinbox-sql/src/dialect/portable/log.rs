@@ -138,6 +138,14 @@ pub(in crate::dialect) const CURSORS: Cursors = Cursors {
         FROM {cursors}
         WHERE lease_until < {never} AND {not_replay destination}
         ORDER BY destination",
+    secret: "
+        SELECT secret
+        FROM {destination_secrets}
+        WHERE destination = ?",
+    create_secret: "
+        INSERT INTO {destination_secrets} (destination, secret)
+        VALUES (?, ?)
+        ON CONFLICT DO NOTHING",
 };
 
 /// `purge`, `purge_ticks` and the fragment `{is_behind}` belong to the dialects.

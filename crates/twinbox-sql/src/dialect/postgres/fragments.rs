@@ -12,11 +12,11 @@ pub(super) use flushed;
 
 pub(super) const FRAGMENTS: Fragments = Fragments {
     now: "clock_timestamp()",
-    after: "(clock_timestamp() + ? * interval '1 microsecond')",
-    until: "(EXTRACT(epoch FROM ? - clock_timestamp()) * 1000000)::bigint",
+    after: "(clock_timestamp() + ?::float8 * interval '1 microsecond')",
+    until: "(EXTRACT(epoch FROM ? - clock_timestamp()) * 1000000::numeric)::bigint",
     never: "'infinity'",
     bounded_wait: "(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL",
-    takes_turns: "(SELECT pg_advisory_xact_lock(hashtextextended('change {outbox}', 0))) IS NOT NULL",
+    takes_turns: "(SELECT pg_advisory_xact_lock(hashtextextended('change {outbox}', 0::bigint))) IS NOT NULL",
     flushed: flushed!(),
     returning: "RETURNING ?",
     returning_flushed: "RETURNING {flushed}",
@@ -75,7 +75,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
                     (
                         SELECT snapshot
                         FROM {ticks}
-                        WHERE taken_at <= clock_timestamp() - ? * interval '1 microsecond'
+                        WHERE taken_at <= clock_timestamp() - ?::float8 * interval '1 microsecond'
                         ORDER BY id DESC
                         LIMIT 1
                     ) AS old

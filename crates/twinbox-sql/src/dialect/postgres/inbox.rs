@@ -70,7 +70,7 @@ pub(super) const INBOX: Inbox = Inbox {
     // One process at a time, so that no two wait for each other.
     purge_claims: "
         DELETE FROM {inbox}
-        WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('purge {inbox} ' || $1, 0)))
+        WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('purge {inbox} ' || $1, 0::bigint)))
             AND consumer = $1
             AND message_id = ANY(ARRAY(
                 SELECT message_id

@@ -119,7 +119,7 @@ pub(super) const LOG: Log = Log {
     // wait for each other.
     thin_ticks: "
         DELETE FROM {ticks}
-        WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('thin {ticks}', 0)))
+        WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('thin {ticks}', 0::bigint)))
             AND id = ANY(ARRAY(
                 SELECT id
                 FROM (
@@ -166,7 +166,8 @@ pub(super) const LOG: Log = Log {
             WHERE destination = $1
         )
         SELECT count(*) AS messages,
-            COALESCE((EXTRACT(epoch FROM clock_timestamp() - min(time)) * 1000000)::bigint, 0) AS oldest_age
+            COALESCE((EXTRACT(epoch FROM clock_timestamp() - min(time)) * 1000000::numeric)::bigint, 0)
+                AS oldest_age
         FROM (
             (
                 SELECT time
@@ -203,7 +204,7 @@ pub(super) const RETENTION: Retention = Retention {
                 FROM {cursors}, (
                     SELECT max(id) AS id
                     FROM {ticks}
-                    WHERE taken_at <= clock_timestamp() - ? * interval '1 microsecond'
+                    WHERE taken_at <= clock_timestamp() - ?::float8 * interval '1 microsecond'
                 ) old
                 GROUP BY old.id)
         )
@@ -223,7 +224,7 @@ pub(super) const RETENTION: Retention = Retention {
             AND id < (
                 SELECT max(id)
                 FROM {ticks}
-                WHERE taken_at <= clock_timestamp() - ? * interval '1 microsecond')",
+                WHERE taken_at <= clock_timestamp() - ?::float8 * interval '1 microsecond')",
     ..portable::RETENTION
 };
 

@@ -15,7 +15,7 @@ use twinbox_core::Message;
 pub(super) const DELIVERIES: Deliveries = Deliveries {
     insert: "
         INSERT INTO {parked_deliveries} (consumer, partition, next_attempt_at, {stored_message})
-        SELECT $1, $2, clock_timestamp() + delay * interval '1 microsecond', {stored_message}
+        SELECT $1, $2, clock_timestamp() + delay::float8 * interval '1 microsecond', {stored_message}
         FROM unnest($3::bigint[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bigint[],
                 $10::text[], $11::text[], $12::timestamptz[], $13::text[], $14::text[], $15::text[],
                 $16::text[], $17::text[], $18::bytea[]) WITH ORDINALITY

@@ -55,7 +55,7 @@ pub(super) const DELAYED: Delayed = Delayed {
     move_due: "
         WITH due AS (
             DELETE FROM {delayed_messages}
-            WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('move {delayed_messages}', 0)))
+            WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('move {delayed_messages}', 0::bigint)))
                 AND insert_order = ANY(ARRAY(
                     SELECT insert_order
                     FROM {delayed_messages}

@@ -1,7 +1,7 @@
 //! NATS delivers late, forgets consumers, loses acknowledgements, and is old.
 use crate::support::{
     consumer::{Gate, publish, run_until},
-    publisher::send_to,
+    publisher::{secret, send_again},
     relay::{Running, Target},
     stores::{Confirmed, Placed, World, chain, effect, placed},
     wait::{eventually, in_time},
@@ -46,8 +46,8 @@ async fn gated(gate: &Arc<Gate>, tx: &mut Tx<'_, Postgres>, order: Delivery<Plac
 }
 
 pub(super) async fn send(nats: &Nats, messages: &[&Message]) {
-    let mut publisher = nats.connect().await.unwrap();
-    for sent in send_to(&mut *publisher, messages).await {
+    let mut publisher = nats.connect(&secret()).await.unwrap();
+    for sent in send_again(&mut *publisher, messages).await {
         sent.unwrap();
     }
 }

@@ -2,7 +2,7 @@
 use crate::support::{
     consumer::run_until,
     long,
-    publisher::send_to,
+    publisher::{secret, send_to},
     relay::Target,
     stores::{Confirmed, Placed, World, effect, placed},
     wait::{self, Pause, eventually},
@@ -83,7 +83,7 @@ async fn copy(target: &Target) {
 
 async fn send(nats: &Nats, draft: Draft) {
     let message = draft.into_message("shop");
-    send_to(&mut *nats.connect().await.unwrap(), &[&message]).await.remove(0).unwrap();
+    send_to(&mut *nats.connect(&secret()).await.unwrap(), &[&message]).await.remove(0).unwrap();
 }
 
 /// Of a hundred thousand copies, with `--long`.
@@ -97,7 +97,7 @@ async fn row_27_a_storm_of_copies_beside_a_slow_handler() {
     others.create(config(&others)).await;
     let [nats, beside] = [&target, &others].map(|target| Nats::with_options(target.existing()).unwrap());
     let messages = Vec::from_iter((0..IDS).map(placed));
-    for sent in send_to(&mut *nats.connect().await.unwrap(), &Vec::from_iter(&messages)).await {
+    for sent in send_to(&mut *nats.connect(&secret()).await.unwrap(), &Vec::from_iter(&messages)).await {
         sent.unwrap();
     }
     copy(&target).await;

@@ -34,6 +34,7 @@ impl Granted for Postgres {
         "INSERT INTO twinbox.outbox (source, type, payload) VALUES ('b', 'a', '\\x00')",
     ];
     const PRODUCER: &[&str] = &[
+        "SELECT * FROM twinbox.destination_secrets",
         "SELECT * FROM twinbox.outbox",
         "SELECT * FROM twinbox.inbox",
         "SELECT * FROM twinbox.dead_letters",
@@ -65,6 +66,7 @@ impl Granted for Postgres {
     const RUNTIME_REDACTS: &[&str] =
         &["UPDATE twinbox.dead_letters SET payload = ''", "UPDATE twinbox.delayed_messages SET payload = ''"];
     const KEEPER: &[&str] = &[
+        "SELECT * FROM twinbox.destination_secrets",
         "DELETE FROM twinbox.inbox",
         "UPDATE twinbox.outbox SET payload = ''",
         "SELECT * FROM effects",
@@ -75,6 +77,7 @@ impl Granted for Postgres {
         "UPDATE twinbox.idempotency_keys SET expires_at = now()",
     ];
     const OPERATOR: &[&str] = &[
+        "SELECT * FROM twinbox.destination_secrets",
         "UPDATE twinbox.audit SET operator = 'eve'",
         "DELETE FROM twinbox.audit",
         "DELETE FROM twinbox.outbox",
@@ -86,6 +89,7 @@ impl Granted for Postgres {
         "SELECT * FROM effects",
     ];
     const REDACTOR: &[&str] = &[
+        "SELECT * FROM twinbox.destination_secrets",
         "SELECT payload FROM twinbox.outbox",
         "SELECT target FROM twinbox.audit",
         "SELECT headers FROM twinbox.delayed_messages",
@@ -128,6 +132,7 @@ impl Granted for MySql {
         "INSERT INTO twinbox_outbox (source, type, payload) VALUES ('b', 'a', x'00')",
     ];
     const PRODUCER: &[&str] = &[
+        "SELECT * FROM twinbox_destination_secrets",
         "SELECT * FROM twinbox_outbox",
         "SELECT * FROM twinbox_inbox",
         "SELECT * FROM twinbox_dead_letters",
@@ -155,6 +160,7 @@ impl Granted for MySql {
     const RUNTIME_REDACTS: &[&str] =
         &["UPDATE twinbox_dead_letters SET payload = ''", "UPDATE twinbox_delayed_messages SET payload = ''"];
     const KEEPER: &[&str] = &[
+        "SELECT * FROM twinbox_destination_secrets",
         "DELETE FROM twinbox_inbox",
         "UPDATE twinbox_outbox SET payload = ''",
         "SELECT * FROM effects",
@@ -165,6 +171,7 @@ impl Granted for MySql {
         "UPDATE twinbox_idempotency_keys SET expires_at = UTC_TIMESTAMP(6)",
     ];
     const OPERATOR: &[&str] = &[
+        "SELECT * FROM twinbox_destination_secrets",
         "UPDATE twinbox_audit SET operator = 'eve'",
         "DELETE FROM twinbox_audit",
         "DELETE FROM twinbox_outbox",
@@ -176,6 +183,7 @@ impl Granted for MySql {
         "SELECT * FROM effects",
     ];
     const REDACTOR: &[&str] = &[
+        "SELECT * FROM twinbox_destination_secrets",
         "SELECT payload FROM twinbox_outbox",
         "SELECT target FROM twinbox_audit",
         "SELECT headers FROM twinbox_delayed_messages",
