@@ -100,8 +100,8 @@ mod tests {
         let sql = render::<sqlx::Postgres>("my_events", "UPDATE {outbox} SET a = ?, b = {after} WHERE c = ?");
         assert_eq!(
             sql.as_str(),
-            "UPDATE \"my_events\".outbox SET a = $1, b = (clock_timestamp() + $2 * interval '1 microsecond') \
-             WHERE c = $3"
+            "UPDATE \"my_events\".outbox SET a = $1, \
+             b = (clock_timestamp() + ($2)::float8 * interval '1 microsecond') WHERE c = $3"
         );
     }
 
@@ -125,7 +125,7 @@ mod tests {
             render::<sqlx::Postgres>("t", "SELECT {after 2 * lease} WHERE {not_replay p.name} AND a = ?");
         assert_eq!(
             sql.as_str(),
-            "SELECT (clock_timestamp() + 2 * lease * interval '1 microsecond') \
+            "SELECT (clock_timestamp() + (2 * lease)::float8 * interval '1 microsecond') \
              WHERE p.name NOT LIKE 'replay:%' AND a = $1"
         );
     }

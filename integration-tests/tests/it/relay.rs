@@ -12,6 +12,7 @@ mod faults;
 mod hot_key;
 #[cfg(feature = "programs")]
 mod idle;
+mod in_process;
 #[cfg(feature = "programs")]
 mod memory;
 #[cfg(feature = "programs")]

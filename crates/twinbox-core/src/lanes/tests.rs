@@ -98,6 +98,24 @@ fn no_message_overtakes_one_of_its_key_that_is_retried_or_being_parked() {
 }
 
 #[test]
+fn a_message_keeps_its_name_until_that_is_given_up() {
+    let (mut lanes, now) = (filled(SendOrder::PerMessage, &[Some(7)]), Instant::now());
+    let mut names = Vec::new();
+    for n in 0..6 {
+        let mut entry = lanes.take(all()).remove(0);
+        names.push(entry.ticket.name);
+        match n {
+            0 => {}
+            1 => entry.ticket.rename(),
+            _ => entry.ticket.note_in_process(),
+        }
+        lanes.retry(entry, now, false);
+        lanes.wake(now);
+    }
+    assert_eq!(names, [0, 0, 1, 1, 2, 2]);
+}
+
+#[test]
 fn parked_messages_go_before_new_ones_of_their_key() {
     let mut lanes = filled(SendOrder::PerMessage, &[]);
     lanes.hold(["7"]);

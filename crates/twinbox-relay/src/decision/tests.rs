@@ -52,6 +52,14 @@ fn error(kind: K) -> PublishError {
     PublishError::new(kind, "test")
 }
 
+/// Else the relay would take it for published, and the inbox of a consumer would never see it.
+#[test]
+fn a_name_that_another_message_has_is_no_proof() {
+    let mut case = Case::new(RelayOptions::new());
+    assert_eq!(case.decide(&error(K::NameTaken), 1), Decision::Rename);
+    assert_eq!(case.decide(&error(K::InProcess), 1), Decision::InProcess);
+}
+
 #[test]
 fn a_destination_that_is_down_is_no_fault_of_the_message() {
     let mut case = Case::new(RelayOptions::new());

@@ -12,7 +12,7 @@ pub(super) use flushed;
 
 pub(super) const FRAGMENTS: Fragments = Fragments {
     now: "clock_timestamp()",
-    after: "(clock_timestamp() + ?::float8 * interval '1 microsecond')",
+    after: "(clock_timestamp() + (?)::float8 * interval '1 microsecond')",
     until: "(EXTRACT(epoch FROM ? - clock_timestamp()) * 1000000::numeric)::bigint",
     never: "'infinity'",
     bounded_wait: "(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL",

@@ -197,7 +197,8 @@ async fn survives(mut world: World) -> World {
     world.has_a_leader().await;
     let start = Instant::now();
     world.arrives().await;
-    println!("everything is sent {:?} after the stream has a leader again", start.elapsed());
+    let counters = &world.relay.as_ref().unwrap().counters;
+    println!("everything is sent {:?} after the stream has a leader again: {counters:?}", start.elapsed());
 
     let leader = world.is_whole().await;
     world.cluster.cut_off(leader);
