@@ -24,7 +24,8 @@ pub(crate) struct StatusArguments {
     /// Print again every two seconds, until interrupted.
     #[arg(long)]
     watch: bool,
-    /// Raise an alarm if no process has run a destination for longer.
+    /// Raise an alarm if no process has run a destination, or moved a delayed message that is due, for
+    /// longer.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     max_unowned: Duration,
     /// Raise an alarm if a message or a side effect has waited for longer.
@@ -100,7 +101,8 @@ async fn read<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -
         failed_within: arguments.failed_within,
         max_silence: arguments.max_silence,
     };
-    let alarms = bounds.alarms(&readers, &consumers, &problems, &vendors);
+    let delayed_overdue = ops.delayed_overdue().await?;
+    let alarms = bounds.alarms(delayed_overdue, &readers, &consumers, &problems, &vendors);
     let running = replays.iter().filter(|replay| !replay.state.has_ended());
     Ok(Status {
         service: store.service().to_owned(),

@@ -31,15 +31,23 @@ impl Default for AlarmBounds {
 }
 
 impl AlarmBounds {
-    /// Returns a sentence for each thing that is wrong.
+    /// Returns a sentence for each thing that is wrong. `delayed_overdue`: see
+    /// [`Ops::delayed_overdue`](crate::Ops::delayed_overdue).
     pub fn alarms(
         &self,
+        delayed_overdue: Option<Duration>,
         readers: &[ReaderStatus],
         consumers: &[ConsumerInfo],
         problems: &EffectProblems,
         vendors: &[VendorInfo],
     ) -> Vec<String> {
         let mut alarms = Vec::new();
+        if let Some(overdue) = delayed_overdue.filter(|overdue| *overdue > self.max_unowned) {
+            alarms.push(format!(
+                "a delayed message has been due for {}: no relay moves it into the log",
+                duration(overdue)
+            ));
+        }
         for reader in readers {
             let name = &reader.name;
             if reader.is_detached {

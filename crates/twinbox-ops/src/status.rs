@@ -91,6 +91,20 @@ impl<DB: Dialect> Ops<DB> {
         Ok(readers)
     }
 
+    /// Returns for how long the first delayed message has been due. `None`: none is due.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn delayed_overdue(&self) -> Result<Option<Duration>, Error> {
+        let Some(row) = self.engine.fetch_optional(&self.engine.sql().delayed.next, |query| query).await?
+        else {
+            return Ok(None);
+        };
+        let at = |column| row.try_get::<Micros, _>(column).map(|at| at.0.as_micros());
+        let overdue = u64::try_from(at("now")? - at("not_before")?);
+        Ok(overdue.ok().map(Duration::from_micros))
+    }
+
     /// Returns the settings of the database server on which durability rests, as names and values.
     ///
     /// # Errors

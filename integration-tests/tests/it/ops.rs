@@ -22,4 +22,5 @@ mod replay;
 mod runbook;
 mod selected;
 mod shop;
+mod status;
 mod upgrade;

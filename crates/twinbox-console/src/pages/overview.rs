@@ -117,7 +117,7 @@ async fn read<DB: Dialect>(app: &Arc<App<DB>>, may_change: bool) -> Result<Strin
     let live = Live {
         may_change,
         now: Moment(ops.now().await?),
-        alarms: bounds.alarms(&readers, &consumers, &problems, &vendors),
+        alarms: bounds.alarms(ops.delayed_overdue().await?, &readers, &consumers, &problems, &vendors),
         readers: readers.iter().map(|reader| reader_row(app, reader)).collect(),
         consumers: consumers.iter().map(|consumer| consumer_row(app, consumer)).collect(),
         replays,

@@ -149,6 +149,7 @@ async fn look<DB: Granted>(world: &World<DB>, roles: &Roles) {
     ops.effects(&EffectFilter::default(), None, 10).await.unwrap();
     ops.effect_problems(Duration::ZERO).await.unwrap();
     ops.vendors().await.unwrap();
+    ops.delayed_overdue().await.unwrap();
     assert!(!ops.jobs().await.unwrap().is_empty());
     ops.drift().await.unwrap();
     ops.unfinished_operations(10).await.unwrap();
