@@ -21,10 +21,11 @@ CONSUMER = "mail.python"
 # docs: this function
 def handle(connection, consumer, message):
     source, event_id = unquote(message.headers["ce-source"]), unquote(message.headers["ce-id"])
+    event_type = message.subject.split(".", 2)[2]
     with connection.transaction():
         claim = connection.execute(
-            "INSERT INTO inbox (consumer, source, event_id) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
-            (consumer, source, event_id),
+            "INSERT INTO inbox (consumer, source, type, event_id) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            (consumer, source, event_type, event_id),
         )
         if claim.rowcount == 1:
             work(connection, json.loads(message.data))

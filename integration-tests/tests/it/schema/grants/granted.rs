@@ -31,7 +31,7 @@ impl Granted for Postgres {
     const PUBLISH: &[&str] = &[
         "SELECT twinbox.publish('a', 'k', '{}')",
         "SELECT twinbox.publish_bytes('a', 'k', '', 'text/plain')",
-        "INSERT INTO twinbox.outbox (source, type, payload) VALUES ('b', 'a', '\\x00')",
+        "INSERT INTO twinbox.outbox (type, payload) VALUES ('a', '\\x00')",
     ];
     const PRODUCER: &[&str] = &[
         "SELECT * FROM twinbox.destination_secrets",
@@ -44,6 +44,7 @@ impl Granted for Postgres {
         "INSERT INTO twinbox.outbox (txid, type, payload) VALUES (pg_current_xact_id(), 'a', '')",
         "COPY twinbox.outbox (position, type, payload) FROM STDIN",
         "COPY twinbox.outbox FROM STDIN",
+        "INSERT INTO twinbox.outbox (source, type, payload) VALUES ('bank', 'a', '')",
         "INSERT INTO twinbox.delayed_messages (insert_order, type, payload, not_before) OVERRIDING SYSTEM \
          VALUE VALUES (5, \
          'a', '', now())",
@@ -129,7 +130,7 @@ impl Granted for MySql {
     const PUBLISH: &[&str] = &[
         "CALL twinbox_publish('a', 'k', '{}', NULL, NULL)",
         "CALL twinbox_publish_bytes('a', 'k', '', 'text/plain', NULL, NULL)",
-        "INSERT INTO twinbox_outbox (source, type, payload) VALUES ('b', 'a', x'00')",
+        "INSERT INTO twinbox_outbox (type, payload) VALUES ('a', x'00')",
     ];
     const PRODUCER: &[&str] = &[
         "SELECT * FROM twinbox_destination_secrets",
@@ -139,6 +140,7 @@ impl Granted for MySql {
         "SELECT * FROM twinbox_cursors",
         "SELECT * FROM twinbox_delayed_messages",
         "INSERT INTO twinbox_outbox (position, type, payload) VALUES (5, 'a', '')",
+        "INSERT INTO twinbox_outbox (source, type, payload) VALUES ('bank', 'a', '')",
         "INSERT INTO twinbox_holes (first, last, opened_by, probe_at) VALUES (1, 1, 1, '2000-01-01')",
         "UPDATE twinbox_delayed_messages SET payload = ''",
         "UPDATE twinbox_outbox SET payload = ''",
