@@ -24,7 +24,8 @@ def handle(connection, consumer, message):
     event_type = message.subject.split(".", 2)[2]
     with connection.transaction():
         claim = connection.execute(
-            "INSERT INTO inbox (consumer, source, type, event_id) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            "INSERT INTO inbox (consumer, source, type, event_id) VALUES (%s, %s, %s, %s) "
+            "ON CONFLICT DO NOTHING",
             (consumer, source, event_type, event_id),
         )
         if claim.rowcount == 1:

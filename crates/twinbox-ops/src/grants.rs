@@ -310,7 +310,7 @@ mod tests {
         assert!(sql.contains("GRANT SELECT ON `my_events_meta` TO 'web';\n"), "{sql}");
         assert!(sql.contains("ON `my_events_meta` TO 'o''dd'@'10.0.0.%';\n"), "{sql}");
         assert!(sql.contains("GRANT EXECUTE ON PROCEDURE `my_events_publish` TO 'web';\n"), "{sql}");
-        assert!(sql.contains("GRANT INSERT (`id`, `source`, `type`, `version`, `key`, "), "{sql}");
+        assert!(sql.contains("GRANT INSERT (`id`, `type`, `version`, `key`, "), "{sql}");
         assert!(!sql.contains("SCHEMA") && !sql.contains("sentinel") && !sql.contains("shop_"), "{sql}");
         assert!(block(1).count() > 5, "the rights that MySQL needs on top");
         let all = grants_sql_mysql("twinbox", &[]).unwrap();

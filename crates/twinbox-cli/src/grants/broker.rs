@@ -29,7 +29,7 @@ pub(crate) struct BrokerArguments {
     #[arg(long, value_name = "PREFIX", conflicts_with = "nats_domain")]
     nats_api_prefix: Option<String>,
     /// The relay creates the stream.
-    #[arg(long)]
+    #[arg(long, requires = "nats")]
     create_stream: bool,
 }
 
