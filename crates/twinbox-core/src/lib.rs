@@ -32,6 +32,8 @@ pub mod draft;
 pub mod event;
 pub mod fingerprint;
 pub mod id;
+#[doc(hidden)]
+pub mod labels;
 pub mod lanes;
 pub mod limits;
 mod manifest;

@@ -5,11 +5,8 @@ use crate::{
     vendor::{Applied, ErrorCode, VendorError},
 };
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::{LazyLock, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
+use twinbox_core::labels::BoundedLabel;
 
 const SENDS: &str = "twinbox_effects_sends_total";
 const SEND_TIME: &str = "twinbox_effects_send_seconds";
@@ -59,24 +56,11 @@ pub(crate) fn describe_client() {
 /// each would have no bound.
 const KINDS_MAX: usize = 100;
 
-/// The kinds that are labels of their own.
-#[derive(Default)]
-struct KindLabels(Mutex<HashSet<String>>);
-
-static KINDS: LazyLock<KindLabels> = LazyLock::new(KindLabels::default);
-
-impl KindLabels {
-    /// Returns the kind itself, or `other` once there are [`KINDS_MAX`] kinds.
-    fn label<'k>(&self, kind: &'k str) -> &'k str {
-        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = kinds.contains(kind) || (kinds.len() < KINDS_MAX && kinds.insert(kind.to_owned()));
-        if is_known { kind } else { "other" }
-    }
-}
+static KINDS: LazyLock<BoundedLabel> = LazyLock::new(|| BoundedLabel::new(KINDS_MAX));
 
 /// The labels of a vendor and an operation.
 fn labels(vendor: &str, operation: &str) -> [(&'static str, String); 2] {
-    [("vendor", vendor.to_owned()), ("kind", KINDS.label(operation).to_owned())]
+    [("vendor", vendor.to_owned()), ("kind", KINDS.of(operation).to_owned())]
 }
 
 fn count(name: &'static str, vendor: &str, operation: &str) {
@@ -156,15 +140,6 @@ pub(crate) fn oldest_expired(age: Duration) {
 mod tests {
     use super::*;
     use metrics_exporter_prometheus::PrometheusBuilder;
-
-    #[test]
-    fn invented_kinds_make_no_series_without_bound() {
-        let kinds = KindLabels::default();
-        let labels =
-            HashSet::<String>::from_iter((0..1000).map(|n| kinds.label(&format!("k{n}")).to_owned()));
-        assert_eq!(labels.len(), KINDS_MAX + 1);
-        assert_eq!((kinds.label("k0"), kinds.label("k999")), ("k0", "other"));
-    }
 
     /// R72
     #[test]

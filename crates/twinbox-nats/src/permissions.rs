@@ -1,4 +1,4 @@
-//! What users of the server have to be allowed, for the server's configuration.
+//! The permissions of users of the server, for its configuration.
 use crate::{
     broker::Nats,
     consumer::{self, durable_name},

@@ -13,7 +13,7 @@ use twinbox_core::Message;
 
 /// The header with the public key and the signature, in this order, with a space between them.
 pub(crate) const SIGNATURE: &str = "twinbox-replay-signature";
-/// What the names of the keys in the metadata of a stream begin with.
+/// The prefix of the names of keys in the metadata of a stream.
 const METADATA_PREFIX: &str = "twinbox-replay-key.";
 /// The most keys of a stream that count. Each destination that publishes to the stream has one.
 const KEYS_MAX: usize = 256;

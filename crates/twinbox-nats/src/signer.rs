@@ -1,4 +1,4 @@
-//! What only the relays of a destination can write: the name of a message, and the mark of a replay.
+//! The name of a message and the mark of a replay, which only the relays of a destination can write.
 //!
 //! Anybody can compute message ids. With one as `Nats-Msg-Id` a stranger could publish under the name of a
 //! message to come, and the server would drop that one as a duplicate.
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(signer(1, "events").name(&first).len(), 22);
     }
 
-    /// What makes a name: a stranger lacks the first, and two copies that are to be stored differ in another.
+    /// A stranger lacks the secret. Two copies that are both to be stored differ in one of the others.
     #[test]
     fn all_that_makes_a_name_changes_it() {
         let message = row(1);

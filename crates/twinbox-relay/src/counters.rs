@@ -3,15 +3,14 @@ use crate::metrics::{
 };
 use metrics::{Counter, Histogram, counter, histogram};
 use std::{
-    collections::HashSet,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use twinbox_core::{Message, PublishError, PublishErrorKind, count::Count};
+use twinbox_core::{Message, PublishError, PublishErrorKind, count::Count, labels::BoundedLabel};
 
 /// Error codes that get a label of their own. A destination may use any number of codes.
 const ERROR_CODES_MAX: usize = 50;
@@ -45,7 +44,7 @@ struct Counts {
     unrouted: Count,
     lease_losses: Count,
     lag: Histogram,
-    error_codes: Mutex<HashSet<String>>,
+    error_codes: BoundedLabel,
 }
 
 impl Counters {
@@ -62,7 +61,7 @@ impl Counters {
             unrouted: count(UNROUTED_MESSAGES),
             lease_losses: count(LEASE_LOSSES),
             lag: histogram!(LAG.name, "destination" => destination.to_owned()),
-            error_codes: Mutex::default(),
+            error_codes: BoundedLabel::new(ERROR_CODES_MAX),
             destination: destination.to_owned(),
         }))
     }
@@ -126,15 +125,7 @@ impl Counters {
         if error.kind() == K::NameTaken {
             self.0.renamed.fetch_add(1, Relaxed);
         }
-        publish_results(&self.0.destination, self.error_label(error.code())).increment(1);
-    }
-
-    /// The code itself, or `other` once there are [`ERROR_CODES_MAX`] codes.
-    fn error_label<'e>(&self, code: &'e str) -> &'e str {
-        let mut codes = self.0.error_codes.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known =
-            codes.contains(code) || (codes.len() < ERROR_CODES_MAX && codes.insert(code.to_owned()));
-        if is_known { code } else { "other" }
+        publish_results(&self.0.destination, self.0.error_codes.of(error.code())).increment(1);
     }
 
     pub(crate) fn note_parked(&self) {
@@ -186,8 +177,8 @@ mod tests {
         for n in 0..1000 {
             counters.note_failure(&PublishError::new(PublishErrorKind::RefusedForNow, format!("test.{n}")));
         }
-        assert_eq!(counters.0.error_codes.lock().unwrap().len(), ERROR_CODES_MAX);
-        assert_eq!((counters.error_label("test.0"), counters.error_label("test.999")), ("test.0", "other"));
+        let label = |code| counters.0.error_codes.of(code);
+        assert_eq!((label("test.49"), label("test.50")), ("test.49", "other"));
         assert_eq!(counters.refused(), 1000);
     }
 }

@@ -1,5 +1,5 @@
-//! What others on the same broker can do to a service: a neighbour that may publish types of its own and hear
-//! orders, and a spy that may use the inboxes of clients.
+//! Attacks of others on the same broker: a neighbour that may publish types of its own and hear orders, and a
+//! spy that may use the inboxes of clients.
 mod permissions;
 
 use crate::support::{
@@ -45,6 +45,10 @@ async fn review(tx: &mut Tx<'_, Postgres>, review: Delivery<Written>) -> Handler
 #[event_handler(consumer = "search.index", order = "key")]
 async fn index(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
     Ok(effect::<Postgres>(tx, 2000 + order.n).await?)
+}
+
+async fn start() -> (World<Postgres>, SharedBroker) {
+    (World::new().await, SharedBroker::with_stream(&StreamOptions::default()).await)
 }
 
 fn billing(world: &World<Postgres>, broker: &SharedBroker) -> Consumer<Postgres, ()> {
@@ -115,8 +119,7 @@ async fn dead_letters(world: &World<Postgres>) -> Vec<(String, String)> {
 /// message id, and hears every name that was used before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_neighbour_keeps_no_message_out_of_the_stream() {
-    let (world, broker) =
-        (World::<Postgres>::new().await, SharedBroker::with_stream(&StreamOptions::default()).await);
+    let (world, broker) = start().await;
     let neighbour = broker.client("reviews").await;
     let mut heard = neighbour.subscribe("events.*.orders.>").await.unwrap();
     let poison = async |name: String| {
@@ -160,8 +163,7 @@ async fn a_neighbour_keeps_no_message_out_of_the_stream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_neighbour_is_not_taken_for_another_type() {
-    let (world, broker) =
-        (World::<Postgres>::new().await, SharedBroker::with_stream(&StreamOptions::default()).await);
+    let (world, broker) = start().await;
     let neighbour = broker.client("reviews").await;
     let forged = headers("order-66", "orders.placed", "66");
     send(&neighbour, "events.5.reviews.written", forged, "{\"n\":66}").await;
@@ -180,8 +182,7 @@ async fn a_neighbour_is_not_taken_for_another_type() {
 /// Else a key would be handled in two partitions at a time, and overtake itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_handled_in_its_own_partition_alone() {
-    let (world, broker) =
-        (World::<Postgres>::new().await, SharedBroker::with_stream(&StreamOptions::default()).await);
+    let (world, broker) = start().await;
     let publisher = broker.client("admin").await;
     for partition in 0..16 {
         let subject = format!("events.{partition}.orders.placed");
@@ -198,8 +199,7 @@ async fn a_key_is_handled_in_its_own_partition_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_that_no_relay_has_signed_lets_no_message_run_again() {
-    let (world, broker) =
-        (World::<Postgres>::new().await, SharedBroker::with_stream(&StreamOptions::default()).await);
+    let (world, broker) = start().await;
     let neighbour = broker.client("reviews").await;
     let marked = |signature: Option<&str>| {
         let mut headers = headers("r-1", "reviews.written", "1");
@@ -227,8 +227,7 @@ async fn a_mark_that_no_relay_has_signed_lets_no_message_run_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_neighbour_claims_no_message_of_another_type_ahead() {
-    let (world, broker) =
-        (World::<Postgres>::new().await, SharedBroker::with_stream(&StreamOptions::default()).await);
+    let (world, broker) = start().await;
     let neighbour = broker.client("reviews").await;
     send(&neighbour, "events.5.reviews.written", headers("order-7", "reviews.written", "7"), "{\"n\":7}")
         .await;
@@ -242,8 +241,7 @@ async fn a_neighbour_claims_no_message_of_another_type_ahead() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_in_a_partition_that_does_not_exist_stops_no_consumer() {
-    let (world, broker) =
-        (World::<Postgres>::new().await, SharedBroker::with_stream(&StreamOptions::default()).await);
+    let (world, broker) = start().await;
     let neighbour = broker.client("reviews").await;
     send(&neighbour, "events.999.reviews.written", HeaderMap::new(), "").await;
     holds(&broker, "events.999.>", 1).await;
@@ -272,8 +270,7 @@ async fn spy(broker: &SharedBroker) -> (Client, async_nats::Subscriber, mpsc::Un
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spy_hears_no_delivery_and_answers_no_relay() {
-    let (world, broker) =
-        (World::<Postgres>::new().await, SharedBroker::with_stream(&StreamOptions::default()).await);
+    let (world, broker) = start().await;
     let (client, mut heard, mut refused) = spy(&broker).await;
     place(&world, 0..200).await;
     let program = relay(&world, &broker).await;
@@ -293,8 +290,7 @@ async fn a_spy_hears_no_delivery_and_answers_no_relay() {
 /// With the inbox prefix that everybody has. A stream that is full refuses the first message of a batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_behind_a_refusal_settles_no_message() {
-    let world = World::<Postgres>::new().await;
-    let broker = SharedBroker::with_stream(&StreamOptions::default()).await;
+    let (world, broker) = start().await;
     let jetstream = jetstream::new(broker.client("admin").await);
     let mut config = jetstream.get_stream(STREAM).await.unwrap().cached_info().config.clone();
     (config.max_messages, config.discard) = (1, DiscardPolicy::New);

@@ -22,7 +22,7 @@ fn documented() -> Subjects {
     all
 }
 
-/// What the server has noted of its clients.
+/// Reads the subjects that clients have used from the log of the server.
 fn used(log: &str) -> Subjects {
     let (mut all, mut users) = (Subjects::new(), HashMap::new());
     for line in log.lines() {

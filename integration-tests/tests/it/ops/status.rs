@@ -1,4 +1,4 @@
-//! What `status` finds wrong.
+//! The alarms of `status`.
 use crate::support::{
     cases::cases,
     stores::{TestDb, World},
