@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The beginnings of variables that `cargo run` sets for this program. Build scripts of dependencies read
 /// some of them, so that cargo would compile those anew for each other way to call it.
@@ -21,4 +21,12 @@ pub(crate) fn cargo() -> Command {
         }
     }
     command
+}
+
+pub(crate) const NO_DENY: &str = "cargo-deny is not installed (cargo install --locked cargo-deny)";
+
+/// Whether this cargo has cargo-deny, which checks dependencies.
+pub(crate) fn has_deny(mut cargo: Command) -> bool {
+    cargo.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    cargo.status().is_ok_and(|status| status.success())
 }

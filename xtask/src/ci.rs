@@ -1,8 +1,8 @@
 //! The checks that a merge needs.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::cargo::cargo;
+use crate::cargo::{NO_DENY, cargo, has_deny};
 use crate::error::Result;
 use crate::table::Table;
 use crate::test::{self, Options};
@@ -29,12 +29,10 @@ pub(crate) fn run() -> Result<bool> {
 
 /// Checks licences, sources and duplicates of the dependencies.
 ///
-/// It does not check advisories, because some machines cannot fetch their database. Run
-/// `cargo deny check advisories` on a machine that can.
+/// It does not check advisories, because some machines cannot fetch their database. A release does.
 fn deny() -> Result<bool> {
-    let installed = with(cargo(), "deny --version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !installed.is_ok_and(|status| status.success()) {
-        println!("skipped: cargo-deny is not installed (cargo install --locked cargo-deny)");
+    if !has_deny(cargo()) {
+        println!("skipped: {NO_DENY}");
         return Ok(true);
     }
     Ok(with(cargo(), "deny check --hide-inclusion-graph bans licenses sources").status()?.success())

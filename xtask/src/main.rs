@@ -34,7 +34,8 @@ cargo xtask test [AREA] [-- …]  run all tests, or one area of integration-test
     --repeat N                  N times; counts failures by test
     --busy                      beside other work that takes all cores
 cargo xtask bench NAME [ARGS]   run one benchmark on private servers
-cargo xtask release --dry-run   make the packages of a release, and publish nothing
+cargo xtask release             make the packages of a release, unless it lacks something; publish nothing
+cargo xtask release --dry-run   make the packages, and tell what a release would lack
 cargo xtask ci                  run all checks that a merge needs";
 
 fn main() -> ExitCode {
@@ -73,6 +74,7 @@ fn run(args: &[&str]) -> Result<bool> {
             Ok(results.print())
         }
         ["bench", name, extra @ ..] => bench::run(name, extra),
+        ["release"] => release::run(),
         ["release", "--dry-run"] => release::dry_run(),
         ["ci"] => ci::run(),
         _ => Err(USAGE.into()),

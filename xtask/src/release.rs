@@ -1,4 +1,6 @@
-//! The packages of a release, made and tried without publishing anything.
+//! The packages of a release, made without publishing anything.
+
+mod gate;
 
 use std::env;
 use std::fs;
@@ -7,33 +9,82 @@ use std::process::{Command, Stdio};
 
 use crate::cargo::cargo;
 use crate::error::Result;
+use gate::Gate;
 
-/// The steps by hand after a dry run that has passed.
-const TO_PUBLISH: &str = "\
+/// The steps before a release, after a dry run that has passed.
+const TO_RELEASE: &str = "\
 To release:
   1. .ci/run, and cargo xtask test --long
-  2. date the section in crates/twinbox/CHANGELOG.md, set `version` in Cargo.toml, commit, and tag
-  3. cargo publish --workspace --locked";
+  2. date the section in crates/twinbox/CHANGELOG.md, set `version` in Cargo.toml, and commit
+  3. cargo xtask release";
 
-/// Makes all packages and a configuration with which an application builds them instead of published ones.
-/// Returns whether every step passed.
+/// The steps by hand after a release that was not refused.
+const TO_PUBLISH: &str = "\
+To publish, as \"Release\" in CONTRIBUTING.md says:
+  1. sign a tag whose message is target/packages/SHA256SUMS
+  2. cargo publish --workspace --locked
+  3. build the image from the tag, and sign its digest";
+
+/// Refuses a release that lacks something. Otherwise makes the packages and their checksums, and prints the
+/// steps to publish them. Returns whether every step passed.
+pub(crate) fn run() -> Result<bool> {
+    let root = root()?;
+    let gate = gate(&root);
+    let missing = gate.missing()?;
+    if !missing.is_empty() {
+        missing.iter().for_each(|what| println!("refused: {what}"));
+        return Ok(false);
+    }
+    if !gate.check_dependencies()? {
+        println!("refused: the dependencies do not pass cargo-deny");
+        return Ok(false);
+    }
+    // Cargo refuses files that are not committed.
+    if !make_packages(&root, &[])? {
+        return Ok(false);
+    }
+    write_checksums(&root)?;
+    println!("{TO_PUBLISH}");
+    Ok(true)
+}
+
+/// Makes the packages, and tells what a release would lack. Returns whether every step passed.
 pub(crate) fn dry_run() -> Result<bool> {
     let root = root()?;
-    let crates = published(&root)?;
+    gate(&root).missing()?.iter().for_each(|what| println!("skipped: {what}; a release is refused"));
+    let has_passed = make_packages(&root, &["--allow-dirty"])?;
+    if has_passed {
+        println!("{TO_RELEASE}");
+    }
+    Ok(has_passed)
+}
+
+fn gate(root: &Path) -> Gate {
+    Gate {
+        root: root.to_owned(),
+        databases: target(root).join("advisories-of-release"),
+        advisories: env::var_os("TWINBOX_ADVISORIES").map(PathBuf::from),
+        cargo: Box::new(cargo),
+    }
+}
+
+/// Makes all packages and a configuration with which an application builds them instead of published ones.
+fn make_packages(root: &Path, arguments: &[&str]) -> Result<bool> {
+    let crates = published(root)?;
     let mut package = cargo();
     // The application that tries them in the tests of whole length compiles each package.
-    package.args(["package", "--no-verify", "--allow-dirty", "--locked", "--quiet"]);
+    package.args(["package", "--no-verify", "--locked", "--quiet"]).args(arguments);
     crates.iter().for_each(|name| _ = package.args(["--package", name]));
     if !package.status()?.success() {
         return Ok(false);
     }
-    let version = version(&root)?;
-    let folder = target(&root).join("packages");
+    let version = version(root)?;
+    let folder = target(root).join("packages");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
     let mut patches = String::from("[patch.crates-io]\n");
     for name in &crates {
-        let archive = target(&root).join(format!("package/{name}-{version}.crate"));
+        let archive = target(root).join(format!("package/{name}-{version}.crate"));
         let mut unpack = Command::new("tar");
         unpack.arg("-xzf").arg(&archive).arg("-C").arg(&folder);
         if !unpack.status()?.success() {
@@ -49,8 +100,20 @@ pub(crate) fn dry_run() -> Result<bool> {
     }
     println!("{} packages of version {version} are in {}", crates.len(), folder.display());
     println!("An application builds with them by: cargo --config {} build", config.display());
-    println!("{TO_PUBLISH}");
     Ok(true)
+}
+
+fn write_checksums(root: &Path) -> Result<()> {
+    let (target, version) = (target(root), version(root)?);
+    let mut sums = Command::new("sha256sum");
+    sums.current_dir(target.join("package"));
+    published(root)?.iter().for_each(|name| _ = sums.arg(format!("{name}-{version}.crate")));
+    let sums = sums.stderr(Stdio::inherit()).output()?;
+    if !sums.status.success() {
+        return Err("sha256sum cannot read the packages".into());
+    }
+    fs::write(target.join("packages/SHA256SUMS"), sums.stdout)?;
+    Ok(())
 }
 
 /// Compares the public API with that of the last release, once there is one.
