@@ -4,7 +4,10 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use std::{ops::RangeInclusive, time::Duration};
-use twinbox_core::limits;
+use twinbox_core::{
+    endpoint::{Endpoint, PlainRefused, Protection},
+    limits,
+};
 
 /// How long an idle connection is kept. The services close their end after about a minute.
 const IDLE_MAX: Duration = Duration::from_secs(20);
@@ -21,10 +24,18 @@ macro_rules! client_setting_methods {
             self
         }
 
-        /// Sets another endpoint, `http://` or `https://`, for an emulator or a private endpoint. Default:
-        /// the endpoint of the region.
+        /// Sets another endpoint, `https://` or `http://`, for an emulator or a private endpoint. One with
+        /// `http://` on another machine needs [`allow_plain`](Self::allow_plain). Default: the endpoint of
+        /// the region.
         pub fn endpoint_url(mut self, url: impl Into<String>) -> Self {
             self.client.endpoint_url = Some(url.into());
+            self
+        }
+
+        /// Sets whether the [`endpoint_url`](Self::endpoint_url) may lead to another machine without TLS.
+        /// Default: no.
+        pub fn allow_plain(mut self, allow_plain: bool) -> Self {
+            self.client.allow_plain = allow_plain;
             self
         }
 
@@ -53,6 +64,7 @@ pub(crate) use client_setting_methods;
 pub(crate) struct ClientSettings {
     pub(crate) region: Option<String>,
     pub(crate) endpoint_url: Option<String>,
+    pub(crate) allow_plain: bool,
     pub(crate) credentials: Option<StaticCredentials>,
 }
 
@@ -94,12 +106,23 @@ impl ClientSettings {
             let problem = "must be `http://` or `https://` with a host and without a user";
             return Err(Error::invalid("endpoint_url", problem));
         }
+        self.protection().map_err(|refused| {
+            Error::invalid("endpoint_url", &format!("is refused: {refused}, or set `allow_plain`"))
+        })?;
         let has_empty_key =
             |c: &StaticCredentials| c.access_key_id.is_empty() || c.secret_access_key.is_empty();
         if self.credentials.as_ref().is_some_and(has_empty_key) {
             return Err(Error::invalid("credentials", "has an empty key"));
         }
         Ok(())
+    }
+
+    /// Returns how requests to the endpoint are protected. Those to AWS have TLS.
+    pub(crate) fn protection(&self) -> Result<Protection, PlainRefused> {
+        match self.endpoint_url.as_deref().and_then(Endpoint::of_url) {
+            Some(endpoint) => endpoint.allow_plain(self.allow_plain).protection("write `https://`"),
+            None => Ok(Protection::Tls),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
 use clap::Args;
 use serde::Serialize;
 use sqlx::{
-    ConnectOptions as _, Executor as _, PgConnection,
+    ConnectOptions as _, Executor as _, MySql, PgConnection, Postgres,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::SqliteConnectOptions,
@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 use twinbox_core::codec::AesGcm;
-use twinbox_sql::{StoreOptions, follow_url_file, program_options};
+use twinbox_sql::{Dialect, StoreOptions, follow_url_file, program_options};
 
 /// How long a connection may take.
 const CONNECTION_MAX: Duration = Duration::from_secs(5);
@@ -40,6 +40,9 @@ pub(crate) struct ConnectionArguments {
     /// Work through a connection pooler in transaction mode, such as PgBouncer.
     #[arg(long, global = true, env = "TWINBOX_POOLER")]
     pooler: bool,
+    /// Allow a connection to a database on another machine without TLS, or without a verified certificate.
+    #[arg(long, global = true, env = "TWINBOX_ALLOW_PLAIN")]
+    allow_plain: bool,
     /// A file with the keys of payloads that `AesGcm` has encrypted. Payloads are then shown and exported
     /// decrypted, and imported encrypted.
     #[arg(long, global = true, env = "TWINBOX_PAYLOAD_KEYS", value_name = "FILE")]
@@ -161,6 +164,7 @@ impl ConnectionArguments {
                 let parse =
                     move |url: &str| Ok(program_options(url, has_pooler)?.application_name("twinbox"));
                 let options = parse(&url).map_err(unfit)?;
+                self.check::<Postgres>(&options)?;
                 let name = name(host(&options), database(&options));
                 let mut pool = PgPoolOptions::new().max_connections(4).acquire_timeout(CONNECTION_MAX);
                 if !self.pooler {
@@ -174,6 +178,7 @@ impl ConnectionArguments {
             }
             Some("mysql" | "mariadb") => {
                 let options: MySqlConnectOptions = url.parse().map_err(unfit)?;
+                self.check::<MySql>(&options)?;
                 let parsed = options.to_url_lossy();
                 let port = parsed.port().unwrap_or(MYSQL_PORT);
                 let host = format!("{}:{port}", parsed.host_str().unwrap_or_default());
@@ -201,6 +206,15 @@ impl ConnectionArguments {
         }
     }
 
+    /// Refuses connections that would leave this machine without verified TLS, unless that is allowed.
+    fn check<DB: Dialect>(
+        &self,
+        options: &<DB::Connection as sqlx::Connection>::Options,
+    ) -> Result<(), Exit> {
+        let checked = DB::protection(options, self.allow_plain);
+        checked.map(drop).map_err(|refused| Exit::usage(format!("{refused}, or use --allow-plain")))
+    }
+
     /// Prints each setting and its origin.
     pub(crate) fn print(&self, output: &Output) -> Result<(), Exit> {
         #[derive(Serialize)]
@@ -216,7 +230,7 @@ impl ConnectionArguments {
             _ => "an option",
         };
         let keys = self.payload_keys.as_ref().map_or(String::new(), |file| file.display().to_string());
-        let pooler = self.pooler.to_string();
+        let (pooler, allow_plain) = (self.pooler.to_string(), self.allow_plain.to_string());
         let settings = [
             Setting { name: "database_url", value: masked(&url), from: url_from },
             Setting {
@@ -230,6 +244,11 @@ impl ConnectionArguments {
                 value: keys,
             },
             Setting { name: "pooler", from: from("TWINBOX_POOLER", &pooler, !self.pooler), value: pooler },
+            Setting {
+                name: "allow_plain",
+                from: from("TWINBOX_ALLOW_PLAIN", &allow_plain, !self.allow_plain),
+                value: allow_plain,
+            },
         ];
         output.list(&[("name", "name"), ("value", "value"), ("from", "from")], &settings, "");
         Ok(())
@@ -293,6 +312,7 @@ mod tests {
             database_url_file: None,
             namespace: NAMESPACE.to_owned(),
             pooler: false,
+            allow_plain: true,
             payload_keys: None,
             follows_file: false,
         }
@@ -308,6 +328,30 @@ mod tests {
             ("sqlite:shop.db?mode=ro", "sqlite:shop.db"),
         ] {
             assert_eq!(masked(url), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_plain_connection_to_another_machine_needs_an_option() {
+        let refused = |url| {
+            let arguments = ConnectionArguments { allow_plain: false, ..arguments(url) };
+            arguments.prepare().err().map(|exit| format!("{exit:?}"))
+        };
+        for (url, fix) in [
+            ("postgres://me:hush@db.example.org/shop", "sslmode=verify-full"),
+            ("postgres://me:hush@db.example.org/shop?sslmode=require", "sslmode=verify-full"),
+            ("mysql://me:hush@db.example.org/shop?ssl-mode=REQUIRED", "ssl-mode=VERIFY_IDENTITY"),
+        ] {
+            let text = refused(url).expect("it is refused");
+            assert!(text.contains(fix) && text.contains("--allow-plain") && !text.contains("hush"), "{text}");
+        }
+        for url in [
+            "postgres://me@localhost/shop",
+            "postgres://me@db.example.org/shop?sslmode=verify-full",
+            "mysql://me@db.example.org/shop?ssl-mode=VERIFY_IDENTITY",
+            "sqlite:shop.db",
+        ] {
+            assert_eq!(refused(url), None, "{url}");
         }
     }
 

@@ -15,6 +15,9 @@ pub(crate) struct StreamArguments {
     /// The CA certificate of the server.
     #[arg(long, value_name = "FILE")]
     nats_ca: Option<PathBuf>,
+    /// Allow a connection to a server on another machine without TLS.
+    #[arg(long)]
+    nats_allow_plain: bool,
     /// Where answers come, for a user that may not subscribe to all of `_INBOX.>`.
     #[arg(long, value_name = "PREFIX", default_value = "_INBOX")]
     nats_inbox_prefix: String,
@@ -106,7 +109,9 @@ impl Server<'_> {
     }
 
     fn options(&self) -> NatsOptions {
-        let mut options = NatsOptions::new(self.url).inbox_prefix(&self.arguments.nats_inbox_prefix);
+        let mut options = NatsOptions::new(self.url)
+            .allow_plain(self.arguments.nats_allow_plain)
+            .inbox_prefix(&self.arguments.nats_inbox_prefix);
         if let Some(file) = self.credentials {
             options = options.credentials_file(file);
         }

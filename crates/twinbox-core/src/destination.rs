@@ -118,18 +118,26 @@ pub struct DestinationCheck {
     pub timeout: Duration,
     /// A missing thing that [`connect`](Destination::connect) creates, such as "the stream `EVENTS`".
     pub creates: Option<String>,
+    /// Texts for an operator about what works and is a risk, such as a connection without TLS.
+    pub warnings: Vec<String>,
 }
 
 impl DestinationCheck {
     /// Nothing is missing at a destination whose publisher has this time-out.
     pub fn new(timeout: Duration) -> Self {
-        Self { timeout, creates: None }
+        Self { timeout, creates: None, warnings: Vec::new() }
     }
 
     /// Names what is missing and what [`connect`](Destination::connect) creates.
     #[must_use]
     pub fn creates(self, what: impl Into<String>) -> Self {
         Self { creates: Some(what.into()), ..self }
+    }
+
+    /// Sets the warnings for an operator.
+    #[must_use]
+    pub fn warnings(self, warnings: Vec<String>) -> Self {
+        Self { warnings, ..self }
     }
 }
 

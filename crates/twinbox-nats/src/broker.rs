@@ -45,6 +45,16 @@ impl Nats {
         Ok(Self { options: Arc::new(options) })
     }
 
+    /// Returns texts for an operator about connections that work and are a risk: one for each server on
+    /// another machine to which [`allow_plain`](NatsOptions::allow_plain) allows a connection without TLS.
+    /// Does no I/O but to read the file of the URL.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no URL.
+    pub async fn warnings(&self) -> Result<Vec<String>, Error> {
+        self.options.with_files().await?.warnings()
+    }
+
     /// Returns a broker for each of the [`streams`](NatsOptions::streams), which has that stream alone. With
     /// one stream: this one.
     pub fn each_stream(&self) -> Vec<Self> {

@@ -12,7 +12,7 @@ use async_nats::{
 };
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
-use std::{error::Error as _, sync::Arc, time::Duration};
+use std::{error::Error as _, io, sync::Arc, time::Duration};
 
 /// Time-out of the handshake with one server.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -24,6 +24,10 @@ const IN_FLIGHT_MAX: usize = 64 * 1024;
 /// Backoff attempts of a consumer's connection after a loss. When a server refuses at once they take about
 /// 8 s.
 const CONSUMER_RECONNECTS: usize = 12;
+/// The text of an error of TLS.
+pub(crate) const TLS_FAILED: &str = "TLS with NATS failed";
+/// The text of that error when something else than TLS came.
+const NO_TLS: &str = "TLS with NATS failed: the server does not speak it, see the option `allow_plain`";
 
 /// The purpose of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -165,6 +169,9 @@ async fn client_options(
         .ping_interval(options.ping_interval)
         .client_capacity(CLIENT_CAPACITY)
         .custom_inbox_prefix(&options.inbox_prefix)
+        .require_tls(options.need_tls()?)
+        // A server names others before TLS, so whoever is between here and the server could name his own.
+        .ignore_discovered_servers()
         .event_callback(move |event| {
             handle_event(&event, &denied);
             std::future::ready(())
@@ -215,20 +222,27 @@ fn connect_error(error: async_nats::ConnectError) -> Error {
     use ConnectErrorKind as C;
     let (kind, code, what) = match error.kind() {
         C::ServerParse => (ErrorKind::InvalidOptions, "nats.url", "the NATS URL cannot be used"),
-        C::Tls => (ErrorKind::Refused, "nats.tls", "TLS with NATS failed"),
+        C::Tls => (ErrorKind::Refused, "nats.tls", TLS_FAILED),
         C::Authentication | C::AuthorizationViolation => {
             (ErrorKind::Unavailable, "nats.authorization", "NATS does not accept the credentials")
         }
         C::TimedOut => (ErrorKind::Unavailable, "nats.timeout", "connecting to NATS timed out"),
         C::Dns => (ErrorKind::Unavailable, "nats.dns", "the name of the NATS server cannot be resolved"),
-        C::Io if is_tls(&error) => (ErrorKind::Unavailable, "nats.tls", "TLS with NATS failed"),
-        C::Io | C::MaxReconnects => (ErrorKind::Unavailable, "nats.io", "NATS cannot be reached"),
+        C::Io | C::MaxReconnects => {
+            let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+            match cause.and_then(tls_failure) {
+                Some(what) => (ErrorKind::Unavailable, "nats.tls", what),
+                None => (ErrorKind::Unavailable, "nats.io", "NATS cannot be reached"),
+            }
+        }
     };
     Error::new(kind, code, what).with_source(error)
 }
 
-/// Returns whether TLS failed: the client library reports a wrong certificate on either side as an I/O error.
-fn is_tls(error: &async_nats::ConnectError) -> bool {
-    let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
-    cause.and_then(std::io::Error::get_ref).is_some_and(|inner| inner.is::<rustls::Error>())
+/// Returns what to say about an I/O error that is one of TLS, such as a wrong certificate on either side.
+pub(crate) fn tls_failure(error: &io::Error) -> Option<&'static str> {
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidMessage(_) => Some(NO_TLS),
+        _ => Some(TLS_FAILED),
+    }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Deliveries {
 impl Deliveries {
     /// Connects with the options of `connection`.
     pub(crate) async fn open(connection: &Connection) -> Result<Self, Error> {
-        let mut servers = Servers::new(connection.options.clone());
+        let servers = Servers::new(connection.options.clone());
         let link = servers.connect().await?;
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let task = Task::new(servers, received, connection.denied.clone());

@@ -72,7 +72,7 @@ impl Destination for Nats {
                     None => missing.push(format!("the stream `{}`", of_stream.options.stream)),
                 }
             }
-            let check = DestinationCheck::new(self.options.publish_timeout);
+            let check = DestinationCheck::new(self.options.publish_timeout).warnings(self.warnings().await?);
             Ok(if missing.is_empty() { check } else { check.creates(missing.join(" and ")) })
         })
     }

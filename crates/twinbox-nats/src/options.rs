@@ -1,10 +1,11 @@
 //! The servers, the login, and the use of the stream.
+mod endpoints;
+
 use crate::{
     error::{Error, ErrorKind},
     stream_options::StreamOptions,
     subject,
 };
-use async_nats::ServerAddr;
 use percent_encoding::percent_decode_str;
 use std::{
     fmt,
@@ -39,6 +40,7 @@ pub struct NatsOptions {
     pub(crate) credentials_file: Option<PathBuf>,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) client_certificate: Option<(PathBuf, PathBuf)>,
+    allow_plain: bool,
     pub(crate) inbox_prefix: String,
     domain: Option<String>,
     api_prefix: Option<String>,
@@ -58,9 +60,10 @@ pub struct NatsOptions {
 }
 
 impl NatsOptions {
-    /// Creates options for the server at `url`, `nats://` or `tls://`. The URL may hold a percent-encoded
+    /// Creates options for the server at `url`, `tls://` or `nats://`. The URL may hold a percent-encoded
     /// user and password, or a token in place of the user. Commas separate the URLs of several servers of a
-    /// cluster: a connection takes one that can be reached.
+    /// cluster: a connection takes one that can be reached, and none that only a server names. For which
+    /// URLs a connection uses TLS, see [`allow_plain`](Self::allow_plain).
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             urls: vec![url.into()],
@@ -70,6 +73,7 @@ impl NatsOptions {
             credentials_file: None,
             ca_file: None,
             client_certificate: None,
+            allow_plain: false,
             inbox_prefix: "_INBOX".to_owned(),
             domain: None,
             api_prefix: None,
@@ -259,11 +263,6 @@ impl NatsOptions {
             (None, Some(prefix)) => prefix.clone(),
             (None, None) => API.to_owned(),
         }
-    }
-
-    pub(crate) fn servers(&self) -> Result<Vec<ServerAddr>, Error> {
-        let read = |url: &str| url.trim().parse().map_err(|_| Error::invalid("url", "is not a NATS URL"));
-        self.urls.iter().flat_map(|urls| urls.split(',')).map(read).collect()
     }
 
     /// Returns the same with what the files of URL and token hold now.

@@ -3,6 +3,7 @@
 use crate::{
     config::Config,
     failure::Failure,
+    https,
     options::RelayOptions,
     otlp::Otlp,
     schemas::{Schema, Schemas},
@@ -38,7 +39,16 @@ pub(crate) async fn run<DB: Dialect>(
         let found = schema.store.check().await.map(|()| of_service(schema));
         lines.print(&format!("keeper of {}", schema.title), found.map_err(Failure::from));
     }
-    lines.print_fault("collector", Otlp::check_env());
+    for schema in schemas.by_database().iter().filter_map(|schemas| schemas.first()) {
+        warn(&schema.title, of_connections(schema));
+    }
+    if let Some(schema) = keepers.and_then(|keepers| keepers.of_main_database().next()) {
+        warn(&format!("keeper of {}", schema.title), of_connections(schema));
+    }
+    match Otlp::check_env(config.collector.allow_plain) {
+        Ok(warnings) => warn("collector", warnings),
+        Err(error) => lines.print("collector", Err(error)),
+    }
     let mut routes = Vec::new();
     for (id, configured) in &config.destinations {
         let made = setup::destination(id, configured)
@@ -50,7 +60,14 @@ pub(crate) async fn run<DB: Dialect>(
                 continue;
             }
         };
-        lines.print(&format!("destination {id}"), of_destination(&*destination, &options).await);
+        let subject = format!("destination {id}");
+        match of_destination(&*destination, &options).await {
+            Ok((found, warnings)) => {
+                lines.print(&subject, Ok(found));
+                warn(&subject, warnings);
+            }
+            Err(error) => lines.print(&subject, Err(error)),
+        }
         let schema = schemas.named(config.outbox_of(id))?;
         if readable.contains(&&*schema.name) {
             let options = options.of_reader(&*destination);
@@ -62,6 +79,8 @@ pub(crate) async fn run<DB: Dialect>(
     for (name, configured) in &config.vendors {
         let found = vendor(name, config).map(|_| format!("{} by {}", configured.url, configured.profile));
         lines.print(&format!("vendor {name}"), found);
+        let protection = https::protection(&configured.url, configured.allow_plain);
+        warn(&format!("vendor {name}"), protection.ok().and_then(|protection| protection.warning()));
     }
     for schema in schemas.all() {
         types(schema, schemas.are_several(), &routes, &mut lines).await;
@@ -77,13 +96,23 @@ fn of_service<DB: Dialect>(schema: &Schema<DB>) -> String {
     format!("service {:?}, namespace {:?}", schema.store.service(), schema.name)
 }
 
-async fn of_destination(destination: &dyn Destination, options: &RelayOptions) -> Result<String, Failure> {
+/// Returns a warning if the file allows connections of a store without TLS, and they may be.
+fn of_connections<DB: Dialect>(schema: &Schema<DB>) -> Option<String> {
+    DB::protection(&schema.store.pool().connect_options(), true).ok()?.warning()
+}
+
+/// Returns what was found, and warnings.
+async fn of_destination(
+    destination: &dyn Destination,
+    options: &RelayOptions,
+) -> Result<(String, Vec<String>), Failure> {
     let found = destination.check().await?;
     options.check_lease(found.timeout)?;
-    Ok(match found.creates {
+    let text = match found.creates {
         None => "is there and takes messages".to_owned(),
         Some(missing) => format!("{missing} is not there yet: `run` creates it"),
-    })
+    };
+    Ok((text, found.warnings))
 }
 
 /// Prints where the newest types of a schema go. `routes`: the id of each destination, its schema, and its
@@ -135,6 +164,11 @@ impl Lines {
             self.print(subject, Err(error));
         }
     }
+}
+
+/// Prints a line for each thing that works and is a risk. It fails no check.
+fn warn(subject: &str, warnings: impl IntoIterator<Item = String>) {
+    warnings.into_iter().for_each(|warning| println!("WARN  {subject}: {warning}"));
 }
 
 /// The text of an error and of all its sources.

@@ -9,7 +9,8 @@
 //!
 //! [destinations.events]                 # the id of the cursor: never change it
 //! kind = "nats"
-//! url = "nats://one:4222,nats://two:4222" # the servers of one cluster; or url_file
+//! url = "tls://one:4222,tls://two:4222" # the servers of one cluster; or url_file
+//! allow_plain = false                   # true: a connection to another machine may be without TLS
 //! stream = "EVENTS"
 //! prefix = "events"
 //! create_stream = true
@@ -47,6 +48,9 @@
 //!
 //! [admin]
 //! listen = "127.0.0.1:9464"             # /livez, /readyz, /metrics
+//!
+//! [collector]                           # of OpenTelemetry, which OTEL_EXPORTER_OTLP_ENDPOINT names
+//! allow_plain = false                   # true: `http://` to another machine is allowed
 //!
 //! [keeper]                              # deletes old rows, once a day in one process
 //! keep = "7d"                           # of the messages that every reader has settled
@@ -120,7 +124,7 @@ mod vendors;
 pub use crate::options::OnExhausted;
 pub use destination::{Common, Destination, EventBridge, Nats};
 pub use error::ConfigError;
-pub use file::{Admin, Config, Database, Log, LogFormat, Schema};
+pub use file::{Admin, Collector, Config, Database, Log, LogFormat, Schema};
 pub use keeper::Keeper;
 pub use load::{ENVIRONMENT_PREFIX, secret};
 pub(crate) use outboxes::{Outbox, Place};

@@ -14,12 +14,24 @@ use std::{
     time::Duration,
 };
 use tower::Service;
+use twinbox_core::endpoint::{Endpoint, PlainRefused, Protection};
 use twinbox_effects::{Response, SendError};
 
 /// The most bytes of a response that are read. The connection of a longer one is not used again.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 /// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Returns how requests to a URL are protected. Those to no host are never sent.
+///
+/// # Errors
+/// They would leave this machine without TLS, and that is not allowed.
+pub(crate) fn protection(url: &str, allow_plain: bool) -> Result<Protection, PlainRefused> {
+    match Endpoint::of_url(url) {
+        Some(endpoint) => endpoint.allow_plain(allow_plain).protection("write `https://`"),
+        None => Ok(Protection::Local),
+    }
+}
 
 /// Sends requests over HTTP or HTTPS, with the certificates of the system. It follows no redirect, uses no
 /// proxy and never tries again by itself.

@@ -6,7 +6,7 @@
 mod client;
 mod recorder;
 
-use crate::{database_metrics::DatabaseMetrics, failure::Failure, schemas::Schemas};
+use crate::{database_metrics::DatabaseMetrics, failure::Failure, https, schemas::Schemas};
 use client::CollectorClient;
 use opentelemetry::{
     KeyValue,
@@ -25,6 +25,11 @@ const PROTOCOLS: [&str; 3] = [
     "OTEL_EXPORTER_OTLP_PROTOCOL",
     "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
     "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
+];
+const ENDPOINTS: [&str; 3] = [
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
 ];
 /// The name of the service in traces, unless the environment gives one.
 const SERVICE: &str = "twinbox-relay";
@@ -45,9 +50,10 @@ impl Otlp {
     /// runtime, which sends the requests.
     ///
     /// # Errors
-    /// A variable cannot be read, or asks for another protocol than OTLP over HTTP.
-    pub(crate) fn from_env() -> Result<Option<Self>, Failure> {
-        let (traces, metrics) = exporters()?;
+    /// A variable cannot be read, asks for another protocol than OTLP over HTTP, or names a collector on
+    /// another machine without TLS, unless `allow_plain`.
+    pub(crate) fn from_env(allow_plain: bool) -> Result<Option<Self>, Failure> {
+        let Exporters { traces, metrics, .. } = Exporters::from_env(allow_plain)?;
         if traces.is_none() && metrics.is_none() {
             return Ok(None);
         }
@@ -63,9 +69,10 @@ impl Otlp {
         Ok(Some(Self { traces, metrics }))
     }
 
-    /// Fails as [`from_env`](Self::from_env) does, and exports nothing.
-    pub(crate) fn check_env() -> Result<(), Failure> {
-        exporters().map(drop)
+    /// Fails as [`from_env`](Self::from_env) does, and exports nothing. Returns what an operator should know
+    /// about the connection.
+    pub(crate) fn check_env(allow_plain: bool) -> Result<Vec<String>, Failure> {
+        Exporters::from_env(allow_plain).map(|exporters| exporters.warnings)
     }
 
     /// Returns the layer of `tracing` that exports spans.
@@ -106,18 +113,30 @@ impl Otlp {
     }
 }
 
-/// Makes the exporters of traces and of metrics that the environment asks for.
-fn exporters() -> Result<(Option<SpanExporter>, Option<MetricExporter>), Failure> {
-    let has_traces = is_exported("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER");
-    let has_metrics = is_exported("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_METRICS_EXPORTER");
-    if !(has_traces || has_metrics) || variable("OTEL_SDK_DISABLED").as_deref() == Some("true") {
-        return Ok((None, None));
+/// The exporters that the environment asks for.
+#[derive(Default)]
+struct Exporters {
+    traces: Option<SpanExporter>,
+    metrics: Option<MetricExporter>,
+    warnings: Vec<String>,
+}
+
+impl Exporters {
+    fn from_env(allow_plain: bool) -> Result<Self, Failure> {
+        let has_traces = is_exported("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER");
+        let has_metrics = is_exported("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_METRICS_EXPORTER");
+        if !(has_traces || has_metrics) || variable("OTEL_SDK_DISABLED").as_deref() == Some("true") {
+            return Ok(Self::default());
+        }
+        check_protocol()?;
+        let warnings = check_endpoints(allow_plain)?;
+        let client = CollectorClient::new()?;
+        let traces = || SpanExporter::builder().with_http().with_http_client(client.clone()).build();
+        let metrics = || MetricExporter::builder().with_http().with_http_client(client.clone()).build();
+        let traces = has_traces.then(traces).transpose()?;
+        let metrics = has_metrics.then(metrics).transpose()?;
+        Ok(Self { traces, metrics, warnings })
     }
-    check_protocol()?;
-    let client = CollectorClient::new()?;
-    let traces = || SpanExporter::builder().with_http().with_http_client(client.clone()).build();
-    let metrics = || MetricExporter::builder().with_http().with_http_client(client.clone()).build();
-    Ok((has_traces.then(traces).transpose()?, has_metrics.then(metrics).transpose()?))
 }
 
 /// Returns whether the environment names a collector for traces, or for metrics, and does not turn them off.
@@ -137,6 +156,21 @@ fn check_protocol() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Refuses a collector on another machine without TLS, unless `allow_plain`. Then it is a warning.
+fn check_endpoints(allow_plain: bool) -> Result<Vec<String>, Failure> {
+    let mut warnings = Vec::new();
+    for (name, url) in ENDPOINTS.iter().filter_map(|name| Some((name, variable(name)?))) {
+        match https::protection(&url, allow_plain) {
+            Ok(protection) => warnings.extend(protection.warning()),
+            Err(refused) => {
+                let what = format!("{name}: {refused}, or set `allow_plain = true` in `[collector]`");
+                return Err(what.into());
+            }
+        }
+    }
+    Ok(warnings)
 }
 
 fn resource() -> Resource {

@@ -75,16 +75,20 @@ impl Pools<Sqlite> {
 pub(crate) struct DatabaseUrl {
     text: String,
     file: Option<PathBuf>,
+    /// Whether a connection to another machine may be without verified TLS.
+    allow_plain: bool,
+    /// The table of the file that says so.
+    table: String,
 }
 
 impl DatabaseUrl {
     pub(crate) fn of_main(config: &Config) -> Result<Self, ConfigError> {
-        Self::read("url", config.database.url.as_deref(), config.database.url_file.as_deref())
+        Self::of_table(&config.database, "database")
     }
 
     /// A further database is of the same kind as the main one.
     fn of_other(name: &str, database: &Database, kind: &str) -> Result<Self, ConfigError> {
-        let url = Self::read("url", database.url.as_deref(), database.url_file.as_deref())
+        let url = Self::of_table(database, &format!("databases.{name}"))
             .map_err(|error| ConfigError::new(format!("`[databases.{name}]`: {error}")))?;
         if url.text.starts_with(kind) {
             return Ok(url);
@@ -94,16 +98,34 @@ impl DatabaseUrl {
         Err(ConfigError::new(what))
     }
 
+    fn of_table(database: &Database, table: &str) -> Result<Self, ConfigError> {
+        let (url, file) = (database.url.as_deref(), database.url_file.as_deref());
+        let text = secret("url", url, file)?;
+        let (file, table) = (file.map(Path::to_owned), table.to_owned());
+        Ok(Self { text, file, allow_plain: database.allow_plain, table })
+    }
+
     /// `None`: the keeper uses the pools of the relay.
     fn of_keeper(config: &Config) -> Result<Option<Self>, ConfigError> {
         match (config.keeper.database_url.as_deref(), config.keeper.database_url_file.as_deref()) {
             (None, None) => Ok(None),
-            (url, file) => Self::read("database_url", url, file).map(Some),
+            (url, file) => {
+                let text = secret("database_url", url, file)?;
+                let (file, allow_plain) = (file.map(Path::to_owned), config.database.allow_plain);
+                Ok(Some(Self { text, file, allow_plain, table: "database".to_owned() }))
+            }
         }
     }
 
-    fn read(what: &str, url: Option<&str>, file: Option<&Path>) -> Result<Self, ConfigError> {
-        Ok(Self { text: secret(what, url, file)?, file: file.map(Path::to_owned) })
+    /// Refuses connections that would leave this machine without verified TLS, unless the file allows them.
+    fn check<DB: Dialect>(
+        &self,
+        options: &<DB::Connection as Connection>::Options,
+    ) -> Result<(), ConfigError> {
+        let checked = DB::protection(options, self.allow_plain);
+        checked.map(drop).map_err(|refused| {
+            ConfigError::new(format!("{refused}, or set `allow_plain = true` in `[{}]`", self.table))
+        })
     }
 
     pub(crate) fn scheme(&self) -> Option<&str> {
@@ -129,6 +151,7 @@ async fn sqlite(url: &DatabaseUrl) -> Result<SqlitePool, Failure> {
 
 fn mysql(url: &DatabaseUrl, connections: u32) -> Result<MySqlPool, Failure> {
     let options: MySqlConnectOptions = url.text.parse()?;
+    url.check::<MySql>(&options)?;
     let pool = MySqlPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
     let pool = pool.connect_lazy_with(options);
     url.follow(&pool, str::parse);
@@ -137,8 +160,10 @@ fn mysql(url: &DatabaseUrl, connections: u32) -> Result<MySqlPool, Failure> {
 
 fn postgres(url: &DatabaseUrl, has_pooler: bool, connections: u32) -> Result<PgPool, Failure> {
     let parse = move |url: &str| program_options(url, has_pooler);
+    let options = parse(&url.text)?;
+    url.check::<Postgres>(&options)?;
     let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
-    let pool = pool.connect_lazy_with(parse(&url.text)?);
+    let pool = pool.connect_lazy_with(options);
     url.follow(&pool, parse);
     Ok(pool)
 }

@@ -124,7 +124,9 @@ fn execute(command: Command, log: NonBlocking) -> Result<(), Failure> {
     let config = Config::load(path.as_deref(), std::env::vars())?;
     let runtime = runtime(config.destinations.len())?;
     let otlp = match command {
-        DatabaseCommand::Run { .. } => runtime.block_on(async { Otlp::from_env() })?,
+        DatabaseCommand::Run { .. } => {
+            runtime.block_on(async { Otlp::from_env(config.collector.allow_plain) })?
+        }
         _ => None,
     };
     start_log(config.log.format, log, otlp.as_ref())?;

@@ -71,7 +71,7 @@ fn other_destinations<'c>(config: &'c Config, id: &str) -> impl Iterator<Item = 
 }
 
 fn event_bridge(id: &str, config: &config::EventBridge) -> Result<EventBridge, Failure> {
-    let mut options = EventBridgeOptions::new(&config.bus).id(id);
+    let mut options = EventBridgeOptions::new(&config.bus).id(id).allow_plain(config.allow_plain);
     if let Some(region) = &config.region {
         options = options.region(region);
     }
@@ -94,6 +94,7 @@ fn nats(id: &str, config: &config::Nats) -> Result<Nats, Failure> {
     let url = secret("url", config.url.as_deref(), config.url_file.as_deref())?;
     let mut options = NatsOptions::new(url)
         .id(id)
+        .allow_plain(config.allow_plain)
         .inbox_prefix(&config.inbox_prefix)
         .stream(&config.stream)
         .prefix(&config.prefix)

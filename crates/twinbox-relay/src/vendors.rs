@@ -1,7 +1,12 @@
 //! Makes dispatchers of side effects from the configuration.
 mod credential;
 
-use crate::{config::Config, failure::Failure, https::HttpsService, schemas::Schema};
+use crate::{
+    config::{Config, ConfigError},
+    failure::Failure,
+    https::{self, HttpsService},
+    schemas::Schema,
+};
 use credential::{Credential, HttpsWithCredential};
 use std::time::Duration;
 use twinbox_effects::{Dispatcher, HttpVendor, VendorOptions};
@@ -34,5 +39,9 @@ pub(crate) fn vendor(name: &str, config: &Config) -> Result<HttpVendor<HttpsWith
     let file = configured.credential_file.as_deref();
     let credential = file.map(|file| Credential::new(&configured.credential_header, file)).transpose()?;
     let service = HttpsWithCredential::new(HttpsService::new()?, credential);
-    Ok(HttpVendor::new(name, configured.profile()?, &*configured.url, service)?)
+    let vendor = HttpVendor::plain(name, configured.profile()?, &*configured.url, service)?;
+    https::protection(&configured.url, configured.allow_plain).map_err(|refused| {
+        ConfigError::new(format!("{refused}, or set `allow_plain = true` in `[vendors.{name}]`"))
+    })?;
+    Ok(vendor)
 }

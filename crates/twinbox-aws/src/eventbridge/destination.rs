@@ -19,7 +19,8 @@ use tokio::{
 use twinbox_core::{
     BoxFuture, Destination, PublishError, PublishErrorKind, Publisher,
     destination::{
-        Acknowledgement, Acknowledgements, DestinationSecret, Outgoing, Receipt, acknowledgements,
+        Acknowledgement, Acknowledgements, DestinationCheck, DestinationSecret, Outgoing, Receipt,
+        acknowledgements,
     },
 };
 
@@ -51,6 +52,16 @@ impl Destination for EventBridge {
                 permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
                 requests: JoinSet::new(),
             }) as _)
+        })
+    }
+
+    /// Checks the bus, as [`connect`](Self::connect) does.
+    fn check(&self) -> BoxFuture<'_, Result<DestinationCheck, PublishError>> {
+        Box::pin(async {
+            Connection::open(&self.options).await?;
+            let protection = self.options.client.protection().ok();
+            let warnings = protection.and_then(|protection| protection.warning());
+            Ok(DestinationCheck::new(self.options.publish_timeout).warnings(Vec::from_iter(warnings)))
         })
     }
 }

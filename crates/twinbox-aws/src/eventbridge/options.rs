@@ -201,6 +201,13 @@ mod tests {
         for url in ["", "localhost:4566", "ftp://a", "http://", "http://me:secret@a"] {
             refused(good().endpoint_url(url), "endpoint_url");
         }
+        refused(good().endpoint_url("http://bus.example.org"), "allow_plain");
+        for url in ["https://bus.example.org", "http://127.0.0.1:4566", "http://[::1]:4566"] {
+            EventBridge::with_options(good().endpoint_url(url)).unwrap();
+        }
+        let plain = good().endpoint_url("http://bus.example.org").allow_plain(true);
+        assert!(plain.client.protection().unwrap().warning().is_some());
+        EventBridge::with_options(plain).unwrap();
         refused(good().credentials("", "x", None), "credentials");
         refused(good().request_entries_max(0), "request_entries_max");
         EventBridge::with_options(good().request_entries_max(100)).unwrap();

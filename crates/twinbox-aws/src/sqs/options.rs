@@ -155,6 +155,8 @@ mod tests {
         }
         refused(good().region("eu west"), "region");
         refused(good().endpoint_url("localhost"), "endpoint_url");
+        refused(good().endpoint_url("http://queues.example.org"), "allow_plain");
+        Sqs::with_options(good().endpoint_url("http://queues.example.org").allow_plain(true)).unwrap();
         refused(good().credentials("", "x", None), "credentials");
         refused(good().visibility_timeout(Duration::ZERO), "visibility_timeout");
         refused(good().visibility_timeout(Duration::from_millis(1500)), "visibility_timeout");

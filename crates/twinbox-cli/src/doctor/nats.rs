@@ -35,6 +35,9 @@ impl NatsArguments {
     ) -> Vec<Finding> {
         let mut findings = Vec::new();
         if let Some(server) = self.stream.server() {
+            if let Ok(warnings) = async { server.connect()?.warnings().await }.await {
+                findings.extend(warnings.iter().map(|found| warning("connection to NATS", found)));
+            }
             let addresses = self.stream.addresses(recorded);
             if addresses.is_empty() {
                 let found = "no relay and no consumer has recorded one here: name it with --nats-stream";

@@ -41,9 +41,22 @@ impl<S> HttpTarget<S> {
     /// Creates a target: a path of the service at `base_url`.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`]: the base URL is not absolute, or the path does not begin with `/`.
+    /// [`ErrorKind::Configuration`]: the base URL is not absolute, or is not `https` and leads to another
+    /// machine than this one, or the path does not begin with `/`.
     pub fn new(base: impl Into<String>, path: &str, service: S) -> Result<Self, Error> {
-        let base = base_url(base.into())?;
+        Self::with_base_url(&base_url(base.into(), false)?, path, service)
+    }
+
+    /// Creates a target as [`new`](Self::new) does, also where the request leaves this machine without TLS,
+    /// such as in a network that encrypts by itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`]: the base URL is not absolute, or the path does not begin with `/`.
+    pub fn plain(base: impl Into<String>, path: &str, service: S) -> Result<Self, Error> {
+        Self::with_base_url(&base_url(base.into(), true)?, path, service)
+    }
+
+    fn with_base_url(base: &str, path: &str, service: S) -> Result<Self, Error> {
         let url = (path.starts_with('/') && is_path(path) && path.len() <= PATH_BYTES_MAX)
             .then(|| format!("{base}{path}").parse().ok());
         let Some(url) = url.flatten() else {
@@ -190,6 +203,8 @@ mod tests {
             assert!(HttpTarget::new("https://jobs.example", path, ()).is_err(), "{path:?}");
         }
         assert!(HttpTarget::new("/v1", "/run", ()).is_err());
+        assert!(HttpTarget::new("http://jobs.example", "/run", ()).is_err());
+        HttpTarget::plain("http://jobs.example", "/run", ()).unwrap();
         let target = HttpTarget::new("https://jobs.example/v1/", "/run?a=1", ()).unwrap();
         assert_eq!(target.url, "https://jobs.example/v1/run?a=1");
     }

@@ -66,15 +66,33 @@ impl<S> HttpVendor<S> {
     /// Creates the vendor that effects choose by `name`. Their targets follow `base_url`.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`]: the base URL is not absolute.
+    /// [`ErrorKind::Configuration`]: the base URL is not absolute, or is not `https` and leads to another
+    /// machine than this one.
     pub fn new(
         name: impl Into<String>,
         profile: VendorProfile,
         base_url: impl Into<String>,
         service: S,
     ) -> Result<Self, Error> {
-        let base_url = self::base_url(base_url.into())?;
-        Ok(Self { name: name.into(), profile, base_url, headers: Vec::new(), service, look_up: None })
+        Ok(Self::with_base_url(name.into(), profile, self::base_url(base_url.into(), false)?, service))
+    }
+
+    /// Creates the vendor as [`new`](Self::new) does, also where requests leave this machine without TLS,
+    /// such as in a network that encrypts by itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`]: the base URL is not absolute.
+    pub fn plain(
+        name: impl Into<String>,
+        profile: VendorProfile,
+        base_url: impl Into<String>,
+        service: S,
+    ) -> Result<Self, Error> {
+        Ok(Self::with_base_url(name.into(), profile, self::base_url(base_url.into(), true)?, service))
+    }
+
+    fn with_base_url(name: String, profile: VendorProfile, base_url: String, service: S) -> Self {
+        Self { name, profile, base_url, headers: Vec::new(), service, look_up: None }
     }
 
     /// Adds a header to each request, such as credentials. Its value appears in no log and no row.

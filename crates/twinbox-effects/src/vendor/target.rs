@@ -2,18 +2,27 @@
 use http::Uri;
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
+use twinbox_core::endpoint::Endpoint;
 use twinbox_sql::{Error, ErrorKind};
 
 /// How often a segment is decoded. Some servers decode more than once.
 const DECODINGS_MAX: usize = 4;
 
-/// Checks that a base URL is absolute, and returns it without a `/` at its end.
-pub(crate) fn base_url(url: String) -> Result<String, Error> {
+/// Checks a base URL, and returns it without a `/` at its end. It has to be absolute, and without TLS it has
+/// to lead to this machine, unless it `may_be_plain`.
+pub(crate) fn base_url(url: String, may_be_plain: bool) -> Result<String, Error> {
+    let wrong = |what: String| Error::new(ErrorKind::Configuration, what);
     let parsed: Option<Uri> = url.parse().ok();
-    if parsed.is_none_or(|url| url.scheme().is_none() || url.host().is_none() || url.query().is_some()) {
-        let what = format!("the base URL {url:?} must be absolute, such as https://api.example.com/v1");
-        return Err(Error::new(ErrorKind::Configuration, what));
-    }
+    let parsed = parsed.filter(|url| url.scheme().is_some() && url.host().is_some() && url.query().is_none());
+    let Some(endpoint) = parsed.and_then(|_| Endpoint::of_url(&url)) else {
+        return Err(wrong(format!(
+            "the base URL {url:?} must be absolute, such as https://api.example.com/v1"
+        )));
+    };
+    endpoint
+        .allow_plain(may_be_plain)
+        .protection("write `https://`")
+        .map_err(|refused| wrong(format!("{refused}, or use `plain` in place of `new`")))?;
     Ok(url.trim_end_matches('/').to_owned())
 }
 
@@ -81,9 +90,22 @@ mod tests {
 
     #[test]
     fn a_base_url_is_absolute() {
-        assert_eq!(base_url("https://a.example/v1/".to_owned()).unwrap(), "https://a.example/v1");
+        assert_eq!(base_url("https://a.example/v1/".to_owned(), false).unwrap(), "https://a.example/v1");
         for bad in ["", "/v1", "a.example", "https://a.example/?b=c"] {
-            base_url(bad.to_owned()).unwrap_err();
+            base_url(bad.to_owned(), true).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_base_url_leaves_the_machine_over_tls_unless_it_may_be_plain() {
+        for here in ["http://localhost:8080", "http://127.0.0.1", "http://[::1]:8080/v1"] {
+            assert_eq!(base_url(here.to_owned(), false).unwrap(), here);
+        }
+        for there in ["http://a.example/v1", "http://10.0.0.1", "http://127.1:8080"] {
+            let error = base_url(there.to_owned(), false).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Configuration);
+            assert!(error.to_string().contains("write `https://`, or use `plain`"), "{error}");
+            assert_eq!(base_url(there.to_owned(), true).unwrap(), there);
         }
     }
 }

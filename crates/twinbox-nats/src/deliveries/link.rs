@@ -4,6 +4,7 @@ use super::{
     login, tls,
 };
 use crate::{
+    connect::{TLS_FAILED, tls_failure},
     error::{Error, ErrorKind},
     options::NatsOptions,
 };
@@ -56,10 +57,14 @@ impl Link {
             Frame::Info(info) => read_info(&info).map_err(unreachable)?,
             _ => return Err(unreachable(io::Error::other("the server does not begin with INFO"))),
         };
-        let is_tls = info.tls_required || server.tls_required();
+        let is_tls = info.tls_required || server.tls_required() || options.need_tls()?;
         let stream: Box<dyn Stream> = if is_tls {
+            // What came before TLS could be from anybody.
+            buffer.clear();
             let secured = tls::secured(tcp, server.host(), options).await;
-            Box::new(secured.map_err(|e| unavailable("nats.tls", "TLS with NATS failed").with_source(e))?)
+            let failed =
+                |e: io::Error| unavailable("nats.tls", tls_failure(&e).unwrap_or(TLS_FAILED)).with_source(e);
+            Box::new(secured.map_err(failed)?)
         } else {
             Box::new(tcp)
         };
@@ -139,4 +144,45 @@ fn unavailable(code: &str, text: &str) -> Error {
 
 fn unreachable(error: io::Error) -> Error {
     unavailable("nats.io", "NATS cannot be reached").with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use async_nats::rustls::crypto::ring;
+    use tokio::{join, net::TcpListener};
+
+    const GREETING: &[u8] = b"INFO {\"server_id\":\"x\",\"version\":\"2.15.1\",\"proto\":1,\
+        \"max_payload\":1048576,\"headers\":true,\"auth_required\":true}\r\n";
+
+    /// Greets one connection as a server without TLS. Returns what comes.
+    async fn greet(listener: &TcpListener) -> Vec<u8> {
+        let mut connection = listener.accept().await.unwrap().0;
+        connection.write_all(GREETING).await.unwrap();
+        let mut came = vec![0; READ_BYTES];
+        let length = connection.read(&mut came).await.unwrap();
+        // The other side may have hung up.
+        let _ = connection.write_all(b"-ERR 'Unknown Protocol Operation'\r\n").await;
+        came.truncate(length);
+        came
+    }
+
+    /// The system reads `0x7f000001` as a loopback address. Here it is a name, as of another machine.
+    #[tokio::test]
+    async fn a_login_leaves_the_machine_over_tls_alone() {
+        let _ = ring::default_provider().install_default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let url = format!("nats://me:very-secret@0x7f000001:{port}");
+        let (server, options) = (url.parse().unwrap(), NatsOptions::new(url));
+        let (opened, came) = join!(Link::open(&server, &options), greet(&listener));
+        let error = opened.err().unwrap();
+        assert_eq!((error.code(), came[0]), ("nats.tls", 22), "TLS begins with a record of type 22");
+        assert!(error.to_string().contains("does not speak it"), "{error}");
+
+        let options = options.allow_plain(true);
+        let (opened, came) = join!(Link::open(&server, &options), greet(&listener));
+        assert_eq!(opened.err().unwrap().code(), "nats.authorization");
+        assert!(String::from_utf8(came).unwrap().contains("very-secret"));
+    }
 }

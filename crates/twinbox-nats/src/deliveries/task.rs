@@ -71,10 +71,7 @@ impl Task {
                     }
                     Frame::Ping => link.write(b"PONG\r\n").await?,
                     Frame::Pong => unanswered = 0,
-                    Frame::Info(json) => {
-                        link.info = link::read_info(&json)?;
-                        self.servers.discover(&link.info.connect_urls);
-                    }
+                    Frame::Info(json) => link.info = link::read_info(&json)?,
                     Frame::Error(text) => {
                         tracing::warn!(error = text, "NATS reports an error");
                         self.denied.record(&text);

@@ -12,7 +12,9 @@ fn refused(options: NatsOptions, option: &str) {
 fn an_invalid_option_is_named() {
     let good = || NatsOptions::new("nats://me:secret@localhost:4222");
     Nats::with_options(good()).unwrap();
-    refused(NatsOptions::new("ftp://me:secret@localhost"), "url");
+    for scheme in ["ftp", "ws", "wss"] {
+        refused(NatsOptions::new(format!("{scheme}://me:secret@localhost")), "url");
+    }
     refused(good().id(""), "id");
     refused(good().stream("A.B"), "stream");
     refused(good().stream(""), "stream");
@@ -55,6 +57,29 @@ fn the_login_is_read_from_the_first_url_that_has_one() {
     assert_eq!(login("nats://b, nats://me:x@c"), Some(("me".into(), Some("x".into()))));
     assert_eq!(NatsOptions::new("nats://a,nats://b:1").server("nats://c").servers().unwrap().len(), 3);
     refused(NatsOptions::new("nats://me:%ff@a"), "url");
+}
+
+#[test]
+fn a_connection_needs_tls_unless_it_stays_here_or_may_be_plain() {
+    let needs_tls = |options: NatsOptions| options.need_tls().unwrap();
+    for url in ["nats://localhost", "nats://127.0.0.1:1,nats://[::1]", "nats://me:secret@localhost"] {
+        assert!(!needs_tls(NatsOptions::new(url)), "{url}");
+    }
+    for url in ["nats://a.example.org", "nats://[::1],nats://10.0.0.2", "nats://127.1", "tls://localhost"] {
+        assert!(needs_tls(NatsOptions::new(url)), "{url}");
+        assert!(!needs_tls(NatsOptions::new(url).allow_plain(true)), "{url}");
+    }
+    let here = || NatsOptions::new("nats://localhost");
+    assert!(needs_tls(here().ca_file("ca.pem")) && needs_tls(here().client_certificate("a.pem", "a.key")));
+    assert!(!needs_tls(here().ca_file("ca.pem").allow_plain(true)));
+}
+
+#[test]
+fn each_server_that_may_be_reached_without_tls_has_a_warning() {
+    let urls = || NatsOptions::new("nats://localhost,tls://a").server("nats://b");
+    assert_eq!(urls().warnings().unwrap(), [""; 0]);
+    let warnings = urls().allow_plain(true).warnings().unwrap();
+    assert!(warnings.len() == 1 && warnings[0].contains("`b`"), "{warnings:?}");
 }
 
 #[test]

@@ -89,6 +89,9 @@ macro_rules! destination {
             /// How long a sent message may stay without a response. Default 2 s; less than
             /// three quarters of the lease, and best at most a half.
             pub publish_timeout: Option<Duration>,
+            /// Whether a connection to another machine may be without TLS.
+            #[serde(default)]
+            pub allow_plain: bool,
         }
 
         impl $name {
@@ -113,7 +116,7 @@ macro_rules! destination {
 destination! {
     /// A stream of NATS JetStream.
     Nats {
-        /// `nats://…` or `tls://…`. Commas separate the servers of a cluster.
+        /// `tls://…` or `nats://…`. Commas separate the servers of a cluster.
         url: Option<String>,
         /// A file that holds the URL.
         url_file: Option<PathBuf>,

@@ -32,6 +32,9 @@ pub struct Config {
     /// The section about probes and metrics.
     #[serde(default)]
     pub admin: Admin,
+    /// The section about the collector of traces and metrics.
+    #[serde(default)]
+    pub collector: Collector,
     /// The section about old rows.
     #[serde(default)]
     pub keeper: Keeper,
@@ -59,6 +62,9 @@ pub struct Database {
     /// Whether a pooler in transaction mode, such as PgBouncer, stands in front of Postgres.
     #[serde(default)]
     pub pooler: bool,
+    /// Whether a connection to another machine may be without verified TLS, that of the keeper too.
+    #[serde(default)]
+    pub allow_plain: bool,
     /// How often the relay looks for messages, delayed messages, replays and effects when there were none: at
     /// least every 2 ms, 250 ms, 1 s and 200 ms. A longer time lets a database rest.
     #[serde(default = "default_idle_poll")]
@@ -81,6 +87,16 @@ pub struct Admin {
     ///
     /// There is no authentication: use a loopback address, or protect the port.
     pub listen: Option<SocketAddr>,
+}
+
+/// The section `[collector]`: the connection to the collector of traces and metrics, which variables of
+/// OpenTelemetry name.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Collector {
+    /// Whether the connection to another machine may be without TLS.
+    #[serde(default)]
+    pub allow_plain: bool,
 }
 
 /// The section `[log]`: level and format of log lines. `RUST_LOG` sets its level.

@@ -12,6 +12,9 @@ pub struct Vendor {
     pub profile: String,
     /// The URL that the targets of effects follow.
     pub url: String,
+    /// Whether requests to another machine may be without TLS.
+    #[serde(default)]
+    pub allow_plain: bool,
     /// The header of the credential.
     #[serde(default = "default_credential_header")]
     pub credential_header: String,

@@ -7,7 +7,7 @@ use crate::support::{
     helper,
     wait::{eventually, in_time},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     io::Write as _,
     path::Path,
@@ -23,11 +23,14 @@ use twinbox_testkit::{
     skipped,
 };
 
-const FILES: [&str; 3] = [
+const FILES: [&str; 4] = [
     include_str!("../../../../crates/twinbox-relay/kubernetes/configuration.yaml"),
     include_str!("../../../../crates/twinbox-relay/kubernetes/migrate.yaml"),
     include_str!("../../../../crates/twinbox-relay/kubernetes/relay.yaml"),
+    include_str!("../../../../crates/twinbox-relay/kubernetes/network.yaml"),
 ];
+/// How the URL of a role says that the certificate of the server is verified.
+const VERIFIED: &str = "?sslmode=verify-full&sslrootcert=/etc/twinbox/ca.pem";
 /// The program waits at most this long for what is in flight: the time-out of a vendor, if the file sets
 /// none, and 10 s.
 const DRAIN_SECONDS: u64 = 40;
@@ -77,8 +80,8 @@ impl<'m> Pod<'m> {
             let mount = pod.here(text(&mount["mountPath"]));
             std::fs::create_dir_all(&mount).unwrap();
             for (name, content) in files.as_object().unwrap() {
-                let content =
-                    replaced.iter().fold(pod.here(text(content)), |text, (from, to)| text.replace(from, to));
+                let replace = |text: String, (from, to): &(&str, String)| text.replace(from, to);
+                let content = pod.here(&replaced.iter().fold(text(content).to_owned(), replace));
                 std::fs::write(Path::new(&mount).join(name), content).unwrap();
             }
         }
@@ -147,10 +150,14 @@ async fn the_job_migrates_and_the_deployment_is_a_relay_that_answers_its_probes(
     };
     let (postgres, nats) = (PostgresServer::start().unwrap(), NatsServer::start().unwrap());
     let port = TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap().port();
+    let database = |user: &str| format!("postgres://{user}:secret@db.example.org/shop{VERIFIED}");
+    let (owner, relay) = (database("owner"), database("shop_relay"));
+    // The servers here have no TLS, which `relay::secure` tries.
     let replaced = [
-        ("postgres://owner:secret@db.example.org/shop", postgres.url()),
-        ("postgres://shop_relay:secret@db.example.org/shop", postgres.url()),
-        ("nats://nats.example.org:4222", nats.url()),
+        (owner.as_str(), postgres.url()),
+        (relay.as_str(), postgres.url()),
+        ("tls://nats.example.org:4222", nats.url()),
+        ("ca_file = \"/etc/twinbox/ca.pem\"\n", String::new()),
         ("0.0.0.0:9464", format!("127.0.0.1:{port}")),
     ];
     let job = Pod::new(&manifests, named(&manifests, "Job", &"twinbox-migrate".into()), &replaced);
@@ -169,5 +176,41 @@ async fn the_job_migrates_and_the_deployment_is_a_relay_that_answers_its_probes(
         let (path, at) = relay.probe(probe);
         assert!(FILES[0].contains(&format!("listen = \"0.0.0.0:{at}\"")), "the program listens on {at}");
         eventually(async || (status(port, path).await == 200).then_some(())).await;
+    }
+}
+
+/// The ports of the rules of a policy in one direction.
+fn ports(rules: &Value) -> Vec<u64> {
+    let ports = list(rules).iter().flat_map(|rule| list(&rule["ports"]));
+    let mut ports = Vec::from_iter(ports.map(|port| port["port"].as_u64().unwrap()));
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
+#[test]
+fn the_network_policy_lets_monitoring_in_and_only_to_servers_out() {
+    let Some(manifests) = manifests() else {
+        return skipped("manifests of Kubernetes: no Python with PyYAML; TWINBOX_PYTHON names one");
+    };
+    let policy = &named(&manifests, "NetworkPolicy", &"twinbox-relay".into())["spec"];
+    assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
+    let [selector] = list(&policy["podSelector"]["matchExpressions"]) else { panic!("{policy}") };
+    assert_eq!((&selector["key"], &selector["operator"]), (&json!("app"), &json!("In")));
+    for (kind, name) in [("Deployment", "twinbox-relay"), ("Job", "twinbox-migrate")] {
+        let label = &named(&manifests, kind, &name.into())["spec"]["template"]["metadata"]["labels"]["app"];
+        assert!(list(&selector["values"]).contains(label), "it is about the pods of {kind} {name}");
+    }
+    let [ingress] = list(&policy["ingress"]) else { panic!("{policy}") };
+    let [from] = list(&ingress["from"]) else { panic!("{ingress}") };
+    let namespace = &from["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"];
+    assert_eq!(namespace, "monitoring");
+    assert_eq!((ports(&policy["ingress"]), ports(&policy["egress"])), (vec![9464], vec![53, 4222, 5432]));
+    for rule in list(&policy["egress"]) {
+        // An empty peer would be everybody.
+        let [to] = list(&rule["to"]) else { panic!("{rule}") };
+        let is_one = |to: &Value| to["ipBlock"]["cidr"].as_str().is_some_and(|cidr| cidr.ends_with("/32"));
+        let names = &to["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"];
+        assert!(is_one(to) || names == "kube-system", "{rule}");
     }
 }

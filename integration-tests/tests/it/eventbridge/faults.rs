@@ -229,7 +229,7 @@ async fn a_tls_handshake_that_hangs_is_unavailable() {
 /// Fault 30
 #[tokio::test]
 async fn a_host_without_an_address_is_unavailable() {
-    cannot_connect("http://nowhere.invalid".into(), "eventbridge.connect").await;
+    cannot_connect("https://nowhere.invalid".into(), "eventbridge.connect").await;
 }
 
 /// Fault 30

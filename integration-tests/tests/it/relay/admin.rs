@@ -10,7 +10,7 @@ use twinbox::operation::{OperationKey, OperationStart};
 async fn unfinished(store: &Store<Postgres>) {
     let (key, policy) = (OperationKey { key: "a".into(), ..Default::default() }, Default::default());
     let begun =
-        store.idempotency_keys().lease(&key, Default::default(), &policy, Duration::from_secs(60)).await;
+        store.idempotency_keys().lease(&key, &Default::default(), &policy, Duration::from_secs(60)).await;
     let OperationStart::Open(mut lease) = begun.unwrap() else { panic!("it is free") };
     lease.save("charged ch_1").await.unwrap();
     lease.release().await.unwrap();

@@ -2,6 +2,7 @@
 mod cluster;
 mod consumers;
 mod keys;
+mod plain;
 mod rotated;
 
 use super::*;

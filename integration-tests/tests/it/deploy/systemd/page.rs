@@ -13,6 +13,8 @@ use twinbox::{Draft, Store};
 use twinbox_testkit::servers::{NatsServer, PostgresServer, find};
 
 const PAGE: &str = include_str!("../../../../../crates/twinbox-relay/systemd/README.md");
+/// How each URL of a database says that the certificate of the server is verified.
+const VERIFIED: &str = "?sslmode=verify-full&sslrootcert=/etc/twinbox/ca.pem";
 const STARTS: &str = "systemctl enable --now twinbox-relay\n";
 /// Commands that need systemd, or that would build the programs of a release.
 const SKIPPED: [&str; 2] = ["systemctl ", "cargo install "];
@@ -23,10 +25,11 @@ fn commands() -> String {
     blocks.map(|rest| rest.split_once("```").expect("the block ends").0).collect()
 }
 
-/// A machine in a folder, whose servers and paths replace those of the page.
+/// A machine in a folder, whose servers and paths replace those of the page. Its servers have no TLS, which
+/// `relay::secure` tries.
 struct Machine {
     folder: TempDir,
-    replaced: Vec<(&'static str, String)>,
+    replaced: Vec<(String, String)>,
 }
 
 impl Machine {
@@ -39,13 +42,18 @@ impl Machine {
         link(&helper::program("twinbox-relay"), "usr/local/bin/twinbox-relay");
         link(&helper::program("twinbox"), "usr/local/bin/twinbox");
         link(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates"), "crates");
+        std::fs::write(root.join("ca.pem"), "").unwrap();
         let user = |name| postgres.url().replace("postgres@", &format!("{name}@"));
         let below = |path: &str| root.join(path).display().to_string();
-        let replaced = vec![
-            ("postgres://owner:secret@db.example.org/shop", postgres.url()),
-            ("postgres://shop_relay:secret@db.example.org/shop", user("shop_relay")),
-            ("postgres://shop_operator:secret@db.example.org/shop", user("shop_operator")),
-            ("nats://nats.example.org:4222", nats.url()),
+        let database = |user: &str| format!("postgres://{user}:secret@db.example.org/shop{VERIFIED}");
+        let (owner, relay, operator) = (database("owner"), database("shop_relay"), database("shop_operator"));
+        let replaced = [
+            (owner.as_str(), postgres.url()),
+            (relay.as_str(), user("shop_relay")),
+            (operator.as_str(), user("shop_operator")),
+            ("tls://nats.example.org:4222", nats.url()),
+            ("ca_file = \"/etc/twinbox/ca.pem\"\n", String::new()),
+            (" --nats-ca /etc/twinbox/ca.pem", String::new()),
             ("127.0.0.1:9464", format!("127.0.0.1:{port}")),
             (" /etc/", format!(" {}/", below("etc"))),
             ("=/etc/", format!("={}/", below("etc"))),
@@ -53,7 +61,8 @@ impl Machine {
             ("/usr/local/bin/", format!("{}/", bin.display())),
             ("/run/credentials/%n/", format!("{}/", below("credentials"))),
         ];
-        Self { folder, replaced }
+        let replaced = replaced.map(|(from, to)| (from.to_owned(), to));
+        Self { replaced: Vec::from(replaced), folder }
     }
 
     fn here(&self, text: &str) -> String {

@@ -150,7 +150,7 @@ async fn row_30_no_tls_no_address_and_nobody_there() {
     let urls = [
         format!("https://{}", fake.address()),
         format!("https://{}", silent.local_addr().unwrap()),
-        "http://nowhere.invalid".to_owned(),
+        "https://nowhere.invalid".to_owned(),
         format!("http://{closed}"),
     ];
     futures::future::join_all(urls.map(|url| waited_out(&fake, url))).await;
