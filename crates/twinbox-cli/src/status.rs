@@ -37,6 +37,9 @@ pub(crate) struct StatusArguments {
     /// Raise an alarm if a consumer was not seen for longer.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     max_silence: Duration,
+    /// Raise an alarm if a consumer has more dead letters. They are counted up to 10,000.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000)]
+    max_dead_letters: u64,
 }
 
 #[derive(Serialize)]
@@ -100,6 +103,7 @@ async fn read<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -
         max_age: arguments.max_age,
         failed_within: arguments.failed_within,
         max_silence: arguments.max_silence,
+        max_dead_letters: arguments.max_dead_letters,
     };
     let delayed_overdue = ops.delayed_overdue().await?;
     let alarms = bounds.alarms(delayed_overdue, &readers, &consumers, &problems, &vendors);

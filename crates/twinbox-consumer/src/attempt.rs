@@ -132,7 +132,7 @@ async fn attempt_once<DB: Dialect, S>(
                 return end_duplicate(context, message, &earlier).await;
             }
             Err(error) if error.kind() == ErrorKind::Forgotten => {
-                return dead_letter(inbox, message, DeadReason::InDoubt, &error.to_string(), 0).await;
+                return dead_letter(context, message, DeadReason::InDoubt, &error.to_string(), 0).await;
             }
             Err(error) => return DeliveryOutcome::from_store_error(&error),
         };
@@ -143,7 +143,7 @@ async fn attempt_once<DB: Dialect, S>(
         // A process crashed between recording the last failure and writing the dead letter.
         attempt.rollback().await;
         let error = "no attempts are left";
-        return dead_letter(inbox, message, DeadReason::Exhausted, error, failures).await;
+        return dead_letter(context, message, DeadReason::Exhausted, error, failures).await;
     }
     let result = run_handler(context, handler, &mut attempt, &[message]).await;
     crash::point("consumer.before_commit");
@@ -155,7 +155,7 @@ async fn attempt_once<DB: Dialect, S>(
         Err(AttemptError::InDoubt(error)) => Err(RepeatAtOnce(error.to_string())),
         Err(AttemptError::Undecodable(error)) => {
             let error = HandlerError::reject(error).to_string();
-            dead_letter(inbox, message, DeadReason::Undecodable, &error, failures).await
+            dead_letter(context, message, DeadReason::Undecodable, &error, failures).await
         }
         Err(AttemptError::Handler(error)) => handler_failed(context, handler, message, number, &error).await,
     }
@@ -246,7 +246,7 @@ async fn handler_failed<DB: Dialect, S>(
         return Ok(DeliveryOutcome::Retried { delay, counted: false, error: text });
     }
     if error.disposition() == Disposition::Reject {
-        return dead_letter(inbox, message, DeadReason::Rejected, &text, number).await;
+        return dead_letter(context, message, DeadReason::Rejected, &text, number).await;
     }
     let failures = match inbox.record_failure(message, &text).await {
         Ok(failures) => failures,
@@ -254,7 +254,7 @@ async fn handler_failed<DB: Dialect, S>(
     };
     crash::point("consumer.after_failure");
     if policy.gives_up(failures) {
-        return dead_letter(inbox, message, DeadReason::Exhausted, &text, failures).await;
+        return dead_letter(context, message, DeadReason::Exhausted, &text, failures).await;
     }
     let delay = match error.disposition() {
         Disposition::RetryAfter(delay) => delay,

@@ -19,6 +19,8 @@ use twinbox_sql::{Dialect, Store};
 const LEASE: Duration = Duration::from_secs(5);
 /// The default of [`Consumer::drain`].
 const DRAIN: Duration = Duration::from_secs(30);
+/// The default of [`Consumer::dead_letter_bytes_max`].
+const DEAD_LETTER_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Runs event handlers on deliveries, each in a transaction that also claims the message.
 ///
@@ -114,6 +116,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
             lease: LEASE,
             drain: DRAIN,
             inbox_retention: InboxRetention::Automatic,
+            dead_letter_bytes_max: DEAD_LETTER_BYTES_MAX,
             keep_connections: true,
         };
         let keeper = Some(Keeper::new(&store));
@@ -169,6 +172,22 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
         self
     }
 
+    /// Sets how many bytes the payloads and headers of the dead letters of each consumer may have. The last
+    /// one may exceed them. Default: 1 GiB.
+    ///
+    /// At the bound no message is given up, and nothing is lost. A message that would be a dead letter is
+    /// delivered again each minute, until redriven ones were handled or an operator has discarded some.
+    /// Others continue, as long as the broker delivers more: NATS stops at `max_ack_pending`, and with
+    /// `order = "key"` the partition of such a message waits.
+    ///
+    /// A process that makes dead letters reads their sum from the database once a minute, and at the bound
+    /// every 5 s. So several processes exceed the bound by what they write within a minute.
+    #[must_use]
+    pub fn dead_letter_bytes_max(mut self, bytes: u64) -> Self {
+        self.options.dead_letter_bytes_max = bytes;
+        self
+    }
+
     /// Sets the keeper, which deletes old rows while the consumer runs: with other times, or with a store
     /// whose role may delete them. Default: [`Keeper::new`] of the store.
     #[must_use]
@@ -200,7 +219,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// Print it as [JSON](Manifest::to_json) and give it to `twinbox schemas check` before a deployment. It
     /// does no I/O, so a pool that connects lazily is enough.
     pub fn manifest(&self) -> Manifest {
-        let none = Manifest::new(self.store.codecs().map(str::to_owned));
+        let none = Manifest::new(self.store.codecs().map(str::to_owned))
+            .with_required_codec(self.store.engine().catalog().codecs.is_required);
         self.handlers.iter().fold(none, |manifest, handler| {
             manifest.with_type(handler.policy.consumer, handler.event_type, handler.versions.clone())
         })

@@ -1,5 +1,5 @@
 //! The parts of a consumer that an attempt uses.
-use crate::{outcome::DeliveryOutcome, starts::Starts};
+use crate::{dead_letter_guard::DeadLetterGuard, outcome::DeliveryOutcome, starts::Starts};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use twinbox_sql::{ClaimFence, Dialect, Inbox, Store};
@@ -13,6 +13,7 @@ pub(crate) struct Context<'a, DB: Dialect, S> {
     /// Ends the wait for a turn.
     pub(crate) stop: &'a CancellationToken,
     pub(crate) starts: &'a Starts,
+    pub(crate) dead_letters: &'a DeadLetterGuard,
     /// The condition of each claim.
     pub(crate) fence: Option<ClaimFence>,
     /// When the delivery began to wait for its turn.
@@ -49,6 +50,7 @@ impl<DB: Dialect, S> Context<'_, DB, S> {
 pub(crate) struct NoConsumer {
     stop: CancellationToken,
     starts: Starts,
+    dead_letters: DeadLetterGuard,
 }
 
 impl NoConsumer {
@@ -64,6 +66,7 @@ impl NoConsumer {
             state,
             stop: &self.stop,
             starts: &self.starts,
+            dead_letters: &self.dead_letters,
             fence: None,
             waiting_since: None,
         }

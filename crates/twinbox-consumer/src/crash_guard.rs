@@ -63,7 +63,7 @@ pub(crate) async fn start<'a, DB: Dialect, S>(
         let crashes = open_starts - 1;
         let error =
             format!("the process crashed {crashes} times while the handler ran on this message alone");
-        let outcome = dead_letter(inbox, message, DeadReason::Crashed, &error, 0).await;
+        let outcome = dead_letter(context, message, DeadReason::Crashed, &error, 0).await;
         return Err(outcome.unwrap_or_else(DeliveryOutcome::from));
     }
     tracing::warn!(

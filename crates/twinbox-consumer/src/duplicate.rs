@@ -33,7 +33,7 @@ pub(crate) async fn end_duplicate<DB: Dialect, S>(
     );
     let renamed = Message { id: id_of_conflict(message), ..message.clone() };
     let inbox = context.inbox;
-    let outcome = dead_letter(inbox, &renamed, DeadReason::ConflictingPayload, &error, 0).await;
+    let outcome = dead_letter(context, &renamed, DeadReason::ConflictingPayload, &error, 0).await;
     // A recorded start has the id that both messages share.
     context.starts.end(inbox, vec![message.message_id()]).await;
     if matches!(outcome, Ok(DeliveryOutcome::DeadLettered { .. })) {

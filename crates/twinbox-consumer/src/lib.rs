@@ -55,6 +55,7 @@ mod context;
 mod control;
 mod crash_guard;
 mod dead_letter;
+mod dead_letter_guard;
 mod delivery;
 mod direct;
 mod dry_run;

@@ -266,8 +266,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         }
         let is_too_long = self.in_place.is_too_long(id, delay, counted, Instant::now());
         let is_parked = entry.ticket.parked().is_some();
-        // An outage of the database says nothing about the message, and nothing can be parked.
-        if outcome != DeliveryOutcome::Unavailable && (is_parked || is_too_long) {
+        // An outage of the database says nothing about the message, and nothing can be parked. A row has no
+        // place for a defect: a handler would run on what could not be read.
+        let may_be_parked = outcome != DeliveryOutcome::Unavailable && entry.message.defect.is_none();
+        if may_be_parked && (is_parked || is_too_long) {
             self.in_place.remove(&id);
             self.park(entry, delay);
         } else {

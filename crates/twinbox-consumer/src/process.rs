@@ -105,7 +105,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Runtime<DB, S> {
         reason: DeadReason,
         error: &str,
     ) -> DeliveryOutcome {
-        let outcome = dead_letter(&self.inbox, message, reason, error, 0).await;
+        let outcome = dead_letter(&self.context(&self.stop, None), message, reason, error, 0).await;
         outcome.unwrap_or_else(DeliveryOutcome::from)
     }
 

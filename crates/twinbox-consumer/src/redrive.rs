@@ -34,7 +34,8 @@ pub(crate) async fn run<DB: Dialect, S: Send + Sync + 'static>(
     while let Some(taken) = stop.run_until_cancelled(take(runtime)).await {
         let log = runtime.partitioned_log();
         for redrive in taken {
-            if let Some(log) = &log {
+            // A message that is cut has no turn: it is refused at once.
+            if let Some(log) = log.as_ref().filter(|_| !redrive.dead_letter.message.is_cut()) {
                 if park(runtime, &**log, &redrive).await {
                     continue;
                 }
@@ -92,7 +93,7 @@ async fn park<DB: Dialect, S>(runtime: &Runtime<DB, S>, log: &dyn PartitionedLog
 async fn redrive_one<DB: Dialect, S: Send + Sync + 'static>(runtime: &Runtime<DB, S>, redrive: Redrive) {
     let message = &redrive.dead_letter.message;
     let outcome = match runtime.group.handler(&message.event_type) {
-        Some(handler) if !message.is_redacted() => {
+        Some(handler) if !message.is_redacted() && !message.is_cut() => {
             let Some(_permits) = runtime.handler_permits(&runtime.stop, handler.event_type).await else {
                 return give_back(runtime, &redrive).await;
             };
@@ -106,14 +107,22 @@ async fn redrive_one<DB: Dialect, S: Send + Sync + 'static>(runtime: &Runtime<DB
         }
         handler => {
             let error = match handler {
-                Some(_) => "its payload was redacted",
-                None => "there is no handler for its type",
+                _ if message.is_cut() => refusal_of_cut(&redrive.dead_letter.error),
+                Some(_) => "its payload was redacted".to_owned(),
+                None => "there is no handler for its type".to_owned(),
             };
-            let _ = runtime.inbox.record_failed_redrive(&redrive.dead_letter, error, None).await;
-            DeliveryOutcome::DeadLettered { error: error.to_owned() }
+            let _ = runtime.inbox.record_failed_redrive(&redrive.dead_letter, &error, None).await;
+            DeliveryOutcome::DeadLettered { error }
         }
     };
     runtime.report(message, &outcome);
+}
+
+/// Returns the error of a redriven dead letter that has only the beginning of its payload. It keeps the error
+/// from before, which says where the whole message is.
+fn refusal_of_cut(before: &str) -> String {
+    const REFUSAL: &str = "not redriven, because only the beginning of its payload is kept: ";
+    format!("{REFUSAL}{}", before.strip_prefix(REFUSAL).unwrap_or(before))
 }
 
 /// Returns a dead letter to the database, without counting an attempt.
@@ -156,5 +165,17 @@ async fn attempt<DB: Dialect, S>(
     match inbox.record_failed_redrive(dead_letter, &text, delay).await {
         Ok(()) => DeliveryOutcome::DeadLettered { error: text },
         Err(error) => DeliveryOutcome::from_store_error_or_redeliver(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_the_error_however_often_it_is_made() {
+        let refusal = refusal_of_cut("7 has all");
+        assert!(refusal.starts_with("not redriven, ") && refusal.ends_with(": 7 has all"), "{refusal}");
+        assert_eq!(refusal_of_cut(&refusal), refusal);
     }
 }

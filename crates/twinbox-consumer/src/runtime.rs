@@ -1,6 +1,7 @@
 //! One running consumer: the state that all its deliveries share.
 use crate::{
     context::Context,
+    dead_letter_guard::DeadLetterGuard,
     group::Group,
     handler::Handler,
     retention::{InboxPurge, InboxRetention},
@@ -40,6 +41,7 @@ pub(crate) struct Options {
     pub(crate) lease: Duration,
     pub(crate) drain: Duration,
     pub(crate) inbox_retention: InboxRetention,
+    pub(crate) dead_letter_bytes_max: u64,
     pub(crate) keep_connections: bool,
 }
 
@@ -57,6 +59,7 @@ pub(crate) struct Runtime<DB: Dialect, S> {
     /// How long deliveries in flight may take at a shutdown. The rest is delivered again.
     pub(crate) drain: Duration,
     pub(crate) starts: Starts,
+    dead_letters: DeadLetterGuard,
     pub(crate) stats: Arc<ConsumerStats>,
     system: &'static str,
     /// Where at the broker the messages are.
@@ -81,6 +84,7 @@ impl<DB: Dialect, S> Runtime<DB, S> {
         if common.options.keep_connections {
             inbox = inbox.keep_connections();
         }
+        let (bytes_max, is_ordered) = (common.options.dead_letter_bytes_max, group.subscription.is_ordered);
         Self {
             store: common.store.clone(),
             inbox,
@@ -92,6 +96,7 @@ impl<DB: Dialect, S> Runtime<DB, S> {
             lease: common.options.lease,
             drain: common.options.drain,
             starts: Starts::default(),
+            dead_letters: DeadLetterGuard::new(bytes_max, is_ordered),
             stats,
             system: common.system,
             address: common.address.clone(),
@@ -126,6 +131,7 @@ impl<DB: Dialect, S> Runtime<DB, S> {
             state: &self.state,
             stop,
             starts: &self.starts,
+            dead_letters: &self.dead_letters,
             fence,
             waiting_since: None,
         }

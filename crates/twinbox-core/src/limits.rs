@@ -4,8 +4,12 @@
 //! message of the outbox fits into a NATS server's defaults (1 MiB with headers, 64 KiB of headers) and into
 //! one EventBridge entry.
 
+use std::time::Duration;
+
 /// The most bytes of a payload, after a codec encoded it: 1 MiB less room for headers and attributes.
 pub const PAYLOAD_BYTES_MAX: usize = 960 * 1024;
+/// The most bytes of the payload of a message that cannot be read: as many as a message of SQS has at most.
+pub const UNREADABLE_BYTES_MAX: usize = 1024 * 1024;
 /// The most bytes of an event type: the longest `DetailType` of EventBridge.
 pub const TYPE_BYTES_MAX: usize = 128;
 /// The most bytes of an event id.
@@ -30,5 +34,8 @@ pub const HEADERS_BYTES_MAX: usize = 16 * 1024;
 pub const TRACESTATE_BYTES_MAX: usize = 512;
 /// The most bytes of an error text that is stored beside a message.
 pub const ERROR_BYTES_MAX: usize = 2 * 1024;
+/// The longest time that a message may be ahead of the moment when its broker stored it. An inbox keeps a
+/// claim until the time of its message is past.
+pub const TIME_AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The most bytes of a consumer's or a destination's name.
 pub const NAME_BYTES_MAX: usize = 120;

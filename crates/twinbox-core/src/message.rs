@@ -1,5 +1,7 @@
 //! Messages: events with their CloudEvents 1.0 envelope.
+mod ahead;
 pub mod attribute;
+mod cut;
 pub mod header;
 mod trace_context;
 
@@ -225,10 +227,10 @@ impl Message {
 
     /// Builds a message that stands in for an unreadable one, so that it can be stored and inspected.
     ///
-    /// `id` is the id that the broker gave it. A longer payload is cut to its bound.
-    pub fn placeholder(id: String, source: String, time: Timestamp, mut payload: Bytes) -> Self {
-        payload.truncate(limits::PAYLOAD_BYTES_MAX);
-        Self {
+    /// `id` is the id that the broker gave it. A payload longer than [`limits::UNREADABLE_BYTES_MAX`] is
+    /// [cut](Self::is_cut) to that length.
+    pub fn placeholder(id: String, source: String, time: Timestamp, payload: Bytes) -> Self {
+        let mut message = Self {
             id,
             source,
             event_type: UNKNOWN_TYPE.to_owned(),
@@ -243,7 +245,9 @@ impl Message {
             content_type: ENCODED.to_owned(),
             headers: Vec::new(),
             payload,
-        }
+        };
+        message.cut_payload(limits::UNREADABLE_BYTES_MAX);
+        message
     }
 }
 

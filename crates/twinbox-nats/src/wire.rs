@@ -49,6 +49,9 @@ const PREFIX: &str = "ce-";
 /// ASCII are always escaped.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
+/// The most bytes that are kept of the payload of a message that cannot be read: the stream has all of it.
+const UNREADABLE_BYTES_MAX: usize = 4 * 1024;
+
 /// A header that NATS cannot transport.
 #[derive(Debug, PartialEq)]
 pub(crate) struct InvalidHeader;
@@ -122,7 +125,13 @@ pub(crate) fn decode_delivery(
     consumer: &str,
 ) -> (Message, Option<String>) {
     let origin = Origin::new(place.stream, place.stream_sequence, place.stored_nanos);
-    let (mut decoded, defect) = decode(subject, &delivery.headers, &delivery.payload, origin);
+    let (mut decoded, mut defect) = decode(subject, &delivery.headers, &delivery.payload, origin);
+    if let (None, Err(ahead), Headers::Read(headers)) =
+        (&defect, decoded.check_time(origin.stored_at), &delivery.headers)
+    {
+        decoded = unreadable(subject, headers, &delivery.payload, origin);
+        defect = Some(with_place(ahead, &delivery.payload, origin));
+    }
     if decoded.reprocess_target().is_some() && !is_signed(delivery, keys) {
         tracing::warn!(
             consumer,
@@ -152,13 +161,26 @@ pub(crate) fn decode(
     match headers {
         Headers::Read(headers) => match read(subject, headers, payload.clone()) {
             Ok(message) => (message, None),
-            Err(defect) => (unreadable(subject, headers, payload, origin), Some(defect)),
+            Err(defect) => {
+                (unreadable(subject, headers, payload, origin), Some(with_place(defect, payload, origin)))
+            }
         },
         Headers::Unreadable { block, defect } => {
             let mut message = unreadable(subject, &HeaderMap::new(), payload, origin);
             message.headers.push((own::BLOCK.to_owned(), hex_within_bounds(block)));
-            (message, Some((*defect).to_owned()))
+            (message, Some(with_place((*defect).to_owned(), payload, origin)))
         }
+    }
+}
+
+/// Says behind a defect where the whole payload is, if only its beginning is kept.
+fn with_place(defect: String, payload: &Bytes, Origin { stream, sequence, .. }: Origin<'_>) -> String {
+    match payload.len() {
+        ..=UNREADABLE_BYTES_MAX => defect,
+        whole => format!(
+            "{defect}; of its {whole} bytes the first {UNREADABLE_BYTES_MAX} are kept, and message \
+             {sequence} of the stream `{stream}` has all"
+        ),
     }
 }
 
@@ -212,8 +234,8 @@ fn own_headers(headers: &HeaderMap) -> Vec<(String, String)> {
     own
 }
 
-/// Returns a substitute for a message that cannot be read, with the type of its subject, and with its headers
-/// if those are valid.
+/// Returns a substitute for a message that cannot be read, with the type of its subject, the beginning of its
+/// payload, and its headers if those are valid.
 fn unreadable(
     subject: &StoredSubject<'_>,
     headers: &HeaderMap,
@@ -224,20 +246,22 @@ fn unreadable(
     let id = format!("{}@{}", origin.sequence, origin.stored_at.as_micros());
     let source = format!("nats:{}", origin.stream);
     let mut message = Message::placeholder(id, source, origin.stored_at, payload.clone());
+    message.cut_payload(UNREADABLE_BYTES_MAX);
     if let Some(event_type) = subject.event_type() {
         event_type.clone_into(&mut message.event_type);
     }
-    message.headers = own_headers(headers);
+    message.headers.extend(own_headers(headers));
     message.remove_replay_headers();
     if message.check_limits().is_err() {
-        message.headers.clear();
+        message.headers.retain(|(name, _)| name == own::CUT);
     }
     message
 }
 
-/// Returns as many bytes of a header block as a header may hold.
+/// Returns as many bytes of a header block as a header may hold, beside the one of a payload that is cut.
 fn hex_within_bounds(block: &[u8]) -> String {
-    let most = (limits::HEADERS_BYTES_MAX - own::BLOCK.len()) / 2;
+    const CUT_BYTES_MAX: usize = own::CUT.len() + 20;
+    let most = (limits::HEADERS_BYTES_MAX - own::BLOCK.len() - CUT_BYTES_MAX) / 2;
     block.iter().take(most).map(|byte| format!("{byte:02x}")).collect()
 }
 

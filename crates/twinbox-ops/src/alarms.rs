@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The bounds beyond which something is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AlarmBounds {
-    /// The longest time for which no process may run a destination.
+    /// The longest time for which no process may run a destination, or read a partition of a consumer.
     pub max_unowned: Duration,
     /// The longest time that a message or a side effect may wait.
     pub max_age: Duration,
@@ -17,6 +17,9 @@ pub struct AlarmBounds {
     pub failed_within: Duration,
     /// The longest time for which a consumer may not be seen.
     pub max_silence: Duration,
+    /// The most dead letters that a consumer may have. They are counted up to
+    /// [`BACKLOG_MAX`](crate::BACKLOG_MAX): from that number on there is no alarm.
+    pub max_dead_letters: u64,
 }
 
 impl Default for AlarmBounds {
@@ -26,6 +29,8 @@ impl Default for AlarmBounds {
             max_age: Duration::from_secs(600),
             failed_within: Duration::from_secs(24 * 3600),
             max_silence: Duration::from_secs(60),
+            // Even of the largest messages these are fewer bytes than the default bound of a consumer.
+            max_dead_letters: 1_000,
         }
     }
 }
@@ -62,9 +67,18 @@ impl AlarmBounds {
                 alarms.push(format!("a dead letter blocks {name}: redrive or skip it"));
             }
         }
-        for record in consumers.iter().filter(|record| record.silent > self.max_silence) {
-            let silent = duration(record.silent);
-            alarms.push(format!("consumer {} was last seen {silent} ago", record.consumer));
+        for record in consumers {
+            let (name, unread) = (&record.consumer, record.unowned_partitions);
+            if record.silent > self.max_silence {
+                alarms.push(format!("consumer {name} was last seen {} ago", duration(record.silent)));
+            } else if unread > 0 && record.unowned > self.max_unowned && record.pause_reason.is_none() {
+                let (unread, unowned) = (bounded(unread, "partition"), duration(record.unowned));
+                alarms.push(format!("no process has read {unread} of consumer {name} for {unowned}"));
+            }
+            if record.dead_letters > self.max_dead_letters {
+                let dead_letters = bounded(record.dead_letters, "dead letter");
+                alarms.push(format!("consumer {name} has {dead_letters}: redrive or discard them"));
+            }
         }
         if problems.unknown > 0 {
             let unknown = bounded(problems.unknown, "side effect");

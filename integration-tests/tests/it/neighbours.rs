@@ -1,5 +1,7 @@
 //! Attacks of others on the same broker: a neighbour that may publish types of its own and hear orders, and a
 //! spy that may use the inboxes of clients.
+mod database;
+mod growth;
 mod permissions;
 
 use crate::support::{
@@ -237,6 +239,26 @@ async fn a_neighbour_claims_no_message_of_another_type_ahead() {
     run_until(billing(&world, &broker), async || world.effects().await == [7, 1007]).await;
     assert!(dead_letters(&world).await.is_empty());
     program.stop().await;
+}
+
+/// An inbox keeps a claim until the time of its message is past.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_the_far_future_makes_no_claim_that_stays() {
+    let (world, broker) = start().await;
+    let neighbour = broker.client("reviews").await;
+    let mut late = headers("r-9", "reviews.written", "9");
+    late.insert("ce-time", "9999-01-01T00:00:00Z");
+    send(&neighbour, "events.5.reviews.written", late, "{\"n\":9}").await;
+    send(&neighbour, "events.5.reviews.written", headers("r-1", "reviews.written", "1"), "{\"n\":1}").await;
+    run_until(billing(&world, &broker), async || {
+        world.rows("dead_letters").await == 1 && world.effects().await == [1001]
+    })
+    .await;
+    let why = &dead_letters(&world).await[0].1;
+    assert!(why.contains("more than a day in the future"), "{why}");
+    let stays = "SELECT count(*) FROM twinbox.inbox
+        WHERE greatest(time, claimed_at) > now() + interval '1 day'";
+    assert_eq!(world.number(stays).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

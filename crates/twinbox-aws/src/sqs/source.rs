@@ -10,7 +10,11 @@ use aws_sdk_sqs::{
     Client,
     types::{Message, MessageSystemAttributeName as Attribute},
 };
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 use tokio::{
     task::{JoinError, JoinSet},
     time::Instant,
@@ -173,7 +177,7 @@ impl Queue {
     /// Returns a delivery. None: the message has no receipt, so it cannot be settled and will be redelivered.
     fn received(&self, message: Message, requested_at: Instant) -> Option<ReceivedMessage> {
         let number = |attribute| message.attributes()?.get(&attribute)?.parse::<i64>().ok();
-        let sent_at = number(Attribute::SentTimestamp).unwrap_or_default().saturating_mul(1000);
+        let sent_at = number(Attribute::SentTimestamp).map_or_else(now_micros, |ms| ms.saturating_mul(1000));
         let origin = Origin {
             queue: queue_name(&self.url),
             message_id: message.message_id().unwrap_or_default(),
@@ -190,4 +194,10 @@ impl Queue {
             settle: Box::new(AckHandle::new(self.settler.clone(), message.receipt_handle?, requested_at)),
         })
     }
+}
+
+/// For a server that does not tell when a message was sent.
+fn now_micros() -> i64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX)
 }

@@ -22,7 +22,8 @@ pub(crate) struct Origin<'a> {
 
 /// Decodes a message, and returns its defect if it has one. Then the whole body is the payload.
 pub(crate) fn decode(body: &str, origin: Origin<'_>) -> (Message, Option<String>) {
-    match parse(body) {
+    let is_of_today = |message: Message| message.check_time(origin.sent_at).map(|()| message);
+    match parse(body).and_then(is_of_today) {
         Ok(message) => (message, None),
         Err(defect) => {
             let (id, source) = (origin.message_id.to_owned(), format!("sqs:{}", origin.queue));

@@ -105,12 +105,16 @@ impl Line {
     /// import adds nothing.
     ///
     /// # Errors
-    /// The payload was redacted, is encrypted, or was encrypted and would be stored readable; or the message
-    /// is invalid.
+    /// The payload was redacted, is cut, is encrypted, or was encrypted and would be stored readable; or the
+    /// message is invalid.
     pub(super) fn draft<DB: Dialect>(self, session: &Session<DB>) -> Result<Draft, String> {
         let has_header = |wanted: &str| self.headers.iter().any(|(name, _)| name == wanted);
         if has_header(header::REDACTED) {
             return Err("its payload was redacted: remove the line".to_owned());
+        }
+        if has_header(header::CUT) {
+            let (cut, what) = (header::CUT, "its payload is only the beginning of one");
+            return Err(format!("{what}: put the whole one in its place, and remove the header `{cut}`"));
         }
         if has_header(header::CODEC) {
             return Err("its payload is encoded: export it decrypted, with --payload-keys".to_owned());

@@ -15,6 +15,9 @@ pub const REDACTED: &str = "twinbox-redacted";
 /// The header with the header block of a message whose headers could not be read, as hexadecimal digits. Of a
 /// long one it holds the beginning.
 pub const BLOCK: &str = "twinbox-header-block";
+/// The header with the number of bytes of a payload of which only the beginning is kept. It does not travel:
+/// see [`Message::is_cut`](super::Message::is_cut).
+pub const CUT: &str = "twinbox-cut";
 /// The header with the trace state in the store, where few messages have one. It travels as the attribute of
 /// the same name. See [`Message::tracestate`](super::Message::tracestate).
 pub const TRACESTATE: &str = "tracestate";

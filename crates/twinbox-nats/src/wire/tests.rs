@@ -168,8 +168,50 @@ fn an_invalid_cloud_event_has_a_defect() {
     assert_eq!(message.event_type, "orders.placed");
     let problem = "the message has more than 32 headers, or its headers have more than 16384 bytes";
     defect(&with("big", &"a".repeat(16_384)), &payload, problem);
-    let message = defect(&with("x", ""), &vec![0; 983_041].into(), "the payload has more than 983040 bytes");
-    assert_eq!(message.payload.len(), 983_040);
+    let why = "the payload has more than 983040 bytes; of its 983041 bytes the first 4096 are kept, and \
+               message 7 of the stream `EVENTS` has all";
+    defect(&with("x", ""), &vec![0; 983_041].into(), why);
+}
+
+/// The stream has the rest, and the substitute says how long the whole was.
+#[test]
+fn of_a_long_message_that_cannot_be_read_the_beginning_is_kept() {
+    let bare = Headers::Read(HeaderMap::new());
+    let kept = |headers: &Headers, bytes: usize| {
+        let payload = Bytes::from(vec![b'x'; bytes]);
+        let (message, defect) =
+            with_subject("events.3.orders.placed", |subject| decode(subject, headers, &payload, ORIGIN));
+        assert_eq!(message.check_limits(), Ok(()));
+        let cut = message.header("twinbox-cut").map(str::to_owned);
+        (message.payload.len(), cut, defect.unwrap())
+    };
+    let (length, cut, defect) = kept(&bare, 4096);
+    assert_eq!((length, cut.as_deref()), (4096, None));
+    assert!(!defect.contains("kept"), "{defect}");
+    let block = Headers::read(Some(Bytes::from(vec![0xff; 64 * 1024])));
+    let mut many = encoded(&message()).unwrap();
+    many.insert("ce-id", "%FF");
+    many.insert("big", "a".repeat(16_384).as_str());
+    for headers in [bare, block, Headers::Read(many)] {
+        for (bytes, whole) in [(4097, "4097"), (3 * 1024 * 1024, "3145728")] {
+            let (length, cut, defect) = kept(&headers, bytes);
+            assert_eq!((length, cut.as_deref()), (4096, Some(whole)));
+            let place =
+                format!("of its {whole} bytes the first 4096 are kept, and message 7 of the stream `EVENTS`");
+            assert!(defect.contains(&place), "{defect}");
+        }
+    }
+}
+
+/// Else a publisher could keep an operator from redriving a message.
+#[test]
+fn the_mark_of_a_payload_that_is_cut_does_not_travel() {
+    let mut headers = encoded(&message()).unwrap();
+    headers.insert("twinbox-cut", "9");
+    let (message, defect) = decoded(&headers, &message().payload);
+    assert!(defect.is_none() && !message.is_cut());
+    let marked = Message { headers: vec![("twinbox-cut".into(), "9".into())], ..message };
+    assert!(encoded(&marked).unwrap().get("twinbox-cut").is_none());
 }
 
 /// The server has checked the subject, and nobody the headers.

@@ -3,7 +3,13 @@ use super::{
     dead_letter::{DeadReason, StoredDeadLetter, read},
     handle::Inbox,
 };
-use crate::{Dialect, Error, dead_letters::consumer_fingerprint, row, statement::query, text::bounded};
+use crate::{
+    Dialect, Error,
+    dead_letters::consumer_fingerprint,
+    row,
+    statement::{query, scalar},
+    text::bounded,
+};
 use std::slice;
 use twinbox_core::Message;
 
@@ -51,6 +57,19 @@ impl<DB: Dialect> Inbox<DB> {
         DB::allow_commit(tx.connection(), catalog, &guard).await?;
         tx.commit_guarded(false).await?;
         Ok(true)
+    }
+
+    /// Returns how many bytes the payloads and headers of the consumer's dead letters have together. Reads
+    /// each of them: do not ask for each delivery.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn dead_letter_bytes(&self) -> Result<u64, Error> {
+        let mut conn = self.engine.connection().await?;
+        let bytes = scalar::<DB, i64>(&self.engine.sql().dead_letters.bytes).bind(self.consumer.clone());
+        let bytes = bytes.fetch_one(&mut *conn).await?;
+        conn.done().await?;
+        Ok(row::count(bytes))
     }
 
     /// Returns the dead letters of the consumer, newest first.

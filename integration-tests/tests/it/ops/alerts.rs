@@ -26,7 +26,7 @@ const JUMP: &str = "0x10 3x200";
 /// An alert, the series of its fault, and the minutes at which it fires, and is over.
 type Fault = (&'static str, &'static [(&'static str, &'static str)], u32, u32);
 
-const FAULTS: [Fault; 24] = [
+const FAULTS: [Fault; 25] = [
     ("TwinboxRelayAway", &[("twinbox_relay_database_up", "1x10 _x100 1x100")], 20, 130),
     ("TwinboxDatabaseAway", &[("twinbox_relay_database_up", UP)], 13, 130),
     (
@@ -52,6 +52,12 @@ const FAULTS: [Fault; 24] = [
     ("TwinboxMessagesUnrouted", &[("twinbox_relay_unrouted_messages_total", JUMP)], 12, 40),
     ("TwinboxUnfinishedRequests", &[("twinbox_relay_unfinished_idempotency_keys", DOWN)], 30, 130),
     ("TwinboxConsumerDeadLetters", &[("twinbox_consumer_dead_letters_total{consumer='c'}", JUMP)], 12, 40),
+    (
+        "TwinboxConsumerDeadLettersWait",
+        &[("twinbox_consumer_delayed_dead_letters_total{consumer='c', limit='rate'}", JUMP)],
+        12,
+        40,
+    ),
     (
         "TwinboxConsumerFails",
         &[

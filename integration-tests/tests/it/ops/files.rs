@@ -13,7 +13,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
 };
 use twinbox::{
-    Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Timestamp, Tx, event_handler,
+    Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Message, Timestamp, Tx, event_handler,
     inbox::DeadReason,
 };
 
@@ -159,6 +159,22 @@ async fn a_redacted_message_is_not_imported<DB: TestDb>() {
     assert_eq!((world.rows("dead_letters").await, world.rows("outbox").await), (2, 0), "nothing is imported");
 }
 
+/// Its consumer would take the beginning for the whole.
+async fn a_message_that_is_cut_is_imported_when_it_is_whole<DB: TestDb>() {
+    let world = given_up::<DB>(0).await;
+    let tool = Tool::of(&world);
+    let mut message = Message { payload: "{\"n\":1}, and more".into(), ..placed(1) };
+    message.cut_payload(7);
+    world.inbox(CONSUMER).dead_letter(&message, DeadReason::Undecodable, "no", 0).await.unwrap();
+    let exported = Exported::new(&tool).await;
+    let import = ["dead-letters", "import", &exported.path, "--yes"];
+    let refused = tool.ends(2, &import).await;
+    assert!(refused.contains("line 1: its payload is only the beginning of one"), "{refused}");
+    assert_eq!(world.rows("dead_letters").await, 1);
+    exported.edit(|line| line["headers"] = json!([]));
+    assert_eq!(tool.json(&import).await["count"], 1);
+}
+
 /// Otherwise it would act on all dead letters, or on all that meet the other conditions.
 async fn an_empty_list_selects_nothing<DB: TestDb>() {
     let world = given_up::<DB>(2).await;
@@ -228,6 +244,7 @@ cases! {
         an_import_reaches_only_the_consumer_that_gave_up,
         an_import_keeps_the_time_and_the_trace,
         a_redacted_message_is_not_imported,
+        a_message_that_is_cut_is_imported_when_it_is_whole,
         an_empty_list_selects_nothing,
         a_list_acts_on_its_dead_letters_and_the_audit_names_it,
         a_file_of_another_database_is_refused,

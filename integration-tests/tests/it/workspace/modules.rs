@@ -219,7 +219,7 @@ impl VisitMut for Paths<'_> {
     }
 }
 
-fn is_test(item: &Item) -> bool {
+pub(super) fn is_test(item: &Item) -> bool {
     let attributes = match item {
         Item::Mod(item) => &item.attrs,
         Item::Use(item) => &item.attrs,

@@ -123,6 +123,15 @@ fn a_foreign_cloud_event_is_read_by_the_specification() {
     assert_eq!((&*message.id, &message.payload[..], message.subject), ("7", &b"line\n"[..], None));
 }
 
+/// The queue does not have it any more.
+#[test]
+fn all_of_a_message_that_cannot_be_read_is_kept() {
+    let body = "x".repeat(1024 * 1024);
+    let (message, defect) = decode(&body, ORIGIN);
+    assert!(defect.is_some() && !message.is_cut());
+    assert_eq!(message.payload, body);
+}
+
 #[test]
 fn an_unreadable_message_is_kept_with_the_reason() {
     let with = |name: &str, value: Value| {

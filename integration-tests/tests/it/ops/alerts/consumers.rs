@@ -26,6 +26,11 @@ async fn rejecting<DB: Dialect>(_tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -
     Err(HandlerError::reject(format!("order {} has no customer", order.n)))
 }
 
+#[event_handler(consumer = "alerts.full")]
+async fn filling<DB: Dialect>(_tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    Err(HandlerError::reject(format!("order {} has no customer", order.n)))
+}
+
 #[event_handler(consumer = "alerts.failing", retry = RETRY, max_attempts = 1000)]
 async fn failing<DB: Dialect>(
     health: &Health,
@@ -84,6 +89,19 @@ pub(super) async fn dead_letters(watch: &Watch) {
     let consuming = Consuming::of::<_, rejecting, _>(&world, ());
     dead.fires().await;
     dead.clears().await;
+    consuming.stop().await;
+}
+
+/// There is room for one dead letter, and another message would be one.
+pub(super) async fn full(watch: &Watch) {
+    let world = World::<Sqlite>::new().await;
+    let waits = watch.silent("TwinboxConsumerDeadLettersWait", ("consumer", "alerts.full")).await;
+    publish(&world, 0..2).await;
+    let consumer = Consumer::new((*world).clone(), ()).dead_letter_bytes_max(1);
+    let consuming = Consuming::start(consumer.handler::<filling>());
+    waits.fires().await;
+    waits.clears().await;
+    assert_eq!(world.rows("dead_letters").await, 1);
     consuming.stop().await;
 }
 

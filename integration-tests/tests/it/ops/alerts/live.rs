@@ -36,6 +36,7 @@ async fn each_alert_fires_in_its_real_fault_and_clears_after_it() {
         application::jobs(watch),
         application::keeper(watch),
         consumers::dead_letters(watch),
+        consumers::full(watch),
         consumers::failures(watch),
         consumers::conflicts(watch),
         consumers::lag(watch),
