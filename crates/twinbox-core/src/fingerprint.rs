@@ -1,6 +1,10 @@
 //! Fingerprints of requests: an idempotency key may be used again only for the same request.
-use crate::canonical::{NoCanonicalForm, canonical};
+use crate::{
+    canonical::{NoCanonicalForm, canonical},
+    test_signal,
+};
 use sha2::{Digest as _, Sha256};
+use std::borrow::Cow;
 
 /// The way in which the body of a request is turned into bytes for the digest.
 ///
@@ -59,20 +63,36 @@ impl FingerprintAlgorithm {
 impl Fingerprint {
     /// Computes a fingerprint by `algorithm`, or by [`FingerprintAlgorithm::Raw`] if the body is not JSON.
     pub fn of(algorithm: FingerprintAlgorithm, what: FingerprintInput<'_>) -> Self {
-        let body = match algorithm {
-            FingerprintAlgorithm::ExactJson => canonical(what.body, what.excluded),
-            FingerprintAlgorithm::StrictJson => {
-                canonical(what.body, what.excluded).and_then(|json| strict(&json))
-            }
-            FingerprintAlgorithm::Raw => Err(NoCanonicalForm),
+        let [fingerprint] = Self::of_each([algorithm], what);
+        fingerprint
+    }
+
+    /// Computes a fingerprint by each of the algorithms, as [`of`](Self::of) does. The canonical form of the
+    /// body, which takes most of the time, is made once.
+    pub fn of_each<const N: usize>(
+        algorithms: [FingerprintAlgorithm; N],
+        what: FingerprintInput<'_>,
+    ) -> [Self; N] {
+        let json = if algorithms.iter().all(|one| *one == FingerprintAlgorithm::Raw) {
+            Err(NoCanonicalForm)
+        } else {
+            test_signal::pass("fingerprint.canonical");
+            canonical(what.body, what.excluded)
         };
-        match body {
-            Ok(body) => Self { algorithm, digest: digest(algorithm, what.context, &body) },
-            Err(NoCanonicalForm) => {
-                let algorithm = FingerprintAlgorithm::Raw;
-                Self { algorithm, digest: digest(algorithm, what.context, what.body) }
+        algorithms.map(|algorithm| {
+            let body = match (algorithm, &json) {
+                (FingerprintAlgorithm::ExactJson, Ok(json)) => Ok(Cow::Borrowed(&json[..])),
+                (FingerprintAlgorithm::StrictJson, Ok(json)) => strict(json).map(Cow::Owned),
+                (FingerprintAlgorithm::Raw, _) | (_, Err(NoCanonicalForm)) => Err(NoCanonicalForm),
+            };
+            match body {
+                Ok(body) => Self { algorithm, digest: digest(algorithm, what.context, &body) },
+                Err(NoCanonicalForm) => {
+                    let algorithm = FingerprintAlgorithm::Raw;
+                    Self { algorithm, digest: digest(algorithm, what.context, what.body) }
+                }
             }
-        }
+        })
     }
 
     /// Returns the algorithm that made this fingerprint.
@@ -129,6 +149,15 @@ mod tests {
         }
         assert_ne!(of(Raw, &[], "{}"), of(Raw, &[], "{ }"));
         assert_ne!(of(Raw, &[], "{}").digest(), of(ExactJson, &[], "{}").digest());
+    }
+
+    #[test]
+    fn fingerprints_that_share_a_canonical_form_are_those_of_each_algorithm() {
+        for body in ["{\"n\":1.0}", "{\"n\":1e400}", "{\"n\":1,\"n\":1}", "n=1"] {
+            let what = FingerprintInput { context: &[b"POST"], body: body.as_bytes(), excluded: &[] };
+            let all = [StrictJson, ExactJson, Raw];
+            assert_eq!(Fingerprint::of_each(all, what), all.map(|one| Fingerprint::of(one, what)));
+        }
     }
 
     #[test]

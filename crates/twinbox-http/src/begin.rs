@@ -7,7 +7,7 @@ use axum::{
 use std::time::Duration;
 use twinbox_sql::{
     Dialect, Error,
-    operation::{Operation, OperationKey, OperationPolicy, OperationResponse, OperationStart},
+    operation::{Operation, OperationKey, OperationPolicy, OperationResponse, OperationStart, RequestDigest},
 };
 
 const KEY: &str = "idempotency-key";
@@ -16,8 +16,9 @@ const KEY: &str = "idempotency-key";
 pub(crate) struct KeyedRequest {
     pub(crate) key: OperationKey,
     pub(crate) content: BufferedRequest,
-    /// The fingerprint of the content.
-    pub(crate) digest: [u8; 32],
+    pub(crate) digest: RequestDigest,
+    /// The fingerprint by the route's algorithm.
+    pub(crate) fingerprint: [u8; 32],
 }
 
 impl<DB: Dialect> Settings<DB> {
@@ -42,7 +43,7 @@ impl<DB: Dialect> Settings<DB> {
         }
     }
 
-    pub(crate) fn keyed(
+    pub(crate) async fn keyed(
         &self,
         parts: &Parts,
         scope: String,
@@ -51,8 +52,9 @@ impl<DB: Dialect> Settings<DB> {
     ) -> KeyedRequest {
         let Caller { tenant, principal } = (self.caller)(parts);
         let key = OperationKey { tenant, principal, is_shared: self.is_shared_by_tenant, scope, key };
-        let digest = content.digest(self.policy.algorithm, &self.excluded);
-        KeyedRequest { key, content, digest }
+        let digest = content.digest(&self.excluded);
+        let fingerprint = *digest.fingerprint(content.algorithm(self.policy.algorithm)).await.digest();
+        KeyedRequest { key, content, digest, fingerprint }
     }
 
     /// Claims the key, and waits up to `wait` for a process that holds it.
@@ -80,10 +82,8 @@ impl<DB: Dialect> Settings<DB> {
         let Some(lease) = self.lease else {
             return Ok(self.claim_in_transaction(request, wait).await?.map(Claim::Transaction));
         };
-        let context = request.content.context();
-        let input = request.content.fingerprint_input(&context, &self.excluded);
-        let policy = self.policy_for(request, wait);
-        let begun = self.store.idempotency_keys().lease(&request.key, input, &policy, lease).await?;
+        let (keys, policy) = (self.store.idempotency_keys(), self.policy_for(request, wait));
+        let begun = keys.lease(&request.key, &request.digest, &policy, lease).await?;
         Ok(begun.map(Claim::Lease))
     }
 
@@ -93,9 +93,8 @@ impl<DB: Dialect> Settings<DB> {
         request: &KeyedRequest,
         wait: Duration,
     ) -> Result<OperationStart<Operation<DB>>, Error> {
-        let context = request.content.context();
-        let input = request.content.fingerprint_input(&context, &self.excluded);
-        self.store.idempotency_keys().begin(&request.key, input, &self.policy_for(request, wait)).await
+        let (keys, policy) = (self.store.idempotency_keys(), self.policy_for(request, wait));
+        keys.begin(&request.key, &request.digest, &policy).await
     }
 
     fn policy_for(&self, request: &KeyedRequest, wait: Duration) -> OperationPolicy {
@@ -105,8 +104,6 @@ impl<DB: Dialect> Settings<DB> {
 
     /// Finds the stored response of the request.
     pub(crate) async fn find(&self, request: &KeyedRequest) -> Result<Option<OperationResponse>, Error> {
-        let context = request.content.context();
-        let input = request.content.fingerprint_input(&context, &self.excluded);
-        self.store.idempotency_keys().find(&request.key, input).await
+        self.store.idempotency_keys().find(&request.key, &request.digest).await
     }
 }

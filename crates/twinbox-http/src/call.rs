@@ -36,7 +36,7 @@ impl<DB: Dialect> Call<DB> {
     }
 
     pub(crate) fn with_key(self, request: &KeyedRequest) -> Self {
-        Self { key: short_hex(&request.key.slot()), payload_hash: short_hex(&request.digest), ..self }
+        Self { key: short_hex(&request.key.slot()), payload_hash: short_hex(&request.fingerprint), ..self }
     }
 
     pub(crate) fn span(&self) -> Span {

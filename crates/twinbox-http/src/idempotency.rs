@@ -218,6 +218,8 @@ impl<DB: Dialect> Idempotency<DB> {
     }
 
     /// Sets the size of a request body, in bytes, above which a request gets `413`. The default is 1 MiB.
+    ///
+    /// A thread for blocking work reads a body above 64 KiB to compare it, so that other requests go on.
     #[must_use]
     pub fn request_bytes_max(self, bytes: usize) -> Self {
         self.with(|settings| settings.body_reader.bytes_max = bytes)

@@ -93,7 +93,7 @@ impl<DB: Dialect> Settings<DB> {
         // response.
         let request = async move {
             let Some(key) = key else { return call.run_without_key(handler, content, parts).await };
-            let request = self.keyed(&parts, scope, key, content);
+            let request = self.keyed(&parts, scope, key, content).await;
             let call = call.with_key(&request);
             let span = call.span();
             call.run_once(handler, request, parts).instrument(span).await
@@ -108,7 +108,7 @@ impl<DB: Dialect> Call<DB> {
         let started = Instant::now();
         let wait_max = self.settings.policy.wait;
         let wait = caller_timeout(&parts.headers).map_or(wait_max, |timeout| (timeout / 2).min(wait_max));
-        let turn = match self.settings.turns.take(request.key.slot(), request.digest, wait).await {
+        let turn = match self.settings.turns.take(request.key.slot(), request.fingerprint, wait).await {
             Ok(turn) => turn,
             Err(NoTurn::InProgress) => return self.refuse(&Problem::InProgress),
             Err(NoTurn::Mismatch) => return self.refuse(&Problem::Mismatch),
@@ -118,7 +118,7 @@ impl<DB: Dialect> Call<DB> {
         self.record_key_wait(started.elapsed());
         match begun {
             Ok(OperationStart::Open(claim)) => {
-                turn.set_running(request.digest);
+                turn.set_running(request.fingerprint);
                 self.run(handler, request, parts, claim).await
             }
             Ok(OperationStart::Completed(stored)) => self.replay(stored, Some(parts)).await,

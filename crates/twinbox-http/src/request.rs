@@ -5,14 +5,15 @@ use axum::{
     http::{HeaderMap, Request, Uri, header, request::Parts},
 };
 use std::time::Duration;
-use twinbox_core::{Fingerprint, FingerprintAlgorithm, FingerprintInput};
+use twinbox_core::FingerprintAlgorithm;
+use twinbox_sql::operation::RequestDigest;
 
 /// The longest boundary that RFC 2046 allows. A body with a longer one is compared byte by byte.
 const BOUNDARY_BYTES_MAX: usize = 70;
 
 /// A request whose body was read: method, path, sorted query, media type and body.
 pub(crate) struct BufferedRequest {
-    context: [Vec<u8>; 4],
+    context: [Bytes; 4],
     body: Bytes,
     is_json: bool,
     /// The line between the parts of a multipart body. A client chooses a new boundary for each attempt, so
@@ -36,42 +37,27 @@ impl BufferedRequest {
         });
         let is_json = essence == b"application/json" || essence.ends_with(b"+json");
         let context = [
-            parts.method.as_str().as_bytes().to_vec(),
-            uri.path().as_bytes().to_vec(),
-            query.join("&").into_bytes(),
-            essence,
+            Bytes::copy_from_slice(parts.method.as_str().as_bytes()),
+            Bytes::copy_from_slice(uri.path().as_bytes()),
+            query.join("&").into(),
+            essence.into(),
         ];
         Self { context, body, is_json, boundary }
     }
 
-    /// The compared bytes beside the body; of a multipart body they include its parts.
-    pub(crate) fn context(&self) -> Vec<&[u8]> {
-        let mut context = Vec::from_iter(self.context.iter().map(Vec::as_slice));
-        if let Some(boundary) = &self.boundary {
-            context.extend(multipart_pieces(&self.body, boundary));
-        }
-        context
-    }
-
-    /// The input of the fingerprint. `context` is [`context`](Self::context); `excluded` are JSON pointers to
+    /// The compared bytes: those beside the body, and the body or its parts. `excluded` are JSON pointers to
     /// members that do not count.
-    pub(crate) fn fingerprint_input<'a>(
-        &'a self,
-        context: &'a [&'a [u8]],
-        excluded: &'a [String],
-    ) -> FingerprintInput<'a> {
-        let body = if self.boundary.is_some() { &[] } else { &self.body[..] };
-        FingerprintInput { context, body, excluded }
+    pub(crate) fn digest(&self, excluded: &[String]) -> RequestDigest {
+        let digest = RequestDigest::new(self.context.to_vec(), self.body.clone()).excluding(excluded);
+        match self.boundary.clone() {
+            Some(boundary) => digest.in_pieces(move |body| multipart_pieces(body, &boundary)),
+            None => digest,
+        }
     }
 
     /// The algorithm for this request: a body that is not JSON is compared byte by byte.
     pub(crate) fn algorithm(&self, algorithm: FingerprintAlgorithm) -> FingerprintAlgorithm {
         if self.is_json { algorithm } else { FingerprintAlgorithm::Raw }
-    }
-
-    pub(crate) fn digest(&self, algorithm: FingerprintAlgorithm, excluded: &[String]) -> [u8; 32] {
-        let context = self.context();
-        *Fingerprint::of(self.algorithm(algorithm), self.fingerprint_input(&context, excluded)).digest()
     }
 
     /// Builds the request for the handler.
@@ -134,10 +120,13 @@ pub(crate) fn caller_timeout(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::executor::block_on;
 
     fn digest(request: axum::http::request::Builder, body: &str) -> [u8; 32] {
         let (parts, body) = request.body(body.to_owned()).unwrap().into_parts();
-        BufferedRequest::new(&parts, body.into()).digest(FingerprintAlgorithm::default(), &[])
+        let request = BufferedRequest::new(&parts, body.into());
+        let algorithm = request.algorithm(FingerprintAlgorithm::default());
+        *block_on(request.digest(&[]).fingerprint(algorithm)).digest()
     }
 
     fn form(boundary: &str, value: &str) -> [u8; 32] {

@@ -13,6 +13,7 @@
 mod claim;
 mod codec;
 mod compare;
+mod digest;
 mod handle;
 mod key;
 mod lease;
@@ -26,6 +27,7 @@ mod transaction;
 mod unfinished;
 mod vendor_tokens;
 
+pub use digest::RequestDigest;
 pub use handle::IdempotencyKeys;
 pub use key::{OperationKey, OperationPolicy};
 pub use lease::OperationLease;

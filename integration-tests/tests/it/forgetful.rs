@@ -26,7 +26,7 @@ use twinbox::{
     log::{LogTransport, Reader, ReaderOptions},
     nats::Nats,
     operation::{
-        FingerprintInput, OperationKey, OperationPolicy, OperationResponse, OperationStart, ResponseBody,
+        OperationKey, OperationPolicy, OperationResponse, OperationStart, RequestDigest, ResponseBody,
     },
 };
 use twinbox_testkit::{
@@ -302,9 +302,9 @@ async fn what_an_operation_has_told_is_not_forgotten() {
     let (_server, store) = forgetful().await;
     let lease = async |name: &str| {
         let key = OperationKey { key: name.into(), ..OperationKey::default() };
-        let asked = FingerprintInput { context: &[], body: b"", excluded: &[] };
+        let asked = RequestDigest::default();
         let minute = Duration::from_secs(60);
-        let leased = store.idempotency_keys().lease(&key, asked, &OperationPolicy::default(), minute).await;
+        let leased = store.idempotency_keys().lease(&key, &asked, &OperationPolicy::default(), minute).await;
         let OperationStart::Open(lease) = leased.unwrap() else { panic!("{name} is taken") };
         lease
     };

@@ -1,6 +1,7 @@
 //! The request path: operations with a key, idempotency keys, webhooks.
 mod both;
 mod closures;
+mod digests;
 mod dispositions;
 #[cfg(feature = "programs")]
 mod example;

@@ -92,7 +92,7 @@ async fn an_operation_is_four_round_trips_beside_its_handler() {
     let operate = async |n: i64| {
         let name = &n.to_string();
         let (keys, key, policy) = (trips.store.idempotency_keys(), key(name), policy(Duration::ZERO));
-        let begun = keys.begin(&key, asked("{}"), &policy).await.unwrap();
+        let begun = keys.begin(&key, &asked("{}"), &policy).await.unwrap();
         let OperationStart::Open(mut operation) = begun else { panic!("{name} is taken") };
         effect::<Postgres>(&mut operation.tx(), n).await.unwrap();
         operation.commit(&answer("{}")).await.unwrap();

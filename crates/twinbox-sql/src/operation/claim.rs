@@ -1,6 +1,7 @@
 //! Taking a key.
 use super::{
     compare::Comparison,
+    digest::RequestDigest,
     handle::IdempotencyKeys,
     key::{OperationKey, OperationPolicy},
     start::OperationStart,
@@ -17,7 +18,7 @@ use crate::{
     text::text,
 };
 use std::{sync::Arc, time::Duration};
-use twinbox_core::{Fingerprint, FingerprintAlgorithm, FingerprintInput, crash, limits, test_signal};
+use twinbox_core::{FingerprintAlgorithm, crash, limits, test_signal};
 use uuid::Uuid;
 
 /// The first and the last pause between looks at the holder of a key, twice as long each time: 635 ms
@@ -41,17 +42,19 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     ///
     /// # Errors
     /// The database refused or is away, or on SQLite other writers take too long: nothing was done.
+    /// [`ErrorKind::Codec`]: there is an earlier result that cannot be decoded, or is not encoded although
+    /// the store requires it.
     pub async fn begin(
         &self,
         key: &OperationKey,
-        request: FingerprintInput<'_>,
+        request: &RequestDigest,
         policy: &OperationPolicy,
     ) -> Result<OperationStart<Operation<DB>>, Error> {
         let start = self.take(key, request, policy, None).await?;
         crash::point("operation.after_claim");
         Ok(start.map(|TakenKey { tx, guard, .. }| {
             let tx = Guarded::new(tx, guard, scope(self.engine.catalog(), key));
-            let operation = Operation::with_key(tx, key.slot(), None);
+            let operation = Operation::with_key(tx, key, None);
             operation.keep_connection(self.spare_connections(policy))
         }))
     }
@@ -72,7 +75,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     pub(super) async fn take(
         &self,
         key: &OperationKey,
-        request: FingerprintInput<'_>,
+        request: &RequestDigest,
         policy: &OperationPolicy,
         holder: Option<Holder>,
     ) -> Result<OperationStart<TakenKey<DB>>, Error> {
@@ -87,12 +90,15 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
         }
         let (catalog, slot) = (self.engine.catalog(), key.slot());
         let plain = |s: &str| text(s).into_owned();
-        // Copies of a request wait for each other by one algorithm, whatever a deployment compares by.
-        let same = Fingerprint::of(FingerprintAlgorithm::ExactJson, request);
-        let mut comparison = Comparison::new(policy.algorithm, request.excluded);
+        // Copies of a request wait for each other by one algorithm, whatever a deployment compares by. Where
+        // all requests with a key wait for each other, none is needed.
+        let waits_by =
+            if DB::CAPABILITIES.early_mismatch { FingerprintAlgorithm::ExactJson } else { policy.algorithm };
+        let mut comparison = Comparison::new(policy.algorithm, request);
         let mut pause = LOOK_AGAIN.0;
         loop {
-            let (fingerprint, compared) = comparison.of(request);
+            let (fingerprint, compared) = comparison.of(request).await;
+            let same = request.fingerprint(waits_by).await;
             let claim = OperationClaim {
                 slot: &slot,
                 tenant: plain(&key.tenant),
@@ -127,11 +133,15 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
             };
             let stored = find::<DB>(tx.connection(), catalog, &slot).await?;
             tx.rollback().await?;
+            let is_same = match &stored {
+                Some(stored) if !stored.has_expired => stored.is_of(key, request).await,
+                _ => false,
+            };
             match stored {
                 Some(stored) if stored.has_expired => return Ok(OperationStart::InFlight),
-                Some(stored) if !stored.is_of(key, request) => return Ok(OperationStart::Mismatch),
+                Some(_) if !is_same => return Ok(OperationStart::Mismatch),
                 Some(StoredKey { response: Some(response), .. }) => {
-                    let response = response.decode(&catalog.codecs, &slot)?;
+                    let response = response.decode(catalog)?;
                     return Ok(OperationStart::Completed(response));
                 }
                 // An earlier release took it, and it may be free.

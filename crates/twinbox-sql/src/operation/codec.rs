@@ -1,33 +1,55 @@
 //! The bodies of responses, through the codecs of the store.
+use super::{key::OperationKey, response::OperationResponse};
 use crate::{
     Error,
-    codecs::{Codecs, decode_bytes, encode_bytes},
-    text::hex,
+    catalog::Catalog,
+    codecs::{decode_bytes, encode_bytes},
+    text::text,
 };
-use twinbox_core::PayloadContext;
+use twinbox_core::{PayloadContext, PayloadPurpose};
 
 const WHAT: &str = "the response of an operation";
 
-/// The context of a response, in the place of a message.
-fn context(slot: &str) -> PayloadContext<'_> {
-    PayloadContext::new("idempotency", slot, "answer", 1, None)
+/// Whose response it is, as the row of its key says.
+pub(super) struct ResponseKey {
+    pub(super) slot: [u8; 32],
+    /// The slot tells it too, unless the callers of a tenant share their keys.
+    pub(super) principal: String,
 }
 
-/// Encodes a body, and returns the headers that a codec needs to decode it.
+impl ResponseKey {
+    pub(super) fn of(key: &OperationKey) -> Self {
+        Self { slot: key.slot(), principal: text(&key.principal).into_owned() }
+    }
+
+    /// What the body of a response is bound to.
+    fn context<'a>(&'a self, service: &'a str, response: &'a OperationResponse) -> PayloadContext<'a> {
+        PayloadContext::new(PayloadPurpose::Response, service, None)
+            .bind("slot", Some(&self.slot[..]))
+            .bind("principal", Some(self.principal.as_bytes()))
+            .bind("status", Some(response.status().as_bytes()))
+            .bind("http_code", Some(response.code.to_string().into_bytes()))
+            .bind("response_headers", Some(&response.headers[..]))
+    }
+}
+
+/// Encodes the body of a response, and returns the headers that a codec needs to decode it.
 pub(super) fn encode(
-    codecs: &Codecs,
-    slot: &[u8; 32],
+    catalog: &Catalog,
+    key: &ResponseKey,
+    response: &OperationResponse,
     body: &[u8],
 ) -> Result<(Vec<u8>, Option<String>), Error> {
-    encode_bytes(codecs, &context(&hex(slot)), body, WHAT)
+    encode_bytes(&catalog.codecs, &key.context(&catalog.service, response), body, WHAT)
 }
 
-/// Decodes a body.
+/// Decodes the body of a response.
 pub(super) fn decode(
-    codecs: &Codecs,
-    slot: &[u8; 32],
+    catalog: &Catalog,
+    key: &ResponseKey,
+    response: &OperationResponse,
     body: Vec<u8>,
     headers: Option<String>,
 ) -> Result<Vec<u8>, Error> {
-    decode_bytes(codecs, &context(&hex(slot)), body, headers, WHAT)
+    decode_bytes(&catalog.codecs, &key.context(&catalog.service, response), body, headers, WHAT)
 }

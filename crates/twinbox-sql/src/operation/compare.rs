@@ -1,6 +1,7 @@
 //! How requests with the same key are compared.
+use super::digest::RequestDigest;
 use std::borrow::Cow;
-use twinbox_core::{Fingerprint, FingerprintAlgorithm, FingerprintInput};
+use twinbox_core::{Fingerprint, FingerprintAlgorithm};
 
 /// Stands between the name of an algorithm and the members that it leaves out.
 const WITHOUT: &str = " without ";
@@ -15,14 +16,8 @@ pub(super) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    pub(super) fn new(algorithm: FingerprintAlgorithm, excluded: &'a [String]) -> Self {
-        let mut excluded = Cow::Borrowed(excluded);
-        if !excluded.is_sorted_by(|one, next| one < next) {
-            let excluded = excluded.to_mut();
-            excluded.sort_unstable();
-            excluded.dedup();
-        }
-        Self { algorithm, excluded }
+    pub(super) fn new(algorithm: FingerprintAlgorithm, request: &'a RequestDigest) -> Self {
+        Self { algorithm, excluded: request.excluded().into() }
     }
 
     /// The comparison of a stored name. None: no release wrote it.
@@ -35,8 +30,8 @@ impl<'a> Comparison<'a> {
     }
 
     /// The fingerprint of a request, and the name of the comparison.
-    pub(super) fn of(&self, request: FingerprintInput<'_>) -> (Fingerprint, String) {
-        let print = Fingerprint::of(self.algorithm, FingerprintInput { excluded: &self.excluded, ..request });
+    pub(super) async fn of(&self, request: &RequestDigest) -> (Fingerprint, String) {
+        let print = request.fingerprint_without(&self.excluded, self.algorithm).await;
         let name = print.algorithm().as_str();
         // Bytes have no members.
         if self.excluded.is_empty() || print.algorithm() == FingerprintAlgorithm::Raw {
@@ -52,21 +47,22 @@ mod tests {
     use super::*;
     use FingerprintAlgorithm::{ExactJson, Raw};
 
-    #[test]
-    fn the_stored_name_tells_how_to_compare() {
-        let body = br#"{"a":1,"at":2}"#;
-        let request = FingerprintInput { context: &[b"POST"], body, excluded: &[] };
+    #[tokio::test]
+    async fn the_stored_name_tells_how_to_compare() {
         let pointers = ["/b".to_owned(), "/at".to_owned(), "/b".to_owned()];
-        let both = Comparison::new(ExactJson, &pointers);
-        let (print, name) = both.of(request);
+        let whole = RequestDigest::new(vec!["POST".into()], r#"{"a":1,"at":2}"#);
+        let request = RequestDigest::new(vec!["POST".into()], r#"{"a":1,"at":2}"#).excluding(&pointers);
+        let both = Comparison::new(ExactJson, &request);
+        let (print, name) = both.of(&request).await;
         assert_eq!(name, r#"jcsx-sha256/1 without ["/at","/b"]"#);
         assert_eq!(Comparison::stored(&name), Some(both));
-        assert_eq!(Comparison::stored(&name).unwrap().of(request), (print, name));
-        for excluded in [&[][..], &pointers] {
-            let raw = Comparison::new(Raw, excluded).of(request);
+        let stored = Comparison::stored(&name).unwrap();
+        assert_eq!(stored.of(&whole).await, (print, name), "what a route excludes now does not matter");
+        for request in [&whole, &request] {
+            let raw = Comparison::new(Raw, request).of(request).await;
             assert_eq!(raw.1, "raw-sha256/1");
         }
-        let (_, plain) = Comparison::new(ExactJson, &[]).of(request);
+        let (_, plain) = Comparison::new(ExactJson, &whole).of(&whole).await;
         assert_eq!(plain, "jcsx-sha256/1");
         for unknown in ["", "md5", "jcsx-sha256/1 without", "jcsx-sha256/1 without /at", "md5 without []"] {
             assert_eq!(Comparison::stored(unknown), None, "{unknown}");

@@ -1,5 +1,6 @@
 //! The handle.
 use super::{
+    digest::RequestDigest,
     key::{IDLE_MAX, OperationKey},
     response::OperationResponse,
     stored::find,
@@ -7,7 +8,6 @@ use super::{
 };
 use crate::{Dialect, Error, engine::Engine, guarded::Guarded, scope::Scope};
 use std::fmt;
-use twinbox_core::FingerprintInput;
 use uuid::Uuid;
 
 /// Begins operations under idempotency keys, and lists, purges and erases the keys. Cheap to make and to
@@ -37,21 +37,22 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     /// [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) it tells what happened.
     ///
     /// # Errors
-    /// The database refused or is away.
+    /// The database refused or is away. [`ErrorKind::Codec`](crate::ErrorKind::Codec): the response is there,
+    /// and cannot be decoded, or is not encoded although the store requires it.
     pub async fn find(
         &self,
         key: &OperationKey,
-        request: FingerprintInput<'_>,
+        request: &RequestDigest,
     ) -> Result<Option<OperationResponse>, Error> {
         let (catalog, slot) = (self.engine.catalog(), key.slot());
         let mut conn = self.engine.connection().await?;
         let stored = find::<DB>(&mut conn, catalog, &slot).await?;
         conn.done().await?;
-        let stored = stored.filter(|stored| !stored.has_expired && stored.is_of(key, request));
-        stored
-            .and_then(|stored| stored.response)
-            .map(|response| response.decode(&catalog.codecs, &slot))
-            .transpose()
+        let Some(stored) = stored.filter(|stored| !stored.has_expired) else { return Ok(None) };
+        if !stored.is_of(key, request).await {
+            return Ok(None);
+        }
+        stored.response.map(|response| response.decode(catalog)).transpose()
     }
 }
 

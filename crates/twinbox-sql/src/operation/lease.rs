@@ -1,6 +1,7 @@
 //! Operations that hold their key without a transaction, because they call vendors half-way.
 use super::{
     claim::TakenKey,
+    digest::RequestDigest,
     handle::IdempotencyKeys,
     key::{OperationKey, OperationPolicy},
     start::OperationStart,
@@ -28,7 +29,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, sleep};
-use twinbox_core::{FingerprintInput, crash};
+use twinbox_core::crash;
 use uuid::Uuid;
 
 /// The shortest and the longest pause between two looks at a key that another process holds.
@@ -74,7 +75,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     pub async fn lease(
         &self,
         key: &OperationKey,
-        request: FingerprintInput<'_>,
+        request: &RequestDigest,
         policy: &OperationPolicy,
         lease: Duration,
     ) -> Result<OperationStart<OperationLease<DB>>, Error> {
@@ -194,7 +195,7 @@ impl<DB: Dialect> OperationLease<DB> {
         }
         let guard = DB::guard(tx.connection(), engine.catalog(), self.idle_max).await?;
         let tx = Guarded::new(tx, guard, scope(engine.catalog(), &self.key));
-        Ok(Operation::with_key(tx, *slot, Some(last_transaction)))
+        Ok(Operation::with_key(tx, &self.key, Some(last_transaction)))
     }
 
     /// Releases the key after a failure, so that the same request may try again at once. Another request may

@@ -13,6 +13,13 @@ pub struct OperationResponse {
     pub is_failure: bool,
 }
 
+impl OperationResponse {
+    /// The word in the table.
+    pub(super) const fn status(&self) -> &'static str {
+        if self.is_failure { "failed" } else { "complete" }
+    }
+}
+
 /// The body of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

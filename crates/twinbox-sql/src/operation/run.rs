@@ -1,5 +1,6 @@
 //! An operation in one call.
 use super::{
+    digest::RequestDigest,
     key::{OperationKey, OperationPolicy},
     response::{OperationResponse, ResponseBody},
     start::OperationStart,
@@ -7,7 +8,6 @@ use super::{
 use crate::{Dialect, Error, ErrorKind, HandlerError, HandlerResult, Store, Tx};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt;
-use twinbox_core::FingerprintInput;
 
 /// The result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,9 +93,9 @@ impl<DB: Dialect> Store<DB> {
         F: AsyncFnOnce(&mut Tx<'_, DB>) -> HandlerResult<T>,
     {
         let body = serde_json::to_vec(request).map_err(json)?;
-        let request = FingerprintInput { context: &[], body: &body, excluded: &[] };
+        let request = RequestDigest::new(Vec::new(), body);
         let keys = self.idempotency_keys();
-        let mut operation = match keys.begin(key, request, policy).await? {
+        let mut operation = match keys.begin(key, &request, policy).await? {
             OperationStart::Open(operation) => operation,
             OperationStart::Completed(response) => return stored(&response).map(OperationOutcome::Duplicate),
             OperationStart::Mismatch => return Err(OperationError::Mismatch),
@@ -120,7 +120,7 @@ impl<DB: Dialect> Store<DB> {
         };
         match operation.commit(&response).await {
             Ok(()) => Ok(OperationOutcome::Committed(value)),
-            Err(error) if error.kind() == ErrorKind::CommitUnknown => match keys.find(key, request).await {
+            Err(error) if error.kind() == ErrorKind::CommitUnknown => match keys.find(key, &request).await {
                 Ok(Some(found)) if found == response => Ok(OperationOutcome::Committed(value)),
                 _ => Err(error.into()),
             },

@@ -1,15 +1,13 @@
 //! A key as it is stored.
 use super::{
-    codec,
+    codec::{self, ResponseKey},
     compare::Comparison,
+    digest::RequestDigest,
     key::OperationKey,
     response::{OperationResponse, ResponseBody},
 };
-use crate::{
-    Dialect, Error, catalog::Catalog, codecs::Codecs, row::TextColumns, statement::query, text::text,
-};
+use crate::{Dialect, Error, catalog::Catalog, row::TextColumns, statement::query, text::text};
 use sqlx::Row as _;
-use twinbox_core::FingerprintInput;
 
 /// The row of a key.
 pub(super) struct StoredKey {
@@ -24,15 +22,18 @@ pub(super) struct StoredKey {
 
 /// A response with its body as a codec encoded it.
 pub(super) struct EncodedResponse {
+    key: ResponseKey,
     response: OperationResponse,
     codec_headers: Option<String>,
 }
 
 impl EncodedResponse {
-    pub(super) fn decode(self, codecs: &Codecs, slot: &[u8; 32]) -> Result<OperationResponse, Error> {
-        let Self { mut response, codec_headers } = self;
+    pub(super) fn decode(self, catalog: &Catalog) -> Result<OperationResponse, Error> {
+        let Self { key, mut response, codec_headers } = self;
         if let ResponseBody::Inline(body) = &mut response.body {
-            *body = codec::decode(codecs, slot, std::mem::take(body), codec_headers)?;
+            let encoded = std::mem::take(body);
+            let body = codec::decode(catalog, &key, &response, encoded, codec_headers)?;
+            response.body = ResponseBody::Inline(body);
         }
         Ok(response)
     }
@@ -46,14 +47,15 @@ impl StoredKey {
     }
 
     /// Whether the key was taken for this request.
-    pub(super) fn is_of(&self, key: &OperationKey, request: FingerprintInput<'_>) -> bool {
-        let compared = self.comparison().map(|comparison| comparison.of(request));
+    pub(super) async fn is_of(&self, key: &OperationKey, request: &RequestDigest) -> bool {
         // The slot of a key that is not shared tells the principal, whose name may be erased.
         let is_erased = self.principal.is_empty() && !key.is_shared;
-        (is_erased || text(&key.principal) == self.principal)
-            && compared.is_some_and(|(fingerprint, name)| {
-                name == self.hash_alg && fingerprint.digest()[..] == self.request_hash[..]
-            })
+        if !is_erased && text(&key.principal) != self.principal {
+            return false;
+        }
+        let Some(comparison) = self.comparison() else { return false };
+        let (fingerprint, name) = comparison.of(request).await;
+        name == self.hash_alg && fingerprint.digest()[..] == self.request_hash[..]
     }
 }
 
@@ -77,12 +79,13 @@ pub(super) async fn find<DB: Dialect>(
         body,
         is_failure: status == "failed",
     };
-    let codec_headers = row.text_or_null("codec_headers")?;
+    let (codec_headers, principal) = (row.text_or_null("codec_headers")?, row.text("principal")?);
+    let key = ResponseKey { slot: *slot, principal: principal.clone() };
     Ok(Some(StoredKey {
         request_hash: row.try_get("request_hash")?,
         hash_alg: row.text("hash_alg")?,
-        principal: row.text("principal")?,
+        principal,
         has_expired: row.try_get("has_expired")?,
-        response: (status != "pending").then_some(EncodedResponse { response, codec_headers }),
+        response: (status != "pending").then_some(EncodedResponse { key, response, codec_headers }),
     }))
 }

@@ -1,6 +1,6 @@
 //! The transaction of an operation.
 use super::{
-    codec,
+    codec::{self, ResponseKey},
     key::OperationKey,
     response::{OperationResponse, ResponseBody},
 };
@@ -20,7 +20,7 @@ use twinbox_core::message::TraceContext;
 pub struct Operation<DB: Dialect> {
     tx: Guarded<DB>,
     /// None: it has no key, and runs as often as it is asked for.
-    slot: Option<[u8; 32]>,
+    key: Option<ResponseKey>,
     /// Tells the lease that its transaction is open. Dropped after the transaction.
     last_transaction: Option<LastTransaction>,
     /// Where the connection goes after the commit. None: back to the pool.
@@ -38,15 +38,15 @@ impl Drop for LastTransaction {
 
 impl<DB: Dialect> Operation<DB> {
     pub(crate) fn without_key(tx: Guarded<DB>) -> Self {
-        Self { tx, slot: None, last_transaction: None, spares: None }
+        Self { tx, key: None, last_transaction: None, spares: None }
     }
 
     pub(super) fn with_key(
         tx: Guarded<DB>,
-        slot: [u8; 32],
+        key: &OperationKey,
         last_transaction: Option<LastTransaction>,
     ) -> Self {
-        Self { tx, slot: Some(slot), last_transaction, spares: None }
+        Self { tx, key: Some(ResponseKey::of(key)), last_transaction, spares: None }
     }
 
     pub(super) fn keep_connection(self, spares: Option<Arc<SpareConnections<DB>>>) -> Self {
@@ -85,27 +85,27 @@ impl<DB: Dialect> Operation<DB> {
     }
 
     async fn store(&mut self, response: &OperationResponse) -> Result<(), Error> {
-        let Some(slot) = self.slot else { return self.tx.allow_commit().await };
+        let Some(key) = &self.key else { return self.tx.allow_commit().await };
         let guard = self.tx.allow_response().await?;
         let catalog = self.tx.scope.catalog.clone();
         let (mut body, mut reference, mut codec_headers) = (None, None, None);
         match &response.body {
             ResponseBody::Inline(plain) => {
-                let encoded = codec::encode(&catalog.codecs, &slot, plain)?;
+                let encoded = codec::encode(&catalog, key, response, plain)?;
                 (body, codec_headers) = (Some(encoded.0), encoded.1);
             }
             ResponseBody::Reference(name) => reference = Some(text(name).into_owned()),
             ResponseBody::Omitted => {}
         }
         let complete = query::<DB>(&catalog.sql.operations.complete)
-            .bind(if response.is_failure { "failed" } else { "complete" }.to_owned())
+            .bind(response.status().to_owned())
             .bind(i64::from(response.code))
             .bind(response.headers.clone())
             .bind(body)
             .bind(response.body.kind().to_owned())
             .bind(reference)
             .bind(codec_headers)
-            .bind(slot.to_vec())
+            .bind(key.slot.to_vec())
             .bind(guard);
         if !DB::HAS_RETURNING {
             let stored = complete.execute(self.tx.connection()).await.map_err(Error::of_last_statement)?;

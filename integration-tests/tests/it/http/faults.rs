@@ -259,9 +259,9 @@ async fn a_key_that_is_being_let_go_is_no_mismatch() {
     let [of_key] = both[..] else { panic!("{one:?} {other:?}") };
     let mut lets_go = world.begin().await.unwrap();
     sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(of_key).execute(&mut *lets_go).await.unwrap();
-    let (key, policy) = (key("a"), policy(Duration::ZERO));
+    let (key, request, policy) = (key("a"), asked_for("1"), policy(Duration::ZERO));
     let keys = world.idempotency_keys();
-    let mut beginning = std::pin::pin!(keys.begin(&key, asked_for("1"), &policy));
+    let mut beginning = std::pin::pin!(keys.begin(&key, &request, &policy));
     tokio::select! {
         () = signal("operation.looks_again") => {}
         begun = &mut beginning => panic!("{:?}", begun.map(|_| "it does not look again")),

@@ -23,7 +23,7 @@ const OPERATIONS: i64 = 200;
 /// Runs an operation with a key of its own.
 async fn run(store: &Store<Postgres>, n: i64, keeps_connection: bool) {
     let policy = OperationPolicy { keeps_connection, ..policy(Duration::ZERO) };
-    let begun = store.idempotency_keys().begin(&key(&n.to_string()), asked("1"), &policy).await.unwrap();
+    let begun = store.idempotency_keys().begin(&key(&n.to_string()), &asked("1"), &policy).await.unwrap();
     let OperationStart::Open(mut operation) = begun else { panic!("{n} is taken") };
     effect::<Postgres>(&mut operation.tx(), n).await.unwrap();
     operation.commit(&answer("1")).await.unwrap();

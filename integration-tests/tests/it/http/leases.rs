@@ -18,7 +18,7 @@ async fn the_key_is_held_without_a_transaction<DB: TestDb>() {
     assert!(matches!(lease(&world, &key("a"), "1").await, OperationStart::InFlight));
     assert!(matches!(lease(&world, &key("a"), "2").await, OperationStart::Mismatch));
     assert!(matches!(
-        world.idempotency_keys().begin(&key("a"), asked("1"), &policy(SHORT)).await.unwrap(),
+        world.idempotency_keys().begin(&key("a"), &asked("1"), &policy(SHORT)).await.unwrap(),
         OperationStart::InFlight
     ));
     end(&first, 1).await;
@@ -124,7 +124,7 @@ const BRIEF: Duration = Duration::from_secs(4);
 /// An abandoned transaction is not the end of the heartbeat.
 async fn a_key_is_renewed_again_after_a_transaction_that_failed<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    let begun = world.idempotency_keys().lease(&key("a"), asked("1"), &policy(SHORT), BRIEF).await.unwrap();
+    let begun = world.idempotency_keys().lease(&key("a"), &asked("1"), &policy(SHORT), BRIEF).await.unwrap();
     let OperationStart::Open(first) = begun else { panic!("it is free") };
     first.begin().await.unwrap().abandon().await;
     renewed(&world).await;
@@ -168,7 +168,7 @@ async fn renewed<DB: TestDb>(world: &World<DB>) {
 /// D5: a heartbeat
 async fn a_key_stays_held_for_as_long_as_it_is_worked_on<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    let begun = world.idempotency_keys().lease(&key("a"), asked("1"), &policy(SHORT), BRIEF).await.unwrap();
+    let begun = world.idempotency_keys().lease(&key("a"), &asked("1"), &policy(SHORT), BRIEF).await.unwrap();
     let OperationStart::Open(first) = begun else { panic!("it is free") };
     // After the fourth the first lease would be over.
     for _ in 0..4 {
@@ -202,8 +202,8 @@ async fn nobody_takes_over_while_it_ends() {
     let mut operation = first.begin().await.unwrap();
     effect::<Postgres>(&mut operation.tx(), 1).await.unwrap();
     let (again, waits) = (key("a"), policy(LONG));
-    let keys = world.idempotency_keys();
-    let again = keys.lease(&again, asked("1"), &waits, LONG);
+    let (keys, request) = (world.idempotency_keys(), asked("1"));
+    let again = keys.lease(&again, &request, &waits, LONG);
     let (ended, second) = tokio::join!(
         async {
             waits_for_a_lock(world.pool()).await;

@@ -181,7 +181,7 @@ impl<DB: TestDb> Run<'_, DB> {
         let begun = self
             .world
             .idempotency_keys()
-            .begin(&self.names[key], asked(BODIES[body]), &at_once)
+            .begin(&self.names[key], &asked(BODIES[body]), &at_once)
             .await
             .unwrap();
         let Some(operation) = self.check(key, body, begun) else { return };
@@ -202,7 +202,7 @@ impl<DB: TestDb> Run<'_, DB> {
     async fn hold(&mut self, key: usize, body: usize) {
         let at_once = policy(Duration::ZERO);
         let begun =
-            self.world.idempotency_keys().lease(&self.names[key], asked(BODIES[body]), &at_once, LONG).await;
+            self.world.idempotency_keys().lease(&self.names[key], &asked(BODIES[body]), &at_once, LONG).await;
         let Some(lease) = self.check(key, body, begun.unwrap()) else { return };
         let (before, saved) = match self.should[key] {
             Key::Held { attempt, saved, .. } => (attempt, saved),

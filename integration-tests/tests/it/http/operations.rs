@@ -29,7 +29,7 @@ async fn begin<DB: TestDb>(
     body: &str,
     wait: Duration,
 ) -> OperationStart<Operation<DB>> {
-    in_time(world.idempotency_keys().begin(key, asked(body), &policy(wait))).await.unwrap()
+    in_time(world.idempotency_keys().begin(key, &asked(body), &policy(wait))).await.unwrap()
 }
 
 /// Refunds `n` and says so.
@@ -49,7 +49,7 @@ async fn asked_again_it_answers_the_same_and_does_nothing<DB: TestDb>() {
     let first = known(refund(&world, &key("a"), 1).await);
     assert_eq!(known(refund(&world, &key("a"), 1).await), first);
     assert_eq!(world.effects().await, [1]);
-    assert_eq!(world.idempotency_keys().find(&key("a"), asked("{\"n\":1}")).await.unwrap(), Some(first));
+    assert_eq!(world.idempotency_keys().find(&key("a"), &asked("{\"n\":1}")).await.unwrap(), Some(first));
     assert_eq!(known(refund(&world, &key("b"), 2).await), answer("rf_2"));
     assert_eq!(world.effects().await, [1, 2]);
 }
@@ -145,7 +145,7 @@ async fn t21_what_has_expired_is_done_again_and_purged<DB: TestDb>() {
     // The clock of SQLite counts milliseconds.
     let again = async |body: &'static str| {
         eventually(async || {
-            let begun = world.idempotency_keys().begin(&key("a"), asked(body), &at_once).await.unwrap();
+            let begun = world.idempotency_keys().begin(&key("a"), &asked(body), &at_once).await.unwrap();
             if let OperationStart::Open(operation) = begun { Some(operation) } else { None }
         })
         .await
@@ -153,7 +153,7 @@ async fn t21_what_has_expired_is_done_again_and_purged<DB: TestDb>() {
     again("1").await.commit(&answer("first")).await.unwrap();
     open(&world, &key("b"), "1").await.commit(&answer("b")).await.unwrap();
     again("2").await.commit(&answer("second")).await.unwrap();
-    assert_eq!(world.idempotency_keys().find(&key("a"), asked("2")).await.unwrap(), None);
+    assert_eq!(world.idempotency_keys().find(&key("a"), &asked("2")).await.unwrap(), None);
     let mut purged = 0;
     eventually(async || {
         purged += world.idempotency_keys().purge().await.unwrap();
@@ -161,7 +161,7 @@ async fn t21_what_has_expired_is_done_again_and_purged<DB: TestDb>() {
     })
     .await;
     assert_eq!((purged, world.rows("idempotency_keys").await), (1, 1));
-    assert_eq!(world.idempotency_keys().find(&key("b"), asked("1")).await.unwrap(), Some(answer("b")));
+    assert_eq!(world.idempotency_keys().find(&key("b"), &asked("1")).await.unwrap(), Some(answer("b")));
 }
 
 async fn a_key_has_a_bound<DB: TestDb>() {
@@ -177,7 +177,7 @@ async fn a_key_has_a_bound<DB: TestDb>() {
         parts[n].push('k');
         let [key, scope, tenant, principal] = parts;
         let long = OperationKey { key, scope, tenant, principal, is_shared: n % 2 == 0 };
-        let error = world.idempotency_keys().begin(&long, asked("1"), &policy(SHORT)).await.err().unwrap();
+        let error = world.idempotency_keys().begin(&long, &asked("1"), &policy(SHORT)).await.err().unwrap();
         assert!(error.to_string().contains("at most 255 bytes"), "{error}");
     }
     open(&world, &of(255), "1").await.commit(&answer("1")).await.unwrap();
@@ -235,7 +235,7 @@ async fn what_is_published_has_fresh_ids_and_the_operation_as_its_correlation<DB
     for n in [1, 2] {
         // The clock of SQLite counts milliseconds: the first answer expires a little later.
         let mut operation = eventually(async || {
-            let begun = world.idempotency_keys().begin(&key("a"), asked("1"), &policy(SHORT)).await.unwrap();
+            let begun = world.idempotency_keys().begin(&key("a"), &asked("1"), &policy(SHORT)).await.unwrap();
             if let OperationStart::Open(operation) = begun { Some(operation) } else { None }
         })
         .await;
@@ -244,7 +244,7 @@ async fn what_is_published_has_fresh_ids_and_the_operation_as_its_correlation<DB
         if n == 1 {
             operation.abandon().await;
             let OperationStart::Open(mut first) =
-                world.idempotency_keys().begin(&key("a"), asked("1"), &expired).await.unwrap()
+                world.idempotency_keys().begin(&key("a"), &asked("1"), &expired).await.unwrap()
             else {
                 panic!("the key is free");
             };
@@ -288,13 +288,13 @@ async fn a_stored_fingerprint_is_compared_by_its_own_algorithm<DB: TestDb>() {
     let with = |algorithm| OperationPolicy { algorithm, ..policy(SHORT) };
     let old = with(FingerprintAlgorithm::Raw);
     let OperationStart::Open(operation) =
-        world.idempotency_keys().begin(&key("a"), asked("{\"n\":1}"), &old).await.unwrap()
+        world.idempotency_keys().begin(&key("a"), &asked("{\"n\":1}"), &old).await.unwrap()
     else {
         panic!("it is free");
     };
     operation.commit(&answer("rf_1")).await.unwrap();
     let new = with(FingerprintAlgorithm::ExactJson);
-    let again = async |body| world.idempotency_keys().begin(&key("a"), asked(body), &new).await.unwrap();
+    let again = async |body| world.idempotency_keys().begin(&key("a"), &asked(body), &new).await.unwrap();
     assert_eq!(known(again("{\"n\":1}").await), answer("rf_1"));
     assert!(matches!(again("{\"n\": 1}").await, OperationStart::Mismatch));
 }
@@ -315,7 +315,7 @@ async fn a_handler_cannot_commit_without_the_key<DB: TestDb>() {
     assert_eq!(committed.unwrap_err().kind(), ErrorKind::TransactionEnded);
     // On Postgres what was written after the COMMIT that was refused stands for itself.
     assert!(!world.effects().await.contains(&1));
-    assert_eq!(world.idempotency_keys().find(&key("a"), asked("1")).await.unwrap(), None);
+    assert_eq!(world.idempotency_keys().find(&key("a"), &asked("1")).await.unwrap(), None);
 }
 
 /// An error that is ignored makes COMMIT a ROLLBACK, and the answer must not say otherwise

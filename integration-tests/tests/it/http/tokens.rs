@@ -183,7 +183,7 @@ async fn a_request_that_is_tried_again_a_day_later_charges_once<DB: TestDb>() {
     assert_eq!(pay().await.says(), Some("stored"));
     let charges = vendor.charges.lock().unwrap().len();
     assert_eq!((charges, world.effects().await), (1, vec![1]));
-    let again = world.idempotency_keys().lease(&key("a"), asked("1"), &policy(SHORT), LONG).await.unwrap();
+    let again = world.idempotency_keys().lease(&key("a"), &asked("1"), &policy(SHORT), LONG).await.unwrap();
     assert!(matches!(again, OperationStart::Open(_)), "another scope is another key");
 }
 

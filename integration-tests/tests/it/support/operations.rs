@@ -6,8 +6,8 @@ use super::{
 use sqlx::AssertSqlSafe;
 use std::time::Duration;
 use twinbox::operation::{
-    FingerprintInput, Operation, OperationKey, OperationLease, OperationPolicy, OperationResponse,
-    OperationStart, ResponseBody,
+    Operation, OperationKey, OperationLease, OperationPolicy, OperationResponse, OperationStart,
+    RequestDigest, ResponseBody,
 };
 
 pub(crate) const SHORT: Duration = Duration::from_millis(200);
@@ -20,12 +20,12 @@ pub(crate) fn key(key: &str) -> OperationKey {
     OperationKey { scope: "POST_/refunds".into(), key: key.into(), ..OperationKey::default() }
 }
 
-pub(crate) fn asked(body: &str) -> FingerprintInput<'_> {
-    FingerprintInput { context: &[b"POST", b"/refunds"], body: body.as_bytes(), excluded: &[] }
+pub(crate) fn asked(body: &str) -> RequestDigest {
+    RequestDigest::new(vec!["POST".into(), "/refunds".into()], body.to_owned())
 }
 
 pub(crate) async fn open<DB: TestDb>(world: &World<DB>, key: &OperationKey, body: &str) -> Operation<DB> {
-    let begun = in_time(world.idempotency_keys().begin(key, asked(body), &policy(SHORT))).await.unwrap();
+    let begun = in_time(world.idempotency_keys().begin(key, &asked(body), &policy(SHORT))).await.unwrap();
     let OperationStart::Open(operation) = begun else { panic!("{key:?} is taken") };
     operation
 }
@@ -48,7 +48,7 @@ pub(crate) async fn lease<DB: TestDb>(
     key: &OperationKey,
     body: &str,
 ) -> OperationStart<OperationLease<DB>> {
-    in_time(world.idempotency_keys().lease(key, asked(body), &policy(SHORT), LONG)).await.unwrap()
+    in_time(world.idempotency_keys().lease(key, &asked(body), &policy(SHORT), LONG)).await.unwrap()
 }
 
 pub(crate) async fn open_lease<DB: TestDb>(

@@ -10,7 +10,7 @@ async fn keys_of_another_schema_are_other_keys() {
     let operation = open(&world, &key("a"), "1").await;
     for body in ["1", "2"] {
         let begun =
-            in_time(other.idempotency_keys().begin(&key("a"), asked(body), &policy(SHORT))).await.unwrap();
+            in_time(other.idempotency_keys().begin(&key("a"), &asked(body), &policy(SHORT))).await.unwrap();
         assert!(matches!(begun, OperationStart::Open(_)), "{body}");
     }
     drop(operation);
@@ -22,7 +22,7 @@ async fn a_transaction_that_stands_still_is_ended_by_the_server() {
     // A busy machine has to write within this time.
     let brief = OperationPolicy { idle_max: Duration::from_secs(2), ..policy(LONG) };
     let OperationStart::Open(mut still) =
-        world.idempotency_keys().begin(&key("a"), asked("1"), &brief).await.unwrap()
+        world.idempotency_keys().begin(&key("a"), &asked("1"), &brief).await.unwrap()
     else {
         panic!("it is free");
     };
@@ -56,7 +56,7 @@ async fn t12_sessions_that_ask_for_more_isolation_get_what_the_key_needs() {
         .await;
     let store = Postgres::open(world.url()).await;
     let again = async || {
-        let begun = store.idempotency_keys().begin(&key("a"), asked("1"), &policy(LONG)).await.unwrap();
+        let begun = store.idempotency_keys().begin(&key("a"), &asked("1"), &policy(LONG)).await.unwrap();
         let OperationStart::Open(mut operation) = begun else { return known(begun) };
         effect::<Postgres>(&mut operation.tx(), 1).await.unwrap();
         operation.commit(&answer("1")).await.unwrap();
