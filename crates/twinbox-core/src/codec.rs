@@ -1,10 +1,12 @@
 //! Payload codecs: encryption or compression between an event and its row in the outbox.
 #[cfg(feature = "encryption")]
 mod aes_gcm;
+mod context;
 
 #[cfg(feature = "encryption")]
 pub use self::aes_gcm::{AesGcm, InvalidKeys};
-use crate::{boxed::BoxError, message::Message};
+pub use self::context::{PayloadContext, PayloadPurpose};
+use crate::boxed::BoxError;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -16,11 +18,13 @@ use std::sync::Arc;
 /// An encoded message names its codec in the header [`header::CODEC`](crate::message::header::CODEC) and has
 /// the content type [`message::ENCODED`](crate::message::ENCODED). Decoding restores the content type. A
 /// message without that header is not decoded: a producer wrote it with SQL, or before the store had a codec.
+/// `StoreOptions::require_codec` refuses it instead.
 ///
-/// `AesGcm`, behind the feature `encryption`, is one that encrypts.
+/// `AesGcm`, behind the feature `encryption`, is one that encrypts. One of your own takes
+/// [`PayloadContext::associated_data`], or whoever may write rows can put a payload where it does not belong.
 ///
-/// Stored responses of operations with a key are encoded too: their bodies, not their headers. Without the
-/// codec the store does not return them.
+/// Requests of side effects and stored responses of operations with a key are encoded too: their bodies, not
+/// their headers. Without the codec the dispatcher does not send them, and the store does not return them.
 ///
 /// Both functions run inside the transaction that publishes or handles. A call over the network would hold
 /// that transaction open, so have the encryption keys in memory.
@@ -101,43 +105,6 @@ impl PayloadCodec for Arc<dyn PayloadCodec> {
         payload: &[u8],
     ) -> Result<Vec<u8>, BoxError> {
         (**self).decode(context, headers, payload)
-    }
-}
-
-/// Identifies the message that a payload belongs to.
-///
-/// It is the same for encoding and decoding, so an encryption can use it as associated data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PayloadContext<'a> {
-    /// The service that publishes the message.
-    pub source: &'a str,
-    /// The id of the event.
-    pub id: &'a str,
-    /// The type of the event.
-    pub event_type: &'a str,
-    /// The version of the payload.
-    pub version: u32,
-    /// The key of the message. An encryption can choose its own key by it.
-    pub key: Option<&'a str>,
-}
-
-impl<'a> PayloadContext<'a> {
-    #[doc(hidden)]
-    pub fn new(
-        source: &'a str,
-        id: &'a str,
-        event_type: &'a str,
-        version: u32,
-        key: Option<&'a str>,
-    ) -> Self {
-        Self { source, id, event_type, version, key }
-    }
-}
-
-impl<'a> From<&'a Message> for PayloadContext<'a> {
-    fn from(m: &'a Message) -> Self {
-        Self::new(&m.source, &m.id, &m.event_type, m.version, m.key.as_deref())
     }
 }
 

@@ -119,6 +119,8 @@ pub enum DecodeError {
         /// The name of the codec.
         codec: String,
     },
+    /// The payload is not encoded, and the consumer's store requires that.
+    NotEncoded,
     /// The codec could not decode the payload.
     Codec {
         /// The name of the codec.
@@ -151,6 +153,10 @@ impl fmt::Display for DecodeError {
                 "the payload was encoded with {codec:?}, which is not configured here: \
                  give it to the consumer's store with `StoreOptions::codec` or `StoreOptions::decoder`"
             ),
+            Self::NotEncoded => f.write_str(
+                "the payload is not encoded, and the consumer's store refuses that: publish it through a \
+                 store with the codec, or leave `StoreOptions::require_codec` away until none is left",
+            ),
             Self::Codec { codec, .. } => write!(
                 f,
                 "the codec {codec:?} cannot decode the payload; \
@@ -166,7 +172,10 @@ impl fmt::Display for DecodeError {
 impl Error for DecodeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::UnknownNewer { .. } | Self::UnknownOlder { .. } | Self::UnknownCodec { .. } => None,
+            Self::UnknownNewer { .. }
+            | Self::UnknownOlder { .. }
+            | Self::UnknownCodec { .. }
+            | Self::NotEncoded => None,
             Self::Payload(error) => Some(error),
             Self::Codec { source, .. } | Self::Upcast { source, .. } => Some(source.as_ref()),
         }

@@ -13,6 +13,7 @@
 //! | [`destination`] | the traits of a broker that a relay publishes to |
 //! | [`source`] | the traits of a broker that consumers read from |
 //! | [`lanes`] | the order of messages per key, for relay and consumer |
+//! | [`endpoint`] | whether a connection needs TLS |
 //! | [`retry`] | delays between the attempts of one message |
 //! | [`backoff`] | pauses between tries to reach a server |
 //!
@@ -29,6 +30,7 @@ pub mod count;
 pub mod crash;
 pub mod destination;
 pub mod draft;
+pub mod endpoint;
 pub mod event;
 pub mod fingerprint;
 pub mod id;
@@ -50,7 +52,7 @@ mod timestamp;
 pub mod trace;
 
 pub use boxed::{BoxError, BoxFuture};
-pub use codec::{EncodedPayload, PayloadCodec, PayloadContext};
+pub use codec::{EncodedPayload, PayloadCodec, PayloadContext, PayloadPurpose};
 pub use destination::{Destination, PublishError, PublishErrorKind, Publisher};
 pub use draft::{Draft, InvalidDraft};
 pub use event::{DecodeError, Event, Schema};

@@ -18,11 +18,16 @@ const FORMAT: u32 = 1;
 ///   "consumers": { "billing.invoice": { "orders.placed": [1, 2] } }
 /// }
 /// ```
+///
+/// It also has `"requires_codec": true` if the build refuses messages that are not encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     #[serde(rename = "twinbox_manifest")]
     format: u32,
     codecs: Vec<String>,
+    /// Whether messages that are not encoded are refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    requires_codec: bool,
     /// Versions by consumer and event type.
     consumers: BTreeMap<String, BTreeMap<String, Vec<u32>>>,
 }
@@ -30,7 +35,18 @@ pub struct Manifest {
 impl Manifest {
     /// Creates the manifest of a build with these codecs and no consumer.
     pub fn new(codecs: impl IntoIterator<Item = String>) -> Self {
-        Self { format: FORMAT, codecs: codecs.into_iter().collect(), consumers: BTreeMap::new() }
+        Self {
+            format: FORMAT,
+            codecs: codecs.into_iter().collect(),
+            requires_codec: false,
+            consumers: BTreeMap::new(),
+        }
+    }
+
+    /// Sets whether the build refuses messages that are not encoded, as `StoreOptions::require_codec` says.
+    #[must_use]
+    pub fn with_required_codec(self, requires_codec: bool) -> Self {
+        Self { requires_codec, ..self }
     }
 
     /// Adds the versions of one event type that a consumer reads.
@@ -89,8 +105,12 @@ impl Manifest {
     ) -> Result<(), String> {
         let versions = self.consumers.get(consumer).and_then(|types| types.get(event_type));
         let Some(versions) = versions else { return Err(format!("no handler for {event_type:?}")) };
-        if let Some(codec) = codec.filter(|codec| !self.codecs.iter().any(|known| known == codec)) {
-            return Err(DecodeError::UnknownCodec { codec: codec.to_owned() }.to_string());
+        match codec {
+            None if self.requires_codec => return Err(DecodeError::NotEncoded.to_string()),
+            Some(codec) if !self.codecs.iter().any(|known| known == codec) => {
+                return Err(DecodeError::UnknownCodec { codec: codec.to_owned() }.to_string());
+            }
+            _ => {}
         }
         if versions.contains(&version) {
             return Ok(());
@@ -132,6 +152,10 @@ mod tests {
             assert!(problem.contains(expected), "{problem}");
         }
         assert!(manifest().check("billing", "orders.sent", 1, None).unwrap_err().contains("no handler"));
+        let strict = manifest().with_required_codec(true);
+        let plain = strict.check("billing", "orders.placed", 2, None).unwrap_err();
+        assert!(plain.contains("`StoreOptions::require_codec`"), "{plain}");
+        assert_eq!(strict.check("billing", "orders.placed", 2, Some("flip")), Ok(()));
         assert_eq!(Vec::from_iter(manifest().consumers()), ["billing", "search"]);
         assert!(
             manifest().handles("search", "orders.placed") && !manifest().handles("search", "orders.sent")
@@ -140,7 +164,9 @@ mod tests {
 
     #[test]
     fn a_written_manifest_can_be_read_and_other_texts_cannot() {
-        assert_eq!(Manifest::from_json(&manifest().to_json()), Ok(manifest()));
+        for manifest in [manifest(), manifest().with_required_codec(true)] {
+            assert_eq!(Manifest::from_json(&manifest.to_json()), Ok(manifest));
+        }
         for (text, expected) in [
             ("", "not a manifest"),
             ("{}", "twinbox_manifest"),

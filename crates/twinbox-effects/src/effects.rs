@@ -80,7 +80,7 @@ impl<DB: Dialect> Effects<DB> {
             return Ok(Planned::DryRun);
         }
         let (catalog, id) = (self.engine.catalog(), effect_id(source_id, kind));
-        let (body, codec_headers) = side_effect::encode(catalog, id, kind, &request.body)?;
+        let (body, codec_headers) = side_effect::encode(catalog, source_id, kind, &request)?;
         let plan = query::<DB>(&catalog.sql.effects.plan)
             .bind(id)
             .bind(source_id)
@@ -109,7 +109,8 @@ impl<DB: Dialect> Effects<DB> {
     /// Returns the effect of a source, if one of this kind is planned.
     ///
     /// # Errors
-    /// The database refused or is away, or the store lacks the codec of the request.
+    /// The database refused or is away; or the request cannot be decoded, or is not encoded although the
+    /// store requires it: [`ErrorKind::Codec`](twinbox_sql::ErrorKind::Codec).
     pub async fn find(&self, source: impl Into<SourceId>, kind: &str) -> Result<Option<SideEffect>, Error> {
         let (find, source) = (&self.engine.sql().effects.find, source.into().as_uuid());
         let row = self.engine.fetch_optional(find, |query| query.bind(source).bind(kind.to_owned())).await?;

@@ -2,10 +2,12 @@
 use crate::{request::EffectRequest, token::effect_id};
 use sqlx::Row as _;
 use std::{fmt, str::FromStr};
-use twinbox_core::{PayloadContext, Timestamp};
+use twinbox_core::Timestamp;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Catalog, Micros, decode_bytes, encode_bytes, optional_text, read_headers, small_count},
+    engine::{
+        Catalog, EffectColumns, Micros, decode_bytes, encode_bytes, optional_text, read_headers, small_count,
+    },
 };
 use uuid::Uuid;
 
@@ -120,19 +122,29 @@ pub struct SideEffect {
 
 const WHAT: &str = "the request of a side effect";
 
-/// The context of a request for a codec, in the place of a message.
-fn context<'a>(service: &'a str, id: &'a str, kind: &'a str) -> PayloadContext<'a> {
-    PayloadContext::new(service, id, kind, 1, None)
+/// What the body of a request is bound to.
+fn columns<'a>(source_id: Uuid, kind: &'a str, request: &'a EffectRequest) -> EffectColumns<'a> {
+    EffectColumns {
+        source_id,
+        kind,
+        vendor: &request.vendor,
+        key: request.key.as_deref(),
+        method: &request.method,
+        target: &request.target,
+        content_type: &request.content_type,
+        headers: &request.headers,
+    }
 }
 
 /// Encodes the body of a request, and returns the headers that a codec needs to decode it.
 pub(crate) fn encode(
     catalog: &Catalog,
-    id: Uuid,
+    source_id: Uuid,
     kind: &str,
-    body: &[u8],
+    request: &EffectRequest,
 ) -> Result<(Vec<u8>, Option<String>), Error> {
-    encode_bytes(&catalog.codecs, &context(&catalog.service, &id.to_string(), kind), body, WHAT)
+    let context = columns(source_id, kind, request).context(&catalog.service);
+    encode_bytes(&catalog.codecs, &context, &request.body, WHAT)
 }
 
 /// An effect whose request is as it is stored, encoded or not.
@@ -145,14 +157,16 @@ impl StoredEffect {
     /// Decodes the request.
     ///
     /// # Errors
-    /// The store lacks its codec, or the codec refused.
-    pub(crate) fn decode(mut self, catalog: &Catalog) -> Result<SideEffect, Error> {
-        let id = self.effect.id.to_string();
-        let context = context(&catalog.service, &id, &self.effect.kind);
-        let body = self.effect.request.body.to_vec();
-        self.effect.request.body =
-            decode_bytes(&catalog.codecs, &context, body, self.codec_headers, WHAT)?.into();
-        Ok(self.effect)
+    /// The store lacks its codec, or the codec refused; or the request is not encoded, and the store requires
+    /// that.
+    pub(crate) fn decode(self, catalog: &Catalog) -> Result<SideEffect, Error> {
+        let Self { mut effect, codec_headers } = self;
+        let encoded = effect.request.body.to_vec();
+        let columns = columns(effect.source_id, &effect.kind, &effect.request);
+        let body =
+            decode_bytes(&catalog.codecs, &columns.context(&catalog.service), encoded, codec_headers, WHAT)?;
+        effect.request.body = body.into();
+        Ok(effect)
     }
 }
 

@@ -1,4 +1,7 @@
 //! The payload codecs of a store.
+mod effect;
+
+pub use self::effect::EffectColumns;
 use crate::{Error, ErrorKind, text};
 use std::{borrow::Cow, fmt, sync::Arc};
 use twinbox_core::{
@@ -15,6 +18,8 @@ pub struct Codecs {
     pub encoder: Option<Arc<dyn PayloadCodec>>,
     /// The codecs that only decode. Of one name, the encoder comes first.
     pub decoders: Vec<Arc<dyn PayloadCodec>>,
+    /// Whether a payload that is not encoded is refused.
+    pub is_required: bool,
 }
 
 impl Codecs {
@@ -28,8 +33,12 @@ impl Codecs {
         self.all().find(|codec| codec.name() == name)
     }
 
-    /// Refuses names that cannot be values of headers.
+    /// Refuses names that cannot be values of headers, and a store that would refuse what it writes.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_required && self.encoder.is_none() {
+            let what = "`require_codec` needs a codec that encodes: add `StoreOptions::codec`";
+            return Err(Error::new(ErrorKind::Configuration, what));
+        }
         let is_fit = |name: &str| {
             (1..=limits::NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic())
         };
@@ -42,9 +51,15 @@ impl Codecs {
         }
     }
 
-    /// The message with its payload decoded. A payload that was not encoded stays as it is.
+    /// The message with its payload decoded. A payload that was not encoded stays as it is, or is refused.
+    /// One that was redacted has nothing to decode.
     pub(crate) fn decode<'m>(&self, message: &'m Message) -> Result<Cow<'m, Message>, DecodeError> {
-        let Some(name) = message.header(header::CODEC) else { return Ok(Cow::Borrowed(message)) };
+        let Some(name) = message.header(header::CODEC) else {
+            return match self.is_required && !message.is_redacted() {
+                true => Err(DecodeError::NotEncoded),
+                false => Ok(Cow::Borrowed(message)),
+            };
+        };
         let Some(codec) = self.named(name) else {
             return Err(DecodeError::UnknownCodec { codec: name.to_owned() });
         };
@@ -61,13 +76,24 @@ impl Codecs {
 
 /// The fields of a message with its payload encoded.
 pub(crate) fn encode(codec: &dyn PayloadCodec, service: &str, fields: Fields) -> Result<Fields, Error> {
-    let id = fields.id.as_deref().unwrap_or_default();
-    let context = PayloadContext::new(service, id, &fields.event_type, fields.version, fields.key.as_deref());
-    let encoded = codec.encode(&context, &fields.payload).map_err(|e| {
+    let encoded = codec.encode(&context(service, &fields), &fields.payload).map_err(|e| {
         Error::new(ErrorKind::Codec, format!("the codec {:?} could not encode the payload", codec.name()))
             .with_source(e)
     })?;
     Ok(Draft { fields }.encoded(codec.name(), encoded)?.fields)
+}
+
+/// What the payload of a message is bound to.
+fn context<'a>(service: &'a str, fields: &'a Fields) -> PayloadContext<'a> {
+    PayloadContext::of_message(
+        service,
+        fields.id.as_deref().unwrap_or_default(),
+        &fields.event_type,
+        fields.version,
+        fields.key.as_deref(),
+        fields.subject.as_deref(),
+        &fields.content_type,
+    )
 }
 
 /// Encodes bytes that are no message, and returns the headers that a codec needs to decode them. `what` names
@@ -91,7 +117,8 @@ pub fn encode_bytes(
 /// Decodes bytes that are no message. Without headers they were not encoded.
 ///
 /// # Errors
-/// [`ErrorKind::Codec`]: the store has no codec of that name, or the codec refused.
+/// [`ErrorKind::Codec`]: the store has no codec of that name, or the codec refused; or the bytes were not
+/// encoded, and the store requires that.
 pub fn decode_bytes(
     codecs: &Codecs,
     context: &PayloadContext<'_>,
@@ -99,7 +126,9 @@ pub fn decode_bytes(
     headers: Option<String>,
     what: &str,
 ) -> Result<Vec<u8>, Error> {
-    let Some(headers) = headers else { return Ok(bytes) };
+    let Some(headers) = headers else {
+        return if codecs.is_required { Err(not_encoded(what)) } else { Ok(bytes) };
+    };
     let headers = text::read_headers(&headers);
     let name = headers.iter().find(|(name, _)| name == header::CODEC).map_or("", |(_, codec)| codec);
     let Some(codec) = codecs.named(name) else {
@@ -110,6 +139,16 @@ pub fn decode_bytes(
 
 fn failed(verb: &str, codec: &str, what: &str, source: BoxError) -> Error {
     Error::new(ErrorKind::Codec, format!("the codec {codec:?} could not {verb} {what}")).with_source(source)
+}
+
+fn not_encoded(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Codec,
+        format!(
+            "{what} is not encoded, and this store refuses that: write it through a store with the codec, or \
+             leave `StoreOptions::require_codec` away until none is left"
+        ),
+    )
 }
 
 /// Names alone: a codec may hold keys.

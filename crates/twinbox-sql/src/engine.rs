@@ -5,7 +5,7 @@ mod handle;
 pub use crate::{
     catalog::Catalog,
     change::{changed_row, changed_rows, inserted, inserted_id},
-    codecs::{decode_bytes, encode_bytes},
+    codecs::{EffectColumns, decode_bytes, encode_bytes},
     connection::{Connection, done_with},
     cursor::Cursor,
     dialect::{

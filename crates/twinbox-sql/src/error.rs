@@ -13,7 +13,8 @@ pub enum ErrorKind {
     Busy,
     /// The draft breaks a bound. Nothing was written.
     InvalidDraft,
-    /// The payload codec refused to encode. Nothing was written.
+    /// The payload codec refused to encode, and nothing was written; or what is stored cannot be decoded, or
+    /// is not encoded although the store requires it.
     Codec,
     /// A name, an option or the setup of the database has to change.
     Configuration,

@@ -11,11 +11,18 @@ use crate::{
     text_column::Text,
 };
 use sqlx::{Pool, Row as _};
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{Arc, Once},
+    time::Duration,
+};
 use twinbox_core::{DecodeError, Draft, Message, PayloadCodec, Timestamp, limits};
 
 /// How long the database may take to answer a ping.
 const PING_MAX: Duration = Duration::from_secs(5);
+/// The log has one warning of a connection without TLS: stores are checked again and again.
+static WARNED: Once = Once::new();
 
 /// The place of Twinbox's tables, and how payloads are stored.
 #[derive(Debug, Clone)]
@@ -69,6 +76,29 @@ impl StoreOptions {
         self.codecs.decoders.push(Arc::new(codec));
         self
     }
+
+    /// Refuses what is not encoded. Without this option a plain payload is taken as it is, whoever wrote it:
+    /// an encryption hides payloads, and does not tell who wrote them.
+    ///
+    /// - A plain message becomes a dead letter, `undecodable`, and its handler does not run. A redacted one
+    ///   is acknowledged as ever.
+    /// - A side effect with a plain request is not sent. It fails with `VALIDATION.rejected`, or is unknown
+    ///   if it may have been sent before.
+    /// - A plain body of a stored response is the error [`ErrorKind::Codec`], and the operation does not run.
+    ///
+    /// For a change-over give [`codec`](Self::codec) to all processes first. Add this option when no plain
+    /// row is left: `twinbox schemas check` with the manifest of the new build names the messages that wait.
+    /// Dead letters of before can be redriven by a build without this option.
+    ///
+    /// It refuses all who cannot encode: SQL (`twinbox.publish`, `twinbox.plan_effect`, an `INSERT`), other
+    /// systems on the transport, and the events of a relay without the codec (`dead_letter_events`).
+    ///
+    /// It is as strong as the weakest codec of the store. One that only compresses, be it a
+    /// [`decoder`](Self::decoder), lets everybody write.
+    pub fn require_codec(mut self) -> Self {
+        self.codecs.is_required = true;
+        self
+    }
 }
 
 impl Default for StoreOptions {
@@ -99,7 +129,8 @@ impl<DB: Dialect> Store<DB> {
     ///
     /// # Errors
     /// As [`new`](Self::new), or the namespace is not a plain lower-case identifier, or the name of a codec
-    /// is not fit for a header, or another database than Postgres is given a pooler.
+    /// is not fit for a header, or a codec is required and none encodes, or another database than Postgres is
+    /// given a pooler.
     pub fn with_options(pool: Pool<DB>, service: &str, options: StoreOptions) -> Result<Self, Error> {
         if service.is_empty()
             || service.len() > limits::SOURCE_BYTES_MAX
@@ -139,9 +170,15 @@ impl<DB: Dialect> Store<DB> {
     /// Refuses a setup that would lose messages or break their order: missing or foreign tables, a restored
     /// database, a standby, a cached sequence, a journal mode, a pooler. Readers check before they start.
     ///
+    /// A connection to another machine that does not verify the certificate of the server is a warning in the
+    /// log, once in a process.
+    ///
     /// # Errors
     /// Names the problem and what to do about it.
     pub async fn check(&self) -> Result<(), Error> {
+        if let Err(unprotected) = DB::protection(&self.pool().connect_options(), false) {
+            WARNED.call_once(|| tracing::warn!("{unprotected}"));
+        }
         let catalog = self.engine.catalog();
         self.engine.check_pooler().await?;
         let mut conn = self.engine.connection().await?;
@@ -227,14 +264,15 @@ impl<DB: Dialect> Store<DB> {
         self.engine.catalog().codecs.all().map(|codec| codec.name())
     }
 
-    /// Returns the message with its payload decoded. A payload that was not encoded stays as it is.
+    /// Returns the message with its payload decoded. A payload that was not encoded stays as it is, unless
+    /// the store [requires](StoreOptions::require_codec) a codec.
     ///
     /// The consumer runtime decodes before it runs a handler. Messages that the store returns, dead letters
     /// among them, are as they are stored.
     ///
     /// # Errors
-    /// This store has no codec of that name, or the codec cannot decode the payload. Trying again does not
-    /// help.
+    /// This store has no codec of that name, or the codec cannot decode the payload; or the payload is not
+    /// encoded, and the store requires that. Trying again does not help.
     pub fn decode<'m>(&self, message: &'m Message) -> Result<Cow<'m, Message>, DecodeError> {
         self.engine.catalog().codecs.decode(message)
     }

@@ -71,7 +71,7 @@
 //! | receive webhooks once | [`http::webhook`], or [`webhook`] without HTTP |
 //! | move the outbox to a broker | [`relay::Relay`], or the program `twinbox-relay` |
 //! | consume from a broker | [`nats::Nats`], [`aws::Sqs`] in [`Consumer::transport`] |
-//! | encrypt or compress payloads | [`codec`], [`StoreOptions::codec`] |
+//! | encrypt or compress payloads | [`codec`], [`StoreOptions::codec`], [`StoreOptions::require_codec`] |
 //! | describe the events for other teams | `event::AsyncApi` |
 //! | delete what retention allows | [`log::Log::purge`] |
 //! | see what is wrong, replay, redrive, redact | [`ops::Ops`], or the program `twinbox` |

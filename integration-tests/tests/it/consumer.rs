@@ -27,6 +27,7 @@ mod redact;
 #[cfg(feature = "postgres")]
 mod refused;
 mod registration;
+mod required_codec;
 mod restart;
 mod retry;
 #[cfg(feature = "postgres")]

@@ -6,6 +6,8 @@ mod compensation;
 mod drift;
 mod egress;
 #[cfg(feature = "programs")]
+mod encryption;
+#[cfg(feature = "programs")]
 mod example;
 mod jobs;
 #[cfg(feature = "postgres")]

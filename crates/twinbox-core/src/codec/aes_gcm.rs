@@ -14,8 +14,19 @@ const NONCE_BYTES: usize = 12;
 
 /// Encrypts payloads with AES-256-GCM (NIST SP 800-38D). One key encrypts; any number of older ones decrypt.
 ///
-/// A payload is bound to its message: its source, id, type, version and key. Put into another row, it does
-/// not decrypt. The other attributes and the headers stay readable.
+/// A payload is bound to its purpose and its service, and to columns of its row. If one of them changes, or
+/// the payload is put into another row, it does not decrypt:
+///
+/// | payload of | is bound to |
+/// |---|---|
+/// | a message | id, type, version, key, subject, content type |
+/// | the request of a side effect | source and kind, vendor, key, method, target, content type, headers |
+/// | a stored response | slot of its key, principal, status, code, headers |
+///
+/// The others may be changed by who may change the row: headers, time and correlation of a message, or how
+/// far the sending of a side effect has come. All columns but the payload stay readable.
+///
+/// It does not refuse what nobody encrypted: `StoreOptions::require_codec` does.
 ///
 /// To change the key, give every process a key file with the new key as its *second* line, then one with the
 /// new key as its *first* line. Remove the old key when no message, dead letter or stored response needs it
@@ -143,19 +154,6 @@ impl std::str::FromStr for AesGcm {
     }
 }
 
-/// The attributes that bind a payload to its message: each with its length, so that no two messages have the
-/// same bytes.
-fn associated_data(context: &PayloadContext<'_>) -> Vec<u8> {
-    let PayloadContext { source, id, event_type, version, key } = *context;
-    let mut data = Vec::new();
-    for part in [Some(source), Some(id), Some(event_type), key] {
-        data.extend(part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
-        data.extend(part.unwrap_or_default().bytes());
-    }
-    data.extend(version.to_be_bytes());
-    data
-}
-
 impl PayloadCodec for AesGcm {
     fn name(&self) -> &str {
         "aes-256-gcm"
@@ -164,7 +162,7 @@ impl PayloadCodec for AesGcm {
     fn encode(&self, context: &PayloadContext<'_>, payload: &[u8]) -> Result<EncodedPayload, BoxError> {
         let key = &self.newest;
         let nonce = Nonce::<Aes256Gcm>::try_generate()?;
-        let aad = &associated_data(context);
+        let aad = &context.associated_data();
         let encrypted =
             key.cipher.encrypt(&nonce, Payload { msg: payload, aad }).map_err(|e| e.to_string())?;
         let bytes = [&nonce[..], &encrypted].concat();
@@ -179,14 +177,14 @@ impl PayloadCodec for AesGcm {
     ) -> Result<Vec<u8>, BoxError> {
         // A header of the application may have the same name. The codec's comes after it.
         let id = headers.iter().rfind(|(name, _)| name == KEY_HEADER).map(|(_, id)| id);
-        let id = id.ok_or_else(|| format!("the message has no header {KEY_HEADER:?}"))?;
+        let id = id.ok_or_else(|| format!("there is no header {KEY_HEADER:?}"))?;
         let key = self.key(id).ok_or_else(|| format!("there is no key {id:?}"))?;
         let (nonce, encrypted) =
             payload.split_first_chunk::<NONCE_BYTES>().ok_or("the payload is too short for a nonce")?;
-        let aad = &associated_data(context);
+        let aad = &context.associated_data();
         let decrypted = key.cipher.decrypt(nonce.into(), Payload { msg: encrypted, aad });
         Ok(decrypted.map_err(|_| {
-            format!("the payload was changed, is of another message, or another key is called {id:?}")
+            format!("the payload or what it is bound to was changed, or another key is called {id:?}")
         })?)
     }
 }
@@ -194,11 +192,23 @@ impl PayloadCodec for AesGcm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::PayloadPurpose;
 
     const PAYLOAD: &[u8] = br#"{"name":"Ada"}"#;
+    const JSON: &str = "application/json";
 
     fn context() -> PayloadContext<'static> {
-        PayloadContext::new("shop", "1", "people.moved", 1, Some("ada"))
+        of("shop", "1", "people.moved", 1, Some("ada"))
+    }
+
+    fn of(
+        source: &'static str,
+        id: &'static str,
+        event_type: &'static str,
+        version: u32,
+        key: Option<&'static str>,
+    ) -> PayloadContext<'static> {
+        PayloadContext::of_message(source, id, event_type, version, key, Some("people/1"), JSON)
     }
 
     fn encoded(codec: &AesGcm) -> (Vec<u8>, Vec<(String, String)>) {
@@ -231,16 +241,26 @@ mod tests {
     fn a_payload_is_bound_to_its_message_and_its_key() {
         let codec = AesGcm::new("k", &[1; 32]).unwrap();
         let (payload, headers) = encoded(&codec);
-        let changed = "the payload was changed, is of another message, or another key is called \"k\"";
+        let changed = "the payload or what it is bound to was changed, or another key is called \"k\"";
+        let ada = Some("ada");
+        let with = |subject, content_type| {
+            PayloadContext::of_message("shop", "1", "people.moved", 1, ada, subject, content_type)
+        };
+        let mut effect = context();
+        effect.purpose = PayloadPurpose::SideEffect;
         for other in [
-            PayloadContext { source: "billing", ..context() },
-            PayloadContext { id: "2", ..context() },
-            PayloadContext { event_type: "people.moved2", ..context() },
-            PayloadContext { version: 2, ..context() },
-            PayloadContext { key: Some("bob"), ..context() },
-            PayloadContext { key: None, ..context() },
+            effect,
+            of("billing", "1", "people.moved", 1, ada),
+            of("shop", "2", "people.moved", 1, ada),
+            of("shop", "1", "people.moved2", 1, ada),
+            of("shop", "1", "people.moved", 2, ada),
+            of("shop", "1", "people.moved", 1, Some("bob")),
+            of("shop", "1", "people.moved", 1, None),
+            with(Some("people/2"), JSON),
+            with(None, JSON),
+            with(Some("people/1"), "text/html"),
             // The same letters, cut at other places.
-            PayloadContext { source: "shop1", id: "", ..context() },
+            of("shop1", "", "people.moved", 1, ada),
         ] {
             assert_eq!(refusal(codec.decode(&other, &headers, &payload)), changed, "{other:?}");
         }

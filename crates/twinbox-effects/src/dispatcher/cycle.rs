@@ -20,7 +20,7 @@ use std::{
 use tokio::time::Instant;
 use twinbox_core::crash;
 use twinbox_sql::{
-    Dialect, Error,
+    Dialect, Error, HandlerError,
     engine::{Engine, micros, query},
 };
 use uuid::Uuid;
@@ -142,7 +142,8 @@ impl Want {
         let claimed = match row {
             Ok(claimed) => claimed,
             Err(Undecodable { effect, error }) => {
-                return settle(&effect, Settled::unfit(effect.state, &error.to_string()));
+                let with_causes = HandlerError::reject(error).to_string();
+                return settle(&effect, Settled::unfit(effect.state, &with_causes));
             }
         };
         // Another program may have written what `plan` refuses, such as credentials.

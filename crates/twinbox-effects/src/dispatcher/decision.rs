@@ -364,6 +364,18 @@ mod tests {
         assert_eq!(settled.state, EffectState::Confirmed);
     }
 
+    /// Of what was sent before, nobody knows what the vendor did.
+    #[test]
+    fn what_cannot_be_decoded_has_failed_unless_it_may_have_been_sent() {
+        for (before, after) in
+            [(EffectState::Pending, EffectState::Failed), (EffectState::Fired, EffectState::Unknown)]
+        {
+            let settled = Settled::unfit(before, "no key");
+            assert_eq!((settled.state, settled.error_code), (after, Some(ErrorCode::Validation)));
+            assert_eq!((settled.delay, settled.error.as_deref()), (None, Some("no key")));
+        }
+    }
+
     #[test]
     fn a_look_up_that_fails_is_bounded() {
         let looks_up = rules(Recovery::LookUp { after: HOUR }, true);

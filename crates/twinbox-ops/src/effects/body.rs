@@ -1,10 +1,9 @@
 //! The body of an effect's request, for a person.
-use twinbox_core::{PayloadContext, message::header};
+use twinbox_core::message::header;
 use twinbox_sql::{
     Error, ErrorKind,
-    engine::{Catalog, decode_bytes, read_headers},
+    engine::{Catalog, EffectColumns, decode_bytes, read_headers},
 };
-use uuid::Uuid;
 
 /// The body of an effect's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,11 +19,10 @@ pub enum EffectBody {
     },
 }
 
-/// Decodes a stored body, where the store can.
+/// Decodes a stored body, where the store can. A plain one is shown also where the store requires a codec.
 pub(super) fn read(
     catalog: &Catalog,
-    id: Option<Uuid>,
-    kind: &str,
+    columns: &EffectColumns<'_>,
     body: Vec<u8>,
     codec_headers: Option<String>,
 ) -> Result<EffectBody, Error> {
@@ -32,8 +30,7 @@ pub(super) fn read(
     let Some((_, codec)) = headers.into_iter().find(|(name, _)| name == header::CODEC) else {
         return Ok(EffectBody::Plain(body));
     };
-    let id = id.unwrap_or_default().to_string();
-    let (bytes, context) = (body.len(), PayloadContext::new(&catalog.service, &id, kind, 1, None));
+    let (bytes, context) = (body.len(), columns.context(&catalog.service));
     match decode_bytes(&catalog.codecs, &context, body, codec_headers, "the request of a side effect") {
         Ok(plain) => Ok(EffectBody::Plain(plain)),
         Err(error) if error.kind() == ErrorKind::Codec => Ok(EffectBody::Encoded { codec, bytes }),

@@ -4,7 +4,7 @@ use sqlx::Row as _;
 use twinbox_core::Timestamp;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Catalog, Micros, optional_text, read_headers, small_count},
+    engine::{Catalog, EffectColumns, Micros, optional_text, read_headers, small_count},
 };
 use uuid::Uuid;
 
@@ -129,13 +129,24 @@ pub(super) fn read_details<DB: Dialect>(catalog: &Catalog, row: &DB::Row) -> Res
     let text = |name| Ok::<_, Error>(optional_text::<DB>(row, name)?.unwrap_or_default());
     let effect = read::<DB>(row)?;
     let (stored, codec_headers) = (row.try_get("request")?, optional_text::<DB>(row, "codec_headers")?);
-    let headers = optional_text::<DB>(row, "headers")?;
+    let (method, target, content_type) = (text("method")?, text("target")?, text("content_type")?);
+    let headers = optional_text::<DB>(row, "headers")?.as_deref().map(read_headers).unwrap_or_default();
+    let columns = EffectColumns {
+        source_id: effect.source_id,
+        kind: &effect.kind,
+        vendor: &effect.vendor,
+        key: effect.key.as_deref(),
+        method: &method,
+        target: &target,
+        content_type: &content_type,
+        headers: &headers,
+    };
     Ok(EffectDetails {
-        method: text("method")?,
-        target: text("target")?,
-        content_type: text("content_type")?,
-        headers: headers.as_deref().map(read_headers).unwrap_or_default(),
-        body: body::read(catalog, effect.id, &effect.kind, stored, codec_headers)?,
+        body: body::read(catalog, &columns, stored, codec_headers)?,
+        method,
+        target,
+        content_type,
+        headers,
         correlation_id: optional_text::<DB>(row, "correlation_id")?,
         traceparent: optional_text::<DB>(row, "traceparent")?,
         idempotency_key: optional_text::<DB>(row, "idempotency_key")?,

@@ -34,16 +34,17 @@ async fn each_role_does_its_part_and_no_more() {
     let (world, vendor) = (World::<Postgres>::new().await, FakeVendor::start().await.unwrap());
     let roles = Roles::create(&world, "effects").await;
     let producer = store_of(&world, &roles.producer).await;
+    let web = store_of(&world, &roles.web).await;
     let runtime = store_of(&world, &roles.runtime).await;
     let operator = store_of(&world, &roles.operator).await;
 
     vendor.answer_next([VendorAnswer::ActThenCut, VendorAnswer::RetryAfter(429, 1)]);
-    let first = plan(&producer, mail("first").key("a")).await;
+    let first = plan(&web, mail("first").key("a")).await;
     let planned = "SELECT twinbox.plan_effect(gen_random_uuid(), 'a', 'other', '{}')";
     sqlx::raw_sql(planned).execute(producer.pool()).await.unwrap();
     let recovery = profiles::RESEND.recovery(Recovery::Operator);
     let dispatching = Dispatching::to(&runtime, &vendor, recovery);
-    let unknown = reaches(&producer, first, EffectState::Unknown).await;
+    let unknown = reaches(&web, first, EffectState::Unknown).await;
 
     let ops = Ops::new(&operator);
     let vendors = Vec::from_iter(ops.vendors().await.unwrap().into_iter().map(|one| one.vendor));
@@ -56,11 +57,11 @@ async fn each_role_does_its_part_and_no_more() {
     ops.effect(unknown.position.into()).await.unwrap();
     let resolved = Change::Resolve(Resolution::Applied);
     ops.change_effect(unknown.position.into(), resolved, "there").await.unwrap();
-    let mut tx = producer.begin().await.unwrap();
-    let sorry = Effects::new(&producer).compensate(&mut tx, unknown.position, WELCOME, mail("sorry")).await;
+    let mut tx = web.begin().await.unwrap();
+    let sorry = Effects::new(&web).compensate(&mut tx, unknown.position, WELCOME, mail("sorry")).await;
     assert!(matches!(sorry.unwrap(), Planned::New(_)));
     tx.commit().await.unwrap();
-    reaches(&producer, first, EffectState::Compensated).await;
+    reaches(&web, first, EffectState::Compensated).await;
     dispatching.stop().await;
 
     for sql in [
@@ -73,7 +74,9 @@ async fn each_role_does_its_part_and_no_more() {
         "SELECT * FROM twinbox.vendors",
     ] {
         forbidden(producer.pool(), sql).await;
+        forbidden(web.pool(), sql).await;
     }
+    forbidden(producer.pool(), "SELECT request FROM twinbox.side_effects").await;
     for sql in [
         "UPDATE twinbox.side_effects SET request = ''",
         "UPDATE twinbox.side_effects SET attempts = 0",
@@ -86,13 +89,14 @@ async fn each_role_does_its_part_and_no_more() {
     forbidden(runtime.pool(), "DELETE FROM twinbox.side_effects").await;
     for (name, role) in [
         (&roles.producer, Role::Producer),
+        (&roles.web, Role::Web),
         (&roles.runtime, Role::Runtime),
         (&roles.operator, Role::Operator),
     ] {
         let missing = Ops::new(&world).missing_rights(Some(name), role).await.unwrap();
         assert_eq!(missing, Some(Vec::new()), "{role:?}");
     }
-    for store in [producer, runtime, operator] {
+    for store in [producer, web, runtime, operator] {
         store.pool().close().await;
     }
     roles.drop(&world).await;

@@ -3,6 +3,7 @@ use crate::support::{
     cases::cases,
     codec::store_with,
     consumer::run_until,
+    effects::{mail, plan},
     stores::{TestDb, World, effect},
     tool::Tool,
 };
@@ -124,9 +125,24 @@ async fn a_payload_that_was_mended_in_a_file_is_stored_encrypted_again<DB: TestD
     assert!(published.iter().all(|m| m.header("twinbox-codec").is_some()), "{published:?}");
 }
 
+/// With all that it is bound to.
+async fn the_tool_shows_a_request_to_those_who_have_its_key<DB: TestDb>() {
+    let (world, folder) = (World::<DB>::new().await, tempfile::tempdir().unwrap());
+    let (tool, file) = (Tool::of(&world), folder.path().join("keys"));
+    let request = mail("secret").method("PUT").header("x-note", "plain").key("ada");
+    plan(&store(&world, NEW), request).await;
+    let shown = tool.json(&["effects", "show", "1"]).await;
+    assert_eq!((&shown["body"], &shown["codec"]), (&serde_json::Value::Null, &"aes-256-gcm".into()));
+    std::fs::write(&file, NEW).unwrap();
+    let with_keys = ["effects", "show", "1", "--payload-keys", file.to_str().unwrap()];
+    let shown = tool.json(&with_keys).await;
+    assert_eq!((&shown["body"]["text"], &shown["codec"]), (&"secret".into(), &serde_json::Value::Null));
+}
+
 cases! {
     all: [
         the_tool_shows_a_payload_to_those_who_have_its_key,
         a_payload_that_was_mended_in_a_file_is_stored_encrypted_again,
+        the_tool_shows_a_request_to_those_who_have_its_key,
     ]
 }

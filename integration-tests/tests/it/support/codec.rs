@@ -1,6 +1,9 @@
 //! A codec of payloads, and stores that use it.
 use super::stores::{TestDb, World};
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::atomic::{AtomicU8, Ordering::Relaxed},
+};
 use twinbox::{
     Store, StoreOptions,
     codec::{EncodedPayload, PayloadCodec, PayloadContext},
@@ -20,10 +23,10 @@ impl Cipher {
         Self { name, key, nonce: AtomicU8::new(1) }
     }
 
-    fn tag(context: &PayloadContext<'_>) -> u8 {
-        let PayloadContext { source, id, event_type, version, key, .. } = *context;
-        let all = format!("{source}/{id}/{event_type}/{version}/{key:?}");
-        all.bytes().fold(0, u8::wrapping_add)
+    fn tag(context: &PayloadContext<'_>) -> [u8; 8] {
+        let mut hash = DefaultHasher::new();
+        context.associated_data().hash(&mut hash);
+        hash.finish().to_be_bytes()
     }
 }
 
@@ -38,7 +41,7 @@ impl PayloadCodec for Cipher {
         }
         let nonce = self.nonce.fetch_add(1, Relaxed);
         let bytes = payload.iter().map(|byte| byte ^ self.key ^ nonce);
-        let bytes: Vec<u8> = [nonce, Self::tag(context)].into_iter().chain(bytes).collect();
+        let bytes: Vec<u8> = [nonce].into_iter().chain(Self::tag(context)).chain(bytes).collect();
         Ok(EncodedPayload::new(bytes).header("key-id", self.key.to_string()))
     }
 
@@ -52,9 +55,10 @@ impl PayloadCodec for Cipher {
         if key.1 != self.key.to_string() {
             return Err(format!("no key {}", key.1).into());
         }
-        let [nonce, tag, rest @ ..] = payload else { return Err("too short".into()) };
+        let (nonce, rest) = payload.split_first().ok_or("too short")?;
+        let (tag, rest) = rest.split_first_chunk::<8>().ok_or("too short")?;
         if *tag != Self::tag(context) {
-            return Err("another message's payload".into());
+            return Err("another row's payload".into());
         }
         Ok(rest.iter().map(|byte| byte ^ self.key ^ nonce).collect())
     }
@@ -66,4 +70,9 @@ pub(crate) fn store_with<DB: TestDb>(world: &World<DB>, options: StoreOptions) -
 
 pub(crate) fn ciphered<DB: TestDb>(world: &World<DB>) -> Store<DB> {
     store_with(world, StoreOptions::new().codec(Cipher::new("cipher", 7)))
+}
+
+/// The same, and what nobody encoded is refused.
+pub(crate) fn strict<DB: TestDb>(world: &World<DB>) -> Store<DB> {
+    store_with(world, StoreOptions::new().codec(Cipher::new("cipher", 7)).require_codec())
 }

@@ -9,11 +9,17 @@ use twinbox_testkit::park_deliveries;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_that_cannot_be_taken_keeps_no_other_waiting() {
     let rig = Rig::<Postgres>::new().await;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(rig.consumer().run(stop.clone()));
+    eventually(async || (rig.owners().await.values().sum::<usize>() == 16).then_some(())).await;
+    stop.cancel();
+    in_time(running).await.unwrap().unwrap();
     let mut held = rig.world.pool().begin().await.unwrap();
     let fence = "\
-        SELECT pg_advisory_xact_lock_shared(hashtextextended('\"twinbox\".partition_leases ' || $1, n)) \
-        FROM generate_series(0, 3) n";
-    sqlx::query(fence).bind(CONSUMER).fetch_all(&mut *held).await.unwrap();
+        SELECT pg_advisory_xact_lock_shared(lock_number) \
+        FROM twinbox.partition_leases \
+        WHERE consumer = $1 AND partition < 4";
+    assert_eq!(sqlx::query(fence).bind(CONSUMER).fetch_all(&mut *held).await.unwrap().len(), 4);
     rig.publish(1..65, 0..1, 64).await;
     let stop = CancellationToken::new();
     let running = tokio::spawn(rig.consumer().run(stop.clone()));
