@@ -19,6 +19,7 @@ struct Entry {
     id: i64,
     at: String,
     operator: String,
+    database_user: String,
     command: String,
     target: String,
     count: Option<u64>,
@@ -31,6 +32,7 @@ pub(crate) async fn run<DB: Dialect>(command: AuditCommand, session: &Session<DB
         id: entry.id,
         at: entry.at.to_string(),
         operator: entry.operator,
+        database_user: entry.database_user,
         command: entry.command,
         target: entry.target,
         count: entry.count,
@@ -39,6 +41,7 @@ pub(crate) async fn run<DB: Dialect>(command: AuditCommand, session: &Session<DB
     let columns = [
         ("at", "at"),
         ("operator", "operator"),
+        ("database user", "database_user"),
         ("command", "command"),
         ("target", "target"),
         ("count", "count"),

@@ -8,14 +8,14 @@ mod nats;
 use crate::{
     exit::Exit,
     finding::{self, Finding, ok, warning, wrong},
-    grants::{check_rights, parse_role},
+    grants::{check_rights, check_roles, parse_role},
     operations::short,
     output::{brief, counted, duration, plain},
     session::Session,
 };
 use clap::Args;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use twinbox_core::Timestamp;
+use twinbox_core::{Timestamp, endpoint::Protection};
 use twinbox_ops::{ConsumerInfo, ReaderStatus, Role};
 use twinbox_sql::{Dialect, Store, engine::HOLES_MAX, replay::Replay};
 
@@ -35,8 +35,9 @@ const WAIT_TIMEOUT_MIN: u64 = 60;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// Also check the rights of a database role: its name and `producer`, `runtime`, `keeper`, `operator`,
-    /// `redactor` or `viewer`. Repeatable. Your own rights are checked as `operator`.
+    /// Also check the rights of a database role, what it lacks and what it has too much: its name and
+    /// `producer`, `web`, `runtime`, `keeper`, `operator`, `redactor` or `viewer`. Repeatable. Your own
+    /// rights are checked as `operator`.
     #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role)]
     roles: Vec<(String, Role)>,
     #[cfg(feature = "nats")]
@@ -63,11 +64,17 @@ pub(crate) async fn run<DB: Dialect>(arguments: &DoctorArguments, session: &Sess
             false => ok("pooler", "no pooler in transaction mode was found; use --pooler if there is one"),
         });
     }
+    findings.push(match DB::protection(&store.pool().connect_options(), true) {
+        Ok(Protection::Tls) => ok("connection", "TLS with a verified certificate protects it"),
+        Ok(protection) => match protection.warning() {
+            Some(found) => warning("connection", found),
+            None => ok("connection", "it stays on this machine"),
+        },
+        Err(refused) => wrong("connection", refused.to_string()),
+    });
     findings.push(clock(store.now().await?));
     findings.push(check_rights(ops, None, Role::Operator).await?);
-    for (name, role) in &arguments.roles {
-        findings.push(check_rights(ops, Some(name), *role).await?);
-    }
+    findings.extend(check_roles(ops, &arguments.roles).await?);
     let readers = ops.readers().await?;
     if readers.is_empty() {
         findings.push(warning("destinations", "none has ever run here: published messages go nowhere"));

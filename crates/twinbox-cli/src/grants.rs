@@ -22,7 +22,7 @@ pub(crate) enum GrantsCommand {
         /// role of the server.
         #[arg(long)]
         mysql: bool,
-        /// A database role and its purpose: `producer`, `runtime`, `keeper`, `operator`,
+        /// A database role and its purpose: `producer`, `web`, `runtime`, `keeper`, `operator`,
         /// `redactor` or `viewer`.
         /// Repeatable. Default: one role for each purpose, such as `shop_producer`.
         #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role)]
@@ -31,7 +31,8 @@ pub(crate) enum GrantsCommand {
         #[command(flatten)]
         broker: broker::BrokerArguments,
     },
-    /// Check that database roles have the rights for their purpose. Exit code 7 if one is missing.
+    /// Check that database roles have the rights for their purposes, and no others. Exit code 7 if one is
+    /// missing or too much.
     Check {
         /// A database role and its purpose. Repeatable.
         #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role, required = true)]
@@ -70,11 +71,29 @@ pub(crate) async fn run(
 }
 
 async fn check<DB: Dialect>(session: &Session<DB>, roles: &[(String, Role)]) -> Result<(), Exit> {
+    finding::print(&check_roles(&session.ops, roles).await?, &session.output)
+}
+
+/// Judges what database roles lack for their purposes, and what they have beyond all of them.
+pub(crate) async fn check_roles<DB: Dialect>(
+    ops: &Ops<DB>,
+    roles: &[(String, Role)],
+) -> Result<Vec<Finding>, Exit> {
     let mut findings = Vec::new();
-    for (name, role) in roles {
-        findings.push(check_rights(&session.ops, Some(name), *role).await?);
+    for (n, (name, role)) in roles.iter().enumerate() {
+        findings.push(check_rights(ops, Some(name), *role).await?);
+        if roles[..n].iter().any(|(other, _)| other == name) {
+            continue;
+        }
+        let purposes = roles.iter().filter(|(other, _)| other == name).map(|(_, role)| *role);
+        let excess = ops.excess_rights(Some(name), &Vec::from_iter(purposes)).await?;
+        let what = format!("rights of {name} beyond its purposes");
+        findings.extend(excess.map(|excess| match &excess[..] {
+            [] => ok(&what, "none"),
+            excess => wrong(&what, format!("{}: revoke what it does not need", excess.join("; "))),
+        }));
     }
-    finding::print(&findings, &session.output)
+    Ok(findings)
 }
 
 /// Judges the rights of a database role for a purpose. `name`: None for the role of this connection.

@@ -28,8 +28,10 @@ pub struct AuditEntry {
     pub id: i64,
     /// When the command began.
     pub at: Timestamp,
-    /// The operator who gave the command.
+    /// The operator who gave the command, as the operator's program says.
     pub operator: String,
+    /// The role or account of the database that wrote the entry, as the database knows it. Empty on SQLite.
+    pub database_user: String,
     /// The command that was given.
     pub command: String,
     /// The objects that the command was to change.
@@ -91,6 +93,7 @@ impl<DB: Dialect> Ops<DB> {
                 id: row.try_get("id")?,
                 at: row.try_get::<Micros, _>("at")?.0,
                 operator: row.text("operator")?,
+                database_user: row.text("database_user")?,
                 command: row.text("command")?,
                 target: row.text("target")?,
                 reason: row.text_or_null("reason")?,

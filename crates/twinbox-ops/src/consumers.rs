@@ -23,6 +23,10 @@ pub struct ConsumerInfo {
     pub pause_reason: Option<String>,
     /// As [`ConsumerBacklog::address`](crate::ConsumerBacklog::address).
     pub address: Option<String>,
+    /// The number of partitions of the log that no process has, of a consumer with `order = "key"`.
+    pub unowned_partitions: u64,
+    /// The time since a process had the partition that has been without one for the longest time.
+    pub unowned: Duration,
     /// The number of dead letters of the consumer, counted up to [`BACKLOG_MAX`](crate::BACKLOG_MAX).
     pub dead_letters: u64,
     /// The number of parked deliveries of the consumer, counted up to [`BACKLOG_MAX`](crate::BACKLOG_MAX).
@@ -78,14 +82,19 @@ impl<DB: Dialect> Ops<DB> {
         let mut consumers = Vec::new();
         for row in rows {
             let (seen_at, now): (Micros, Micros) = (row.try_get("seen_at")?, row.try_get("now")?);
-            let silent = now.0.as_micros().saturating_sub(seen_at.0.as_micros());
+            let since = |time: Timestamp| {
+                Duration::from_micros(count(now.0.as_micros().saturating_sub(time.as_micros())))
+            };
+            let unowned_since = row.try_get::<Option<Micros>, _>("unowned_since")?;
             let consumer = row.text("consumer")?;
             let backlog = self.consumer_backlog(&consumer).await?;
             consumers.push(ConsumerInfo {
                 consumer,
                 seen_at: seen_at.0,
-                silent: Duration::from_micros(count(silent)),
+                silent: since(seen_at.0),
                 pause_reason: row.text_or_null("pause_reason")?,
+                unowned_partitions: count(row.try_get("unowned_partitions")?),
+                unowned: unowned_since.map_or(Duration::ZERO, |time| since(time.0)),
                 address: backlog.address,
                 dead_letters: backlog.dead_letters,
                 parked_deliveries: backlog.parked_deliveries,

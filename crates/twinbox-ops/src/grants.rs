@@ -1,4 +1,6 @@
 //! The rights that database roles need, as `GRANTS.md` grants them.
+mod excess;
+
 use crate::Ops;
 use std::{collections::HashSet, str::FromStr};
 use twinbox_sql::{
@@ -9,8 +11,10 @@ use twinbox_sql::{
 const PAGE: &str = include_str!("../GRANTS.md");
 /// Postgres cuts longer names.
 const ROLE_BYTES_MAX: usize = 63;
-/// Tables that MySQL does not have.
-const NOT_ON_MYSQL: [&str; 1] = ["sentinel"];
+/// Tables that MySQL does not have, or that no role of it needs.
+const NOT_ON_MYSQL: [&str; 3] = ["sentinel", "locks", "lock_secret"];
+/// A column that MySQL does not have.
+const COLUMN_NOT_ON_MYSQL: &str = "txid";
 
 /// The purpose of a database role, from which its rights follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,6 +22,8 @@ const NOT_ON_MYSQL: [&str; 1] = ["sentinel"];
 pub enum Role {
     /// A role that publishes only.
     Producer,
+    /// A role that publishes, and answers requests with a key and webhooks.
+    Web,
     /// A role that relays and consumes.
     Runtime,
     /// A role that purges and retires.
@@ -35,6 +41,7 @@ impl Role {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Producer => "producer",
+            Self::Web => "web",
             Self::Runtime => "runtime",
             Self::Keeper => "keeper",
             Self::Operator => "operator",
@@ -51,15 +58,24 @@ impl FromStr for Role {
         let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
         found.ok_or_else(|| {
             format!(
-                "no role {text:?}: write `producer`, `runtime`, `keeper`, `operator`, `redactor` or `viewer`"
+                "no role {text:?}: write `producer`, `web`, `runtime`, `keeper`, `operator`, `redactor` or \
+                 `viewer`"
             )
         })
     }
 }
 
 impl Role {
-    const ALL: [Self; 6] =
-        [Self::Producer, Self::Runtime, Self::Keeper, Self::Operator, Self::Redactor, Self::Viewer];
+    /// All roles, as the page lists them.
+    pub const ALL: [Self; 7] = [
+        Self::Producer,
+        Self::Web,
+        Self::Runtime,
+        Self::Keeper,
+        Self::Operator,
+        Self::Viewer,
+        Self::Redactor,
+    ];
 
     /// The name of the role on the page.
     fn documented(self) -> String {
@@ -172,6 +188,16 @@ fn account(name: &str) -> String {
     }
 }
 
+/// Returns the rights of `role` in `GRANTS.md` as privilege, table or procedure, and column. No table: the
+/// schema. No column: the whole table.
+#[doc(hidden)]
+pub fn documented_rights(
+    role: Role,
+    on_mysql: bool,
+) -> Vec<(&'static str, Option<&'static str>, Option<&'static str>)> {
+    rights(role, on_mysql).into_iter().map(|right| (right.privilege, right.table, right.column)).collect()
+}
+
 /// One right on one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Right<'a> {
@@ -202,8 +228,9 @@ fn rights(role: Role, on_mysql: bool) -> Vec<Right<'static>> {
                 match columns {
                     None => rights.push(Right { privilege, column: None, table }),
                     Some(columns) => {
-                        let columns = columns.split(',').map(|column| Some(column.trim()));
-                        rights.extend(columns.map(|column| Right { privilege, column, table }));
+                        let columns = columns.split(',').map(str::trim);
+                        let columns = columns.filter(|column| !on_mysql || *column != COLUMN_NOT_ON_MYSQL);
+                        rights.extend(columns.map(|column| Right { privilege, column: Some(column), table }));
                     }
                 }
             }

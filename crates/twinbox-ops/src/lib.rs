@@ -35,6 +35,8 @@ pub use destinations::{RebaseReport, RetireReport};
 pub use drift::DriftCheck;
 #[doc(hidden)]
 pub use duration::parse_duration;
+#[doc(hidden)]
+pub use grants::documented_rights;
 pub use grants::{Role, grants_sql, grants_sql_mysql};
 pub use jobs::JobInfo;
 pub use keys::{KEY_SCANNED_MAX, KeyPage};

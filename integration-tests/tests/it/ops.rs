@@ -17,6 +17,7 @@ mod injection;
 mod killed;
 mod lag;
 mod payload_keys;
+mod plain;
 mod power;
 mod replay;
 mod runbook;

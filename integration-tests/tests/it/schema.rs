@@ -1,4 +1,5 @@
 //! Migrations, and what a store refuses to work with.
+mod bound;
 pub(crate) mod grants;
 
 use crate::support::{

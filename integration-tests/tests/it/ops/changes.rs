@@ -216,7 +216,7 @@ async fn what_is_printed_as_json_has_these_fields<DB: TestDb>() {
              reason \
              redriven source time",
         ),
-        (tool.json(&["audit", "list"]).await, "at command count id operator reason target"),
+        (tool.json(&["audit", "list"]).await, "at command count database_user id operator reason target"),
         (tool.json(&["schemas", "show"]).await, "newest service version"),
         (tool.json(&["config", "print"]).await, "from name value"),
     ] {

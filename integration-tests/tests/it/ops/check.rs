@@ -2,13 +2,12 @@
 use super::{shop::Deployment, shop::Placed, shop::consumer, shop::publish};
 use crate::support::{
     consumer::run_until,
-    stores::{TestDb, World, effect},
+    stores::{TestDb, World, effect, sql_of},
     tool::Tool,
     wait::in_time,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sqlx::AssertSqlSafe;
 use std::{collections::BTreeSet, path::Path, process::Stdio, sync::Arc, time::Duration};
 use tokio::io::AsyncWriteExt as _;
 use twinbox::{
@@ -76,9 +75,15 @@ async fn a_build_that_cannot_read_what_waits_is_not_deployed<DB: TestDb>() {
     publish_drafts(&world, [newer("pending"), newer("pending-too"), later, others, redacted]).await;
     Ops::new(&world).redact("somebody").await.unwrap();
     let outbox = world.engine().table("outbox");
-    let encoded =
-        format!("UPDATE {outbox} SET headers = '{{\"twinbox-codec\": \"aes\"}}' WHERE id = 'order-0'");
-    sqlx::raw_sql(AssertSqlSafe(encoded)).execute(world.pool()).await.unwrap();
+    let encoded = format!(
+        "INSERT INTO {outbox} (id, type, version, key, headers, payload)
+        SELECT id, type, version, key, '{{\"twinbox-codec\": \"aes\"}}', payload
+        FROM {outbox}
+        WHERE id = 'order-0';
+        DELETE FROM {outbox}
+        WHERE id = 'order-0' AND headers IS NULL"
+    );
+    sqlx::raw_sql(sql_of::<DB>(&encoded)).execute(world.pool()).await.unwrap();
 
     let (folder, tool) = (tempfile::tempdir().unwrap(), Tool::of(&world));
     let old = written(folder.path(), &consumer(&world, &deployed).manifest());

@@ -241,6 +241,27 @@ async fn rights_that_a_role_lacks_are_named() {
     assert_eq!(of(&ran, &roles.runtime, "runtime"), ok);
     assert_eq!(of(&ran, &roles.producer, "producer"), ok);
     assert_eq!(findings(&ran, "own rights as operator"), ok);
+    let beyond = |ran: &Ran, name: &str| findings(ran, &format!("rights of {name} beyond its purposes"));
+    let none = [("ok".to_owned(), "none".to_owned())];
+    assert_eq!((beyond(&ran, &roles.runtime), beyond(&ran, &roles.producer)), (none.to_vec(), none.to_vec()));
+
+    let too_much = format!(
+        "GRANT ALL ON twinbox.ticks TO {0}; GRANT UPDATE (key, type) ON twinbox.outbox TO {0}; \
+        GRANT CREATE ON SCHEMA public TO {0}",
+        roles.producer
+    );
+    sqlx::raw_sql(AssertSqlSafe(too_much)).execute(world.pool()).await.unwrap();
+    let ran = tool.run(&["grants", "check", "-o", "json", "--role", &producer]).await;
+    let excess = "CREATE ON SCHEMA public; UPDATE (key, type) ON outbox; DELETE ON ticks; INSERT ON ticks; \
+        REFERENCES ON ticks; SELECT ON ticks; TRIGGER ON ticks; TRUNCATE ON ticks; UPDATE ON ticks: revoke \
+        what it does not need";
+    assert_eq!((ran.code, beyond(&ran, &roles.producer)), (7, vec![("wrong".to_owned(), excess.to_owned())]));
+    let undo = format!(
+        "REVOKE ALL ON twinbox.ticks FROM {0}; REVOKE UPDATE (key, type) ON twinbox.outbox FROM {0}; \
+        REVOKE CREATE ON SCHEMA public FROM {0}",
+        roles.producer
+    );
+    sqlx::raw_sql(AssertSqlSafe(undo)).execute(world.pool()).await.unwrap();
 
     let revoke = format!(
         "REVOKE DELETE ON twinbox.attempts FROM {0}; REVOKE UPDATE (seen_at) ON twinbox.consumers FROM {0}; \

@@ -53,12 +53,12 @@ async fn the_printed_grants_are_enough_for_roles_and_a_schema_of_any_name() {
 async fn without_roles_the_documented_ones_are_printed() {
     let tool = Tool::at::<Postgres>("");
     let printed = tool.ok(&["grants", "print"]).await;
-    for role in ["producer", "runtime", "keeper", "operator", "redactor"] {
+    for role in ["producer", "web", "runtime", "keeper", "operator", "viewer", "redactor"] {
         assert!(printed.contains(&format!("\"shop_{role}\"")), "{role}: {printed}");
     }
     assert!(printed.contains("-- `Store::check` reads these."), "the page says why: {printed}");
     let refused = tool.ends(2, &["grants", "print", "--role", "web=boss"]).await;
-    assert!(refused.contains("write `producer`, `runtime`"), "{refused}");
+    assert!(refused.contains("write `producer`, `web`, `runtime`"), "{refused}");
     let refused = tool.ends(2, &["grants", "print", "--role", "web"]).await;
     assert!(refused.contains("NAME=PURPOSE"), "{refused}");
 }

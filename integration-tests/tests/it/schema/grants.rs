@@ -1,4 +1,5 @@
 //! The documented rights are enough to run with, and no more than that.
+mod denied;
 mod granted;
 
 use crate::support::{
@@ -7,6 +8,10 @@ use crate::support::{
     roles::Roles,
     stores::{Confirmed, Placed, World, effect, sql_of},
     wait::{eventually, in_time},
+};
+use denied::{
+    the_audit_knows_which_role_acted, what_the_page_does_not_grant_is_refused,
+    who_blanks_messages_cannot_forge_one,
 };
 use granted::Granted;
 use sqlx::{AssertSqlSafe, Pool};
@@ -20,7 +25,7 @@ use twinbox::{
     },
     event_handler,
     log::{Keeper, Log, OnMaxLag, Reader, ReaderOptions, Retention},
-    operation::{FingerprintInput, OperationKey, OperationPolicy, OperationResponse, OperationStart},
+    operation::{OperationKey, OperationPolicy, OperationResponse, OperationStart, RequestDigest},
     ops::{
         AuditIntent, Ops, Role,
         dead_letters::{DeadLetterAction, DeadLetterFilter, DeadLetterId},
@@ -78,10 +83,10 @@ async fn answer_requests<DB: Granted>(store: &Store<DB>) {
     let key = |key: &str| OperationKey { key: key.into(), ..OperationKey::default() };
     store.operation(&key("a"), &1, &policy, async |_| Ok(2)).await.unwrap();
     let held = async || {
-        let request = FingerprintInput::default();
+        let request = RequestDigest::default();
         let begun = store
             .idempotency_keys()
-            .lease(&key("b"), request, &policy, Duration::from_secs(60))
+            .lease(&key("b"), &request, &policy, Duration::from_secs(60))
             .await
             .unwrap();
         let OperationStart::Open(lease) = begun else { panic!("the key is free") };
@@ -270,8 +275,13 @@ async fn the_documented_grants_are_enough_and_no_more<DB: Granted>() {
     }
 
     delay_and_cancel(&producer).await;
-    answer_requests(&producer).await;
-    let keys = ClientKeys::new(&producer);
+    let web = DB::store_of(&world, &roles.web).await;
+    web.check().await.unwrap();
+    for sql in DB::PRODUCER {
+        forbidden(web.pool(), sql).await;
+    }
+    answer_requests(&web).await;
+    let keys = ClientKeys::new(&web);
     let once = keys.call_once("orders.create", "a", async |_| Ok(Applied::new())).await.unwrap();
     assert!(matches!(once, Once::Applied(_)));
 
@@ -293,19 +303,10 @@ async fn the_documented_grants_are_enough_and_no_more<DB: Granted>() {
     run_a_job(&world, &roles, &runtime).await;
     look(&world, &roles).await;
     operate(&world, &roles, &runtime).await;
-    for (name, role) in [
-        (&roles.producer, Role::Producer),
-        (&roles.runtime, Role::Runtime),
-        (&roles.keeper, Role::Keeper),
-        (&roles.redactor, Role::Redactor),
-        (&roles.operator, Role::Operator),
-        (&roles.viewer, Role::Viewer),
-    ] {
-        assert_eq!(
-            Ops::new(&world).missing_rights(Some(name), role).await.unwrap(),
-            Some(Vec::new()),
-            "{role:?}"
-        );
+    for (role, name) in roles.all() {
+        let ops = Ops::new(&world);
+        assert_eq!(ops.missing_rights(Some(name), role).await.unwrap(), Some(Vec::new()), "{role:?}");
+        assert_eq!(ops.excess_rights(Some(name), &[role]).await.unwrap(), Some(Vec::new()), "{role:?}");
     }
     assert_eq!(Ops::new(&runtime).missing_rights(None, Role::Runtime).await.unwrap(), Some(Vec::new()));
     let missing =
@@ -340,6 +341,8 @@ async fn the_documented_grants_are_enough_and_no_more<DB: Granted>() {
     let intent =
         AuditIntent { operator: "ada", command: "destinations retire", target: "relay", reason: None };
     let entry = Ops::new(&keeper).begin_audit(&intent).await.unwrap();
+    // The tool looks for the destination, and says how much is lost.
+    assert_eq!(Ops::new(&keeper).readers().await.unwrap().len(), 2);
     assert!(Ops::new(&keeper).retire("relay").await.unwrap().had_cursor);
     Ops::new(&keeper).end_audit(entry, 1).await.unwrap();
     assert_eq!(
@@ -364,8 +367,17 @@ async fn the_documented_grants_are_enough_and_no_more<DB: Granted>() {
     }
     keeper.pool().close().await;
     producer.pool().close().await;
+    web.pool().close().await;
     runtime.pool().close().await;
     DB::drop(roles, &world).await;
 }
 
-cases_on! { [postgres: Postgres, mysql: MySql], [the_documented_grants_are_enough_and_no_more] }
+cases_on! {
+    [postgres: Postgres, mysql: MySql],
+    [
+        the_documented_grants_are_enough_and_no_more,
+        what_the_page_does_not_grant_is_refused,
+        who_blanks_messages_cannot_forge_one,
+        the_audit_knows_which_role_acted,
+    ]
+}

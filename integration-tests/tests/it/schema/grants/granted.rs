@@ -20,6 +20,14 @@ pub(super) trait Granted: TestDb {
     /// The tables that the runtime may not purge.
     const NOT_PURGED: &[&str];
 
+    /// Lists tables and columns of the store.
+    const COLUMNS: &str;
+    /// Around the name of a column.
+    const QUOTE: char;
+    /// One message with the key 7 in each table that keeps some.
+    const STORED_MESSAGES: [&str; 4];
+    const FORGED_HEADERS: &str;
+
     /// Makes the documented roles.
     async fn create(world: &World<Self>, table: &str) -> Roles;
     async fn drop(roles: Roles, world: &World<Self>);
@@ -111,6 +119,23 @@ impl Granted for Postgres {
         "DELETE FROM twinbox.idempotency_keys",
     ];
     const NOT_PURGED: &[&str] = &["outbox", "webhook_receipts", "side_effects", "client_keys"];
+    const COLUMNS: &str = "
+        SELECT c.table_name::text, c.column_name::text
+        FROM information_schema.columns c
+        JOIN information_schema.tables t USING (table_schema, table_name)
+        WHERE c.table_schema = 'twinbox' AND t.table_type = 'BASE TABLE'";
+    const QUOTE: char = '"';
+    const STORED_MESSAGES: [&str; 4] = [
+        "INSERT INTO twinbox.outbox (type, key, payload) VALUES ('a', '7', 'x')",
+        "INSERT INTO twinbox.delayed_messages (type, key, payload, not_before) VALUES ('a', '7', 'x', now())",
+        "INSERT INTO twinbox.parked_deliveries (consumer, partition, next_attempt_at, message_id, event_id,
+             source, type, version, key, time, content_type, payload)
+         VALUES ('c', 0, now(), gen_random_uuid(), 'e', 's', 'a', 1, '7', now(), 't', 'x')",
+        "INSERT INTO twinbox.dead_letters (consumer, message_id, reason, error, fingerprint, attempts,
+             event_id, source, type, version, key, time, content_type, payload)
+         VALUES ('c', gen_random_uuid(), 'r', 'e', 'f', 1, 'e', 's', 'a', 1, '7', now(), 't', 'x')",
+    ];
+    const FORGED_HEADERS: &str = r#"payload = '', headers = '{"twinbox-redacted": "true", "a": "b"}'"#;
 
     async fn create(world: &World<Self>, table: &str) -> Roles {
         Roles::create(world, table).await
@@ -205,6 +230,26 @@ impl Granted for MySql {
         "DELETE FROM twinbox_idempotency_keys",
     ];
     const NOT_PURGED: &[&str] = &["outbox", "side_effects", "client_keys"];
+    const COLUMNS: &str = "
+        SELECT CAST(SUBSTRING(c.table_name, 9) AS CHAR), CAST(c.column_name AS CHAR)
+        FROM information_schema.columns c
+        JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+        WHERE c.table_schema = DATABASE() AND c.table_name LIKE 'twinbox%' AND t.table_type = 'BASE TABLE'";
+    const QUOTE: char = '`';
+    const STORED_MESSAGES: [&str; 4] = [
+        "INSERT INTO twinbox_outbox (type, key, payload) VALUES ('a', '7', 'x')",
+        "INSERT INTO twinbox_delayed_messages (type, key, payload, not_before)
+         VALUES ('a', '7', 'x', UTC_TIMESTAMP(6))",
+        "INSERT INTO twinbox_parked_deliveries (consumer, `partition`, next_attempt_at, message_id, event_id,
+             source, type, version, key, time, content_type, payload)
+         VALUES ('c', 0, UTC_TIMESTAMP(6), '0123456789abcdef', 'e', 's', 'a', 1, '7', UTC_TIMESTAMP(6), 't',
+             'x')",
+        "INSERT INTO twinbox_dead_letters (consumer, message_id, reason, error, fingerprint, attempts,
+             event_id, source, type, version, key, time, content_type, payload)
+         VALUES ('c', '0123456789abcdef', 'r', 'e', 'f', 1, 'e', 's', 'a', 1, '7', UTC_TIMESTAMP(6), 't',
+             'x')",
+    ];
+    const FORGED_HEADERS: &str = r#"payload = '', headers = '{"twinbox-redacted": "true", "a": "b"}'"#;
 
     async fn create(world: &World<Self>, table: &str) -> Roles {
         Roles::create_on_mysql(world, table).await
