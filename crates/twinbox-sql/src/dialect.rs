@@ -34,7 +34,11 @@ pub(crate) use portable::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
 use crate::{Error, catalog::Catalog, micros::Micros, statement::scalar, text_column::Text, texts::Texts};
 use sqlx::{ColumnIndex, Database, Executor, IntoArguments, Pool, database::HasStatementCache, query::Query};
 use std::{path::PathBuf, time::Duration};
-use twinbox_core::{Message, draft::Fields};
+use twinbox_core::{
+    Message,
+    draft::Fields,
+    endpoint::{PlainRefused, Protection},
+};
 use uuid::Uuid;
 
 /// The ranges of open holes at most, on MySQL. With more the log is not read further until some are closed.
@@ -132,6 +136,14 @@ pub trait Dialect:
     /// The file that the pool opens, where a database is one file.
     #[doc(hidden)]
     fn file_of(pool: &Pool<Self>) -> Option<PathBuf>;
+
+    /// How connections with these options are protected. Refuses those that leave this machine without
+    /// verified TLS, unless `allow_plain`.
+    #[doc(hidden)]
+    fn protection(
+        options: &<Self::Connection as sqlx::Connection>::Options,
+        allow_plain: bool,
+    ) -> Result<Protection, PlainRefused>;
 
     /// Refuses a setup in which messages would be lost.
     #[doc(hidden)]

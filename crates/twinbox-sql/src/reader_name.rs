@@ -14,8 +14,9 @@ pub enum ReaderName {
 
 /// The SQL condition that the reader named by `?` is no replay.
 pub(crate) const NOT_REPLAY: &str = "? NOT LIKE 'replay:%'";
-/// The SQL expression for the name of the replay with the number `?`.
-pub(crate) const REPLAY_CURSOR: &str = "'replay:' || ?";
+/// The SQL expression for the name of the replay with the number `?`. The CAST is for Postgres: it would look
+/// for an operator of two numbers first.
+pub(crate) const REPLAY_CURSOR: &str = "'replay:' || CAST(? AS text)";
 /// The SQL expression for the name of the consumer `?`.
 pub(crate) const LOG_READER: &str = "'consumer:' || ?";
 
@@ -56,7 +57,9 @@ mod tests {
 
     #[test]
     fn sql_spells_the_names_as_the_program_does() {
-        let written = |sql: &str, name: &str| sql.replace("' || ?", name).replace('\'', "");
+        let written = |sql: &str, name: &str| {
+            sql.replace("CAST(? AS text)", "?").replace("' || ?", name).replace('\'', "")
+        };
         assert_eq!(ReaderName::Replay(7).to_string(), written(REPLAY_CURSOR, "7"));
         assert_eq!(ReaderName::Consumer("c".into()).to_string(), written(LOG_READER, "c"));
         assert_eq!(NOT_REPLAY, format!("? NOT LIKE '{}'", ReaderName::Replay(1)).replace('1', "%"));

@@ -6,11 +6,14 @@ use crate::{
     dialect::Migration,
     engine::Engine,
     render::script,
+    sqlstate::sqlstate,
     statement::{query, scalar},
     text_column::Text,
 };
 use sqlx::{AssertSqlSafe, Row as _};
 use std::borrow::Cow;
+
+const LOCK_SECRET_BYTES: usize = 32;
 
 /// The version of the tables.
 #[derive(Default)]
@@ -26,16 +29,11 @@ pub(crate) async fn migrate<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
     if is_up_to_date(engine).await? {
         return Ok(());
     }
-    let Some(unlock) = DB::MIGRATION_UNLOCK else {
-        let mut tx = engine.begin().await?;
-        if let Some(lock) = DB::MIGRATION_LOCK {
-            sqlx::raw_sql(lock).execute(&mut *tx).await?;
-        }
-        apply::<DB>(&mut tx, catalog).await?;
-        return tx.commit().await;
-    };
+    let Some(unlock) = DB::MIGRATION_UNLOCK else { return in_one_transaction(engine).await };
     let mut conn = engine.connection().await?;
+    bootstrap::<DB>(&mut conn, catalog).await?;
     if let Some(lock) = DB::MIGRATION_LOCK {
+        let lock = AssertSqlSafe(script::<DB>(&catalog.namespace, lock));
         let is_locked = sqlx::query_scalar::<DB, Option<i64>>(lock).fetch_one(&mut *conn).await?;
         if is_locked != Some(1) {
             return Err(Error::new(ErrorKind::Busy, "another process has been migrating for ten minutes"));
@@ -43,14 +41,50 @@ pub(crate) async fn migrate<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
     }
     // Dropped before this, the connection is closed, which ends the lock.
     apply::<DB>(&mut conn, catalog).await?;
+    let unlock = AssertSqlSafe(script::<DB>(&catalog.namespace, unlock));
     sqlx::raw_sql(unlock).execute(&mut *conn).await?;
     conn.done().await
 }
 
-/// Applies the migrations that are missing, in the transaction of the caller or each by itself.
-async fn apply<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), Error> {
+async fn in_one_transaction<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Error> {
+    let catalog = engine.catalog();
+    let mut tx = engine.begin().await?;
+    let mut made = bootstrap::<DB>(&mut tx, catalog).await;
+    if made.as_ref().is_err_and(is_made_by_another) {
+        tx.rollback().await?;
+        tx = engine.begin().await?;
+        made = bootstrap::<DB>(&mut tx, catalog).await;
+    }
+    made?;
+    if let Some(lock) = DB::MIGRATION_LOCK {
+        let lock = AssertSqlSafe(script::<DB>(&catalog.namespace, lock));
+        sqlx::raw_sql(lock).execute(&mut *tx).await?;
+    }
+    apply::<DB>(&mut tx, catalog).await?;
+    tx.commit().await
+}
+
+/// Makes what the lock of the migrations needs.
+async fn bootstrap<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), sqlx::Error> {
     let bootstrap = script::<DB>(&catalog.namespace, DB::BOOTSTRAP);
     sqlx::raw_sql(AssertSqlSafe(bootstrap)).execute(&mut *conn).await?;
+    let create_secret = &catalog.sql.setup.create_lock_secret;
+    if !create_secret.is_absent() {
+        let mut secret = vec![0; LOCK_SECRET_BYTES];
+        getrandom::fill(&mut secret).map_err(|error| std::io::Error::other(error.to_string()))?;
+        query::<DB>(create_secret).bind(secret).execute(conn).await?;
+    }
+    Ok(())
+}
+
+/// Whether another process has made the same at the same time: a row of the server's own tables, or an object
+/// that `IF NOT EXISTS` has not seen yet.
+fn is_made_by_another(error: &sqlx::Error) -> bool {
+    sqlstate(error).is_some_and(|code| ["23505", "42710", "42P06", "42P07"].contains(&code.as_str()))
+}
+
+/// Applies the migrations that are missing, in the transaction of the caller or each by itself.
+async fn apply<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), Error> {
     let found = read_version::<DB>(conn, catalog).await?.unwrap_or_default();
     if found.version > 0 {
         // A run that was killed half-way may not have come to it.

@@ -1,5 +1,8 @@
 //! Each statement of the catalog, again and again on one connection: a server may plan the second execution
 //! of a prepared statement in another way than the first. One has then lost columns of it.
+#[cfg(feature = "postgres")]
+mod hostile;
+
 use crate::support::{
     cases::cases,
     databases::{MySql, PgConnection, Postgres},

@@ -76,6 +76,20 @@ BEGIN
     END IF;
 END;
 
+-- A stored message may be blanked, and may get no other content: who blanks messages must not forge one.
+DROP TRIGGER IF EXISTS {refuse_content_outbox};
+CREATE TRIGGER {refuse_content_outbox} BEFORE UPDATE ON {outbox} FOR EACH ROW
+BEGIN
+    IF NOT (NEW.payload <=> OLD.payload AND NEW.headers <=> OLD.headers) AND (
+        LENGTH(NEW.payload) > 0 OR COALESCE(JSON_LENGTH(NEW.headers), 0) <> 1
+        OR COALESCE(JSON_UNQUOTE(JSON_EXTRACT(NEW.headers, '$."twinbox-redacted"')), '') <> 'true'
+    ) THEN
+        SIGNAL SQLSTATE 'TB003' SET
+            MYSQL_ERRNO = 45003,
+            MESSAGE_TEXT = 'twinbox: a stored message keeps its payload and headers, or loses both';
+    END IF;
+END;
+
 -- Publishes from any language. The payload is text in the character set of the connection, and is stored in
 -- UTF-8. `p_key`, `p_id` and `p_headers` may be NULL. An INSERT fails with the error 1062 if a tombstone has
 -- taken its position: it is repeated, and gets another position. The procedure runs with the rights of its
@@ -301,6 +315,18 @@ CREATE TABLE IF NOT EXISTS {delayed_messages} (
     INDEX delayed_messages_due (not_before, insert_order),
     INDEX delayed_messages_message_id (message_id)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+DROP TRIGGER IF EXISTS {refuse_content_delayed};
+CREATE TRIGGER {refuse_content_delayed} BEFORE UPDATE ON {delayed_messages} FOR EACH ROW
+BEGIN
+    IF NOT (NEW.payload <=> OLD.payload AND NEW.headers <=> OLD.headers) AND (
+        LENGTH(NEW.payload) > 0 OR COALESCE(JSON_LENGTH(NEW.headers), 0) <> 1
+        OR COALESCE(JSON_UNQUOTE(JSON_EXTRACT(NEW.headers, '$."twinbox-redacted"')), '') <> 'true'
+    ) THEN
+        SIGNAL SQLSTATE 'TB003' SET
+            MYSQL_ERRNO = 45003,
+            MESSAGE_TEXT = 'twinbox: a stored message keeps its payload and headers, or loses both';
+    END IF;
+END;
 
 -- Replays: a range of the log again, to a destination that has settled it. Each has a cursor `replay:ID`.
 CREATE TABLE IF NOT EXISTS {replays} (

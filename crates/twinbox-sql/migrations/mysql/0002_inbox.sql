@@ -137,6 +137,30 @@ CREATE TABLE IF NOT EXISTS {parked_deliveries} (
     -- For deliveries without a key, which have no order.
     INDEX parked_deliveries_keyless (consumer, partition, key(1), next_attempt_at)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+DROP TRIGGER IF EXISTS {refuse_content_parked};
+CREATE TRIGGER {refuse_content_parked} BEFORE UPDATE ON {parked_deliveries} FOR EACH ROW
+BEGIN
+    IF NOT (NEW.payload <=> OLD.payload AND NEW.headers <=> OLD.headers) AND (
+        LENGTH(NEW.payload) > 0 OR COALESCE(JSON_LENGTH(NEW.headers), 0) <> 1
+        OR COALESCE(JSON_UNQUOTE(JSON_EXTRACT(NEW.headers, '$."twinbox-redacted"')), '') <> 'true'
+    ) THEN
+        SIGNAL SQLSTATE 'TB003' SET
+            MYSQL_ERRNO = 45003,
+            MESSAGE_TEXT = 'twinbox: a stored message keeps its payload and headers, or loses both';
+    END IF;
+END;
+DROP TRIGGER IF EXISTS {refuse_content_dead};
+CREATE TRIGGER {refuse_content_dead} BEFORE UPDATE ON {dead_letters} FOR EACH ROW
+BEGIN
+    IF NOT (NEW.payload <=> OLD.payload AND NEW.headers <=> OLD.headers) AND (
+        LENGTH(NEW.payload) > 0 OR COALESCE(JSON_LENGTH(NEW.headers), 0) <> 1
+        OR COALESCE(JSON_UNQUOTE(JSON_EXTRACT(NEW.headers, '$."twinbox-redacted"')), '') <> 'true'
+    ) THEN
+        SIGNAL SQLSTATE 'TB003' SET
+            MYSQL_ERRNO = 45003,
+            MESSAGE_TEXT = 'twinbox: a stored message keeps its payload and headers, or loses both';
+    END IF;
+END;
 
 -- The time of the newest message whose claim was deleted. A message that is no newer and has no claim may
 -- have been handled or not.

@@ -98,7 +98,9 @@ CREATE TABLE IF NOT EXISTS {webhook_receipts} (
 CREATE TABLE IF NOT EXISTS {audit} (
     id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    -- As the operator says, and as the database knows.
     operator TEXT NOT NULL,
+    database_user VARCHAR(400) NOT NULL DEFAULT (CURRENT_USER()),
     command TEXT NOT NULL,
     -- What the command changed: a destination, a consumer, a key.
     target TEXT NOT NULL,

@@ -10,6 +10,23 @@ CREATE TABLE {meta} (
 CREATE TABLE {sentinel} (txid xid8 NOT NULL DEFAULT pg_current_xact_id());
 INSERT INTO {sentinel} DEFAULT VALUES;
 
+-- One row for each kind of work that one process does at a time. It locks the row: the number of an advisory
+-- lock could be held by any role of the database.
+CREATE TABLE {locks} (
+    name text PRIMARY KEY,
+    -- Never changed. A role that may change it may lock the row.
+    lockable boolean NOT NULL DEFAULT true CHECK (lockable)
+);
+INSERT INTO {locks} (name)
+VALUES ('change messages'), ('move delayed messages'), ('thin ticks');
+
+-- Mixed into the numbers of advisory locks, so that only a role that may read it can make them.
+CREATE TABLE {lock_secret} (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    secret bytea NOT NULL DEFAULT sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))
+);
+INSERT INTO {lock_secret} DEFAULT VALUES;
+
 -- The rules of columns. Domains, because Postgres parses each CHECK of a table anew in every statement that
 -- inserts into it, and those of a domain once for each connection.
 CREATE DOMAIN {event_id} AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
@@ -26,6 +43,10 @@ CREATE DOMAIN {event_content_type} AS text CHECK (octet_length(VALUE) <= 255);
 CREATE DOMAIN {event_headers} AS text
     CHECK (octet_length(VALUE) <= 65536 AND jsonb_typeof(VALUE::jsonb) = 'object');
 CREATE DOMAIN {event_payload} AS bytea CHECK (octet_length(VALUE) <= 983040);
+-- Nobody else makes functions of these types, which would come before those of Postgres.
+REVOKE USAGE ON TYPE {event_id}, {event_source}, {event_type}, {event_version}, {event_key},
+    {event_subject}, {event_time}, {event_reference}, {event_traceparent}, {event_content_type},
+    {event_headers}, {event_payload} FROM PUBLIC;
 
 -- The log. It is append-only. A producer in any language may call the function `publish`, or insert
 -- (type, payload, …) with bound parameters.
@@ -70,6 +91,19 @@ CREATE TRIGGER refuse_position BEFORE INSERT ON {outbox}
     FOR EACH ROW WHEN (NEW.txid IS DISTINCT FROM pg_current_xact_id() OR NEW.position <= 0)
     EXECUTE FUNCTION {refuse_position}();
 
+-- A stored message may be blanked, and may get no other content: who blanks messages must not forge one.
+CREATE FUNCTION {refuse_content}() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'TB003',
+        MESSAGE = 'twinbox: a stored message keeps its payload and headers, or loses both; '
+            || 'publish another one';
+END $$;
+CREATE TRIGGER refuse_content BEFORE UPDATE OF payload, headers ON {outbox}
+    FOR EACH ROW WHEN (octet_length(NEW.payload) > 0
+        OR NEW.headers::jsonb IS DISTINCT FROM jsonb_build_object('twinbox-redacted', 'true'))
+    EXECUTE FUNCTION {refuse_content}();
+
 -- Publishes from any language. The payload is text: a literal into bytea loses backslashes without an error,
 -- and jsonb would change the bytes, and so the hash of the payload. It runs with the rights of its caller,
 -- who needs those of the INSERT. It returns the id, which a producer has no right to read back.
@@ -104,7 +138,7 @@ BEGIN
     INSERT INTO {outbox} (id, type, version, key, subject, time, correlation_id, causation_id, traceparent,
         content_type, headers, payload)
     VALUES (event_id, type, version, key, subject, COALESCE(event_time, clock_timestamp()), correlation_id,
-        causation_id, traceparent, 'application/json', headers::text, convert_to(payload, 'UTF8'));
+        causation_id, traceparent, 'application/json', headers::text, convert_to(payload, 'UTF8'::name));
     RETURN event_id;
 END $$;
 
@@ -256,6 +290,10 @@ CREATE TABLE {delayed_messages} (
 );
 CREATE INDEX delayed_messages_due ON {delayed_messages} (not_before, insert_order);
 CREATE INDEX delayed_messages_message_id ON {delayed_messages} (message_id);
+CREATE TRIGGER refuse_content BEFORE UPDATE OF payload, headers ON {delayed_messages}
+    FOR EACH ROW WHEN (octet_length(NEW.payload) > 0
+        OR NEW.headers::jsonb IS DISTINCT FROM jsonb_build_object('twinbox-redacted', 'true'))
+    EXECUTE FUNCTION {refuse_content}();
 
 -- Replays: a range of the log again, to a destination that has settled it. Each has a cursor `replay:ID`.
 CREATE TABLE {replays} (

@@ -1,5 +1,7 @@
 -- A domain: see the rules of columns of the log.
 CREATE DOMAIN {inbox_state} AS text CHECK (VALUE IN ('processed', 'rejected', 'dead'));
+-- Nobody else makes functions of these types, which would come before those of Postgres.
+REVOKE USAGE ON TYPE {inbox_state} FROM PUBLIC;
 
 -- One row for each message that a consumer has handled or given up.
 CREATE TABLE {inbox} (
@@ -98,6 +100,9 @@ CREATE TABLE {partition_leases} (
     lease_until timestamptz NOT NULL DEFAULT 'epoch',
     -- The duration of the lease, in microseconds.
     lease bigint NOT NULL DEFAULT 0,
+    -- The number of the advisory lock of the partition: random, so that nobody makes it who may not read it.
+    lock_number bigint NOT NULL DEFAULT
+        ('x' || left(encode(sha256(uuid_send(gen_random_uuid())), 'hex'), 16))::bit(64)::bigint,
     PRIMARY KEY (consumer, partition)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
@@ -128,8 +133,9 @@ BEGIN
         RETURN of_run IS NULL OR {server_run_id}() IS NOT DISTINCT FROM of_run;
     END IF;
     PERFORM set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
-    PERFORM pg_advisory_xact_lock_shared(
-        hashtextextended('{partition_leases} ' || of_consumer, of_partition));
+    PERFORM pg_advisory_xact_lock_shared(lock_number)
+    FROM {partition_leases}
+    WHERE consumer = of_consumer AND partition = of_partition;
     RETURN {server_run_id}() IS NOT DISTINCT FROM of_run AND EXISTS (
         SELECT
         FROM {partition_leases}
@@ -167,6 +173,14 @@ CREATE TABLE {parked_deliveries} (
 CREATE INDEX parked_deliveries_key ON {parked_deliveries} (consumer, partition, key, id);
 CREATE INDEX parked_deliveries_keyless ON {parked_deliveries} (consumer, partition, next_attempt_at)
     WHERE key IS NULL;
+CREATE TRIGGER refuse_content BEFORE UPDATE OF payload, headers ON {parked_deliveries}
+    FOR EACH ROW WHEN (octet_length(NEW.payload) > 0
+        OR NEW.headers::jsonb IS DISTINCT FROM jsonb_build_object('twinbox-redacted', 'true'))
+    EXECUTE FUNCTION {refuse_content}();
+CREATE TRIGGER refuse_content BEFORE UPDATE OF payload, headers ON {dead_letters}
+    FOR EACH ROW WHEN (octet_length(NEW.payload) > 0
+        OR NEW.headers::jsonb IS DISTINCT FROM jsonb_build_object('twinbox-redacted', 'true'))
+    EXECUTE FUNCTION {refuse_content}();
 
 -- The time of the newest message whose claim was deleted. A message that is no newer and has no claim may
 -- have been handled or not.

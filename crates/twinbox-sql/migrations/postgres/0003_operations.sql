@@ -2,6 +2,8 @@
 CREATE DOMAIN {operation_slot} AS bytea CHECK (octet_length(VALUE) = 32);
 CREATE DOMAIN {operation_status} AS text CHECK (VALUE IN ('pending', 'complete', 'failed'));
 CREATE DOMAIN {body_kind} AS text CHECK (VALUE IN ('inline', 'ref', 'omitted'));
+-- Nobody else makes functions of these types, which would come before those of Postgres.
+REVOKE USAGE ON TYPE {operation_slot}, {operation_status}, {body_kind} FROM PUBLIC;
 
 -- Responses of operations with an idempotency key. A retry gets the stored response and runs nothing.
 CREATE TABLE {idempotency_keys} (
@@ -112,7 +114,9 @@ CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF received_at ON
 CREATE TABLE {audit} (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT now(),
+    -- As the operator says, and as the database knows.
     operator text NOT NULL,
+    database_user text NOT NULL DEFAULT session_user::text,
     command text NOT NULL,
     -- What the command changed: a destination, a consumer, a key.
     target text NOT NULL,

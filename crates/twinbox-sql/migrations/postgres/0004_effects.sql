@@ -81,7 +81,7 @@ CREATE FUNCTION {plan_effect}(
 BEGIN
     INSERT INTO {side_effects} (source_id, kind, vendor, request, target, key, method, content_type, headers,
         correlation_id, traceparent)
-    VALUES (source_id, kind, vendor, convert_to(request, 'UTF8'), target, key, method, content_type,
+    VALUES (source_id, kind, vendor, convert_to(request, 'UTF8'::name), target, key, method, content_type,
         headers::text, correlation_id, traceparent)
     ON CONFLICT DO NOTHING;
     RETURN FOUND;

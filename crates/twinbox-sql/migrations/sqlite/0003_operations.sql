@@ -92,7 +92,9 @@ CREATE INDEX {webhook_receipts_expires_at} ON {webhook_receipts} (expires_at);
 CREATE TABLE {audit} (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
+    -- As the operator says, and as the database knows, which has no users.
     operator TEXT NOT NULL,
+    database_user TEXT NOT NULL DEFAULT '',
     command TEXT NOT NULL,
     -- What the command changed: a destination, a consumer, a key.
     target TEXT NOT NULL,

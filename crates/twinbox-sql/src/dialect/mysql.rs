@@ -3,6 +3,7 @@ mod claims;
 mod cursors;
 mod drift;
 mod effects;
+mod endpoint;
 mod fragments;
 mod holes;
 mod inbox;
@@ -24,9 +25,17 @@ use super::{
 };
 use crate::{Error, ErrorKind, catalog::Catalog, sqlstate::mysql_number, statement::query, texts::Texts};
 use fragments::FRAGMENTS;
-use sqlx::{AssertSqlSafe, MySql, MySqlConnection, MySqlPool, mysql::MySqlArguments, query::Query};
+use sqlx::{
+    AssertSqlSafe, MySql, MySqlConnection, MySqlPool,
+    mysql::{MySqlArguments, MySqlConnectOptions},
+    query::Query,
+};
 use std::{path::PathBuf, time::Duration};
-use twinbox_core::{Message, draft::Fields};
+use twinbox_core::{
+    Message,
+    draft::Fields,
+    endpoint::{PlainRefused, Protection},
+};
 use uuid::Uuid;
 use waits::{remember_waits, usual_waits};
 
@@ -79,11 +88,20 @@ impl Dialect for MySql {
             name VARCHAR(64) NOT NULL,
             compatible_from BIGINT NOT NULL,
             applied_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        ) ENGINE = InnoDB;
+        CREATE TABLE IF NOT EXISTS {lock_secret} (
+            singleton BOOLEAN PRIMARY KEY,
+            secret VARBINARY(32) NOT NULL
         ) ENGINE = InnoDB;";
-    const MIGRATION_LOCK: Option<&'static str> =
-        Some("SELECT GET_LOCK(CONCAT('twinbox ', MD5(DATABASE())), 600)");
-    const MIGRATION_UNLOCK: Option<&'static str> =
-        Some("SELECT RELEASE_LOCK(CONCAT('twinbox ', MD5(DATABASE())))");
+    // A name without the secret could be locked by any account of the server.
+    const MIGRATION_LOCK: Option<&'static str> = Some(
+        "SELECT GET_LOCK(CONCAT('twinbox ', MD5(CONCAT(DATABASE(), HEX(secret)))), 600)
+        FROM {lock_secret}",
+    );
+    const MIGRATION_UNLOCK: Option<&'static str> = Some(
+        "SELECT RELEASE_LOCK(CONCAT('twinbox ', MD5(CONCAT(DATABASE(), HEX(secret)))))
+        FROM {lock_secret}",
+    );
 
     // The savepoint is gone if the server rolled the transaction back by itself, on a deadlock.
     const BEGIN: &'static str = concat!(
@@ -105,6 +123,10 @@ impl Dialect for MySql {
 
     fn file_of(_: &MySqlPool) -> Option<PathBuf> {
         None
+    }
+
+    fn protection(options: &MySqlConnectOptions, allow_plain: bool) -> Result<Protection, PlainRefused> {
+        endpoint::protection(options, allow_plain)
     }
 
     async fn check(conn: &mut MySqlConnection, _: &str) -> Result<(), Error> {

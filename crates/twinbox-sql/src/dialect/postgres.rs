@@ -1,5 +1,6 @@
 //! Postgres 13 or newer.
 mod effects;
+mod endpoint;
 mod fragments;
 mod inbox;
 mod jobs;
@@ -16,11 +17,20 @@ use super::{
     portable,
     transaction::{exactly_one, unwind},
 };
-use crate::{Error, catalog::Catalog, statement::query, texts::Texts};
+use crate::{
+    Error, ErrorKind,
+    catalog::Catalog,
+    statement::{query, scalar},
+    texts::Texts,
+};
 use fragments::flushed;
-use sqlx::{PgConnection, PgPool, Postgres};
+use sqlx::{PgConnection, PgPool, Postgres, postgres::PgConnectOptions};
 use std::{path::PathBuf, time::Duration};
-use twinbox_core::{Message, draft::Fields};
+use twinbox_core::{
+    Message,
+    draft::Fields,
+    endpoint::{PlainRefused, Protection},
+};
 use uuid::Uuid;
 
 impl Dialect for Postgres {
@@ -73,8 +83,7 @@ impl Dialect for Postgres {
             compatible_from bigint NOT NULL,
             applied_at timestamptz NOT NULL DEFAULT now()
         );";
-    const MIGRATION_LOCK: Option<&'static str> =
-        Some("SELECT pg_advisory_xact_lock(hashtextextended('twinbox migrations', 0::bigint))");
+    const MIGRATION_LOCK: Option<&'static str> = Some("LOCK TABLE {migrations} IN SHARE ROW EXCLUSIVE MODE");
 
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
     const BEGIN_SHORT: &'static str = concat!(
@@ -101,6 +110,10 @@ impl Dialect for Postgres {
         None
     }
 
+    fn protection(options: &PgConnectOptions, allow_plain: bool) -> Result<Protection, PlainRefused> {
+        endpoint::protection(options, allow_plain)
+    }
+
     async fn check(conn: &mut PgConnection, namespace: &str) -> Result<(), Error> {
         log::check(conn, namespace).await
     }
@@ -122,10 +135,12 @@ impl Dialect for Postgres {
     }
 
     async fn lock_key(conn: &mut PgConnection, catalog: &Catalog, key: &str) -> Result<(), Error> {
-        let name = format!("twinbox/{}/{key}", catalog.namespace);
-        let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0::bigint))");
-        lock.persistent(catalog.is_named).bind(name).execute(conn).await?;
-        Ok(())
+        let name = format!("key/{key}").into_bytes();
+        let lock = scalar::<Postgres, bool>(&catalog.sql.outbox.lock_key).bind(name);
+        match lock.fetch_one(conn).await? {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Schema, "the table `lock_secret` has no row: restore it")),
+        }
     }
 
     async fn park_deliveries(

@@ -20,7 +20,11 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use twinbox_core::{Message, draft::Fields};
+use twinbox_core::{
+    Message,
+    draft::Fields,
+    endpoint::{PlainRefused, Protection},
+};
 use uuid::Uuid;
 
 /// Opens a SQLite file with durable settings, and creates it if it is missing: WAL, `synchronous = FULL` (a
@@ -112,6 +116,10 @@ impl Dialect for Sqlite {
         // A file that does not exist yet is in a folder that does.
         let in_folder = || Some(file.parent()?.canonicalize().ok()?.join(file.file_name()?));
         Some(file.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| file.to_owned()))
+    }
+
+    fn protection(_: &SqliteConnectOptions, _: bool) -> Result<Protection, PlainRefused> {
+        Ok(Protection::Local)
     }
 
     async fn check(conn: &mut SqliteConnection, _: &str) -> Result<(), Error> {

@@ -85,7 +85,7 @@ area! {
         pause_reason,
         /// Pauses or resumes it. Binds: reason or NULL, consumer.
         set_pause,
-        /// Every consumer with its counts.
+        /// Every consumer, with how many of its partitions nobody owns, and since when.
         list,
         /// The names of all. No binds.
         names,
@@ -106,6 +106,8 @@ area! {
         insert,
         /// The newest of a consumer. Binds: consumer, limit.
         newest,
+        /// The bytes of the payloads and headers of a consumer's, by `dead_letters_consumer`. Bind: consumer.
+        bytes,
         /// One message. Bind: id.
         message,
         /// Takes due redrives under a lease, by `dead_letters_redrive`. Binds: lease, consumer, whether order

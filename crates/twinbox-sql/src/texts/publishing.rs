@@ -16,6 +16,9 @@ area! {
         service,
         /// Names the service that owns the tables, once. Bind: service.
         set_service,
+        /// Makes the secret in the name of the migrations' lock, unless there is one. Absent where they lock
+        /// a table. Bind: secret.
+        create_lock_secret,
         /// The version of the tables, and the oldest program version that may use them.
         schema_version,
         /// Records a migration. Binds: version, name, oldest compatible version.
@@ -25,6 +28,9 @@ area! {
         /// Whether a role has a right on a table, a schema or a column; without an object, whether the role
         /// exists. Absent where the database has no roles. Binds: role, object, privilege, column.
         has_right,
+        /// The rights that a role holds on the tables, as object, column and privilege. Of a role that owns
+        /// the tables or the server, only a row that says so. Binds: role, namespace.
+        rights_held,
     }
 }
 
@@ -37,7 +43,8 @@ area! {
         /// Writes many messages in one statement. Where the database binds no arrays, rows of binds follow
         /// it.
         publish_all,
-        /// Locks a key until the transaction ends, where the database locks rows alone. Bind: key.
+        /// Locks a key until the transaction ends. Absent where a transaction that writes is alone. Bind:
+        /// key.
         lock_key,
         /// The newest messages of a type, by primary key. Binds: type, limit.
         published,

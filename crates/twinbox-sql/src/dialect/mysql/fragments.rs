@@ -26,6 +26,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     never: "TIMESTAMP '9999-12-31 23:59:59.999999'",
     bounded_wait: "true",
     takes_turns: "true",
+    lock_number: "",
     // The server flushes every commit: another one is refused.
     flushed: "true",
     returning: "",

@@ -97,8 +97,8 @@ pub(super) const PARTITIONS: Partitions = Partitions {
         VALUES (?, ?, {after}, ?)
         ON DUPLICATE KEY UPDATE lease_until = VALUES(lease_until), lease = VALUES(lease)",
     create: "
-        INSERT INTO {partition_leases} (consumer, partition, types)
-        VALUES (?, ?, ?)
+        INSERT INTO {partition_leases} (consumer, partition, types, lease_until)
+        VALUES (?, ?, ?, {now})
         ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)",
     read: "
         SELECT epoch, log, sequence, last_message

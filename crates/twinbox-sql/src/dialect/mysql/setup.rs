@@ -7,6 +7,9 @@ pub(super) const SETUP: Setup = Setup {
     record_server_run: "
         INSERT IGNORE INTO {server_run} (server_id)
         VALUES (@@server_id)",
+    create_lock_secret: "
+        INSERT IGNORE INTO {lock_secret} (singleton, secret)
+        VALUES (true, ?)",
     set_service: "
         INSERT IGNORE INTO {meta} (singleton, service)
         VALUES (true, ?)",
@@ -74,6 +77,43 @@ pub(super) const SETUP: Setup = Setup {
                 FROM (SELECT ? AS role, ? AS object, ? AS privilege, ? AS of_column) binds
             ) named
         ) b",
+    rights_held: "
+        SELECT p.object, p.of_column, p.privilege
+        FROM (
+            SELECT namespace,
+                CONCAT(QUOTE(SUBSTRING_INDEX(account, '@', 1)), '@', QUOTE(SUBSTRING_INDEX(account, '@', -1)))
+                    AS grantee
+            FROM (
+                SELECT CASE WHEN role = '' THEN CURRENT_USER() WHEN role LIKE '%@%' THEN role
+                        ELSE CONCAT(role, '@%') END AS account,
+                    namespace
+                FROM (SELECT ? AS role, ? AS namespace) binds
+            ) named
+        ) b
+        JOIN (
+            SELECT grantee, '' AS object, '' AS of_column, 'OWNER' AS privilege
+            FROM information_schema.user_privileges
+            WHERE privilege_type = 'GRANT OPTION' OR is_grantable = 'YES' AND privilege_type <> 'USAGE'
+            UNION
+            SELECT grantee, 'the server', '', privilege_type
+            FROM information_schema.user_privileges
+            WHERE privilege_type <> 'USAGE' AND is_grantable = 'NO'
+            UNION ALL
+            SELECT grantee, 'the database', '', privilege_type
+            FROM information_schema.schema_privileges
+            WHERE table_schema = DATABASE()
+            UNION ALL
+            SELECT grantee, table_name, '', privilege_type
+            FROM information_schema.table_privileges
+            WHERE table_schema = DATABASE()
+            UNION ALL
+            SELECT grantee, table_name, column_name, privilege_type
+            FROM information_schema.column_privileges
+            WHERE table_schema = DATABASE()
+        ) p ON p.grantee = b.grantee
+        WHERE p.object IN ('', 'the server', 'the database')
+            OR LEFT(p.object, CHAR_LENGTH(b.namespace) + 1) = CONCAT(b.namespace, '_')
+        ORDER BY 1, 3, 2",
     ..portable::SETUP
 };
 

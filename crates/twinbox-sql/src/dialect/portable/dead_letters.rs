@@ -31,7 +31,8 @@ macro_rules! count {
         concat!("
         SELECT
             count(*) AS dead_letters,
-            count(CASE WHEN redrive_attempts_left > 0 THEN 1 END) AS redriven
+            CAST(COALESCE(sum(CASE WHEN redrive_attempts_left > 0 THEN 1 END), 0) AS {big_integer})
+                AS redriven
         FROM (
             SELECT redrive_attempts_left
             FROM {dead_letters} {by_index dead_letters_group}
@@ -52,6 +53,10 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         WHERE consumer = ?
         ORDER BY id DESC
         LIMIT ?",
+    bytes: "
+        SELECT CAST(COALESCE(sum(length(payload) + COALESCE(length(headers), 0)), 0) AS {big_integer})
+        FROM {dead_letters}
+        WHERE consumer = ?",
     message: "
         SELECT {dead_letter}
         FROM {dead_letters}
@@ -132,8 +137,9 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
     group_counts: "
         SELECT
             count(*) AS dead_letters,
-            count(CASE WHEN given_up_at > ? THEN 1 END) AS lately,
-            count(CASE WHEN redrive_attempts_left > 0 THEN 1 END) AS redriven,
+            CAST(COALESCE(sum(CASE WHEN given_up_at > ? THEN 1 END), 0) AS {big_integer}) AS lately,
+            CAST(COALESCE(sum(CASE WHEN redrive_attempts_left > 0 THEN 1 END), 0) AS {big_integer})
+                AS redriven,
             max(given_up_at) AS last_given_up_at,
             (
                 SELECT min(given_up_at)

@@ -160,9 +160,16 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
         SET pause_reason = ?
         WHERE consumer = ?",
     list: "
-        SELECT consumer, seen_at, {now} AS now, pause_reason
-        FROM {consumers}
-        ORDER BY consumer",
+        SELECT c.consumer, c.seen_at, {now} AS now, c.pause_reason,
+            COALESCE(l.unowned, 0) AS unowned_partitions, l.since AS unowned_since
+        FROM {consumers} c
+        LEFT JOIN (
+            SELECT consumer, count(*) AS unowned, min(lease_until) AS since
+            FROM {partition_leases}
+            WHERE lease_until <= {now}
+            GROUP BY consumer
+        ) l ON l.consumer = c.consumer
+        ORDER BY c.consumer",
     names: "
         SELECT consumer
         FROM {consumers}
@@ -230,8 +237,8 @@ pub(in crate::dialect) const PARTITIONS: Partitions = Partitions {
         WHERE consumer = ?
         ORDER BY member",
     create: "
-        INSERT INTO {partition_leases} (consumer, partition, types)
-        VALUES (?, ?, ?)
+        INSERT INTO {partition_leases} (consumer, partition, types, lease_until)
+        VALUES (?, ?, ?, {now})
         ON CONFLICT DO NOTHING",
     other_types: "
         SELECT types

@@ -109,7 +109,7 @@ pub(in crate::dialect) const AUDIT: Audit = Audit {
         SET count = ?
         WHERE id = ?",
     list: "
-        SELECT id, at, operator, command, target, reason, count
+        SELECT id, at, operator, database_user, command, target, reason, count
         FROM {audit}
         ORDER BY id DESC
         LIMIT ?",

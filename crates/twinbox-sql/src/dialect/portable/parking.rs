@@ -183,7 +183,7 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
     group_counts: "
         SELECT
             count(*) AS dead_letters,
-            count(CASE WHEN parked_at > ? THEN 1 END) AS lately,
+            CAST(COALESCE(sum(CASE WHEN parked_at > ? THEN 1 END), 0) AS {big_integer}) AS lately,
             CAST(0 AS {big_integer}) AS redriven,
             max(parked_at) AS last_given_up_at,
             (

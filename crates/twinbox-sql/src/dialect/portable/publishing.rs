@@ -13,6 +13,7 @@ pub(in crate::dialect) const SETUP: Setup = Setup {
         INSERT INTO {meta} (singleton, service)
         VALUES (true, ?)
         ON CONFLICT DO NOTHING",
+    create_lock_secret: "",
     schema_version: "
         SELECT version, compatible_from
         FROM {migrations}
@@ -23,6 +24,7 @@ pub(in crate::dialect) const SETUP: Setup = Setup {
         VALUES (?, ?, ?)",
     settings: "",
     has_right: "",
+    rights_held: "",
 };
 
 pub(in crate::dialect) const OUTBOX: Outbox = Outbox {

@@ -16,7 +16,9 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     until: "(EXTRACT(epoch FROM ? - clock_timestamp()) * 1000000::numeric)::bigint",
     never: "'infinity'",
     bounded_wait: "(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL",
-    takes_turns: "(SELECT pg_advisory_xact_lock(hashtextextended('change {outbox}', 0::bigint))) IS NOT NULL",
+    takes_turns: "(SELECT lockable FROM {locks} WHERE name = 'change messages' FOR UPDATE)",
+    lock_number: "('x' || left(encode(sha256((SELECT secret FROM {lock_secret}) || ?::bytea), 'hex'), 16))
+            ::bit(64)::bigint",
     flushed: flushed!(),
     returning: "RETURNING ?",
     returning_flushed: "RETURNING {flushed}",
@@ -42,7 +44,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     big_integer: "bigint",
     text: "text",
     // Postgres makes no text of a NUL, which a foreign header may hold.
-    header: "CAST(CAST(replace(o.headers, '\\u0000', '\\ufffd') AS jsonb) ->> '?' AS text)",
+    header: "CAST(CAST(replace(o.headers, '\\u0000', '\\ufffd') AS jsonb) ->> '?'::text AS text)",
     kind_and_colon: "? || ':'",
     replay_cursor: reader_name::REPLAY_CURSOR,
     log_reader: reader_name::LOG_READER,

@@ -46,7 +46,7 @@ pub(super) const INBOX: Inbox = Inbox {
             ON CONFLICT DO NOTHING
             RETURNING message_id
         )
-        SELECT array_agg(message_id) AS claimed, pg_current_xact_id_if_assigned()::text AS guard,
+        SELECT pg_catalog.array_agg(message_id) AS claimed, pg_current_xact_id_if_assigned()::text AS guard,
             {purge_mark}($1) AS purge_mark, set_config('lock_timeout', (SELECT lock_timeout FROM old), true)
         FROM claimed"},
     // Arrays cost the server a third more.
@@ -65,28 +65,34 @@ pub(super) const INBOX: Inbox = Inbox {
     commit_at_once: "
         SELECT set_config('twinbox.commit', 'GUARD', true),
             CASE WHEN pg_current_xact_id_if_assigned()::text IS DISTINCT FROM 'GUARD'
-                THEN ('twinbox: the handler ended the transaction ' || pg_current_xact_id())::integer END;
+                THEN ('twinbox: the handler ended the transaction ' || pg_current_xact_id()::text)
+                    ::integer END;
         COMMIT",
     // One process at a time, so that no two wait for each other.
     purge_claims: "
         DELETE FROM {inbox}
-        WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('purge {inbox} ' || $1, 0::bigint)))
+        WHERE (
+                SELECT consumer
+                FROM {purge_marks}
+                WHERE consumer = $1 AND time >= $3
+                FOR UPDATE SKIP LOCKED
+            ) IS NOT NULL
             AND consumer = $1
             AND message_id = ANY(ARRAY(
                 SELECT message_id
                 FROM {inbox}
                 WHERE consumer = $1 AND claimed_at <= $2 AND COALESCE(time, claimed_at) <= $3
                 ORDER BY claimed_at
-                LIMIT $4))
-            AND EXISTS (SELECT FROM {purge_marks} WHERE consumer = $1 AND time >= $3)",
+                LIMIT $4))",
     ..portable::INBOX
 };
 
 pub(super) const PARTITIONS: Partitions = Partitions {
     fence: "SELECT {fence}(?, ?, ?, ?, ?)",
     wait_for_transactions: "
-        SELECT pg_advisory_xact_lock(hashtextextended('{partition_leases} ' || ?, ?))
-        WHERE {bounded_wait}",
+        SELECT pg_advisory_xact_lock(lock_number)
+        FROM {partition_leases}
+        WHERE {bounded_wait} AND consumer = ? AND partition = ?",
     ..portable::PARTITIONS
 };
 

@@ -119,7 +119,7 @@ pub(super) const LOG: Log = Log {
     // wait for each other.
     thin_ticks: "
         DELETE FROM {ticks}
-        WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('thin {ticks}', 0::bigint)))
+        WHERE (SELECT lockable FROM {locks} WHERE name = 'thin ticks' FOR UPDATE SKIP LOCKED)
             AND id = ANY(ARRAY(
                 SELECT id
                 FROM (
@@ -234,13 +234,13 @@ pub(super) async fn check(conn: &mut PgConnection, namespace: &str) -> Result<()
     let facts = format!(
         "SELECT pg_is_in_recovery() AS is_standby,
             (
-                SELECT bool_and(xmin::text::bigint = (txid::text::numeric % 4294967296)::bigint)
+                SELECT bool_and(xmin::text::bigint = (txid::text::numeric % 4294967296::numeric)::bigint)
                 FROM {sentinel}
             ) AS is_original,
             (
                 SELECT seqcache = 1
                 FROM pg_sequence
-                WHERE seqrelid = pg_get_serial_sequence($1, 'position')::regclass
+                WHERE seqrelid = pg_get_serial_sequence($1, 'position')::regclass::oid
             ) AS is_uncached"
     );
     let facts = sqlx::query(AssertSqlSafe(facts)).persistent(false);

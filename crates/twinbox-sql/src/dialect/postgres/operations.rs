@@ -9,7 +9,6 @@ use crate::{
     statement::query,
     texts::{Operations, Webhooks},
 };
-use sha2::{Digest as _, Sha256};
 use sqlx::{PgConnection, Postgres, Row as _};
 use std::time::Duration;
 
@@ -22,11 +21,11 @@ pub(super) const OPERATIONS: Operations = Operations {
             SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', ?, true),
                 set_config('idle_in_transaction_session_timeout', ?, true), {flushed}
         ), first AS MATERIALIZED (
-            SELECT was, CASE WHEN ? THEN pg_advisory_xact_lock(?) IS NOT NULL
-                ELSE pg_try_advisory_xact_lock(?) END AS is_first
+            SELECT was, CASE WHEN ? THEN pg_advisory_xact_lock({lock_number}) IS NOT NULL
+                ELSE pg_try_advisory_xact_lock({lock_number}) END AS is_first
             FROM old
         ), locked AS MATERIALIZED (
-            SELECT was, is_first, is_first AND pg_try_advisory_xact_lock(?) AS is_mine
+            SELECT was, is_first, is_first AND pg_try_advisory_xact_lock({lock_number}) AS is_mine
             FROM first
         ), claimed AS (",
         from: "FROM locked
@@ -87,15 +86,15 @@ pub(super) async fn claim(
     catalog: &Catalog,
     claim: &OperationClaim<'_>,
 ) -> Result<OperationClaimed<String>, Error> {
-    let same = lock_number(catalog, &[&claim.slot[..], &claim.same[..]]);
+    let same = lock_name(&[&claim.slot[..], &claim.same[..]]);
     let lock_timeout = claim.wait.max(LOCK_TIMEOUT_MIN).as_millis().min(i32::MAX.unsigned_abs().into());
     let query = query::<Postgres>(&catalog.sql.operations.claim)
         .bind(format!("{lock_timeout}ms"))
         .bind(idle_max(claim.idle_max))
         .bind(!claim.wait.is_zero())
+        .bind(same.clone())
         .bind(same)
-        .bind(same)
-        .bind(lock_number(catalog, &[&claim.slot[..]]));
+        .bind(lock_name(&[&claim.slot[..]]));
     let row = claim.bind(query).fetch_one(conn).await?;
     if !row.try_get::<bool, _>("is_first")? {
         return Ok(OperationClaimed::InFlight);
@@ -109,12 +108,7 @@ pub(super) fn idle_max(idle: Duration) -> String {
     format!("{}ms", idle.as_millis().clamp(1, i32::MAX.unsigned_abs().into()))
 }
 
-/// The number of an advisory lock. Two keys that share a number wait for each other, and nothing worse.
-fn lock_number(catalog: &Catalog, parts: &[&[u8]]) -> i64 {
-    let mut hash = Sha256::new_with_prefix("operation/1");
-    hash.update(Sha256::digest(&catalog.namespace));
-    parts.iter().for_each(|part| hash.update(part));
-    let mut head = [0; 8];
-    head.copy_from_slice(&hash.finalize()[..8]);
-    i64::from_be_bytes(head)
+/// The name of an advisory lock. Two names that share a number wait for each other, and nothing worse.
+fn lock_name(parts: &[&[u8]]) -> Vec<u8> {
+    [&b"operation/"[..]].iter().chain(parts).copied().flatten().copied().collect()
 }

@@ -33,10 +33,49 @@ pub(super) const SETUP: Setup = Setup {
             WHEN strpos($2, '.') > 0 THEN has_table_privilege(r, $2, $3)
             ELSE has_schema_privilege(r, $2, $3) END
         FROM (SELECT COALESCE(NULLIF($1::text, ''), current_user::text)::name) role (r)",
+    rights_held: "
+        WITH role AS MATERIALIZED (
+            SELECT r.rolname AS r, r.rolsuper OR pg_has_role(r.oid, n.nspowner, 'MEMBER') AS is_owner,
+                n.oid AS schema
+            FROM pg_roles r
+            JOIN pg_namespace n ON n.nspname = $2
+            WHERE r.rolname = COALESCE(NULLIF($1::text, ''), current_user::text)::name
+        ), tables AS MATERIALIZED (
+            SELECT c.oid, c.relname, r
+            FROM pg_class c
+            JOIN role ON c.relnamespace = schema AND NOT is_owner
+            WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+        )
+        SELECT object, of_column, privilege
+        FROM (
+            SELECT '' AS object, '' AS of_column, 'OWNER' AS privilege
+            FROM role
+            WHERE is_owner
+            UNION ALL
+            SELECT 'SCHEMA ' || n.nspname::text, '', 'CREATE'
+            FROM pg_namespace n
+            JOIN role ON NOT is_owner AND (n.oid = schema OR n.nspname = 'public')
+            WHERE has_schema_privilege(r, n.oid, 'CREATE')
+            UNION ALL
+            SELECT relname::text, '', p
+            FROM tables
+            CROSS JOIN regexp_split_to_table('SELECT INSERT UPDATE DELETE TRUNCATE REFERENCES TRIGGER', ' ') p
+            WHERE has_table_privilege(r, oid, p)
+            UNION ALL
+            SELECT relname::text, attname::text, p
+            FROM tables
+            CROSS JOIN pg_attribute
+            CROSS JOIN regexp_split_to_table('SELECT INSERT UPDATE REFERENCES', ' ') p
+            WHERE attrelid = oid AND attnum > 0 AND NOT attisdropped
+                AND has_column_privilege(r, oid, attnum, p) AND NOT has_table_privilege(r, oid, p)
+        ) held
+        ORDER BY object COLLATE \"C\", privilege COLLATE \"C\", of_column COLLATE \"C\"",
     ..portable::SETUP
 };
 
 pub(super) const OUTBOX: Outbox = Outbox {
+    // NULL without a secret: nothing would be locked.
+    lock_key: "SELECT pg_advisory_xact_lock({lock_number}) IS NOT NULL",
     publish_all: "
         INSERT INTO {outbox} ({published})
         SELECT id, type, version, key, subject, COALESCE(time, clock_timestamp()), correlation_id,
@@ -50,13 +89,22 @@ pub(super) const OUTBOX: Outbox = Outbox {
 
 pub(super) const DELAYED: Delayed = Delayed {
     lock_due: "",
-    // One process at a time, so that messages of a key come in the order of their times. A message that
-    // somebody is cancelling is skipped.
+    // One process at a time, so that messages of a key come in the order of their times. It takes the lock
+    // only if a message is due, because a lock writes. A message that somebody is cancelling is skipped.
     move_due: "
         WITH due AS (
             DELETE FROM {delayed_messages}
-            WHERE (SELECT pg_try_advisory_xact_lock(hashtextextended('move {delayed_messages}', 0::bigint)))
-                AND insert_order = ANY(ARRAY(
+            WHERE (
+                    SELECT lockable
+                    FROM {locks}
+                    WHERE name = 'move delayed messages' AND (
+                        SELECT not_before
+                        FROM {delayed_messages}
+                        ORDER BY not_before, insert_order
+                        LIMIT 1
+                    ) <= (SELECT clock_timestamp())
+                    FOR UPDATE SKIP LOCKED
+                ) AND insert_order = ANY(ARRAY(
                     SELECT insert_order
                     FROM {delayed_messages}
                     WHERE not_before <= (SELECT clock_timestamp())

@@ -13,6 +13,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     never: "9223372036854775807",
     bounded_wait: "true",
     takes_turns: "true",
+    lock_number: "",
     flushed: "NULL",
     returning: "RETURNING ?",
     returning_flushed: "RETURNING {flushed}",
