@@ -1,10 +1,13 @@
 //! Rules about the tree itself: who imports whom, how long a file may be, what must not be in it.
 mod advisories;
 mod api;
+mod collections;
 mod dependencies;
 mod docs;
 mod files;
+mod locks;
 mod modules;
+mod release;
 mod waits;
 
 use serde_json::Value;

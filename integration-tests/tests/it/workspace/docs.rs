@@ -7,6 +7,8 @@ mod commands;
 mod configuration;
 mod markdown;
 mod metrics;
+mod trust;
+mod urls;
 
 use super::{files, packages, root, text};
 use markdown::Page;
