@@ -139,6 +139,10 @@ impl EffectRequest {
         if self.method.len() > 16 || Method::from_bytes(self.method.as_bytes()).is_err() {
             return refuse(format!("{:?} is no HTTP method", self.method));
         }
+        // The first one leaves the base URL behind, and the second one gives the credential back.
+        if [Method::CONNECT, Method::TRACE].iter().any(|method| self.method == method.as_str()) {
+            return refuse(format!("the method {} is not sent to a vendor", self.method));
+        }
         if HeaderValue::from_str(&self.content_type).is_err()
             || self.content_type.len() > limits::CONTENT_TYPE_BYTES_MAX
         {
@@ -193,6 +197,8 @@ mod tests {
             (fine().target("/é"), "a", "its target"),
             (EffectRequest::new("v", vec![0; limits::PAYLOAD_BYTES_MAX + 1]), "a", "983,041 bytes"),
             (fine().method("GE T"), "a", "HTTP method"),
+            (fine().method("CONNECT"), "a", "the method CONNECT"),
+            (fine().method("TRACE"), "a", "the method TRACE"),
             (fine().content_type("a\nb"), "a", "media type"),
             (fine().header("a b", "c"), "a", "no HTTP header"),
             (fine().header("a", "b\r\nc: d"), "a", "no HTTP header"),

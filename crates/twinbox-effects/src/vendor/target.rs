@@ -13,11 +13,15 @@ const DECODINGS_MAX: usize = 4;
 pub(crate) fn base_url(url: String, may_be_plain: bool) -> Result<String, Error> {
     let wrong = |what: String| Error::new(ErrorKind::Configuration, what);
     let parsed: Option<Uri> = url.parse().ok();
-    let parsed = parsed.filter(|url| url.scheme().is_some() && url.host().is_some() && url.query().is_none());
+    let is_fit = |url: &Uri| {
+        let has_user = url.authority().is_some_and(|authority| authority.as_str().contains('@'));
+        url.scheme().is_some() && url.host().is_some() && url.query().is_none() && !has_user
+    };
+    let parsed = parsed.filter(is_fit);
     let Some(endpoint) = parsed.and_then(|_| Endpoint::of_url(&url)) else {
-        return Err(wrong(format!(
-            "the base URL {url:?} must be absolute, such as https://api.example.com/v1"
-        )));
+        let what = "the base URL must be absolute and have no user and no query, such as \
+                    https://api.example.com/v1";
+        return Err(wrong(what.to_owned()));
     };
     endpoint
         .allow_plain(may_be_plain)
@@ -91,8 +95,9 @@ mod tests {
     #[test]
     fn a_base_url_is_absolute() {
         assert_eq!(base_url("https://a.example/v1/".to_owned(), false).unwrap(), "https://a.example/v1");
-        for bad in ["", "/v1", "a.example", "https://a.example/?b=c"] {
-            base_url(bad.to_owned(), true).unwrap_err();
+        for bad in ["", "/v1", "a.example", "https://a.example/?b=secret", "https://me:secret@a.example"] {
+            let refused = base_url(bad.to_owned(), true).unwrap_err().to_string();
+            assert!(!refused.contains("secret"), "{refused}");
         }
     }
 

@@ -50,6 +50,32 @@ CREATE TABLE IF NOT EXISTS {idempotency_keys} (
     -- For operators too: the rows for which a vendor may have been called.
     INDEX idempotency_keys_unfinished (unfinished, updated_at)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+-- A session of MariaDB may turn the rules of columns off, and then write what no program can read.
+DROP TRIGGER IF EXISTS {unchecked_keys};
+CREATE TRIGGER {unchecked_keys} BEFORE INSERT ON {idempotency_keys} FOR EACH ROW
+BEGIN
+    /*M!100600 IF @@SESSION.check_constraint_checks = 0 THEN
+        SIGNAL SQLSTATE 'TB004' SET
+            MYSQL_ERRNO = 45004,
+            MESSAGE_TEXT = 'twinbox: this session checks no columns: SET check_constraint_checks = 1';
+    END IF; */
+END;
+
+-- A response that is stored may be blanked, and its key may begin anew. No other response takes its place: a
+-- retry would get it.
+DROP TRIGGER IF EXISTS {refuse_response};
+CREATE TRIGGER {refuse_response} BEFORE UPDATE ON {idempotency_keys} FOR EACH ROW
+BEGIN
+    IF OLD.status <> 'pending' AND NEW.status = OLD.status AND NOT OLD.unfinished
+        AND NOT (NEW.response_headers <=> OLD.response_headers AND NEW.response_body <=> OLD.response_body
+            AND NEW.result_ref <=> OLD.result_ref AND NEW.codec_headers <=> OLD.codec_headers)
+        AND NOT (NEW.response_headers IS NULL AND NEW.response_body IS NULL AND NEW.result_ref IS NULL
+            AND NEW.codec_headers IS NULL) THEN
+        SIGNAL SQLSTATE 'TB003' SET
+            MYSQL_ERRNO = 45003,
+            MESSAGE_TEXT = 'twinbox: what is stored is only blanked: no other content takes its place';
+    END IF;
+END;
 
 -- What operators may read: no key and no response. The view reads the table with the rights of the account
 -- that creates it, so operators need a right on the view alone.
@@ -93,6 +119,16 @@ CREATE TABLE IF NOT EXISTS {webhook_receipts} (
     -- For the purge.
     INDEX webhook_receipts_expires_at (expires_at)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+-- A session of MariaDB may turn the rules of columns off, and then write what no program can read.
+DROP TRIGGER IF EXISTS {unchecked_receipts};
+CREATE TRIGGER {unchecked_receipts} BEFORE INSERT ON {webhook_receipts} FOR EACH ROW
+BEGIN
+    /*M!100600 IF @@SESSION.check_constraint_checks = 0 THEN
+        SIGNAL SQLSTATE 'TB004' SET
+            MYSQL_ERRNO = 45004,
+            MESSAGE_TEXT = 'twinbox: this session checks no columns: SET check_constraint_checks = 1';
+    END IF; */
+END;
 
 -- Changes by operators. A row is written before the change, and completed after it.
 CREATE TABLE IF NOT EXISTS {audit} (
@@ -108,3 +144,7 @@ CREATE TABLE IF NOT EXISTS {audit} (
     -- The number of changed rows. NULL: the command has no known end.
     count BIGINT
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+-- A session may set the time that its statements see, but not this one.
+DROP TRIGGER IF EXISTS {audit_time};
+CREATE TRIGGER {audit_time} BEFORE INSERT ON {audit} FOR EACH ROW
+    SET NEW.at = CONVERT_TZ(SYSDATE(6), @@SESSION.time_zone, '+00:00');

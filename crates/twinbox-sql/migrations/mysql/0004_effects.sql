@@ -65,6 +65,16 @@ CREATE TABLE IF NOT EXISTS {side_effects} (
     -- For the purge.
     INDEX side_effects_ended_at (ended_at)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+-- A session of MariaDB may turn the rules of columns off, and then write what no program can read.
+DROP TRIGGER IF EXISTS {unchecked_effects};
+CREATE TRIGGER {unchecked_effects} BEFORE INSERT ON {side_effects} FOR EACH ROW
+BEGIN
+    /*M!100600 IF @@SESSION.check_constraint_checks = 0 THEN
+        SIGNAL SQLSTATE 'TB004' SET
+            MYSQL_ERRNO = 45004,
+            MESSAGE_TEXT = 'twinbox: this session checks no columns: SET check_constraint_checks = 1';
+    END IF; */
+END;
 
 -- Vendors that must not be called for now.
 CREATE TABLE IF NOT EXISTS {vendors} (

@@ -175,11 +175,11 @@ CREATE INDEX parked_deliveries_keyless ON {parked_deliveries} (consumer, partiti
     WHERE key IS NULL;
 CREATE TRIGGER refuse_content BEFORE UPDATE OF payload, headers ON {parked_deliveries}
     FOR EACH ROW WHEN (octet_length(NEW.payload) > 0
-        OR NEW.headers::jsonb IS DISTINCT FROM jsonb_build_object('twinbox-redacted', 'true'))
+        OR NEW.headers IS DISTINCT FROM chr(123) || '"twinbox-redacted":"true"' || chr(125))
     EXECUTE FUNCTION {refuse_content}();
 CREATE TRIGGER refuse_content BEFORE UPDATE OF payload, headers ON {dead_letters}
     FOR EACH ROW WHEN (octet_length(NEW.payload) > 0
-        OR NEW.headers::jsonb IS DISTINCT FROM jsonb_build_object('twinbox-redacted', 'true'))
+        OR NEW.headers IS DISTINCT FROM chr(123) || '"twinbox-redacted":"true"' || chr(125))
     EXECUTE FUNCTION {refuse_content}();
 
 -- The time of the newest message whose claim was deleted. A message that is no newer and has no claim may

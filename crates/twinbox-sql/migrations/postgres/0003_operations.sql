@@ -66,6 +66,22 @@ END $$;
 CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF owner ON {idempotency_keys}
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {refuse_operation_commit}();
 
+-- Who may not end an operation may blank its response, and write no other one: a retry would get it.
+CREATE FUNCTION {refuse_response}() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (
+        NEW.principal <> '' OR NEW.key <> '' OR NEW.body_kind <> 'omitted'
+        OR num_nonnulls(NEW.response_headers, NEW.response_body, NEW.result_ref, NEW.codec_headers,
+            NEW.recovery_point) > 0
+    ) AND NOT has_column_privilege(TG_RELID, 'status'::text, 'UPDATE'::text) THEN
+        RAISE EXCEPTION 'twinbox: what is stored is only blanked: no other content takes its place' USING ERRCODE = 'TB003';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER refuse_response BEFORE UPDATE OF principal, key, response_headers, response_body, body_kind,
+    result_ref, codec_headers, recovery_point ON {idempotency_keys}
+    FOR EACH ROW EXECUTE FUNCTION {refuse_response}();
+
 -- What operators may read: no key and no response.
 CREATE VIEW {idempotency_audit} AS
     SELECT
@@ -113,7 +129,7 @@ CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF received_at ON
 -- Changes by operators. A row is written before the change, and completed after it.
 CREATE TABLE {audit} (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at timestamptz NOT NULL DEFAULT now(),
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- As the operator says, and as the database knows.
     operator text NOT NULL,
     database_user text NOT NULL DEFAULT session_user::text,

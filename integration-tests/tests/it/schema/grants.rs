@@ -10,8 +10,9 @@ use crate::support::{
     wait::{eventually, in_time},
 };
 use denied::{
-    the_audit_knows_which_role_acted, what_the_page_does_not_grant_is_refused,
-    who_blanks_messages_cannot_forge_one,
+    no_session_turns_the_rules_of_columns_off, the_audit_knows_which_role_acted,
+    what_the_page_does_not_grant_is_refused, who_blanks_messages_cannot_forge_one,
+    who_blanks_responses_cannot_forge_one,
 };
 use granted::Granted;
 use sqlx::{AssertSqlSafe, Pool};
@@ -378,6 +379,8 @@ cases_on! {
         the_documented_grants_are_enough_and_no_more,
         what_the_page_does_not_grant_is_refused,
         who_blanks_messages_cannot_forge_one,
+        who_blanks_responses_cannot_forge_one,
+        no_session_turns_the_rules_of_columns_off,
         the_audit_knows_which_role_acted,
     ]
 }

@@ -5,6 +5,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Pool};
 use std::collections::BTreeMap;
 use twinbox::{
     Error,
+    operation::{OperationKey, OperationOutcome, OperationPolicy},
     ops::{AuditIntent, Ops, Role, documented_rights},
 };
 
@@ -95,7 +96,7 @@ pub(super) async fn who_blanks_messages_cannot_forge_one<DB: Granted>() {
             let mut tx = conn.begin().await.unwrap();
             let refused = sqlx::raw_sql(AssertSqlSafe(forged.clone())).execute(&mut *tx).await;
             let refused = refused.map(drop).expect_err(&forged).to_string();
-            assert!(refused.contains("keeps its payload and headers"), "{forged}: {refused}");
+            assert!(refused.contains("is only blanked"), "{forged}: {refused}");
             tx.rollback().await.unwrap();
         }
     }
@@ -109,6 +110,45 @@ pub(super) async fn who_blanks_messages_cannot_forge_one<DB: Granted>() {
     DB::drop(roles, &world).await;
 }
 
+/// A retry would get it.
+pub(super) async fn who_blanks_responses_cannot_forge_one<DB: Granted>() {
+    let world = World::<DB>::new().await;
+    let roles = DB::create(&world, "effects").await;
+    let key = OperationKey { key: "a".into(), principal: "ada".into(), ..OperationKey::default() };
+    let policy = OperationPolicy::default();
+    let pay = async || world.operation(&key, &1, &policy, async |_| Ok(2)).await.unwrap();
+    assert_eq!(pay().await, OperationOutcome::Committed(2));
+    let redactor = DB::store_of(&world, &roles.redactor).await;
+    let mut conn = redactor.pool().acquire().await.unwrap();
+    for forged in ["response_body = '3'", "response_headers = 'x'", "result_ref = 'y'"] {
+        let forged = format!("UPDATE {} SET {forged}", DB::table_of("idempotency_keys"));
+        let mut tx = conn.begin().await.unwrap();
+        let refused = sqlx::raw_sql(AssertSqlSafe(forged.clone())).execute(&mut *tx).await;
+        let refused = refused.map(drop).expect_err(&forged).to_string();
+        assert!(refused.contains("is only blanked"), "{forged}: {refused}");
+        tx.rollback().await.unwrap();
+    }
+    drop(conn);
+    assert_eq!(pay().await, OperationOutcome::Duplicate(2));
+    assert_eq!(redactor.idempotency_keys().erase("", Some("ada")).await.unwrap(), 1);
+    redactor.pool().close().await;
+    DB::drop(roles, &world).await;
+}
+
+pub(super) async fn no_session_turns_the_rules_of_columns_off<DB: Granted>() {
+    let world = World::<DB>::new().await;
+    let roles = DB::create(&world, "effects").await;
+    let producer = DB::store_of(&world, &roles.producer).await;
+    for sql in DB::UNREADABLE {
+        let mut conn = producer.pool().acquire().await.unwrap();
+        sqlx::raw_sql(*sql).execute(&mut *conn).await.map(drop).expect_err(sql);
+        conn.close().await.unwrap();
+    }
+    assert_eq!((world.rows("outbox").await, world.rows("delayed_messages").await), (0, 0));
+    producer.pool().close().await;
+    DB::drop(roles, &world).await;
+}
+
 pub(super) async fn the_audit_knows_which_role_acted<DB: Granted>() {
     let world = World::<DB>::new().await;
     let roles = DB::create(&world, "effects").await;
@@ -118,6 +158,12 @@ pub(super) async fn the_audit_knows_which_role_acted<DB: Granted>() {
     let [entry] = &Ops::new(&world).audit(10).await.unwrap()[..] else { panic!("one entry") };
     assert_eq!((&*entry.operator, &*entry.command), ("somebody.else", "x"));
     assert_eq!(entry.database_user.split('@').next(), Some(&*roles.operator));
+    let mut conn = operator.pool().acquire().await.unwrap();
+    sqlx::raw_sql(DB::BACKDATED).execute(&mut *conn).await.unwrap();
+    conn.close().await.unwrap();
+    let (now, newest) = (world.now().await.unwrap(), &Ops::new(&world).audit(1).await.unwrap()[0]);
+    let age = now.as_micros() - newest.at.as_micros();
+    assert!(newest.command == "backdated" && (-60_000_000..3_600_000_000).contains(&age), "{newest:?}");
     operator.pool().close().await;
     DB::drop(roles, &world).await;
 }

@@ -27,6 +27,10 @@ pub(super) trait Granted: TestDb {
     /// One message with the key 7 in each table that keeps some.
     const STORED_MESSAGES: [&str; 4];
     const FORGED_HEADERS: &str;
+    /// What no program could read, from a session that tries to write it all the same.
+    const UNREADABLE: &[&str];
+    /// An entry of the audit, from a session that has set its time.
+    const BACKDATED: &str;
 
     /// Makes the documented roles.
     async fn create(world: &World<Self>, table: &str) -> Roles;
@@ -135,7 +139,11 @@ impl Granted for Postgres {
              event_id, source, type, version, key, time, content_type, payload)
          VALUES ('c', gen_random_uuid(), 'r', 'e', 'f', 1, 'e', 's', 'a', 1, '7', now(), 't', 'x')",
     ];
-    const FORGED_HEADERS: &str = r#"payload = '', headers = '{"twinbox-redacted": "true", "a": "b"}'"#;
+    const FORGED_HEADERS: &str =
+        r#"payload = '', headers = '{"twinbox-redacted":"forged","twinbox-redacted":"true"}'"#;
+    const UNREADABLE: &[&str] = &["INSERT INTO twinbox.outbox (type, payload) VALUES ('', '')"];
+    const BACKDATED: &str = "
+        INSERT INTO twinbox.audit (operator, command, target) VALUES ('a', 'backdated', 'c')";
 
     async fn create(world: &World<Self>, table: &str) -> Roles {
         Roles::create(world, table).await
@@ -249,7 +257,18 @@ impl Granted for MySql {
          VALUES ('c', '0123456789abcdef', 'r', 'e', 'f', 1, 'e', 's', 'a', 1, '7', UTC_TIMESTAMP(6), 't',
              'x')",
     ];
-    const FORGED_HEADERS: &str = r#"payload = '', headers = '{"twinbox-redacted": "true", "a": "b"}'"#;
+    const FORGED_HEADERS: &str = r#"payload = '', headers = '{"twinbox-redacted":"true "}'"#;
+    const UNREADABLE: &[&str] = &[
+        "SET sql_mode = '', check_constraint_checks = 0;
+        INSERT INTO twinbox_outbox (type, payload, time) VALUES ('a', 'x', '0000-00-00')",
+        "SET sql_mode = '', check_constraint_checks = 0;
+        INSERT INTO twinbox_outbox (type, payload) VALUES ('', 'x')",
+        "SET sql_mode = '', check_constraint_checks = 0;
+        INSERT INTO twinbox_delayed_messages (type, payload, not_before) VALUES ('a', 'x', '0000-00-00')",
+    ];
+    const BACKDATED: &str = "
+        SET timestamp = 946684800;
+        INSERT INTO twinbox_audit (operator, command, target) VALUES ('a', 'backdated', 'c')";
 
     async fn create(world: &World<Self>, table: &str) -> Roles {
         Roles::create_on_mysql(world, table).await
