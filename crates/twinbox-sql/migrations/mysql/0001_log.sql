@@ -92,8 +92,9 @@ DROP TRIGGER IF EXISTS {refuse_content_outbox};
 CREATE TRIGGER {refuse_content_outbox} BEFORE UPDATE ON {outbox} FOR EACH ROW
 BEGIN
     IF NOT (NEW.payload <=> OLD.payload AND NEW.headers <=> OLD.headers) AND (
-        -- The headers of a blanked message in hexadecimal: blanks at the end of a text do not count.
-        LENGTH(NEW.payload) > 0 OR COALESCE(HEX(NEW.headers), '') <> '7B227477696E626F782D7265646163746564223A2274727565227D'
+        -- The headers of a blanked message in hexadecimal, because blanks at the end of a text do not count.
+        LENGTH(NEW.payload) > 0
+        OR COALESCE(HEX(NEW.headers), '') <> '7B227477696E626F782D7265646163746564223A2274727565227D'
     ) THEN
         SIGNAL SQLSTATE 'TB003' SET
             MYSQL_ERRNO = 45003,
@@ -339,8 +340,9 @@ DROP TRIGGER IF EXISTS {refuse_content_delayed};
 CREATE TRIGGER {refuse_content_delayed} BEFORE UPDATE ON {delayed_messages} FOR EACH ROW
 BEGIN
     IF NOT (NEW.payload <=> OLD.payload AND NEW.headers <=> OLD.headers) AND (
-        -- The headers of a blanked message in hexadecimal: blanks at the end of a text do not count.
-        LENGTH(NEW.payload) > 0 OR COALESCE(HEX(NEW.headers), '') <> '7B227477696E626F782D7265646163746564223A2274727565227D'
+        -- The headers of a blanked message in hexadecimal, because blanks at the end of a text do not count.
+        LENGTH(NEW.payload) > 0
+        OR COALESCE(HEX(NEW.headers), '') <> '7B227477696E626F782D7265646163746564223A2274727565227D'
     ) THEN
         SIGNAL SQLSTATE 'TB003' SET
             MYSQL_ERRNO = 45003,

@@ -141,8 +141,9 @@ DROP TRIGGER IF EXISTS {refuse_content_parked};
 CREATE TRIGGER {refuse_content_parked} BEFORE UPDATE ON {parked_deliveries} FOR EACH ROW
 BEGIN
     IF NOT (NEW.payload <=> OLD.payload AND NEW.headers <=> OLD.headers) AND (
-        -- The headers of a blanked message in hexadecimal: blanks at the end of a text do not count.
-        LENGTH(NEW.payload) > 0 OR COALESCE(HEX(NEW.headers), '') <> '7B227477696E626F782D7265646163746564223A2274727565227D'
+        -- The headers of a blanked message in hexadecimal, because blanks at the end of a text do not count.
+        LENGTH(NEW.payload) > 0
+        OR COALESCE(HEX(NEW.headers), '') <> '7B227477696E626F782D7265646163746564223A2274727565227D'
     ) THEN
         SIGNAL SQLSTATE 'TB003' SET
             MYSQL_ERRNO = 45003,
@@ -153,8 +154,9 @@ DROP TRIGGER IF EXISTS {refuse_content_dead};
 CREATE TRIGGER {refuse_content_dead} BEFORE UPDATE ON {dead_letters} FOR EACH ROW
 BEGIN
     IF NOT (NEW.payload <=> OLD.payload AND NEW.headers <=> OLD.headers) AND (
-        -- The headers of a blanked message in hexadecimal: blanks at the end of a text do not count.
-        LENGTH(NEW.payload) > 0 OR COALESCE(HEX(NEW.headers), '') <> '7B227477696E626F782D7265646163746564223A2274727565227D'
+        -- The headers of a blanked message in hexadecimal, because blanks at the end of a text do not count.
+        LENGTH(NEW.payload) > 0
+        OR COALESCE(HEX(NEW.headers), '') <> '7B227477696E626F782D7265646163746564223A2274727565227D'
     ) THEN
         SIGNAL SQLSTATE 'TB003' SET
             MYSQL_ERRNO = 45003,

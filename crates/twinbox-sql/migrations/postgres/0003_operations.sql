@@ -74,7 +74,9 @@ BEGIN
         OR num_nonnulls(NEW.response_headers, NEW.response_body, NEW.result_ref, NEW.codec_headers,
             NEW.recovery_point) > 0
     ) AND NOT has_column_privilege(TG_RELID, 'status'::text, 'UPDATE'::text) THEN
-        RAISE EXCEPTION 'twinbox: what is stored is only blanked: no other content takes its place' USING ERRCODE = 'TB003';
+        RAISE EXCEPTION USING
+            ERRCODE = 'TB003',
+            MESSAGE = 'twinbox: what is stored is only blanked: no other content takes its place';
     END IF;
     RETURN NEW;
 END $$;
