@@ -122,7 +122,7 @@ pub struct SideEffect {
 
 const WHAT: &str = "the request of a side effect";
 
-/// What the body of a request is bound to.
+/// The columns to which the body of a request is bound.
 fn columns<'a>(source_id: Uuid, kind: &'a str, request: &'a EffectRequest) -> EffectColumns<'a> {
     EffectColumns {
         source_id,

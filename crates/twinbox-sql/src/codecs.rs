@@ -83,7 +83,7 @@ pub(crate) fn encode(codec: &dyn PayloadCodec, service: &str, fields: Fields) ->
     Ok(Draft { fields }.encoded(codec.name(), encoded)?.fields)
 }
 
-/// What the payload of a message is bound to.
+/// The context to which the payload of a message is bound.
 fn context<'a>(service: &'a str, fields: &'a Fields) -> PayloadContext<'a> {
     PayloadContext::of_message(
         service,

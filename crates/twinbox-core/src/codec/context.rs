@@ -1,4 +1,4 @@
-//! What a payload belongs to.
+//! The context of a payload: its purpose and its row.
 use crate::message::{self, Message, header};
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ impl PayloadPurpose {
     }
 }
 
-/// What a payload belongs to: its purpose, its service, and the columns of its row that it is bound to.
+/// The context of a payload: its purpose, its service, and the columns of its row to which it is bound.
 ///
 /// It is the same for encoding and decoding. An encryption takes
 /// [`associated_data`](Self::associated_data): then a payload decrypts in its own row alone, and only as long

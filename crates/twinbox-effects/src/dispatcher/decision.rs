@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(settled.state, EffectState::Confirmed);
     }
 
-    /// Of what was sent before, nobody knows what the vendor did.
+    /// The vendor may have acted on a request that was sent before.
     #[test]
     fn what_cannot_be_decoded_has_failed_unless_it_may_have_been_sent() {
         for (before, after) in

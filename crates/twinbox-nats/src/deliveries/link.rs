@@ -59,7 +59,7 @@ impl Link {
         };
         let is_tls = info.tls_required || server.tls_required() || options.need_tls()?;
         let stream: Box<dyn Stream> = if is_tls {
-            // What came before TLS could be from anybody.
+            // Anybody could have sent the bytes before TLS.
             buffer.clear();
             let secured = tls::secured(tcp, server.host(), options).await;
             let failed =

@@ -1,4 +1,4 @@
-//! What the request of a side effect is bound to.
+//! The columns to which the request of a side effect is bound.
 use crate::text::headers;
 use twinbox_core::{PayloadContext, PayloadPurpose};
 use uuid::Uuid;

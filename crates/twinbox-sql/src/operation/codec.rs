@@ -10,7 +10,7 @@ use twinbox_core::{PayloadContext, PayloadPurpose};
 
 const WHAT: &str = "the response of an operation";
 
-/// Whose response it is, as the row of its key says.
+/// The owner of a response, by the row of its key.
 pub(super) struct ResponseKey {
     pub(super) slot: [u8; 32],
     /// The slot tells it too, unless the callers of a tenant share their keys.
@@ -22,7 +22,7 @@ impl ResponseKey {
         Self { slot: key.slot(), principal: text(&key.principal).into_owned() }
     }
 
-    /// What the body of a response is bound to.
+    /// The context to which the body of a response is bound.
     fn context<'a>(&'a self, service: &'a str, response: &'a OperationResponse) -> PayloadContext<'a> {
         PayloadContext::new(PayloadPurpose::Response, service, None)
             .bind("slot", Some(&self.slot[..]))
