@@ -97,7 +97,9 @@ pub(crate) struct Partition<DB: Dialect, S> {
     reader: Box<dyn PartitionReader>,
     stop: PartitionStop,
     queue: Queue<DB, Delivered, u64>,
-    log: String,
+    /// The last checkpoint that was to be written. The reader may not know its message any more when a write
+    /// that failed is repeated.
+    checkpoint: Checkpoint,
     /// The sequence of the checkpoint in the database.
     written_sequence: u64,
     /// The number of settled messages when the checkpoint was written.
@@ -126,7 +128,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
             reader,
             stop,
             queue,
-            log,
+            checkpoint: Checkpoint { log, ..Checkpoint::default() },
             written_sequence,
             settles_written: 0,
             in_place,
@@ -311,9 +313,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         if sequence == self.written_sequence {
             return true;
         }
-        let checkpoint =
-            Checkpoint { log: self.log.clone(), sequence, message: self.reader.message_at(sequence) };
-        match self.runtime.partition_leases.settle(self.fence, &checkpoint).await {
+        if sequence != self.checkpoint.sequence {
+            self.checkpoint.message = self.reader.message_at(sequence);
+            self.checkpoint.sequence = sequence;
+        }
+        match self.runtime.partition_leases.settle(self.fence, &self.checkpoint).await {
             Ok(true) => {
                 (self.written_sequence, self.settles_written) = (sequence, self.queue.settle_count());
                 self.reader.settled(sequence).await;

@@ -31,6 +31,7 @@ use twinbox_core::count::Count;
 /// | `twinbox_consumer_dead_letters_total` | messages that became dead letters |
 /// | `twinbox_consumer_delayed_dead_letters_total` | deliveries that wait for the `limit` of dead letters |
 /// | `twinbox_consumer_dead_letter_bytes` | bytes of the dead letters, when they were last summed |
+/// | `twinbox_consumer_server_answers_total` | answers of a NATS server that came as messages |
 /// | `twinbox_consumer_overtaken_total` | partitions of which the broker dropped unread messages |
 /// | `twinbox_consumer_failed_batches_total` | failed batches, whose messages were handled one by one |
 /// | `twinbox_consumer_payload_conflicts_total` | messages with an earlier one's id and another payload |

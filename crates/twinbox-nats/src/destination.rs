@@ -8,6 +8,7 @@ use crate::{
     signer::Signer,
     spread::SpreadPublisher,
     stream,
+    trust::Trust,
 };
 use futures::future::try_join_all;
 use std::{future::ready, sync::Arc, time::Duration};
@@ -62,17 +63,25 @@ impl Destination for Nats {
 
     /// Looks at the stream as [`connect`](Self::connect) does, and creates none. No other stream may have the
     /// subjects of one that is missing and that [`create_stream`](crate::NatsOptions::create_stream) is for.
+    /// An option of the stream with which the permissions of publishers do not hold is an error here, and a
+    /// line of the log in [`connect`](Self::connect).
     fn check(&self) -> BoxFuture<'_, Result<DestinationCheck, PublishError>> {
         Box::pin(async {
             let connection = Connection::open(&self.options, Purpose::Administer).await?;
-            let mut missing = Vec::new();
+            let (mut missing, mut warnings) = (Vec::new(), self.warnings().await?);
             for of_stream in connection.each_stream() {
-                match stream::look(&of_stream).await? {
-                    Some(info) => facts::check(&stream::with_quorum(&of_stream, info).await?, &self.options)?,
-                    None => missing.push(format!("the stream `{}`", of_stream.options.stream)),
-                }
+                let about = format!("the stream `{}`", of_stream.options.stream);
+                let Some(info) = stream::look(&of_stream).await? else {
+                    missing.push(about);
+                    continue;
+                };
+                let info = stream::with_quorum(&of_stream, info).await?;
+                facts::check(&info, &self.options)?;
+                let trust = Trust::of(&info.config);
+                trust.check(&info.config.name)?;
+                warnings.extend(trust.warnings.iter().map(|found| format!("{about}: {found}")));
             }
-            let check = DestinationCheck::new(self.options.publish_timeout).warnings(self.warnings().await?);
+            let check = DestinationCheck::new(self.options.publish_timeout).warnings(warnings);
             Ok(if missing.is_empty() { check } else { check.creates(missing.join(" and ")) })
         })
     }
@@ -81,6 +90,7 @@ impl Destination for Nats {
 /// Connects to one stream.
 async fn connect(nats: &Nats, signer: Arc<Signer>) -> Result<Box<dyn Publisher>, PublishError> {
     let (connection, info) = publish::open(nats, &signer).await?;
+    Trust::of(&info.config).log(&info.config.name);
     if stream::has_batches(&connection) && info.config.allow_batch_publish {
         return Ok(Box::new(OrderedPublisher::new(nats.clone(), signer, connection, &info)));
     }

@@ -34,6 +34,13 @@
 //! message has to be that of its subject, and for an ordered consumer the partition that of its key.
 //! Otherwise the message has a defect. Whoever may publish a type decides its source, id, key and payload.
 //!
+//! A server answers a publish on the subject that its sender names, be it one of the stream. A consumer drops
+//! such an answer, and counts it: `twinbox_consumer_server_answers_total`.
+//!
+//! Some options of a stream give a publisher power over other subjects, such as `allow_rollup_hdrs`. A stream
+//! that Twinbox creates has none of them. [`Nats::provision`] refuses one that has, a relay logs them, and
+//! [`StreamStatus::option_faults`] names them.
+//!
 //! The mark of a replay, which makes one consumer handle a message again, counts if a relay has signed it
 //! with a key in the metadata of the stream.
 //!
@@ -98,6 +105,7 @@ mod permissions;
 mod publish;
 mod pull;
 mod replay_mark;
+mod server_answers;
 mod settle;
 mod signer;
 mod source;
@@ -108,6 +116,7 @@ mod stream;
 mod stream_address;
 mod stream_options;
 mod subject;
+mod trust;
 mod wire;
 
 pub use broker::Nats;

@@ -9,6 +9,7 @@ use crate::{
     options::NatsOptions,
     pull::PullConsumer,
     replay_mark::ReplayKeys,
+    server_answers::{AnswerFilter, copied_streams},
     stored::{self, StoredMessage, identity},
     stream,
     subject::StoredSubject,
@@ -33,6 +34,7 @@ pub(crate) struct StreamLog {
     deliveries: Arc<Deliveries>,
     subscription: Subscription,
     max_age: MaxAge,
+    answers: Arc<AnswerFilter>,
 }
 
 impl StreamLog {
@@ -40,10 +42,14 @@ impl StreamLog {
         consumer::check_names(subscription)?;
         let (deliveries, subscription) = (Deliveries::open(&connection).await?, subscription.clone());
         let connections = Vec::from_iter(connection.each_stream().into_iter().map(Arc::new));
+        let mut streams = Vec::from_iter(connections.iter().map(|one| one.options.stream.clone()));
         let (mut max_age, mut failed) = (MaxAge::Settled, Vec::new());
         for connection in &connections {
             match check_stream(connection, &subscription.consumer).await {
-                Ok(info) => max_age = max_age.or_longer(stream::delivery_age(&info)),
+                Ok(info) => {
+                    streams.extend(copied_streams(&info));
+                    max_age = max_age.or_longer(stream::delivery_age(&info));
+                }
                 Err(error) if error.is_transient() => failed.push(error),
                 Err(error) => return Err(error),
             }
@@ -55,7 +61,8 @@ impl StreamLog {
             }
             tracing::warn!(%error, "a stream cannot be read, the others are");
         }
-        Ok(Self { connections, deliveries: Arc::new(deliveries), subscription, max_age })
+        let answers = Arc::new(AnswerFilter::new(streams, &subscription.consumer));
+        Ok(Self { connections, deliveries: Arc::new(deliveries), subscription, max_age, answers })
     }
 
     fn options(&self) -> &NatsOptions {
@@ -163,6 +170,8 @@ impl PartitionedLog for StreamLog {
                 last_sequence: began,
                 next_delivery: 1,
                 unsettled: VecDeque::new(),
+                answers: self.answers.clone(),
+                dropped: None,
             }) as _)
         })
     }
@@ -207,6 +216,10 @@ struct StreamReader {
     next_delivery: u64,
     /// Messages that were received and are not settled, in order.
     unsettled: VecDeque<Unsettled>,
+    answers: Arc<AnswerFilter>,
+    /// The last answer of the server that was dropped, unless a later message is settled. The checkpoint can
+    /// move on to it.
+    dropped: Option<Unsettled>,
 }
 
 struct Unsettled {
@@ -228,13 +241,13 @@ impl PartitionReader for StreamReader {
         let found = self.unsettled.binary_search_by_key(&sequence, |unsettled| unsettled.message.sequence);
         let message = match found {
             Ok(n) => Some(&self.unsettled[n].message),
-            Err(_) => self.pull.caught_up_to.as_ref().filter(|end| end.sequence == sequence),
+            Err(_) => self.passed().find(|message| message.sequence == sequence),
         };
         message.map(|message| message.identity.clone()).unwrap_or_default()
     }
 
     fn received_up_to(&self) -> Option<u64> {
-        self.pull.caught_up_to.as_ref().map(|end| end.sequence)
+        self.passed().map(|message| message.sequence).max()
     }
 
     fn has_gap(&self) -> bool {
@@ -247,7 +260,14 @@ impl PartitionReader for StreamReader {
                 let messages = self.pull.next(max).await?;
                 let mut sequenced = Vec::with_capacity(messages.len());
                 for message in messages {
-                    sequenced.extend(self.sequenced(message)?);
+                    match self.sequenced(message) {
+                        Ok(next) => sequenced.extend(next),
+                        Err(error) => {
+                            // Those before it are not returned, and the checkpoint must not pass them.
+                            self.dropped = None;
+                            return Err(error);
+                        }
+                    }
                 }
                 if !sequenced.is_empty() {
                     return Ok(sequenced);
@@ -262,10 +282,13 @@ impl PartitionReader for StreamReader {
 
     fn settled(&mut self, sequence: u64) -> BoxFuture<'_, ()> {
         Box::pin(async move {
+            let is_settled = |unsettled: &Unsettled| unsettled.message.sequence <= sequence;
+            let dropped = self.dropped.take_if(|dropped| is_settled(dropped));
             let mut last = None;
-            while self.unsettled.front().is_some_and(|unsettled| unsettled.message.sequence <= sequence) {
+            while self.unsettled.front().is_some_and(is_settled) {
                 last = self.unsettled.pop_front();
             }
+            let last = last.into_iter().chain(dropped).max_by_key(|unsettled| unsettled.message.sequence);
             if let Some(Unsettled { reply, .. }) = last {
                 let client = &self.pull.connection.client;
                 if let Err(error) = client.publish(reply, Bytes::from_static(b"+ACK")).await {
@@ -277,7 +300,14 @@ impl PartitionReader for StreamReader {
 }
 
 impl StreamReader {
-    /// Returns the message with its sequence. None: it does not come from the stream, or it is a duplicate.
+    /// Returns messages up to which all of the partition were received, and that nobody settles.
+    fn passed(&self) -> impl Iterator<Item = &StoredMessage> {
+        let dropped = self.dropped.iter().map(|dropped| &dropped.message);
+        self.pull.caught_up_to.iter().chain(dropped)
+    }
+
+    /// Returns the message with its sequence. None: it does not come from the stream, it is a duplicate, or
+    /// it is an answer of the server, which is dropped.
     fn sequenced(&mut self, delivery: Delivery) -> Result<Option<PartitionMessage>, SourceError> {
         let Some(place) = ack_subject::place(&delivery.reply) else { return Ok(None) };
         if place.stream_sequence <= self.last_sequence {
@@ -293,13 +323,24 @@ impl StreamReader {
         let PullConsumer { connection, keys, label, .. } = &self.pull;
         let options = &connection.options;
         let subject = StoredSubject::partitioned(&delivery.subject, &options.prefix, options.partitions);
-        let (message, defect) = wire::decode_delivery(&delivery, &place, &subject, keys, label);
-        let sequence = place.stream_sequence;
+        let (sequence, is_answer) = (place.stream_sequence, self.answers.drops(&delivery));
+        let (message, defect) = match is_answer {
+            // Only for its identity.
+            true => {
+                let origin = wire::Origin::new(place.stream, sequence, place.stored_nanos);
+                wire::decode_stored(&subject, &delivery.headers, &delivery.payload, origin)
+            }
+            false => wire::decode_delivery(&delivery, &place, &subject, keys, label),
+        };
         self.pull.last_delivery = Some(self.next_delivery);
         (self.next_delivery, self.last_sequence) = (self.next_delivery + 1, sequence);
         let identity = identity(message.message_id(), place.stored_nanos);
-        self.unsettled
-            .push_back(Unsettled { message: StoredMessage { sequence, identity }, reply: delivery.reply });
+        let received = Unsettled { message: StoredMessage { sequence, identity }, reply: delivery.reply };
+        if is_answer {
+            self.dropped = Some(received);
+            return Ok(None);
+        }
+        self.unsettled.push_back(received);
         Ok(Some(PartitionMessage { sequence, message, defect }))
     }
 }

@@ -116,16 +116,31 @@ impl PullConsumer {
 
     /// Waits for at least one message and returns at most `max`. Cancel safe.
     pub(crate) async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, SourceError> {
-        let max = max.clamp(1, PULL_MAX);
-        if self.taken.is_empty() {
-            self.taken = self.take(max).await?;
-        }
-        self.learn_keys().await;
-        let rest = self.taken.split_off(max.min(self.taken.len()));
-        Ok(mem::replace(&mut self.taken, rest))
+        self.fill(max).await?;
+        Ok(self.return_taken(max))
     }
 
-    /// Returns the deliveries that arrived and that [`next`](Self::next) did not return.
+    /// Waits until at least one message is [taken](Self::return_taken). Cancel safe.
+    pub(crate) async fn fill(&mut self, max: usize) -> Result<(), SourceError> {
+        if self.taken.is_empty() {
+            self.taken = self.take(max.clamp(1, PULL_MAX)).await?;
+        }
+        self.learn_keys().await;
+        Ok(())
+    }
+
+    /// Removes messages from those that are taken, and returns them.
+    pub(crate) fn remove(&mut self, is_removed: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        self.taken.extract_if(.., |delivery| is_removed(delivery)).collect()
+    }
+
+    /// Returns at most `max` of the messages that are taken.
+    pub(crate) fn return_taken(&mut self, max: usize) -> Vec<Delivery> {
+        let rest = self.taken.split_off(max.clamp(1, PULL_MAX).min(self.taken.len()));
+        mem::replace(&mut self.taken, rest)
+    }
+
+    /// Returns the deliveries that arrived and were not returned.
     pub(crate) fn take_unreturned(&mut self) -> Vec<Delivery> {
         self.deliveries.end();
         let mut all = mem::take(&mut self.taken);

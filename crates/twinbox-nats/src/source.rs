@@ -10,13 +10,16 @@ use crate::{
     partitioned::StreamLog,
     pull::PullConsumer,
     replay_mark::ReplayKeys,
+    server_answers::{AnswerFilter, copied_streams},
     settle::{self, AckHandle},
     stream,
     subject::StoredSubject,
     wire,
 };
+use async_nats::Subject;
+use bytes::Bytes;
 use futures::{FutureExt as _, TryFutureExt as _};
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 use tokio::time::timeout;
 use twinbox_core::{
     BoxError, BoxFuture, MaxAge, PartitionedLog, ReceivedMessage, Source, SourceError, Subscription,
@@ -44,10 +47,11 @@ impl Transport for Nats {
             let connection = self.open_for_consumer().await?;
             let deliveries = Arc::new(Deliveries::open(&connection).await?);
             let streams = Vec::from_iter(connection.each_stream().into_iter().map(Arc::new));
+            let names = Vec::from_iter(streams.iter().map(|stream| stream.options.stream.clone()));
             let (number, subscription) = (streams.len(), subscription.clone());
             let open = move |stream: usize| {
                 let (stream, deliveries) = (streams[stream].clone(), deliveries.clone());
-                let opened = PullSource::open(stream, deliveries, subscription.clone());
+                let opened = PullSource::open(stream, deliveries, subscription.clone(), names.clone());
                 opened.map_ok(|source| Box::new(source) as _).boxed()
             };
             MergedSource::open(number, Box::new(open)).await
@@ -87,13 +91,22 @@ impl Nats {
 struct PullSource {
     pull: PullConsumer,
     max_age: MaxAge,
+    answers: AnswerFilter,
+    /// The subjects for the acks of answers that were dropped. A field, because a caller may drop and repeat
+    /// its wait.
+    dropped: Vec<Subject>,
 }
 
 impl Source for PullSource {
     fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<ReceivedMessage>, SourceError>> {
         Box::pin(async move {
             loop {
-                let messages = self.pull.next(max).await?;
+                // Those of a wait that was dropped.
+                self.ack_dropped().await?;
+                self.pull.fill(max).await?;
+                self.drop_answers();
+                self.ack_dropped().await?;
+                let messages = self.pull.return_taken(max);
                 let received = Vec::from_iter(messages.into_iter().filter_map(|m| self.received(m)));
                 if !received.is_empty() {
                     return Ok(received);
@@ -128,16 +141,21 @@ impl Source for PullSource {
 }
 
 impl PullSource {
-    /// Creates the durable consumer of a stream if it is missing, and subscribes to it.
+    /// Creates the durable consumer of a stream if it is missing, and subscribes to it. `streams` are the
+    /// names of all streams of the destination.
     async fn open(
         connection: Arc<Connection>,
         deliveries: Arc<Deliveries>,
         subscription: Subscription,
+        mut streams: Vec<String>,
     ) -> Result<Self, SourceError> {
         let stream = &connection.options.stream;
         // First, because a durable would keep a wrong prefix.
         let (max_age, keys) = match stream::check_for_consumer(&connection).await {
-            Ok(info) => (stream::delivery_age(&info), ReplayKeys::of(&info.config.metadata)),
+            Ok(info) => {
+                streams.extend(copied_streams(&info));
+                (stream::delivery_age(&info), ReplayKeys::of(&info.config.metadata))
+            }
             Err(_) if connection.denied.any() => {
                 let reason =
                     format!("the NATS user may not read how long the stream `{stream}` keeps messages");
@@ -150,12 +168,39 @@ impl PullSource {
         let durable = consumer::durable_name(consumer);
         let pull = PullConsumer::open(connection, deliveries, durable, consumer.clone(), keys).await?;
         tracing::info!(consumer, "subscribed");
-        Ok(Self { pull, max_age })
+        let answers = AnswerFilter::new(streams, consumer);
+        Ok(Self { pull, max_age, answers, dropped: Vec::new() })
+    }
+
+    /// Removes answers of the server from the deliveries that are taken, so that they take no place of other
+    /// deliveries in the consumer.
+    fn drop_answers(&mut self) {
+        let is_dropped = |delivery: &Delivery| {
+            ack_subject::place(&delivery.reply).is_some() && self.answers.drops(delivery)
+        };
+        self.dropped.extend(self.pull.remove(is_dropped).into_iter().map(|delivery| delivery.reply));
+        if let Some(place) = self.dropped.last().and_then(|reply| ack_subject::place(reply)) {
+            self.pull.lag = Some(place.pending);
+        }
+    }
+
+    /// Acknowledges the answers that were dropped, without a confirmation: one that comes again is dropped
+    /// again. Cancel safe.
+    async fn ack_dropped(&mut self) -> Result<(), SourceError> {
+        while let Some(reply) = self.dropped.last() {
+            let acked = self.pull.connection.client.publish(reply.clone(), Bytes::from_static(b"+ACK")).await;
+            acked.map_err(|e| source_unavailable("the connection to NATS has ended").with_source(e))?;
+            self.dropped.pop();
+        }
+        Ok(())
     }
 
     async fn give_back(&mut self) -> Result<(), BoxError> {
         let unreturned = self.pull.take_unreturned();
         let client = &self.pull.connection.client;
+        for reply in mem::take(&mut self.dropped) {
+            client.publish(reply, Bytes::from_static(b"+ACK")).await?;
+        }
         for delivery in unreturned {
             client.publish(delivery.reply, settle::nak_body(Duration::ZERO)).await?;
         }

@@ -9,6 +9,7 @@ use crate::{
     consumer::durable_name,
     error::{Error, ErrorKind},
     stream,
+    trust::Trust,
 };
 use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy, StorageType};
 use futures::StreamExt as _;
@@ -37,6 +38,11 @@ pub struct StreamStatus {
     pub keeps_acknowledged: bool,
     /// Whether the stream takes [batches](crate#batches). None: its server has none.
     pub takes_batches: Option<bool>,
+    /// Texts about options with which the permissions of publishers do not hold, or with which no relay can
+    /// publish. Each says what to do.
+    pub option_faults: Vec<String>,
+    /// Texts about options that change the subjects of messages, which permissions name.
+    pub option_warnings: Vec<String>,
     /// How many messages the stream holds.
     pub messages: u64,
     /// The cluster in which the stream is. None: its server is alone.
@@ -130,6 +136,7 @@ impl Nats {
         let has_leader = cluster.as_ref().is_none_or(|cluster| cluster.leader.is_some());
         let durables = if has_leader { durables(&connection).await? } else { Vec::new() };
         let config = info.config;
+        let Trust { faults: option_faults, warnings: option_warnings } = Trust::of(&config);
         let drops = config.discard == DiscardPolicy::Old;
         let of_subject = u64::try_from(config.max_messages_per_subject).unwrap_or(0);
         let subject_limit =
@@ -144,6 +151,8 @@ impl Nats {
             subject_limit: Some(subject_limit).filter(|limit| limit.messages > 0),
             keeps_acknowledged: config.retention == RetentionPolicy::Limits,
             takes_batches: stream::has_batches(&connection).then_some(config.allow_batch_publish),
+            option_faults,
+            option_warnings,
             messages: info.state.messages,
             cluster,
             durables,

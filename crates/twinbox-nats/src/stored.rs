@@ -56,7 +56,7 @@ pub(crate) async fn identity_at(connection: &Connection, sequence: u64) -> Resul
     let origin = wire::Origin::new(stream, sequence, stored_nanos);
     let options = &connection.options;
     let subject = StoredSubject::partitioned(&stored.message.subject, &options.prefix, options.partitions);
-    let (message, _) = wire::decode(&subject, &headers, &payload.into(), origin);
+    let (message, _) = wire::decode_stored(&subject, &headers, &payload.into(), origin);
     Ok(Some(identity(message.message_id(), stored_nanos)))
 }
 

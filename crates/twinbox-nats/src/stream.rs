@@ -8,6 +8,7 @@ use crate::{
     options::{API, NatsOptions},
     stream_options::StreamOptions,
     subject,
+    trust::Trust,
 };
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, PeerInfo, RetentionPolicy, StorageType};
 use serde::{Deserialize, Serialize};
@@ -61,14 +62,20 @@ impl Nats {
     /// An existing stream is never changed. Safe to repeat, and to run in several processes at once.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`]: the text names the field, the expected value and the server's value. After
+    /// [`ErrorKind::Mismatch`]: the text names the field, the expected value and the server's value; or an
+    /// option with which the permissions of publishers do not hold, and how to turn it off. After
     /// [`ErrorKind::Unavailable`] the stream may or may not exist; call this again.
     pub async fn provision(&self, stream: &StreamOptions) -> Result<(), Error> {
         let connection = Connection::open(&self.options, Purpose::Administer).await?;
+        let mut found = Vec::new();
         for of_stream in connection.each_stream() {
-            provision(&of_stream, stream).await?;
+            let info = provision(&of_stream, stream).await?;
+            let trust = Trust::of(&info.config);
+            trust.log(&info.config.name);
+            found.push((info.config.name, trust));
         }
-        Ok(())
+        // A fault of one stream keeps no other from being created.
+        found.iter().try_for_each(|(name, trust)| trust.check(name))
     }
 }
 

@@ -125,13 +125,7 @@ pub(crate) fn decode_delivery(
     consumer: &str,
 ) -> (Message, Option<String>) {
     let origin = Origin::new(place.stream, place.stream_sequence, place.stored_nanos);
-    let (mut decoded, mut defect) = decode(subject, &delivery.headers, &delivery.payload, origin);
-    if let (None, Err(ahead), Headers::Read(headers)) =
-        (&defect, decoded.check_time(origin.stored_at), &delivery.headers)
-    {
-        decoded = unreadable(subject, headers, &delivery.payload, origin);
-        defect = Some(with_place(ahead, &delivery.payload, origin));
-    }
+    let (mut decoded, defect) = decode_stored(subject, &delivery.headers, &delivery.payload, origin);
     if decoded.reprocess_target().is_some() && !is_signed(delivery, keys) {
         tracing::warn!(
             consumer,
@@ -151,8 +145,26 @@ fn is_signed(delivery: &Delivery, keys: &ReplayKeys) -> bool {
     matches!(&delivery.headers, Headers::Read(headers) if keys.verify(headers, &delivery.payload))
 }
 
+/// Decodes a message, and compares its time with that of its storage. What reads the message again at a
+/// checkpoint has to do the same: a message with a defect has another identity.
+pub(crate) fn decode_stored(
+    subject: &StoredSubject<'_>,
+    headers: &Headers,
+    payload: &Bytes,
+    origin: Origin<'_>,
+) -> (Message, Option<String>) {
+    let (decoded, defect) = decode(subject, headers, payload, origin);
+    if let (None, Err(ahead), Headers::Read(headers)) =
+        (&defect, decoded.check_time(origin.stored_at), headers)
+    {
+        let substitute = unreadable(subject, headers, payload, origin);
+        return (substitute, Some(with_place(ahead, payload, origin)));
+    }
+    (decoded, defect)
+}
+
 /// Decodes a message. Returns with a defect the parts of a message that could be read.
-pub(crate) fn decode(
+fn decode(
     subject: &StoredSubject<'_>,
     headers: &Headers,
     payload: &Bytes,

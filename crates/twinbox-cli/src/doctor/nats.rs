@@ -145,6 +145,8 @@ fn stream(facts: &StreamStatus, inboxes: &[&PurgedInbox], now: Timestamp) -> Vec
         let found = "it deletes messages that are acknowledged or have no consumer: set `retention: limits`";
         findings.push(wrong(&what, found));
     }
+    findings.extend(facts.option_faults.iter().map(|found| wrong(&what, found)));
+    findings.extend(facts.option_warnings.iter().map(|found| warning(&what, found)));
     findings.extend(copies(&what, facts));
     if facts.takes_batches == Some(false) {
         let found =
