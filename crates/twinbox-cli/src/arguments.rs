@@ -127,6 +127,13 @@ impl StoreCommand {
     }
 
     pub(crate) async fn run<DB: Dialect>(self, session: &Session<DB>) -> Result<(), Exit> {
+        match self.run_once(session).await {
+            Err(exit) if exit.waited_for_lock => Err(session.with_locks(exit).await),
+            ran => ran,
+        }
+    }
+
+    async fn run_once<DB: Dialect>(self, session: &Session<DB>) -> Result<(), Exit> {
         match self {
             Self::Status(arguments) => status::run(&arguments, session).await,
             Self::Doctor(arguments) => doctor::run(&arguments, session).await,

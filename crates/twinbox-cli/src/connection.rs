@@ -1,9 +1,12 @@
 //! The database that the tool connects to.
+mod masked;
+
 use crate::{
     exit::{Exit, invalid},
     output::Output,
 };
 use clap::Args;
+use masked::{MYSQL_PORT, masked};
 use serde::Serialize;
 use sqlx::{
     ConnectOptions as _, Executor as _, MySql, PgConnection, Postgres,
@@ -17,12 +20,14 @@ use std::{
     time::Duration,
 };
 use twinbox_core::codec::AesGcm;
-use twinbox_sql::{Dialect, StoreOptions, follow_url_file, program_options};
+use twinbox_sql::{
+    Dialect, LOCK_WAIT_MAX, MIGRATION_LOCK_WAIT_MAX, StoreOptions, bound_lock_waits, follow_url_file,
+    program_options,
+};
 
 /// How long a connection may take.
 const CONNECTION_MAX: Duration = Duration::from_secs(5);
 const NAMESPACE: &str = "twinbox";
-const MYSQL_PORT: u16 = 3306;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
@@ -50,6 +55,9 @@ pub(crate) struct ConnectionArguments {
     /// Whether a login that changes in the file of the URL is used.
     #[arg(skip)]
     follows_file: bool,
+    /// Whether statements wait for locks as long as those of a migration.
+    #[arg(skip)]
+    migrates: bool,
 }
 
 /// The URL of a database, what gave it, and the file that holds it, if one does.
@@ -106,6 +114,10 @@ impl ConnectionArguments {
         Self { follows_file: true, ..self }
     }
 
+    pub(crate) fn migrating(self) -> Self {
+        Self { migrates: true, ..self }
+    }
+
     /// The same namespace of another database.
     pub(crate) fn with_url(&self, url: &str) -> Self {
         Self { database_url: Some(url.to_owned()), database_url_file: None, ..self.clone() }
@@ -158,11 +170,13 @@ impl ConnectionArguments {
         let name = |host, database| DatabaseName { host, database, namespace: self.namespace.clone() };
         // Without sqlx's error text, which repeats parts of the URL.
         let unfit = |_| Exit::usage("the URL of the database cannot be parsed");
+        let wait_max = if self.migrates { MIGRATION_LOCK_WAIT_MAX } else { LOCK_WAIT_MAX };
         match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("postgres" | "postgresql") => {
                 let has_pooler = self.pooler;
-                let parse =
-                    move |url: &str| Ok(program_options(url, has_pooler)?.application_name("twinbox"));
+                let parse = move |url: &str| {
+                    Ok(program_options(url, has_pooler, wait_max)?.application_name("twinbox"))
+                };
                 let options = parse(&url).map_err(unfit)?;
                 self.check::<Postgres>(&options)?;
                 let name = name(host(&options), database(&options));
@@ -184,6 +198,7 @@ impl ConnectionArguments {
                 let host = format!("{}:{port}", parsed.host_str().unwrap_or_default());
                 let name = name(host, options.get_database().unwrap_or_default().to_owned());
                 let pool = MySqlPoolOptions::new().max_connections(4).acquire_timeout(CONNECTION_MAX);
+                let pool = pool.after_connect(move |conn, _| Box::pin(bound_lock_waits(conn, wait_max)));
                 let pool = pool.connect_lazy_with(options);
                 if let Some(file) = file {
                     tokio::spawn(follow_url_file(pool.clone(), file, url, str::parse));
@@ -278,30 +293,6 @@ fn database(options: &PgConnectOptions) -> String {
     options.get_database().unwrap_or(options.get_username()).to_owned()
 }
 
-/// The URL without its password. Nothing of a URL that cannot be parsed.
-fn masked(url: &str) -> String {
-    if url.starts_with("sqlite:") {
-        return url.split('?').next().unwrap_or_default().to_owned();
-    }
-    if let (true, Ok(options)) = (url.starts_with("mysql") || url.starts_with("mariadb"), url.parse()) {
-        let options: MySqlConnectOptions = options;
-        let parsed = options.to_url_lossy();
-        let (user, host) = (parsed.username(), parsed.host_str().unwrap_or_default());
-        let database = options.get_database().unwrap_or_default();
-        return format!("mysql://{user}:***@{host}:{}/{database}", parsed.port().unwrap_or(MYSQL_PORT));
-    }
-    match url.parse::<PgConnectOptions>() {
-        Ok(options) if url.starts_with("postgres") => format!(
-            "postgres://{}:***@{}:{}/{}",
-            options.get_username(),
-            options.get_host(),
-            options.get_port(),
-            options.get_database().unwrap_or_default()
-        ),
-        _ => "***".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,19 +306,7 @@ mod tests {
             allow_plain: true,
             payload_keys: None,
             follows_file: false,
-        }
-    }
-
-    #[test]
-    fn a_password_is_never_printed() {
-        for (url, expected) in [
-            ("postgres://me:hush@host/db?password=hush", "postgres://me:***@host:5432/db"),
-            ("postgres://me:hu%23sh@host:5/db", "postgres://me:***@host:5/db"),
-            ("postgres://me@host/db", "postgres://me:***@host:5432/db"),
-            ("host=db user=me password=hush", "***"),
-            ("sqlite:shop.db?mode=ro", "sqlite:shop.db"),
-        ] {
-            assert_eq!(masked(url), expected);
+            migrates: false,
         }
     }
 

@@ -8,7 +8,7 @@ mod nats;
 use crate::{
     exit::Exit,
     finding::{self, Finding, ok, warning, wrong},
-    grants::{check_rights, check_roles, parse_role},
+    grants::{check_rights, check_roles, check_tables, parse_role},
     operations::short,
     output::{brief, counted, duration, plain},
     session::Session,
@@ -75,6 +75,7 @@ pub(crate) async fn run<DB: Dialect>(arguments: &DoctorArguments, session: &Sess
     findings.push(clock(store.now().await?));
     findings.push(check_rights(ops, None, Role::Operator).await?);
     findings.extend(check_roles(ops, &arguments.roles).await?);
+    findings.extend(check_tables(ops).await?);
     let readers = ops.readers().await?;
     if readers.is_empty() {
         findings.push(warning("destinations", "none has ever run here: published messages go nowhere"));

@@ -21,11 +21,18 @@ Exit codes:
 pub(crate) struct Exit {
     code: u8,
     message: String,
+    /// Whether a lock that another session holds is the reason.
+    pub(crate) waited_for_lock: bool,
 }
 
 impl Exit {
     fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), waited_for_lock: false }
+    }
+
+    /// The same with another sentence.
+    pub(crate) fn and(self, sentence: &str) -> Self {
+        Self { message: format!("{}\n{sentence}", self.message), ..self }
     }
 
     pub(crate) fn failure(message: impl Into<String>) -> Self {
@@ -79,6 +86,9 @@ impl From<Error> for Exit {
     fn from(error: Error) -> Self {
         use ErrorKind as K;
         let message = explain(&error);
+        if error.is_lock_timeout() {
+            return Self { waited_for_lock: true, ..Self::failure(message) };
+        }
         match error.kind() {
             K::NotFound => Self::not_found(message),
             K::Conflict

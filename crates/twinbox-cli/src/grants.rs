@@ -5,12 +5,12 @@ mod broker;
 use crate::{
     connection::ConnectionArguments,
     exit::Exit,
-    finding::{self, Finding, ok, wrong},
+    finding::{self, Finding, ok, warning, wrong},
     output::{Output, print_line},
     session::{Opened, Session},
 };
 use clap::Subcommand;
-use twinbox_ops::{Ops, Role};
+use twinbox_ops::{Deviation, DeviationKind, Ops, Role};
 use twinbox_sql::{Dialect, ErrorKind};
 
 #[derive(Debug, Subcommand)]
@@ -31,8 +31,10 @@ pub(crate) enum GrantsCommand {
         #[command(flatten)]
         broker: broker::BrokerArguments,
     },
-    /// Check that database roles have the rights for their purposes, and no others. Exit code 7 if one is
-    /// missing or too much.
+    /// Check that database roles have the rights for their purposes, and no others: granted to the role, to
+    /// everybody, or to a role that it is a member of; attributes, objects that it owns, functions with the
+    /// rights of others. Then check the triggers of the tables, on which rights rest. Exit code 7 if
+    /// something is missing or too much.
     Check {
         /// A database role and its purpose. Repeatable.
         #[arg(long = "role", value_name = "NAME=PURPOSE", value_parser = parse_role, required = true)]
@@ -71,7 +73,35 @@ pub(crate) async fn run(
 }
 
 async fn check<DB: Dialect>(session: &Session<DB>, roles: &[(String, Role)]) -> Result<(), Exit> {
-    finding::print(&check_roles(&session.ops, roles).await?, &session.output)
+    let mut findings = check_roles(&session.ops, roles).await?;
+    findings.extend(check_tables(&session.ops).await?);
+    finding::print(&findings, &session.output)
+}
+
+/// One finding for each kind. `what`: its subject.
+fn judged(deviations: &[Deviation], what: impl Fn(DeviationKind) -> String) -> Vec<Finding> {
+    let of_kinds = deviations.chunk_by(|a, b| a.kind == b.kind);
+    let findings = of_kinds.map(|all| {
+        let (kind, found) = (all[0].kind, Vec::from_iter(all.iter().map(ToString::to_string)).join("; "));
+        match kind.needs_review() {
+            true => warning(&what(kind), found),
+            false => wrong(&what(kind), found),
+        }
+    });
+    findings.collect()
+}
+
+/// Judges triggers, rules and row-level security of the tables.
+pub(crate) async fn check_tables<DB: Dialect>(ops: &Ops<DB>) -> Result<Vec<Finding>, Exit> {
+    let altered = ops.altered_tables().await?;
+    let mut findings = judged(&altered, |kind| match kind {
+        DeviationKind::NotVisible => "triggers".to_owned(),
+        kind => kind.as_str().to_owned(),
+    });
+    if !altered.iter().any(|one| matches!(one.kind, DeviationKind::Trigger | DeviationKind::NotVisible)) {
+        findings.push(ok("triggers", "present and enabled"));
+    }
+    Ok(findings)
 }
 
 /// Judges what database roles lack for their purposes, and what they have beyond all of them.
@@ -87,11 +117,17 @@ pub(crate) async fn check_roles<DB: Dialect>(
         }
         let purposes = roles.iter().filter(|(other, _)| other == name).map(|(_, role)| *role);
         let excess = ops.excess_rights(Some(name), &Vec::from_iter(purposes)).await?;
-        let what = format!("rights of {name} beyond its purposes");
-        findings.extend(excess.map(|excess| match &excess[..] {
-            [] => ok(&what, "none"),
-            excess => wrong(&what, format!("{}: revoke what it does not need", excess.join("; "))),
-        }));
+        let Some(excess) = excess else { continue };
+        let what = |kind: DeviationKind| match kind {
+            DeviationKind::NotVisible => format!("roles and procedures of {name}"),
+            kind => format!("{} of {name} beyond its purposes", kind.as_str()),
+        };
+        // Where a part could not be read, there may be some.
+        let is_known = !excess.iter().any(|one| one.kind == DeviationKind::NotVisible);
+        if is_known && excess.iter().all(|one| one.kind.needs_review()) {
+            findings.push(ok(&what(DeviationKind::Right), "none"));
+        }
+        findings.extend(judged(&excess, what));
     }
     Ok(findings)
 }

@@ -30,6 +30,17 @@ impl<DB: Dialect> Session<DB> {
             Cow::Borrowed(message)
         })
     }
+
+    /// Adds the sessions that lock tables to the error of a statement that waited for a lock.
+    pub(crate) async fn with_locks(&self, exit: Exit) -> Exit {
+        self.locks().await.iter().fold(exit, |exit, lock| exit.and(lock))
+    }
+
+    /// The sessions that lock tables. None, if they cannot be read: the answer is whole without them.
+    pub(crate) async fn locks(&self) -> Vec<String> {
+        let locks = self.ops.table_locks().await.unwrap_or_default();
+        locks.iter().map(ToString::to_string).collect()
+    }
 }
 
 /// A session on either database.

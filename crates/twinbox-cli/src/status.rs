@@ -2,7 +2,7 @@
 use crate::{
     consumers::row::ConsumerRow,
     destinations::row::DestinationRow,
-    exit::Exit,
+    exit::{Exit, explain},
     output::{counted, plain, print_line, table_of},
     replays::row::state_text,
     session::Session,
@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use std::{io::IsTerminal as _, time::Duration};
 use twinbox_ops::{AlarmBounds, parse_duration};
-use twinbox_sql::{Dialect, replay::ReplayState};
+use twinbox_sql::{Dialect, Error, replay::ReplayState};
 
 /// The interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
@@ -42,6 +42,28 @@ pub(crate) struct StatusArguments {
     max_dead_letters: u64,
 }
 
+/// The parts that could not be read, because another session locks their tables.
+#[derive(Default)]
+struct Unread {
+    alarms: Vec<String>,
+}
+
+impl Unread {
+    /// Returns what was read, or nothing.
+    ///
+    /// # Errors
+    /// It could not be read for another reason.
+    fn or_nothing<T: Default>(&mut self, part: &str, read: Result<T, Error>) -> Result<T, Exit> {
+        match read {
+            Err(error) if error.is_lock_timeout() => {
+                self.alarms.push(format!("{part} could not be read: {}", explain(&error)));
+                Ok(T::default())
+            }
+            read => Ok(read?),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct RunningReplay {
     id: i64,
@@ -60,6 +82,8 @@ struct Status {
     replays: Vec<RunningReplay>,
     effects: EffectsStatus,
     alarms: Vec<String>,
+    #[serde(skip)]
+    is_whole: bool,
 }
 
 #[derive(Serialize)]
@@ -95,9 +119,18 @@ pub(crate) async fn run<DB: Dialect>(arguments: &StatusArguments, session: &Sess
 
 async fn read<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -> Result<Status, Exit> {
     let (store, ops) = (&session.store, &session.ops);
-    let (readers, consumers) = (ops.readers().await?, ops.consumers().await?);
-    let replays = ops.replays(REPLAYS_MAX).await?;
-    let (problems, vendors) = (ops.effect_problems(arguments.failed_within).await?, ops.vendors().await?);
+    let mut unread = Unread::default();
+    // Beside each other, because each may wait for a lock.
+    let (readers, consumers, replays) =
+        tokio::join!(ops.readers(), ops.consumers(), ops.replays(REPLAYS_MAX));
+    let readers = unread.or_nothing("destinations", readers)?;
+    let consumers = unread.or_nothing("consumers", consumers)?;
+    let replays = unread.or_nothing("replays", replays)?;
+    let (problems, vendors, delayed_overdue) =
+        tokio::join!(ops.effect_problems(arguments.failed_within), ops.vendors(), ops.delayed_overdue());
+    let problems = unread.or_nothing("side effects", problems)?;
+    let vendors = unread.or_nothing("vendors", vendors)?;
+    let delayed_overdue = unread.or_nothing("delayed messages", delayed_overdue)?;
     let bounds = AlarmBounds {
         max_unowned: arguments.max_unowned,
         max_age: arguments.max_age,
@@ -105,8 +138,12 @@ async fn read<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -
         max_silence: arguments.max_silence,
         max_dead_letters: arguments.max_dead_letters,
     };
-    let delayed_overdue = ops.delayed_overdue().await?;
-    let alarms = bounds.alarms(delayed_overdue, &readers, &consumers, &problems, &vendors);
+    let mut alarms = bounds.alarms(delayed_overdue, &readers, &consumers, &problems, &vendors);
+    let is_whole = unread.alarms.is_empty();
+    if !is_whole {
+        alarms.append(&mut unread.alarms);
+        alarms.extend(session.locks().await);
+    }
     let running = replays.iter().filter(|replay| !replay.state.has_ended());
     Ok(Status {
         service: store.service().to_owned(),
@@ -132,15 +169,16 @@ async fn read<DB: Dialect>(arguments: &StatusArguments, session: &Session<DB>) -
             vendors: vendors.iter().map(VendorRow::from).collect(),
         },
         alarms,
+        is_whole,
     })
 }
 
 fn render(status: &Status) -> String {
     let mut parts = vec![format!("Service {:?}, database {}", status.service, plain(&status.database))];
-    if status.destinations.is_empty() {
-        parts.push("No destination has ever run here.".to_owned());
-    } else {
+    if !status.destinations.is_empty() {
         parts.push(table_of(&DestinationRow::COLUMNS, &status.destinations));
+    } else if status.is_whole {
+        parts.push("No destination has ever run here.".to_owned());
     }
     if !status.consumers.is_empty() {
         parts.push(table_of(&ConsumerRow::COLUMNS, &status.consumers));

@@ -101,6 +101,11 @@ impl From<Error> for Failure {
                     error = &error as &dyn std::error::Error,
                     "the database failed a request of the console"
                 );
+                if error.is_lock_timeout() {
+                    let text = format!("{error}. This page tries again by itself.");
+                    let locked = Self::new(StatusCode::SERVICE_UNAVAILABLE, "A table is locked", text);
+                    return Self { reloads: true, ..locked };
+                }
                 if error.is_transient() {
                     let text = "The database does not answer, or refuses the login. \
                                 This page tries again by itself.";

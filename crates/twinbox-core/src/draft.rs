@@ -58,6 +58,8 @@ pub struct Fields {
     pub headers: Vec<(String, String)>,
     pub payload: Bytes,
     pub not_before: Option<Timestamp>,
+    /// Whether Twinbox itself made the event, so that its type may be one of its own.
+    pub is_of_twinbox: bool,
 }
 
 impl Fields {
@@ -110,8 +112,17 @@ impl Draft {
                 headers: Vec::new(),
                 payload: payload.into(),
                 not_before: None,
+                is_of_twinbox: false,
             },
         }
+    }
+
+    /// Creates a draft of an event of Twinbox itself. No other event has such a type.
+    #[doc(hidden)]
+    pub fn of_twinbox(event_type: &'static str, version: u32, payload: impl Into<Bytes>) -> Self {
+        let mut draft = Self::raw(event_type, version, payload);
+        draft.fields.is_of_twinbox = true;
+        draft
     }
 
     /// Sets the event's id, which is unique within the service.
@@ -234,6 +245,10 @@ impl Draft {
         if !message::is_type_name(&f.event_type) {
             return Err(malformed("type", "must be words of letters, digits, `-` and `_` joined by dots"));
         }
+        if f.event_type.starts_with(message::OWN_TYPES) && !f.is_of_twinbox {
+            let problem = "is reserved: types that begin with `twinbox.` are of Twinbox itself";
+            return Err(malformed("type", problem));
+        }
         if f.version == 0 {
             return Err(malformed("version", "must be 1 or more"));
         }
@@ -245,6 +260,9 @@ impl Draft {
         check_text("content_type", Some(&f.content_type), limits::CONTENT_TYPE_BYTES_MAX)?;
         if f.id.as_deref() == Some("") {
             return Err(malformed("id", "is empty"));
+        }
+        if f.time.is_some_and(|time| !time.fits_rfc3339()) {
+            return Err(malformed("time", "is outside of the years 0 to 9999"));
         }
         check_length("payload", f.payload.len(), limits::PAYLOAD_BYTES_MAX)?;
         headers::check(&f.headers)
@@ -289,10 +307,20 @@ mod tests {
         refused(draft().key("k".repeat(256)), "`key` has 256 bytes, more than the limit of 255");
         refused(draft().id(""), "`id` is empty");
         refused(draft().subject("a\0b"), "`subject` holds a control character");
+        for extreme in [i64::MIN, i64::MAX] {
+            let draft = draft().time(Timestamp::from_micros(extreme));
+            refused(draft, "`time` is outside of the years 0 to 9999");
+        }
         refused(
             Draft::raw("orders.*", 1, ""),
             "`type` must be words of letters, digits, `-` and `_` joined by dots",
         );
+        refused(
+            Draft::raw("twinbox.dead_letter", 1, ""),
+            "`type` is reserved: types that begin with `twinbox.` are of Twinbox itself",
+        );
+        Draft::of_twinbox("twinbox.dead_letter", 1, "").validate().unwrap();
+        Draft::raw("twinboxes.sold", 1, "").validate().unwrap();
         refused(Draft::raw("orders", 0, ""), "`version` must be 1 or more");
         refused(
             Draft::raw("orders", 1, vec![0; 983_041]),

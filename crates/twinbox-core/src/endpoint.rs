@@ -86,6 +86,52 @@ fn is_local(host: &str) -> bool {
         || address.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
+/// Returns a URL as it may be printed: `***` stands for the login and for the parameters.
+///
+/// Not every password is escaped. So the login ends at the last `@`, and may have any character, such as `/`
+/// or `@`. The scheme alone is left where the end of a password cannot be told: a `?` or a `#` comes before
+/// that `@`, or a port is no number. A text without a scheme is `***`.
+///
+/// Where the host was forgotten, user and password look like a host and its port: `postgres://me:12345/shop`
+/// is printed as it is, because its password has only digits.
+///
+/// ```
+/// use twinbox_core::endpoint::masked_url;
+///
+/// let url = "postgres://me:hush@db.example.org/shop?sslmode=verify-full";
+/// assert_eq!(masked_url(url), "postgres://***@db.example.org/shop?***");
+/// assert_eq!(masked_url("postgres://me:hu?sh@db.example.org/shop"), "postgres://***");
+/// ```
+pub fn masked_url(url: &str) -> String {
+    if let Some(file) = url.strip_prefix("sqlite:") {
+        let (file, parameters) = without_parameters(file);
+        return format!("sqlite:{file}{parameters}");
+    }
+    let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    let split = url.split_once("://").filter(|(scheme, _)| scheme.bytes().all(is_of_scheme));
+    let Some((scheme, rest)) = split else { return "***".to_owned() };
+    let (login, place) = rest.rsplit_once('@').map_or(("", rest), |(login, place)| (login, place));
+    let (place, parameters) = without_parameters(place);
+    if login.contains(['?', '#']) || !place.split(',').all(has_port_of_digits) {
+        return format!("{scheme}://***");
+    }
+    let login = if rest.contains('@') { "***@" } else { "" };
+    format!("{scheme}://{login}{place}{parameters}")
+}
+
+/// Splits the parameters off, and returns what stands for them.
+fn without_parameters(place: &str) -> (&str, &'static str) {
+    place.find(['?', '#']).map_or((place, ""), |end| (&place[..end], "?***"))
+}
+
+/// Whether a server of a URL has a number as its port, or none. A URL without a host has a password there.
+fn has_port_of_digits(server: &str) -> bool {
+    let server = server.split_once("://").map_or(server, |(_, server)| server);
+    let authority = server.split('/').next().unwrap_or_default();
+    let after_address = authority.rsplit_once(']').map_or(authority, |(_, rest)| rest);
+    after_address.split_once(':').is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// The protection of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protection {
@@ -189,6 +235,63 @@ mod tests {
         assert_eq!((Protection::Tls.warning(), Protection::Local.warning()), (None, None));
         let warning = Protection::AllowedPlain("db".to_owned()).warning().unwrap();
         assert!(warning.contains("`db`") && warning.contains("`allow_plain`"), "{warning}");
+    }
+
+    #[test]
+    fn no_part_of_a_password_is_printed() {
+        let of = |login: &str| masked_url(&format!("postgres://{login}@db:5/shop?sslmode=disable"));
+        let masked = "postgres://***@db:5/shop?***";
+        for login in [
+            "me:hush",
+            "me:p@ss/w:rd",
+            "me:p%40ss%2Fw%3Ard",
+            "me:пароль@密码/x",
+            ":hush",
+            "me:",
+            "me",
+            "",
+            "me:a,b://c",
+            "me:[x]:y",
+        ] {
+            assert_eq!(of(login), masked, "{login}");
+        }
+        for login in ["me:p@ss/w:rd?x#y", "me:?", "#", "me:password=x?password=y"] {
+            assert_eq!(of(login), "postgres://***", "{login}");
+        }
+    }
+
+    #[test]
+    fn a_printed_url_has_no_parameters() {
+        for (url, masked) in [
+            ("postgres://db/shop?user=me&password=hush&sslpassword=hush", "postgres://db/shop?***"),
+            ("postgres://me:hush@db/shop?password=hu@sh", "postgres://***"),
+            ("postgres://db/shop?password=hu@sh", "postgres://***"),
+            ("postgres:///shop?host=/run/pg&password=hush", "postgres:///shop?***"),
+            ("mysql://me:hush@[::1]:3306/shop?ssl-mode=DISABLED", "mysql://***@[::1]:3306/shop?***"),
+            ("https://api.example.org/v1#hush", "https://api.example.org/v1?***"),
+            ("sqlite:shop.db?mode=ro", "sqlite:shop.db?***"),
+            ("sqlite:/var/lib/shop.db", "sqlite:/var/lib/shop.db"),
+            ("tls://one:4222,tls://two:4222", "tls://one:4222,tls://two:4222"),
+            ("tls://me:hush@one,tls://you:hush@[::1]", "tls://***@[::1]"),
+        ] {
+            assert_eq!(masked_url(url), masked, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_url_is_not_printed() {
+        for (text, masked) in [
+            ("host=db user=me password=hush", "***"),
+            ("hush", "***"),
+            ("", "***"),
+            ("password=hush://db", "***"),
+            // Its host was forgotten.
+            ("postgres://me:hush", "postgres://***"),
+            ("postgres://me:hush/shop", "postgres://***"),
+            ("nats://a:4222,me:hush", "nats://***"),
+        ] {
+            assert_eq!(masked_url(text), masked, "{text}");
+        }
     }
 
     #[test]

@@ -251,6 +251,9 @@ impl Message {
     }
 }
 
+/// How the types of Twinbox's own events begin.
+pub(crate) const OWN_TYPES: &str = "twinbox.";
+
 /// The event type that stands in for a missing one, so that a broken message can be stored.
 pub const UNKNOWN_TYPE: &str = "unknown";
 
@@ -346,6 +349,10 @@ mod tests {
             read(&attributes).unwrap_err().to_string(),
             "the CloudEvents attribute `time` cannot be read"
         );
+        for extreme in [i64::MIN, i64::MAX] {
+            attributes.insert("time", Timestamp::from_micros(extreme).to_string().into());
+            assert!(read(&attributes).is_err(), "{extreme}");
+        }
         attributes.remove("id");
         assert_eq!(read(&attributes).unwrap_err().to_string(), "the CloudEvents attribute `id` is missing");
     }

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{crash, retry};
+use twinbox_core::{Timestamp, crash, retry};
 use twinbox_sql::{
-    Dialect, Error, Store,
-    dead_letters::{BulkAction, BulkActionState, Place, page_after},
-    engine::{Engine, Micros, micros, query},
+    Dialect, Error, ErrorKind, Store,
+    dead_letters::{BulkAction, BulkActionState, DeadLetterOwner, Place, page_after},
+    engine::{Engine, Micros, bounded, micros, query, scalar},
 };
 use uuid::Uuid;
 
@@ -17,6 +17,8 @@ use uuid::Uuid;
 const POLL: Duration = Duration::from_secs(2);
 /// After how long another process goes on with the action of one that died.
 const LEASE: Duration = Duration::from_secs(15);
+/// How long an action that this version does not know is left to a newer one. In a rollout both run.
+const NEWER_VERSION_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// Dead letters that one transaction looks at.
 const PAGE: u32 = 200;
 
@@ -24,8 +26,10 @@ const PAGE: u32 = 200;
 ///
 /// Relay and consumer run one. Any number may run on one database: a lease decides which process works on an
 /// action. Each transaction changes up to 200 dead letters and records how far the action is, so a process
-/// that dies half-way leaves nothing to repeat, and another goes on after 15 s. It waits out outages of the
-/// database. In one process a store is looked at once, however many relays and consumers use it.
+/// that dies half-way leaves nothing to repeat, and another goes on after 15 s. An action that cannot be read
+/// ends as failed; one that a newer version may have made is left to that version for a day first. It waits
+/// out outages of the database. In one process a store is looked at once, however many relays and consumers
+/// use it.
 ///
 /// `poll`: the time between two looks, at least two seconds.
 pub async fn run_bulk_actions<DB: Dialect>(store: Store<DB>, poll: Duration, stop: CancellationToken) {
@@ -106,11 +110,35 @@ async fn step<DB: Dialect>(engine: &Engine<DB>, owner: Uuid, id: i64) -> Result<
     }
     // Read behind the lock of the row.
     let row = query::<DB>(&sql.find).bind(id).fetch_one(&mut *tx).await?;
-    let action = BulkAction::read::<DB>(&row)?;
-    if change_page(engine, &mut tx, &action).await? {
-        let finish = query::<DB>(&sql.finish).bind(BulkActionState::Done.as_str().to_owned());
-        finish.bind(id).execute(&mut *tx).await?;
-        query::<DB>(&sql.end_audit).bind(id).bind(action.audit_id).execute(&mut *tx).await?;
+    let has_ended = match read::<DB>(&row) {
+        Ok((action, owner)) => {
+            let is_done = change_page(engine, &mut tx, &action, &owner).await?;
+            if is_done {
+                let finish = query::<DB>(&sql.finish).bind(BulkActionState::Done.as_str().to_owned());
+                finish.bind(id).execute(&mut *tx).await?;
+            }
+            is_done
+        }
+        Err(error) => {
+            let made_at = row.try_get::<Micros, _>("made_at")?.0;
+            if error.kind() == ErrorKind::Schema && is_recent(engine, &mut tx, made_at).await? {
+                // Without a lease on it, so that a newer process can take it at once.
+                tx.rollback().await?;
+                return Err(error);
+            }
+            tracing::error!(
+                action = id,
+                error = &error as &dyn std::error::Error,
+                "a bulk action of an operator has failed"
+            );
+            let fail = query::<DB>(&sql.fail).bind(bounded(&error.to_string())).bind(id);
+            fail.execute(&mut *tx).await?;
+            true
+        }
+    };
+    if has_ended {
+        let audit_id: i64 = row.try_get("audit_id")?;
+        query::<DB>(&sql.end_audit).bind(id).bind(audit_id).execute(&mut *tx).await?;
     }
     crash::point("bulk.before_commit");
     tx.commit().await?;
@@ -118,15 +146,37 @@ async fn step<DB: Dialect>(engine: &Engine<DB>, owner: Uuid, id: i64) -> Result<
     Ok(())
 }
 
+/// Reads an action, with the consumer or the destination that it is for.
+fn read<DB: Dialect>(row: &DB::Row) -> Result<(BulkAction, DeadLetterOwner), Error> {
+    let action = BulkAction::read::<DB>(row)?;
+    let owner = action.filter.owner().ok_or_else(|| {
+        let what = "the filter of a bulk action names no consumer and no destination, or both";
+        Error::new(ErrorKind::Configuration, what)
+    })?;
+    Ok((action, owner))
+}
+
+/// Whether a newer version may still carry out an action, by the clock of the database. A time far ahead is
+/// that of no version.
+async fn is_recent<DB: Dialect>(
+    engine: &Engine<DB>,
+    conn: &mut DB::Connection,
+    made_at: Timestamp,
+) -> Result<bool, Error> {
+    let now = scalar::<DB, Micros>(&engine.sql().setup.now).fetch_one(&mut *conn).await?.0;
+    let since = Duration::from_micros(now.as_micros().abs_diff(made_at.as_micros()));
+    Ok(since < NEWER_VERSION_WAIT)
+}
+
 /// Changes the next dead letters. Returns whether they were the last.
 async fn change_page<DB: Dialect>(
     engine: &Engine<DB>,
     conn: &mut DB::Connection,
     action: &BulkAction,
+    owner: &DeadLetterOwner,
 ) -> Result<bool, Error> {
-    let Some(owner) = action.filter.owner() else { return Ok(true) };
     let (group, up_to) = (action.filter.group(), action.made_at);
-    let page = page_after(engine, conn, &owner, group, action.after, up_to, PAGE).await?;
+    let page = page_after(engine, conn, owner, group, action.after, up_to, PAGE).await?;
     let mut changed = 0u32;
     for dead_letter in page.iter().filter(|one| action.filter.matches(one)) {
         let nth = u32::try_from(action.changed).unwrap_or(u32::MAX).saturating_add(changed);

@@ -24,7 +24,7 @@ pub(crate) fn event(destination: &str, message: &Message, attempts: u32, error: 
         "error": error,
     });
     // Without the key: it would wait behind the parked messages of the key.
-    let draft = Draft::raw(DEAD_LETTER, 1, payload.to_string());
+    let draft = Draft::of_twinbox(DEAD_LETTER, 1, payload.to_string());
     // The log may hold one that no draft may have. The event goes without it.
     let correlated = message.correlation_id.as_ref().map(|id| draft.clone().correlation_id(id));
     Some(correlated.filter(|correlated| correlated.validate().is_ok()).unwrap_or(draft))

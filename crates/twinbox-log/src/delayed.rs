@@ -24,8 +24,9 @@ impl<DB: Dialect> Log<DB> {
     /// transaction. While none is due it costs one look at an index.
     ///
     /// They keep id, key, headers, correlation and trace context. Their time is that of the move, unless the
-    /// draft set one. Of several processes one moves at a time. A process that crashes has moved a message or
-    /// not: run it again.
+    /// draft set one. Where another program has left one that the log does not take, it is that of the move
+    /// too. Of several processes one moves at a time. A process that crashes has moved a message or not: run
+    /// it again.
     ///
     /// # Errors
     /// The database refused or is away.

@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{
-    BoxFuture, ReceivedMessage, Settle, SourceError, SourceErrorKind,
+    BoxFuture, ReceivedMessage, Settle, SourceError, SourceErrorKind, Timestamp,
     lanes::{Budget, Entry},
     rate_limit::RateLimit,
 };
@@ -96,9 +96,15 @@ impl<DB: Dialect> Driver<DB> {
                 continue;
             }
             self.next += 1;
+            let mut message = (*entry.message).clone();
+            let defect = (!message.time.fits_rfc3339()).then(|| {
+                // A dead letter needs a time that its table takes.
+                message.time = Timestamp::from_micros(0);
+                "its row has no time, or one outside of the years 0 to 9999".to_owned()
+            });
             let received = ReceivedMessage {
-                message: (*entry.message).clone(),
-                defect: None,
+                message,
+                defect,
                 redelivered: entry.ticket.may_be_repeated,
                 settle: Box::new(Settlement { number: self.next, outcome: Some(outcome.clone()) }),
             };

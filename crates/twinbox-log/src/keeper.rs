@@ -165,8 +165,12 @@ impl<DB: Dialect> Keeper<DB> {
             tracing::error!(tables, "the keeper may not delete old rows of these tables: {ASK}");
         }
         if let Some(error) = &report.error {
-            let cause = error as &dyn std::error::Error;
-            tracing::warn!(error = cause, "the keeper could not delete all old rows, and tries again");
+            let (tables, cause) = (report.failed.join(", "), error as &dyn std::error::Error);
+            tracing::warn!(
+                tables,
+                error = cause,
+                "the keeper could not delete all old rows of these tables, and tries again"
+            );
         }
         slot::finish(engine, run, &report).await
     }

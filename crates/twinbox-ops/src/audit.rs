@@ -1,11 +1,15 @@
 //! The audit: the acts of operators.
 use crate::Ops;
 use sqlx::Row as _;
+use std::error::Error as StdError;
 use twinbox_core::Timestamp;
 use twinbox_sql::{
     Dialect, Error,
     engine::{Micros, TextColumns, bounded, inserted_id, query},
 };
+
+/// The code of a database that refuses the count of an entry which another of its users made.
+const REFUSED_COUNT: &str = "TB006";
 
 /// What an operator's command is about to do, for its entry in the audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +34,7 @@ pub struct AuditEntry {
     pub at: Timestamp,
     /// The operator who gave the command, as the operator's program says.
     pub operator: String,
-    /// The role or account of the database that wrote the entry, as the database knows it. Empty on SQLite.
+    /// The database user who wrote the entry, as the database knows it. Empty on SQLite.
     pub database_user: String,
     /// The command that was given.
     pub command: String,
@@ -72,12 +76,22 @@ impl<DB: Dialect> Ops<DB> {
 
     /// Records in the audit that a command has ended, and how many objects it changed.
     ///
+    /// A login may become that of another database user while a command runs, as short-lived logins do. Then
+    /// the entry stays without a count, and the log says so: the command is done.
+    ///
     /// # Errors
     /// The database refused or is away.
     pub async fn end_audit(&self, id: i64, count: u64) -> Result<(), Error> {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.engine.execute(&self.engine.sql().audit.end, |query| query.bind(count).bind(id)).await?;
-        Ok(())
+        let bound = i64::try_from(count).unwrap_or(i64::MAX);
+        let end = &self.engine.sql().audit.end;
+        match self.engine.execute(end, |query| query.bind(bound).bind(id)).await {
+            Err(error) if is_refused_count(&error) => {
+                let error = &error as &dyn StdError;
+                tracing::warn!(id, count, error, "the command is done, and its audit entry has no count");
+                Ok(())
+            }
+            ended => ended.map(drop),
+        }
     }
 
     /// Returns the newest entries of the audit, newest first.
@@ -102,4 +116,10 @@ impl<DB: Dialect> Ops<DB> {
         };
         rows.iter().map(read).collect()
     }
+}
+
+fn is_refused_count(error: &Error) -> bool {
+    let refused = error.source().and_then(|source| source.downcast_ref::<sqlx::Error>());
+    let refused = refused.and_then(sqlx::Error::as_database_error);
+    refused.and_then(|refused| refused.code()).is_some_and(|code| code == REFUSED_COUNT)
 }

@@ -79,7 +79,7 @@ impl<DB: Dialect> Ops<DB> {
     /// The database refused or is away.
     pub async fn backlog(&self, since: Option<Timestamp>) -> Result<Vec<Backlog>, Error> {
         let sql = self.engine.sql();
-        let replays = self.replays(REPLAYS_MAX).await?;
+        let replays = self.readable_replays(REPLAYS_MAX).await?;
         let (mut conn, mut backlog) = (self.engine.connection().await?, Vec::new());
         // In the order in which messages move, so that none is missed.
         for row in query::<DB>(&sql.backlog.delayed).fetch_all(&mut *conn).await? {

@@ -5,7 +5,7 @@ use crate::Ops;
 use std::{collections::HashSet, str::FromStr};
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
-    engine::{Connection, Statement, check_namespace, scalar},
+    engine::{Connection, Statement, Text, check_namespace, scalar},
 };
 
 const PAGE: &str = include_str!("../GRANTS.md");
@@ -287,6 +287,21 @@ impl<DB: Dialect> Ops<DB> {
         }
         conn.done().await?;
         Ok(Some(missing))
+    }
+
+    /// Returns the database role of this connection. None: the database has no roles.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub async fn role(&self) -> Result<Option<String>, Error> {
+        let role = &self.engine.sql().setup.role;
+        if role.is_absent() {
+            return Ok(None);
+        }
+        let mut conn = self.engine.connection().await?;
+        let name = scalar::<DB, Text>(role).fetch_one(&mut *conn).await?;
+        conn.done().await?;
+        Ok(Some(name.0))
     }
 }
 

@@ -101,7 +101,7 @@ impl<DB: Dialect> Ops<DB> {
             return Ok(None);
         };
         let at = |column| row.try_get::<Micros, _>(column).map(|at| at.0.as_micros());
-        let overdue = u64::try_from(at("now")? - at("not_before")?);
+        let overdue = u64::try_from(at("now")?.saturating_sub(at("not_before")?));
         Ok(overdue.ok().map(Duration::from_micros))
     }
 

@@ -11,7 +11,7 @@ use crate::{
     vendors::vendor,
 };
 use std::error::Error;
-use twinbox_core::Destination;
+use twinbox_core::{Destination, endpoint::masked_url};
 use twinbox_log::{Log, Reader};
 use twinbox_sql::Dialect;
 
@@ -77,7 +77,8 @@ pub(crate) async fn run<DB: Dialect>(
         routes.push((id.as_str(), &*schema.name, options));
     }
     for (name, configured) in &config.vendors {
-        let found = vendor(name, config).map(|_| format!("{} by {}", configured.url, configured.profile));
+        let url = masked_url(&configured.url);
+        let found = vendor(name, config).map(|_| format!("{url} by {}", configured.profile));
         lines.print(&format!("vendor {name}"), found);
         let protection = https::protection(&configured.url, configured.allow_plain);
         warn(&format!("vendor {name}"), protection.ok().and_then(|protection| protection.warning()));

@@ -102,7 +102,8 @@ impl FailedPublish<'_> {
         }
     }
 
-    fn give_up(&self, options: &RelayOptions, state: &mut DestinationState) -> Decision {
+    /// Decides about a message that can never be sent.
+    pub(crate) fn give_up(&self, options: &RelayOptions, state: &mut DestinationState) -> Decision {
         if state.storm.allows_dead_letter(&self.entry.message.event_type) {
             return Decision::Park {
                 parked: options.on_exhausted.parked(),

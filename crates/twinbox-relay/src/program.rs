@@ -142,6 +142,8 @@ fn execute(command: Command, log: NonBlocking) -> Result<(), Failure> {
 fn start_log(format: LogFormat, log: NonBlocking, otlp: Option<&Otlp>) -> Result<(), Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
     let filter = filter.add_directive(format!("{}=off", trace::TARGET).parse()?);
+    // It logs parameters of a URL that it does not know with their values, such as `sslpassword`.
+    let filter = filter.add_directive("sqlx_postgres::options::parse=off".parse()?);
     let lines = fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_writer(log);
     let lines = match format {
         LogFormat::Pretty => lines.boxed(),
@@ -215,6 +217,9 @@ async fn run_with<DB: Dialect>(
             };
             check::run(&schemas, keepers.as_ref(), config).await
         }
-        DatabaseCommand::Purge { retention, schema } => retention.run(&schemas, schema.as_deref()).await,
+        DatabaseCommand::Purge { retention, schema } => {
+            pools.main = pools.keeper.take().unwrap_or(pools.main);
+            retention.run(&Schemas::new(&pools, config)?, schema.as_deref()).await
+        }
     }
 }

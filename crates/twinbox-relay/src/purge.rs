@@ -6,7 +6,8 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use twinbox_log::{Keeper, KeeperReport, Log, OnMaxLag, Retention};
-use twinbox_sql::Dialect;
+use twinbox_ops::{Ops, Role};
+use twinbox_sql::{Dialect, Error, Store};
 
 #[derive(Debug, Args)]
 pub(crate) struct PurgeArguments {
@@ -53,7 +54,10 @@ impl PurgeArguments {
     }
 
     async fn purge<DB: Dialect>(&self, Schema { store, prefix, .. }: &Schema<DB>) -> Result<(), Failure> {
-        store.check().await?;
+        match store.check().await {
+            Err(error) if error.is_forbidden() => return Err(lacking(store, "read the tables").await.into()),
+            checked => checked?,
+        }
         let (on_max_lag, action) = match self.on_max_lag {
             MaxLagAction::Block => (OnMaxLag::Block, "all messages that it has not settled are kept"),
             MaxLagAction::Detach => (OnMaxLag::Detach, "it is detached"),
@@ -62,32 +66,81 @@ impl PurgeArguments {
         if let Some(max_lag) = self.max_lag {
             retention = retention.max_lag(max_lag.0, on_max_lag);
         }
-        let purged = Log::new(store).purge(retention).await?;
-        println!("{prefix}{} messages deleted", purged.messages);
-        match store.idempotency_keys().purge().await? {
-            0 => {}
-            keys => println!("{prefix}{keys} expired idempotency keys deleted"),
+        let (mut unpurged, keys) = (Unpurged::default(), store.idempotency_keys());
+        let purged = unpurged.or_none("outbox", Log::new(store).purge(retention).await);
+        if let Some(purged) = &purged {
+            println!("{prefix}{} messages deleted", purged.messages);
         }
-        match store.idempotency_keys().purge_webhooks().await? {
-            0 => {}
-            receipts => println!("{prefix}{receipts} expired receipts of webhooks deleted"),
+        match unpurged.or_none("idempotency_keys", keys.purge().await) {
+            None | Some(0) => {}
+            Some(keys) => println!("{prefix}{keys} expired idempotency keys deleted"),
         }
-        let KeeperReport { rows, forbidden, error, .. } = Keeper::new(store).purge_ended().await;
+        match unpurged.or_none("webhook_receipts", keys.purge_webhooks().await) {
+            None | Some(0) => {}
+            Some(receipts) => println!("{prefix}{receipts} expired receipts of webhooks deleted"),
+        }
+        let KeeperReport { rows, forbidden, failed, error, .. } = Keeper::new(store).purge_ended().await;
         for (table, rows) in rows.into_iter().filter(|(_, rows)| *rows > 0) {
             println!("{prefix}{rows} rows of {table} deleted");
         }
-        if let Some(error) = error {
-            return Err(error.into());
+        unpurged.forbidden.extend(forbidden);
+        unpurged.reasons.extend(error.map(|error| not_deleted(&failed.join(", "), &error)));
+        if let Some(purged) = purged {
+            for reader in purged.lagging {
+                println!("{prefix}{reader:?} is too far behind: {action}");
+            }
+            if let Some(reader) = purged.slowest_reader {
+                println!(
+                    "{prefix}{reader:?} is furthest behind: messages that are old enough are kept for it"
+                );
+            }
         }
-        if !forbidden.is_empty() {
-            return Err(format!("the role may not delete rows of {}", forbidden.join(", ")).into());
+        if !unpurged.forbidden.is_empty() {
+            let what = format!("delete rows of {}", unpurged.forbidden.join(", "));
+            unpurged.reasons.push(lacking(store, &what).await);
         }
-        for reader in purged.lagging {
-            println!("{prefix}{reader:?} is too far behind: {action}");
-        }
-        if let Some(reader) = purged.slowest_reader {
-            println!("{prefix}{reader:?} is furthest behind: messages that are old enough are kept for it");
-        }
-        Ok(())
+        unpurged.into_result()
     }
+}
+
+/// The tables of which rows could not be deleted. One that is locked keeps no other.
+#[derive(Default)]
+struct Unpurged {
+    forbidden: Vec<&'static str>,
+    reasons: Vec<String>,
+}
+
+impl Unpurged {
+    fn or_none<T>(&mut self, table: &'static str, purged: Result<T, Error>) -> Option<T> {
+        match purged {
+            Ok(purged) => return Some(purged),
+            Err(error) if error.is_forbidden() => self.forbidden.push(table),
+            Err(error) => self.reasons.push(not_deleted(table, &error)),
+        }
+        None
+    }
+
+    fn into_result(self) -> Result<(), Failure> {
+        if self.reasons.is_empty() { Ok(()) } else { Err(self.reasons.join("\n").into()) }
+    }
+}
+
+/// Says which role may not do something, what it lacks of the rights of a keeper, and how it gets them.
+async fn lacking<DB: Dialect>(store: &Store<DB>, what: &str) -> String {
+    let ops = Ops::new(store);
+    // The error is whole without them.
+    let role = ops.role().await.ok().flatten().unwrap_or_default();
+    let missing = ops.missing_rights(None, Role::Keeper).await.ok().flatten().unwrap_or_default();
+    let lacks = if missing.is_empty() { String::new() } else { format!(": it lacks {}", missing.join("; ")) };
+    let mysql = if DB::NAME == "MySQL" { "--mysql " } else { "" };
+    let namespace = &store.engine().catalog().namespace;
+    let print = format!("twinbox grants print {mysql}--namespace {namespace} --role {role}=keeper");
+    format!(
+        "the role {role:?} may not {what}{lacks}. `{print}` prints what it needs. Or set `database_url` of \
+         `[keeper]` to the URL of a role that may"
+    )
+}
+
+fn not_deleted(tables: &str, error: &Error) -> String {
+    format!("rows of {tables} could not be deleted: {error}")
 }

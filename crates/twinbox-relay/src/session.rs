@@ -8,7 +8,10 @@ use crate::{
     storm_guard::StormGuard,
     trace::SendSpans,
 };
-use std::time::{Duration, Instant, SystemTime};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant, SystemTime},
+};
 use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{PublishError, PublishErrorKind, Publisher, crash, destination::Receipt};
@@ -134,6 +137,7 @@ impl<'a, DB: Dialect> Session<'a, DB> {
                     let entries = entries?;
                     crash::point("relay.after_read");
                     let entries = self.skip_other_types(entries);
+                    let entries = self.give_up_unreadable(entries)?;
                     self.state.pace.pay(self.link.options.rate, entries.len());
                     let spans = SendSpans::start(&*self.link.destination, &entries);
                     self.in_flight.send(&mut *self.publisher, entries, spans).await;
@@ -282,6 +286,41 @@ impl<'a, DB: Dialect> Session<'a, DB> {
             self.reader.settle(entry.ticket);
         }
         entries
+    }
+
+    /// Gives up the messages whose time no program can read: a destination has no form for it. Returns the
+    /// others, without those that come behind one of their key.
+    fn give_up_unreadable(&mut self, entries: Vec<Entry>) -> Result<Vec<Entry>, Error> {
+        if entries.iter().all(|entry| entry.message.time.fits_rfc3339()) {
+            return Ok(entries);
+        }
+        let (mut readable, mut behind, mut keys) = (Vec::new(), Vec::new(), HashSet::new());
+        for entry in entries {
+            let key = entry.message.key.clone();
+            if key.as_ref().is_some_and(|key| keys.contains(key)) {
+                behind.push(entry);
+            } else if entry.message.time.fits_rfc3339() {
+                readable.push(entry);
+            } else {
+                keys.extend(key);
+                self.give_up(entry)?;
+            }
+        }
+        self.reader.give_back(behind);
+        Ok(readable)
+    }
+
+    fn give_up(&mut self, entry: Entry) -> Result<(), PublishError> {
+        // The one before it may fail yet.
+        if self.reader.is_behind(entry.ticket) {
+            self.reader.retry(entry, Duration::ZERO, false);
+            return Ok(());
+        }
+        let error = PublishError::new(PublishErrorKind::RefusedForGood, "relay.time");
+        self.link.counters.note_failure(&error);
+        let failed = FailedPublish { destination: self.link.destination.id(), entry: &entry, error: &error };
+        let decision = failed.give_up(&self.link.options, self.state);
+        self.apply(decision, entry, error)
     }
 
     /// Waits until nothing is in flight. Each message gets a response or runs into the publish time-out.

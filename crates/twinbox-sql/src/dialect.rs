@@ -94,12 +94,15 @@ pub trait Dialect:
     /// Makes the version table. Runs before the migrations, each time.
     #[doc(hidden)]
     const BOOTSTRAP: &'static str;
-    /// Makes several starters wait for the one that migrates.
+    /// Begins a migration: its transaction, where it has one, and the bounds of its waits for locks.
+    #[doc(hidden)]
+    const MIGRATION_BEGIN: &'static str = Self::BEGIN;
+    /// Makes several starters wait for the one that migrates, for ten minutes. A migration waits less for
+    /// other locks: who needs the table waits behind it.
     #[doc(hidden)]
     const MIGRATION_LOCK: Option<&'static str>;
-
-    /// Ends what `MIGRATION_LOCK` began, where the end of the transaction does not. Each statement of such a
-    /// migration commits by itself, so a migration can be run again.
+    /// Ends what the two began, where the end of the transaction does not. Each statement of such a migration
+    /// commits by itself, so a migration can be run again.
     #[doc(hidden)]
     const MIGRATION_UNLOCK: Option<&'static str> = None;
 

@@ -17,7 +17,7 @@ pub use crate::{
     micros::{Micros, micros},
     render::render,
     row::{MessageColumns, TextColumns, bind_message, count, log_message, optional_text, small_count},
-    schema::{check_namespace, check_tables},
+    schema::{check_namespace, check_tables, tables, triggers},
     statement::{Statement, query, scalar},
     text::{bounded, headers, hex, read_headers, text},
     text_column::Text,

@@ -1,5 +1,5 @@
 //! The errors of the store.
-use crate::sqlstate::sqlstate;
+use crate::sqlstate::{sqlstate, views_of_lock};
 use std::{borrow::Cow, error::Error as StdError, fmt};
 use twinbox_core::{BoxError, InvalidDraft, SourceError, SourceErrorKind};
 
@@ -150,6 +150,12 @@ impl Error {
         self.kind == ErrorKind::Busy || self.sql().is_some_and(is_contention_error)
     }
 
+    /// Returns whether a statement waited in vain for a lock that another session holds: for as long as the
+    /// session may wait, or not at all. It may be held for long.
+    pub fn is_lock_timeout(&self) -> bool {
+        self.sql().and_then(views_of_lock).is_some()
+    }
+
     /// Returns whether the database was not reached, refused the login, or ended the connection.
     pub(crate) fn is_outage(&self) -> bool {
         self.sql().is_some_and(is_outage)
@@ -225,10 +231,13 @@ impl StdError for Error {
 
 impl From<sqlx::Error> for Error {
     fn from(e: sqlx::Error) -> Self {
-        let what = match sqlstate(&e) {
-            Some(code) => format!("the database refused with code {code}").into(),
-            None if is_outage(&e) => "the database is not available".into(),
-            None => "the database driver failed".into(),
+        let what = match (sqlstate(&e), views_of_lock(&e)) {
+            (Some(code), Some(views)) => {
+                format!("a lock was not free in time (code {code}): {views} show who holds it").into()
+            }
+            (Some(code), None) => format!("the database refused with code {code}").into(),
+            (None, _) if is_outage(&e) => "the database is not available".into(),
+            (None, _) => "the database driver failed".into(),
         };
         Self { kind: ErrorKind::Database, what, source: Some(e.into()) }
     }

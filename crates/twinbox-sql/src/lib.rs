@@ -55,7 +55,7 @@ pub mod operation;
 mod outbox;
 mod owned_tx;
 mod partitions;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod program_options;
 mod publish;
 mod reader_name;
@@ -93,8 +93,12 @@ pub use operation::IdempotencyKeys;
 pub use outbox::Outbox;
 pub use owned_tx::{OwnedTx, begin};
 pub use partitions::{PartitionLeases, PartitionShare};
+#[cfg(feature = "mysql")]
+pub use program_options::bound_lock_waits;
 #[cfg(feature = "postgres")]
 pub use program_options::program_options;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use program_options::{LOCK_WAIT_MAX, MIGRATION_LOCK_WAIT_MAX};
 pub use publish::PUBLISH_ALL_MAX;
 pub use reader_name::ReaderName;
 pub use selection::{IDS_MAX, Selection, TYPES_MAX};

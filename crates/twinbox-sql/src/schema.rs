@@ -31,6 +31,7 @@ pub(crate) async fn migrate<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
     }
     let Some(unlock) = DB::MIGRATION_UNLOCK else { return in_one_transaction(engine).await };
     let mut conn = engine.connection().await?;
+    sqlx::raw_sql(DB::MIGRATION_BEGIN).execute(&mut *conn).await?;
     bootstrap::<DB>(&mut conn, catalog).await?;
     if let Some(lock) = DB::MIGRATION_LOCK {
         let lock = AssertSqlSafe(script::<DB>(&catalog.namespace, lock));
@@ -39,7 +40,7 @@ pub(crate) async fn migrate<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
             return Err(Error::new(ErrorKind::Busy, "another process has been migrating for ten minutes"));
         }
     }
-    // Dropped before this, the connection is closed, which ends the lock.
+    // Dropped before its end, the connection is closed, which ends the lock and its waits.
     apply::<DB>(&mut conn, catalog).await?;
     let unlock = AssertSqlSafe(script::<DB>(&catalog.namespace, unlock));
     sqlx::raw_sql(unlock).execute(&mut *conn).await?;
@@ -48,11 +49,11 @@ pub(crate) async fn migrate<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
 
 async fn in_one_transaction<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Error> {
     let catalog = engine.catalog();
-    let mut tx = engine.begin().await?;
+    let mut tx = engine.begin_with(DB::MIGRATION_BEGIN).await?;
     let mut made = bootstrap::<DB>(&mut tx, catalog).await;
     if made.as_ref().is_err_and(is_made_by_another) {
         tx.rollback().await?;
-        tx = engine.begin().await?;
+        tx = engine.begin_with(DB::MIGRATION_BEGIN).await?;
         made = bootstrap::<DB>(&mut tx, catalog).await;
     }
     made?;
@@ -241,6 +242,47 @@ fn versions<DB: Dialect>() -> impl Iterator<Item = (i64, &'static Migration)> {
     (1..).zip(DB::MIGRATIONS)
 }
 
+/// Lists the triggers that the migrations make, each with its table, as the database names them.
+pub fn triggers<DB: Dialect>(namespace: &str) -> Vec<(String, String)> {
+    let made = creations::<DB>().filter_map(made_trigger);
+    made.map(|(name, table)| (named::<DB>(namespace, name), named::<DB>(namespace, table))).collect()
+}
+
+/// Lists the tables of a store, as the database names them.
+pub fn tables<DB: Dialect>(namespace: &str) -> Vec<String> {
+    let made = creations::<DB>().filter_map(made_table).chain(["{migrations}"]);
+    made.map(|name| named::<DB>(namespace, name)).collect()
+}
+
+/// The statements of the migrations that make something, without the word `CREATE`.
+fn creations<DB: Dialect>() -> impl Iterator<Item = &'static str> {
+    DB::MIGRATIONS.iter().flat_map(|migration| migration.sql.split("CREATE "))
+}
+
+/// A name of a migration, as the database has it, without the schema.
+fn named<DB: Dialect>(namespace: &str, name: &str) -> String {
+    match name.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+        Some(name) => DB::table(namespace, name).rsplit('.').next().unwrap_or_default().to_owned(),
+        None => name.to_owned(),
+    }
+}
+
+/// Reads a table from what follows the word `CREATE`.
+fn made_table(statement: &str) -> Option<&str> {
+    let rest = statement.strip_prefix("UNLOGGED ").unwrap_or(statement).strip_prefix("TABLE ")?;
+    let rest = rest.strip_prefix("IF NOT EXISTS ").unwrap_or(rest);
+    rest.split_once(' ').map(|(name, _)| name)
+}
+
+/// Reads a trigger and its table from what follows the word `CREATE`.
+fn made_trigger(statement: &str) -> Option<(&str, &str)> {
+    let rest = statement.strip_prefix("CONSTRAINT ").unwrap_or(statement).strip_prefix("TRIGGER ")?;
+    let (name, rest) = rest.split_once(' ')?;
+    let (_, rest) = rest.split_once(" ON ")?;
+    let end = rest.find('}')?;
+    Some((name, &rest[..=end]))
+}
+
 async fn read_version<DB: Dialect>(
     conn: &mut DB::Connection,
     catalog: &Catalog,
@@ -252,4 +294,60 @@ async fn read_version<DB: Dialect>(
 
 fn refused(what: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Schema, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn has<DB: Dialect>(name: &str, table: &str) -> bool {
+        triggers::<DB>("my_events").contains(&(name.to_owned(), table.to_owned()))
+    }
+
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    #[test]
+    fn a_migration_waits_for_locks_as_long_as_the_program_that_migrates() {
+        let seconds = crate::MIGRATION_LOCK_WAIT_MAX.as_secs();
+        #[cfg(feature = "postgres")]
+        {
+            let lock = sqlx::Postgres::MIGRATION_LOCK.unwrap();
+            assert!(lock.ends_with(&format!("SET LOCAL lock_timeout = '{seconds}s'")), "{lock}");
+        }
+        #[cfg(feature = "mysql")]
+        {
+            let begin = sqlx::MySql::MIGRATION_BEGIN;
+            let bounds = format!("lock_wait_timeout = {seconds}, innodb_lock_wait_timeout = {seconds}");
+            assert!(begin.ends_with(&bounds), "{begin}");
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_trigger_of_postgres_has_a_name_of_its_table() {
+        assert!(has::<sqlx::Postgres>("refuse_position", "outbox"));
+        assert!(has::<sqlx::Postgres>("refuse_commit", "inbox"));
+        assert!(has::<sqlx::Postgres>("refuse_response", "idempotency_keys"));
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn a_trigger_of_mysql_has_a_name_of_its_database() {
+        assert!(has::<sqlx::MySql>("my_events_refuse_position", "my_events_outbox"));
+        assert!(has::<sqlx::MySql>("my_events_refuse_response", "my_events_idempotency_keys"));
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn the_tables_of_a_store_have_its_prefix() {
+        let tables = tables::<sqlx::MySql>("my_events");
+        for name in ["my_events_outbox", "my_events_holes", "my_events_migrations"] {
+            assert!(tables.contains(&name.to_owned()), "{tables:?}");
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_trigger_of_sqlite_has_a_name_of_its_file() {
+        assert!(has::<sqlx::Sqlite>("my_events_refuse_position", "my_events_outbox"));
+    }
 }

@@ -10,6 +10,8 @@ pub(crate) struct Cause {
     pub(crate) message: MessageId,
     pub(crate) correlation: Option<String>,
     pub(crate) trace: Option<TraceContext>,
+    /// Whether a replay sent the message to be handled again.
+    pub(crate) is_replay: bool,
 }
 
 impl Cause {
@@ -18,6 +20,7 @@ impl Cause {
             message: message.message_id(),
             correlation: message.correlation_id.clone(),
             trace: message.traceparent.as_deref().and_then(|t| TraceContext::new(t, message.tracestate())),
+            is_replay: message.reprocess_target().is_some(),
         }
     }
 }
@@ -78,7 +81,7 @@ impl Scope {
     /// The scope of a cause that is no message, such as a request.
     pub(crate) fn of_operation(catalog: Arc<Catalog>, id: Uuid) -> Self {
         let (message, correlation) = (MessageId::from_uuid(id), Some(id.to_string()));
-        let cause = Cause { message, correlation, trace: None };
+        let cause = Cause { message, correlation, trace: None, is_replay: false };
         Self { ids: Ids::Fresh, ..Self::new(catalog, "", cause) }
     }
 

@@ -18,6 +18,17 @@ pub(crate) fn mysql_number(error: &sqlx::Error) -> Option<u16> {
     Some(error.number())
 }
 
+/// Returns where the database shows who holds a lock, if the error is that a lock was not free in time.
+pub(crate) fn views_of_lock(error: &sqlx::Error) -> Option<&'static str> {
+    #[cfg(feature = "mysql")]
+    if let Some(number) = mysql_number(error) {
+        return [1205, 3572].contains(&number).then_some(
+            "SHOW FULL PROCESSLIST, information_schema.innodb_trx and performance_schema.metadata_locks",
+        );
+    }
+    (sqlstate(error)? == "55P03").then_some("pg_locks, pg_stat_activity and pg_blocking_pids")
+}
+
 #[cfg(feature = "mysql")]
 fn of_mysql(number: u16) -> Option<&'static str> {
     Some(match number {

@@ -313,6 +313,9 @@ impl<DB: Dialect> Store<DB> {
     /// once, it does the work once; killed half-way, it has done nothing. On tables that are up to date it
     /// only reads, and waits for no writer.
     ///
+    /// It waits ten minutes for another process that migrates, and 30 s for any other lock, whatever bounds
+    /// the sessions of the pool have.
+    ///
     /// Needs the right to create tables. A service without that right prints
     /// [`migrations_sql`](Self::migrations_sql) for the owner of the database. The rights that it needs to
     /// run are in `GRANTS.md`, beside this crate's manifest.

@@ -142,6 +142,8 @@ impl Line {
         if let Some((_, tracestate)) = self.headers.iter().find(|(name, _)| name == header::TRACESTATE) {
             draft = draft.tracestate(tracestate);
         }
+        // The dead letter may be an event of Twinbox itself.
+        draft.fields.is_of_twinbox = true;
         draft.fields.key = self.key;
         draft.fields.subject = self.subject;
         draft.fields.correlation_id = self.correlation_id;

@@ -36,6 +36,10 @@ pub(super) async fn run(
     connection: ConnectionArguments,
     output: Output,
 ) -> Result<(), Exit> {
+    let connection = match command {
+        TablesCommand::Migrate { .. } => connection.migrating(),
+        TablesCommand::Show | TablesCommand::Print { .. } => connection,
+    };
     let (prepared, database) = connection.prepare()?;
     match prepared {
         Connection::Postgres(pool) => run_on(command, pool, database, connection, output).await,
@@ -119,7 +123,14 @@ async fn migrate<DB: Dialect>(session: &Session<DB>, change: &ChangeArguments) -
     if is_old && !change.confirm(session, &planned)? {
         return Ok(());
     }
-    store.migrate().await?;
+    if let Err(error) = store.migrate().await {
+        let exit = Exit::from(error);
+        if !exit.waited_for_lock {
+            return Err(exit);
+        }
+        // Postgres has undone it all. MySQL repeats the migration that was cut off.
+        return Err(session.with_locks(exit.and("Run it again when the lock is free.")).await);
+    }
     let versions = u64::try_from(newest - version).unwrap_or(0);
     if is_old {
         let (operator, reason) = (change.operator(), change.reason.as_deref());

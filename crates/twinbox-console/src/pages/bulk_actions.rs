@@ -59,6 +59,7 @@ struct Row {
     changed: u64,
     made_by: String,
     reason: String,
+    error: String,
     made_at: Moment,
     ended_at: Option<Moment>,
 }
@@ -123,6 +124,7 @@ fn row(action: &BulkAction) -> Row {
         changed: action.changed,
         made_by: plain(&action.made_by),
         reason: action.reason.as_deref().map(plain).unwrap_or_default(),
+        error: action.error.as_deref().map(plain).unwrap_or_default(),
         made_at: Moment(action.made_at),
         ended_at: action.ended_at.map(Moment),
     }

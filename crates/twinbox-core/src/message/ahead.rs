@@ -36,5 +36,7 @@ mod tests {
             at(time).check_time(stored).unwrap_err();
         }
         at(i64::MAX).check_time(Timestamp::from_micros(-1)).unwrap_err();
+        at(0).check_time(Timestamp::from_micros(i64::MIN)).unwrap_err();
+        at(i64::MIN).check_time(Timestamp::from_micros(i64::MAX)).unwrap();
     }
 }

@@ -17,7 +17,9 @@ pub struct KeeperReport {
     pub rows: BTreeMap<&'static str, u64>,
     /// The tables of which the role may not delete rows.
     pub forbidden: Vec<&'static str>,
-    /// The first other error. The rows of its table are deleted later.
+    /// The tables of which rows could not be deleted for another reason. They are deleted later.
+    pub failed: Vec<&'static str>,
+    /// The error of the first of these tables.
     pub error: Option<Error>,
 }
 
@@ -29,6 +31,7 @@ impl KeeperReport {
             }
             Err(error) if error.is_forbidden() => self.forbidden.push(table),
             Err(error) => {
+                self.failed.push(table);
                 self.error.get_or_insert(error);
             }
         }

@@ -95,7 +95,7 @@ pub(super) async fn finish<DB: Dialect>(
     report: &KeeperReport,
 ) -> Result<(), Error> {
     let error = match report {
-        KeeperReport { error: Some(error), .. } => Some(error.to_string()),
+        KeeperReport { failed, error: Some(error), .. } => Some(format!("{}: {error}", failed.join(", "))),
         KeeperReport { forbidden, .. } if !forbidden.is_empty() => {
             Some(format!("the role may not delete rows of {}", forbidden.join(", ")))
         }

@@ -159,8 +159,8 @@ impl<DB: Dialect> Ops<DB> {
         })
     }
 
-    /// Returns the newest bulk actions, newest first. Those that a newer version has made and this one cannot
-    /// read are left out, with a warning.
+    /// Returns the newest bulk actions, newest first. Those that cannot be read and have not failed yet are
+    /// left out, with a warning.
     ///
     /// # Errors
     /// The database refused or is away.
@@ -171,10 +171,9 @@ impl<DB: Dialect> Ops<DB> {
         for row in &rows {
             match BulkAction::read::<DB>(row) {
                 Ok(action) => actions.push(action),
-                Err(error) if error.kind() == ErrorKind::Schema => {
+                Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "a bulk action is left out");
                 }
-                Err(error) => return Err(error),
             }
         }
         Ok(actions)

@@ -10,7 +10,7 @@ use twinbox_sql::{
 pub const PROBLEMS_MAX: u32 = 10_000;
 
 /// How many side effects need a person, each counted up to [`PROBLEMS_MAX`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EffectProblems {
     /// How many effects are unknown.

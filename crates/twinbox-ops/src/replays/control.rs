@@ -4,14 +4,32 @@ use twinbox_core::crash;
 use twinbox_sql::{Dialect, Error, ErrorKind, engine::query, replay::Replay};
 
 impl<DB: Dialect> Ops<DB> {
-    /// Returns the newest replays, newest first.
+    /// Returns the newest replays, newest first. Those that cannot be read, such as one that a newer version
+    /// has made, are left out, with a warning.
     ///
     /// # Errors
     /// The database refused or is away.
     pub async fn replays(&self, limit: u32) -> Result<Vec<Replay>, Error> {
+        let mut replays = Vec::new();
+        for row in &self.replay_rows(limit).await? {
+            match Replay::read::<DB>(row) {
+                Ok(replay) => replays.push(replay),
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a replay is left out");
+                }
+            }
+        }
+        Ok(replays)
+    }
+
+    /// Returns the newest replays, and fails if one of them cannot be read.
+    pub(crate) async fn readable_replays(&self, limit: u32) -> Result<Vec<Replay>, Error> {
+        self.replay_rows(limit).await?.iter().map(Replay::read::<DB>).collect()
+    }
+
+    async fn replay_rows(&self, limit: u32) -> Result<Vec<DB::Row>, Error> {
         let list = &self.engine.sql().replays.list;
-        let rows = self.engine.fetch_all(list, |query| query.bind(i64::from(limit))).await?;
-        rows.iter().map(Replay::read::<DB>).collect()
+        self.engine.fetch_all(list, |query| query.bind(i64::from(limit))).await
     }
 
     /// Returns one replay by its id.

@@ -2,6 +2,7 @@
 use super::{error::ConfigError, file::Config, load::ENVIRONMENT_PREFIX};
 use std::{fmt::Write as _, fs, path::Path};
 use toml::{Table, Value};
+use twinbox_core::endpoint::masked_url;
 
 impl Config {
     /// Returns every value as a line of TOML with its origin: the environment, the file, or the default.
@@ -34,7 +35,7 @@ impl Config {
             };
             let is_url = path.last().is_some_and(|name| name.ends_with("url"));
             let value = if is_url {
-                Value::String(masked(value.as_str().unwrap_or_default()))
+                Value::String(masked_url(value.as_str().unwrap_or_default()))
             } else {
                 value.clone()
             };
@@ -64,12 +65,4 @@ fn contains(table: &Table, path: &[&str]) -> bool {
             table.get(*name).and_then(Value::as_table).is_some_and(|inner| contains(inner, rest))
         }
     }
-}
-
-/// Masks the user and the password between `//` and `@`, and the parameters.
-fn masked(url: &str) -> String {
-    let (scheme, rest) = url.split_once("//").unwrap_or(("", url));
-    let rest = rest.rsplit_once('@').map_or(rest.to_owned(), |(_, host)| format!("***@{host}"));
-    let rest = rest.split_once('?').map_or(rest.clone(), |(place, _)| format!("{place}?***"));
-    if scheme.is_empty() { rest } else { format!("{scheme}//{rest}") }
 }

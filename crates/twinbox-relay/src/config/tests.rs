@@ -150,6 +150,23 @@ fn every_value_is_printed_with_its_origin_and_no_secret() {
     assert!(!printed.contains("secret"), "{printed}");
 }
 
+#[test]
+fn no_part_of_a_password_is_printed() {
+    for (url, printed) in [
+        ("postgres://me:p@ss/w:rd?x#y@localhost/orders", "postgres://***"),
+        ("postgres://me:p@ss/w:rd@localhost/orders", "postgres://***@localhost/orders"),
+        ("postgres://localhost/orders?sslpassword=p@ss", "postgres://***"),
+        ("host=localhost user=me password=pass", "***"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("relay.toml");
+        fs::write(&path, FILE.replace("postgres://localhost/orders", url)).unwrap();
+        let all = Config::print(Some(&path), std::iter::empty()).unwrap();
+        let line = format!("database.url = \"{printed}\"  # file");
+        assert!(all.lines().any(|printed| printed == line), "{line}\nin\n{all}");
+    }
+}
+
 const TWO_SCHEMAS: &str = r#"[database]
 url = "postgres://localhost/shop"
 service = "orders"

@@ -1,11 +1,11 @@
 //! A vendor of the configuration file.
 use super::{error::ConfigError, hint::did_you_mean, value::Duration};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 use twinbox_effects::{Recovery, VendorProfile, profiles};
 
 /// A section `[vendors.NAME]`: a vendor of side effects, which is called by HTTP.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vendor {
     /// The name of a profile, such as `stripe_v1`, or `custom` for a vendor without keys.
@@ -35,6 +35,13 @@ pub struct Vendor {
     /// `vendor`, `client` or the name of a table `[retry.NAME]`.
     #[serde(default = "default_retry")]
     pub retry: String,
+}
+
+/// Without the URL, which may hold a password.
+impl fmt::Debug for Vendor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vendor").field("profile", &self.profile).finish_non_exhaustive()
+    }
 }
 
 /// The way when it is not known whether a vendor acted.

@@ -46,8 +46,10 @@ CREATE TABLE IF NOT EXISTS {outbox} (
     CONSTRAINT {outbox_version} CHECK (version BETWEEN 1 AND 4294967295),
     CONSTRAINT {outbox_key} CHECK (LENGTH(key) <= 255),
     CONSTRAINT {outbox_subject} CHECK (LENGTH(subject) <= 1024),
-    -- Not every server refuses a month 0 or a day 0, which no program can read.
-    CONSTRAINT {outbox_time} CHECK (time >= '1000-01-01' AND MONTH(time) > 0 AND DAYOFMONTH(time) > 0),
+    -- Not every session refuses a month 0, a day 0 or a 30 February, which no program can read. Each column
+    -- with a time has such a rule, in all tables.
+    CONSTRAINT {outbox_time} CHECK (time >= '1000-01-01' AND MONTH(time) > 0 AND DAYOFMONTH(time) > 0
+        AND DAYOFMONTH(time) <= COALESCE(DAYOFMONTH(LAST_DAY(time)), 0)),
     CONSTRAINT {outbox_correlation_id} CHECK (LENGTH(correlation_id) <= 255),
     CONSTRAINT {outbox_causation_id} CHECK (LENGTH(causation_id) <= 255),
     CONSTRAINT {outbox_traceparent} CHECK (LENGTH(traceparent) <= 55),
@@ -181,7 +183,8 @@ CREATE TABLE IF NOT EXISTS {ticks} (
     id BIGINT NOT NULL PRIMARY KEY,
     -- Each position up to this one is settled, or is in a hole.
     newest BIGINT NOT NULL,
-    taken_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+    taken_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)) CHECK (MONTH(taken_at) * DAYOFMONTH(taken_at) > 0
+        AND DAYOFMONTH(taken_at) <= COALESCE(DAYOFMONTH(LAST_DAY(taken_at)), 0))
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 INSERT IGNORE INTO {ticks} (id, newest, taken_at) VALUES (0, 0, '1970-01-01 00:00:00');
 
@@ -195,7 +198,8 @@ CREATE TABLE IF NOT EXISTS {holes} (
     opened_by BIGINT NOT NULL,
     closed_by BIGINT NOT NULL DEFAULT 9223372036854775807,
     -- When to look next whether a row can still come.
-    probe_at DATETIME(6) NOT NULL,
+    probe_at DATETIME(6) NOT NULL CHECK (MONTH(probe_at) * DAYOFMONTH(probe_at) > 0
+        AND DAYOFMONTH(probe_at) <= COALESCE(DAYOFMONTH(LAST_DAY(probe_at)), 0)),
     CHECK (first <= last),
     -- For the open holes, and for those that the ticks of a window closed.
     INDEX holes_closed_by (closed_by, first),
@@ -227,7 +231,9 @@ CREATE TABLE IF NOT EXISTS {cursors} (
     position BIGINT NOT NULL DEFAULT 0,
     epoch BIGINT NOT NULL DEFAULT 0,
     owner BINARY(16),
-    lease_until DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00',
+    lease_until DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00'
+        CHECK (MONTH(lease_until) * DAYOFMONTH(lease_until) > 0
+            AND DAYOFMONTH(lease_until) <= COALESCE(DAYOFMONTH(LAST_DAY(lease_until)), 0)),
     partitions BIGINT,
     -- The duration of the lease, in microseconds.
     lease BIGINT NOT NULL DEFAULT 0,
@@ -240,11 +246,14 @@ CREATE TABLE IF NOT EXISTS {cursors} (
     -- when the wish counts. NULL: the owner has seen the end of the last wish.
     wished_by BINARY(16),
     wisher_owned BIGINT,
-    wished_until DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00',
+    wished_until DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00'
+        CHECK (MONTH(wished_until) * DAYOFMONTH(wished_until) > 0
+            AND DAYOFMONTH(wished_until) <= COALESCE(DAYOFMONTH(LAST_DAY(wished_until)), 0)),
     -- Why an operator paused the destination. NULL: it is not paused.
     pause_reason TEXT,
     -- When the destination was new.
-    started_at DATETIME(6),
+    started_at DATETIME(6) CHECK (MONTH(started_at) * DAYOFMONTH(started_at) > 0
+        AND DAYOFMONTH(started_at) <= COALESCE(DAYOFMONTH(LAST_DAY(started_at)), 0)),
     -- Where at its broker the destination has its messages, in a format of that broker.
     address TEXT,
     CHECK (p <= w)
@@ -276,12 +285,15 @@ CREATE TABLE IF NOT EXISTS {parked_messages} (
     -- Whether later messages of the key wait behind this one.
     blocks_key BOOLEAN NOT NULL,
     attempts BIGINT NOT NULL,
-    next_attempt_at DATETIME(6) NOT NULL,
+    next_attempt_at DATETIME(6) NOT NULL CHECK (MONTH(next_attempt_at) * DAYOFMONTH(next_attempt_at) > 0
+        AND DAYOFMONTH(next_attempt_at) <= COALESCE(DAYOFMONTH(LAST_DAY(next_attempt_at)), 0)),
     first_error TEXT NOT NULL,
     last_error TEXT NOT NULL,
     -- Groups messages that were given up for one cause.
     fingerprint VARBINARY(64) NOT NULL,
-    parked_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    parked_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(parked_at) * DAYOFMONTH(parked_at) > 0
+            AND DAYOFMONTH(parked_at) <= COALESCE(DAYOFMONTH(LAST_DAY(parked_at)), 0)),
     PRIMARY KEY (destination, position),
     -- For waiting rows, the lowest position first, and for blocking rows.
     INDEX parked_messages_waiting (destination, state, position),
@@ -299,8 +311,7 @@ CREATE TABLE IF NOT EXISTS {parked_messages} (
 -- Messages that enter the log later. They have the bounds of the log, so that none is refused then.
 CREATE TABLE IF NOT EXISTS {delayed_messages} (
     insert_order BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
-    not_before DATETIME(6) NOT NULL
-        CHECK (not_before >= '1000-01-01' AND MONTH(not_before) > 0 AND DAYOFMONTH(not_before) > 0),
+    not_before DATETIME(6) NOT NULL,
     -- For cancelling. A message without it cannot be cancelled.
     message_id BINARY(16),
     id VARBINARY(256) NOT NULL DEFAULT (UUID()) CHECK (LENGTH(id) BETWEEN 1 AND 255),
@@ -315,7 +326,7 @@ CREATE TABLE IF NOT EXISTS {delayed_messages} (
     key VARBINARY(256) CHECK (LENGTH(key) <= 255),
     subject VARBINARY(1025) CHECK (LENGTH(subject) <= 1024),
     -- NULL: the time at which it enters the log.
-    time DATETIME(6) CHECK (time >= '1000-01-01' AND MONTH(time) > 0 AND DAYOFMONTH(time) > 0),
+    time DATETIME(6),
     correlation_id VARBINARY(256) CHECK (LENGTH(correlation_id) <= 255),
     causation_id VARBINARY(256) CHECK (LENGTH(causation_id) <= 255),
     traceparent VARBINARY(56) CHECK (LENGTH(traceparent) <= 55),
@@ -324,6 +335,12 @@ CREATE TABLE IF NOT EXISTS {delayed_messages} (
         LENGTH(headers) <= 65536 AND JSON_VALID(headers) AND JSON_TYPE(headers) = 'OBJECT'
     ),
     payload MEDIUMBLOB NOT NULL CHECK (LENGTH(payload) <= 983040),
+    CONSTRAINT {delayed_not_before} CHECK (
+        not_before >= '1000-01-01' AND MONTH(not_before) > 0 AND DAYOFMONTH(not_before) > 0
+            AND DAYOFMONTH(not_before) <= COALESCE(DAYOFMONTH(LAST_DAY(not_before)), 0)
+    ),
+    CONSTRAINT {delayed_time} CHECK (time >= '1000-01-01' AND MONTH(time) > 0 AND DAYOFMONTH(time) > 0
+        AND DAYOFMONTH(time) <= COALESCE(DAYOFMONTH(LAST_DAY(time)), 0)),
     INDEX delayed_messages_due (not_before, insert_order),
     INDEX delayed_messages_message_id (message_id)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
@@ -373,8 +390,10 @@ CREATE TABLE IF NOT EXISTS {replays} (
     state VARBINARY(64) NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled')),
     made_by TEXT NOT NULL,
     reason TEXT,
-    made_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    ended_at DATETIME(6),
+    made_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)) CHECK (MONTH(made_at) * DAYOFMONTH(made_at) > 0
+        AND DAYOFMONTH(made_at) <= COALESCE(DAYOFMONTH(LAST_DAY(made_at)), 0)),
+    ended_at DATETIME(6) CHECK (MONTH(ended_at) * DAYOFMONTH(ended_at) > 0
+        AND DAYOFMONTH(ended_at) <= COALESCE(DAYOFMONTH(LAST_DAY(ended_at)), 0)),
     UNIQUE INDEX replays_token (token),
     -- For running replays.
     INDEX replays_running (state, destination, id)

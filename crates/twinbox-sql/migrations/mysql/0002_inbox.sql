@@ -8,9 +8,12 @@ CREATE TABLE IF NOT EXISTS {inbox} (
     payload_hash VARBINARY(32) NOT NULL,
     state VARBINARY(64) NOT NULL CHECK (state IN ('processed', 'rejected', 'dead')),
     -- No earlier than `time`, whatever the clock of the producer shows.
-    claimed_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    claimed_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(claimed_at) * DAYOFMONTH(claimed_at) > 0
+            AND DAYOFMONTH(claimed_at) <= COALESCE(DAYOFMONTH(LAST_DAY(claimed_at)), 0)),
     -- The time of the message.
-    time DATETIME(6),
+    time DATETIME(6) CHECK (MONTH(time) * DAYOFMONTH(time) > 0
+        AND DAYOFMONTH(time) <= COALESCE(DAYOFMONTH(LAST_DAY(time)), 0)),
     PRIMARY KEY (consumer, message_id),
     -- For the oldest claims of a consumer.
     INDEX inbox_claimed_at (consumer, claimed_at)
@@ -22,8 +25,12 @@ CREATE TABLE IF NOT EXISTS {attempts} (
     message_id BINARY(16) NOT NULL,
     failures BIGINT NOT NULL,
     last_error TEXT NOT NULL,
-    first_failed_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    last_failed_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    first_failed_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(first_failed_at) * DAYOFMONTH(first_failed_at) > 0
+            AND DAYOFMONTH(first_failed_at) <= COALESCE(DAYOFMONTH(LAST_DAY(first_failed_at)), 0)),
+    last_failed_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(last_failed_at) * DAYOFMONTH(last_failed_at) > 0
+            AND DAYOFMONTH(last_failed_at) <= COALESCE(DAYOFMONTH(LAST_DAY(last_failed_at)), 0)),
     -- Starts of the handler without a known end. The first may have run beside other messages, each later one
     -- ran alone.
     starts BIGINT NOT NULL DEFAULT 0,
@@ -40,7 +47,9 @@ CREATE TABLE IF NOT EXISTS {dead_letters} (
     -- Groups dead letters of one cause: a hash of their type, their reason and their error without numbers.
     fingerprint VARBINARY(64) NOT NULL,
     attempts BIGINT NOT NULL,
-    given_up_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    given_up_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(given_up_at) * DAYOFMONTH(given_up_at) > 0
+            AND DAYOFMONTH(given_up_at) <= COALESCE(DAYOFMONTH(LAST_DAY(given_up_at)), 0)),
     -- Other systems have longer texts than a producer may write.
     event_id BLOB NOT NULL,
     source BLOB NOT NULL,
@@ -48,7 +57,8 @@ CREATE TABLE IF NOT EXISTS {dead_letters} (
     version BIGINT NOT NULL,
     key BLOB,
     subject BLOB,
-    time DATETIME(6) NOT NULL,
+    time DATETIME(6) NOT NULL CHECK (MONTH(time) * DAYOFMONTH(time) > 0
+        AND DAYOFMONTH(time) <= COALESCE(DAYOFMONTH(LAST_DAY(time)), 0)),
     sequence BIGINT,
     correlation_id BLOB,
     causation_id BLOB,
@@ -57,7 +67,8 @@ CREATE TABLE IF NOT EXISTS {dead_letters} (
     headers MEDIUMTEXT,
     payload MEDIUMBLOB NOT NULL,
     -- When it is redriven, and how often at most. An attempt is counted before it is made.
-    redrive_at DATETIME(6),
+    redrive_at DATETIME(6) CHECK (MONTH(redrive_at) * DAYOFMONTH(redrive_at) > 0
+        AND DAYOFMONTH(redrive_at) <= COALESCE(DAYOFMONTH(LAST_DAY(redrive_at)), 0)),
     redrive_attempts_left BIGINT NOT NULL DEFAULT 0,
     INDEX dead_letters_consumer (consumer, given_up_at, id),
     -- For the groups of a consumer. It holds all that their counts read.
@@ -82,7 +93,9 @@ CREATE TABLE IF NOT EXISTS {partition_leases} (
     last_message VARBINARY(512) NOT NULL DEFAULT '',
     epoch BIGINT NOT NULL DEFAULT 0,
     owner BINARY(16),
-    lease_until DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00',
+    lease_until DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00'
+        CHECK (MONTH(lease_until) * DAYOFMONTH(lease_until) > 0
+            AND DAYOFMONTH(lease_until) <= COALESCE(DAYOFMONTH(LAST_DAY(lease_until)), 0)),
     -- The duration of the lease, in microseconds.
     lease BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (consumer, partition)
@@ -100,7 +113,8 @@ CREATE TABLE IF NOT EXISTS {partition_fences} (
 CREATE TABLE IF NOT EXISTS {partition_members} (
     consumer VARBINARY(255) NOT NULL,
     member BINARY(16) NOT NULL,
-    lease_until DATETIME(6) NOT NULL,
+    lease_until DATETIME(6) NOT NULL CHECK (MONTH(lease_until) * DAYOFMONTH(lease_until) > 0
+        AND DAYOFMONTH(lease_until) <= COALESCE(DAYOFMONTH(LAST_DAY(lease_until)), 0)),
     -- The duration of the lease, in microseconds.
     lease BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (consumer, member)
@@ -113,8 +127,11 @@ CREATE TABLE IF NOT EXISTS {parked_deliveries} (
     id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     consumer VARBINARY(255) NOT NULL,
     partition BIGINT NOT NULL,
-    next_attempt_at DATETIME(6) NOT NULL,
-    parked_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    next_attempt_at DATETIME(6) NOT NULL CHECK (MONTH(next_attempt_at) * DAYOFMONTH(next_attempt_at) > 0
+        AND DAYOFMONTH(next_attempt_at) <= COALESCE(DAYOFMONTH(LAST_DAY(next_attempt_at)), 0)),
+    parked_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(parked_at) * DAYOFMONTH(parked_at) > 0
+            AND DAYOFMONTH(parked_at) <= COALESCE(DAYOFMONTH(LAST_DAY(parked_at)), 0)),
     message_id BINARY(16) NOT NULL,
     sequence BIGINT,
     -- Other systems have longer texts than a producer may write.
@@ -124,7 +141,8 @@ CREATE TABLE IF NOT EXISTS {parked_deliveries} (
     version BIGINT NOT NULL,
     key BLOB,
     subject BLOB,
-    time DATETIME(6) NOT NULL,
+    time DATETIME(6) NOT NULL CHECK (MONTH(time) * DAYOFMONTH(time) > 0
+        AND DAYOFMONTH(time) <= COALESCE(DAYOFMONTH(LAST_DAY(time)), 0)),
     correlation_id BLOB,
     causation_id BLOB,
     traceparent BLOB,
@@ -168,7 +186,8 @@ END;
 -- have been handled or not.
 CREATE TABLE IF NOT EXISTS {purge_marks} (
     consumer VARBINARY(255) NOT NULL PRIMARY KEY,
-    time DATETIME(6) NOT NULL
+    time DATETIME(6) NOT NULL CHECK (MONTH(time) * DAYOFMONTH(time) > 0
+        AND DAYOFMONTH(time) <= COALESCE(DAYOFMONTH(LAST_DAY(time)), 0))
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Claims that a replay took back, so that a message runs again: once for each replay.
@@ -180,15 +199,19 @@ CREATE TABLE IF NOT EXISTS {superseded_claims} (
     -- The claim, if there was one.
     state VARBINARY(64),
     payload_hash VARBINARY(32),
-    claimed_at DATETIME(6),
-    superseded_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    claimed_at DATETIME(6) CHECK (MONTH(claimed_at) * DAYOFMONTH(claimed_at) > 0
+        AND DAYOFMONTH(claimed_at) <= COALESCE(DAYOFMONTH(LAST_DAY(claimed_at)), 0)),
+    superseded_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(superseded_at) * DAYOFMONTH(superseded_at) > 0
+            AND DAYOFMONTH(superseded_at) <= COALESCE(DAYOFMONTH(LAST_DAY(superseded_at)), 0)),
     PRIMARY KEY (consumer, message_id, replay)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Consumers that have run on this database.
 CREATE TABLE IF NOT EXISTS {consumers} (
     consumer VARBINARY(255) NOT NULL PRIMARY KEY,
-    seen_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    seen_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)) CHECK (MONTH(seen_at) * DAYOFMONTH(seen_at) > 0
+        AND DAYOFMONTH(seen_at) <= COALESCE(DAYOFMONTH(LAST_DAY(seen_at)), 0)),
     -- Why an operator paused the consumer. NULL: it is not paused.
     pause_reason TEXT,
     -- Where at its broker the consumer has its messages, in a format of that broker.

@@ -21,7 +21,8 @@ CREATE TABLE IF NOT EXISTS {idempotency_keys} (
     codec_headers MEDIUMTEXT CHECK (JSON_VALID(codec_headers)),
     -- The lease of an operation that runs outside a transaction: its owner, its end, and how far it has come.
     owner BINARY(16),
-    lease_until DATETIME(6),
+    lease_until DATETIME(6) CHECK (MONTH(lease_until) * DAYOFMONTH(lease_until) > 0
+        AND DAYOFMONTH(lease_until) <= COALESCE(DAYOFMONTH(LAST_DAY(lease_until)), 0)),
     recovery_point MEDIUMTEXT,
     -- The tokens for vendors and their times: a JSON object of microseconds since 1970. NULL: none was made.
     tokens MEDIUMTEXT CHECK (JSON_VALID(tokens)),
@@ -38,9 +39,14 @@ CREATE TABLE IF NOT EXISTS {idempotency_keys} (
     attempts BIGINT NOT NULL DEFAULT 1,
     -- Attempts among these that ended without a failure.
     uncounted_attempts BIGINT NOT NULL DEFAULT 0,
-    created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    updated_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    expires_at DATETIME(6) NOT NULL,
+    created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(created_at) * DAYOFMONTH(created_at) > 0
+            AND DAYOFMONTH(created_at) <= COALESCE(DAYOFMONTH(LAST_DAY(created_at)), 0)),
+    updated_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(updated_at) * DAYOFMONTH(updated_at) > 0
+            AND DAYOFMONTH(updated_at) <= COALESCE(DAYOFMONTH(LAST_DAY(updated_at)), 0)),
+    expires_at DATETIME(6) NOT NULL CHECK (MONTH(expires_at) * DAYOFMONTH(expires_at) > 0
+        AND DAYOFMONTH(expires_at) <= COALESCE(DAYOFMONTH(LAST_DAY(expires_at)), 0)),
     -- For the purge.
     INDEX idempotency_keys_expires_at (expires_at),
     -- For quotas.
@@ -61,18 +67,26 @@ BEGIN
     END IF; */
 END;
 
--- A response that is stored may be blanked, and its key may begin anew. No other response takes its place: a
--- retry would get it.
+-- Who blanks an operation writes nothing else into it: a retry would get it, or go on from there. Who takes a
+-- key, saves how far it has come, or ends its operation writes a column as well that nobody else may: its
+-- status, its attempts, its end or its lease.
 DROP TRIGGER IF EXISTS {refuse_response};
 CREATE TRIGGER {refuse_response} BEFORE UPDATE ON {idempotency_keys} FOR EACH ROW
 BEGIN
     -- The trigger runs as the account that made it. That one may do everything anyway.
     IF SUBSTRING_INDEX(USER(), '@', 1) <> SUBSTRING_INDEX(CURRENT_USER(), '@', 1)
-        AND OLD.status <> 'pending' AND NEW.status = OLD.status AND NOT OLD.unfinished
-        AND NOT (NEW.response_headers <=> OLD.response_headers AND NEW.response_body <=> OLD.response_body
-            AND NEW.result_ref <=> OLD.result_ref AND NEW.codec_headers <=> OLD.codec_headers)
-        AND NOT (NEW.response_headers IS NULL AND NEW.response_body IS NULL AND NEW.result_ref IS NULL
-            AND NEW.codec_headers IS NULL) THEN
+        AND NEW.status = OLD.status AND NEW.attempts = OLD.attempts AND NEW.expires_at = OLD.expires_at
+        AND NEW.lease_until <=> OLD.lease_until
+        AND NOT (
+            (NEW.principal = '' OR NEW.principal = OLD.principal)
+            AND (NEW.key = '' OR NEW.key = OLD.key)
+            AND (NEW.body_kind = 'omitted' OR NEW.body_kind = OLD.body_kind)
+            AND (NEW.response_headers IS NULL OR NEW.response_headers <=> OLD.response_headers)
+            AND (NEW.response_body IS NULL OR NEW.response_body <=> OLD.response_body)
+            AND (NEW.result_ref IS NULL OR NEW.result_ref <=> OLD.result_ref)
+            AND (NEW.codec_headers IS NULL OR NEW.codec_headers <=> OLD.codec_headers)
+            AND (NEW.recovery_point IS NULL OR NEW.recovery_point <=> OLD.recovery_point)
+        ) THEN
         SIGNAL SQLSTATE 'TB003' SET
             MYSQL_ERRNO = 45003,
             MESSAGE_TEXT = 'twinbox: what is stored is only blanked: no other content takes its place';
@@ -115,8 +129,11 @@ CREATE TABLE IF NOT EXISTS {webhook_receipts} (
     payload_hash VARBINARY(32) NOT NULL,
     -- The index of the secret that verified the signature.
     secret_index BIGINT NOT NULL,
-    received_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    expires_at DATETIME(6) NOT NULL,
+    received_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(received_at) * DAYOFMONTH(received_at) > 0
+            AND DAYOFMONTH(received_at) <= COALESCE(DAYOFMONTH(LAST_DAY(received_at)), 0)),
+    expires_at DATETIME(6) NOT NULL CHECK (MONTH(expires_at) * DAYOFMONTH(expires_at) > 0
+        AND DAYOFMONTH(expires_at) <= COALESCE(DAYOFMONTH(LAST_DAY(expires_at)), 0)),
     PRIMARY KEY (provider, endpoint, dedup_id),
     -- For the purge.
     INDEX webhook_receipts_expires_at (expires_at)
@@ -135,10 +152,12 @@ END;
 -- Changes by operators. A row is written before the change, and completed after it.
 CREATE TABLE IF NOT EXISTS {audit} (
     id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
-    at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    -- As the operator says, and as the database knows.
+    at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)) CHECK (MONTH(at) * DAYOFMONTH(at) > 0
+        AND DAYOFMONTH(at) <= COALESCE(DAYOFMONTH(LAST_DAY(at)), 0)),
+    -- As the operator says, and as the database knows: the login, and not the account that it became. A
+    -- trigger knows the login alone.
     operator TEXT NOT NULL,
-    database_user VARCHAR(400) NOT NULL DEFAULT (CURRENT_USER()),
+    database_user VARCHAR(400) NOT NULL DEFAULT (USER()),
     command TEXT NOT NULL,
     -- What the command changed: a destination, a consumer, a key.
     target TEXT NOT NULL,
@@ -150,3 +169,24 @@ CREATE TABLE IF NOT EXISTS {audit} (
 DROP TRIGGER IF EXISTS {audit_time};
 CREATE TRIGGER {audit_time} BEFORE INSERT ON {audit} FOR EACH ROW
     SET NEW.at = CONVERT_TZ(SYSDATE(6), @@SESSION.time_zone, '+00:00');
+-- The end of an act is written once, by the account that began it. The end of a bulk action is written by who
+-- has carried it out or cancelled it, and is the number of its row.
+DROP TRIGGER IF EXISTS {refuse_audit_count};
+CREATE TRIGGER {refuse_audit_count} BEFORE UPDATE ON {audit} FOR EACH ROW
+BEGIN
+    IF NOT (NEW.count <=> OLD.count) AND (
+        OLD.count IS NOT NULL
+        OR NOT COALESCE(
+            (
+                SELECT b.state <> 'running' AND b.changed = NEW.count
+                FROM {bulk_actions} b
+                WHERE b.audit_id = OLD.id
+            ),
+            SUBSTRING_INDEX(USER(), '@', 1) = SUBSTRING_INDEX(OLD.database_user, '@', 1)
+        )
+    ) THEN
+        SIGNAL SQLSTATE 'TB006' SET
+            MYSQL_ERRNO = 45006,
+            MESSAGE_TEXT = 'twinbox: the count of an audit entry is written once, by the role that made it';
+    END IF;
+END;

@@ -36,7 +36,10 @@ CREATE TABLE IF NOT EXISTS {side_effects} (
     -- The key for the vendor. NULL: this generation was never sent.
     idempotency_key VARBINARY(255),
     -- How long the vendor surely remembers the key. NULL: it was never sent, or the vendor knows no keys.
-    provider_key_expires_at DATETIME(6),
+    provider_key_expires_at DATETIME(6)
+        CHECK (MONTH(provider_key_expires_at) * DAYOFMONTH(provider_key_expires_at) > 0
+            AND DAYOFMONTH(provider_key_expires_at)
+                <= COALESCE(DAYOFMONTH(LAST_DAY(provider_key_expires_at)), 0)),
     -- How often the request was sent, and how many of these sends failed.
     attempts BIGINT NOT NULL DEFAULT 0,
     failures BIGINT NOT NULL DEFAULT 0,
@@ -44,16 +47,23 @@ CREATE TABLE IF NOT EXISTS {side_effects} (
     owner BINARY(16),
     -- When a dispatcher looks at the row next. NULL: it has ended, or waits for an earlier one of its key.
     next_attempt_at DATETIME(6) DEFAULT (UTC_TIMESTAMP(6)),
-    first_fired_at DATETIME(6),
-    fired_at DATETIME(6),
+    first_fired_at DATETIME(6) CHECK (MONTH(first_fired_at) * DAYOFMONTH(first_fired_at) > 0
+        AND DAYOFMONTH(first_fired_at) <= COALESCE(DAYOFMONTH(LAST_DAY(first_fired_at)), 0)),
+    fired_at DATETIME(6) CHECK (MONTH(fired_at) * DAYOFMONTH(fired_at) > 0
+        AND DAYOFMONTH(fired_at) <= COALESCE(DAYOFMONTH(LAST_DAY(fired_at)), 0)),
     -- NULL while it is open. An unknown effect is open until a person has resolved it.
-    ended_at DATETIME(6),
+    ended_at DATETIME(6) CHECK (MONTH(ended_at) * DAYOFMONTH(ended_at) > 0
+        AND DAYOFMONTH(ended_at) <= COALESCE(DAYOFMONTH(LAST_DAY(ended_at)), 0)),
     -- What the vendor calls the thing that it made.
     provider_ref TEXT,
     http_code BIGINT,
     error_code VARBINARY(64),
     last_error TEXT,
-    created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(created_at) * DAYOFMONTH(created_at) > 0
+            AND DAYOFMONTH(created_at) <= COALESCE(DAYOFMONTH(LAST_DAY(created_at)), 0)),
+    CONSTRAINT {effects_next_attempt_at} CHECK (MONTH(next_attempt_at) * DAYOFMONTH(next_attempt_at) > 0
+        AND DAYOFMONTH(next_attempt_at) <= COALESCE(DAYOFMONTH(LAST_DAY(next_attempt_at)), 0)),
     UNIQUE INDEX side_effects_id (id),
     UNIQUE INDEX side_effects_source_id_kind_key (source_id, kind),
     -- For rows with a time. The others come first in the index, and no statement reads them there.
@@ -82,5 +92,7 @@ CREATE TABLE IF NOT EXISTS {vendors} (
     -- The vendor asked for no call before this time.
     closed_until DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00',
     -- Why an operator paused the vendor. NULL: it is not paused.
-    pause_reason TEXT
+    pause_reason TEXT,
+    CONSTRAINT {vendors_closed_until} CHECK (MONTH(closed_until) * DAYOFMONTH(closed_until) > 0
+        AND DAYOFMONTH(closed_until) <= COALESCE(DAYOFMONTH(LAST_DAY(closed_until)), 0))
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -8,8 +8,11 @@ CREATE TABLE IF NOT EXISTS {client_keys} (
     state VARBINARY(64) NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'sent', 'done')),
     -- What the vendor calls the thing that it made.
     provider_ref VARBINARY(255),
-    created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    ended_at DATETIME(6),
+    created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(created_at) * DAYOFMONTH(created_at) > 0
+            AND DAYOFMONTH(created_at) <= COALESCE(DAYOFMONTH(LAST_DAY(created_at)), 0)),
+    ended_at DATETIME(6) CHECK (MONTH(ended_at) * DAYOFMONTH(ended_at) > 0
+        AND DAYOFMONTH(ended_at) <= COALESCE(DAYOFMONTH(LAST_DAY(ended_at)), 0)),
     PRIMARY KEY (operation, business_id),
     -- For the purge.
     INDEX client_keys_ended_at (ended_at)

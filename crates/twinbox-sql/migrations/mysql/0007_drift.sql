@@ -10,10 +10,15 @@ CREATE TABLE IF NOT EXISTS {drift_findings} (
     detail TEXT,
     -- The run that saw it last.
     run_id BINARY(16) NOT NULL,
-    first_seen DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    last_seen DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    first_seen DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(first_seen) * DAYOFMONTH(first_seen) > 0
+            AND DAYOFMONTH(first_seen) <= COALESCE(DAYOFMONTH(LAST_DAY(first_seen)), 0)),
+    last_seen DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+        CHECK (MONTH(last_seen) * DAYOFMONTH(last_seen) > 0
+            AND DAYOFMONTH(last_seen) <= COALESCE(DAYOFMONTH(LAST_DAY(last_seen)), 0)),
     -- When it no longer held. NULL: it holds.
-    resolved_at DATETIME(6),
+    resolved_at DATETIME(6) CHECK (MONTH(resolved_at) * DAYOFMONTH(resolved_at) > 0
+        AND DAYOFMONTH(resolved_at) <= COALESCE(DAYOFMONTH(LAST_DAY(resolved_at)), 0)),
     PRIMARY KEY (check_id, object_id),
     -- For open findings, in the order of their objects, and for the purge.
     INDEX drift_findings_open (resolved_at, check_id, object_id)

@@ -36,7 +36,9 @@ CREATE DOMAIN {event_type} AS text
 CREATE DOMAIN {event_version} AS bigint CHECK (VALUE BETWEEN 1 AND 4294967295);
 CREATE DOMAIN {event_key} AS text CHECK (octet_length(VALUE) <= 255);
 CREATE DOMAIN {event_subject} AS text CHECK (octet_length(VALUE) <= 1024);
-CREATE DOMAIN {event_time} AS timestamptz CHECK (isfinite(VALUE));
+-- Of every column with a time: no program computes with an infinite one, nor writes a year beyond 9999.
+CREATE DOMAIN {point_in_time} AS timestamptz
+    CHECK (VALUE BETWEEN '0001-01-01 00:00:00+00 BC' AND '9999-12-31 23:59:59.999999+00');
 CREATE DOMAIN {event_reference} AS text CHECK (octet_length(VALUE) <= 255);
 CREATE DOMAIN {event_traceparent} AS text CHECK (octet_length(VALUE) <= 55);
 CREATE DOMAIN {event_content_type} AS text CHECK (octet_length(VALUE) <= 255);
@@ -45,7 +47,7 @@ CREATE DOMAIN {event_headers} AS text
 CREATE DOMAIN {event_payload} AS bytea CHECK (octet_length(VALUE) <= 983040);
 -- Nobody else makes functions of these types, which would come before those of Postgres.
 REVOKE USAGE ON TYPE {event_id}, {event_source}, {event_type}, {event_version}, {event_key},
-    {event_subject}, {event_time}, {event_reference}, {event_traceparent}, {event_content_type},
+    {event_subject}, {point_in_time}, {event_reference}, {event_traceparent}, {event_content_type},
     {event_headers}, {event_payload} FROM PUBLIC;
 
 -- The log. It is append-only. A producer in any language may call the function `publish`, or insert
@@ -59,7 +61,7 @@ CREATE TABLE {outbox} (
     version {event_version} NOT NULL DEFAULT 1,
     key {event_key},
     subject {event_subject},
-    time {event_time} NOT NULL DEFAULT now(),
+    time {point_in_time} NOT NULL DEFAULT now(),
     correlation_id {event_reference},
     causation_id {event_reference},
     traceparent {event_traceparent},
@@ -170,7 +172,7 @@ END $$;
 CREATE TABLE {ticks} (
     id bigint PRIMARY KEY,
     snapshot pg_snapshot NOT NULL,
-    taken_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    taken_at {point_in_time} NOT NULL DEFAULT clock_timestamp()
 );
 INSERT INTO {ticks} (id, snapshot, taken_at) VALUES (0, '1:1:', 'epoch');
 
@@ -185,7 +187,7 @@ CREATE TABLE {cursors} (
     position bigint NOT NULL DEFAULT 0,
     epoch bigint NOT NULL DEFAULT 0,
     owner uuid,
-    lease_until timestamptz NOT NULL DEFAULT 'epoch',
+    lease_until {point_in_time} NOT NULL DEFAULT 'epoch',
     partitions bigint,
     -- The duration of the lease, in microseconds.
     lease bigint NOT NULL DEFAULT 0,
@@ -198,11 +200,11 @@ CREATE TABLE {cursors} (
     -- when the wish counts. NULL: the owner has seen the end of the last wish.
     wished_by uuid,
     wisher_owned bigint,
-    wished_until timestamptz NOT NULL DEFAULT 'epoch',
+    wished_until {point_in_time} NOT NULL DEFAULT 'epoch',
     -- Why an operator paused the destination. NULL: it is not paused.
     pause_reason text,
     -- When the destination was new.
-    started_at timestamptz,
+    started_at {point_in_time},
     -- Where at its broker the destination has its messages, in a format of that broker.
     address text,
     CHECK (p <= w)
@@ -244,12 +246,12 @@ CREATE TABLE {parked_messages} (
     -- Whether later messages of the key wait behind this one.
     blocks_key boolean NOT NULL,
     attempts bigint NOT NULL,
-    next_attempt_at timestamptz NOT NULL,
+    next_attempt_at {point_in_time} NOT NULL,
     first_error text NOT NULL,
     last_error text NOT NULL,
     -- Groups messages that were given up for one cause.
     fingerprint text NOT NULL,
-    parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    parked_at {point_in_time} NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (destination, position)
 );
 CREATE INDEX parked_messages_waiting ON {parked_messages} (destination) WHERE state = 'waiting';
@@ -270,7 +272,7 @@ CREATE INDEX parked_messages_position ON {parked_messages} (position);
 -- Messages that enter the log later. They have the bounds of the log, so that none is refused then.
 CREATE TABLE {delayed_messages} (
     insert_order bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    not_before {event_time} NOT NULL,
+    not_before {point_in_time} NOT NULL,
     -- For cancelling. A message without it cannot be cancelled.
     message_id uuid,
     id {event_id} NOT NULL DEFAULT gen_random_uuid()::text,
@@ -279,7 +281,7 @@ CREATE TABLE {delayed_messages} (
     key {event_key},
     subject {event_subject},
     -- NULL: the time at which it enters the log.
-    time {event_time},
+    time {point_in_time},
     correlation_id {event_reference},
     causation_id {event_reference},
     traceparent {event_traceparent},
@@ -317,7 +319,7 @@ CREATE TABLE {replays} (
     state text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled')),
     made_by text NOT NULL,
     reason text,
-    made_at timestamptz NOT NULL DEFAULT now(),
-    ended_at timestamptz
+    made_at {point_in_time} NOT NULL DEFAULT now(),
+    ended_at {point_in_time}
 );
 CREATE INDEX replays_running ON {replays} (destination, id) WHERE state = 'running';

@@ -12,9 +12,9 @@ CREATE TABLE {inbox} (
     payload_hash bytea NOT NULL,
     state {inbox_state} NOT NULL,
     -- No earlier than `time`, whatever the clock of the producer shows.
-    claimed_at timestamptz NOT NULL DEFAULT now(),
+    claimed_at {point_in_time} NOT NULL DEFAULT now(),
     -- The time of the message.
-    time timestamptz,
+    time {point_in_time},
     PRIMARY KEY (consumer, message_id)
 );
 -- For the oldest claims of a consumer.
@@ -38,8 +38,8 @@ CREATE TABLE {attempts} (
     message_id uuid NOT NULL,
     failures bigint NOT NULL,
     last_error text NOT NULL,
-    first_failed_at timestamptz NOT NULL DEFAULT now(),
-    last_failed_at timestamptz NOT NULL DEFAULT now(),
+    first_failed_at {point_in_time} NOT NULL DEFAULT now(),
+    last_failed_at {point_in_time} NOT NULL DEFAULT now(),
     -- Starts of the handler without a known end. The first may have run beside other messages, each later one
     -- ran alone.
     starts bigint NOT NULL DEFAULT 0,
@@ -56,14 +56,14 @@ CREATE TABLE {dead_letters} (
     -- Groups dead letters of one cause: a hash of their type, their reason and their error without numbers.
     fingerprint text NOT NULL,
     attempts bigint NOT NULL,
-    given_up_at timestamptz NOT NULL DEFAULT now(),
+    given_up_at {point_in_time} NOT NULL DEFAULT now(),
     event_id text NOT NULL,
     source text NOT NULL,
     type text NOT NULL,
     version bigint NOT NULL,
     key text,
     subject text,
-    time timestamptz NOT NULL,
+    time {point_in_time} NOT NULL,
     sequence bigint,
     correlation_id text,
     causation_id text,
@@ -72,7 +72,7 @@ CREATE TABLE {dead_letters} (
     headers text,
     payload bytea NOT NULL,
     -- When it is redriven, and how often at most. An attempt is counted before it is made.
-    redrive_at timestamptz,
+    redrive_at {point_in_time},
     redrive_attempts_left bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX dead_letters_consumer ON {dead_letters} (consumer, given_up_at, id);
@@ -97,7 +97,7 @@ CREATE TABLE {partition_leases} (
     last_message text NOT NULL DEFAULT '',
     epoch bigint NOT NULL DEFAULT 0,
     owner uuid,
-    lease_until timestamptz NOT NULL DEFAULT 'epoch',
+    lease_until {point_in_time} NOT NULL DEFAULT 'epoch',
     -- The duration of the lease, in microseconds.
     lease bigint NOT NULL DEFAULT 0,
     -- The number of the advisory lock of the partition: random, so that nobody makes it who may not read it.
@@ -110,7 +110,7 @@ CREATE TABLE {partition_leases} (
 CREATE TABLE {partition_members} (
     consumer text NOT NULL,
     member uuid NOT NULL,
-    lease_until timestamptz NOT NULL,
+    lease_until {point_in_time} NOT NULL,
     -- The duration of the lease, in microseconds.
     lease bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (consumer, member)
@@ -150,8 +150,8 @@ CREATE TABLE {parked_deliveries} (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     consumer text NOT NULL,
     partition bigint NOT NULL,
-    next_attempt_at timestamptz NOT NULL,
-    parked_at timestamptz NOT NULL DEFAULT now(),
+    next_attempt_at {point_in_time} NOT NULL,
+    parked_at {point_in_time} NOT NULL DEFAULT now(),
     message_id uuid NOT NULL,
     sequence bigint,
     event_id text NOT NULL,
@@ -160,7 +160,7 @@ CREATE TABLE {parked_deliveries} (
     version bigint NOT NULL,
     key text,
     subject text,
-    time timestamptz NOT NULL,
+    time {point_in_time} NOT NULL,
     correlation_id text,
     causation_id text,
     traceparent text,
@@ -186,7 +186,7 @@ CREATE TRIGGER refuse_content BEFORE UPDATE OF payload, headers ON {dead_letters
 -- have been handled or not.
 CREATE TABLE {purge_marks} (
     consumer text PRIMARY KEY,
-    time timestamptz NOT NULL
+    time {point_in_time} NOT NULL
 );
 
 -- Returns the purge mark as of now. The insert of a claim calls it, after any wait: the mark is moved before
@@ -205,15 +205,15 @@ CREATE TABLE {superseded_claims} (
     -- The claim, if there was one.
     state text,
     payload_hash bytea,
-    claimed_at timestamptz,
-    superseded_at timestamptz NOT NULL DEFAULT now(),
+    claimed_at {point_in_time},
+    superseded_at {point_in_time} NOT NULL DEFAULT now(),
     PRIMARY KEY (consumer, message_id, replay)
 );
 
 -- Consumers that have run on this database.
 CREATE TABLE {consumers} (
     consumer text PRIMARY KEY,
-    seen_at timestamptz NOT NULL DEFAULT now(),
+    seen_at {point_in_time} NOT NULL DEFAULT now(),
     -- Why an operator paused the consumer. NULL: it is not paused.
     pause_reason text,
     -- Where at its broker the consumer has its messages, in a format of that broker.

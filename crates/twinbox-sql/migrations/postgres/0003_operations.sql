@@ -27,7 +27,7 @@ CREATE TABLE {idempotency_keys} (
     codec_headers text,
     -- The lease of an operation that runs outside a transaction: its owner, its end, and how far it has come.
     owner uuid,
-    lease_until timestamptz,
+    lease_until {point_in_time},
     recovery_point text,
     -- The tokens for vendors and their times: a JSON object of microseconds since 1970. NULL: none was made.
     tokens text,
@@ -40,9 +40,9 @@ CREATE TABLE {idempotency_keys} (
     attempts bigint NOT NULL DEFAULT 1,
     -- Attempts among these that ended without a failure.
     uncounted_attempts bigint NOT NULL DEFAULT 0,
-    created_at timestamptz NOT NULL DEFAULT now(),
-    updated_at timestamptz NOT NULL DEFAULT now(),
-    expires_at timestamptz NOT NULL
+    created_at {point_in_time} NOT NULL DEFAULT now(),
+    updated_at {point_in_time} NOT NULL DEFAULT now(),
+    expires_at {point_in_time} NOT NULL
 );
 -- For the purge.
 CREATE INDEX idempotency_keys_expires_at ON {idempotency_keys} (expires_at);
@@ -119,8 +119,8 @@ CREATE TABLE {webhook_receipts} (
     payload_hash bytea NOT NULL,
     -- The index of the secret that verified the signature.
     secret_index bigint NOT NULL,
-    received_at timestamptz NOT NULL DEFAULT now(),
-    expires_at timestamptz NOT NULL,
+    received_at {point_in_time} NOT NULL DEFAULT now(),
+    expires_at {point_in_time} NOT NULL,
     PRIMARY KEY (provider, endpoint, dedup_id)
 );
 -- For the purge.
@@ -131,7 +131,7 @@ CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF received_at ON
 -- Changes by operators. A row is written before the change, and completed after it.
 CREATE TABLE {audit} (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    at {point_in_time} NOT NULL DEFAULT clock_timestamp(),
     -- As the operator says, and as the database knows.
     operator text NOT NULL,
     database_user text NOT NULL DEFAULT session_user::text,
@@ -142,3 +142,26 @@ CREATE TABLE {audit} (
     -- The number of changed rows. NULL: the command has no known end.
     count bigint
 );
+-- The end of an act is written once, by the role that began it. The end of a bulk action is written by who
+-- has carried it out or cancelled it, and is the number of its row. The path is fixed, so that no session
+-- puts an operator of its own in the place of ours.
+CREATE FUNCTION {refuse_audit_count}() RETURNS trigger LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF OLD.count IS NULL AND COALESCE(
+        (
+            SELECT b.state <> 'running' AND b.changed = NEW.count
+            FROM {bulk_actions} b
+            WHERE b.audit_id = OLD.id
+        ),
+        OLD.database_user = session_user::text
+    ) THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION USING
+        ERRCODE = 'TB006',
+        MESSAGE = 'twinbox: the count of an audit entry is written once, by the role that made it';
+END $$;
+CREATE TRIGGER refuse_audit_count BEFORE UPDATE OF count ON {audit}
+    FOR EACH ROW EXECUTE FUNCTION {refuse_audit_count}();

@@ -32,24 +32,24 @@ CREATE TABLE {side_effects} (
     -- The key for the vendor. NULL: this generation was never sent.
     idempotency_key text,
     -- How long the vendor surely remembers the key. NULL: it was never sent, or the vendor knows no keys.
-    provider_key_expires_at timestamptz,
+    provider_key_expires_at {point_in_time},
     -- How often the request was sent, and how many of these sends failed.
     attempts bigint NOT NULL DEFAULT 0,
     failures bigint NOT NULL DEFAULT 0,
     -- The process that sends it. `next_attempt_at` is the end of its lease.
     owner uuid,
     -- When a dispatcher looks at the row next. NULL: it has ended, or waits for an earlier one of its key.
-    next_attempt_at timestamptz DEFAULT now(),
-    first_fired_at timestamptz,
-    fired_at timestamptz,
+    next_attempt_at {point_in_time} DEFAULT now(),
+    first_fired_at {point_in_time},
+    fired_at {point_in_time},
     -- NULL while it is open. An unknown effect is open until a person has resolved it.
-    ended_at timestamptz,
+    ended_at {point_in_time},
     -- What the vendor calls the thing that it made.
     provider_ref text,
     http_code bigint,
     error_code text,
     last_error text,
-    created_at timestamptz NOT NULL DEFAULT now(),
+    created_at {point_in_time} NOT NULL DEFAULT now(),
     UNIQUE (source_id, kind)
 ) WITH (fillfactor = 70);
 CREATE INDEX side_effects_due ON {side_effects} (vendor, next_attempt_at, position)
@@ -62,9 +62,9 @@ CREATE INDEX side_effects_problem ON {side_effects} (state, position) WHERE stat
 -- For the purge.
 CREATE INDEX side_effects_ended_at ON {side_effects} (ended_at) WHERE ended_at IS NOT NULL;
 
--- Plans a side effect from any language. It returns false if the source has an effect of this kind. The
--- request is text: a literal into bytea loses backslashes without an error. It runs with the rights of its
--- caller, who needs those of the INSERT.
+-- Plans a side effect from any language. It returns false if the source has an effect of this kind, and fails
+-- if that one has another request. The request is text: a literal into bytea loses backslashes without an
+-- error. It runs with the rights of its caller, who needs those of the INSERT.
 CREATE FUNCTION {plan_effect}(
     source_id uuid,
     kind text,
@@ -78,20 +78,50 @@ CREATE FUNCTION {plan_effect}(
     correlation_id text DEFAULT NULL,
     traceparent text DEFAULT NULL
 ) RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS $$
+DECLARE
+    is_another boolean;
 BEGIN
     INSERT INTO {side_effects} (source_id, kind, vendor, request, target, key, method, content_type, headers,
         correlation_id, traceparent)
     VALUES (source_id, kind, vendor, convert_to(request, 'UTF8'::name), target, key, method, content_type,
         headers::text, correlation_id, traceparent)
     ON CONFLICT DO NOTHING;
-    RETURN FOUND;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    -- Who may only insert cannot compare, and nobody can compare with a request that is encoded.
+    BEGIN
+        is_another := EXISTS (
+            SELECT
+            FROM {side_effects} e
+            WHERE e.source_id = plan_effect.source_id
+                AND e.kind = plan_effect.kind
+                AND e.codec_headers IS NULL
+                AND (
+                    e.vendor <> plan_effect.vendor
+                    OR e.request <> convert_to(plan_effect.request, 'UTF8'::name)
+                    OR e.target <> plan_effect.target
+                    OR e.key IS DISTINCT FROM plan_effect.key
+                    OR e.method <> plan_effect.method
+                    OR e.content_type <> plan_effect.content_type
+                    OR e.headers::jsonb IS DISTINCT FROM plan_effect.headers
+                )
+        );
+    EXCEPTION WHEN insufficient_privilege THEN
+        RETURN false;
+    END;
+    IF is_another THEN
+        RAISE EXCEPTION 'twinbox: the source % has an effect % with another request, which stays',
+            source_id, kind USING ERRCODE = 'TB005';
+    END IF;
+    RETURN false;
 END $$;
 
 -- Vendors that must not be called for now.
 CREATE TABLE {vendors} (
     vendor text PRIMARY KEY,
     -- The vendor asked for no call before this time.
-    closed_until timestamptz NOT NULL DEFAULT 'epoch',
+    closed_until {point_in_time} NOT NULL DEFAULT 'epoch',
     -- Why an operator paused the vendor. NULL: it is not paused.
     pause_reason text
 );

@@ -8,8 +8,8 @@ CREATE TABLE {client_keys} (
     state text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'sent', 'done')),
     -- What the vendor calls the thing that it made.
     provider_ref text CHECK (octet_length(provider_ref) <= 255),
-    created_at timestamptz NOT NULL DEFAULT now(),
-    ended_at timestamptz,
+    created_at {point_in_time} NOT NULL DEFAULT now(),
+    ended_at {point_in_time},
     PRIMARY KEY (operation, business_id)
 );
 -- For the purge.

@@ -10,10 +10,10 @@ CREATE TABLE {drift_findings} (
     detail text,
     -- The run that saw it last.
     run_id uuid NOT NULL,
-    first_seen timestamptz NOT NULL DEFAULT now(),
-    last_seen timestamptz NOT NULL DEFAULT now(),
+    first_seen {point_in_time} NOT NULL DEFAULT now(),
+    last_seen {point_in_time} NOT NULL DEFAULT now(),
     -- When it no longer held. NULL: it holds.
-    resolved_at timestamptz,
+    resolved_at {point_in_time},
     PRIMARY KEY (check_id, object_id)
 );
 CREATE INDEX drift_findings_open ON {drift_findings} (check_id, object_id) WHERE resolved_at IS NULL;

@@ -24,9 +24,11 @@ CREATE TABLE {outbox} (
     -- A JSON text, in which rows are parked, ends at a NUL.
     key TEXT CHECK (length(CAST(key AS BLOB)) <= 255 AND NOT instr(CAST(key AS BLOB), x'00')),
     subject TEXT CHECK (length(CAST(subject AS BLOB)) <= 1024),
-    -- In milliseconds, because a producer may have SQLite 3.41 or older.
+    -- In milliseconds, because a producer may have SQLite 3.41 or older. The years 0 to 9999: no destination
+    -- has a form for others.
     time INTEGER NOT NULL
-        DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
+        DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+        CHECK (time BETWEEN -62167219200000000 AND 253402300799999999),
     correlation_id TEXT CHECK (length(CAST(correlation_id AS BLOB)) <= 255),
     causation_id TEXT CHECK (length(CAST(causation_id AS BLOB)) <= 255),
     traceparent TEXT CHECK (length(traceparent) <= 55),
@@ -128,7 +130,7 @@ CREATE INDEX {parked_messages_position} ON {parked_messages} (position);
 -- Messages that enter the log later. They have the bounds of the log, so that none is refused then.
 CREATE TABLE {delayed_messages} (
     insert_order INTEGER PRIMARY KEY,
-    not_before INTEGER NOT NULL,
+    not_before INTEGER NOT NULL CHECK (not_before BETWEEN -62167219200000000 AND 253402300799999999),
     -- For cancelling. A message without it cannot be cancelled.
     message_id BLOB,
     id TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))) CHECK (length(CAST(id AS BLOB)) BETWEEN 1 AND 255),
@@ -145,7 +147,7 @@ CREATE TABLE {delayed_messages} (
     key TEXT CHECK (length(CAST(key AS BLOB)) <= 255 AND NOT instr(CAST(key AS BLOB), x'00')),
     subject TEXT CHECK (length(CAST(subject AS BLOB)) <= 1024),
     -- NULL: the time at which it enters the log.
-    time INTEGER,
+    time INTEGER CHECK (time BETWEEN -62167219200000000 AND 253402300799999999),
     correlation_id TEXT CHECK (length(CAST(correlation_id AS BLOB)) <= 255),
     causation_id TEXT CHECK (length(CAST(causation_id AS BLOB)) <= 255),
     traceparent TEXT CHECK (length(traceparent) <= 55),

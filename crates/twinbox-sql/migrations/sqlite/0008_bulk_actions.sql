@@ -9,16 +9,18 @@ CREATE TABLE {bulk_actions} (
     spacing INTEGER NOT NULL CHECK (spacing >= 0),
     -- How many dead letters matched when it was planned, counted up to a limit.
     planned INTEGER NOT NULL,
-    state TEXT NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled')),
+    state TEXT NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled', 'failed')),
     -- The last dead letter that was looked at: its time, and its number or position.
     after_time INTEGER NOT NULL DEFAULT 0,
     after_number INTEGER NOT NULL DEFAULT 0,
     looked_at INTEGER NOT NULL DEFAULT 0,
     changed INTEGER NOT NULL DEFAULT 0,
     -- Its entry in the audit, which gets the number of changed dead letters at the end.
-    audit_id INTEGER NOT NULL,
+    audit_id INTEGER NOT NULL UNIQUE,
     made_by TEXT NOT NULL,
     reason TEXT,
+    -- Why it has failed: it cannot be read, and what it had changed stays changed.
+    error TEXT,
     -- Later dead letters are left alone.
     made_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     ended_at INTEGER,

@@ -17,7 +17,8 @@ pub struct BulkAction {
     pub id: i64,
     /// The act.
     pub action: DeadLetterAction,
-    /// The dead letters. The filter names one consumer or one destination.
+    /// The dead letters. The filter names one consumer or one destination. That of a failed action is empty
+    /// if it cannot be read.
     pub filter: DeadLetterFilter,
     /// The time between two redriven dead letters.
     pub spacing: Duration,
@@ -35,6 +36,8 @@ pub struct BulkAction {
     pub made_by: String,
     /// Why the operator made it.
     pub reason: Option<String>,
+    /// Why it has failed.
+    pub error: Option<String>,
     /// When it was made. Later dead letters are left alone.
     pub made_at: Timestamp,
     /// When it ended.
@@ -56,6 +59,9 @@ pub enum BulkActionState {
     Done,
     /// An operator cancelled it. What it had changed stays changed.
     Cancelled,
+    /// No process could carry it out, because it cannot be read; for a day, if a newer version may have made
+    /// it. What it had changed stays changed.
+    Failed,
 }
 
 impl BulkActionState {
@@ -66,12 +72,13 @@ impl BulkActionState {
             Self::Running => "running",
             Self::Done => "done",
             Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
         }
     }
 
     /// Returns whether nothing more will change.
     pub const fn has_ended(self) -> bool {
-        matches!(self, Self::Done | Self::Cancelled)
+        matches!(self, Self::Done | Self::Cancelled | Self::Failed)
     }
 }
 
@@ -85,12 +92,17 @@ impl BulkAction {
             "running" if lease_left > 0 => BulkActionState::Running,
             "running" => BulkActionState::Waiting,
             "done" => BulkActionState::Done,
+            "failed" => BulkActionState::Failed,
             _ => BulkActionState::Cancelled,
+        };
+        let filter = match DeadLetterFilter::from_json(&row.text("filter")?) {
+            Err(_) if state == BulkActionState::Failed => DeadLetterFilter::default(),
+            filter => filter?,
         };
         Ok(Self {
             id: row.try_get("id")?,
             action: DeadLetterAction::parse(&row.text("action")?).ok_or_else(newer)?,
-            filter: DeadLetterFilter::from_json(&row.text("filter")?)?,
+            filter,
             spacing: Duration::from_micros(count(row.try_get("spacing")?)),
             planned: count(row.try_get("planned")?),
             state,
@@ -99,6 +111,7 @@ impl BulkAction {
             audit_id: row.try_get("audit_id")?,
             made_by: row.text("made_by")?,
             reason: row.text_or_null("reason")?,
+            error: row.text_or_null("error")?,
             made_at: row.try_get::<Micros, _>("made_at")?.0,
             ended_at: row.try_get::<Option<Micros>, _>("ended_at")?.map(|at| at.0),
             after: Place {

@@ -9,8 +9,11 @@ pub struct Fragments {
     pub now: &'static str,
     /// An expression: the time `?` microseconds from now.
     pub after: &'static str,
-    /// An expression: the microseconds until the time `?`.
+    /// An expression: the microseconds until the time `?`. NULL for NULL, and a number for each other time
+    /// that a column can hold: one that no calendar has is long ago, or far ahead.
     pub until: &'static str,
+    /// An expression: the time `?`, or now if it is NULL or a time that the log does not take.
+    pub readable: &'static str,
     /// An expression: the end of the lease of a detached cursor, which is later than any time.
     pub never: &'static str,
     /// An expression that is true, and from which on the transaction waits 2 s at most for a lock.
@@ -125,6 +128,7 @@ impl Fragments {
             "now" => self.now,
             "after" => self.after,
             "until" => self.until,
+            "readable" => self.readable,
             "never" => self.never,
             "bounded_wait" => self.bounded_wait,
             "takes_turns" => self.takes_turns,

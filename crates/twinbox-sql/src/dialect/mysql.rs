@@ -12,6 +12,7 @@ mod log;
 mod operations;
 mod parking;
 mod publishing;
+mod rights;
 mod setup;
 mod ticks;
 mod waits;
@@ -93,6 +94,12 @@ impl Dialect for MySql {
             singleton BOOLEAN PRIMARY KEY,
             secret VARBINARY(32) NOT NULL
         ) ENGINE = InnoDB;";
+    // The session may be one of an application, or of a program that waits less long. A lock by name has a
+    // bound of its own.
+    const MIGRATION_BEGIN: &'static str = "
+        SET @twinbox_migration_table_wait = CAST(@@SESSION.lock_wait_timeout AS SIGNED),
+            @twinbox_migration_row_wait = CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED);
+        SET SESSION lock_wait_timeout = 30, innodb_lock_wait_timeout = 30";
     // A name without the secret could be locked by any account of the server.
     const MIGRATION_LOCK: Option<&'static str> = Some(
         "SELECT GET_LOCK(CONCAT('twinbox ', MD5(CONCAT(DATABASE(), HEX(secret)))), 600)
@@ -100,7 +107,9 @@ impl Dialect for MySql {
     );
     const MIGRATION_UNLOCK: Option<&'static str> = Some(
         "SELECT RELEASE_LOCK(CONCAT('twinbox ', MD5(CONCAT(DATABASE(), HEX(secret)))))
-        FROM {lock_secret}",
+        FROM {lock_secret};
+        SET SESSION lock_wait_timeout = @twinbox_migration_table_wait,
+            innodb_lock_wait_timeout = @twinbox_migration_row_wait",
     );
 
     // The savepoint is gone if the server rolled the transaction back by itself, on a deadlock.

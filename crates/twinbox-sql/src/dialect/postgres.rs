@@ -10,6 +10,7 @@ mod parking;
 mod pooler;
 mod publishing;
 mod rebase;
+mod rights;
 
 use super::{
     Capabilities, Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
@@ -83,7 +84,13 @@ impl Dialect for Postgres {
             compatible_from bigint NOT NULL,
             applied_at timestamptz NOT NULL DEFAULT now()
         );";
-    const MIGRATION_LOCK: Option<&'static str> = Some("LOCK TABLE {migrations} IN SHARE ROW EXCLUSIVE MODE");
+    // Whoever makes the schema or the table at the same time is waited for too.
+    const MIGRATION_BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED;
+        SET LOCAL lock_timeout = '600s'";
+    const MIGRATION_LOCK: Option<&'static str> = Some(
+        "LOCK TABLE {migrations} IN SHARE ROW EXCLUSIVE MODE;
+        SET LOCAL lock_timeout = '30s'",
+    );
 
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
     const BEGIN_SHORT: &'static str = concat!(

@@ -13,6 +13,8 @@ pub struct Caller<'t, DB: Dialect> {
     pub trace: Option<TraceContext>,
     /// Whether the transaction is rolled back in any case.
     pub is_dry_run: bool,
+    /// Whether it handles a message again that a replay sent.
+    pub is_replay: bool,
 }
 
 /// Returns the connection and the context of a transaction. Outside of a handler the trace is that of the
@@ -26,6 +28,8 @@ pub fn caller<DB: Dialect>(tx: &mut impl InTransaction<DB>) -> Caller<'_, DB> {
     Caller {
         correlation_id: cause.and_then(|cause| cause.correlation.clone()),
         trace: cause.and_then(|cause| cause.trace.clone()).or_else(trace::current),
+        // A batch handler gets a message of a replay by itself.
+        is_replay: scope.as_deref().is_some_and(|scope| scope.cause.is_replay),
         is_dry_run: scope.is_some_and(|scope| scope.is_dry_run),
         conn,
     }

@@ -22,6 +22,8 @@ area! {
         advance,
         /// Ends an action that runs. Binds: state, id.
         finish,
+        /// Ends an action that runs and cannot be carried out. Binds: why, id.
+        fail,
         /// Writes the number of changed dead letters into the audit. Binds: id, number of the audit entry.
         end_audit,
     }

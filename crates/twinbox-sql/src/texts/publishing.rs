@@ -28,9 +28,22 @@ area! {
         /// Whether a role has a right on a table, a schema or a column; without an object, whether the role
         /// exists. Absent where the database has no roles. Binds: role, object, privilege, column.
         has_right,
-        /// The rights that a role holds on the tables, as object, column and privilege. Of a role that owns
-        /// the tables or the server, only a row that says so. Binds: role, namespace.
+        /// The role of this connection. Absent where the database has no roles.
+        role,
+        /// The rights that a role holds or can get, each with its object, grantee, and the membership that
+        /// leads there. Of a role that owns the tables or the server, only a row that says so. Binds: role,
+        /// namespace.
         rights_held,
+        /// The same of rights that `rights_held` cannot read everywhere: on settings, which older servers of
+        /// Postgres do not have; through roles and on procedures of MySQL, which few accounts may read.
+        more_rights_held,
+        /// The triggers, rules and row-level security of the tables, as kind, table, name and state. Bind:
+        /// namespace.
+        guards,
+        /// The sessions that lock tables of the store for themselves, as table, mode, session and role, in
+        /// the order of the tables. Reads no table of the store. Absent where they are not shown. Binds:
+        /// namespace, limit.
+        table_locks,
     }
 }
 
@@ -65,8 +78,9 @@ area! {
         /// Locks due messages, and returns their numbers, by `delayed_messages_due`. Absent where one
         /// statement moves. Bind: limit.
         lock_due,
-        /// Copies messages to the log in the order of their times. Bind: the array of their numbers. Where it
-        /// is the one statement that moves, it also finds and deletes them, and its bind is the limit.
+        /// Copies messages to the log in the order of their times. One whose time the log does not take gets
+        /// that of now. Bind: the array of their numbers. Where it is the one statement that moves, it also
+        /// finds and deletes them, and its bind is the limit.
         move_due,
         /// Deletes the messages that were copied. Bind: the array of their numbers.
         delete_moved,

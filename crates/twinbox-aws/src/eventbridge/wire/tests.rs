@@ -3,6 +3,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+/// The years 0 to 9999 in microseconds.
+const TIMES: std::ops::Range<i64> = -62_167_219_200_000_000..253_402_300_800_000_000;
+
 fn message() -> Message {
     Message {
         id: "7".into(),

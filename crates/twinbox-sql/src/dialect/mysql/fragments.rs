@@ -22,7 +22,13 @@ pub(super) use is_hole;
 pub(super) const FRAGMENTS: Fragments = Fragments {
     now: "UTC_TIMESTAMP(6)",
     after: "TIMESTAMPADD(MICROSECOND, ?, UTC_TIMESTAMP(6))",
-    until: "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ?)",
+    // The server computes NULL with a month 0 or a day 0. Of any time it knows the year.
+    until: "COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ?),
+            CASE WHEN YEAR(?) >= 0 THEN -64000000000000000 END)",
+    // Only a session that allows invalid dates takes a 30 February.
+    readable: "CASE WHEN ? >= '1000-01-01' AND MONTH(?) > 0 AND DAYOFMONTH(?) > 0
+                AND DAYOFMONTH(?) <= COALESCE(DAYOFMONTH(LAST_DAY(?)), 0) THEN ?
+            ELSE UTC_TIMESTAMP(6) END",
     never: "TIMESTAMP '9999-12-31 23:59:59.999999'",
     bounded_wait: "true",
     takes_turns: "true",

@@ -131,7 +131,7 @@ pub(super) const LOG: Log = Log {
         LOCK IN SHARE MODE",
     backlog: "
         SELECT count(*) AS messages,
-            COALESCE(TIMESTAMPDIFF(MICROSECOND, min(time), {now}), 0) AS oldest_age
+            COALESCE(-{until min(time)}, 0) AS oldest_age
         FROM (
             SELECT o.time
             FROM {outbox} o

@@ -1,5 +1,5 @@
 //! The store itself, and what the server must be like.
-use super::{super::portable, ticks};
+use super::{super::portable, rights, ticks};
 use crate::{Error, ErrorKind, texts::Setup};
 use sqlx::{MySqlConnection, Row as _};
 
@@ -44,10 +44,13 @@ pub(super) const SETUP: Setup = Setup {
         SELECT 'open_holes', CAST(count(*) AS CHAR)
         FROM {holes}
         WHERE closed_by = 9223372036854775807",
-    has_right: "
+    // A role of MariaDB is seen by its rights alone.
+    has_right: concat!(
+        "
         SELECT CASE
             WHEN b.object = '' THEN b.role = ''
                 OR EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE grantee = b.grantee)
+                OR EXISTS (SELECT 1 FROM information_schema.table_privileges WHERE grantee = b.grantee)
             ELSE EXISTS (
                     SELECT 1
                     FROM information_schema.user_privileges
@@ -71,49 +74,17 @@ pub(super) const SETUP: Setup = Setup {
                 CONCAT(QUOTE(SUBSTRING_INDEX(account, '@', 1)), '@', QUOTE(SUBSTRING_INDEX(account, '@', -1)))
                     AS grantee
             FROM (
-                SELECT role, object, privilege, of_column,
-                    CASE WHEN role = '' THEN CURRENT_USER() WHEN role LIKE '%@%' THEN role
-                        ELSE CONCAT(role, '@%') END AS account
+                SELECT role, object, privilege, of_column, ",
+        rights::account_of_role!(),
+        "
                 FROM (SELECT ? AS role, ? AS object, ? AS privilege, ? AS of_column) binds
             ) named
-        ) b",
-    rights_held: "
-        SELECT p.object, p.of_column, p.privilege
-        FROM (
-            SELECT namespace,
-                CONCAT(QUOTE(SUBSTRING_INDEX(account, '@', 1)), '@', QUOTE(SUBSTRING_INDEX(account, '@', -1)))
-                    AS grantee
-            FROM (
-                SELECT CASE WHEN role = '' THEN CURRENT_USER() WHEN role LIKE '%@%' THEN role
-                        ELSE CONCAT(role, '@%') END AS account,
-                    namespace
-                FROM (SELECT ? AS role, ? AS namespace) binds
-            ) named
-        ) b
-        JOIN (
-            SELECT grantee, '' AS object, '' AS of_column, 'OWNER' AS privilege
-            FROM information_schema.user_privileges
-            WHERE privilege_type = 'GRANT OPTION' OR is_grantable = 'YES' AND privilege_type <> 'USAGE'
-            UNION
-            SELECT grantee, 'the server', '', privilege_type
-            FROM information_schema.user_privileges
-            WHERE privilege_type <> 'USAGE' AND is_grantable = 'NO'
-            UNION ALL
-            SELECT grantee, 'the database', '', privilege_type
-            FROM information_schema.schema_privileges
-            WHERE table_schema = DATABASE()
-            UNION ALL
-            SELECT grantee, table_name, '', privilege_type
-            FROM information_schema.table_privileges
-            WHERE table_schema = DATABASE()
-            UNION ALL
-            SELECT grantee, table_name, column_name, privilege_type
-            FROM information_schema.column_privileges
-            WHERE table_schema = DATABASE()
-        ) p ON p.grantee = b.grantee
-        WHERE p.object IN ('', 'the server', 'the database')
-            OR LEFT(p.object, CHAR_LENGTH(b.namespace) + 1) = CONCAT(b.namespace, '_')
-        ORDER BY 1, 3, 2",
+        ) b"
+    ),
+    role: "SELECT CURRENT_USER()",
+    rights_held: rights::RIGHTS_HELD,
+    more_rights_held: rights::MORE_RIGHTS_HELD,
+    guards: rights::GUARDS,
     ..portable::SETUP
 };
 

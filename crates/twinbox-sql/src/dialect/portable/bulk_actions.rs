@@ -6,7 +6,7 @@ macro_rules! actions {
     ($rest:literal) => {
         concat!("
         SELECT id, action, filter, spacing, planned, state, after_time, after_number, looked_at, changed,
-            audit_id, made_by, reason, made_at, ended_at, {until lease_until} AS lease_left
+            audit_id, made_by, reason, error, made_at, ended_at, {until lease_until} AS lease_left
         FROM {bulk_actions}", $rest)
     };
 }
@@ -42,6 +42,10 @@ pub(in crate::dialect) const BULK_ACTIONS: BulkActions = BulkActions {
     finish: "
         UPDATE {bulk_actions}
         SET state = ?, ended_at = {now}
+        WHERE id = ? AND state = 'running'",
+    fail: "
+        UPDATE {bulk_actions}
+        SET state = 'failed', error = ?, ended_at = {now}
         WHERE id = ? AND state = 'running'",
     end_audit: "
         UPDATE {audit}

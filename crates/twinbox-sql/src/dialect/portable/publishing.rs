@@ -24,7 +24,11 @@ pub(in crate::dialect) const SETUP: Setup = Setup {
         VALUES (?, ?, ?)",
     settings: "",
     has_right: "",
+    role: "",
     rights_held: "",
+    more_rights_held: "",
+    guards: "",
+    table_locks: "",
 };
 
 pub(in crate::dialect) const OUTBOX: Outbox = Outbox {
@@ -73,8 +77,8 @@ pub(in crate::dialect) const DELAYED: Delayed = Delayed {
         {lock_row}",
     move_due: "
         INSERT INTO {outbox} ({published})
-        SELECT id, type, version, key, subject, COALESCE(time, {now}), correlation_id, causation_id,
-            traceparent, content_type, headers, payload
+        SELECT id, type, version, key, subject, {readable time}, correlation_id, causation_id, traceparent,
+            content_type, headers, payload
         FROM {delayed_messages}
         WHERE insert_order {among}
         ORDER BY not_before, insert_order",

@@ -13,8 +13,12 @@ pub(super) use flushed;
 pub(super) const FRAGMENTS: Fragments = Fragments {
     now: "clock_timestamp()",
     after: "(clock_timestamp() + (?)::float8 * interval '1 microsecond')",
-    until: "(EXTRACT(epoch FROM ? - clock_timestamp()) * 1000000::numeric)::bigint",
-    never: "'infinity'",
+    // No server computes with an infinite time.
+    until: "(EXTRACT(epoch FROM CASE WHEN ? < '0001-01-01' THEN '0001-01-01' WHEN ? > '9999-12-31'
+            THEN '9999-12-31' ELSE ? END - clock_timestamp()) * 1000000::numeric)::bigint",
+    readable: "CASE WHEN ? BETWEEN '0001-01-01 00:00:00+00 BC' AND '9999-12-31 23:59:59.999999+00' THEN ?
+            ELSE clock_timestamp() END",
+    never: "'9999-12-31 23:59:59.999999+00'",
     bounded_wait: "(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL",
     takes_turns: "(SELECT lockable FROM {locks} WHERE name = 'change messages' FOR UPDATE)",
     lock_number: "('x' || left(encode(sha256((SELECT secret FROM {lock_secret}) || ?::bytea), 'hex'), 16))

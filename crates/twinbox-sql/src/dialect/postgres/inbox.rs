@@ -52,7 +52,7 @@ pub(super) const INBOX: Inbox = Inbox {
     // Arrays cost the server a third more.
     claim_one: claims! {"
         INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
-        SELECT $1, $2, $3, $4, $5, 'processed', $6, greatest(now(), $6)
+        SELECT $1, $2, $3, $4, $5, 'processed', $6::timestamptz, greatest(now(), $6)
         FROM fenced
         ON CONFLICT DO NOTHING
         RETURNING pg_current_xact_id_if_assigned()::text AS guard, {purge_mark}($1) AS purge_mark,

@@ -165,9 +165,7 @@ pub(super) const LOG: Log = Log {
             FROM {cursors}
             WHERE destination = $1
         )
-        SELECT count(*) AS messages,
-            COALESCE((EXTRACT(epoch FROM clock_timestamp() - min(time)) * 1000000::numeric)::bigint, 0)
-                AS oldest_age
+        SELECT count(*) AS messages, COALESCE(-{until min(time)}, 0) AS oldest_age
         FROM (
             (
                 SELECT time

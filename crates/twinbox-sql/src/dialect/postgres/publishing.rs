@@ -1,5 +1,5 @@
 //! The store itself, publishing, and messages that wait for their time.
-use super::super::portable;
+use super::{super::portable, rights};
 use crate::{
     Error,
     catalog::Catalog,
@@ -33,43 +33,24 @@ pub(super) const SETUP: Setup = Setup {
             WHEN strpos($2, '.') > 0 THEN has_table_privilege(r, $2, $3)
             ELSE has_schema_privilege(r, $2, $3) END
         FROM (SELECT COALESCE(NULLIF($1::text, ''), current_user::text)::name) role (r)",
-    rights_held: "
-        WITH role AS MATERIALIZED (
-            SELECT r.rolname AS r, r.rolsuper OR pg_has_role(r.oid, n.nspowner, 'MEMBER') AS is_owner,
-                n.oid AS schema
-            FROM pg_roles r
-            JOIN pg_namespace n ON n.nspname = $2
-            WHERE r.rolname = COALESCE(NULLIF($1::text, ''), current_user::text)::name
-        ), tables AS MATERIALIZED (
-            SELECT c.oid, c.relname, r
-            FROM pg_class c
-            JOIN role ON c.relnamespace = schema AND NOT is_owner
-            WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
-        )
-        SELECT object, of_column, privilege
-        FROM (
-            SELECT '' AS object, '' AS of_column, 'OWNER' AS privilege
-            FROM role
-            WHERE is_owner
-            UNION ALL
-            SELECT 'SCHEMA ' || n.nspname::text, '', 'CREATE'
-            FROM pg_namespace n
-            JOIN role ON NOT is_owner AND (n.oid = schema OR n.nspname = 'public')
-            WHERE has_schema_privilege(r, n.oid, 'CREATE')
-            UNION ALL
-            SELECT relname::text, '', p
-            FROM tables
-            CROSS JOIN regexp_split_to_table('SELECT INSERT UPDATE DELETE TRUNCATE REFERENCES TRIGGER', ' ') p
-            WHERE has_table_privilege(r, oid, p)
-            UNION ALL
-            SELECT relname::text, attname::text, p
-            FROM tables
-            CROSS JOIN pg_attribute
-            CROSS JOIN regexp_split_to_table('SELECT INSERT UPDATE REFERENCES', ' ') p
-            WHERE attrelid = oid AND attnum > 0 AND NOT attisdropped
-                AND has_column_privilege(r, oid, attnum, p) AND NOT has_table_privilege(r, oid, p)
-        ) held
-        ORDER BY object COLLATE \"C\", privilege COLLATE \"C\", of_column COLLATE \"C\"",
+    role: "SELECT current_user::text",
+    rights_held: rights::RIGHTS_HELD,
+    more_rights_held: rights::MORE_RIGHTS_HELD,
+    guards: rights::GUARDS,
+    // Modes that a statement of Twinbox does not have, or that it waits for.
+    table_locks: "
+        SELECT c.relname::text AS locked, l.mode AS mode, l.pid::bigint AS session,
+            COALESCE(a.usename::text, ''::text) AS role
+        FROM pg_locks l
+        JOIN pg_class c ON c.oid = l.relation
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+        WHERE n.nspname::text = ? AND l.locktype = 'relation' AND l.granted AND l.pid <> pg_backend_pid()
+            AND c.relkind::text = 'r'
+            AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+            AND l.mode IN ('AccessExclusiveLock', 'ExclusiveLock', 'ShareRowExclusiveLock', 'ShareLock')
+        ORDER BY 1, 3
+        LIMIT ?",
     ..portable::SETUP
 };
 
@@ -114,8 +95,8 @@ pub(super) const DELAYED: Delayed = Delayed {
             RETURNING *
         )
         INSERT INTO {outbox} ({published})
-        SELECT id, type, version, key, subject, COALESCE(time, clock_timestamp()), correlation_id,
-            causation_id, traceparent, content_type, headers, payload
+        SELECT id, type, version, key, subject, {readable time}, correlation_id, causation_id, traceparent,
+            content_type, headers, payload
         FROM due
         ORDER BY not_before, insert_order",
     delete_moved: "",

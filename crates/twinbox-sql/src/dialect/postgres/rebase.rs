@@ -4,7 +4,7 @@
 //! snapshots are nested: each sees what the one before it sees. So there are as many classes of messages as
 //! snapshots, and one more for messages that no snapshot sees. Each class gets one transaction id, and each
 //! snapshot the id that follows its last class. All of them are older than every running transaction.
-use super::log;
+use super::{fragments::FRAGMENTS, log};
 use crate::{Dialect as _, Error, ErrorKind};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, SqlSafeStr as _, SqlStr};
 
@@ -18,7 +18,7 @@ const FACTS: &str = "
             SELECT count(*)
             FROM {ticks} t
             WHERE id > 0
-                AND EXISTS (SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < 'infinity')
+                AND EXISTS (SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < {never})
         ),
         (SELECT age(xmin) FROM pg_trigger WHERE tgrelid = $1::regclass AND tgname = 'refuse_position')";
 
@@ -30,7 +30,7 @@ macro_rules! named_ticks {
         SELECT id, snapshot, row_number() OVER (ORDER BY id) AS class
         FROM {ticks} t
         WHERE id > 0
-            AND EXISTS (SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < 'infinity')
+            AND EXISTS (SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < {never})
     )"
     };
 }
@@ -59,10 +59,10 @@ const TICKS: &str = concat!(
 const REST: &str = "
     DELETE FROM {ticks} t
     WHERE id > 0
-        AND NOT EXISTS (SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < 'infinity');
+        AND NOT EXISTS (SELECT FROM {cursors} c WHERE t.id IN (c.p, c.w) AND c.lease_until < {never});
     UPDATE {cursors}
     SET epoch = epoch + 1, owner = NULL, lease_until = 'epoch'
-    WHERE lease_until < 'infinity';
+    WHERE lease_until < {never};
     DELETE FROM {sentinel};
     INSERT INTO {sentinel}
     DEFAULT VALUES";
@@ -100,9 +100,10 @@ pub(super) async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u
 
 /// The text with the places of these tables.
 fn tables(namespace: &str, text: &str) -> String {
-    ["sentinel", "outbox", "ticks", "cursors"].iter().fold(text.to_owned(), |text, name| {
-        text.replace(&format!("{{{name}}}"), &Postgres::table(namespace, name))
-    })
+    let text = text.replace("{never}", FRAGMENTS.never);
+    ["sentinel", "outbox", "ticks", "cursors"]
+        .iter()
+        .fold(text, |text, name| text.replace(&format!("{{{name}}}"), &Postgres::table(namespace, name)))
 }
 
 fn refused(why: &'static str) -> Error {

@@ -9,7 +9,9 @@ use crate::{
 pub(super) const FRAGMENTS: Fragments = Fragments {
     now: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
     after: "({now} + ?)",
-    until: "(? - {now})",
+    // A number that is too large for an integer would be a floating one.
+    until: "(max(min(?, 253402300799999999), -62167219200000000) - {now})",
+    readable: "CASE WHEN ? BETWEEN -62167219200000000 AND 253402300799999999 THEN ? ELSE {now} END",
     never: "9223372036854775807",
     bounded_wait: "true",
     takes_turns: "true",
@@ -90,6 +92,12 @@ pub(super) const SETUP: Setup = Setup {
         UNION ALL
         SELECT 'synchronous', CAST(synchronous AS TEXT)
         FROM pragma_synchronous",
+    guards: "
+        SELECT 'trigger' AS kind, m.tbl_name AS object, m.name AS name, '' AS state
+        FROM sqlite_master m
+        CROSS JOIN (SELECT ? AS namespace) b
+        WHERE m.type = 'trigger' AND substr(m.tbl_name, 1, length(b.namespace) + 1) = b.namespace || '_'
+        ORDER BY m.tbl_name, m.name",
     ..portable::SETUP
 };
 
@@ -116,7 +124,7 @@ pub(super) const LOG: Log = Log {
         SELECT min(?1, ?2)
         WHERE ?3 >= ?2",
     backlog: "
-        SELECT count(*) AS messages, COALESCE({now} - min(time), 0) AS oldest_age
+        SELECT count(*) AS messages, COALESCE(-{until min(time)}, 0) AS oldest_age
         FROM (
             SELECT time
             FROM {outbox}
