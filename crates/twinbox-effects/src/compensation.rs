@@ -15,10 +15,11 @@ impl<DB: Dialect> Effects<DB> {
     /// Plans an effect that undoes another one, such as a refund of a charge, in the caller's transaction.
     ///
     /// The source of the new effect is the id of the original, so an original has one compensation: a second
-    /// call changes nothing and returns [`Planned::Existing`], also with another kind. The original becomes
-    /// [`Compensated`](EffectState::Compensated) when its compensation is confirmed. Until then it keeps its
-    /// state. A compensation that fails is retried by an operator, with `twinbox effects retry`. If the
-    /// compensation is undone in its turn, the original stays compensated: the third effect replaces it.
+    /// call changes nothing and returns [`Planned::Existing`], also with another kind or another request. The
+    /// original becomes [`Compensated`](EffectState::Compensated) when its compensation is confirmed. Until
+    /// then it keeps its state. A compensation that fails is retried by an operator, with
+    /// `twinbox effects retry`. If the compensation is undone in its turn, the original stays compensated:
+    /// the third effect replaces it.
     ///
     /// An original can be undone if its vendor has acted, or may have: if it is
     /// [`Confirmed`](EffectState::Confirmed), [`Unknown`](EffectState::Unknown), or
@@ -31,7 +32,7 @@ impl<DB: Dialect> Effects<DB> {
     /// # Errors
     /// [`ErrorKind::NotFound`]: there is no such effect; it may have been purged, or it was planned in SQL
     /// and has no id yet. [`ErrorKind::Conflict`]: the vendor did nothing, or may still act, and the text
-    /// says what to do. Or as [`plan`](Self::plan).
+    /// says what to do. Or as [`plan`](Self::plan), but another request is no error.
     pub fn compensate<'a>(
         &'a self,
         tx: &'a mut impl InTransaction<DB>,

@@ -8,7 +8,7 @@ use crate::{
 use std::fmt;
 use twinbox_core::BoxFuture;
 use twinbox_sql::{
-    Dialect, Error, InTransaction, Store,
+    Dialect, Error, ErrorKind, InTransaction, Store,
     engine::{Caller, Engine, caller, headers, inserted, query, text},
 };
 use uuid::Uuid;
@@ -22,7 +22,9 @@ pub enum Planned {
     Existing {
         /// The id of the effect.
         id: Uuid,
-        /// Whether it has the request that was now given.
+        /// Whether it is known to have the request that was now given. False if it has another one and a
+        /// replay or a compensation plans it, if a compensation has another kind, or if the effect cannot be
+        /// read.
         has_same_request: bool,
     },
     /// The transaction is a dry run. Nothing was written.
@@ -47,14 +49,25 @@ impl<DB: Dialect> Effects<DB> {
     ///
     /// A source has one effect of each kind, so a handler that runs again plans nothing twice. For several
     /// effects of one kind, such as a mail to each of three persons, add a qualifier: `email.invoice:ada`.
+    /// Make the request of what the source says, without the time of now or a random number: an effect that
+    /// is planned again with another request is an error. In a replay it is none, because the handler may be
+    /// another one since: the first request stays, and a line of the log says so.
+    ///
+    /// Two consumers that plan the same kind for one message are in conflict too, unless their requests are
+    /// the same: give each a kind of its own. So is a new consumer that reads from the beginning what another
+    /// one has planned for, with a newer request. To try again cannot help: return
+    /// [`HandlerError::reject`](twinbox_sql::HandlerError::reject) with the error, and the message is a dead
+    /// letter at once.
+    ///
     /// The source is the message in a handler, [`Tx::message_id`](twinbox_sql::Tx::message_id); the operation
     /// in a request, which is the same call; or the id of a row.
     ///
     /// In a handler the effect inherits correlation and trace. A dry run plans nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`](twinbox_sql::ErrorKind::Configuration): the request could never be sent,
-    /// and nothing was written. The codec refused, and nothing was written; or the database refused, and on
+    /// [`ErrorKind::Configuration`]: the request could never be sent, and nothing was written.
+    /// [`ErrorKind::Conflict`]: the source has an effect of this kind with another request, which stays, and
+    /// nothing was written. The codec refused, and nothing was written; or the database refused, and on
     /// Postgres the transaction is lost.
     pub fn plan<'a>(
         &'a self,
@@ -101,7 +114,13 @@ impl<DB: Dialect> Effects<DB> {
         }
         let find = query::<DB>(&catalog.sql.effects.find).bind(source_id).bind(kind.to_owned());
         match find.fetch_optional(caller.conn).await? {
-            Some(row) => Ok(planned_before(&side_effect::read::<DB>(&row)?.decode(catalog)?, &request)),
+            Some(row) => {
+                let existing = side_effect::read::<DB>(&row)?.decode(catalog)?;
+                if !caller.is_replay && compensates.is_none() {
+                    check_request(&existing, &request)?;
+                }
+                Ok(planned_before(&existing, &request))
+            }
             None => Ok(Planned::Existing { id, has_same_request: false }),
         }
     }
@@ -110,7 +129,7 @@ impl<DB: Dialect> Effects<DB> {
     ///
     /// # Errors
     /// The database refused or is away; or the request cannot be decoded, or is not encoded although the
-    /// store requires it: [`ErrorKind::Codec`](twinbox_sql::ErrorKind::Codec).
+    /// store requires it: [`ErrorKind::Codec`].
     pub async fn find(&self, source: impl Into<SourceId>, kind: &str) -> Result<Option<SideEffect>, Error> {
         let (find, source) = (&self.engine.sql().effects.find, source.into().as_uuid());
         let row = self.engine.fetch_optional(find, |query| query.bind(source).bind(kind.to_owned())).await?;
@@ -141,9 +160,22 @@ impl<DB: Dialect> Effects<DB> {
     }
 }
 
-/// The result of planning an effect that is there.
+/// Refuses a request that is not the one of the effect that is there.
+fn check_request(existing: &SideEffect, request: &EffectRequest) -> Result<(), Error> {
+    if existing.request.is_stored_like(request) {
+        return Ok(());
+    }
+    let SideEffect { position, kind, .. } = existing;
+    let what = format!(
+        "the effect {position} ({kind:?}) was planned with another request, which stays: plan it with the \
+         same one, or give its kind a qualifier"
+    );
+    Err(Error::new(ErrorKind::Conflict, what))
+}
+
+/// The result of planning an effect that is there. Its request stays.
 pub(crate) fn planned_before(existing: &SideEffect, request: &EffectRequest) -> Planned {
-    let (id, has_same_request) = (existing.id, existing.request == *request);
+    let (id, has_same_request) = (existing.id, existing.request.is_stored_like(request));
     if !has_same_request {
         let kind = &*existing.kind;
         tracing::warn!(effect = %id, kind, "planned again with another request: the first stays");

@@ -3,7 +3,10 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use serde::Serialize;
 use twinbox_core::limits;
-use twinbox_sql::{Error, ErrorKind};
+use twinbox_sql::{
+    Error, ErrorKind,
+    engine::{headers, read_headers},
+};
 
 /// The most bytes of a kind, its qualifier included.
 pub const KIND_BYTES_MAX: usize = 255;
@@ -107,6 +110,17 @@ impl EffectRequest {
         Self { key: Some(key.into()), ..self }
     }
 
+    /// Returns whether both are the same as they are stored: as an object of JSON, which has no order of
+    /// headers. One of `serde_json` has an order if the application turns on the feature `preserve_order`.
+    pub(crate) fn is_stored_like(&self, other: &Self) -> bool {
+        let stored = |request: &Self| {
+            let mut headers = headers(&request.headers).as_deref().map(read_headers).unwrap_or_default();
+            headers.sort_unstable();
+            Self { headers, ..request.clone() }
+        };
+        stored(self) == stored(other)
+    }
+
     /// Refuses what cannot be stored, or never be sent.
     pub(crate) fn check(&self, kind: &str) -> Result<(), Error> {
         let refuse = |what: String| {
@@ -208,6 +222,16 @@ mod tests {
             let says = says.replace("983,041", "983041");
             assert!(error.to_string().contains(&says), "{error}");
         }
+    }
+
+    #[test]
+    fn the_order_of_headers_makes_no_other_request() {
+        let with = |names: [&str; 3]| {
+            names.into_iter().fold(EffectRequest::new("v", "x"), |request, name| request.header(name, "1"))
+        };
+        assert!(with(["x-c", "x-a", "x-b"]).is_stored_like(&with(["x-b", "x-c", "x-a"])));
+        assert!(!with(["x-c", "x-a", "x-b"]).is_stored_like(&with(["x-c", "x-a", "x-d"])));
+        assert!(!with(["x-c", "x-a", "x-b"]).is_stored_like(&with(["x-c", "x-a", "x-a"])));
     }
 
     /// D27

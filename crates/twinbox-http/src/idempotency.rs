@@ -287,11 +287,17 @@ impl<DB: Dialect> Idempotency<DB> {
         })
     }
 
-    /// Stores one more header of responses. Headers of cookies, credentials, dates, rates and connections are
-    /// never stored.
+    /// Stores one more header of responses. Headers of cookies, credentials, dates, rates, proxies and
+    /// connections are never stored.
+    ///
+    /// A replayed response has only headers that its route stores now, whatever its row holds.
     #[must_use]
     pub fn store_header(self, name: HeaderName) -> Self {
-        self.with(|settings| settings.added_headers.extend(Some(name).filter(may_be_added)))
+        self.with(|settings| {
+            if may_be_added(&name) && !settings.added_headers.contains(&name) {
+                settings.added_headers.push(name);
+            }
+        })
     }
 
     /// Sets how the `error_code` of problem responses is spelled.

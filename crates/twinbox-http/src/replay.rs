@@ -41,7 +41,7 @@ impl<DB: Dialect> Call<DB> {
 
     /// Replays a stored response. `parts` is the repeated request, for rendering a body that was not stored.
     pub(crate) async fn replay(&self, stored: OperationResponse, parts: Option<Parts>) -> Response<Body> {
-        let headers = headers::decode(&stored.headers);
+        let headers = headers::decode(&stored.headers, &self.settings.added_headers);
         let (Some(headers), Ok(status)) = (headers, StatusCode::from_u16(stored.code)) else {
             tracing::error!(scope = self.scope, "a stored response cannot be decoded");
             return self.refuse(&Problem::Failed);

@@ -122,8 +122,8 @@ fn last(job: &Job, after: Timestamp, until: Timestamp) -> Option<Timestamp> {
     };
     let (mut low, mut high) = (after.as_micros(), until.as_micros());
     let mut found = next(low)?;
-    while high - low > SECOND {
-        let middle = low + (high - low) / 2;
+    while high.saturating_sub(low) > SECOND {
+        let middle = low + high.saturating_sub(low) / 2;
         match next(middle) {
             Some(later) => (low, found) = (middle, later),
             None => high = middle,

@@ -274,7 +274,7 @@ impl<DB: Dialect> Running<DB> {
 }
 
 fn until(now: Timestamp, next: Timestamp) -> Duration {
-    Duration::from_micros(u64::try_from(next.as_micros() - now.as_micros()).unwrap_or_default())
+    Duration::from_micros(u64::try_from(next.as_micros().saturating_sub(now.as_micros())).unwrap_or_default())
 }
 
 /// Deletes old runs in intervals. Never returns.
