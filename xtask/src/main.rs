@@ -15,6 +15,7 @@ mod memory;
 mod release;
 mod results;
 mod services;
+mod strict;
 mod table;
 mod test;
 

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 use twinbox_testkit::servers::{
-    Detached, MariaDbOptions, MariaDbServer, NatsServer, PostgresOptions, PostgresServer, find,
+    Detached, MariaDbOptions, MariaDbServer, NatsOptions, NatsServer, PostgresOptions, PostgresServer, find,
 };
 
 use crate::error::Result;
 use crate::install;
+use crate::strict::{self, Certificates};
 
 const POSTGRES_URL: &str = "TWINBOX_POSTGRES_URL";
 const MYSQL_URL: &str = "TWINBOX_MYSQL_URL";
@@ -39,12 +40,24 @@ pub(crate) struct Services {
     postgres: Option<PostgresServer>,
     mariadb: Option<MariaDbServer>,
     nats: Option<NatsServer>,
+    /// Those of servers that offer TLS and give few rights.
+    certificates: Option<Certificates>,
     env: Vec<(&'static str, String)>,
 }
 
 impl Services {
+    /// Starts servers for benchmarks and for work by hand, which let everybody in.
     pub(crate) fn start(servers: Servers, fsync: Fsync) -> Result<Self> {
-        let mut services = Self { postgres: None, mariadb: None, nats: None, env: Vec::new() };
+        Self::start_with(servers, fsync, None)
+    }
+
+    /// Starts servers for tests: with TLS, and with users that have few rights.
+    pub(crate) fn start_strict(servers: Servers) -> Result<Self> {
+        Self::start_with(servers, Fsync::Off, Some(Certificates::create()?))
+    }
+
+    fn start_with(servers: Servers, fsync: Fsync, certificates: Option<Certificates>) -> Result<Self> {
+        let mut services = Self { postgres: None, mariadb: None, nats: None, certificates, env: Vec::new() };
         if servers != Servers::None {
             services.start_postgres(fsync)?;
             services.start_nats()?;
@@ -67,8 +80,14 @@ impl Services {
                 // Each database that is dropped makes a checkpoint, and after it each page is logged whole.
                 options = options.set("fsync", "off").set("full_page_writes", "off");
             }
+            let mut parameters = String::new();
+            if let Some(certificates) = &self.certificates {
+                let (certificate, key) = (&certificates.certificate, &certificates.key);
+                options = options.file("server.crt", certificate).file("server.key", key).set("ssl", "on");
+                parameters = strict::postgres_parameters(&certificates.file("ca.pem"));
+            }
             let server = PostgresServer::start_with(options)?;
-            self.set(POSTGRES_URL, server.url());
+            self.set(POSTGRES_URL, server.url() + &parameters);
             self.postgres = Some(server);
         }
         Ok(())
@@ -97,8 +116,15 @@ impl Services {
             self.set("TWINBOX_NATS_SERVER", binary.display());
         }
         if !named {
-            let server = NatsServer::start()?;
-            self.set(NATS_URL, server.url());
+            let (mut options, mut url_of): (_, fn(&str) -> String) = (NatsOptions::default(), str::to_owned);
+            if let Some(certificates) = &self.certificates {
+                options = options.line(strict::nats_lines(certificates)?);
+                url_of = strict::nats_url;
+                let trusted = certificates.file("trusted.pem");
+                self.set(strict::TRUSTED, trusted.display());
+            }
+            let server = NatsServer::start_with(options)?;
+            self.set(NATS_URL, url_of(&server.url()));
             self.nats = Some(server);
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::focus::Focus;
 use crate::group::Group;
 use crate::results::{Outcome, Results};
-use crate::services::{Fsync, Servers, Services};
+use crate::services::{Servers, Services};
 use crate::table::Table;
 
 /// The variable for the number of tests that run at the same time. A value in the environment is kept.
@@ -101,7 +101,7 @@ pub(crate) fn run(options: Options<'_>, table: &mut Table) -> Result<Results> {
     }
     // These servers never crash. Tests that crash a server start their own.
     let servers = options.focus.map_or(Servers::All, Focus::servers);
-    let services = table.step("start servers", || Services::start(servers, Fsync::Off))?;
+    let services = table.step("start servers", || Services::start_strict(servers))?;
     let run = Run { options, services, threads: threads() };
     let _busy = options.busy.then(other_work).transpose()?;
     let mut results = Results::default();

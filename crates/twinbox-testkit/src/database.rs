@@ -58,6 +58,16 @@ pub async fn sqlite() -> TestDatabase<Sqlite> {
     TestDatabase { store, url: path.display().to_string(), _removal: Removal::Folder { _folder: folder } }
 }
 
+/// Returns the URL of a server with the name of a database on it. sqlx writes a URL whose parameters for TLS
+/// it cannot read.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn url_of(server: &str, database: &str) -> String {
+    let (server, parameters) = server.split_at(server.find('?').unwrap_or(server.len()));
+    let host = server.find("://").map_or(0, |at| at + 3);
+    let end = server[host..].find('/').map_or(server.len(), |at| host + at);
+    format!("{}/{database}{parameters}", &server[..end])
+}
+
 /// Removes a database when it is dropped.
 enum Removal {
     Folder {

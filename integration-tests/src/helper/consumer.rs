@@ -67,7 +67,8 @@ fn transport() -> Result<Nats, Box<dyn Error>> {
     let stream = env::var("STREAM")?;
     let options = NatsOptions::new(env::var("NATS_URL")?)
         .stream(&stream)
-        .prefix(stream.to_lowercase())
+        .prefix(env::var("PREFIX")?)
+        .inbox_prefix(env::var("NATS_INBOX_PREFIX")?)
         .ack_wait(Duration::from_secs(2));
     Ok(Nats::with_options(options)?)
 }

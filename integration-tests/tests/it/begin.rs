@@ -3,6 +3,7 @@ mod dropped;
 
 use crate::support::{
     cases::cases,
+    database::SERVICE,
     databases::Postgres,
     postgres::proxied,
     stores::{Placed, TestDb, World, effect, placed},
@@ -18,7 +19,6 @@ use twinbox::{
     Delivery, DeliveryOutcome, ErrorKind, HandlerResult, Store, StoreOptions, Tx, event_handler,
     log::{Reader, ReaderOptions},
 };
-use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
 
 /// Set in the process that is to publish to the database of this name and die.

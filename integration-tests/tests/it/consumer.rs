@@ -38,6 +38,7 @@ mod source;
 mod spans;
 #[cfg(feature = "postgres")]
 mod status;
+mod times;
 mod transition;
 
 use crate::support::{

@@ -18,5 +18,6 @@ mod recovery;
 #[cfg(feature = "postgres")]
 mod roles;
 mod sending;
+mod times;
 #[cfg(feature = "http")]
 mod webhooks;

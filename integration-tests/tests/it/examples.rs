@@ -4,7 +4,7 @@
 //! ones, until the end of the page; each other one ends well. The block of `text` behind a block is what it
 //! prints: these lines come in this order, among others. A word with a digit stands for any other such word,
 //! because ids and times differ. The ports of the page are free ones of this machine.
-use crate::support::helper;
+use crate::support::{database, helper};
 use crate::workspace::{packages, root};
 use futures::future::join_all;
 use std::{
@@ -22,7 +22,7 @@ use tokio::{
     process::{Child, ChildStdout, Command},
     time::timeout,
 };
-use twinbox_testkit::{database, servers::NatsServer, skipped};
+use twinbox_testkit::{servers::NatsServer, skipped};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The last commands of blocks that serve until somebody stops them.

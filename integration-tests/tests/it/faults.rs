@@ -1,5 +1,5 @@
 //! Faults that once stopped or skipped something, each by name.
-use crate::support::wait::eventually;
+use crate::support::{database, database::owner_of, wait::eventually};
 use serde::{Deserialize, Deserializer, Serialize};
 use sqlx::Postgres;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use twinbox::{
     Delivery, DeliveryOutcome, Draft, ErrorKind, Event, HandlerResult, Store, Tx, event_handler,
     log::{Reader, ReaderOptions},
 };
-use twinbox_testkit::{Harness, database};
+use twinbox_testkit::Harness;
 use uuid::Uuid;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -100,7 +100,7 @@ async fn next(reader: &mut Reader<Postgres>) -> String {
 async fn age_ticks(store: &Store<Postgres>) {
     let age = "UPDATE twinbox.ticks SET taken_at = date_trunc('minute', now()) - interval '20 minutes' WHERE \
                id > 0";
-    sqlx::raw_sql(age).execute(store.pool()).await.unwrap();
+    sqlx::raw_sql(age).execute(owner_of(store).pool()).await.unwrap();
 }
 
 /// Whoever is behind keeps what its row names. The newest stays, because a deleted tick whose number were

@@ -1,6 +1,7 @@
 //! The first page, followed by the letter: an empty folder, the packages of a release, and a compiler. Then
 //! the same program on Postgres, and with NATS and the relay between.
 use crate::support::{
+    database,
     helper::{self, without_own_package},
     long,
     rustc::Rustc,
@@ -16,7 +17,7 @@ use tokio::{
     process::{Child, ChildStdout, Command},
     time::timeout,
 };
-use twinbox_testkit::{database, servers::NatsServer};
+use twinbox_testkit::servers::NatsServer;
 
 const README: &str = include_str!("../../../README.md");
 const PAGE: &str = include_str!("../../../docs/src/start.md");

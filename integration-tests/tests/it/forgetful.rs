@@ -1,6 +1,7 @@
 //! A database that forgets: with `synchronous_commit = off` the death of one backend takes the last commits
 //! with it, without a new postmaster, and everybody else lives on.
 use crate::support::{
+    database,
     postgres::store_at,
     relay::{Running, Target},
     stores::{Placed, effect},
@@ -29,10 +30,7 @@ use twinbox::{
         OperationKey, OperationPolicy, OperationResponse, OperationStart, RequestDigest, ResponseBody,
     },
 };
-use twinbox_testkit::{
-    database,
-    servers::{PostgresOptions, PostgresServer},
-};
+use twinbox_testkit::servers::{PostgresOptions, PostgresServer};
 use uuid::Uuid;
 
 /// A server of which a process is stopped. It dereferences to the server.

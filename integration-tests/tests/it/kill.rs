@@ -6,6 +6,7 @@ mod ordered;
 mod poison;
 
 use crate::support::{
+    database::{self, TestDatabase},
     long,
     processes::{Program, Programs},
     relay::free_leases,
@@ -21,7 +22,6 @@ use tokio::{
     time::timeout,
 };
 use twinbox::{CancellationToken, Draft, Store};
-use twinbox_testkit::database::{self, TestDatabase};
 
 const CUSTOMERS: i64 = 500;
 /// How long everything may take.

@@ -4,6 +4,7 @@ mod batches;
 mod faults;
 
 use crate::support::{
+    broker_users::{inbox_of, prefix_of},
     publisher::{secret, send_again, send_to},
     wait::{eventually, in_time},
 };
@@ -38,7 +39,8 @@ async fn stream(name: &str) -> Nats {
 fn options(url: &str, name: &str) -> NatsOptions {
     let unique = format!("{name}-{}-{:x}", std::process::id(), rand());
     // Longer than a busy machine keeps a delivery that a test holds, or an answer.
-    let options = NatsOptions::new(url).stream(&unique).prefix(&unique);
+    let options = NatsOptions::new(url).inbox_prefix(inbox_of(url));
+    let options = options.stream(&unique).prefix(prefix_of(&unique));
     options.ack_wait(Duration::from_secs(60)).publish_timeout(Duration::from_secs(60))
 }
 
@@ -215,7 +217,7 @@ async fn several_types_are_filtered() {
 async fn a_foreign_message_is_a_defect_and_not_a_fault() {
     let nats = stream("foreign").await;
     let js = outsider(&shared_server()).await;
-    let subject = format!("{}.0.orders.placed", stream_of(&nats));
+    let subject = format!("{}.0.orders.placed", prefix_of(&stream_of(&nats)));
     js.publish(subject, "anything".into()).await.unwrap().await.unwrap();
     let mut source = nats.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     let delivery = receive(&mut *source).await;
@@ -263,7 +265,7 @@ async fn a_type_without_a_stream_has_no_home_while_the_stream_is_there() {
     let options = options(&shared_server(), "home");
     let nats = Nats::with_options(options).unwrap();
     let name = stream_of(&nats);
-    let subjects = vec![format!("{name}.*.orders.>")];
+    let subjects = vec![format!("{}.*.orders.>", prefix_of(&name))];
     let config = async_nats::jetstream::stream::Config { name: name.clone(), subjects, ..Default::default() };
     js.create_stream(config).await.unwrap();
     let mut publisher = publisher(&nats).await;

@@ -1,13 +1,16 @@
 //! Attacks of others on the same broker: a neighbour that may publish types of its own and hear orders, and a
 //! spy that may use the inboxes of clients.
+mod answers;
 mod database;
 mod growth;
+mod options;
 mod permissions;
 
 use crate::support::{
     consumer::run_until,
-    program::{Program, destination},
-    relay::{PATIENCE, Running, Target},
+    logged::Lines,
+    program::Program,
+    relay::{PATIENCE, Running},
     shared_broker::SharedBroker,
     stores::{Placed, World, effect},
     wait::{eventually, in_time},
@@ -64,9 +67,16 @@ fn search(world: &World<Postgres>, broker: &SharedBroker) -> Consumer<Postgres, 
 
 /// The program, as the user of the book.
 async fn relay(world: &World<Postgres>, broker: &SharedBroker) -> Program {
-    let target = Target { url: broker.url("relay"), name: STREAM.to_owned() };
-    let text = destination("main", &target, "inbox_prefix = \"_INBOX_relay\"");
-    Program::run(world.url(), &[], &text).await
+    Program::run(world.url(), &[], &destination(broker)).await
+}
+
+/// The stream of the book, for the file of the relay.
+fn destination(broker: &SharedBroker) -> String {
+    format!(
+        "[destinations.main]\nkind = \"nats\"\nstart = \"beginning\"\nurl = {:?}\n\
+         inbox_prefix = \"_INBOX_relay\"\n",
+        broker.url("relay")
+    )
 }
 
 /// Commits orders with event ids that the application has chosen: `order-0` and so on.
@@ -259,6 +269,25 @@ async fn a_message_of_the_far_future_makes_no_claim_that_stays() {
     let stays = "SELECT count(*) FROM twinbox.inbox
         WHERE greatest(time, claimed_at) > now() + interval '1 day'";
     assert_eq!(world.number(stays).await, 0);
+}
+
+/// Else each new owner of its partition would read the stream from its first message.
+#[tokio::test]
+async fn a_message_of_the_far_future_can_be_at_a_checkpoint() {
+    let (world, broker) = start().await;
+    let admin = broker.client("admin").await;
+    let partition = id::partition(Some("1"), MessageId::of("test", "orders.placed", "order-1"), 16);
+    let subject = format!("events.{partition}.orders.placed");
+    let mut late = headers("order-1", "orders.placed", "1");
+    late.insert("ce-time", "9999-01-01T00:00:00Z");
+    send(&admin, &subject, late, "{\"n\":1}").await;
+    run_until(search(&world, &broker), async || world.rows("dead_letters").await == 1).await;
+    let checkpoints = "SELECT count(*) FROM twinbox.partition_leases WHERE sequence = 1";
+    assert_eq!(world.number(checkpoints).await, 1);
+    let (lines, _logged) = Lines::record();
+    send(&admin, &subject, headers("order-2", "orders.placed", "1"), "{\"n\":2}").await;
+    run_until(search(&world, &broker), async || world.effects().await == [2002]).await;
+    assert!(lines.saying("reads the stream from its first message").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ mod delayed;
 mod languages;
 #[cfg(feature = "postgres")]
 mod moving;
+mod times;
 
 use crate::support::{
     cases::cases,

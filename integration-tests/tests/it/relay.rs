@@ -35,11 +35,13 @@ mod slow;
 mod streams;
 #[cfg(feature = "programs")]
 mod three;
+mod times;
 #[cfg(feature = "programs")]
 mod vendors;
 
-use crate::support::relay::{
-    PATIENCE, Running, Target, assert_whole_and_ordered, free_leases, n_payload, publish,
+use crate::support::{
+    database,
+    relay::{PATIENCE, Running, Target, assert_whole_and_ordered, free_leases, n_payload, publish},
 };
 use async_nats::jetstream::{self, stream};
 use sqlx::Postgres;
@@ -51,7 +53,7 @@ use twinbox::{
     nats::Nats,
     relay::{Relay, RelayOptions},
 };
-use twinbox_testkit::{database, servers::NatsServer};
+use twinbox_testkit::servers::NatsServer;
 use uuid::Uuid;
 
 async fn whole_and_in_order_of_keys<DB: Dialect>(store: &Store<DB>) {
@@ -194,7 +196,7 @@ async fn a_stream_of_another_shape_is_refused() {
     let client = async_nats::connect(&target.url).await.unwrap();
     let memory = stream::Config {
         name: target.name.clone(),
-        subjects: vec![format!("{}.>", target.name.to_lowercase())],
+        subjects: vec![format!("{}.>", target.prefix())],
         storage: stream::StorageType::Memory,
         ..Default::default()
     };

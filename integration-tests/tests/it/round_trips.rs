@@ -1,6 +1,7 @@
 //! How often each part asks the database and waits for the answer: its speed rests on that.
 use crate::support::{
     consumer::run_until,
+    database,
     operations::{answer, asked, key, policy},
     relay::{Running, Target, publish},
     round_trips::RoundTrips,
@@ -14,7 +15,6 @@ use twinbox::{
     operation::OperationStart,
     relay::{Relay, RelayOptions},
 };
-use twinbox_testkit::database;
 
 #[event_handler(consumer = "tests.trips", concurrency = 4)]
 async fn single(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {

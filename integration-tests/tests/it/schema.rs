@@ -1,13 +1,16 @@
 //! Migrations, and what a store refuses to work with.
 mod bound;
 pub(crate) mod grants;
+mod guards;
+mod times;
 
 use crate::support::{
     cases::cases,
+    postgres::store_with,
     stores::{Placed, TestDb, World, chain, sql},
-    wait::in_time,
+    wait::{eventually, in_time},
 };
-use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite, sqlite::SqliteConnectOptions};
+use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite, pool::PoolOptions, sqlite::SqliteConnectOptions};
 use std::{any::Any, time::Duration};
 use twinbox::{
     CancellationToken, Consumer, Delivery, Dialect, ErrorKind, HandlerResult, Store, StoreOptions, Tx,
@@ -88,6 +91,76 @@ async fn a_migration_dropped_half_way_has_done_nothing_or_all<DB: EmptyDb>() {
     let store = DB::open(&empty.url).await;
     store.migrate().await.unwrap();
     assert_eq!(rows(&store, "migrations").await, MIGRATIONS);
+}
+
+/// What a migration makes before it takes its lock.
+fn bootstrap_of<DB: Dialect>(store: &Store<DB>) -> AssertSqlSafe<String> {
+    let sql = store.migrations_sql();
+    AssertSqlSafe(sql.split_once("\n\n-- 1: ").expect("the first migration").0.to_owned())
+}
+
+/// Waits until a statement counts something.
+async fn counts<DB: TestDb>(store: &Store<DB>, count: &'static str) {
+    eventually(async || {
+        let mut conn = store.pool().acquire().await.unwrap();
+        let found = sqlx::query_scalar::<DB, i64>(count).fetch_one(&mut *conn).await.unwrap();
+        (found > 0).then_some(())
+    })
+    .await;
+}
+
+/// As relays that all start with `--migrate` do, however short their sessions wait for a lock. The other one
+/// has made the schema and not committed it yet, or it has taken the lock.
+async fn a_migration_waits_for_another_one_on_postgres() {
+    for has_committed in [false, true] {
+        let empty = Postgres::empty().await;
+        let first = Postgres::open(&empty.url).await;
+        let second = store_with(&empty.url, &[("lock_timeout", "10ms")]).await;
+        let mut migrating = first.begin().await.unwrap();
+        sqlx::raw_sql(bootstrap_of(&first)).execute(&mut *migrating).await.unwrap();
+        if has_committed {
+            migrating.commit().await.unwrap();
+            migrating = first.begin().await.unwrap();
+            let lock = "LOCK TABLE twinbox.migrations IN SHARE ROW EXCLUSIVE MODE";
+            sqlx::raw_sql(lock).execute(&mut *migrating).await.unwrap();
+        }
+        let waits = "SELECT count(*)
+            FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'
+                AND clock_timestamp() - query_start > interval '1 second'";
+        let (migrated, ()) = tokio::join!(second.migrate(), async {
+            counts(&first, waits).await;
+            migrating.commit().await.unwrap();
+        });
+        migrated.unwrap();
+        assert_eq!(rows(&first, "migrations").await, MIGRATIONS);
+    }
+}
+
+/// A table of ours is locked for longer than the session would wait. Who gets the connection next waits as
+/// long as before.
+async fn a_migration_has_waits_of_its_own_on_mysql() {
+    let empty = MySql::empty().await;
+    let pool = PoolOptions::<MySql>::new().max_connections(1).after_connect(|conn, _| {
+        let short = "SET SESSION lock_wait_timeout = 1, innodb_lock_wait_timeout = 2";
+        Box::pin(async move { sqlx::raw_sql(short).execute(conn).await.map(drop) })
+    });
+    let pool = pool.connect(&empty.url).await.unwrap();
+    let (store, other) = (Store::new(pool.clone(), SERVICE).unwrap(), MySql::open(&empty.url).await);
+    let mut held = other.pool().acquire().await.unwrap();
+    sqlx::raw_sql(bootstrap_of(&other)).execute(&mut *held).await.unwrap();
+    sqlx::raw_sql("LOCK TABLES twinbox_lock_secret WRITE").execute(&mut *held).await.unwrap();
+    let waits = "SELECT count(*)
+        FROM information_schema.processlist
+        WHERE db = DATABASE() AND state = 'Waiting for table metadata lock' AND time >= 3";
+    let (migrated, ()) = tokio::join!(store.migrate(), async {
+        counts(&other, waits).await;
+        sqlx::raw_sql("UNLOCK TABLES").execute(&mut *held).await.unwrap();
+    });
+    migrated.unwrap();
+    let waits = "SELECT CAST(@@SESSION.lock_wait_timeout AS SIGNED),
+            CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED)";
+    assert_eq!(sqlx::query_as::<_, (i64, i64)>(waits).fetch_one(&pool).await.unwrap(), (1, 2));
 }
 
 async fn to_migrate_again_changes_nothing<DB: TestDb>() {
@@ -257,6 +330,7 @@ cases! {
         a_newer_schema_is_refused_only_if_it_says_so,
         the_printed_migrations_make_a_store,
     ]
-    postgres: [what_breaks_the_log_is_refused_on_postgres]
+    postgres: [what_breaks_the_log_is_refused_on_postgres, a_migration_waits_for_another_one_on_postgres]
+    mysql: [a_migration_has_waits_of_its_own_on_mysql]
     sqlite: [a_journal_that_is_no_wal_is_refused_on_sqlite]
 }

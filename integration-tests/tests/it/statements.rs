@@ -35,6 +35,11 @@ trait Repeats: TestDb {
     /// Whether the code is that of a statement that was understood, and whose values were refused.
     fn refuses_values(code: &str) -> bool;
 
+    /// Whether a statement is for newer servers than this one.
+    async fn lacks(_: &mut Self::Connection, _: &str) -> bool {
+        false
+    }
+
     /// Prepares a statement. Returns how many binds it has.
     async fn prepare(conn: &mut Self::Connection, sql: &str) -> sqlx::Result<usize> {
         let prepared = conn.prepare(AssertSqlSafe(sql.to_owned()).into_sql_str()).await?;
@@ -57,6 +62,13 @@ impl Repeats for Postgres {
 
     fn refuses_values(code: &str) -> bool {
         code.starts_with("22") || code.starts_with("23")
+    }
+
+    /// Older ones than 15 have no rights on settings.
+    async fn lacks(conn: &mut PgConnection, name: &str) -> bool {
+        let is_old = "SELECT to_regclass('pg_catalog.pg_parameter_acl') IS NULL";
+        name == "setup.more_rights_held"
+            && sqlx::query_scalar::<_, bool>(is_old).fetch_one(conn).await.unwrap()
     }
 
     /// The server finds the types of most binds. Those that only the program knows are found by trying.
@@ -118,6 +130,9 @@ async fn a_statement_means_the_same_at_each_execution<DB: Repeats>() {
         let mut sql = statement.as_str().to_owned();
         if statement.is_absent() || SCRIPTS.contains(&&*name) {
             assert!(statement.is_absent() || sql.contains(';'), "{name} is one statement");
+            continue;
+        }
+        if DB::lacks(&mut conn, &name).await {
             continue;
         }
         if ["IN", "VALUES"].iter().any(|end| sql.ends_with(end)) {

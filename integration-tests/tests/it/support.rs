@@ -1,6 +1,8 @@
 //! Helpers that tests of several subjects share.
 #[cfg(feature = "programs")]
 pub(crate) mod book;
+#[cfg(feature = "postgres")]
+pub(crate) mod broker_users;
 #[cfg(feature = "programs")]
 pub(crate) mod browser;
 pub(crate) mod cases;
@@ -8,6 +10,7 @@ pub(crate) mod codec;
 #[cfg(feature = "programs")]
 pub(crate) mod console;
 pub(crate) mod consumer;
+pub(crate) mod database;
 pub(crate) mod databases;
 #[cfg(feature = "effects")]
 pub(crate) mod effects;
@@ -40,6 +43,7 @@ pub(crate) mod rustc;
 #[cfg(feature = "programs")]
 pub(crate) mod shared_broker;
 pub(crate) mod stores;
+pub(crate) mod times;
 #[cfg(feature = "programs")]
 pub(crate) mod tool;
 pub(crate) mod wait;

@@ -1,5 +1,5 @@
 //! Databases on a MySQL or MariaDB server.
-use super::{Removal, SERVICE, TestDatabase};
+use super::{Removal, SERVICE, TestDatabase, url_of};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, MySql,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
@@ -24,7 +24,7 @@ pub async fn empty_mysql() -> TestDatabase<MySql> {
     let name = format!("twinbox_test_{}", Uuid::now_v7().simple());
     run(&admin, &format!("CREATE DATABASE {name}")).await;
     let options = admin.clone().database(&name);
-    let url = options.to_url_lossy().to_string();
+    let url = url_of(&server_url(), &name);
     let pool = MySqlPoolOptions::new().max_connections(20).connect_with(options).await;
     let store = Store::new(pool.expect("a new database accepts connections"), SERVICE);
     let store = store.expect("the service name is valid");
@@ -32,10 +32,14 @@ pub async fn empty_mysql() -> TestDatabase<MySql> {
 }
 
 fn admin_options() -> MySqlConnectOptions {
-    let url = std::env::var(MYSQL_URL).unwrap_or_else(|_| {
-        panic!("{MYSQL_URL} is not set: run `cargo xtask test`, or set it to the URL of a MySQL server")
-    });
+    let url = server_url();
     url.parse().unwrap_or_else(|e| panic!("{MYSQL_URL}={url} is not a MySQL URL: {e}"))
+}
+
+fn server_url() -> String {
+    std::env::var(MYSQL_URL).unwrap_or_else(|_| {
+        panic!("{MYSQL_URL} is not set: run `cargo xtask test`, or set it to the URL of a MySQL server")
+    })
 }
 
 async fn run(admin: &MySqlConnectOptions, sql: &str) {

@@ -1,5 +1,5 @@
 //! Databases on a Postgres server.
-use super::{Removal, SERVICE, TestDatabase};
+use super::{Removal, SERVICE, TestDatabase, url_of};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool, Postgres,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -17,7 +17,7 @@ pub async fn postgres() -> TestDatabase<Postgres> {
     let name = format!("twinbox_test_{}", Uuid::now_v7().simple());
     run(&admin, format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
     let options = admin.clone().database(&name);
-    let url = options.to_url_lossy().to_string();
+    let url = url_of(&server_url(), &name);
     let pool = PgPoolOptions::new().max_connections(20).connect_with(options).await;
     let store = Store::new(pool.expect("a new database accepts connections"), SERVICE);
     let store = store.expect("the service name is valid");
@@ -33,10 +33,14 @@ pub async fn empty_postgres() -> TestDatabase<Postgres> {
 }
 
 fn admin_options() -> PgConnectOptions {
-    let url = std::env::var(POSTGRES_URL).unwrap_or_else(|_| {
-        panic!("{POSTGRES_URL} is not set: run `cargo xtask test`, or set it to the URL of a Postgres server")
-    });
+    let url = server_url();
     url.parse().unwrap_or_else(|e| panic!("{POSTGRES_URL}={url} is not a Postgres URL: {e}"))
+}
+
+fn server_url() -> String {
+    std::env::var(POSTGRES_URL).unwrap_or_else(|_| {
+        panic!("{POSTGRES_URL} is not set: run `cargo xtask test`, or set it to the URL of a Postgres server")
+    })
 }
 
 /// Returns the name of the migrated template database. The first test creates it.

@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,6 +18,7 @@ use super::sandbox::{Detached, Sandbox, free_port, retry_port};
 pub struct PostgresOptions {
     bin: Option<PathBuf>,
     settings: Vec<(String, String)>,
+    files: Vec<(String, String)>,
 }
 
 impl PostgresOptions {
@@ -30,6 +33,13 @@ impl PostgresOptions {
     /// The start fails if the server does not know the setting.
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Puts a file into the data directory, which the server alone can read, as in
+    /// `.file("server.key", pem)` with `.set("ssl", "on")`.
+    pub fn file(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        self.files.push((name.into(), text.into()));
         self
     }
 }
@@ -67,6 +77,9 @@ impl PostgresServer {
         let (sandbox, account) = account::sandbox(None, "postgres", "QUIT", "postgres")?;
         let mut server = Self { sandbox, bin, account, settings: options.settings, port: 0 };
         server.initdb()?;
+        for (name, text) in options.files {
+            server.write(&name, &text)?;
+        }
         retry_port(|| {
             server.port = free_port()?;
             server.launch()
@@ -152,6 +165,15 @@ impl PostgresServer {
                 String::from_utf8_lossy(&output.stderr).trim()
             ))),
         }
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), ServerError> {
+        let path = self.data_dir().join(name);
+        let mut file = fs::OpenOptions::new();
+        let file = file.write(true).create_new(true).mode(0o600).open(&path);
+        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|source| ServerError::io(format!("cannot write {}", path.display()), source))?;
+        self.account.as_ref().map_or(Ok(()), |account| account.own(&path))
     }
 
     fn launch(&mut self) -> Result<(), ServerError> {

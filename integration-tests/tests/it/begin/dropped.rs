@@ -1,6 +1,7 @@
 //! `begin` and `commit` may be dropped at any poll; sqlx's `pool.begin()` may not. Fault 3
 use crate::support::{
     cases::cases,
+    database::SERVICE,
     databases::Postgres,
     stores::{Placed, TestDb, World, effect},
 };
@@ -12,7 +13,6 @@ use std::{
     time::Duration,
 };
 use twinbox::{Dialect, Store};
-use twinbox_testkit::database::SERVICE;
 
 /// Ends after `polls` polls, whether the future inside is done or not.
 struct DropAfter<F> {

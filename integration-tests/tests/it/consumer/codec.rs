@@ -3,6 +3,7 @@ use crate::support::{
     cases::cases,
     codec::{Cipher, ciphered, store_with},
     consumer::run_until,
+    database::SERVICE,
     publisher::{secret, send_to},
     relay::{Running, Target},
     stores::{TestDb, World, effect, placed},
@@ -22,7 +23,7 @@ use twinbox::{
     seam::BoxError,
 };
 use twinbox_core::Destination as _;
-use twinbox_testkit::{Harness, aws::FakeEventBridge, database::SERVICE};
+use twinbox_testkit::{Harness, aws::FakeEventBridge};
 
 const NAME: &str = "Ada Lovelace";
 

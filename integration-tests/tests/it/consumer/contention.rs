@@ -56,7 +56,7 @@ async fn deadlock<DB: TestDb>(swallows: bool) {
     world.execute("INSERT INTO accounts VALUES (1, 0), (2, 0)").await;
     let (locked, has_locked) = oneshot::channel();
     let app = Arc::new(Crossing { runs: Runs::default(), locked: Mutex::new(Some(locked)), swallows });
-    let mut other = world.begin().await.unwrap();
+    let mut other = world.owner().begin().await.unwrap();
     // On Postgres it finds no deadlock for an hour, so that the other does. On MySQL the lighter one is the
     // victim.
     let favour = match DB::MODULE {
@@ -224,7 +224,7 @@ async fn needs_the_pool(pool: &PgPool, _: &mut Tx<'_, Postgres>, _: Delivery<Pla
 async fn row_38_a_pool_that_is_closed_is_an_outage() {
     let world = World::<Postgres>::new().await;
     let harness = Harness::new(&world, world.twin(1).await);
-    world.pool().close().await;
+    world.close().await;
     assert_eq!(harness.deliver::<needs_the_pool>(&placed(1)).await, DeliveryOutcome::Unavailable);
 }
 

@@ -70,8 +70,8 @@ async fn a_unique_violation_survives_wrapping<DB: TestDb>() {
 
 async fn an_outage_survives_wrapping<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    world.pool().close().await;
-    let away = async || world.pool().acquire().await.err().unwrap();
+    world.close().await;
+    let away = async || twinbox::Store::<DB>::pool(&world).acquire().await.err().unwrap();
     for error in wrapped::<DB>(away).await {
         assert!(error.is_outage() && !error.is_contention(), "{error:?}");
     }

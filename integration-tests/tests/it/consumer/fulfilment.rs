@@ -1,10 +1,7 @@
 //! The example with two paths, against NATS and moto.
-use crate::support::cases::cases;
+use crate::support::{cases::cases, database::empty_postgres};
 use ::fulfilment::{Aws, Places, Report, run};
-use twinbox_testkit::{
-    database::empty_postgres,
-    servers::{MotoServer, NatsServer},
-};
+use twinbox_testkit::servers::{MotoServer, NatsServer};
 
 /// R10, R11
 async fn the_same_event_has_one_effect_on_each_path() {

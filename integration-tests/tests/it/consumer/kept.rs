@@ -2,6 +2,7 @@
 use crate::support::{
     cases::cases,
     consumer::{publish, run_until},
+    database::SERVICE,
     postgres::{counted, store_at},
     stores::{Confirmed, Placed, TestDb, World, effect, placed},
     wait::{self, Pause, eventually},
@@ -18,7 +19,6 @@ use twinbox::{
     Consumer, Delivery, DeliveryOutcome, Dialect, HandlerResult, Store, Tx, event_handler, inbox::InboxClaim,
 };
 use twinbox_core::test_signal;
-use twinbox_testkit::database::SERVICE;
 
 const MESSAGES: i64 = 400;
 const KEYS: i64 = 12;

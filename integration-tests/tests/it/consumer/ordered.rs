@@ -4,6 +4,7 @@ mod refused;
 mod stuck;
 
 use crate::support::{
+    broker_users::host_of,
     cases::cases,
     consumer::run_until,
     relay::{PATIENCE, Running, Target},
@@ -26,7 +27,7 @@ use twinbox::{
     consumer::{DeliveryOrder, ErrorKind as ConsumerErrorKind},
     event_handler, handler_fn,
     inbox::InboxClaim,
-    nats::{Nats, NatsOptions, StreamOptions},
+    nats::{Nats, StreamOptions},
     relay::Relay,
 };
 use twinbox_testkit::park_deliveries;
@@ -311,11 +312,9 @@ async fn another_stream_is_read_from_its_beginning() {
 async fn a_message_that_was_lost_on_its_way_is_read_again() {
     let rig = Rig::<Postgres>::new().await;
     rig.publish(1..2, 0..1, 1).await;
-    let address = rig.target.url.strip_prefix("nats://").unwrap().parse().unwrap();
+    let address = host_of(&rig.target.url).parse().unwrap();
     let proxy = Proxy::start(address).await.unwrap();
-    let options = NatsOptions::new(format!("nats://{}", proxy.address()));
-    let options = options.stream(&rig.target.name).prefix(rig.target.name.to_lowercase());
-    let nats = Nats::with_options(options).unwrap();
+    let nats = Nats::with_options(rig.target.through(&proxy).existing()).unwrap();
     let consumer = Consumer::new((*rig.world).clone(), rig.bank.clone()).transport(nats).handler::<book>();
     let stop = CancellationToken::new();
     let running = tokio::spawn(consumer.run(stop.clone()));

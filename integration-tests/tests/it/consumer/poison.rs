@@ -2,6 +2,7 @@
 use crate::support::{
     cases::cases,
     consumer::{Gate, publish, run_until},
+    database::SERVICE,
     databases::{PgPoolOptions, Postgres},
     postgres::{postgres_address, through},
     stores::{Placed, TestDb, World, effect, failed, placed},
@@ -19,7 +20,7 @@ use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, DeliveryOutcome, Dialect, HandlerResult, Message, Store,
     Tx, consumer::Error as ConsumerError, event_handler,
 };
-use twinbox_testkit::{Harness, database::SERVICE, proxy::Proxy};
+use twinbox_testkit::{Harness, proxy::Proxy};
 
 const CONSUMER: &str = "tests.poison";
 const FAIL: i64 = 9;

@@ -2,6 +2,7 @@
 use crate::support::{
     cases::cases,
     consumer::run_until,
+    database::SERVICE,
     relay::{Running, Target},
     stores::{Placed, TestDb, World, effect, failed},
     tool::Tool,
@@ -18,7 +19,6 @@ use twinbox::{
     log::{Entry, Log, Reader, ReaderOptions, parking::ParkedState},
     ops::{Ops, RedactReport},
 };
-use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
 
 const CONSUMER: &str = "tests.redact";

@@ -3,13 +3,14 @@ use crate::support::{
     cases::cases,
     codec::{Cipher, strict},
     consumer::{publish, run_until},
+    database::SERVICE,
     stores::{Placed, TestDb, World, effect},
 };
 use twinbox::{
     BatchTx, Consumer, Delivery, DeliveryOutcome, Dialect, ErrorKind, HandlerResult, Manifest, Store,
     StoreOptions, Tx, event_handler, ops::Ops,
 };
-use twinbox_testkit::{Harness, database::SERVICE};
+use twinbox_testkit::Harness;
 
 #[event_handler(consumer = "tests.strict")]
 async fn note<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {

@@ -19,7 +19,7 @@ async fn survives<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> 
 async fn end_connections(world: &World<Postgres>) {
     let ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    sqlx::raw_sql(ended).execute(&world.twin(1).await).await.unwrap();
+    sqlx::raw_sql(ended).execute(world.pool()).await.unwrap();
 }
 
 /// Fault 34

@@ -2,6 +2,7 @@
 use crate::support::{
     cases::cases,
     consumer::{Gate, publish, run_until},
+    database::SERVICE,
     relay::{Running, Target},
     stores::{Confirmed, Placed, TestDb, World, effect, sql},
     wait::in_time,
@@ -15,7 +16,6 @@ use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, Store, Tx,
     event_handler, log::LogTransport, nats::Nats,
 };
-use twinbox_testkit::database::SERVICE;
 
 /// Fails twice at 7, rejects 8, never manages 9, panics once at 10.
 #[event_handler(consumer = "tests.run", max_attempts = 3)]

@@ -1,5 +1,7 @@
 //! The sources of Twinbox, held against what every source promises.
 use crate::support::{
+    broker_users::{inbox_of, prefix_of},
+    database::{self, TestDatabase},
     log::{Names, now},
     publisher::{secret, send_to},
     wait::{self, Pause},
@@ -22,7 +24,6 @@ use twinbox::{
 use twinbox_testkit::{
     aws::{FakeEventBridge, FakeSqs},
     conformance::{TransportUnderTest, ack_until, in_time, message, one, publish, subscribe, to},
-    database::{self, TestDatabase},
     servers::{MotoServer, NatsOptions as ServerOptions, NatsServer, find},
     source_conformance,
 };
@@ -73,7 +74,8 @@ struct JetStream<const TYPES_MAX: usize> {
 impl<const TYPES_MAX: usize> JetStream<TYPES_MAX> {
     async fn new(url: String) -> Self {
         let name = format!("source-{}", Uuid::now_v7().simple());
-        let options = NatsOptions::new(url).stream(&name).prefix(&name).ack_wait(Duration::from_secs(1));
+        let options = NatsOptions::new(&url).inbox_prefix(inbox_of(&url)).stream(&name);
+        let options = options.prefix(prefix_of(&name)).ack_wait(Duration::from_secs(1));
         let nats = Nats::with_options(options).unwrap();
         nats.provision(&StreamOptions::default()).await.unwrap();
         let publisher = Mutex::new(nats.connect(&secret()).await.unwrap());

@@ -2,6 +2,7 @@
 use crate::support::{
     cases::cases,
     consumer::{Gate, publish},
+    database::SERVICE,
     postgres::{postgres_address, through},
     relay::{Running, Target},
     stores::{Placed, World, effect},
@@ -15,7 +16,7 @@ use twinbox::{
     event_handler,
     nats::Nats,
 };
-use twinbox_testkit::{database::SERVICE, proxy::Proxy};
+use twinbox_testkit::proxy::Proxy;
 
 #[event_handler(consumer = "tests.status", concurrency = 2)]
 async fn gated(gate: &Arc<Gate>, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {

@@ -2,6 +2,7 @@
 use crate::support::{
     cases::cases,
     consumer::publish,
+    database::SERVICE,
     databases::{MySql, Postgres},
     effects::{mail, plan},
     long,
@@ -19,7 +20,6 @@ use twinbox::{
     },
     log::{Reader, ReaderOptions},
 };
-use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
 
 const CAPTURED: &str = "webhook.payment_captured";

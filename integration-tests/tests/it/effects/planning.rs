@@ -3,16 +3,18 @@ use crate::support::{
     cases::cases,
     codec::ciphered,
     databases::{MySql, Postgres},
-    effects::{Dispatching, WELCOME, all, found, mail, plan, reaches},
+    effects::{Dispatching, WELCOME, all, found, mail, plan, plan_at, reaches},
     operations::{answer, key, open},
     stores::{Placed, TestDb, World, sql},
 };
 use integration_tests::vendors::VENDOR;
 use sqlx::{AssertSqlSafe, Sqlite};
 use twinbox::{
-    Delivery, DeliveryOutcome, Dialect, ErrorKind, HandlerResult, Message, Tx,
+    BatchTx, Delivery, DeliveryOutcome, Dialect, ErrorKind, HandlerResult, Message, Tx,
+    consumer::EventHandler,
     effects::{EffectRequest, EffectState, Effects, Planned, SideEffect, effect_id, profiles},
     event_handler,
+    message::header,
 };
 use twinbox_testkit::{Harness, vendor::FakeVendor};
 use uuid::Uuid;
@@ -45,22 +47,34 @@ async fn an_effect_is_sent_if_and_only_if_its_transaction_commits<DB: TestDb>() 
 }
 
 /// R69, D27, t26: a template that changes with a deployment does not change a planned effect.
-async fn a_second_plan_changes_nothing_and_says_so<DB: TestDb>() {
+async fn a_second_plan_changes_nothing_and_fails_if_its_request_is_another<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let (effects, source) = (Effects::new(&world), plan(&world, mail("first")).await);
     let id = effect_id(source, WELCOME);
-    for (text, has_same_request) in [("first", true), ("second", false)] {
-        let mut tx = world.begin().await.unwrap();
-        let planned = effects.plan(&mut tx, source, WELCOME, mail(text)).await.unwrap();
-        assert_eq!(planned, Planned::Existing { id, has_same_request });
-        tx.commit().await.unwrap();
-    }
     let mut tx = world.begin().await.unwrap();
+    let again = effects.plan(&mut tx, source, WELCOME, mail("first")).await.unwrap();
+    assert_eq!(again, Planned::Existing { id, has_same_request: true });
+    for other in [mail("second"), mail("first").target("/other"), mail("first").header("x-a", "b")] {
+        let error = effects.plan(&mut tx, source, WELCOME, other).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        let says = "(\"email.welcome\") was planned with another request";
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    // The transaction goes on.
     let other = effects.plan(&mut tx, source, "email.welcome:ada", mail("third")).await.unwrap();
     assert!(matches!(other, Planned::New(other) if other != id));
     tx.commit().await.unwrap();
     assert_eq!(world.rows("side_effects").await, 2);
     assert_eq!(found(&world, source).await.request, mail("first"));
+}
+
+/// An object of JSON keeps no order.
+async fn headers_in_another_order_are_the_same_request<DB: TestDb>() {
+    let (world, source) = (World::<DB>::new().await, Uuid::now_v7());
+    for names in [["x-b", "x-a"], ["x-a", "x-b"]] {
+        plan_at(&world, source, mail("1").header(names[0], "1").header(names[1], "1")).await;
+    }
+    assert_eq!(world.rows("side_effects").await, 1);
 }
 
 async fn what_could_never_be_sent_is_not_planned<DB: TestDb>() {
@@ -91,6 +105,19 @@ async fn welcome<DB: Dialect>(
     Ok(())
 }
 
+#[event_handler(consumer = "tests.welcome", batch = 10)]
+async fn welcome_all<DB: Dialect>(
+    effects: &Effects<DB>,
+    tx: &mut BatchTx<'_, DB>,
+    orders: Vec<Delivery<Placed>>,
+) -> HandlerResult {
+    for order in &orders {
+        let source = order.message().message_id();
+        effects.plan(tx, source, WELCOME, mail(&order.n.to_string())).await?;
+    }
+    Ok(())
+}
+
 async fn planned_by<DB: TestDb>(world: &World<DB>, message: &Message) -> Option<SideEffect> {
     Effects::new(world).find(message.message_id(), WELCOME).await.unwrap()
 }
@@ -110,6 +137,28 @@ async fn a_handler_plans_with_its_transaction<DB: TestDb>() {
     let bad = message(-1);
     assert!(matches!(harness.deliver::<welcome>(&bad).await, DeliveryOutcome::Retried { .. }));
     assert!(planned_by(&world, &bad).await.is_none());
+}
+
+/// After a deployment with another template a handler fails, and a replay of what it has handled does not.
+async fn a_replay_plans_another_request_without_an_error<DB: TestDb>() {
+    replay_with_another_request::<DB, welcome>().await;
+    replay_with_another_request::<DB, welcome_all>().await;
+}
+
+async fn replay_with_another_request<DB: TestDb, H: EventHandler<DB, Effects<DB>>>() {
+    let world = World::<DB>::new().await;
+    let harness = Harness::new(&world, Effects::new(&world));
+    let message = Delivery::of(Placed { n: 1 }).unwrap().message().clone();
+    plan_at(&world, message.message_id().as_uuid(), mail("earlier")).await;
+    let outcome = harness.deliver::<H>(&message).await;
+    let DeliveryOutcome::Retried { counted: true, error, .. } = outcome else { panic!("{outcome:?}") };
+    assert!(error.contains("was planned with another request"), "{error}");
+    let replay = Uuid::now_v7().to_string();
+    let marks = [(header::REPLAY, &*replay), (header::REPLAY_FOR, "tests.welcome")];
+    let headers = marks.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let replayed = Message { headers, ..message.clone() };
+    assert_eq!(harness.deliver::<H>(&replayed).await, DeliveryOutcome::Handled);
+    assert_eq!(planned_by(&world, &message).await.unwrap().request, mail("earlier"));
 }
 
 /// R71: the source is the operation's row, which is derived from the key of the request.
@@ -189,6 +238,20 @@ async fn an_effect_planned_by_plain_sql_is_sent_once<DB: InSql>() {
     assert_eq!((by_id.position, by_id.attempts), (effect.position, 1));
 }
 
+#[cfg(feature = "postgres")]
+async fn sql_that_plans_another_request_is_refused() {
+    let (world, source) = (World::<Postgres>::new().await, Uuid::now_v7());
+    let plan = async |request: &str| {
+        let sql = AssertSqlSafe(Postgres::plan(source, request));
+        sqlx::query_scalar::<_, bool>(sql).fetch_one(world.pool()).await
+    };
+    assert!(plan("{}").await.unwrap());
+    assert!(!plan("{}").await.unwrap());
+    let refused = plan("[]").await.unwrap_err();
+    assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("TB005"), "{refused}");
+    assert_eq!(world.rows("side_effects").await, 1);
+}
+
 /// A row that no producer of ours would write stops no other effect.
 async fn a_row_that_cannot_be_sent_fails_alone<DB: InSql>() {
     let (world, vendor, dispatching) = all::<DB>().await;
@@ -246,12 +309,15 @@ cases! {
     all: [
         a_codec_keeps_requests_secret_in_the_database,
         a_handler_plans_with_its_transaction,
+        a_replay_plans_another_request_without_an_error,
         a_request_plans_with_its_key,
-        a_second_plan_changes_nothing_and_says_so,
+        a_second_plan_changes_nothing_and_fails_if_its_request_is_another,
         a_transaction_of_sqlx_plans_too,
         an_effect_is_sent_if_and_only_if_its_transaction_commits,
         an_effect_planned_by_plain_sql_is_sent_once,
         a_row_that_cannot_be_sent_fails_alone,
+        headers_in_another_order_are_the_same_request,
         what_could_never_be_sent_is_not_planned,
     ]
+    postgres: [sql_that_plans_another_request_is_refused]
 }

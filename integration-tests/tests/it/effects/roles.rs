@@ -1,6 +1,7 @@
 //! The documented rights are enough for side effects, and no more than that.
 use crate::support::{
     cases::cases,
+    database::SERVICE,
     effects::{Dispatching, WELCOME, mail, plan, reaches},
     roles::Roles,
     stores::World,
@@ -15,10 +16,8 @@ use twinbox::{
         effects::{Change, EffectFilter, Resolution},
     },
 };
-use twinbox_testkit::{
-    database::SERVICE,
-    vendor::{FakeVendor, VendorAnswer},
-};
+use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
+use uuid::Uuid;
 
 async fn store_of(world: &World<Postgres>, role: &str) -> Store<Postgres> {
     let options = (*world.pool().connect_options()).clone().username(role);
@@ -40,8 +39,12 @@ async fn each_role_does_its_part_and_no_more() {
 
     vendor.answer_next([VendorAnswer::ActThenCut, VendorAnswer::RetryAfter(429, 1)]);
     let first = plan(&web, mail("first").key("a")).await;
-    let planned = "SELECT twinbox.plan_effect(gen_random_uuid(), 'a', 'other', '{}')";
-    sqlx::raw_sql(planned).execute(producer.pool()).await.unwrap();
+    // It may not read, so it does not hear that the effect has another request.
+    for (request, is_new) in [("{}", true), ("[]", false)] {
+        let planned = "SELECT twinbox.plan_effect($1, 'a', 'other', $2)";
+        let planned = sqlx::query_scalar::<_, bool>(planned).bind(Uuid::from_u128(7)).bind(request);
+        assert_eq!(planned.fetch_one(producer.pool()).await.unwrap(), is_new);
+    }
     let recovery = profiles::RESEND.recovery(Recovery::Operator);
     let dispatching = Dispatching::to(&runtime, &vendor, recovery);
     let unknown = reaches(&web, first, EffectState::Unknown).await;

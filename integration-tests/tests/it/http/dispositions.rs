@@ -3,13 +3,13 @@ use super::both::with_both;
 use crate::support::{
     cases::cases,
     refunds::{Refunds, STRATEGIES, Strategy, asked, post, send},
-    stores::TestDb,
+    stores::{TestDb, sql},
 };
 use axum::{
     Router,
     body::Body,
     extract::Request,
-    http::{Response, StatusCode},
+    http::{HeaderName, Response, StatusCode},
     middleware::{Next, from_fn},
     response::IntoResponse as _,
 };
@@ -168,6 +168,42 @@ async fn t20_a_route_may_keep_no_bodies<DB: TestDb>() {
     assert_eq!(app.number(kept).await, 0);
 }
 
+/// Whoever can write the row sets no cookie of a caller, and an earlier build may have stored more.
+async fn a_row_gives_out_no_header_that_the_route_does_not_store<DB: TestDb>() {
+    let stores = |layer: Idempotency<DB>| layer.store_header(HeaderName::from_static("x-payment"));
+    let app = Refunds::<DB>::with(Strategy::Tx, stores).await;
+    let first = app.refund("a", 1, Answers).await;
+    let legit = [("location", "/refunds/7"), ("x-payment", "7")];
+    let forged = [
+        ("set-cookie", "session=eve"),
+        ("authorization", "Bearer eve"),
+        ("www-authenticate", "Basic"),
+        ("proxy-authenticate", "Basic"),
+        ("connection", "close"),
+        ("transfer-encoding", "chunked"),
+        ("x-accel-redirect", "/etc/passwd"),
+        ("content-length", "1"),
+    ];
+    let mut row = Vec::<u8>::new();
+    for part in legit.iter().chain(&forged).flat_map(|(name, value)| [name, value]) {
+        row.extend(u32::try_from(part.len()).unwrap().to_be_bytes());
+        row.extend_from_slice(part.as_bytes());
+    }
+    let table = DB::table_of("idempotency_keys");
+    let forge = sql::<DB>(&format!("UPDATE {table} SET response_headers = $1"));
+    let mut conn = app.pool().acquire().await.unwrap();
+    sqlx::query::<DB>(forge).bind(row).execute(&mut *conn).await.unwrap();
+    drop(conn);
+    let again = app.refund("a", 1, Answers).await;
+    assert_eq!((again.says(), &again.body), (Some("replayed"), &first.body));
+    for (name, value) in legit {
+        assert_eq!(again.header(name), Some(value));
+    }
+    for (name, value) in forged {
+        assert_ne!(again.header(name), Some(value));
+    }
+}
+
 /// R17: what is written outside of the key's transaction
 async fn a_route_that_never_uses_its_transaction_fails<DB: TestDb>() {
     with_both::<DB>(identity, async |app, strategy| {
@@ -233,6 +269,7 @@ cases! {
         t20_whatever_an_answer_is_it_is_never_made_again,
         t20_what_was_too_large_is_rendered_again,
         t20_a_route_may_keep_no_bodies,
+        a_row_gives_out_no_header_that_the_route_does_not_store,
         a_route_that_never_uses_its_transaction_fails,
         t22_who_may_no_longer_ask_gets_no_stored_answer,
         a_handler_that_keeps_or_ends_its_transaction_fails,

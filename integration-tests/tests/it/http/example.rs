@@ -34,7 +34,7 @@ async fn the_page_says_what_happens<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("url=http://{}\n", listener.local_addr().unwrap());
-    let app = payments::app((*world).clone()).await.unwrap();
+    let app = payments::app(world.owner().clone()).await.unwrap();
     let serving = tokio::spawn(async move { axum::serve(listener, app).await });
     let script = PAGE.split("```sh\n").find(|block| block.starts_with(URL)).unwrap();
     let script = script.split_once("```").unwrap().0.replace(URL, &url);
@@ -86,7 +86,7 @@ async fn the_page_says_what_happens<DB: TestDb>() {
 /// Before and after it was given back: whoever has not paid gets nothing, and learns nothing.
 async fn nobody_gets_anothers_money_back<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    let app = payments::app((*world).clone()).await.unwrap();
+    let app = payments::app(world.owner().clone()).await.unwrap();
     let ask = async |token: &str, path: &str, key: &str, body: String| {
         let request = post(path, key).header("authorization", format!("Bearer {token}"));
         send(&app, request.body(body.into()).unwrap()).await

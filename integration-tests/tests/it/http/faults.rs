@@ -2,6 +2,7 @@
 use super::both::with_both;
 use crate::support::{
     cases::cases,
+    database::SERVICE,
     databases::{PgPoolOptions, Postgres},
     operations::{asked as asked_for, key, open, policy},
     postgres::{postgres_address, through},
@@ -15,7 +16,7 @@ use sqlx::AssertSqlSafe;
 use std::{convert::identity, sync::atomic::Ordering::SeqCst, time::Duration};
 use tower::ServiceExt as _;
 use twinbox::{Store, http::Idempotency, operation::OperationStart};
-use twinbox_testkit::{database::SERVICE, proxy::Proxy};
+use twinbox_testkit::proxy::Proxy;
 
 /// t11: R49. Whoever is at it fails, and one of those who waited succeeds.
 async fn t11_of_many_who_wait_for_one_that_fails_one_succeeds<DB: TestDb>() {
@@ -126,7 +127,7 @@ async fn t16_who_was_too_slow_is_answered_with_what_the_other_did<DB: TestDb>() 
 async fn t19_without_the_store_nothing_runs<DB: TestDb>() {
     for strategy in STRATEGIES {
         let app = Refunds::<DB>::with(strategy, |layer| layer.optional()).await;
-        app.pool().close().await;
+        app.close().await;
         for key in ["a", ""] {
             if strategy == Strategy::Lease && key.is_empty() {
                 continue;

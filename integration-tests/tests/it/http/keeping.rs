@@ -246,7 +246,7 @@ async fn an_erasure_that_is_given_up_goes_on_the_next_time() {
             (slot, tenant, principal, scope, key, request_hash, hash_alg, status, expires_at)
         SELECT sha256(n::text::bytea), 't', 'p', '', 'a', '', '', 'complete', now()
         FROM generate_series(1, 2500) AS n";
-    let mut tx = world.begin().await.unwrap();
+    let mut tx = world.owner().begin().await.unwrap();
     sqlx::raw_sql(many).execute(&mut *tx).await.unwrap();
     tx.commit().await.unwrap();
     let mut holds = world.begin().await.unwrap();

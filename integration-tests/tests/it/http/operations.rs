@@ -202,7 +202,7 @@ async fn t21_a_purge_takes_what_has_expired_and_nothing_else<DB: TestDb>() {
         FROM {}, (SELECT min(created_at) AS created_at FROM {table}) AS first",
         DB::numbers(2500)
     );
-    let mut tx = world.begin().await.unwrap();
+    let mut tx = world.owner().begin().await.unwrap();
     if DB::MODULE == "postgres" {
         sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *tx).await.unwrap();
     }

@@ -132,7 +132,7 @@ async fn t06_a_key_is_asked_for_and_must_be_one<DB: TestDb>() {
             app.shop.clone(),
         );
         // Nothing below asks the database.
-        app.pool().close().await;
+        app.close().await;
         let missing = app.refund("", 1, Answers).await;
         assert_eq!(missing.problem(), (400, "VALIDATION.idempotency.missing_key".to_owned()));
         assert_eq!(missing.json()["instance"], "/refunds");

@@ -139,7 +139,7 @@ async fn keys_stay_in_order_while_processes_die_freeze_and_join() {
     let ledger =
         "CREATE TABLE ledger (id bigserial PRIMARY KEY, customer bigint NOT NULL, order_id bigint NOT NULL)";
     sqlx::raw_sql(ledger).execute(database.pool()).await.unwrap();
-    let programs = Programs::new(&database, "postgres");
+    let programs = Programs::at(database.url().to_owned());
     let mut relay = programs.start(Program::Relay, None);
     let mut group = Group { programs, database, processes: Vec::new(), random: seed() };
     (0..PROCESSES).for_each(|_| group.join());

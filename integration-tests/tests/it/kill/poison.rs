@@ -20,7 +20,7 @@ async fn a_message_that_ends_its_process_is_given_up_and_takes_no_other_with_it(
     database.outbox().publish_all(&mut tx, drafts.collect()).await.unwrap();
     tx.commit().await.unwrap();
 
-    let programs = Programs::new(&database, "postgres");
+    let programs = Programs::at(database.url().to_owned());
     let mut relay = programs.start(Program::Relay, None);
     let (mut consumer, mut deaths) = (programs.start(Program::Consumer, None), 0);
     let inbox = "SELECT count(*) FROM twinbox.inbox";

@@ -2,10 +2,11 @@
 use crate::support::{
     cases::cases,
     log::{Names, draft, open_with, publish, publish_all, take, text},
+    stores::chain,
 };
 use std::time::Duration;
 use twinbox::{
-    Dialect, Store,
+    Dialect, Draft, ErrorKind, Store,
     log::{DEAD_LETTER, Entry, Reader, ReaderOptions, parking::ParkedState},
     ops::Ops,
 };
@@ -42,9 +43,22 @@ async fn an_event_tells_of_it_in_the_same_transaction<DB: Names>(store: &Store<D
     assert_eq!(text(&next(&mut reader).await), "b");
 }
 
+/// Whoever believes such an event has it from a relay, unless SQL has inserted it.
+async fn an_application_publishes_no_event_of_twinbox<DB: Names>(store: &Store<DB>) {
+    let mut tx = store.begin().await.unwrap();
+    let forged = || Draft::raw(DEAD_LETTER, 1, "{}");
+    let one = store.outbox().publish_draft(&mut tx, forged()).await.unwrap_err();
+    let many = store.outbox().publish_all(&mut tx, vec![forged()]).await.unwrap_err();
+    for error in [one, many] {
+        assert_eq!(error.kind(), ErrorKind::InvalidDraft);
+        assert!(chain(&error).contains("`type` is reserved"), "{error}");
+    }
+}
+
 cases! {
     with a store:
     all: [
+        an_application_publishes_no_event_of_twinbox,
         an_event_tells_of_it_in_the_same_transaction,
     ]
 }

@@ -1,7 +1,7 @@
 //! Readers that are behind for too long, or gone for good.
 use crate::support::{
     cases::cases,
-    helper,
+    database, helper,
     log::{Names, open, open_with, publish, row, run, run_until, settle_until, take},
     wait::{eventually, in_time},
 };
@@ -13,7 +13,6 @@ use twinbox::{
     operation::{OperationKey, OperationPolicy},
     ops::{Ops, RetireReport},
 };
-use twinbox_testkit::database;
 use uuid::Uuid;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -6,6 +6,7 @@ mod writers;
 
 use crate::support::{
     cases::cases,
+    database,
     log::{draft, open, publish, publish_all, run, settle_until, take, text},
     wait::{eventually, in_time},
 };
@@ -13,7 +14,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use sqlx::{AssertSqlSafe, MySql, MySqlPool, mysql::MySqlPoolOptions};
 use std::time::Duration;
 use twinbox::{Draft, ErrorKind, Store, log::Reader};
-use twinbox_testkit::{database, servers::MariaDbServer};
+use twinbox_testkit::servers::MariaDbServer;
 
 async fn number(store: &Store<MySql>, sql: &str) -> i64 {
     let mut conn = store.pool().acquire().await.unwrap();

@@ -5,7 +5,7 @@ mod ledger;
 mod writers;
 
 use crate::support::{
-    long,
+    database, long,
     wait::{self, Pause, eventually},
 };
 pub(in crate::log) use ledger::Ledger;
@@ -18,7 +18,6 @@ use twinbox::{
     CancellationToken, Dialect, Error, Store,
     log::{Entry, Reader, ReaderOptions},
 };
-use twinbox_testkit::database;
 use uuid::Uuid;
 pub(in crate::log) use writers::{Dice, Writers};
 

@@ -1,7 +1,9 @@
 //! The keeper: tables stay bounded without a timer outside.
 use crate::support::{
     cases::cases,
+    database::SERVICE,
     effects::{mail, plan},
+    helper,
     jobs::execute,
     logged::Lines,
     long,
@@ -26,7 +28,6 @@ use twinbox::{
     relay::Relay,
     webhook::{WebhookClaim, WebhookReceipt},
 };
-use twinbox_testkit::database::SERVICE;
 use uuid::Uuid;
 
 const DAYS: i64 = 30;
@@ -303,11 +304,53 @@ async fn the_program_keeps_with_a_role_of_its_own() {
     has_kept(&world).await;
     relay.kill().await.unwrap();
     eventually(async || {
-        let others = "SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND usename <> current_user";
-        (world.number(others).await == 0).then_some(())
+        let sessions = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE usename IN ('{}', '{}')",
+            roles.runtime, roles.keeper
+        );
+        (world.number(sessions).await == 0).then_some(())
     })
     .await;
+    roles.drop(&world).await;
+}
+
+/// `purge` works with the role of `[keeper]`, and says what a role lacks that has none.
+async fn purge_uses_the_role_of_the_keeper_and_says_what_a_role_lacks() {
+    let world = World::<Postgres>::new().await;
+    let roles = Roles::create(&world, "effects").await;
+    let receipt =
+        WebhookReceipt { provider: "stripe", endpoint: "", id: None, payload: b"", secret_index: 0 };
+    let received = world.receive_webhook(&receipt, Duration::ZERO).await.unwrap();
+    let WebhookClaim::Open(received) = received else { panic!("it is new") };
+    received.commit(&OperationResponse::default()).await.unwrap();
+    let (_, server) = world.url().split_once('@').unwrap();
+    let url = |role: &str| format!("postgres://{role}@{server}");
+    let purge = async |keeper: Option<String>| {
+        let mut purge = tokio::process::Command::new(helper::program("twinbox-relay"));
+        purge
+            .args(["purge", "--keep", "0s"])
+            .env("TWINBOX_RELAY__DATABASE__URL", url(&roles.runtime))
+            .env("TWINBOX_RELAY__DATABASE__SERVICE", SERVICE)
+            .env("TWINBOX_RELAY__DESTINATIONS__D__KIND", "nats")
+            .env("TWINBOX_RELAY__DESTINATIONS__D__URL", "nats://127.0.0.1:1")
+            .envs(keeper.map(|url| ("TWINBOX_RELAY__KEEPER__DATABASE_URL", url)));
+        let ended = in_time(purge.output()).await.unwrap();
+        let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+        (ended.status.success(), said)
+    };
+    let (is_done, said) = purge(None).await;
+    assert!(!is_done && world.rows("webhook_receipts").await == 1, "{said}");
+    for says in [
+        format!("the role \"{}\" may not delete rows of outbox, webhook_receipts", roles.runtime),
+        "DELETE ON twinbox.webhook_receipts".to_owned(),
+        format!("`twinbox grants print --namespace twinbox --role {}=keeper`", roles.runtime),
+        "`[keeper]`".to_owned(),
+    ] {
+        assert!(said.contains(&says), "{says}\nin\n{said}");
+    }
+    let (is_done, said) = purge(Some(url(&roles.keeper))).await;
+    assert!(is_done && said.contains("1 expired receipts of webhooks deleted\n"), "{said}");
+    assert_eq!(world.rows("webhook_receipts").await, 0);
     roles.drop(&world).await;
 }
 
@@ -322,5 +365,6 @@ cases! {
     postgres: [
         a_keeper_without_rights_says_so_and_leaves_the_run,
         the_program_keeps_with_a_role_of_its_own,
+        purge_uses_the_role_of_the_keeper_and_says_what_a_role_lacks,
     ]
 }

@@ -5,6 +5,7 @@ mod groups;
 mod parked;
 
 use crate::support::{
+    database::{self, TestDatabase},
     log::{draft, now, open, open_with, publish, row, run, take, text},
     long,
     wait::eventually,
@@ -16,7 +17,6 @@ use twinbox::{
     log::{Log, ReaderOptions, plans},
     ops::{Ops, replays::Selection},
 };
-use twinbox_testkit::database::{self, TestDatabase};
 
 /// What one execution touched.
 #[derive(Debug, Default)]

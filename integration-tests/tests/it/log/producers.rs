@@ -1,6 +1,7 @@
 //! Producers that write rows: the contract of the outbox table, for any language.
 use crate::support::{
     cases::cases,
+    database::owner_of,
     databases::Postgres,
     log::{Names, draft, now, open, publish, run, settle_until, take},
 };
@@ -145,7 +146,7 @@ async fn an_invented_txid_is_refused(store: &Store<Postgres>) {
 /// Writes rows as `COPY` does.
 #[cfg(feature = "postgres")]
 async fn copy(store: &Store<Postgres>, columns: &str, rows: &str) -> Result<u64, sqlx::Error> {
-    let mut conn = store.pool().acquire().await.unwrap();
+    let mut conn = owner_of(store).pool().acquire().await.unwrap();
     let sql = format!("COPY twinbox.outbox ({columns}) FROM STDIN");
     let mut copying = conn.copy_in_raw(&sql).await?;
     copying.send(rows.as_bytes()).await?;

@@ -3,6 +3,7 @@ use super::restore::{Other, address, tool};
 use crate::support::{
     book::Book,
     cases::cases,
+    database::{self, SERVICE, owner_of},
     log::{Names, draft, open, open_with, publish, run_until, settle_until, take, text, texts},
     postgres::waits_for_a_lock,
     tool::Tool,
@@ -15,10 +16,7 @@ use twinbox::{
     log::{Log, ReaderOptions, parking::ParkedState},
     ops::Ops,
 };
-use twinbox_testkit::{
-    database::{self, SERVICE},
-    servers::PostgresServer,
-};
+use twinbox_testkit::servers::PostgresServer;
 
 const DESTINATIONS: [&str; 6] = ["done", "mid", "window", "parker", "untouched", "fresh"];
 
@@ -142,14 +140,14 @@ async fn dumped() -> (database::TestDatabase<Postgres>, tempfile::TempDir, Strin
     fill(&original).await;
     let folder = tempfile::tempdir().unwrap();
     let dump = folder.path().join("dump").display().to_string();
-    tool("pg_dump", &["-Fc", "-f", &dump, "-d", address(original.url())]);
+    tool("pg_dump", &["-Fc", "-f", &dump, "-d", address(original.owner_url())]);
     (original, folder, dump)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_goes_on_in_another_database() {
     let (original, _folder, dump) = dumped().await;
-    let other = Other::create(original.url(), "").await;
+    let other = Other::create(original.owner_url(), "").await;
     tool("pg_restore", &["--exit-on-error", "-d", &other.url, &dump]);
     goes_on_where_it_was(&original, &other.store().await).await;
     other.drop().await;
@@ -159,7 +157,7 @@ async fn a_log_goes_on_in_another_database() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tool_repairs_a_restored_log() {
     let (original, _folder, dump) = dumped().await;
-    let other = Other::create(original.url(), "").await;
+    let other = Other::create(original.owner_url(), "").await;
     tool("pg_restore", &["--exit-on-error", "-d", &other.url, &dump]);
     let twinbox = Tool::at::<Postgres>(&other.url);
     let refused = twinbox.ends(4, &["status"]).await;
@@ -179,7 +177,7 @@ async fn the_tool_repairs_a_restored_log() {
 async fn a_log_goes_on_on_another_server() {
     let (original, _folder, dump) = dumped().await;
     let server = PostgresServer::start().unwrap();
-    tool("pg_restore", &["--exit-on-error", "--no-owner", "-d", &server.url(), &dump]);
+    tool("pg_restore", &["--exit-on-error", "--no-owner", "--no-acl", "-d", &server.url(), &dump]);
     let pool = PgPool::connect(&server.url()).await.unwrap();
     goes_on_where_it_was(&original, &Store::new(pool, SERVICE).unwrap()).await;
 }
@@ -205,7 +203,7 @@ async fn a_log_that_was_not_restored_is_left_alone<DB: Names>(store: &Store<DB>)
     publish(store, None, &["a"]).await;
     let mut reader = open(store, "d").await;
     settle_until(&mut reader, "a").await;
-    let refused = Ops::new(store).rebase().await.unwrap_err();
+    let refused = Ops::new(&owner_of(store)).rebase().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Configuration);
     let says = match DB::MODULE {
         "postgres" => "there is nothing to rebase",

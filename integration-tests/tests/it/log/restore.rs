@@ -1,6 +1,7 @@
 //! Transaction ids mean something only in the cluster that gave them.
 use crate::support::{
     cases::cases,
+    database::{self, owner_of},
     log::{open, publish, run, settle_until},
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
@@ -9,7 +10,7 @@ use twinbox::{
     ErrorKind, Store,
     log::{Reader, ReaderOptions},
 };
-use twinbox_testkit::{database, servers::find};
+use twinbox_testkit::servers::find;
 use uuid::Uuid;
 
 async fn the_sentinel_survives_vacuum_and_migration(store: &Store<Postgres>) {
@@ -18,10 +19,10 @@ async fn the_sentinel_survives_vacuum_and_migration(store: &Store<Postgres>) {
     settle_until(&mut reader, "a").await;
     reader.close().await.unwrap();
     for maintenance in ["VACUUM FREEZE", "VACUUM FULL", "VACUUM FULL FREEZE", "REINDEX SCHEMA twinbox"] {
-        let done = sqlx::raw_sql(AssertSqlSafe(maintenance.to_owned())).execute(store.pool()).await;
+        let done = sqlx::raw_sql(AssertSqlSafe(maintenance.to_owned())).execute(owner_of(store).pool()).await;
         done.unwrap_or_else(|e| panic!("{maintenance}: {e}"));
         store.check().await.unwrap_or_else(|e| panic!("after {maintenance}: {e}"));
-        store.migrate().await.unwrap();
+        owner_of(store).migrate().await.unwrap();
     }
     publish(store, None, &["b"]).await;
     let mut reader = open(store, "d").await;
@@ -86,8 +87,8 @@ async fn a_restored_dump_is_refused() {
     publish(&original, None, &["a", "b"]).await;
     let folder = tempfile::tempdir().unwrap();
     let dump = folder.path().join("dump").display().to_string();
-    tool("pg_dump", &["-Fc", "-f", &dump, "-d", address(original.url())]);
-    let other = Other::create(original.url(), "").await;
+    tool("pg_dump", &["-Fc", "-f", &dump, "-d", address(original.owner_url())]);
+    let other = Other::create(original.owner_url(), "").await;
     tool("pg_restore", &["--exit-on-error", "-d", &other.url, &dump]);
 
     let restored = other.store().await;
@@ -109,9 +110,10 @@ async fn a_template_copy_goes_on_where_the_original_was() {
     settle_until(&mut reader, "a").await;
     reader.close().await.unwrap();
     publish(&original, None, &["b"]).await;
+    original.close().await;
     original.pool().close().await;
-    let name = address(original.url()).rsplit_once('/').unwrap().1;
-    let copy = Other::create(original.url(), &format!("TEMPLATE {name}")).await;
+    let name = address(original.owner_url()).rsplit_once('/').unwrap().1;
+    let copy = Other::create(original.owner_url(), &format!("TEMPLATE {name}")).await;
 
     let store = copy.store().await;
     store.check().await.unwrap();

@@ -1,12 +1,12 @@
 //! What is purged and what is kept.
 use crate::support::{
     cases::cases,
+    databases::PgPoolOptions,
     databases::Postgres,
     log::{Names, draft, open, open_with, publish, publish_all, run, run_until, settle_until, take, text},
-    postgres::store_with,
     wait::in_time,
 };
-use sqlx::{AssertSqlSafe, ConnectOptions as _};
+use sqlx::AssertSqlSafe;
 use std::time::Duration;
 use twinbox::{
     Store,
@@ -123,9 +123,12 @@ async fn a_purge_and_a_redaction_take_turns(store: &Store<Postgres>) {
     }
     run_until(store, &mut reader, "d", |row| row.p > 0 && row.p == row.w).await;
     reader.close().await.unwrap();
-    let url = store.pool().connect_options().to_url_lossy().to_string();
-    let by_heap = store_with(&url, &[("enable_indexscan", "off"), ("enable_indexonlyscan", "off")]).await;
-    let by_index = store_with(&url, &[("enable_bitmapscan", "off"), ("enable_seqscan", "off")]).await;
+    let with = async |settings: [(&str, &str); 2]| {
+        let options = (*store.pool().connect_options()).clone().options(settings);
+        Store::new(PgPoolOptions::new().connect_with(options).await.unwrap(), store.service()).unwrap()
+    };
+    let by_heap = with([("enable_indexscan", "off"), ("enable_indexonlyscan", "off")]).await;
+    let by_index = with([("enable_bitmapscan", "off"), ("enable_seqscan", "off")]).await;
     let (purged, redacted) = in_time(async {
         let (log, ops) = (Log::new(&by_heap), Ops::new(&by_index));
         tokio::join!(log.purge(Duration::ZERO), ops.redact("k"))

@@ -1,6 +1,7 @@
 //! Ticks do not pile up while a destination is down, nor keep it from coming back.
 use crate::support::{
     cases::cases,
+    database,
     log::{Names, open, open_with, publish, run, run_until, settle_until},
     long,
     postgres::store_with,
@@ -9,7 +10,6 @@ use crate::support::{
 use sqlx::{AssertSqlSafe, Postgres};
 use std::time::Duration;
 use twinbox::{Store, log::ReaderOptions};
-use twinbox_testkit::database;
 
 async fn number(store: &Store<Postgres>, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(store.pool()).await.unwrap()

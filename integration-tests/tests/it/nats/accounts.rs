@@ -150,7 +150,8 @@ async fn a_stream_of_another_account_is_reached_by_an_imported_interface() {
 async fn a_consumer_with_a_wrong_prefix_is_refused_and_leaves_nothing() {
     let right = stream("prefix").await;
     let name = stream_of(&right);
-    let wrong = nats(NatsOptions::new(shared_server()).stream(&name).prefix("elsewhere"));
+    let options = || NatsOptions::new(shared_server()).inbox_prefix(inbox_of(&shared_server()));
+    let wrong = nats(options().stream(&name).prefix("elsewhere"));
     let shared = wrong.subscribe(&subscription(&["orders.placed"])).await.err().unwrap();
     let in_order = wrong.open_log(&ordered(&["orders.placed"])).await.err().unwrap();
     for error in [shared, in_order] {
@@ -170,7 +171,7 @@ async fn a_consumer_with_a_wrong_prefix_is_refused_and_leaves_nothing() {
     let mirror = Copied { name: name.clone(), ..Default::default() };
     let copy = Config { name: format!("{name}-copy"), mirror: Some(mirror), ..Default::default() };
     js.create_stream(copy).await.unwrap();
-    let copied = nats(NatsOptions::new(shared_server()).stream(format!("{name}-copy")).prefix(&name));
+    let copied = nats(options().stream(format!("{name}-copy")).prefix(prefix_of(&name)));
     let mut source = copied.subscribe(&subscription(&["orders.placed"])).await.unwrap();
     assert_eq!(receive(&mut *source).await.message.id, "1");
 }

@@ -71,7 +71,7 @@ fn ids(of: impl Iterator<Item = usize>) -> Vec<String> {
 async fn messages_of_one_key_are_stored_in_order_as_a_batch() {
     let nats = batched("batch").await;
     let client = async_nats::connect(shared_server()).await.unwrap();
-    let mut seen = client.subscribe(format!("{}.>", stream_of(&nats))).await.unwrap();
+    let mut seen = client.subscribe(format!("{}.>", prefix_of(&stream_of(&nats)))).await.unwrap();
     client.flush().await.unwrap();
     let messages: Vec<_> = (0..2000).map(of_one_key).collect();
     let results = send_all(&mut *publisher(&nats).await, &messages).await;
@@ -120,7 +120,7 @@ async fn a_subject_without_a_stream_stops_no_other_one() {
     let nats = batched("homeless").await;
     let js = outsider(&shared_server()).await;
     let config = js.get_stream(stream_of(&nats)).await.unwrap().cached_info().config.clone();
-    let subjects = vec![format!("{}.*.orders.placed", stream_of(&nats))];
+    let subjects = vec![format!("{}.*.orders.placed", prefix_of(&stream_of(&nats)))];
     js.update_stream(Config { subjects, ..config }).await.unwrap();
     let fault = Message { event_type: "orders.other".into(), ..of_one_key(0) };
     one_is_at_fault(&nats, FAULT_AT, fault, PublishErrorKind::Unroutable).await;
@@ -273,7 +273,7 @@ async fn a_server_that_answers_each_message_gets_all_in_their_order() {
     let mut began = client.subscribe("others.>").await.unwrap();
     for other in 0..OTHERS {
         let (subject, reply) =
-            (format!("{}.other", stream_of(&nats)), format!("others.{other}.50.fail.1.0.$FI"));
+            (format!("{}.other", prefix_of(&stream_of(&nats))), format!("others.{other}.50.fail.1.0.$FI"));
         client.publish_with_reply(subject, reply, "".into()).await.unwrap();
     }
     for _ in 0..OTHERS {

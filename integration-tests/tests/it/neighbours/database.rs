@@ -1,17 +1,23 @@
 //! Attacks of other roles of the same database: one that may create functions, and one without any right on
 //! the tables.
-use super::{STREAM, billing, eventually, holds, place, search, start};
+use super::{billing, destination, eventually, holds, place, search, start};
 use crate::support::{
     consumer::run_until,
-    program::{Program, destination},
-    relay::Target,
+    database::SERVICE,
+    helper,
+    program::Program,
     roles::Roles,
     shared_broker::SharedBroker,
-    stores::World,
-    tool::Tool,
+    stores::{TestDb, World},
+    tool::{Ran, Tool},
+    wait::in_time,
 };
-use sqlx::{AssertSqlSafe, PgPool, Postgres, postgres::PgPoolOptions};
-use twinbox::{Draft, Timestamp};
+use sqlx::{AssertSqlSafe, MySql, PgPool, Postgres, postgres::PgPoolOptions};
+use std::time::Duration;
+use twinbox::{
+    Draft, Timestamp,
+    operation::{OperationKey, OperationPolicy},
+};
 use uuid::Uuid;
 
 /// Makes other tables beside those of the test.
@@ -33,9 +39,7 @@ async fn run(pool: &PgPool, sql: String) {
 
 /// The program, as a role of the page and as the user of the broker's page.
 async fn relay_as(world: &World<Postgres>, role: &str, broker: &SharedBroker) -> Program {
-    let target = Target { url: broker.url("relay"), name: STREAM.to_owned() };
-    let text = destination("main", &target, "inbox_prefix = \"_INBOX_relay\"");
-    Program::run(&url(world, role), &[], &text).await
+    Program::run(&url(world, role), &[], &destination(broker)).await
 }
 
 /// Its functions come before those of Postgres in every session that does not say otherwise.
@@ -177,4 +181,78 @@ async fn a_lock_that_is_never_given_up_is_an_alarm() {
     held.rollback().await.unwrap();
     holds(&broker, "events.*.orders.late", 1).await;
     program.stop().await;
+}
+
+/// A reader of the log, a consumer, and a row to purge.
+async fn fill<DB: TestDb>(world: &World<DB>) {
+    let mut conn = world.pool().acquire().await.unwrap();
+    for (table, columns, values) in
+        [("cursors", "destination, p, w", "'nats', 0, 0"), ("consumers", "consumer", "'billing.invoice'")]
+    {
+        let row = format!("INSERT INTO {} ({columns}) VALUES ({values})", DB::table_of(table));
+        sqlx::raw_sql(AssertSqlSafe(row)).execute(&mut *conn).await.unwrap();
+    }
+    let at_once = OperationPolicy { keep: Duration::ZERO, ..OperationPolicy::default() };
+    let key = OperationKey { key: "a".into(), ..OperationKey::default() };
+    world.operation(&key, "", &at_once, async |_| Ok(())).await.unwrap();
+}
+
+/// The exit code and the output of `twinbox-relay purge`.
+async fn purge(url: &str) -> (Option<i32>, String) {
+    let destination = "TWINBOX_RELAY__DESTINATIONS__D__";
+    let mut command = tokio::process::Command::new(helper::program("twinbox-relay"));
+    command
+        .args(["purge", "--keep", "0s"])
+        .env("TWINBOX_RELAY__DATABASE__URL", url)
+        .env("TWINBOX_RELAY__DATABASE__SERVICE", SERVICE)
+        .env(format!("{destination}KIND"), "nats")
+        .env(format!("{destination}URL"), "nats://127.0.0.1:1")
+        .env(format!("{destination}STREAM"), "S");
+    let output = in_time(command.output()).await.unwrap();
+    let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said)
+}
+
+/// While another session locks the outbox. Returns what the tool says.
+async fn programs_end_and_name_what_is_locked<DB: TestDb>(url: &str) -> [Ran; 2] {
+    let tool = Tool::at::<DB>(url);
+    let (status, doctor, (code, purged)) =
+        tokio::join!(tool.run(&["status"]), tool.run(&["doctor"]), purge(url));
+    let locked = "a lock was not free in time";
+    assert!(status.code == 7 && status.out.contains("billing.invoice"), "{status:?}");
+    assert!(status.out.contains(&format!("destinations could not be read: {locked}")), "{status:?}");
+    assert!(doctor.code == 1 && doctor.err.contains(locked), "{doctor:?}");
+    assert!(code == Some(1) && purged.contains("1 expired idempotency keys deleted"), "{purged}");
+    assert!(purged.contains(&format!("rows of outbox could not be deleted: {locked}")), "{purged}");
+    [status, doctor]
+}
+
+/// A role may lock a table of which it may delete rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_locks_a_table_stops_no_program_for_good() {
+    let world = World::<Postgres>::new().await;
+    let roles = Roles::create(&world, "effects").await;
+    fill(&world).await;
+    let keeper = pool_of(&world, &roles.keeper).await;
+    let mut held = keeper.begin().await.unwrap();
+    sqlx::raw_sql("LOCK TABLE twinbox.outbox").execute(&mut *held).await.unwrap();
+    let more = if world.url().contains('?') { '&' } else { '?' };
+    let url = format!("{}{more}options[lock_timeout]=1s", world.url());
+    let [status, doctor] = programs_end_and_name_what_is_locked::<Postgres>(&url).await;
+    let holder = format!("of the role {} locks the table outbox (AccessExclusiveLock)", roles.keeper);
+    assert!(status.out.contains(&holder) && doctor.err.contains(&holder), "{status:?} {doctor:?}");
+    held.rollback().await.unwrap();
+    keeper.close().await;
+    roles.drop(&world).await;
+}
+
+/// As long as programs wait for locks by default: nothing in the URL can say otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_locks_a_table_of_mariadb_stops_no_program_for_good() {
+    let world = World::<MySql>::new().await;
+    fill(&world).await;
+    let mut held = world.pool().acquire().await.unwrap();
+    sqlx::raw_sql("LOCK TABLES twinbox_outbox WRITE").execute(&mut *held).await.unwrap();
+    programs_end_and_name_what_is_locked::<MySql>(world.url()).await;
+    sqlx::raw_sql("UNLOCK TABLES").execute(&mut *held).await.unwrap();
 }

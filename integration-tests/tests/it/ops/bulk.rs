@@ -2,6 +2,7 @@
 use super::shop::{Deployed, consumer, given_up, publish, publish_sized};
 use crate::support::{
     cases::cases,
+    jobs::execute,
     relay::{Running, Target},
     stores::{TestDb, World},
     wait::eventually,
@@ -9,7 +10,7 @@ use crate::support::{
 use sqlx::Postgres;
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 use twinbox::{
-    Store,
+    ErrorKind, Store,
     nats::Nats,
     ops::{
         AuditIntent, Ops,
@@ -160,23 +161,54 @@ async fn two_actions_redrive_each_message_once<DB: TestDb>() {
     assert_eq!((changed, world.rows("dead_letters").await), (LETTERS as u64, 0));
 }
 
-/// One that a newer version has made, or that fails, keeps no other.
-async fn an_action_that_cannot_be_read_stops_no_other<DB: TestDb>() {
+/// One that a newer version may have made is left to it for a day, and says then why it has failed. One that
+/// no version makes says so at once. None of them keeps another.
+async fn an_action_that_cannot_be_read_has_failed_and_stops_no_other<DB: TestDb>() {
     let (world, deployed) = given_up::<DB>(3).await;
-    let newer = make(&world, DeadLetterAction::Discard, &of_billing()).await;
-    let table = DB::table_of("bulk_actions");
-    let mut conn = world.pool().acquire().await.unwrap();
-    let change = format!("UPDATE {table} SET filter = '{{\"tenant\":\"a\"}}'");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(change)).execute(&mut *conn).await.unwrap();
-    drop(conn);
+    let (ops, table) = (Ops::new(&*world), DB::table_of("bulk_actions"));
+    let unknown = "has conditions that this version does not know";
+    let no_owner = "names no consumer and no destination, or both";
+    let filters = [
+        (r#"{"consumer":"billing.invoice","tenant":"a"}"#, unknown),
+        (r#"{"consumer":"billing.invoice","since":"yesterday"}"#, unknown),
+        (r#"{"consumer":["billing.invoice"]}"#, unknown),
+        (r#"{"consumer":"billing.invoice","ids":["x"]}"#, unknown),
+        ("{}", no_owner),
+        (r#"{"consumer":"billing.invoice","destination":"nats"}"#, no_owner),
+    ];
+    let mut made = Vec::new();
+    for (filter, says) in filters {
+        let action = make(&world, DeadLetterAction::Discard, &of_billing()).await;
+        let mut conn = world.pool().acquire().await.unwrap();
+        let change = format!("UPDATE {table} SET filter = '{filter}' WHERE id = {}", action.id);
+        sqlx::raw_sql(sqlx::AssertSqlSafe(change)).execute(&mut *conn).await.unwrap();
+        made.push((action, says));
+    }
     let next = make(&world, DeadLetterAction::Redrive, &of_billing()).await;
+    let in_state = |state: &str| format!("SELECT count(*) FROM {table} WHERE state = '{state}'");
     let running = Deployed::start(consumer(&world, &deployed));
     assert_eq!(ended(&world, next.id).await.changed, 3);
+    let have_failed = async |so_many| {
+        eventually(async || (world.number(in_state("failed")).await == so_many).then_some(())).await;
+    };
+    have_failed(2).await;
+    assert_eq!(world.number(in_state("running")).await, 4, "those that a newer version may know");
+    let error = ops.bulk_action(made[0].0.id).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
+    let earlier = DB::earlier("made_at", 86_401);
+    execute(&world, format!("UPDATE {table} SET made_at = {earlier} WHERE state = 'running'")).await;
+    have_failed(6).await;
     running.stop().await;
-    let listed = Ops::new(&*world).bulk_actions(10).await.unwrap();
-    assert_eq!(Vec::from_iter(listed.iter().map(|action| action.id)), [next.id]);
-    let still = format!("SELECT count(*) FROM {table} WHERE id = {} AND state = 'running'", newer.id);
-    assert_eq!(world.number(still).await, 1);
+    for (action, says) in &made {
+        let failed = ops.bulk_action(action.id).await.unwrap();
+        assert_eq!((failed.state, failed.changed), (BulkActionState::Failed, 0));
+        assert!(failed.error.as_deref().is_some_and(|error| error.contains(says)), "{failed:?}");
+        assert!(failed.ended_at.is_some() && !ops.cancel_bulk_action(action.id).await.unwrap());
+    }
+    let listed = ops.bulk_actions(10).await.unwrap();
+    assert_eq!(listed.len(), made.len() + 1, "all of them are shown");
+    let counts = Vec::from_iter(ops.audit(10).await.unwrap().iter().rev().map(|entry| entry.count));
+    assert_eq!(counts, [Some(0), Some(0), Some(0), Some(0), Some(0), Some(0), Some(3)]);
 }
 
 /// Several processes work on one action, and each dead letter is changed once.
@@ -249,7 +281,7 @@ cases! {
         a_cancelled_action_changes_nothing_more,
         a_consumer_redrives_all_that_matched,
         a_plan_leaves_out_what_is_redriven,
-        an_action_that_cannot_be_read_stops_no_other,
+        an_action_that_cannot_be_read_has_failed_and_stops_no_other,
         later_dead_letters_are_left_alone,
         processes_take_turns,
         two_actions_redrive_each_message_once,

@@ -246,7 +246,7 @@ async fn the_status_ends_with_an_alarm<DB: TestDb>() {
 /// Asked for, and on record as soon as there is a record.
 async fn tables_are_made_when_they_are_asked_for<DB: TestDb>() {
     let world = World::<DB>::new().await;
-    let tool = Tool::of(&world);
+    let tool = Tool::at::<DB>(world.owner_url());
     let up = ["--namespace", "other", "schemas", "migrate", "--service", "shop"];
     let status = ["--namespace", "other", "schemas", "show"];
     assert!(tool.ends(2, &up[..4]).await.contains("`--service NAME`"));

@@ -62,7 +62,7 @@ async fn copies_that_are_away_or_behind_are_named() {
     cluster.server(others[0]).pause().unwrap();
     let client = async_nats::connect(cluster.server(leader).url()).await.unwrap();
     let jetstream = jetstream::new(client);
-    let subject = format!("{}.0.orders.placed", target.name.to_lowercase());
+    let subject = format!("{}.0.orders.placed", target.prefix());
     for _ in 0..MANY {
         jetstream.publish(subject.clone(), "{}".into()).await.unwrap().await.unwrap();
     }

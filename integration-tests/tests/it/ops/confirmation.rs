@@ -2,6 +2,7 @@
 use crate::support::{
     cases::cases,
     consumer::{publish, run_until},
+    database::SERVICE,
     effects::{mail, plan},
     stores::{Placed, TestDb, World, effect},
     tool::{Ran, Tool},
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use std::process::Stdio;
 use twinbox::{Consumer, Delivery, Dialect, HandlerError, HandlerResult, Tx, event_handler};
-use twinbox_testkit::{database::SERVICE, servers::find};
+use twinbox_testkit::servers::find;
 
 #[event_handler(consumer = "billing.invoice")]
 async fn invoice<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {

@@ -8,6 +8,7 @@ mod incidents;
 mod lag;
 mod outage;
 mod people;
+mod times;
 mod working;
 
 use super::shop;

@@ -1,11 +1,12 @@
 //! The rights of roles, as the tool prints them.
-use crate::support::{cases::cases, shared_broker::documented_users, stores::World, tool::Tool};
-use sqlx::{AssertSqlSafe, Postgres};
-use twinbox::{
-    Store, StoreOptions,
-    ops::{Ops, Role},
+use crate::support::{
+    cases::cases, database::SERVICE, shared_broker::documented_users, stores::World, tool::Tool,
 };
-use twinbox_testkit::database::SERVICE;
+use sqlx::{AssertSqlSafe, MySql, Postgres};
+use twinbox::{
+    ErrorKind, Store, StoreOptions,
+    ops::{Ops, Role, grants_sql_mysql},
+};
 use uuid::Uuid;
 
 async fn the_printed_grants_are_enough_for_roles_and_a_schema_of_any_name() {
@@ -90,10 +91,33 @@ async fn the_users_of_nats_are_printed_as_the_page_has_them() {
     tool.ends(2, &["grants", "print", "--user", "relay=relay"]).await;
 }
 
+/// A role of MariaDB has no host.
+async fn a_role_of_mariadb_is_checked_by_its_own_name() {
+    let world = World::<MySql>::new().await;
+    let role = format!("billing_{}", Uuid::now_v7().simple());
+    let execute = async |sql: String| {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(world.pool()).await.unwrap();
+    };
+    let ops = Ops::new(&world);
+    let unknown = ops.missing_rights(Some(&role), Role::Producer).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::NotFound);
+    execute(format!("CREATE ROLE '{role}'")).await;
+    execute(grants_sql_mysql("twinbox", &[(role.clone(), Role::Producer)]).unwrap()).await;
+    execute(format!("GRANT SELECT ON twinbox_inbox TO '{role}'")).await;
+    let missing = ops.missing_rights(Some(&role), Role::Producer).await;
+    let excess = ops.excess_rights(Some(&role), &[Role::Producer]).await;
+    execute(format!("DROP ROLE '{role}'")).await;
+    assert_eq!(missing.unwrap(), Some(Vec::new()));
+    let excess = Vec::from_iter(excess.unwrap().unwrap().iter().map(ToString::to_string));
+    let revoke = format!("REVOKE SELECT ON `twinbox_inbox` FROM '{role}'");
+    assert_eq!(excess, [format!("SELECT ON twinbox_inbox: {revoke}")]);
+}
+
 cases! {
     postgres: [
         the_users_of_nats_are_printed_as_the_page_has_them,
         the_printed_grants_are_enough_for_roles_and_a_schema_of_any_name,
         without_roles_the_documented_ones_are_printed,
     ]
+    mysql: [a_role_of_mariadb_is_checked_by_its_own_name]
 }

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::support::{
     book::Book,
+    broker_users::{inbox_of, nats_url_for},
     consumer::publish,
     relay::{Running, Target},
     stores::{Placed, TestDb, World, effect},
@@ -77,8 +78,9 @@ impl<DB: TestDb> Rig<DB> {
     }
 
     async fn with_server(&self, arguments: &[&str]) -> Ran {
-        let mut command = self.tool.command(arguments);
-        let ran = in_time(command.env("NATS_URL", &self.target.url).output()).await.unwrap();
+        let (mut command, url) = (self.tool.command(arguments), nats_url_for("operator", &self.target.url));
+        command.args(["--nats-inbox-prefix", &inbox_of(&url)]).env("NATS_URL", url);
+        let ran = in_time(command.output()).await.unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
     }
@@ -172,12 +174,13 @@ async fn an_ordered_consumer_is_behind_in_its_partitions<DB: TestDb>() {
     let lag = rig.is_behind(40).await;
     assert!(lag["oldest_seconds"].as_f64() < lag["last_claim_seconds"].as_f64(), "{lag}");
     let stream = rig.target.jetstream().await.get_stream(&rig.target.name).await.unwrap();
-    let subjects = stream.info_with_subjects("*.*.orders.placed").await.unwrap();
+    let subjects =
+        stream.info_with_subjects(format!("{}.*.orders.placed", rig.target.prefix())).await.unwrap();
     let held: HashMap<String, usize> = subjects.try_collect().await.unwrap();
     let behind = |partition: &Value| partition["behind"].as_u64().unwrap();
     for partition in lag["partitions"].as_array().unwrap() {
         let number = partition["partition"].as_u64().unwrap();
-        let subject = format!("{}.{number}.orders.placed", rig.target.name.to_lowercase());
+        let subject = format!("{}.{number}.orders.placed", rig.target.prefix());
         let held = held.get(&subject).copied().unwrap_or(0) as u64;
         assert!(behind(partition) <= held && (held > 0) >= (behind(partition) > 0), "{partition}");
         assert_eq!(partition["owner"], Value::Null, "{partition}");
@@ -271,7 +274,7 @@ async fn a_consumer_of_sqs_is_left_out_with_a_word() {
     let because = |lag: &Value| lag["unknown_because"].as_str().unwrap().to_owned();
     let reason = because(&lag);
     assert!(reason.contains("recorded no stream of NATS") && reason.contains("queue of SQS"), "{reason}");
-    let prefix = rig.target.name.to_lowercase();
+    let prefix = rig.target.prefix();
     let named = ["--nats-stream", &rig.target.name, "--nats-prefix", &prefix, "-o", "json"];
     let reason = because(&only(&rig.ran(&named).await));
     assert!(reason.contains("has no such consumer") && reason.contains("queue of SQS"), "{reason}");

@@ -1,25 +1,28 @@
 //! Connections of the tool that leave this machine without TLS that is verified.
 use super::doctor::{findings, those};
-use crate::support::{logged::Lines, relay::Target, stores::World, tool::Tool};
+use crate::support::{logged::Lines, stores::World, tool::Tool};
 use sqlx::{PgPool, Postgres};
 use twinbox::Store;
+use twinbox_testkit::servers::NatsServer;
 
 /// The system reads `0x7f000001` as a loopback address. The programs take it for a name, as of another
 /// machine.
 fn away(url: &str) -> String {
-    let away = url.replace("127.0.0.1", "0x7f000001");
+    let plain = url.split('?').next().unwrap();
+    let away = plain.replace("127.0.0.1", "0x7f000001");
     assert_ne!(away, url);
     away
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_connection_to_another_machine_needs_an_option_and_is_a_warning() {
-    let (world, target) = (World::<Postgres>::new().await, Target::shared());
-    let ran = Tool::of(&world).run(&["doctor", "-o", "json"]).await;
+    let (world, server) = (World::<Postgres>::new().await, NatsServer::start().unwrap());
+    let plain = world.url().split('?').next().unwrap();
+    let ran = Tool::at::<Postgres>(plain).run(&["doctor", "-o", "json"]).await;
     let here = [("ok".to_owned(), "it stays on this machine".to_owned())];
     assert_eq!(findings(&ran, "connection"), here);
 
-    let (tool, nats) = (Tool::at::<Postgres>(&away(world.url())), away(&target.url));
+    let (tool, nats) = (Tool::at::<Postgres>(&away(world.url())), away(&server.url()));
     let refused = tool.ends(2, &["status"]).await;
     let fix = "write `sslmode=verify-full` into its URL, or use --allow-plain";
     assert!(refused.contains("`0x7f000001`") && refused.contains(fix), "{refused}");

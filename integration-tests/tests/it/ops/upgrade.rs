@@ -2,6 +2,7 @@
 use super::shop::{Deployed, Deployment, consumer, publish};
 use crate::support::{
     book::Book,
+    database::grants,
     stores::{TestDb, World},
     tool::Tool,
     wait::eventually,
@@ -30,6 +31,9 @@ async fn an_upgrade_and_back_again<DB: TestDb>() {
     book.says("The tables are up to date").await;
     book.says("GRANT").await;
     book.others("run the printed statements, then deploy");
+    if DB::MODULE == "postgres" {
+        execute(&world, grants()).await;
+    }
     let new = consumer(&world, &deployed);
     let manifest = new.manifest().to_json();
     let new = Deployed::start(new);

@@ -1,6 +1,7 @@
 //! Producers that are no Rust: the functions of the schema, bound parameters, and the programs that a page
 //! shows.
 use crate::support::{
+    broker_users::without_login,
     cases::cases,
     consumer::publish,
     relay::{Running, Target},
@@ -237,11 +238,12 @@ async fn a_consumer_in_python_handles_each_message_once_with_an_inbox_of_its_own
     relay.stop().await;
 
     let url = world.url().split('?').next().unwrap();
-    let subject = format!("{}.*.orders.placed", target.name.to_lowercase());
+    let subject = format!("{}.*.orders.placed", target.prefix());
     let python = || {
         let mut python = Command::new("python3");
         python.env("PYTHONPATH", &packages).arg(CONSUMER).kill_on_drop(true);
-        python.args([&target.url, &target.name, &subject, url]);
+        let nats = without_login(&target.url).replace("nats://", "tls://");
+        python.args([&nats, &target.name, &subject, url]);
         python
     };
     let died = in_time(python().arg("before-ack").status()).await.unwrap();

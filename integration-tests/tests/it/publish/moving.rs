@@ -157,7 +157,7 @@ async fn a_table_with_a_status_is_left_without_a_gap_while_the_application_write
         AND wait_event_type = 'Lock' AND query LIKE '%CREATE TRIGGER%')";
     let mut own = sqlx::pool::PoolOptions::<Postgres>::new().max_connections(1);
     own = own.test_before_acquire(false);
-    let own = own.connect(world.url()).await.unwrap();
+    let own = own.connect(world.owner_url()).await.unwrap();
     let cutting = tokio::spawn(async move { sqlx::raw_sql(cut).execute(&own).await.map(drop) });
     let waits = async || sqlx::query_scalar::<_, bool>(waiting).fetch_one(world.pool()).await.unwrap();
     eventually(async || waits().await.then_some(())).await;

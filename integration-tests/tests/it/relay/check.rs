@@ -1,11 +1,14 @@
 //! The command `check`: it finds what `run` refuses, and creates nothing.
 use super::{routes::publish_types, *};
-use crate::support::helper;
+use crate::support::{
+    broker_users::{inbox_of, nats_url_for},
+    database::TestDatabase,
+    helper,
+};
 use sqlx::AssertSqlSafe;
 use tempfile::TempDir;
 use tokio::process::Command;
 use twinbox::nats::StreamOptions;
-use twinbox_testkit::database::TestDatabase;
 
 /// A configuration file, the store that it names, and the stream.
 struct Rig {
@@ -27,13 +30,15 @@ impl Rig {
     async fn new() -> Self {
         let (store, target) = (database::postgres().await, Target::shared());
         publish_types(&store, &["orders.placed", "stray.cat"]).await;
-        let (name, prefix) = (&target.name, target.name.to_lowercase());
+        let (name, prefix, nats) = (&target.name, target.prefix(), nats_url_for("relay", &target.url));
         let file = format!(
             "[database]\nurl = '{}'\nservice = '{}'\n[destinations.orders]\nkind = 'nats'\nurl = '{}'\n\
-             stream = '{name}'\nprefix = '{prefix}'\ncreate_stream = true\nstart = 'beginning'\n",
+             inbox_prefix = '{}'\nstream = '{name}'\nprefix = '{prefix}'\ncreate_stream = true\n\
+             start = 'beginning'\n",
             store.url(),
             database::SERVICE,
-            target.url,
+            nats,
+            inbox_of(&nats),
         );
         Self { store, target, file, folder: tempfile::tempdir().unwrap() }
     }
@@ -100,7 +105,7 @@ async fn check_looks_at_the_file_and_at_the_world() {
     rig.file = rig.file.replace("types =", "typed =");
     let broken = rig.checked().await;
     assert!(
-        broken.lines.contains("line 10:") && broken.lines.contains("did you mean `types`?"),
+        broken.lines.contains("line 11:") && broken.lines.contains("did you mean `types`?"),
         "{broken:?}"
     );
     rig.file = rig.file.replace("typed =", "types =").replace("service = 'test'", "service = 'shop'");
@@ -140,7 +145,7 @@ async fn check_refuses_a_stream_as_run_does() {
 
     // Another stream has the subjects.
     let mut taken = Rig::new().await;
-    taken.file = taken.file.replace(&taken.target.name.to_lowercase(), &rig.target.name.to_lowercase());
+    taken.file = taken.file.replace(&taken.target.prefix(), &rig.target.prefix());
     taken.both_refuse(&[], "destination orders: ", "twinbox-relay: the destination").await;
     let checked = taken.checked().await;
     let other = format!("the stream `{}` already has some of them", rig.target.name);
@@ -150,6 +155,24 @@ async fn check_refuses_a_stream_as_run_does() {
     copies.both_refuse(&[], "destination orders: ", "twinbox-relay: the destination").await;
     let checked = copies.checked().await;
     assert!(checked.lines.contains("cannot have 3 copies: the server is in no cluster"), "{checked:?}");
+}
+
+/// What a publisher can do with them, `it/neighbours/options.rs` shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn check_refuses_options_of_the_stream_on_which_run_goes_on() {
+    let mut rig = Rig::new().await;
+    rig.file = rig.file.replace("create_stream = true\n", "");
+    let mut config = rig.target.config(&["orders.placed", "stray.cat"]);
+    config.allow_rollup = true;
+    rig.target.create(config).await;
+    let checked = rig.checked().await;
+    assert!(checked.code == Some(1) && checked.has("FAIL  destination orders: "), "{checked:?}");
+    let edit = format!("`nats stream edit {} --no-allow-rollup`", rig.target.name);
+    assert!(checked.lines.contains("it has `allow_rollup_hdrs`"), "{checked:?}");
+    assert!(checked.lines.contains(&edit), "{checked:?}");
+    let mut program = rig.command("run", &[]).spawn().unwrap();
+    rig.target.holds(2, async_nats::ConnectOptions::new()).await;
+    program.kill().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +194,7 @@ async fn check_refuses_a_cursor_as_run_does() {
     rig.both_refuse(&[], &format!("cursor orders: {other}"), other).await;
 
     rig.file = whole;
-    let detached = "UPDATE twinbox.cursors SET lease_until = 'infinity', owner = NULL";
+    let detached = "UPDATE twinbox.cursors SET lease_until = '9999-12-31 23:59:59.999999+00', owner = NULL";
     sqlx::raw_sql(detached).execute(rig.store.pool()).await.unwrap();
     let detached = "destination \"orders\" was detached";
     rig.both_refuse(&[], &format!("cursor orders: {detached}"), detached).await;

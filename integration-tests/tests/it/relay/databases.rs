@@ -1,13 +1,14 @@
 //! One run of the program that serves many databases.
 use super::*;
 use crate::support::{
+    database::TestDatabase,
     long,
     program::{Program, destination},
 };
 use futures::{StreamExt as _, future::join_all};
 use std::{fmt::Write as _, time::Instant};
 use twinbox::StoreOptions;
-use twinbox_testkit::{database::TestDatabase, proxy::Proxy};
+use twinbox_testkit::proxy::Proxy;
 
 /// Beside the one that is away and the one that is slow.
 const HEALTHY: usize = 18;
@@ -87,7 +88,7 @@ async fn of_twenty_databases_one_that_is_away_and_one_that_is_slow_stop_no_other
         let _ = write!(file, "{}", tenant.tables(tenant.database.url(), &target));
     }
     let client = async_nats::connect(&target.url).await.unwrap();
-    let mut messages = client.subscribe(format!("{}.>", target.name.to_lowercase())).await.unwrap();
+    let mut messages = client.subscribe(format!("{}.>", target.prefix())).await.unwrap();
     away.store.migrate().await.unwrap();
     away_by.cut();
     let program = Program::run(main.url(), &["--migrate"], &file).await;

@@ -13,6 +13,8 @@ mod machine;
 mod process;
 
 use crate::support::{
+    broker_users::host_of,
+    database::{SERVICE, empty_postgres, postgres},
     postgres::{own, postgres_address, proxied, standby_of, store_at, through, waits_for_a_lock},
     relay::{
         LEASE, PATIENCE, PUBLISH_TIMEOUT, Running, Target, assert_whole_and_ordered, free_leases, n_payload,
@@ -32,11 +34,7 @@ use twinbox::{
     nats::Nats,
     relay::{Relay, RelayOptions},
 };
-use twinbox_testkit::{
-    database::{SERVICE, empty_postgres, postgres},
-    proxy::Proxy,
-    servers::NatsServer,
-};
+use twinbox_testkit::{proxy::Proxy, servers::NatsServer};
 
 /// What a busy machine may add; a connection that nobody gives up takes minutes.
 const BUSY: Duration = Duration::from_secs(10);
@@ -96,5 +94,5 @@ async fn nothing_is_parked<DB: TestDb>(store: &Store<DB>) {
 }
 
 fn nats_address(url: &str) -> SocketAddr {
-    url.strip_prefix("nats://").unwrap().parse().unwrap()
+    host_of(url).parse().unwrap()
 }

@@ -1,11 +1,11 @@
 //! A relay that looks seldom lets its database rest, and misses nothing.
 use super::*;
 use crate::support::{
+    database::TestDatabase,
     processes::{Program, Programs},
     round_trips::RoundTrips,
     wait::eventually,
 };
-use twinbox_testkit::database::TestDatabase;
 
 /// Renewals of the lease after which a relay is idle: it looks often for a second after the last message.
 const QUIET: u64 = 3;

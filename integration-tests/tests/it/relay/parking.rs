@@ -4,6 +4,7 @@ mod order;
 use super::*;
 use crate::support::{
     cases::cases,
+    database::TestDatabase,
     log::take_over,
     postgres::{postgres_address, store_at, through},
     relay::publish_as,
@@ -20,7 +21,6 @@ use twinbox::{
     ops::{Ops, ParkedMessage},
     relay::OnExhausted,
 };
-use twinbox_testkit::database::TestDatabase;
 
 /// A stream that takes only some types.
 async fn homes(types: &[&str]) -> Target {

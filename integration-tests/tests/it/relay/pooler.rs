@@ -2,6 +2,7 @@
 use super::*;
 use crate::support::{
     consumer::run_until,
+    database::SERVICE,
     relay::{PATIENCE, publish, publish_as},
     rig::Rig,
     stores::{Placed, World, placed},
@@ -10,7 +11,7 @@ use crate::support::{
 use futures::future::join_all;
 use sqlx::{
     AssertSqlSafe, PgPool, Row as _,
-    postgres::{PgConnectOptions, PgPoolOptions},
+    postgres::{PgConnectOptions, PgPoolOptions, PgSslMode},
 };
 use twinbox::{
     Consumer, Delivery, ErrorKind, HandlerResult, StoreOptions, Tx, event_handler,
@@ -18,7 +19,7 @@ use twinbox::{
     log::{Log, Retention},
     ops::Ops,
 };
-use twinbox_testkit::{database::SERVICE, servers::PgBouncer};
+use twinbox_testkit::servers::PgBouncer;
 
 /// Fewer than there are clients.
 const CONNECTIONS: u32 = 3;
@@ -39,7 +40,7 @@ impl Pooled {
     }
 
     async fn pool(&self) -> PgPool {
-        let options = self.direct.clone().port(self.bouncer.port());
+        let options = self.direct.clone().port(self.bouncer.port()).ssl_mode(PgSslMode::Disable);
         PgPoolOptions::new().max_connections(10).connect_with(options).await.unwrap()
     }
 

@@ -1,12 +1,12 @@
 //! One run of the program that serves two services of one database.
 use super::*;
 use crate::support::{
+    database::TestDatabase,
     program::{Program, destination, logged},
     tool::Tool,
 };
 use std::{collections::HashSet, process::Output};
 use twinbox::{StoreOptions, Timestamp};
-use twinbox_testkit::database::TestDatabase;
 
 const BILLING: &str = "[schemas.billing]\nservice = \"billing\"\n";
 
@@ -64,7 +64,7 @@ async fn each_to_its_own<DB: Dialect>(database: &TestDatabase<DB>, url: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_schemas_of_postgres_go_each_to_its_own_destination() {
     let database = database::postgres().await;
-    each_to_its_own(&database, database.url()).await;
+    each_to_its_own(&database, database.owner_url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,7 +82,7 @@ async fn commands_work_on_all_schemas_or_on_one() {
     publish_as(&other, "billing.paid", 2).await;
     let text =
         BILLING.to_owned() + &destination("invoices", &target, "create_stream = true\nschema = \"billing\"");
-    let mut program = Program::run(database.url(), &[], &text).await;
+    let mut program = Program::run(database.owner_url(), &[], &text).await;
     assert_eq!(logged(&mut program.log, "no destination reads this schema").await["schema"], "twinbox");
     assert_eq!(held(&target, 2).await.len(), 2);
 
@@ -96,7 +96,7 @@ async fn commands_work_on_all_schemas_or_on_one() {
         assert!(said(&check).lines().any(|said| said.starts_with(line)), "{line}\nin\n{}", said(&check));
     }
 
-    let tool = Tool::at::<Postgres>(database.url());
+    let tool = Tool::at::<Postgres>(database.owner_url());
     tool.ok(&["destinations", "pause", "invoices", "--namespace", "billing", "--yes"]).await;
     program.shows("twinbox_relay_paused{destination=\"invoices\",schema=\"billing\"} 1").await;
 

@@ -6,7 +6,11 @@ mod plain;
 mod rotated;
 
 use super::*;
-use crate::support::helper;
+use crate::support::{
+    broker_users::{inbox_of, nats_url_for},
+    database::TestDatabase,
+    helper,
+};
 use async_nats::ConnectOptions;
 use keys::{Authority, Operator};
 use sqlx::PgPool;
@@ -20,7 +24,6 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use twinbox::nats::{NatsOptions, StreamOptions};
 use twinbox_testkit::{
-    database::TestDatabase,
     proxy::Proxy,
     servers::{NatsOptions as ServerOptions, PostgresServer},
 };
@@ -218,8 +221,9 @@ async fn postgres_is_reached_through_tls() {
         )
     };
     let target = Target::shared();
-    let (name, prefix) = (&target.name, target.name.to_lowercase());
-    let nats = format!("url = {:?}\nstream = {name:?}\nprefix = {prefix:?}", target.url);
+    let (name, prefix, broker) = (&target.name, target.prefix(), nats_url_for("relay", &target.url));
+    let inbox = inbox_of(&broker);
+    let nats = format!("url = {broker:?}\ninbox_prefix = {inbox:?}\nstream = {name:?}\nprefix = {prefix:?}");
     let good = url("secret", &ours);
     let store = Store::new(PgPool::connect(&good).await.unwrap(), database::SERVICE).unwrap();
     store.migrate().await.unwrap();

@@ -1,6 +1,7 @@
 //! Relays that are processes share their destinations.
 use super::*;
 use crate::support::{
+    database::TestDatabase,
     databases::MySql,
     program::{Program, destination},
     stores::TestDb,
@@ -10,7 +11,6 @@ use sqlx::AssertSqlSafe;
 use std::{collections::BTreeMap, time::Instant};
 use tokio::task::JoinHandle;
 use twinbox::StoreOptions;
-use twinbox_testkit::database::TestDatabase;
 
 /// The cursor of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ struct Shared<DB: Dialect> {
 impl<DB: TestDb> Shared<DB> {
     async fn new(scheme: &str, text: String) -> Self {
         let database = DB::fresh().await;
-        let url = format!("{scheme}{}", database.url());
+        let url = format!("{scheme}{}", database.owner_url());
         Self { database, cursors: vec![DB::table_of("cursors")], text, url }
     }
 

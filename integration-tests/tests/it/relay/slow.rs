@@ -3,17 +3,17 @@
 use super::*;
 use crate::eventbridge;
 use crate::support::{
+    broker_users::{host_of, inbox_of, nats_url_for, prefix_of},
     long,
     processes::{Program, Programs},
     publisher::{secret, send_to},
-    relay::{PATIENCE, Running, Target, batches, publish, publish_as},
+    relay::{PATIENCE, Running, Target, publish, publish_as},
     wait::{self, Pause, eventually, in_time},
 };
 use std::{process::Stdio, time::Instant};
 use tokio::io::AsyncReadExt as _;
 use twinbox::{
     aws::{EventBridge, EventBridgeOptions},
-    nats::{NatsOptions, StreamOptions},
     relay::CircuitBreakerState,
 };
 use twinbox_core::Destination as _;
@@ -88,7 +88,7 @@ async fn an_emulator_is_not_overrun() {
 
 async fn behind_a_proxy(latency: Duration, bits_per_second: Option<u64>) -> (Proxy, Target) {
     let target = Target::shared();
-    let address = target.url.strip_prefix("nats://").unwrap().parse().unwrap();
+    let address = host_of(&target.url).parse().unwrap();
     let proxy = Proxy::start(address).await.unwrap();
     proxy.lead_over(latency, bits_per_second);
     (proxy, target)
@@ -100,9 +100,7 @@ async fn a_server_far_away_is_kept_busy() {
     let (store, (proxy, target)) =
         (database::postgres().await, behind_a_proxy(Duration::from_millis(millis), None).await);
     publish_keyless(&store, messages).await;
-    let options = NatsOptions::new(format!("nats://{}", proxy.address()));
-    let options = options.stream(&target.name).prefix(target.name.to_lowercase());
-    let far = Nats::with_options(options.create_stream(StreamOptions::default().batches(batches()))).unwrap();
+    let far = target.through(&proxy).destination();
     let running = Running::run(Relay::new((*store).clone(), far));
     // Connecting takes several ways there and back, and so does the window until it is wide.
     let before = unbroken(&running, 4000).await;
@@ -134,16 +132,17 @@ async fn large_messages_over_a_narrow_line_arrive() {
             SELECT 'orders.placed', 'k' || n, convert_to(repeat('x', 200000), 'UTF8') FROM \
             generate_series(1, $1) n";
         sqlx::query(insert).bind(count.cast_signed()).execute(store.pool()).await.unwrap();
-        let mut programs = Programs::new(&store, "postgres");
-        programs.nats_url = format!("nats://{}", proxy.address());
+        let mut programs = Programs::at(store.url().to_owned());
+        programs.nats_url = nats_url_for("relay", &target.through(&proxy).url);
         let mut command = programs.command(Program::Relay);
         let streams = Vec::from_iter(names.iter().map(|name| format!("{}_{name}", target.name)));
         for (name, stream) in names.iter().zip(&streams) {
-            let prefix = stream.to_lowercase();
+            let prefix = prefix_of(stream);
             for (setting, value) in [
                 ("KIND", "nats"),
                 ("START", "beginning"),
                 ("URL", &programs.nats_url),
+                ("INBOX_PREFIX", &inbox_of(&programs.nats_url)),
                 ("STREAM", stream),
                 ("PREFIX", &prefix),
                 ("CREATE_STREAM", "true"),
@@ -227,8 +226,7 @@ async fn transactions_of_idle(destinations: u32) -> f64 {
     let (store, target) = (database::postgres().await, Target::shared());
     let run = |n: u32| {
         let name = format!("{}_{n}", target.name);
-        let options = NatsOptions::new(&target.url).stream(&name).prefix(name.to_lowercase()).id(&name);
-        let options = options.create_stream(StreamOptions::default().batches(batches()));
+        let options = target.options().stream(&name).prefix(prefix_of(&name)).id(&name);
         Running::run(Relay::new((*store).clone(), Nats::with_options(options).unwrap()))
     };
     publish(&store, 0..1).await;

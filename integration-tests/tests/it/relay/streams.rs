@@ -31,7 +31,7 @@ async fn each_partition_is_in_one_of_four_streams_and_each_key_in_order() {
         let subjects = held.info_with_subjects(">").await.unwrap();
         let subjects: Vec<_> = subjects.try_collect().await.unwrap();
         for (subject, _) in subjects {
-            let partition: usize = subject.split('.').nth(1).unwrap().parse().unwrap();
+            let partition: usize = subject.split('.').nth(2).unwrap().parse().unwrap();
             assert_eq!(partition % 4, number, "{subject} is in {name}");
         }
         found += stream.stream_status().await.unwrap().messages;
@@ -69,6 +69,23 @@ async fn a_stream_that_is_gone_keeps_consumers_from_no_other() {
     consumers.handled(messages as u32 + 200).await;
     consumers.stop().await;
     running.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_with_a_faulty_option_keeps_no_other_from_being_created() {
+    let target = Target::shared();
+    let (nats, jetstream) = (nats(&target, 2), target.jetstream().await);
+    nats.provision(&StreamOptions::default()).await.unwrap();
+    let [first, second] = ["0", "1"].map(|number| format!("{}-{number}", target.name));
+    let mut config = jetstream.get_stream(&first).await.unwrap().cached_info().config.clone();
+    config.allow_rollup = true;
+    jetstream.update_stream(config).await.unwrap();
+    jetstream.delete_stream(&second).await.unwrap();
+    let error = nats.provision(&StreamOptions::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&first) && text.contains("`allow_rollup_hdrs`"), "{text}");
+    jetstream.get_stream(&second).await.unwrap();
 }
 
 /// What the refusal says to do instead is done.

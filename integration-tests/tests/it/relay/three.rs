@@ -110,7 +110,7 @@ async fn one_run_of_the_program_reaches_two_streams_and_a_bus() {
     let queue = tokio::spawn(events(read(&["sqs", &moto.url(), "orders", &count])));
 
     let stream = |id: &str, target: &Target| {
-        let (url, name, prefix) = (&target.url, &target.name, target.name.to_lowercase());
+        let (url, name, prefix) = (&target.url, &target.name, target.prefix());
         format!(
             "[destinations.{id}]\nkind = \"nats\"\nurl = {url:?}\nstream = {name:?}\nprefix = {prefix:?}\n\
              create_stream = true\nstart = \"beginning\"\n"

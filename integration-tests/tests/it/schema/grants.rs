@@ -1,5 +1,6 @@
 //! The documented rights are enough to run with, and no more than that.
 mod denied;
+mod excess;
 mod granted;
 
 use crate::support::{
@@ -10,10 +11,12 @@ use crate::support::{
     wait::{eventually, in_time},
 };
 use denied::{
+    an_entry_of_the_audit_is_ended_once_and_by_its_own_role, no_role_writes_a_time_that_no_program_reads,
     no_session_turns_the_rules_of_columns_off, the_audit_knows_which_role_acted,
     what_the_page_does_not_grant_is_refused, who_blanks_messages_cannot_forge_one,
     who_blanks_responses_cannot_forge_one,
 };
+use excess::{each_way_to_a_right_is_found, what_a_role_cannot_see_is_named};
 use granted::Granted;
 use sqlx::{AssertSqlSafe, Pool};
 use std::time::Duration;
@@ -381,6 +384,10 @@ cases_on! {
         who_blanks_messages_cannot_forge_one,
         who_blanks_responses_cannot_forge_one,
         no_session_turns_the_rules_of_columns_off,
+        no_role_writes_a_time_that_no_program_reads,
         the_audit_knows_which_role_acted,
+        an_entry_of_the_audit_is_ended_once_and_by_its_own_role,
+        each_way_to_a_right_is_found,
+        what_a_role_cannot_see_is_named,
     ]
 }

@@ -1,5 +1,8 @@
 //! A codec of payloads, and stores that use it.
-use super::stores::{TestDb, World};
+use super::{
+    database::SERVICE,
+    stores::{TestDb, World},
+};
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::atomic::{AtomicU8, Ordering::Relaxed},
@@ -9,7 +12,6 @@ use twinbox::{
     codec::{EncodedPayload, PayloadCodec, PayloadContext},
     seam::BoxError,
 };
-use twinbox_testkit::database::SERVICE;
 
 /// Imitates an encryption with a nonce and associated data.
 pub(crate) struct Cipher {

@@ -1,5 +1,6 @@
 //! Runners of jobs beside a test, and times that are moved.
 use super::{
+    database::SERVICE,
     stores::{TestDb, World},
     wait::{eventually, in_time},
 };
@@ -13,7 +14,6 @@ use twinbox::{
     CancellationToken, Dialect, Store, Timestamp,
     effects::jobs::{Job, JobRun, JobRunner, Jobs, RunRecord, RunState},
 };
-use twinbox_testkit::database::SERVICE;
 
 pub(crate) fn at(text: &str) -> Timestamp {
     Timestamp::parse(text).unwrap()
@@ -78,7 +78,7 @@ impl RunningJobs {
 
 /// Runs SQL, in its turn to write.
 pub(crate) async fn execute<DB: TestDb>(world: &World<DB>, sql: String) {
-    let mut tx = world.begin().await.unwrap();
+    let mut tx = world.owner().begin().await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.unwrap();
     tx.commit().await.unwrap();
 }

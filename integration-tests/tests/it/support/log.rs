@@ -1,5 +1,6 @@
 //! Readers of the log, and messages for them.
 use super::{
+    database::owner_of,
     stores::{TestDb, sql_of},
     wait::{eventually, in_time},
 };
@@ -170,7 +171,7 @@ pub(crate) async fn now<DB: Names>(store: &Store<DB>) -> i64 {
 
 /// Runs SQL in its own transaction.
 pub(crate) async fn run<DB: Dialect>(store: &Store<DB>, sql: &str) -> Result<(), sqlx::Error> {
-    let mut tx = store.begin().await.unwrap();
+    let mut tx = owner_of(store).begin().await.unwrap();
     sqlx::query::<DB>(sql_of::<DB>(sql)).execute(&mut *tx).await?;
     tx.commit().await.unwrap();
     Ok(())

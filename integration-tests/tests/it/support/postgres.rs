@@ -1,5 +1,6 @@
 //! Servers of Postgres, and connections to them through a proxy.
 use super::{
+    database::SERVICE,
     databases::{PgPool, PgPoolOptions, Postgres},
     wait::eventually,
 };
@@ -15,7 +16,6 @@ use std::{
 };
 use twinbox::Store;
 use twinbox_testkit::{
-    database::SERVICE,
     proxy::Proxy,
     servers::{PostgresServer, find},
 };
@@ -85,7 +85,13 @@ pub(crate) fn postgres_address(url: &str) -> SocketAddr {
 
 /// Returns the URL with the address of the proxy.
 pub(crate) fn through(url: &str, proxy: &Proxy) -> String {
-    url.replace(&postgres_address(url).to_string(), &proxy.address().to_string())
+    at_proxy(url, proxy.address())
+}
+
+/// Returns the URL with the address of something that reads what passes: without TLS.
+pub(crate) fn at_proxy(url: &str, address: SocketAddr) -> String {
+    let url = url.replace(&postgres_address(url).to_string(), &address.to_string());
+    url.replace("sslmode=verify-full", "sslmode=disable")
 }
 
 /// Waits until a session of this database waits for a lock. Returns the process id of the session.

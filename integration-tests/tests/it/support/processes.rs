@@ -1,8 +1,12 @@
 //! Relay and consumer as processes.
-use super::{helper, relay::batches};
+use super::{
+    broker_users::{inbox_of, nats_url_for, prefix_of},
+    database::{self, TestDatabase, url_for},
+    helper,
+    relay::batches,
+};
 use sqlx::Postgres;
 use tokio::process::{Child, Command};
-use twinbox_testkit::database::{self, TestDatabase};
 
 #[derive(Clone, Copy)]
 pub(crate) enum Program {
@@ -44,24 +48,29 @@ impl Programs {
             Program::Relay => {
                 let mut command = Command::new(helper::program("twinbox-relay"));
                 let destination = "TWINBOX_RELAY__DESTINATIONS__KILL__";
+                let nats = nats_url_for("relay", &self.nats_url);
                 command
                     .arg("run")
-                    .env("TWINBOX_RELAY__DATABASE__URL", &self.database_url)
+                    .env("TWINBOX_RELAY__DATABASE__URL", url_for("runtime", &self.database_url))
                     .env("TWINBOX_RELAY__DATABASE__SERVICE", database::SERVICE)
                     .env(format!("{destination}KIND"), "nats")
                     .env(format!("{destination}START"), "beginning")
-                    .env(format!("{destination}URL"), &self.nats_url)
+                    .env(format!("{destination}URL"), &nats)
+                    .env(format!("{destination}INBOX_PREFIX"), inbox_of(&nats))
                     .env(format!("{destination}STREAM"), &self.stream)
-                    .env(format!("{destination}PREFIX"), self.stream.to_lowercase())
+                    .env(format!("{destination}PREFIX"), prefix_of(&self.stream))
                     .env(format!("{destination}CREATE_STREAM"), self.create_stream.to_string())
                     .env(format!("{destination}BATCHES"), batches().to_string());
                 command
             }
             Program::Consumer => {
                 let mut command = Command::new(helper::program("consumer"));
+                let nats = nats_url_for("search", &self.nats_url);
                 command
-                    .env("DATABASE_URL", &self.database_url)
-                    .env("NATS_URL", &self.nats_url)
+                    .env("DATABASE_URL", url_for("runtime", &self.database_url))
+                    .env("NATS_URL", &nats)
+                    .env("NATS_INBOX_PREFIX", inbox_of(&nats))
+                    .env("PREFIX", prefix_of(&self.stream))
                     .env("STREAM", &self.stream);
                 command
             }

@@ -1,5 +1,7 @@
 //! The program `twinbox-relay` as a process, and what its admin listener and its log say.
 use super::{
+    broker_users::{inbox_of, nats_url_for},
+    database::{self, TestDatabase, url_for},
     helper,
     relay::{PATIENCE, Target},
     wait::eventually,
@@ -16,7 +18,6 @@ use tokio::{
     process::{Child, ChildStderr, Command},
     time::timeout,
 };
-use twinbox_testkit::database::{self, TestDatabase};
 
 /// The program with its admin listener, on a port of its own.
 pub(crate) struct Program {
@@ -42,7 +43,7 @@ impl Program {
         let text = format!(
             "[database]\nurl = {:?}\nservice = {:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n\
              [log]\nformat = \"json\"\n{text}",
-            url,
+            url_for("runtime", url),
             database::SERVICE,
         );
         std::fs::write(config.path(), text).unwrap();
@@ -115,11 +116,12 @@ pub(crate) async fn logged(log: &mut Lines<BufReader<ChildStderr>>, message: &st
 }
 
 pub(crate) fn destination(id: &str, target: &Target, more: &str) -> String {
+    let url = nats_url_for("relay", &target.url);
     format!(
-        "[destinations.{id}]\nkind = \"nats\"\nstart = \"beginning\"\nurl = {:?}\nstream = {:?}\nprefix = \
-         {:?}\n{more}\n",
-        target.url,
+        "[destinations.{id}]\nkind = \"nats\"\nstart = \"beginning\"\nurl = {url:?}\ninbox_prefix = {:?}\n\
+         stream = {:?}\nprefix = {:?}\n{more}\n",
+        inbox_of(&url),
         target.name,
-        target.name.to_lowercase(),
+        target.prefix(),
     )
 }

@@ -1,6 +1,8 @@
 //! Relays, their streams, and the messages that arrived.
 pub(crate) use super::wait::PATIENCE;
 use super::{
+    broker_users::{at_address, inbox_of, prefix_of},
+    database::owner_of,
     stores::TestDb,
     wait::{eventually, in_time},
 };
@@ -22,6 +24,7 @@ use twinbox::{
     nats::{Nats, NatsOptions, StreamOptions},
     relay::{CircuitBreakerStatus, Counters, Error, Relay, RelayOptions},
 };
+use twinbox_testkit::proxy::Proxy;
 use uuid::Uuid;
 
 /// The lease of the relays of [`Target::quick`].
@@ -56,9 +59,20 @@ impl Target {
         Self { url: url.into(), name: self.name.clone() }
     }
 
+    /// Returns the first words of the subjects of the stream.
+    pub(crate) fn prefix(&self) -> String {
+        prefix_of(&self.name)
+    }
+
+    /// Returns the same stream behind a proxy.
+    pub(crate) fn through(&self, proxy: &Proxy) -> Self {
+        self.by(at_address(&self.url, proxy.address()))
+    }
+
     /// Returns options for a stream that exists.
     pub(crate) fn existing(&self) -> NatsOptions {
-        NatsOptions::new(&self.url).stream(&self.name).prefix(self.name.to_lowercase())
+        let options = NatsOptions::new(&self.url).inbox_prefix(inbox_of(&self.url));
+        options.stream(&self.name).prefix(self.prefix())
     }
 
     pub(crate) fn options(&self) -> NatsOptions {
@@ -86,7 +100,7 @@ impl Target {
 
     /// Returns the configuration of a stream that takes only these types.
     pub(crate) fn config(&self, types: &[&str]) -> stream::Config {
-        let subject = |text: &&str| format!("{}.*.{text}", self.name.to_lowercase());
+        let subject = |text: &&str| format!("{}.*.{text}", self.prefix());
         let subjects = types.iter().map(subject).collect();
         stream::Config {
             name: self.name.clone(),
@@ -285,7 +299,7 @@ impl Running {
 pub(crate) async fn free_leases<DB: TestDb>(store: &Store<DB>) {
     let (cursors, past) = (DB::table_of("cursors"), DB::time(Timestamp::from_micros(0)));
     let free = format!("UPDATE {cursors} SET lease_until = {past}, owner = NULL WHERE owner IS NOT NULL");
-    let mut conn = store.pool().acquire().await.unwrap();
+    let mut conn = owner_of(store).pool().acquire().await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(free)).execute(&mut *conn).await.unwrap();
 }
 

@@ -1,5 +1,6 @@
 //! A stream, and relays that are processes.
 use super::{
+    database::TestDatabase,
     processes::{Program, Programs},
     relay::{Target, free_leases},
     stores::TestDb,
@@ -12,7 +13,6 @@ use tokio::{
     time::timeout,
 };
 use twinbox::Dialect;
-use twinbox_testkit::database::TestDatabase;
 
 /// The lease of the relays of a [`Rig`], in their environment.
 pub(crate) const RIG_LEASE: &str = "TWINBOX_RELAY__DESTINATIONS__KILL__LEASE";

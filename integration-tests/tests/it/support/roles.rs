@@ -1,5 +1,8 @@
 //! The documented roles of Postgres and MySQL.
-use super::databases::{MySql, Postgres};
+use super::{
+    database::owner_of,
+    databases::{MySql, Postgres},
+};
 use sqlx::AssertSqlSafe;
 use twinbox::{
     Store,
@@ -47,7 +50,7 @@ impl Roles {
             CREATE ROLE {viewer} LOGIN; {grants};
             GRANT SELECT, INSERT ON {table} TO {producer}, {web}, {runtime}"
         );
-        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner_of(owner).pool()).await.unwrap();
         roles
     }
 
@@ -100,6 +103,6 @@ impl Roles {
     pub(crate) async fn drop(self, owner: &Store<Postgres>) {
         let names = self.all().map(|(_, name)| name).join(", ");
         let all = format!("DROP OWNED BY {names}; DROP ROLE {names}");
-        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner_of(owner).pool()).await.unwrap();
     }
 }

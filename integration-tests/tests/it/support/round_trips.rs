@@ -1,5 +1,5 @@
 //! A proxy before Postgres that counts how often a client asks and waits for the answer.
-use super::postgres::{postgres_address, store_at};
+use super::postgres::{at_proxy, postgres_address, store_at};
 use sqlx::Postgres;
 use std::{
     io,
@@ -33,7 +33,7 @@ impl RoundTrips {
     /// Opens a store at this URL whose round trips are counted.
     pub(crate) async fn of(url: &str) -> Self {
         let (listener, server) = (TcpListener::bind(("127.0.0.1", 0)).await.unwrap(), postgres_address(url));
-        let address = listener.local_addr().unwrap().to_string();
+        let address = listener.local_addr().unwrap();
         let (count, mut accepting) = (Arc::new(AtomicU64::new(0)), JoinSet::new());
         let counter = count.clone();
         accepting.spawn(async move {
@@ -43,7 +43,7 @@ impl RoundTrips {
                 connections.spawn(async move { pass_on(client, server, &counter).await });
             }
         });
-        let url = url.replace(&server.to_string(), &address);
+        let url = at_proxy(url, address);
         Self { store: store_at(&url).await, url, count, _accepting: accepting }
     }
 

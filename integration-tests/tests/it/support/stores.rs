@@ -1,13 +1,13 @@
 //! Databases with a table for effects, and events.
-use super::databases::{MySql, Postgres};
+use super::{
+    database::{self, TestDatabase},
+    databases::{MySql, Postgres},
+};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Pool, Sqlite, pool::PoolOptions};
 use std::ops::Deref;
 use twinbox::{DeliveryOutcome, Dialect, Event, Message, Store, Timestamp, consumer::EventHandler};
-use twinbox_testkit::{
-    Harness,
-    database::{self, TestDatabase},
-};
+use twinbox_testkit::Harness;
 
 /// Returns the text of an error with its causes, each once.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
@@ -150,9 +150,28 @@ impl<DB: TestDb> World<DB> {
         sqlx::raw_sql(sql_of::<DB>(sql)).execute(&mut *conn).await.unwrap();
     }
 
+    /// Returns the connections of the owner of the tables.
+    pub(crate) fn pool(&self) -> &Pool<DB> {
+        self.0.pool()
+    }
+
+    pub(crate) fn owner_url(&self) -> &str {
+        self.0.owner_url()
+    }
+
+    /// Closes the connections of the store.
+    pub(crate) async fn close(&self) {
+        Store::pool(&self.0).close().await;
+    }
+
+    /// Returns the store of the owner of the tables.
+    pub(crate) fn owner(&self) -> &Store<DB> {
+        self.0.owner()
+    }
+
     /// Opens another connection pool with `connections` open connections.
     pub(crate) async fn twin(&self, connections: u32) -> Pool<DB> {
-        let options = (*self.pool().connect_options()).clone();
+        let options = (*Store::pool(&self.0).connect_options()).clone();
         let pool = PoolOptions::new().min_connections(connections).max_connections(connections);
         pool.connect_with(options).await.unwrap()
     }

@@ -1,5 +1,7 @@
 //! Runs the program `twinbox`.
 use super::{
+    broker_users::nats_url_for,
+    database::{OWNER, url_for},
     helper,
     stores::{TestDb, World},
     wait::in_time,
@@ -36,7 +38,19 @@ impl Tool {
     /// Returns a command that runs the program without a terminal.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(helper::program("twinbox"));
-        command.args(arguments).env("DATABASE_URL", &self.url).env("TWINBOX_AS", "ada");
+        let role = match arguments {
+            ["schemas", "migrate", ..] | ["destinations", "rebase", ..] => OWNER,
+            ["destinations", "retire", ..] => "keeper",
+            ["keys", "redact", ..] => "redactor",
+            _ => "operator",
+        };
+        command.env("DATABASE_URL", url_for(role, &self.url)).env("TWINBOX_AS", "ada");
+        let operator = |argument: &&str| nats_url_for("operator", argument);
+        command.args(arguments.iter().map(operator));
+        let is_server = |argument: &&str| operator(argument) != **argument;
+        if arguments.iter().any(is_server) {
+            command.args(["--nats-inbox-prefix", "_INBOX_operator"]);
+        }
         command.stdin(Stdio::null()).kill_on_drop(true);
         command
     }

@@ -1,5 +1,6 @@
 //! NATS delivers late, forgets consumers, loses acknowledgements, and is old.
 use crate::support::{
+    broker_users::host_of,
     consumer::{Gate, publish, run_until},
     publisher::{secret, send_again},
     relay::{Running, Target},
@@ -13,7 +14,7 @@ use twinbox::{
     CancellationToken, Consumer, Delivery, HandlerResult, Message, Tx,
     consumer::ErrorKind as ConsumerErrorKind,
     event_handler,
-    nats::{Nats, NatsOptions, StreamOptions},
+    nats::{Nats, StreamOptions},
     seam::destination::Destination as _,
 };
 use twinbox_testkit::{
@@ -144,11 +145,11 @@ async fn row_20_the_acknowledgement_is_lost_after_the_commit() {
     let relay = Running::start(&*world, &target);
     publish(&world, 1..2).await;
     relay.published(1).await;
-    let address = target.url.strip_prefix("nats://").unwrap().parse().unwrap();
+    let address = host_of(&target.url).parse().unwrap();
     let proxy = Proxy::start(address).await.unwrap();
-    let options = NatsOptions::new(format!("nats://{}", proxy.address()))
-        .stream(&target.name)
-        .prefix(target.name.to_lowercase())
+    let options = target
+        .through(&proxy)
+        .existing()
         .ack_wait(Duration::from_secs(2))
         .request_timeout(Duration::from_secs(1));
     let (gate, mut entries) = Gate::new();
@@ -208,7 +209,7 @@ async fn each_unreadable_message_is_kept_although_the_stream_was_made_anew() {
     let (world, target) = (World::<Postgres>::new().await, Target::shared());
     let nats = target.destination();
     let jetstream = target.jetstream().await;
-    let subject = format!("{}.0.orders.placed", target.name.to_lowercase());
+    let subject = format!("{}.0.orders.placed", target.prefix());
     for (dead_letters, garbage) in [(2, "first"), (4, "second")] {
         nats.provision(&StreamOptions::default()).await.unwrap();
         jetstream.publish(subject.clone(), garbage.into()).await.unwrap().await.unwrap();
@@ -308,7 +309,7 @@ async fn row_49_a_trace_that_cannot_be_read_is_left_out() {
             ("tracestate", &"k=v,".repeat(2048)),
         ];
         attributes.iter().for_each(|(name, value)| headers.insert(*name, *value));
-        let subject = format!("{}.0.orders.placed", target.name.to_lowercase());
+        let subject = format!("{}.0.orders.placed", target.prefix());
         let sent = jetstream.publish_with_headers(subject, headers, format!("{{\"n\":{n}}}").into()).await;
         sent.unwrap().await.unwrap();
     }

@@ -1,6 +1,7 @@
 //! The database is away, read-only, loses its answer, or has no connection to spare.
 use crate::support::{
     consumer::{publish, run_until},
+    database::SERVICE,
     long,
     postgres::{own, postgres_address, standby_of, store_at, through},
     relay::{Running, Target},
@@ -13,7 +14,7 @@ use twinbox::{
     CancellationToken, Consumer, Delivery, DeliveryOutcome, HandlerResult, Store, Tx, event_handler,
     nats::Nats,
 };
-use twinbox_testkit::{Harness, database::SERVICE, proxy::Proxy};
+use twinbox_testkit::{Harness, proxy::Proxy};
 
 #[event_handler(consumer = "tests.outage", max_attempts = 1)]
 async fn note(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {

@@ -1,6 +1,7 @@
 //! Messages whose header block no client can read. Whoever may publish can store one.
 use super::broker::{CONSUMER, in_order, note, running, send};
 use crate::support::{
+    broker_users::host_of,
     relay::Target,
     stores::{World, placed},
     wait::{eventually, in_time},
@@ -15,6 +16,8 @@ use twinbox::{
     Consumer,
     nats::{Nats, StreamOptions},
 };
+
+use twinbox_testkit::servers::NatsServer;
 
 const BLOCKS: [&[u8]; 14] = [
     b"NATS/1.0\r\nce-id: a\rb\r\n\r\n",
@@ -38,7 +41,7 @@ struct RawClient(TcpStream);
 
 impl RawClient {
     async fn connect(url: &str) -> Self {
-        let mut client = Self(TcpStream::connect(url.strip_prefix("nats://").unwrap()).await.unwrap());
+        let mut client = Self(TcpStream::connect(host_of(url)).await.unwrap());
         client.0.write_all(b"CONNECT {\"verbose\":false,\"headers\":true}\r\n").await.unwrap();
         client.arrived().await;
         client
@@ -64,10 +67,12 @@ impl RawClient {
 /// Each is followed by a good message. No connection is lost over it: nothing is delivered twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_header_block_that_cannot_be_read_stops_nobody() {
-    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    let (world, server) = (World::<Postgres>::new().await, NatsServer::start().unwrap());
+    // It lets in who says nothing of TLS.
+    let target = Target::at(server.url());
     let nats = Nats::with_options(target.existing().partitions(1)).unwrap();
     nats.provision(&StreamOptions::default()).await.unwrap();
-    let subject = format!("{}.0.orders.placed", target.name.to_lowercase());
+    let subject = format!("{}.0.orders.placed", target.prefix());
     let mut raw = RawClient::connect(&target.url).await;
     let consumer = Consumer::new((*world).clone(), ()).transport(nats.clone());
     let (stop, consuming) = running(consumer.handler::<note>().handler::<in_order>());

@@ -1,12 +1,13 @@
 //! The program tells systemd that it is ready, alive and stopping.
 use super::{Manager, stop};
 use crate::support::{
+    database,
     postgres::{postgres_address, through},
     processes::{Program, Programs},
     relay::{Target, publish},
 };
 use tokio::process::Child;
-use twinbox_testkit::{database, proxy::Proxy};
+use twinbox_testkit::proxy::Proxy;
 
 /// Shorter than in a unit, so that there are beats while a test waits.
 const WATCHDOG_USEC: &str = "100000";
@@ -20,7 +21,7 @@ fn start(manager: &Manager, programs: &Programs) -> Child {
 #[tokio::test(flavor = "multi_thread")]
 async fn systemd_hears_that_the_relay_is_ready_alive_and_stopping() {
     let (database, manager) = (database::postgres().await, Manager::new());
-    let programs = Programs::new(&database, "postgres");
+    let programs = Programs::at(database.url().to_owned());
     let relay = start(&manager, &programs);
     manager.until(&["READY=1"]).await;
     publish(&database, 0..5).await;
@@ -58,7 +59,7 @@ async fn a_relay_without_a_cursor_in_the_log_is_not_ready() {
     let (database, manager) = (database::postgres().await, Manager::new());
     let mut lock = database.pool().begin().await.unwrap();
     sqlx::query("LOCK TABLE twinbox.cursors IN SHARE MODE").execute(&mut *lock).await.unwrap();
-    let _relay = start(&manager, &Programs::new(&database, "postgres"));
+    let _relay = start(&manager, &Programs::at(database.url().to_owned()));
     let waits = ["STATUS=waiting for destination kill: its cursor", "READY=1"];
     for _ in 0..2 {
         let heard = manager.until(&waits).await;

@@ -52,7 +52,7 @@ async fn the_clock_of_the_database_decides_what_is_due() {
     let (world, seen) = (World::<Postgres>::new().await, Seen::default());
     world
         .execute(
-            "CREATE SCHEMA ahead;
+            "CREATE SCHEMA ahead; GRANT USAGE ON SCHEMA ahead TO PUBLIC;
             CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz LANGUAGE sql
             AS 'SELECT pg_catalog.clock_timestamp() + interval ''1 hour'''",
         )

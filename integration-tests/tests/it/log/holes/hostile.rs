@@ -6,6 +6,7 @@ use super::{
     naive::{Naive, NaiveReader},
     writers::{LONG, Writers},
 };
+use crate::support::database;
 use crate::{
     log::hostile::{Dice, Ending, Ledger, live},
     support::{
@@ -23,7 +24,7 @@ use twinbox::{
     CancellationToken, Draft, Error, ErrorKind, Store,
     log::{Entry, Reader, ReaderOptions},
 };
-use twinbox_testkit::{database, servers::MariaDbOptions};
+use twinbox_testkit::servers::MariaDbOptions;
 use uuid::Uuid;
 
 /// How many messages show that the writers got going.

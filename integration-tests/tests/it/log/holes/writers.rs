@@ -1,4 +1,5 @@
 //! Writers whose positions and commits disagree in every way, on a server that is killed.
+use crate::support::database;
 use crate::{
     log::hostile::Dice,
     support::{
@@ -14,7 +15,6 @@ use std::{
 };
 use tokio::task::JoinSet;
 use twinbox::{CancellationToken, Error, InTransaction, Store};
-use twinbox_testkit::database;
 
 const WRITERS: u32 = 16;
 const KEYS: usize = 24;

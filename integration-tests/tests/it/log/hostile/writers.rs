@@ -1,6 +1,7 @@
 //! Transactions that overlap in every way: ids taken early, locks late, savepoints, rollbacks, long pauses.
 use super::*;
 use crate::support::{
+    database::TestDatabase,
     log::draft,
     wait::{self, Pause, in_time},
 };
@@ -8,7 +9,6 @@ use sqlx::{Connection as _, PgConnection, postgres::PgPoolOptions};
 use std::{collections::BTreeSet, ops::DerefMut, time::Duration};
 use tokio::task::JoinSet;
 use twinbox::{Error, InTransaction, Store};
-use twinbox_testkit::database::TestDatabase;
 
 const WRITERS: u32 = 16;
 const KEYS: usize = 40;

@@ -1,6 +1,7 @@
 //! The metrics of an application in this process, and faults of its side effects, jobs and keeper.
 use super::watch::{ONLY, Watch};
 use crate::support::{
+    database::SERVICE,
     effects::{QUICK, WELCOME},
     jobs::{RunningJobs, registered},
     roles::Roles,
@@ -24,10 +25,7 @@ use twinbox::{
     },
     log::Keeper,
 };
-use twinbox_testkit::{
-    database::SERVICE,
-    vendor::{FakeVendor, VendorAnswer},
-};
+use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
 use uuid::Uuid;
 
 /// Records the metrics of this thread, on which all tasks of the test run.

@@ -1,6 +1,7 @@
 //! Faults of the program `twinbox-relay`, its databases and its brokers.
 use super::watch::{ONLY, Watch};
 use crate::support::{
+    database::{self, TestDatabase},
     operations::{end, key, open_lease},
     postgres::{postgres_address, through},
     program::{Program, destination},
@@ -13,11 +14,7 @@ use async_nats::jetstream::stream::Config;
 use sqlx::Postgres;
 use std::net::SocketAddr;
 use twinbox::{Draft, Store, nats::Nats, relay::Relay};
-use twinbox_testkit::{
-    database::{self, TestDatabase},
-    proxy::Proxy,
-    servers::NatsServer,
-};
+use twinbox_testkit::{proxy::Proxy, servers::NatsServer};
 
 /// With a lease that outlasts what a busy machine adds.
 const OPTIONS: &str = "create_stream = true\nlease = \"12s\"";

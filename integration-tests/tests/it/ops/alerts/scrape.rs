@@ -4,6 +4,7 @@ use super::{
     consumers::fine,
 };
 use crate::support::{
+    database::{self, SERVICE},
     program::{Program, destination},
     relay::{Target, publish},
     stores::World,
@@ -22,10 +23,7 @@ use twinbox::{
     },
     log::Keeper,
 };
-use twinbox_testkit::{
-    database::{self, SERVICE},
-    skipped,
-};
+use twinbox_testkit::skipped;
 
 /// Asserts that the checker has nothing to say about a page.
 fn is_checked(promtool: &OsStr, page: &str) {

@@ -85,7 +85,8 @@ async fn a_group_is_redriven_from_its_preview_to_the_audit<DB: TestDb>() {
     running.stop().await;
     page.open(&console.at("/audit")).await;
     let entry = page.text("tbody tr").await;
-    for shown in ["ada", "dead-letters redrive", "300", "the customer service is back"] {
+    let database_user = &Ops::new(&*world).audit(1).await.unwrap()[0].database_user;
+    for shown in ["ada", database_user, "dead-letters redrive", "300", "the customer service is back"] {
         assert!(entry.contains(shown), "{entry}");
     }
     // The command that was shown does the same. It finds nothing more.

@@ -75,7 +75,7 @@ const FILL: [&str; 16] = [
     "INSERT INTO twinbox.drift_findings (check_id, object_id, detail, run_id)
      VALUES (HOSTILE, HOSTILE, HOSTILE, gen_random_uuid())",
     "INSERT INTO twinbox.audit (operator, command, target, reason, count)
-     SELECT HOSTILE, HOSTILE, HOSTILE, HOSTILE, n FROM generate_series(1, 3) n",
+     SELECT HOSTILE, HOSTILE, HOSTILE, HOSTILE, NULLIF(n, 1) FROM generate_series(1, 3) n",
     "INSERT INTO twinbox.bulk_actions (action, filter, spacing, planned, audit_id, made_by, reason)
      VALUES ('discard', jsonb_build_object('consumer', HOSTILE, 'key', HOSTILE)::text, 0, 5, 1, HOSTILE,
         HOSTILE);

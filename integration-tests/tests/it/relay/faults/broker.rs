@@ -55,7 +55,7 @@ async fn row_11_the_answer_to_a_publish_is_lost() {
     publish(&store, 0..50).await;
     running.published(50).await;
     for n in 1..=3 {
-        proxy.lose_answer_to(format!("HPUB {}", target.name.to_lowercase()));
+        proxy.lose_answer_to(format!("HPUB {}", target.prefix()));
         publish(&store, n * 50..(n + 1) * 50).await;
         running.published(u64::from(n + 1) * 50).await;
     }

@@ -3,13 +3,10 @@
 pub(crate) mod consumers;
 
 use super::*;
-use crate::support::wait::pause;
+use crate::support::{database::TestDatabase, wait::pause};
 use async_nats::jetstream::{self, stream};
 use twinbox::relay::CircuitBreakerState;
-use twinbox_testkit::{
-    cluster::{NatsCluster, SERVERS},
-    database::TestDatabase,
-};
+use twinbox_testkit::cluster::{NatsCluster, SERVERS};
 
 const TYPES: &[&str] = &["orders.placed"];
 /// Messages of one step, in twenty transactions.

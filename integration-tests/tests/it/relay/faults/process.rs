@@ -65,7 +65,9 @@ async fn row_05_killed_between_the_acknowledgement_and_the_cursor<DB: TestDb>() 
 
 async fn row_06_killed_with_some_of_many_acknowledged<DB: TestDb>() {
     let points = ["relay.after_send", "relay.after_ack:3", "relay.after_ack:7", "relay.after_ack:20"];
-    for (point, (before, again)) in points.iter().zip(join_all(points.map(killed::<DB>)).await) {
+    for (point, (before, again)) in
+        points.iter().zip(join_all(points.map(|at| Box::pin(killed::<DB>(at)))).await)
+    {
         assert!(again as u64 <= before, "{point}: {again} of {before} came again");
     }
 }
@@ -253,7 +255,7 @@ fn migrating(programs: &Programs) -> tokio::process::Command {
 #[tokio::test(flavor = "multi_thread")]
 async fn row_41_five_relays_migrate_at_once_and_some_are_killed() {
     let store = empty_postgres().await;
-    let programs = Programs::new(&store, "postgres");
+    let programs = Programs::at(store.url().to_owned());
     let target = Target { name: programs.stream.clone(), ..Target::shared() };
     let start_five = || Vec::from_iter((0..5).map(|_| migrating(&programs).spawn().unwrap()));
     let tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'twinbox'";

@@ -100,11 +100,11 @@ async fn a_full_subject_stops_only_its_own_messages() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_destinations_of_one_stream_have_a_copy_of_each_message_each() {
     let (store, target) = (database::postgres().await, Target::shared());
-    let subjects = ["first.>", "second.>"].map(|subject| format!("{}.{subject}", target.name.to_lowercase()));
+    let subjects = ["first.>", "second.>"].map(|subject| format!("{}.{subject}", target.prefix()));
     target.create(stream::Config { subjects: subjects.to_vec(), ..target.config(&[]) }).await;
     insert(&store, 20, 10, "'orders.placed'", "NULL").await;
     let run = |id: &str| {
-        let options = target.existing().id(id).prefix(format!("{}.{id}", target.name.to_lowercase()));
+        let options = target.existing().id(id).prefix(format!("{}.{id}", target.prefix()));
         Running::run(Relay::new(store.clone(), Nats::with_options(options).unwrap()))
     };
     let both = [run("first"), run("second")];

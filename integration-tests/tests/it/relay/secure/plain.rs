@@ -84,13 +84,14 @@ async fn ends(mut program: Command, tables: &[&str]) -> (Option<i32>, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_program_connects_without_tls_to_another_machine_only_where_the_file_allows_it() {
-    let ((store, folder), target) = (rig().await, Target::shared());
-    let (database, name) = (away(store.url()), &target.name);
+    let ((store, folder), server) = (rig().await, nats([]));
+    let target = Target::at(server.url());
+    let (database, name) = (away(store.url().split('?').next().unwrap()), &target.name);
     let rest = format!(
         "url = {:?}\nstream = {name:?}\nprefix = {:?}\n\
          [vendors.mail]\nprofile = \"resend\"\nurl = \"http://{AWAY}:8080/v1\"\n",
         away(&target.url),
-        name.to_lowercase(),
+        target.prefix(),
     );
     let refused = format!("no verified TLS protects the connection to the host `{AWAY}`");
     for command in ["check", "run"] {

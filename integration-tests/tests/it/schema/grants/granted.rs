@@ -1,11 +1,11 @@
 //! The differences between the databases that have roles.
 use crate::support::{
+    database::SERVICE,
     roles::{MYSQL_PASSWORD, Roles},
     stores::{TestDb, World},
 };
 use sqlx::{MySql, Postgres, mysql::MySqlPoolOptions, postgres::PgPoolOptions};
 use twinbox::Store;
-use twinbox_testkit::database::SERVICE;
 
 pub(super) trait Granted: TestDb {
     /// Publishes in any language.

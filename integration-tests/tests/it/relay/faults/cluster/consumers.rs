@@ -1,6 +1,6 @@
 //! Consumers of a stream with three copies.
 use super::*;
-use crate::support::{long, stores::Placed};
+use crate::support::{database::owner_of, long, stores::Placed};
 use async_nats::jetstream::stream::ClusterInfo;
 use sqlx::{PgPool, Row as _};
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ pub(crate) struct Consumers {
 impl Consumers {
     pub(crate) async fn start(store: &Store<Postgres>, nats: Nats) -> Self {
         let table = "CREATE TABLE handled (id bigserial, by_order text, n bigint, UNIQUE (by_order, n))";
-        sqlx::raw_sql(table).execute(store.pool()).await.unwrap();
+        sqlx::raw_sql(table).execute(owner_of(store).pool()).await.unwrap();
         Self::go_on(store, nats)
     }
 
