@@ -176,7 +176,7 @@ async fn large_messages_over_a_narrow_line_arrive() {
 async fn a_type_that_may_not_be_published_stops_no_other() {
     let options = ServerOptions::default().line(
         "authorization { users: [ { user: admin, password: a }, \
-         { user: relay, password: r, permissions: { publish: { deny: \"*.*.orders.secret\" } } } ] }",
+         { user: relay, password: r, permissions: { publish: { deny: \"t.*.*.orders.secret\" } } } ] }",
     );
     let server = tokio::task::spawn_blocking(|| NatsServer::start_with(options)).await.unwrap().unwrap();
     let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}@"));

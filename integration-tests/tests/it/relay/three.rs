@@ -1,6 +1,9 @@
 //! The program with three destinations, and what clients that are not ours read from them.
 use super::*;
-use crate::support::{helper, long};
+use crate::support::{
+    broker_users::{inbox_of, nats_url_for, without_login},
+    helper, long,
+};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashSet},
@@ -110,10 +113,11 @@ async fn one_run_of_the_program_reaches_two_streams_and_a_bus() {
     let queue = tokio::spawn(events(read(&["sqs", &moto.url(), "orders", &count])));
 
     let stream = |id: &str, target: &Target| {
-        let (url, name, prefix) = (&target.url, &target.name, target.prefix());
+        let (name, prefix, url) = (&target.name, target.prefix(), nats_url_for("relay", &target.url));
+        let inbox = inbox_of(&url);
         format!(
-            "[destinations.{id}]\nkind = \"nats\"\nurl = {url:?}\nstream = {name:?}\nprefix = {prefix:?}\n\
-             create_stream = true\nstart = \"beginning\"\n"
+            "[destinations.{id}]\nkind = \"nats\"\nurl = {url:?}\ninbox_prefix = {inbox:?}\n\
+             stream = {name:?}\nprefix = {prefix:?}\ncreate_stream = true\nstart = \"beginning\"\n"
         )
     };
     let toml = format!(
@@ -144,7 +148,8 @@ async fn one_run_of_the_program_reaches_two_streams_and_a_bus() {
         assert_eq!(held, published);
     }
     let from_bus = queue.await.unwrap();
-    let from_stream = events(read(&["nats", &one.url, &one.name, &count])).await;
+    let nats = without_login(&one.url).replace("nats://", "tls://");
+    let from_stream = events(read(&["nats", &nats, &one.name, &count])).await;
     drop(relay);
 
     assert_eq!((from_bus.len(), from_stream.len()), (messages, messages));
