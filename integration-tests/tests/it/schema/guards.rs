@@ -132,8 +132,9 @@ async fn a_table_of_sqlite_that_somebody_has_changed_is_found() {
     each_is_found::<Sqlite>(&[
         Change {
             make: "DROP TRIGGER twinbox_refuse_position",
-            undo: "CREATE TRIGGER twinbox_refuse_position AFTER INSERT ON twinbox_outbox
-                BEGIN SELECT 1; END",
+            // A connection learns by reading that another one has dropped it.
+            undo: "SELECT position FROM twinbox_outbox LIMIT 1;
+                CREATE TRIGGER twinbox_refuse_position AFTER INSERT ON twinbox_outbox BEGIN SELECT 1; END",
             kind: Kind::Trigger,
             words: "twinbox_refuse_position of twinbox_outbox is missing",
         },
