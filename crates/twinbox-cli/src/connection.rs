@@ -20,10 +20,7 @@ use std::{
     time::Duration,
 };
 use twinbox_core::codec::AesGcm;
-use twinbox_sql::{
-    Dialect, LOCK_WAIT_MAX, MIGRATION_LOCK_WAIT_MAX, StoreOptions, bound_lock_waits, follow_url_file,
-    program_options,
-};
+use twinbox_sql::{Dialect, StoreOptions, bound_lock_waits, follow_url_file, program_options};
 
 /// How long a connection may take.
 const CONNECTION_MAX: Duration = Duration::from_secs(5);
@@ -55,9 +52,6 @@ pub(crate) struct ConnectionArguments {
     /// Whether a login that changes in the file of the URL is used.
     #[arg(skip)]
     follows_file: bool,
-    /// Whether statements wait for locks as long as those of a migration.
-    #[arg(skip)]
-    migrates: bool,
 }
 
 /// The URL of a database, what gave it, and the file that holds it, if one does.
@@ -114,10 +108,6 @@ impl ConnectionArguments {
         Self { follows_file: true, ..self }
     }
 
-    pub(crate) fn migrating(self) -> Self {
-        Self { migrates: true, ..self }
-    }
-
     /// The same namespace of another database.
     pub(crate) fn with_url(&self, url: &str) -> Self {
         Self { database_url: Some(url.to_owned()), database_url_file: None, ..self.clone() }
@@ -170,13 +160,11 @@ impl ConnectionArguments {
         let name = |host, database| DatabaseName { host, database, namespace: self.namespace.clone() };
         // Without sqlx's error text, which repeats parts of the URL.
         let unfit = |_| Exit::usage("the URL of the database cannot be parsed");
-        let wait_max = if self.migrates { MIGRATION_LOCK_WAIT_MAX } else { LOCK_WAIT_MAX };
         match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("postgres" | "postgresql") => {
                 let has_pooler = self.pooler;
-                let parse = move |url: &str| {
-                    Ok(program_options(url, has_pooler, wait_max)?.application_name("twinbox"))
-                };
+                let parse =
+                    move |url: &str| Ok(program_options(url, has_pooler)?.application_name("twinbox"));
                 let options = parse(&url).map_err(unfit)?;
                 self.check::<Postgres>(&options)?;
                 let name = name(host(&options), database(&options));
@@ -198,7 +186,7 @@ impl ConnectionArguments {
                 let host = format!("{}:{port}", parsed.host_str().unwrap_or_default());
                 let name = name(host, options.get_database().unwrap_or_default().to_owned());
                 let pool = MySqlPoolOptions::new().max_connections(4).acquire_timeout(CONNECTION_MAX);
-                let pool = pool.after_connect(move |conn, _| Box::pin(bound_lock_waits(conn, wait_max)));
+                let pool = pool.after_connect(|conn, _| Box::pin(bound_lock_waits(conn)));
                 let pool = pool.connect_lazy_with(options);
                 if let Some(file) = file {
                     tokio::spawn(follow_url_file(pool.clone(), file, url, str::parse));
@@ -306,7 +294,6 @@ mod tests {
             allow_plain: true,
             payload_keys: None,
             follows_file: false,
-            migrates: false,
         }
     }
 

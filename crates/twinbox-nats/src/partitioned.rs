@@ -263,7 +263,7 @@ impl PartitionReader for StreamReader {
                     match self.sequenced(message) {
                         Ok(next) => sequenced.extend(next),
                         Err(error) => {
-                            // Those before it are not returned, and the checkpoint must not pass them.
+                            // The messages before it are not returned, and the checkpoint must not pass them.
                             self.dropped = None;
                             return Err(error);
                         }

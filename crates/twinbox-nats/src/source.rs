@@ -101,7 +101,7 @@ impl Source for PullSource {
     fn receive(&mut self, max: usize) -> BoxFuture<'_, Result<Vec<ReceivedMessage>, SourceError>> {
         Box::pin(async move {
             loop {
-                // Those of a wait that was dropped.
+                // A call that was dropped may have left answers of the server without an acknowledgement.
                 self.ack_dropped().await?;
                 self.pull.fill(max).await?;
                 self.drop_answers();

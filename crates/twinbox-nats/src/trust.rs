@@ -9,7 +9,7 @@
 use crate::error::Error;
 use async_nats::jetstream::stream::Config;
 
-/// What an operator has to know of the options of a stream. Each text begins with "it", and says what to do.
+/// Options of a stream that an operator has to know of, as texts. Each begins with "it", and says what to do.
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     /// About options with which permissions do not hold, or with which no relay can publish.

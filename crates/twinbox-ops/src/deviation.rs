@@ -6,7 +6,7 @@ use twinbox_sql::Dialect;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deviation {
-    /// What the difference is about.
+    /// The part of the database that differs.
     pub kind: DeviationKind,
     /// The difference.
     pub found: String,
@@ -20,7 +20,7 @@ impl fmt::Display for Deviation {
     }
 }
 
-/// What a [`Deviation`] is about.
+/// The part of the database that a [`Deviation`] is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum DeviationKind {
@@ -48,7 +48,7 @@ pub enum DeviationKind {
     Rule,
     /// Row-level security on a table of the store: it hides rows.
     RowSecurity,
-    /// What this connection may not read. There may be a difference in it.
+    /// A part of the catalog that this connection may not read. It may hold a difference.
     NotVisible,
 }
 

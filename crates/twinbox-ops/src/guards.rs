@@ -1,4 +1,4 @@
-//! What guards the tables, beside the rights of roles.
+//! Triggers, rules and row-level security of the tables, compared with the migrations.
 use crate::{
     Ops,
     deviation::{Deviation, DeviationKind as Kind, place, quoted, shown},

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use twinbox_sql::{Dialect, LOCK_WAIT_MAX, bound_lock_waits, follow_url_file, program_options};
+use twinbox_sql::{Dialect, bound_lock_waits, follow_url_file, program_options};
 
 /// How long the pool may take to give a connection. It first tests an idle one.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -153,14 +153,14 @@ fn mysql(url: &DatabaseUrl, connections: u32) -> Result<MySqlPool, Failure> {
     let options: MySqlConnectOptions = url.text.parse()?;
     url.check::<MySql>(&options)?;
     let pool = MySqlPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
-    let pool = pool.after_connect(|conn, _| Box::pin(bound_lock_waits(conn, LOCK_WAIT_MAX)));
+    let pool = pool.after_connect(|conn, _| Box::pin(bound_lock_waits(conn)));
     let pool = pool.connect_lazy_with(options);
     url.follow(&pool, str::parse);
     Ok(pool)
 }
 
 fn postgres(url: &DatabaseUrl, has_pooler: bool, connections: u32) -> Result<PgPool, Failure> {
-    let parse = move |url: &str| program_options(url, has_pooler, LOCK_WAIT_MAX);
+    let parse = move |url: &str| program_options(url, has_pooler);
     let options = parse(&url.text)?;
     url.check::<Postgres>(&options)?;
     let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);

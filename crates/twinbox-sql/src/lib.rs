@@ -98,7 +98,6 @@ pub use program_options::bound_lock_waits;
 #[cfg(feature = "postgres")]
 pub use program_options::program_options;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub use program_options::{LOCK_WAIT_MAX, MIGRATION_LOCK_WAIT_MAX};
 pub use publish::PUBLISH_ALL_MAX;
 pub use reader_name::ReaderName;
 pub use selection::{IDS_MAX, Selection, TYPES_MAX};

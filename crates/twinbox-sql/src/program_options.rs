@@ -3,14 +3,11 @@
 use sqlx::postgres::PgConnectOptions;
 #[cfg(feature = "mysql")]
 use sqlx::{AssertSqlSafe, MySqlConnection};
-use std::time::Duration;
 
-/// How long a statement of a program waits for a lock. A role that may change or delete rows of a table may
-/// lock all of it, for as long as it likes.
-pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
-
-/// The same for a migration, which waits for the transactions of others. `Store::migrate` sets it itself.
-pub const MIGRATION_LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How many seconds a statement of a program waits for a lock. A role that may change or delete rows of a
+/// table may lock all of it, for as long as it likes. A migration has bounds of its own.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const LOCK_WAIT_SECONDS_MAX: u64 = 10;
 
 /// Functions and operators are those of Postgres alone. In the usual path, whoever may create in `public`
 /// could put a function of his own before one that is called with another type, and it would run with the
@@ -29,18 +26,14 @@ const LOCK_TIMEOUT: &str = "lock_timeout";
 /// # Errors
 /// The URL cannot be parsed.
 #[cfg(feature = "postgres")]
-pub fn program_options(
-    url: &str,
-    has_pooler: bool,
-    lock_wait_max: Duration,
-) -> sqlx::Result<PgConnectOptions> {
+pub fn program_options(url: &str, has_pooler: bool) -> sqlx::Result<PgConnectOptions> {
     let mut options: PgConnectOptions = url.parse()?;
     if has_pooler {
         // PgBouncer refuses startup parameters that it does not know.
         return Ok(options.extra_float_digits(None));
     }
     if options.get_options().is_none_or(|given| !sets_lock_timeout(given)) {
-        options = options.options([(LOCK_TIMEOUT, format!("{}ms", lock_wait_max.as_millis()))]);
+        options = options.options([(LOCK_TIMEOUT, format!("{LOCK_WAIT_SECONDS_MAX}s"))]);
     }
     Ok(options.options([SEARCH_PATH]))
 }
@@ -61,10 +54,9 @@ fn sets_lock_timeout(options: &str) -> bool {
 /// # Errors
 /// The database refused or is away.
 #[cfg(feature = "mysql")]
-pub async fn bound_lock_waits(conn: &mut MySqlConnection, lock_wait_max: Duration) -> sqlx::Result<()> {
-    let seconds = lock_wait_max.as_secs().max(1);
+pub async fn bound_lock_waits(conn: &mut MySqlConnection) -> sqlx::Result<()> {
     let bounds = ["lock_wait_timeout", "innodb_lock_wait_timeout"]
-        .map(|name| format!("{name} = CAST(LEAST(@@SESSION.{name}, {seconds}) AS SIGNED)"));
+        .map(|name| format!("{name} = CAST(LEAST(@@SESSION.{name}, {LOCK_WAIT_SECONDS_MAX}) AS SIGNED)"));
     let bound = AssertSqlSafe(format!("SET SESSION {}", bounds.join(", ")));
     sqlx::raw_sql(bound).execute(conn).await.map(drop)
 }
@@ -76,11 +68,11 @@ mod tests {
     #[test]
     fn a_program_waits_for_locks_as_long_as_its_url_says_or_ten_seconds() {
         let options = |url: &str, has_pooler| {
-            let options = program_options(url, has_pooler, LOCK_WAIT_MAX).unwrap();
+            let options = program_options(url, has_pooler).unwrap();
             options.get_options().unwrap_or_default().to_owned()
         };
         let path = "-c search_path=pg_catalog,pg_temp";
-        assert_eq!(options("postgres://me@host/shop", false), format!("-c lock_timeout=10000ms {path}"));
+        assert_eq!(options("postgres://me@host/shop", false), format!("-c lock_timeout=10s {path}"));
         let own = options("postgres://me@host/shop?options[lock_timeout]=1s", false);
         assert_eq!(own, format!("-c lock_timeout=1s {path}"));
         assert_eq!(options("postgres://me@host/shop", true), "");
@@ -93,8 +85,8 @@ mod tests {
         let others = ["", "-c deadlock_timeout=1s", "--deadlock-timeout=1s", "-c a=lock_timeout"];
         assert_eq!(others.map(sets_lock_timeout), [false; 4]);
         let url = "postgres://me@host/shop?options[deadlock_timeout]=1s";
-        let options = program_options(url, false, LOCK_WAIT_MAX).unwrap();
+        let options = program_options(url, false).unwrap();
         let given = options.get_options().unwrap_or_default();
-        assert!(given.starts_with("-c deadlock_timeout=1s -c lock_timeout=10000ms "), "{given}");
+        assert!(given.starts_with("-c deadlock_timeout=1s -c lock_timeout=10s "), "{given}");
     }
 }

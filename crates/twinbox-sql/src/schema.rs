@@ -304,23 +304,6 @@ mod tests {
         triggers::<DB>("my_events").contains(&(name.to_owned(), table.to_owned()))
     }
 
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    #[test]
-    fn a_migration_waits_for_locks_as_long_as_the_program_that_migrates() {
-        let seconds = crate::MIGRATION_LOCK_WAIT_MAX.as_secs();
-        #[cfg(feature = "postgres")]
-        {
-            let lock = sqlx::Postgres::MIGRATION_LOCK.unwrap();
-            assert!(lock.ends_with(&format!("SET LOCAL lock_timeout = '{seconds}s'")), "{lock}");
-        }
-        #[cfg(feature = "mysql")]
-        {
-            let begin = sqlx::MySql::MIGRATION_BEGIN;
-            let bounds = format!("lock_wait_timeout = {seconds}, innodb_lock_wait_timeout = {seconds}");
-            assert!(begin.ends_with(&bounds), "{begin}");
-        }
-    }
-
     #[cfg(feature = "postgres")]
     #[test]
     fn a_trigger_of_postgres_has_a_name_of_its_table() {

@@ -36,10 +36,6 @@ pub(super) async fn run(
     connection: ConnectionArguments,
     output: Output,
 ) -> Result<(), Exit> {
-    let connection = match command {
-        TablesCommand::Migrate { .. } => connection.migrating(),
-        TablesCommand::Show | TablesCommand::Print { .. } => connection,
-    };
     let (prepared, database) = connection.prepare()?;
     match prepared {
         Connection::Postgres(pool) => run_on(command, pool, database, connection, output).await,

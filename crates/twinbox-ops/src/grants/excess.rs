@@ -193,7 +193,7 @@ impl Held {
         }
     }
 
-    /// What is no right on an object.
+    /// Returns a difference that is not a right on an object.
     fn deviation<DB: Dialect>(&self, namespace: &str) -> Option<Deviation> {
         let Self { object_type, object, privilege, grantee, through, .. } = self;
         let direct = if through.is_empty() { object } else { through };

@@ -84,7 +84,7 @@ impl Dialect for Postgres {
             compatible_from bigint NOT NULL,
             applied_at timestamptz NOT NULL DEFAULT now()
         );";
-    // Whoever makes the schema or the table at the same time is waited for too.
+    // Also for another process that makes the schema or the table at this moment, until it has committed.
     const MIGRATION_BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED;
         SET LOCAL lock_timeout = '600s'";
     const MIGRATION_LOCK: Option<&'static str> = Some(

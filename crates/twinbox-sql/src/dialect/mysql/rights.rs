@@ -1,4 +1,4 @@
-//! What the tables of the server say about the rights of an account, and about the tables of the store.
+//! Statements that read the rights of an account, and the triggers of the store, from tables of the server.
 
 /// The account of `binds.role`, as `USER@HOST`. A name without a host is an account of every host, or else a
 /// role of MariaDB, which has an empty host.
