@@ -103,8 +103,17 @@ impl Services {
             if fsync == Fsync::Off {
                 options = options.set("innodb_flush_method", "nosync").set("innodb_doublewrite", "0");
             }
+            let mut parameters = String::new();
+            if let Some(certificates) = &self.certificates {
+                let (certificate, key) = (&certificates.certificate, &certificates.key);
+                options = options.file("server.crt", certificate).set("ssl_cert", "server.crt");
+                options = options.file("server.key", key).set("ssl_key", "server.key");
+                // A transaction is committed to two logs, as where there are replicas.
+                options = options.set("log_bin", "binlog").set("sync_binlog", "0");
+                parameters = strict::mysql_parameters(&certificates.file("ca.pem"));
+            }
             let server = MariaDbServer::start_with(options)?;
-            self.set(MYSQL_URL, server.url());
+            self.set(MYSQL_URL, server.url() + &parameters);
             self.mariadb = Some(server);
         }
         Ok(())
@@ -120,8 +129,15 @@ impl Services {
             if let Some(certificates) = &self.certificates {
                 options = options.line(strict::nats_lines(certificates)?);
                 url_of = strict::nats_url;
-                let trusted = certificates.file("trusted.pem");
-                self.set(strict::TRUSTED, trusted.display());
+                // sqlx reads all of them for each connection, so they are few.
+                let trusted = [
+                    (strict::TRUSTED, "ca.pem"),
+                    (strict::MORE_TRUSTED, "none"),
+                    (strict::TRUSTED_BY_CARGO, "trusted.pem"),
+                ];
+                for (name, file) in trusted.map(|(name, file)| (name, certificates.file(file))) {
+                    self.env.push((name, file.display().to_string()));
+                }
             }
             let server = NatsServer::start_with(options)?;
             self.set(NATS_URL, url_of(&server.url()));

@@ -20,6 +20,10 @@ const PASSWORD: &str = "hush";
 const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// By which name programs find the certificates to trust.
 pub(crate) const TRUSTED: &str = "SSL_CERT_FILE";
+/// By which name programs find a folder of others.
+pub(crate) const MORE_TRUSTED: &str = "SSL_CERT_DIR";
+/// By which name cargo finds them.
+pub(crate) const TRUSTED_BY_CARGO: &str = "CARGO_HTTP_CAINFO";
 
 /// Deletes the folder `$0` when its standard input closes. It closes when xtask ends, even by SIGKILL.
 const GUARD: &str = "trap '' HUP INT TERM; read -r _; rm -rf -- \"$0\"";
@@ -61,6 +65,7 @@ impl Certificates {
         for (name, text) in files {
             fs::write(all.file(name), text)?;
         }
+        fs::create_dir(all.file("none"))?;
         Ok(all)
     }
 
@@ -132,6 +137,10 @@ pub(crate) fn nats_url(url: &str) -> String {
 /// Returns the parameters of a URL that make clients of a database check the certificate.
 pub(crate) fn postgres_parameters(authority: &Path) -> String {
     format!("?sslmode=verify-full&sslrootcert={}", in_url(authority))
+}
+
+pub(crate) fn mysql_parameters(authority: &Path) -> String {
+    format!("?ssl-mode=VERIFY_IDENTITY&ssl-ca={}", in_url(authority))
 }
 
 fn in_url(path: &Path) -> String {

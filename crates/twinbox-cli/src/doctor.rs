@@ -190,11 +190,7 @@ fn setting(name: &str, value: &str) -> Finding {
         "wait_timeout" if number < WAIT_TIMEOUT_MIN => {
             warning(name, format!("{value}: connections that are idle for so many seconds are closed"))
         }
-        "wsrep_on" if is_on => warning(
-            name,
-            "a Galera cluster: use one node for writes, and try a handler there: a cluster may refuse XA \
-             transactions",
-        ),
+        "wsrep_on" if is_on => warning(name, "a Galera cluster: use one node for writes"),
         "asynchronous_replicas" if is_on => warning(
             name,
             format!(

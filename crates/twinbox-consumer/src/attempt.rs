@@ -131,7 +131,7 @@ async fn attempt_once<DB: Dialect, S>(
             Ok(InboxClaim::Duplicate(earlier)) => {
                 return end_duplicate(context, message, &earlier).await;
             }
-            Err(error) if error.kind() == ErrorKind::Forgotten => {
+            Err(error) if matches!(error.kind(), ErrorKind::Forgotten | ErrorKind::PartlyCommitted) => {
                 return dead_letter(context, message, DeadReason::InDoubt, &error.to_string(), 0).await;
             }
             Err(error) => return DeliveryOutcome::from_store_error(&error),

@@ -118,16 +118,26 @@ impl<DB: Dialect> Call<DB> {
     }
 
     pub(crate) fn store_failed(&self, error: &Error) -> Response<Body> {
-        let is_permanent = matches!(error.kind(), ErrorKind::Configuration | ErrorKind::Codec);
+        let problem = match error.kind() {
+            ErrorKind::Configuration | ErrorKind::Codec => Problem::Misconfigured,
+            ErrorKind::PartlyCommitted => Problem::UnknownOutcome,
+            _ => Problem::StoreUnavailable,
+        };
         let error = error as &dyn std::error::Error;
         tracing::error!(error, scope = self.scope, "the database of the keys is away or refused");
-        self.refuse(if is_permanent { &Problem::Misconfigured } else { &Problem::StoreUnavailable })
+        self.refuse(&problem)
     }
 
-    pub(crate) fn commit_failed(&self, error: &Error, problem: &Problem) -> Response<Body> {
+    pub(crate) fn commit_failed(&self, error: &Error) -> Response<Body> {
+        let may_have_written = match error.kind() {
+            ErrorKind::CommitUnknown => true,
+            ErrorKind::TransactionEnded => !DB::CAPABILITIES.refuses_commit,
+            _ => false,
+        };
+        let problem = if may_have_written { Problem::UnknownOutcome } else { Problem::Failed };
         let error = error as &dyn std::error::Error;
         tracing::error!(error, scope = self.scope, "the writes of a handler were not committed");
-        self.refuse(problem)
+        self.refuse(&problem)
     }
 }
 

@@ -24,7 +24,8 @@ pub(crate) enum Problem {
     /// No secret matches the signature of a webhook. The details are only logged: a forger could use them.
     WebhookUnverified,
     StoreUnavailable,
-    /// The commit of a request without a key may have succeeded, and the request cannot be repeated.
+    /// The commit of a request without a key may have succeeded, or its handler has committed a part by
+    /// itself. The request is not repeated.
     UnknownOutcome,
     /// The handler did not write in the transaction of the key.
     TransactionUnused,
@@ -146,8 +147,7 @@ impl Problem {
                 "INTERNAL.idempotency.unknown_outcome",
                 "unknown_outcome",
                 "Whether the request was done is not known",
-                "Look for what it makes before you send it again. With an Idempotency-Key it could be sent \
-                again at once.",
+                "Look for what it makes before you ask for it again.",
             ),
             Self::WebhookUnverified => (
                 StatusCode::UNAUTHORIZED,

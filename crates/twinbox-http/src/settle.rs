@@ -149,9 +149,9 @@ impl<DB: Dialect> Call<DB> {
             operation.abandon().await;
         } else if let Err(error) = operation.commit(&OperationResponse::default()).await {
             return match error.kind() {
-                ErrorKind::CommitUnknown => self.commit_failed(&error, &Problem::UnknownOutcome),
+                ErrorKind::CommitUnknown => self.commit_failed(&error),
                 _ if error.is_transient() => self.store_failed(&error),
-                _ => self.commit_failed(&error, &Problem::Failed),
+                _ => self.commit_failed(&error),
             };
         }
         with_status(response, "ignored")
@@ -253,7 +253,7 @@ impl<DB: Dialect> Call<DB> {
                 return Err((RollbackReason::Temporary, self.store_failed(&error)));
             }
             Err(error) => {
-                return Err((RollbackReason::Failed, self.commit_failed(&error, &Problem::Failed)));
+                return Err((RollbackReason::Failed, self.commit_failed(&error)));
             }
         }
         crash::point("request.after_commit");

@@ -106,17 +106,24 @@ pub trait Dialect:
     #[doc(hidden)]
     const MIGRATION_UNLOCK: Option<&'static str> = None;
 
-    /// Begins a transaction.
+    /// Begins a transaction of an [`OwnedTx`](crate::OwnedTx).
     #[doc(hidden)]
     const BEGIN: &'static str;
+    /// Begins a transaction that sqlx ends.
+    #[doc(hidden)]
+    const BEGIN_PLAIN: &'static str = Self::BEGIN;
+    /// Commits what `BEGIN` or `BEGIN_SHORT` has begun, if it is whole, and gives the session its own values
+    /// back. None: sqlx's COMMIT does.
+    #[doc(hidden)]
+    const COMMIT: Option<&'static str> = None;
+    /// Rolls it back, likewise. A session that has not got its values back is closed.
+    #[doc(hidden)]
+    const ROLLBACK: Option<&'static str> = None;
     /// Begins a short transaction of the runtime's own. Others wait for it, because it holds a cursor, a
     /// partition or a claim. So the database ends it when its process is frozen, or when it waits for an open
     /// transaction of another. Its commit is flushed, because it is acknowledged or built upon.
     #[doc(hidden)]
     const BEGIN_SHORT: &'static str;
-    /// Ends what `BEGIN_SHORT` set for the session, where the end of the transaction does not.
-    #[doc(hidden)]
-    const END_SHORT: Option<&'static str> = None;
     /// Begins a transaction with one statement that may take ten minutes. The database ends the statement
     /// then, even if its process is gone. None: no statement takes long.
     #[doc(hidden)]
@@ -224,19 +231,6 @@ pub trait Dialect:
     /// Fails where COMMIT would roll back without an error, or has nothing to commit.
     #[doc(hidden)]
     fn ensure_whole(conn: &mut Self::Connection) -> impl Future<Output = Result<(), Error>> + Send;
-
-    /// Begins the transaction of the connection anew, so that it ends only by a statement with its name,
-    /// which is returned. None: another guard keeps a handler from ending it.
-    #[doc(hidden)]
-    fn begin_named(_: &mut Self::Connection) -> impl Future<Output = Result<Option<String>, Error>> + Send {
-        std::future::ready(Ok(None))
-    }
-
-    /// The statements that end a transaction with a name.
-    #[doc(hidden)]
-    fn end_named(_name: &str, _commits: bool) -> String {
-        String::new()
-    }
 
     /// Proof that the transaction at the end is the one from the beginning.
     #[doc(hidden)]

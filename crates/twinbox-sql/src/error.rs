@@ -45,6 +45,9 @@ pub enum ErrorKind {
     TransactionEnded,
     /// A statement failed, its error was ignored, and the database will not commit.
     TransactionAborted,
+    /// An earlier run of the handler committed a part of its writes by itself, and did not come to its end.
+    /// On MySQL alone: the other databases refuse such a commit.
+    PartlyCommitted,
     /// A savepoint was begun and never ended.
     SavepointAbandoned,
     /// The message is as old as claims that were purged, so that nobody knows whether it was handled.
@@ -68,6 +71,14 @@ impl Error {
 
     /// The error of the last statement before a COMMIT: of an earlier one, if that failed and was ignored.
     pub(crate) fn of_last_statement(error: sqlx::Error) -> Self {
+        #[cfg(feature = "mysql")]
+        if crate::sqlstate::is_unknown_savepoint(&error) {
+            return Self::new(
+                ErrorKind::TransactionEnded,
+                "the transaction ended before its commit: by COMMIT, ROLLBACK or a statement such as CREATE \
+                 TABLE, or by the server, on a deadlock",
+            );
+        }
         match sqlstate(&error).as_deref() {
             Some("25P02") => Self::transaction_aborted(),
             Some("22P02") if error.to_string().contains("twinbox: the handler ended") => {
@@ -100,6 +111,15 @@ impl Error {
         Self::new(
             ErrorKind::TransactionAborted,
             "a statement failed and its error was ignored, so nothing can be committed",
+        )
+    }
+
+    /// MySQL alone lets a handler commit what it has written so far.
+    pub(crate) fn partly_committed() -> Self {
+        Self::new(
+            ErrorKind::PartlyCommitted,
+            "an earlier run committed by itself, by COMMIT or a statement such as CREATE TABLE, and did not \
+             come to its end: a part of its writes is there, and it does not run again by itself",
         )
     }
 

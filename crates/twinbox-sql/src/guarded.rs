@@ -71,11 +71,8 @@ impl<DB: Dialect> Guarded<DB> {
     /// is none.
     pub(crate) async fn commit_allowed(self) -> Result<OwnedTx<DB>, Error> {
         let Self { mut tx, guard, scope } = self;
-        match tx.name {
-            Some(_) => tx.end_named(true).await,
-            None => sqlx::raw_sql("COMMIT").execute(tx.connection()).await.map(drop),
-        }
-        .map_err(Error::of_commit)?;
+        let commit = DB::COMMIT.unwrap_or("COMMIT");
+        sqlx::raw_sql(commit).execute(tx.connection()).await.map_err(Error::of_commit)?;
         tx.permit = None;
         if scope.wakes_readers {
             tx.committed.send_replace(());
@@ -111,12 +108,7 @@ impl<DB: Dialect> Guarded<DB> {
 
     async fn run_commit_at_once(&mut self, begins_next: bool) -> Result<(), Error> {
         let guard = self.allow_response().await?;
-        // A number of the server.
-        debug_assert!(guard.bytes().all(|byte| byte.is_ascii_digit()), "{guard}");
-        let mut sql = match self.tx.name.take() {
-            Some(name) => DB::end_named(&name, true),
-            None => self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard),
-        };
+        let mut sql = self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard);
         if begins_next {
             sql += "; ";
             sql += DB::BEGIN;

@@ -1,6 +1,6 @@
 //! A transaction that its holder commits, and beginning one without losing it.
 use crate::{Dialect, Error};
-use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _, Transaction, pool::PoolConnection};
+use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _, SqlStr, Transaction, pool::PoolConnection};
 use sqlx_core::transaction::TransactionManager as _;
 use std::{
     fmt,
@@ -19,17 +19,22 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 /// # Errors
 /// No connection within the pool's time-out, or the database refused.
 pub async fn begin<DB: Dialect>(pool: &Pool<DB>) -> Result<Transaction<'static, DB>, Error> {
-    begin_with(pool.clone(), DB::BEGIN).await
+    begin_with(pool.clone(), DB::BEGIN_PLAIN).await
 }
 
 pub(crate) async fn begin_with<DB: Dialect>(
     pool: Pool<DB>,
     statement: &'static str,
 ) -> Result<Transaction<'static, DB>, Error> {
-    let begin = async move {
-        let conn = idle_connection(&pool).await?;
-        Transaction::begin(conn, Some(AssertSqlSafe(statement).into_sql_str())).await
-    };
+    in_own_task(async move {
+        Transaction::begin(idle_connection(&pool).await?, Some(AssertSqlSafe(statement).into_sql_str())).await
+    })
+    .await
+}
+
+async fn in_own_task<T: Send + 'static>(
+    begin: impl Future<Output = sqlx::Result<T>> + Send + 'static,
+) -> Result<T, Error> {
     match tokio::spawn(begin).await {
         Ok(result) => Ok(result?),
         Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
@@ -50,10 +55,52 @@ async fn idle_connection<DB: Dialect>(pool: &Pool<DB>) -> sqlx::Result<PoolConne
     }
 }
 
+/// A transaction on a connection of the pool.
+pub(crate) struct PooledTx<DB: Dialect> {
+    conn: PoolConnection<DB>,
+    is_open: bool,
+}
+
+impl<DB: Dialect> PooledTx<DB> {
+    /// Begins one in a task of its own, see [`begin`].
+    pub(crate) async fn begin(pool: Pool<DB>, statement: &'static str) -> Result<Self, Error> {
+        in_own_task(async move {
+            let mut tx = Self { conn: idle_connection(&pool).await?, is_open: true };
+            let statement: SqlStr = AssertSqlSafe(statement).into_sql_str();
+            DB::TransactionManager::begin(&mut tx.conn, Some(statement)).await?;
+            Ok(tx)
+        })
+        .await
+    }
+
+    async fn commit(mut self) -> sqlx::Result<()> {
+        DB::TransactionManager::commit(&mut self.conn).await?;
+        self.is_open = false;
+        Ok(())
+    }
+
+    async fn rollback(mut self) -> sqlx::Result<()> {
+        DB::TransactionManager::rollback(&mut self.conn).await?;
+        self.is_open = false;
+        Ok(())
+    }
+}
+
+impl<DB: Dialect> Drop for PooledTx<DB> {
+    fn drop(&mut self) {
+        match DB::ROLLBACK {
+            // The pool would lend the session with what BEGIN has changed in it.
+            Some(_) if self.is_open => self.conn.close_on_drop(),
+            None if self.is_open => DB::TransactionManager::start_rollback(&mut self.conn),
+            _ => {}
+        }
+    }
+}
+
 /// A transaction that its holder commits. It dereferences to the connection: `sqlx::query(…).execute(&mut
 /// *tx)`. Dropped without [`commit`](Self::commit), it rolls back.
 pub struct OwnedTx<DB: Dialect> {
-    pub(crate) tx: Transaction<'static, DB>,
+    pub(crate) tx: PooledTx<DB>,
     /// The permit to write, dropped after the transaction.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// Wakes the readers of the log in this process.
@@ -62,8 +109,6 @@ pub struct OwnedTx<DB: Dialect> {
     pub(crate) taken_at: Instant,
     /// The guard of the transaction before, where the next one can use it again.
     pub(crate) last_guard: Option<DB::Guard>,
-    /// The name without which the transaction does not end, see [`Dialect::begin_named`].
-    pub(crate) name: Option<String>,
 }
 
 impl<DB: Dialect> OwnedTx<DB> {
@@ -82,8 +127,8 @@ impl<DB: Dialect> OwnedTx<DB> {
     /// [`ErrorKind::CommitUnknown`]: crate::ErrorKind::CommitUnknown
     /// [`ErrorKind::TransactionAborted`]: crate::ErrorKind::TransactionAborted
     pub async fn commit(mut self) -> Result<(), Error> {
-        if self.name.is_none() {
-            DB::ensure_whole(&mut self.tx).await?;
+        if DB::COMMIT.is_none() {
+            DB::ensure_whole(self.connection()).await?;
         }
         self.commit_guarded(true).await
     }
@@ -93,42 +138,31 @@ impl<DB: Dialect> OwnedTx<DB> {
     /// # Errors
     /// The connection broke; the database rolls back by itself.
     pub async fn rollback(mut self) -> Result<(), Error> {
-        if DB::ONE_WRITER && DB::TransactionManager::get_transaction_depth(&self.tx) > 0 {
+        if DB::ONE_WRITER && DB::TransactionManager::get_transaction_depth(&self.tx.conn) > 0 {
             // SQLite may have ended it by itself: this begins one to roll back. Not if sqlx counts none:
             // nobody would end it.
-            let _ = DB::ensure_whole(&mut self.tx).await;
+            let _ = DB::ensure_whole(self.connection()).await;
         }
-        self.end_named(false).await?;
-        if let Some(end) = DB::END_SHORT {
-            sqlx::raw_sql(end).execute(&mut *self.tx).await?;
+        if let Some(rollback) = DB::ROLLBACK {
+            sqlx::raw_sql(rollback).execute(self.connection()).await?;
         }
         Ok(self.tx.rollback().await?)
     }
 
-    /// Begins the transaction anew under a name, where the database has such, so that a handler cannot end
-    /// it.
-    pub(crate) async fn begin_named(&mut self) -> Result<(), Error> {
-        self.name = DB::begin_named(&mut self.tx).await?;
-        Ok(())
-    }
-
-    /// Ends a transaction with a name. sqlx goes on counting one, and its COMMIT or ROLLBACK does nothing.
-    pub(crate) async fn end_named(&mut self, commits: bool) -> sqlx::Result<()> {
-        if let Some(name) = self.name.take() {
-            let end = AssertSqlSafe(DB::end_named(&name, commits));
-            sqlx::raw_sql(end).execute(&mut *self.tx).await?;
-        }
-        Ok(())
-    }
-
     pub(crate) fn connection(&mut self) -> &mut DB::Connection {
-        &mut self.tx
+        &mut self.tx.conn
     }
 
     /// Commits without a round trip to ask whether the transaction is whole.
     pub(crate) async fn commit_guarded(mut self, wakes_readers: bool) -> Result<(), Error> {
-        self.end_named(true).await.map_err(Error::of_commit)?;
-        self.tx.commit().await.map_err(Error::of_commit)?;
+        match DB::COMMIT {
+            Some(commit) => {
+                sqlx::raw_sql(commit).execute(self.connection()).await.map_err(Error::of_commit)?;
+                // sqlx counts one still. Its COMMIT does nothing, and if it fails the connection is closed.
+                let _ = self.tx.commit().await;
+            }
+            None => self.tx.commit().await.map_err(Error::of_commit)?,
+        }
         drop(self.permit);
         if wakes_readers {
             self.committed.send_replace(());
@@ -141,13 +175,13 @@ impl<DB: Dialect> Deref for OwnedTx<DB> {
     type Target = DB::Connection;
 
     fn deref(&self) -> &DB::Connection {
-        &self.tx
+        &self.tx.conn
     }
 }
 
 impl<DB: Dialect> DerefMut for OwnedTx<DB> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
-        &mut self.tx
+        &mut self.tx.conn
     }
 }
 

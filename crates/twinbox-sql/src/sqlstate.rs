@@ -18,6 +18,12 @@ pub(crate) fn mysql_number(error: &sqlx::Error) -> Option<u16> {
     Some(error.number())
 }
 
+/// Whether a savepoint is gone, and with it the transaction that began with it.
+#[cfg(feature = "mysql")]
+pub(crate) fn is_unknown_savepoint(error: &sqlx::Error) -> bool {
+    mysql_number(error) == Some(1305)
+}
+
 /// Returns where the database shows who holds a lock, if the error is that a lock was not free in time.
 pub(crate) fn views_of_lock(error: &sqlx::Error) -> Option<&'static str> {
     #[cfg(feature = "mysql")]
@@ -33,8 +39,8 @@ pub(crate) fn views_of_lock(error: &sqlx::Error) -> Option<&'static str> {
 fn of_mysql(number: u16) -> Option<&'static str> {
     Some(match number {
         // A deadlock, a lock wait that took too long, a lock that is held, a row that changed since the
-        // snapshot; the first two again, at the end of a transaction with a name.
-        1213 | 1205 | 3572 | 1020 | 1613 | 1614 => "55P03",
+        // snapshot.
+        1213 | 1205 | 3572 | 1020 => "55P03",
         // Shutting down, killed, or gone because the session was idle.
         1053 | 1079 | 1152 | 1159 | 1160 | 1161 | 1184 | 1927 | 3169 | 4031 => "57P01",
         1040 | 1203 | 1226 => "53300",
@@ -49,7 +55,7 @@ fn of_mysql(number: u16) -> Option<&'static str> {
         3819 | 4025 => "23514",
         1406 => "22001",
         1264 => "22003",
-        1044 | 1142 | 1143 | 1227 | 1370 => "42501",
+        1044 | 1142 | 1143 | 1227 | 1370 | 1419 => "42501",
         // No such user, another password, one that has expired, an account that is locked or blocked after
         // wrong passwords.
         1045 | 1698 | 1862 | 3118 | 3955 | 4150 | 4151 => "28000",

@@ -6,10 +6,11 @@ use crate::{
     micros::micros,
     operation::{IDLE_MAX, Operation},
     scope::Scope,
-    statement::{query, scalar},
+    statement::query,
     text::{hex, text},
 };
 use sha2::{Digest as _, Sha256};
+use sqlx::Row as _;
 use std::{borrow::Cow, time::Duration};
 use twinbox_core::id;
 
@@ -79,7 +80,7 @@ impl<DB: Dialect> Store<DB> {
         keep: Duration,
     ) -> Result<WebhookClaim<DB>, Error> {
         let engine = self.engine();
-        let mut tx = engine.begin_for_handler().await?;
+        let mut tx = engine.begin().await?;
         let sql = &engine.sql().webhooks;
         let (dedup_id, basis) = receipt.id();
         let (provider, endpoint) = (text(receipt.provider).into_owned(), text(receipt.endpoint).into_owned());
@@ -104,15 +105,21 @@ impl<DB: Dialect> Store<DB> {
         if inserted::<DB>(tx.connection(), receive).await? {
             let parts = [&*provider, &*endpoint, &*dedup_id].map(str::as_bytes);
             let scope = Scope::of_operation(engine.catalog().clone(), id::derive("webhook/1", &parts));
-            return Ok(WebhookClaim::Open(Operation::without_key(Guarded::new(tx, guard, scope))));
+            let receipt = [provider, endpoint, dedup_id.into_owned()];
+            return Ok(WebhookClaim::Open(Operation::of_webhook(Guarded::new(tx, guard, scope), receipt)));
         }
-        let before = scalar::<DB, Vec<u8>>(&sql.payload_hash)
+        let before = query::<DB>(&sql.payload_hash)
             .bind(provider)
             .bind(endpoint)
             .bind(dedup_id.into_owned())
             .fetch_optional(tx.connection())
             .await?;
         tx.rollback().await?;
-        Ok(WebhookClaim::Duplicate { payload_differs: before.is_some_and(|before| before != payload_hash) })
+        let Some(before) = before else { return Ok(WebhookClaim::Duplicate { payload_differs: false }) };
+        if before.try_get("is_open")? {
+            return Err(Error::partly_committed());
+        }
+        let payload_differs = before.try_get::<Vec<u8>, _>("payload_hash")? != payload_hash;
+        Ok(WebhookClaim::Duplicate { payload_differs })
     }
 }

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 use twinbox_core::crash;
 use twinbox_sql::{
-    Dialect, Error,
+    Dialect, Error, ErrorKind,
     operation::{Operation, OperationResponse},
     webhook::{WebhookClaim, WebhookId, WebhookReceipt},
 };
@@ -175,7 +175,10 @@ impl<DB: Dialect> Endpoint<DB> {
             provider = self.provider,
             "a webhook was not received"
         );
-        render(&Problem::StoreUnavailable)
+        render(match error.kind() {
+            ErrorKind::PartlyCommitted => &Problem::UnknownOutcome,
+            _ => &Problem::StoreUnavailable,
+        })
     }
 }
 

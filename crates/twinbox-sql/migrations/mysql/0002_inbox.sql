@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS {inbox} (
     source BLOB NOT NULL,
     event_id BLOB NOT NULL,
     payload_hash VARBINARY(32) NOT NULL,
-    state VARBINARY(64) NOT NULL CHECK (state IN ('processed', 'rejected', 'dead')),
+    state VARBINARY(64) NOT NULL CHECK (state IN ('open', 'processed', 'rejected', 'dead')),
     -- No earlier than `time`, whatever the clock of the producer shows.
     claimed_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
         CHECK (MONTH(claimed_at) * DAYOFMONTH(claimed_at) > 0

@@ -129,6 +129,8 @@ CREATE TABLE IF NOT EXISTS {webhook_receipts} (
     payload_hash VARBINARY(32) NOT NULL,
     -- The index of the secret that verified the signature.
     secret_index BIGINT NOT NULL,
+    -- Committed so, it is the receipt of a handler that has committed by itself, and not come to its end.
+    is_open BOOLEAN NOT NULL DEFAULT FALSE,
     received_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
         CHECK (MONTH(received_at) * DAYOFMONTH(received_at) > 0
             AND DAYOFMONTH(received_at) <= COALESCE(DAYOFMONTH(LAST_DAY(received_at)), 0)),

@@ -10,9 +10,10 @@ pub struct Capabilities {
     /// A statement that fails aborts its transaction: nothing of it can be committed, also if the error is
     /// ignored. Elsewhere the statement alone is undone.
     pub errors_abort: bool,
-    /// The server refuses COMMIT and ROLLBACK in a handler or an operation. If the refusal is ignored, the
-    /// transaction goes on whole. Elsewhere the statement ends the transaction, which is noticed: the attempt
-    /// fails.
+    /// COMMIT in a handler or an operation commits nothing: the attempt fails, and may be repeated. Elsewhere
+    /// what came before the COMMIT stays, and what comes after it is rolled back. This is noticed. The
+    /// attempt fails, and the message becomes a dead letter instead of running again; a request with the same
+    /// key, or another copy of a webhook, is refused.
     pub refuses_commit: bool,
     /// A request is told at once that another request with its key, and with another body, is under way.
     /// Elsewhere it waits for that one, at most for

@@ -24,7 +24,7 @@ use super::{
     portable,
     transaction::{exactly_one, unwind},
 };
-use crate::{Error, ErrorKind, catalog::Catalog, sqlstate::mysql_number, statement::query, texts::Texts};
+use crate::{Error, ErrorKind, catalog::Catalog, statement::query, texts::Texts};
 use fragments::FRAGMENTS;
 use sqlx::{
     AssertSqlSafe, MySql, MySqlConnection, MySqlPool,
@@ -38,13 +38,13 @@ use twinbox_core::{
     endpoint::{PlainRefused, Protection},
 };
 use uuid::Uuid;
-use waits::{remember_waits, usual_waits};
+use waits::{begin, bound_idleness, end, remember_waits, usual_waits};
 
 impl Dialect for MySql {
     const CAPABILITIES: Capabilities = Capabilities {
         deferred_constraints: false,
         errors_abort: false,
-        refuses_commit: true,
+        refuses_commit: false,
         early_mismatch: false,
     };
     const SQL: Texts = Texts {
@@ -112,17 +112,18 @@ impl Dialect for MySql {
             innodb_lock_wait_timeout = @twinbox_migration_row_wait",
     );
 
-    // The savepoint is gone if the server rolled the transaction back by itself, on a deadlock.
-    const BEGIN: &'static str = concat!(
-        usual_waits!(),
-        "; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SAVEPOINT twinbox"
-    );
+    const BEGIN: &'static str = concat!(usual_waits!(), "; ", begin!());
+    const BEGIN_PLAIN: &'static str =
+        concat!(usual_waits!(), "; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION");
+    // The savepoint is gone if the transaction has ended: by COMMIT or ROLLBACK, a statement that commits, or
+    // the server, on a deadlock. Then the server runs nothing of what follows.
+    const COMMIT: Option<&'static str> = Some(concat!("RELEASE SAVEPOINT twinbox; COMMIT; ", end!()));
+    const ROLLBACK: Option<&'static str> = Some(concat!("ROLLBACK; ", end!()));
     const BEGIN_SHORT: &'static str = concat!(
         remember_waits!(),
-        "; SET SESSION innodb_lock_wait_timeout = 1, wait_timeout = 2;
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SAVEPOINT twinbox"
+        "; SET SESSION innodb_lock_wait_timeout = 1, wait_timeout = 2; ",
+        begin!()
     );
-    const END_SHORT: Option<&'static str> = Some(usual_waits!());
     const BEGIN_LONG: Option<&'static str> = None;
     const CHECK_DEFERRED: Option<&'static str> = None;
 
@@ -197,34 +198,15 @@ impl Dialect for MySql {
         portable::park_one_by_one::<MySql>(conn, catalog, consumer, partition, deliveries).await
     }
 
-    /// A deadlock rolls the whole transaction back. Each statement after it is a transaction of its own. This
-    /// also ends the bounds of a short transaction, before its COMMIT.
     async fn ensure_whole(conn: &mut MySqlConnection) -> Result<(), Error> {
-        match sqlx::raw_sql(concat!("RELEASE SAVEPOINT twinbox; ", usual_waits!())).execute(conn).await {
-            Ok(_) => Ok(()),
-            Err(error) if mysql_number(&error) == Some(1305) => Err(Error::new(
-                ErrorKind::TransactionAborted,
-                "the server rolled the transaction back by itself, on a deadlock, or a statement such as \
-                 CREATE TABLE committed it: what came after that was written alone",
-            )),
-            Err(error) => Err(error.into()),
-        }
+        let look = sqlx::raw_sql("RELEASE SAVEPOINT twinbox; SAVEPOINT twinbox");
+        look.execute(conn).await.map_err(Error::of_last_statement)?;
+        Ok(())
     }
 
-    async fn begin_named(conn: &mut MySqlConnection) -> Result<Option<String>, Error> {
-        let name = Uuid::now_v7().as_u128().to_string();
-        let begin = format!("ROLLBACK; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; XA START '{name}'");
-        sqlx::raw_sql(AssertSqlSafe(begin)).execute(conn).await?;
-        Ok(Some(name))
-    }
-
-    fn end_named(name: &str, commits: bool) -> String {
-        let end = if commits { format!("COMMIT '{name}' ONE PHASE") } else { format!("ROLLBACK '{name}'") };
-        format!("XA END '{name}'; XA {end}; {}", usual_waits!())
-    }
-
-    /// The transaction has a name, without which the server ends it on no statement.
-    type Guard = ();
+    /// The statement that ends the claims. One that is committed without it is of a handler that has
+    /// committed by itself. Empty: there is none.
+    type Guard = String;
 
     async fn claim(
         conn: &mut MySqlConnection,
@@ -232,9 +214,9 @@ impl Dialect for MySql {
         consumer: &str,
         fence: Option<ClaimFence>,
         claims: &[Claim<'_>],
-        guard: &mut Option<()>,
+        guard: &mut Option<String>,
     ) -> Result<Claims<Uuid>, Error> {
-        *guard = Some(());
+        *guard = Some(claims::end(catalog, consumer, claims));
         claims::claim(conn, catalog, consumer, fence, claims).await
     }
 
@@ -242,28 +224,37 @@ impl Dialect for MySql {
         conn: &mut MySqlConnection,
         catalog: &Catalog,
         claim: &OperationClaim<'_>,
-    ) -> Result<OperationClaimed<()>, Error> {
+    ) -> Result<OperationClaimed<String>, Error> {
         claims::claim_operation(conn, catalog, claim).await
     }
 
-    async fn guard(_: &mut MySqlConnection, _: &Catalog, _: Duration) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn response_guard(conn: &mut MySqlConnection, _: &Catalog, (): &()) -> Result<String, Error> {
-        exactly_one::<MySql>(conn)?;
+    async fn guard(conn: &mut MySqlConnection, _: &Catalog, idle_max: Duration) -> Result<String, Error> {
+        bound_idleness(conn, idle_max).await?;
         Ok(String::new())
     }
 
-    async fn allow_commit(conn: &mut MySqlConnection, _: &Catalog, (): &()) -> Result<(), Error> {
-        exactly_one::<MySql>(conn)
+    async fn response_guard(
+        conn: &mut MySqlConnection,
+        _: &Catalog,
+        guard: &String,
+    ) -> Result<String, Error> {
+        exactly_one::<MySql>(conn)?;
+        Ok(guard.clone())
     }
 
-    async fn prepare_rollback(conn: &mut MySqlConnection, _: Option<&()>) {
+    async fn allow_commit(conn: &mut MySqlConnection, _: &Catalog, guard: &String) -> Result<(), Error> {
+        exactly_one::<MySql>(conn)?;
+        if !guard.is_empty() {
+            sqlx::raw_sql(AssertSqlSafe(guard.clone())).execute(conn).await?;
+        }
+        Ok(())
+    }
+
+    async fn prepare_rollback(conn: &mut MySqlConnection, _: Option<&String>) {
         unwind::<MySql>(conn).await;
     }
 
-    fn has_committed((): &()) -> bool {
+    fn has_committed(_: &String) -> bool {
         true
     }
 

@@ -38,7 +38,7 @@ impl Dialect for Postgres {
     const CAPABILITIES: Capabilities = Capabilities {
         deferred_constraints: true,
         errors_abort: true,
-        refuses_commit: false,
+        refuses_commit: true,
         early_mismatch: true,
     };
     const SQL: Texts = Texts {

@@ -49,7 +49,7 @@ impl Dialect for Sqlite {
     const CAPABILITIES: Capabilities = Capabilities {
         deferred_constraints: true,
         errors_abort: false,
-        refuses_commit: false,
+        refuses_commit: true,
         early_mismatch: false,
     };
     const SQL: Texts = Texts {

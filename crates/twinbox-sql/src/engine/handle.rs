@@ -5,7 +5,7 @@ use crate::{
     Dialect, Error, ErrorKind, OwnedTx,
     catalog::Catalog,
     connection::{Connection, Direct},
-    owned_tx,
+    owned_tx::{self, PooledTx},
     statement::{Statement, query, scalar},
     texts::Texts,
     writer,
@@ -124,13 +124,6 @@ impl<DB: Dialect> Engine<DB> {
         self.begin_with(DB::BEGIN_SHORT).await
     }
 
-    /// Begins a transaction that a handler cannot end.
-    pub(crate) async fn begin_for_handler(&self) -> Result<OwnedTx<DB>, Error> {
-        let mut tx = self.begin().await?;
-        tx.begin_named().await?;
-        Ok(tx)
-    }
-
     /// Begins a transaction with a given statement instead of `BEGIN`.
     ///
     /// # Errors
@@ -145,9 +138,9 @@ impl<DB: Dialect> Engine<DB> {
         permit: Option<OwnedSemaphorePermit>,
         statement: &'static str,
     ) -> Result<OwnedTx<DB>, Error> {
-        let tx = owned_tx::begin_with(self.pool.clone(), statement).await?;
+        let tx = PooledTx::begin(self.pool.clone(), statement).await?;
         let committed = self.shared.committed.clone();
-        Ok(OwnedTx { tx, permit, committed, taken_at: Instant::now(), last_guard: None, name: None })
+        Ok(OwnedTx { tx, permit, committed, taken_at: Instant::now(), last_guard: None })
     }
 
     /// Waits for this task's turn to write, on databases with a single writer.
@@ -202,10 +195,9 @@ impl<DB: Dialect> Engine<DB> {
         statement: &Statement,
         bind: impl FnOnce(Query<'q, DB, DB::Arguments>) -> Query<'q, DB, DB::Arguments> + Send,
     ) -> Result<u64, Error> {
-        if statement.has_bounded_wait() && DB::END_SHORT.is_some() {
+        if statement.has_bounded_wait() && DB::COMMIT.is_some() {
             let mut tx = self.begin_short().await?;
             let done = bind(query::<DB>(statement)).execute(tx.connection()).await?;
-            DB::ensure_whole(tx.connection()).await?;
             // Readers of the log have nothing to read.
             tx.commit_guarded(false).await?;
             return Ok(DB::rows_affected(&done));

@@ -31,7 +31,8 @@ impl<DB: Dialect> Inbox<DB> {
     /// # Errors
     /// The database refused or is away; or another copy holds the claim for longer than 2 s, which is
     /// contention and passes. [`ErrorKind::Forgotten`]: the message has no claim, and is no newer than one
-    /// whose claim was [purged](Self::purge).
+    /// whose claim was [purged](Self::purge). [`ErrorKind::PartlyCommitted`], on MySQL: an earlier run of the
+    /// handler has committed by itself. A [dead letter](Self::dead_letter) takes the place of its claim.
     ///
     /// # Examples
     /// ```
@@ -100,8 +101,10 @@ impl<DB: Dialect> Inbox<DB> {
             ClaimTx::Known(tx) => (&[][..], tx.connection()),
         };
         let mut duplicates = Vec::new();
+        let own: HashSet<_> = new.iter().map(|&n| messages[n].message_id()).collect();
         for (n, message) in messages.iter().enumerate().filter(|(n, _)| new.binary_search(n).is_err()) {
-            duplicates.push((n, self.duplicate(&mut *conn, message).await?));
+            let is_own = own.contains(&message.message_id());
+            duplicates.push((n, self.find_duplicate(&mut *conn, message, is_own).await?));
         }
         let attempt = match claim {
             ClaimTx::Open(attempt) => Some(attempt),
@@ -161,7 +164,6 @@ impl<DB: Dialect> Inbox<DB> {
         redelivered: bool,
         redrive: Option<&Redrive>,
     ) -> Result<ClaimTx<DB>, Error> {
-        tx.begin_named().await?;
         if let Some(redrive) = redrive
             && !self.delete_dead_letter(tx.connection(), redrive).await?
         {
@@ -172,8 +174,9 @@ impl<DB: Dialect> Inbox<DB> {
             match self.insert_claims(&mut tx, fence, messages, &mut guard).await {
                 Ok(claims) => claims,
                 Err(error) => {
-                    // A file that is busy has begun none, and sqlx would count one for ever.
-                    if DB::ONE_WRITER {
+                    // A file that is busy has begun none, and sqlx would count one for ever. What waits in
+                    // vain for another copy keeps its connection.
+                    if DB::ONE_WRITER || error.is_contention() {
                         let _ = tx.rollback().await;
                     }
                     return Err(error);
@@ -261,6 +264,16 @@ impl<DB: Dialect> Inbox<DB> {
         conn: &mut DB::Connection,
         message: &Message,
     ) -> Result<Duplicate, Error> {
+        self.find_duplicate(conn, message, false).await
+    }
+
+    /// `is_own`: the claim was made in this transaction.
+    async fn find_duplicate(
+        &self,
+        conn: &mut DB::Connection,
+        message: &Message,
+        is_own: bool,
+    ) -> Result<Duplicate, Error> {
         let row = query::<DB>(&self.engine.sql().inbox.find_claim)
             .bind(self.consumer.clone())
             .bind(message.message_id().as_uuid())
@@ -270,8 +283,13 @@ impl<DB: Dialect> Inbox<DB> {
             return Err(Error::new(ErrorKind::Busy, "the claim was there and is gone: try again"));
         };
         let hash: Vec<u8> = row.try_get("payload_hash")?;
+        let state = match row.text("state")? {
+            open if open == "open" && is_own => "processed".to_owned(),
+            open if open == "open" => return Err(Error::partly_committed()),
+            state => state,
+        };
         let payload_differs = hash[..] != Sha256::digest(&message.payload)[..];
-        Ok(Duplicate { payload_differs, state: row.text("state")? })
+        Ok(Duplicate { payload_differs, state })
     }
 
     /// Counts a failed attempt and returns the number of failures.

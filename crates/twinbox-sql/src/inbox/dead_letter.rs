@@ -20,8 +20,8 @@ pub enum DeadReason {
     NoHandler,
     /// Processes crashed while the handler ran.
     Crashed,
-    /// The message is as old as claims that were purged, so that nobody knows whether it was
-    /// handled.
+    /// The message is as old as claims that were purged, so that nobody knows whether it was handled. Or its
+    /// handler has committed a part of its work by itself.
     InDoubt,
     /// An earlier message had the same id and another payload. It is stored under an id of its own.
     ConflictingPayload,

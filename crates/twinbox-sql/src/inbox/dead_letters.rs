@@ -29,6 +29,10 @@ impl<DB: Dialect> Inbox<DB> {
         let (id, catalog) = (message.message_id().as_uuid(), self.engine.catalog());
         let mut tx = self.engine.begin_short().await?;
         let mut guard = None;
+        if !catalog.sql.inbox.delete_open_claim.is_absent() {
+            let delete = query::<DB>(&catalog.sql.inbox.delete_open_claim);
+            delete.bind(self.consumer.clone()).bind(id).execute(tx.connection()).await?;
+        }
         let claims = self.insert_claims(&mut tx, None, slice::from_ref(message), &mut guard).await?;
         let (false, Some(guard)) = (claims.new.is_empty(), guard) else {
             tx.rollback().await?;

@@ -64,12 +64,10 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     }
 
     async fn begin_transaction(&self, policy: &OperationPolicy) -> Result<OwnedTx<DB>, Error> {
-        let mut tx = match self.spare_connections(policy) {
-            Some(spares) => spares.begin(&self.engine).await?,
-            None => self.engine.begin().await?,
-        };
-        tx.begin_named().await?;
-        Ok(tx)
+        match self.spare_connections(policy) {
+            Some(spares) => spares.begin(&self.engine).await,
+            None => self.engine.begin().await,
+        }
     }
 
     pub(super) async fn take(
@@ -133,6 +131,9 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
             };
             let stored = find::<DB>(tx.connection(), catalog, &slot).await?;
             tx.rollback().await?;
+            if stored.as_ref().is_some_and(|stored| stored.is_left_open && !stored.has_expired) {
+                return Err(Error::partly_committed());
+            }
             let is_same = match &stored {
                 Some(stored) if !stored.has_expired => stored.is_of(key, request).await,
                 _ => false,

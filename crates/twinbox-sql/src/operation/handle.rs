@@ -27,7 +27,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     /// The database refused or is away, or on SQLite other writers take too long.
     pub async fn begin_without_key(&self) -> Result<Operation<DB>, Error> {
         let catalog = self.engine.catalog();
-        let mut tx = self.engine.begin_for_handler().await?;
+        let mut tx = self.engine.begin().await?;
         let guard = DB::guard(tx.connection(), catalog, IDLE_MAX).await?;
         let scope = Scope::of_operation(catalog.clone(), Uuid::now_v7());
         Ok(Operation::without_key(Guarded::new(tx, guard, scope)))

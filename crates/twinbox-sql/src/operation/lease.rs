@@ -187,7 +187,7 @@ impl<DB: Dialect> OperationLease<DB> {
     pub async fn begin(&self) -> Result<Operation<DB>, Error> {
         let HeldKey { engine, slot, owner, .. } = &*self.held;
         let last_transaction = self.held.begin_ending()?;
-        let mut tx = engine.begin_for_handler().await?;
+        let mut tx = engine.begin().await?;
         let enter = query::<DB>(&engine.sql().operations.enter).bind(slot.to_vec()).bind(*owner);
         if DB::rows_affected(&enter.execute(tx.connection()).await?) != 1 {
             tx.rollback().await?;

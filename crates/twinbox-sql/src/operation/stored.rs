@@ -16,6 +16,8 @@ pub(super) struct StoredKey {
     request_hash: Vec<u8>,
     principal: String,
     pub(super) has_expired: bool,
+    /// An operation has committed its transaction by itself, and has no response.
+    pub(super) is_left_open: bool,
     /// None: the operation has not ended.
     pub(super) response: Option<EncodedResponse>,
 }
@@ -86,6 +88,7 @@ pub(super) async fn find<DB: Dialect>(
         hash_alg: row.text("hash_alg")?,
         principal,
         has_expired: row.try_get("has_expired")?,
+        is_left_open: row.try_get("is_left_open")?,
         response: (status != "pending").then_some(EncodedResponse { key, response, codec_headers }),
     }))
 }

@@ -21,6 +21,8 @@ pub struct Operation<DB: Dialect> {
     tx: Guarded<DB>,
     /// None: it has no key, and runs as often as it is asked for.
     key: Option<ResponseKey>,
+    /// Provider, endpoint and id of a webhook, where its receipt has an end.
+    receipt: Option<Box<[String; 3]>>,
     /// Tells the lease that its transaction is open. Dropped after the transaction.
     last_transaction: Option<LastTransaction>,
     /// Where the connection goes after the commit. None: back to the pool.
@@ -38,7 +40,11 @@ impl Drop for LastTransaction {
 
 impl<DB: Dialect> Operation<DB> {
     pub(crate) fn without_key(tx: Guarded<DB>) -> Self {
-        Self { tx, key: None, last_transaction: None, spares: None }
+        Self { tx, key: None, receipt: None, last_transaction: None, spares: None }
+    }
+
+    pub(crate) fn of_webhook(tx: Guarded<DB>, receipt: [String; 3]) -> Self {
+        Self { receipt: Some(Box::new(receipt)), ..Self::without_key(tx) }
     }
 
     pub(super) fn with_key(
@@ -46,7 +52,7 @@ impl<DB: Dialect> Operation<DB> {
         key: &OperationKey,
         last_transaction: Option<LastTransaction>,
     ) -> Self {
-        Self { tx, key: Some(ResponseKey::of(key)), last_transaction, spares: None }
+        Self { key: Some(ResponseKey::of(key)), last_transaction, ..Self::without_key(tx) }
     }
 
     pub(super) fn keep_connection(self, spares: Option<Arc<SpareConnections<DB>>>) -> Self {
@@ -85,6 +91,9 @@ impl<DB: Dialect> Operation<DB> {
     }
 
     async fn store(&mut self, response: &OperationResponse) -> Result<(), Error> {
+        if let Some(receipt) = self.receipt.take() {
+            self.end_receipt(*receipt).await?;
+        }
         let Some(key) = &self.key else { return self.tx.allow_commit().await };
         let guard = self.tx.allow_response().await?;
         let catalog = self.tx.scope.catalog.clone();
@@ -109,7 +118,11 @@ impl<DB: Dialect> Operation<DB> {
             .bind(guard);
         if !DB::HAS_RETURNING {
             let stored = complete.execute(self.tx.connection()).await.map_err(Error::of_last_statement)?;
-            return if DB::rows_affected(&stored) > 0 { Ok(()) } else { Err(deleted()) };
+            if DB::rows_affected(&stored) > 0 {
+                return Ok(());
+            }
+            DB::ensure_whole(self.tx.connection()).await?;
+            return Err(deleted());
         }
         match complete.fetch_optional(self.tx.connection()).await.map_err(Error::of_last_statement)? {
             // The statement inserted a row: the claimed one is gone.
@@ -117,6 +130,16 @@ impl<DB: Dialect> Operation<DB> {
             Some(_) => Ok(()),
             None => Err(Error::transaction_ended()),
         }
+    }
+
+    async fn end_receipt(&mut self, receipt: [String; 3]) -> Result<(), Error> {
+        let catalog = self.tx.scope.catalog.clone();
+        let end = &catalog.sql.webhooks.end;
+        if !end.is_absent() {
+            let end = receipt.into_iter().fold(query::<DB>(end), sqlx::query::Query::bind);
+            end.execute(self.tx.connection()).await?;
+        }
+        Ok(())
     }
 
     /// Rolls the writes back and frees the key.

@@ -15,6 +15,11 @@ area! {
         purge_mark,
         /// Begins a transaction and claims one message, where one round trip can do both.
         begin_and_claim,
+        /// Deletes the claim of a handler that has committed by itself, where that is possible. Binds:
+        /// consumer, message id.
+        delete_open_claim,
+        /// Ends the claims of the ids that follow, where a handler can commit them before. Bind: consumer.
+        end_claims,
         /// Allows the commit of a handler's transaction, unless the handler ended it. Bind: the guard of the
         /// claim.
         allow_commit,

@@ -60,8 +60,11 @@ area! {
         receive,
         /// Deletes an expired receipt, where `receive` does not replace it. Binds: provider, endpoint, id.
         forget_expired,
-        /// The payload hash of an earlier copy. Binds: provider, endpoint, id.
+        /// The payload hash of an earlier copy, and whether its transaction was committed before its end.
+        /// Binds: provider, endpoint, id.
         payload_hash,
+        /// Ends a receipt, where a handler can commit its transaction by itself. Binds: provider, endpoint, id.
+        end,
         /// Deletes expired receipts, by `webhook_receipts_expires_at`. Bind: limit.
         purge,
     }

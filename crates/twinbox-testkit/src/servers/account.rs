@@ -1,7 +1,8 @@
 //! Accounts for servers that refuse to run as root.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt as _, PermissionsExt, chown};
 use std::path::Path;
 
 use super::error::ServerError;
@@ -47,6 +48,14 @@ impl Account {
             ServerError::io(format!("cannot hand {} to account {}", path.display(), self.name), source)
         })
     }
+}
+
+/// Writes a file that the account of a server alone can read.
+pub(super) fn write(account: Option<&Account>, path: &Path, text: &str) -> Result<(), ServerError> {
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| ServerError::io(format!("cannot write {}", path.display()), source))?;
+    account.map_or(Ok(()), |account| account.own(path))
 }
 
 /// Chooses an account with a name, because Postgres looks up the name of its account.

@@ -38,6 +38,7 @@ pub struct MariaDbOptions {
     bin: Option<PathBuf>,
     dir: Option<PathBuf>,
     settings: Vec<(String, String)>,
+    files: Vec<(String, String)>,
     env: Vec<(OsString, OsString)>,
 }
 
@@ -60,6 +61,13 @@ impl MariaDbOptions {
     /// The start fails if the server does not know the setting.
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Puts a file into the data directory, which the server alone can read, as in
+    /// `.file("server.key", pem).set("ssl_key", "server.key")`.
+    pub fn file(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        self.files.push((name.into(), text.into()));
         self
     }
 
@@ -104,7 +112,7 @@ impl MariaDbServer {
     ///
     /// As [`start`](Self::start).
     pub fn start_with(options: MariaDbOptions) -> Result<Self, ServerError> {
-        let MariaDbOptions { bin, dir, settings, env } = options;
+        let MariaDbOptions { bin, dir, settings, files, env } = options;
         let bin = bin.map_or_else(find::mariadb_bin, Ok)?;
         // The server looks for its files relative to the real folder, and `/sbin` is often a link.
         let bin = bin
@@ -114,6 +122,9 @@ impl MariaDbServer {
         let password = format!("{:016x}", RandomState::new().hash_one(NAME));
         let mut server = Self { sandbox, bin, account, settings, env, password, port: 0 };
         server.install_db()?;
+        for (name, text) in files {
+            account::write(server.account.as_ref(), &server.data_dir().join(name), &text)?;
+        }
         let login = retry_port(|| {
             server.port = free_port()?;
             server.launch()

@@ -2,8 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,7 +76,7 @@ impl PostgresServer {
         let mut server = Self { sandbox, bin, account, settings: options.settings, port: 0 };
         server.initdb()?;
         for (name, text) in options.files {
-            server.write(&name, &text)?;
+            account::write(server.account.as_ref(), &server.data_dir().join(name), &text)?;
         }
         retry_port(|| {
             server.port = free_port()?;
@@ -165,15 +163,6 @@ impl PostgresServer {
                 String::from_utf8_lossy(&output.stderr).trim()
             ))),
         }
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<(), ServerError> {
-        let path = self.data_dir().join(name);
-        let mut file = fs::OpenOptions::new();
-        let file = file.write(true).create_new(true).mode(0o600).open(&path);
-        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|source| ServerError::io(format!("cannot write {}", path.display()), source))?;
-        self.account.as_ref().map_or(Ok(()), |account| account.own(&path))
     }
 
     fn launch(&mut self) -> Result<(), ServerError> {

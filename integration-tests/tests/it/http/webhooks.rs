@@ -1,7 +1,7 @@
 //! Webhooks that come in. t28: R52, D25
 use crate::support::{
     cases::cases,
-    databases::Postgres,
+    databases::{MySql, Postgres},
     logged::Lines,
     operations::SHORT,
     refunds::{Got, send},
@@ -21,6 +21,7 @@ use std::{
     time::Duration,
 };
 use twinbox::{
+    ErrorKind,
     http::{
         IdemTx, ServerError,
         webhook::{CustomScheme, Inbound, Scheme, Verifier},
@@ -285,19 +286,49 @@ async fn receipts_expire_and_are_purged<DB: TestDb>() {
 
 /// Whoever receives the same for long is not waited for longer than a sender would, and nothing leaks into a
 /// handler.
-async fn a_receipt_that_is_being_written_is_waited_for() {
-    let world = World::<Postgres>::new().await;
+async fn waits_for_a_receipt<DB: TestDb>() {
+    let world = World::<DB>::new().await;
     let receipt =
         WebhookReceipt { provider: "tests", endpoint: "", id: None, payload: b"a", secret_index: 0 };
     let WebhookClaim::Open(mut first) = world.receive_webhook(&receipt, SHORT).await.unwrap() else {
         panic!("it is new")
     };
-    let left: String = sqlx::query_scalar("SHOW lock_timeout").fetch_one(&mut *first.tx()).await.unwrap();
-    assert_eq!(left, "0");
-    let error = world.receive_webhook(&receipt, SHORT).await.err().unwrap();
+    let is_unbound = match DB::MODULE {
+        "postgres" => "SELECT setting = '0' FROM pg_settings WHERE name = 'lock_timeout'",
+        _ => "SELECT @@innodb_lock_wait_timeout = 50",
+    };
+    let is_unbound: bool = sqlx::query_scalar(is_unbound).fetch_one(&mut *first.tx()).await.unwrap();
+    assert!(is_unbound);
+    let error = in_time(world.receive_webhook(&receipt, SHORT)).await.err().unwrap();
     assert!(error.is_contention(), "{error:?}");
     drop(first);
     assert!(matches!(world.receive_webhook(&receipt, SHORT).await.unwrap(), WebhookClaim::Open(_)));
+}
+
+async fn a_receipt_that_is_being_written_is_waited_for() {
+    waits_for_a_receipt::<Postgres>().await;
+}
+
+async fn a_receipt_that_is_being_written_on_mysql_is_waited_for() {
+    waits_for_a_receipt::<MySql>().await;
+}
+
+/// What it has written before its COMMIT is not written again, and it is not taken for received. R52
+async fn a_webhook_whose_handler_has_committed_by_itself_is_refused() {
+    let world = World::<MySql>::new().await;
+    let receipt =
+        WebhookReceipt { provider: "tests", endpoint: "", id: None, payload: b"a", secret_index: 0 };
+    let WebhookClaim::Open(mut first) = world.receive_webhook(&receipt, SHORT).await.unwrap() else {
+        panic!("it is new")
+    };
+    effect::<MySql>(&mut first.tx(), 1).await.unwrap();
+    sqlx::raw_sql("COMMIT").execute(&mut *first.tx()).await.unwrap();
+    effect::<MySql>(&mut first.tx(), 2).await.unwrap();
+    let error = first.commit(&Default::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TransactionEnded);
+    let again = world.receive_webhook(&receipt, SHORT).await.err().unwrap();
+    assert_eq!(again.kind(), ErrorKind::PartlyCommitted);
+    assert_eq!(world.effects().await, [1]);
 }
 
 cases! {
@@ -314,4 +345,8 @@ cases! {
         receipts_expire_and_are_purged,
     ]
     postgres: [a_receipt_that_is_being_written_is_waited_for]
+    mysql: [
+        a_receipt_that_is_being_written_on_mysql_is_waited_for,
+        a_webhook_whose_handler_has_committed_by_itself_is_refused,
+    ]
 }

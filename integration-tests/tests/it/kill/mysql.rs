@@ -9,7 +9,7 @@ use crate::support::{
 };
 use sqlx::{AssertSqlSafe, MySql};
 use std::process::Stdio;
-use twinbox_testkit::servers::{MariaDbServer, NatsServer};
+use twinbox_testkit::servers::{MariaDbOptions, MariaDbServer, NatsServer};
 
 impl Shop for MySql {
     const TABLES: &[&str] = &["
@@ -37,11 +37,14 @@ impl Shop for MySql {
     }
 }
 
+/// Each commit goes to the binary log too, as on every server with a replica or backups up to the minute.
 /// Faults 4, 5, 6, 20, 25
 #[tokio::test(flavor = "multi_thread")]
 async fn every_order_is_invoiced_once_and_in_order_however_often_the_server_is_killed() {
-    let started =
-        tokio::task::spawn_blocking(|| (MariaDbServer::start().unwrap(), NatsServer::start().unwrap()));
+    let options = MariaDbOptions::default().set("log_bin", "binlog").set("sync_binlog", "1");
+    let started = tokio::task::spawn_blocking(|| {
+        (MariaDbServer::start_with(options).unwrap(), NatsServer::start().unwrap())
+    });
     let (server, broker) = started.await.unwrap();
     let faults = long::or(Faults { crashes: 5, others: 2 }, Faults { crashes: 2, others: 1 });
     survives::<MySql>(server, broker, faults, 4, orders_min()).await;

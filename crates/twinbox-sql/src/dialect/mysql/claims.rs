@@ -10,15 +10,24 @@ use crate::{
     },
     micros::Micros,
     statement::{query, scalar},
+    text::hex,
 };
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
 use std::{collections::HashSet, time::Duration};
 use uuid::Uuid;
 
-/// How long a claim waits for a transaction that has the same one.
+/// How long a claim waits for a takeover of its partition.
 const CLAIM_WAIT: Duration = Duration::from_secs(2);
 
-/// Claims messages behind their fence. The bound of the wait holds for both, and not for the handler.
+/// Returns the statement that ends claims, with its values in it: it is run with others.
+pub(super) fn end(catalog: &Catalog, consumer: &str, claims: &[Claim<'_>]) -> String {
+    let ids: Vec<_> = claims.iter().map(|claim| format!("0x{}", claim.message_id.simple())).collect();
+    let end = catalog.sql.inbox.end_claims.as_str();
+    let end = end.replacen('?', &format!("0x{}", hex(consumer.as_bytes())), 1);
+    format!("{end} ({})", ids.join(", "))
+}
+
+/// Claims messages behind their fence. The claims bound their waits themselves, the fence does not.
 pub(super) async fn claim(
     conn: &mut MySqlConnection,
     catalog: &Catalog,
@@ -26,25 +35,15 @@ pub(super) async fn claim(
     fence: Option<ClaimFence>,
     claims: &[Claim<'_>],
 ) -> Result<Claims<Uuid>, Error> {
-    bound_lock_wait(conn, CLAIM_WAIT).await?;
-    let claimed = claim_bounded(conn, catalog, consumer, fence, claims).await;
-    let idle_max = match fence {
-        Some(ClaimFence::Partition(fence)) => Some(fence.lease),
-        Some(ClaimFence::ServerRun(_)) | None => None,
-    };
-    unbound_lock_wait(conn, idle_max).await?;
-    claimed
-}
-
-async fn claim_bounded(
-    conn: &mut MySqlConnection,
-    catalog: &Catalog,
-    consumer: &str,
-    fence: Option<ClaimFence>,
-    claims: &[Claim<'_>],
-) -> Result<Claims<Uuid>, Error> {
     if let Some(fence) = fence {
-        fence.check::<MySql>(conn, catalog, consumer).await?;
+        bound_lock_wait(conn, CLAIM_WAIT).await?;
+        let checked = fence.check::<MySql>(conn, catalog, consumer).await;
+        let idle_max = match fence {
+            ClaimFence::Partition(fence) => Some(fence.lease),
+            ClaimFence::ServerRun(_) => None,
+        };
+        unbound_lock_wait(conn, idle_max).await?;
+        checked?;
     }
     let known = match claims {
         [_] => HashSet::new(),
@@ -90,7 +89,7 @@ pub(super) async fn claim_operation(
     conn: &mut MySqlConnection,
     catalog: &Catalog,
     claim: &OperationClaim<'_>,
-) -> Result<OperationClaimed<()>, Error> {
+) -> Result<OperationClaimed<String>, Error> {
     bound_lock_wait(conn, claim.wait).await?;
     let claimed = claim_operation_bounded(conn, catalog, claim).await;
     unbound_lock_wait(conn, Some(claim.idle_max)).await?;
@@ -101,7 +100,7 @@ async fn claim_operation_bounded(
     conn: &mut MySqlConnection,
     catalog: &Catalog,
     claim: &OperationClaim<'_>,
-) -> Result<OperationClaimed<()>, Error> {
+) -> Result<OperationClaimed<String>, Error> {
     let sql = &catalog.sql.operations;
     let lock = query::<MySql>(&sql.lock).bind(claim.slot.to_vec());
     let taken = match lock.fetch_optional(&mut *conn).await? {
@@ -115,5 +114,5 @@ async fn claim_operation_bounded(
         return Ok(OperationClaimed::Taken);
     }
     let row = query::<MySql>(&sql.claimed).bind(claim.slot.to_vec()).fetch_one(conn).await?;
-    Ok(OperationClaimed::Open(OperationRow::read::<MySql>(&row)?, ()))
+    Ok(OperationClaimed::Open(OperationRow::read::<MySql>(&row)?, String::new()))
 }

@@ -1,15 +1,29 @@
 //! Claims, attempts, dead letters and partitions of consumers.
-use super::super::portable;
+use super::{
+    super::portable,
+    waits::{end, usual_waits},
+};
 use crate::texts::{Consumers, DeadLetters, Inbox, Partitions};
 
 pub(super) const INBOX: Inbox = Inbox {
+    // MariaDB reads the first comment, and MySQL the second.
     claim: "
-        INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
-        VALUES (?, ?, ?, ?, ?, 'processed', ?, GREATEST({now}, ?))",
+        /*M!100600 SET STATEMENT innodb_lock_wait_timeout = 2 FOR */
+        INSERT /*+ SET_VAR(innodb_lock_wait_timeout = 2) */ INTO {inbox}
+            (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
+        VALUES (?, ?, ?, ?, ?, 'open', ?, GREATEST({now}, ?))",
     known_claims: "
         SELECT message_id
         FROM {inbox}
         WHERE consumer = ? AND message_id IN",
+    delete_open_claim: "
+        DELETE FROM {inbox}
+        WHERE consumer = ? AND message_id = ? AND state = 'open'",
+    end_claims: "
+        UPDATE {inbox}
+        SET state = 'processed'
+        WHERE state = 'open' AND consumer = ? AND message_id IN",
+    commit_at_once: concat!("RELEASE SAVEPOINT twinbox; GUARD; COMMIT; ", end!()),
     purge_mark: "
         SELECT time
         FROM {purge_marks}

@@ -32,7 +32,8 @@ pub(super) const OPERATIONS: Operations = Operations {
             k.updated_at = {now}, k.expires_at = n.expires_at
         WHERE k.slot = ? AND (k.lease_until IS NULL OR k.lease_until <= {now})
             AND (NOT k.unfinished AND k.expires_at <= {now}
-                OR k.status = 'pending' AND k.request_hash = n.request_hash AND k.principal = n.principal)",
+                OR k.status = 'pending' AND k.owner IS NOT NULL AND k.request_hash = n.request_hash
+                    AND k.principal = n.principal)",
     claimed: "
         SELECT attempts, attempts - 1 - uncounted_attempts AS failures, recovery_point, created_at, tokens
         FROM {idempotency_keys}
@@ -51,17 +52,27 @@ pub(super) const OPERATIONS: Operations = Operations {
 };
 
 pub(super) const WEBHOOKS: Webhooks = Webhooks {
+    // MariaDB reads the first comment, and MySQL the second.
     forget_expired: "
-        DELETE FROM {webhook_receipts}
+        /*M!100600 SET STATEMENT innodb_lock_wait_timeout = 2 FOR */
+        DELETE /*+ SET_VAR(innodb_lock_wait_timeout = 2) */ FROM {webhook_receipts}
         WHERE provider = ? AND endpoint = ? AND dedup_id = ? AND expires_at <= {now}",
     receive: "
-        INSERT INTO {webhook_receipts} (provider, endpoint, dedup_id, dedup_basis, payload_hash,
-            secret_index, expires_at)
-        VALUES (?, ?, ?, ?, ?, ?, {after})",
+        /*M!100600 SET STATEMENT innodb_lock_wait_timeout = 2 FOR */
+        INSERT /*+ SET_VAR(innodb_lock_wait_timeout = 2) */ INTO {webhook_receipts}
+            (provider, endpoint, dedup_id, dedup_basis, payload_hash, secret_index, is_open, expires_at)
+        VALUES (?, ?, ?, ?, ?, ?, TRUE, {after})",
+    payload_hash: "
+        SELECT payload_hash, is_open
+        FROM {webhook_receipts}
+        WHERE provider = ? AND endpoint = ? AND dedup_id = ?",
+    end: "
+        UPDATE {webhook_receipts}
+        SET is_open = FALSE
+        WHERE provider = ? AND endpoint = ? AND dedup_id = ?",
     purge: "
         DELETE FROM {webhook_receipts}
         WHERE expires_at <= {now}
         ORDER BY expires_at
         LIMIT ?",
-    ..portable::WEBHOOKS
 };

@@ -2,7 +2,7 @@
 //!
 //! MySQL has these bounds for sessions alone, and a session is a connection of the application's pool. Its
 //! own values are remembered in variables of the session, and set again by the statement that ends or begins
-//! a transaction.
+//! a transaction. One whose transaction is dropped is closed.
 use crate::Error;
 use sqlx::{AssertSqlSafe, MySqlConnection, raw_sql};
 use std::time::Duration;
@@ -23,12 +23,33 @@ macro_rules! usual_waits {
             wait_timeout = CAST(COALESCE(@twinbox_idle, @@SESSION.wait_timeout) AS SIGNED)"
     };
 }
-pub(super) use {remember_waits, usual_waits};
+/// Begins a transaction. Without `autocommit`, what a handler writes after the end of its transaction is
+/// rolled back with the next.
+macro_rules! begin {
+    () => {
+        "SET SESSION autocommit = 0; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;
+        SAVEPOINT twinbox"
+    };
+}
+/// Gives the session its own values back, after the transaction.
+macro_rules! end {
+    () => {
+        concat!("SET SESSION autocommit = 1; ", usual_waits!())
+    };
+}
+pub(super) use {begin, end, remember_waits, usual_waits};
 
 /// Bounds the wait for locks, in whole seconds.
 pub(super) async fn bound_lock_wait(conn: &mut MySqlConnection, wait: Duration) -> Result<(), Error> {
     let seconds = wait.as_secs().clamp(1, 1_000_000);
     let bound = format!("{}; SET SESSION innodb_lock_wait_timeout = {seconds}", remember_waits!());
+    raw_sql(AssertSqlSafe(bound)).execute(conn).await?;
+    Ok(())
+}
+
+/// Bounds how long the transaction may be idle.
+pub(super) async fn bound_idleness(conn: &mut MySqlConnection, idle_max: Duration) -> Result<(), Error> {
+    let bound = format!("{}; SET SESSION wait_timeout = {}", remember_waits!(), seconds(idle_max));
     raw_sql(AssertSqlSafe(bound)).execute(conn).await?;
     Ok(())
 }
@@ -40,9 +61,13 @@ pub(super) async fn unbound_lock_wait(
 ) -> Result<(), Error> {
     let mut usual = "SET SESSION innodb_lock_wait_timeout = @twinbox_lock_wait".to_owned();
     if let Some(idle_max) = idle_max {
-        let seconds = idle_max.as_secs().saturating_add(1).min(1_000_000);
-        usual += &format!(", wait_timeout = {seconds}");
+        usual += &format!(", wait_timeout = {}", seconds(idle_max));
     }
     raw_sql(AssertSqlSafe(usual)).execute(conn).await?;
     Ok(())
+}
+
+/// Whole seconds, and never fewer than asked for: the server counts nothing finer.
+fn seconds(idle_max: Duration) -> u64 {
+    idle_max.as_secs().saturating_add(1).min(1_000_000)
 }

@@ -7,6 +7,8 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
     known_claims: "",
     purge_mark: "",
     begin_and_claim: "",
+    delete_open_claim: "",
+    end_claims: "",
     allow_commit: "",
     commit_at_once: "",
     find_claim: "

@@ -81,7 +81,8 @@ pub(in crate::dialect) const OPERATIONS: Operations = Operations {
     claimed: "",
     find: "
         SELECT request_hash, hash_alg, principal, status, http_code, response_headers, response_body,
-            body_kind, result_ref, codec_headers, NOT unfinished AND expires_at <= {now} AS has_expired
+            body_kind, result_ref, codec_headers, NOT unfinished AND expires_at <= {now} AS has_expired,
+            status = 'pending' AND owner IS NULL AS is_left_open
         FROM {idempotency_keys}
         WHERE slot = ?",
     complete: complete_operation! { no_hash: "x''", allowed: "? = ''" },
@@ -174,9 +175,10 @@ pub(in crate::dialect) const WEBHOOKS: Webhooks = Webhooks {
     receive: receive_webhook! { before: "", from: "WHERE true", result: "true" },
     forget_expired: "",
     payload_hash: "
-        SELECT payload_hash
+        SELECT payload_hash, FALSE AS is_open
         FROM {webhook_receipts}
         WHERE provider = ? AND endpoint = ? AND dedup_id = ?",
+    end: "",
     purge: "
         DELETE FROM {webhook_receipts}
         WHERE (provider, endpoint, dedup_id) IN (
