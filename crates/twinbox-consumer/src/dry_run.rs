@@ -1,4 +1,5 @@
-//! Dry runs of replays: the handlers run, and everything is rolled back.
+//! Dry runs of replays: the handlers run, and everything is rolled back, except on MySQL what a handler
+//! commits by itself.
 use crate::{
     attempt::run_handler,
     consumer::Consumer,

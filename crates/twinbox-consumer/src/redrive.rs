@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{PartitionedLog, crash, retry};
 use twinbox_sql::{
-    Dialect, Disposition,
+    Dialect, Disposition, ErrorKind,
     inbox::{InboxClaim, Redrive},
 };
 
@@ -146,6 +146,13 @@ async fn attempt<DB: Dialect, S>(
     let mut attempt = match inbox.claim_redrive(redrive).await {
         Ok(InboxClaim::Open(attempt)) => attempt,
         Ok(InboxClaim::Duplicate(_)) => return DeliveryOutcome::Duplicate,
+        Err(error) if error.kind() == ErrorKind::PartlyCommitted => {
+            let error = error.to_string();
+            return match inbox.record_failed_redrive(dead_letter, &error, None).await {
+                Ok(()) => DeliveryOutcome::DeadLettered { error },
+                Err(error) => DeliveryOutcome::from_store_error_or_redeliver(&error),
+            };
+        }
         Err(error) => return DeliveryOutcome::from_store_error_or_redeliver(&error),
     };
     let result = run_handler(context, handler, &mut attempt, &[&dead_letter.message]).await;

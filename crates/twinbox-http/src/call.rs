@@ -128,12 +128,8 @@ impl<DB: Dialect> Call<DB> {
         self.refuse(&problem)
     }
 
-    pub(crate) fn commit_failed(&self, error: &Error) -> Response<Body> {
-        let may_have_written = match error.kind() {
-            ErrorKind::CommitUnknown => true,
-            ErrorKind::TransactionEnded => !DB::CAPABILITIES.refuses_commit,
-            _ => false,
-        };
+    /// `may_have_written`: perhaps it has written something all the same.
+    pub(crate) fn commit_failed(&self, error: &Error, may_have_written: bool) -> Response<Body> {
         let problem = if may_have_written { Problem::UnknownOutcome } else { Problem::Failed };
         let error = error as &dyn std::error::Error;
         tracing::error!(error, scope = self.scope, "the writes of a handler were not committed");

@@ -149,9 +149,12 @@ impl<DB: Dialect> Call<DB> {
             operation.abandon().await;
         } else if let Err(error) = operation.commit(&OperationResponse::default()).await {
             return match error.kind() {
-                ErrorKind::CommitUnknown => self.commit_failed(&error),
+                ErrorKind::CommitUnknown => self.commit_failed(&error, true),
                 _ if error.is_transient() => self.store_failed(&error),
-                _ => self.commit_failed(&error),
+                kind => {
+                    let is_ended = kind == ErrorKind::TransactionEnded;
+                    self.commit_failed(&error, is_ended && !DB::CAPABILITIES.refuses_commit)
+                }
             };
         }
         with_status(response, "ignored")
@@ -253,7 +256,9 @@ impl<DB: Dialect> Call<DB> {
                 return Err((RollbackReason::Temporary, self.store_failed(&error)));
             }
             Err(error) => {
-                return Err((RollbackReason::Failed, self.commit_failed(&error)));
+                let found = self.settings.find(request).await;
+                let is_partly_written = found.is_err_and(|error| error.kind() == ErrorKind::PartlyCommitted);
+                return Err((RollbackReason::Failed, self.commit_failed(&error, is_partly_written)));
             }
         }
         crash::point("request.after_commit");

@@ -63,7 +63,10 @@ impl<DB: Dialect> Ops<DB> {
         loop {
             let mut tx = self.engine.begin().await?;
             let end = scalar::<DB, Option<i64>>(page).bind(after).bind(i64::from(PAGE));
-            let Some(end) = end.fetch_one(&mut *tx).await? else { break };
+            let Some(end) = end.fetch_one(&mut *tx).await? else {
+                tx.rollback().await?;
+                break;
+            };
             let redact = query::<DB>(redact)
                 .bind(Vec::<u8>::new())
                 .bind(MARK.to_owned())

@@ -109,6 +109,10 @@ pub trait Dialect:
     /// Begins a transaction of an [`OwnedTx`](crate::OwnedTx).
     #[doc(hidden)]
     const BEGIN: &'static str;
+    /// Begins a transaction that claims something first, where a claim cannot bound its own wait for locks:
+    /// to 2 s, up to the end of the claim.
+    #[doc(hidden)]
+    const BEGIN_TO_CLAIM: &'static str = Self::BEGIN;
     /// Begins a transaction that sqlx ends.
     #[doc(hidden)]
     const BEGIN_PLAIN: &'static str = Self::BEGIN;
@@ -259,8 +263,14 @@ pub trait Dialect:
         claim: &OperationClaim<'_>,
     ) -> impl Future<Output = Result<OperationClaimed<Self::Guard>, Error>> + Send;
 
-    /// Marks a transaction that has written as one that only Twinbox may commit, and that the database ends
-    /// when it is idle for too long.
+    /// Makes the commit of a redriven message delete its dead letter, where a handler could commit that
+    /// alone.
+    #[doc(hidden)]
+    fn end_redrive(_: &mut Self::Guard, _: &Catalog, _dead_letter: i64) {}
+
+    /// Marks a transaction that has claimed or written as one that only Twinbox may commit, and that the
+    /// database ends when it is idle for too long. Ends the bound of
+    /// [`BEGIN_TO_CLAIM`](Self::BEGIN_TO_CLAIM).
     #[doc(hidden)]
     fn guard(
         conn: &mut Self::Connection,

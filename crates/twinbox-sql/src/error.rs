@@ -41,7 +41,8 @@ pub enum ErrorKind {
     /// The connection broke during COMMIT, so that nobody knows whether the transaction was committed. Read
     /// the rows of the transaction before doing it again.
     CommitUnknown,
-    /// The handler ran COMMIT or ROLLBACK, or swapped its connection for another.
+    /// The handler ran COMMIT or ROLLBACK, or swapped its connection for another. On MySQL also: the server
+    /// ended the transaction, on a deadlock or before a statement such as CREATE TABLE.
     TransactionEnded,
     /// A statement failed, its error was ignored, and the database will not commit.
     TransactionAborted,

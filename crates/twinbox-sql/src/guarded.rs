@@ -1,5 +1,10 @@
-//! A transaction that the handler in it cannot end.
-use crate::{BatchTx, Dialect, Error, ErrorKind, OwnedTx, Tx, error::is_outage, scope::Scope};
+//! A transaction that the handler in it cannot end unnoticed.
+use crate::{
+    BatchTx, Dialect, Error, ErrorKind, OwnedTx, Tx,
+    error::is_outage,
+    owned_tx::{AfterCommit, COMMIT_AT, run_commit},
+    scope::Scope,
+};
 use sqlx::AssertSqlSafe;
 use std::time::Duration;
 
@@ -67,12 +72,12 @@ impl<DB: Dialect> Guarded<DB> {
         if DB::has_committed(&self.guard) { Ok(()) } else { Err(Error::transaction_ended()) }
     }
 
-    /// Commits what was allowed. Returns what is left: a connection on which sqlx counts a transaction. There
-    /// is none.
-    pub(crate) async fn commit_allowed(self) -> Result<OwnedTx<DB>, Error> {
+    /// Commits what was allowed. Returns what is left, if it is fit for another transaction: a connection on
+    /// which sqlx counts one. There is none.
+    pub(crate) async fn commit_allowed(self) -> Result<Option<OwnedTx<DB>>, Error> {
         let Self { mut tx, guard, scope } = self;
-        let commit = DB::COMMIT.unwrap_or("COMMIT");
-        sqlx::raw_sql(commit).execute(tx.connection()).await.map_err(Error::of_commit)?;
+        let (commit, commit_at) = DB::COMMIT.map_or(("COMMIT", 1), |commit| (commit, COMMIT_AT));
+        let after = run_commit::<DB>(tx.connection(), commit, commit_at).await?;
         tx.permit = None;
         if scope.wakes_readers {
             tx.committed.send_replace(());
@@ -81,21 +86,21 @@ impl<DB: Dialect> Guarded<DB> {
             return Err(Error::transaction_ended());
         }
         tx.last_guard = Some(guard);
-        Ok(tx)
+        Ok(after.is_fit().then_some(tx))
     }
 
-    /// Allows the commit and commits. Returns what is left: a connection on which sqlx counts a transaction.
-    /// There is one only if the next one is to begin too.
+    /// Allows the commit and commits. Returns what is left, if it is fit for another transaction: a
+    /// connection on which sqlx counts one. There is one only if the next one is to begin too.
     ///
     /// # Errors
     /// As [`allow_commit`](Self::allow_commit) and [`OwnedTx::commit`]. It is rolled back.
-    pub(crate) async fn commit_at_once(mut self, begins_next: bool) -> Result<OwnedTx<DB>, Error> {
+    pub(crate) async fn commit_at_once(mut self, begins_next: bool) -> Result<Option<OwnedTx<DB>>, Error> {
         match self.run_commit_at_once(begins_next).await {
-            Ok(()) => {
+            Ok(after) => {
                 if self.scope.wakes_readers {
                     self.tx.committed.send_replace(());
                 }
-                Ok(self.tx)
+                Ok(after.is_fit().then_some(self.tx))
             }
             Err(error) => {
                 if error.kind() != ErrorKind::CommitUnknown {
@@ -106,15 +111,12 @@ impl<DB: Dialect> Guarded<DB> {
         }
     }
 
-    async fn run_commit_at_once(&mut self, begins_next: bool) -> Result<(), Error> {
+    async fn run_commit_at_once(&mut self, begins_next: bool) -> Result<AfterCommit, Error> {
         let guard = self.allow_response().await?;
-        let mut sql = self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard);
-        if begins_next {
-            sql += "; ";
-            sql += DB::BEGIN;
-        }
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(self.tx.connection()).await.map_err(Error::of_commit)?;
-        Ok(())
+        let commit = self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard);
+        let commit_at = 1 + commit.split("COMMIT").next().unwrap_or_default().matches(';').count();
+        let next = if begins_next { format!("; {}", DB::BEGIN_TO_CLAIM) } else { String::new() };
+        run_commit::<DB>(self.tx.connection(), AssertSqlSafe(commit + &next), commit_at).await
     }
 
     /// Rolls back. Errors are left to the database, which rolls back when it loses the connection. A

@@ -1,6 +1,7 @@
 //! A transaction that its holder commits, and beginning one without losing it.
 use crate::{Dialect, Error};
-use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _, SqlStr, Transaction, pool::PoolConnection};
+use futures::StreamExt as _;
+use sqlx::{AssertSqlSafe, Either, Pool, SqlSafeStr, SqlStr, Transaction, pool::PoolConnection};
 use sqlx_core::transaction::TransactionManager as _;
 use std::{
     fmt,
@@ -118,13 +119,16 @@ impl<DB: Dialect> OwnedTx<DB> {
     ///
     /// # Errors
     /// [`ErrorKind::CommitUnknown`] when the connection broke before the answer: read the rows of the
-    /// transaction before doing it again. Every other error means that nothing was written.
+    /// transaction before doing it again. Every other error means that nothing was written, except on MySQL
+    /// by a COMMIT of the caller's own, or by a statement that commits, such as CREATE TABLE.
     ///
     /// On Postgres, COMMIT rolls a transaction back in which a statement failed, without an error of its own;
     /// this returns [`ErrorKind::TransactionAborted`] then, where sqlx's `commit` returns `Ok`. It does so on
-    /// SQLite too after SQLite ended the transaction by itself, on `RAISE(ROLLBACK)` or a full disk.
+    /// SQLite too after SQLite ended the transaction by itself, on `RAISE(ROLLBACK)` or a full disk. MySQL
+    /// ends one on a deadlock, and this returns [`ErrorKind::TransactionEnded`].
     ///
     /// [`ErrorKind::CommitUnknown`]: crate::ErrorKind::CommitUnknown
+    /// [`ErrorKind::TransactionEnded`]: crate::ErrorKind::TransactionEnded
     /// [`ErrorKind::TransactionAborted`]: crate::ErrorKind::TransactionAborted
     pub async fn commit(mut self) -> Result<(), Error> {
         if DB::COMMIT.is_none() {
@@ -157,9 +161,11 @@ impl<DB: Dialect> OwnedTx<DB> {
     pub(crate) async fn commit_guarded(mut self, wakes_readers: bool) -> Result<(), Error> {
         match DB::COMMIT {
             Some(commit) => {
-                sqlx::raw_sql(commit).execute(self.connection()).await.map_err(Error::of_commit)?;
-                // sqlx counts one still. Its COMMIT does nothing, and if it fails the connection is closed.
-                let _ = self.tx.commit().await;
+                if run_commit::<DB>(self.connection(), commit, COMMIT_AT).await?.is_fit() {
+                    // sqlx counts one still. Its COMMIT does nothing, and if it fails the connection is
+                    // closed.
+                    let _ = self.tx.commit().await;
+                }
             }
             None => self.tx.commit().await.map_err(Error::of_commit)?,
         }
@@ -169,6 +175,49 @@ impl<DB: Dialect> OwnedTx<DB> {
         }
         Ok(())
     }
+}
+
+/// The place of COMMIT among the statements of [`Dialect::COMMIT`].
+pub(crate) const COMMIT_AT: usize = 2;
+
+/// What is left of a connection after a commit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum AfterCommit {
+    /// Everything after the COMMIT was done too.
+    Fit,
+    /// Something was not: close the connection.
+    Unfit,
+}
+
+impl AfterCommit {
+    pub(crate) fn is_fit(self) -> bool {
+        self == Self::Fit
+    }
+}
+
+/// Runs statements of which the `commit_at`th is a COMMIT. What fails after it does not make it undone.
+pub(crate) async fn run_commit<DB: Dialect>(
+    conn: &mut DB::Connection,
+    sql: impl SqlSafeStr,
+    commit_at: usize,
+) -> Result<AfterCommit, Error> {
+    let mut results = sqlx::raw_sql(sql).fetch_many(conn);
+    let mut done = 0;
+    while let Some(result) = results.next().await {
+        match result {
+            Ok(Either::Left(_)) => done += 1,
+            Ok(Either::Right(_)) => {}
+            Err(error) if done >= commit_at => {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a connection is closed after its commit"
+                );
+                return Ok(AfterCommit::Unfit);
+            }
+            Err(error) => return Err(Error::of_commit(error)),
+        }
+    }
+    Ok(AfterCommit::Fit)
 }
 
 impl<DB: Dialect> Deref for OwnedTx<DB> {

@@ -141,6 +141,7 @@ impl<DB: Dialect> PartitionLeases<DB> {
             let wait = query::<DB>(&sql.wait_for_transactions);
             let wait = wait.bind(self.consumer.clone()).bind(i64::from(partition));
             if let Err(error) = wait.execute(tx.connection()).await.map_err(Error::from) {
+                let _ = tx.rollback().await;
                 return if error.is_contention() { Ok(None) } else { Err(error) };
             }
         }

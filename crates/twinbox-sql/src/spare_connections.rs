@@ -55,7 +55,7 @@ impl<DB: Dialect> Spare<DB> {
         let Self { mut tx, begun_at, runtime, .. } = self;
         let returning = async move {
             // The transaction that sqlx counts has to be there to be rolled back.
-            if begun_at.is_none() {
+            if begun_at.is_none() && DB::ROLLBACK.is_none() {
                 sqlx::raw_sql("BEGIN").execute(tx.connection()).await?;
             }
             tx.rollback().await
@@ -134,22 +134,24 @@ impl<DB: Dialect> SpareConnections<DB> {
             }
             // One that was begun is begun anew: `now()` is the time of its beginning.
             let end = if begun_at.is_some() { "COMMIT; " } else { "" };
-            let begin = AssertSqlSafe(format!("{end}{}", DB::BEGIN));
+            let begin = AssertSqlSafe(format!("{end}{}", DB::BEGIN_TO_CLAIM));
             match sqlx::raw_sql(begin).execute(tx.connection()).await {
                 Ok(_) => return Ok(tx),
                 Err(error) => note_lost(&error.into()),
             }
         }
         test_signal::pass("spares.begins_anew");
-        engine.begin_permitted(permit, DB::BEGIN).await
+        engine.begin_permitted(permit, DB::BEGIN_TO_CLAIM).await
     }
 
     fn pop(&self) -> Option<Spare<DB>> {
         self.kept().spares.pop()
     }
 
-    /// Keeps the connection of a transaction that has ended. `begun_at`: and another was begun.
-    pub(crate) fn keep(self: &Arc<Self>, tx: OwnedTx<DB>, begun_at: Option<Instant>) {
+    /// Keeps the connection of a transaction that has ended, if it is fit for another. `begun_at`: and
+    /// another was begun.
+    pub(crate) fn keep(self: &Arc<Self>, tx: Option<OwnedTx<DB>>, begun_at: Option<Instant>) {
+        let Some(tx) = tx else { return };
         let since = Instant::now();
         let spare = Spare { tx, since, begun_at, runtime: Handle::current() };
         if spare.is_long_away() {

@@ -80,33 +80,47 @@ impl<DB: Dialect> Store<DB> {
         keep: Duration,
     ) -> Result<WebhookClaim<DB>, Error> {
         let engine = self.engine();
-        let mut tx = engine.begin().await?;
+        let mut tx = engine.begin_to_claim().await?;
         let sql = &engine.sql().webhooks;
         let (dedup_id, basis) = receipt.id();
         let (provider, endpoint) = (text(receipt.provider).into_owned(), text(receipt.endpoint).into_owned());
         let payload_hash = Sha256::digest(receipt.payload).to_vec();
-        let guard = DB::guard(tx.connection(), engine.catalog(), IDLE_MAX).await?;
-        if !sql.forget_expired.is_absent() {
-            query::<DB>(&sql.forget_expired)
+        let is_new = async {
+            if !sql.forget_expired.is_absent() {
+                query::<DB>(&sql.forget_expired)
+                    .bind(provider.clone())
+                    .bind(endpoint.clone())
+                    .bind(dedup_id.clone().into_owned())
+                    .execute(tx.connection())
+                    .await?;
+            }
+            let receive = query::<DB>(&sql.receive)
                 .bind(provider.clone())
                 .bind(endpoint.clone())
                 .bind(dedup_id.clone().into_owned())
-                .execute(tx.connection())
-                .await?;
-        }
-        let receive = query::<DB>(&sql.receive)
-            .bind(provider.clone())
-            .bind(endpoint.clone())
-            .bind(dedup_id.clone().into_owned())
-            .bind(basis.to_owned())
-            .bind(payload_hash.clone())
-            .bind(i64::try_from(receipt.secret_index).unwrap_or(i64::MAX))
-            .bind(micros(keep));
-        if inserted::<DB>(tx.connection(), receive).await? {
+                .bind(basis.to_owned())
+                .bind(payload_hash.clone())
+                .bind(i64::try_from(receipt.secret_index).unwrap_or(i64::MAX))
+                .bind(micros(keep));
+            inserted::<DB>(tx.connection(), receive).await
+        };
+        let is_new = match is_new.await {
+            Ok(is_new) => is_new,
+            Err(error) => {
+                let _ = tx.rollback().await;
+                return Err(error);
+            }
+        };
+        if is_new {
+            let guard = DB::guard(tx.connection(), engine.catalog(), IDLE_MAX).await?;
             let parts = [&*provider, &*endpoint, &*dedup_id].map(str::as_bytes);
             let scope = Scope::of_operation(engine.catalog().clone(), id::derive("webhook/1", &parts));
+            let tx = Guarded::new(tx, guard, scope);
+            if sql.end.is_absent() {
+                return Ok(WebhookClaim::Open(Operation::without_key(tx)));
+            }
             let receipt = [provider, endpoint, dedup_id.into_owned()];
-            return Ok(WebhookClaim::Open(Operation::of_webhook(Guarded::new(tx, guard, scope), receipt)));
+            return Ok(WebhookClaim::Open(Operation::of_webhook(tx, receipt)));
         }
         let before = query::<DB>(&sql.payload_hash)
             .bind(provider)

@@ -38,7 +38,7 @@ use twinbox_core::{
     endpoint::{PlainRefused, Protection},
 };
 use uuid::Uuid;
-use waits::{begin, bound_idleness, end, remember_waits, usual_waits};
+use waits::{begin, end, remember_waits, unbound_lock_wait, usual_waits};
 
 impl Dialect for MySql {
     const CAPABILITIES: Capabilities = Capabilities {
@@ -113,6 +113,8 @@ impl Dialect for MySql {
     );
 
     const BEGIN: &'static str = concat!(usual_waits!(), "; ", begin!());
+    const BEGIN_TO_CLAIM: &'static str =
+        concat!(remember_waits!(), "; SET SESSION innodb_lock_wait_timeout = 2; ", begin!());
     const BEGIN_PLAIN: &'static str =
         concat!(usual_waits!(), "; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION");
     // The savepoint is gone if the transaction has ended: by COMMIT or ROLLBACK, a statement that commits, or
@@ -216,8 +218,14 @@ impl Dialect for MySql {
         claims: &[Claim<'_>],
         guard: &mut Option<String>,
     ) -> Result<Claims<Uuid>, Error> {
-        *guard = Some(claims::end(catalog, consumer, claims));
-        claims::claim(conn, catalog, consumer, fence, claims).await
+        let found = claims::claim(conn, catalog, consumer, fence, claims).await?;
+        *guard = Some(claims::end(catalog, consumer, &found.new));
+        Ok(found)
+    }
+
+    fn end_redrive(guard: &mut String, catalog: &Catalog, dead_letter: i64) {
+        let delete = catalog.sql.dead_letters.delete.as_str().replacen('?', &dead_letter.to_string(), 1);
+        *guard = format!("{guard}; {delete}");
     }
 
     async fn claim_operation(
@@ -229,7 +237,7 @@ impl Dialect for MySql {
     }
 
     async fn guard(conn: &mut MySqlConnection, _: &Catalog, idle_max: Duration) -> Result<String, Error> {
-        bound_idleness(conn, idle_max).await?;
+        unbound_lock_wait(conn, Some(idle_max)).await?;
         Ok(String::new())
     }
 

@@ -124,6 +124,11 @@ impl<DB: Dialect> Engine<DB> {
         self.begin_with(DB::BEGIN_SHORT).await
     }
 
+    /// Begins a transaction that claims something first, see [`Dialect::BEGIN_TO_CLAIM`].
+    pub(crate) async fn begin_to_claim(&self) -> Result<OwnedTx<DB>, Error> {
+        self.begin_with(DB::BEGIN_TO_CLAIM).await
+    }
+
     /// Begins a transaction with a given statement instead of `BEGIN`.
     ///
     /// # Errors
@@ -197,7 +202,13 @@ impl<DB: Dialect> Engine<DB> {
     ) -> Result<u64, Error> {
         if statement.has_bounded_wait() && DB::COMMIT.is_some() {
             let mut tx = self.begin_short().await?;
-            let done = bind(query::<DB>(statement)).execute(tx.connection()).await?;
+            let done = match bind(query::<DB>(statement)).execute(tx.connection()).await {
+                Ok(done) => done,
+                Err(error) => {
+                    let _ = tx.rollback().await;
+                    return Err(error.into());
+                }
+            };
             // Readers of the log have nothing to read.
             tx.commit_guarded(false).await?;
             return Ok(DB::rows_affected(&done));

@@ -73,10 +73,10 @@ impl<DB: Dialect> Attempt<DB> {
 
     /// Commits the claim and the writes of the handler.
     ///
-    /// # Errors
-    /// The handler ended the transaction, ignored an error that aborted it, or left a savepoint open:
-    /// everything is rolled back. [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown): claim the
-    /// message again to learn whether it committed.
+    /// # Errors The handler ended the transaction, ignored an error that aborted it, or left a savepoint
+    /// open: everything is rolled back, except what a handler on MySQL has committed by itself.
+    /// [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown): claim the message again to learn
+    /// whether it committed.
     pub async fn commit(mut self) -> Result<(), Error> {
         let spares = self.spares.take();
         // The next transaction of a single writer waits for its turn.
@@ -133,6 +133,10 @@ impl<DB: Dialect> Attempt<DB> {
     pub async fn end_dry_run(mut self) -> Result<u32, Error> {
         let published = self.tx.scope.published();
         let mut checked = self.prepare_commit().await;
+        if checked.is_ok() && DB::COMMIT.is_some() {
+            // Elsewhere `prepare_commit` has looked.
+            checked = DB::ensure_whole(self.tx.connection()).await;
+        }
         if let (Ok(()), Some(check)) = (&checked, DB::CHECK_DEFERRED) {
             checked = sqlx::raw_sql(check).execute(self.tx.connection()).await.map(drop).map_err(Error::from);
         }

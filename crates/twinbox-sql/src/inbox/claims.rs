@@ -101,9 +101,8 @@ impl<DB: Dialect> Inbox<DB> {
             ClaimTx::Known(tx) => (&[][..], tx.connection()),
         };
         let mut duplicates = Vec::new();
-        let own: HashSet<_> = new.iter().map(|&n| messages[n].message_id()).collect();
         for (n, message) in messages.iter().enumerate().filter(|(n, _)| new.binary_search(n).is_err()) {
-            let is_own = own.contains(&message.message_id());
+            let is_own = new.iter().any(|&n| messages[n].message_id() == message.message_id());
             duplicates.push((n, self.find_duplicate(&mut *conn, message, is_own).await?));
         }
         let attempt = match claim {
@@ -145,7 +144,8 @@ impl<DB: Dialect> Inbox<DB> {
         // A single writer begins its transaction with the claim, unless there is something to do before.
         let begins_first = fence.is_some() || redrive.is_some();
         let Some(spares) = self.spares.as_ref().filter(|_| !(DB::ONE_WRITER && begins_first)) else {
-            return self.claim_in(self.engine.begin().await?, fence, messages, redelivered, redrive).await;
+            let tx = self.engine.begin_to_claim().await?;
+            return self.claim_in(tx, fence, messages, redelivered, redrive).await;
         };
         if let Some(begun) = waiting_since.and_then(|since| spares.take_begun(since)) {
             match self.claim_in(begun, fence, messages, redelivered, redrive).await {
@@ -165,7 +165,7 @@ impl<DB: Dialect> Inbox<DB> {
         redrive: Option<&Redrive>,
     ) -> Result<ClaimTx<DB>, Error> {
         if let Some(redrive) = redrive
-            && !self.delete_dead_letter(tx.connection(), redrive).await?
+            && !self.take_dead_letter(tx.connection(), redrive).await?
         {
             return Ok(ClaimTx::Known(tx));
         }
@@ -182,9 +182,12 @@ impl<DB: Dialect> Inbox<DB> {
                     return Err(error);
                 }
             };
-        let (Some(guard), Some(first)) = (guard, claimed.first()) else {
+        let (Some(mut guard), Some(first)) = (guard, claimed.first()) else {
             return Ok(ClaimTx::Known(tx));
         };
+        if let Some(redrive) = redrive {
+            DB::end_redrive(&mut guard, self.engine.catalog(), redrive.dead_letter.id);
+        }
         let (mut failures, mut recorded, mut failed) = (0, Vec::new(), HashSet::new());
         if redelivered {
             for &n in &claimed {
@@ -283,12 +286,12 @@ impl<DB: Dialect> Inbox<DB> {
             return Err(Error::new(ErrorKind::Busy, "the claim was there and is gone: try again"));
         };
         let hash: Vec<u8> = row.try_get("payload_hash")?;
+        let payload_differs = hash[..] != Sha256::digest(&message.payload)[..];
         let state = match row.text("state")? {
-            open if open == "open" && is_own => "processed".to_owned(),
+            open if open == "open" && (is_own || payload_differs) => "processed".to_owned(),
             open if open == "open" => return Err(Error::partly_committed()),
             state => state,
         };
-        let payload_differs = hash[..] != Sha256::digest(&message.payload)[..];
         Ok(Duplicate { payload_differs, state })
     }
 

@@ -15,7 +15,8 @@ use twinbox_core::Message;
 
 impl<DB: Dialect> Inbox<DB> {
     /// Makes a message a dead letter: one transaction writes the claim and the dead letter, and deletes the
-    /// failures. Acknowledge the message after it. False: the message was claimed before.
+    /// failures. Acknowledge the message after it. False: the message was claimed before. If its handler has
+    /// committed a part of its work by itself, the reason is [`DeadReason::InDoubt`].
     ///
     /// # Errors
     /// The database refused or is away: nothing is written, and the message is delivered again.
@@ -29,9 +30,13 @@ impl<DB: Dialect> Inbox<DB> {
         let (id, catalog) = (message.message_id().as_uuid(), self.engine.catalog());
         let mut tx = self.engine.begin_short().await?;
         let mut guard = None;
+        let mut reason = reason;
         if !catalog.sql.inbox.delete_open_claim.is_absent() {
             let delete = query::<DB>(&catalog.sql.inbox.delete_open_claim);
-            delete.bind(self.consumer.clone()).bind(id).execute(tx.connection()).await?;
+            let deleted = delete.bind(self.consumer.clone()).bind(id).execute(tx.connection()).await?;
+            if DB::rows_affected(&deleted) > 0 {
+                reason = DeadReason::InDoubt;
+            }
         }
         let claims = self.insert_claims(&mut tx, None, slice::from_ref(message), &mut guard).await?;
         let (false, Some(guard)) = (claims.new.is_empty(), guard) else {

@@ -5,7 +5,11 @@ use super::{
     handle::Inbox,
 };
 use crate::{
-    Dialect, Error, dead_letters::consumer_fingerprint, micros::micros, row::small_count, statement::query,
+    Dialect, Error,
+    dead_letters::consumer_fingerprint,
+    micros::micros,
+    row::small_count,
+    statement::{Statement, query},
     text::bounded,
 };
 use sqlx::Row as _;
@@ -80,14 +84,24 @@ impl<DB: Dialect> Inbox<DB> {
     /// is a duplicate.
     ///
     /// # Errors
-    /// As [`claim`](Self::claim), but the message is never too old.
+    /// As [`claim`](Self::claim), but the message is never too old. [`ErrorKind::PartlyCommitted`] is of an
+    /// attempt of this redrive.
+    ///
+    /// [`ErrorKind::PartlyCommitted`]: crate::ErrorKind::PartlyCommitted
     pub async fn claim_redrive(&self, redrive: &Redrive) -> Result<InboxClaim<DB>, Error> {
         let message = &redrive.dead_letter.message;
         match self.begin_claims(None, None, slice::from_ref(message), false, Some(redrive)).await? {
             ClaimTx::Open(attempt) => Ok(InboxClaim::Open(attempt)),
             ClaimTx::Known(mut tx) => {
                 // It was handled since, or another process tries it: the dead letter is out of date.
-                let earlier = self.duplicate(tx.connection(), message).await?;
+                let earlier = match self.duplicate(tx.connection(), message).await {
+                    Ok(earlier) => earlier,
+                    Err(error) => {
+                        let _ = tx.rollback().await;
+                        return Err(error);
+                    }
+                };
+                self.delete_held(tx.connection(), redrive).await?;
                 tx.commit().await?;
                 Ok(InboxClaim::Duplicate(earlier))
             }
@@ -103,10 +117,11 @@ impl<DB: Dialect> Inbox<DB> {
     pub async fn park_redrive(&self, redrive: &Redrive, partition: u32) -> Result<bool, Error> {
         let (dead_letter, catalog) = (&redrive.dead_letter, self.engine.catalog());
         let mut tx = self.engine.begin_short().await?;
-        if !self.delete_dead_letter(tx.connection(), redrive).await? {
+        if !self.take_dead_letter(tx.connection(), redrive).await? {
             tx.rollback().await?;
             return Ok(false);
         }
+        self.delete_held(tx.connection(), redrive).await?;
         // A message that failed was not handled, however old it is.
         query::<DB>(&catalog.sql.inbox.record_failure)
             .bind(self.consumer.clone())
@@ -122,7 +137,8 @@ impl<DB: Dialect> Inbox<DB> {
     }
 
     /// Records that the attempt at a redriven dead letter failed. `retry_after`: the delay of the next
-    /// attempt, if there is one.
+    /// attempt, if there is one. Without one, a later redrive runs the handler again even if it has committed
+    /// a part of its work by itself.
     ///
     /// # Errors
     /// The database refused or is away: it is tried again when its lease ends.
@@ -146,6 +162,11 @@ impl<DB: Dialect> Inbox<DB> {
                     .bind(message.message_id().as_uuid())
             })
             .await?;
+        let bury = &self.engine.sql().inbox.bury_open_claim;
+        if retry_after.is_none() && !bury.is_absent() {
+            let id = message.message_id().as_uuid();
+            self.engine.execute(bury, |query| query.bind(self.consumer.clone()).bind(id)).await?;
+        }
         crash::point("consumer.after_redrive_failed");
         Ok(())
     }
@@ -170,21 +191,44 @@ impl<DB: Dialect> Inbox<DB> {
         Ok(())
     }
 
-    /// Deletes a dead letter with its final claim. False: another process has it.
-    pub(super) async fn delete_dead_letter(
+    /// Deletes a dead letter with its final claim, or holds it where its deletion goes with the commit.
+    /// False: another process has it.
+    pub(super) async fn take_dead_letter(
         &self,
         conn: &mut DB::Connection,
-        Redrive { dead_letter, attempts_left }: &Redrive,
+        redrive: &Redrive,
     ) -> Result<bool, Error> {
         let sql = self.engine.sql();
-        let id = dead_letter.message.message_id().as_uuid();
-        let claim = query::<DB>(&sql.dead_letters.claim).bind(dead_letter.id);
-        let claim = claim.bind(i64::from(*attempts_left)).bind(id);
-        if DB::rows_affected(&claim.execute(&mut *conn).await?) == 0 {
+        let take =
+            if sql.dead_letters.hold.is_absent() { &sql.dead_letters.claim } else { &sql.dead_letters.hold };
+        if !self.changes_dead_letter(&mut *conn, take, redrive).await? {
             return Ok(false);
         }
+        let id = redrive.dead_letter.message.message_id().as_uuid();
         let delete = query::<DB>(&sql.inbox.delete_final_claim).bind(self.consumer.clone()).bind(id);
         delete.execute(conn).await?;
         Ok(true)
+    }
+
+    /// Deletes a dead letter that is only held.
+    async fn delete_held(&self, conn: &mut DB::Connection, redrive: &Redrive) -> Result<(), Error> {
+        let sql = &self.engine.sql().dead_letters;
+        if !sql.hold.is_absent() {
+            self.changes_dead_letter(conn, &sql.claim, redrive).await?;
+        }
+        Ok(())
+    }
+
+    async fn changes_dead_letter(
+        &self,
+        conn: &mut DB::Connection,
+        change: &Statement,
+        Redrive { dead_letter, attempts_left }: &Redrive,
+    ) -> Result<bool, Error> {
+        let change = query::<DB>(change)
+            .bind(dead_letter.id)
+            .bind(i64::from(*attempts_left))
+            .bind(dead_letter.message.message_id().as_uuid());
+        Ok(DB::rows_affected(&change.execute(conn).await?) > 0)
     }
 }

@@ -131,9 +131,6 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
             };
             let stored = find::<DB>(tx.connection(), catalog, &slot).await?;
             tx.rollback().await?;
-            if stored.as_ref().is_some_and(|stored| stored.is_left_open && !stored.has_expired) {
-                return Err(Error::partly_committed());
-            }
             let is_same = match &stored {
                 Some(stored) if !stored.has_expired => stored.is_of(key, request).await,
                 _ => false,
@@ -141,6 +138,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
             match stored {
                 Some(stored) if stored.has_expired => return Ok(OperationStart::InFlight),
                 Some(_) if !is_same => return Ok(OperationStart::Mismatch),
+                Some(stored) if stored.is_left_open => return Err(Error::partly_committed()),
                 Some(StoredKey { response: Some(response), .. }) => {
                     let response = response.decode(catalog)?;
                     return Ok(OperationStart::Completed(response));

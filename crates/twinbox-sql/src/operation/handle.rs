@@ -39,6 +39,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     /// # Errors
     /// The database refused or is away. [`ErrorKind::Codec`](crate::ErrorKind::Codec): the response is there,
     /// and cannot be decoded, or is not encoded although the store requires it.
+    /// [`ErrorKind::PartlyCommitted`](crate::ErrorKind::PartlyCommitted): the operation ran COMMIT itself.
     pub async fn find(
         &self,
         key: &OperationKey,
@@ -51,6 +52,9 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
         let Some(stored) = stored.filter(|stored| !stored.has_expired) else { return Ok(None) };
         if !stored.is_of(key, request).await {
             return Ok(None);
+        }
+        if stored.is_left_open {
+            return Err(Error::partly_committed());
         }
         stored.response.map(|response| response.decode(catalog)).transpose()
     }

@@ -65,7 +65,10 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
         loop {
             let mut tx = self.engine.begin().await?;
             let page = scalar::<DB, Vec<u8>>(&sql.erase_page).bind(after.clone()).bind(i64::from(BATCH));
-            let Some(end) = page.fetch_optional(&mut *tx).await? else { return Ok(erased) };
+            let Some(end) = page.fetch_optional(&mut *tx).await? else {
+                tx.rollback().await?;
+                return Ok(erased);
+            };
             let erase = query::<DB>(&sql.erase)
                 .bind(after)
                 .bind(end.clone())

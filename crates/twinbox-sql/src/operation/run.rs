@@ -38,7 +38,8 @@ pub enum OperationError {
     InFlight,
     /// The principal has as many keys as [`OperationPolicy::live_max`] allows. Nothing ran.
     TooMany,
-    /// The closure of the operation failed. Its writes are rolled back, and its key is free.
+    /// The closure of the operation failed. Its writes are rolled back, and its key is free, unless on MySQL
+    /// it has committed some by itself.
     Failed(HandlerError),
     /// The database refused or is away, or the request or the result cannot be JSON. Nothing is written.
     /// After [`ErrorKind::CommitUnknown`] it is unknown: ask again with the same key.

@@ -21,7 +21,7 @@ pub struct Operation<DB: Dialect> {
     tx: Guarded<DB>,
     /// None: it has no key, and runs as often as it is asked for.
     key: Option<ResponseKey>,
-    /// Provider, endpoint and id of a webhook, where its receipt has an end.
+    /// Provider, endpoint and id of the webhook whose receipt ends with the commit.
     receipt: Option<Box<[String; 3]>>,
     /// Tells the lease that its transaction is open. Dropped after the transaction.
     last_transaction: Option<LastTransaction>,
@@ -74,10 +74,10 @@ impl<DB: Dialect> Operation<DB> {
 
     /// Commits the writes of the transaction together with the response, if the operation has a key.
     ///
-    /// # Errors
-    /// Nothing is written, and the key is free: the transaction was ended by the handler, aborted by an error
-    /// that was ignored, or the database refused. [`ErrorKind::CommitUnknown`]: ask
-    /// [`IdempotencyKeys::find`](super::IdempotencyKeys::find).
+    /// # Errors Nothing is written, and the key is free: the transaction was ended by the handler, aborted by
+    /// an error that was ignored, or the database refused. Where a COMMIT of the handler's own [is not
+    /// refused](crate::Capabilities::refuses_commit), what came before it stays, and the key is taken.
+    /// [`ErrorKind::CommitUnknown`]: ask [`IdempotencyKeys::find`](super::IdempotencyKeys::find).
     pub async fn commit(mut self, response: &OperationResponse) -> Result<(), Error> {
         if let Err(error) = self.store(response).await {
             self.abandon().await;
@@ -134,11 +134,8 @@ impl<DB: Dialect> Operation<DB> {
 
     async fn end_receipt(&mut self, receipt: [String; 3]) -> Result<(), Error> {
         let catalog = self.tx.scope.catalog.clone();
-        let end = &catalog.sql.webhooks.end;
-        if !end.is_absent() {
-            let end = receipt.into_iter().fold(query::<DB>(end), sqlx::query::Query::bind);
-            end.execute(self.tx.connection()).await?;
-        }
+        let end = receipt.into_iter().fold(query::<DB>(&catalog.sql.webhooks.end), sqlx::query::Query::bind);
+        end.execute(self.tx.connection()).await?;
         Ok(())
     }
 

@@ -18,6 +18,8 @@ area! {
         /// Deletes the claim of a handler that has committed by itself, where that is possible. Binds:
         /// consumer, message id.
         delete_open_claim,
+        /// Makes such a claim final, likewise. Binds: consumer, message id.
+        bury_open_claim,
         /// Ends the claims of the ids that follow, where a handler can commit them before. Bind: consumer.
         end_claims,
         /// Allows the commit of a handler's transaction, unless the handler ended it. Bind: the guard of the
@@ -131,6 +133,8 @@ area! {
         /// Deletes one that is redriven, in the transaction that claims its message. A server that forgot
         /// commits may have given the id to another message. Binds: id, attempts left, message id.
         claim,
+        /// Locks it instead, where a handler could commit its end alone. Binds: those of `claim`.
+        hold,
         /// Gives an attempt back. Binds: delay, id, attempts left, message id.
         give_back,
         /// Deletes one. Bind: id.

@@ -63,7 +63,7 @@ area! {
         /// The payload hash of an earlier copy, and whether its transaction was committed before its end.
         /// Binds: provider, endpoint, id.
         payload_hash,
-        /// Ends a receipt, where a handler can commit its transaction by itself. Binds: provider, endpoint, id.
+        /// Ends a receipt, where a handler can commit it before. Binds: provider, endpoint, id.
         end,
         /// Deletes expired receipts, by `webhook_receipts_expires_at`. Bind: limit.
         purge,

@@ -1,6 +1,8 @@
 //! A handler that ends, loses or spoils its transaction leaves nothing behind: no claim, no effect, no event,
 //! and connections that are fit for the next one.
 mod claims;
+#[cfg(feature = "mysql")]
+mod partly_committed;
 mod savepoints;
 
 use crate::support::{

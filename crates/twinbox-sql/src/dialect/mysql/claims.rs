@@ -1,5 +1,5 @@
 //! Claims of messages and of idempotency keys.
-use super::waits::{bound_lock_wait, unbound_lock_wait};
+use super::waits::{bound_lock_wait, unbound, unbound_lock_wait};
 use crate::{
     Error,
     catalog::Catalog,
@@ -9,25 +9,25 @@ use crate::{
         fence::ClaimFence,
     },
     micros::Micros,
-    statement::{query, scalar},
+    statement::{Statement, query},
     text::hex,
 };
-use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
-use std::{collections::HashSet, time::Duration};
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _};
+use std::collections::HashSet;
 use uuid::Uuid;
 
-/// How long a claim waits for a takeover of its partition.
-const CLAIM_WAIT: Duration = Duration::from_secs(2);
-
 /// Returns the statement that ends claims, with its values in it: it is run with others.
-pub(super) fn end(catalog: &Catalog, consumer: &str, claims: &[Claim<'_>]) -> String {
-    let ids: Vec<_> = claims.iter().map(|claim| format!("0x{}", claim.message_id.simple())).collect();
-    let end = catalog.sql.inbox.end_claims.as_str();
-    let end = end.replacen('?', &format!("0x{}", hex(consumer.as_bytes())), 1);
+pub(super) fn end(catalog: &Catalog, consumer: &str, claims: &[Uuid]) -> String {
+    let ids: Vec<_> = claims.iter().map(|id| format!("0x{}", id.simple())).collect();
+    let end = with_consumer(&catalog.sql.inbox.end_claims, consumer);
     format!("{end} ({})", ids.join(", "))
 }
 
-/// Claims messages behind their fence. The claims bound their waits themselves, the fence does not.
+fn with_consumer(statement: &Statement, consumer: &str) -> String {
+    statement.as_str().replacen('?', &format!("0x{}", hex(consumer.as_bytes())), 1)
+}
+
+/// Claims messages behind their fence. The bound of the wait holds for both, and not for the handler.
 pub(super) async fn claim(
     conn: &mut MySqlConnection,
     catalog: &Catalog,
@@ -36,14 +36,7 @@ pub(super) async fn claim(
     claims: &[Claim<'_>],
 ) -> Result<Claims<Uuid>, Error> {
     if let Some(fence) = fence {
-        bound_lock_wait(conn, CLAIM_WAIT).await?;
-        let checked = fence.check::<MySql>(conn, catalog, consumer).await;
-        let idle_max = match fence {
-            ClaimFence::Partition(fence) => Some(fence.lease),
-            ClaimFence::ServerRun(_) => None,
-        };
-        unbound_lock_wait(conn, idle_max).await?;
-        checked?;
+        fence.check::<MySql>(conn, catalog, consumer).await?;
     }
     let known = match claims {
         [_] => HashSet::new(),
@@ -64,8 +57,15 @@ pub(super) async fn claim(
         }
     }
     if !found.new.is_empty() {
-        let mark = scalar::<MySql, Micros>(&catalog.sql.inbox.purge_mark).bind(consumer);
-        found.purge_mark = mark.fetch_optional(conn).await?.map(|mark| mark.0);
+        let idle_max = match fence {
+            Some(ClaimFence::Partition(fence)) => Some(fence.lease),
+            Some(ClaimFence::ServerRun(_)) | None => None,
+        };
+        let mark = with_consumer(&catalog.sql.inbox.purge_mark, consumer);
+        let both = format!("{}; {mark}", unbound(idle_max));
+        let rows = sqlx::raw_sql(AssertSqlSafe(both)).fetch_all(conn).await?;
+        let mark = rows.first().map(|row| row.try_get::<Micros, _>("time")).transpose()?;
+        found.purge_mark = mark.map(|mark| mark.0);
     }
     Ok(found)
 }

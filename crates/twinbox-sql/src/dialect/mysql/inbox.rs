@@ -6,16 +6,21 @@ use super::{
 use crate::texts::{Consumers, DeadLetters, Inbox, Partitions};
 
 pub(super) const INBOX: Inbox = Inbox {
-    // MariaDB reads the first comment, and MySQL the second.
     claim: "
-        /*M!100600 SET STATEMENT innodb_lock_wait_timeout = 2 FOR */
-        INSERT /*+ SET_VAR(innodb_lock_wait_timeout = 2) */ INTO {inbox}
-            (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
+        INSERT INTO {inbox} (consumer, message_id, source, event_id, payload_hash, state, time, claimed_at)
         VALUES (?, ?, ?, ?, ?, 'open', ?, GREATEST({now}, ?))",
     known_claims: "
         SELECT message_id
         FROM {inbox}
         WHERE consumer = ? AND message_id IN",
+    // One that a redrive left open is of a handler that has committed by itself.
+    delete_final_claim: "
+        DELETE FROM {inbox}
+        WHERE consumer = ? AND message_id = ? AND state NOT IN ('open', 'processed')",
+    bury_open_claim: "
+        UPDATE {inbox}
+        SET state = 'dead'
+        WHERE consumer = ? AND message_id = ? AND state = 'open'",
     delete_open_claim: "
         DELETE FROM {inbox}
         WHERE consumer = ? AND message_id = ? AND state = 'open'",
@@ -23,7 +28,14 @@ pub(super) const INBOX: Inbox = Inbox {
         UPDATE {inbox}
         SET state = 'processed'
         WHERE state = 'open' AND consumer = ? AND message_id IN",
-    commit_at_once: concat!("RELEASE SAVEPOINT twinbox; GUARD; COMMIT; ", end!()),
+    commit_at_once: concat!(
+        "
+        RELEASE SAVEPOINT twinbox;
+        GUARD;
+        COMMIT;
+        ",
+        end!()
+    ),
     purge_mark: "
         SELECT time
         FROM {purge_marks}
@@ -98,6 +110,10 @@ pub(super) const DEAD_LETTERS: DeadLetters = DeadLetters {
         ORDER BY redrive_at
         LIMIT ?
         FOR UPDATE SKIP LOCKED",
+    hold: "
+        UPDATE {dead_letters}
+        SET redrive_at = redrive_at
+        WHERE id = ? AND redrive_attempts_left = ? AND message_id = ?",
     take_redriven: "
         UPDATE {dead_letters}
         SET redrive_at = {after}, redrive_attempts_left = redrive_attempts_left - 1

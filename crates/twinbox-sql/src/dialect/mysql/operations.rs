@@ -52,15 +52,12 @@ pub(super) const OPERATIONS: Operations = Operations {
 };
 
 pub(super) const WEBHOOKS: Webhooks = Webhooks {
-    // MariaDB reads the first comment, and MySQL the second.
     forget_expired: "
-        /*M!100600 SET STATEMENT innodb_lock_wait_timeout = 2 FOR */
-        DELETE /*+ SET_VAR(innodb_lock_wait_timeout = 2) */ FROM {webhook_receipts}
+        DELETE FROM {webhook_receipts}
         WHERE provider = ? AND endpoint = ? AND dedup_id = ? AND expires_at <= {now}",
     receive: "
-        /*M!100600 SET STATEMENT innodb_lock_wait_timeout = 2 FOR */
-        INSERT /*+ SET_VAR(innodb_lock_wait_timeout = 2) */ INTO {webhook_receipts}
-            (provider, endpoint, dedup_id, dedup_basis, payload_hash, secret_index, is_open, expires_at)
+        INSERT INTO {webhook_receipts} (provider, endpoint, dedup_id, dedup_basis, payload_hash,
+            secret_index, is_open, expires_at)
         VALUES (?, ?, ?, ?, ?, ?, TRUE, {after})",
     payload_hash: "
         SELECT payload_hash, is_open

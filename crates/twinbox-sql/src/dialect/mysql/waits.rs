@@ -34,7 +34,7 @@ macro_rules! begin {
 /// Gives the session its own values back, after the transaction.
 macro_rules! end {
     () => {
-        concat!("SET SESSION autocommit = 1; ", usual_waits!())
+        concat!("SET SESSION autocommit = 1;\n        ", usual_waits!())
     };
 }
 pub(super) use {begin, end, remember_waits, usual_waits};
@@ -47,24 +47,23 @@ pub(super) async fn bound_lock_wait(conn: &mut MySqlConnection, wait: Duration) 
     Ok(())
 }
 
-/// Bounds how long the transaction may be idle.
-pub(super) async fn bound_idleness(conn: &mut MySqlConnection, idle_max: Duration) -> Result<(), Error> {
-    let bound = format!("{}; SET SESSION wait_timeout = {}", remember_waits!(), seconds(idle_max));
-    raw_sql(AssertSqlSafe(bound)).execute(conn).await?;
-    Ok(())
-}
-
 /// Ends the bound of the wait for locks. `idle_max`: how long the transaction may be idle from here on.
 pub(super) async fn unbound_lock_wait(
     conn: &mut MySqlConnection,
     idle_max: Option<Duration>,
 ) -> Result<(), Error> {
-    let mut usual = "SET SESSION innodb_lock_wait_timeout = @twinbox_lock_wait".to_owned();
-    if let Some(idle_max) = idle_max {
-        usual += &format!(", wait_timeout = {}", seconds(idle_max));
-    }
-    raw_sql(AssertSqlSafe(usual)).execute(conn).await?;
+    raw_sql(AssertSqlSafe(unbound(idle_max))).execute(conn).await?;
     Ok(())
+}
+
+/// The statements of [`unbound_lock_wait`].
+pub(super) fn unbound(idle_max: Option<Duration>) -> String {
+    let idle = idle_max.map(|idle_max| format!(", wait_timeout = {}", seconds(idle_max)));
+    format!(
+        "{}; SET SESSION innodb_lock_wait_timeout = @twinbox_lock_wait{}",
+        remember_waits!(),
+        idle.unwrap_or_default()
+    )
 }
 
 /// Whole seconds, and never fewer than asked for: the server counts nothing finer.

@@ -92,6 +92,7 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         SET error = ?, fingerprint = ?, attempts = attempts + 1, given_up_at = {now}, redrive_at = {after},
             redrive_attempts_left = redrive_attempts_left * ?
         WHERE id = ? AND message_id = ?",
+    hold: "",
     claim: "
         DELETE FROM {dead_letters}
         WHERE id = ? AND redrive_attempts_left = ? AND message_id = ?",

@@ -7,6 +7,7 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
     known_claims: "",
     purge_mark: "",
     begin_and_claim: "",
+    bury_open_claim: "",
     delete_open_claim: "",
     end_claims: "",
     allow_commit: "",
