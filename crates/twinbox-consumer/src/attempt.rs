@@ -181,15 +181,22 @@ pub(crate) async fn run_handler<DB: Dialect, S>(
                 run(state, &mut attempt.batch_tx(), &plain, number)?.await
             }
         };
-        result.map_err(AttemptError::Handler)
+        result.map_err(|error| AttemptError::Handler(error.into_text()))
     };
-    // Decoding runs code of the application too, so its panics are caught as well.
+    // Decoding, showing an error and dropping run code of the application too, so their panics are caught as
+    // well.
     let work = AssertUnwindSafe(work.instrument(span)).catch_unwind();
-    let work = twinbox_sql::run_handler(work);
-    let error = match tokio::time::timeout(timeout, work).await {
+    let mut work = Box::pin(twinbox_sql::run_handler(work));
+    let error = match tokio::time::timeout(timeout, work.as_mut()).await {
         Ok(Ok(result)) => return result,
         Ok(Err(panic)) => format!("the handler panicked: {}", panic_message(&*panic)),
-        Err(_) => format!("the handler took longer than {timeout:?}"),
+        Err(_) => match std::panic::catch_unwind(AssertUnwindSafe(|| drop(work))) {
+            Ok(()) => format!("the handler took longer than {timeout:?}"),
+            Err(panic) => format!(
+                "the handler took longer than {timeout:?}, and panicked when it was stopped: {}",
+                panic_message(&*panic)
+            ),
+        },
     };
     Err(AttemptError::Handler(error.into()))
 }

@@ -88,8 +88,9 @@ impl Policy {
     }
 
     /// Sets the largest number of deliveries in one transaction. Only handlers that take a `Vec` use it.
-    /// Default: 100.
+    /// Default: 100; at least 1.
     pub const fn batch(self, batch: usize) -> Self {
+        let batch = if batch == 0 { 1 } else { batch };
         Self { batch, ..self }
     }
 
@@ -138,5 +139,16 @@ impl Policy {
     /// Returns the durable name of the consumer.
     pub const fn consumer(&self) -> &'static str {
         self.consumer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_zero_stops_no_consumer() {
+        let policy = Policy::new("billing").batch(0).crash_limit(0);
+        assert_eq!((policy.batch, policy.crash_limit), (1, 1));
     }
 }

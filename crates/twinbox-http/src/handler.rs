@@ -2,7 +2,7 @@
 use crate::problem::Problem;
 use axum::{extract::Request, response::Response};
 use futures::FutureExt as _;
-use std::{convert::Infallible, panic::AssertUnwindSafe};
+use std::{convert::Infallible, panic::AssertUnwindSafe, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tower::{Service, ServiceExt as _};
 
@@ -15,6 +15,14 @@ pub(crate) trait Handler:
 impl<S> Handler for S where
     S: Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
+}
+
+/// The longest time-out that counts. A longer one has no end.
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The end of a time-out that begins now.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    Instant::now() + timeout.min(TIMEOUT_MAX)
 }
 
 /// # Errors

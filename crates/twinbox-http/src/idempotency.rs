@@ -15,7 +15,7 @@ use axum::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 use twinbox_core::FingerprintAlgorithm;
-use twinbox_sql::{Dialect, Store};
+use twinbox_sql::{Dialect, Store, operation::idle_max};
 
 const RETENTION_MIN: Duration = Duration::from_secs(3600);
 const RETENTION_MAX: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -144,7 +144,10 @@ impl<DB: Dialect> Idempotency<DB> {
     /// `lock_timeout`.
     #[must_use]
     pub fn handler_timeout(self, timeout: Duration) -> Self {
-        self.with(|settings| settings.handler_timeout = timeout)
+        self.with(|settings| {
+            settings.handler_timeout = timeout;
+            settings.policy.idle_max = idle_max(timeout);
+        })
     }
 
     /// Holds keys by a lease instead of a transaction, for handlers that call a vendor.

@@ -139,7 +139,7 @@ impl<DB: Dialect> Call<DB> {
         crash::point("request.before_handler");
         Span::current().record("attempt", claim.attempt());
         let is_exhausted = claim.failures_left(self.settings.attempts_max) == Some(0);
-        let deadline = Instant::now() + self.settings.handler_timeout;
+        let deadline = handler::deadline(self.settings.handler_timeout);
         let replay_parts = self.settings.render.is_some().then(|| parts.clone());
         let handover = Handover::new(claim, trace(&parts.headers));
         parts.extensions.insert(handover.clone());
@@ -160,13 +160,13 @@ impl<DB: Dialect> Call<DB> {
         content: BufferedRequest,
         mut parts: Parts,
     ) -> Response<Body> {
-        let operation = match self.settings.store.idempotency_keys().begin_without_key().await {
+        let operation = match self.settings.begin_without_key().await {
             Ok(operation) => operation,
             Err(error) => return self.store_failed(&error),
         };
         let handover = Handover::new(Claim::Transaction(operation), trace(&parts.headers));
         parts.extensions.insert(handover.clone());
-        let deadline = Instant::now() + self.settings.handler_timeout;
+        let deadline = handler::deadline(self.settings.handler_timeout);
         let response = handler::run(handler, content.to_request(parts), deadline).await;
         self.settle_without_key(handover, response).await
     }

@@ -174,7 +174,7 @@ impl Problem {
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "TRANSIENT.internal",
                 "internal_error",
-                "The request failed and changed nothing",
+                "The request failed",
                 "Try again with the same key.",
             ),
             Self::TimedOut => (

@@ -6,7 +6,10 @@ use axum::http::{HeaderName, request::Parts};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
-use twinbox_sql::{Dialect, Store, operation::OperationPolicy};
+use twinbox_sql::{
+    Dialect, Error, Store,
+    operation::{Operation, OperationPolicy, idle_max},
+};
 
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 pub(crate) const HANDLER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -44,13 +47,17 @@ pub(crate) struct Settings<DB: Dialect> {
 }
 
 impl<DB: Dialect> Settings<DB> {
+    pub(crate) async fn begin_without_key(&self) -> Result<Operation<DB>, Error> {
+        self.store.idempotency_keys().begin_without_key_within(self.handler_timeout).await
+    }
+
     pub(crate) fn new(store: Store<DB>, caller: Arc<dyn Fn(&Parts) -> Caller + Send + Sync>) -> Self {
         let connections = usize::try_from(store.pool().options().get_max_connections()).unwrap_or(usize::MAX);
         let waiters = (connections / CONNECTIONS_PER_WAITER).clamp(1, Semaphore::MAX_PERMITS);
         Self {
             store,
             scope: None,
-            policy: OperationPolicy::default(),
+            policy: OperationPolicy { idle_max: idle_max(HANDLER_TIMEOUT), ..OperationPolicy::default() },
             lease: None,
             handler_timeout: HANDLER_TIMEOUT,
             key_syntax: KeySyntax::default(),

@@ -30,6 +30,7 @@ pub(crate) use migrations::Migration;
 pub use page_binds::PageBinds;
 pub use portable::selection;
 pub(crate) use portable::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
+pub(crate) use transaction::exactly_one;
 
 use crate::{Error, catalog::Catalog, micros::Micros, statement::scalar, text_column::Text, texts::Texts};
 use sqlx::{ColumnIndex, Database, Executor, IntoArguments, Pool, database::HasStatementCache, query::Query};

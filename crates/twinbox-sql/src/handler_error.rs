@@ -55,6 +55,14 @@ impl HandlerError {
         self.disposition == Disposition::Retry && self.sqlstate().is_some_and(is_contention)
     }
 
+    /// Returns this error as text, with what was found in its sources. Nothing of the application runs when
+    /// it is shown or dropped.
+    #[doc(hidden)]
+    pub fn into_text(self) -> Self {
+        let text = self.to_string();
+        Self { source: text.into(), ..self }
+    }
+
     /// Returns this error without its mark as an outage: the database of the transaction
     /// answers, so another one is away.
     #[doc(hidden)]
@@ -93,7 +101,10 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
 
 fn inspect<'a>(mut chain: impl Iterator<Item = &'a (dyn StdError + 'static)>) -> (Option<String>, bool) {
     let found = chain.find_map(|e| e.downcast_ref::<sqlx::Error>());
-    (found.and_then(sqlstate), found.is_some_and(is_outage))
+    let code = found.and_then(sqlstate);
+    // The server ended the session because the handler left it idle: that is no outage.
+    let was_idle = code.as_deref() == Some("25P03");
+    (code, !was_idle && found.is_some_and(is_outage))
 }
 
 /// Looks into an `anyhow::Error` before it becomes a `Box<dyn Error>`, which can no longer be downcast.

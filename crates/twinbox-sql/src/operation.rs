@@ -37,4 +37,5 @@ pub use start::OperationStart;
 pub use transaction::Operation;
 pub use unfinished::{UNFINISHED_MAX, UnfinishedOperation};
 
-pub(crate) use key::IDLE_MAX;
+#[doc(hidden)]
+pub use key::idle_max;

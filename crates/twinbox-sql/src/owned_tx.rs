@@ -1,5 +1,5 @@
 //! A transaction that its holder commits, and beginning one without losing it.
-use crate::{Dialect, Error};
+use crate::{Dialect, Error, dialect::exactly_one};
 use futures::StreamExt as _;
 use sqlx::{AssertSqlSafe, Either, Pool, SqlSafeStr, SqlStr, Transaction, pool::PoolConnection};
 use sqlx_core::transaction::TransactionManager as _;
@@ -92,7 +92,12 @@ impl<DB: Dialect> Drop for PooledTx<DB> {
         match DB::ROLLBACK {
             // The pool would lend the session with what BEGIN has changed in it.
             Some(_) if self.is_open => self.conn.close_on_drop(),
-            None if self.is_open => DB::TransactionManager::start_rollback(&mut self.conn),
+            None if self.is_open => {
+                // Those inside of it too: a savepoint that was leaked.
+                for _ in 0..DB::TransactionManager::get_transaction_depth(&self.conn) {
+                    DB::TransactionManager::start_rollback(&mut self.conn);
+                }
+            }
             _ => {}
         }
     }
@@ -118,6 +123,7 @@ impl<DB: Dialect> OwnedTx<DB> {
     /// Dropped half-way, it may or may not have committed.
     ///
     /// # Errors
+    /// [`ErrorKind::SavepointAbandoned`]: a nested transaction was never ended.
     /// [`ErrorKind::CommitUnknown`] when the connection broke before the answer: read the rows of the
     /// transaction before doing it again. Every other error means that nothing was written, except on MySQL
     /// by a COMMIT of the caller's own, or by a statement that commits, such as CREATE TABLE.
@@ -127,10 +133,16 @@ impl<DB: Dialect> OwnedTx<DB> {
     /// SQLite too after SQLite ended the transaction by itself, on `RAISE(ROLLBACK)` or a full disk. MySQL
     /// ends one on a deadlock, and this returns [`ErrorKind::TransactionEnded`].
     ///
+    /// [`ErrorKind::SavepointAbandoned`]: crate::ErrorKind::SavepointAbandoned
     /// [`ErrorKind::CommitUnknown`]: crate::ErrorKind::CommitUnknown
     /// [`ErrorKind::TransactionEnded`]: crate::ErrorKind::TransactionEnded
     /// [`ErrorKind::TransactionAborted`]: crate::ErrorKind::TransactionAborted
     pub async fn commit(mut self) -> Result<(), Error> {
+        if let Err(error) = exactly_one::<DB>(self.connection()) {
+            DB::prepare_rollback(self.connection(), None).await;
+            let _ = self.rollback().await;
+            return Err(error);
+        }
         if DB::COMMIT.is_none() {
             DB::ensure_whole(self.connection()).await?;
         }

@@ -4,7 +4,7 @@ use crate::{
     change::inserted,
     guarded::Guarded,
     micros::micros,
-    operation::{IDLE_MAX, Operation},
+    operation::{Operation, idle_max},
     scope::Scope,
     statement::query,
     text::{hex, text},
@@ -79,6 +79,18 @@ impl<DB: Dialect> Store<DB> {
         receipt: &WebhookReceipt<'_>,
         keep: Duration,
     ) -> Result<WebhookClaim<DB>, Error> {
+        self.receive_webhook_within(receipt, keep, Duration::ZERO).await
+    }
+
+    /// The same for a handler with a time-out: before it ends, the server does not end the transaction
+    /// because it is idle.
+    #[doc(hidden)]
+    pub async fn receive_webhook_within(
+        &self,
+        receipt: &WebhookReceipt<'_>,
+        keep: Duration,
+        handler_timeout: Duration,
+    ) -> Result<WebhookClaim<DB>, Error> {
         let engine = self.engine();
         let mut tx = engine.begin_to_claim().await?;
         let sql = &engine.sql().webhooks;
@@ -112,7 +124,7 @@ impl<DB: Dialect> Store<DB> {
             }
         };
         if is_new {
-            let guard = DB::guard(tx.connection(), engine.catalog(), IDLE_MAX).await?;
+            let guard = DB::guard(tx.connection(), engine.catalog(), idle_max(handler_timeout)).await?;
             let parts = [&*provider, &*endpoint, &*dedup_id].map(str::as_bytes);
             let scope = Scope::of_operation(engine.catalog().clone(), id::derive("webhook/1", &parts));
             let tx = Guarded::new(tx, guard, scope);

@@ -218,8 +218,29 @@ async fn a_start_waits_for_no_writer_when_the_tables_are_there() {
 const HANDLERS: i64 = 4;
 const PUBLISHED: i64 = 12;
 
+/// sqlx's COMMIT would only release the savepoint, and say that all is well.
+async fn a_leaked_savepoint_is_no_commit_and_spoils_no_connection<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    for n in 0..12 {
+        let mut tx = world.begin().await.unwrap();
+        effect::<DB>(&mut tx, n).await.unwrap();
+        std::mem::forget(sqlx::Connection::begin(&mut *tx).await.unwrap());
+        match n % 2 {
+            0 => assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::SavepointAbandoned),
+            _ => drop(tx),
+        }
+    }
+    for n in 0..12 {
+        let mut tx = in_time(world.begin()).await.unwrap();
+        effect::<DB>(&mut tx, n).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+    assert_eq!(world.effects().await.len(), 12);
+}
+
 cases! {
     all: [
+        a_leaked_savepoint_is_no_commit_and_spoils_no_connection,
         a_producer_killed_before_commit_has_published_nothing,
         a_producer_killed_after_commit_has_published,
     ]

@@ -20,6 +20,7 @@ mod logs;
 mod newer;
 #[cfg(feature = "postgres")]
 mod ordered;
+mod panics;
 mod payloads;
 mod poison;
 #[cfg(feature = "programs")]

@@ -20,7 +20,6 @@ use std::{
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
-use tokio::time::Instant;
 use tracing::Instrument as _;
 use twinbox_core::crash;
 use twinbox_sql::{
@@ -83,29 +82,30 @@ impl<DB: Dialect> Endpoint<DB> {
         let Self { provider, name: endpoint, .. } = &*self;
         let receipt =
             WebhookReceipt { provider, endpoint, id, payload: &body, secret_index: signature.secret_index };
-        let operation = match self.store.receive_webhook(&receipt, self.retention).await {
-            Ok(WebhookClaim::Open(operation)) => operation,
-            Ok(WebhookClaim::Duplicate { payload_differs: false }) => {
-                metrics::WEBHOOK_DUPLICATES.count_webhook(provider);
-                return Response::new(Body::empty());
-            }
-            Ok(WebhookClaim::Duplicate { payload_differs: true }) => {
-                metrics::WEBHOOK_MISMATCHES.count_webhook(provider);
-                tracing::error!(
-                    provider,
-                    endpoint,
-                    ?id,
-                    "two webhooks with the same id have different payloads"
-                );
-                return Response::new(Body::empty());
-            }
-            Err(error) => return self.store_failed(&error),
-        };
+        let operation =
+            match self.store.receive_webhook_within(&receipt, self.retention, self.handler_timeout).await {
+                Ok(WebhookClaim::Open(operation)) => operation,
+                Ok(WebhookClaim::Duplicate { payload_differs: false }) => {
+                    metrics::WEBHOOK_DUPLICATES.count_webhook(provider);
+                    return Response::new(Body::empty());
+                }
+                Ok(WebhookClaim::Duplicate { payload_differs: true }) => {
+                    metrics::WEBHOOK_MISMATCHES.count_webhook(provider);
+                    tracing::error!(
+                        provider,
+                        endpoint,
+                        ?id,
+                        "two webhooks with the same id have different payloads"
+                    );
+                    return Response::new(Body::empty());
+                }
+                Err(error) => return self.store_failed(&error),
+            };
         crash::point("webhook.after_receipt");
         let handover = Handover::new(Claim::Transaction(operation), None);
         parts.extensions.insert(handover.clone());
         parts.extensions.insert(signature);
-        let deadline = Instant::now() + self.handler_timeout;
+        let deadline = handler::deadline(self.handler_timeout);
         let response = handler::run(handler, Request::from_parts(parts, Body::from(body)), deadline).await;
         crash::point("webhook.after_handler");
         self.settle(handover, response).await

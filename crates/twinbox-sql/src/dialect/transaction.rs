@@ -6,7 +6,7 @@ use sqlx_core::transaction::TransactionManager as _;
 /// Refuses a connection without exactly one transaction. None: a connection was swapped in, or a `begin` was
 /// dropped half-way inside the handler. More than one: a savepoint was leaked, and sqlx's commit would only
 /// release it.
-pub(super) fn exactly_one<DB: Database>(conn: &DB::Connection) -> Result<(), Error> {
+pub(crate) fn exactly_one<DB: Database>(conn: &DB::Connection) -> Result<(), Error> {
     match DB::TransactionManager::get_transaction_depth(conn) {
         0 => Err(Error::transaction_ended()),
         1 => Ok(()),

@@ -73,8 +73,9 @@ impl<DB: Dialect> Attempt<DB> {
 
     /// Commits the claim and the writes of the handler.
     ///
-    /// # Errors The handler ended the transaction, ignored an error that aborted it, or left a savepoint
-    /// open: everything is rolled back, except what a handler on MySQL has committed by itself.
+    /// # Errors
+    /// The handler ended the transaction, ignored an error that aborted it, or left a savepoint open:
+    /// everything is rolled back, except what a handler on MySQL has committed by itself.
     /// [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown): claim the message again to learn
     /// whether it committed.
     pub async fn commit(mut self) -> Result<(), Error> {

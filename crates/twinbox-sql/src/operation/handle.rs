@@ -1,13 +1,13 @@
 //! The handle.
 use super::{
     digest::RequestDigest,
-    key::{IDLE_MAX, OperationKey},
+    key::{OperationKey, idle_max},
     response::OperationResponse,
     stored::find,
     transaction::Operation,
 };
 use crate::{Dialect, Error, engine::Engine, guarded::Guarded, scope::Scope};
-use std::fmt;
+use std::{fmt, time::Duration};
 use uuid::Uuid;
 
 /// Begins operations under idempotency keys, and lists, purges and erases the keys. Cheap to make and to
@@ -26,9 +26,16 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     /// # Errors
     /// The database refused or is away, or on SQLite other writers take too long.
     pub async fn begin_without_key(&self) -> Result<Operation<DB>, Error> {
+        self.begin_without_key_within(Duration::ZERO).await
+    }
+
+    /// The same for a handler with a time-out: before it ends, the server does not end the transaction
+    /// because it is idle.
+    #[doc(hidden)]
+    pub async fn begin_without_key_within(&self, handler_timeout: Duration) -> Result<Operation<DB>, Error> {
         let catalog = self.engine.catalog();
         let mut tx = self.engine.begin().await?;
-        let guard = DB::guard(tx.connection(), catalog, IDLE_MAX).await?;
+        let guard = DB::guard(tx.connection(), catalog, idle_max(handler_timeout)).await?;
         let scope = Scope::of_operation(catalog.clone(), Uuid::now_v7());
         Ok(Operation::without_key(Guarded::new(tx, guard, scope)))
     }

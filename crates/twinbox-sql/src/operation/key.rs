@@ -6,7 +6,14 @@ use twinbox_core::{FingerprintAlgorithm, id};
 use uuid::Uuid;
 
 /// How long the transactions of operations may be idle by default.
-pub(crate) const IDLE_MAX: Duration = Duration::from_secs(60);
+const IDLE_MAX: Duration = Duration::from_secs(60);
+const IDLE_MARGIN: Duration = Duration::from_secs(1);
+
+/// How long the transaction of a handler with this time-out may be idle: the time-out comes first.
+#[doc(hidden)]
+pub fn idle_max(timeout: Duration) -> Duration {
+    timeout.max(IDLE_MAX).saturating_add(IDLE_MARGIN)
+}
 
 /// The idempotency key of an operation, with its caller and its scope. Another caller's key, or one for
 /// another purpose, is another key.

@@ -74,8 +74,9 @@ impl<DB: Dialect> Operation<DB> {
 
     /// Commits the writes of the transaction together with the response, if the operation has a key.
     ///
-    /// # Errors Nothing is written, and the key is free: the transaction was ended by the handler, aborted by
-    /// an error that was ignored, or the database refused. Where a COMMIT of the handler's own [is not
+    /// # Errors
+    /// Nothing is written, and the key is free: the transaction was ended by the handler, aborted by an
+    /// error that was ignored, or the database refused. Where a COMMIT of the handler's own [is not
     /// refused](crate::Capabilities::refuses_commit), what came before it stays, and the key is taken.
     /// [`ErrorKind::CommitUnknown`]: ask [`IdempotencyKeys::find`](super::IdempotencyKeys::find).
     pub async fn commit(mut self, response: &OperationResponse) -> Result<(), Error> {

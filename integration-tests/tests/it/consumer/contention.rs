@@ -3,12 +3,15 @@
 use crate::support::{
     cases::cases,
     databases::{MySql, PgPool, Postgres},
-    stores::{Placed, TestDb, World, effect, placed, sql_of},
+    stores::{Placed, TestDb, World, effect, failed, placed, sql_of},
     wait::{eventually, in_time},
 };
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU32, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 use tokio::sync::oneshot;
 use twinbox::{
@@ -131,6 +134,23 @@ async fn a_commit_after_a_swallowed_deadlock_says_so() {
     assert_eq!(world.left_behind().await, (0, 0, 0));
 }
 
+#[event_handler(consumer = "tests.idle", max_attempts = 2)]
+async fn idles(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    sqlx::raw_sql("SET LOCAL idle_in_transaction_session_timeout = '20ms'").execute(&mut **tx).await?;
+    tokio::time::sleep(Duration::from_millis(400)).await; // a vendor that is slow
+    effect::<Postgres>(tx, order.n).await?;
+    Ok(())
+}
+
+/// It is the handler's own doing, and would come again for ever. Fault 23
+async fn row_23_a_session_that_the_handler_leaves_idle_costs_an_attempt() {
+    let world = World::<Postgres>::new().await;
+    let order = placed(1);
+    let outcome = world.deliver::<idles>(&order).await;
+    assert!(failed(&outcome, "25P03") || failed(&outcome, "idle"), "{outcome:?}");
+    assert!(matches!(world.deliver::<idles>(&order).await, DeliveryOutcome::DeadLettered { .. }));
+}
+
 #[event_handler(consumer = "tests.contention", max_attempts = 1)]
 async fn contends(
     (runs, code): &(Runs, &'static str),
@@ -232,6 +252,7 @@ async fn row_38_a_pool_that_is_closed_is_an_outage() {
 cases! {
     postgres: [
         row_37_a_deadlock_is_tried_again_at_once_and_not_counted,
+        row_23_a_session_that_the_handler_leaves_idle_costs_an_attempt,
         row_37_contention_is_tried_again_at_once_and_not_counted,
         row_37_contention_that_does_not_pass_is_left_for_later_and_not_counted,
         row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted,

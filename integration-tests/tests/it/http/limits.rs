@@ -1,6 +1,7 @@
 //! Handlers and bodies that never end.
 use crate::support::{
     cases::cases,
+    databases::Postgres,
     refunds::{Refunds, STRATEGIES, asked, post, send},
     stores::{TestDb, World, effect},
     webhooks::{now, secret},
@@ -15,7 +16,7 @@ use http_body_util::{BodyExt as _, Full};
 use integration_tests::refunds::Does::{Answers, Waits};
 use std::{convert::Infallible, future::pending, sync::atomic::Ordering::SeqCst, time::Duration};
 use twinbox::http::{
-    Caller, IdemTx, Idempotency,
+    Caller, IdemTx, Idempotency, ServerError,
     webhook::{Inbound, Scheme, Verifier},
 };
 
@@ -64,6 +65,47 @@ async fn a_handler_without_a_key_is_given_up_too<DB: TestDb>() {
     let request = post("/refunds", "").body(asked(1, Answers).into()).unwrap();
     assert_eq!(send(&patient, request).await.says(), Some("ignored"));
     assert_eq!(app.made().await, 1);
+}
+
+async fn a_time_out_may_be_without_an_end<DB: TestDb>() {
+    for strategy in STRATEGIES {
+        let set = |layer: Idempotency<DB>| layer.handler_timeout(Duration::MAX).optional();
+        let app = Refunds::<DB>::with(strategy, set).await;
+        assert_eq!(app.refund("a", 1, Answers).await.says(), Some("stored"));
+        if strategy == STRATEGIES[0] {
+            assert_eq!(app.refund("", 1, Answers).await.says(), Some("ignored"));
+        }
+    }
+}
+
+/// The server would end the session of a slow handler, and its key would be free while it still runs.
+async fn the_server_ends_no_handler_before_its_time_out() {
+    async fn shown(mut idem: IdemTx<Postgres>) -> Result<String, ServerError> {
+        let shown = sqlx::query_scalar("SHOW idle_in_transaction_session_timeout");
+        Ok(shown.fetch_one(&mut *idem.tx()).await?)
+    }
+    const SLOW: Duration = Duration::from_secs(300);
+    let world = World::<Postgres>::new().await;
+    let layer = Idempotency::new((*world).clone(), Caller::single);
+    let verifier = Verifier::new(Scheme::Standard, [secret(1)]);
+    let hooks = Inbound::new((*world).clone(), "tests", "slow", verifier);
+    let router = |layer: Idempotency<Postgres>, hooks: Inbound<Postgres>| {
+        Router::new()
+            .route("/shown", routing::post(shown).layer(layer.optional()))
+            .route("/hook", routing::post(shown).layer(hooks))
+    };
+    let usual = router(layer.clone(), hooks.clone());
+    let slow = router(layer.handler_timeout(SLOW), hooks.handler_timeout(SLOW));
+    for (router, expected) in [(usual, "61s"), (slow, "301s")] {
+        let headers = secret(1).sign(Scheme::Standard, expected, now(), b"a");
+        let hook = headers.into_iter().fold(Request::post("/hook"), |r, (name, value)| r.header(name, value));
+        let hook = hook.body(Body::from("a")).unwrap();
+        let asked = |key| post("/shown", key).body(Body::empty()).unwrap();
+        for request in [asked(expected), asked(""), hook] {
+            let got = send(&router, request).await;
+            assert_eq!((got.status.as_u16(), got.body), (200, expected.as_bytes().to_vec()));
+        }
+    }
 }
 
 /// It counts as a failure.
@@ -123,5 +165,7 @@ cases! {
         a_handler_that_hangs_as_often_as_it_may_is_not_tried_again,
         an_answer_that_never_ends_is_given_up,
         a_webhook_whose_handler_hangs_may_come_again,
+        a_time_out_may_be_without_an_end,
     ]
+    postgres: [the_server_ends_no_handler_before_its_time_out]
 }
