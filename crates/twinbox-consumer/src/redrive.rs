@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use twinbox_core::{PartitionedLog, crash, retry};
 use twinbox_sql::{
-    Dialect, Disposition, ErrorKind,
-    inbox::{InboxClaim, Redrive},
+    Dialect, Disposition, ErrorKind, Inbox,
+    inbox::{InboxClaim, Redrive, StoredDeadLetter},
 };
 
 /// How often the database is asked for redriven dead letters, and the delay of one that could not run.
@@ -147,11 +147,7 @@ async fn attempt<DB: Dialect, S>(
         Ok(InboxClaim::Open(attempt)) => attempt,
         Ok(InboxClaim::Duplicate(_)) => return DeliveryOutcome::Duplicate,
         Err(error) if error.kind() == ErrorKind::PartlyCommitted => {
-            let error = error.to_string();
-            return match inbox.record_failed_redrive(dead_letter, &error, None).await {
-                Ok(()) => DeliveryOutcome::DeadLettered { error },
-                Err(error) => DeliveryOutcome::from_store_error_or_redeliver(&error),
-            };
+            return record_failure(inbox, dead_letter, error.to_string(), None).await;
         }
         Err(error) => return DeliveryOutcome::from_store_error_or_redeliver(&error),
     };
@@ -169,8 +165,17 @@ async fn attempt<DB: Dialect, S>(
     let text = error.to_string();
     let is_retried = error.disposition() != Disposition::Reject && redrive.attempts_left > 0;
     let delay = is_retried.then(|| policy.retry.delay(1, retry::random()));
-    match inbox.record_failed_redrive(dead_letter, &text, delay).await {
-        Ok(()) => DeliveryOutcome::DeadLettered { error: text },
+    record_failure(inbox, dead_letter, text, delay).await
+}
+
+async fn record_failure<DB: Dialect>(
+    inbox: &Inbox<DB>,
+    dead_letter: &StoredDeadLetter,
+    error: String,
+    retry_after: Option<Duration>,
+) -> DeliveryOutcome {
+    match inbox.record_failed_redrive(dead_letter, &error, retry_after).await {
+        Ok(()) => DeliveryOutcome::DeadLettered { error },
         Err(error) => DeliveryOutcome::from_store_error_or_redeliver(&error),
     }
 }

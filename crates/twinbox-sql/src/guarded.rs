@@ -2,10 +2,9 @@
 use crate::{
     BatchTx, Dialect, Error, ErrorKind, OwnedTx, Tx,
     error::is_outage,
-    owned_tx::{AfterCommit, COMMIT_AT, run_commit},
+    owned_tx::{AfterCommit, run_commit},
     scope::Scope,
 };
-use sqlx::AssertSqlSafe;
 use std::time::Duration;
 
 /// How long the database may take to answer a ping.
@@ -76,8 +75,7 @@ impl<DB: Dialect> Guarded<DB> {
     /// which sqlx counts one. There is none.
     pub(crate) async fn commit_allowed(self) -> Result<Option<OwnedTx<DB>>, Error> {
         let Self { mut tx, guard, scope } = self;
-        let (commit, commit_at) = DB::COMMIT.map_or(("COMMIT", 1), |commit| (commit, COMMIT_AT));
-        let after = run_commit::<DB>(tx.connection(), commit, commit_at).await?;
+        let after = run_commit::<DB>(tx.connection(), DB::COMMIT.unwrap_or("COMMIT")).await?;
         tx.permit = None;
         if scope.wakes_readers {
             tx.committed.send_replace(());
@@ -113,10 +111,12 @@ impl<DB: Dialect> Guarded<DB> {
 
     async fn run_commit_at_once(&mut self, begins_next: bool) -> Result<AfterCommit, Error> {
         let guard = self.allow_response().await?;
-        let commit = self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard);
-        let commit_at = 1 + commit.split("COMMIT").next().unwrap_or_default().matches(';').count();
-        let next = if begins_next { format!("; {}", DB::BEGIN_TO_CLAIM) } else { String::new() };
-        run_commit::<DB>(self.tx.connection(), AssertSqlSafe(commit + &next), commit_at).await
+        let mut sql = self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard);
+        if begins_next {
+            sql += "; ";
+            sql += DB::BEGIN_TO_CLAIM;
+        }
+        run_commit::<DB>(self.tx.connection(), &sql).await
     }
 
     /// Rolls back. Errors are left to the database, which rolls back when it loses the connection. A

@@ -97,7 +97,6 @@ pub use partitions::{PartitionLeases, PartitionShare};
 pub use program_options::bound_lock_waits;
 #[cfg(feature = "postgres")]
 pub use program_options::program_options;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub use publish::PUBLISH_ALL_MAX;
 pub use reader_name::ReaderName;
 pub use selection::{IDS_MAX, Selection, TYPES_MAX};

@@ -1,7 +1,7 @@
 //! A transaction that its holder commits, and beginning one without losing it.
 use crate::{Dialect, Error, dialect::exactly_one};
 use futures::StreamExt as _;
-use sqlx::{AssertSqlSafe, Either, Pool, SqlSafeStr, SqlStr, Transaction, pool::PoolConnection};
+use sqlx::{AssertSqlSafe, Either, Pool, SqlSafeStr as _, SqlStr, Transaction, pool::PoolConnection};
 use sqlx_core::transaction::TransactionManager as _;
 use std::{
     fmt,
@@ -93,7 +93,7 @@ impl<DB: Dialect> Drop for PooledTx<DB> {
             // The pool would lend the session with what BEGIN has changed in it.
             Some(_) if self.is_open => self.conn.close_on_drop(),
             None if self.is_open => {
-                // Those inside of it too: a savepoint that was leaked.
+                // A savepoint that was leaked counts as one more.
                 for _ in 0..DB::TransactionManager::get_transaction_depth(&self.conn) {
                     DB::TransactionManager::start_rollback(&mut self.conn);
                 }
@@ -173,7 +173,7 @@ impl<DB: Dialect> OwnedTx<DB> {
     pub(crate) async fn commit_guarded(mut self, wakes_readers: bool) -> Result<(), Error> {
         match DB::COMMIT {
             Some(commit) => {
-                if run_commit::<DB>(self.connection(), commit, COMMIT_AT).await?.is_fit() {
+                if run_commit::<DB>(self.connection(), commit).await?.is_fit() {
                     // sqlx counts one still. Its COMMIT does nothing, and if it fails the connection is
                     // closed.
                     let _ = self.tx.commit().await;
@@ -189,10 +189,7 @@ impl<DB: Dialect> OwnedTx<DB> {
     }
 }
 
-/// The place of COMMIT among the statements of [`Dialect::COMMIT`].
-pub(crate) const COMMIT_AT: usize = 2;
-
-/// What is left of a connection after a commit.
+/// Whether a connection is of use after its transaction was committed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum AfterCommit {
     /// Everything after the COMMIT was done too.
@@ -207,13 +204,13 @@ impl AfterCommit {
     }
 }
 
-/// Runs statements of which the `commit_at`th is a COMMIT. What fails after it does not make it undone.
+/// Runs statements of which one is a COMMIT. An error of a later one does not undo the commit.
 pub(crate) async fn run_commit<DB: Dialect>(
     conn: &mut DB::Connection,
-    sql: impl SqlSafeStr,
-    commit_at: usize,
+    sql: &str,
 ) -> Result<AfterCommit, Error> {
-    let mut results = sqlx::raw_sql(sql).fetch_many(conn);
+    let commit_at = 1 + sql.split("COMMIT").next().unwrap_or_default().matches(';').count();
+    let mut results = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(conn);
     let mut done = 0;
     while let Some(result) = results.next().await {
         match result {

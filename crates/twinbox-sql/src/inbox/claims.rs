@@ -287,12 +287,12 @@ impl<DB: Dialect> Inbox<DB> {
         };
         let hash: Vec<u8> = row.try_get("payload_hash")?;
         let payload_differs = hash[..] != Sha256::digest(&message.payload)[..];
-        let state = match row.text("state")? {
-            open if open == "open" && (is_own || payload_differs) => "processed".to_owned(),
-            open if open == "open" => return Err(Error::partly_committed()),
-            state => state,
-        };
-        Ok(Duplicate { payload_differs, state })
+        let state = row.text("state")?;
+        let is_open = state == "open";
+        if is_open && !is_own && !payload_differs {
+            return Err(Error::partly_committed());
+        }
+        Ok(Duplicate { payload_differs, state: if is_open { "processed".to_owned() } else { state } })
     }
 
     /// Counts a failed attempt and returns the number of failures.

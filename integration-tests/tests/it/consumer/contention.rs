@@ -4,7 +4,7 @@ use crate::support::{
     cases::cases,
     databases::{MySql, PgPool, Postgres},
     stores::{Placed, TestDb, World, effect, failed, placed, sql_of},
-    wait::{eventually, in_time},
+    wait::{Pause, eventually, in_time, pause},
 };
 use std::{
     sync::{
@@ -137,7 +137,7 @@ async fn a_commit_after_a_swallowed_deadlock_says_so() {
 #[event_handler(consumer = "tests.idle", max_attempts = 2)]
 async fn idles(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
     sqlx::raw_sql("SET LOCAL idle_in_transaction_session_timeout = '20ms'").execute(&mut **tx).await?;
-    tokio::time::sleep(Duration::from_millis(400)).await; // a vendor that is slow
+    pause(Pause::Work, Duration::from_millis(400)).await;
     effect::<Postgres>(tx, order.n).await?;
     Ok(())
 }

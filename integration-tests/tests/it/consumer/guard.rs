@@ -108,7 +108,7 @@ async fn row_24_a_raw_commit_and_begin_is_noticed<DB: TestDb>() {
     assert!(failed(&outcome, "COMMIT"), "{outcome:?}");
     match DB::CAPABILITIES.refuses_commit {
         true => assert_eq!(world.left_behind().await, (0, 0, 0)),
-        // What came after the COMMIT is rolled back.
+        // The second effect, after the COMMIT, is rolled back.
         false => assert_eq!(world.effects().await, [1]),
     }
     still_works(&world).await;

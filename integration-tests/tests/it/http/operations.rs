@@ -309,7 +309,7 @@ async fn a_handler_cannot_commit_without_the_key<DB: TestDb>() {
     let committed = operation.commit(&answer("1")).await;
     assert_eq!(committed.unwrap_err().kind(), ErrorKind::TransactionEnded);
     if !DB::CAPABILITIES.refuses_commit {
-        // What was written before the COMMIT is there, and is not written again.
+        // The first effect, before the COMMIT, is there, and is not written again.
         assert_eq!(world.effects().await, [1]);
         let again = world.idempotency_keys().begin(&key("a"), &asked("1"), &policy(SHORT)).await;
         assert_eq!(again.err().unwrap().kind(), ErrorKind::PartlyCommitted);

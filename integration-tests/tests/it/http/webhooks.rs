@@ -313,7 +313,7 @@ async fn a_receipt_that_is_being_written_on_mysql_is_waited_for() {
     waits_for_a_receipt::<MySql>().await;
 }
 
-/// What it has written before its COMMIT is not written again, and it is not taken for received. R52
+/// The effect before the COMMIT is not written again, and the webhook is not taken for received. R52
 async fn a_webhook_whose_handler_has_committed_by_itself_is_refused() {
     let world = World::<MySql>::new().await;
     let receipt =

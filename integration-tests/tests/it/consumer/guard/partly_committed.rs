@@ -92,7 +92,7 @@ async fn commits_and_fails(tx: &mut Tx<'_, MySql>, order: Delivery<Placed>) -> H
     Err("no stock".into())
 }
 
-/// Whoever looks at the dead letter is told that something is there.
+/// The dead letter tells its operator that something was written.
 async fn a_handler_that_commits_and_fails_for_the_last_time_is_in_doubt() {
     let world = world().await;
     let outcome = world.deliver::<commits_and_fails>(&placed(1)).await;
@@ -125,7 +125,7 @@ async fn spoils_its_session(tx: &mut Tx<'_, MySql>, order: Delivery<Placed>) -> 
     Ok(())
 }
 
-/// What fails after a COMMIT does not make it undone, and its session is not lent again.
+/// A statement that fails after a COMMIT does not undo it, and the session is not lent again.
 async fn a_session_that_cannot_be_set_back_after_the_commit_is_closed() {
     let world = world().await;
     for n in 0..20 {
