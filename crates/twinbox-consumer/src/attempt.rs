@@ -125,17 +125,17 @@ async fn attempt_once<DB: Dialect, S>(
 ) -> Result<DeliveryOutcome, RepeatAtOnce> {
     let inbox = context.inbox;
     crash::point("consumer.before_claim");
-    let mut attempt =
-        match inbox.claim_fenced(context.fence, context.waiting_since, message, redelivered).await {
-            Ok(InboxClaim::Open(attempt)) => attempt,
-            Ok(InboxClaim::Duplicate(earlier)) => {
-                return end_duplicate(context, message, &earlier).await;
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::Forgotten | ErrorKind::PartlyCommitted) => {
-                return dead_letter(context, message, DeadReason::InDoubt, &error.to_string(), 0).await;
-            }
-            Err(error) => return DeliveryOutcome::from_store_error(&error),
-        };
+    let mut attempt = match inbox.claim_on(context.terms(handler.policy.timeout), message, redelivered).await
+    {
+        Ok(InboxClaim::Open(attempt)) => attempt,
+        Ok(InboxClaim::Duplicate(earlier)) => {
+            return end_duplicate(context, message, &earlier).await;
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::Forgotten | ErrorKind::PartlyCommitted) => {
+            return dead_letter(context, message, DeadReason::InDoubt, &error.to_string(), 0).await;
+        }
+        Err(error) => return DeliveryOutcome::from_store_error(&error),
+    };
     crash::point("consumer.after_claim");
     let number = attempt.number();
     let failures = number - 1;
@@ -169,8 +169,7 @@ pub(crate) async fn run_handler<DB: Dialect, S>(
     messages: &[&Message],
 ) -> Result<(), AttemptError> {
     let (store, state, number) = (context.store, context.state, attempt.number());
-    // The transaction holds the fence of its partition, and a new owner waits for it.
-    let timeout = handler.policy.timeout.min(context.lease());
+    let timeout = context.handler_timeout(handler.policy.timeout);
     let span = handler_span(context.inbox.consumer(), messages);
     let work = async {
         let plain = messages.iter().map(|message| store.decode(message)).collect::<Result<Vec<_>, _>>()?;
@@ -223,10 +222,15 @@ pub(crate) async fn finish<DB: Dialect>(
         }
         Err(error) => error,
     };
-    // Our database responds, so the handler met the outage of another system. That one may never end.
-    if let AttemptError::Handler(outage) = error {
-        let is_elsewhere = outage.is_outage() && attempt.is_reachable().await;
-        error = AttemptError::Handler(if is_elsewhere { outage.without_outage() } else { outage });
+    // Our database responds, so the handler met the outage of another system, or our transaction is whole, so
+    // it met a lock of another connection. Those may never end.
+    if let AttemptError::Handler(mut elsewhere) = error {
+        if elsewhere.is_outage() && attempt.is_reachable().await {
+            elsewhere = elsewhere.without_outage();
+        } else if elsewhere.is_contention() && attempt.is_whole().await {
+            elsewhere = elsewhere.without_contention();
+        }
+        error = AttemptError::Handler(elsewhere);
     }
     attempt.rollback().await;
     Err(error)

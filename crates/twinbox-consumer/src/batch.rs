@@ -121,7 +121,8 @@ async fn attempt_batch_once<DB: Dialect, S>(
     messages: &[Message],
     redelivered: bool,
 ) -> Result<Vec<DeliveryOutcome>, BatchError> {
-    let claimed = context.inbox.claim_batch(messages, redelivered).await;
+    let claimed =
+        context.inbox.claim_batch(context.terms(handler.policy.timeout), messages, redelivered).await;
     let BatchClaim { attempt, duplicates } = claimed.map_err(|_| BatchError::Undecided)?;
     let mut outcomes = vec![DeliveryOutcome::Duplicate; messages.len()];
     if let Some(mut attempt) = attempt {

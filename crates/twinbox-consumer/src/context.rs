@@ -2,7 +2,7 @@
 use crate::{dead_letter_guard::DeadLetterGuard, outcome::DeliveryOutcome, starts::Starts};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
-use twinbox_sql::{ClaimFence, Dialect, Inbox, Store};
+use twinbox_sql::{ClaimFence, ClaimTerms, Dialect, Inbox, Store};
 
 /// The parts of a consumer that an attempt uses.
 pub(crate) struct Context<'a, DB: Dialect, S> {
@@ -21,12 +21,19 @@ pub(crate) struct Context<'a, DB: Dialect, S> {
 }
 
 impl<DB: Dialect, S> Context<'_, DB, S> {
-    /// Returns how long a handler may hold the fence of its partition. Without a partition there is no limit.
-    pub(crate) fn lease(&self) -> Duration {
+    /// How long a handler with this time-out may take: its transaction holds the fence of its partition, and
+    /// a new owner waits for it.
+    pub(crate) fn handler_timeout(&self, timeout: Duration) -> Duration {
         match self.fence {
-            Some(ClaimFence::Partition(fence)) => fence.lease,
-            Some(ClaimFence::ServerRun(_)) | None => Duration::MAX,
+            Some(ClaimFence::Partition(fence)) => timeout.min(fence.lease),
+            Some(ClaimFence::ServerRun(_)) | None => timeout,
         }
+    }
+
+    /// The terms of a claim for a handler with this time-out.
+    pub(crate) fn terms(&self, timeout: Duration) -> ClaimTerms {
+        let handler_timeout = Some(self.handler_timeout(timeout));
+        ClaimTerms { fence: self.fence, waiting_since: self.waiting_since, handler_timeout }
     }
 
     /// Waits for `turn`.

@@ -7,9 +7,16 @@
 //!
 //! The delivery count of a broker cannot replace this: it also counts deliveries that no handler has seen.
 use crate::{context::Context, dead_letter::dead_letter, outcome::DeliveryOutcome, policy::Policy};
+use std::time::Duration;
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 use twinbox_core::{Message, MessageId, crash};
 use twinbox_sql::{Dialect, Error, inbox::DeadReason};
+
+/// How long a message that has to run alone waits for the handlers that run. No other handler of the process
+/// begins meanwhile, so one that takes for hours must not be waited for.
+const LONE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// When the message is tried again.
+const LONE_DELAY: Duration = Duration::from_secs(60);
 
 /// The permission to run a handler. Dropping it lets others run.
 pub(crate) struct Start<'a> {
@@ -54,7 +61,14 @@ pub(crate) async fn start<'a, DB: Dialect, S>(
         return Ok(Start { _shared: Some(shared), exclusive: None, is_recorded });
     }
     drop(shared);
-    let exclusive = context.unless_stopped(handler_lock.write()).await?;
+    let alone = tokio::time::timeout(LONE_WAIT_MAX, handler_lock.write());
+    let Ok(exclusive) = context.unless_stopped(alone).await? else {
+        let error = format!(
+            "it may have ended the process before, so it has to run alone, and another handler did not end \
+             within {LONE_WAIT_MAX:?}"
+        );
+        return Err(DeliveryOutcome::Retried { delay: LONE_DELAY, counted: false, error });
+    };
     let open_starts = inbox
         .open_starts(id)
         .await

@@ -64,6 +64,7 @@ pub async fn run_within<DB: Dialect, S, H: EventHandler<DB, S>>(
 ) -> HandlerResult {
     let (handler, no_consumer) = (H::handler(), NoConsumer::default());
     let inbox = store.inbox(handler.policy.consumer);
+    attempt.deliver_another(handler.policy.consumer, message);
     run_handler(&no_consumer.context(store, &inbox, state), &handler, attempt, &[message])
         .await
         .map_err(|error| error.into_handler_error())

@@ -70,6 +70,7 @@ mod metrics;
 mod outcome;
 mod partition;
 mod partition_leases;
+mod partition_stop;
 mod policy;
 mod process;
 mod redrive;

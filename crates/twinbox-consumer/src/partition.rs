@@ -6,6 +6,7 @@
 use crate::{
     in_place::InPlace,
     outcome::DeliveryOutcome,
+    partition_stop::PartitionStop,
     runtime::{OUTAGE_DELAY, Runtime},
 };
 use std::{
@@ -17,7 +18,6 @@ use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use twinbox_core::{
     Checkpoint, Message, MessageId, PartitionMessage, PartitionReader, SourceError,
@@ -46,15 +46,6 @@ pub(crate) enum PartitionEnd {
     Lost,
     /// The broker failed.
     Failed(SourceError),
-}
-
-/// Ends the reading of a partition.
-#[derive(Clone, Default)]
-pub(crate) struct PartitionStop {
-    /// Drain, write the checkpoint, and release the partition.
-    pub(crate) release: CancellationToken,
-    /// Another process owns the partition: stop at once.
-    pub(crate) lost: CancellationToken,
 }
 
 /// A received message.
@@ -145,6 +136,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
         }
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let stop = self.stop.clone();
         let failed = loop {
             let now = Instant::now();
             self.queue.start(now);
@@ -156,13 +148,15 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
                 () = self.stop.lost.cancelled() => return self.end_lost().await,
                 () = self.stop.release.cancelled() => break None,
                 _ = tick.tick() => {
-                    if !self.tick().await {
+                    if stop.unless_heard(self.tick()).await == Some(false) {
                         return self.end_lost().await;
                     }
                 }
                 Some(processed) = self.deliveries.join_next() => {
                     self.settle(processed.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())));
-                    if self.unwritten() >= WINDOW_MAX && !self.write_checkpoint().await {
+                    if self.unwritten() >= WINDOW_MAX
+                        && stop.unless_heard(self.write_checkpoint()).await == Some(false)
+                    {
                         return self.end_lost().await;
                     }
                 }
@@ -189,10 +183,12 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
 
     /// Reads once how many bytes are parked; the queue counts from then on. Waits while the database is away.
     async fn read_parked_bytes(&mut self) -> Option<PartitionEnd> {
+        let stop = self.stop.clone();
         loop {
-            match self.queue.load_bytes().await {
-                Ok(()) => return None,
-                Err(error) => {
+            match stop.unless_heard(self.queue.load_bytes()).await {
+                Some(Ok(())) => return None,
+                None => {}
+                Some(Err(error)) => {
                     let cause = &error as &dyn std::error::Error;
                     tracing::warn!(error = cause, "the parked messages of a partition cannot be read");
                 }

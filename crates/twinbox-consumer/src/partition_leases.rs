@@ -3,7 +3,8 @@
 //! Each process renews one lease for all its partitions and counts the other processes. A process with more
 //! than its fair share releases partitions; one with less takes free partitions.
 use crate::{
-    partition::{Partition, PartitionEnd, PartitionStop, release},
+    partition::{Partition, PartitionEnd, release},
+    partition_stop::PartitionStop,
     runtime::Runtime,
     status::ConsumerState,
 };
@@ -245,11 +246,12 @@ async fn take_and_read<DB: Dialect, S: Send + Sync + 'static>(
     member: Uuid,
     own: OwnPartition,
 ) -> PartitionEnd {
-    let taken = runtime.partition_leases.take(partition, member, runtime.lease).await;
-    let (fence, checkpoint) = match taken {
-        Ok(Some(taken)) => taken,
-        Ok(None) => return PartitionEnd::Released,
-        Err(error) => {
+    let taken = runtime.partition_leases.take(partition, member, runtime.lease);
+    let (fence, checkpoint) = match own.stop.unless_heard(taken).await {
+        Some(Ok(Some(taken))) => taken,
+        // A lease that was taken all the same is released after the next renewal, or ends by itself.
+        Some(Ok(None)) | None => return PartitionEnd::Released,
+        Some(Err(error)) => {
             let cause = &error as &dyn std::error::Error;
             tracing::warn!(error = cause, partition, "a partition could not be taken");
             return PartitionEnd::Released;

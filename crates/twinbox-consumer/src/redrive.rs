@@ -143,7 +143,7 @@ async fn attempt<DB: Dialect, S>(
         Err(outcome) => return outcome,
     };
     crash::point("consumer.before_redrive");
-    let mut attempt = match inbox.claim_redrive(redrive).await {
+    let mut attempt = match inbox.claim_redrive(context.terms(policy.timeout), redrive).await {
         Ok(InboxClaim::Open(attempt)) => attempt,
         Ok(InboxClaim::Duplicate(_)) => return DeliveryOutcome::Duplicate,
         Err(error) if error.kind() == ErrorKind::PartlyCommitted => {

@@ -7,7 +7,7 @@ use key::{check, read};
 use std::{fmt, time::Duration};
 use twinbox_sql::{
     Dialect, Error, InTransaction, Store,
-    engine::{Engine, bounded, caller, inserted, micros, query},
+    engine::{Engine, Query, bounded, caller, inserted, micros, query},
 };
 use uuid::Uuid;
 
@@ -103,7 +103,7 @@ impl<DB: Dialect> ClientKeys<DB> {
     pub async fn finish(&self, key: &ClientKey, applied: &Applied) -> Result<(), Error> {
         let (reference, key) = (reference(applied), key.clone());
         let finish = &self.engine.sql().client_keys.finish;
-        let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
+        let bind = |query: Query<'static, DB>| {
             query.bind(reference).bind(key.operation).bind(key.business_id).bind(key.key)
         };
         self.engine.execute(finish, bind).await.map(|_| ())

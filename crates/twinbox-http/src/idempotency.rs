@@ -15,7 +15,7 @@ use axum::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 use twinbox_core::FingerprintAlgorithm;
-use twinbox_sql::{Dialect, Store, operation::idle_max};
+use twinbox_sql::{Dialect, Store};
 
 const RETENTION_MIN: Duration = Duration::from_secs(3600);
 const RETENTION_MAX: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -139,14 +139,14 @@ impl<DB: Dialect> Idempotency<DB> {
     /// [`render`](Self::render).
     ///
     /// A handler can only be dropped where it awaits. A handler that blocks its thread continues. A spawned
-    /// task that has the [`IdemTx`](crate::IdemTx) also continues, and holds the key until it ends. A
-    /// statement that waits inside Postgres continues too: limit it with `statement_timeout` or
-    /// `lock_timeout`.
+    /// task that has the [`IdemTx`](crate::IdemTx) also continues, and holds the key until it ends. Postgres
+    /// and MariaDB end a statement that runs for 500 ms longer, and a transaction that is idle for so long,
+    /// also if the process is gone or stands still. MySQL ends only the idle one.
     #[must_use]
     pub fn handler_timeout(self, timeout: Duration) -> Self {
         self.with(|settings| {
             settings.handler_timeout = timeout;
-            settings.policy.idle_max = idle_max(timeout);
+            settings.policy.idle_max = timeout;
         })
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use twinbox_sql::{
     Dialect, Error, Store,
-    operation::{Operation, OperationPolicy, idle_max},
+    operation::{Operation, OperationPolicy},
 };
 
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
@@ -57,7 +57,7 @@ impl<DB: Dialect> Settings<DB> {
         Self {
             store,
             scope: None,
-            policy: OperationPolicy { idle_max: idle_max(HANDLER_TIMEOUT), ..OperationPolicy::default() },
+            policy: OperationPolicy { idle_max: HANDLER_TIMEOUT, ..OperationPolicy::default() },
             lease: None,
             handler_timeout: HANDLER_TIMEOUT,
             key_syntax: KeySyntax::default(),

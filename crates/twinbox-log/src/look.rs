@@ -117,7 +117,7 @@ pub(crate) fn thin_ticks<DB: Dialect>(engine: &Engine<DB>) {
     tokio::spawn(async move {
         let thin = async {
             let mut conn = engine.connection().await?;
-            query::<DB>(&engine.sql().log.thin_ticks).execute(&mut *conn).await?;
+            query::<DB>(&engine.sql().log.thin_ticks).within(THIN_MAX).execute(&mut *conn).await?;
             conn.done().await
         };
         if let Err(error) = in_time(THIN_MAX, thin).await {

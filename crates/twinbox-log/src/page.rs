@@ -5,7 +5,7 @@ use crate::{
     reading::{Page, Reading},
     replay_reading::ReplayReading,
     task::in_time,
-    window::{self, Window},
+    window::{self, BOUNDS_MAX, Window},
 };
 use futures::TryStreamExt as _;
 use sqlx::Row as _;
@@ -20,8 +20,6 @@ use twinbox_sql::{
 const PAGE_READ_MAX: Duration = Duration::from_secs(30);
 /// A window over more ticks than this belongs to a reader that is far behind.
 pub(crate) const FAR_TICKS: i64 = 1000;
-/// How long it may take to find the bounds of such a window: an index is read over all of it, once.
-const BOUNDS_MAX: Duration = Duration::from_secs(600);
 
 /// Reads the next page. `age`: how old the known newest tick may be.
 pub(crate) async fn fetch<DB: Dialect>(

@@ -1,9 +1,14 @@
 //! A window of the log.
 use sqlx::Row as _;
+use std::time::Duration;
 use twinbox_sql::{
     Dialect, Error,
     engine::{Engine, TextColumns, query},
 };
+
+/// How long it may take to find the bounds of the window of a reader that is far behind: an index is read
+/// over all of it, once.
+pub(crate) const BOUNDS_MAX: Duration = Duration::from_secs(600);
 
 /// The messages that became visible between two ticks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +50,7 @@ pub(crate) async fn find<DB: Dialect>(
 ) -> Result<Window, Error> {
     // From the beginning every message is a newcomer, and there may be many.
     let from_tick = if p == 0 { w } else { p };
-    let bounds = query::<DB>(&engine.sql().log.window_bounds);
+    let bounds = query::<DB>(&engine.sql().log.window_bounds).within(BOUNDS_MAX);
     let row = bounds.bind(from_tick).bind(w).bind(server_run).fetch_one(conn).await?;
     let (from, to) = (row.text_or_null("from_snapshot")?, row.text_or_null("to_snapshot")?);
     let (Some(from), Some(to), true) = (from, to, row.try_get("is_server_run")?) else {

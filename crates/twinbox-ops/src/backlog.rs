@@ -5,7 +5,7 @@ use twinbox_core::Timestamp;
 use twinbox_sql::{
     Dialect, Error, ReaderName,
     engine::{
-        Cursor, Micros, TextColumns, count, optional_text, query, render,
+        Cursor, Micros, TextColumns, count, optional_text, query, query_of, render,
         selection::{Condition, bind, count_selected},
     },
     replay::Replay,
@@ -124,7 +124,7 @@ impl<DB: Dialect> Ops<DB> {
         let mut conditions = Condition::of(&replay.selection, self.engine.service());
         conditions.push(Condition::positions(replay.first, replay.last));
         let text = render::<DB>(&self.engine.catalog().namespace, &count_selected(&conditions));
-        let query = bind::<DB>(sqlx::query(text).persistent(false), conditions);
+        let query = bind::<DB>(query_of(text, false), conditions);
         let consumer = replay.consumer.clone().map(|name| ReaderName::Consumer(name).to_string());
         let reader = consumer.unwrap_or_else(|| replay.destination.clone());
         let rows = query.fetch_all(conn).await?;

@@ -4,7 +4,7 @@ use sqlx::Row as _;
 use twinbox_core::{Message, Timestamp};
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Micros, TextColumns, log_message, query},
+    engine::{Micros, Query, TextColumns, log_message, query},
 };
 
 /// Messages of the log that one statement looks at.
@@ -73,9 +73,7 @@ impl<DB: Dialect> Ops<DB> {
         for reader in self.readers().await? {
             let (name, key) = (reader.name.clone(), key.to_owned());
             let find = &self.engine.sql().parked_messages.of_key;
-            let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-                query.bind(name).bind(key).bind(i64::from(limit))
-            };
+            let bind = |query: Query<'static, DB>| query.bind(name).bind(key).bind(i64::from(limit));
             for row in self.engine.fetch_all(find, bind).await? {
                 parked.push((reader.name.clone(), row.try_get("position")?, row.text("state")?));
             }

@@ -4,7 +4,7 @@ use sqlx::Row as _;
 use twinbox_core::{Message, MessageId, Timestamp};
 use twinbox_sql::{
     Dialect, Error, ErrorKind, ReaderName,
-    engine::{MessageColumns, Micros, Statement, TextColumns, small_count, text},
+    engine::{MessageColumns, Micros, Query, Statement, TextColumns, small_count, text},
 };
 
 /// A message that is parked for a destination.
@@ -69,9 +69,7 @@ impl<DB: Dialect> Ops<DB> {
     /// The database is away.
     pub async fn parked_messages(&self, destination: &str, limit: u32) -> Result<Vec<ParkedMessage>, Error> {
         let list = &self.engine.sql().parked_messages.list;
-        let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-            query.bind(destination.to_owned()).bind(i64::from(limit))
-        };
+        let bind = |query: Query<'static, DB>| query.bind(destination.to_owned()).bind(i64::from(limit));
         let rows = self.engine.fetch_all(list, bind).await?;
         let Some(first) = rows.first() else { return Ok(Vec::new()) };
         let columns = MessageColumns::of::<DB>(first)?;
@@ -101,9 +99,7 @@ impl<DB: Dialect> Ops<DB> {
     /// The database refused or is away.
     pub async fn parked_deliveries(&self, consumer: &str, limit: u32) -> Result<Vec<ParkedDelivery>, Error> {
         let list = &self.engine.sql().deliveries.list;
-        let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-            query.bind(consumer.to_owned()).bind(i64::from(limit))
-        };
+        let bind = |query: Query<'static, DB>| query.bind(consumer.to_owned()).bind(i64::from(limit));
         self.engine.fetch_all(list, bind).await?.iter().map(ParkedDelivery::read::<DB>).collect()
     }
 
@@ -121,9 +117,7 @@ impl<DB: Dialect> Ops<DB> {
         for consumer in self.consumer_names().await? {
             let (name, key) = (consumer.clone(), text(key).into_owned());
             let find = &self.engine.sql().deliveries.of_key;
-            let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-                query.bind(name).bind(key).bind(i64::from(limit))
-            };
+            let bind = |query: Query<'static, DB>| query.bind(name).bind(key).bind(i64::from(limit));
             for row in &self.engine.fetch_all(find, bind).await? {
                 parked.push((consumer.clone(), ParkedDelivery::read::<DB>(row)?));
             }

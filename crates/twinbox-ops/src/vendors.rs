@@ -4,7 +4,7 @@ use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
-    engine::{TextColumns, bounded, count},
+    engine::{Query, TextColumns, bounded, count},
 };
 
 /// The most vendors that are listed.
@@ -45,9 +45,8 @@ impl<DB: Dialect> Ops<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn vendors(&self) -> Result<Vec<VendorInfo>, Error> {
-        let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-            query.bind(NEWEST).bind(WAITING_MAX).bind(i64::from(VENDORS_MAX))
-        };
+        let bind =
+            |query: Query<'static, DB>| query.bind(NEWEST).bind(WAITING_MAX).bind(i64::from(VENDORS_MAX));
         let rows = self.engine.fetch_all(&self.engine.sql().effect_acts.vendors, bind).await?;
         let read = |row: &DB::Row| {
             let due_in: Option<i64> = row.try_get("due_in")?;

@@ -79,7 +79,7 @@ async fn read_database<DB: Dialect>(
 ) -> Result<(), twinbox_sql::Error> {
     let pool = schemas[0].store.pool();
     let started_at = Instant::now();
-    drop(pool.acquire().await?);
+    schemas[0].store.engine().connection().await?.done().await?;
     facts.push(Fact::new(POOL_WAIT, labels.to_vec(), started_at.elapsed().as_secs_f64()));
     let idle = pool.num_idle();
     for (state, count) in [("idle", idle as f64), ("used", f64::from(pool.size()) - idle as f64)] {

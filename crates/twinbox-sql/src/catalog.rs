@@ -18,6 +18,8 @@ pub struct Catalog {
     /// The newest tick whose commit this process has seen return. What it covers is on the server's disk.
     #[cfg(feature = "mysql")]
     pub(crate) durable_tick: AtomicI64,
+    #[cfg(feature = "postgres")]
+    pub(crate) lock_secret: tokio::sync::OnceCell<crate::dialect::LockSecret>,
     /// The SQL statements of the store.
     pub sql: Texts<Statement>,
 }

@@ -1,6 +1,6 @@
 //! Changes that return rows, also where an INSERT or UPDATE returns none.
-use crate::{Dialect, Error, error::is_duplicate};
-use sqlx::{Row as _, query::Query};
+use crate::{Dialect, Error, error::is_duplicate, statement::Query};
+use sqlx::Row as _;
 
 /// Runs a statement that changes one row at most, and returns what it returns. `read` reads it afterwards
 /// where a change returns no rows.
@@ -9,8 +9,8 @@ use sqlx::{Row as _, query::Query};
 /// The database refused or is away.
 pub async fn changed_row<'q, DB: Dialect>(
     conn: &mut DB::Connection,
-    change: Query<'q, DB, DB::Arguments>,
-    read: impl FnOnce() -> Query<'q, DB, DB::Arguments> + Send,
+    change: Query<'q, DB>,
+    read: impl FnOnce() -> Query<'q, DB> + Send,
 ) -> Result<Option<DB::Row>, Error> {
     if DB::HAS_RETURNING {
         return Ok(change.fetch_optional(conn).await?);
@@ -28,8 +28,8 @@ pub async fn changed_row<'q, DB: Dialect>(
 /// As [`changed_row`].
 pub async fn changed_rows<'q, DB: Dialect>(
     conn: &mut DB::Connection,
-    change: Query<'q, DB, DB::Arguments>,
-    read: impl FnOnce() -> Query<'q, DB, DB::Arguments> + Send,
+    change: Query<'q, DB>,
+    read: impl FnOnce() -> Query<'q, DB> + Send,
 ) -> Result<Vec<DB::Row>, Error> {
     if DB::HAS_RETURNING {
         return Ok(change.fetch_all(conn).await?);
@@ -42,10 +42,7 @@ pub async fn changed_rows<'q, DB: Dialect>(
 ///
 /// # Errors
 /// As [`changed_row`].
-pub async fn inserted<DB: Dialect>(
-    conn: &mut DB::Connection,
-    insert: Query<'_, DB, DB::Arguments>,
-) -> Result<bool, Error> {
+pub async fn inserted<DB: Dialect>(conn: &mut DB::Connection, insert: Query<'_, DB>) -> Result<bool, Error> {
     match insert.execute(conn).await {
         Ok(inserted) => Ok(DB::rows_affected(&inserted) > 0),
         // Elsewhere the statement says what to do then.
@@ -60,7 +57,7 @@ pub async fn inserted<DB: Dialect>(
 /// As [`changed_row`].
 pub async fn inserted_id<DB: Dialect>(
     conn: &mut DB::Connection,
-    insert: Query<'_, DB, DB::Arguments>,
+    insert: Query<'_, DB>,
 ) -> Result<i64, Error> {
     if DB::HAS_RETURNING {
         return Ok(insert.fetch_one(conn).await?.try_get(0)?);

@@ -23,17 +23,26 @@ mod transaction;
 use bounds::{Column, Implied, ImpliedBound};
 pub use capabilities::Capabilities;
 pub use claim::{Claim, Claims, OperationClaim, OperationClaimed, OperationRow};
-pub use fence::{ClaimFence, Fence, check_server_run, hold_fence};
+pub use fence::{ClaimFence, ClaimTerms, Fence, check_server_run, hold_fence};
 pub use fragments::Fragments;
 #[doc(hidden)]
 pub(crate) use migrations::Migration;
 pub use page_binds::PageBinds;
 pub use portable::selection;
 pub(crate) use portable::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
+#[cfg(feature = "postgres")]
+pub(crate) use postgres::LockSecret;
 pub(crate) use transaction::exactly_one;
 
-use crate::{Error, catalog::Catalog, micros::Micros, statement::scalar, text_column::Text, texts::Texts};
-use sqlx::{ColumnIndex, Database, Executor, IntoArguments, Pool, database::HasStatementCache, query::Query};
+use crate::{
+    Error,
+    catalog::Catalog,
+    micros::Micros,
+    statement::{Query, scalar},
+    text_column::Text,
+    texts::Texts,
+};
+use sqlx::{ColumnIndex, Database, Executor, IntoArguments, Pool, database::HasStatementCache};
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::{
     Message,
@@ -198,10 +207,7 @@ pub trait Dialect:
 
     /// Binds the values of a page in the order of its text.
     #[doc(hidden)]
-    fn bind_page<'q>(
-        query: Query<'q, Self, Self::Arguments>,
-        page: PageBinds,
-    ) -> Query<'q, Self, Self::Arguments> {
+    fn bind_page<'q>(query: Query<'q, Self>, page: PageBinds) -> Query<'q, Self> {
         let PageBinds { after, p, w, floor, ceiling, limit, server_run } = page;
         query.bind(after).bind(p).bind(w).bind(floor).bind(ceiling).bind(limit).bind(server_run)
     }
@@ -249,7 +255,7 @@ pub trait Dialect:
         conn: &mut Self::Connection,
         catalog: &Catalog,
         consumer: &str,
-        fence: Option<ClaimFence>,
+        terms: ClaimTerms,
         claims: &[Claim<'_>],
         guard: &mut Option<Self::Guard>,
     ) -> impl Future<Output = Result<Claims<Uuid>, Error>> + Send;

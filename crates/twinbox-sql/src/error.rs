@@ -102,6 +102,17 @@ impl Error {
         }
     }
 
+    /// The error of a claim. A session whose statements may take less time than a claim waits for another
+    /// copy ends the claim, as it would end the wait for a lock.
+    pub(crate) fn of_claim(self) -> Self {
+        match self.sql().and_then(sqlstate).as_deref() {
+            Some("57014") => {
+                Self::new(ErrorKind::Busy, "a claim took longer than a statement may take").with_source(self)
+            }
+            _ => self,
+        }
+    }
+
     /// Adds the error that caused this one.
     #[doc(hidden)]
     pub fn with_source(self, source: impl Into<BoxError>) -> Self {

@@ -4,13 +4,14 @@ use crate::{
     error::is_outage,
     owned_tx::{AfterCommit, run_commit},
     scope::Scope,
+    statement::raw,
 };
 use std::time::Duration;
 
 /// How long the database may take to answer a ping.
 const PING_MAX: Duration = Duration::from_secs(5);
-/// How long a rollback is waited for.
-const ROLLBACK_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a rollback may take.
+const ROLLBACK_MAX: Duration = Duration::from_secs(5);
 
 /// A transaction that commits only if it is still the one that was begun, and whole. Dropped, it rolls back.
 pub(crate) struct Guarded<DB: Dialect> {
@@ -38,12 +39,17 @@ impl<DB: Dialect> Guarded<DB> {
 
     /// Whether the database answers in this transaction, be it with a refusal.
     pub(crate) async fn is_reachable(&mut self) -> bool {
-        let ping = sqlx::raw_sql("SELECT 1").execute(&mut *self.tx);
-        match tokio::time::timeout(PING_MAX, ping).await {
-            Ok(Err(error)) => error.as_database_error().is_some() && !is_outage(&error),
-            Ok(Ok(_)) => true,
-            Err(_) => false,
+        match raw::<DB>("SELECT 1").within(PING_MAX).execute(self.tx.connection()).await {
+            Err(error) => error.as_database_error().is_some() && !is_outage(&error),
+            Ok(_) => true,
         }
+    }
+
+    /// Whether nothing has failed in this transaction. On MySQL that is not known: a wait for a lock that was
+    /// too long ends its statement alone.
+    pub(crate) async fn is_whole(&mut self) -> bool {
+        let can_know = DB::CAPABILITIES.errors_abort || DB::ONE_WRITER;
+        can_know && raw::<DB>("SELECT 1").within(PING_MAX).execute(self.tx.connection()).await.is_ok()
     }
 
     /// Allows the commit. Called after the last statement of the handler, before [`commit`](Self::commit).
@@ -120,20 +126,25 @@ impl<DB: Dialect> Guarded<DB> {
     }
 
     /// Rolls back. Errors are left to the database, which rolls back when it loses the connection. A
-    /// statement that still runs has to end first: after 5 s that goes on in the background, with the
-    /// connection.
+    /// statement that still runs has to end first: after 5 s the connection is closed instead.
     pub(crate) async fn rollback(mut self) {
         let rolling_back = tokio::spawn(async move {
-            DB::prepare_rollback(self.tx.connection(), Some(&self.guard)).await;
-            if let Err(error) = self.tx.rollback().await {
-                tracing::debug!(
+            let rolled_back = async {
+                DB::prepare_rollback(self.tx.connection(), Some(&self.guard)).await;
+                self.tx.roll_back().await
+            };
+            match tokio::time::timeout(ROLLBACK_MAX, rolled_back).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(
                     error = &error as &dyn std::error::Error,
                     "a rollback was left to the database"
-                );
+                ),
+                Err(_) => {
+                    tracing::warn!("a statement of a handler that was stopped is still running");
+                    self.tx.close();
+                }
             }
         });
-        if tokio::time::timeout(ROLLBACK_WAIT_MAX, rolling_back).await.is_err() {
-            tracing::warn!("a statement of a handler that was stopped is still running");
-        }
+        let _ = rolling_back.await;
     }
 }

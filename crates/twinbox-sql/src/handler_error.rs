@@ -70,6 +70,13 @@ impl HandlerError {
         Self { outage: false, ..self }
     }
 
+    /// Returns this error without its mark as contention: the transaction is whole, so another connection or
+    /// database was busy, and may always be.
+    #[doc(hidden)]
+    pub fn without_contention(self) -> Self {
+        Self { sqlstate: self.sqlstate.filter(|code| !is_contention(code)), ..self }
+    }
+
     /// Returns whether the database is unavailable. The message is retried and not counted.
     pub fn is_outage(&self) -> bool {
         self.disposition == Disposition::Retry && self.outage

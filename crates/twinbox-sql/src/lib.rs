@@ -82,7 +82,7 @@ mod writer;
 
 #[cfg(feature = "sqlite")]
 pub use dialect::sqlite;
-pub use dialect::{Capabilities, ClaimFence, Dialect, Fence};
+pub use dialect::{Capabilities, ClaimFence, ClaimTerms, Dialect, Fence};
 pub use effect_id::EffectId;
 pub use error::{Error, ErrorKind};
 #[doc(hidden)]

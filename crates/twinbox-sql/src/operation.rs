@@ -29,6 +29,7 @@ mod vendor_tokens;
 
 pub use digest::RequestDigest;
 pub use handle::IdempotencyKeys;
+pub(crate) use key::IDLE_MAX;
 pub use key::{OperationKey, OperationPolicy};
 pub use lease::OperationLease;
 pub use response::{OperationResponse, ResponseBody};
@@ -36,6 +37,3 @@ pub use run::{OperationError, OperationOutcome};
 pub use start::OperationStart;
 pub use transaction::Operation;
 pub use unfinished::{UNFINISHED_MAX, UnfinishedOperation};
-
-#[doc(hidden)]
-pub use key::idle_max;

@@ -1,7 +1,12 @@
 //! A transaction that its holder commits, and beginning one without losing it.
-use crate::{Dialect, Error, dialect::exactly_one};
+use crate::{
+    Dialect, Error,
+    connection::Lent,
+    dialect::exactly_one,
+    statement::{STATEMENT_MAX, in_time, raw, silent},
+};
 use futures::StreamExt as _;
-use sqlx::{AssertSqlSafe, Either, Pool, SqlSafeStr as _, SqlStr, Transaction, pool::PoolConnection};
+use sqlx::{AssertSqlSafe, Either, Pool, SqlSafeStr as _, SqlStr, Transaction};
 use sqlx_core::transaction::TransactionManager as _;
 use std::{
     fmt,
@@ -20,17 +25,16 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 /// # Errors
 /// No connection within the pool's time-out, or the database refused.
 pub async fn begin<DB: Dialect>(pool: &Pool<DB>) -> Result<Transaction<'static, DB>, Error> {
-    begin_with(pool.clone(), DB::BEGIN_PLAIN).await
-}
-
-pub(crate) async fn begin_with<DB: Dialect>(
-    pool: Pool<DB>,
-    statement: &'static str,
-) -> Result<Transaction<'static, DB>, Error> {
+    let pool = pool.clone();
     in_own_task(async move {
-        Transaction::begin(idle_connection(&pool).await?, Some(AssertSqlSafe(statement).into_sql_str())).await
+        let conn = idle_connection(&pool).await?.into_inner();
+        in_time(STATEMENT_MAX, Transaction::begin(conn, Some(safe(DB::BEGIN_PLAIN)))).await
     })
     .await
+}
+
+fn safe(statement: &'static str) -> SqlStr {
+    AssertSqlSafe(statement).into_sql_str()
 }
 
 async fn in_own_task<T: Send + 'static>(
@@ -46,19 +50,20 @@ async fn in_own_task<T: Send + 'static>(
 /// A connection in which sqlx counts no transaction. After SQLite has ended one by itself (a full disk,
 /// `RAISE(ROLLBACK)`) sqlx goes on counting it, and every `begin_with` on that connection would fail for
 /// good.
-async fn idle_connection<DB: Dialect>(pool: &Pool<DB>) -> sqlx::Result<PoolConnection<DB>> {
+async fn idle_connection<DB: Dialect>(pool: &Pool<DB>) -> sqlx::Result<Lent<DB>> {
     loop {
-        let conn = pool.acquire().await?;
+        let mut conn = Lent::from(pool.acquire().await?);
         if DB::TransactionManager::get_transaction_depth(&conn) == 0 {
             return Ok(conn);
         }
-        conn.close().await?;
+        conn.close_on_drop();
     }
 }
 
-/// A transaction on a connection of the pool.
-pub(crate) struct PooledTx<DB: Dialect> {
-    conn: PoolConnection<DB>,
+/// A transaction on a connection of the pool. Dropped, it rolls back.
+#[derive(Debug)]
+pub struct PooledTx<DB: Dialect> {
+    conn: Lent<DB>,
     is_open: bool,
 }
 
@@ -67,21 +72,26 @@ impl<DB: Dialect> PooledTx<DB> {
     pub(crate) async fn begin(pool: Pool<DB>, statement: &'static str) -> Result<Self, Error> {
         in_own_task(async move {
             let mut tx = Self { conn: idle_connection(&pool).await?, is_open: true };
-            let statement: SqlStr = AssertSqlSafe(statement).into_sql_str();
-            DB::TransactionManager::begin(&mut tx.conn, Some(statement)).await?;
-            Ok(tx)
+            let begin = DB::TransactionManager::begin(&mut tx.conn, Some(safe(statement)));
+            match in_time(STATEMENT_MAX, begin).await {
+                Ok(()) => Ok(tx),
+                Err(error) => {
+                    tx.conn.close_on_drop();
+                    Err(error)
+                }
+            }
         })
         .await
     }
 
-    async fn commit(mut self) -> sqlx::Result<()> {
-        DB::TransactionManager::commit(&mut self.conn).await?;
+    pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
+        in_time(STATEMENT_MAX, DB::TransactionManager::commit(&mut self.conn)).await?;
         self.is_open = false;
         Ok(())
     }
 
-    async fn rollback(mut self) -> sqlx::Result<()> {
-        DB::TransactionManager::rollback(&mut self.conn).await?;
+    async fn rollback(&mut self) -> sqlx::Result<()> {
+        in_time(STATEMENT_MAX, DB::TransactionManager::rollback(&mut self.conn)).await?;
         self.is_open = false;
         Ok(())
     }
@@ -100,6 +110,20 @@ impl<DB: Dialect> Drop for PooledTx<DB> {
             }
             _ => {}
         }
+    }
+}
+
+impl<DB: Dialect> Deref for PooledTx<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
+        &self.conn
+    }
+}
+
+impl<DB: Dialect> DerefMut for PooledTx<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        &mut self.conn
     }
 }
 
@@ -154,19 +178,30 @@ impl<DB: Dialect> OwnedTx<DB> {
     /// # Errors
     /// The connection broke; the database rolls back by itself.
     pub async fn rollback(mut self) -> Result<(), Error> {
+        self.roll_back().await
+    }
+
+    pub(crate) async fn roll_back(&mut self) -> Result<(), Error> {
         if DB::ONE_WRITER && DB::TransactionManager::get_transaction_depth(&self.tx.conn) > 0 {
             // SQLite may have ended it by itself: this begins one to roll back. Not if sqlx counts none:
             // nobody would end it.
             let _ = DB::ensure_whole(self.connection()).await;
         }
         if let Some(rollback) = DB::ROLLBACK {
-            sqlx::raw_sql(rollback).execute(self.connection()).await?;
+            raw::<DB>(rollback).execute(self.connection()).await?;
         }
         Ok(self.tx.rollback().await?)
     }
 
     pub(crate) fn connection(&mut self) -> &mut DB::Connection {
         &mut self.tx.conn
+    }
+
+    /// Closes the connection and does not wait for its last statement. That of a file ends by itself.
+    pub(crate) fn close(mut self) {
+        if !DB::ONE_WRITER {
+            self.tx.conn.close_on_drop();
+        }
     }
 
     /// Commits without a round trip to ask whether the transaction is whole.
@@ -212,21 +247,22 @@ pub(crate) async fn run_commit<DB: Dialect>(
     let commit_at = 1 + sql.split("COMMIT").next().unwrap_or_default().matches(';').count();
     let mut results = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(conn);
     let mut done = 0;
-    while let Some(result) = results.next().await {
-        match result {
-            Ok(Either::Left(_)) => done += 1,
-            Ok(Either::Right(_)) => {}
-            Err(error) if done >= commit_at => {
+    loop {
+        let result = tokio::time::timeout(STATEMENT_MAX, results.next()).await;
+        match result.unwrap_or_else(|_| Some(Err(silent(STATEMENT_MAX)))) {
+            None => return Ok(AfterCommit::Fit),
+            Some(Ok(Either::Left(_))) => done += 1,
+            Some(Ok(Either::Right(_))) => {}
+            Some(Err(error)) if done >= commit_at => {
                 tracing::debug!(
                     error = &error as &dyn std::error::Error,
                     "a connection is closed after its commit"
                 );
                 return Ok(AfterCommit::Unfit);
             }
-            Err(error) => return Err(Error::of_commit(error)),
+            Some(Err(error)) => return Err(Error::of_commit(error)),
         }
     }
-    Ok(AfterCommit::Fit)
 }
 
 impl<DB: Dialect> Deref for OwnedTx<DB> {

@@ -1,8 +1,10 @@
 //! How Twinbox's own programs connect.
+#[cfg(feature = "mysql")]
+use crate::statement::raw;
 #[cfg(feature = "postgres")]
 use sqlx::postgres::PgConnectOptions;
 #[cfg(feature = "mysql")]
-use sqlx::{AssertSqlSafe, MySqlConnection};
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
 
 /// How many seconds a statement of a program waits for a lock. A role that may change or delete rows of a
 /// table may lock all of it, for as long as it likes. A migration has bounds of its own.
@@ -58,7 +60,7 @@ pub async fn bound_lock_waits(conn: &mut MySqlConnection) -> sqlx::Result<()> {
     let bounds = ["lock_wait_timeout", "innodb_lock_wait_timeout"]
         .map(|name| format!("{name} = CAST(LEAST(@@SESSION.{name}, {LOCK_WAIT_SECONDS_MAX}) AS SIGNED)"));
     let bound = AssertSqlSafe(format!("SET SESSION {}", bounds.join(", ")));
-    sqlx::raw_sql(bound).execute(conn).await.map(drop)
+    raw::<MySql>(bound).execute(conn).await.map(drop)
 }
 
 #[cfg(all(test, feature = "postgres"))]

@@ -16,6 +16,8 @@ impl Catalog {
             is_named,
             #[cfg(feature = "mysql")]
             durable_tick: Default::default(),
+            #[cfg(feature = "postgres")]
+            lock_secret: Default::default(),
             sql: DB::SQL.map(statement),
         }
     }

@@ -2,11 +2,12 @@
 use crate::{
     Dialect, Error,
     micros::Micros,
+    statement::Query,
     text::{headers, read_headers},
     text_column::Text,
 };
 use bytes::Bytes;
-use sqlx::{ColumnIndex as _, Row, query::Query};
+use sqlx::{ColumnIndex as _, Row};
 use twinbox_core::{Message, draft::Fields};
 
 /// The indexes of a message's columns in the rows of one statement. They are looked up by name once, and not
@@ -170,10 +171,7 @@ pub fn small_count(number: i64) -> u32 {
 }
 
 /// Binds the columns of `{published}`.
-pub(crate) fn bind_fields<'q, DB: Dialect>(
-    query: Query<'q, DB, DB::Arguments>,
-    f: Fields,
-) -> Query<'q, DB, DB::Arguments> {
+pub(crate) fn bind_fields<'q, DB: Dialect>(query: Query<'q, DB>, f: Fields) -> Query<'q, DB> {
     query
         .bind(f.id)
         .bind(f.event_type)
@@ -190,10 +188,7 @@ pub(crate) fn bind_fields<'q, DB: Dialect>(
 }
 
 /// Binds the columns of the fragment `{stored_message}`.
-pub fn bind_message<'q, DB: Dialect>(
-    query: Query<'q, DB, DB::Arguments>,
-    m: &Message,
-) -> Query<'q, DB, DB::Arguments> {
+pub fn bind_message<'q, DB: Dialect>(query: Query<'q, DB>, m: &Message) -> Query<'q, DB> {
     let text = |s: &str| crate::text::text(s).into_owned();
     let optional = |s: &Option<String>| s.as_deref().map(text);
     query

@@ -7,12 +7,15 @@ use crate::{
     engine::Engine,
     render::script,
     sqlstate::sqlstate,
-    statement::{query, scalar},
+    statement::{query, query_of, raw, scalar},
     text_column::Text,
 };
 use sqlx::{AssertSqlSafe, Row as _};
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
+/// How long a migration may take, and the wait for another process that migrates: the server ends both after
+/// ten minutes.
+const MIGRATION_MAX: Duration = Duration::from_secs(660);
 const LOCK_SECRET_BYTES: usize = 32;
 
 /// The version of the tables.
@@ -31,19 +34,19 @@ pub(crate) async fn migrate<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
     }
     let Some(unlock) = DB::MIGRATION_UNLOCK else { return in_one_transaction(engine).await };
     let mut conn = engine.connection().await?;
-    sqlx::raw_sql(DB::MIGRATION_BEGIN).execute(&mut *conn).await?;
+    raw::<DB>(DB::MIGRATION_BEGIN).execute(&mut *conn).await?;
     bootstrap::<DB>(&mut conn, catalog).await?;
     if let Some(lock) = DB::MIGRATION_LOCK {
         let lock = AssertSqlSafe(script::<DB>(&catalog.namespace, lock));
-        let is_locked = sqlx::query_scalar::<DB, Option<i64>>(lock).fetch_one(&mut *conn).await?;
-        if is_locked != Some(1) {
+        let lock = query_of::<DB>(lock, false).within(MIGRATION_MAX).scalar::<Option<i64>>();
+        if lock.fetch_one(&mut *conn).await? != Some(1) {
             return Err(Error::new(ErrorKind::Busy, "another process has been migrating for ten minutes"));
         }
     }
     // Dropped before its end, the connection is closed, which ends the lock and its waits.
     apply::<DB>(&mut conn, catalog).await?;
     let unlock = AssertSqlSafe(script::<DB>(&catalog.namespace, unlock));
-    sqlx::raw_sql(unlock).execute(&mut *conn).await?;
+    raw::<DB>(unlock).execute(&mut *conn).await?;
     conn.done().await
 }
 
@@ -59,7 +62,7 @@ async fn in_one_transaction<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
     made?;
     if let Some(lock) = DB::MIGRATION_LOCK {
         let lock = AssertSqlSafe(script::<DB>(&catalog.namespace, lock));
-        sqlx::raw_sql(lock).execute(&mut *tx).await?;
+        raw::<DB>(lock).within(MIGRATION_MAX).execute(&mut *tx).await?;
     }
     apply::<DB>(&mut tx, catalog).await?;
     tx.commit().await
@@ -68,7 +71,7 @@ async fn in_one_transaction<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
 /// Makes what the lock of the migrations needs.
 async fn bootstrap<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), sqlx::Error> {
     let bootstrap = script::<DB>(&catalog.namespace, DB::BOOTSTRAP);
-    sqlx::raw_sql(AssertSqlSafe(bootstrap)).execute(&mut *conn).await?;
+    raw::<DB>(AssertSqlSafe(bootstrap)).execute(&mut *conn).await?;
     let create_secret = &catalog.sql.setup.create_lock_secret;
     if !create_secret.is_absent() {
         let mut secret = vec![0; LOCK_SECRET_BYTES];
@@ -94,7 +97,7 @@ async fn apply<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Res
     }
     for (version, migration) in versions::<DB>().filter(|(version, _)| *version > found.version) {
         let text = script::<DB>(&catalog.namespace, migration.sql);
-        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *conn).await?;
+        raw::<DB>(AssertSqlSafe(text)).within(MIGRATION_MAX).execute(&mut *conn).await?;
         query::<DB>(&catalog.sql.setup.record_migration)
             .bind(version)
             .bind(migration.name.to_owned())

@@ -2,7 +2,7 @@
 //!
 //! The pool pings a connection when it takes it back, and again when it gives it out. With these, BEGIN and
 //! COMMIT, a consumer with much to do would spend half of its round trips on no work.
-use crate::{Dialect, Error, OwnedTx, engine::Engine};
+use crate::{Dialect, Error, OwnedTx, connection::RETURN_MAX, engine::Engine, statement::raw};
 use sqlx::AssertSqlSafe;
 use std::{
     sync::{
@@ -20,8 +20,6 @@ const KEPT_MAX: Duration = Duration::from_millis(10);
 /// How long a connection stays away from its pool, however busy it is. Others may be waiting for it there,
 /// and the pool renews old ones.
 const AWAY_MAX: Duration = Duration::from_millis(100);
-/// How long a connection may take until it is fit for the pool. A silent one is left to the pool.
-const RETURN_MAX: Duration = Duration::from_secs(5);
 
 /// The connections that were used last. sqlx counts one transaction on each.
 pub(crate) struct SpareConnections<DB: Dialect> {
@@ -56,7 +54,7 @@ impl<DB: Dialect> Spare<DB> {
         let returning = async move {
             // The transaction that sqlx counts has to be there to be rolled back.
             if begun_at.is_none() && DB::ROLLBACK.is_none() {
-                sqlx::raw_sql("BEGIN").execute(tx.connection()).await?;
+                raw::<DB>("BEGIN").execute(tx.connection()).await?;
             }
             tx.rollback().await
         };
@@ -135,7 +133,7 @@ impl<DB: Dialect> SpareConnections<DB> {
             // One that was begun is begun anew: `now()` is the time of its beginning.
             let end = if begun_at.is_some() { "COMMIT; " } else { "" };
             let begin = AssertSqlSafe(format!("{end}{}", DB::BEGIN_TO_CLAIM));
-            match sqlx::raw_sql(begin).execute(tx.connection()).await {
+            match raw::<DB>(begin).execute(tx.connection()).await {
                 Ok(_) => return Ok(tx),
                 Err(error) => note_lost(&error.into()),
             }

@@ -1,9 +1,15 @@
-//! A statement that was rendered for a store.
-use sqlx::{
-    Database, FromRow, SqlStr,
-    database::HasStatementCache,
-    query::{Query, QueryScalar},
-};
+//! A statement that was rendered for a store, and its queries.
+//!
+//! Every statement of Twinbox runs here, because nothing else gives up on a server that fell silent: sqlx
+//! waits for an answer until TCP gives the other side up, which may be never.
+use crate::Dialect;
+use futures::{StreamExt as _, stream::BoxStream};
+use sqlx::{ColumnIndex, Decode, Encode, Error, SqlSafeStr, SqlStr, Type};
+use std::{fmt, io, marker::PhantomData, time::Duration};
+
+/// How long the database may take for a statement. Waits for locks are bounded to 2 s, and a statement reads
+/// no more than a page.
+pub(crate) const STATEMENT_MAX: Duration = Duration::from_secs(30);
 
 /// One SQL statement, rendered for its database.
 #[derive(Debug)]
@@ -42,19 +48,211 @@ impl Statement {
     }
 }
 
+/// A query with its binds. It fails when the database has not answered after 30 s, or after
+/// [`within`](Self::within). The connection is of no use then: it would wait for the same answer.
+pub struct Query<'q, DB: Dialect> {
+    query: sqlx::query::Query<'q, DB, DB::Arguments>,
+    limit: Duration,
+}
+
 /// Creates a query, to which binds are added.
-pub fn query<'q, DB: Database + HasStatementCache>(
-    statement: &Statement,
-) -> Query<'q, DB, <DB as Database>::Arguments> {
-    sqlx::query(statement.sql.clone()).persistent(statement.is_named)
+pub fn query<'q, DB: Dialect>(statement: &Statement) -> Query<'q, DB> {
+    query_of(statement.sql.clone(), statement.is_named)
+}
+
+/// Creates a query of a text that is made for it, to which binds are added.
+pub fn query_of<'q, DB: Dialect>(sql: impl SqlSafeStr, is_named: bool) -> Query<'q, DB> {
+    Query { query: sqlx::query(sql).persistent(is_named), limit: STATEMENT_MAX }
+}
+
+impl<'q, DB: Dialect> Query<'q, DB> {
+    /// Adds the next bind.
+    #[must_use]
+    pub fn bind<T: 'q + Encode<'q, DB> + Type<DB>>(mut self, value: T) -> Self {
+        self.query = self.query.bind(value);
+        self
+    }
+
+    /// Waits this long for the database, and not 30 s.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Runs the statement.
+    ///
+    /// # Errors
+    /// The database refused, is away, or took too long.
+    pub async fn execute(self, conn: &mut DB::Connection) -> sqlx::Result<DB::QueryResult> {
+        in_time(self.limit, self.query.execute(conn)).await
+    }
+
+    /// Returns the only row.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute), or there is no row.
+    pub async fn fetch_one(self, conn: &mut DB::Connection) -> sqlx::Result<DB::Row> {
+        in_time(self.limit, self.query.fetch_one(conn)).await
+    }
+
+    /// Returns the first row.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub async fn fetch_optional(self, conn: &mut DB::Connection) -> sqlx::Result<Option<DB::Row>> {
+        in_time(self.limit, self.query.fetch_optional(conn)).await
+    }
+
+    /// Returns all rows.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub async fn fetch_all(self, conn: &mut DB::Connection) -> sqlx::Result<Vec<DB::Row>> {
+        in_time(self.limit, self.query.fetch_all(conn)).await
+    }
+
+    /// Returns the rows one by one. The limit is for each.
+    pub fn fetch<'e>(self, conn: &'e mut DB::Connection) -> BoxStream<'e, sqlx::Result<DB::Row>>
+    where
+        'q: 'e,
+    {
+        let Self { query, limit } = self;
+        let rows = futures::stream::unfold(Some(query.fetch(conn)), move |rows| async move {
+            let mut rows = rows?;
+            match tokio::time::timeout(limit, rows.next()).await {
+                Ok(row) => row.map(|row| (row, Some(rows))),
+                Err(_) => Some((Err(silent(limit)), None)),
+            }
+        });
+        rows.boxed()
+    }
+}
+
+/// A query that reads the first column of its rows, with the limit of a [`Query`].
+pub struct Scalar<'q, DB: Dialect, T> {
+    query: Query<'q, DB>,
+    read: PhantomData<fn() -> T>,
 }
 
 /// Creates a query that reads the first column of its rows.
-pub fn scalar<'q, DB: Database + HasStatementCache, T>(
-    statement: &Statement,
-) -> QueryScalar<'q, DB, T, <DB as Database>::Arguments>
+pub fn scalar<'q, DB: Dialect, T>(statement: &Statement) -> Scalar<'q, DB, T> {
+    query(statement).scalar()
+}
+
+impl<'q, DB: Dialect> Query<'q, DB> {
+    /// Reads the first column of the rows.
+    pub fn scalar<T>(self) -> Scalar<'q, DB, T> {
+        Scalar { query: self, read: PhantomData }
+    }
+}
+
+impl<'q, DB: Dialect, T: for<'r> Decode<'r, DB> + Type<DB>> Scalar<'q, DB, T>
 where
-    (T,): for<'r> FromRow<'r, DB::Row>,
+    usize: ColumnIndex<DB::Row>,
 {
-    sqlx::query_scalar(statement.sql.clone()).persistent(statement.is_named)
+    /// Adds the next bind.
+    #[must_use]
+    pub fn bind<V: 'q + Encode<'q, DB> + Type<DB>>(mut self, value: V) -> Self {
+        self.query = self.query.bind(value);
+        self
+    }
+
+    /// Returns the value of the only row.
+    ///
+    /// # Errors
+    /// As [`Query::fetch_one`], or the column has another type.
+    pub async fn fetch_one(self, conn: &mut DB::Connection) -> sqlx::Result<T> {
+        first::<DB, T>(&self.query.fetch_one(conn).await?)
+    }
+
+    /// Returns the value of the first row.
+    ///
+    /// # Errors
+    /// As [`Query::fetch_optional`], or the column has another type.
+    pub async fn fetch_optional(self, conn: &mut DB::Connection) -> sqlx::Result<Option<T>> {
+        self.query.fetch_optional(conn).await?.map(|row| first::<DB, T>(&row)).transpose()
+    }
+
+    /// Returns the values of all rows.
+    ///
+    /// # Errors
+    /// As [`Query::fetch_all`], or the column has another type.
+    pub async fn fetch_all(self, conn: &mut DB::Connection) -> sqlx::Result<Vec<T>> {
+        self.query.fetch_all(conn).await?.iter().map(first::<DB, T>).collect()
+    }
+}
+
+fn first<DB: Dialect, T: for<'r> Decode<'r, DB> + Type<DB>>(row: &DB::Row) -> sqlx::Result<T>
+where
+    usize: ColumnIndex<DB::Row>,
+{
+    sqlx::Row::try_get(row, 0)
+}
+
+impl<DB: Dialect> fmt::Debug for Query<'_, DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Query").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl<DB: Dialect, T> fmt::Debug for Scalar<'_, DB, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scalar").field("query", &self.query).finish_non_exhaustive()
+    }
+}
+
+/// Statements without binds, with the limit of a [`Query`].
+pub(crate) struct Raw<DB> {
+    sql: SqlStr,
+    limit: Duration,
+    database: PhantomData<fn() -> DB>,
+}
+
+/// Creates statements without binds.
+pub(crate) fn raw<DB: Dialect>(sql: impl SqlSafeStr) -> Raw<DB> {
+    Raw { sql: sql.into_sql_str(), limit: STATEMENT_MAX, database: PhantomData }
+}
+
+impl<DB: Dialect> Raw<DB> {
+    /// As [`Query::within`].
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// As [`Query::execute`].
+    pub(crate) async fn execute(self, conn: &mut DB::Connection) -> sqlx::Result<DB::QueryResult> {
+        in_time(self.limit, sqlx::raw_sql(self.sql).execute(conn)).await
+    }
+
+    /// As [`Query::fetch_one`].
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) async fn fetch_one(self, conn: &mut DB::Connection) -> sqlx::Result<DB::Row> {
+        in_time(self.limit, sqlx::raw_sql(self.sql).fetch_one(conn)).await
+    }
+
+    /// As [`Query::fetch_optional`].
+    #[cfg(feature = "mysql")]
+    pub(crate) async fn fetch_optional(self, conn: &mut DB::Connection) -> sqlx::Result<Option<DB::Row>> {
+        in_time(self.limit, sqlx::raw_sql(self.sql).fetch_optional(conn)).await
+    }
+
+    /// As [`Query::fetch_all`].
+    #[cfg(feature = "mysql")]
+    pub(crate) async fn fetch_all(self, conn: &mut DB::Connection) -> sqlx::Result<Vec<DB::Row>> {
+        in_time(self.limit, sqlx::raw_sql(self.sql).fetch_all(conn)).await
+    }
+}
+
+/// Fails if the database takes longer.
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    work: impl Future<Output = sqlx::Result<T>>,
+) -> sqlx::Result<T> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(silent(limit)))
+}
+
+/// The error of a database that took too long: an outage.
+pub(crate) fn silent(limit: Duration) -> Error {
+    let what = format!("the database did not answer within {limit:?}");
+    Error::Io(io::Error::new(io::ErrorKind::TimedOut, what))
 }

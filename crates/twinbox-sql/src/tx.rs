@@ -4,6 +4,7 @@ use crate::{
     catalog::Catalog,
     publish,
     scope::{Cause, Scope},
+    statement::raw,
 };
 use sqlx::{AssertSqlSafe, Transaction};
 use std::{
@@ -73,7 +74,7 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
     }
 
     async fn run(&mut self, sql: String) -> sqlx::Result<()> {
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *self.conn).await?;
+        raw::<DB>(AssertSqlSafe(sql)).execute(&mut *self.conn).await?;
         Ok(())
     }
 

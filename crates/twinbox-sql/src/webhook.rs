@@ -4,7 +4,7 @@ use crate::{
     change::inserted,
     guarded::Guarded,
     micros::micros,
-    operation::{Operation, idle_max},
+    operation::{IDLE_MAX, Operation},
     scope::Scope,
     statement::query,
     text::{hex, text},
@@ -79,11 +79,10 @@ impl<DB: Dialect> Store<DB> {
         receipt: &WebhookReceipt<'_>,
         keep: Duration,
     ) -> Result<WebhookClaim<DB>, Error> {
-        self.receive_webhook_within(receipt, keep, Duration::ZERO).await
+        self.receive_webhook_within(receipt, keep, IDLE_MAX).await
     }
 
-    /// The same for a handler with a time-out: before it ends, the server does not end the transaction
-    /// because it is idle.
+    /// The same for a handler with a time-out. The server ends what takes longer.
     #[doc(hidden)]
     pub async fn receive_webhook_within(
         &self,
@@ -124,7 +123,7 @@ impl<DB: Dialect> Store<DB> {
             }
         };
         if is_new {
-            let guard = DB::guard(tx.connection(), engine.catalog(), idle_max(handler_timeout)).await?;
+            let guard = DB::guard(tx.connection(), engine.catalog(), handler_timeout).await?;
             let parts = [&*provider, &*endpoint, &*dedup_id].map(str::as_bytes);
             let scope = Scope::of_operation(engine.catalog().clone(), id::derive("webhook/1", &parts));
             let tx = Guarded::new(tx, guard, scope);

@@ -33,6 +33,8 @@ mod restart;
 mod retry;
 #[cfg(feature = "postgres")]
 mod running;
+#[cfg(feature = "postgres")]
+mod silent;
 #[cfg(feature = "programs")]
 mod source;
 #[cfg(feature = "programs")]

@@ -8,6 +8,7 @@ mod files;
 mod locks;
 mod modules;
 mod release;
+mod statements;
 mod waits;
 
 use serde_json::Value;

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use twinbox_core::retry::random;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Engine, SourceStatements},
+    engine::{Engine, Query, SourceStatements},
 };
 use uuid::Uuid;
 
@@ -104,9 +104,8 @@ impl<DB: Dialect> Orphans<'_, DB> {
         let mut orphans: Option<BTreeSet<i64>> = None;
         for sql in &self.sql {
             let prefix = self.prefix.clone();
-            let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-                query.bind(after).bind(upto).bind(prefix.clone()).bind(prefix)
-            };
+            let bind =
+                |query: Query<'static, DB>| query.bind(after).bind(upto).bind(prefix.clone()).bind(prefix);
             let rows = self.engine.fetch_all(&sql.orphans, bind).await?;
             let found = rows.iter().map(|row| Ok(row.try_get("position")?));
             let found = found.collect::<Result<BTreeSet<i64>, Error>>()?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use twinbox_core::retry::random;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Engine, SourceStatements, Statement, micros},
+    engine::{Engine, Query, SourceStatements, Statement, micros},
 };
 use uuid::Uuid;
 
@@ -149,7 +149,7 @@ impl<DB: Dialect> Sources<'_, DB> {
     ) -> Result<Vec<Source>, Error> {
         let after = self.expectation.after;
         let (prefix, limit) = (self.expectation.prefix(), i64::try_from(limit).unwrap_or(i64::MAX));
-        let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
+        let bind = |query: Query<'static, DB>| {
             let query = query.bind(prefix.clone()).bind(prefix);
             query.bind(micros(after)).bind(micros(within)).bind(id).bind(limit)
         };

@@ -1,9 +1,8 @@
 //! The deletions of one run of the keeper.
-use sqlx::query::Query;
 use std::{collections::BTreeMap, time::Duration};
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Engine, Statement, micros},
+    engine::{Engine, Query, Statement, micros},
 };
 
 /// Rows that one statement deletes.
@@ -65,7 +64,7 @@ async fn in_batches<DB: Dialect>(
 ) -> Result<u64, Error> {
     let mut deleted = 0;
     loop {
-        let bind = |query| ages.iter().fold(query, |query: Query<'_, DB, _>, age| query.bind(micros(*age)));
+        let bind = |query| ages.iter().fold(query, |query: Query<'_, DB>, age| query.bind(micros(*age)));
         let some = engine.execute(purge, |query| bind(query).bind(i64::from(BATCH))).await?;
         deleted += some;
         if some < u64::from(BATCH) {

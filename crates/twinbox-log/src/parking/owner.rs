@@ -1,13 +1,10 @@
 //! The owner of parked messages, and the statements of its table.
 use crate::{log::lease_lost, owned_cursor::Ownership};
-use sqlx::{
-    Row as _,
-    query::{Query, QueryScalar},
-};
+use sqlx::Row as _;
 use twinbox_core::Message;
 use twinbox_sql::{
     Dialect, Error, Fence,
-    engine::{Engine, MessageColumns, ParkedQueue, Statement, hold_fence, query},
+    engine::{Engine, MessageColumns, ParkedQueue, Query, Scalar, Statement, hold_fence, query},
 };
 
 /// The owner of parked messages, whose lease fences the writes: a destination, or a partition of a consumer.
@@ -56,10 +53,7 @@ impl Owner {
     }
 
     /// Binds the owner.
-    pub(super) fn bind<'q, DB: Dialect>(
-        &self,
-        query: Query<'q, DB, DB::Arguments>,
-    ) -> Query<'q, DB, DB::Arguments> {
+    pub(super) fn bind<'q, DB: Dialect>(&self, query: Query<'q, DB>) -> Query<'q, DB> {
         match self {
             Self::Cursor(cursor) => query.bind(cursor.destination.clone()),
             Self::Partition { consumer, fence } => {
@@ -69,10 +63,7 @@ impl Owner {
     }
 
     /// Binds the owner of a query for one value.
-    pub(super) fn bind_scalar<'q, DB: Dialect>(
-        &self,
-        query: QueryScalar<'q, DB, i64, DB::Arguments>,
-    ) -> QueryScalar<'q, DB, i64, DB::Arguments> {
+    pub(super) fn bind_scalar<'q, DB: Dialect>(&self, query: Scalar<'q, DB, i64>) -> Scalar<'q, DB, i64> {
         match self {
             Self::Cursor(cursor) => query.bind(cursor.destination.clone()),
             Self::Partition { consumer, fence } => {
@@ -123,10 +114,7 @@ impl Owner {
     }
 
     /// Binds the owner where the rows hold the messages. Those of a destination are in the log.
-    pub(super) fn bind_messages<'q, DB: Dialect>(
-        &self,
-        query: Query<'q, DB, DB::Arguments>,
-    ) -> Query<'q, DB, DB::Arguments> {
+    pub(super) fn bind_messages<'q, DB: Dialect>(&self, query: Query<'q, DB>) -> Query<'q, DB> {
         match self {
             Self::Cursor(_) => query,
             Self::Partition { .. } => self.bind(query),

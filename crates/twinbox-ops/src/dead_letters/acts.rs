@@ -8,7 +8,7 @@ use twinbox_sql::{
     dead_letters::{
         DeadLetter, DeadLetterAction, DeadLetterFilter, DeadLetterId, Place, consumer_fingerprint, page_after,
     },
-    engine::{MessageColumns, bind_message, query},
+    engine::{MessageColumns, Query, bind_message, query},
     inbox::REDRIVE_ATTEMPTS,
 };
 
@@ -138,9 +138,7 @@ impl<DB: Dialect> Ops<DB> {
             }
             DeadLetterId::OfDestination(destination, position) => {
                 let find = &sql.parked_messages.dead_message;
-                let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-                    query.bind(*position).bind(destination.clone())
-                };
+                let bind = |query: Query<'static, DB>| query.bind(*position).bind(destination.clone());
                 self.engine.fetch_optional(find, bind).await?
             }
         };

@@ -4,7 +4,7 @@ use super::{
     item::{self, EffectDetails, EffectInfo},
 };
 use crate::Ops;
-use twinbox_sql::{Dialect, EffectId, Error, ErrorKind};
+use twinbox_sql::{Dialect, EffectId, Error, ErrorKind, engine::Query};
 use uuid::Uuid;
 
 /// Effects that one statement reads.
@@ -65,9 +65,7 @@ impl<DB: Dialect> Ops<DB> {
         let rows = match problem.map(str::to_owned) {
             None => self.engine.fetch_all(&sql.page, |query| query.bind(before).bind(limit)).await?,
             Some(state) => {
-                let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-                    query.bind(state).bind(before).bind(limit)
-                };
+                let bind = |query: Query<'static, DB>| query.bind(state).bind(before).bind(limit);
                 self.engine.fetch_all(&sql.problem_page, bind).await?
             }
         };

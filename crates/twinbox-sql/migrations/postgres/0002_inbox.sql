@@ -116,6 +116,23 @@ CREATE TABLE {partition_members} (
     PRIMARY KEY (consumer, member)
 );
 
+-- Makes the server end a statement, or a pause between two, that takes longer, until the transaction ends: a
+-- process that stands still or has lost its power ends neither. A smaller bound of the session stays.
+CREATE FUNCTION {bound_session}(ms bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    bound text;
+BEGIN
+    bound := current_setting('statement_timeout');
+    IF bound = '0' OR bound::interval > ms::double precision * interval '1 millisecond' THEN
+        bound := set_config('statement_timeout', ms::text, true);
+    END IF;
+    bound := current_setting('idle_in_transaction_session_timeout');
+    IF bound = '0' OR bound::interval > ms::double precision * interval '1 millisecond' THEN
+        bound := set_config('idle_in_transaction_session_timeout', ms::text, true);
+    END IF;
+    RETURN true;
+END $$;
+
 -- Returns whether an owner still has its partition, and keeps that so until the transaction ends. A takeover
 -- waits for the lock. A claim that gets the lock later sees the new epoch, because each statement in here
 -- sees what is committed by then. A process that stands still must not hold the lock for long. An owner of
@@ -126,13 +143,14 @@ CREATE FUNCTION {fence}(
     of_partition bigint,
     of_epoch bigint,
     of_run bigint,
-    idle_ms bigint
+    bound_ms bigint
 ) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    is_bounded boolean := bound_ms IS NULL OR {bound_session}(bound_ms);
 BEGIN
     IF of_partition IS NULL THEN
         RETURN of_run IS NULL OR {server_run_id}() IS NOT DISTINCT FROM of_run;
     END IF;
-    PERFORM set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
     PERFORM pg_advisory_xact_lock_shared(lock_number)
     FROM {partition_leases}
     WHERE consumer = of_consumer AND partition = of_partition;

@@ -69,11 +69,12 @@ CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF owner ON {idem
 -- Who may not end an operation may blank its response, and write no other one: a retry would get it.
 CREATE FUNCTION {refuse_response}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (
-        NEW.principal <> '' OR NEW.key <> '' OR NEW.body_kind <> 'omitted'
+    IF has_column_privilege(TG_RELID, 'status'::text, 'UPDATE'::text) THEN
+        RETURN NEW;
+    END IF;
+    IF NEW.principal <> '' OR NEW.key <> '' OR NEW.body_kind <> 'omitted'
         OR num_nonnulls(NEW.response_headers, NEW.response_body, NEW.result_ref, NEW.codec_headers,
-            NEW.recovery_point) > 0
-    ) AND NOT has_column_privilege(TG_RELID, 'status'::text, 'UPDATE'::text) THEN
+            NEW.recovery_point) > 0 THEN
         RAISE EXCEPTION USING
             ERRCODE = 'TB003',
             MESSAGE = 'twinbox: what is stored is only blanked: no other content takes its place';

@@ -3,7 +3,12 @@ use super::{
     id::{DeadLetterId, DeadLetterOwner},
     item::DeadLetter,
 };
-use crate::{Dialect, Error, engine::Engine, micros::Micros, statement::query};
+use crate::{
+    Dialect, Error,
+    engine::Engine,
+    micros::Micros,
+    statement::{Query, query},
+};
 use twinbox_core::Timestamp;
 
 /// The place of a dead letter among those of its owner. Consumers order theirs by time, destinations by
@@ -122,9 +127,7 @@ pub async fn find<DB: Dialect>(engine: &Engine<DB>, id: &DeadLetterId) -> Result
         }
         DeadLetterId::OfDestination(destination, position) => {
             let find = &sql.parked_messages.find_dead;
-            let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-                query.bind(destination.clone()).bind(*position)
-            };
+            let bind = |query: Query<'static, DB>| query.bind(destination.clone()).bind(*position);
             let row = engine.fetch_optional(find, bind).await?;
             row.map(|row| DeadLetter::of_destination::<DB>(&row, engine.service())).transpose()
         }
@@ -141,9 +144,7 @@ pub async fn of_event<DB: Dialect>(
     limit: u32,
 ) -> Result<Vec<DeadLetter>, Error> {
     let sql = engine.sql();
-    let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-        query.bind(event_id.to_owned()).bind(i64::from(limit))
-    };
+    let bind = |query: Query<'static, DB>| query.bind(event_id.to_owned()).bind(i64::from(limit));
     let consumers = engine.fetch_all(&sql.dead_letters.of_event, bind).await?;
     let destinations = engine.fetch_all(&sql.parked_messages.dead_of_event, bind).await?;
     let consumers = consumers.iter().map(DeadLetter::of_consumer::<DB>);

@@ -1,7 +1,7 @@
 //! What a dialect is given to claim, and what it found.
 use super::Dialect;
-use crate::{Error, micros::Micros, row::TextColumns};
-use sqlx::{Row as _, query::Query};
+use crate::{Error, micros::Micros, row::TextColumns, statement::Query};
+use sqlx::Row as _;
 use std::{borrow::Cow, time::Duration};
 use twinbox_core::Timestamp;
 use uuid::Uuid;
@@ -61,10 +61,7 @@ pub struct OperationClaim<'a> {
 
 impl OperationClaim<'_> {
     /// Binds the columns in the order of the statement.
-    pub(super) fn bind<'q, DB: Dialect>(
-        &self,
-        query: Query<'q, DB, DB::Arguments>,
-    ) -> Query<'q, DB, DB::Arguments> {
+    pub(super) fn bind<'q, DB: Dialect>(&self, query: Query<'q, DB>) -> Query<'q, DB> {
         query
             .bind(self.slot.to_vec())
             .bind(self.tenant.clone())

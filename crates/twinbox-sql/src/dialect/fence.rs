@@ -5,7 +5,7 @@ use crate::{
     catalog::Catalog,
     statement::{query, scalar},
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The proof that a process owns a partition, which its writes compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,11 +20,39 @@ pub struct Fence {
     pub lease: Duration,
 }
 
-impl Fence {
-    /// How long a transaction may be idle, in milliseconds: a little longer than the handler may take, so
-    /// that its own time-out comes first.
-    pub(super) fn idle_ms(self) -> i64 {
-        i64::try_from(self.lease.as_millis()).unwrap_or(i64::MAX).saturating_add(500)
+/// How much longer the server waits than the handler's own time-out, which has to come first.
+const MARGIN: Duration = Duration::from_millis(500);
+
+/// How long a statement of a transaction, or a pause between two, may take before the server ends it, in
+/// milliseconds. Postgres takes no more, and 0 would mean no limit.
+pub(super) fn session_bound(handler_timeout: Duration) -> i64 {
+    let bound = handler_timeout.saturating_add(MARGIN).as_millis();
+    i64::from(i32::try_from(bound).unwrap_or(i32::MAX).max(1))
+}
+
+/// On which terms messages are claimed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ClaimTerms {
+    /// Without this condition nothing is claimed.
+    pub fence: Option<ClaimFence>,
+    /// When the delivery began to wait, see [`Inbox::turn`](crate::Inbox::turn).
+    pub waiting_since: Option<Instant>,
+    /// How long the handler may take. A statement, or a pause between two, that takes 500 ms longer is ended
+    /// by Postgres, as by MySQL the pause and by MariaDB both; whatever became of the process. None: the
+    /// session's own bounds count.
+    pub handler_timeout: Option<Duration>,
+}
+
+impl ClaimTerms {
+    /// How long the transaction may do nothing, or one thing. A new owner of the partition waits for it.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(super) fn handler_timeout(self) -> Option<Duration> {
+        match self.fence {
+            Some(ClaimFence::Partition(fence)) => {
+                Some(self.handler_timeout.map_or(fence.lease, |timeout| timeout.min(fence.lease)))
+            }
+            Some(ClaimFence::ServerRun(_)) | None => self.handler_timeout,
+        }
     }
 }
 
@@ -49,6 +77,12 @@ impl ClaimFence {
             Self::Partition(fence) => hold_fence::<DB>(conn, catalog, consumer, fence).await,
             Self::ServerRun(run) => check_server_run::<DB>(conn, catalog, run).await,
         }
+    }
+}
+
+impl From<Fence> for ClaimTerms {
+    fn from(fence: Fence) -> Self {
+        Self { fence: Some(fence.into()), ..Self::default() }
     }
 }
 
@@ -79,7 +113,7 @@ pub async fn hold_fence<DB: Dialect>(
         .bind(i64::from(fence.partition))
         .bind(fence.epoch)
         .bind(fence.server_run)
-        .bind(fence.idle_ms())
+        .bind(session_bound(fence.lease))
         .fetch_one(conn)
         .await?;
     if holds {

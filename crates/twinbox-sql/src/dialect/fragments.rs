@@ -21,8 +21,8 @@ pub struct Fragments {
     /// An expression that is true, and that waits for this transaction's turn to lock many messages of the
     /// log.
     pub takes_turns: &'static str,
-    /// An expression: the number of the advisory lock with the name `?`, some bytes. Nobody makes it who may
-    /// not read the secret of the tables. Empty where only rows are locked.
+    /// A bind: the number of an advisory lock. Nobody makes it who may not read the secret of the tables.
+    /// Empty where only rows are locked.
     pub lock_number: &'static str,
     /// An expression that makes the commit of its transaction flushed, whatever the settings of the server
     /// are.

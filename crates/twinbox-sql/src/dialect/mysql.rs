@@ -18,19 +18,20 @@ mod ticks;
 mod waits;
 
 use super::{
-    Capabilities, Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
+    Capabilities, Claim, ClaimTerms, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
     PageBinds,
     migrations::migrations,
     portable,
     transaction::{exactly_one, unwind},
 };
-use crate::{Error, ErrorKind, catalog::Catalog, statement::query, texts::Texts};
-use fragments::FRAGMENTS;
-use sqlx::{
-    AssertSqlSafe, MySql, MySqlConnection, MySqlPool,
-    mysql::{MySqlArguments, MySqlConnectOptions},
-    query::Query,
+use crate::{
+    Error, ErrorKind,
+    catalog::Catalog,
+    statement::{Query, query, raw},
+    texts::Texts,
 };
+use fragments::FRAGMENTS;
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection, MySqlPool, mysql::MySqlConnectOptions};
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::{
     Message,
@@ -164,10 +165,7 @@ impl Dialect for MySql {
         ticks::tick_now(conn, catalog).await
     }
 
-    fn bind_page<'q>(
-        query: Query<'q, MySql, MySqlArguments>,
-        b: PageBinds,
-    ) -> Query<'q, MySql, MySqlArguments> {
+    fn bind_page<'q>(query: Query<'q, MySql>, b: PageBinds) -> Query<'q, MySql> {
         // Readable?
         let query = query.bind(b.server_run).bind(b.p).bind(b.w).bind(b.p).bind(b.w);
         // Late committers.
@@ -201,7 +199,7 @@ impl Dialect for MySql {
     }
 
     async fn ensure_whole(conn: &mut MySqlConnection) -> Result<(), Error> {
-        let look = sqlx::raw_sql("RELEASE SAVEPOINT twinbox; SAVEPOINT twinbox");
+        let look = raw::<MySql>("RELEASE SAVEPOINT twinbox; SAVEPOINT twinbox");
         look.execute(conn).await.map_err(Error::of_last_statement)?;
         Ok(())
     }
@@ -214,11 +212,11 @@ impl Dialect for MySql {
         conn: &mut MySqlConnection,
         catalog: &Catalog,
         consumer: &str,
-        fence: Option<ClaimFence>,
+        terms: ClaimTerms,
         claims: &[Claim<'_>],
         guard: &mut Option<String>,
     ) -> Result<Claims<Uuid>, Error> {
-        let found = claims::claim(conn, catalog, consumer, fence, claims).await?;
+        let found = claims::claim(conn, catalog, consumer, terms, claims).await?;
         *guard = Some(claims::end(catalog, consumer, &found.new));
         Ok(found)
     }
@@ -253,7 +251,7 @@ impl Dialect for MySql {
     async fn allow_commit(conn: &mut MySqlConnection, _: &Catalog, guard: &String) -> Result<(), Error> {
         exactly_one::<MySql>(conn)?;
         if !guard.is_empty() {
-            sqlx::raw_sql(AssertSqlSafe(guard.clone())).execute(conn).await?;
+            raw::<MySql>(AssertSqlSafe(guard.clone())).execute(conn).await?;
         }
         Ok(())
     }

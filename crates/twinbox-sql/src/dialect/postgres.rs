@@ -4,6 +4,7 @@ mod endpoint;
 mod fragments;
 mod inbox;
 mod jobs;
+mod lock_secret;
 mod log;
 mod operations;
 mod parking;
@@ -13,18 +14,20 @@ mod rebase;
 mod rights;
 
 use super::{
-    Capabilities, Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
+    Capabilities, Claim, ClaimTerms, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
+    fence::session_bound,
     migrations::migrations,
     portable,
     transaction::{exactly_one, unwind},
 };
 use crate::{
-    Error, ErrorKind,
+    Error,
     catalog::Catalog,
-    statement::{query, scalar},
+    statement::{query, raw, scalar},
     texts::Texts,
 };
 use fragments::flushed;
+pub(crate) use lock_secret::LockSecret;
 use sqlx::{PgConnection, PgPool, Postgres, postgres::PgConnectOptions};
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::{
@@ -142,12 +145,10 @@ impl Dialect for Postgres {
     }
 
     async fn lock_key(conn: &mut PgConnection, catalog: &Catalog, key: &str) -> Result<(), Error> {
-        let name = format!("key/{key}").into_bytes();
-        let lock = scalar::<Postgres, bool>(&catalog.sql.outbox.lock_key).bind(name);
-        match lock.fetch_one(conn).await? {
-            true => Ok(()),
-            false => Err(Error::new(ErrorKind::Schema, "the table `lock_secret` has no row: restore it")),
-        }
+        let secret = LockSecret::of(conn, catalog).await?;
+        let number = secret.number(&[b"key/", key.as_bytes()]);
+        let lock = scalar::<Postgres, bool>(&catalog.sql.outbox.lock_key).bind(number).bind(secret.bytes());
+        if lock.fetch_one(conn).await? { Ok(()) } else { Err(lock_secret::gone()) }
     }
 
     async fn park_deliveries(
@@ -161,7 +162,7 @@ impl Dialect for Postgres {
     }
 
     async fn ensure_whole(conn: &mut PgConnection) -> Result<(), Error> {
-        sqlx::raw_sql("SELECT").execute(conn).await.map_err(Error::of_last_statement)?;
+        raw::<Postgres>("SELECT").execute(conn).await.map_err(Error::of_last_statement)?;
         Ok(())
     }
 
@@ -172,11 +173,11 @@ impl Dialect for Postgres {
         conn: &mut PgConnection,
         catalog: &Catalog,
         consumer: &str,
-        fence: Option<ClaimFence>,
+        terms: ClaimTerms,
         claims: &[Claim<'_>],
         guard: &mut Option<String>,
     ) -> Result<Claims<Uuid>, Error> {
-        inbox::claim(conn, catalog, consumer, fence, claims, guard).await
+        inbox::claim(conn, catalog, consumer, terms, claims, guard).await
     }
 
     async fn claim_operation(
@@ -188,11 +189,7 @@ impl Dialect for Postgres {
     }
 
     async fn guard(conn: &mut PgConnection, catalog: &Catalog, idle_max: Duration) -> Result<String, Error> {
-        let guard = sqlx::query_scalar(
-            "SELECT pg_current_xact_id()::text
-            FROM set_config('idle_in_transaction_session_timeout', $1, true)",
-        );
-        let guard = guard.persistent(catalog.is_named).bind(operations::idle_max(idle_max));
+        let guard = scalar::<Postgres, String>(&catalog.sql.inbox.guard).bind(session_bound(idle_max));
         Ok(guard.fetch_one(conn).await?)
     }
 
@@ -220,7 +217,7 @@ impl Dialect for Postgres {
     async fn prepare_rollback(conn: &mut PgConnection, _: Option<&String>) {
         unwind::<Postgres>(conn).await;
         if !sqlx::Connection::is_in_transaction(conn) {
-            let _ = sqlx::raw_sql("ROLLBACK").execute(conn).await;
+            let _ = raw::<Postgres>("ROLLBACK").execute(conn).await;
         }
     }
 

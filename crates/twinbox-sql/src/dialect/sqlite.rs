@@ -5,13 +5,20 @@ mod texts;
 pub use commit_gate::CommitGate;
 
 use super::{
-    Capabilities, Claim, ClaimFence, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
+    Capabilities, Claim, ClaimTerms, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
     OperationRow,
     migrations::migrations,
     portable,
     transaction::{exactly_one, unwind},
 };
-use crate::{Error, ErrorKind, catalog::Catalog, micros::Micros, row, statement::query, texts::Texts};
+use crate::{
+    Error, ErrorKind,
+    catalog::Catalog,
+    micros::Micros,
+    row,
+    statement::{query, query_of, raw},
+    texts::Texts,
+};
 use sqlx::{
     AssertSqlSafe, Row as _, Sqlite, SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
@@ -123,7 +130,7 @@ impl Dialect for Sqlite {
     }
 
     async fn check(conn: &mut SqliteConnection, _: &str) -> Result<(), Error> {
-        let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(conn).await?;
+        let mode: String = query_of::<Sqlite>("PRAGMA journal_mode", true).scalar().fetch_one(conn).await?;
         if mode != "wal" {
             return Err(Error::new(
                 ErrorKind::Configuration,
@@ -153,7 +160,7 @@ impl Dialect for Sqlite {
         messages: Vec<Fields>,
     ) -> Result<(), Error> {
         let sql = portable::publish_all::<Sqlite>(catalog, messages.len());
-        let query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+        let query = query_of::<Sqlite>(AssertSqlSafe(sql), false);
         messages.into_iter().fold(query, row::bind_fields::<Sqlite>).execute(conn).await?;
         Ok(())
     }
@@ -175,7 +182,7 @@ impl Dialect for Sqlite {
     /// SQLite ends a transaction by itself on `RAISE(ROLLBACK)`, or a full disk. Then it has none, and a
     /// BEGIN, which the rollback that follows ends, is no error.
     async fn ensure_whole(conn: &mut SqliteConnection) -> Result<(), Error> {
-        match sqlx::raw_sql("BEGIN").execute(conn).await {
+        match raw::<Sqlite>("BEGIN").execute(conn).await {
             Ok(_) => Err(Error::new(
                 ErrorKind::TransactionAborted,
                 "SQLite rolled the transaction back by itself, on RAISE(ROLLBACK) or a full disk, and that \
@@ -193,11 +200,11 @@ impl Dialect for Sqlite {
         conn: &mut SqliteConnection,
         catalog: &Catalog,
         consumer: &str,
-        fence: Option<ClaimFence>,
+        terms: ClaimTerms,
         claims: &[Claim<'_>],
         guard: &mut Option<CommitGate>,
     ) -> Result<Claims<Uuid>, Error> {
-        if let Some(fence) = fence {
+        if let Some(fence) = terms.fence {
             fence.check::<Sqlite>(conn, catalog, consumer).await?;
         }
         let inbox = &catalog.sql.inbox;
@@ -269,7 +276,7 @@ impl Dialect for Sqlite {
     async fn prepare_rollback(conn: &mut SqliteConnection, gate: Option<&CommitGate>) {
         if gate.is_some_and(CommitGate::has_ended) {
             // Fails, and rightly, if the handler has begun another.
-            let _ = sqlx::raw_sql("BEGIN").execute(&mut *conn).await;
+            let _ = raw::<Sqlite>("BEGIN").execute(&mut *conn).await;
         }
         unwind::<Sqlite>(conn).await;
     }

@@ -1,5 +1,8 @@
 //! Transactions that sqlx counts.
-use crate::Error;
+use crate::{
+    Error,
+    statement::{STATEMENT_MAX, in_time},
+};
 use sqlx::Database;
 use sqlx_core::transaction::TransactionManager as _;
 
@@ -17,7 +20,7 @@ pub(crate) fn exactly_one<DB: Database>(conn: &DB::Connection) -> Result<(), Err
 /// Leaves sqlx's count at one, so that its rollback means the transaction.
 pub(super) async fn unwind<DB: Database>(conn: &mut DB::Connection) {
     while DB::TransactionManager::get_transaction_depth(conn) > 1 {
-        if DB::TransactionManager::rollback(conn).await.is_err() {
+        if in_time(STATEMENT_MAX, DB::TransactionManager::rollback(conn)).await.is_err() {
             return;
         }
     }

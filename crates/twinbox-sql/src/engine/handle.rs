@@ -5,12 +5,12 @@ use crate::{
     Dialect, Error, ErrorKind, OwnedTx,
     catalog::Catalog,
     connection::{Connection, Direct},
-    owned_tx::{self, PooledTx},
-    statement::{Statement, query, scalar},
+    owned_tx::PooledTx,
+    statement::{Query, Statement, query, scalar},
     texts::Texts,
     writer,
 };
-use sqlx::{Pool, query::Query};
+use sqlx::Pool;
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
@@ -174,8 +174,8 @@ impl<DB: Dialect> Engine<DB> {
     /// No connection within the pool's time-out.
     pub async fn connection(&self) -> Result<Connection<DB>, Error> {
         Ok(match self.catalog.is_named {
-            true => Connection::Direct(Direct { conn: self.pool.acquire().await?, is_done: false }),
-            false => Connection::InTransaction(owned_tx::begin(&self.pool).await?),
+            true => Connection::Direct(Direct { conn: self.pool.acquire().await?.into(), is_done: false }),
+            false => Connection::InTransaction(PooledTx::begin(self.pool.clone(), DB::BEGIN_PLAIN).await?),
         })
     }
 
@@ -186,7 +186,7 @@ impl<DB: Dialect> Engine<DB> {
     /// As [`connection`](Self::connection).
     pub async fn connection_for_many(&self) -> Result<Connection<DB>, Error> {
         Ok(match DB::BEGIN_PLANNED_ONCE {
-            Some(begin) => Connection::InTransaction(owned_tx::begin_with(self.pool.clone(), begin).await?),
+            Some(begin) => Connection::InTransaction(PooledTx::begin(self.pool.clone(), begin).await?),
             None => self.connection().await?,
         })
     }
@@ -198,7 +198,7 @@ impl<DB: Dialect> Engine<DB> {
     pub async fn execute<'q>(
         &self,
         statement: &Statement,
-        bind: impl FnOnce(Query<'q, DB, DB::Arguments>) -> Query<'q, DB, DB::Arguments> + Send,
+        bind: impl FnOnce(Query<'q, DB>) -> Query<'q, DB> + Send,
     ) -> Result<u64, Error> {
         if statement.has_bounded_wait() && DB::COMMIT.is_some() {
             let mut tx = self.begin_short().await?;
@@ -227,7 +227,7 @@ impl<DB: Dialect> Engine<DB> {
     pub async fn fetch_all<'q>(
         &self,
         statement: &Statement,
-        bind: impl FnOnce(Query<'q, DB, DB::Arguments>) -> Query<'q, DB, DB::Arguments> + Send,
+        bind: impl FnOnce(Query<'q, DB>) -> Query<'q, DB> + Send,
     ) -> Result<Vec<DB::Row>, Error> {
         let mut conn = self.connection().await?;
         let rows = bind(query::<DB>(statement)).fetch_all(&mut *conn).await?;
@@ -242,7 +242,7 @@ impl<DB: Dialect> Engine<DB> {
     pub async fn fetch_optional<'q>(
         &self,
         statement: &Statement,
-        bind: impl FnOnce(Query<'q, DB, DB::Arguments>) -> Query<'q, DB, DB::Arguments> + Send,
+        bind: impl FnOnce(Query<'q, DB>) -> Query<'q, DB> + Send,
     ) -> Result<Option<DB::Row>, Error> {
         let mut conn = self.connection().await?;
         let row = bind(query::<DB>(statement)).fetch_optional(&mut *conn).await?;

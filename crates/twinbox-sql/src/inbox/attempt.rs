@@ -1,10 +1,14 @@
 //! The open transaction of one attempt, and the results of claims.
 use crate::{
-    BatchTx, Dialect, Error, OwnedTx, Tx, guarded::Guarded, handler_connection,
-    spare_connections::SpareConnections, statement::query,
+    BatchTx, Dialect, Error, OwnedTx, Tx,
+    guarded::Guarded,
+    handler_connection,
+    scope::{Cause, Counts},
+    spare_connections::SpareConnections,
+    statement::{query, raw},
 };
 use std::{sync::Arc, time::Instant};
-use twinbox_core::MessageId;
+use twinbox_core::{Message, MessageId};
 
 /// The result of claiming a message.
 #[expect(missing_debug_implementations, reason = "holds an open transaction")]
@@ -57,6 +61,15 @@ impl<DB: Dialect> Attempt<DB> {
     /// Returns the indexes of the messages of the batch that were claimed. The others are duplicates.
     pub fn claimed(&self) -> &[usize] {
         &self.claimed
+    }
+
+    /// Makes what follows the delivery of another message, for a test that delivers many in one transaction.
+    #[doc(hidden)]
+    pub fn deliver_another(&mut self, consumer: &str, message: &Message) {
+        let scope = &mut self.tx.scope;
+        consumer.clone_into(&mut scope.consumer);
+        scope.cause = Cause::of(message);
+        scope.reset(Counts::default());
     }
 
     /// Returns the transaction in the form that a handler gets.
@@ -118,6 +131,12 @@ impl<DB: Dialect> Attempt<DB> {
         self.tx.is_reachable().await
     }
 
+    /// Returns whether nothing has failed in this transaction, as far as the database tells.
+    #[doc(hidden)]
+    pub async fn is_whole(&mut self) -> bool {
+        self.tx.is_whole().await
+    }
+
     /// Rolls back the claim and the writes of the handler. Errors are left to the database, which rolls back
     /// when it loses the connection. A statement that still runs has to end first: after 5 s that goes on in
     /// the background, with the connection.
@@ -139,7 +158,7 @@ impl<DB: Dialect> Attempt<DB> {
             checked = DB::ensure_whole(self.tx.connection()).await;
         }
         if let (Ok(()), Some(check)) = (&checked, DB::CHECK_DEFERRED) {
-            checked = sqlx::raw_sql(check).execute(self.tx.connection()).await.map(drop).map_err(Error::from);
+            checked = raw::<DB>(check).execute(self.tx.connection()).await.map(drop).map_err(Error::from);
         }
         self.rollback().await;
         checked.map(|()| published)

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Dialect, Error, ErrorKind, OwnedTx,
-    dialect::{Claim, ClaimFence, Claims},
+    dialect::{Claim, ClaimTerms, Claims},
     guarded::Guarded,
     micros::Micros,
     row::{TextColumns, small_count},
@@ -20,7 +20,6 @@ use sqlx::Row as _;
 use std::{
     collections::{HashMap, HashSet},
     slice,
-    time::Instant,
 };
 use twinbox_core::{Message, MessageId, Timestamp};
 use uuid::Uuid;
@@ -59,24 +58,22 @@ impl<DB: Dialect> Inbox<DB> {
     /// # }
     /// ```
     pub async fn claim(&self, message: &Message, redelivered: bool) -> Result<InboxClaim<DB>, Error> {
-        self.claim_fenced(None, None, message, redelivered).await
+        self.claim_on(ClaimTerms::default(), message, redelivered).await
     }
 
-    /// Claims a message only while the consumer still owns its partition. `waiting_since`: when its delivery
-    /// began to wait, see [`turn`](Self::turn).
+    /// Claims a message on terms, such as that the consumer still owns its partition.
     ///
     /// # Errors
     /// As [`claim`](Self::claim), and [`ErrorKind::LeaseLost`]: another process owns the partition, or the
     /// server started anew.
-    pub async fn claim_fenced(
+    pub async fn claim_on(
         &self,
-        fence: Option<ClaimFence>,
-        waiting_since: Option<Instant>,
+        terms: ClaimTerms,
         message: &Message,
         redelivered: bool,
     ) -> Result<InboxClaim<DB>, Error> {
         let claims = slice::from_ref(message);
-        match self.begin_claims(fence, waiting_since, claims, redelivered, None).await? {
+        match self.begin_claims(terms, claims, redelivered, None).await? {
             ClaimTx::Open(attempt) => Ok(InboxClaim::Open(attempt)),
             ClaimTx::Known(mut tx) => {
                 let earlier = self.duplicate(tx.connection(), message).await?;
@@ -92,10 +89,11 @@ impl<DB: Dialect> Inbox<DB> {
     /// As [`claim`](Self::claim).
     pub async fn claim_batch(
         &self,
+        terms: ClaimTerms,
         messages: &[Message],
         redelivered: bool,
     ) -> Result<BatchClaim<DB>, Error> {
-        let mut claim = self.begin_claims(None, None, messages, redelivered, None).await?;
+        let mut claim = self.begin_claims(terms, messages, redelivered, None).await?;
         let (new, conn) = match &mut claim {
             ClaimTx::Open(attempt) => (attempt.claimed.as_slice(), attempt.tx.connection()),
             ClaimTx::Known(tx) => (&[][..], tx.connection()),
@@ -135,31 +133,30 @@ impl<DB: Dialect> Inbox<DB> {
 
     pub(super) async fn begin_claims(
         &self,
-        fence: Option<ClaimFence>,
-        waiting_since: Option<Instant>,
+        terms: ClaimTerms,
         messages: &[Message],
         redelivered: bool,
         redrive: Option<&Redrive>,
     ) -> Result<ClaimTx<DB>, Error> {
         // A single writer begins its transaction with the claim, unless there is something to do before.
-        let begins_first = fence.is_some() || redrive.is_some();
+        let begins_first = terms.fence.is_some() || redrive.is_some();
         let Some(spares) = self.spares.as_ref().filter(|_| !(DB::ONE_WRITER && begins_first)) else {
             let tx = self.engine.begin_to_claim().await?;
-            return self.claim_in(tx, fence, messages, redelivered, redrive).await;
+            return self.claim_in(tx, terms, messages, redelivered, redrive).await;
         };
-        if let Some(begun) = waiting_since.and_then(|since| spares.take_begun(since)) {
-            match self.claim_in(begun, fence, messages, redelivered, redrive).await {
+        if let Some(begun) = terms.waiting_since.and_then(|since| spares.take_begun(since)) {
+            match self.claim_in(begun, terms, messages, redelivered, redrive).await {
                 Err(error) if error.is_outage() => spare_connections::note_lost(&error),
                 claimed => return claimed,
             }
         }
-        self.claim_in(spares.begin(&self.engine).await?, fence, messages, redelivered, redrive).await
+        self.claim_in(spares.begin(&self.engine).await?, terms, messages, redelivered, redrive).await
     }
 
     async fn claim_in(
         &self,
         mut tx: OwnedTx<DB>,
-        fence: Option<ClaimFence>,
+        terms: ClaimTerms,
         messages: &[Message],
         redelivered: bool,
         redrive: Option<&Redrive>,
@@ -171,7 +168,7 @@ impl<DB: Dialect> Inbox<DB> {
         }
         let mut guard = tx.last_guard.take();
         let Claims { new: claimed, purge_mark } =
-            match self.insert_claims(&mut tx, fence, messages, &mut guard).await {
+            match self.insert_claims(&mut tx, terms, messages, &mut guard).await {
                 Ok(claims) => claims,
                 Err(error) => {
                     // A file that is busy has begun none, and sqlx would count one for ever. What waits in
@@ -229,7 +226,7 @@ impl<DB: Dialect> Inbox<DB> {
     pub(super) async fn insert_claims(
         &self,
         tx: &mut OwnedTx<DB>,
-        fence: Option<ClaimFence>,
+        terms: ClaimTerms,
         messages: &[Message],
         guard: &mut Option<DB::Guard>,
     ) -> Result<Claims<usize>, Error> {
@@ -244,8 +241,9 @@ impl<DB: Dialect> Inbox<DB> {
             time: Micros(messages[n].time),
         };
         let claims: Vec<_> = order.iter().map(claim).collect();
-        let Claims { new, purge_mark } =
-            DB::claim(tx.connection(), self.engine.catalog(), &self.consumer, fence, &claims, guard).await?;
+        let catalog = self.engine.catalog();
+        let claimed = DB::claim(tx.connection(), catalog, &self.consumer, terms, &claims, guard).await;
+        let Claims { new, purge_mark } = claimed.map_err(Error::of_claim)?;
         let places: HashMap<_, _> = order.into_iter().map(|(id, n)| (id.as_uuid(), n)).collect();
         let mut new: Vec<_> = new.iter().filter_map(|id| places.get(id).copied()).collect();
         new.sort_unstable();

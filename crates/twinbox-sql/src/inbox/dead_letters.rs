@@ -4,10 +4,10 @@ use super::{
     handle::Inbox,
 };
 use crate::{
-    Dialect, Error,
+    ClaimTerms, Dialect, Error,
     dead_letters::consumer_fingerprint,
     row,
-    statement::{query, scalar},
+    statement::{Query, query, scalar},
     text::bounded,
 };
 use std::slice;
@@ -38,7 +38,8 @@ impl<DB: Dialect> Inbox<DB> {
                 reason = DeadReason::InDoubt;
             }
         }
-        let claims = self.insert_claims(&mut tx, None, slice::from_ref(message), &mut guard).await?;
+        let claims =
+            self.insert_claims(&mut tx, ClaimTerms::default(), slice::from_ref(message), &mut guard).await?;
         let (false, Some(guard)) = (claims.new.is_empty(), guard) else {
             tx.rollback().await?;
             return Ok(false);
@@ -87,9 +88,7 @@ impl<DB: Dialect> Inbox<DB> {
     /// The database refused or is away.
     pub async fn dead_letters(&self, limit: u32) -> Result<Vec<StoredDeadLetter>, Error> {
         let newest = &self.engine.sql().dead_letters.newest;
-        let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
-            query.bind(self.consumer.clone()).bind(i64::from(limit))
-        };
+        let bind = |query: Query<'static, DB>| query.bind(self.consumer.clone()).bind(i64::from(limit));
         self.engine.fetch_all(newest, bind).await?.iter().map(read::<DB>).collect()
     }
 }

@@ -5,11 +5,11 @@ use super::{
     handle::Inbox,
 };
 use crate::{
-    Dialect, Error,
+    ClaimTerms, Dialect, Error,
     dead_letters::consumer_fingerprint,
     micros::micros,
     row::small_count,
-    statement::{Statement, query},
+    statement::{Query, Statement, query},
     text::bounded,
 };
 use sqlx::Row as _;
@@ -37,7 +37,7 @@ impl<DB: Dialect> Inbox<DB> {
         let sql = &self.engine.sql().dead_letters;
         let rows = if sql.due_redrives.is_absent() {
             let _permit = self.engine.write_permit().await?;
-            let bind = |query: sqlx::query::Query<'static, DB, DB::Arguments>| {
+            let bind = |query: Query<'static, DB>| {
                 let query = query.bind(micros(lease)).bind(self.consumer.clone());
                 query.bind(is_ordered).bind(i64::from(limit))
             };
@@ -88,9 +88,9 @@ impl<DB: Dialect> Inbox<DB> {
     /// attempt of this redrive.
     ///
     /// [`ErrorKind::PartlyCommitted`]: crate::ErrorKind::PartlyCommitted
-    pub async fn claim_redrive(&self, redrive: &Redrive) -> Result<InboxClaim<DB>, Error> {
+    pub async fn claim_redrive(&self, terms: ClaimTerms, redrive: &Redrive) -> Result<InboxClaim<DB>, Error> {
         let message = &redrive.dead_letter.message;
-        match self.begin_claims(None, None, slice::from_ref(message), false, Some(redrive)).await? {
+        match self.begin_claims(terms, slice::from_ref(message), false, Some(redrive)).await? {
             ClaimTx::Open(attempt) => Ok(InboxClaim::Open(attempt)),
             ClaimTx::Known(mut tx) => {
                 // It was handled since, or another process tries it: the dead letter is out of date.

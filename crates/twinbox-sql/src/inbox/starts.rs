@@ -3,9 +3,8 @@ use super::handle::Inbox;
 use crate::{
     Dialect, Error,
     row::small_count,
-    statement::{query, scalar},
+    statement::{Query, query, scalar},
 };
-use sqlx::query::Query;
 use std::collections::HashSet;
 use twinbox_core::MessageId;
 
@@ -44,11 +43,7 @@ impl<DB: Dialect> Inbox<DB> {
         Ok(started)
     }
 
-    fn bind_start<'q>(
-        &self,
-        start: Query<'q, DB, DB::Arguments>,
-        message: MessageId,
-    ) -> Query<'q, DB, DB::Arguments> {
+    fn bind_start<'q>(&self, start: Query<'q, DB>, message: MessageId) -> Query<'q, DB> {
         let id = message.as_uuid();
         start.bind(self.consumer.clone()).bind(id).bind(self.consumer.clone()).bind(id)
     }

@@ -112,23 +112,24 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
                 idle_max: policy.idle_max,
             };
             let mut tx = self.begin_transaction(policy).await?;
-            let is_busy = match DB::claim_operation(tx.connection(), catalog, &claim).await {
-                Ok(OperationClaimed::Open(row, guard)) => {
-                    if row.attempt == 1 && self.has_too_many(tx.connection(), key, policy).await? {
-                        Guarded::new(tx, guard, scope(catalog, key)).rollback().await;
-                        return Ok(OperationStart::TooMany);
+            let is_busy =
+                match DB::claim_operation(tx.connection(), catalog, &claim).await.map_err(Error::of_claim) {
+                    Ok(OperationClaimed::Open(row, guard)) => {
+                        if row.attempt == 1 && self.has_too_many(tx.connection(), key, policy).await? {
+                            Guarded::new(tx, guard, scope(catalog, key)).rollback().await;
+                            return Ok(OperationStart::TooMany);
+                        }
+                        return Ok(OperationStart::Open(TakenKey { tx, guard, row }));
                     }
-                    return Ok(OperationStart::Open(TakenKey { tx, guard, row }));
-                }
-                Ok(OperationClaimed::Taken) => false,
-                Ok(OperationClaimed::InFlight) => true,
-                Err(error) if error.is_contention() => {
-                    tx.rollback().await?;
-                    tx = self.begin_transaction(policy).await?;
-                    true
-                }
-                Err(error) => return Err(error),
-            };
+                    Ok(OperationClaimed::Taken) => false,
+                    Ok(OperationClaimed::InFlight) => true,
+                    Err(error) if error.is_contention() => {
+                        tx.rollback().await?;
+                        tx = self.begin_transaction(policy).await?;
+                        true
+                    }
+                    Err(error) => return Err(error),
+                };
             let stored = find::<DB>(tx.connection(), catalog, &slot).await?;
             tx.rollback().await?;
             let is_same = match &stored {

@@ -1,7 +1,7 @@
 //! The handle.
 use super::{
     digest::RequestDigest,
-    key::{OperationKey, idle_max},
+    key::{IDLE_MAX, OperationKey},
     response::OperationResponse,
     stored::find,
     transaction::Operation,
@@ -26,16 +26,15 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     /// # Errors
     /// The database refused or is away, or on SQLite other writers take too long.
     pub async fn begin_without_key(&self) -> Result<Operation<DB>, Error> {
-        self.begin_without_key_within(Duration::ZERO).await
+        self.begin_without_key_within(IDLE_MAX).await
     }
 
-    /// The same for a handler with a time-out: before it ends, the server does not end the transaction
-    /// because it is idle.
+    /// The same for a handler with a time-out. The server ends what takes longer.
     #[doc(hidden)]
     pub async fn begin_without_key_within(&self, handler_timeout: Duration) -> Result<Operation<DB>, Error> {
         let catalog = self.engine.catalog();
         let mut tx = self.engine.begin().await?;
-        let guard = DB::guard(tx.connection(), catalog, idle_max(handler_timeout)).await?;
+        let guard = DB::guard(tx.connection(), catalog, handler_timeout).await?;
         let scope = Scope::of_operation(catalog.clone(), Uuid::now_v7());
         Ok(Operation::without_key(Guarded::new(tx, guard, scope)))
     }

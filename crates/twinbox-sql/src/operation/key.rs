@@ -6,14 +6,7 @@ use twinbox_core::{FingerprintAlgorithm, id};
 use uuid::Uuid;
 
 /// How long the transactions of operations may be idle by default.
-const IDLE_MAX: Duration = Duration::from_secs(60);
-const IDLE_MARGIN: Duration = Duration::from_secs(1);
-
-/// How long the transaction of a handler with this time-out may be idle: the time-out comes first.
-#[doc(hidden)]
-pub fn idle_max(timeout: Duration) -> Duration {
-    timeout.max(IDLE_MAX).saturating_add(IDLE_MARGIN)
-}
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// The idempotency key of an operation, with its caller and its scope. Another caller's key, or one for
 /// another purpose, is another key.
@@ -75,8 +68,9 @@ pub struct OperationPolicy {
     pub wait: Duration,
     /// How long the operation and its result are remembered. Default: 24 h.
     pub keep: Duration,
-    /// How long the operation's transaction may be idle between two statements before Postgres ends
-    /// it. A process that lost power holds its key for so long. Default: 60 s.
+    /// How long the operation's transaction may be idle between two statements before the database ends it,
+    /// and on Postgres and MariaDB how long a statement may take. A process that lost power holds its key for
+    /// so long. A smaller bound of the session stays. Default: 60 s.
     pub idle_max: Duration,
     /// How a repeated request is compared with the first one.
     pub algorithm: FingerprintAlgorithm,

@@ -14,10 +14,9 @@ use crate::{
     guarded::Guarded,
     micros::micros,
     row::small_count,
-    statement::{Statement, query},
+    statement::{Query, Statement, query},
     text::text,
 };
-use sqlx::query::Query;
 use std::{
     sync::{
         Arc,
@@ -28,7 +27,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use twinbox_core::crash;
 use uuid::Uuid;
 
@@ -233,8 +232,7 @@ impl<DB: Dialect> OperationLease<DB> {
 
     async fn give_up(&self, uncounted: i64) -> Result<(), Error> {
         let held = &self.held;
-        let release =
-            |release: Query<'static, DB, DB::Arguments>| release.bind(Uuid::now_v7()).bind(uncounted);
+        let release = |release: Query<'static, DB>| release.bind(Uuid::now_v7()).bind(uncounted);
         held.update(&held.engine.sql().operations.release, release).await?;
         Ok(())
     }
@@ -250,16 +248,19 @@ impl<DB: Dialect> HeldKey<DB> {
     async fn keep(self: Arc<Self>) {
         let until = Instant::now() + HELD_MAX;
         while Instant::now() < until {
-            sleep((self.lease / 3).max(RENEWALS_MIN)).await;
+            let pause = (self.lease / 3).max(RENEWALS_MIN);
+            sleep(pause).await;
             if self.check_not_ending().is_err() {
                 continue;
             }
-            match self.renew().await {
-                Ok(true) => {}
-                Ok(false) => return,
+            // A silent connection must not cost the lease: the next renewal takes another one.
+            match timeout(pause, self.renew()).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => return,
                 // Its own last transaction has the row, so it cannot be lost.
-                Err(error) if error.is_contention() => {}
-                Err(error) => tracing::warn!(%error, "the key of an operation could not be renewed"),
+                Ok(Err(error)) if error.is_contention() => {}
+                Ok(Err(error)) => tracing::warn!(%error, "the key of an operation could not be renewed"),
+                Err(_) => tracing::warn!("the key of an operation could not be renewed in time"),
             }
         }
     }
@@ -273,7 +274,7 @@ impl<DB: Dialect> HeldKey<DB> {
     pub(super) async fn update<'q>(
         &self,
         statement: &Statement,
-        bind: impl FnOnce(Query<'q, DB, DB::Arguments>) -> Query<'q, DB, DB::Arguments> + Send,
+        bind: impl FnOnce(Query<'q, DB>) -> Query<'q, DB> + Send,
     ) -> Result<bool, Error> {
         let bind = |query| bind(query).bind(self.slot.to_vec()).bind(self.owner);
         Ok(self.engine.execute(statement, bind).await? == 1)

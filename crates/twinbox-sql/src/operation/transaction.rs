@@ -5,8 +5,14 @@ use super::{
     response::{OperationResponse, ResponseBody},
 };
 use crate::{
-    Dialect, Error, ErrorKind, Tx, catalog::Catalog, guarded::Guarded, row::TextColumns, scope::Scope,
-    spare_connections::SpareConnections, statement::query, text::text,
+    Dialect, Error, ErrorKind, Tx,
+    catalog::Catalog,
+    guarded::Guarded,
+    row::TextColumns,
+    scope::Scope,
+    spare_connections::SpareConnections,
+    statement::{Query, query},
+    text::text,
 };
 use std::sync::{
     Arc,
@@ -135,7 +141,7 @@ impl<DB: Dialect> Operation<DB> {
 
     async fn end_receipt(&mut self, receipt: [String; 3]) -> Result<(), Error> {
         let catalog = self.tx.scope.catalog.clone();
-        let end = receipt.into_iter().fold(query::<DB>(&catalog.sql.webhooks.end), sqlx::query::Query::bind);
+        let end = receipt.into_iter().fold(query::<DB>(&catalog.sql.webhooks.end), Query::bind);
         end.execute(self.tx.connection()).await?;
         Ok(())
     }

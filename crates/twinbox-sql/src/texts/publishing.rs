@@ -19,6 +19,8 @@ area! {
         /// Makes the secret in the name of the migrations' lock, unless there is one. Absent where they lock
         /// a table. Bind: secret.
         create_lock_secret,
+        /// The secret in the numbers of advisory locks. Absent where there are none.
+        lock_secret,
         /// The version of the tables, and the oldest program version that may use them.
         schema_version,
         /// Records a migration. Binds: version, name, oldest compatible version.
@@ -56,8 +58,8 @@ area! {
         /// Writes many messages in one statement. Where the database binds no arrays, rows of binds follow
         /// it.
         publish_all,
-        /// Locks a key until the transaction ends. Absent where a transaction that writes is alone. Bind:
-        /// key.
+        /// Locks a key until the transaction ends. Absent where a transaction that writes is alone. Binds:
+        /// key; on Postgres number of the lock, secret of the number.
         lock_key,
         /// The newest messages of a type, by primary key. Binds: type, limit.
         published,

@@ -1,5 +1,5 @@
 //! One column of one row, read and written under the lock of the row.
-use crate::{Dialect, Error, ErrorKind, InTransaction, scope::Scope};
+use crate::{Dialect, Error, ErrorKind, InTransaction, scope::Scope, statement::query_of};
 use sqlx::{AssertSqlSafe, Encode, Type};
 
 /// A column. Names are written as in SQL, with a schema or quotes where they need them.
@@ -28,7 +28,7 @@ impl Column {
         let read = format!(
             "SELECT CAST({name} AS {as_type}) AS value FROM {table} WHERE {id_column} = {bind} {lock}"
         );
-        let read = sqlx::query::<DB>(AssertSqlSafe(read)).persistent(named(scope)).bind(id);
+        let read = query_of::<DB>(AssertSqlSafe(read), named(scope)).bind(id);
         Ok(read.fetch_optional(&mut *conn).await?)
     }
 
@@ -50,7 +50,7 @@ impl Column {
         let (first, second) = if DB::NUMBERED_BINDS { ("$1", "$2") } else { ("?", "?") };
         let expression = expression.replace('?', first);
         let write = format!("UPDATE {table} SET {name} = {expression} WHERE {id_column} = {second}");
-        let write = sqlx::query::<DB>(AssertSqlSafe(write)).persistent(named(scope)).bind(value).bind(id);
+        let write = query_of::<DB>(AssertSqlSafe(write), named(scope)).bind(value).bind(id);
         match DB::rows_affected(&write.execute(&mut *conn).await?) {
             1 => Ok(()),
             0 => Err(wrong(format!("a row of {table} was not updated: a trigger or a policy keeps it"))),

@@ -15,6 +15,9 @@ use twinbox_sql::{
 const EVENTS_MAX: usize = 6;
 /// The compared columns of published events. The others depend on the time and the cause.
 const PUBLISHED: [&str; 5] = ["type", "version", "key", "subject", "payload"];
+/// The compared columns of side effects: the acts that were asked for. The others say what came of them.
+const ASKED_FOR: [&str; 9] =
+    ["source_id", "kind", "vendor", "key", "method", "target", "content_type", "headers", "request"];
 
 type Run<DB, S> = for<'a> fn(
     &'a Harness<DB, S>,
@@ -68,7 +71,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         self
     }
 
-    /// Asserts that every order of the events leaves the same rows and the same published events.
+    /// Asserts that every order of the events leaves the same rows, the same published events, and the same
+    /// side effects.
     ///
     /// As in a consumer, a failed delivery is rolled back and comes again after the others. All deliveries
     /// run in transactions that are rolled back at the end.
@@ -140,11 +144,16 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         let seen = Snapshot::of::<DB>(&mut attempt.tx()).await.expect("the test's database is there");
         attempt.rollback().await;
         let engine = store.engine();
-        let (of_twinbox, published) =
-            (engine.table(""), ["outbox", "delayed_messages"].map(|name| engine.table(name)));
+        let of_twinbox = engine.table("");
+        let compared = [
+            ("outbox", &PUBLISHED[..]),
+            ("delayed_messages", &PUBLISHED[..]),
+            ("side_effects", &ASKED_FOR[..]),
+        ]
+        .map(|(name, columns)| (engine.table(name), columns));
         let mut seen = seen.only(|table, column| {
             !table.starts_with(&of_twinbox)
-                || (published.iter().any(|name| name == table) && PUBLISHED.contains(&column))
+                || compared.iter().any(|(name, columns)| name == table && columns.contains(&column))
         });
         seen.put("rejected", rejected);
         seen

@@ -2,13 +2,16 @@
 use crate::support::{
     cases::cases,
     databases::Postgres,
+    effects::{WELCOME, mail},
     stores::{TestDb, World, sql},
 };
 use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use std::panic::AssertUnwindSafe;
 use twinbox::{
-    Delivery, Dialect, Draft, Event, HandlerError, HandlerResult, Timestamp, Tx, event_handler,
+    Delivery, Dialect, Draft, Event, HandlerError, HandlerResult, Timestamp, Tx,
+    effects::Effects,
+    event_handler,
     transition::{StateColumn, Transition, VersionColumn, VersionUpdate},
 };
 use twinbox_testkit::{AnyOrder, Harness};
@@ -38,7 +41,7 @@ async fn with_parcels<DB: TestDb>() -> World<DB> {
 }
 
 /// What the assertion panics with.
-async fn found<DB: Dialect>(any_order: AnyOrder<'_, DB, ()>) -> String {
+async fn found<DB: Dialect, S: Send + Sync + 'static>(any_order: AnyOrder<'_, DB, S>) -> String {
     let panic = AssertUnwindSafe(any_order.assert()).catch_unwind().await.expect_err("it is found");
     panic.downcast_ref::<String>().expect("it says what").clone()
 }
@@ -210,8 +213,52 @@ async fn what_handlers_publish_is_compared<DB: TestDb>() {
     );
 }
 
+#[event_handler(consumer = "tests.notes-ids")]
+async fn notes_its_id<DB: Dialect>(tx: &mut Tx<'_, DB>, event: Delivery<Moved>) -> HandlerResult {
+    let note = sqlx::query::<DB>(sql::<DB>("INSERT INTO notes (message_id, place) VALUES ($1, $2)"));
+    note.bind(tx.message_id().to_string()).bind(event.place.clone()).execute(&mut **tx).await?;
+    Ok(())
+}
+
+async fn each_delivery_has_the_identity_of_its_own_message<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    world.execute("CREATE TABLE notes (message_id VARCHAR(36) PRIMARY KEY, place VARCHAR(9))").await;
+    let harness = Harness::new(&world, ());
+    harness
+        .any_order()
+        .event::<notes_its_id>(moved("depot"))
+        .event::<notes_its_id>(moved("van"))
+        .assert()
+        .await;
+}
+
+/// Asks for an act, and for more the more often it ran.
+#[event_handler(consumer = "tests.charges")]
+async fn charges_by_what_came_before<DB: TestDb>(
+    effects: &Effects<DB>,
+    tx: &mut Tx<'_, DB>,
+    _: Delivery<Moved>,
+) -> HandlerResult {
+    let count = "UPDATE parcels SET seen = COALESCE(seen, 0) + 1";
+    sqlx::query::<DB>(count).execute(&mut **tx).await?;
+    let seen: i64 = sqlx::query_scalar::<DB, _>("SELECT seen FROM parcels").fetch_one(&mut **tx).await?;
+    let id = tx.message_id();
+    effects.plan(tx, id, WELCOME, mail(&format!("{seen}"))).await?;
+    Ok(())
+}
+
+async fn what_handlers_ask_of_others_is_compared<DB: TestDb>() {
+    let world = with_parcels::<DB>().await;
+    let harness = Harness::new(&world, Effects::new(&world));
+    let events = harness.any_order().event::<charges_by_what_came_before>(moved("depot"));
+    let report = found(events.event::<charges_by_what_came_before>(moved("van"))).await;
+    assert!(report.contains("side_effects"), "{report}");
+}
+
 cases! {
     all: [
+        each_delivery_has_the_identity_of_its_own_message,
+        what_handlers_ask_of_others_is_compared,
         row_28_a_handler_that_believes_whatever_comes_last_is_found,
         one_that_compares_passes,
         a_handler_may_wait_for_its_turn,

@@ -6,6 +6,7 @@ use crate::support::{
     stores::{Placed, TestDb, World, effect, failed, placed, sql_of},
     wait::{Pause, eventually, in_time, pause},
 };
+use sqlx::Pool;
 use std::{
     sync::{
         Arc, Mutex,
@@ -210,6 +211,43 @@ async fn row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted() {
     assert_eq!(world.rows("attempts").await, 0);
 }
 
+/// Writes the same row with its transaction and through the pool, which waits for the end of the transaction.
+#[event_handler(consumer = "tests.contends_with_itself", max_attempts = 2)]
+async fn contends_with_itself<DB: TestDb>(
+    pool: &Pool<DB>,
+    tx: &mut Tx<'_, DB>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
+    let mut other = pool.acquire().await?;
+    let brief = if DB::ONE_WRITER { "PRAGMA busy_timeout = 50" } else { "SET lock_timeout = '50ms'" };
+    sqlx::raw_sql(brief).execute(&mut *other).await?;
+    sqlx::raw_sql("INSERT INTO effects (n) VALUES (1)").execute(&mut *other).await?;
+    Ok(())
+}
+
+/// It would come again for ever.
+async fn another_connection_of_the_handler_is_in_its_way<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let harness = Harness::new(&world, world.pool().clone());
+    let order = placed(1);
+    let outcome = harness.deliver::<contends_with_itself>(&order).await;
+    assert!(matches!(outcome, DeliveryOutcome::Retried { counted: true, .. }), "{outcome:?}");
+    let outcome = harness.deliver::<contends_with_itself>(&order).await;
+    assert!(matches!(outcome, DeliveryOutcome::DeadLettered { .. }), "{outcome:?}");
+    assert!(world.effects().await.is_empty());
+}
+
+/// Fault 37
+async fn row_37_contention_with_another_connection_of_the_handler_costs_an_attempt() {
+    another_connection_of_the_handler_is_in_its_way::<Postgres>().await;
+}
+
+/// Fault 37
+async fn row_37_contention_with_another_connection_of_the_handler_costs_an_attempt_on_sqlite() {
+    another_connection_of_the_handler_is_in_its_way::<sqlx::Sqlite>().await;
+}
+
 #[event_handler(consumer = "tests.outage", max_attempts = 1)]
 async fn loses_its_connection(
     runs: &Runs,
@@ -256,6 +294,7 @@ cases! {
         row_37_contention_is_tried_again_at_once_and_not_counted,
         row_37_contention_that_does_not_pass_is_left_for_later_and_not_counted,
         row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted,
+        row_37_contention_with_another_connection_of_the_handler_costs_an_attempt,
         row_34_a_lost_connection_is_not_counted,
         row_38_a_pool_that_is_closed_is_an_outage,
     ]
@@ -264,4 +303,5 @@ cases! {
         a_swallowed_deadlock_is_not_taken_for_success,
         a_commit_after_a_swallowed_deadlock_says_so,
     ]
+    sqlite: [row_37_contention_with_another_connection_of_the_handler_costs_an_attempt_on_sqlite]
 }

@@ -16,7 +16,7 @@ use twinbox::{
     aws::{Sqs, SqsOptions},
     consumer::{DeliveryOrder, ErrorKind as ConsumerErrorKind, InboxRetention},
     event_handler, handler_fn,
-    inbox::InboxClaim,
+    inbox::{ClaimTerms, InboxClaim},
     nats::Nats,
     seam::Transport,
 };
@@ -187,7 +187,8 @@ async fn a_purge_moves_the_mark_on_and_never_back<DB: TestDb>() {
 async fn many_go_in_several_statements<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let messages: Vec<Message> = (0..2_500).map(|n| at(n, n)).collect();
-    let attempt = world.inbox(CHOOSE).claim_batch(&messages, false).await.unwrap().attempt;
+    let attempt =
+        world.inbox(CHOOSE).claim_batch(ClaimTerms::default(), &messages, false).await.unwrap().attempt;
     attempt.expect("all are new").commit().await.unwrap();
     purge(&world, CHOOSE, 2_500).await;
     let outcome = world.deliver::<choose>(&at(2_499, FINE)).await;

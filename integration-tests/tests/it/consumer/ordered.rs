@@ -242,7 +242,7 @@ async fn a_partition_is_one_owners_until_its_transactions_end<DB: TestDb>() {
     assert!(take(second).await.is_none());
     let message = super::placed(1);
     let InboxClaim::Open(attempt) =
-        world.inbox(CONSUMER).claim_fenced(Some(old.into()), None, &message, false).await.unwrap()
+        world.inbox(CONSUMER).claim_on(old.into(), &message, false).await.unwrap()
     else {
         panic!("it is new")
     };
@@ -259,12 +259,7 @@ async fn a_partition_is_one_owners_until_its_transactions_end<DB: TestDb>() {
     };
     assert!((LEASE / 2..PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     assert_eq!(new.epoch, 2);
-    let refused = world
-        .inbox(CONSUMER)
-        .claim_fenced(Some(old.into()), None, &super::placed(2), false)
-        .await
-        .err()
-        .unwrap();
+    let refused = world.inbox(CONSUMER).claim_on(old.into(), &super::placed(2), false).await.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::LeaseLost);
     let refused = park_deliveries(&world, CONSUMER, old, &[(super::placed(3), LEASE)]).await.unwrap_err();
     assert_eq!((refused.kind(), world.rows("parked_deliveries").await), (ErrorKind::LeaseLost, 0));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use twinbox::{
     Delivery, DeliveryOutcome, Dialect, Event, HandlerResult, Message, MessageId, Tx, event_handler,
-    inbox::InboxClaim,
+    inbox::{ClaimTerms, InboxClaim},
     ops::{Ops, dead_letters::DeadLetterId},
 };
 
@@ -180,7 +180,9 @@ async fn a_second_message_under_a_known_id_is_kept_once_and_can_be_redriven<DB: 
     }
     Ops::new(&world).redrive(&[DeadLetterId::OfConsumer(dead_letters[1].id)], Duration::ZERO).await.unwrap();
     let redriven = world.inbox(CONSUMER).take_redrives(false, 10, Duration::from_secs(10)).await.unwrap();
-    let InboxClaim::Open(attempt) = world.inbox(CONSUMER).claim_redrive(&redriven[0]).await.unwrap() else {
+    let InboxClaim::Open(attempt) =
+        world.inbox(CONSUMER).claim_redrive(ClaimTerms::default(), &redriven[0]).await.unwrap()
+    else {
         panic!()
     };
     attempt.commit().await.unwrap();
@@ -201,7 +203,8 @@ async fn the_same_id_with_another_payload_in_a_batch_is_an_alarm<DB: TestDb>() {
         if again {
             assert_eq!(world.deliver::<note>(&messages[0]).await, DeliveryOutcome::Handled);
         }
-        let claimed = world.inbox(CONSUMER).claim_batch(&messages, again).await.unwrap();
+        let claimed =
+            world.inbox(CONSUMER).claim_batch(ClaimTerms::default(), &messages, again).await.unwrap();
         let mut found: Vec<_> = claimed.duplicates.iter().map(|(n, d)| (*n, d.payload_differs)).collect();
         assert_eq!(claimed.attempt.is_none(), again);
         if again {

@@ -241,6 +241,23 @@ async fn a_row_that_another_holds_is_not_waited_for() {
     eventually(async || (world.rows("attempts").await == 0).then_some(())).await;
 }
 
+/// A report that takes for half an hour must not stop every other handler for as long.
+async fn a_suspect_waits_for_no_handler_that_takes_long() {
+    let (world, (gate, mut entries)) = (World::<Postgres>::new().await, Gate::new());
+    let harness = Harness::new(&world, gate.clone());
+    let long = tokio::spawn(async move { harness.deliver::<holds>(&placed(1)).await });
+    in_time(entries.recv()).await.unwrap();
+    let suspect = placed(2);
+    died(&world, &suspect, 0).await;
+    let outcome = in_time(world.deliver::<note>(&suspect)).await;
+    assert!(matches!(outcome, DeliveryOutcome::Retried { counted: false, .. }), "{outcome:?}");
+    assert_eq!(in_time(world.deliver::<note>(&placed(3))).await, DeliveryOutcome::Handled);
+    gate.leave.add_permits(1);
+    assert_eq!(in_time(long).await.unwrap(), DeliveryOutcome::Handled);
+    assert_eq!(world.deliver::<note>(&suspect).await, DeliveryOutcome::Handled);
+    assert_eq!(world.effects().await, [1, 2, 3]);
+}
+
 #[event_handler(consumer = "tests.poison")]
 async fn loses_it(proxy: &Arc<Proxy>, _: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
     proxy.freeze();
@@ -266,6 +283,7 @@ cases! {
     postgres: [
         a_suspect_runs_alone,
         a_suspect_that_waits_is_given_back,
+        a_suspect_waits_for_no_handler_that_takes_long,
         a_handler_that_is_cut_off_at_a_stop_has_ended,
         a_row_that_another_holds_is_not_waited_for,
         what_survives_an_outage_has_ended,

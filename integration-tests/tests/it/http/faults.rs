@@ -191,6 +191,45 @@ async fn t13_the_connection_is_cut_before_the_commit() {
     }
 }
 
+/// t13: its other side is gone without a word. Neither the request nor its key waits for it for long, and no
+/// other request at all.
+async fn t13_the_connection_falls_silent_before_the_commit() {
+    futures::future::join_all(STRATEGIES.map(async |strategy| {
+        let app = Refunds::<Postgres>::new(strategy).await;
+        let proxy = Proxy::start(postgres_address(app.url())).await.unwrap();
+        let pool = PgPoolOptions::new().acquire_timeout(Duration::from_secs(10));
+        let pool = pool.connect(&through(app.url(), &proxy)).await.unwrap();
+        let store = Store::new(pool, SERVICE).unwrap();
+        let set = |layer: Idempotency<Postgres>| layer.handler_timeout(Duration::from_secs(5));
+        let behind = Refunds::another(&store, strategy, set, app.shop.clone());
+        let request = |key, does| post("/refunds", key).body(asked(1, does).into()).unwrap();
+        let (router, waiting) = (behind.clone(), request("a", Waits));
+        let first = tokio::spawn(async move { send(&router, waiting).await });
+        app.shop.waiting.acquire().await.unwrap().forget();
+        proxy.freeze_open();
+        app.shop.may_go_on.add_permits(1);
+        let other = eventually(async || {
+            let got = send(&behind, request("b", Answers)).await;
+            (got.status.as_u16() == 201).then_some(got)
+        });
+        assert_eq!(other.await.says(), Some("stored"));
+        let first = in_time(first).await.unwrap();
+        assert_eq!(first.status.as_u16() / 100, 5, "{first:?}");
+        if strategy == Strategy::Lease {
+            let runs_out =
+                "UPDATE twinbox.idempotency_keys SET lease_until = created_at WHERE owner IS NOT NULL";
+            sqlx::query(runs_out).execute(app.pool()).await.unwrap();
+        }
+        app.shop.may_go_on.add_permits(1);
+        let again = eventually(async || {
+            let got = send(&behind, request("a", Waits)).await;
+            (got.status.as_u16() == 201).then_some(got)
+        });
+        assert_eq!((again.await.says(), app.made().await), (Some("stored"), 2));
+    }))
+    .await;
+}
+
 /// t17: time is the database's. That a process's own clock is asked by nothing: there is none to ask.
 async fn t17_answers_expire_by_the_clock_of_the_database<DB: TestDb>() {
     let app = Refunds::<DB>::with(Strategy::Tx, |layer| layer.retention(Duration::from_secs(3600))).await;
@@ -285,6 +324,7 @@ cases! {
         a_key_that_is_being_let_go_is_no_mismatch,
         t09_many_who_wait_leave_the_pool_to_others,
         t13_the_answer_to_commit_is_lost,
+        t13_the_connection_falls_silent_before_the_commit,
         t13_the_connection_is_cut_before_the_commit,
     ]
 }

@@ -17,7 +17,7 @@ use std::{
 };
 use twinbox::{
     Consumer, Delivery, Dialect, HandlerError, HandlerResult, Timestamp, Tx, event_handler,
-    inbox::InboxClaim,
+    inbox::{ClaimTerms, InboxClaim},
     ops::{Ops, dead_letters::DeadLetterFilter},
 };
 
@@ -152,7 +152,8 @@ async fn what_is_discarded_before_its_turn_does_not_run<DB: TestDb>() {
     let taken = world.inbox("billing.invoice").take_redrives(false, 8, HOUR).await.unwrap();
     assert_eq!(taken[0].attempts_left, 2, "what was no try does not count");
     tool.ok(&["dead-letters", "discard", "--all", "--yes", "--reason", "never mind"]).await;
-    let claimed = world.inbox("billing.invoice").claim_redrive(&taken[0]).await.unwrap();
+    let claimed =
+        world.inbox("billing.invoice").claim_redrive(ClaimTerms::default(), &taken[0]).await.unwrap();
     assert!(matches!(claimed, InboxClaim::Duplicate(earlier) if earlier.state == "rejected"));
     assert_eq!((world.rows("inbox").await, world.effects().await.len()), (1, 0));
 }

@@ -6,10 +6,10 @@ use crate::{
     change::inserted,
     dialect::{
         claim::{Claim, Claims, OperationClaim, OperationClaimed, OperationRow},
-        fence::ClaimFence,
+        fence::ClaimTerms,
     },
     micros::Micros,
-    statement::{Statement, query},
+    statement::{Statement, query, query_of, raw},
     text::hex,
 };
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _};
@@ -32,10 +32,10 @@ pub(super) async fn claim(
     conn: &mut MySqlConnection,
     catalog: &Catalog,
     consumer: &str,
-    fence: Option<ClaimFence>,
+    terms: ClaimTerms,
     claims: &[Claim<'_>],
 ) -> Result<Claims<Uuid>, Error> {
-    if let Some(fence) = fence {
+    if let Some(fence) = terms.fence {
         fence.check::<MySql>(conn, catalog, consumer).await?;
     }
     let known = match claims {
@@ -57,13 +57,9 @@ pub(super) async fn claim(
         }
     }
     if !found.new.is_empty() {
-        let idle_max = match fence {
-            Some(ClaimFence::Partition(fence)) => Some(fence.lease),
-            Some(ClaimFence::ServerRun(_)) | None => None,
-        };
         let mark = with_consumer(&catalog.sql.inbox.purge_mark, consumer);
-        let both = format!("{}; {mark}", unbound(idle_max));
-        let rows = sqlx::raw_sql(AssertSqlSafe(both)).fetch_all(conn).await?;
+        let both = format!("{}; {mark}", unbound(terms.handler_timeout()));
+        let rows = raw::<MySql>(AssertSqlSafe(both)).fetch_all(conn).await?;
         let mark = rows.first().map(|row| row.try_get::<Micros, _>("time")).transpose()?;
         found.purge_mark = mark.map(|mark| mark.0);
     }
@@ -79,7 +75,7 @@ async fn known(
 ) -> Result<HashSet<Uuid>, Error> {
     let places = vec!["?"; claims.len()].join(", ");
     let sql = format!("{} ({places})", catalog.sql.inbox.known_claims.as_str());
-    let known = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).bind(consumer);
+    let known = query_of::<MySql>(AssertSqlSafe(sql), false).scalar().bind(consumer);
     let known = claims.iter().fold(known, |known, claim| known.bind(claim.message_id));
     Ok(known.fetch_all(conn).await?.into_iter().collect())
 }

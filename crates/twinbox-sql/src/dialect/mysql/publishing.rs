@@ -5,6 +5,7 @@ use crate::{
     catalog::Catalog,
     error::is_duplicate,
     row,
+    statement::query_of,
     texts::{Delayed, Outbox},
 };
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
@@ -55,7 +56,7 @@ pub(super) async fn publish_all(
 ) -> Result<(), Error> {
     let sql = portable::publish_all::<MySql>(catalog, messages.len());
     for _ in 0..REPEATS_MAX {
-        let query = sqlx::query(AssertSqlSafe(sql.clone())).persistent(messages.len() == 1);
+        let query = query_of::<MySql>(AssertSqlSafe(sql.clone()), messages.len() == 1);
         let query = messages.iter().cloned().fold(query, row::bind_fields::<MySql>);
         match query.execute(&mut *conn).await {
             Err(error) if is_duplicate(&error) => metrics::counter!(REPEATED).increment(1),

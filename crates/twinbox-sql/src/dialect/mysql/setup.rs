@@ -1,7 +1,7 @@
 //! The store itself, and what the server must be like.
 use super::{super::portable, rights, ticks};
-use crate::{Error, ErrorKind, texts::Setup};
-use sqlx::{MySqlConnection, Row as _};
+use crate::{Error, ErrorKind, statement::raw, texts::Setup};
+use sqlx::{MySql, MySqlConnection, Row as _};
 
 pub(super) const SETUP: Setup = Setup {
     record_server_run: "
@@ -90,7 +90,7 @@ pub(super) const SETUP: Setup = Setup {
 
 /// Refuses a server on which messages would be lost or reversed.
 pub(super) async fn check(conn: &mut MySqlConnection) -> Result<(), Error> {
-    let facts = sqlx::raw_sql(
+    let facts = raw::<MySql>(
         "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit = 1 AS is_flushed,
             @@GLOBAL.auto_increment_increment = 1 AND @@SESSION.auto_increment_increment = 1 AS is_dense,
             FIND_IN_SET('STRICT_TRANS_TABLES', @@SESSION.sql_mode) > 0

@@ -5,9 +5,9 @@ use crate::{
     catalog::Catalog,
     dialect::HOLES_MAX,
     error::{is_contention_error, is_duplicate},
-    statement::query,
+    statement::{Query, query, query_of, raw},
 };
-use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _, raw_sql};
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _};
 use std::{sync::atomic::Ordering, time::Duration};
 
 /// The rows that one tick covers at most. More take several ticks.
@@ -91,15 +91,15 @@ pub(super) fn unflushed() -> Error {
 
 /// Makes a tick, if there is news or `always`. None: there is no news, or another process made one meanwhile.
 async fn make(conn: &mut MySqlConnection, catalog: &Catalog, always: bool) -> Result<Option<Tick>, Error> {
-    raw_sql(SNAPSHOT).execute(&mut *conn).await?;
+    raw::<MySql>(SNAPSHOT).execute(&mut *conn).await?;
     match make_in_snapshot(conn, catalog, always).await {
         Ok(Some(tick)) => {
-            raw_sql("COMMIT").execute(&mut *conn).await.map_err(Error::of_commit)?;
+            raw::<MySql>("COMMIT").execute(&mut *conn).await.map_err(Error::of_commit)?;
             catalog.durable_tick.fetch_max(tick.id, Ordering::AcqRel);
             Ok(Some(tick))
         }
         made => {
-            raw_sql("ROLLBACK").execute(&mut *conn).await?;
+            raw::<MySql>("ROLLBACK").execute(&mut *conn).await?;
             match made {
                 Err(error) if is_duplicate(&error) || is_contention_error(&error) => Ok(None),
                 made => Ok(made?),
@@ -157,15 +157,14 @@ async fn make_in_snapshot(
     for ids in closed.chunks(ROWS_OF_STATEMENT) {
         let ids = ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
         let close = format!("{} ({ids})", sql.close.as_str());
-        sqlx::query(AssertSqlSafe(close)).persistent(false).bind(id).execute(&mut *conn).await?;
+        query_of::<MySql>(AssertSqlSafe(close), false).bind(id).execute(&mut *conn).await?;
     }
     let opened = Vec::from_iter(rest.into_iter().chain(gaps));
     for ranges in opened.chunks(ROWS_OF_STATEMENT) {
         let rows = vec!["(?, ?, ?, TIMESTAMPADD(SECOND, 1, UTC_TIMESTAMP(6)))"; ranges.len()].join(", ");
-        let insert = sqlx::query(AssertSqlSafe(format!("{} {rows}", sql.insert.as_str()))).persistent(false);
-        let bind = |query: sqlx::query::Query<'static, MySql, _>, range: &Range| {
-            query.bind(range.first).bind(range.last).bind(id)
-        };
+        let insert = query_of::<MySql>(AssertSqlSafe(format!("{} {rows}", sql.insert.as_str())), false);
+        let bind =
+            |query: Query<'static, MySql>, range: &Range| query.bind(range.first).bind(range.last).bind(id);
         ranges.iter().fold(insert, bind).execute(&mut *conn).await?;
     }
     Ok(Some(Tick { id, is_cut: is_late_cut || rows >= ROWS_MAX }))
@@ -237,12 +236,12 @@ async fn bury(conn: &mut MySqlConnection, catalog: &Catalog, positions: &[i64]) 
     let list = positions.iter().map(i64::to_string).collect::<Vec<_>>();
     // This does not wait. The INSERT, which decides, would wait for the end of a transaction.
     let look = format!("{} ({}) LIMIT 1 FOR UPDATE NOWAIT", sql.occupied.as_str(), list.join(", "));
-    let buried = match raw_sql(AssertSqlSafe(look)).fetch_optional(&mut *conn).await {
+    let buried = match raw::<MySql>(AssertSqlSafe(look)).fetch_optional(&mut *conn).await {
         Ok(Some(_)) => return Ok(false),
         Ok(None) => {
             let rows = list.iter().map(|position| format!("({position}, '', 'tombstone', '')"));
             let insert = format!("{} {}", sql.bury.as_str(), Vec::from_iter(rows).join(", "));
-            raw_sql(AssertSqlSafe(insert)).execute(&mut *conn).await.map(drop)
+            raw::<MySql>(AssertSqlSafe(insert)).execute(&mut *conn).await.map(drop)
         }
         Err(error) => Err(error),
     };

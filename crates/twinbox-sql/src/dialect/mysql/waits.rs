@@ -3,8 +3,8 @@
 //! MySQL has these bounds for sessions alone, and a session is a connection of the application's pool. Its
 //! own values are remembered in variables of the session, and set again by the statement that ends or begins
 //! a transaction. One whose transaction is dropped is closed.
-use crate::Error;
-use sqlx::{AssertSqlSafe, MySqlConnection, raw_sql};
+use crate::{Error, statement::raw};
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
 use std::time::Duration;
 
 /// Remembers the values of the session, once.
@@ -12,7 +12,9 @@ macro_rules! remember_waits {
     () => {
         "SET @twinbox_lock_wait = CAST(COALESCE(@twinbox_lock_wait, @@SESSION.innodb_lock_wait_timeout)
                 AS SIGNED),
-            @twinbox_idle = CAST(COALESCE(@twinbox_idle, @@SESSION.wait_timeout) AS SIGNED)"
+            @twinbox_idle = CAST(COALESCE(@twinbox_idle, @@SESSION.wait_timeout) AS SIGNED)
+            /*M! , @twinbox_statement =
+                CAST(COALESCE(@twinbox_statement, @@SESSION.max_statement_time) AS DECIMAL(20, 6)) */"
     };
 }
 /// Sets the values of the session again, if they were remembered.
@@ -20,7 +22,9 @@ macro_rules! usual_waits {
     () => {
         "SET SESSION innodb_lock_wait_timeout =
             CAST(COALESCE(@twinbox_lock_wait, @@SESSION.innodb_lock_wait_timeout) AS SIGNED),
-            wait_timeout = CAST(COALESCE(@twinbox_idle, @@SESSION.wait_timeout) AS SIGNED)"
+            wait_timeout = CAST(COALESCE(@twinbox_idle, @@SESSION.wait_timeout) AS SIGNED)
+            /*M! , max_statement_time =
+                CAST(COALESCE(@twinbox_statement, @@SESSION.max_statement_time) AS DECIMAL(20, 6)) */"
     };
 }
 /// Begins a transaction. Without `autocommit`, what a handler writes after the end of its transaction is
@@ -43,30 +47,34 @@ pub(super) use {begin, end, remember_waits, usual_waits};
 pub(super) async fn bound_lock_wait(conn: &mut MySqlConnection, wait: Duration) -> Result<(), Error> {
     let seconds = wait.as_secs().clamp(1, 1_000_000);
     let bound = format!("{}; SET SESSION innodb_lock_wait_timeout = {seconds}", remember_waits!());
-    raw_sql(AssertSqlSafe(bound)).execute(conn).await?;
+    raw::<MySql>(AssertSqlSafe(bound)).execute(conn).await?;
     Ok(())
 }
 
-/// Ends the bound of the wait for locks. `idle_max`: how long the transaction may be idle from here on.
+/// Ends the bound of the wait for locks. `idle_max`: how long the transaction may be idle from here on, and
+/// on MariaDB how long a statement may take. A smaller bound of the session stays.
 pub(super) async fn unbound_lock_wait(
     conn: &mut MySqlConnection,
     idle_max: Option<Duration>,
 ) -> Result<(), Error> {
-    raw_sql(AssertSqlSafe(unbound(idle_max))).execute(conn).await?;
+    raw::<MySql>(AssertSqlSafe(unbound(idle_max))).execute(conn).await?;
     Ok(())
 }
 
 /// The statements of [`unbound_lock_wait`].
 pub(super) fn unbound(idle_max: Option<Duration>) -> String {
-    let idle = idle_max.map(|idle_max| format!(", wait_timeout = {}", seconds(idle_max)));
+    let bounds = idle_max.map(|idle_max| {
+        // Whole seconds, and never fewer than asked for: the server counts nothing finer.
+        let seconds = idle_max.as_secs().saturating_add(1).min(1_000_000);
+        format!(
+            ", wait_timeout = CAST(LEAST(@twinbox_idle, {seconds}) AS SIGNED)
+            /*M! , max_statement_time = LEAST(IF(@twinbox_statement = 0, {seconds}, @twinbox_statement), \
+             {seconds}) */"
+        )
+    });
     format!(
         "{}; SET SESSION innodb_lock_wait_timeout = @twinbox_lock_wait{}",
         remember_waits!(),
-        idle.unwrap_or_default()
+        bounds.unwrap_or_default()
     )
-}
-
-/// Whole seconds, and never fewer than asked for: the server counts nothing finer.
-fn seconds(idle_max: Duration) -> u64 {
-    idle_max.as_secs().saturating_add(1).min(1_000_000)
 }

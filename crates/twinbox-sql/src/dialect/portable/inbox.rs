@@ -11,6 +11,7 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
     delete_open_claim: "",
     end_claims: "",
     allow_commit: "",
+    guard: "",
     commit_at_once: "",
     find_claim: "
         SELECT payload_hash, state

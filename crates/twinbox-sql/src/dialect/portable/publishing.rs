@@ -14,6 +14,7 @@ pub(in crate::dialect) const SETUP: Setup = Setup {
         VALUES (true, ?)
         ON CONFLICT DO NOTHING",
     create_lock_secret: "",
+    lock_secret: "",
     schema_version: "
         SELECT version, compatible_from
         FROM {migrations}

@@ -1,7 +1,6 @@
 //! Statements over the messages that a replay selects. They are made for each selection, because their
 //! conditions differ; values are bound.
-use crate::{Dialect, Selection, micros::Micros};
-use sqlx::query::Query;
+use crate::{Dialect, Selection, micros::Micros, statement::Query};
 use twinbox_core::Timestamp;
 
 /// A condition of a `WHERE` clause on the outbox, with the values of its binds.
@@ -123,10 +122,7 @@ fn all(conditions: &[Condition]) -> String {
 }
 
 /// Binds the values of conditions to a query.
-pub fn bind<'q, DB: Dialect>(
-    query: Query<'q, DB, DB::Arguments>,
-    conditions: Vec<Condition>,
-) -> Query<'q, DB, DB::Arguments> {
+pub fn bind<'q, DB: Dialect>(query: Query<'q, DB>, conditions: Vec<Condition>) -> Query<'q, DB> {
     let binds = conditions.into_iter().flat_map(|condition| condition.binds);
     binds.fold(query, |query, bind| match bind {
         Bind::Time(time) => query.bind(Micros(time)),

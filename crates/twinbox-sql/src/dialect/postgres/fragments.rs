@@ -21,8 +21,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     never: "'9999-12-31 23:59:59.999999+00'",
     bounded_wait: "(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL",
     takes_turns: "(SELECT lockable FROM {locks} WHERE name = 'change messages' FOR UPDATE)",
-    lock_number: "('x' || left(encode(sha256((SELECT secret FROM {lock_secret}) || ?::bytea), 'hex'), 16))
-            ::bit(64)::bigint",
+    lock_number: "?::bigint",
     flushed: flushed!(),
     returning: "RETURNING ?",
     returning_flushed: "RETURNING {flushed}",

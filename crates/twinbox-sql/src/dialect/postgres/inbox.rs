@@ -1,17 +1,17 @@
 //! Claims and partitions.
 use super::super::{
     claim::{Claim, Claims},
-    fence::{ClaimFence, Fence},
+    fence::{ClaimFence, ClaimTerms, session_bound},
     portable,
 };
 use crate::{
     Error,
     catalog::Catalog,
     micros::Micros,
-    statement::query,
+    statement::{Query, query},
     texts::{Inbox, Partitions},
 };
-use sqlx::{PgConnection, Postgres, Row as _, postgres::PgArguments, query::Query};
+use sqlx::{PgConnection, Postgres, Row as _};
 use uuid::Uuid;
 
 /// A statement that claims behind its fence. The time-out holds for both and not for the handler: it is set
@@ -57,6 +57,9 @@ pub(super) const INBOX: Inbox = Inbox {
         ON CONFLICT DO NOTHING
         RETURNING pg_current_xact_id_if_assigned()::text AS guard, {purge_mark}($1) AS purge_mark,
             set_config('lock_timeout', (SELECT lock_timeout FROM old), true)"},
+    guard: "
+        SELECT pg_current_xact_id()::text
+        FROM {bound_session}(?)",
     allow_commit: "
         SELECT set_config('twinbox.commit', $1, true)
         WHERE pg_current_xact_id_if_assigned()::text = $1",
@@ -100,15 +103,15 @@ pub(super) async fn claim(
     conn: &mut PgConnection,
     catalog: &Catalog,
     consumer: &str,
-    fence: Option<ClaimFence>,
+    terms: ClaimTerms,
     claims: &[Claim<'_>],
     guard: &mut Option<String>,
 ) -> Result<Claims<Uuid>, Error> {
     let found = match claims {
-        [one] => claim_one(conn, catalog, consumer, fence, one, guard).await?,
-        many => claim_many(conn, catalog, consumer, fence, many, guard).await?,
+        [one] => claim_one(conn, catalog, consumer, terms, one, guard).await?,
+        many => claim_many(conn, catalog, consumer, terms, many, guard).await?,
     };
-    if let (true, Some(fence)) = (found.new.is_empty(), fence) {
+    if let (true, Some(fence)) = (found.new.is_empty(), terms.fence) {
         fence.check::<Postgres>(conn, catalog, consumer).await?;
     }
     Ok(found)
@@ -118,7 +121,7 @@ async fn claim_one(
     conn: &mut PgConnection,
     catalog: &Catalog,
     consumer: &str,
-    fence: Option<ClaimFence>,
+    terms: ClaimTerms,
     one: &Claim<'_>,
     guard: &mut Option<String>,
 ) -> Result<Claims<Uuid>, Error> {
@@ -129,7 +132,7 @@ async fn claim_one(
         .bind(&*one.event_id)
         .bind(&*one.payload_hash)
         .bind(one.time);
-    let row = bind_fence(claim, fence).fetch_optional(conn).await?;
+    let row = bind_terms(claim, terms).fetch_optional(conn).await?;
     let Some(row) = row else { return Ok(Claims { new: Vec::new(), purge_mark: None }) };
     *guard = row.try_get("guard")?;
     Ok(Claims { new: vec![one.message_id], purge_mark: purge_mark(&row)? })
@@ -139,7 +142,7 @@ async fn claim_many(
     conn: &mut PgConnection,
     catalog: &Catalog,
     consumer: &str,
-    fence: Option<ClaimFence>,
+    terms: ClaimTerms,
     claims: &[Claim<'_>],
     guard: &mut Option<String>,
 ) -> Result<Claims<Uuid>, Error> {
@@ -150,7 +153,7 @@ async fn claim_many(
         .bind(claims.iter().map(|c| &*c.event_id).collect::<Vec<_>>())
         .bind(claims.iter().map(|c| &*c.payload_hash).collect::<Vec<_>>())
         .bind(claims.iter().map(|c| c.time).collect::<Vec<_>>());
-    let row = bind_fence(claim, fence).fetch_one(conn).await?;
+    let row = bind_terms(claim, terms).fetch_one(conn).await?;
     let new: Option<Vec<Uuid>> = row.try_get("claimed")?;
     if new.is_some() {
         *guard = row.try_get("guard")?;
@@ -158,10 +161,10 @@ async fn claim_many(
     Ok(Claims { new: new.unwrap_or_default(), purge_mark: purge_mark(&row)? })
 }
 
-type PgQuery<'q> = Query<'q, Postgres, PgArguments>;
+type PgQuery<'q> = Query<'q, Postgres>;
 
-fn bind_fence(query: PgQuery<'_>, fence: Option<ClaimFence>) -> PgQuery<'_> {
-    let (partition, server_run) = match fence {
+fn bind_terms(query: PgQuery<'_>, terms: ClaimTerms) -> PgQuery<'_> {
+    let (partition, server_run) = match terms.fence {
         Some(ClaimFence::Partition(fence)) => (Some(fence), Some(fence.server_run)),
         Some(ClaimFence::ServerRun(run)) => (None, Some(run)),
         None => (None, None),
@@ -170,7 +173,7 @@ fn bind_fence(query: PgQuery<'_>, fence: Option<ClaimFence>) -> PgQuery<'_> {
         .bind(partition.map(|fence| i64::from(fence.partition)))
         .bind(partition.map(|fence| fence.epoch))
         .bind(server_run)
-        .bind(partition.map(Fence::idle_ms))
+        .bind(terms.handler_timeout().map(session_bound))
 }
 
 fn purge_mark(row: &sqlx::postgres::PgRow) -> Result<Option<twinbox_core::Timestamp>, Error> {

@@ -2,6 +2,7 @@
 use super::super::portable;
 use crate::{
     Dialect as _, Error, ErrorKind,
+    statement::query_of,
     texts::{Log, Retention},
 };
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
@@ -241,7 +242,7 @@ pub(super) async fn check(conn: &mut PgConnection, namespace: &str) -> Result<()
                 WHERE seqrelid = pg_get_serial_sequence($1, 'position')::regclass::oid
             ) AS is_uncached"
     );
-    let facts = sqlx::query(AssertSqlSafe(facts)).persistent(false);
+    let facts = query_of::<Postgres>(AssertSqlSafe(facts), false);
     let facts = facts.bind(Postgres::table(namespace, "outbox")).fetch_one(conn).await?;
     if facts.try_get("is_standby")? {
         return Err(Error::new(

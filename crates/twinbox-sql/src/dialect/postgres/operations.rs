@@ -1,12 +1,16 @@
 //! Idempotency keys and webhooks.
-use super::super::{
-    claim::{OperationClaim, OperationClaimed, OperationRow},
-    portable::{self, claim_operation, complete_operation, receive_webhook},
+use super::{
+    super::{
+        claim::{OperationClaim, OperationClaimed, OperationRow},
+        fence::session_bound,
+        portable::{self, claim_operation, complete_operation, receive_webhook},
+    },
+    lock_secret::LockSecret,
 };
 use crate::{
     Error,
     catalog::Catalog,
-    statement::query,
+    statement::{STATEMENT_MAX, query},
     texts::{Operations, Webhooks},
 };
 use sqlx::{PgConnection, Postgres, Row as _};
@@ -19,7 +23,7 @@ pub(super) const OPERATIONS: Operations = Operations {
         before: "
         WITH old AS MATERIALIZED (
             SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', ?, true),
-                set_config('idle_in_transaction_session_timeout', ?, true), {flushed}
+                {bound_session}(?), {flushed}
         ), first AS MATERIALIZED (
             SELECT was, CASE WHEN ? THEN pg_advisory_xact_lock({lock_number}) IS NOT NULL
                 ELSE pg_try_advisory_xact_lock({lock_number}) END AS is_first
@@ -86,29 +90,21 @@ pub(super) async fn claim(
     catalog: &Catalog,
     claim: &OperationClaim<'_>,
 ) -> Result<OperationClaimed<String>, Error> {
-    let same = lock_name(&[&claim.slot[..], &claim.same[..]]);
+    // Two processes with two secrets do not wait here, but at the primary key.
+    let secret = LockSecret::of(conn, catalog).await?;
+    let same = secret.number(&[b"operation/", &claim.slot[..], &claim.same[..]]);
     let lock_timeout = claim.wait.max(LOCK_TIMEOUT_MIN).as_millis().min(i32::MAX.unsigned_abs().into());
     let query = query::<Postgres>(&catalog.sql.operations.claim)
         .bind(format!("{lock_timeout}ms"))
-        .bind(idle_max(claim.idle_max))
+        .bind(session_bound(claim.idle_max))
         .bind(!claim.wait.is_zero())
-        .bind(same.clone())
         .bind(same)
-        .bind(lock_name(&[&claim.slot[..]]));
-    let row = claim.bind(query).fetch_one(conn).await?;
+        .bind(same)
+        .bind(secret.number(&[b"operation/", &claim.slot[..]]));
+    let row = claim.bind(query).within(claim.wait.saturating_add(STATEMENT_MAX)).fetch_one(conn).await?;
     if !row.try_get::<bool, _>("is_first")? {
         return Ok(OperationClaimed::InFlight);
     }
     let Some(guard) = row.try_get("guard")? else { return Ok(OperationClaimed::Taken) };
     Ok(OperationClaimed::Open(OperationRow::read::<Postgres>(&row)?, guard))
-}
-
-/// As the server takes it. 0 would mean no limit.
-pub(super) fn idle_max(idle: Duration) -> String {
-    format!("{}ms", idle.as_millis().clamp(1, i32::MAX.unsigned_abs().into()))
-}
-
-/// The name of an advisory lock. Two names that share a number wait for each other, and nothing worse.
-fn lock_name(parts: &[&[u8]]) -> Vec<u8> {
-    [&b"operation/"[..]].iter().chain(parts).copied().flatten().copied().collect()
 }

@@ -1,6 +1,11 @@
 //! Detecting a pooler, and statements that it would break.
-use crate::{Error, ErrorKind, catalog::Catalog};
-use sqlx::{Connection as _, PgConnection, PgPool, Row as _};
+use crate::{
+    Error, ErrorKind,
+    catalog::Catalog,
+    connection::Lent,
+    statement::{STATEMENT_MAX, in_time, raw},
+};
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Row as _};
 
 /// How often two connections are compared. A pooler hands out the server connection that was used last,
 /// unless another client is quicker.
@@ -8,11 +13,11 @@ const LOOKS: usize = 3;
 
 /// Whether a pooler between here and the server shares server connections between transactions.
 pub(super) async fn is_pooled(pool: &PgPool) -> Result<bool, Error> {
-    let mut ours = pool.acquire().await?;
+    let mut ours = Lent::from(pool.acquire().await?);
     // Not from the pool, which may have no other. Without a second connection nothing is found out.
-    let Ok(mut other) = PgConnection::connect_with(&pool.connect_options()).await else {
-        return Ok(false);
-    };
+    let options = pool.connect_options();
+    let other = in_time(STATEMENT_MAX, PgConnection::connect_with(&options)).await;
+    let Ok(mut other) = other else { return Ok(false) };
     let mut seen = None;
     for _ in 0..LOOKS {
         let mine = backend(&mut ours).await?;
@@ -20,13 +25,12 @@ pub(super) async fn is_pooled(pool: &PgPool) -> Result<bool, Error> {
             return Ok(true);
         }
     }
-    other.close().await?;
     Ok(false)
 }
 
 async fn backend(conn: &mut PgConnection) -> Result<i32, Error> {
     // Without binds and without a name: right behind a pooler too.
-    Ok(sqlx::raw_sql("SELECT pg_backend_pid() AS pid").fetch_one(conn).await?.try_get("pid")?)
+    Ok(raw::<Postgres>("SELECT pg_backend_pid() AS pid").fetch_one(conn).await?.try_get("pid")?)
 }
 
 /// Refuses a handler that gave names to statements behind a pooler: a name may mean another statement on the

@@ -33,6 +33,9 @@ pub(super) const SETUP: Setup = Setup {
             WHEN strpos($2, '.') > 0 THEN has_table_privilege(r, $2, $3)
             ELSE has_schema_privilege(r, $2, $3) END
         FROM (SELECT COALESCE(NULLIF($1::text, ''), current_user::text)::name) role (r)",
+    lock_secret: "
+        SELECT secret
+        FROM {lock_secret}",
     role: "SELECT current_user::text",
     rights_held: rights::RIGHTS_HELD,
     more_rights_held: rights::MORE_RIGHTS_HELD,
@@ -55,8 +58,13 @@ pub(super) const SETUP: Setup = Setup {
 };
 
 pub(super) const OUTBOX: Outbox = Outbox {
-    // NULL without a secret: nothing would be locked.
-    lock_key: "SELECT pg_advisory_xact_lock({lock_number}) IS NOT NULL",
+    // Not true if others lock by another secret: they would not wait.
+    lock_key: "
+        SELECT pg_advisory_xact_lock({lock_number}) IS NOT NULL AND EXISTS (
+            SELECT
+            FROM {lock_secret}
+            WHERE secret = ?
+        )",
     publish_all: "
         INSERT INTO {outbox} ({published})
         SELECT id, type, version, key, subject, COALESCE(time, clock_timestamp()), correlation_id,

@@ -5,8 +5,15 @@
 //! snapshots, and one more for messages that no snapshot sees. Each class gets one transaction id, and each
 //! snapshot the id that follows its last class. All of them are older than every running transaction.
 use super::{fragments::FRAGMENTS, log};
-use crate::{Dialect as _, Error, ErrorKind};
-use sqlx::{AssertSqlSafe, PgConnection, Postgres, SqlSafeStr as _, SqlStr};
+use crate::{
+    Dialect as _, Error, ErrorKind,
+    statement::{query_of, raw},
+};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _, SqlSafeStr as _, SqlStr};
+use std::time::Duration;
+
+/// How long one statement may take that writes the whole log.
+const REWRITE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const LOCK: &str = "LOCK TABLE {sentinel}, {outbox}, {ticks}, {cursors} IN EXCLUSIVE MODE";
 
@@ -69,7 +76,7 @@ const REST: &str = "
 
 pub(super) async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u64, Error> {
     let render = |text: &str| -> SqlStr { AssertSqlSafe(tables(namespace, text)).into_sql_str() };
-    sqlx::raw_sql(render(LOCK)).execute(&mut *conn).await?;
+    raw::<Postgres>(render(LOCK)).execute(&mut *conn).await?;
     match log::check(conn, namespace).await {
         Err(error) if error.kind() == ErrorKind::Restored => {}
         Err(error) => return Err(error),
@@ -77,10 +84,10 @@ pub(super) async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u
             return Err(refused("this database was not restored from a dump: there is nothing to rebase"));
         }
     }
-    let facts = sqlx::query_as::<_, (i64, i64, Option<i32>)>(render(FACTS)).persistent(false);
-    let (running, named, trigger) =
-        facts.bind(Postgres::table(namespace, "outbox")).fetch_one(&mut *conn).await?;
-    let Some(trigger) = trigger else {
+    let facts = query_of::<Postgres>(render(FACTS), false).bind(Postgres::table(namespace, "outbox"));
+    let facts = facts.fetch_one(&mut *conn).await?;
+    let (running, named): (i64, i64) = (facts.try_get(0)?, facts.try_get(1)?);
+    let Some(trigger) = facts.try_get::<Option<i32>, _>(2)? else {
         return Err(refused(
             "the outbox has lost its trigger `refuse_position`, which tells old messages from new ones",
         ));
@@ -91,10 +98,11 @@ pub(super) async fn rebase(conn: &mut PgConnection, namespace: &str) -> Result<u
     if before < 2 {
         return Err(refused("this server has given too few transaction ids for so many destinations"));
     }
-    let messages = sqlx::query(render(MESSAGES)).persistent(false).bind(before).bind(unseen).bind(trigger);
+    let rewrite = |text| query_of::<Postgres>(render(text), false).within(REWRITE_MAX).bind(before);
+    let messages = rewrite(MESSAGES).bind(unseen).bind(trigger);
     let messages = messages.execute(&mut *conn).await?.rows_affected();
-    sqlx::query(render(TICKS)).persistent(false).bind(before).execute(&mut *conn).await?;
-    sqlx::raw_sql(render(REST)).execute(conn).await?;
+    rewrite(TICKS).execute(&mut *conn).await?;
+    raw::<Postgres>(render(REST)).within(REWRITE_MAX).execute(conn).await?;
     Ok(messages)
 }
 

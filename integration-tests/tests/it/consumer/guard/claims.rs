@@ -7,7 +7,10 @@ use crate::support::{
     wait::{PATIENCE, in_time},
 };
 use std::time::{Duration, Instant};
-use twinbox::{Tx, inbox::InboxClaim};
+use twinbox::{
+    Tx,
+    inbox::{ClaimTerms, InboxClaim},
+};
 use twinbox_testkit::Harness;
 
 const CONSUMER: &str = "tests.claims";
@@ -36,7 +39,13 @@ async fn the_claims_lock_timeout_is_not_the_handlers() {
         // Whichever of the two comes last.
         let mut batch = [known, placed(3), new];
         batch.sort_by_key(|m| m.message_id());
-        let mut attempt = store.inbox(CONSUMER).claim_batch(&batch, false).await.unwrap().attempt.unwrap();
+        let mut attempt = store
+            .inbox(CONSUMER)
+            .claim_batch(ClaimTerms::default(), &batch, false)
+            .await
+            .unwrap()
+            .attempt
+            .unwrap();
         assert_eq!(attempt.claimed().len(), 2);
         assert_eq!(shown(&mut attempt.tx()).await.unwrap(), own);
         attempt.rollback().await;
@@ -74,12 +83,18 @@ async fn row_22_a_claim_held_in_the_middle_of_a_batch_is_given_up_as_well() {
         panic!()
     };
     let inbox = world.inbox(CONSUMER);
-    let batch = tokio::time::timeout(PATIENCE, inbox.claim_batch(&orders, false));
+    let batch = tokio::time::timeout(PATIENCE, inbox.claim_batch(ClaimTerms::default(), &orders, false));
     let refused =
         batch.await.expect("it is not waited for until the handler ends").err().expect("it is held");
     assert!(refused.is_contention(), "{refused:?}");
     held.rollback().await;
-    let all = world.inbox(CONSUMER).claim_batch(&orders, false).await.unwrap().attempt.unwrap();
+    let all = world
+        .inbox(CONSUMER)
+        .claim_batch(ClaimTerms::default(), &orders, false)
+        .await
+        .unwrap()
+        .attempt
+        .unwrap();
     assert_eq!(all.claimed(), [0, 1, 2]);
 }
 

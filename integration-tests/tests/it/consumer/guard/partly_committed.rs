@@ -11,7 +11,7 @@ use crate::support::{
 use std::time::{Duration, Instant};
 use twinbox::{
     Consumer, Delivery, DeliveryOutcome, ErrorKind, HandlerResult, Message, Store, Tx, event_handler,
-    inbox::{DeadReason, InboxClaim, Redrive},
+    inbox::{ClaimTerms, DeadReason, InboxClaim, Redrive},
     ops::{Ops, dead_letters::DeadLetterId},
 };
 
@@ -69,16 +69,22 @@ async fn row_24_a_redrive_keeps_its_dead_letter_up_to_its_own_commit() {
     let (inbox, order) = (world.inbox(CONSUMER), placed(1));
     assert!(inbox.dead_letter(&order, DeadReason::Rejected, "no", 1).await.unwrap());
     let redrive = taken(&world).await;
-    let InboxClaim::Open(mut attempt) = inbox.claim_redrive(&redrive).await.unwrap() else { panic!() };
+    let InboxClaim::Open(mut attempt) = inbox.claim_redrive(ClaimTerms::default(), &redrive).await.unwrap()
+    else {
+        panic!()
+    };
     effect::<MySql>(&mut attempt.tx(), 1).await.unwrap();
     sqlx::raw_sql("COMMIT").execute(&mut *attempt.tx()).await.unwrap();
     drop(attempt);
     assert_eq!(world.rows("dead_letters").await, 1);
-    let again = in_time(inbox.claim_redrive(&redrive)).await.err().unwrap();
+    let again = in_time(inbox.claim_redrive(ClaimTerms::default(), &redrive)).await.err().unwrap();
     assert_eq!(again.kind(), ErrorKind::PartlyCommitted);
     inbox.record_failed_redrive(&redrive.dead_letter, "partly", None).await.unwrap();
     let redrive = taken(&world).await;
-    let InboxClaim::Open(mut attempt) = inbox.claim_redrive(&redrive).await.unwrap() else { panic!() };
+    let InboxClaim::Open(mut attempt) = inbox.claim_redrive(ClaimTerms::default(), &redrive).await.unwrap()
+    else {
+        panic!()
+    };
     effect::<MySql>(&mut attempt.tx(), 2).await.unwrap();
     attempt.commit().await.unwrap();
     assert_eq!((world.effects().await, world.rows("dead_letters").await), (vec![1, 2], 0));

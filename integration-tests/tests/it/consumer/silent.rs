@@ -1,0 +1,189 @@
+//! A connection that falls silent, and a statement that does not end, hold up their own message for a time,
+//! and no other.
+use crate::support::{
+    consumer::{Gate, publish, run_until},
+    database::SERVICE,
+    postgres::{postgres_address, through},
+    relay::{Running, Target},
+    stores::{Placed, World, effect, placed},
+    wait::{eventually, in_time},
+};
+use sqlx::{
+    Postgres,
+    postgres::{PgPool, PgPoolOptions},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use twinbox::{Consumer, Delivery, DeliveryOutcome, HandlerResult, Store, Tx, event_handler, nats::Nats};
+use twinbox_testkit::{Harness, proxy::Proxy};
+
+/// The order whose handler sees the connections fall silent, once.
+const SILENT: i64 = 7;
+
+struct Way {
+    proxy: Proxy,
+    has_fallen: AtomicBool,
+}
+
+impl Way {
+    /// A store whose connections go over a proxy.
+    async fn to(world: &World<Postgres>, connections: u32) -> (Arc<Self>, Store<Postgres>) {
+        let proxy = Proxy::start(postgres_address(world.url())).await.unwrap();
+        let pool = PgPoolOptions::new().max_connections(connections);
+        let pool = pool.connect(&through(world.url(), &proxy)).await.unwrap();
+        let store = Store::new(pool, SERVICE).unwrap();
+        (Arc::new(Self { proxy, has_fallen: AtomicBool::new(false) }), store)
+    }
+
+    /// The peer of every open connection is gone without a word. New connections work.
+    fn fall_silent_once(&self) {
+        if !self.has_fallen.swap(true, SeqCst) {
+            self.proxy.freeze_open();
+        }
+    }
+}
+
+/// One whose own statement was not answered has taken too long, which costs an attempt.
+#[event_handler(consumer = "tests.silent")]
+async fn at_the_commit(way: &Arc<Way>, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<Postgres>(tx, order.n).await?;
+    if order.n == SILENT {
+        way.fall_silent_once();
+    }
+    Ok(())
+}
+
+#[event_handler(consumer = "tests.silent_in_order", order = "key")]
+async fn in_order(way: &Arc<Way>, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<Postgres>(tx, order.n).await?;
+    if order.n == SILENT {
+        way.fall_silent_once();
+    }
+    Ok(())
+}
+
+/// R67. With the deliveries beside it, the leases, the looks of the log and the heartbeat.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_54_what_waits_for_a_silent_database_ends_and_everything_is_handled_once() {
+    let world = World::<Postgres>::new().await;
+    let (way, store) = Way::to(&world, 10).await;
+    publish(&world, 0..100).await;
+    let consumer = Consumer::new(store, way.clone()).handler::<at_the_commit>();
+    run_until(consumer, async || world.rows("inbox").await == 100).await;
+    assert!(way.has_fallen.load(SeqCst));
+    assert_eq!(world.effects().await, Vec::from_iter(0..100));
+    assert_eq!(world.rows("dead_letters").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_54_no_partition_stays_with_an_owner_whose_connection_is_silent() {
+    let (world, target) = (World::<Postgres>::new().await, Target::shared());
+    let relay = Running::start(&*world, &target);
+    let (way, store) = Way::to(&world, 10).await;
+    let nats = Nats::with_options(target.existing()).unwrap();
+    publish(&world, 0..100).await;
+    let consumer = Consumer::new(store, way.clone()).transport(nats).handler::<in_order>();
+    run_until(consumer, async || world.rows("inbox").await == 100).await;
+    assert!(way.has_fallen.load(SeqCst));
+    assert_eq!(world.effects().await, Vec::from_iter(0..100));
+    relay.stop().await;
+}
+
+#[event_handler(consumer = "tests.slow", timeout = "300ms", concurrency = 2)]
+async fn sleeps(tx: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
+    sqlx::query("SELECT pg_sleep(90)").execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// Sessions of this database whose statement sleeps.
+async fn sleeping(pool: &PgPool) -> i64 {
+    let sleeping = "SELECT count(*) FROM pg_stat_activity \
+        WHERE datname = current_database() AND state = 'active' AND query LIKE 'SELECT pg_sleep%'";
+    sqlx::query_scalar(sleeping).fetch_one(pool).await.unwrap()
+}
+
+/// R67, fault 38
+#[tokio::test(flavor = "multi_thread")]
+async fn row_38_a_statement_that_does_not_end_takes_no_more_connections_than_its_handler_has_permits() {
+    let world = World::<Postgres>::new().await;
+    publish(&world, 0..12).await;
+    let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(Duration::from_secs(1));
+    let pool = pool.connect(world.url()).await.unwrap();
+    let store = Store::new(pool.clone(), SERVICE).unwrap();
+    let mut most = 0;
+    run_until(Consumer::new(store, ()).handler::<sleeps>(), async || {
+        drop(pool.acquire().await.expect("the application gets a connection within 1 s"));
+        most = most.max(sleeping(world.pool()).await);
+        world.rows("attempts").await == 12
+    })
+    .await;
+    assert!((1..=2).contains(&most), "{most} sessions");
+}
+
+#[event_handler(consumer = "tests.powerless", timeout = "2s")]
+async fn waits(gate: &Arc<Gate>, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<Postgres>(tx, order.n).await?;
+    gate.pass(order.n).await;
+    Ok(())
+}
+
+#[event_handler(consumer = "tests.powerless")]
+async fn takes_over(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    Ok(effect::<Postgres>(tx, order.n).await?)
+}
+
+/// R67. Its connection stays open, as that of a machine without power does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_without_power_holds_its_claims_for_as_long_as_its_handler_may_take() {
+    let world = World::<Postgres>::new().await;
+    let (way, store) = Way::to(&world, 4).await;
+    let (gate, mut entries) = Gate::new();
+    let order = placed(1);
+    let powerless = Harness::new(&store, gate);
+    let delivered = order.clone();
+    let held = tokio::spawn(async move { powerless.deliver::<waits>(&delivered).await });
+    in_time(entries.recv()).await.unwrap();
+    way.proxy.freeze();
+    let outcome = eventually(async || {
+        let outcome = world.deliver::<takes_over>(&order).await;
+        (!matches!(outcome, DeliveryOutcome::Retried { counted: false, .. })).then_some(outcome)
+    });
+    assert_eq!(outcome.await, DeliveryOutcome::Handled);
+    assert_eq!(world.effects().await, [1]);
+    held.abort();
+}
+
+#[event_handler(consumer = "tests.bounds", timeout = "5s")]
+async fn bounds(
+    seen: &Arc<std::sync::Mutex<Vec<String>>>,
+    tx: &mut Tx<'_, Postgres>,
+    _: Delivery<Placed>,
+) -> HandlerResult {
+    let shown = "SELECT current_setting('statement_timeout') || ' ' || \
+        current_setting('idle_in_transaction_session_timeout')";
+    let shown = sqlx::query_scalar(shown).fetch_one(&mut **tx).await?;
+    seen.lock().unwrap().push(shown);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_bounds_a_handler_a_little_beyond_its_time_out_unless_the_session_has_a_smaller_bound() {
+    let world = World::<Postgres>::new().await;
+    let seen = Arc::default();
+    let of_session = ["0", "1s", "1min", "2d"];
+    for (n, bound) in (0..).zip(of_session) {
+        let options = world.pool().connect_options().as_ref().clone();
+        let options =
+            options.options([("statement_timeout", bound), ("idle_in_transaction_session_timeout", bound)]);
+        let store = Store::new(PgPool::connect_with(options).await.unwrap(), SERVICE).unwrap();
+        let harness = Harness::new(&store, Arc::clone(&seen));
+        assert_eq!(harness.deliver::<bounds>(&placed(n)).await, DeliveryOutcome::Handled);
+    }
+    let expected = ["5500ms 5500ms", "1s 1s", "5500ms 5500ms", "5500ms 5500ms"];
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
