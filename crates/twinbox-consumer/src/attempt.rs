@@ -101,7 +101,8 @@ async fn repeat_after_contention<DB: Dialect, S>(
 ) -> DeliveryOutcome {
     let mut repeats = 0;
     loop {
-        match attempt_once(context, handler, message, redelivered).await {
+        let is_last = repeats == REPEATS_MAX;
+        match attempt_once(context, handler, message, redelivered, is_last).await {
             Ok(outcome) => return outcome,
             Err(RepeatAtOnce(error)) if repeats < repeats_max => {
                 repeats += 1;
@@ -117,11 +118,13 @@ async fn repeat_after_contention<DB: Dialect, S>(
     }
 }
 
+/// `is_last`: contention of others has been repeated as often as it is, and counts.
 async fn attempt_once<DB: Dialect, S>(
     context: &Context<'_, DB, S>,
     handler: &Handler<DB, S>,
     message: &Message,
     redelivered: bool,
+    is_last: bool,
 ) -> Result<DeliveryOutcome, RepeatAtOnce> {
     let inbox = context.inbox;
     crash::point("consumer.before_claim");
@@ -156,6 +159,9 @@ async fn attempt_once<DB: Dialect, S>(
         Err(AttemptError::Undecodable(error)) => {
             let error = HandlerError::reject(error).to_string();
             dead_letter(context, message, DeadReason::Undecodable, &error, failures).await
+        }
+        Err(AttemptError::Handler(error)) if error.is_contention() && !(is_last && error.is_elsewhere()) => {
+            Err(RepeatAtOnce(error.to_string()))
         }
         Err(AttemptError::Handler(error)) => handler_failed(context, handler, message, number, &error).await,
     }
@@ -228,7 +234,7 @@ pub(crate) async fn finish<DB: Dialect>(
         if elsewhere.is_outage() && attempt.is_reachable().await {
             elsewhere = elsewhere.without_outage();
         } else if elsewhere.is_contention() && attempt.is_whole().await {
-            elsewhere = elsewhere.without_contention();
+            elsewhere = elsewhere.elsewhere();
         }
         error = AttemptError::Handler(elsewhere);
     }
@@ -245,9 +251,6 @@ async fn handler_failed<DB: Dialect, S>(
     error: &HandlerError,
 ) -> Result<DeliveryOutcome, RepeatAtOnce> {
     let (inbox, policy, text) = (context.inbox, handler.policy, error.to_string());
-    if error.is_contention() {
-        return Err(RepeatAtOnce(text));
-    }
     if error.is_outage() && !context.store.is_reachable().await {
         return Ok(DeliveryOutcome::Unavailable);
     }

@@ -25,6 +25,8 @@ const COOLDOWN_MAX: Duration = Duration::from_secs(30);
 const RELEASED_PAUSE: Duration = Duration::from_millis(100);
 /// How long the database may take to remove this process from the members.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
+/// How long a partition that is being taken is waited for when the consumer stops.
+const TAKE_MAX: Duration = Duration::from_secs(2);
 
 /// A partition that this process reads or is about to take.
 #[derive(Clone, Default)]
@@ -246,10 +248,16 @@ async fn take_and_read<DB: Dialect, S: Send + Sync + 'static>(
     member: Uuid,
     own: OwnPartition,
 ) -> PartitionEnd {
-    let taken = runtime.partition_leases.take(partition, member, runtime.lease);
-    let (fence, checkpoint) = match own.stop.unless_heard(taken).await {
+    let of_taking = runtime.clone();
+    let taking = of_taking.partition_leases.take(partition, member, runtime.lease);
+    let mut taking = std::pin::pin!(taking);
+    let taken = match own.stop.unless_heard(&mut taking).await {
+        Some(taken) => Some(taken),
+        // What is taken now is released below. A lease that nobody hears of ends by itself.
+        None => tokio::time::timeout(TAKE_MAX, taking).await.ok(),
+    };
+    let (fence, checkpoint) = match taken {
         Some(Ok(Some(taken))) => taken,
-        // A lease that was taken all the same is released after the next renewal, or ends by itself.
         Some(Ok(None)) | None => return PartitionEnd::Released,
         Some(Err(error)) => {
             let cause = &error as &dyn std::error::Error;

@@ -89,7 +89,8 @@ impl<DB: Dialect> ClientKeys<DB> {
         business_id: &str,
     ) -> Result<ClientKey, Error> {
         let (sql, names) = (&self.engine.sql().client_keys, (operation.to_owned(), business_id.to_owned()));
-        let begin = query::<DB>(&sql.begin).bind(names.0.clone()).bind(names.1.clone()).bind(Uuid::now_v7());
+        let begin = query::<DB>(&sql.begin).for_caller().bind(names.0.clone()).bind(names.1.clone());
+        let begin = begin.bind(Uuid::now_v7());
         let is_new = inserted::<DB>(conn, begin).await?;
         let row = query::<DB>(&sql.find).bind(names.0).bind(names.1).fetch_one(conn).await?;
         read::<DB>(&row, operation, business_id, is_new)
@@ -119,7 +120,7 @@ impl<DB: Dialect> ClientKeys<DB> {
         key: &ClientKey,
         applied: &Applied,
     ) -> Result<(), Error> {
-        let finish = query::<DB>(&self.engine.sql().client_keys.finish);
+        let finish = query::<DB>(&self.engine.sql().client_keys.finish).for_caller();
         let finish = finish.bind(reference(applied));
         let finish = finish.bind(key.operation.clone()).bind(key.business_id.clone()).bind(key.key);
         finish.execute(caller(tx).conn).await?;

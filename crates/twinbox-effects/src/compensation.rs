@@ -81,7 +81,7 @@ impl<DB: Dialect> Effects<DB> {
             }
         };
         let row = match position {
-            Some(position) => query::<DB>(&sql.lock).bind(position).fetch_optional(conn).await?,
+            Some(position) => query::<DB>(&sql.lock).for_caller().bind(position).fetch_optional(conn).await?,
             None => None,
         };
         // Its request is not needed, so it is not decoded.

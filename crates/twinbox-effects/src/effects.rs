@@ -95,6 +95,7 @@ impl<DB: Dialect> Effects<DB> {
         let (catalog, id) = (self.engine.catalog(), effect_id(source_id, kind));
         let (body, codec_headers) = side_effect::encode(catalog, source_id, kind, &request)?;
         let plan = query::<DB>(&catalog.sql.effects.plan)
+            .for_caller()
             .bind(id)
             .bind(source_id)
             .bind(kind.to_owned())

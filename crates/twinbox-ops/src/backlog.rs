@@ -5,7 +5,7 @@ use twinbox_core::Timestamp;
 use twinbox_sql::{
     Dialect, Error, ReaderName,
     engine::{
-        Cursor, Micros, TextColumns, count, optional_text, query, query_of, render,
+        COUNT_MAX, Cursor, Micros, TextColumns, count, optional_text, query, query_of, render,
         selection::{Condition, bind, count_selected},
     },
     replay::Replay,
@@ -82,7 +82,7 @@ impl<DB: Dialect> Ops<DB> {
         let replays = self.readable_replays(REPLAYS_MAX).await?;
         let (mut conn, mut backlog) = (self.engine.connection().await?, Vec::new());
         // In the order in which messages move, so that none is missed.
-        for row in query::<DB>(&sql.backlog.delayed).fetch_all(&mut *conn).await? {
+        for row in query::<DB>(&sql.backlog.delayed).within(COUNT_MAX).fetch_all(&mut *conn).await? {
             backlog.push(read::<DB>(&row, BacklogState::Delayed)?);
         }
         for row in query::<DB>(&sql.cursors.live_names).fetch_all(&mut *conn).await? {
@@ -91,13 +91,13 @@ impl<DB: Dialect> Ops<DB> {
             let Some(row) = position.fetch_optional(&mut *conn).await? else { continue };
             let Cursor { p, w, position } =
                 Cursor { p: row.try_get("p")?, w: row.try_get("w")?, position: row.try_get("position")? };
-            let pending = query::<DB>(&sql.backlog.pending).bind(p).bind(w).bind(position);
+            let pending = query::<DB>(&sql.backlog.pending).within(COUNT_MAX).bind(p).bind(w).bind(position);
             for row in pending.bind(name.clone()).fetch_all(&mut *conn).await? {
                 let pending = read::<DB>(&row, BacklogState::Pending)?;
                 backlog.push(Backlog { reader: Some(name.clone()), ..pending });
             }
         }
-        for row in query::<DB>(&sql.backlog.parked_and_dead).fetch_all(&mut *conn).await? {
+        for row in query::<DB>(&sql.backlog.parked_and_dead).within(COUNT_MAX).fetch_all(&mut *conn).await? {
             let is_dead = row.try_get("is_dead")?;
             let state = if is_dead { BacklogState::Dead } else { BacklogState::Parked };
             backlog.push(read::<DB>(&row, state)?);
@@ -106,7 +106,7 @@ impl<DB: Dialect> Ops<DB> {
             backlog.extend(self.replay_backlog(&mut conn, replay).await?);
         }
         if let Some(since) = since {
-            let published = query::<DB>(&sql.backlog.published_since).bind(Micros(since));
+            let published = query::<DB>(&sql.backlog.published_since).within(COUNT_MAX).bind(Micros(since));
             for row in published.fetch_all(&mut *conn).await? {
                 backlog.push(read::<DB>(&row, BacklogState::Published)?);
             }
@@ -124,7 +124,7 @@ impl<DB: Dialect> Ops<DB> {
         let mut conditions = Condition::of(&replay.selection, self.engine.service());
         conditions.push(Condition::positions(replay.first, replay.last));
         let text = render::<DB>(&self.engine.catalog().namespace, &count_selected(&conditions));
-        let query = bind::<DB>(query_of(text, false), conditions);
+        let query = bind::<DB>(query_of(text, false).within(COUNT_MAX), conditions);
         let consumer = replay.consumer.clone().map(|name| ReaderName::Consumer(name).to_string());
         let reader = consumer.unwrap_or_else(|| replay.destination.clone());
         let rows = query.fetch_all(conn).await?;

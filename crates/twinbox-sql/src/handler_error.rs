@@ -17,6 +17,8 @@ pub struct HandlerError {
     disposition: Disposition,
     sqlstate: Option<String>,
     outage: bool,
+    /// The contention is of another connection or database.
+    is_elsewhere: bool,
     source: BoxError,
 }
 
@@ -70,11 +72,17 @@ impl HandlerError {
         Self { outage: false, ..self }
     }
 
-    /// Returns this error without its mark as contention: the transaction is whole, so another connection or
-    /// database was busy, and may always be.
+    /// Marks contention of another connection or database, which may never pass: the transaction of the
+    /// handler is whole.
     #[doc(hidden)]
-    pub fn without_contention(self) -> Self {
-        Self { sqlstate: self.sqlstate.filter(|code| !is_contention(code)), ..self }
+    pub fn elsewhere(self) -> Self {
+        Self { is_elsewhere: true, ..self }
+    }
+
+    /// Whether it was marked so.
+    #[doc(hidden)]
+    pub fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
     }
 
     /// Returns whether the database is unavailable. The message is retried and not counted.
@@ -98,7 +106,7 @@ impl<E: Into<BoxError> + 'static> From<E> for HandlerError {
         let hidden = inside_anyhow(&error);
         let source = error.into();
         let (sqlstate, outage) = hidden.unwrap_or_else(|| inspect(chain(source.as_ref())));
-        Self { disposition: Disposition::Retry, sqlstate, outage, source }
+        Self { disposition: Disposition::Retry, sqlstate, outage, is_elsewhere: false, source }
     }
 }
 

@@ -25,12 +25,13 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 /// # Errors
 /// No connection within the pool's time-out, or the database refused.
 pub async fn begin<DB: Dialect>(pool: &Pool<DB>) -> Result<Transaction<'static, DB>, Error> {
+    let limit = pool.options().get_acquire_timeout().saturating_add(STATEMENT_MAX);
     let pool = pool.clone();
-    in_own_task(async move {
-        let conn = idle_connection(&pool).await?.into_inner();
-        in_time(STATEMENT_MAX, Transaction::begin(conn, Some(safe(DB::BEGIN_PLAIN)))).await
-    })
-    .await
+    // The limit is on the wait for the task: the task has the connection until BEGIN is answered.
+    let begin = in_own_task(async move {
+        Transaction::begin(idle_connection(&pool).await?.into_inner(), Some(safe(DB::BEGIN_PLAIN))).await
+    });
+    tokio::time::timeout(limit, begin).await.unwrap_or_else(|_| Err(silent(limit).into()))
 }
 
 fn safe(statement: &'static str) -> SqlStr {
@@ -75,8 +76,11 @@ impl<DB: Dialect> PooledTx<DB> {
             let begin = DB::TransactionManager::begin(&mut tx.conn, Some(safe(statement)));
             match in_time(STATEMENT_MAX, begin).await {
                 Ok(()) => Ok(tx),
+                // A database in memory would be gone with its connection.
                 Err(error) => {
-                    tx.conn.close_on_drop();
+                    if !DB::ONE_WRITER {
+                        tx.conn.close_on_drop();
+                    }
                     Err(error)
                 }
             }

@@ -117,7 +117,7 @@ async fn write<DB: Dialect>(
                 .bind(Micros(not_before))
         }
     };
-    query.execute(conn).await?;
+    query.for_caller().execute(conn).await?;
     Ok(())
 }
 
@@ -143,6 +143,6 @@ pub(crate) async fn cancel<DB: Dialect>(
     catalog: &Catalog,
     id: MessageId,
 ) -> Result<bool, Error> {
-    let cancelled = query::<DB>(&catalog.sql.delayed.cancel).bind(id.as_uuid()).execute(conn).await?;
-    Ok(DB::rows_affected(&cancelled) > 0)
+    let cancel = query::<DB>(&catalog.sql.delayed.cancel).for_caller().bind(id.as_uuid());
+    Ok(DB::rows_affected(&cancel.execute(conn).await?) > 0)
 }

@@ -71,12 +71,12 @@ async fn in_one_transaction<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
 /// Makes what the lock of the migrations needs.
 async fn bootstrap<DB: Dialect>(conn: &mut DB::Connection, catalog: &Catalog) -> Result<(), sqlx::Error> {
     let bootstrap = script::<DB>(&catalog.namespace, DB::BOOTSTRAP);
-    raw::<DB>(AssertSqlSafe(bootstrap)).execute(&mut *conn).await?;
+    raw::<DB>(AssertSqlSafe(bootstrap)).within(MIGRATION_MAX).execute(&mut *conn).await?;
     let create_secret = &catalog.sql.setup.create_lock_secret;
     if !create_secret.is_absent() {
         let mut secret = vec![0; LOCK_SECRET_BYTES];
         getrandom::fill(&mut secret).map_err(|error| std::io::Error::other(error.to_string()))?;
-        query::<DB>(create_secret).bind(secret).execute(conn).await?;
+        query::<DB>(create_secret).within(MIGRATION_MAX).bind(secret).execute(conn).await?;
     }
     Ok(())
 }

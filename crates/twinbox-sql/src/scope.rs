@@ -60,6 +60,8 @@ pub struct Scope {
     depth: u32,
     /// Savepoints entered and not left. Stays above zero when a savepoint's future is dropped.
     open: u32,
+    /// Whether a savepoint was rolled back. The transaction is whole after it, whatever has failed in there.
+    pub(crate) has_undone: bool,
 }
 
 impl Scope {
@@ -75,6 +77,7 @@ impl Scope {
             wakes_readers: false,
             depth: 0,
             open: 0,
+            has_undone: false,
         }
     }
 
@@ -134,6 +137,7 @@ impl Scope {
         self.open -= 1;
         if !is_kept {
             self.counts = nested.counts;
+            self.has_undone = true;
         }
     }
 

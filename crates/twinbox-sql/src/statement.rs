@@ -7,9 +7,12 @@ use futures::{StreamExt as _, stream::BoxStream};
 use sqlx::{ColumnIndex, Decode, Encode, Error, SqlSafeStr, SqlStr, Type};
 use std::{fmt, io, marker::PhantomData, time::Duration};
 
-/// How long the database may take for a statement. Waits for locks are bounded to 2 s, and a statement reads
-/// no more than a page.
+/// How long the database may take for a statement of the runtime. Its waits for locks are bounded to 2 s, and
+/// it reads no more than a page.
 pub(crate) const STATEMENT_MAX: Duration = Duration::from_secs(30);
+
+/// How long it may take for a statement that an operator asked for and that reads a log of any size.
+pub const COUNT_MAX: Duration = Duration::from_secs(600);
 
 /// One SQL statement, rendered for its database.
 #[derive(Debug)]
@@ -77,6 +80,12 @@ impl<'q, DB: Dialect> Query<'q, DB> {
     #[must_use]
     pub fn within(self, limit: Duration) -> Self {
         Self { limit, ..self }
+    }
+
+    /// Has no limit: for a transaction of the application, which may wait for its locks as long as it likes.
+    #[must_use]
+    pub fn for_caller(self) -> Self {
+        self.within(Duration::MAX)
     }
 
     /// Runs the statement.
@@ -217,6 +226,11 @@ impl<DB: Dialect> Raw<DB> {
     /// As [`Query::within`].
     pub(crate) fn within(self, limit: Duration) -> Self {
         Self { limit, ..self }
+    }
+
+    /// As [`Query::for_caller`].
+    pub(crate) fn for_caller(self) -> Self {
+        self.within(Duration::MAX)
     }
 
     /// As [`Query::execute`].

@@ -74,7 +74,7 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
     }
 
     async fn run(&mut self, sql: String) -> sqlx::Result<()> {
-        raw::<DB>(AssertSqlSafe(sql)).execute(&mut *self.conn).await?;
+        raw::<DB>(AssertSqlSafe(sql)).for_caller().execute(&mut *self.conn).await?;
         Ok(())
     }
 

@@ -69,7 +69,8 @@ impl WebhookReceipt<'_> {
 
 impl<DB: Dialect> Store<DB> {
     /// Begins the transaction of a webhook with its receipt, which is remembered for `keep`: longer than its
-    /// sender retries.
+    /// sender retries. Postgres and MariaDB end a statement of it, and a pause between two, that takes longer
+    /// than a minute; MySQL the pause.
     ///
     /// # Errors
     /// The database refused or is away, or another copy is being received for longer than 2 s: nothing was
@@ -82,8 +83,10 @@ impl<DB: Dialect> Store<DB> {
         self.receive_webhook_within(receipt, keep, IDLE_MAX).await
     }
 
-    /// The same for a handler with a time-out. The server ends what takes longer.
-    #[doc(hidden)]
+    /// The same for a handler with a time-out in the place of the minute.
+    ///
+    /// # Errors
+    /// As [`receive_webhook`](Self::receive_webhook).
     pub async fn receive_webhook_within(
         &self,
         receipt: &WebhookReceipt<'_>,

@@ -6,7 +6,7 @@ use twinbox_core::{Message, Timestamp};
 use twinbox_sql::{
     Dialect, Error, Selection,
     engine::{
-        Cursor, MessageColumns, Micros, TextColumns, count, query, query_of, render,
+        COUNT_MAX, Cursor, MessageColumns, Micros, TextColumns, count, query, query_of, render,
         selection::{Condition, Selected, bind, select_settled},
     },
 };
@@ -250,7 +250,7 @@ impl<DB: Dialect> Ops<DB> {
     ) -> Result<Vec<DB::Row>, Error> {
         let text = render::<DB>(&self.engine.catalog().namespace, &select_settled(selected, &conditions));
         let Cursor { p, w, position } = plan.bound;
-        let query = query_of(text, false);
+        let query = query_of(text, false).within(COUNT_MAX);
         let query = query.bind(p).bind(w).bind(position).bind(plan.destination.clone());
         let query = bind::<DB>(query, conditions);
         let query = if let Some(limit) = limit { query.bind(limit) } else { query };

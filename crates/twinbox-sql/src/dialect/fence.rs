@@ -25,7 +25,7 @@ const MARGIN: Duration = Duration::from_millis(500);
 
 /// How long a statement of a transaction, or a pause between two, may take before the server ends it, in
 /// milliseconds. Postgres takes no more, and 0 would mean no limit.
-pub(super) fn session_bound(handler_timeout: Duration) -> i64 {
+pub(crate) fn session_bound(handler_timeout: Duration) -> i64 {
     let bound = handler_timeout.saturating_add(MARGIN).as_millis();
     i64::from(i32::try_from(bound).unwrap_or(i32::MAX).max(1))
 }

@@ -184,7 +184,7 @@ impl Dialect for MySql {
     }
 
     async fn lock_key(conn: &mut MySqlConnection, catalog: &Catalog, key: &str) -> Result<(), Error> {
-        query::<MySql>(&catalog.sql.outbox.lock_key).bind(key).execute(conn).await?;
+        query::<MySql>(&catalog.sql.outbox.lock_key).for_caller().bind(key).execute(conn).await?;
         Ok(())
     }
 

@@ -147,7 +147,8 @@ impl Dialect for Postgres {
     async fn lock_key(conn: &mut PgConnection, catalog: &Catalog, key: &str) -> Result<(), Error> {
         let secret = LockSecret::of(conn, catalog).await?;
         let number = secret.number(&[b"key/", key.as_bytes()]);
-        let lock = scalar::<Postgres, bool>(&catalog.sql.outbox.lock_key).bind(number).bind(secret.bytes());
+        let lock = query::<Postgres>(&catalog.sql.outbox.lock_key).for_caller().scalar::<bool>();
+        let lock = lock.bind(number).bind(secret.bytes());
         if lock.fetch_one(conn).await? { Ok(()) } else { Err(lock_secret::gone()) }
     }
 

@@ -160,7 +160,7 @@ impl Dialect for Sqlite {
         messages: Vec<Fields>,
     ) -> Result<(), Error> {
         let sql = portable::publish_all::<Sqlite>(catalog, messages.len());
-        let query = query_of::<Sqlite>(AssertSqlSafe(sql), false);
+        let query = query_of::<Sqlite>(AssertSqlSafe(sql), false).for_caller();
         messages.into_iter().fold(query, row::bind_fields::<Sqlite>).execute(conn).await?;
         Ok(())
     }

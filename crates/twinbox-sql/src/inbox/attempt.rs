@@ -138,8 +138,8 @@ impl<DB: Dialect> Attempt<DB> {
     }
 
     /// Rolls back the claim and the writes of the handler. Errors are left to the database, which rolls back
-    /// when it loses the connection. A statement that still runs has to end first: after 5 s that goes on in
-    /// the background, with the connection.
+    /// when it loses the connection. A statement that still runs has to end first: after 5 s the connection
+    /// is closed instead, but for SQLite's.
     pub async fn rollback(self) {
         self.tx.rollback().await;
     }

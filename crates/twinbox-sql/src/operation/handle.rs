@@ -21,7 +21,8 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
         Self { engine }
     }
 
-    /// Begins an operation without a key: it runs as often as it is asked for.
+    /// Begins an operation without a key: it runs as often as it is asked for. Postgres and MariaDB end a
+    /// statement of it, and a pause between two, that takes longer than a minute; MySQL the pause.
     ///
     /// # Errors
     /// The database refused or is away, or on SQLite other writers take too long.
@@ -29,8 +30,10 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
         self.begin_without_key_within(IDLE_MAX).await
     }
 
-    /// The same for a handler with a time-out. The server ends what takes longer.
-    #[doc(hidden)]
+    /// The same for a handler with a time-out in the place of the minute.
+    ///
+    /// # Errors
+    /// As [`begin_without_key`](Self::begin_without_key).
     pub async fn begin_without_key_within(&self, handler_timeout: Duration) -> Result<Operation<DB>, Error> {
         let catalog = self.engine.catalog();
         let mut tx = self.engine.begin().await?;

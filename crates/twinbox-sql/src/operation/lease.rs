@@ -27,7 +27,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use twinbox_core::crash;
 use uuid::Uuid;
 
@@ -247,26 +247,30 @@ impl<DB: Dialect> Drop for OperationLease<DB> {
 impl<DB: Dialect> HeldKey<DB> {
     async fn keep(self: Arc<Self>) {
         let until = Instant::now() + HELD_MAX;
+        let pause = (self.lease / 3).max(RENEWALS_MIN);
+        let mut next = Instant::now();
         while Instant::now() < until {
-            let pause = (self.lease / 3).max(RENEWALS_MIN);
-            sleep(pause).await;
+            next = Instant::now().max(next + pause);
+            sleep_until(next).await;
             if self.check_not_ending().is_err() {
                 continue;
             }
-            // A silent connection must not cost the lease: the next renewal takes another one.
-            match timeout(pause, self.renew()).await {
-                Ok(Ok(true)) => {}
-                Ok(Ok(false)) => return,
+            match self.renew().await {
+                Ok(true) => {}
+                Ok(false) => return,
                 // Its own last transaction has the row, so it cannot be lost.
-                Ok(Err(error)) if error.is_contention() => {}
-                Ok(Err(error)) => tracing::warn!(%error, "the key of an operation could not be renewed"),
-                Err(_) => tracing::warn!("the key of an operation could not be renewed in time"),
+                Err(error) if error.is_contention() => {}
+                Err(error) => tracing::warn!(%error, "the key of an operation could not be renewed"),
             }
         }
     }
 
     async fn renew(&self) -> Result<bool, Error> {
-        self.update(&self.engine.sql().operations.renew, |renew| renew.bind(micros(self.lease))).await
+        // A silent connection must not cost the lease: the next renewal, on another one, comes before its
+        // end.
+        let limit = (self.lease / 4).max(RENEWALS_MIN);
+        self.update(&self.engine.sql().operations.renew, |renew| renew.within(limit).bind(micros(self.lease)))
+            .await
     }
 
     /// False: another process has the key. The wait is bounded, because its own last transaction may hold the

@@ -28,7 +28,7 @@ impl Column {
         let read = format!(
             "SELECT CAST({name} AS {as_type}) AS value FROM {table} WHERE {id_column} = {bind} {lock}"
         );
-        let read = query_of::<DB>(AssertSqlSafe(read), named(scope)).bind(id);
+        let read = query_of::<DB>(AssertSqlSafe(read), named(scope)).for_caller().bind(id);
         Ok(read.fetch_optional(&mut *conn).await?)
     }
 
@@ -50,7 +50,7 @@ impl Column {
         let (first, second) = if DB::NUMBERED_BINDS { ("$1", "$2") } else { ("?", "?") };
         let expression = expression.replace('?', first);
         let write = format!("UPDATE {table} SET {name} = {expression} WHERE {id_column} = {second}");
-        let write = query_of::<DB>(AssertSqlSafe(write), named(scope)).bind(value).bind(id);
+        let write = query_of::<DB>(AssertSqlSafe(write), named(scope)).for_caller().bind(value).bind(id);
         match DB::rows_affected(&write.execute(&mut *conn).await?) {
             1 => Ok(()),
             0 => Err(wrong(format!("a row of {table} was not updated: a trigger or a policy keeps it"))),

@@ -178,6 +178,32 @@ async fn row_37_contention_is_tried_again_at_once_and_not_counted() {
     assert_eq!(world.rows("attempts").await, 0);
 }
 
+#[event_handler(consumer = "tests.contention_in_a_savepoint", max_attempts = 1)]
+async fn contends_in_a_savepoint(
+    runs: &Runs,
+    tx: &mut Tx<'_, Postgres>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    effect::<Postgres>(tx, order.n).await?;
+    let is_first = runs.0.fetch_add(1, SeqCst) == 0;
+    tx.savepoint(async |tx| {
+        if is_first {
+            let deadlock = "DO $$ BEGIN RAISE EXCEPTION 'crossed' USING ERRCODE = '40P01'; END $$";
+            sqlx::raw_sql(deadlock).execute(&mut **tx).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The transaction is whole after it, as it is when another connection was in the way. Fault 37
+async fn row_37_contention_in_a_savepoint_is_not_counted() {
+    let world = World::<Postgres>::new().await;
+    let harness = Harness::new(&world, Runs::default());
+    assert_eq!(harness.deliver::<contends_in_a_savepoint>(&placed(1)).await, DeliveryOutcome::Handled);
+    assert_eq!(harness.state().0.load(SeqCst), 2);
+}
+
 /// Fault 37
 async fn row_37_contention_that_does_not_pass_is_left_for_later_and_not_counted() {
     let world = World::<Postgres>::new().await;
@@ -292,6 +318,7 @@ cases! {
         row_37_a_deadlock_is_tried_again_at_once_and_not_counted,
         row_23_a_session_that_the_handler_leaves_idle_costs_an_attempt,
         row_37_contention_is_tried_again_at_once_and_not_counted,
+        row_37_contention_in_a_savepoint_is_not_counted,
         row_37_contention_that_does_not_pass_is_left_for_later_and_not_counted,
         row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted,
         row_37_contention_with_another_connection_of_the_handler_costs_an_attempt,

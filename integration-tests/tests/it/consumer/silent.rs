@@ -5,11 +5,11 @@ use crate::support::{
     database::SERVICE,
     postgres::{postgres_address, through},
     relay::{Running, Target},
-    stores::{Placed, World, effect, placed},
+    stores::{Placed, TestDb, World, effect, placed},
     wait::{eventually, in_time},
 };
 use sqlx::{
-    Postgres,
+    Pool, Postgres,
     postgres::{PgPool, PgPoolOptions},
 };
 use std::{
@@ -19,7 +19,9 @@ use std::{
     },
     time::Duration,
 };
-use twinbox::{Consumer, Delivery, DeliveryOutcome, HandlerResult, Store, Tx, event_handler, nats::Nats};
+use twinbox::{
+    Consumer, Delivery, DeliveryOutcome, Dialect, HandlerResult, Store, Tx, event_handler, nats::Nats,
+};
 use twinbox_testkit::{Harness, proxy::Proxy};
 
 /// The order whose handler sees the connections fall silent, once.
@@ -103,7 +105,8 @@ async fn sleeps(tx: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult
 /// Sessions of this database whose statement sleeps.
 async fn sleeping(pool: &PgPool) -> i64 {
     let sleeping = "SELECT count(*) FROM pg_stat_activity \
-        WHERE datname = current_database() AND state = 'active' AND query LIKE 'SELECT pg_sleep%'";
+        WHERE datname = current_database() AND state = 'active' AND query LIKE '%SELECT pg_sleep(90)%' \
+        AND pid <> pg_backend_pid()";
     sqlx::query_scalar(sleeping).fetch_one(pool).await.unwrap()
 }
 
@@ -125,30 +128,52 @@ async fn row_38_a_statement_that_does_not_end_takes_no_more_connections_than_its
     assert!((1..=2).contains(&most), "{most} sessions");
 }
 
+#[event_handler(consumer = "tests.endless", timeout = "300ms", concurrency = 2)]
+async fn sleeps_without_a_bound(tx: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
+    sqlx::raw_sql("SET LOCAL statement_timeout = 0; SELECT pg_sleep(90)").execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// As on MySQL, where no server ends a statement.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_whose_statement_does_not_end_is_closed_before_the_next_handler_begins() {
+    let world = World::<Postgres>::new().await;
+    publish(&world, 0..6).await;
+    let pool = PgPoolOptions::new().max_connections(4).acquire_timeout(Duration::from_secs(10));
+    let pool = pool.connect(world.url()).await.unwrap();
+    let store = Store::new(pool.clone(), SERVICE).unwrap();
+    run_until(Consumer::new(store, ()).handler::<sleeps_without_a_bound>(), async || {
+        drop(pool.acquire().await.expect("the pool has a connection for the application"));
+        world.rows("attempts").await == 6
+    })
+    .await;
+    assert!(sleeping(world.pool()).await >= 6, "all of them go on in the server");
+}
+
 #[event_handler(consumer = "tests.powerless", timeout = "2s")]
-async fn waits(gate: &Arc<Gate>, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
-    effect::<Postgres>(tx, order.n).await?;
+async fn waits<DB: Dialect>(gate: &Arc<Gate>, tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
     gate.pass(order.n).await;
     Ok(())
 }
 
 #[event_handler(consumer = "tests.powerless")]
-async fn takes_over(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
-    Ok(effect::<Postgres>(tx, order.n).await?)
+async fn takes_over<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
+    Ok(effect::<DB>(tx, order.n).await?)
 }
 
-/// R67. Its connection stays open, as that of a machine without power does.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_process_without_power_holds_its_claims_for_as_long_as_its_handler_may_take() {
-    let world = World::<Postgres>::new().await;
-    let (way, store) = Way::to(&world, 4).await;
+/// Its connection stays open, as that of a machine without power does.
+async fn is_without_power<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let proxy = Proxy::start(postgres_address(world.url())).await.unwrap();
+    let pool = Pool::<DB>::connect(&through(world.url(), &proxy)).await.unwrap();
     let (gate, mut entries) = Gate::new();
     let order = placed(1);
-    let powerless = Harness::new(&store, gate);
+    let powerless = Harness::new(&Store::new(pool, SERVICE).unwrap(), gate);
     let delivered = order.clone();
     let held = tokio::spawn(async move { powerless.deliver::<waits>(&delivered).await });
     in_time(entries.recv()).await.unwrap();
-    way.proxy.freeze();
+    proxy.freeze();
     let outcome = eventually(async || {
         let outcome = world.deliver::<takes_over>(&order).await;
         (!matches!(outcome, DeliveryOutcome::Retried { counted: false, .. })).then_some(outcome)
@@ -156,6 +181,19 @@ async fn a_process_without_power_holds_its_claims_for_as_long_as_its_handler_may
     assert_eq!(outcome.await, DeliveryOutcome::Handled);
     assert_eq!(world.effects().await, [1]);
     held.abort();
+}
+
+/// R67
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_without_power_holds_its_claims_for_as_long_as_its_handler_may_take() {
+    is_without_power::<Postgres>().await;
+}
+
+/// R67
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_without_power_holds_its_claims_on_mysql_for_as_long_as_its_handler_may_take() {
+    is_without_power::<sqlx::MySql>().await;
 }
 
 #[event_handler(consumer = "tests.bounds", timeout = "5s")]

@@ -2,8 +2,16 @@
 use super::files::texts;
 
 /// What waits for a server without an end.
-const WAITS: &[&str] =
-    &["sqlx::query", "raw_sql(", "pool.acquire(", "pool().acquire(", "TransactionManager::", ".ping("];
+const WAITS: &[&str] = &[
+    "sqlx::query",
+    "raw_sql(",
+    "fetch_many(",
+    "pool.acquire(",
+    "pool().acquire(",
+    "Transaction::begin(",
+    "TransactionManager::",
+    ".ping(",
+];
 
 /// Files that may hold them, and why.
 const EXEMPT: &[(&str, &str)] = &[

@@ -9,7 +9,7 @@ use crate::{
         fence::ClaimTerms,
     },
     micros::Micros,
-    statement::{Statement, query, query_of, raw},
+    statement::{STATEMENT_MAX, Statement, query, query_of, raw},
     text::hex,
 };
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _};
@@ -98,13 +98,14 @@ async fn claim_operation_bounded(
     claim: &OperationClaim<'_>,
 ) -> Result<OperationClaimed<String>, Error> {
     let sql = &catalog.sql.operations;
-    let lock = query::<MySql>(&sql.lock).bind(claim.slot.to_vec());
+    let limit = claim.wait.saturating_add(STATEMENT_MAX);
+    let lock = query::<MySql>(&sql.lock).within(limit).bind(claim.slot.to_vec());
     let taken = match lock.fetch_optional(&mut *conn).await? {
         Some(_) => {
-            let take = claim.bind(query::<MySql>(&sql.take_again));
+            let take = claim.bind(query::<MySql>(&sql.take_again).within(limit));
             take.bind(claim.slot.to_vec()).execute(&mut *conn).await?.rows_affected() > 0
         }
-        None => inserted::<MySql>(conn, claim.bind(query::<MySql>(&sql.claim))).await?,
+        None => inserted::<MySql>(conn, claim.bind(query::<MySql>(&sql.claim).within(limit))).await?,
     };
     if !taken {
         return Ok(OperationClaimed::Taken);

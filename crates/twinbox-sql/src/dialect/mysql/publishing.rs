@@ -56,7 +56,7 @@ pub(super) async fn publish_all(
 ) -> Result<(), Error> {
     let sql = portable::publish_all::<MySql>(catalog, messages.len());
     for _ in 0..REPEATS_MAX {
-        let query = query_of::<MySql>(AssertSqlSafe(sql.clone()), messages.len() == 1);
+        let query = query_of::<MySql>(AssertSqlSafe(sql.clone()), messages.len() == 1).for_caller();
         let query = messages.iter().cloned().fold(query, row::bind_fields::<MySql>);
         match query.execute(&mut *conn).await {
             Err(error) if is_duplicate(&error) => metrics::counter!(REPEATED).increment(1),

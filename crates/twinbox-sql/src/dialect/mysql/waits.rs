@@ -3,7 +3,7 @@
 //! MySQL has these bounds for sessions alone, and a session is a connection of the application's pool. Its
 //! own values are remembered in variables of the session, and set again by the statement that ends or begins
 //! a transaction. One whose transaction is dropped is closed.
-use crate::{Error, statement::raw};
+use crate::{Error, dialect::fence::session_bound, statement::raw};
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
 use std::time::Duration;
 
@@ -64,8 +64,9 @@ pub(super) async fn unbound_lock_wait(
 /// The statements of [`unbound_lock_wait`].
 pub(super) fn unbound(idle_max: Option<Duration>) -> String {
     let bounds = idle_max.map(|idle_max| {
-        // Whole seconds, and never fewer than asked for: the server counts nothing finer.
-        let seconds = idle_max.as_secs().saturating_add(1).min(1_000_000);
+        // Whole seconds: the server counts nothing finer.
+        let seconds = session_bound(idle_max).saturating_add(999) / 1000;
+        let seconds = seconds.min(1_000_000);
         format!(
             ", wait_timeout = CAST(LEAST(@twinbox_idle, {seconds}) AS SIGNED)
             /*M! , max_statement_time = LEAST(IF(@twinbox_statement = 0, {seconds}, @twinbox_statement), \

@@ -121,6 +121,7 @@ pub(super) async fn publish_all(
     }
     let m = messages;
     query::<Postgres>(&catalog.sql.outbox.publish_all)
+        .for_caller()
         .bind(column(m, |f| f.id.clone()))
         .bind(column(m, |f| f.event_type.clone()))
         .bind(column(m, |f| i64::from(f.version)))
