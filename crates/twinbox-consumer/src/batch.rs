@@ -132,7 +132,9 @@ async fn attempt_batch_once<DB: Dialect, S>(
         match finish(attempt, result).await {
             Ok(()) => {}
             Err(AttemptError::InDoubt(_)) => return Err(BatchError::Undecided),
-            Err(AttemptError::Handler(error)) if error.is_contention() || error.is_outage() => {
+            Err(AttemptError::Handler(error))
+                if error.is_contention() && !error.is_elsewhere() || error.is_outage() =>
+            {
                 return Err(BatchError::Undecided);
             }
             Err(error) => return Err(BatchError::Failed(error.into_handler_error().to_string())),

@@ -159,7 +159,7 @@ async fn attempt<DB: Dialect, S>(
         Err(AttemptError::InDoubt(error)) => return RepeatAtOnce(error.to_string()).into(),
         Err(error) => error.into_handler_error(),
     };
-    if error.is_contention() || error.is_outage() {
+    if error.is_contention() && !error.is_elsewhere() || error.is_outage() {
         return RepeatAtOnce(error.to_string()).into();
     }
     let text = error.to_string();

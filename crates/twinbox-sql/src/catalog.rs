@@ -19,7 +19,7 @@ pub struct Catalog {
     #[cfg(feature = "mysql")]
     pub(crate) durable_tick: AtomicI64,
     #[cfg(feature = "postgres")]
-    pub(crate) lock_secret: tokio::sync::OnceCell<crate::dialect::LockSecret>,
+    pub(crate) lock_secret: tokio::sync::OnceCell<crate::lock_secret::LockSecret>,
     /// The SQL statements of the store.
     pub sql: Texts<Statement>,
 }

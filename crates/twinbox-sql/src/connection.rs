@@ -1,14 +1,6 @@
 //! A connection for statements that need no transaction, except behind a pooler.
-use crate::{Dialect, Error, owned_tx::PooledTx};
-use sqlx::pool::PoolConnection;
-use std::{
-    ops::{Deref, DerefMut},
-    time::Duration,
-};
-use tokio::runtime::Handle;
-
-/// How long a connection may take until it is fit for the pool. A silent one is closed then.
-pub(crate) const RETURN_MAX: Duration = Duration::from_secs(5);
+use crate::{Dialect, Error, lent::Lent, owned_tx::PooledTx};
+use std::ops::{Deref, DerefMut};
 
 /// A connection of the pool, in the form that the store's options ask for. Behind a pooler in transaction
 /// mode it is a transaction: only there do a statement and its binds reach the same server for sure.
@@ -18,60 +10,6 @@ pub enum Connection<DB: Dialect> {
     Direct(Direct<DB>),
     /// A connection inside a transaction: behind a pooler, or with settings that end with it.
     InTransaction(PooledTx<DB>),
-}
-
-/// A connection of the pool, which the pool gets back within 5 s or loses. The pool would ping a silent one
-/// without an end, and count it among its own until TCP gives the server up.
-#[derive(Debug)]
-pub(crate) struct Lent<DB: Dialect> {
-    /// None: it was taken out.
-    conn: Option<PoolConnection<DB>>,
-    is_closed: bool,
-}
-
-const THERE: &str = "the connection is there until it is taken out";
-
-impl<DB: Dialect> Lent<DB> {
-    pub(crate) fn close_on_drop(&mut self) {
-        self.is_closed = true;
-    }
-
-    pub(crate) fn into_inner(mut self) -> PoolConnection<DB> {
-        self.conn.take().expect(THERE)
-    }
-}
-
-impl<DB: Dialect> From<PoolConnection<DB>> for Lent<DB> {
-    fn from(conn: PoolConnection<DB>) -> Self {
-        Self { conn: Some(conn), is_closed: false }
-    }
-}
-
-impl<DB: Dialect> Drop for Lent<DB> {
-    fn drop(&mut self) {
-        let Some(mut conn) = self.conn.take() else { return };
-        if self.is_closed {
-            return conn.close_on_drop();
-        }
-        // A file is never silent, and a database in memory would be gone with its connection.
-        if let (false, Ok(runtime)) = (DB::ONE_WRITER, Handle::try_current()) {
-            runtime.spawn(tokio::time::timeout(RETURN_MAX, conn.return_to_pool()));
-        }
-    }
-}
-
-impl<DB: Dialect> Deref for Lent<DB> {
-    type Target = DB::Connection;
-
-    fn deref(&self) -> &DB::Connection {
-        self.conn.as_ref().expect(THERE)
-    }
-}
-
-impl<DB: Dialect> DerefMut for Lent<DB> {
-    fn deref_mut(&mut self) -> &mut DB::Connection {
-        self.conn.as_mut().expect(THERE)
-    }
 }
 
 /// A connection outside a transaction. Dropped before its last statement ended, it is closed instead of given

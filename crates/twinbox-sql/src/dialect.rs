@@ -2,7 +2,7 @@
 //!
 //! A database is one folder here: its texts by area, its [fragments](Fragments), and the few acts that need
 //! code. Everything else in the crate knows only [`Dialect`].
-mod bounds;
+pub(crate) mod bounds;
 mod capabilities;
 mod claim;
 mod fence;
@@ -30,19 +30,17 @@ pub(crate) use migrations::Migration;
 pub use page_binds::PageBinds;
 pub use portable::selection;
 pub(crate) use portable::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
-#[cfg(feature = "postgres")]
-pub(crate) use postgres::LockSecret;
 pub(crate) use transaction::exactly_one;
 
 use crate::{
     Error,
     catalog::Catalog,
     micros::Micros,
-    statement::{Query, scalar},
+    statement::{Query, Runs, scalar},
     text_column::Text,
     texts::Texts,
 };
-use sqlx::{ColumnIndex, Database, Executor, IntoArguments, Pool, database::HasStatementCache};
+use sqlx::{ColumnIndex, Pool};
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::{
     Message,
@@ -57,8 +55,7 @@ pub const HOLES_MAX: usize = 5_000;
 /// A database that Twinbox runs on: [`sqlx::Postgres`], [`sqlx::MySql`] and [`sqlx::Sqlite`]. Not to be
 /// implemented outside Twinbox; its items may change in any release.
 pub trait Dialect:
-    Database<Arguments: IntoArguments<Self>>
-    + HasStatementCache
+    Runs
     + Column<bool>
     + Column<i64>
     + Column<f64>
@@ -67,12 +64,8 @@ pub trait Dialect:
     + Column<Vec<u8>>
     + Column<Uuid>
     + Column<Micros>
-    + ImpliedBound<usize, Is: ColumnIndex<Self::Row>>
-    + Implied<usize>
     + for<'n> ImpliedBound<&'n str, Is: ColumnIndex<Self::Row>>
     + for<'n> Implied<&'n str>
-    + for<'c> ImpliedBound<&'c mut <Self as Database>::Connection, Is: Executor<'c, Database = Self>>
-    + for<'c> Implied<&'c mut <Self as Database>::Connection>
 {
     /// The differences between databases that users notice.
     const CAPABILITIES: Capabilities;

@@ -45,10 +45,10 @@ impl<DB: Dialect> Guarded<DB> {
         }
     }
 
-    /// Whether nothing has failed in this transaction. It is not known after a savepoint was rolled back, nor
-    /// on MySQL, where a wait for a lock that was too long ends its statement alone.
+    /// Whether no contention was met in this transaction. It was if a savepoint has undone it. On MySQL it is
+    /// not known: a wait for a lock that was too long ends its statement alone.
     pub(crate) async fn is_whole(&mut self) -> bool {
-        let can_know = (DB::CAPABILITIES.errors_abort || DB::ONE_WRITER) && !self.scope.has_undone;
+        let can_know = (DB::CAPABILITIES.errors_abort || DB::ONE_WRITER) && !self.scope.has_undone_contention;
         can_know && raw::<DB>("SELECT 1").within(PING_MAX).execute(self.tx.connection()).await.is_ok()
     }
 

@@ -52,7 +52,8 @@ impl HandlerError {
     }
 
     /// Returns whether the cause is contention: a deadlock, a serialization failure, a lock time-out, or a
-    /// busy database. It is retried and not counted.
+    /// busy database. It is retried and not counted, unless another connection than the handler's met it
+    /// again and again.
     pub fn is_contention(&self) -> bool {
         self.disposition == Disposition::Retry && self.sqlstate().is_some_and(is_contention)
     }

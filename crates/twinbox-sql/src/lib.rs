@@ -50,6 +50,9 @@ mod handler_connection;
 mod handler_error;
 pub mod inbox;
 mod job_runs;
+mod lent;
+#[cfg(feature = "postgres")]
+mod lock_secret;
 mod micros;
 pub mod operation;
 mod outbox;

@@ -1,8 +1,8 @@
 //! A transaction that its holder commits, and beginning one without losing it.
 use crate::{
     Dialect, Error,
-    connection::Lent,
     dialect::exactly_one,
+    lent::Lent,
     statement::{STATEMENT_MAX, in_time, raw, silent},
 };
 use futures::StreamExt as _;

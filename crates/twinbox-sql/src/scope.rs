@@ -60,8 +60,8 @@ pub struct Scope {
     depth: u32,
     /// Savepoints entered and not left. Stays above zero when a savepoint's future is dropped.
     open: u32,
-    /// Whether a savepoint was rolled back. The transaction is whole after it, whatever has failed in there.
-    pub(crate) has_undone: bool,
+    /// Whether contention was undone with a savepoint. The transaction is whole after it.
+    pub(crate) has_undone_contention: bool,
 }
 
 impl Scope {
@@ -77,7 +77,7 @@ impl Scope {
             wakes_readers: false,
             depth: 0,
             open: 0,
-            has_undone: false,
+            has_undone_contention: false,
         }
     }
 
@@ -137,7 +137,6 @@ impl Scope {
         self.open -= 1;
         if !is_kept {
             self.counts = nested.counts;
-            self.has_undone = true;
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The pool pings a connection when it takes it back, and again when it gives it out. With these, BEGIN and
 //! COMMIT, a consumer with much to do would spend half of its round trips on no work.
-use crate::{Dialect, Error, OwnedTx, connection::RETURN_MAX, engine::Engine, statement::raw};
+use crate::{Dialect, Error, OwnedTx, engine::Engine, lent::RETURN_MAX, statement::raw};
 use sqlx::AssertSqlSafe;
 use std::{
     sync::{

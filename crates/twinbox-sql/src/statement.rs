@@ -2,9 +2,12 @@
 //!
 //! Every statement of Twinbox runs here, because nothing else gives up on a server that fell silent: sqlx
 //! waits for an answer until TCP gives the other side up, which may be never.
-use crate::Dialect;
+use crate::dialect::bounds::{Implied, ImpliedBound};
 use futures::{StreamExt as _, stream::BoxStream};
-use sqlx::{ColumnIndex, Decode, Encode, Error, SqlSafeStr, SqlStr, Type};
+use sqlx::{
+    ColumnIndex, Database, Decode, Encode, Error, Executor, IntoArguments, SqlSafeStr, SqlStr, Type,
+    database::HasStatementCache,
+};
 use std::{fmt, io, marker::PhantomData, time::Duration};
 
 /// How long the database may take for a statement of the runtime. Its waits for locks are bounded to 2 s, and
@@ -13,6 +16,25 @@ pub(crate) const STATEMENT_MAX: Duration = Duration::from_secs(30);
 
 /// How long it may take for a statement that an operator asked for and that reads a log of any size.
 pub const COUNT_MAX: Duration = Duration::from_secs(600);
+
+/// A database whose connections run statements.
+#[doc(hidden)]
+pub trait Runs:
+    Database<Arguments: IntoArguments<Self>>
+    + HasStatementCache
+    + ImpliedBound<usize, Is: ColumnIndex<Self::Row>>
+    + Implied<usize>
+    + for<'c> ImpliedBound<&'c mut <Self as Database>::Connection, Is: Executor<'c, Database = Self>>
+    + for<'c> Implied<&'c mut <Self as Database>::Connection>
+{
+}
+impl<DB> Runs for DB
+where
+    DB: Database<Arguments: IntoArguments<DB>> + HasStatementCache,
+    usize: ColumnIndex<DB::Row>,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+{
+}
 
 /// One SQL statement, rendered for its database.
 #[derive(Debug)]
@@ -53,22 +75,22 @@ impl Statement {
 
 /// A query with its binds. It fails when the database has not answered after 30 s, or after
 /// [`within`](Self::within). The connection is of no use then: it would wait for the same answer.
-pub struct Query<'q, DB: Dialect> {
+pub struct Query<'q, DB: Runs> {
     query: sqlx::query::Query<'q, DB, DB::Arguments>,
     limit: Duration,
 }
 
 /// Creates a query, to which binds are added.
-pub fn query<'q, DB: Dialect>(statement: &Statement) -> Query<'q, DB> {
+pub fn query<'q, DB: Runs>(statement: &Statement) -> Query<'q, DB> {
     query_of(statement.sql.clone(), statement.is_named)
 }
 
 /// Creates a query of a text that is made for it, to which binds are added.
-pub fn query_of<'q, DB: Dialect>(sql: impl SqlSafeStr, is_named: bool) -> Query<'q, DB> {
+pub fn query_of<'q, DB: Runs>(sql: impl SqlSafeStr, is_named: bool) -> Query<'q, DB> {
     Query { query: sqlx::query(sql).persistent(is_named), limit: STATEMENT_MAX }
 }
 
-impl<'q, DB: Dialect> Query<'q, DB> {
+impl<'q, DB: Runs> Query<'q, DB> {
     /// Adds the next bind.
     #[must_use]
     pub fn bind<T: 'q + Encode<'q, DB> + Type<DB>>(mut self, value: T) -> Self {
@@ -138,27 +160,24 @@ impl<'q, DB: Dialect> Query<'q, DB> {
 }
 
 /// A query that reads the first column of its rows, with the limit of a [`Query`].
-pub struct Scalar<'q, DB: Dialect, T> {
+pub struct Scalar<'q, DB: Runs, T> {
     query: Query<'q, DB>,
     read: PhantomData<fn() -> T>,
 }
 
 /// Creates a query that reads the first column of its rows.
-pub fn scalar<'q, DB: Dialect, T>(statement: &Statement) -> Scalar<'q, DB, T> {
+pub fn scalar<'q, DB: Runs, T>(statement: &Statement) -> Scalar<'q, DB, T> {
     query(statement).scalar()
 }
 
-impl<'q, DB: Dialect> Query<'q, DB> {
+impl<'q, DB: Runs> Query<'q, DB> {
     /// Reads the first column of the rows.
     pub fn scalar<T>(self) -> Scalar<'q, DB, T> {
         Scalar { query: self, read: PhantomData }
     }
 }
 
-impl<'q, DB: Dialect, T: for<'r> Decode<'r, DB> + Type<DB>> Scalar<'q, DB, T>
-where
-    usize: ColumnIndex<DB::Row>,
-{
+impl<'q, DB: Runs, T: for<'r> Decode<'r, DB> + Type<DB>> Scalar<'q, DB, T> {
     /// Adds the next bind.
     #[must_use]
     pub fn bind<V: 'q + Encode<'q, DB> + Type<DB>>(mut self, value: V) -> Self {
@@ -191,20 +210,20 @@ where
     }
 }
 
-fn first<DB: Dialect, T: for<'r> Decode<'r, DB> + Type<DB>>(row: &DB::Row) -> sqlx::Result<T>
+fn first<DB: Runs, T: for<'r> Decode<'r, DB> + Type<DB>>(row: &DB::Row) -> sqlx::Result<T>
 where
     usize: ColumnIndex<DB::Row>,
 {
     sqlx::Row::try_get(row, 0)
 }
 
-impl<DB: Dialect> fmt::Debug for Query<'_, DB> {
+impl<DB: Runs> fmt::Debug for Query<'_, DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Query").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
-impl<DB: Dialect, T> fmt::Debug for Scalar<'_, DB, T> {
+impl<DB: Runs, T> fmt::Debug for Scalar<'_, DB, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scalar").field("query", &self.query).finish_non_exhaustive()
     }
@@ -218,11 +237,11 @@ pub(crate) struct Raw<DB> {
 }
 
 /// Creates statements without binds.
-pub(crate) fn raw<DB: Dialect>(sql: impl SqlSafeStr) -> Raw<DB> {
+pub(crate) fn raw<DB: Runs>(sql: impl SqlSafeStr) -> Raw<DB> {
     Raw { sql: sql.into_sql_str(), limit: STATEMENT_MAX, database: PhantomData }
 }
 
-impl<DB: Dialect> Raw<DB> {
+impl<DB: Runs> Raw<DB> {
     /// As [`Query::within`].
     pub(crate) fn within(self, limit: Duration) -> Self {
         Self { limit, ..self }

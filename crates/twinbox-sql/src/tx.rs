@@ -65,7 +65,8 @@ impl<'t, DB: Dialect> Tx<'t, DB> {
         let name = format!("twinbox_{}", nested.depth);
         self.run(format!("SAVEPOINT {name}")).await?;
         let result = f(&mut Tx::new(self.conn, self.scope)).await;
-        if result.is_err() {
+        if let Err(error) = &result {
+            self.scope.has_undone_contention |= error.is_contention();
             self.run(format!("ROLLBACK TO SAVEPOINT {name}")).await?;
         }
         self.run(format!("RELEASE SAVEPOINT {name}")).await?;

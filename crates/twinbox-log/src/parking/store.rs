@@ -5,6 +5,7 @@ use super::{
     row::{Action, Change, Look, ParkedRow, Want},
     state::ParkedState,
 };
+use crate::task::in_time;
 use sqlx::Row as _;
 use std::{collections::HashMap, time::Duration};
 use twinbox_core::{Message, crash};
@@ -13,6 +14,9 @@ use twinbox_sql::{
     dead_letters::destination_fingerprint,
     engine::{Engine, MessageColumns, TextColumns, micros, query, text},
 };
+
+/// How long it may take to publish the event of a dead letter.
+const PUBLISH_MAX: Duration = Duration::from_secs(30);
 
 /// Writes changes and looks at the rows, in one transaction behind the fence of the owner. Without changes it
 /// only looks.
@@ -38,7 +42,7 @@ pub(super) async fn write_and_look<DB: Dialect>(
         }
     }
     for event in rows.iter().filter_map(|row| row.event.clone()) {
-        match Outbox::of(engine).publish_draft(&mut tx, event).await {
+        match in_time(PUBLISH_MAX, Outbox::of(engine).publish_draft(&mut tx, event)).await {
             // Nothing was written. The message has to be parked all the same.
             Err(error) if matches!(error.kind(), ErrorKind::InvalidDraft | ErrorKind::Codec) => {
                 let cause = &error as &dyn std::error::Error;

@@ -27,7 +27,6 @@ use crate::{
     texts::Texts,
 };
 use fragments::flushed;
-pub(crate) use lock_secret::LockSecret;
 use sqlx::{PgConnection, PgPool, Postgres, postgres::PgConnectOptions};
 use std::{path::PathBuf, time::Duration};
 use twinbox_core::{
@@ -145,7 +144,7 @@ impl Dialect for Postgres {
     }
 
     async fn lock_key(conn: &mut PgConnection, catalog: &Catalog, key: &str) -> Result<(), Error> {
-        let secret = LockSecret::of(conn, catalog).await?;
+        let secret = lock_secret::known(conn, catalog).await?;
         let number = secret.number(&[b"key/", key.as_bytes()]);
         let lock = query::<Postgres>(&catalog.sql.outbox.lock_key).for_caller().scalar::<bool>();
         let lock = lock.bind(number).bind(secret.bytes());

@@ -27,7 +27,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use twinbox_core::crash;
 use uuid::Uuid;
 
@@ -255,22 +255,21 @@ impl<DB: Dialect> HeldKey<DB> {
             if self.check_not_ending().is_err() {
                 continue;
             }
-            match self.renew().await {
-                Ok(true) => {}
-                Ok(false) => return,
+            // A silent connection must not cost the lease: the next renewal, on another one, comes before its
+            // end.
+            match timeout((self.lease / 4).max(RENEWALS_MIN), self.renew()).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => return,
                 // Its own last transaction has the row, so it cannot be lost.
-                Err(error) if error.is_contention() => {}
-                Err(error) => tracing::warn!(%error, "the key of an operation could not be renewed"),
+                Ok(Err(error)) if error.is_contention() => {}
+                Ok(Err(error)) => tracing::warn!(%error, "the key of an operation could not be renewed"),
+                Err(_) => tracing::warn!("the key of an operation could not be renewed in time"),
             }
         }
     }
 
     async fn renew(&self) -> Result<bool, Error> {
-        // A silent connection must not cost the lease: the next renewal, on another one, comes before its
-        // end.
-        let limit = (self.lease / 4).max(RENEWALS_MIN);
-        self.update(&self.engine.sql().operations.renew, |renew| renew.within(limit).bind(micros(self.lease)))
-            .await
+        self.update(&self.engine.sql().operations.renew, |renew| renew.bind(micros(self.lease))).await
     }
 
     /// False: another process has the key. The wait is bounded, because its own last transaction may hold the

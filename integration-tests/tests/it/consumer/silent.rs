@@ -20,7 +20,8 @@ use std::{
     time::Duration,
 };
 use twinbox::{
-    Consumer, Delivery, DeliveryOutcome, Dialect, HandlerResult, Store, Tx, event_handler, nats::Nats,
+    Consumer, Delivery, DeliveryOutcome, Dialect, HandlerResult, Store, Tx, event_handler, inbox::InboxClaim,
+    nats::Nats,
 };
 use twinbox_testkit::{Harness, proxy::Proxy};
 
@@ -105,7 +106,7 @@ async fn sleeps(tx: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult
 /// Sessions of this database whose statement sleeps.
 async fn sleeping(pool: &PgPool) -> i64 {
     let sleeping = "SELECT count(*) FROM pg_stat_activity \
-        WHERE datname = current_database() AND state = 'active' AND query LIKE '%SELECT pg_sleep(90)%' \
+        WHERE datname = current_database() AND state = 'active' AND query LIKE '%SELECT pg_sleep(90%' \
         AND pid <> pg_backend_pid()";
     sqlx::query_scalar(sleeping).fetch_one(pool).await.unwrap()
 }
@@ -130,7 +131,7 @@ async fn row_38_a_statement_that_does_not_end_takes_no_more_connections_than_its
 
 #[event_handler(consumer = "tests.endless", timeout = "300ms", concurrency = 2)]
 async fn sleeps_without_a_bound(tx: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
-    sqlx::raw_sql("SET LOCAL statement_timeout = 0; SELECT pg_sleep(90)").execute(&mut **tx).await?;
+    sqlx::raw_sql("SET LOCAL statement_timeout = 0; SELECT pg_sleep(900)").execute(&mut **tx).await?;
     Ok(())
 }
 
@@ -148,9 +149,12 @@ async fn a_connection_whose_statement_does_not_end_is_closed_before_the_next_han
     })
     .await;
     assert!(sleeping(world.pool()).await >= 6, "all of them go on in the server");
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+        WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    sqlx::query(end).execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
 }
 
-#[event_handler(consumer = "tests.powerless", timeout = "2s")]
+#[event_handler(consumer = "tests.powerless", timeout = "10s")]
 async fn waits<DB: Dialect>(gate: &Arc<Gate>, tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> HandlerResult {
     effect::<DB>(tx, order.n).await?;
     gate.pass(order.n).await;
@@ -224,4 +228,19 @@ async fn the_server_bounds_a_handler_a_little_beyond_its_time_out_unless_the_ses
     }
     let expected = ["5500ms 5500ms", "1s 1s", "5500ms 5500ms", "5500ms 5500ms"];
     assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+/// Whoever waits for a copy of its message in vain says nothing about the database.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_takes_longer_than_a_statement_may_is_contention() {
+    let world = World::<Postgres>::new().await;
+    let order = placed(1);
+    let InboxClaim::Open(copy) = world.inbox("tests.bounds").claim(&order, false).await.unwrap() else {
+        panic!("it is new")
+    };
+    let options = world.pool().connect_options().as_ref().clone().options([("statement_timeout", "300ms")]);
+    let store = Store::new(PgPool::connect_with(options).await.unwrap(), SERVICE).unwrap();
+    let outcome = Harness::new(&store, Arc::default()).deliver::<bounds>(&order).await;
+    assert!(matches!(outcome, DeliveryOutcome::Retried { counted: false, .. }), "{outcome:?}");
+    copy.rollback().await;
 }

@@ -5,7 +5,7 @@ use super::{
         fence::session_bound,
         portable::{self, claim_operation, complete_operation, receive_webhook},
     },
-    lock_secret::LockSecret,
+    lock_secret,
 };
 use crate::{
     Error,
@@ -91,7 +91,7 @@ pub(super) async fn claim(
     claim: &OperationClaim<'_>,
 ) -> Result<OperationClaimed<String>, Error> {
     // Two processes with two secrets do not wait here, but at the primary key.
-    let secret = LockSecret::of(conn, catalog).await?;
+    let secret = lock_secret::known(conn, catalog).await?;
     let same = secret.number(&[b"operation/", &claim.slot[..], &claim.same[..]]);
     let lock_timeout = claim.wait.max(LOCK_TIMEOUT_MIN).as_millis().min(i32::MAX.unsigned_abs().into());
     let query = query::<Postgres>(&catalog.sql.operations.claim)

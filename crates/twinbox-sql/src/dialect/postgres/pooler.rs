@@ -2,7 +2,7 @@
 use crate::{
     Error, ErrorKind,
     catalog::Catalog,
-    connection::Lent,
+    lent::Lent,
     statement::{STATEMENT_MAX, in_time, raw},
 };
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Row as _};
