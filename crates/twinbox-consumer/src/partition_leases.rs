@@ -253,7 +253,7 @@ async fn take_and_read<DB: Dialect, S: Send + Sync + 'static>(
     let mut taking = std::pin::pin!(taking);
     let taken = match own.stop.unless_heard(&mut taking).await {
         Some(taken) => Some(taken),
-        // What is taken now is released below. A lease that nobody hears of ends by itself.
+        // A partition that is taken now is released below. Without an answer its lease ends by itself.
         None => tokio::time::timeout(TAKE_MAX, taking).await.ok(),
     };
     let (fence, checkpoint) = match taken {

@@ -1,7 +1,7 @@
 //! Tasks that go on when the future that waits for them is dropped.
-use std::{io, time::Duration};
+use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
-use twinbox_sql::Error;
+use twinbox_sql::{Error, engine::silent};
 
 /// A task, so that the future that waits for it can be dropped.
 pub(crate) trait Task {
@@ -27,11 +27,7 @@ pub(crate) async fn in_time<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let silent = |_| {
-        let what = format!("the database did not answer within {limit:?}");
-        Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, what)).into())
-    };
-    tokio::time::timeout(limit, work).await.unwrap_or_else(silent)
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(silent(limit).into()))
 }
 
 pub(crate) fn joined<T>(result: Result<Result<T, Error>, tokio::task::JoinError>) -> Result<T, Error> {

@@ -18,7 +18,7 @@ pub use crate::{
     render::render,
     row::{MessageColumns, TextColumns, bind_message, count, log_message, optional_text, small_count},
     schema::{check_namespace, check_tables, tables, triggers},
-    statement::{COUNT_MAX, Query, Scalar, Statement, query, query_of, scalar},
+    statement::{COUNT_MAX, Query, Scalar, Statement, query, query_of, scalar, silent},
     text::{bounded, headers, hex, read_headers, text},
     text_column::Text,
     texts::{ParkedQueue, Texts},

@@ -285,7 +285,7 @@ pub(crate) async fn in_time<T>(
 }
 
 /// The error of a database that took too long: an outage.
-pub(crate) fn silent(limit: Duration) -> Error {
+pub fn silent(limit: Duration) -> Error {
     let what = format!("the database did not answer within {limit:?}");
     Error::Io(io::Error::new(io::ErrorKind::TimedOut, what))
 }

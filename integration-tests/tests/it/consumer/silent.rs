@@ -230,7 +230,7 @@ async fn the_server_bounds_a_handler_a_little_beyond_its_time_out_unless_the_ses
     assert_eq!(*seen.lock().unwrap(), expected);
 }
 
-/// Whoever waits for a copy of its message in vain says nothing about the database.
+/// A delivery that waits in vain for a copy of its message says nothing about the database.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_takes_longer_than_a_statement_may_is_contention() {
     let world = World::<Postgres>::new().await;

@@ -1,7 +1,7 @@
 //! Statements of Twinbox run where a limit ends the wait for a silent server. sqlx has none.
 use super::files::texts;
 
-/// What waits for a server without an end.
+/// Calls that wait for a server without an end.
 const WAITS: &[&str] = &[
     "sqlx::query",
     "raw_sql(",
