@@ -312,7 +312,7 @@ mod tests {
     fn a_trigger_of_postgres_has_a_name_of_its_table() {
         assert!(has::<sqlx::Postgres>("refuse_position", "outbox"));
         assert!(has::<sqlx::Postgres>("refuse_commit", "inbox"));
-        assert!(has::<sqlx::Postgres>("refuse_response", "idempotency_keys"));
+        assert!(has::<sqlx::Postgres>("blank_response", "idempotency_keys"));
     }
 
     #[cfg(feature = "mysql")]

@@ -54,7 +54,7 @@ CREATE TABLE IF NOT EXISTS {idempotency_keys} (
     -- For operators.
     INDEX idempotency_keys_key (scope, key),
     -- For operators too: the rows for which a vendor may have been called.
-    INDEX idempotency_keys_unfinished (unfinished, updated_at)
+    INDEX idempotency_keys_unfinished (unfinished, created_at)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 -- A session of MariaDB may turn the rules of columns off, and then write what no program can read.
 DROP TRIGGER IF EXISTS {unchecked_keys};

@@ -50,8 +50,9 @@ CREATE INDEX idempotency_keys_expires_at ON {idempotency_keys} (expires_at);
 CREATE INDEX idempotency_keys_principal ON {idempotency_keys} (tenant, principal, expires_at);
 -- For operators.
 CREATE INDEX idempotency_keys_key ON {idempotency_keys} (scope, key);
--- For operators too. It has a row only if a vendor may have been called.
-CREATE INDEX idempotency_keys_unfinished ON {idempotency_keys} (updated_at) WHERE unfinished;
+-- For operators too. It has a row only if a vendor may have been called. Not by the time of the last change:
+-- an UPDATE of an indexed column makes the server write the row into every index again.
+CREATE INDEX idempotency_keys_unfinished ON {idempotency_keys} (created_at) WHERE unfinished;
 
 -- Refuses a COMMIT that does not come from the runtime, in the transaction in which the operation ends. No
 -- WHEN clause: the server would read it anew for each statement.
@@ -66,24 +67,27 @@ END $$;
 CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF owner ON {idempotency_keys}
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {refuse_operation_commit}();
 
--- Who may not end an operation may blank its response, and write no other one: a retry would get it.
-CREATE FUNCTION {refuse_response}() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Who blanks an operation that has ended has no right on its response: a retry would get another one. The
+-- statement names the columns of its caller alone, so the end of an operation costs nothing here.
+CREATE FUNCTION {blank_response}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF has_column_privilege(TG_RELID, 'status'::text, 'UPDATE'::text) THEN
-        RETURN NEW;
-    END IF;
-    IF NEW.principal <> '' OR NEW.key <> '' OR NEW.body_kind <> 'omitted'
-        OR num_nonnulls(NEW.response_headers, NEW.response_body, NEW.result_ref, NEW.codec_headers,
-            NEW.recovery_point) > 0 THEN
+    IF NEW.principal = '' AND NEW.key = '' AND NEW.status <> 'pending' THEN
+        NEW.response_headers := NULL;
+        NEW.response_body := NULL;
+        NEW.body_kind := 'omitted';
+        NEW.result_ref := NULL;
+        NEW.codec_headers := NULL;
+        NEW.recovery_point := NULL;
+    -- Who takes a key may write all of it.
+    ELSIF NOT has_column_privilege(TG_RELID, 'status'::text, 'UPDATE'::text) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'TB003',
-            MESSAGE = 'twinbox: what is stored is only blanked: no other content takes its place';
+            MESSAGE = 'twinbox: what is stored is only blanked, after its operation has ended';
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER refuse_response BEFORE UPDATE OF principal, key, response_headers, response_body, body_kind,
-    result_ref, codec_headers, recovery_point ON {idempotency_keys}
-    FOR EACH ROW EXECUTE FUNCTION {refuse_response}();
+CREATE TRIGGER blank_response BEFORE UPDATE OF principal, key ON {idempotency_keys}
+    FOR EACH ROW EXECUTE FUNCTION {blank_response}();
 
 -- What operators may read: no key and no response.
 CREATE VIEW {idempotency_audit} AS

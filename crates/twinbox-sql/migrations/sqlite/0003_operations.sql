@@ -44,7 +44,7 @@ CREATE INDEX {idempotency_keys_principal} ON {idempotency_keys} (tenant, princip
 -- For operators.
 CREATE INDEX {idempotency_keys_key} ON {idempotency_keys} (scope, key);
 -- For operators too. It has a row only if a vendor may have been called.
-CREATE INDEX {idempotency_keys_unfinished} ON {idempotency_keys} (updated_at) WHERE unfinished;
+CREATE INDEX {idempotency_keys_unfinished} ON {idempotency_keys} (created_at) WHERE unfinished;
 
 -- What operators may read: no key and no response.
 CREATE VIEW {idempotency_audit} AS

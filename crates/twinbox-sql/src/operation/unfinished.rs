@@ -47,7 +47,7 @@ pub struct UnfinishedOperation {
 impl<DB: Dialect> IdempotencyKeys<DB> {
     /// Returns the operations that may have called a vendor and have not ended: they
     /// [saved](super::OperationLease::save) a recovery point, or got a
-    /// [token](super::OperationLease::token_within). The longest idle ones come first, at most
+    /// [token](super::OperationLease::token_within). The oldest ones come first, at most
     /// [`UNFINISHED_MAX`]. Running ones are left out. An operation with a
     /// [final failure](super::OperationResponse::is_failure) of code 500 or above is among them: it was
     /// abandoned half-way.

@@ -120,7 +120,7 @@ async fn a_commit_after_a_swallowed_deadlock_says_so() {
         let take = sqlx::query("UPDATE accounts SET cents = 10 WHERE id = ?").bind(id);
         in_time(take.execute(&mut **tx)).await.map(drop)
     };
-    let (mut tx, mut other) = (world.begin().await.unwrap(), world.begin().await.unwrap());
+    let (mut tx, mut other) = (world.begin().await.unwrap(), world.owner().begin().await.unwrap());
     sqlx::raw_sql("INSERT INTO ballast SELECT seq FROM seq_1_to_1000").execute(&mut *other).await.unwrap();
     take(&mut other, 2).await.unwrap();
     world.outbox().publish(&mut tx, &Placed { n: 1 }).await.unwrap();

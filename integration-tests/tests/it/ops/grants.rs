@@ -98,7 +98,7 @@ async fn a_role_of_mariadb_is_checked_by_its_own_name() {
     let execute = async |sql: String| {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(world.pool()).await.unwrap();
     };
-    let ops = Ops::new(&world);
+    let ops = Ops::new(world.owner());
     let unknown = ops.missing_rights(Some(&role), Role::Producer).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::NotFound);
     execute(format!("CREATE ROLE '{role}'")).await;

@@ -308,13 +308,13 @@ async fn the_documented_grants_are_enough_and_no_more<DB: Granted>() {
     look(&world, &roles).await;
     operate(&world, &roles, &runtime).await;
     for (role, name) in roles.all() {
-        let ops = Ops::new(&world);
+        let ops = Ops::new(world.owner());
         assert_eq!(ops.missing_rights(Some(name), role).await.unwrap(), Some(Vec::new()), "{role:?}");
         assert_eq!(ops.excess_rights(Some(name), &[role]).await.unwrap(), Some(Vec::new()), "{role:?}");
     }
     assert_eq!(Ops::new(&runtime).missing_rights(None, Role::Runtime).await.unwrap(), Some(Vec::new()));
     let missing =
-        Ops::new(&world).missing_rights(Some(&roles.producer), Role::Runtime).await.unwrap().unwrap();
+        Ops::new(world.owner()).missing_rights(Some(&roles.producer), Role::Runtime).await.unwrap().unwrap();
     assert!(missing.contains(&format!("SELECT ON {}", DB::table_of("outbox"))), "{missing:?}");
     let redactor = DB::store_of(&world, &roles.redactor).await;
     redactor.check().await.unwrap();

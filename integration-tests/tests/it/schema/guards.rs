@@ -17,7 +17,7 @@ struct Change {
 
 async fn each_is_found<DB: TestDb>(changes: &[Change]) {
     let world = World::<DB>::new().await;
-    let look = async || Ops::new(&world).altered_tables().await.unwrap();
+    let look = async || Ops::new(world.owner()).altered_tables().await.unwrap();
     for &Change { make, undo, kind, words } in changes {
         let before = look().await;
         assert!(before.is_empty(), "before {make}: {before:?}");
@@ -158,14 +158,14 @@ async fn a_table_of_sqlite_that_somebody_has_changed_is_found() {
 async fn a_statement_removes_what_it_names_and_nothing_else<DB: TestDb>(make: &'static str, words: &str) {
     let world = World::<DB>::new().await;
     world.execute(make).await;
-    let found = Ops::new(&world).altered_tables().await.unwrap();
+    let found = Ops::new(world.owner()).altered_tables().await.unwrap();
     let [one] = &found[..] else { panic!("one trigger: {found:?}") };
     assert_eq!((one.kind, one.remedy.as_str()), (Kind::UnknownTrigger, words));
     let mut conn = world.pool().acquire().await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(one.remedy.clone())).execute(&mut *conn).await.unwrap();
     drop(conn);
     assert_eq!(world.rows("inbox").await, 0, "the table is there");
-    let after = Ops::new(&world).altered_tables().await.unwrap();
+    let after = Ops::new(world.owner()).altered_tables().await.unwrap();
     assert!(after.is_empty(), "{after:?}");
 }
 

@@ -39,7 +39,7 @@ pub(in crate::dialect) const DRIFT: Drift = Drift {
         SELECT slot, scope
         FROM {idempotency_keys}
         WHERE {is_unfinished} AND updated_at <= (SELECT {after -?})
-        ORDER BY updated_at
+        ORDER BY created_at
         LIMIT ?",
     first_expiry: "
         SELECT {until min(expires_at)} AS expires_in

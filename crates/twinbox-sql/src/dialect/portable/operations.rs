@@ -122,7 +122,7 @@ pub(in crate::dialect) const OPERATIONS: Operations = Operations {
             expires_at, expires_at <= (SELECT {now}) AS has_expired
         FROM {idempotency_keys}
         WHERE {is_unfinished}
-        ORDER BY updated_at
+        ORDER BY created_at
         LIMIT ?",
     count_unfinished: "
         SELECT count(*)

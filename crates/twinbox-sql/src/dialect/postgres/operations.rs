@@ -45,6 +45,12 @@ pub(super) const OPERATIONS: Operations = Operations {
         no_hash: "'\\x'::bytea",
         allowed: "set_config('twinbox.commit', ?, true) = pg_current_xact_id()::text",
     },
+    // A trigger blanks the other columns.
+    erase: "
+        UPDATE {idempotency_keys}
+        SET principal = '', key = '', updated_at = {now}
+        WHERE slot > ? AND slot <= ? AND status <> 'pending' AND NOT unfinished
+            AND tenant = ? AND principal = COALESCE(?, principal)",
     purge: "
         DELETE FROM {idempotency_keys}
         WHERE slot = ANY(ARRAY(

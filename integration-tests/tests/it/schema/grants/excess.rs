@@ -62,7 +62,7 @@ pub(super) async fn each_way_to_a_right_is_found<DB: Ways>() {
         let ran = sqlx::raw_sql(AssertSqlSafe(named(sql))).execute(world.pool()).await;
         ran.map(drop).unwrap_or_else(|error| panic!("{sql}: {error}"));
     };
-    let look = async || Ops::new(&world).excess_rights(Some(&roles.producer), &[Role::Producer]).await;
+    let look = async || Ops::new(world.owner()).excess_rights(Some(&roles.producer), &[Role::Producer]).await;
     execute(DB::CREATE_OTHER).await;
     let version = world.number(DB::VERSION).await;
     for way in DB::WAYS.iter().filter(|way| way.since <= version) {
