@@ -125,14 +125,15 @@ fn statements<DB: Dialect>() -> [&'static str; 3] {
 pub const TABLES: &str = "CREATE TABLE refunds (id VARCHAR(64) PRIMARY KEY, amount BIGINT NOT NULL);
     CREATE TABLE ledger (refund TEXT NOT NULL, amount BIGINT NOT NULL);";
 
-/// `POST /refunds` writes with the key, as does `POST /charges/{id}/refunds`; `POST /unused` writes nothing
-/// with it. `GET /refunds` counts.
+/// `POST /refunds` writes with the key, as does `POST /charges/{id}/refunds`; `POST /unused` does not
+/// take its transaction, and `POST /taken` takes it alone. `GET /refunds` counts.
 pub fn router<DB: Dialect>(layer: Idempotency<DB>, shop: Arc<Shop>) -> Router {
     let both = || post(refund::<DB>).layer(layer.clone());
     Router::new()
         .route("/refunds", both().get(async || "here"))
         .route("/charges/{id}/refunds", both())
         .route("/unused", post(async || StatusCode::CREATED).layer(layer.clone()))
+        .route("/taken", post(async |_: IdemTx<DB>| StatusCode::CREATED).layer(layer.clone()))
         .with_state(shop)
 }
 
@@ -143,6 +144,7 @@ pub fn leased_router<DB: Dialect>(layer: Idempotency<DB>, shop: Arc<Shop>) -> Ro
         .route("/refunds", both().get(async || "here"))
         .route("/charges/{id}/refunds", both())
         .route("/unused", post(async || StatusCode::CREATED).layer(layer.clone()))
+        .route("/taken", post(async |_: IdemLease<DB>| StatusCode::CREATED).layer(layer.clone()))
         .with_state(shop)
 }
 

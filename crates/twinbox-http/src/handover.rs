@@ -21,10 +21,8 @@ pub(crate) struct Handover<DB: Dialect>(Arc<Shared<DB>>);
 struct Shared<DB: Dialect> {
     transaction: Slot<OpenTransaction<DB>>,
     lease: Slot<OperationLease<DB>>,
-    /// An extractor has taken the transaction or the lease.
+    /// The handler itself, and not an extractor alone, has used the transaction or the lease.
     is_used: AtomicBool,
-    /// The handler itself has used the transaction or the lease.
-    is_touched: AtomicBool,
     has_lost_lease: AtomicBool,
     /// The trace that published messages belong to.
     trace: Option<TraceContext>,
@@ -76,7 +74,6 @@ impl<DB: Dialect> Handover<DB> {
             transaction: Slot::new(operation.map(OpenTransaction::new)),
             lease: Slot::new(lease),
             is_used: AtomicBool::new(false),
-            is_touched: AtomicBool::new(false),
             has_lost_lease: AtomicBool::new(false),
             trace,
         }))
@@ -93,14 +90,11 @@ impl<DB: Dialect> Handover<DB> {
 
     pub(crate) fn borrow_transaction(&self) -> Option<Borrowed<OpenTransaction<DB>>> {
         let borrowed = self.0.transaction.borrow_if(|transaction| !transaction.is_rolled_back)?;
-        self.0.is_used.store(true, Relaxed);
         Some(self.correlated(borrowed))
     }
 
     pub(crate) fn borrow_lease(&self) -> Option<Borrowed<OperationLease<DB>>> {
-        let borrowed = self.0.lease.borrow_if(|_| true)?;
-        self.0.is_used.store(true, Relaxed);
-        Some(borrowed)
+        self.0.lease.borrow_if(|_| true)
     }
 
     /// Borrows a transaction that the lease has begun.
@@ -145,16 +139,12 @@ impl<DB: Dialect> Handover<DB> {
         }
     }
 
+    pub(crate) fn note_use(&self) {
+        self.0.is_used.store(true, Relaxed);
+    }
+
     pub(crate) fn is_used(&self) -> bool {
         self.0.is_used.load(Relaxed)
-    }
-
-    pub(crate) fn touch(&self) {
-        self.0.is_touched.store(true, Relaxed);
-    }
-
-    pub(crate) fn is_touched(&self) -> bool {
-        self.0.is_touched.load(Relaxed)
     }
 
     pub(crate) fn has_lost_lease(&self) -> bool {

@@ -73,7 +73,7 @@ pub struct IdemLease<DB: Dialect> {
 
 impl<DB: Dialect> IdemLease<DB> {
     fn lease(&self) -> &OperationLease<DB> {
-        self.handover.touch();
+        self.handover.note_use();
         &self.lease
     }
 
@@ -133,7 +133,7 @@ impl<DB: Dialect> IdemLease<DB> {
     ///   commit with the response.
     /// - The database refused or is away.
     pub async fn save(&mut self, point: &str) -> Result<(), Error> {
-        self.handover.touch();
+        self.handover.note_use();
         let saved = self.lease.save(point).await;
         self.handover.noting_lost_lease(saved)
     }

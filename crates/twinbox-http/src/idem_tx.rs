@@ -64,7 +64,7 @@ impl<DB: Dialect> IdemTx<DB> {
     /// Returns the transaction in the form that event handlers have: it dereferences to the connection and
     /// publishes.
     pub fn tx(&mut self) -> Tx<'_, DB> {
-        self.handover.touch();
+        self.handover.note_use();
         self.transaction.operation.tx()
     }
 

@@ -190,9 +190,10 @@ impl<DB: Dialect> Idempotency<DB> {
 
     /// Sets whether to answer `500` when a handler succeeds without using [`IdemTx`](crate::IdemTx).
     ///
-    /// Such a handler writes outside of the key's transaction, if it writes. `true` is the default with
-    /// `debug_assertions`. With `false` the response is stored. In both cases an error is logged with the
-    /// scope, and `twinbox_http_unused_transactions_total` counts.
+    /// Such a handler writes outside of the key's transaction, if it writes: with a connection of the pool,
+    /// be there an `IdemTx` among its arguments or not. After a crash a retry writes again. `true` is the
+    /// default with `debug_assertions`. With `false` the response is stored. In both cases an error is logged
+    /// with the scope, and `twinbox_http_unused_transactions_total` counts.
     #[must_use]
     pub fn refuse_unused(self, refuse: bool) -> Self {
         self.with(|settings| settings.refuses_unused = refuse)

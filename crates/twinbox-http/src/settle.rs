@@ -78,7 +78,7 @@ impl<DB: Dialect> Call<DB> {
         }
         let is_last = claim.failures_left(self.settings.attempts_max).is_some_and(|left| left <= 1);
         // A refusal by an extractor or an inner layer is not the handler's decision.
-        let stores_errors = self.settings.stores_errors && handover.is_touched();
+        let stores_errors = self.settings.stores_errors && handover.is_used();
         let (decision, response) = self.judge(response, stores_errors, is_last);
         if let Some(reason) = RollbackReason::of_decision(decision, response.status()) {
             self.log_outcome("undone", response.status(), None);
@@ -88,8 +88,8 @@ impl<DB: Dialect> Call<DB> {
             self.count(&metrics::UNUSED_TRANSACTIONS);
             tracing::error!(
                 scope = self.scope,
-                "the handler does not take an `IdemTx`, so its writes do not commit with the key: \
-                add one to its arguments"
+                "the handler did not use an `IdemTx`, so its writes do not commit with the key: write with \
+                `idem.tx()`"
             );
             if self.settings.refuses_unused {
                 let refusal = self.refuse(&Problem::TransactionUnused);

@@ -34,7 +34,7 @@ impl<DB: Dialect> Ops<DB> {
         self.store.decode(message).unwrap_or(Cow::Borrowed(message))
     }
 
-    /// Returns idempotent requests that may have called a vendor and never finished, the longest idle first.
+    /// Returns idempotent requests that may have called a vendor and never finished, the oldest first.
     ///
     /// # Errors
     /// The database refused or is away.

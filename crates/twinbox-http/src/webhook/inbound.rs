@@ -25,7 +25,8 @@ use twinbox_sql::{Dialect, Store};
 /// A webhook that the [`Verifier`] refuses gets `401`. For a new webhook the handler gets the body as it was
 /// received, an [`IdemTx`](crate::IdemTx), and the [`Signature`](super::Signature) as an `Extension`. Its
 /// writes and messages commit together with a receipt, and the `2xx` is sent after the commit. Store the
-/// event, respond, and do the work where the message is consumed.
+/// event, respond, and do the work where the message is consumed. A handler that writes without its `IdemTx`
+/// writes again after a crash: its writes are not with the receipt.
 ///
 /// A handler that fails, panics or crashes leaves no receipt, and the sender retries. A repeated webhook gets
 /// `200`, and the handler does not run. If its payload differs from the first one, an error is logged and

@@ -38,6 +38,9 @@ use uuid::Uuid;
 /// committed message survives a power cut), a busy time-out of 10 s against other processes, and at most 16
 /// rows of a result in memory that nobody has taken yet, because a message may have a megabyte.
 ///
+/// On a connection of any pool that a store works with, Twinbox sets the commit hook and the rollback hook:
+/// those that the application has set there are replaced.
+///
 /// # Errors
 /// The file cannot be opened or made.
 pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {

@@ -2,7 +2,8 @@
 use crate::support::{
     cases::cases,
     database::SERVICE,
-    databases::Postgres,
+    databases::{PgPoolOptions, Postgres},
+    postgres::{postgres_address, through},
     stores::{Placed, TestDb, World, effect},
 };
 use sqlx::{Pool, Sqlite};
@@ -13,6 +14,7 @@ use std::{
     time::Duration,
 };
 use twinbox::{Dialect, Store};
+use twinbox_testkit::proxy::Proxy;
 
 /// Ends after `polls` polls, whether the future inside is done or not.
 struct DropAfter<F> {
@@ -82,8 +84,17 @@ async fn a_store_begin_dropped_at_any_poll_loses_nothing<DB: TestDb>() {
 
 /// Documents sqlx 0.9.0. When this fails, sqlx was repaired and `begin` can lose its task.
 async fn sqlx_begin_dropped_half_way_loses_writes() {
-    let lost = lost_writes::<Postgres, _>(async |pool| pool.begin().await.unwrap()).await;
-    assert_ne!(lost, BTreeSet::new());
+    let world = World::<Postgres>::new().await;
+    let proxy = Proxy::start(postgres_address(world.url())).await.unwrap();
+    let pool = PgPoolOptions::new().max_connections(1).test_before_acquire(false);
+    let pool = pool.connect(&through(world.url(), &proxy)).await.unwrap();
+    // No answer comes while it is frozen, and BEGIN is on its way.
+    proxy.freeze();
+    assert!(tokio::time::timeout(Duration::from_millis(100), pool.begin()).await.is_err());
+    proxy.thaw();
+    write_plainly(&pool, 1).await;
+    pool.close().await;
+    assert_eq!(world.effects().await, Vec::<i64>::new());
 }
 
 async fn sqlx_begin_dropped_half_way_loses_nothing() {

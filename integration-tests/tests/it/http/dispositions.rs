@@ -208,9 +208,9 @@ async fn a_row_gives_out_no_header_that_the_route_does_not_store<DB: TestDb>() {
 async fn a_route_that_never_uses_its_transaction_fails<DB: TestDb>() {
     with_both::<DB>(identity, async |app, strategy| {
         let send = async |router: &Router| send(router, post("/unused", "a").body("".into()).unwrap()).await;
-        for _ in 0..2 {
-            let got = app.send(post("/unused", "a").body("".into()).unwrap()).await;
-            assert_eq!(got.problem(), (500, "INTERNAL.idempotency.not_used".to_owned()));
+        for path in ["/unused", "/taken", "/unused", "/taken"] {
+            let got = app.send(post(path, "a").body("".into()).unwrap()).await;
+            assert_eq!(got.problem(), (500, "INTERNAL.idempotency.not_used".to_owned()), "{path}");
         }
         let kept =
             Refunds::another(&app.world, strategy, |layer| layer.refuse_unused(false), app.shop.clone());

@@ -46,7 +46,7 @@ async fn a_route_that_never_uses_its_transaction_is_named<DB: TestDb>() {
     let (lines, _recorded) = Lines::record();
     let app = Refunds::<DB>::new(Strategy::Tx).await;
     app.send(post("/unused", "a").body("".into()).unwrap()).await;
-    let said = lines.saying("does not take an `IdemTx`");
+    let said = lines.saying("did not use an `IdemTx`");
     assert_eq!(said[0]["fields"]["scope"], "POST_/unused");
 }
 

@@ -67,8 +67,28 @@ async fn t12_sessions_that_ask_for_more_isolation_get_what_the_key_needs() {
     assert_eq!(world.effects().await, [1]);
 }
 
+/// Of a few rows, for which their page has room.
+async fn the_end_of_an_operation_writes_its_row_into_no_index() {
+    let world = World::<Postgres>::new().await;
+    for n in 0..5 {
+        known(refund(&world, &key(&n.to_string()), n).await);
+    }
+    // A server process hands in what it has counted when it ends.
+    world.close().await;
+    let counted = async |column: &str| {
+        world
+            .number(format!(
+                "SELECT {column} FROM pg_stat_user_tables WHERE relid = 'twinbox.idempotency_keys'::regclass"
+            ))
+            .await
+    };
+    eventually(async || (counted("n_tup_upd").await == 5).then_some(())).await;
+    assert_eq!(counted("n_tup_hot_upd").await, 5);
+}
+
 cases! {
     postgres: [
+        the_end_of_an_operation_writes_its_row_into_no_index,
         keys_of_another_schema_are_other_keys,
         a_transaction_that_stands_still_is_ended_by_the_server,
         the_time_out_of_the_wait_does_not_leak_into_the_handler,
