@@ -140,8 +140,8 @@ fn replace_login(url: &str, new: &str) -> String {
     url.replacen(&format!("://{user}{password}@"), &format!("://{new}@"), 1)
 }
 
-/// One whose store is the owner: MySQL keeps the rights on a table that is dropped, and thousands of them make
-/// its grants slow.
+/// One whose store is the owner: MySQL keeps the rights on a table that is dropped, and thousands of them
+/// make its grants slow.
 #[cfg(feature = "mysql")]
 pub(crate) async fn mysql() -> TestDatabase<sqlx::MySql> {
     TestDatabase::owned(database::mysql().await)
