@@ -67,8 +67,9 @@ END $$;
 CREATE CONSTRAINT TRIGGER refuse_commit AFTER INSERT OR UPDATE OF owner ON {idempotency_keys}
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {refuse_operation_commit}();
 
--- Who blanks an operation that has ended has no right on its response: a retry would get another one. The
--- statement names the columns of its caller alone, so the end of an operation costs nothing here.
+-- Who blanks an operation has no right on its response: a retry would get what he writes. He writes the
+-- principal and the key, and the trigger blanks the rest, once the operation has ended. The end itself writes
+-- neither of the two, so the trigger does not run there.
 CREATE FUNCTION {blank_response}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.principal = '' AND NEW.key = '' AND NEW.status <> 'pending' THEN
