@@ -4,7 +4,7 @@ mod order;
 use super::*;
 use crate::support::{
     cases::cases,
-    database::TestDatabase,
+    database::{TestDatabase, owner_of},
     log::take_over,
     postgres::{postgres_address, store_at, through},
     relay::publish_as,
@@ -56,7 +56,7 @@ async fn poison<DB: Dialect>(store: &Store<DB>, id: &str, key: &str) {
 
 async fn execute<DB: TestDb>(store: &Store<DB>, sql: &str) {
     let sql = sql.replace("parked", &DB::table_of("parked_messages"));
-    let mut conn = store.pool().acquire().await.unwrap();
+    let mut conn = owner_of(store).pool().acquire().await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap();
 }
 

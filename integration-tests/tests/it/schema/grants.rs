@@ -16,7 +16,10 @@ use denied::{
     what_the_page_does_not_grant_is_refused, who_blanks_messages_cannot_forge_one,
     who_blanks_responses_cannot_forge_one,
 };
-use excess::{each_way_to_a_right_is_found, what_a_role_cannot_see_is_named};
+use excess::{
+    a_store_of_tests_has_the_rights_of_the_page_and_no_more, each_way_to_a_right_is_found,
+    what_a_role_cannot_see_is_named,
+};
 use granted::Granted;
 use sqlx::{AssertSqlSafe, Pool};
 use std::time::Duration;
@@ -379,6 +382,7 @@ async fn the_documented_grants_are_enough_and_no_more<DB: Granted>() {
 cases_on! {
     [postgres: Postgres, mysql: MySql],
     [
+        a_store_of_tests_has_the_rights_of_the_page_and_no_more,
         the_documented_grants_are_enough_and_no_more,
         what_the_page_does_not_grant_is_refused,
         who_blanks_messages_cannot_forge_one,

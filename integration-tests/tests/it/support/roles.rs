@@ -76,7 +76,7 @@ impl Roles {
         for name in [&producer, &web, &runtime] {
             all += &format!("GRANT SELECT, INSERT ON {table} TO '{name}';\n");
         }
-        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner.pool()).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(all)).execute(owner_of(owner).pool()).await.unwrap();
         Self { producer, web, runtime, keeper, redactor, operator, viewer }
     }
 
@@ -96,7 +96,10 @@ impl Roles {
     /// The same on MySQL.
     pub(crate) async fn drop_on_mysql(self, owner: &Store<MySql>) {
         let names = self.all().map(|(_, name)| format!("'{name}'")).join(", ");
-        sqlx::raw_sql(AssertSqlSafe(format!("DROP USER {names}"))).execute(owner.pool()).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(format!("DROP USER {names}")))
+            .execute(owner_of(owner).pool())
+            .await
+            .unwrap();
     }
 
     /// Drops the roles, which are not dropped with the database.

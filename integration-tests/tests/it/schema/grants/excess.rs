@@ -3,9 +3,12 @@ mod mysql;
 mod postgres;
 
 use super::granted::Granted;
-use crate::support::stores::World;
+use crate::support::{database::ROLES, stores::World};
 use sqlx::AssertSqlSafe;
-use twinbox::ops::{Deviation, DeviationKind as Kind, Ops, Role};
+use twinbox::{
+    Store,
+    ops::{Deviation, DeviationKind as Kind, Ops, Role},
+};
 use uuid::Uuid;
 
 /// A way to a right. In its texts `{role}` is a producer, and `{other}` another role.
@@ -95,4 +98,13 @@ pub(super) async fn what_a_role_cannot_see_is_named<DB: Ways>() {
     assert_eq!(kinds, DB::HIDDEN, "{found:?}");
     producer.pool().close().await;
     DB::drop(roles, &world).await;
+}
+
+pub(super) async fn a_store_of_tests_has_the_rights_of_the_page_and_no_more<DB: Ways>() {
+    let world = World::<DB>::new().await;
+    super::forbidden(Store::pool(&world), &format!("DROP TABLE {}", DB::table_of("outbox"))).await;
+    let purposes = ROLES.map(|(_, role)| role);
+    let mut found = Ops::new(&world).excess_rights(None, &purposes).await.unwrap().unwrap();
+    found.retain(|one| !DB::HIDDEN.contains(&one.kind));
+    assert!(found.is_empty(), "{found:?}");
 }
