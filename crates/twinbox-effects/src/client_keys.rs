@@ -62,7 +62,8 @@ impl<DB: Dialect> ClientKeys<DB> {
     pub async fn begin(&self, operation: &str, business_id: &str) -> Result<ClientKey, Error> {
         check(operation, business_id)?;
         let mut tx = self.engine.begin_short().await?;
-        let key = self.begin_on(&mut tx, operation, business_id).await?;
+        let begin = query::<DB>(&self.engine.sql().client_keys.begin);
+        let key = self.begin_on(&mut tx, begin, operation, business_id).await?;
         tx.commit().await?;
         Ok(key)
     }
@@ -79,18 +80,19 @@ impl<DB: Dialect> ClientKeys<DB> {
         business_id: &str,
     ) -> Result<ClientKey, Error> {
         check(operation, business_id)?;
-        self.begin_on(caller(tx).conn, operation, business_id).await
+        let begin = query::<DB>(&self.engine.sql().client_keys.begin).for_caller();
+        self.begin_on(caller(tx).conn, begin, operation, business_id).await
     }
 
     async fn begin_on(
         &self,
         conn: &mut DB::Connection,
+        begin: Query<'static, DB>,
         operation: &str,
         business_id: &str,
     ) -> Result<ClientKey, Error> {
         let (sql, names) = (&self.engine.sql().client_keys, (operation.to_owned(), business_id.to_owned()));
-        let begin = query::<DB>(&sql.begin).for_caller().bind(names.0.clone()).bind(names.1.clone());
-        let begin = begin.bind(Uuid::now_v7());
+        let begin = begin.bind(names.0.clone()).bind(names.1.clone()).bind(Uuid::now_v7());
         let is_new = inserted::<DB>(conn, begin).await?;
         let row = query::<DB>(&sql.find).bind(names.0).bind(names.1).fetch_one(conn).await?;
         read::<DB>(&row, operation, business_id, is_new)

@@ -87,6 +87,10 @@ pub trait Dialect:
     /// Whether a pooler may stand between here and the server.
     #[doc(hidden)]
     const TAKES_POOLER: bool = false;
+    /// Whether [`guard`](Self::guard) comes before a claim, so that the session is bounded before it holds
+    /// one. Elsewhere it ends the bound of the claim itself.
+    #[doc(hidden)]
+    const GUARDS_FIRST: bool = false;
     /// Whether the database has one writer at a time, so that transactions of a process take turns.
     #[doc(hidden)]
     const ONE_WRITER: bool;
@@ -268,8 +272,8 @@ pub trait Dialect:
     #[doc(hidden)]
     fn end_redrive(_: &mut Self::Guard, _: &Catalog, _dead_letter: i64) {}
 
-    /// Marks a transaction that has claimed or written as one that only Twinbox may commit, and that the
-    /// database ends when it is idle for too long. Ends the bound of
+    /// Marks a transaction as one that only Twinbox may commit, and that the database ends when it is idle
+    /// for too long. Ends the bound of
     /// [`BEGIN_TO_CLAIM`](Self::BEGIN_TO_CLAIM).
     #[doc(hidden)]
     fn guard(

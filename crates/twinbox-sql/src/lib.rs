@@ -55,6 +55,8 @@ mod lent;
 mod lock_secret;
 mod micros;
 pub mod operation;
+#[doc(hidden)]
+pub mod outage;
 mod outbox;
 mod owned_tx;
 mod partitions;

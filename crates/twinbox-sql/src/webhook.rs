@@ -95,6 +95,10 @@ impl<DB: Dialect> Store<DB> {
     ) -> Result<WebhookClaim<DB>, Error> {
         let engine = self.engine();
         let mut tx = engine.begin_to_claim().await?;
+        let mut guard = None;
+        if DB::GUARDS_FIRST {
+            guard = Some(DB::guard(tx.connection(), engine.catalog(), handler_timeout).await?);
+        }
         let sql = &engine.sql().webhooks;
         let (dedup_id, basis) = receipt.id();
         let (provider, endpoint) = (text(receipt.provider).into_owned(), text(receipt.endpoint).into_owned());
@@ -126,7 +130,10 @@ impl<DB: Dialect> Store<DB> {
             }
         };
         if is_new {
-            let guard = DB::guard(tx.connection(), engine.catalog(), handler_timeout).await?;
+            let guard = match guard {
+                Some(guard) => guard,
+                None => DB::guard(tx.connection(), engine.catalog(), handler_timeout).await?,
+            };
             let parts = [&*provider, &*endpoint, &*dedup_id].map(str::as_bytes);
             let scope = Scope::of_operation(engine.catalog().clone(), id::derive("webhook/1", &parts));
             let tx = Guarded::new(tx, guard, scope);

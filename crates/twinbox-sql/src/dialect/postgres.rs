@@ -76,6 +76,7 @@ impl Dialect for Postgres {
     const NUMBERED_BINDS: bool = true;
     const ONE_WRITER: bool = false;
     const TAKES_POOLER: bool = true;
+    const GUARDS_FIRST: bool = true;
 
     const MIGRATIONS: &'static [Migration] = migrations!("postgres");
     const BOOTSTRAP: &'static str = "

@@ -25,7 +25,7 @@ area! {
         /// Allows the commit of a handler's transaction, unless the handler ended it. Bind: the guard of the
         /// claim.
         allow_commit,
-        /// The guard of a transaction that has written, whose statements and pauses are bounded. Absent where
+        /// The guard of a transaction, whose statements and pauses are bounded. Absent where
         /// the database does not know it. Bind: milliseconds.
         guard,
         /// Allows the commit of a handler's transaction and commits, in one round trip. `GUARD` stands for

@@ -1,0 +1,30 @@
+//! What a program does before it can begin.
+use crate::Error;
+use tokio_util::sync::CancellationToken;
+use twinbox_core::backoff::Backoff;
+
+/// Does the first work of a program again until no outage hinders it. None: it was stopped before.
+///
+/// # Errors
+/// Those of the work that need a person.
+pub async fn outlast<T, F: Future<Output = Result<T, Error>>>(
+    stop: &CancellationToken,
+    mut work: impl FnMut() -> F,
+) -> Result<Option<T>, Error> {
+    let mut back_off = Backoff::new();
+    loop {
+        match stop.run_until_cancelled(work()).await {
+            None => return Ok(None),
+            Some(Err(error)) if error.is_transient() => {
+                let pause = back_off.pause();
+                tracing::warn!(
+                    ?pause,
+                    error = &error as &dyn std::error::Error,
+                    "the program cannot begin yet"
+                );
+                let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+            }
+            Some(done) => return done.map(Some),
+        }
+    }
+}
