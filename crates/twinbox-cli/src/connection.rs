@@ -19,7 +19,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use twinbox_core::codec::AesGcm;
+use twinbox_core::{codec::AesGcm, task_name::TaskName};
 use twinbox_sql::{Dialect, StoreOptions, bound_lock_waits, follow_url_file, program_options};
 
 /// How long a connection may take.
@@ -174,7 +174,7 @@ impl ConnectionArguments {
                 }
                 let pool = pool.connect_lazy_with(options);
                 if let Some(file) = file {
-                    tokio::spawn(follow_url_file(pool.clone(), file, url, parse));
+                    tokio::spawn(TaskName::FollowUrlFile.of(follow_url_file(pool.clone(), file, url, parse)));
                 }
                 Ok((Connection::Postgres(pool), name))
             }
@@ -189,7 +189,12 @@ impl ConnectionArguments {
                 let pool = pool.after_connect(|conn, _| Box::pin(bound_lock_waits(conn)));
                 let pool = pool.connect_lazy_with(options);
                 if let Some(file) = file {
-                    tokio::spawn(follow_url_file(pool.clone(), file, url, str::parse));
+                    tokio::spawn(TaskName::FollowUrlFile.of(follow_url_file(
+                        pool.clone(),
+                        file,
+                        url,
+                        str::parse,
+                    )));
                 }
                 Ok((Connection::MySql(pool), name))
             }

@@ -12,6 +12,7 @@ use std::{net::IpAddr, path::PathBuf};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use twinbox_console::{Access, Console};
+use twinbox_core::task_name::TaskName;
 use twinbox_sql::Dialect;
 
 #[derive(Debug, Args)]
@@ -75,7 +76,7 @@ pub(crate) async fn run<DB: Dialect>(
     let listener = listener.map_err(|error| invalid(&format!("--listen {}", arguments.listen), error))?;
     let address = listener.local_addr().map_err(|error| invalid("--listen", error))?;
     let stop = CancellationToken::new();
-    let stopped = tokio::spawn(cancel_on_signal(stop.clone()));
+    let stopped = tokio::spawn(TaskName::Signals.of(cancel_on_signal(stop.clone())));
     let changes = if arguments.allow_changes { "operators may change things" } else { "read only" };
     note(&format!(
         "Service {:?}, {}: the console is at http://{address}, {changes}. Ctrl-C ends it.",

@@ -15,6 +15,7 @@ use axum::{
 use serde::Deserialize;
 use std::sync::Arc;
 use twinbox_ops::Dialect;
+use twinbox_ops::task_name::TaskName;
 
 type Shared<DB> = Arc<App<DB>>;
 
@@ -83,6 +84,7 @@ pub(crate) async fn confirm<DB: Dialect>(
     let changes = app.changes.clone();
     let change =
         async move { changes::make(&app.ops, prepared, &visit.principal.name, reason.as_deref()).await };
-    let made = changes.spawn(change).await.unwrap_or_else(|_| Err(Failure::in_doubt()));
+    let made =
+        changes.spawn(TaskName::ConsoleChange.of(change)).await.unwrap_or_else(|_| Err(Failure::in_doubt()));
     Ok(Redirect::to(&made.map_err(Failure::of_change)?).into_response())
 }

@@ -9,6 +9,7 @@ use crate::{
 use std::{fmt, io, sync::Arc};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use twinbox_ops::task_name::TaskName;
 use twinbox_ops::{AlarmBounds, Dialect, Ops};
 
 /// The web page of one store.
@@ -72,7 +73,7 @@ impl<DB: Dialect> Console<DB> {
             gate: Arc::new(gate),
             changes: TaskTracker::new(),
         });
-        let sampling = tokio::spawn(sampling::run(app.clone(), stop.clone()));
+        let sampling = tokio::spawn(TaskName::ConsoleSampling.of(sampling::run(app.clone(), stop.clone())));
         let served = server::serve(listener, app, stop).await;
         sampling.abort();
         served

@@ -11,9 +11,9 @@ use crate::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use twinbox_core::{Manifest, Transport};
+use twinbox_core::{Manifest, Transport, task_name::TaskName};
 use twinbox_log::{Keeper, LogTransport, run_bulk_actions};
-use twinbox_sql::{Dialect, Store};
+use twinbox_sql::{Dialect, Store, outage::outlast};
 
 /// The default of [`Consumer::lease`].
 const LEASE: Duration = Duration::from_secs(5);
@@ -244,22 +244,32 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let Self { store, state, handlers, transport, options, status, keeper } = self;
         let groups = group_handlers(handlers)?;
-        store.check().await.map_err(|error| {
+        let checked = outlast(&stop, || store.check()).await.map_err(|error| {
             Error::new(ErrorKind::Store, "the store cannot be used by a consumer").with_source(error)
         })?;
+        if checked.is_none() {
+            return Ok(());
+        }
         let concurrency = groups.iter().flat_map(|group| &group.handlers);
         warn_of_small_pool(&store, concurrency.map(|handler| handler.policy.concurrency.max(1)).sum());
         metrics::describe();
         let (stop, system, address) = (stop.child_token(), transport.system(), transport.address());
         let common = Common { store, state, stop, options, system, address };
-        let keeper =
-            keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper.run(common.stop.clone()))));
+        let keeper = keeper.map(|keeper| {
+            AbortOnDropHandle::new(tokio::spawn(TaskName::ConsumerKeeper.of(keeper.run(common.stop.clone()))))
+        });
         let acting = run_bulk_actions(common.store.clone(), Duration::ZERO, common.stop.clone());
-        let acting = AbortOnDropHandle::new(tokio::spawn(acting));
+        let acting = AbortOnDropHandle::new(tokio::spawn(TaskName::ConsumerBulkActions.of(acting)));
         let mut workers = tokio::task::JoinSet::new();
         for group in groups {
             let stats = status.add(&group.subscription.consumer);
-            workers.spawn(Worker::new(Runtime::new(&common, group, stats), transport.clone()).run());
+            workers.spawn(
+                TaskName::ConsumerWorker.of(Worker::new(
+                    Runtime::new(&common, group, stats),
+                    transport.clone(),
+                )
+                .run()),
+            );
         }
         let mut result = Ok(());
         while let Some(ended) = workers.join_next().await {

@@ -22,6 +22,7 @@ use tracing::Instrument as _;
 use twinbox_core::{
     Checkpoint, Message, MessageId, PartitionMessage, PartitionReader, SourceError,
     lanes::{Budget, Entry, Item},
+    task_name::TaskName,
 };
 use twinbox_log::parking::{Owner, Parkable, ParkedState, Queue};
 use twinbox_sql::{Dialect, Error, ErrorKind, Fence};
@@ -242,7 +243,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Partition<DB, S> {
                 runtime.report(message, &outcome);
                 Processed { entry, outcome }
             };
-            self.deliveries.spawn(delivery.instrument(span));
+            self.deliveries.spawn(TaskName::OrderedDelivery.of(delivery.instrument(span)));
         }
     }
 

@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{PartitionedLog, SourceError, SourceErrorKind, backoff::Backoff};
+use twinbox_core::{PartitionedLog, SourceError, SourceErrorKind, backoff::Backoff, task_name::TaskName};
 use twinbox_sql::{Dialect, Fence, PartitionShare};
 use uuid::Uuid;
 
@@ -171,7 +171,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Leases<DB, S> {
             let fence = Fence { partition, epoch, server_run: share.server_run, lease: self.runtime.lease };
             let runtime = self.runtime.clone();
             self.is_releasing = true;
-            tokio::spawn(async move { release(&runtime, fence).await });
+            tokio::spawn(TaskName::PartitionRelease.of(async move { release(&runtime, fence).await }));
         }
         let mut active = Vec::from_iter(
             self.partitions.iter().filter(|(_, own)| !own.stop.release.is_cancelled()).map(|(p, _)| *p),
@@ -193,9 +193,11 @@ impl<DB: Dialect, S: Send + Sync + 'static> Leases<DB, S> {
             let own = OwnPartition::default();
             self.partitions.insert(partition, own.clone());
             let (runtime, log, member) = (self.runtime.clone(), self.log.clone(), self.member);
-            self.readers.spawn(async move {
-                (partition, take_and_read(runtime, &*log, partition, member, own).await)
-            });
+            self.readers.spawn(
+                TaskName::PartitionReader.of(async move {
+                    (partition, take_and_read(runtime, &*log, partition, member, own).await)
+                }),
+            );
         }
     }
 

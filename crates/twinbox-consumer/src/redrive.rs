@@ -12,7 +12,7 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{PartitionedLog, crash, retry};
+use twinbox_core::{PartitionedLog, crash, retry, task_name::TaskName};
 use twinbox_sql::{
     Dialect, Disposition, ErrorKind, Inbox,
     inbox::{InboxClaim, Redrive, StoredDeadLetter},
@@ -43,7 +43,7 @@ pub(crate) async fn run<DB: Dialect, S: Send + Sync + 'static>(
                 break;
             }
             let runtime = runtime.clone();
-            attempts.spawn(async move { redrive_one(&runtime, redrive).await });
+            attempts.spawn(TaskName::RedriveAttempt.of(async move { redrive_one(&runtime, redrive).await }));
         }
         let ended = async { while attempts.join_next().await.is_some() {} };
         if stop.run_until_cancelled(ended).await.is_none() {

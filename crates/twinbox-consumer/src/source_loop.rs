@@ -12,7 +12,9 @@ use std::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
-use twinbox_core::{ReceivedMessage, Source, SourceError, SourceErrorKind, backoff::Backoff};
+use twinbox_core::{
+    ReceivedMessage, Source, SourceError, SourceErrorKind, backoff::Backoff, task_name::TaskName,
+};
 use twinbox_sql::{ClaimFence, Dialect};
 
 /// How often the lag is recorded.
@@ -110,7 +112,7 @@ fn start<DB: Dialect, S: Send + Sync + 'static>(
             runtime.process_and_settle(fence, one).await;
             load
         };
-        in_flight.tasks.spawn(process.instrument(span));
+        in_flight.tasks.spawn(TaskName::Delivery.of(process.instrument(span)));
     }
     for batch in batches {
         let (load, span) = (Load::new(handlers, &batch), runtime.span(batch.iter().map(|one| &one.message)));
@@ -120,7 +122,7 @@ fn start<DB: Dialect, S: Send + Sync + 'static>(
             runtime.process_and_settle_batch(batch).await;
             load
         };
-        in_flight.tasks.spawn(process.instrument(span));
+        in_flight.tasks.spawn(TaskName::Delivery.of(process.instrument(span)));
     }
 }
 

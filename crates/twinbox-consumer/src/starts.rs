@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeSet, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use twinbox_core::{MessageId, backoff::Backoff};
+use twinbox_core::{MessageId, backoff::Backoff, task_name::TaskName};
 use twinbox_sql::{Dialect, Inbox};
 
 /// Starts that are ended in one transaction.
@@ -66,7 +66,7 @@ impl Starts {
             return;
         }
         let inbox = inbox.clone();
-        tokio::spawn(async move {
+        tokio::spawn(TaskName::EndStarts.of(async move {
             let mut backoff = Backoff::new();
             while !inbox.is_closed() {
                 tokio::time::sleep(backoff.pause()).await;
@@ -80,7 +80,7 @@ impl Starts {
                     }
                 }
             }
-        });
+        }));
     }
 }
 

@@ -46,6 +46,7 @@ pub mod rate_limit;
 pub mod retry;
 pub mod source;
 #[doc(hidden)]
+pub mod task_name;
 pub mod test_signal;
 mod timestamp;
 #[doc(hidden)]

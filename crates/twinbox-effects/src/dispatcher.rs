@@ -24,8 +24,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use twinbox_core::backoff::Backoff;
-use twinbox_sql::{Dialect, Error, ErrorKind, Store, engine::Engine};
+use twinbox_core::{backoff::Backoff, task_name::TaskName};
+use twinbox_sql::{Dialect, Error, ErrorKind, Store, engine::Engine, outage::outlast};
 use uuid::Uuid;
 
 pub(crate) use decision::Settled;
@@ -91,7 +91,9 @@ impl<DB: Dialect> Dispatcher<DB> {
     /// that it does not have.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         self.check()?;
-        self.store.check().await?;
+        if outlast(&stop, || self.store.check()).await?.is_none() {
+            return Ok(());
+        }
         metrics::describe();
         let committed = self.store.engine().committed();
         let running = Running {
@@ -206,7 +208,7 @@ impl<DB: Dialect> Running<DB> {
         for (at, lane) in self.lanes.iter_mut().enumerate() {
             while let Some(taken) = lane.next(&mut self.notes) {
                 let (vendor, timeout) = (lane.vendor.clone(), lane.options.timeout);
-                self.calls.spawn(Call { lane: at, taken, vendor, timeout }.make());
+                self.calls.spawn(TaskName::EffectCall.of(Call { lane: at, taken, vendor, timeout }.make()));
             }
         }
     }

@@ -26,7 +26,7 @@ use std::{
 use tokio::time::Instant;
 use tower::{Layer, Service};
 use tracing::{Instrument as _, Span};
-use twinbox_core::{crash, message::TraceContext};
+use twinbox_core::{crash, message::TraceContext, task_name::TaskName};
 use twinbox_sql::{Dialect, operation::OperationStart};
 
 /// Methods that change something. An unknown method passes through: callers choose it freely, so it must not
@@ -98,7 +98,7 @@ impl<DB: Dialect> Settings<DB> {
             let span = call.span();
             call.run_once(handler, request, parts).instrument(span).await
         };
-        let response = running.spawn(request.in_current_span()).await;
+        let response = running.spawn(TaskName::KeyedRequest.of(request.in_current_span())).await;
         response.unwrap_or_else(|_| Problem::Failed.response(&style, None))
     }
 }

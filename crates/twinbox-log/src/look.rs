@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::{Mutex, watch};
+use twinbox_core::task_name::TaskName;
 use twinbox_sql::{
     Dialect, Error,
     engine::{Connection, Engine, Text, query, scalar},
@@ -114,7 +115,7 @@ pub(crate) fn thin_ticks<DB: Dialect>(engine: &Engine<DB>) {
     }
     thinned.at = Some(Instant::now());
     let engine = engine.clone();
-    tokio::spawn(async move {
+    tokio::spawn(TaskName::ThinTicks.of(async move {
         let thin = async {
             let mut conn = engine.connection().await?;
             query::<DB>(&engine.sql().log.thin_ticks).within(THIN_MAX).execute(&mut *conn).await?;
@@ -123,5 +124,5 @@ pub(crate) fn thin_ticks<DB: Dialect>(engine: &Engine<DB>) {
         if let Err(error) = in_time(THIN_MAX, thin).await {
             tracing::debug!(%error, "old ticks stay for now");
         }
-    });
+    }));
 }

@@ -22,6 +22,7 @@ use twinbox_core::{
     Message,
     destination::SendOrder,
     lanes::{Budget, Entry, Ticket},
+    task_name::TaskName,
 };
 use twinbox_sql::{
     Dialect, Error, ErrorKind, Store,
@@ -305,7 +306,7 @@ impl<DB: Dialect> Reader<DB> {
                 (self.options.parking && self.reading.repeated > 0).then(|| self.destination.clone());
             let replay = self.options.replay.clone();
             let page = fetch(self.engine.clone(), self.reading.clone(), age, parked_of, replay);
-            let task = tokio::spawn(page);
+            let task = tokio::spawn(TaskName::Page.of(page));
             self.fetching = Some(AbortOnDropHandle::new(task));
         }
     }

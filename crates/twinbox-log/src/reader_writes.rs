@@ -11,6 +11,7 @@ use crate::{
 };
 use std::time::{Duration, Instant};
 use tokio_util::task::AbortOnDropHandle;
+use twinbox_core::task_name::TaskName;
 use twinbox_sql::{Dialect, Error, engine::Cursor};
 
 impl<DB: Dialect> Reader<DB> {
@@ -37,7 +38,7 @@ impl<DB: Dialect> Reader<DB> {
     pub(super) fn start_writing(&mut self, now: Instant) {
         if self.writing.is_none() && now >= self.wrote_at + self.write_interval() {
             let to = *self.queue.settled();
-            let task = AbortOnDropHandle::new(tokio::spawn(self.write(to)));
+            let task = AbortOnDropHandle::new(tokio::spawn(TaskName::CursorWrite.of(self.write(to))));
             (self.wrote_at, self.settles_written) = (now, self.queue.settle_count());
             self.writing = Some(WriteTask { to, sent_at: now, task });
         }

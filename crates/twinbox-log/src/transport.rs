@@ -5,6 +5,7 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use twinbox_core::{
     BoxFuture, MaxAge, ReceivedMessage, Source, SourceError, SourceErrorKind, Subscription, Transport,
+    task_name::TaskName,
 };
 use twinbox_sql::{Dialect, Error, ReaderName, Store};
 use uuid::Uuid;
@@ -70,13 +71,13 @@ impl<DB: Dialect> Transport for LogTransport<DB> {
                 stop: stop.clone(),
             };
             let driver = Driver::new(reader, types, deliveries, None, stop.clone());
-            let task = AbortOnDropHandle::new(tokio::spawn(async move {
+            let task = AbortOnDropHandle::new(tokio::spawn(TaskName::LogDriver.of(async move {
                 // Dropped with the driver if that fails: the owner of the cursor executes the replays.
-                let replays = AbortOnDropHandle::new(tokio::spawn(replays.run()));
+                let replays = AbortOnDropHandle::new(tokio::spawn(TaskName::LogReplays.of(replays.run())));
                 driver.run().await?;
                 let _ = replays.await;
                 Ok(())
-            }));
+            })));
             let task = Some(task);
             Ok(Box::new(LogSource { received, replayed, requests: 0, task, stop }) as Box<dyn Source>)
         })

@@ -20,6 +20,7 @@ use subscription::Command;
 use task::Task;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
+use twinbox_core::task_name::TaskName;
 
 /// The most commands that wait for the connection.
 const COMMANDS_MAX: usize = 256;
@@ -39,7 +40,7 @@ impl Deliveries {
         let link = servers.connect().await?;
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let task = Task::new(servers, received, connection.denied.clone());
-        let task = AbortOnDropHandle::new(tokio::spawn(task.run(link)));
+        let task = AbortOnDropHandle::new(tokio::spawn(TaskName::NatsDeliveries.of(task.run(link))));
         Ok(Self { commands, last_id: AtomicU64::new(0), _task: task })
     }
 

@@ -31,6 +31,7 @@ use tokio::{sync::Mutex, task::JoinHandle, time::Instant};
 use twinbox_core::{
     BoxFuture, PublishError, Publisher,
     destination::{Acknowledgements, Outgoing, SendOrder},
+    task_name::TaskName,
 };
 
 /// Publishes to a stream that takes batches. Dropping it ends its task and its connection, and discards what
@@ -55,7 +56,12 @@ impl Link {
         let queue = Arc::new(Queue::default());
         let sender = Sender::new(connection.clone(), queue.clone());
         let is_replicated = stream::is_replicated(info);
-        Self { connection, is_replicated, queue, sending: tokio::spawn(sender.run()) }
+        Self {
+            connection,
+            is_replicated,
+            queue,
+            sending: tokio::spawn(TaskName::NatsSender.of(sender.run())),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use async_nats::jetstream::consumer::Info;
 use std::{mem, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
-use twinbox_core::{SourceError, SourceErrorKind};
+use twinbox_core::{SourceError, SourceErrorKind, task_name::TaskName};
 
 /// The interval at which the server confirms that it still holds a pull request.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -226,11 +226,11 @@ impl PullConsumer {
         let (connection, name) = (self.connection.clone(), self.name.clone());
         let reads_end = self.last_delivery.is_some() && self.checks.is_multiple_of(CHECKS_PER_END);
         self.checks = self.checks.wrapping_add(1);
-        let check = tokio::spawn(async move {
+        let check = tokio::spawn(TaskName::NatsConsumerCheck.of(async move {
             // Before the state of the consumer, which then covers everything up to this end.
             let stream_end = if reads_end { stored::last(&connection).await.ok().flatten() } else { None };
             ConsumerCheck { info: consumer::info(&connection, &name).await, stream_end }
-        });
+        }));
         self.check = Some(AbortOnDropHandle::new(check));
     }
 

@@ -49,6 +49,8 @@ pub use ops::Ops;
 pub use parked::{ParkedDelivery, ParkedMessage};
 pub use redact::RedactReport;
 pub use status::{BACKLOG_MAX, ReaderStatus};
+#[doc(hidden)]
+pub use twinbox_core::task_name;
 pub use twinbox_core::{Message, Timestamp, TypePattern};
 pub use twinbox_sql::{
     Dialect, Error, ErrorKind, Selection, Store,

@@ -5,6 +5,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use std::{net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use twinbox_core::task_name::TaskName;
 use twinbox_sql::Dialect;
 
 struct Admin<DB: Dialect> {
@@ -32,7 +33,10 @@ pub(crate) async fn serve<DB: Dialect>(
         .route("/metrics", get(metrics::<DB>))
         .with_state(admin);
     let stopped = stop.cancelled_owned();
-    tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
+    tokio::spawn(
+        TaskName::AdminServer
+            .of(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await }),
+    );
     Ok(())
 }
 

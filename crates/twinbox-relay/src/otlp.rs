@@ -19,6 +19,7 @@ use recorder::OtlpRecorder;
 use std::{env, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use tracing_opentelemetry::OpenTelemetryLayer;
+use twinbox_core::task_name::TaskName;
 use twinbox_sql::Dialect;
 
 const PROTOCOLS: [&str; 3] = [
@@ -95,12 +96,12 @@ impl Otlp {
         let millis = variable("OTEL_METRIC_EXPORT_INTERVAL").and_then(|text| text.parse().ok());
         let interval = millis.map_or(INTERVAL, Duration::from_millis);
         let databases = DatabaseMetrics::default();
-        tokio::spawn(stop.run_until_cancelled_owned(async move {
+        tokio::spawn(TaskName::DatabaseMetrics.of(stop.run_until_cancelled_owned(async move {
             loop {
                 databases.read(&schemas, &recorder).await;
                 tokio::time::sleep(interval).await;
             }
-        }));
+        })));
     }
 
     /// Exports what is left, for at most five seconds for each of both. Not for tasks: it blocks.

@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
+use twinbox_core::task_name::TaskName;
 use twinbox_sql::{Dialect, bound_lock_waits, follow_url_file, program_options};
 
 /// How long the pool may take to give a connection. It first tests an idle one.
@@ -139,7 +140,12 @@ impl DatabaseUrl {
         parse: impl Fn(&str) -> sqlx::Result<<DB::Connection as Connection>::Options> + Send + Sync + 'static,
     ) {
         if let Some(file) = &self.file {
-            tokio::spawn(follow_url_file(pool.clone(), file.clone(), self.text.clone(), parse));
+            tokio::spawn(TaskName::FollowUrlFile.of(follow_url_file(
+                pool.clone(),
+                file.clone(),
+                self.text.clone(),
+                parse,
+            )));
         }
     }
 }

@@ -8,6 +8,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::layers::FanoutBuilder;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use twinbox_core::task_name::TaskName;
 
 /// How often the recorder moves new samples into its buckets. Without that they pile up while nobody scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -34,11 +35,11 @@ pub(crate) fn install(otlp: Option<&Otlp>, stop: CancellationToken) -> Result<Pr
     }
     metrics::describe();
     let kept = recorded.clone();
-    tokio::spawn(stop.run_until_cancelled_owned(async move {
+    tokio::spawn(TaskName::MetricsUpkeep.of(stop.run_until_cancelled_owned(async move {
         loop {
             tokio::time::sleep(UPKEEP_INTERVAL).await;
             kept.run_upkeep();
         }
-    }));
+    })));
     Ok(recorded)
 }

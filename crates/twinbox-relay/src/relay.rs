@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use twinbox_core::Destination;
+use twinbox_core::{Destination, task_name::TaskName};
 use twinbox_log::{Keeper, ReaderOptions, Shares, Standby, run_bulk_actions};
 use twinbox_sql::{Dialect, Store};
 use uuid::Uuid;
@@ -120,10 +120,14 @@ impl<DB: Dialect> Relay<DB> {
     /// the destination has worked, any error of it is an outage, and the relay continues.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let (link, stop) = (Arc::new(self.link), stop.child_token());
-        let keeper = self.keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper.run(stop.clone()))));
+        let keeper = self.keeper.map(|keeper| {
+            AbortOnDropHandle::new(tokio::spawn(TaskName::RelayKeeper.of(keeper.run(stop.clone()))))
+        });
         let acting = run_bulk_actions(link.store.clone(), link.options.idle_poll, stop.clone());
-        let acting = AbortOnDropHandle::new(tokio::spawn(acting));
-        let replays = AbortOnDropHandle::new(tokio::spawn(replays::run(link.clone(), stop.clone())));
+        let acting = AbortOnDropHandle::new(tokio::spawn(TaskName::RelayBulkActions.of(acting)));
+        let replays = AbortOnDropHandle::new(tokio::spawn(
+            TaskName::RelayReplays.of(replays::run(link.clone(), stop.clone())),
+        ));
         let result = relay_new_messages(&link, &stop).await;
         stop.cancel();
         let _ = replays.await;

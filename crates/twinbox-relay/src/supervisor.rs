@@ -25,6 +25,7 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
+use twinbox_core::task_name::TaskName;
 use twinbox_effects::Dispatcher;
 use twinbox_log::{Keeper, Shares};
 use twinbox_sql::Dialect;
@@ -72,7 +73,8 @@ pub(crate) async fn run<DB: Dialect>(
     let mut keeping = JoinSet::new();
     for schema in keepers.iter().flat_map(Schemas::all) {
         let keeper = Keeper::new(&schema.store).keep(config.keeper.keep.0);
-        keeping.spawn(keeper.first_look(config.keeper.first_look.0).run(stop.clone()));
+        let keeping_tables = keeper.first_look(config.keeper.first_look.0).run(stop.clone());
+        keeping.spawn(TaskName::RelayKeeper.of(keeping_tables));
     }
     let mut workers = JoinSet::new();
     let mover = |n: usize| {
@@ -83,16 +85,16 @@ pub(crate) async fn run<DB: Dialect>(
         if !config.destinations.keys().any(|id| config.outbox_of(id) == schema.name) {
             tracing::warn!(schema = schema.name, "no destination reads this schema: its messages go nowhere");
         }
-        workers.spawn(run_after(Duration::ZERO, Worker::Mover(n), mover(n), stop.clone()));
+        start_after(Duration::ZERO, Worker::Mover(n), mover(n), &mut workers, &stop);
         if let Some(dispatcher) = vendors::dispatcher(schema, config)? {
             let dispatching = dispatch(dispatcher, stop.clone());
-            workers.spawn(run_after(Duration::ZERO, Worker::Dispatcher(n), dispatching, stop.clone()));
+            start_after(Duration::ZERO, Worker::Dispatcher(n), dispatching, &mut workers, &stop);
         }
     }
     let shares = Shares::new();
     for id in config.destinations.keys() {
         let relay = setup::relay(&schemas, config, id, &shares)?.run(stop.clone());
-        workers.spawn(run_after(Duration::ZERO, Worker::Relay(id.clone()), relay, stop.clone()));
+        start_after(Duration::ZERO, Worker::Relay(id.clone()), relay, &mut workers, &stop);
     }
     let (mut restarts, started_at) = (HashMap::<Worker, Restarts>::new(), Instant::now());
     let mut result = Ok(());
@@ -115,7 +117,7 @@ pub(crate) async fn run<DB: Dialect>(
                     Ok(None) => {}
                     Ok(Some(dispatcher)) => {
                         let dispatching = dispatch(dispatcher, stop.clone());
-                        workers.spawn(run_after(delay, worker, dispatching, stop.clone()));
+                        start_after(delay, worker, dispatching, &mut workers, &stop);
                     }
                     Err(failure) => {
                         tracing::error!(
@@ -123,7 +125,7 @@ pub(crate) async fn run<DB: Dialect>(
                             error = &*failure,
                             "no vendor can be made again"
                         );
-                        workers.spawn(run_after(delay, worker, ready(Err(error)), stop.clone()));
+                        start_after(delay, worker, ready(Err(error)), &mut workers, &stop);
                     }
                 }
                 continue;
@@ -136,7 +138,7 @@ pub(crate) async fn run<DB: Dialect>(
                     restart_after = ?delay,
                     "delayed messages are not moved into the outbox"
                 );
-                workers.spawn(run_after(delay, worker, mover(n), stop.clone()));
+                start_after(delay, worker, mover(n), &mut workers, &stop);
                 continue;
             }
         };
@@ -144,7 +146,7 @@ pub(crate) async fn run<DB: Dialect>(
             Ok(relay) => relay,
             Err(failure) => {
                 tracing::error!(destination = id, error = &*failure, "its relay cannot be made again");
-                workers.spawn(run_after(delay, Worker::Relay(id), ready(Err(error)), stop.clone()));
+                start_after(delay, Worker::Relay(id), ready(Err(error)), &mut workers, &stop);
                 continue;
             }
         };
@@ -156,7 +158,7 @@ pub(crate) async fn run<DB: Dialect>(
                 restart_after = ?delay,
                 "the relay of the destination stopped: other destinations continue"
             );
-            workers.spawn(run_after(delay, Worker::Relay(id), relay.run(stop.clone()), stop.clone()));
+            start_after(delay, Worker::Relay(id), relay.run(stop.clone()), &mut workers, &stop);
         } else {
             stop.cancel();
             result = Err(error.into());
@@ -168,7 +170,7 @@ pub(crate) async fn run<DB: Dialect>(
 /// Cancels `stop` at the first SIGTERM or SIGINT. Exits at the second.
 fn stop_on_signal(stop: CancellationToken) -> Result<(), Failure> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::spawn(async move {
+    tokio::spawn(TaskName::Signals.of(async move {
         loop {
             let code = tokio::select! {
                 _ = term.recv() => 143,
@@ -182,7 +184,7 @@ fn stop_on_signal(stop: CancellationToken) -> Result<(), Failure> {
             systemd::notify_stopping();
             stop.cancel();
         }
-    });
+    }));
     Ok(())
 }
 
@@ -211,12 +213,16 @@ async fn dispatch<DB: Dialect>(dispatcher: Dispatcher<DB>, stop: CancellationTok
     Ok(dispatcher.run(stop).await?)
 }
 
-async fn run_after(
+fn start_after(
     delay: Duration,
     worker: Worker,
-    run: impl Future<Output = Result<(), Error>>,
-    stop: CancellationToken,
-) -> (Worker, Result<(), Error>) {
-    let _ = stop.run_until_cancelled(tokio::time::sleep(delay)).await;
-    (worker, run.await)
+    run: impl Future<Output = Result<(), Error>> + Send + 'static,
+    workers: &mut JoinSet<(Worker, Result<(), Error>)>,
+    stop: &CancellationToken,
+) {
+    let stop = stop.clone();
+    workers.spawn(TaskName::RelayWorker.of(async move {
+        let _ = stop.run_until_cancelled(tokio::time::sleep(delay)).await;
+        (worker, run.await)
+    }));
 }

@@ -4,6 +4,7 @@ use sd_notify::NotifyState;
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use twinbox_core::task_name::TaskName;
 use twinbox_sql::Dialect;
 
 /// The pause between two looks while the program is not ready.
@@ -17,17 +18,17 @@ pub(crate) fn start<DB: Dialect>(readiness: Arc<Readiness<DB>>, stop: Cancellati
         return tasks;
     }
     if let Some(watchdog) = sd_notify::watchdog_enabled() {
-        tasks.spawn(async move {
+        tasks.spawn(TaskName::Systemd.of(async move {
             let mut beats = tokio::time::interval(watchdog / 2);
             loop {
                 beats.tick().await;
                 notify(&[NotifyState::Watchdog]);
             }
-        });
+        }));
     }
-    tasks.spawn(async move {
+    tasks.spawn(TaskName::Systemd.of(async move {
         let _ = stop.run_until_cancelled(notify_ready(&readiness)).await;
-    });
+    }));
     tasks
 }
 

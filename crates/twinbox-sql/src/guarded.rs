@@ -2,16 +2,15 @@
 use crate::{
     BatchTx, Dialect, Error, ErrorKind, OwnedTx, Tx,
     error::is_outage,
-    owned_tx::{AfterCommit, run_commit},
+    owned_tx::{AfterCommit, ROLLBACK_MAX, run_commit},
     scope::Scope,
     statement::raw,
 };
 use std::time::Duration;
+use twinbox_core::task_name::TaskName;
 
 /// How long the database may take to answer a ping.
 const PING_MAX: Duration = Duration::from_secs(5);
-/// How long a rollback may take.
-const ROLLBACK_MAX: Duration = Duration::from_secs(5);
 
 /// A transaction that commits only if it is still the one that was begun, and whole. Dropped, it rolls back.
 pub(crate) struct Guarded<DB: Dialect> {
@@ -128,7 +127,7 @@ impl<DB: Dialect> Guarded<DB> {
     /// Rolls back. Errors are left to the database, which rolls back when it loses the connection. A
     /// statement that still runs has to end first: after 5 s the connection is closed instead.
     pub(crate) async fn rollback(mut self) {
-        let rolling_back = tokio::spawn(async move {
+        let rolling_back = tokio::spawn(TaskName::Rollback.of(async move {
             let rolled_back = async {
                 DB::prepare_rollback(self.tx.connection(), Some(&self.guard)).await;
                 self.tx.roll_back().await
@@ -144,7 +143,7 @@ impl<DB: Dialect> Guarded<DB> {
                     self.tx.close();
                 }
             }
-        });
+        }));
         let _ = rolling_back.await;
     }
 }

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 use tokio::runtime::Handle;
+use twinbox_core::task_name::TaskName;
 
 /// How long a connection may take until it is fit for the pool. A silent one is closed then.
 pub(crate) const RETURN_MAX: Duration = Duration::from_secs(5);
@@ -45,7 +46,9 @@ impl<DB: Dialect> Drop for Lent<DB> {
         }
         // A file is never silent, and a database in memory would be gone with its connection.
         if let (false, Ok(runtime)) = (DB::ONE_WRITER, Handle::try_current()) {
-            runtime.spawn(tokio::time::timeout(RETURN_MAX, conn.return_to_pool()));
+            runtime.spawn(
+                TaskName::ReturnConnection.of(tokio::time::timeout(RETURN_MAX, conn.return_to_pool())),
+            );
         }
     }
 }

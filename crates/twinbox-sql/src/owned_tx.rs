@@ -12,9 +12,13 @@ use std::{
     fmt,
     ops::{Deref, DerefMut},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use twinbox_core::task_name::TaskName;
+
+/// How long a rollback may take. The connection is closed then, and the server rolls back by itself.
+pub(crate) const ROLLBACK_MAX: Duration = Duration::from_secs(5);
 
 /// Begins a transaction in a task of its own, at READ COMMITTED in Postgres and IMMEDIATE in SQLite.
 ///
@@ -41,7 +45,7 @@ fn safe(statement: &'static str) -> SqlStr {
 async fn in_own_task<T: Send + 'static>(
     begin: impl Future<Output = sqlx::Result<T>> + Send + 'static,
 ) -> Result<T, Error> {
-    match tokio::spawn(begin).await {
+    match tokio::spawn(TaskName::OwnedBegin.of(begin)).await {
         Ok(result) => Ok(result?),
         Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
         Err(_) => Err(sqlx::Error::WorkerCrashed.into()),
@@ -177,15 +181,27 @@ impl<DB: Dialect> OwnedTx<DB> {
         self.commit_guarded(true).await
     }
 
-    /// Rolls back and waits until it is done.
+    /// Rolls back and waits until it is done, at most 5 s: then the connection is closed.
     ///
     /// # Errors
-    /// The connection broke; the database rolls back by itself.
+    /// The connection broke, or is silent; the database rolls back by itself.
     pub async fn rollback(mut self) -> Result<(), Error> {
         self.roll_back().await
     }
 
     pub(crate) async fn roll_back(&mut self) -> Result<(), Error> {
+        // The rollback of a file ends.
+        if DB::ONE_WRITER {
+            return self.roll_back_whole().await;
+        }
+        let rolled_back = tokio::time::timeout(ROLLBACK_MAX, self.roll_back_whole()).await;
+        rolled_back.unwrap_or_else(|_| {
+            self.tx.conn.close_on_drop();
+            Err(silent(ROLLBACK_MAX).into())
+        })
+    }
+
+    async fn roll_back_whole(&mut self) -> Result<(), Error> {
         if DB::ONE_WRITER && DB::TransactionManager::get_transaction_depth(&self.tx.conn) > 0 {
             // SQLite may have ended it by itself: this begins one to roll back. Not if sqlx counts none:
             // nobody would end it.

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{runtime::Handle, task::JoinHandle};
-use twinbox_core::test_signal;
+use twinbox_core::{task_name::TaskName, test_signal};
 
 /// How long a connection is kept without work, at least; at most twice as long. Others may be waiting for it
 /// at the pool.
@@ -60,11 +60,11 @@ impl<DB: Dialect> Spare<DB> {
         };
         // The pool needs a runtime too, and the store may be dropped outside of one.
         let _entered = runtime.enter();
-        runtime.spawn(async {
+        runtime.spawn(TaskName::ReturnConnection.of(async {
             if let Ok(Err(error)) = tokio::time::timeout(RETURN_MAX, returning).await {
                 note_lost(&error);
             }
-        });
+        }));
     }
 }
 
@@ -160,7 +160,7 @@ impl<DB: Dialect> SpareConnections<DB> {
         kept.spares.push(spare);
         // It is also at its end if it was started in a runtime that is gone.
         if kept.returning.as_ref().is_none_or(JoinHandle::is_finished) {
-            kept.returning = Some(tokio::spawn(return_old(Arc::downgrade(self))));
+            kept.returning = Some(tokio::spawn(TaskName::ReturnSpares.of(return_old(Arc::downgrade(self)))));
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, timeout_at},
 };
-use twinbox_core::{BoxError, PublishError, PublishErrorKind};
+use twinbox_core::{BoxError, PublishError, PublishErrorKind, task_name::TaskName};
 
 /// The result of a check, or None while it is in progress.
 type CheckResult = Option<Result<(), Verdict>>;
@@ -107,13 +107,13 @@ impl Connection {
         let (client, options, (sender, check)) = (self.client.clone(), options.clone(), watch::channel(None));
         self.check = Some((Instant::now(), check));
         while self.task.try_join_next().is_some() {}
-        self.task.spawn(async move {
+        self.task.spawn(TaskName::BusCheck.of(async move {
             let found = describe_bus(&client, &options, Instant::now() + options.request_timeout).await;
             sender.send_replace(Some(found.map_err(|(verdict, error)| {
                 tracing::warn!(bus = options.bus, code = verdict.code, ?error, "the bus was not found");
                 verdict
             })));
-        });
+        }));
     }
 }
 

@@ -22,6 +22,7 @@ use twinbox_core::{
         Acknowledgement, Acknowledgements, DestinationCheck, DestinationSecret, Outgoing, Receipt,
         acknowledgements,
     },
+    task_name::TaskName,
 };
 
 /// The most requests of one publisher at a time.
@@ -108,7 +109,7 @@ impl Publisher for BusPublisher {
             let mut events = events.into_iter();
             for range in batching::split(&items, limits) {
                 let request = events.by_ref().take(range.len()).collect();
-                self.requests.spawn(shared.clone().send(request));
+                self.requests.spawn(TaskName::EventBridgeRequest.of(shared.clone().send(request)));
             }
             acknowledgements(each)
         })

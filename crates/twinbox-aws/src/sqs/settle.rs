@@ -11,7 +11,7 @@ use tokio::{
     sync::{Semaphore, mpsc, oneshot},
     time::Instant,
 };
-use twinbox_core::{BoxFuture, Settle, SourceError, SourceErrorKind};
+use twinbox_core::{BoxFuture, Settle, SourceError, SourceErrorKind, task_name::TaskName};
 
 /// The most entries of one request.
 const BATCH_MAX: usize = 10;
@@ -49,7 +49,11 @@ impl Settler {
     pub(crate) fn start(client: &Client, queue_url: &str, visibility_timeout: Duration) -> Arc<Self> {
         let start = || {
             let (sender, requests) = mpsc::unbounded_channel();
-            tokio::spawn(send_batches(client.clone(), queue_url.to_owned(), requests));
+            tokio::spawn(TaskName::SqsSettle.of(send_batches(
+                client.clone(),
+                queue_url.to_owned(),
+                requests,
+            )));
             sender
         };
         Arc::new(Self { deletions: start(), changes: start(), visibility_timeout })
@@ -86,10 +90,10 @@ async fn send_batches(
             return;
         }
         let (client, queue_url) = (client.clone(), queue_url.clone());
-        tokio::spawn(async move {
+        tokio::spawn(TaskName::SqsSettle.of(async move {
             send_batch(&client, &queue_url, batch).await;
             drop(permit);
-        });
+        }));
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::{
 };
 use twinbox_core::{
     BoxFuture, MaxAge, ReceivedMessage, Source, SourceError, SourceErrorKind, Subscription, Timestamp,
-    Transport,
+    Transport, task_name::TaskName,
 };
 
 /// The most messages of one request.
@@ -141,7 +141,7 @@ impl QueueSource {
             let count = (max - self.requested).min(BATCH_MAX);
             self.requested += count;
             let queue = self.queue.clone();
-            self.requests.spawn(async move { (count, queue.receive(count).await) });
+            self.requests.spawn(TaskName::SqsReceive.of(async move { (count, queue.receive(count).await) }));
         }
     }
 

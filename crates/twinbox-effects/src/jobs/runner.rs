@@ -10,10 +10,11 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{Timestamp, backoff::Backoff, retry};
+use twinbox_core::{Timestamp, backoff::Backoff, retry, task_name::TaskName};
 use twinbox_sql::{
     Dialect, Error, ErrorKind, Store,
     engine::{Engine, micros},
+    outage::outlast,
 };
 use uuid::Uuid;
 
@@ -116,12 +117,18 @@ impl<DB: Dialect> JobRunner<DB> {
     /// without an end.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         self.check()?;
-        self.store.check().await?;
         metrics::describe();
         let engine = self.store.engine().clone();
         let jobs: Vec<_> = self.jobs.into_iter().map(Arc::new).collect();
-        for job in &jobs {
-            rows::register(&engine, job).await?;
+        let begin = async || {
+            self.store.check().await?;
+            for job in &jobs {
+                rows::register(&engine, job).await?;
+            }
+            Ok(())
+        };
+        if outlast(&stop, begin).await?.is_none() {
+            return Ok(());
         }
         let purging = purge_in_intervals(&engine, self.keep);
         let running = Running {
@@ -252,7 +259,7 @@ impl<DB: Dialect> Running<DB> {
             lease: self.lease,
             abandon: self.abandon.clone(),
         };
-        self.attempts.spawn(async move { (at, attempt.make().await) });
+        self.attempts.spawn(TaskName::JobAttempt.of(async move { (at, attempt.make().await) }));
     }
 
     fn ended(&mut self, ended: Option<(usize, Result<(), Error>)>) {

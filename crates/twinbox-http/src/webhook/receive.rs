@@ -21,7 +21,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 use tracing::Instrument as _;
-use twinbox_core::crash;
+use twinbox_core::{crash, task_name::TaskName};
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
     operation::{Operation, OperationResponse},
@@ -50,7 +50,7 @@ impl<DB: Dialect> Endpoint<DB> {
         };
         // A sender that disconnects drops this future. The spawned request continues.
         let receiving = self.receive(handler, parts, body, signature).in_current_span();
-        tokio::spawn(receiving).await.unwrap_or_else(|_| render(&Problem::Failed))
+        tokio::spawn(TaskName::Webhook.of(receiving)).await.unwrap_or_else(|_| render(&Problem::Failed))
     }
 
     /// Returns what the headers claim, unless no body can make it true.

@@ -15,6 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use twinbox_core::{
     destination::SendOrder,
     lanes::{Budget, Entry, Ticket},
+    task_name::TaskName,
 };
 use twinbox_sql::{
     Dialect, Error, Store,
@@ -157,7 +158,7 @@ impl<DB: Dialect, M: Parkable, C: Clone> Queue<DB, M, C> {
             let found = write_and_look(&engine, &owner, &changes, want).await;
             Ok((changes, found))
         };
-        self.working = Some(AbortOnDropHandle::new(tokio::spawn(task)));
+        self.working = Some(AbortOnDropHandle::new(tokio::spawn(TaskName::ParkedQueue.of(task))));
     }
 
     /// Waits for the task that [`start`](Self::start) started, and for ever if there is none. Cancel safe.

@@ -11,6 +11,7 @@ use std::{
 };
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
+use twinbox_core::task_name::TaskName;
 
 /// Makes a connection a TLS connection to `host`. Reads the certificates again each time.
 pub(super) async fn secured(
@@ -19,7 +20,8 @@ pub(super) async fn secured(
     options: &NatsOptions,
 ) -> io::Result<TlsStream<TcpStream>> {
     let (roots, client) = (options.ca_file.clone(), options.client_certificate.clone());
-    let config = tokio::task::spawn_blocking(move || config(roots.as_deref(), client)).await??;
+    let config =
+        tokio::task::spawn_blocking(TaskName::NatsTls.of(move || config(roots.as_deref(), client))).await??;
     let host = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     TlsConnector::from(Arc::new(config)).connect(host, stream).await
 }

@@ -6,6 +6,7 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError};
 use std::{fmt, io, time::Duration};
 use tokio::{runtime::Handle, time::timeout};
 use tower::Service as _;
+use twinbox_core::task_name::TaskName;
 
 /// How long the collector may take to respond.
 const RESPONSE_MAX: Duration = Duration::from_secs(10);
@@ -36,7 +37,7 @@ impl HttpClient for CollectorClient {
     {
         let mut https = self.https.clone();
         let sent = async move { Ok::<_, Failure>(timeout(RESPONSE_MAX, https.call(request)).await??) };
-        let sent = self.runtime.spawn(sent);
+        let sent = self.runtime.spawn(TaskName::OtlpRequest.of(sent));
         Box::pin(async {
             let response = sent.await??;
             let mut answer = Response::new(response.body);

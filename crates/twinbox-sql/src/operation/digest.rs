@@ -9,7 +9,7 @@ use tokio::{
     sync::{Mutex, Semaphore},
     task::spawn_blocking,
 };
-use twinbox_core::{Fingerprint, FingerprintAlgorithm, FingerprintInput};
+use twinbox_core::{Fingerprint, FingerprintAlgorithm, FingerprintInput, task_name::TaskName};
 
 /// The largest body, in bytes, whose fingerprints are made on the thread that asks for them. It takes some
 /// milliseconds at most.
@@ -125,10 +125,10 @@ impl RequestDigest {
         // The thread keeps the permit, also when nobody waits for it any more.
         let permit = LARGE_BODY_PERMITS.acquire().await;
         let (content, pointers) = (self.content.clone(), excluded.to_vec());
-        let making = spawn_blocking(move || {
+        let making = spawn_blocking(TaskName::Fingerprint.of(move || {
             let _permit = permit;
             content.fingerprints(&pointers, algorithm)
-        });
+        }));
         // A runtime that ends starts no thread.
         making.await.unwrap_or_else(|_| self.content.fingerprints(excluded, algorithm))
     }

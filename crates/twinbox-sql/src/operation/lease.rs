@@ -28,7 +28,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use twinbox_core::crash;
+use twinbox_core::{crash, task_name::TaskName};
 use uuid::Uuid;
 
 /// The shortest and the longest pause between two looks at a key that another process holds.
@@ -120,7 +120,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
             committed => committed?,
         }
         crash::point("operation.after_hold");
-        let renewing = tokio::spawn(held.clone().keep()).abort_handle();
+        let renewing = tokio::spawn(TaskName::KeyRenewal.of(held.clone().keep())).abort_handle();
         Ok(OperationLease {
             held,
             key: key.clone(),
@@ -187,13 +187,15 @@ impl<DB: Dialect> OperationLease<DB> {
         let HeldKey { engine, slot, owner, .. } = &*self.held;
         let last_transaction = self.held.begin_ending()?;
         let mut tx = engine.begin().await?;
+        // First, so that no session holds the key that nothing bounds.
+        let guard = DB::guard(tx.connection(), engine.catalog(), self.idle_max).await?;
         let enter = query::<DB>(&engine.sql().operations.enter).bind(slot.to_vec()).bind(*owner);
-        if DB::rows_affected(&enter.execute(tx.connection()).await?) != 1 {
-            tx.rollback().await?;
+        let entered = enter.execute(tx.connection()).await;
+        let tx = Guarded::new(tx, guard, scope(engine.catalog(), &self.key));
+        if DB::rows_affected(&entered?) != 1 {
+            tx.rollback().await;
             return Err(lost());
         }
-        let guard = DB::guard(tx.connection(), engine.catalog(), self.idle_max).await?;
-        let tx = Guarded::new(tx, guard, scope(engine.catalog(), &self.key));
         Ok(Operation::with_key(tx, &self.key, Some(last_transaction)))
     }
 
