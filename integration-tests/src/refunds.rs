@@ -164,9 +164,10 @@ pub fn ping<DB: Dialect>(store: twinbox::Store<DB>) -> Router {
 pub const HOOK_SECRET: [u8; 32] = [7; 32];
 
 /// `POST /hooks` refunds what it is told by a webhook.
-pub fn hooks<DB: Dialect>(store: twinbox::Store<DB>) -> Router {
+pub fn hooks<DB: Dialect>(store: twinbox::Store<DB>, handler_timeout: Duration) -> Router {
     let secret = Secret::from_bytes(HOOK_SECRET).expect("it is long enough");
     let layer = Inbound::new(store, "tests", "hooks", Verifier::new(Scheme::Standard, [secret]));
+    let layer = layer.handler_timeout(handler_timeout);
     Router::new().route("/hooks", post(hook::<DB>).layer(layer)).with_state(Arc::new(Shop::default()))
 }
 

@@ -24,7 +24,7 @@ async fn serve<DB: Dialect>(store: Store<DB>) -> Result<(), Box<dyn Error>> {
     let app = Router::new()
         .nest("/leased", leased_router(leased, shop.clone()))
         .merge(router(layer, shop))
-        .merge(hooks(store.clone()))
+        .merge(hooks(store.clone(), Duration::from_secs(60)))
         .merge(ping(store));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     println!("{}", listener.local_addr()?);

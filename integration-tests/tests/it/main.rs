@@ -4,6 +4,8 @@
 // A build for one database uses a part of the rest.
 #![cfg_attr(not(feature = "programs"), allow(dead_code, unused_imports, unused_macros))]
 
+#[cfg(feature = "programs")]
+mod answers;
 mod begin;
 #[cfg(feature = "consumer")]
 mod consumer;

@@ -42,6 +42,8 @@ pub(crate) mod round_trips;
 pub(crate) mod rustc;
 #[cfg(feature = "programs")]
 pub(crate) mod shared_broker;
+#[cfg(feature = "programs")]
+pub(crate) mod statement_faults;
 pub(crate) mod stores;
 pub(crate) mod times;
 #[cfg(feature = "programs")]

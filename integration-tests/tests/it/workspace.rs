@@ -9,6 +9,7 @@ mod locks;
 mod modules;
 mod release;
 mod statements;
+mod tasks;
 mod waits;
 
 use serde_json::Value;

@@ -1,0 +1,312 @@
+//! No wait is without an end: each program outlasts a connection that fails at any of its statements.
+mod calls;
+mod programs;
+
+use crate::support::{
+    database::SERVICE,
+    long,
+    statement_faults::{Fault, Happened, StatementFaults},
+    stores::World,
+    wait::{Pause, pause},
+};
+use futures::{FutureExt as _, StreamExt as _, future::LocalBoxFuture, stream::FuturesUnordered};
+use programs::Program;
+use sqlx::{Postgres, postgres::PgPoolOptions};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::{Duration, Instant},
+};
+use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
+use twinbox::{CancellationToken, Store};
+use twinbox_core::task_name::TaskName;
+
+/// The next of another key is served within this time: 40 s, and more on a machine that is busy.
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
+/// A program gives a statement up within this time, and closes its connection: 30 s, and 5 s for a rollback,
+/// and more on a machine that is busy.
+const GIVEN_UP_WITHIN: Duration = Duration::from_secs(60);
+/// Statements that have more time, because nothing waits for them.
+const MAY_TAKE_LONGER: [&str; 1] = ["log.thin_ticks"];
+/// A program ends within this time after it was asked to.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+/// How long a program runs to show which statements it has.
+const REHEARSAL: Duration = Duration::from_secs(8);
+const BETWEEN_FEEDS: Duration = Duration::from_millis(500);
+
+/// The variable that names the one statement which fails, to look at what happens.
+const ONLY: &str = "TWINBOX_TEST_STATEMENT";
+
+/// A program that runs.
+struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    async fn start<P: Program>(program: &P, faults: &StatementFaults) -> Self {
+        let pool = PgPoolOptions::new().max_connections(30).connect(&faults.url).await.unwrap();
+        let stop = CancellationToken::new();
+        let running = program.run(Store::new(pool, SERVICE).unwrap(), stop.clone());
+        Self { stop, task: tokio::spawn(running) }
+    }
+
+    /// Returns whether the program ended within its time.
+    async fn end(self) -> bool {
+        self.stop.cancel();
+        let aborting = self.task.abort_handle();
+        let ended = timeout(ENDS_WITHIN, self.task).await;
+        aborting.abort();
+        ended.is_ok_and(|ended| ended.is_ok())
+    }
+}
+
+/// What became of one program.
+#[derive(Default)]
+struct Report {
+    statements: BTreeSet<String>,
+    /// The statements of these at which a fault has happened.
+    failed: BTreeSet<String>,
+    /// How many faults have happened.
+    faults: usize,
+    /// How long the next of another key took at most after a fault, and after which, by program.
+    served_after: BTreeMap<&'static str, (Duration, String)>,
+    problems: Vec<String>,
+}
+
+impl Report {
+    fn happened(&mut self, statement: &str) {
+        self.failed.insert(statement.to_owned());
+        self.faults += 1;
+    }
+
+    fn add(&mut self, other: Self) {
+        self.statements.extend(other.statements);
+        self.failed.extend(other.failed);
+        self.faults += other.faults;
+        for (program, after) in other.served_after {
+            let latest = self.served_after.entry(program).or_default();
+            *latest = after.max(std::mem::take(latest));
+        }
+        self.problems.extend(other.problems);
+    }
+}
+
+/// A program that is fed, and whose connections fail.
+struct Trial<P> {
+    program: P,
+    world: World<Postgres>,
+    faults: StatementFaults,
+    running: Option<Running>,
+    fed: i64,
+    /// The connections that fell silent, by statement.
+    silent: Vec<(String, oneshot::Receiver<Duration>)>,
+    report: Report,
+}
+
+impl<P: Program> Trial<P> {
+    /// Prepares a program that has never run.
+    async fn new() -> Self {
+        let world = World::<Postgres>::new().await;
+        let program = P::new(&world).await;
+        let faults = StatementFaults::before(&world);
+        Self { program, world, faults, running: None, fed: 0, silent: Vec::new(), report: Report::default() }
+    }
+
+    async fn start(&mut self) {
+        self.running = Some(Running::start(&self.program, &self.faults).await);
+    }
+
+    fn problem(&mut self, statement: &str, what: &str) {
+        println!("{}: {statement}: {what}", P::NAME);
+        self.report.problems.push(format!("{}: {statement}: {what}", P::NAME));
+    }
+
+    async fn feed(&mut self) -> i64 {
+        let n = self.fed;
+        self.fed += 1;
+        self.program.feed(&self.world, n).await;
+        n
+    }
+
+    async fn restart(&mut self, statement: &str) {
+        if !self.running.take().unwrap().end().await {
+            self.problem(statement, "the program does not end");
+        }
+        self.start().await;
+    }
+
+    /// Feeds the program until it has run its statements once.
+    async fn rehearse(&mut self) {
+        for restarts in [true, false] {
+            let began = Instant::now();
+            while began.elapsed() < REHEARSAL {
+                self.feed().await;
+                pause(Pause::Pace, BETWEEN_FEEDS).await;
+            }
+            if restarts {
+                self.restart("none").await;
+            }
+        }
+        self.report.statements = self.faults.seen();
+    }
+
+    /// Feeds the program until the fault has happened. A statement of its beginning or end needs another run.
+    async fn happens(&mut self, statement: &str, fault: Fault) -> Option<Happened> {
+        let mut happens = self.faults.arm(statement, fault);
+        if self.running.is_none() {
+            self.start().await;
+        }
+        let (began, mut has_restarted) = (Instant::now(), false);
+        while began.elapsed() < 3 * REHEARSAL {
+            self.feed().await;
+            if let Ok(happened) = timeout(BETWEEN_FEEDS, &mut happens).await {
+                return Some(happened.unwrap());
+            }
+            if began.elapsed() > REHEARSAL && !has_restarted {
+                has_restarted = true;
+                self.restart(statement).await;
+            }
+        }
+        self.faults.disarm();
+        None
+    }
+
+    /// Waits until the program has done what it was fed with.
+    async fn is_done(&self, n: i64, within: Duration) -> bool {
+        let began = Instant::now();
+        while began.elapsed() < within {
+            if self.program.is_done(&self.world, n).await {
+                return true;
+            }
+            pause(Pause::Look, BETWEEN_FEEDS / 4).await;
+        }
+        false
+    }
+
+    /// Lets a statement fail. Returns whether it was executed.
+    async fn outlast(&mut self, statement: &str, fault: Fault) -> bool {
+        let Some(Happened { at, hung_up }) = self.happens(statement, fault).await else { return false };
+        self.report.happened(statement);
+        let next = self.feed().await;
+        if !self.is_done(next, SERVED_WITHIN).await {
+            self.problem(statement, "the next was not served");
+            if !self.is_done(next, 3 * SERVED_WITHIN).await {
+                self.problem(statement, "it is never served");
+                self.restart(statement).await;
+            }
+        }
+        let latest = self.report.served_after.entry(P::NAME).or_default();
+        *latest = std::mem::take(latest).max((at.elapsed(), statement.to_owned()));
+        if matches!(fault, Fault::Silent | Fault::Unanswered) && !MAY_TAKE_LONGER.contains(&statement) {
+            self.silent.push((statement.to_owned(), hung_up));
+        }
+        true
+    }
+
+    async fn end(mut self) -> Report {
+        for n in 0..self.fed {
+            if !self.is_done(n, 3 * SERVED_WITHIN).await {
+                self.problem("end", &format!("{n} is not done"));
+                break;
+            }
+        }
+        for (statement, hung_up) in std::mem::take(&mut self.silent) {
+            match timeout(GIVEN_UP_WITHIN, hung_up).await {
+                Ok(Ok(after)) if after < GIVEN_UP_WITHIN => {}
+                other => self.problem(&statement, &format!("its connection stays: {other:?}")),
+            }
+        }
+        if !self.running.take().unwrap().end().await {
+            self.problem("end", "the program does not end");
+        }
+        self.report
+    }
+}
+
+/// Lets each statement of a program fail once. Of `parts` processes, which share them, this is the one with
+/// number `part`.
+async fn outlast<P: Program>(fault: Fault, part: u64, parts: u64) -> Report {
+    let mut trial = Trial::<P>::new().await;
+    trial.start().await;
+    trial.rehearse().await;
+    let (mut others, only) = (Vec::new(), std::env::var(ONLY).ok());
+    for statement in trial.report.statements.clone() {
+        let mut hasher = DefaultHasher::new();
+        statement.hash(&mut hasher);
+        let is_chosen = only.as_ref().is_none_or(|only| *only == statement);
+        if is_chosen && hasher.finish() % parts == part && !trial.outlast(&statement, fault).await {
+            others.push(statement);
+        }
+    }
+    let mut report = trial.end().await;
+    // Some are executed in a database that is new, and some are rare.
+    for statement in others {
+        let mut trial = Trial::<P>::new().await;
+        trial.outlast(&statement, fault).await;
+        report.add(trial.end().await);
+    }
+    report
+}
+
+/// Tasks that ask no database, or whose program runs in a process of its own: their tests are elsewhere.
+const ELSEWHERE: &[TaskName] = &[
+    TaskName::AdminServer,
+    TaskName::BusCheck,
+    TaskName::ConsoleChange,
+    TaskName::ConsoleSampling,
+    TaskName::DatabaseMetrics,
+    TaskName::EventBridgeRequest,
+    TaskName::Fingerprint,
+    TaskName::FollowUrlFile,
+    TaskName::MetricsUpkeep,
+    TaskName::NatsTls,
+    TaskName::OtlpRequest,
+    TaskName::RelayWorker,
+    TaskName::Signals,
+    TaskName::SqsReceive,
+    TaskName::SqsSettle,
+    TaskName::Systemd,
+];
+
+/// Each fault in each program: all programs at the same time, because they mostly wait.
+async fn outlast_all(faults: &[Fault]) -> Report {
+    let mut trials = FuturesUnordered::<LocalBoxFuture<'_, Report>>::new();
+    for &fault in faults {
+        for part in 0..2 {
+            trials.push(outlast::<programs::LogConsumer>(fault, part, 2).boxed_local());
+            trials.push(outlast::<programs::NatsConsumer>(fault, part, 2).boxed_local());
+            trials.push(outlast::<programs::RelayProgram>(fault, part, 2).boxed_local());
+            trials.push(outlast::<programs::Jobs>(fault, part, 2).boxed_local());
+        }
+        trials.push(outlast::<programs::Mover>(fault, 0, 1).boxed_local());
+        trials.push(outlast::<programs::EffectDispatcher>(fault, 0, 1).boxed_local());
+        trials.push(outlast::<programs::Web>(fault, 0, 1).boxed_local());
+    }
+    let mut all = Report::default();
+    while let Some(report) = trials.next().await {
+        all.add(report);
+    }
+    all
+}
+
+/// A new task that no program starts fails this.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_not_answered_holds_up_nothing_else() {
+    let calls = tokio::task::spawn_blocking(calls::outlast_all);
+    let all = [Fault::Silent, Fault::Unanswered, Fault::Cut, Fault::CutUnanswered];
+    let mut report = outlast_all(long::or(&all, &all[..1])).await;
+    report.add(calls.await.unwrap());
+    let world = World::<Postgres>::new().await;
+    let catalog = world.engine().sql().named();
+    let known = catalog.iter().filter(|(_, statement)| !statement.is_absent()).map(|(name, _)| name);
+    let without = Vec::from_iter(known.filter(|name| !report.failed.contains(*name)));
+    let started = TaskName::ALL.iter().filter(|task| task.started() > 0);
+    let missing = TaskName::ALL.iter().filter(|task| task.started() == 0 && !ELSEWHERE.contains(task));
+    report.problems.extend(missing.map(|task| format!("{task:?}: no program starts it")));
+    let (tasks, statements) = (started.count(), report.failed.len());
+    println!("{tasks} tasks, {statements} statements, {} faults", report.faults);
+    println!("{} statements without a fault: {without:?}", without.len());
+    println!("served at the latest: {:#?}", report.served_after);
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+}

@@ -1,0 +1,158 @@
+//! What an application, an operator or a keeper calls once: the call ends, whichever of its statements is not
+//! answered, and works again then.
+mod application;
+mod operators;
+
+use super::{Report, programs, programs::Program};
+use crate::support::{
+    database::SERVICE,
+    statement_faults::{Fault, Happened, StatementFaults},
+    stores::World,
+    wait::{Pause, pause},
+};
+use futures::future::BoxFuture;
+use sqlx::{Postgres, postgres::PgPoolOptions};
+use std::time::Duration;
+use tokio::{runtime::Builder, time::timeout};
+use twinbox::{CancellationToken, Error, Store};
+
+const FAULTS: [Fault; 3] = [Fault::Silent, Fault::Unanswered, Fault::CutUnanswered];
+/// How long an application waits in a transaction of its own, in which nothing else bounds its statements:
+/// longer than all that is bounded.
+const APPLICATION_WAITS: Duration = Duration::from_secs(3600);
+/// The statements in transactions of the application.
+const OF_CALLERS: [&str; 9] = [
+    "outbox.lock_key",
+    "outbox.publish",
+    "outbox.publish_all",
+    "delayed.insert",
+    "delayed.cancel",
+    "effects.plan",
+    "effects.find",
+    "effects.compensation",
+    "effects.lock",
+];
+/// How often programs are fed, so that there is something to look at and to change.
+const FEEDS: i64 = 10;
+
+type Calling = for<'a> fn(&'a Store<Postgres>, &'a World<Postgres>) -> BoxFuture<'a, Result<(), Error>>;
+
+/// A call through connections that fail. What has to be there for it comes over others, of the world.
+pub(super) struct Call {
+    name: &'static str,
+    call: Calling,
+}
+
+macro_rules! calls {
+    ($($name:literal: |$store:ident, $world:ident| $call:block)*) => {
+        pub(super) const CALLS: &[$crate::answers::calls::Call] = &[$($crate::answers::calls::Call {
+            name: $name,
+            call: |$store, $world| Box::pin(async move { $call }),
+        },)*];
+    };
+}
+use calls;
+
+/// Lets programs work for a while, and stops them.
+async fn populate<P: Program>(world: &World<Postgres>) {
+    let (program, stop) = (P::new(world).await, CancellationToken::new());
+    let running = tokio::spawn(program.run(world.owner().clone(), stop.clone()));
+    for n in 0..FEEDS {
+        program.feed(world, n).await;
+        while !program.is_done(world, n).await {
+            pause(Pause::Look, Duration::from_millis(20)).await;
+        }
+    }
+    stop.cancel();
+    running.await.unwrap();
+}
+
+struct Caller {
+    world: World<Postgres>,
+    faults: StatementFaults,
+    report: Report,
+}
+
+impl Caller {
+    async fn store(&self) -> Store<Postgres> {
+        let pool = PgPoolOptions::new().max_connections(4).connect(&self.faults.url).await.unwrap();
+        Store::new(pool, SERVICE).unwrap()
+    }
+
+    /// Lets a statement of a call fail.
+    async fn fail(&mut self, call: &Call, statement: &str, fault: Fault) {
+        let store = self.store().await;
+        let happens = self.faults.arm(statement, fault);
+        let calling = async {
+            let called = timeout(APPLICATION_WAITS, (call.call)(&store, &self.world)).await;
+            self.faults.disarm();
+            called
+        };
+        // From the fault on, time passes as soon as nothing else is to be done.
+        let failing = async {
+            let Ok(Happened { hung_up, .. }) = happens.await else { return false };
+            tokio::time::pause();
+            let _ = hung_up.await;
+            tokio::time::resume();
+            true
+        };
+        let (called, has_failed) = tokio::join!(calling, failing);
+        if !has_failed {
+            return;
+        }
+        self.report.happened(statement);
+        let Ok(called) = called else {
+            if !OF_CALLERS.contains(&statement) {
+                self.report.problems.push(format!("{}: {statement}, {fault:?}: it does not end", call.name));
+            }
+            return;
+        };
+        if let Err(error) = called
+            && !error.is_transient()
+        {
+            self.report.problems.push(format!("{}: {statement}, {fault:?}: {error}", call.name));
+        }
+        let again = (call.call)(&store, &self.world).await;
+        if let Err(error) = again
+            && error.is_transient()
+        {
+            self.report.problems.push(format!("{}: again after {statement}, {fault:?}: {error}", call.name));
+        }
+        store.pool().close().await;
+    }
+
+    async fn outlast(&mut self, call: &Call) {
+        let store = self.store().await;
+        self.faults.forget_seen();
+        if let Err(error) = (call.call)(&store, &self.world).await {
+            self.report.problems.push(format!("{}: {error}", call.name));
+        }
+        store.pool().close().await;
+        let statements = self.faults.seen();
+        for statement in &statements {
+            for fault in FAULTS {
+                self.fail(call, statement, fault).await;
+            }
+        }
+        self.report.statements.extend(statements);
+    }
+}
+
+/// Makes each call, and lets each of its statements fail. Has a clock of its own.
+pub(super) fn outlast_all() -> Report {
+    let outside = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let inside = Builder::new_current_thread().enable_all().build().unwrap();
+    inside.block_on(async {
+        let world = World::<Postgres>::new().await;
+        populate::<programs::RelayProgram>(&world).await;
+        populate::<programs::LogConsumer>(&world).await;
+        populate::<programs::EffectDispatcher>(&world).await;
+        populate::<programs::Jobs>(&world).await;
+        let faults = StatementFaults::on(outside.handle(), &world, true);
+        let mut caller = Caller { world, faults, report: Report::default() };
+        for call in application::CALLS.iter().chain(operators::CALLS) {
+            caller.outlast(call).await;
+        }
+        caller.report
+    })
+}

@@ -1,0 +1,216 @@
+//! What sends: relays, movers of delayed messages, dispatchers of side effects, and runners of jobs.
+use super::Program;
+use crate::support::{
+    effects::{QUICK, WELCOME, mail},
+    relay::{Target, n_payload},
+    stores::{Placed, World},
+};
+use async_nats::jetstream::stream;
+use futures::{StreamExt as _, future::BoxFuture};
+use integration_tests::vendors::http_vendor;
+use sqlx::Postgres;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use twinbox::{
+    CancellationToken, Draft, Store, Timestamp,
+    effects::{
+        Dispatcher, EffectState, Effects, VendorOptions,
+        jobs::{Job, JobRunner, Jobs as JobsOf, RunState},
+        profiles,
+    },
+    log::Keeper,
+    nats::Nats,
+    ops::{
+        AuditIntent, Ops,
+        dead_letters::{DeadLetterAction, DeadLetterFilter},
+        replays::{NewReplay, Selection},
+    },
+    relay::{DelayedMessageMover, OnExhausted, Relay, RelayOptions},
+};
+use twinbox_testkit::vendor::FakeVendor;
+use uuid::Uuid;
+
+/// A relay to a stream that takes neither large messages nor those of one type.
+pub(in super::super) struct RelayProgram {
+    target: Target,
+    arrived: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Program for RelayProgram {
+    const NAME: &str = "relay";
+
+    async fn new(_: &World<Postgres>) -> Self {
+        let target = Target::shared();
+        let config = target.config(&["orders.placed"]);
+        target.create(stream::Config { max_message_size: 2048, ..config }).await;
+        let client = async_nats::connect(target.addresses()).await.unwrap();
+        let mut messages = client.subscribe(format!("{}.*.orders.placed", target.prefix())).await.unwrap();
+        let arrived = Arc::<Mutex<HashSet<_>>>::default();
+        let arrives = arrived.clone();
+        tokio::spawn(async move {
+            while let Some(message) = messages.next().await {
+                let id = message.headers.as_ref().and_then(|headers| headers.get("ce-id"));
+                arrives.lock().unwrap().extend(id.map(ToString::to_string));
+            }
+        });
+        Self { target, arrived }
+    }
+
+    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        let nats = Nats::with_options(self.target.existing()).unwrap();
+        let options = RelayOptions::new().on_exhausted(OnExhausted::DeadLetter);
+        let keeper = Keeper::new(&store).every(Duration::from_secs(1)).first_look(Duration::ZERO);
+        Box::pin(
+            async move { Relay::with_options(store, nats, options).keeper(keeper).run(stop).await.unwrap() },
+        )
+    }
+
+    async fn feed(&self, world: &World<Postgres>, n: i64) {
+        let of_type = |event_type: &str, id: &str, payload: Vec<u8>| {
+            Draft::raw(event_type, 1, payload).id(format!("{id}-{n}"))
+        };
+        let plain = || n_payload(u32::try_from(n).unwrap()).into_bytes();
+        let drafts = vec![
+            of_type("orders.placed", "o", plain()).key(format!("k-{n}")),
+            of_type("orders.placed", "large", vec![b' '; 4000]).key(format!("large-{n}")),
+            of_type("orders.placed", "behind", plain()).key(format!("large-{n}")),
+            of_type("orders.placed", "keyless", vec![b' '; 4000]),
+            of_type("orders.homeless", "homeless", plain()).key(format!("homeless-{n}")),
+        ];
+        let mut tx = world.begin().await.unwrap();
+        world.outbox().publish_all(&mut tx, drafts).await.unwrap();
+        tx.commit().await.unwrap();
+        let ops = Ops::new(world.owner());
+        let destination = ops.readers().await.unwrap().first().map(|reader| reader.name.clone());
+        let Some(destination) = destination else { return };
+        let filter =
+            DeadLetterFilter { destination: Some(destination.clone()), ..DeadLetterFilter::default() };
+        match n % 8 {
+            1 => {
+                let groups = ops.dead_letter_groups(&filter).await.unwrap();
+                let ids = Vec::from_iter(groups.iter().map(|group| group.newest.id.clone()));
+                ops.redrive(&ids, Duration::ZERO).await.unwrap();
+            }
+            3 => {
+                let plan = ops.plan_bulk_action(DeadLetterAction::Discard, &filter).await.unwrap();
+                let intent = AuditIntent { operator: "ada", command: "x", target: "y", reason: None };
+                // Nothing may match at the moment.
+                let _ = ops.make_bulk_action(&plan, Duration::ZERO, &intent).await;
+            }
+            5 if self.is_done(world, n - 1).await => {
+                let selection = Selection::new().key(Some(format!("k-{}", n - 1)));
+                let plan = ops.plan_replay(&destination, &selection).await.unwrap();
+                // A relay that has not noted yet that it came so far has nothing to send again.
+                let _ = ops.make_replay(&plan, NewReplay::resend("ada")).await;
+            }
+            _ => {}
+        }
+    }
+
+    async fn is_done(&self, _: &World<Postgres>, n: i64) -> bool {
+        self.arrived.lock().unwrap().contains(&format!("o-{n}"))
+    }
+}
+
+/// The mover of delayed messages.
+pub(in super::super) struct Mover;
+
+impl Program for Mover {
+    const NAME: &str = "mover of delayed messages";
+
+    async fn new(_: &World<Postgres>) -> Self {
+        Self
+    }
+
+    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move { DelayedMessageMover::new(store).run(stop).await.unwrap() })
+    }
+
+    async fn feed(&self, world: &World<Postgres>, n: i64) {
+        let mut tx = world.begin().await.unwrap();
+        let draft = Draft::of(&Placed { n }).unwrap().not_before(Timestamp::from_micros(0));
+        world.outbox().publish_draft(&mut tx, draft).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool {
+        world.number(format!("SELECT count(*) FROM twinbox.outbox WHERE key = '{n}'")).await == 1
+    }
+}
+
+/// The dispatcher of side effects.
+pub(in super::super) struct EffectDispatcher {
+    vendor: FakeVendor,
+    planned: Mutex<HashMap<i64, Uuid>>,
+}
+
+impl Program for EffectDispatcher {
+    const NAME: &str = "dispatcher of side effects";
+
+    async fn new(_: &World<Postgres>) -> Self {
+        Self { vendor: FakeVendor::start().await.unwrap(), planned: Mutex::default() }
+    }
+
+    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        let vendor = http_vendor(&self.vendor.url(), profiles::RESEND).unwrap();
+        let dispatcher = Dispatcher::new(&store).vendor_with(vendor, VendorOptions::new().retries(QUICK));
+        Box::pin(async move { dispatcher.poll(Duration::from_millis(10)).run(stop).await.unwrap() })
+    }
+
+    async fn feed(&self, world: &World<Postgres>, n: i64) {
+        let effects = Effects::new(world);
+        let mut tx = world.begin().await.unwrap();
+        let source = Uuid::now_v7();
+        effects.plan(&mut tx, source, WELCOME, mail(&n.to_string()).key(n.to_string())).await.unwrap();
+        for second in ["second", "third"] {
+            let next = mail(second).key(n.to_string());
+            effects.plan(&mut tx, Uuid::now_v7(), WELCOME, next).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        self.planned.lock().unwrap().insert(n, source);
+    }
+
+    async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool {
+        let source = self.planned.lock().unwrap()[&n];
+        let effect = Effects::new(world).find(source, WELCOME).await.unwrap();
+        effect.is_some_and(|effect| effect.state == EffectState::Confirmed)
+    }
+}
+
+/// The runner of jobs.
+pub(in super::super) struct Jobs {
+    ran: Mutex<HashMap<i64, Uuid>>,
+}
+
+impl Program for Jobs {
+    const NAME: &str = "runner of jobs";
+
+    async fn new(_: &World<Postgres>) -> Self {
+        Self { ran: Mutex::default() }
+    }
+
+    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        let asked = Job::new("asked", "0 0 1 1 *").unwrap().handler(async |_| Ok(()));
+        let scheduled = Job::new("scheduled", "* * * * *").unwrap().handler(async |_| Ok(()));
+        let runner = JobRunner::new(&store).job(asked).job(scheduled).poll(Duration::from_millis(10));
+        Box::pin(async move { runner.run(stop).await.unwrap() })
+    }
+
+    async fn feed(&self, world: &World<Postgres>, n: i64) {
+        // The schedule is due again.
+        let back = "UPDATE twinbox.jobs SET decided_until = decided_until - interval '2 minutes'";
+        world.execute(back).await;
+        if let Ok(run) = JobsOf::new(world).run_now("asked").await {
+            self.ran.lock().unwrap().insert(n, run);
+        }
+    }
+
+    async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool {
+        let Some(run) = self.ran.lock().unwrap().get(&n).copied() else { return true };
+        let run = JobsOf::new(world).run(run).await.unwrap();
+        run.is_some_and(|run| run.state == RunState::Done)
+    }
+}
