@@ -234,9 +234,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// Runs every handler that was added until `stop` is cancelled. Then it waits for running handlers, as
     /// [`drain`](Self::drain) says, and returns waiting deliveries to their source.
     ///
-    /// It waits for the end of every outage of database or transport, and counts no attempt for it. After a
-    /// crash the uncommitted messages are delivered again. Dropping this future counts as a crash for the
-    /// handlers that run, see [`Policy::crash_limit`](crate::Policy::crash_limit).
+    /// It waits for the end of every outage of database or transport, also of one in which it starts, and
+    /// counts no attempt for it. Each wait is a warning in the log. After a crash the uncommitted messages
+    /// are delivered again. Dropping this future counts as a crash for the handlers that run, see
+    /// [`Policy::crash_limit`](crate::Policy::crash_limit).
     ///
     /// # Errors
     /// Something that needs a person: handlers that contradict each other, unfit tables, a transport that is
@@ -244,7 +245,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let Self { store, state, handlers, transport, options, status, keeper } = self;
         let groups = group_handlers(handlers)?;
-        let checked = outlast(&stop, || store.check()).await.map_err(|error| {
+        let checked = outlast(&store, &stop, || store.check()).await.map_err(|error| {
             Error::new(ErrorKind::Store, "the store cannot be used by a consumer").with_source(error)
         })?;
         if checked.is_none() {

@@ -47,6 +47,7 @@ pub mod retry;
 pub mod source;
 #[doc(hidden)]
 pub mod task_name;
+#[doc(hidden)]
 pub mod test_signal;
 mod timestamp;
 #[doc(hidden)]

@@ -82,7 +82,7 @@ impl<DB: Dialect> Dispatcher<DB> {
     /// Sends effects until `stop` is cancelled. Then it begins no further send, and returns when those under
     /// way have ended and are noted, which takes at most the time-out of a send and 10 s.
     ///
-    /// While the database is away it sends nothing. A statement without an answer is given up after 10 s, and
+    /// While the database is away, also when it starts, it waits and sends nothing. A statement without an answer is given up after 10 s, and
     /// another connection is used. Dropped half-way, or killed, it leaves effects that are
     /// `fired`: the next dispatcher recovers them.
     ///
@@ -91,10 +91,10 @@ impl<DB: Dialect> Dispatcher<DB> {
     /// that it does not have.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         self.check()?;
-        if outlast(&stop, || self.store.check()).await?.is_none() {
+        metrics::describe();
+        if outlast(&self.store, &stop, || self.store.check()).await?.is_none() {
             return Ok(());
         }
-        metrics::describe();
         let committed = self.store.engine().committed();
         let running = Running {
             engine: self.store.engine().clone(),

@@ -130,7 +130,7 @@ impl<DB: Dialect> Guarded<DB> {
         let rolling_back = tokio::spawn(TaskName::Rollback.of(async move {
             let rolled_back = async {
                 DB::prepare_rollback(self.tx.connection(), Some(&self.guard)).await;
-                self.tx.roll_back().await
+                self.tx.roll_back_whole().await
             };
             match tokio::time::timeout(ROLLBACK_MAX, rolled_back).await {
                 Ok(Ok(())) => {}

@@ -1,13 +1,14 @@
 //! What a program does before it can begin.
-use crate::Error;
+use crate::{Dialect, Error, Store};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::backoff::Backoff;
 
 /// Does the first work of a program again until no outage hinders it. None: it was stopped before.
 ///
 /// # Errors
-/// Those of the work that need a person.
-pub async fn outlast<T, F: Future<Output = Result<T, Error>>>(
+/// Those of the work that need a person, and each one once the pool of the store is closed.
+pub async fn outlast<DB: Dialect, T, F: Future<Output = Result<T, Error>>>(
+    store: &Store<DB>,
     stop: &CancellationToken,
     mut work: impl FnMut() -> F,
 ) -> Result<Option<T>, Error> {
@@ -15,7 +16,7 @@ pub async fn outlast<T, F: Future<Output = Result<T, Error>>>(
     loop {
         match stop.run_until_cancelled(work()).await {
             None => return Ok(None),
-            Some(Err(error)) if error.is_transient() => {
+            Some(Err(error)) if error.is_transient() && !store.pool().is_closed() => {
                 let pause = back_off.pause();
                 tracing::warn!(
                     ?pause,

@@ -201,7 +201,8 @@ impl<DB: Dialect> OwnedTx<DB> {
         })
     }
 
-    async fn roll_back_whole(&mut self) -> Result<(), Error> {
+    /// The same without a limit.
+    pub(crate) async fn roll_back_whole(&mut self) -> Result<(), Error> {
         if DB::ONE_WRITER && DB::TransactionManager::get_transaction_depth(&self.tx.conn) > 0 {
             // SQLite may have ended it by itself: this begins one to roll back. Not if sqlx counts none:
             // nobody would end it.

@@ -126,7 +126,7 @@ impl<DB: Dialect> Store<DB> {
             Ok(is_new) => is_new,
             Err(error) => {
                 let _ = tx.rollback().await;
-                return Err(error);
+                return Err(error.of_claim());
             }
         };
         if is_new {

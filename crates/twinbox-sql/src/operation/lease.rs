@@ -192,7 +192,8 @@ impl<DB: Dialect> OperationLease<DB> {
         let enter = query::<DB>(&engine.sql().operations.enter).bind(slot.to_vec()).bind(*owner);
         let entered = enter.execute(tx.connection()).await;
         let tx = Guarded::new(tx, guard, scope(engine.catalog(), &self.key));
-        if DB::rows_affected(&entered?) != 1 {
+        let entered = entered.map_err(|error| Error::from(error).of_claim())?;
+        if DB::rows_affected(&entered) != 1 {
             tx.rollback().await;
             return Err(lost());
         }

@@ -20,8 +20,8 @@ use std::{
     time::Duration,
 };
 use twinbox::{
-    Consumer, Delivery, DeliveryOutcome, Dialect, HandlerResult, Store, Tx, event_handler, inbox::InboxClaim,
-    nats::Nats,
+    CancellationToken, Consumer, Delivery, DeliveryOutcome, Dialect, HandlerResult, Store, Tx, event_handler,
+    inbox::InboxClaim, nats::Nats,
 };
 use twinbox_testkit::{Harness, proxy::Proxy};
 
@@ -185,6 +185,26 @@ async fn is_without_power<DB: TestDb>() {
     assert_eq!(outcome.await, DeliveryOutcome::Handled);
     assert_eq!(world.effects().await, [1]);
     held.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_starts_during_an_outage_waits_and_hears_its_stop() {
+    let world = World::<Postgres>::new().await;
+    let (way, store) = Way::to(&world, 4).await;
+    let consumer = || Consumer::new(store.clone(), way.clone()).handler::<at_the_commit>();
+    way.proxy.cut();
+    let (before, stop) = (way.proxy.connections(), CancellationToken::new());
+    let waiting = tokio::spawn(consumer().run(stop.clone()));
+    eventually(async || (way.proxy.connections() > before + 1).then_some(())).await;
+    assert!(!waiting.is_finished());
+    stop.cancel();
+    in_time(waiting).await.unwrap().unwrap();
+    way.proxy.restore();
+    publish(&world, 0..1).await;
+    run_until(consumer(), async || world.rows("inbox").await == 1).await;
+    store.pool().close().await;
+    let closed = in_time(consumer().run(CancellationToken::new())).await;
+    assert!(closed.is_err(), "a closed pool never opens again");
 }
 
 /// R67

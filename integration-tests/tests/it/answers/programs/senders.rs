@@ -185,6 +185,15 @@ pub(in super::super) struct Jobs {
     ran: Mutex<HashMap<i64, Uuid>>,
 }
 
+impl Jobs {
+    /// Asks for a run, which is refused as long as no runner has registered the job.
+    async fn ask(&self, world: &World<Postgres>, n: i64) {
+        if let Ok(run) = JobsOf::new(world).run_now("asked").await {
+            self.ran.lock().unwrap().insert(n, run);
+        }
+    }
+}
+
 impl Program for Jobs {
     const NAME: &str = "runner of jobs";
 
@@ -203,13 +212,14 @@ impl Program for Jobs {
         // The schedule is due again.
         let back = "UPDATE twinbox.jobs SET decided_until = decided_until - interval '2 minutes'";
         world.execute(back).await;
-        if let Ok(run) = JobsOf::new(world).run_now("asked").await {
-            self.ran.lock().unwrap().insert(n, run);
-        }
+        self.ask(world, n).await;
     }
 
     async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool {
-        let Some(run) = self.ran.lock().unwrap().get(&n).copied() else { return true };
+        let Some(run) = self.ran.lock().unwrap().get(&n).copied() else {
+            self.ask(world, n).await;
+            return false;
+        };
         let run = JobsOf::new(world).run(run).await.unwrap();
         run.is_some_and(|run| run.state == RunState::Done)
     }
