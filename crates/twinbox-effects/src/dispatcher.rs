@@ -82,9 +82,9 @@ impl<DB: Dialect> Dispatcher<DB> {
     /// Sends effects until `stop` is cancelled. Then it begins no further send, and returns when those under
     /// way have ended and are noted, which takes at most the time-out of a send and 10 s.
     ///
-    /// While the database is away, also when it starts, it waits and sends nothing. A statement without an answer is given up after 10 s, and
-    /// another connection is used. Dropped half-way, or killed, it leaves effects that are
-    /// `fired`: the next dispatcher recovers them.
+    /// While the database is away, also when it starts, it waits and sends nothing. A statement without an
+    /// answer is given up after 10 s, and another connection is used. Dropped half-way, or killed, it leaves
+    /// effects that are `fired`: the next dispatcher recovers them.
     ///
     /// # Errors
     /// The tables do not fit this program, two vendors have one name, or a vendor's profile needs a look-up
