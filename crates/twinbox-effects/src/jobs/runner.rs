@@ -110,8 +110,8 @@ impl<DB: Dialect> JobRunner<DB> {
     /// gives back those that take too long, for other processes.
     ///
     /// A job that is new to the database, or has another schedule, is due from now on. While the database is
-    /// away, also when it starts, it waits and begins no run. Dropped half-way, or killed, it leaves runs that
-    /// another process takes over.
+    /// away, also when it starts, it waits and begins no run. Dropped half-way, or killed, it leaves runs
+    /// that another process takes over.
     ///
     /// # Errors
     /// The tables do not fit this program; two jobs have one id; or a job has no target, or a retry policy
