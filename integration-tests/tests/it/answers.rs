@@ -308,7 +308,8 @@ async fn a_statement_that_is_not_answered_holds_up_no_other_work_of_its_program(
     report.problems.extend(long::or(missing, Vec::new()));
     report.show();
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
-    assert!(report.failed.len() > 100, "{} statements", report.failed.len());
+    let is_whole = std::env::var_os(ONLY).is_none();
+    assert!(!is_whole || report.failed.len() > 100, "{} statements", report.failed.len());
 }
 
 #[test]
