@@ -1,4 +1,4 @@
-//! What a program does before it can begin.
+//! The beginning of a program, which may be in an outage.
 use crate::{Dialect, Error, Store};
 use tokio_util::sync::CancellationToken;
 use twinbox_core::backoff::Backoff;
@@ -6,7 +6,7 @@ use twinbox_core::backoff::Backoff;
 /// Does the first work of a program again until no outage hinders it. None: it was stopped before.
 ///
 /// # Errors
-/// Those of the work that need a person, and each one once the pool of the store is closed.
+/// An error of the work that needs a person, or any once the pool of the store is closed.
 pub async fn outlast<DB: Dialect, T, F: Future<Output = Result<T, Error>>>(
     store: &Store<DB>,
     stop: &CancellationToken,

@@ -61,7 +61,7 @@ impl Running {
     }
 }
 
-/// What became of one program.
+/// The outcome of the faults of one program, or of all.
 #[derive(Default)]
 struct Report {
     statements: BTreeSet<String>,

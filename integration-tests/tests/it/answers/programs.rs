@@ -10,7 +10,15 @@ pub(super) use senders::{EffectDispatcher, Jobs, Mover, RelayProgram};
 use crate::support::stores::World;
 use futures::future::BoxFuture;
 use sqlx::Postgres;
-use twinbox::{CancellationToken, Store};
+use std::time::Duration;
+use twinbox::{
+    CancellationToken, Store,
+    ops::{
+        AuditIntent, Ops,
+        dead_letters::{DeadLetterAction, DeadLetterFilter},
+        replays::{NewReplay, Selection},
+    },
+};
 
 /// A program that does what it is fed with.
 pub(super) trait Program: Send + Sync + 'static {
@@ -26,4 +34,29 @@ pub(super) trait Program: Send + Sync + 'static {
 
     /// Returns whether the plain work of this number is done.
     async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool;
+}
+
+/// Lets operators act on the dead letters of a consumer or destination: one by one, or on all that match.
+async fn act_on_dead_letters(
+    ops: &Ops<Postgres>,
+    filter: &DeadLetterFilter,
+    action: DeadLetterAction,
+    all: bool,
+) {
+    if all {
+        let plan = ops.plan_bulk_action(action, filter).await.unwrap();
+        let intent = AuditIntent { operator: "ada", command: "x", target: "y", reason: None };
+        // Nothing may match at the moment.
+        let _ = ops.make_bulk_action(&plan, Duration::ZERO, &intent).await;
+    } else {
+        let groups = ops.dead_letter_groups(filter).await.unwrap();
+        let ids = Vec::from_iter(groups.iter().map(|group| group.newest.id.clone()));
+        ops.redrive(&ids, Duration::ZERO).await.unwrap();
+    }
+}
+
+/// Makes a replay of a key. A reader that has not noted yet that it came so far has nothing to repeat.
+async fn replay(ops: &Ops<Postgres>, reader: &str, key: String, new: NewReplay) {
+    let plan = ops.plan_replay(reader, &Selection::new().key(Some(key))).await.unwrap();
+    let _ = ops.make_replay(&plan, new).await;
 }

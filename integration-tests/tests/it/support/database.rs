@@ -43,7 +43,7 @@ static OWNERS: LazyLock<Mutex<HashMap<String, Box<dyn Any + Send>>>> = LazyLock:
 pub(crate) struct TestDatabase<DB: Dialect> {
     store: Store<DB>,
     url: String,
-    /// What ends before the database.
+    /// The accounts of the database, which end before it.
     _accounts: Box<dyn Any + Send + Sync>,
     owner: database::TestDatabase<DB>,
 }

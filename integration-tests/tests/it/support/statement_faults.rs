@@ -24,7 +24,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What happens to a connection at a statement.
+/// A failure of a connection at a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing passes any more, in either direction, not even the end. The server has not got the statement.

@@ -1,4 +1,4 @@
-//! What operators call, by the tool and by the console.
+//! Calls of operators, by the tool and by the console.
 use super::calls;
 use crate::support::{
     effects::{WELCOME, mail},
@@ -24,7 +24,7 @@ fn of_consumer() -> DeadLetterFilter {
     DeadLetterFilter { consumer: Some(CONSUMER.to_owned()), ..DeadLetterFilter::default() }
 }
 
-/// What the state of a thing does not allow is an answer too.
+/// A refusal because of the state of a thing is an answer too.
 fn answered<T>(done: Result<T, Error>) -> Result<(), Error> {
     match done {
         Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(()),

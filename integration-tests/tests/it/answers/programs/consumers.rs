@@ -1,5 +1,5 @@
 //! Consumers, of the log and of a broker, and what operators do with their dead letters.
-use super::Program;
+use super::{Program, act_on_dead_letters, replay};
 use crate::support::{
     relay::{Running, Target},
     stores::{Confirmed, Placed, World, effect},
@@ -13,9 +13,9 @@ use twinbox::{
     log::Keeper,
     nats::Nats,
     ops::{
-        AuditIntent, Ops,
+        Ops,
         dead_letters::{DeadLetterAction, DeadLetterFilter},
-        replays::{NewReplay, Selection},
+        replays::NewReplay,
     },
 };
 
@@ -71,27 +71,15 @@ async fn feed(world: &World<Postgres>, n: i64) {
     let ops = Ops::new(world.owner());
     let filter = DeadLetterFilter { consumer: Some(SINGLE.to_owned()), ..DeadLetterFilter::default() };
     match n % 8 {
-        1 => {
-            let groups = ops.dead_letter_groups(&filter).await.unwrap();
-            let ids = Vec::from_iter(groups.iter().map(|group| group.newest.id.clone()));
-            ops.redrive(&ids, Duration::ZERO).await.unwrap();
-        }
-        3 => {
-            let plan = ops.plan_bulk_action(DeadLetterAction::Redrive, &filter).await.unwrap();
-            let intent = AuditIntent { operator: "ada", command: "x", target: "y", reason: None };
-            // Nothing may match at the moment.
-            let _ = ops.make_bulk_action(&plan, Duration::ZERO, &intent).await;
-        }
+        1 => act_on_dead_letters(&ops, &filter, DeadLetterAction::Redrive, false).await,
+        3 => act_on_dead_letters(&ops, &filter, DeadLetterAction::Redrive, true).await,
         5 if is_done(world, n - 4).await => {
             let again = KINDS * (n - 4) + 4;
             sqlx::query("DELETE FROM effects WHERE n = $1").bind(again).execute(world.pool()).await.unwrap();
-            let selection = Selection::new().key(Some(again.to_string()));
             let readers = ops.readers().await.unwrap();
             let own = readers.iter().find(|reader| reader.name == format!("consumer:{SINGLE}"));
             let reader = &own.unwrap_or(&readers[0]).name;
-            let plan = ops.plan_replay(reader, &selection).await.unwrap();
-            // A reader that has not come so far yet has nothing to reprocess.
-            let _ = ops.make_replay(&plan, NewReplay::reprocess(SINGLE, "ada")).await;
+            replay(&ops, reader, again.to_string(), NewReplay::reprocess(SINGLE, "ada")).await;
         }
         _ => {}
     }

@@ -1,5 +1,5 @@
-//! What sends: relays, movers of delayed messages, dispatchers of side effects, and runners of jobs.
-use super::Program;
+//! Programs that send: relays, movers of delayed messages, dispatchers of side effects, and runners of jobs.
+use super::{Program, act_on_dead_letters, replay};
 use crate::support::{
     effects::{QUICK, WELCOME, mail},
     relay::{Target, n_payload},
@@ -24,9 +24,9 @@ use twinbox::{
     log::Keeper,
     nats::Nats,
     ops::{
-        AuditIntent, Ops,
+        Ops,
         dead_letters::{DeadLetterAction, DeadLetterFilter},
-        replays::{NewReplay, Selection},
+        replays::NewReplay,
     },
     relay::{DelayedMessageMover, OnExhausted, Relay, RelayOptions},
 };
@@ -89,22 +89,10 @@ impl Program for RelayProgram {
         let filter =
             DeadLetterFilter { destination: Some(destination.clone()), ..DeadLetterFilter::default() };
         match n % 8 {
-            1 => {
-                let groups = ops.dead_letter_groups(&filter).await.unwrap();
-                let ids = Vec::from_iter(groups.iter().map(|group| group.newest.id.clone()));
-                ops.redrive(&ids, Duration::ZERO).await.unwrap();
-            }
-            3 => {
-                let plan = ops.plan_bulk_action(DeadLetterAction::Discard, &filter).await.unwrap();
-                let intent = AuditIntent { operator: "ada", command: "x", target: "y", reason: None };
-                // Nothing may match at the moment.
-                let _ = ops.make_bulk_action(&plan, Duration::ZERO, &intent).await;
-            }
+            1 => act_on_dead_letters(&ops, &filter, DeadLetterAction::Discard, false).await,
+            3 => act_on_dead_letters(&ops, &filter, DeadLetterAction::Discard, true).await,
             5 if self.is_done(world, n - 1).await => {
-                let selection = Selection::new().key(Some(format!("k-{}", n - 1)));
-                let plan = ops.plan_replay(&destination, &selection).await.unwrap();
-                // A relay that has not noted yet that it came so far has nothing to send again.
-                let _ = ops.make_replay(&plan, NewReplay::resend("ada")).await;
+                replay(&ops, &destination, format!("k-{}", n - 1), NewReplay::resend("ada")).await;
             }
             _ => {}
         }
