@@ -1,5 +1,5 @@
-//! Calls of an application, an operator or a keeper. A call ends, whichever of its statements is not answered,
-//! and works again then.
+//! Calls of an application, an operator or a keeper. A call ends, whichever of its statements is not
+//! answered, and works again then.
 mod application;
 mod operators;
 
