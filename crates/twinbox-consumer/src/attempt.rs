@@ -76,6 +76,9 @@ pub(crate) async fn attempt<DB: Dialect, S>(
     // While a message runs alone, every other handler of the process waits.
     let repeats_max = if start.is_alone() { 0 } else { REPEATS_MAX };
     let outcome = repeat_after_contention(context, handler, message, redelivered, repeats_max).await;
+    if outcome == DeliveryOutcome::Handled {
+        context.lost_sessions.remove(message.message_id());
+    }
     if start.is_recorded {
         context.starts.remove(&[message.message_id()]);
         // All other outcomes end the start in the transaction that records them.
@@ -254,9 +257,12 @@ async fn handler_failed<DB: Dialect, S>(
     if error.is_outage() && !context.store.is_reachable().await {
         return Ok(DeliveryOutcome::Unavailable);
     }
-    if error.is_outage() {
-        // Only the connection of this attempt was lost. Other deliveries need not wait.
-        let delay = policy.retry.delay(1, retry::random());
+    // Only the connection of this attempt was lost. Other deliveries need not wait.
+    if error.is_outage()
+        && let Some(lost) = context.lost_sessions.add(message.message_id())
+    {
+        let delay = policy.retry.delay(lost, retry::random());
+        tracing::info!(consumer = policy.consumer, error = text, lost, "an attempt lost its session");
         return Ok(DeliveryOutcome::Retried { delay, counted: false, error: text });
     }
     if error.disposition() == Disposition::Reject {

@@ -1,5 +1,7 @@
 //! The parts of a consumer that an attempt uses.
-use crate::{dead_letter_guard::DeadLetterGuard, outcome::DeliveryOutcome, starts::Starts};
+use crate::{
+    dead_letter_guard::DeadLetterGuard, lost_sessions::LostSessions, outcome::DeliveryOutcome, starts::Starts,
+};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use twinbox_sql::{ClaimFence, ClaimTerms, Dialect, Inbox, Store};
@@ -13,6 +15,7 @@ pub(crate) struct Context<'a, DB: Dialect, S> {
     /// Ends the wait for a turn.
     pub(crate) stop: &'a CancellationToken,
     pub(crate) starts: &'a Starts,
+    pub(crate) lost_sessions: &'a LostSessions,
     pub(crate) dead_letters: &'a DeadLetterGuard,
     /// The condition of each claim.
     pub(crate) fence: Option<ClaimFence>,
@@ -57,6 +60,7 @@ impl<DB: Dialect, S> Context<'_, DB, S> {
 pub(crate) struct NoConsumer {
     stop: CancellationToken,
     starts: Starts,
+    lost_sessions: LostSessions,
     dead_letters: DeadLetterGuard,
 }
 
@@ -73,6 +77,7 @@ impl NoConsumer {
             state,
             stop: &self.stop,
             starts: &self.starts,
+            lost_sessions: &self.lost_sessions,
             dead_letters: &self.dead_letters,
             fence: None,
             waiting_since: None,

@@ -2,7 +2,7 @@
 use crate::{
     attempt::{attempt, run_handler},
     context::NoConsumer,
-    handler::EventHandler,
+    handler::{EventHandler, Run},
     outcome::DeliveryOutcome,
 };
 use twinbox_core::Message;
@@ -54,18 +54,25 @@ pub async fn unfinished<DB: Dialect, S, H: EventHandler<DB, S>>(
     }
 }
 
-/// Runs the handler `H` in a transaction that other handlers use as well. For the test harness.
+/// Returns whether the handler `H` takes batches. For the test harness.
+#[doc(hidden)]
+pub fn takes_batches<DB: Dialect, S, H: EventHandler<DB, S>>() -> bool {
+    matches!(H::handler().run, Run::Batch(_))
+}
+
+/// Runs the handler `H` in a transaction that other handlers use as well. Only a handler of batches takes
+/// more than one message. For the test harness.
 #[doc(hidden)]
 pub async fn run_within<DB: Dialect, S, H: EventHandler<DB, S>>(
     store: &Store<DB>,
     state: &S,
     attempt: &mut Attempt<DB>,
-    message: &Message,
+    messages: &[&Message],
 ) -> HandlerResult {
     let (handler, no_consumer) = (H::handler(), NoConsumer::default());
     let inbox = store.inbox(handler.policy.consumer);
-    attempt.deliver_another(handler.policy.consumer, message);
-    run_handler(&no_consumer.context(store, &inbox, state), &handler, attempt, &[message])
+    attempt.deliver_another(handler.policy.consumer, messages[0]);
+    run_handler(&no_consumer.context(store, &inbox, state), &handler, attempt, messages)
         .await
         .map_err(|error| error.into_handler_error())
 }

@@ -66,6 +66,7 @@ mod handler;
 mod in_flight;
 mod in_place;
 mod keep_alive;
+mod lost_sessions;
 mod metrics;
 mod outcome;
 mod partition;
@@ -97,7 +98,7 @@ pub use status::{ConsumerState, ConsumerStatus, Status};
 #[doc(hidden)]
 pub mod private {
     pub use crate::{
-        direct::{run_within, unfinished},
+        direct::{run_within, takes_batches, unfinished},
         handler::{HandlerFuture, TxFor},
     };
 }

@@ -154,12 +154,21 @@ async fn attempt<DB: Dialect, S>(
     let result = run_handler(context, handler, &mut attempt, &[&dead_letter.message]).await;
     crash::point("consumer.before_redrive_commit");
     let error = match finish(attempt, result).await {
-        Ok(()) => return DeliveryOutcome::Handled,
+        Ok(()) => {
+            context.lost_sessions.remove(dead_letter.message.message_id());
+            return DeliveryOutcome::Handled;
+        }
         // Without a commit the dead letter still exists, and is taken again.
         Err(AttemptError::InDoubt(error)) => return RepeatAtOnce(error.to_string()).into(),
         Err(error) => error.into_handler_error(),
     };
-    if error.is_contention() && !error.is_elsewhere() || error.is_outage() {
+    let may_pass = if error.is_outage() {
+        let message = dead_letter.message.message_id();
+        !context.store.is_reachable().await || context.lost_sessions.add(message).is_some()
+    } else {
+        error.is_contention() && !error.is_elsewhere()
+    };
+    if may_pass {
         return RepeatAtOnce(error.to_string()).into();
     }
     let text = error.to_string();

@@ -32,6 +32,8 @@ mod required_codec;
 mod restart;
 mod retry;
 #[cfg(feature = "postgres")]
+mod roles;
+#[cfg(feature = "postgres")]
 mod running;
 #[cfg(feature = "postgres")]
 mod silent;

@@ -5,7 +5,7 @@ use crate::{
     handler_connection,
     scope::{Cause, Counts},
     spare_connections::SpareConnections,
-    statement::{query, raw},
+    statement::{query, raw, scalar},
 };
 use std::{sync::Arc, time::Instant};
 use twinbox_core::{Message, MessageId};
@@ -48,8 +48,15 @@ pub struct Attempt<DB: Dialect> {
     /// The claimed messages, by their place in the batch.
     pub(super) claimed: Vec<usize>,
     pub(super) failures: u32,
-    /// Messages with failures or starts on record, which end with this attempt.
-    pub(super) recorded: Vec<MessageId>,
+    pub(super) recorded: Recorded,
+}
+
+/// The failures and starts on record that end with an attempt.
+#[derive(Default)]
+pub(super) struct Recorded {
+    pub(super) messages: Vec<MessageId>,
+    /// The role that may delete them. The handler may have set another for its transaction.
+    pub(super) role: Option<String>,
 }
 
 impl<DB: Dialect> Attempt<DB> {
@@ -95,7 +102,7 @@ impl<DB: Dialect> Attempt<DB> {
         let spares = self.spares.take();
         // The next transaction of a single writer waits for its turn.
         let is_at_once = spares.is_some() && !DB::ONE_WRITER;
-        if (!is_at_once || !self.recorded.is_empty())
+        if (!is_at_once || !self.recorded.messages.is_empty())
             && let Err(error) = self.prepare_commit().await
         {
             self.rollback().await;
@@ -114,16 +121,34 @@ impl<DB: Dialect> Attempt<DB> {
 
     async fn prepare_commit(&mut self) -> Result<(), Error> {
         self.tx.allow_commit().await?;
+        if self.recorded.messages.is_empty() {
+            return Ok(());
+        }
+        let of_handler = match self.recorded.role.clone() {
+            Some(role) => Some(self.set_role(&role).await?).filter(|of_handler| *of_handler != role),
+            None => None,
+        };
         let catalog = self.tx.scope.catalog.clone();
         // Not with the claim: a failure is recorded while a handler hangs in its transaction.
-        for id in &self.recorded {
+        for id in &self.recorded.messages {
             query::<DB>(&catalog.sql.inbox.delete_attempts)
                 .bind(self.tx.scope.consumer.clone())
                 .bind(id.as_uuid())
                 .execute(self.tx.connection())
                 .await?;
         }
+        // What is deferred to the COMMIT runs as the handler's.
+        if let Some(of_handler) = of_handler {
+            self.set_role(&of_handler).await?;
+        }
         Ok(())
+    }
+
+    /// Returns the role from before.
+    async fn set_role(&mut self, role: &str) -> Result<String, Error> {
+        let catalog = self.tx.scope.catalog.clone();
+        let set = scalar::<DB, String>(&catalog.sql.inbox.set_role).bind(role.to_owned());
+        Ok(set.fetch_one(self.tx.connection()).await?)
     }
 
     /// Returns whether the database still answers in this transaction, be it with a refusal.

@@ -1,6 +1,6 @@
 //! Claiming messages.
 use super::{
-    attempt::{Attempt, BatchClaim, ClaimTx, Duplicate, InboxClaim},
+    attempt::{Attempt, BatchClaim, ClaimTx, Duplicate, InboxClaim, Recorded},
     dead_letter::Redrive,
     handle::Inbox,
 };
@@ -12,7 +12,7 @@ use crate::{
     row::{TextColumns, small_count},
     scope::{Cause, Scope},
     spare_connections,
-    statement::{query, scalar},
+    statement::query,
     text::text,
 };
 use sha2::{Digest as _, Sha256};
@@ -185,13 +185,14 @@ impl<DB: Dialect> Inbox<DB> {
         if let Some(redrive) = redrive {
             DB::end_redrive(&mut guard, self.engine.catalog(), redrive.dead_letter.id);
         }
-        let (mut failures, mut recorded, mut failed) = (0, Vec::new(), HashSet::new());
+        let (mut failures, mut recorded, mut failed) = (0, Recorded::default(), HashSet::new());
         if redelivered {
             for &n in &claimed {
                 let id = messages[n].message_id();
-                if let Some(of_one) = self.read_failures(tx.connection(), id).await? {
+                if let Some((of_one, role)) = self.read_record(tx.connection(), id).await? {
                     failures = failures.max(of_one);
-                    recorded.push(id);
+                    recorded.messages.push(id);
+                    recorded.role = role;
                     failed.extend((of_one > 0).then_some(n));
                 }
             }
@@ -214,7 +215,7 @@ impl<DB: Dialect> Inbox<DB> {
             ));
         }
         // In order, so that no two batches wait for each other.
-        recorded.sort_unstable();
+        recorded.messages.sort_unstable();
         let catalog = self.engine.catalog().clone();
         let scope = Scope::new(catalog, &self.consumer, Cause::of(&messages[*first]));
         let tx = Guarded::new(tx, guard, scope);
@@ -250,14 +251,17 @@ impl<DB: Dialect> Inbox<DB> {
         Ok(Claims { new, purge_mark })
     }
 
-    /// Failures on record. None: no record, not of a start either.
-    async fn read_failures(&self, conn: &mut DB::Connection, id: MessageId) -> Result<Option<u32>, Error> {
-        let failures = scalar::<DB, i64>(&self.engine.sql().inbox.failures)
-            .bind(self.consumer.clone())
-            .bind(id.as_uuid())
-            .fetch_optional(conn)
-            .await?;
-        Ok(failures.map(small_count))
+    /// Failures on record, and the role of the transaction. None: no record, not of a start either.
+    async fn read_record(
+        &self,
+        conn: &mut DB::Connection,
+        id: MessageId,
+    ) -> Result<Option<(u32, Option<String>)>, Error> {
+        let sql = &self.engine.sql().inbox;
+        let query = query::<DB>(&sql.failures).bind(self.consumer.clone()).bind(id.as_uuid());
+        let Some(row) = query.fetch_optional(conn).await? else { return Ok(None) };
+        let role = if sql.set_role.is_absent() { None } else { row.try_get("role")? };
+        Ok(Some((small_count(row.try_get("failures")?), role)))
     }
 
     pub(super) async fn duplicate(
@@ -306,9 +310,9 @@ impl<DB: Dialect> Inbox<DB> {
             .bind(crate::text::bounded(error))
             .execute(tx.connection())
             .await?;
-        let failures = self.read_failures(tx.connection(), id).await?;
+        let record = self.read_record(tx.connection(), id).await?;
         tx.commit().await?;
-        Ok(failures.unwrap_or(0))
+        Ok(record.map_or(0, |(failures, _)| failures))
     }
 
     /// Deletes the recorded failures of a message that no handler will get. Deleting none is no error.

@@ -37,8 +37,12 @@ area! {
         set_state,
         /// Deletes the claim of a message that was given up. Binds: consumer, message id.
         delete_final_claim,
-        /// Failures on record. Binds: consumer, message id.
+        /// Failures on record, and the role of the transaction where one can be set for it. Binds: consumer,
+        /// message id.
         failures,
+        /// Sets the role of the transaction, and returns that from before. Absent where none can be set for
+        /// it. Bind: role.
+        set_role,
         /// Counts a failure. Binds: consumer, message id, error.
         record_failure,
         /// Deletes failures and starts. Binds: consumer, message id.

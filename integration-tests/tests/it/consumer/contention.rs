@@ -2,6 +2,7 @@
 //! attempt.
 use crate::support::{
     cases::cases,
+    consumer::{publish, run_until},
     databases::{MySql, PgPool, Postgres},
     stores::{Placed, TestDb, World, effect, failed, placed, sql_of},
     wait::{Pause, eventually, in_time, pause},
@@ -16,7 +17,9 @@ use std::{
 };
 use tokio::sync::oneshot;
 use twinbox::{
-    Delivery, DeliveryOutcome, Dialect, Error, ErrorKind, HandlerResult, OwnedTx, Tx, event_handler,
+    Consumer, Delivery, DeliveryOutcome, Dialect, Error, ErrorKind, HandlerResult, OwnedTx, RetryPolicy, Tx,
+    event_handler,
+    ops::{Ops, dead_letters::DeadLetterFilter},
 };
 use twinbox_testkit::Harness;
 
@@ -298,6 +301,40 @@ async fn row_34_a_lost_connection_is_not_counted() {
     assert_eq!(harness.deliver::<loses_its_connection>(&order).await, DeliveryOutcome::Handled);
 }
 
+const AT_ONCE: RetryPolicy = RetryPolicy::listed(&[Duration::from_millis(1)]);
+
+#[event_handler(consumer = "tests.ends_its_session", retry = AT_ONCE, max_attempts = 2)]
+async fn ends_its_session(
+    runs: &Arc<Runs>,
+    tx: &mut Tx<'_, Postgres>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    effect::<Postgres>(tx, order.n).await?;
+    if order.n == 1 {
+        runs.0.fetch_add(1, SeqCst);
+        sqlx::query("SELECT pg_terminate_backend(pg_backend_pid())").execute(&mut **tx).await?;
+    }
+    Ok(())
+}
+
+/// It would come again for ever, and a statement that ends the server's process ends all its sessions. Fault
+/// 34
+async fn row_34_a_message_that_loses_each_of_its_sessions_becomes_a_dead_letter() {
+    let world = World::<Postgres>::new().await;
+    publish(&world, 1..3).await;
+    let runs = Arc::new(Runs::default());
+    let consumer = || Consumer::new((*world).clone(), runs.clone()).handler::<ends_its_session>();
+    run_until(consumer(), async || world.rows("dead_letters").await == 1).await;
+    assert_eq!((runs.0.load(SeqCst), world.effects().await), (5, vec![2]));
+    // Nor does its redrive go on for ever.
+    let ops = Ops::new(world.owner());
+    let groups = ops.dead_letter_groups(&DeadLetterFilter::default()).await.unwrap();
+    ops.redrive(&[groups[0].newest.id.clone()], Duration::ZERO).await.unwrap();
+    let redriven = "SELECT count(*) FROM twinbox.dead_letters WHERE redrive_at IS NOT NULL";
+    run_until(consumer(), async || world.number(redriven).await == 0).await;
+    assert_eq!(world.rows("dead_letters").await, 1);
+}
+
 #[event_handler(consumer = "tests.no-pool", max_attempts = 1)]
 async fn needs_the_pool(pool: &PgPool, _: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
     pool.acquire().await?;
@@ -322,6 +359,7 @@ cases! {
         row_37_a_lock_time_out_is_tried_again_at_once_and_not_counted,
         row_37_contention_with_another_connection_of_the_handler_costs_an_attempt,
         row_34_a_lost_connection_is_not_counted,
+        row_34_a_message_that_loses_each_of_its_sessions_becomes_a_dead_letter,
         row_38_a_pool_that_is_closed_is_an_outage,
     ]
     mysql: [

@@ -28,6 +28,7 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
         SELECT failures
         FROM {attempts}
         WHERE consumer = ? AND message_id = ?",
+    set_role: "",
     record_failure: "
         INSERT INTO {attempts} AS a (consumer, message_id, failures, last_error)
         VALUES (?, ?, 1, ?)

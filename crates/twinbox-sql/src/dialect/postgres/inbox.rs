@@ -71,6 +71,11 @@ pub(super) const INBOX: Inbox = Inbox {
                 THEN ('twinbox: the handler ended the transaction ' || pg_current_xact_id()::text)
                     ::integer END;
         COMMIT",
+    failures: "
+        SELECT failures, current_setting('role') AS role
+        FROM {attempts}
+        WHERE consumer = ? AND message_id = ?",
+    set_role: "SELECT current_setting('role'), set_config('role', ?, true)",
     // One process at a time, so that no two wait for each other.
     purge_claims: "
         DELETE FROM {inbox}
