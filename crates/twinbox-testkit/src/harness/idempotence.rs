@@ -1,5 +1,10 @@
 //! Delivers a message with crashes and duplicates, and compares the database.
 use super::{delivery::Harness, snapshot::Snapshot};
+use std::time::Duration;
+use tokio::{
+    runtime::Handle,
+    time::{sleep, timeout},
+};
 use twinbox_consumer::{DeliveryOutcome, EventHandler, private::unfinished};
 use twinbox_core::{Message, Schema as _};
 use twinbox_sql::{Dialect, inbox::Attempt};
@@ -12,7 +17,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
     /// 3. The acknowledgement is lost, and the message arrives twice more. No row may change.
     ///
     /// After steps 1 and 3 it compares all rows of the database and the [watched](Self::watch) lines, after
-    /// step 2 the number of rows. The inbox protects all rows that the handler writes with its `tx`. So a
+    /// step 2 the number of rows. It waits for the tasks that the handler has spawned, up to a second each
+    /// time. The inbox protects all rows that the handler writes with its `tx`. So a
     /// difference was written with another connection, or outside the database. The event is handled when
     /// this returns.
     ///
@@ -22,8 +28,10 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
     pub async fn assert_idempotent<H: EventHandler<DB, S>>(&self, event: H::Event) {
         let handler = H::POLICY.consumer();
         let message = self.message(event);
+        let tasks = Tasks::count().await;
         let before = self.snapshot().await;
         let expected = self.crash_before_commit::<H>(&message).await;
+        tasks.end().await;
         let after = self.snapshot().await;
         let stayed = before.difference(&after);
         assert!(stayed.is_empty(), "{}", report(handler, CRASHED, &stayed, ADVICE));
@@ -37,6 +45,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
             "{}",
             report(handler, AT_ONCE, &outcomes, "One must be handled, the other must be a duplicate.")
         );
+        tasks.end().await;
         let once = self.snapshot().await;
         if once.counts() != expected.counts() {
             panic!("{}", report(handler, AT_ONCE, &expected.difference(&once), ADVICE));
@@ -46,6 +55,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
             let again = self.deliver::<H>(&message).await;
             assert_eq!(again, DeliveryOutcome::Duplicate, "`{handler}` was handled, and is delivered again");
         }
+        tasks.end().await;
         let changed = once.difference(&self.snapshot().await);
         assert!(changed.is_empty(), "{}", report(handler, AGAIN, &changed, ADVICE));
     }
@@ -74,6 +84,36 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
             snapshot.put(name, look(&self.state));
         }
         snapshot
+    }
+}
+
+/// The tasks of the runtime that were there before a handler ran.
+struct Tasks(usize);
+
+impl Tasks {
+    /// How long others are waited for: one may never end.
+    const ENDS_WITHIN: Duration = Duration::from_secs(1);
+
+    /// Counts them when those that are about to end have ended.
+    async fn count() -> Self {
+        let metrics = Handle::current().metrics();
+        let mut least = metrics.num_alive_tasks();
+        for _ in 0..20 {
+            sleep(Duration::from_millis(1)).await;
+            least = least.min(metrics.num_alive_tasks());
+        }
+        Self(least)
+    }
+
+    /// Waits until those that began since have ended. What they write late is seen then.
+    async fn end(&self) {
+        let metrics = Handle::current().metrics();
+        let ended = async {
+            while metrics.num_alive_tasks() > self.0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let _ = timeout(Self::ENDS_WITHIN, ended).await;
     }
 }
 

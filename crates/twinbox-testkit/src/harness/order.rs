@@ -4,7 +4,10 @@ use super::{
     snapshot::{Columns, Snapshot},
 };
 use std::{collections::BTreeSet, fmt};
-use twinbox_consumer::{EventHandler, private::run_within};
+use twinbox_consumer::{
+    EventHandler,
+    private::{run_within, takes_batches},
+};
 use twinbox_core::{BoxFuture, Message};
 use twinbox_sql::{
     Dialect, Disposition, HandlerError,
@@ -22,7 +25,7 @@ const ASKED_FOR: [&str; 9] =
 type Run<DB, S> = for<'a> fn(
     &'a Harness<DB, S>,
     &'a mut Attempt<DB>,
-    &'a Message,
+    &'a [&'a Message],
 ) -> BoxFuture<'a, Result<(), HandlerError>>;
 
 /// Events to deliver in every order. Created by [`Harness::any_order`].
@@ -36,6 +39,7 @@ pub struct AnyOrder<'h, DB: Dialect, S> {
 struct Delivery<DB: Dialect, S> {
     consumer: &'static str,
     message: Message,
+    takes_batches: bool,
     run: Run<DB, S>,
 }
 
@@ -58,7 +62,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         let sequence = u64::try_from(self.deliveries.len() + 1).ok();
         let message = Message { sequence, ..self.harness.message(event) };
         let consumer = H::POLICY.consumer();
-        self.deliveries.push(Delivery { consumer, message, run: run::<DB, S, H> });
+        let takes_batches = takes_batches::<DB, S, H>();
+        self.deliveries.push(Delivery { consumer, message, takes_batches, run: run::<DB, S, H> });
         self
     }
 
@@ -75,7 +80,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
     /// side effects.
     ///
     /// As in a consumer, a failed delivery is rolled back and comes again after the others. All deliveries
-    /// run in transactions that are rolled back at the end.
+    /// run in transactions that are rolled back at the end. A handler of batches gets each event alone, and
+    /// once all that follow each other together.
     ///
     /// It does not compare columns that differ between two runs in the given order, such as times and ids of
     /// a sequence. SQLite assigns the same ids again after a rollback: [leave out](Self::leave_out) these
@@ -90,15 +96,18 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         let given = Vec::from_iter(0..count);
         let expected = self.play(&given).await;
         let mut varying = expected.varying(&self.play(&given).await);
-        for order in orders(count).skip(1) {
-            let found = self.play(&order).await;
+        let others = orders(count).skip(1).map(|order| (order, false));
+        let in_batches = self.deliveries.iter().any(|delivery| delivery.takes_batches);
+        for (order, in_batches) in in_batches.then(|| (given.clone(), true)).into_iter().chain(others) {
+            let found = self.play_as(&order, in_batches).await;
             if self.difference(&expected, &found, &varying).is_empty() {
                 continue;
             }
             // Seconds may have passed since the first run: columns with times may differ now.
             varying.extend(expected.varying(&self.play(&given).await));
             let found = self.difference(&expected, &found, &varying);
-            assert!(found.is_empty(), "{}", self.report(&order, DIFFERENT, &found));
+            let different = if in_batches { DIFFERENT_IN_BATCHES } else { DIFFERENT };
+            assert!(found.is_empty(), "{}", self.report(&order, different, &found));
         }
     }
 
@@ -110,8 +119,12 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         expected.only(compared).difference(&found.only(compared))
     }
 
-    /// Delivers the messages in this order. Returns the rows at the end.
+    /// Delivers the messages in this order, each alone. Returns the rows at the end.
     async fn play(&self, order: &[usize]) -> Snapshot {
+        self.play_as(order, false).await
+    }
+
+    async fn play_as(&self, order: &[usize], in_batches: bool) -> Snapshot {
         let store = &self.harness.store;
         let first = &self.deliveries[order[0]];
         let claimed = store
@@ -123,11 +136,21 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
             panic!("`{}` has handled its message before", first.consumer)
         };
         let mut left = order.to_vec();
+        if in_batches {
+            // As in a consumer, a batch that fails is handled one by one.
+            let batches = left.chunk_by(|one, next| self.are_of_one_batch(*one, *next));
+            let batches = Vec::from_iter(batches.filter(|batch| batch.len() > 1).map(<[usize]>::to_vec));
+            for batch in batches {
+                if self.deliver_within(&mut attempt, &batch).await.is_ok() {
+                    left.retain(|n| !batch.contains(n));
+                }
+            }
+        }
         let mut rejected = Vec::new();
         while !left.is_empty() {
             let mut failed = Vec::new();
             for &n in &left {
-                match self.deliver_within(&mut attempt, n).await {
+                match self.deliver_within(&mut attempt, &[n]).await {
                     Ok(()) => {}
                     Err(error) if error.disposition() == Disposition::Reject => {
                         rejected.push(format!("{}: {error}", self.named(n)));
@@ -159,11 +182,17 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         seen
     }
 
+    fn are_of_one_batch(&self, one: usize, next: usize) -> bool {
+        let [one, next] = [one, next].map(|n| &self.deliveries[n]);
+        let handler = |delivery: &Delivery<DB, S>| (delivery.consumer, delivery.message.event_type.clone());
+        one.takes_batches && handler(one) == handler(next)
+    }
+
     /// Runs one attempt, within the transaction of all messages.
-    async fn deliver_within(&self, attempt: &mut Attempt<DB>, n: usize) -> Result<(), HandlerError> {
-        let Delivery { message, run, .. } = &self.deliveries[n];
+    async fn deliver_within(&self, attempt: &mut Attempt<DB>, batch: &[usize]) -> Result<(), HandlerError> {
+        let messages = Vec::from_iter(batch.iter().map(|n| &self.deliveries[*n].message));
         execute(attempt, "SAVEPOINT any_order").await?;
-        let mut ran = run(self.harness, attempt, message).await;
+        let mut ran = (self.deliveries[batch[0]].run)(self.harness, attempt, &messages).await;
         if ran.is_ok() {
             ran = execute(attempt, "RELEASE SAVEPOINT any_order").await;
         }
@@ -193,15 +222,16 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
 }
 
 const DIFFERENT: &str = "this differs from the given order";
+const DIFFERENT_IN_BATCHES: &str = "and together in a batch, this differs from each alone";
 const ADVICE: &str = "Change a row only if the event is newer (`VersionColumn`), or if its state allows it \
     (`StateColumn`);\nor consume with `order = \"key\"`, if all these events have one key.";
 
 fn run<'a, DB: Dialect, S: Send + Sync + 'static, H: EventHandler<DB, S> + 'static>(
     harness: &'a Harness<DB, S>,
     attempt: &'a mut Attempt<DB>,
-    message: &'a Message,
+    messages: &'a [&'a Message],
 ) -> BoxFuture<'a, Result<(), HandlerError>> {
-    Box::pin(run_within::<DB, S, H>(&harness.store, &harness.state, attempt, message))
+    Box::pin(run_within::<DB, S, H>(&harness.store, &harness.state, attempt, messages))
 }
 
 async fn execute<DB: Dialect>(

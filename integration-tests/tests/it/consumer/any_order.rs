@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use std::panic::AssertUnwindSafe;
 use twinbox::{
-    Delivery, Dialect, Draft, Event, HandlerError, HandlerResult, Timestamp, Tx,
+    BatchTx, Delivery, Dialect, Draft, Event, HandlerError, HandlerResult, Timestamp, Tx,
     effects::Effects,
     event_handler,
     transition::{StateColumn, Transition, VersionColumn, VersionUpdate},
@@ -255,8 +255,43 @@ async fn what_handlers_ask_of_others_is_compared<DB: TestDb>() {
     assert!(report.contains("side_effects"), "{report}");
 }
 
+/// Forgets all but the first.
+#[event_handler(consumer = "tests.first-of-batch", batch = 10)]
+async fn notes_the_first<DB: TestDb>(
+    tx: &mut BatchTx<'_, DB>,
+    events: Vec<Delivery<Moved>>,
+) -> HandlerResult {
+    note::<DB>(tx, &events[0]).await
+}
+
+#[event_handler(consumer = "tests.all-of-batch", batch = 10)]
+async fn notes_all<DB: TestDb>(tx: &mut BatchTx<'_, DB>, events: Vec<Delivery<Moved>>) -> HandlerResult {
+    for event in &events {
+        note::<DB>(tx, event).await?;
+    }
+    Ok(())
+}
+
+async fn note<DB: TestDb>(conn: &mut DB::Connection, event: &Delivery<Moved>) -> HandlerResult {
+    let note = sqlx::query::<DB>(sql::<DB>("INSERT INTO notes (message_id, place) VALUES ($1, $2)"));
+    note.bind(event.id().to_string()).bind(event.place.clone()).execute(conn).await?;
+    Ok(())
+}
+
+async fn a_batch_does_what_its_events_do_alone<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    world.execute("CREATE TABLE notes (message_id VARCHAR(36) PRIMARY KEY, place VARCHAR(9))").await;
+    let harness = Harness::new(&world, ());
+    let events = || harness.any_order();
+    events().event::<notes_all>(moved("depot")).event::<notes_all>(moved("van")).assert().await;
+    let events = events().event::<notes_the_first>(moved("depot"));
+    let report = found(events.event::<notes_the_first>(moved("van"))).await;
+    assert!(report.contains("together in a batch") && report.contains("van"), "{report}");
+}
+
 cases! {
     all: [
+        a_batch_does_what_its_events_do_alone,
         each_delivery_has_the_identity_of_its_own_message,
         what_handlers_ask_of_others_is_compared,
         row_28_a_handler_that_believes_whatever_comes_last_is_found,

@@ -3,9 +3,14 @@ use crate::support::{
     cases::cases,
     databases::{PgPool, Postgres},
     stores::{Confirmed, Placed, TestDb, World, effect},
+    wait::{Pause, pause},
 };
 use futures::FutureExt as _;
-use std::{panic::AssertUnwindSafe, sync::Mutex};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use twinbox::{
     BatchTx, Delivery, Dialect, HandlerError, HandlerResult, Tx, consumer::EventHandler, event_handler,
 };
@@ -84,6 +89,29 @@ async fn a_row_that_is_written_past_the_tx_is_found() {
     assert!(report.contains("\n\n  public.effects\n    + n: 7\n\n"), "{report}");
 }
 
+/// The mail leaves in a task of its own, after the handler.
+#[event_handler(consumer = "tests.mails-later")]
+async fn mails_later<DB: Dialect>(
+    sent: &Arc<Mails>,
+    tx: &mut Tx<'_, DB>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    let (sent, n) = (sent.clone(), order.n);
+    tokio::spawn(async move {
+        pause(Pause::Work, Duration::from_millis(100)).await;
+        sent.0.lock().unwrap().push(format!("confirmation of {n}"));
+    });
+    Ok(effect::<DB>(tx, order.n).await?)
+}
+
+async fn a_mail_of_a_task_is_found_although_it_comes_late<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let harness = Harness::new(&world, Arc::new(Mails::default()));
+    let harness = harness.watch("mails", |sent: &Arc<Mails>| sent.0.lock().unwrap().clone());
+    let report = found::<DB, _, mails_later>(&harness, 7).await;
+    assert!(report.contains("died before COMMIT") && report.contains("+ confirmation of 7"), "{report}");
+}
+
 #[event_handler(consumer = "tests.remembers")]
 async fn remembers<DB: Dialect>(
     runs: &Mutex<i64>,
@@ -122,6 +150,7 @@ cases! {
     all: [
         what_is_written_with_tx_passes,
         a_mail_that_is_sent_and_rolled_back_is_found,
+        a_mail_of_a_task_is_found_although_it_comes_late,
         an_effect_that_depends_on_an_earlier_run_is_found,
         a_handler_that_fails_without_a_fault_is_told,
     ]
